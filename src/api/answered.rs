@@ -11,14 +11,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::http::message::{Asked, Method, Response};
-use crate::model::throttle::{self, Measure, Throttle, Verdict};
+use crate::model::throttle::{self, Limit, Throttle, Verdict};
 
 /// Paths whose successful requests are no changes by a person, but the work itself.
 const WORK: [&str; 3] = ["/in/", "/v1/events", "/v1/processed-events"];
 
 /// Refusals of one client that are logged at `info`.
-const REFUSALS_LOGGED: Measure =
-    Measure { most: 60, span: Duration::from_mins(1), keys_most: 4096 };
+const REFUSALS_LOGGED: Limit = Limit { max: 60, span: Duration::from_mins(1), max_keys: 4096 };
 
 /// Which refusals are logged.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use crate::base::clock::{Clock, Timestamp, millis};
 use crate::base::secret::SecretBytes;
 use crate::http::message::Head;
 use crate::model::audit::{Actor, ActorType};
-use crate::model::throttle::{self, Measure, Throttle, Verdict};
+use crate::model::throttle::{self, Limit, Throttle, Verdict};
 use crate::model::token::{self, Right, Token};
 use crate::store::tokens::Presented;
 use crate::store::writer::Queue;
@@ -28,7 +28,7 @@ const USE_NOTED_EVERY: Duration = Duration::from_mins(1);
 /// Tokens remembered at most; more are looked up each time.
 const MAX_REMEMBERED: usize = 1024;
 /// Failures of one client that are answered 401; further ones in the same minute are answered 429.
-const FAILURES: Measure = Measure { most: 10, span: Duration::from_mins(1), keys_most: 4096 };
+const FAILURES: Limit = Limit { max: 10, span: Duration::from_mins(1), max_keys: 4096 };
 
 /// Makes the hashes tokens are kept as. Keyed, so that a row somebody inserts opens nothing.
 pub struct TokenHasher(hmac::Key);

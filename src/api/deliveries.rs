@@ -22,7 +22,7 @@ use crate::model::hold::HoldReason;
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::Target;
 use crate::model::token::Right::{Operate, Read};
-use crate::model::waiting::{self, Known, Waiting};
+use crate::model::waiting::{self, WaitContext, Waiting};
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::failures::{self, Failure};
 use crate::store::tx::{ReadTx, WriteTx};
@@ -144,7 +144,7 @@ fn waiting(api: &Api, tx: &ReadTx<'_>, of: &Delivery) -> StoreResult<Option<Wait
         None => None,
     };
     let head = head.transpose()?.flatten();
-    let known = |delivery| Known {
+    let known = |delivery| WaitContext {
         delivery,
         holds: &subscription.holds,
         is_pull: subscription.new.target == Target::Pull,
@@ -294,7 +294,7 @@ struct DeliveryDetail<T = InFlightDelivery, W = WaitingAnswer> {
 #[serde(remote = "Waiting")]
 #[schemars(rename = "Waiting")]
 struct WaitingAnswer {
-    reason: waiting::For,
+    reason: waiting::WaitReason,
     /// The same for a person.
     detail: String,
     /// Until when at least, where that is known.

@@ -205,7 +205,7 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
         }
     }
     let Some(policy) = pii.rules() else { return Ok(Sealed::default()) };
-    let beside = row.other_words();
+    let beside = row.other_text_fields();
     let beside = beside.iter().map(|(field, word)| (*field, word.as_deref()));
     // A row that was inserted by plain SQL is looked through as a whole, where it is checked.
     let words = changes.texts.iter();

@@ -46,7 +46,7 @@ impl WithPayload<'_, Value> {
     ) -> Response {
         let sha256 = digest::digest(&digest::SHA256, payload);
         // What is sealed is opened in what is sent, and nowhere else.
-        let hidden = (sealed.fields > 0).then(|| sealed::hidden(payload));
+        let hidden = (sealed.fields > 0).then(|| sealed::redact(payload));
         let payload = hidden.as_deref().unwrap_or(payload);
         let is_json = content_type.contains("json") && json::is_shallow(payload);
         // Read as JSON, it would take thirty times its bytes.

@@ -179,7 +179,7 @@ written_words! {
     sources::State = "SourceState"
     hold::HoldReason = "HoldReason"
     subscription::State = "SubscriptionState"
-    waiting::For = "WaitingFor"
+    waiting::WaitReason = "WaitingFor"
     webhook_event::Status = "WebhookEventStatus"
 }
 

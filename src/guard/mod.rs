@@ -14,9 +14,9 @@ pub(crate) use store::Savepoint;
 /// this to create them in a migration. Running it again does nothing.
 pub const TABLE: &str = store::TABLES;
 
-/// Most characters of a consumer group.
+/// The longest name of a consumer group, in characters.
 const MAX_GROUP_CHARS: usize = 64;
-/// Most characters of an event's id or an entity's name.
+/// The longest id of an event or name of an entity, in characters.
 const MAX_ID_CHARS: usize = 255;
 
 /// The result of a guard.

@@ -1,41 +1,41 @@
-//! Which addresses and ports may be called: the guard against requests into our own network.
+//! Which addresses and ports may be called. This prevents server-side request forgery (SSRF) into our own network.
 //!
-//! Not here: reading URLs ([`super::target_url`]), and resolving names. A name is judged when it is
-//! resolved, by each address that it gives, because what it gives changes.
+//! Not here: reading URLs ([`super::target_url`]), and resolving names. A name is checked each time it is resolved,
+//! address by address, because DNS answers change.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv6Net};
 
-/// Why an address is not called unless it is allowed by name.
+/// Why an address is only called if the allow list contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The machine itself.
     Loopback,
     /// A private network. Source: RFC 1918.
     Private,
-    /// The network segment. Source: RFC 3927, RFC 4291.
+    /// The local network segment. Source: RFC 3927, RFC 4291.
     LinkLocal,
-    /// Where clouds hand out credentials to programs inside.
+    /// A cloud's metadata service, which hands out credentials.
     Metadata,
-    /// A carrier's inner network. Source: RFC 6598.
+    /// Carrier-grade NAT. Source: RFC 6598.
     CarrierNat,
-    /// A private network of IPv6. Source: RFC 4193, and RFC 3879 for its predecessor.
+    /// A private IPv6 network. Source: RFC 4193, and RFC 3879 for its predecessor.
     UniqueLocal,
     /// A group of machines.
     Multicast,
-    /// Every machine of the segment.
+    /// Every machine of the local network segment.
     Broadcast,
-    /// No address at all; many systems take it for the machine itself.
+    /// The unspecified address; many systems route it to the machine itself.
     Unspecified,
     /// For examples in documents.
     Documentation,
-    /// For measurements between machines of a laboratory.
+    /// For benchmarks in a laboratory.
     Benchmarking,
-    /// Set aside by IANA, and not to be met on the Internet.
+    /// Reserved by IANA; not routed on the Internet.
     Reserved,
-    /// IPv4 written as IPv6, `::ffff:…` or one of its forerunners.
+    /// An IPv4 address written as IPv6: `::ffff:…` or one of its older forms.
     Mapped,
     /// IPv4 behind a NAT64 translator. Source: RFC 6052, RFC 8215.
     Nat64,
@@ -50,7 +50,7 @@ impl fmt::Display for Reason {
             Self::Private => "a private address",
             Self::LinkLocal => "a link-local address",
             Self::Metadata => "a cloud's metadata address",
-            Self::CarrierNat => "an address of a carrier's inner network",
+            Self::CarrierNat => "a carrier-grade NAT address",
             Self::UniqueLocal => "a unique local address",
             Self::Multicast => "a multicast address",
             Self::Broadcast => "the broadcast address",
@@ -65,19 +65,19 @@ impl fmt::Display for Reason {
     }
 }
 
-/// An address that is not called, with the reason and the line that would allow it.
+/// A refused address, with the reason and the configuration line that allows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{ip} is {reason}; to allow it add to oncebox.toml: [delivery] allow = [\"{entry}\"]")]
 pub struct Refused {
     /// The address.
     pub ip: IpAddr,
-    /// What speaks against it.
+    /// Why it is refused.
     pub reason: Reason,
-    /// The narrowest entry of the allow list that lets it pass.
+    /// The narrowest allow-list entry that permits it.
     pub entry: IpNet,
 }
 
-/// A range of IPv4 and what it is. The first that contains an address names it.
+/// IPv4 ranges that are not public. The first range that contains an address gives the reason.
 /// Source: IANA's IPv4 special-purpose registry; metadata addresses from the clouds' own pages.
 const RANGES_V4: [(Ipv4Addr, u8, Reason); 23] = [
     (Ipv4Addr::new(169, 254, 169, 254), 32, Reason::Metadata),
@@ -108,8 +108,8 @@ const RANGES_V4: [(Ipv4Addr, u8, Reason); 23] = [
 
 const NAT64: Ipv6Addr = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
 
-/// A range of IPv6 and what it is. The first that contains an address names it; outside `2000::/3`
-/// nothing is global, listed or not. Source: IANA's IPv6 special-purpose registry.
+/// IPv6 ranges that are not public. The first range that contains an address gives the reason. Addresses outside
+/// `2000::/3` are never public, even if no range contains them. Source: IANA's IPv6 special-purpose registry.
 const RANGES_V6: [(Ipv6Addr, u8, Reason); 22] = [
     // Amazon's and Google's.
     (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128, Reason::Metadata),
@@ -123,8 +123,7 @@ const RANGES_V6: [(Ipv6Addr, u8, Reason); 22] = [
     (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, Reason::Nat64),
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 32, Reason::Tunnel),
     (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48, Reason::Benchmarking),
-    // Anycast and other services that are global although they lie in the reserved block below them.
-    // They are services of the network itself, so no webhook goes there.
+    // A few addresses of this block are global, for anycast and other network services. No webhook goes there.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, Reason::Reserved),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, Reason::Documentation),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16, Reason::Tunnel),
@@ -165,39 +164,39 @@ impl AddressPolicy {
 
     /// Whether this address may be called.
     ///
-    /// An IPv6 address that holds an IPv4 one (mapped, NAT64, 6to4) is allowed by an entry for that
-    /// IPv4 address. An entry for a whole range of such addresses, such as `64:ff9b::/96` for a site
-    /// behind NAT64, opens that form alone: the address inside is judged as well.
-    /// Fails with [`Refused`], which prints the line that allows it.
+    /// An IPv6 address that embeds an IPv4 address (mapped, NAT64, 6to4) is allowed by an entry for the IPv4 address.
+    /// An entry for an IPv6 range, such as `64:ff9b::/96` for a site behind NAT64, allows only those that embed a
+    /// public IPv4 address.
+    /// Fails with [`Refused`], which prints the configuration line that allows it.
     pub fn check(&self, ip: IpAddr) -> Result<(), Refused> {
-        let Some(reason) = reason_against(ip) else { return Ok(()) };
-        let inner = inner_v4(ip).map(IpAddr::V4);
+        let Some(reason) = why_not_public(ip) else { return Ok(()) };
+        let inner = embedded_v4(ip).map(IpAddr::V4);
         let listed = self.allow.iter().any(|net| net.contains(&ip));
         let Some(inner) = inner else {
             return if listed { Ok(()) } else { Err(Refused { ip, reason, entry: ip.into() }) };
         };
-        let named = self.allow.contains(&IpNet::from(ip));
-        if named || self.allow.iter().any(|net| net.contains(&inner)) {
+        let listed_exactly = self.allow.contains(&IpNet::from(ip));
+        if listed_exactly || self.allow.iter().any(|net| net.contains(&inner)) {
             return Ok(());
         }
-        match (reason_against(inner), listed) {
+        match (why_not_public(inner), listed) {
             (Some(reason), _) => Err(Refused { ip, reason, entry: inner.into() }),
             (None, true) => Ok(()),
-            (None, false) => Err(Refused { ip, reason, entry: form_entry(ip, inner) }),
+            (None, false) => Err(Refused { ip, reason, entry: entry_for_embedded(ip, inner) }),
         }
     }
 }
 
-/// What to allow for a form whose inner address is public. NAT64 is a site's property, so all of it.
-fn form_entry(ip: IpAddr, inner: IpAddr) -> IpNet {
+/// The entry that allows an IPv6 address with a public IPv4 address inside. A site behind NAT64 needs the whole range.
+fn entry_for_embedded(ip: IpAddr, inner: IpAddr) -> IpNet {
     match Ipv6Net::new(NAT64, 96) {
         Ok(net) if IpNet::V6(net).contains(&ip) => IpNet::V6(net),
         Ok(_) | Err(_) => inner.into(),
     }
 }
 
-/// What speaks against an address by itself; `None` for a public one.
-pub fn reason_against(ip: IpAddr) -> Option<Reason> {
+/// Why an address is not public; `None` for a public one.
+pub fn why_not_public(ip: IpAddr) -> Option<Reason> {
     match ip {
         IpAddr::V4(ip) => {
             let inside = |(net, bits, _): &&(Ipv4Addr, u8, Reason)| {
@@ -218,8 +217,8 @@ pub fn reason_against(ip: IpAddr) -> Option<Reason> {
     }
 }
 
-/// The IPv4 address that packets to this IPv6 address end up at, where its form tells.
-fn inner_v4(ip: IpAddr) -> Option<Ipv4Addr> {
+/// The IPv4 address that is embedded in an IPv6 address, if there is one.
+fn embedded_v4(ip: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(ip) = ip else { return None };
     let [a, b, c, d, e, f, g, h] = ip.segments();
     match [a, b, c, d, e, f] {
@@ -237,7 +236,7 @@ fn v4(high: u16, low: u16) -> Ipv4Addr {
     Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low))
 }
 
-/// A port that no HTTP endpoint listens on, and what does.
+/// A refused port, and the service that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "port {port} belongs to {service}, which a webhook must not reach; have the endpoint listen on another port"
@@ -245,12 +244,12 @@ fn v4(high: u16, low: u16) -> Ipv4Addr {
 pub struct PortRefused {
     /// The port.
     pub port: u16,
-    /// What listens there.
+    /// The service that uses it.
     pub service: &'static str,
 }
 
-/// Services that take the lines of an HTTP request for commands, or that give control to every caller. Ports of
-/// ordinary applications are not here, even where HTTP is unusual.
+/// Ports of services that could read an HTTP request as commands, or that obey any caller. Ports of ordinary
+/// applications are not listed, even if HTTP is unusual there.
 const PORTS: [(u16, &str); 76] = [
     (0, "nothing"),
     (1, "tcpmux"),
@@ -330,8 +329,8 @@ const PORTS: [(u16, &str); 76] = [
     (27019, "MongoDB"),
 ];
 
-/// Whether an HTTP endpoint may be expected at this port.
-/// Fails with [`PortRefused`] with the service that listens there.
+/// Checks that webhooks may be sent to this port.
+/// Fails with [`PortRefused`], which names the service.
 ///
 /// ```
 /// use oncebox::model::address::check_port;

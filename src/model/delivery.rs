@@ -1,7 +1,7 @@
 //! A delivery: one event for one subscription, its states, its attempts, and the schedule of its retries.
 //!
-//! What an attempt means is in `model::outcome`, what follows it in `model::failure`. How a delivery is stored is in
-//! `store::deliveries`, who sends it is in `pipeline::deliver`.
+//! Not here: the class of an attempt (`model::outcome`), what follows it (`model::failure`), storing a delivery
+//! (`store::deliveries`), and sending it (`pipeline::deliver`).
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -14,21 +14,21 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
 use crate::model::outcome::AttemptClass;
 
-/// Jitter adds at most a tenth: enough to spread a thousand deliveries that failed together, too little
-/// to surprise who reads the schedule.
+/// Jitter adds at most a tenth: enough to spread a thousand deliveries that failed together, and little enough to keep
+/// the schedule predictable.
 const JITTER_DIVISOR: u64 = 10;
-/// Jitter is drawn in so many steps.
+/// The largest jitter value that is drawn; it adds the whole tenth.
 const MAX_JITTER: u64 = 1_000_000;
-/// The longest wait that an answer can ask of us. Source: the product page, section 7.
+/// The longest `Retry-After` that is honored. Source: the product page, section 7.
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
-/// The time limits an attempt may be given: shorter ones fail on any real line, longer ones hold a thread.
+/// Allowed time limits of an attempt. A shorter one fails on any real network, a longer one occupies a thread.
 pub const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
 const MAX_STEPS: usize = 50;
-const STEP_MIN: Duration = Duration::from_millis(100);
+const MIN_STEP: Duration = Duration::from_millis(100);
 const MAX_STEP: Duration = Duration::from_hours(7 * 24);
 const MAX_ATTEMPTS: u32 = 1000;
 
-/// Where a delivery stands. Stored in `deliveries.state`.
+/// The state of a delivery. Stored in `deliveries.state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Waits for its due time. Left by the dispatcher's attempt, or by a person's cancel.
@@ -37,15 +37,15 @@ pub enum State {
     Leased,
     /// Accepted by the target, not yet confirmed. Left by the confirmation or its time limit.
     Waiting,
-    /// Put aside so that its lane goes on. Left by a person's release.
+    /// Set aside so that its lane continues. Left by a person's release.
     Parked,
     /// May have been sent before a restore. Left by a person's release, skip or cancel.
     InDoubt,
-    /// Final: the target took it.
+    /// Final: the target accepted it.
     Completed,
-    /// Given up, kept whole. Left by a person's retry or cancel.
+    /// Given up; event and payload are kept. Left by a person's retry or cancel.
     DeadLetter,
-    /// Final: made superfluous by a rule, or made before a restore as a person says. Left by a person's
+    /// Final: a rule made it superfluous, or a person says that it was sent before a restore. Left by a person's
     /// retry.
     Skipped,
     /// Final: a person stopped it. Left by a person's retry.
@@ -86,7 +86,7 @@ impl State {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// Whether nothing but a person moves it on.
+    /// Whether only a person can change it.
     #[cfg(test)]
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::DeadLetter | Self::Skipped | Self::Cancelled)
@@ -99,12 +99,12 @@ impl fmt::Display for State {
     }
 }
 
-/// A delivery as kept.
+/// A delivery as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Its number; outside `dlv_17`.
+    /// Its number, shown as `dlv_17`.
     pub seq: DeliverySeq,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: String,
     /// The UUID of the event or webhook event it carries.
     pub event_id: String,
@@ -112,27 +112,27 @@ pub struct Delivery {
     pub of_webhook_event: bool,
     /// The event's type.
     pub event_type: String,
-    /// The kind of thing it happened to; absent for a webhook event.
+    /// The aggregate's type; absent for a webhook event.
     pub aggregate_type: Option<String>,
-    /// Which one.
+    /// The aggregate's id.
     pub aggregate_id: Option<String>,
-    /// The event's own key, or the provider's id of the webhook event.
+    /// The event's idempotency key, or the provider's id of the webhook event.
     pub key: String,
     /// The subscription's name.
     pub subscription: String,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
-    /// When it is tried next; set while pending.
+    /// When its next attempt is due; set while pending.
     pub due_at: Option<Timestamp>,
     /// When its lease ends; set while a consumer has it.
     pub lease_until: Option<Timestamp>,
-    /// Whether it waits behind another one of its lane.
+    /// Whether it waits for an earlier delivery of its lane.
     pub is_behind: bool,
-    /// Tries so far, over all runs.
+    /// Attempts so far, in all runs.
     pub attempt_count: u32,
-    /// Failed tries of this run that count towards giving up.
+    /// Failed attempts of this run that count towards giving up.
     pub counted_failures: u32,
-    /// The class of the latest try.
+    /// The class of the latest attempt.
     pub last_class: Option<AttemptClass>,
     /// How often it was opened: 1, and one more for each replay.
     pub run_no: u32,
@@ -142,18 +142,18 @@ pub struct Delivery {
     pub reason: Option<String>,
 }
 
-/// One try, as kept. Never changed once written.
+/// An attempt as stored. Never changed after it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The delivery's n-th try, from 1.
+    /// Its number within the delivery, from 1.
     pub n: u32,
-    /// When the request was begun (wall time).
+    /// When the request was started (wall time).
     pub started_at: Timestamp,
     /// When its outcome was known (wall time).
     pub finished_at: Timestamp,
     /// The URL as called.
     pub url: String,
-    /// What it came to.
+    /// Its class.
     pub class: AttemptClass,
     /// Whether it counts towards giving up.
     pub counted: bool,
@@ -171,44 +171,44 @@ pub struct Attempt {
     pub span: Option<String>,
 }
 
-/// Everything of a delivery that an attempt needs: the event's words and its body.
+/// The data of a delivery that an attempt needs: the event's fields and its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingRequest {
     /// The delivery.
     pub delivery: DeliverySeq,
     /// Its subscription.
     pub subscription: SubscriptionSeq,
-    /// Which opening of the delivery this is.
+    /// The delivery's run.
     pub run_no: u32,
-    /// Attempts so far, over all runs.
+    /// Attempts so far, in all runs.
     pub attempt_count: u32,
     /// When its event arrived.
     pub accepted_at: Timestamp,
-    /// Whose event it is.
+    /// The event's tenant.
     pub tenant: String,
-    /// The system it comes from; `in:` and the provider's name for a webhook event.
+    /// The event's source system; for a webhook event, `in:` and the provider's name.
     pub source: String,
     /// The UUID of the event or webhook event.
     pub event_id: String,
-    /// The `webhook-id` that goes out.
+    /// The `webhook-id` that is sent.
     pub webhook_id: String,
-    /// The event's own key, which goes out as `X-Idempotency-Key`.
+    /// The event's idempotency key, which is sent as `X-Idempotency-Key`.
     pub idempotency_key: String,
     /// The event's type.
     pub event_type: String,
-    /// The kind of thing it happened to.
+    /// The aggregate's type.
     pub aggregate_type: Option<String>,
-    /// Which one.
+    /// The aggregate's id.
     pub aggregate_id: Option<String>,
-    /// The body, to the byte.
+    /// The body, byte for byte.
     pub payload: Vec<u8>,
-    /// How many places of the body are sealed.
+    /// How many values in the body are sealed.
     pub sealed_fields: u32,
     /// Its media type.
     pub content_type: String,
     /// The W3C trace id it came with.
     pub trace_id: Option<String>,
-    /// The event's own number of counted attempts.
+    /// The event's own `max_attempts`.
     pub max_attempts: Option<u32>,
 }
 
@@ -245,7 +245,7 @@ pub enum ScheduleError {
 
 /// The waits between attempts, and after how many counted failures to give up.
 ///
-/// *Shape*: `{"steps":["5s","30s"],"max_attempts":22}`; what is left out is as in the default.
+/// *Shape*: `{"steps":["5s","30s"],"max_attempts":22}`; omitted fields have their default.
 ///
 /// ```
 /// use oncebox::model::delivery::Schedule;
@@ -272,7 +272,7 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// A schedule of its own: the last step is repeated until `max_attempts` attempts have failed.
+    /// Makes a schedule. The last step is repeated until `max_attempts` attempts have failed.
     ///
     /// *Range*: 1 to 50 steps of 100 ms to 7 days, 1 to 1,000 attempts.
     /// Fails with [`ScheduleError`] naming the number that is out of range.
@@ -280,7 +280,7 @@ impl Schedule {
         if steps.is_empty() || steps.len() > MAX_STEPS {
             return Err(ScheduleError::Steps { count: steps.len() });
         }
-        if let Some(step) = steps.iter().find(|step| !(STEP_MIN..=MAX_STEP).contains(*step)) {
+        if let Some(step) = steps.iter().find(|step| !(MIN_STEP..=MAX_STEP).contains(*step)) {
             return Err(ScheduleError::Step { step: *step });
         }
         if !(1..=MAX_ATTEMPTS).contains(&max_attempts) {
@@ -305,21 +305,21 @@ impl Schedule {
         self.max_attempts
     }
 
-    /// The step after so many counted failures, without jitter. Before the first one it is the first step.
+    /// The wait after this many counted failures, without jitter; after none, the first step.
     pub fn wait_after(&self, counted_failures: u32) -> Duration {
         let index = usize::try_from(counted_failures.saturating_sub(1)).unwrap_or(usize::MAX);
         let step = self.steps.get(index).or_else(|| self.steps.last());
-        // There is always a last one; the longest wait would be the safe side.
+        // A schedule is never empty; if it were, the longest wait would be safe.
         step.copied().unwrap_or(MAX_STEP)
     }
 
-    /// Whether so many counted failures are the end.
+    /// Whether a delivery is given up after this many counted failures.
     pub fn gives_up(&self, counted_failures: u32) -> bool {
         counted_failures >= self.max_attempts
     }
 }
 
-/// The form in settings and rows.
+/// The serialized form in settings and rows.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
@@ -345,7 +345,7 @@ fn span(text: String) -> Result<Duration, ScheduleError> {
 
 impl From<Schedule> for Wire {
     fn from(schedule: Schedule) -> Self {
-        // humantime separates units by spaces; one word is easier to read in a list, and read back.
+        // humantime separates units by spaces. Without them a list is easier to read and can still be parsed.
         let text = |step: &Duration| humantime::format_duration(*step).to_string().replace(' ', "");
         Self {
             steps: Some(schedule.steps.iter().map(text).collect()),
@@ -354,13 +354,13 @@ impl From<Schedule> for Wire {
     }
 }
 
-/// How much a wait is lengthened, so that deliveries that failed together are not tried together. Drawn before the
-/// transaction that uses it: a transaction may run twice and must come to the same end.
+/// How much a wait is lengthened, so that deliveries that failed together are not retried together. Drawn before the
+/// transaction that uses it: a transaction may run twice and must give the same result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Jitter(u64);
 
 impl Jitter {
-    /// A random one.
+    /// Draws a random jitter.
     pub fn new(draw: &dyn Draw) -> Self {
         Self(draw.below(MAX_JITTER + 1))
     }
@@ -383,9 +383,9 @@ impl Jitter {
     }
 }
 
-/// What a `Retry-After` header asks for: seconds, or a date in any of the three forms of HTTP.
+/// Parses `Retry-After`: seconds, or a date in any of HTTP's three formats.
 ///
-/// A date in the past is no wait, more than 24 h is 24 h, and what cannot be read is `None`.
+/// A date in the past is no wait, a wait of more than 24 h is 24 h, and an invalid value is `None`.
 /// Source: RFC 9110, sections 10.2.3 and 5.6.7.
 ///
 /// ```
@@ -404,7 +404,7 @@ pub fn retry_after(value: &str, wall_now: Timestamp) -> Option<Duration> {
         return None;
     }
     if value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // Digits beyond what a number holds ask for more than the cap as well.
+        // A number that does not fit into 64 bits is above the limit, too.
         let asked = value.parse().map_or(MAX_RETRY_AFTER, Duration::from_secs);
         return Some(asked.min(MAX_RETRY_AFTER));
     }
@@ -412,30 +412,30 @@ pub fn retry_after(value: &str, wall_now: Timestamp) -> Option<Duration> {
     Some(at.since(wall_now).min(MAX_RETRY_AFTER))
 }
 
-/// Reads the three date forms; the weekday is not compared with the date.
+/// Reads the three date formats; the weekday is not compared with the date.
 fn http_date(value: &str, wall_now: Timestamp) -> Option<Timestamp> {
     let words: Vec<&str> = value.split_ascii_whitespace().collect();
     let at = match *words.as_slice() {
         // Sun, 06 Nov 1994 08:49:37 GMT
         [weekday, day, month, year, time, "GMT"] => {
             weekday.strip_suffix(',')?;
-            moment(four_digits(year)?, month, day, time)?
+            date_time(four_digits(year)?, month, day, time)?
         }
         // Sunday, 06-Nov-94 08:49:37 GMT
         [weekday, date, time, "GMT"] => {
             weekday.strip_suffix(',')?;
             let mut parts = date.splitn(3, '-');
             let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
-            moment(full_year(digits(year, 2)?, wall_now)?, month, day, time)?
+            date_time(full_year(digits(year, 2)?, wall_now)?, month, day, time)?
         }
         // Sun Nov  6 08:49:37 1994
-        [_weekday, month, day, time, year] => moment(four_digits(year)?, month, day, time)?,
+        [_weekday, month, day, time, year] => date_time(four_digits(year)?, month, day, time)?,
         _ => return None,
     };
     Some(Timestamp::from_secs(at.assume_utc().unix_timestamp()))
 }
 
-fn moment(year: i32, month: &str, day: &str, time: &str) -> Option<PrimitiveDateTime> {
+fn date_time(year: i32, month: &str, day: &str, time: &str) -> Option<PrimitiveDateTime> {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let number = MONTHS.iter().position(|name| name.eq_ignore_ascii_case(month))?;
@@ -452,15 +452,15 @@ fn moment(year: i32, month: &str, day: &str, time: &str) -> Option<PrimitiveDate
 }
 
 fn digits(text: &str, count: usize) -> Option<i32> {
-    let right = text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit());
-    right.then(|| text.parse().ok()).flatten()
+    let is_valid = text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_valid.then(|| text.parse().ok()).flatten()
 }
 
 fn four_digits(text: &str) -> Option<i32> {
     digits(text, 4)
 }
 
-/// A year of two digits that seems more than 50 years ahead is the past one with the same digits.
+/// Expands a year of two digits. A year more than 50 years ahead is taken as one in the past century.
 fn full_year(two_digits: i32, wall_now: Timestamp) -> Option<i32> {
     let this_year = time::OffsetDateTime::from_unix_timestamp(wall_now.secs()).ok()?.year();
     let year = this_year - this_year.rem_euclid(100) + two_digits;
@@ -487,13 +487,13 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_failure_the_first_step_counts() {
+    fn without_a_failure_the_wait_is_the_first_step() {
         assert_eq!(Schedule::default().wait_after(0), Duration::from_secs(5));
         assert_eq!(Schedule::default().wait_after(u32::MAX), Duration::from_hours(4));
     }
 
     #[test]
-    fn a_schedule_survives_its_settings_form() {
+    fn a_schedule_is_read_back_from_its_settings() {
         let text = r#"{"steps":["5s","1m30s","4h"],"max_attempts":8}"#;
         let schedule: Schedule = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&schedule).unwrap(), text);
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_date_means_the_same() {
+    fn every_date_format_gives_the_same_wait() {
         let now = Timestamp::parse("1994-11-06T08:49:00Z").unwrap();
         for date in [
             "Sun, 06 Nov 1994 08:49:37 GMT",
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_asks_for_nothing() {
+    fn an_invalid_retry_after_is_ignored() {
         let now = Timestamp::from_secs(0);
         for text in [
             "",

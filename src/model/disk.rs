@@ -1,38 +1,36 @@
-//! The disk budget: how much room is kept free so that results can still be recorded when new work can
-//! not be taken any more.
+//! The disk budget: how much space is reserved, so that outcomes can still be stored when new work is refused.
 
 use crate::sys::disk::Space;
 
-/// The least reserve that is asked for on a large disk.
-const RESERVE_LEAST: u64 = 64_000_000;
-/// The largest reserve that is kept unless the settings ask for more.
+/// The smallest reserve, unless it is more than a quarter of the disk.
+const MIN_RESERVE: u64 = 64_000_000;
+/// The largest reserve, unless the settings ask for more.
 const MAX_RESERVE: u64 = 1 << 30;
 /// The write-ahead log is copied into the database at this size, or earlier on a small disk.
 const MAX_LOG: u64 = 16 << 20;
-/// The same size on the smallest disk: a smaller log would cost a sync for nearly every commit.
+/// The smallest size at which the log is copied. A smaller one would cost a sync for nearly every commit.
 const MIN_LOG: u64 = 256 << 10;
 
-/// How much is kept free.
+/// How much space is reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// What the settings say, in bytes; `None`: it follows from the size of the file system.
+    /// The configured reserve in bytes; `None`: computed from the size of the file system.
     pub reserve: Option<u64>,
 }
 
-/// What a reading means.
+/// Whether there is space for new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// New work is taken.
+    /// New work is accepted.
     Enough,
-    /// New work is taken, but the reserve is near.
+    /// New work is accepted, but the reserve is near.
     Scarce,
     /// New work is refused.
     Low,
 }
 
 impl Budget {
-    /// Bytes to keep free on a file system of that size: `min(max(64 MB, 5 %), 25 %, 1 GiB)` unless it was
-    /// set.
+    /// Bytes to reserve on a file system of this size: `min(max(64 MB, 5 %), 25 %, 1 GiB)` unless configured.
     ///
     /// ```
     /// use oncebox::model::disk::Budget;
@@ -42,12 +40,11 @@ impl Budget {
     /// assert_eq!(Budget::default().reserve_of(100_000_000), 25_000_000);
     /// ```
     pub fn reserve_of(self, total: u64) -> u64 {
-        self.reserve
-            .unwrap_or_else(|| RESERVE_LEAST.max(total / 20).min(total / 4).min(MAX_RESERVE))
+        self.reserve.unwrap_or_else(|| MIN_RESERVE.max(total / 20).min(total / 4).min(MAX_RESERVE))
     }
 
-    /// Bytes that outcomes may not take either: an eighth of the reserve, and the usual size of the write-ahead
-    /// log at least. The log is copied into the database with what is left.
+    /// Bytes that outcomes may not use either: an eighth of the reserve, but at least the size of the write-ahead log.
+    /// They are needed to copy the log into the database.
     pub fn floor_of(self, total: u64) -> u64 {
         Self::log_of(total).max(self.reserve_of(total) / 8)
     }
@@ -63,8 +60,8 @@ impl Budget {
         (total / 64).clamp(MIN_LOG, MAX_LOG)
     }
 
-    /// What a reading means, after what the one before meant. What was low has to rise an eighth above the
-    /// reserve, so that a file that is written and removed does not turn the answers over each second.
+    /// Judges a reading; `before` is the previous result. `Low` ends only an eighth above the reserve, so that a
+    /// temporary file does not change the answers each second.
     pub fn judge(self, before: Room, space: Space) -> Room {
         let reserve = self.reserve_of(space.total);
         let enough =
@@ -84,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn low_is_left_a_little_above_where_it_is_entered() {
+    fn low_ends_a_little_above_the_level_where_it_begins() {
         let budget = Budget { reserve: Some(800) };
         let mut room = Room::Enough;
         for (free, expected) in [
@@ -105,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserve_of_nothing_switches_the_budget_off() {
+    fn a_reserve_of_zero_switches_the_budget_off() {
         let budget = Budget { reserve: Some(0) };
         assert_eq!(budget.judge(Room::Low, Space { total: 10, free: 0 }), Room::Enough);
     }

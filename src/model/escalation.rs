@@ -1,7 +1,7 @@
 //! An escalation: a failure that a person must see.
 //!
-//! An open escalation counts up instead of being raised twice. Not here: notifications; this version shows escalations
-//! and sends them nowhere.
+//! A failure that occurs again increases the count of its open escalation. Not here: notifications, which this version
+//! does not send.
 
 use crate::base::clock::Timestamp;
 
@@ -10,7 +10,7 @@ use crate::base::clock::Timestamp;
 pub enum Class {
     /// A source cannot be read.
     SourceFailing,
-    /// What a source reads is not what it read before.
+    /// The file or table that a source reads was replaced.
     SourceReplaced,
     /// A source has had no event for too long.
     SourceSilent,
@@ -26,7 +26,7 @@ pub enum Class {
     SubscriptionRejecting,
     /// A subscription was disabled: its target is gone, or has failed for five days.
     SubscriptionDisabled,
-    /// The site has no line to the outside.
+    /// The site has no network connection to the outside.
     SiteOffline,
     /// The disk is nearly full.
     DiskLow,
@@ -91,19 +91,19 @@ impl Class {
 /// An escalation to be raised.
 #[derive(Clone, Debug)]
 pub struct NewEscalation {
-    /// A fresh UUIDv7, for the case that none is open.
+    /// A new UUIDv7, which is used if none is open.
     pub id: String,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: String,
     /// What happened.
     pub class: Class,
-    /// To what, such as `source:erp`.
+    /// What it is about, such as `source:erp`.
     pub subject: String,
-    /// What was seen, and what to do.
+    /// What was found, and what to do.
     pub detail: String,
 }
 
-/// An escalation as kept.
+/// An escalation as stored.
 #[derive(Clone, Debug)]
 pub struct Escalation {
     /// Its number in the file.
@@ -114,11 +114,11 @@ pub struct Escalation {
     pub first_at: Timestamp,
     /// When it was raised last.
     pub last_at: Timestamp,
-    /// How often.
+    /// How often it was raised.
     pub count: u64,
     /// When it was acknowledged.
     pub acknowledged_at: Option<Timestamp>,
-    /// By whom.
+    /// Who acknowledged it.
     pub acknowledged_by: Option<String>,
     /// When it was resolved.
     pub resolved_at: Option<Timestamp>,

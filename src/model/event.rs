@@ -1,22 +1,22 @@
-//! An event: one business fact to carry out, as published and as kept.
+//! An event: one business fact to deliver, as published and as stored.
 
 use std::fmt;
 
 use crate::base::clock::Timestamp;
 use crate::model::sealed::Sealed;
 
-/// A payload of more bytes stands in a row of its own. Measured: a change of status beside a payload of 1 MB
-/// rewrites that megabyte into the write-ahead log.
+/// A larger payload is stored in a row of its own. Measured: if a row contains a payload of 1 MB, each change of its
+/// status writes that megabyte to the write-ahead log again.
 pub const MAX_INLINE_BYTES: usize = 16 * 1024;
 
-/// Where an event stands; derived from its deliveries. Stored in `outbox.status`.
+/// The status of an event, derived from its deliveries. Stored in `outbox.status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
     /// No attempt has been settled.
     Pending,
-    /// Some of its deliveries are done, or one is with a worker outside.
+    /// Some of its deliveries are done, or a consumer or target is working on one.
     Processing,
-    /// Final: everything that was to be delivered was.
+    /// Final: at least one delivery is completed and none is dead.
     Completed,
     /// A delivery failed and waits for its next attempt.
     Failed,
@@ -24,7 +24,7 @@ pub enum Status {
     DeadLetter,
     /// Final: a person stopped it.
     Cancelled,
-    /// Final: nobody wanted it, or a rule made it superfluous.
+    /// Final: no subscription wanted it, or a rule made it superfluous.
     Skipped,
     /// It cannot be used; a person must repair or discard it.
     Quarantined,
@@ -62,7 +62,7 @@ impl Status {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 
-    /// Whether nothing but a person moves it on.
+    /// Whether only a person can change it.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::DeadLetter | Self::Cancelled | Self::Skipped)
     }
@@ -74,7 +74,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// How many deliveries of one event stand where: what its status is derived from.
+/// How many deliveries of one event are in which state. Its status is derived from these counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryCounts {
     /// Not final.
@@ -101,22 +101,22 @@ pub struct DeliveryCounts {
 /// assert_eq!(derive(DeliveryCounts { completed: 1, cancelled: 1, ..DeliveryCounts::default() }), Status::Completed);
 /// assert_eq!(derive(DeliveryCounts::default()), Status::Skipped);
 /// ```
-pub fn derive(tally: DeliveryCounts) -> Status {
-    let done = tally.completed + tally.dead + tally.cancelled + tally.skipped;
-    if tally.open > 0 {
-        return if tally.open_failed > 0 {
+pub fn derive(counts: DeliveryCounts) -> Status {
+    let done = counts.completed + counts.dead + counts.cancelled + counts.skipped;
+    if counts.open > 0 {
+        return if counts.open_failed > 0 {
             Status::Failed
-        } else if tally.with_worker > 0 || done > 0 {
+        } else if counts.with_worker > 0 || done > 0 {
             Status::Processing
         } else {
             Status::Pending
         };
     }
-    if tally.dead > 0 {
+    if counts.dead > 0 {
         Status::DeadLetter
-    } else if tally.completed > 0 {
+    } else if counts.completed > 0 {
         Status::Completed
-    } else if tally.cancelled > 0 && tally.skipped == 0 {
+    } else if counts.cancelled > 0 && counts.skipped == 0 {
         Status::Cancelled
     } else {
         Status::Skipped
@@ -128,41 +128,41 @@ pub fn derive(tally: DeliveryCounts) -> Status {
 pub struct NewEvent {
     /// A fresh UUIDv7.
     pub id: String,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: String,
-    /// The system the fact comes from; 1–64 characters.
+    /// The system that published it; 1–64 characters.
     pub source_system: String,
-    /// The fact's own name there: 1–255 printable ASCII characters.
+    /// Its unique key in that system: 1–255 printable ASCII characters.
     pub idempotency_key: String,
     /// What happened; 1–128 characters.
     pub event_type: String,
-    /// The kind of thing it happened to; at most 64 characters.
+    /// The aggregate's type; at most 64 characters.
     pub aggregate_type: Option<String>,
-    /// Which one; at most 255 characters.
+    /// The aggregate's id; at most 255 characters.
     pub aggregate_id: Option<String>,
-    /// The one subscription it is for, by name.
+    /// The only subscription it is for, by name.
     pub target: Option<String>,
-    /// The body that is sent, to the byte.
+    /// The body, which is sent byte for byte.
     pub payload: Vec<u8>,
     /// The body's media type.
     pub content_type: String,
     /// When it happened, by the source's clock.
     pub occurred_at: Option<Timestamp>,
-    /// When it came in (wall time).
+    /// When it was received (wall time).
     pub received_at: Timestamp,
-    /// Not to be sent before.
+    /// It is not sent before this time.
     pub not_before: Option<Timestamp>,
-    /// What it is ordered by.
+    /// The key by which it is ordered, instead of the aggregate.
     pub ordering_key: Option<String>,
     /// The process it belongs to.
     pub process_id: Option<String>,
     /// The W3C trace id it came with.
     pub trace_id: Option<String>,
-    /// Counted attempts until it is given up; wins over the subscription's.
+    /// Counted attempts until it is given up; overrides the subscription's number.
     pub max_attempts: Option<u32>,
-    /// Free for the source's own use.
+    /// Free text for the source's own use.
     pub custom_data: Option<String>,
-    /// What of the payload is sealed.
+    /// Which part of the payload is sealed.
     pub sealed: Sealed,
 }
 
@@ -177,8 +177,8 @@ pub struct FieldError {
 }
 
 impl NewEvent {
-    /// The words beside the body, which are stored as they are given.
-    pub fn words(&self) -> [(&'static str, Option<&str>); 10] {
+    /// The text fields, which are stored as they were received.
+    pub fn text_fields(&self) -> [(&'static str, Option<&str>); 10] {
         [
             ("idempotency_key", Some(self.idempotency_key.as_str())),
             ("source_system", Some(self.source_system.as_str())),
@@ -193,8 +193,8 @@ impl NewEvent {
         ]
     }
 
-    /// Whether another event says the same, whatever it is known by.
-    pub fn says_the_same(&self, other: &Self) -> bool {
+    /// Whether another event has the same content, even if its key is different.
+    pub fn has_same_content(&self, other: &Self) -> bool {
         self.payload == other.payload
             && self.event_type == other.event_type
             && self.aggregate_id == other.aggregate_id
@@ -204,19 +204,19 @@ impl NewEvent {
     /// Checks every field against its limit.
     /// Fails with the first field that is out of bounds.
     pub fn check(&self) -> Result<(), FieldError> {
-        length("event_type", &self.event_type, 1, 128)?;
+        check_length("event_type", &self.event_type, 1, 128)?;
         check_source_system(&self.source_system)?;
-        length("idempotency_key", &self.idempotency_key, 1, 255)?;
-        printable_ascii("idempotency_key", &self.idempotency_key)?;
-        printable_ascii("event_type", &self.event_type)?;
-        printable_ascii("content_type", &self.content_type)?;
+        check_length("idempotency_key", &self.idempotency_key, 1, 255)?;
+        check_printable_ascii("idempotency_key", &self.idempotency_key)?;
+        check_printable_ascii("event_type", &self.event_type)?;
+        check_printable_ascii("content_type", &self.content_type)?;
         if self.source_system == OWN_SOURCE {
             let problem =
-                "is \"oncebox\", which is kept for the events of Oncebox itself".to_owned();
+                "is \"oncebox\", which is reserved for the events of Oncebox itself".to_owned();
             return Err(FieldError { field: "source_system", problem });
         }
         if self.source_system.starts_with("in:") {
-            let problem = "begins with \"in:\", which is kept for what providers send".to_owned();
+            let problem = "begins with \"in:\", which is reserved for providers".to_owned();
             return Err(FieldError { field: "source_system", problem });
         }
         for (field, value, most) in [
@@ -228,7 +228,7 @@ impl NewEvent {
             ("custom_data", &self.custom_data, 4096),
         ] {
             if let Some(value) = value {
-                length(field, value, 1, most)?;
+                check_length(field, value, 1, most)?;
             }
         }
         if let Some(most) = self.max_attempts
@@ -237,40 +237,41 @@ impl NewEvent {
             let problem = format!("is {most}; it must be 1 to 1000");
             return Err(FieldError { field: "max_attempts", problem });
         }
-        likely("occurred_at", self.occurred_at)?;
-        likely("not_before", self.not_before)
+        check_time("occurred_at", self.occurred_at)?;
+        check_time("not_before", self.not_before)
     }
 }
 
 /// Checks the form of a source system's name.
 pub fn check_source_system(name: &str) -> Result<(), FieldError> {
-    length("source_system", name, 1, 64)?;
-    printable_ascii("source_system", name)
+    check_length("source_system", name, 1, 64)?;
+    check_printable_ascii("source_system", name)
 }
 
-/// The source system of rows that plain SQL inserts and that name none.
+/// The default source system of rows that plain SQL inserts.
 pub const SQL_SOURCE: &str = "sql";
 
 /// The source system of Oncebox's own events, such as `integration.failed`.
 pub const OWN_SOURCE: &str = "oncebox";
 
-/// Refuses a source system that is the identity of another way in than HTTP.
-/// Fails with the name of its owner, as a sentence without its full stop.
+/// Refuses a source system that HTTP callers may not use.
+/// Fails with the reason, as a sentence without its full stop.
 pub fn check_http_source(name: &str) -> Result<(), &'static str> {
     if name == SQL_SOURCE {
-        return Err("source_system \"sql\" is kept for rows that plain SQL inserts");
+        return Err("source_system \"sql\" is reserved for rows that plain SQL inserts");
     }
     if name == OWN_SOURCE {
-        return Err("source_system \"oncebox\" is kept for the events of Oncebox itself");
+        return Err("source_system \"oncebox\" is reserved for the events of Oncebox itself");
     }
     if name.starts_with("in:") {
-        return Err("a source_system that begins with \"in:\" is kept for what providers send");
+        return Err("a source_system that begins with \"in:\" is reserved for providers");
     }
     Ok(())
 }
 
-/// A wrong unit, or an ERP's word for never: it would stand first or last in its lane for good, or wait for ages.
-fn likely(field: &'static str, at: Option<Timestamp>) -> Result<(), FieldError> {
+/// Refuses times with a wrong unit, and an ERP's placeholder for "never". Such an event would stay first or last in its
+/// lane, or wait for years.
+fn check_time(field: &'static str, at: Option<Timestamp>) -> Result<(), FieldError> {
     match at {
         Some(at) if !at.is_likely() => {
             let problem = format!("is {at}; it must lie in the years 1973 to 2199");
@@ -280,7 +281,12 @@ fn likely(field: &'static str, at: Option<Timestamp>) -> Result<(), FieldError> 
     }
 }
 
-fn length(field: &'static str, value: &str, least: usize, most: usize) -> Result<(), FieldError> {
+fn check_length(
+    field: &'static str,
+    value: &str,
+    least: usize,
+    most: usize,
+) -> Result<(), FieldError> {
     let have = value.chars().count();
     if (least..=most).contains(&have) {
         return Ok(());
@@ -289,7 +295,7 @@ fn length(field: &'static str, value: &str, least: usize, most: usize) -> Result
     Err(FieldError { field, problem })
 }
 
-fn printable_ascii(field: &'static str, value: &str) -> Result<(), FieldError> {
+fn check_printable_ascii(field: &'static str, value: &str) -> Result<(), FieldError> {
     match value.chars().find(|c| !matches!(c, ' '..='~')) {
         None => Ok(()),
         Some(bad) => Err(FieldError {
@@ -299,14 +305,14 @@ fn printable_ascii(field: &'static str, value: &str) -> Result<(), FieldError> {
     }
 }
 
-/// An event as kept.
+/// An event as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its number in the file; the cursor of lists.
+    /// Its row number; also the cursor of lists.
     pub seq: i64,
     /// What it was stored with. `payload` is empty in lists.
     pub new: NewEvent,
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
     /// Deliveries that are not final.
     pub open_deliveries: u32,
@@ -316,11 +322,11 @@ pub struct Event {
     pub differing_count: u32,
     /// Why it is quarantined, or why its latest attempt failed.
     pub last_error: Option<String>,
-    /// What is wrong with it, in one word, where it was quarantined.
+    /// Why it was quarantined, as one word for programs.
     pub error_code: Option<String>,
     /// When it became final.
     pub completed_at: Option<Timestamp>,
-    /// The event it repeats, by its id.
+    /// The id of the event that it repeats.
     pub replay_of: Option<String>,
 }
 
@@ -340,10 +346,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_delivery_shows_before_a_done_one() {
-        let tally =
+    fn a_failed_delivery_counts_more_than_a_done_one() {
+        let counts =
             DeliveryCounts { open: 1, open_failed: 1, completed: 1, ..DeliveryCounts::default() };
-        assert_eq!(derive(tally), Status::Failed);
+        assert_eq!(derive(counts), Status::Failed);
     }
 
     #[test]

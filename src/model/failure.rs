@@ -1,7 +1,7 @@
-//! What follows an attempt: is the delivery tried again, given up, and may its subscription still be called.
+//! What follows an attempt: whether the delivery is retried or given up, and whether its subscription may be called.
 //!
-//! [`judge`] decides, inside the transaction that stores the attempt, from facts that this transaction reads. It is pure:
-//! the same input gives the same answer, so the transaction may run twice.
+//! [`judge`] decides inside the transaction that stores the attempt, from facts that this transaction reads. It is
+//! pure, so the transaction may run twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,55 +12,55 @@ use crate::model::delivery::{Attempt, Jitter, Schedule};
 use crate::model::hold::HoldReason;
 use crate::model::outcome::AttemptClass;
 
-/// Counted failures of a delivery at which a person is told. Source: the seed's schedule of eight attempts.
+/// Counted failures of a delivery that raise an escalation.
 pub const ESCALATED_AT: u32 = 8;
 /// Refusals in a row after which a subscription is held. Source: the product page, section 7.
 pub const REJECTING_AFTER: u32 = 5;
-/// Transient failures in a row after which a subscription is held, where it does not say.
+/// Transient failures in a row after which a subscription is held, unless its policy says otherwise.
 pub const BREAKER_AFTER: u32 = 10;
-/// 5xx answers to one delivery, after which it is given up where others passed between any two of them.
+/// 5xx answers to one delivery after which it is given up, if others succeeded between any two of them.
 pub const POISON_AFTER: u32 = 8;
 /// How long a subscription may fail before it is disabled. Source: the product page, section 7.
 pub const DISABLED_AFTER: Duration = Duration::from_hours(5 * 24);
-/// An endpoint without an attempt for so long has not failed all the while: the service was off, or the clock was set.
+/// After this time without an attempt, [`DISABLED_AFTER`] starts anew: the service was off, or the clock was set.
 pub const UNSEEN_AFTER: Duration = Duration::from_hours(2 * 24);
-/// The longest wait between two probes of a broken endpoint: new events wait for the next probe.
+/// The longest wait between two probes of the breaker. It is short, because new events wait for the probe.
 const MAX_BREAKER_WAIT: Duration = Duration::from_mins(5);
-/// The wait after a 429 that names one, at least. Nothing counts, so that `Retry-After: 0` would be tried without end.
+/// The shortest wait after a 429 with `Retry-After`. A 429 is not counted, so `Retry-After: 0` would never end.
 const MIN_ASKED_WAIT: Duration = Duration::from_secs(1);
-/// The wait after a 429 that names none, at least.
+/// The shortest wait after a 429 without `Retry-After`.
 const MIN_RATE_LIMIT_WAIT: Duration = Duration::from_secs(5);
 
-/// An attempt that has ended, as the deliverer hands it in.
+/// An attempt that has ended, as the deliverer reports it.
 #[derive(Clone, Debug)]
 pub struct AttemptReport {
     /// The delivery.
     pub delivery: DeliverySeq,
     /// Its subscription.
     pub subscription: SubscriptionSeq,
-    /// The run the attempt belongs to; a delivery that was reopened meanwhile is not moved.
+    /// The run the attempt belongs to. If the delivery was reopened meanwhile, its state does not change.
     pub run_no: u32,
     /// When its event arrived.
     pub accepted_at: Timestamp,
-    /// The attempt. `n` is the one that was expected when it was sent; `class` and `counted` are judged again.
+    /// The attempt. `n` is the number expected when it was sent; [`judge`] may change `class` and `counted`.
     pub attempt: Arc<Attempt>,
     /// What failed, in one word: the status, or the cause.
     pub code: String,
-    /// The wait the target asked for.
+    /// The wait the target asked for: `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// The rules in force.
+    /// The rules that apply.
     pub rules: Rules,
     /// How much waits are lengthened.
     pub jitter: Jitter,
-    /// Whether it was sent in spite of a hold, to learn whether the target works again.
+    /// Whether it is a probe: sent despite a hold, to test whether the target works again.
     pub is_probe: bool,
-    /// Whether the site had no line to the outside.
+    /// Whether the site was offline.
     pub is_offline: bool,
     /// Schedule time of the report, from which waits are counted.
     pub now: Timestamp,
 }
 
-/// The numbers a delivery is judged by: its subscription's, with the event's own `max_attempts` where it has one.
+/// The limits of a delivery: its subscription's, or the event's own `max_attempts` if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Waits, and the number of counted attempts.
@@ -75,7 +75,7 @@ impl Default for Rules {
     }
 }
 
-/// Failed attempts of a subscription in a row, all of one kind, with no success since.
+/// Consecutive failed attempts of a subscription, all of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Streak {
     /// Their class.
@@ -85,7 +85,7 @@ pub struct Streak {
 }
 
 impl Streak {
-    /// The streak with one more failure.
+    /// The streak after one more failure.
     #[must_use]
     pub fn and(self, class: AttemptClass) -> Self {
         let count = if self.class == Some(class) { self.count } else { 0 };
@@ -93,26 +93,26 @@ impl Streak {
     }
 }
 
-/// What the transaction knows of the delivery and its subscription before this attempt.
+/// What the transaction knows about the delivery and its subscription before this attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
     /// Counted failures of this run.
     pub counted_failures: u32,
-    /// The class and the time of the delivery's latest failed attempt, if it has failed and not succeeded since.
+    /// Class and time of the delivery's latest failed attempt, unless it has succeeded since.
     pub last_failure: Option<(AttemptClass, Timestamp)>,
-    /// How many of its failures came after another delivery of its subscription had passed since its failure before.
+    /// How many of its failures came after another delivery had succeeded since its previous one.
     pub failures_alone: u32,
-    /// Failures in a row of the subscription.
+    /// The subscription's consecutive failures.
     pub streak: Streak,
-    /// When the subscription began to fail, if it does.
+    /// When the subscription began to fail, if it is failing.
     pub failing_since: Option<Timestamp>,
     /// Its latest success.
     pub last_success_at: Option<Timestamp>,
-    /// The probed holds that stand, each with the number of probes that have failed.
+    /// If the subscription has an `auth` hold: how many of its probes have failed.
     pub auth_probe: Option<u32>,
-    /// As above, of the breaker.
+    /// If the subscription has a `breaker` hold: how many of its probes have failed.
     pub breaker_probe: Option<u32>,
-    /// The end of the window that the target has asked for, if one stands.
+    /// Until when the target has asked us to wait, if it has.
     pub rate_limited_until: Option<Timestamp>,
 }
 
@@ -132,22 +132,22 @@ pub enum Next {
 pub enum NewHold {
     /// Not called before this time.
     Until(Timestamp),
-    /// Called for a probe at this time, after so many probes that failed.
+    /// Not called, except for a probe at this time.
     Probe {
         /// `auth` or `breaker`.
         reason: HoldReason,
         /// When.
         at: Timestamp,
-        /// How many have failed.
+        /// How many probes have failed.
         failed: u32,
     },
-    /// Not called until a person acts: it refuses what it is sent.
+    /// Not called until a person acts, because it refuses what it is sent.
     Rejecting,
     /// Disabled, with the reason.
     Disabled(String),
 }
 
-/// An attempt, judged.
+/// What [`judge`] decides about an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Its class.
@@ -162,7 +162,7 @@ pub struct Verdict {
     pub is_alone: bool,
 }
 
-/// An attempt whose consequences are decided, as the store writes them.
+/// An attempt and its consequences, as the store writes them.
 #[derive(Clone, Debug)]
 pub struct Settlement {
     /// The delivery.
@@ -185,62 +185,62 @@ pub struct Settlement {
     pub now: Timestamp,
 }
 
-/// Judges an attempt.
+/// Decides what follows an attempt.
 ///
 /// ```
 /// use oncebox::base::clock::Timestamp;
-/// use oncebox::model::failure::{Facts, Next, Rules, Tried, judge};
+/// use oncebox::model::failure::{Facts, Next, Rules, AttemptResult, judge};
 /// use oncebox::model::outcome::AttemptClass;
-/// let tried = Tried {
+/// let attempt = AttemptResult {
 ///     class: AttemptClass::Validation, reason: "the target answered 422", http_status: Some(422),
 ///     retry_after: None, is_probe: false, is_offline: false, jitter: Default::default(),
 ///     now: Timestamp::from_secs(0), at: Timestamp::from_secs(0),
 /// };
-/// let verdict = judge(&tried, &Rules::default(), &Facts::default());
+/// let verdict = judge(&attempt, &Rules::default(), &Facts::default());
 /// assert_eq!(verdict.next, Next::GiveUp("the target answered 422".to_owned()));
 /// ```
-pub fn judge(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
-    let class = if facts.is_only_this_one(tried, AttemptClass::Auth) {
+pub fn judge(attempt: &AttemptResult<'_>, rules: &Rules, facts: &Facts) -> Verdict {
+    let class = if facts.only_this_one_fails(attempt, AttemptClass::Auth) {
         AttemptClass::Validation
     } else {
-        tried.class
+        attempt.class
     };
     let mut verdict = match class {
         AttemptClass::Success => return Verdict::uncounted(class, Next::Complete, None),
-        AttemptClass::Validation | AttemptClass::Poison => refused(tried, class, facts),
+        AttemptClass::Validation | AttemptClass::Poison => refused(attempt, class, facts),
         AttemptClass::Gone => Verdict {
             class,
             counted: true,
-            next: Next::GiveUp(tried.reason.to_owned()),
-            hold: Some(NewHold::Disabled(tried.reason.to_owned())),
+            next: Next::GiveUp(attempt.reason.to_owned()),
+            hold: Some(NewHold::Disabled(attempt.reason.to_owned())),
             is_alone: false,
         },
-        AttemptClass::RateLimited => rate_limited(tried, rules, facts),
-        AttemptClass::Auth => unauthorized(tried, rules, facts),
-        AttemptClass::Transient => transient(tried, rules, facts),
+        AttemptClass::RateLimited => rate_limited(attempt, rules, facts),
+        AttemptClass::Auth => unauthorized(attempt, rules, facts),
+        AttemptClass::Transient => transient(attempt, rules, facts),
     };
-    let failing_for = facts.failing_since.map_or(Duration::ZERO, |since| tried.at.since(since));
-    if failing_for >= DISABLED_AFTER && !tried.is_offline {
-        let why = format!("it has failed for five days; the last: {}", tried.reason);
+    let failing_for = facts.failing_since.map_or(Duration::ZERO, |since| attempt.at.since(since));
+    if failing_for >= DISABLED_AFTER && !attempt.is_offline {
+        let why = format!("it has failed for five days; the last: {}", attempt.reason);
         verdict.hold = Some(NewHold::Disabled(why));
     }
     verdict
 }
 
-/// What an attempt came to, as [`judge`] needs it.
+/// The result of an attempt, as [`judge`] needs it.
 #[derive(Clone, Copy, Debug)]
-pub struct Tried<'a> {
-    /// What it means by its answer alone.
+pub struct AttemptResult<'a> {
+    /// Its class, judged by the answer alone.
     pub class: AttemptClass,
     /// Why it failed.
     pub reason: &'a str,
-    /// The status.
+    /// The HTTP status.
     pub http_status: Option<u16>,
-    /// The wait the target asked for.
+    /// The wait the target asked for: `Retry-After`.
     pub retry_after: Option<Duration>,
     /// Whether it was a probe.
     pub is_probe: bool,
-    /// Whether the site had no line to the outside.
+    /// Whether the site was offline.
     pub is_offline: bool,
     /// How much waits are lengthened.
     pub jitter: Jitter,
@@ -250,29 +250,28 @@ pub struct Tried<'a> {
     pub at: Timestamp,
 }
 
-impl Tried<'_> {
-    /// A step of the schedule with jitter, or longer if the target asked for more: `Retry-After` is a floor in any
-    /// answer.
+impl AttemptResult<'_> {
+    /// A step of the schedule with jitter, but at least `Retry-After`, which is honored in any answer.
     fn wait(&self, step: Duration) -> Duration {
         self.jitter.lengthen(step).max(self.retry_after.unwrap_or_default())
     }
 }
 
 impl Facts {
-    /// The window that the target has asked for and that is not over.
-    fn window(&self, now: Timestamp) -> Option<Timestamp> {
+    /// Until when the target has asked us to wait, if that time is not over.
+    fn waits_until(&self, now: Timestamp) -> Option<Timestamp> {
         self.rate_limited_until.filter(|until| *until > now)
     }
 
-    /// Whether an attempt is one more failure in a row. Requests that were under way side by side when the target began
-    /// to ask for time are one failure together.
-    pub fn is_one_more(&self, class: AttemptClass, now: Timestamp) -> bool {
-        class != AttemptClass::RateLimited || self.window(now).is_none()
+    /// Whether a failed attempt makes the streak longer. Concurrent requests that are all answered 429 count as one
+    /// failure.
+    pub fn extends_streak(&self, class: AttemptClass, now: Timestamp) -> bool {
+        class != AttemptClass::RateLimited || self.waits_until(now).is_none()
     }
 
-    /// Whether this delivery failed like this before, and another one of its subscription has passed since.
-    fn is_only_this_one(&self, tried: &Tried<'_>, class: AttemptClass) -> bool {
-        let before = self.last_failure.filter(|(last, _)| *last == class && tried.class == class);
+    /// Whether this delivery failed with this class before, and another one of its subscription has succeeded since.
+    fn only_this_one_fails(&self, attempt: &AttemptResult<'_>, class: AttemptClass) -> bool {
+        let before = self.last_failure.filter(|(last, _)| *last == class && attempt.class == class);
         let passed = self.last_success_at;
         before.zip(passed).is_some_and(|((_, failed_at), passed_at)| passed_at > failed_at)
     }
@@ -284,63 +283,63 @@ impl Verdict {
     }
 }
 
-/// The request would be refused again.
-fn refused(tried: &Tried<'_>, class: AttemptClass, facts: &Facts) -> Verdict {
-    // What cannot be sent says nothing of the target.
+/// A refusal, which a retry would only repeat.
+fn refused(attempt: &AttemptResult<'_>, class: AttemptClass, facts: &Facts) -> Verdict {
+    // A request that cannot be sent says nothing about the target.
     let is_refusal = class == AttemptClass::Validation;
     let is_rejecting = is_refusal && facts.streak.and(class).count >= REJECTING_AFTER;
     Verdict {
         class,
         counted: true,
-        next: Next::GiveUp(tried.reason.to_owned()),
+        next: Next::GiveUp(attempt.reason.to_owned()),
         hold: is_rejecting.then_some(NewHold::Rejecting),
         is_alone: false,
     }
 }
 
-/// The target asked for time: it has as much as it asked for, and never less.
-fn rate_limited(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
-    let step = rules.schedule.wait_after(facts.streak.and(tried.class).count);
-    let wait = match (tried.retry_after, facts.window(tried.now)) {
+/// The target asked us to wait. We never wait less than that.
+fn rate_limited(attempt: &AttemptResult<'_>, rules: &Rules, facts: &Facts) -> Verdict {
+    let step = rules.schedule.wait_after(facts.streak.and(attempt.class).count);
+    let wait = match (attempt.retry_after, facts.waits_until(attempt.now)) {
         (Some(asked), _) => asked.max(MIN_ASKED_WAIT),
-        (None, Some(until)) => until.since(tried.now),
+        (None, Some(until)) => until.since(attempt.now),
         (None, None) => step.max(MIN_RATE_LIMIT_WAIT),
     };
-    let hold = NewHold::Until(tried.now.plus(wait));
-    Verdict::uncounted(tried.class, Next::Retry(tried.jitter.lengthen(wait)), Some(hold))
+    let hold = NewHold::Until(attempt.now.plus(wait));
+    Verdict::uncounted(attempt.class, Next::Retry(attempt.jitter.lengthen(wait)), Some(hold))
 }
 
-/// The target does not accept our credential: nothing is called but a probe by the schedule. The delivery waits for
-/// that probe; one that has waited longer goes first, so that a single delivery cannot keep the hold standing.
-fn unauthorized(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
+/// The target does not accept our credential. Until it does, only probes are sent, as often as the schedule says. Each
+/// probe is the delivery that has waited longest, so that a single bad delivery cannot keep the hold.
+fn unauthorized(attempt: &AttemptResult<'_>, rules: &Rules, facts: &Facts) -> Verdict {
     match facts.auth_probe {
-        Some(_) if !tried.is_probe => {
-            let wait = tried.wait(rules.schedule.wait_after(1));
-            Verdict::uncounted(tried.class, Next::Retry(wait), None)
+        Some(_) if !attempt.is_probe => {
+            let wait = attempt.wait(rules.schedule.wait_after(1));
+            Verdict::uncounted(attempt.class, Next::Retry(wait), None)
         }
         failed => {
             let failed = failed.map_or(0, |failed| failed.saturating_add(1));
-            probe(tried, HoldReason::Auth, failed, rules.schedule.wait_after(failed + 1))
+            probe(attempt, HoldReason::Auth, failed, rules.schedule.wait_after(failed + 1))
         }
     }
 }
 
-fn probe(tried: &Tried<'_>, reason: HoldReason, failed: u32, wait: Duration) -> Verdict {
-    let wait = tried.wait(wait);
-    let hold = NewHold::Probe { reason, at: tried.now.plus(wait), failed };
-    Verdict::uncounted(tried.class, Next::Retry(wait), Some(hold))
+fn probe(attempt: &AttemptResult<'_>, reason: HoldReason, failed: u32, wait: Duration) -> Verdict {
+    let wait = attempt.wait(wait);
+    let hold = NewHold::Probe { reason, at: attempt.now.plus(wait), failed };
+    Verdict::uncounted(attempt.class, Next::Retry(wait), Some(hold))
 }
 
-/// It may work later.
-fn transient(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
+/// A failure that a retry may repair.
+fn transient(attempt: &AttemptResult<'_>, rules: &Rules, facts: &Facts) -> Verdict {
     let failures = facts.counted_failures.saturating_add(1);
-    if tried.is_offline {
-        // The line alone decides when: the hold of the site stands until it works.
-        let wait = tried.wait(rules.schedule.wait_after(1));
-        return Verdict::uncounted(tried.class, Next::Retry(wait), None);
+    if attempt.is_offline {
+        // The hold of the site ends when the network works again. Until then nothing is counted.
+        let wait = attempt.wait(rules.schedule.wait_after(1));
+        return Verdict::uncounted(attempt.class, Next::Retry(wait), None);
     }
     let breaker_wait = |failed: u32| rules.schedule.wait_after(failed + 1).min(MAX_BREAKER_WAIT);
-    if tried.is_probe {
+    if attempt.is_probe {
         let (reason, failed, wait) = match (facts.auth_probe, facts.breaker_probe) {
             (Some(failed), _) => {
                 let failed = failed.saturating_add(1);
@@ -351,19 +350,12 @@ fn transient(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
                 (HoldReason::Breaker, failed, breaker_wait(failed))
             }
         };
-        return probe(tried, reason, failed, wait);
+        return probe(attempt, reason, failed, wait);
     }
-    let is_5xx = tried.http_status.is_some_and(|status| (500..=599).contains(&status));
-    let is_alone = is_5xx && facts.is_only_this_one(tried, AttemptClass::Transient);
-    // This failure, those like it, and the first of all. Failures of an outage say nothing of this delivery.
-    let alone = facts.failures_alone.saturating_add(2);
-    if is_alone && alone >= POISON_AFTER {
-        let why = format!("failed {alone} times while others passed; the last: {}", tried.reason);
-        let (class, next) = (AttemptClass::Poison, Next::GiveUp(why));
-        return Verdict { class, counted: true, next, hold: None, is_alone };
+/// 5xx answers to one delivery after which it is given up, if others succeeded between any two of them.
     }
-    let streak = facts.streak.and(tried.class).count;
-    // A single delivery waits by its own schedule, which is as careful. The breaker is for many.
+    let streak = facts.streak.and(attempt.class).count;
+    // The breaker is for several failing deliveries. A single one already waits by its own schedule.
     let others_failed = facts.streak.count > facts.counted_failures;
     let opens = rules.breaker_after > 0
         && streak >= rules.breaker_after
@@ -371,21 +363,21 @@ fn transient(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
         && facts.breaker_probe.is_none();
     let hold = opens.then(|| NewHold::Probe {
         reason: HoldReason::Breaker,
-        at: tried.now.plus(tried.jitter.lengthen(breaker_wait(0))),
+        at: attempt.now.plus(attempt.jitter.lengthen(breaker_wait(0))),
         failed: 0,
     });
     let next = if rules.schedule.gives_up(failures) {
-        Next::GiveUp(format!("given up after {failures} attempts; the last: {}", tried.reason))
+        Next::GiveUp(format!("given up after {failures} attempts; the last: {}", attempt.reason))
     } else {
-        Next::Retry(tried.wait(rules.schedule.wait_after(failures)))
+        Next::Retry(attempt.wait(rules.schedule.wait_after(failures)))
     };
-    Verdict { class: tried.class, counted: true, next, hold, is_alone }
+    Verdict { class: attempt.class, counted: true, next, hold, is_alone }
 }
 
 impl AttemptReport {
-    /// What [`judge`] needs of it.
-    pub fn tried(&self) -> Tried<'_> {
-        Tried {
+    /// What [`judge`] needs to know about it.
+    pub fn result(&self) -> AttemptResult<'_> {
+        AttemptResult {
             class: self.attempt.class,
             reason: self.attempt.failed_reason.as_deref().unwrap_or_default(),
             http_status: self.attempt.http_status,
@@ -423,8 +415,8 @@ impl AttemptReport {
 mod tests {
     use super::*;
 
-    fn tried(status: u16, class: AttemptClass) -> Tried<'static> {
-        Tried {
+    fn attempt(status: u16, class: AttemptClass) -> AttemptResult<'static> {
+        AttemptResult {
             class,
             reason: "no",
             http_status: Some(status),
@@ -437,8 +429,8 @@ mod tests {
         }
     }
 
-    fn judged(tried: Tried<'_>, facts: Facts) -> Verdict {
-        judge(&tried, &Rules::default(), &facts)
+    fn judged(attempt: AttemptResult<'_>, facts: Facts) -> Verdict {
+        judge(&attempt, &Rules::default(), &facts)
     }
 
     fn at(secs: i64) -> Timestamp {
@@ -449,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_failing_target_is_tried_22_times() {
-        let five = tried(500, AttemptClass::Transient);
+        let five = attempt(500, AttemptClass::Transient);
         let after = |n| judged(five, Facts { counted_failures: n, ..Facts::default() });
         assert!(matches!(after(20).next, Next::Retry(_)));
         assert!(matches!(after(21).next, Next::GiveUp(_)));
@@ -458,7 +450,7 @@ mod tests {
 
     #[test]
     fn a_target_that_is_gone_is_disabled() {
-        let verdict = judged(tried(410, AttemptClass::Gone), Facts::default());
+        let verdict = judged(attempt(410, AttemptClass::Gone), Facts::default());
         assert!(matches!(verdict.hold, Some(NewHold::Disabled(_))));
         assert!(matches!(verdict.next, Next::GiveUp(_)));
     }
@@ -468,15 +460,15 @@ mod tests {
         let streak = |count| Streak { class: Some(AttemptClass::Validation), count };
         let after = |count| {
             let facts = Facts { streak: streak(count), ..Facts::default() };
-            judged(tried(422, AttemptClass::Validation), facts).hold
+            judged(attempt(422, AttemptClass::Validation), facts).hold
         };
         assert_eq!(after(3), None);
         assert_eq!(after(4), Some(NewHold::Rejecting));
     }
 
     #[test]
-    fn a_target_that_asks_for_time_gets_it_and_nothing_counts() {
-        let mut asked = tried(429, AttemptClass::RateLimited);
+    fn a_target_gets_the_wait_it_asks_for_and_nothing_counts() {
+        let mut asked = attempt(429, AttemptClass::RateLimited);
         asked.retry_after = Some(Duration::from_secs(90));
         let verdict = judged(asked, Facts::default());
         assert!(!verdict.counted);
@@ -484,25 +476,25 @@ mod tests {
         assert_eq!(verdict.next, Next::Retry(Duration::from_secs(90)));
         asked.retry_after = Some(Duration::ZERO);
         assert_eq!(judged(asked, Facts::default()).next, Next::Retry(Duration::from_secs(1)));
-        let unasked = judged(tried(429, AttemptClass::RateLimited), Facts::default());
+        let unasked = judged(attempt(429, AttemptClass::RateLimited), Facts::default());
         assert_eq!(unasked.next, Next::Retry(FIVE));
     }
 
     #[test]
     fn a_credential_that_is_refused_is_probed_by_the_schedule_and_nothing_counts() {
-        let first = judged(tried(401, AttemptClass::Auth), Facts::default());
+        let first = judged(attempt(401, AttemptClass::Auth), Facts::default());
         let hold = |at, failed| Some(NewHold::Probe { reason: HoldReason::Auth, at, failed });
         assert_eq!((first.hold, first.counted), (hold(at(1005), 0), false));
-        let mut probe = tried(401, AttemptClass::Auth);
+        let mut probe = attempt(401, AttemptClass::Auth);
         probe.is_probe = true;
         let second = judged(probe, Facts { auth_probe: Some(0), ..Facts::default() });
         assert_eq!(second.hold, hold(at(1030), 1));
         let beside = Facts { auth_probe: Some(3), ..Facts::default() };
-        assert_eq!(judged(tried(401, AttemptClass::Auth), beside).hold, None);
+        assert_eq!(judged(attempt(401, AttemptClass::Auth), beside).hold, None);
     }
 
     #[test]
-    fn a_wait_that_was_asked_for_is_a_floor_in_any_answer() {
+    fn retry_after_is_the_shortest_wait_in_any_answer() {
         let facts = [
             Facts::default(),
             Facts { auth_probe: Some(0), ..Facts::default() },
@@ -512,8 +504,10 @@ mod tests {
             for (status, class) in [(401, AttemptClass::Auth), (500, AttemptClass::Transient)] {
                 for is_probe in [false, true] {
                     let retry_after = Some(Duration::from_mins(10));
-                    let verdict =
-                        judged(Tried { retry_after, is_probe, ..tried(status, class) }, facts);
+                    let verdict = judged(
+                        AttemptResult { retry_after, is_probe, ..attempt(status, class) },
+                        facts,
+                    );
                     let Next::Retry(wait) = verdict.next else { panic!("{verdict:?}") };
                     assert!(wait >= Duration::from_mins(10), "{status} {is_probe}: {wait:?}");
                     if let Some(NewHold::Probe { at: probe_at, .. }) = verdict.hold
@@ -533,7 +527,7 @@ mod tests {
             last_success_at: Some(at(200)),
             ..Facts::default()
         };
-        let verdict = judged(tried(403, AttemptClass::Auth), facts);
+        let verdict = judged(attempt(403, AttemptClass::Auth), facts);
         assert_eq!(verdict.class, AttemptClass::Validation);
         assert!(matches!(verdict.next, Next::GiveUp(_)));
     }
@@ -543,7 +537,7 @@ mod tests {
         let after = |count, counted_failures| {
             let streak = Streak { class: Some(AttemptClass::Transient), count };
             let facts = Facts { counted_failures, streak, ..Facts::default() };
-            judged(tried(500, AttemptClass::Transient), facts).hold
+            judged(attempt(500, AttemptClass::Transient), facts).hold
         };
         assert_eq!(after(8, 1), None);
         let open = NewHold::Probe { reason: HoldReason::Breaker, at: at(1005), failed: 0 };
@@ -553,7 +547,7 @@ mod tests {
 
     #[test]
     fn a_probe_that_fails_is_not_counted_and_the_next_is_at_most_five_minutes_away() {
-        let mut probe = tried(500, AttemptClass::Transient);
+        let mut probe = attempt(500, AttemptClass::Transient);
         probe.is_probe = true;
         let verdict = judged(probe, Facts { breaker_probe: Some(9), ..Facts::default() });
         assert!(!verdict.counted);
@@ -578,8 +572,8 @@ mod tests {
     }
 
     #[test]
-    fn without_a_line_nothing_counts() {
-        let mut offline = tried(500, AttemptClass::Transient);
+    fn while_the_site_is_offline_nothing_counts() {
+        let mut offline = attempt(500, AttemptClass::Transient);
         offline.is_offline = true;
         let facts = Facts {
             counted_failures: 21,
@@ -594,7 +588,7 @@ mod tests {
     #[test]
     fn five_days_of_failing_disable() {
         let since = |secs: i64| Facts { failing_since: Some(at(1000 - secs)), ..Facts::default() };
-        let hold = |facts| judged(tried(500, AttemptClass::Transient), facts).hold;
+        let hold = |facts| judged(attempt(500, AttemptClass::Transient), facts).hold;
         assert_eq!(hold(since(5 * 86400 - 1)), None);
         assert!(matches!(hold(since(5 * 86400)), Some(NewHold::Disabled(_))));
     }

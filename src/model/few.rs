@@ -1,4 +1,4 @@
-//! A JSON list of which only so many elements are kept: the rest is counted, so that a long one takes no memory.
+//! A JSON list of which only the first elements are kept. The rest is counted, so that a long list takes no memory.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,25 +6,25 @@ use std::marker::PhantomData;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// The first `MOST` elements of a list, and how many it has.
+/// The first `MAX` elements of a list, and how many it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Few<T, const MOST: usize> {
-    /// The first ones.
+pub struct Few<T, const MAX: usize> {
+    /// The first elements.
     pub kept: Vec<T>,
-    /// How many there are.
+    /// How many elements the list has.
     pub count: usize,
 }
 
-impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for Few<T, MOST> {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Few<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_seq(Elements::<T, MOST>(PhantomData))
+        from.deserialize_seq(Elements::<T, MAX>(PhantomData))
     }
 }
 
-struct Elements<T, const MOST: usize>(PhantomData<T>);
+struct Elements<T, const MAX: usize>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Elements<T, MOST> {
-    type Value = Few<T, MOST>;
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Elements<T, MAX> {
+    type Value = Few<T, MAX>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
@@ -32,7 +32,7 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Elements<T, M
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut kept = Vec::new();
-        while kept.len() < MOST {
+        while kept.len() < MAX {
             let Some(element) = seq.next_element()? else {
                 let count = kept.len();
                 return Ok(Few { kept, count });

@@ -1,7 +1,7 @@
 //! Health: readings in, checks with their levels out. `/readyz` and `oncebox doctor` use the same rules.
 //!
-//! A check *fails* when a promise cannot be kept now: then nothing should be sent here. It *warns* when a
-//! person should look, while everything that comes is still carried out.
+//! A check *fails* when Oncebox cannot keep its guarantees: then nothing should be sent to it. A check *warns* when a
+//! person should look, although Oncebox still does all its work.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use crate::sys::disk::Space;
 
 /// No correct clock shows an earlier time: this program did not exist yet.
 pub const EARLIEST: Timestamp = Timestamp::from_secs(1_767_225_600);
-/// A job that waits longer for the writer is worth a look.
+/// The check warns if a job waits longer for the writer.
 const WRITER_LAG_WARN: Duration = Duration::from_secs(1);
-/// A job that waits longer means that the writer is stuck.
+/// The check fails if a job waits longer: the writer is stuck.
 const WRITER_LAG_FAIL: Duration = Duration::from_secs(10);
-/// A delivery that is due and neither held nor sent for longer is worth a look.
+/// The check warns if a delivery without a hold is overdue for longer.
 const OVERDUE_WARN: Duration = Duration::from_mins(5);
 
-/// How well something is.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// As it should be.
     Ok,
     /// A person should look.
     Warn,
-    /// A promise cannot be kept now.
+    /// A guarantee cannot be kept now.
     Fail,
 }
 
@@ -47,16 +47,16 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// One check with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// Its name; stable.
     pub name: &'static str,
-    /// How well it is.
+    /// Its result.
     pub level: Level,
     /// The reading, for programs.
     pub value: Value,
-    /// What was seen and, unless it is well, what to do.
+    /// What was found and, unless the level is `ok`, what to do.
     pub detail: String,
 }
 
@@ -67,12 +67,12 @@ impl Check {
     }
 }
 
-/// The worst of several.
+/// The worst level of several checks.
 pub fn worst(checks: &[Check]) -> Level {
     checks.iter().map(|check| check.level).max().unwrap_or(Level::Ok)
 }
 
-/// Whether something could be written just now.
+/// Whether the database could be written just now.
 pub fn database(written: Result<(), String>) -> Check {
     match written {
         Ok(()) => Check::new("database", Level::Ok, json!(true), "can be written"),
@@ -85,18 +85,18 @@ pub fn database(written: Result<(), String>) -> Check {
     }
 }
 
-/// The room on the disk.
+/// The free space on the disk.
 pub fn disk(room: Room, space: Option<Space>, reserve: u64) -> Check {
     let Some(Space { total, free }) = space else {
-        let detail = "the room on the disk cannot be looked at; the log says why";
+        let detail = "the free space on the disk cannot be read; the log says why";
         return Check::new("disk", Level::Warn, Value::Null, detail);
     };
     let value = json!({ "free_bytes": free, "reserve_bytes": reserve, "total_bytes": total });
-    let left = format!("{} free, {} are kept for results", bytes(free), bytes(reserve));
+    let left = format!("{} free, {} reserved for outcomes", bytes(free), bytes(reserve));
     let (level, detail) = match room {
         Room::Enough => (Level::Ok, left),
         Room::Scarce => (Level::Warn, format!("{left}: free some space soon")),
-        Room::Low => (Level::Fail, format!("{left}: new work is refused until there is room")),
+        Room::Low => (Level::Fail, format!("{left}: new work is refused until there is space")),
     };
     Check::new("disk", level, value, detail)
 }
@@ -105,10 +105,12 @@ pub fn disk(room: Room, space: Option<Space>, reserve: u64) -> Check {
 pub fn clock(wall: Timestamp, stepped_lately: bool) -> Check {
     let value = json!({ "now": wall, "stepped": stepped_lately });
     let (level, detail) = if wall < EARLIEST {
-        (Level::Fail, format!("shows {wall}, which cannot be: set it, and let NTP keep it"))
+        (
+            Level::Fail,
+            format!("shows {wall}, which cannot be right: set it, and let NTP keep it right"),
+        )
     } else if stepped_lately {
-        let detail =
-            "was set in the last ten minutes; webhooks whose time does not fit are sent again";
+        let detail = "was set in the last ten minutes; providers repeat webhooks whose timestamp was refused";
         (Level::Warn, detail.to_owned())
     } else {
         (Level::Ok, format!("shows {wall}"))
@@ -116,8 +118,8 @@ pub fn clock(wall: Timestamp, stepped_lately: bool) -> Check {
     Check::new("clock", level, value, detail)
 }
 
-/// The write-ahead log: its bytes that are not in the database yet, and whether another program keeps them
-/// from being copied. That program is not named: this is shown to everybody.
+/// The write-ahead log: how many bytes are not in the database yet, and whether another program prevents copying them.
+/// The program is not named, because anybody can read this check.
 pub fn log(uncopied: u64, is_held: bool) -> Check {
     let shown = format!("{} wait to be copied into the database", bytes(uncopied));
     let (level, detail) = if is_held {
@@ -145,25 +147,26 @@ pub fn writer(lag: Duration) -> Check {
     Check::new("writer", level, json!({ "lag_seconds": lag.as_secs_f64() }), detail)
 }
 
-/// Whether the process was ended again and again, so that what it ends on is looked for.
+/// Whether the process crashes again and again. Then it searches for the input that causes this.
 pub fn starts(is_careful: bool) -> Check {
     let (level, detail) = if is_careful {
-        let detail = "the process was ended again and again in the last ten minutes; the log says what is done";
+        let detail =
+            "the process crashed several times in the last ten minutes; the log says what is done";
         (Level::Warn, detail)
     } else {
-        (Level::Ok, "the process is not ended again and again")
+        (Level::Ok, "the process does not crash")
     };
     Check::new("starts", level, json!({ "is_crashing": is_careful }), detail)
 }
 
-/// For how long the oldest delivery has been due that nothing holds.
+/// For how long the oldest delivery without a hold has been due.
 pub fn due(overdue: Option<Duration>) -> Check {
     let seconds = overdue.unwrap_or_default().as_secs_f64();
     let value = json!({ "oldest_seconds": seconds });
     let (level, detail) = match overdue {
         Some(late) if late > OVERDUE_WARN => {
             let detail = format!(
-                "one has been due for {} s: targets are slow, or there is more than can be sent",
+                "one has been due for {} s: targets are slow, or there are more deliveries than can be sent",
                 late.as_secs()
             );
             (Level::Warn, detail)
@@ -195,15 +198,15 @@ pub fn quarantined(count: u64) -> Check {
     Check::new("quarantined", level, json!({ "count": count }), detail)
 }
 
-/// What keeps subscriptions from being called: how many holds stand, by reason.
+/// How many holds keep subscriptions from being called, by reason.
 pub fn subscriptions(holds: &[(HoldReason, u64)]) -> Check {
-    let is_wanted = |reason| matches!(reason, HoldReason::Paused | HoldReason::Suspended);
-    let said = |by_a_person: bool| {
-        let of = holds.iter().filter(|(reason, _)| is_wanted(*reason) == by_a_person);
+    let is_by_a_person = |reason| matches!(reason, HoldReason::Paused | HoldReason::Suspended);
+    let counts = |wanted: bool| {
+        let of = holds.iter().filter(|(reason, _)| is_by_a_person(*reason) == wanted);
         let words = of.map(|(reason, count)| format!("{count} {}", reason.as_str()));
         words.collect::<Vec<_>>().join(", ")
     };
-    let (by_oncebox, by_people) = (said(false), said(true));
+    let (by_oncebox, by_people) = (counts(false), counts(true));
     let (level, detail) = match (by_oncebox.is_empty(), by_people.is_empty()) {
         (true, true) => (Level::Ok, "none is held".to_owned()),
         (true, false) => (Level::Ok, by_people),
@@ -216,7 +219,7 @@ pub fn subscriptions(holds: &[(HoldReason, u64)]) -> Check {
     Check::new("subscriptions", level, Value::Object(value.collect()), detail)
 }
 
-/// Failures that a person must see: open ones, and how many of them nobody has seen.
+/// Open escalations, and how many of them nobody has acknowledged.
 pub fn escalations(open: u64, unseen: u64) -> Check {
     let (level, detail) = match (open, unseen) {
         (0, _) => (Level::Ok, "none is open".to_owned()),
@@ -229,12 +232,12 @@ pub fn escalations(open: u64, unseen: u64) -> Check {
     Check::new("escalations", level, json!({ "open": open, "unseen": unseen }), detail)
 }
 
-/// The newest backup, where backups are made by the clock; without one its age counts as endless.
+/// The newest backup, if backups are scheduled.
 pub fn backup(every: Option<Duration>, age: Option<Duration>) -> Check {
     let value = json!({ "age_seconds": age.map(|age| age.as_secs()) });
     let shown = |span: Duration| humantime::format_duration(Duration::from_secs(span.as_secs()));
     let (level, detail) = match (every, age) {
-        (None, _) => (Level::Ok, "none are made by the clock (backup.every)".to_owned()),
+        (None, _) => (Level::Ok, "no backups are scheduled (backup.every)".to_owned()),
         (Some(_), None) => (Level::Warn, "there is none yet".to_owned()),
         (Some(every), Some(age)) if age > every.saturating_mul(2) => {
             let detail = format!("the newest is {} old: the log says why", shown(age));
@@ -245,7 +248,7 @@ pub fn backup(every: Option<Duration>, age: Option<Duration>) -> Check {
     Check::new("backup", level, value, detail)
 }
 
-/// A number of bytes for people.
+/// A number of bytes in a readable unit.
 pub fn bytes(count: u64) -> String {
     let units = [(1_u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let unit = units.into_iter().find(|(size, _)| count >= *size);
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_written_for_people() {
+    fn sizes_have_readable_units() {
         let shown = [0, 1023, 1536, 64_000_000, 5 << 30].map(bytes);
         assert_eq!(shown, ["0 B", "1023 B", "1.5 KiB", "61.0 MiB", "5.0 GiB"]);
     }

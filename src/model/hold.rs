@@ -1,6 +1,6 @@
 //! A hold: why a subscription must not be called for now, and until when.
 //!
-//! Several holds may stand at once. A subscription may be called when none stands. Holding touches no delivery row.
+//! A subscription can have several holds, and is called when it has none. A hold changes no row of a delivery.
 
 use crate::base::clock::Timestamp;
 
@@ -21,7 +21,7 @@ pub enum HoldReason {
     Breaker,
     /// The target does not accept our credential. Left by a probe that works, a new secret, or resume.
     Auth,
-    /// The site has no line to the outside. Stored once, as subscription 0. Left when the line works again.
+    /// The site is offline. Stored once, as subscription 0. Left when the network works again.
     Offline,
 }
 
@@ -57,17 +57,17 @@ impl HoldReason {
         Self::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 
-    /// Whether a person made it and relies on no further attempt.
+    /// Whether a person relies on no further attempt: even one that was already scheduled is not started.
     pub const fn is_by_a_person(self) -> bool {
         matches!(self, Self::Paused | Self::Disabled | Self::Suspended)
     }
 
-    /// Whether resuming a subscription ends it. The time a target asked for stands, whoever resumes.
+    /// Whether resuming a subscription ends it. Resuming does not shorten the wait that a target asked for.
     pub const fn ends_by_resume(self) -> bool {
         !matches!(self, Self::Suspended | Self::RateLimit | Self::Offline)
     }
 
-    /// Whether a change of the subscription ends it: the target may be another one now.
+    /// Whether a change of the subscription ends it, because the target may be another one now.
     pub const fn ends_by_change(self) -> bool {
         matches!(self, Self::Rejecting | Self::Breaker | Self::Auth)
     }
@@ -82,7 +82,7 @@ pub struct Hold {
     pub since: Timestamp,
     /// When it ends by itself.
     pub until: Option<Timestamp>,
-    /// When a delivery is tried next in spite of it.
+    /// When the next probe is sent despite it.
     pub probe_at: Option<Timestamp>,
     /// How many probes have failed.
     pub probe_no: u32,
@@ -113,7 +113,7 @@ impl Gate {
         }
     }
 
-    /// Whether it lets something through at a time.
+    /// Whether a delivery may be sent at this time.
     pub fn is_open(self, now: Timestamp) -> bool {
         match self {
             Self::Open => true,
@@ -122,7 +122,7 @@ impl Gate {
         }
     }
 
-    /// Whether it lets only one delivery through.
+    /// Whether only one delivery may be sent.
     pub const fn is_probe(self) -> bool {
         matches!(self, Self::Probe(_))
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_without_an_end_closes_whatever_else_stands() {
+    fn a_hold_without_an_end_closes_the_gate() {
         let hold = |reason, until| Hold {
             reason,
             since: Timestamp::from_secs(0),

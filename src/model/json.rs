@@ -1,7 +1,7 @@
-//! JSON read in place: one cursor that finds where each value stands in a body, without building the rest in memory.
+//! Reads JSON in place: a cursor finds the position of each value in a body, without building a tree in memory.
 //!
-//! [`Cursor::of`] asks `serde_json` whether the body is JSON at all; after that the cursor only has to find where
-//! things end. Not here: the syntax of places ([`crate::model::pointer`], [`crate::model::json_path`]).
+//! [`Cursor::of`] validates the body with `serde_json`, so the cursor only has to find where values end. Not here: the
+//! syntax of pointers and paths ([`crate::model::pointer`], [`crate::model::json_path`]).
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 /// How deep JSON may be nested.
 pub const MAX_DEPTH: usize = 128;
 
-/// What a value is, by its first byte.
+/// The type of a value, as its first byte tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `{`
@@ -24,7 +24,7 @@ pub enum Kind {
     Plain,
 }
 
-/// A place in a JSON body.
+/// A position in a JSON body.
 #[derive(Clone, Debug)]
 pub struct Cursor<'t> {
     body: &'t [u8],
@@ -32,29 +32,29 @@ pub struct Cursor<'t> {
 }
 
 impl<'t> Cursor<'t> {
-    /// At the beginning of a body; `None` when it is not JSON.
+    /// A cursor at the start of a body; `None` if the body is not JSON.
     pub fn of(body: &'t [u8]) -> Option<Self> {
         std::str::from_utf8(body).ok()?;
         Self::of_bytes(body)
     }
 
-    /// The same where the texts in it need not be UTF-8.
+    /// Like [`Cursor::of`], but the strings in the body need not be UTF-8.
     pub(super) fn of_bytes(body: &'t [u8]) -> Option<Self> {
         serde_json::from_slice::<IgnoredAny>(body).ok()?;
         Some(Self { body, at: 0 })
     }
 
-    /// Where it is.
+    /// The position, in bytes.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// The text of a span; empty where it is not UTF-8.
+    /// The text of a span; empty if it is not UTF-8.
     pub fn text(&self, span: &Range<usize>) -> &'t str {
         std::str::from_utf8(self.body.get(span.clone()).unwrap_or_default()).unwrap_or_default()
     }
 
-    /// What the next value is, after white space.
+    /// The type of the next value.
     pub fn kind(&mut self) -> Kind {
         match self.peek() {
             Some(b'{') => Kind::Object,
@@ -64,7 +64,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The next byte after white space, which is passed over.
+    /// Skips white space; returns the next byte without skipping it.
     pub fn peek(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.byte() {
             self.at += 1;
@@ -72,7 +72,7 @@ impl<'t> Cursor<'t> {
         self.byte()
     }
 
-    /// Passes over one byte, after white space, if it is this one.
+    /// Skips white space, and the next byte if it is this one.
     pub fn eats(&mut self, wanted: u8) -> bool {
         let found = self.peek() == Some(wanted);
         if found {
@@ -81,12 +81,12 @@ impl<'t> Cursor<'t> {
         found
     }
 
-    /// Passes over the bracket that opens an object or an array.
+    /// Skips the bracket that opens an object or an array.
     pub fn enter(&mut self) {
         self.at += 1;
     }
 
-    /// Passes over a whole value of any kind; returns where it stands.
+    /// Skips a whole value of any type; returns its span.
     pub fn value(&mut self) -> Range<usize> {
         let _first = self.peek();
         let start = self.at;
@@ -139,7 +139,7 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// What a string in JSON says; `None` when half a character is escaped in it.
+/// The text of a JSON string; `None` if it contains an unpaired surrogate.
 pub fn unescaped(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
     if inner.contains('\\') {
@@ -148,12 +148,12 @@ pub fn unescaped(raw: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Borrowed(inner))
 }
 
-/// A text as a string in JSON.
+/// A text as a JSON string.
 pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Whether JSON is nested no deeper than [`MAX_DEPTH`]. What is no JSON may be told either way.
+/// Whether JSON is nested no deeper than [`MAX_DEPTH`]. The result for invalid JSON is undefined.
 ///
 /// ```
 /// use oncebox::model::json::is_shallow;
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_ends_where_it_ends() {
+    fn a_value_is_skipped_to_its_end() {
         for (text, value) in [
             (r#" {"a" : [1, "]}"], "b\"" : {} } "#, r#"{"a" : [1, "]}"], "b\"" : {} }"#),
             ("-1.50e+3 ", "-1.50e+3"),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_says_what_its_escapes_mean() {
+    fn escapes_in_a_string_are_decoded() {
         assert_eq!(unescaped(r#""a\u0040b""#).as_deref(), Some("a@b"));
         assert_eq!(unescaped(r#""a@b""#).as_deref(), Some("a@b"));
         assert_eq!(unescaped(r#""\ud800""#), None);

@@ -1,14 +1,14 @@
-//! Places in a JSON body, by the part of `JSONPath` (RFC 9535) that names places and computes nothing.
+//! Paths to values in a JSON body: the part of `JSONPath` (RFC 9535) without filters, slices, unions and negative
+//! indexes. An error names the position of an unsupported part.
 //!
-//! A path is followed while a body is read: the reader keeps one [`Reached`] per path and level, and tells it
-//! each step down. Not here: filters, slices, unions and negative places, which are refused with where they
-//! stand; and reading the body ([`crate::model::json`]).
+//! A path is matched while a body is read. The reader keeps one [`MatchState`] per path and level; [`Path::step`] gives
+//! the next one at each step down. Not here: reading the body ([`crate::model::json`]).
 
 use std::fmt;
 
-/// How long a path's text may be, in bytes.
+/// The longest text of a path, in bytes.
 const MAX_TEXT_BYTES: usize = 512;
-/// Steps of a path at most: one bit each, and one for the end.
+/// Most steps of a path. [`MatchState`] has a bit for each, and one for the end.
 const MAX_STEPS: usize = 60;
 
 /// Why a text is not a path, and at which character (counted from 1).
@@ -26,51 +26,51 @@ pub struct PathError {
 /// One step from a value down to one in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// To the member of this name.
+    /// To the member with this name.
     Name(&'a str),
-    /// To the element at this place, from 0.
-    Place(usize),
+    /// To the element at this index, from 0.
+    Index(usize),
 }
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Wanted {
+enum PathStep {
     Name(String),
-    Place(usize),
+    Index(usize),
     Any,
-    /// `..name`: the member of that name here, or anywhere below.
+    /// `..name`: the member with that name, here or anywhere below.
     Below(String),
 }
 
-/// A path: `$`, then `.name`, `['name']`, `[n]`, `[*]`, `.*` or `..name`, as many as wanted.
+/// A path: `$`, then `.name`, `['name']`, `[n]`, `[*]`, `.*` or `..name`, any number of them.
 ///
 /// ```
 /// use oncebox::model::json_path::{Path, Step};
 /// let path = Path::parse("$.items[*]..iban")?;
-/// let reached = path.start();
-/// let reached = path.step(reached, Step::Name("items"));
-/// let reached = path.step(reached, Step::Place(3));
-/// let reached = path.step(reached, Step::Name("bank"));
-/// assert!(!path.is_at(reached) && path.is_at(path.step(reached, Step::Name("iban"))));
+/// let state = path.start();
+/// let state = path.step(state, Step::Name("items"));
+/// let state = path.step(state, Step::Index(3));
+/// let state = path.step(state, Step::Name("bank"));
+/// assert!(!path.is_at(state) && path.is_at(path.step(state, Step::Name("iban"))));
 /// # Ok::<(), oncebox::model::json_path::PathError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Path {
     text: String,
-    steps: Vec<Wanted>,
+    steps: Vec<PathStep>,
 }
 
-/// How much of a path leads to where a reader is: one bit for each number of steps done.
+/// Where a reader is in a path. Bit n is set if the first n steps lead to the current value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reached(u64);
+pub struct MatchState(u64);
 
-impl Reached {
-    /// At no place that a path could lead on from.
-    pub const LOST: Self = Self(0);
+impl MatchState {
+    /// The path matches neither here nor below.
+    pub const DEAD: Self = Self(0);
 
-    /// Whether no place below can be meant any more.
-    pub const fn is_lost(self) -> bool {
+    /// Whether the path matches neither here nor below.
+    pub const fn is_dead(self) -> bool {
         self.0 == 0
     }
 }
@@ -80,30 +80,30 @@ impl Path {
     pub fn parse(text: &str) -> Result<Self, PathError> {
         let mut reader = Reader { text, left: text.char_indices().peekable() };
         if text.len() > MAX_TEXT_BYTES {
-            return Err(reader.wrong("a path has at most 512 bytes"));
+            return Err(reader.error("a path has at most 512 bytes"));
         }
         if !reader.eats('$') {
-            return Err(reader.wrong("a path begins with $, the whole body"));
+            return Err(reader.error("a path begins with $, the whole body"));
         }
         let mut steps = Vec::new();
         while reader.left.peek().is_some() {
             if steps.len() == MAX_STEPS {
-                return Err(reader.wrong("a path has at most 60 steps"));
+                return Err(reader.error("a path has at most 60 steps"));
             }
             steps.push(reader.step()?);
         }
         Ok(Self { text: text.to_owned(), steps })
     }
 
-    /// At the whole body.
-    pub const fn start(&self) -> Reached {
-        Reached(1)
+    /// The state at the whole body.
+    pub const fn start(&self) -> MatchState {
+        MatchState(1)
     }
 
-    /// One step further down.
+    /// The state one step further down.
     #[must_use]
-    pub fn step(&self, from: Reached, step: Step<'_>) -> Reached {
-        if from.is_lost() {
+    pub fn step(&self, from: MatchState, step: Step<'_>) -> MatchState {
+        if from.is_dead() {
             return from;
         }
         let mut to = 0;
@@ -112,25 +112,27 @@ impl Path {
             if from.0 & here == 0 {
                 continue;
             }
-            let goes_on = match (wanted, step) {
-                (Wanted::Any, _) => true,
-                (Wanted::Name(wanted) | Wanted::Below(wanted), Step::Name(name)) => wanted == name,
-                (Wanted::Place(wanted), Step::Place(place)) => *wanted == place,
+            let matches = match (wanted, step) {
+                (PathStep::Any, _) => true,
+                (PathStep::Name(wanted) | PathStep::Below(wanted), Step::Name(name)) => {
+                    wanted == name
+                }
+                (PathStep::Index(wanted), Step::Index(index)) => *wanted == index,
                 _ => false,
             };
-            if goes_on {
+            if matches {
                 to |= here << 1;
             }
-            if matches!(wanted, Wanted::Below(_)) {
+            if matches!(wanted, PathStep::Below(_)) {
                 to |= here;
             }
         }
-        Reached(to)
+        MatchState(to)
     }
 
-    /// Whether that is a place the path means.
-    pub fn is_at(&self, reached: Reached) -> bool {
-        reached.0 & (1_u64 << self.steps.len()) != 0
+    /// Whether the path leads to this value.
+    pub fn is_at(&self, state: MatchState) -> bool {
+        state.0 & (1_u64 << self.steps.len()) != 0
     }
 }
 
@@ -140,8 +142,8 @@ struct Reader<'t> {
 }
 
 impl Reader<'_> {
-    /// Here.
-    fn wrong(&mut self, why: &'static str) -> PathError {
+    /// An error at the current position.
+    fn error(&mut self, why: &'static str) -> PathError {
         let end = self.text.len();
         let at = self.left.peek().map_or(end, |(at, _)| *at);
         let before = self.text.char_indices().take_while(|(start, _)| *start < at).count();
@@ -152,37 +154,39 @@ impl Reader<'_> {
         self.left.next_if(|(_, found)| *found == wanted).is_some()
     }
 
-    fn step(&mut self) -> Result<Wanted, PathError> {
+    fn step(&mut self) -> Result<PathStep, PathError> {
         if self.eats('.') {
             if self.eats('.') {
                 return self
-                    .name("after .. comes a name; ..* and ..[ are not known here")
-                    .map(Wanted::Below);
+                    .name("after .. a name is expected; ..* and ..[ are not supported")
+                    .map(PathStep::Below);
             }
             if self.eats('*') {
-                return Ok(Wanted::Any);
+                return Ok(PathStep::Any);
             }
             return self
-                .name("after . comes a name, or *; other names are written ['so']")
-                .map(Wanted::Name);
+                .name("after . a name or * is expected; write other names as ['name']")
+                .map(PathStep::Name);
         }
         if !self.eats('[') {
-            return Err(self.wrong("a step begins with . or ["));
+            return Err(self.error("a step begins with . or ["));
         }
         let step = match self.left.peek() {
             Some((_, '*')) => {
                 self.left.next();
-                Wanted::Any
+                PathStep::Any
             }
             Some((_, quote @ ('\'' | '"'))) => {
                 let quote = *quote;
                 self.left.next();
-                Wanted::Name(self.quoted(quote)?)
+                PathStep::Name(self.quoted(quote)?)
             }
-            _ => Wanted::Place(self.place()?),
+            _ => PathStep::Index(self.index()?),
         };
         if !self.eats(']') {
-            return Err(self.wrong("here comes ]: slices, lists and conditions are not known here"));
+            return Err(
+                self.error("a ] is expected; slices, lists and conditions are not supported")
+            );
         }
         Ok(step)
     }
@@ -193,33 +197,33 @@ impl Reader<'_> {
         while let Some((_, next)) = self.left.next_if(|(_, c)| fits(*c)) {
             name.push(next);
         }
-        if name.is_empty() { Err(self.wrong(why)) } else { Ok(name) }
+        if name.is_empty() { Err(self.error(why)) } else { Ok(name) }
     }
 
     fn quoted(&mut self, quote: char) -> Result<String, PathError> {
         let mut name = String::new();
         loop {
             match self.left.next() {
-                None => return Err(self.wrong("the name's quote is not closed")),
+                None => return Err(self.error("the name's quote is not closed")),
                 Some((_, end)) if end == quote => return Ok(name),
                 Some((_, '\\')) => match self.left.next_if(|(_, c)| matches!(c, '\\' | '\'' | '"'))
                 {
                     Some((_, escaped)) => name.push(escaped),
-                    None => return Err(self.wrong("after \\ comes a quote or another \\")),
+                    None => return Err(self.error("after \\ a quote or another \\ is expected")),
                 },
                 Some((_, plain)) => name.push(plain),
             }
         }
     }
 
-    fn place(&mut self) -> Result<usize, PathError> {
+    fn index(&mut self) -> Result<usize, PathError> {
         let mut digits = String::new();
         while let Some((_, digit)) = self.left.next_if(|(_, c)| c.is_ascii_digit()) {
             digits.push(digit);
         }
-        let why = "in [] stands a place from 0, * or a 'name'; places from the end and conditions are not \
-                   known here";
-        digits.parse().map_err(|_not_a_place| self.wrong(why))
+        let why = "in [] an index from 0, * or a 'name' is expected; negative indexes and conditions are not \
+                   supported";
+        digits.parse().map_err(|_not_a_number| self.error(why))
     }
 }
 
@@ -249,13 +253,13 @@ mod tests {
 
     fn is_at(path: &str, steps: &[Step<'_>]) -> bool {
         let path = Path::parse(path).unwrap();
-        let reached = steps.iter().fold(path.start(), |reached, step| path.step(reached, *step));
-        path.is_at(reached)
+        let state = steps.iter().fold(path.start(), |state, step| path.step(state, *step));
+        path.is_at(state)
     }
 
     #[test]
-    fn a_path_means_what_it_names() {
-        use Step::{Name, Place};
+    fn a_path_matches_what_it_names() {
+        use Step::{Index, Name};
         let ab = [Name("a"), Name("b")];
         for (path, steps, meant) in [
             ("$", &ab[..0], true),
@@ -267,9 +271,9 @@ mod tests {
             ("$.a", &ab, false),
             ("$..b", &ab, true),
             ("$..a", &ab, false),
-            ("$..a..b", &[Name("x"), Name("a"), Place(1), Name("b"), Name("b")], true),
-            ("$.a[*].b", &[Name("a"), Place(9), Name("b")], true),
-            ("$.a[9]", &[Name("a"), Place(9)], true),
+            ("$..a..b", &[Name("x"), Name("a"), Index(1), Name("b"), Name("b")], true),
+            ("$.a[*].b", &[Name("a"), Index(9), Name("b")], true),
+            ("$.a[9]", &[Name("a"), Index(9)], true),
             ("$.a[9]", &[Name("a"), Name("9")], false),
             ("$['it\\'s']", &[Name("it's")], true),
             ("$.größe", &[Name("größe")], true),
@@ -279,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_with_its_place() {
+    fn what_is_not_supported_is_refused_with_its_position() {
         for (path, at) in [
             ("", 1),
             ("a.b", 1),

@@ -1,6 +1,6 @@
 //! Lanes: which deliveries of a subscription go one after another.
 //!
-//! Not here: who is first in a lane, which is SQL (`store::lanes`).
+//! Not here: which delivery is first in a lane, which is SQL (`store::lanes`).
 
 use crate::base::id::{SubscriptionSeq, identity_digest};
 
@@ -10,7 +10,7 @@ pub enum Ordering {
     /// None.
     #[default]
     None,
-    /// Events with the same key: the event's `ordering_key`, else its aggregate. One that has neither waits for no
+    /// Events with the same key: the event's `ordering_key`, else its aggregate. An event without both waits for no
     /// other.
     Key,
     /// All of them.
@@ -36,17 +36,17 @@ impl Ordering {
     }
 }
 
-/// What an event is put in order by.
+/// The fields of an event that decide its lane.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Key<'a> {
-    /// Its own word for it.
+    /// The event's `ordering_key`.
     pub ordering_key: Option<&'a str>,
-    /// What it happened to: the kind of thing, and which one.
+    /// The aggregate's type and id.
     pub aggregate: (Option<&'a str>, Option<&'a str>),
 }
 
-/// The lane of an event's delivery: 63 bits of a hash. If two keys share a hash, their lanes are merged, which keeps
-/// more in order than was asked for.
+/// The lane of an event's delivery: 63 bits of a hash. Two keys with the same hash share a lane, which does no harm: it
+/// only keeps more events in order than necessary.
 ///
 /// ```
 /// use oncebox::model::lane::{Key, Ordering, of};

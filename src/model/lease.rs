@@ -1,6 +1,6 @@
-//! What a pull consumer reports of an event it was leased, and what follows.
+//! What a pull consumer reports about a leased event, and what follows.
 //!
-//! Not here: whose lease it is, which is SQL (`store::consuming`).
+//! Not here: who has the lease, which is SQL (`store::consuming`).
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,32 +9,32 @@ use crate::model::delivery::{Jitter, Schedule};
 use crate::model::failure::{Next, Verdict};
 use crate::model::outcome::AttemptClass;
 
-/// The lease times a consumer may have: shorter ones end while an answer is on its way, longer ones keep an
-/// event from everybody when their consumer has died.
+/// Allowed lease times. A shorter lease may end while an answer is on its way. With a longer one, an event of a crashed
+/// consumer is blocked for too long.
 pub const LEASES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(12);
 
-/// What came of a lease, as the consumer reports it.
+/// The outcome of a lease, as the consumer reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseOutcome {
     /// It is done.
     Done,
-    /// It did not work, and may work later.
+    /// It failed, but a retry may succeed.
     Failed {
         /// Why, in the consumer's words.
         reason: String,
         /// When the consumer wants the event again; `None`: by the schedule.
         wait: Option<Duration>,
-        /// Whether it counts towards giving up. What was handed back unread does not.
+        /// Whether it counts towards giving up. An event that is returned untouched does not count.
         counted: bool,
     },
-    /// It will never work.
+    /// It failed, and a retry cannot succeed.
     Refused {
         /// Why, in the consumer's words.
         reason: String,
     },
 }
 
-/// Judges a report. A consumer decides itself when it takes more, so that no hold follows.
+/// Decides what follows a report. There is never a hold, because a consumer decides itself when it takes more.
 pub fn judge_lease(
     outcome: &LeaseOutcome,
     counted_failures: u32,
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_back_never_counts() {
+    fn an_event_that_is_returned_never_counts() {
         let wait = Some(Duration::ZERO);
         let back = LeaseOutcome::Failed { reason: "stopping".into(), wait, counted: false };
         assert_eq!(next(&back, 21), (false, Next::Retry(Duration::ZERO)));

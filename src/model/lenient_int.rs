@@ -1,4 +1,4 @@
-//! Whole numbers as JSON knows them: `3.0` is one. Languages with one kind of number write it so.
+//! Reads whole numbers that may be written as `3.0`. Languages with a single number type write them like this.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -33,7 +33,7 @@ impl<T: TryFrom<u64>> Visitor<'_> for Whole<T> {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        // Printed without a fraction it is the same number, or it is none of ours.
+        // Through text, because a cast would change a number that is negative or too large.
         let whole = format!("{number:.0}").parse().ok().filter(|_| number.fract() == 0.0);
         match whole {
             Some(whole) => self.visit_u64(whole),
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_number_may_be_written_with_a_point() {
+    fn a_whole_number_may_have_a_decimal_point() {
         assert_eq!(read(r#"{"most": 3}"#), Ok(Some(3)));
         assert_eq!(read(r#"{"most": 3.0}"#), Ok(Some(3)));
         assert_eq!(read(r#"{"most": 3e2}"#), Ok(Some(300)));

@@ -1,7 +1,7 @@
 //! Nouns and decisions. Pure: no I/O, no clock, no randomness of its own.
 //!
-//! Each noun is in three places: what it is and decides is here, how it is kept is in `store`, how it is
-//! shown is in `api`. The same struct crosses all three.
+//! Each noun has three places: its type and decisions are here, its SQL is in `store`, its routes are in `api`. All
+//! three use the same struct.
 
 pub mod address;
 pub mod audit;

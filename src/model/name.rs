@@ -25,7 +25,7 @@ impl Name {
     /// ```
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        // A subscription is found by name or by UUID, so that a name must not look like one.
+        // A subscription is found by name or by UUID, so a name must not look like a UUID.
         let is_uuid = uuid::Uuid::try_parse(text).is_ok();
         if (1..=63).contains(&text.len()) && text.bytes().all(allowed) && !is_uuid {
             return Ok(Self(text.to_owned()));

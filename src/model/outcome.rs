@@ -1,4 +1,4 @@
-//! What came of one attempt, and the class it has. The class decides what follows (`model::failure`).
+//! The outcome of one attempt, and its class. The class decides what follows (`model::failure`).
 //!
 //! A failed attempt is data, not an error: `Err` elsewhere means that Oncebox itself is broken.
 
@@ -6,31 +6,31 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Entries of one subscription's own class table at most.
+/// Most entries of a subscription's class table.
 const MAX_CLASSES: usize = 64;
 
-/// What came of one attempt.
+/// The outcome of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The target answered.
     Answered {
         /// The status code.
         status: u16,
-        /// `Retry-After`, read and capped.
+        /// `Retry-After`, parsed and limited.
         retry_after: Option<Duration>,
         /// The first 2,048 characters of the answer.
         excerpt: String,
     },
     /// No answer, and none will come.
     Unreachable {
-        /// How far the request came.
+        /// Why there is no answer.
         cause: Cause,
         /// What happened, for a person.
         reason: String,
     },
     /// We did not send: the target's address or URL is not allowed.
     Blocked {
-        /// The refusal, with the line that would allow it.
+        /// The refusal, with the configuration line that allows it.
         reason: String,
     },
     /// We could not build the request (unreadable secret, URL that cannot be filled).
@@ -45,7 +45,7 @@ pub enum Outcome {
 pub enum Cause {
     /// No connection: the name has no address, there is no route, or nobody answered in time.
     NoConnection,
-    /// The host refused the connection, so the line to it works.
+    /// The host refused the connection, so the network to it works.
     Refused,
     /// TLS failed: a certificate is not trusted, has expired or names another host.
     Tls,
@@ -82,9 +82,9 @@ pub enum AttemptClass {
     Auth,
     /// Any other 4xx, and 3xx: this request would be refused again.
     Validation,
-    /// 410: the target wants no more.
+    /// 410: the target wants no more requests.
     Gone,
-    /// Cannot be sent, or is the only one that fails.
+    /// The request cannot be sent, or fails while all others succeed.
     Poison,
 }
 
@@ -118,7 +118,7 @@ impl AttemptClass {
         Self::ALL.into_iter().find(|class| class.as_str() == text)
     }
 
-    /// Whether the target was reached and took it.
+    /// Whether the target was reached and accepted it.
     pub fn is_success(self) -> bool {
         self == Self::Success
     }
@@ -130,7 +130,8 @@ impl fmt::Display for AttemptClass {
     }
 }
 
-/// What a subscription's answers mean where that differs from the default: a status like `404`, or a hundred like `5xx`.
+/// A subscription's own classes of answers: for a status like `404`, or for a group of statuses like `5xx`. All other
+/// answers have their default class.
 ///
 /// ```
 /// use oncebox::model::outcome::{AttemptClass, ClassTable};
@@ -168,13 +169,13 @@ impl ClassTable {
         Ok(table)
     }
 
-    /// What a status means.
+    /// The class of a status.
     pub fn of_status(&self, status: u16, retry_after: Option<Duration>) -> AttemptClass {
         let own = self.statuses.get(&status).or_else(|| self.hundreds.get(&(status / 100)));
         own.copied().unwrap_or_else(|| default_class(status, retry_after))
     }
 
-    /// What an outcome means.
+    /// The class of an outcome.
     pub fn classify(&self, outcome: &Outcome) -> AttemptClass {
         match outcome {
             Outcome::Answered { status, retry_after, .. } => self.of_status(*status, *retry_after),
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_its_own_goes_before_its_hundred() {
+    fn an_entry_for_a_status_overrides_one_for_its_hundred() {
         let own = [
             ("5xx".to_owned(), AttemptClass::Validation),
             ("502".to_owned(), AttemptClass::Transient),

@@ -1,12 +1,12 @@
-//! Which event types a subscription asks for: `invoice.*`, `*`, `order.*.paid`.
+//! Which event types a subscription wants: `invoice.*`, `*`, `order.*.paid`.
 //!
 //! Not here: conditions on the payload, and which subscriptions exist.
 
 use std::fmt;
 
-/// How long a pattern may be, in bytes: as long as the event types that it is to match.
+/// The longest pattern, in bytes: as long as the longest event type.
 const MAX_TEXT_BYTES: usize = 128;
-/// How many patterns a subscription may have. Each costs a comparison for every event.
+/// Most patterns of a subscription. Each costs a comparison for every event.
 const MAX_PATTERNS: usize = 100;
 
 /// Why a text is not a pattern.
@@ -18,23 +18,25 @@ pub enum PatternError {
         /// How many bytes it has.
         bytes: usize,
     },
-    /// Two dots in a row, or one at an end.
-    #[error("the pattern `{text}` has an empty segment: a dot at its end, or two in a row")]
+    /// Two dots in a row, or one at the start or end.
+    #[error(
+        "the pattern `{text}` has an empty segment: a dot at its start or end, or two in a row"
+    )]
     EmptySegment {
         /// The pattern.
         text: String,
     },
-    /// A star beside other characters.
+    /// A star next to other characters.
     #[error(
-        "in the pattern `{text}` a `*` stands beside other characters; it replaces a whole segment, as in `invoice.*`"
+        "in the pattern `{text}` a `*` is next to other characters; it must be a whole segment, as in `invoice.*`"
     )]
     Star {
         /// The pattern.
         text: String,
     },
-    /// A character that patterns do not have.
+    /// A character that is not allowed in patterns.
     #[error(
-        "the pattern `{text}` contains {letter:?}; letters, digits, `_-+:/` and the dot are taken"
+        "the pattern `{text}` contains {letter:?}; letters, digits, `_-+:/` and the dot are allowed"
     )]
     Letter {
         /// The pattern.
@@ -43,7 +45,7 @@ pub enum PatternError {
         letter: char,
     },
     /// More patterns than a subscription may have.
-    #[error("a subscription has at most {MAX_PATTERNS} patterns, these are {count}; use a `*`")]
+    #[error("a subscription has at most {MAX_PATTERNS} patterns, not {count}; use a `*`")]
     Many {
         /// How many there are.
         count: usize,
@@ -58,8 +60,8 @@ enum Segment {
 
 /// A pattern over event types, split at dots.
 ///
-/// `*` as the last segment stands for one or more segments, elsewhere for exactly one. Matching is
-/// linear in the length of the event type, and case counts.
+/// `*` as the last segment stands for one or more segments, elsewhere for exactly one. Matching is case-sensitive, and
+/// linear in the length of the event type.
 ///
 /// ```
 /// use oncebox::model::pattern::Pattern;
@@ -75,7 +77,7 @@ pub struct Pattern(Vec<Segment>);
 
 impl Pattern {
     /// Reads a pattern.
-    /// Fails with [`PatternError`], each with what is taken instead.
+    /// Fails with [`PatternError`], which says what is allowed.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         if text.is_empty() || text.len() > MAX_TEXT_BYTES {
             return Err(PatternError::Length { bytes: text.len() });
@@ -86,7 +88,7 @@ impl Pattern {
             .map(Self)
     }
 
-    /// Whether an event of that type is asked for.
+    /// Whether an event type matches.
     pub fn matches(&self, event_type: &str) -> bool {
         let mut have = event_type.split('.');
         let mut wanted = self.0.iter().peekable();
@@ -110,8 +112,8 @@ fn parse_segment(text: &str, segment: &str) -> Result<Segment, PatternError> {
     if segment.is_empty() {
         return Err(PatternError::EmptySegment { text: text.to_owned() });
     }
-    let taken = |letter: char| letter.is_ascii_alphanumeric() || "_-+:/".contains(letter);
-    match segment.chars().find(|letter| !taken(*letter)) {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "_-+:/".contains(letter);
+    match segment.chars().find(|letter| !allowed(*letter)) {
         None => Ok(Segment::Exactly(segment.to_owned())),
         Some('*') => Err(PatternError::Star { text: text.to_owned() }),
         Some(letter) => Err(PatternError::Letter { text: text.to_owned(), letter }),
@@ -145,7 +147,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// All patterns of a subscription. An empty list asks for nothing.
+/// All patterns of a subscription. An empty list matches nothing.
 ///
 /// *Shape*: `["invoice.*","order.created"]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -154,19 +156,19 @@ pub struct Patterns(Vec<Pattern>);
 
 impl Patterns {
     /// Reads a list of patterns.
-    /// Fails with [`PatternError`] of the first pattern that is none, or [`PatternError::Many`].
+    /// Fails with [`PatternError`] of the first invalid pattern, or [`PatternError::Many`].
     pub fn parse<T: AsRef<str>>(texts: &[T]) -> Result<Self, PatternError> {
         let patterns: Result<Vec<_>, _> =
             texts.iter().map(|text| Pattern::parse(text.as_ref())).collect();
         Self::try_from(patterns?)
     }
 
-    /// Whether any of them asks for that type.
+    /// Whether any of them matches this event type.
     pub fn matches(&self, event_type: &str) -> bool {
         self.0.iter().any(|pattern| pattern.matches(event_type))
     }
 
-    /// Whether any of them asks for that type by name: a pattern that begins with a star does not.
+    /// Whether any of them matches this event type by name, which means without a star as its first segment.
     pub fn names(&self, event_type: &str) -> bool {
         let is_named = |pattern: &&Pattern| matches!(pattern.0.first(), Some(Segment::Exactly(_)));
         self.0.iter().filter(is_named).any(|pattern| pattern.matches(event_type))
@@ -195,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_what_the_table_says() {
+    fn patterns_match_as_in_the_table() {
         let table = [
             ("*", "invoice", true),
             ("*", "invoice.paid.late", true),

@@ -1,4 +1,4 @@
-//! One value out of a JSON body, by JSON Pointer, without building the rest of it in memory.
+//! Finds one value in a JSON body by JSON Pointer, without building a tree in memory.
 //!
 //! Not here: `JSONPath` conditions of payload filters, and changing a body.
 
@@ -11,20 +11,22 @@ use serde_json::value::RawValue;
 use crate::model::few::Few;
 use crate::model::json::{Cursor, Kind, unescaped};
 
-/// How long a pointer's text may be, in bytes: deeper places than this are mistakes.
+/// The longest text of a pointer, in bytes. A longer one is a mistake.
 const MAX_TEXT_BYTES: usize = 512;
 
 /// Why a text is not a JSON Pointer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PointerError {
-    /// RFC 6901 pointers that name a place inside begin with a slash.
+    /// The text does not begin with a slash. RFC 6901 allows this only for the empty pointer, which is not useful here.
     #[error("`{text}` is not a JSON Pointer: write it like `/data/id`, beginning with a slash")]
     NoSlash {
         /// The text.
         text: String,
     },
-    /// `~` stands only before `0` (for `~`) and `1` (for `/`).
-    #[error("`{text}` is not a JSON Pointer: after `~` comes 0 (for a tilde) or 1 (for a slash)")]
+    /// A `~` without `0` (for `~`) or `1` (for `/`) after it.
+    #[error(
+        "`{text}` is not a JSON Pointer: after `~` must come 0 (for a tilde) or 1 (for a slash)"
+    )]
     Tilde {
         /// The text.
         text: String,
@@ -37,7 +39,7 @@ pub enum PointerError {
     },
 }
 
-/// A place in a JSON body. Source: RFC 6901.
+/// A JSON Pointer. Source: RFC 6901.
 ///
 /// ```
 /// use oncebox::model::pointer::Pointer;
@@ -67,10 +69,10 @@ impl Pointer {
         Ok(Self(steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect()))
     }
 
-    /// The string or number at that place.
+    /// The string or number that the pointer leads to.
     ///
-    /// A number is given as it is written, so that ids too long for a float stay apart. `None` if the
-    /// body is not JSON, or has something else or nothing there. Of equal names the last one counts.
+    /// A number is returned as it is written, because a float would round long ids. `None` if the body is not JSON, or
+    /// has no string or number there. Of duplicate names the last one counts.
     pub fn text_in(&self, body: &[u8]) -> Option<String> {
         text_at(body, &self.0)
     }
@@ -103,7 +105,7 @@ impl fmt::Display for Pointer {
     }
 }
 
-/// The string or number that stands at `path`, as [`Pointer::text_in`] gives it.
+/// The string or number at `path`, as in [`Pointer::text_in`].
 pub(crate) fn text_at<P: AsRef<str>>(body: &[u8], path: &[P]) -> Option<String> {
     text_of(raw_at(body, path)?)
 }
@@ -115,70 +117,68 @@ fn text_of(raw: &str) -> Option<String> {
     raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()).then(|| raw.to_owned())
 }
 
-/// The value at `path`, where every reader finds the same one: other readers take the first of equal names,
-/// or do not mind their case.
-/// Fails when a name of the path is there twice, or in another case. A body that is not JSON has nothing there.
-pub(crate) fn clear_at<'b, P: AsRef<str>>(
+/// The value at `path`, if it is unambiguous. Other JSON parsers may take the first of duplicate names, or ignore case.
+/// Fails when a name of the path is there twice, or in another case. A body that is not JSON has no value.
+pub(crate) fn unambiguous_at<'b, P: AsRef<str>>(
     body: &'b [u8],
     path: &[P],
 ) -> Result<Option<&'b str>, &'static str> {
     match find(body, path, true) {
         Ok(found) => Ok(found),
-        Err(Lost::Twice) => Err("a name that is signed stands in it twice"),
-        Err(Lost::Broken) => Ok(None),
+        Err(NotFound::Ambiguous) => Err("a signed name is in it twice"),
+        Err(NotFound::Invalid) => Ok(None),
     }
 }
 
-/// The string or number at `path`, where every reader finds the same one; `null` is nothing.
-/// Fails with those of [`clear_at`]; and when something else stands there.
-pub(crate) fn clear_text_at<P: AsRef<str>>(
+/// The string or number at `path`, if it is unambiguous; `None` for `null`.
+/// Fails like [`unambiguous_at`], and for a value of another type.
+pub(crate) fn unambiguous_text_at<P: AsRef<str>>(
     body: &[u8],
     path: &[P],
 ) -> Result<Option<String>, &'static str> {
-    match clear_at(body, path)? {
-        Some(raw) if raw != "null" => {
-            text_of(raw).map(Some).ok_or("a field that is signed is no text")
-        }
+    match unambiguous_at(body, path)? {
+        Some(raw) if raw != "null" => text_of(raw).map(Some).ok_or("a signed field is not a text"),
         _ => Ok(None),
     }
 }
 
-/// The first `MOST` members of the array that stands at `path`, as they are written.
-pub(crate) fn list_at<'b, P: AsRef<str>, const MOST: usize>(
+/// The first `MAX` elements of the array at `path`, as they are written.
+pub(crate) fn list_at<'b, P: AsRef<str>, const MAX: usize>(
     body: &'b [u8],
     path: &[P],
-) -> Option<Few<&'b RawValue, MOST>> {
+) -> Option<Few<&'b RawValue, MAX>> {
     serde_json::from_str(raw_at(body, path)?).ok()
 }
 
-/// The value at `path`, as it is written. Of equal names the last one counts.
+/// The value at `path`, as it is written. Of duplicate names the last one counts.
 pub(crate) fn raw_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<&'b str> {
     find(body, path, false).ok()?
 }
 
-/// Why a body has no place that could be meant.
-enum Lost {
-    /// It is not JSON, or a name in it is half a character.
-    Broken,
-    /// A name of the path stands there twice, or in another case.
-    Twice,
+/// Why no value can be found.
+enum NotFound {
+    /// The body is not JSON, or a name in it contains an unpaired surrogate.
+    Invalid,
+    /// A name of the path is there twice, or in another case.
+    Ambiguous,
 }
 
 fn find<'b, P: AsRef<str>>(
     body: &'b [u8],
     path: &[P],
     once: bool,
-) -> Result<Option<&'b str>, Lost> {
-    let mut cursor = Cursor::of_bytes(body).ok_or(Lost::Broken)?;
+) -> Result<Option<&'b str>, NotFound> {
+    let mut cursor = Cursor::of_bytes(body).ok_or(NotFound::Invalid)?;
     Ok(step(&mut cursor, path, once)?.map(|span| cursor.text(&span)))
 }
 
-/// Passes over one value, and returns where the path leads in it. `once`: each name on the way may be there only once.
+/// Skips one value, and returns the span to which `path` leads in it. With `once`, names of the path must not be
+/// duplicated.
 fn step<P: AsRef<str>>(
     cursor: &mut Cursor<'_>,
     path: &[P],
     once: bool,
-) -> Result<Option<Range<usize>>, Lost> {
+) -> Result<Option<Range<usize>>, NotFound> {
     let kind = cursor.kind();
     let Some((wanted, rest)) = path.split_first() else { return Ok(Some(cursor.value())) };
     let close = match kind {
@@ -199,12 +199,12 @@ fn step<P: AsRef<str>>(
         cursor.eats(b',');
         let is_meant = if kind == Kind::Object {
             let name = cursor.value();
-            let name = unescaped(cursor.text(&name)).ok_or(Lost::Broken)?;
+            let name = unescaped(cursor.text(&name)).ok_or(NotFound::Invalid)?;
             cursor.eats(b':');
             if once
                 && (seen && name == wanted || name != wanted && name.eq_ignore_ascii_case(wanted))
             {
-                return Err(Lost::Twice);
+                return Err(NotFound::Ambiguous);
             }
             name == wanted
         } else {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_slashes_and_tildes_are_reached_by_their_escapes() {
+    fn slashes_and_tildes_in_names_are_escaped() {
         let body = r#"{"a/b":{"~":"x"},"~1":"y","":"z"}"#;
         assert_eq!(at("/a~1b/~0", body).as_deref(), Some("x"));
         assert_eq!(at("/~01", body).as_deref(), Some("y"));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_string_and_no_number_is_nothing() {
+    fn other_values_than_strings_and_numbers_are_none() {
         for body in [r#"{"id":null}"#, r#"{"id":{}}"#, r#"{"id":true}"#, "{}", "[1]", "3", "\"id\""]
         {
             assert_eq!(at("/id", body), None, "{body}");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_not_wholly_json_has_nothing_in_it() {
+    fn a_body_that_is_not_json_has_no_values() {
         for body in [r#"{"id":"a"}x"#, r#"{"id":"a""#, "", "\u{feff}{}", r#"{"id":"\ud800"}"#] {
             assert_eq!(at("/id", body), None, "{body}");
         }
@@ -260,8 +260,8 @@ mod tests {
     }
 
     #[test]
-    fn what_another_reader_may_find_otherwise_is_not_clear() {
-        let clear = |body: &str| clear_text_at(body.as_bytes(), &["a", "b"]);
+    fn what_parsers_read_differently_is_refused() {
+        let clear = |body: &str| unambiguous_text_at(body.as_bytes(), &["a", "b"]);
         assert_eq!(
             clear(r#"{"b":1,"x":{"b":2,"b":3},"a":{"b":"x","c":0,"c":1}}"#),
             Ok(Some("x".into()))
@@ -280,19 +280,19 @@ mod tests {
             assert!(clear(twice).is_err_and(|why| why.contains("twice")), "{twice}");
         }
         for other in [r#"{"a":{"b":true}}"#, r#"{"a":{"b":{}}}"#, r#"{"a":{"b":"\ud800"}}"#] {
-            assert!(clear(other).is_err_and(|why| why.contains("no text")), "{other}");
+            assert!(clear(other).is_err_and(|why| why.contains("not a text")), "{other}");
         }
     }
 
     #[test]
-    fn array_places_are_plain_numbers() {
+    fn array_indexes_are_plain_numbers() {
         assert_eq!(at("/1", r#"["a","b"]"#).as_deref(), Some("b"));
         assert_eq!(at("/01", r#"["a","b"]"#), None);
         assert_eq!(at("/2", r#"["a","b"]"#), None);
     }
 
     #[test]
-    fn deep_nesting_beside_the_place_is_passed_over() {
+    fn deep_nesting_elsewhere_is_skipped() {
         let deep = format!(r#"{{"a":{}{},"id":"x"}}"#, "[".repeat(9000), "]".repeat(9000));
         assert_eq!(at("/id", &deep).as_deref(), Some("x"));
         assert_eq!(at("/a/0/0", &deep), None);

@@ -1,25 +1,25 @@
-//! The URL at which a provider knows us, byte for byte: some signatures cover it.
+//! The URL that is configured at a provider, byte for byte, because some signatures cover it.
 //!
-//! Not here: where we send to ([`super::target_url`]).
+//! Not here: URLs that we send to ([`super::target_url`]).
 
-/// How long it may be, in bytes: longer ones do not fit into a request's head.
+/// The longest URL, in bytes. A longer one does not fit into a request's head.
 const MAX_BYTES: usize = 2048;
 
 /// Why a text cannot be such a URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublicUrlError {
-    /// It is none that a provider can post to.
+    /// A provider cannot post to it.
     #[error("`{0}` is not a URL like https://edge.example/in/square")]
     NotHttp(String),
-    /// Requests carry no fragment.
-    #[error("a public URL has no `#`: what stands behind it is never sent")]
+    /// It has a fragment, which is never sent.
+    #[error("a public URL has no `#`: the part after it is never sent")]
     Fragment,
     /// It is too long.
     #[error("a public URL has at most {MAX_BYTES} bytes, this one has {0}")]
     Long(usize),
 }
 
-/// A URL with scheme, host and path, as the provider has it.
+/// A URL with scheme, host and path, as configured at the provider.
 ///
 /// ```
 /// use oncebox::model::public_url::PublicUrl;
@@ -34,7 +34,7 @@ pub struct PublicUrl(String);
 
 impl PublicUrl {
     /// Reads it. Nothing in it is changed: a signature covers its bytes.
-    /// Fails with [`PublicUrlError`], each with what is wrong.
+    /// Fails with [`PublicUrlError`], which says what is wrong.
     pub fn parse(text: &str) -> Result<Self, PublicUrlError> {
         if text.len() > MAX_BYTES {
             return Err(PublicUrlError::Long(text.len()));
@@ -57,7 +57,7 @@ impl PublicUrl {
         &self.0
     }
 
-    /// The URL of a request with this query: what was entered, and the query unless it has one of its own.
+    /// The URL of a request with this query, which is added unless the URL has its own query.
     pub fn with_query(&self, query: Option<&str>) -> String {
         match query {
             Some(query) if !self.0.contains('?') => format!("{}?{query}", self.0),
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_provider_can_post_to_is_refused() {
+    fn a_url_that_no_provider_can_post_to_is_refused() {
         for text in
             ["", "/in/x", "ftp://a/b", "https://", "https://a b/", "https://a/\u{e4}", "a.example"]
         {

@@ -1,8 +1,8 @@
-//! How many requests a subscription takes at most, and when the next one may start.
+//! The rate limit of a subscription, and when its next request may start.
 
 use crate::base::clock::Timestamp;
 
-/// Requests at most per span, like `10/s`, `60/min` or `5000/h`.
+/// The most requests per time span, like `10/s`, `60/min` or `5000/h`.
 ///
 /// ```
 /// use oncebox::model::rate::Rate;
@@ -13,12 +13,12 @@ use crate::base::clock::Timestamp;
 pub struct Rate {
     /// Microseconds from one request to the next.
     interval_us: i64,
-    /// How many may start at once: as many as a second has.
+    /// How many may start at once: the requests of one second.
     burst: i64,
 }
 
 impl Rate {
-    /// Reads it; the error says what it must be.
+    /// Parses a rate; the error says what is allowed.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -38,7 +38,7 @@ impl Rate {
     }
 }
 
-/// A token bucket that holds the requests of one second, and is empty but for one at the start.
+/// A token bucket for the requests of one second. At the start it has one token.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bucket {
     /// When the bucket would be full again, in microseconds.
@@ -84,7 +84,7 @@ mod tests {
             let in_window = started.iter().filter(|at| (*from..from + 1000).contains(*at)).count();
             assert!(in_window <= 20, "{in_window}");
         }
-        // Nothing was taken for a minute: a second's worth at once, and no more.
+        // After a minute without requests, those of one second may start at once.
         let later = Timestamp::from_ms(1_065_000);
         let mut burst = 0;
         while bucket.next_at(rate) <= later {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_named() {
+    fn an_invalid_rate_is_refused_with_an_example() {
         for text in ["", "10", "10/d", "x/s", "-1/s", "100001/s", "1.5/s"] {
             assert!(Rate::parse(text).unwrap_err().contains("60/min"), "{text}");
         }

@@ -1,8 +1,9 @@
-//! What of an event is sealed, and how something sealed stands in a body: `obx-sealed.v.….` for a whole JSON value (within quotes, in its place)
-//! and `obx-sealed.p.….` for a part of a text. Between the points stands base64url, so that no form of body
-//! needs an escape for it.
+//! Sealed values, and the tokens that replace them in a body.
 //!
-//! What looks like it may come from anybody; whether it is ours, only the cipher knows.
+//! A whole JSON value is replaced by the string `"obx-sealed.v.…."`, a part of a text by `obx-sealed.p.….`. The last
+//! part is base64url, which needs no escaping in any format.
+//!
+//! Anybody can send a text that looks like a token. Only decryption shows whether it is ours.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,46 +11,46 @@ use std::sync::Arc;
 use data_encoding::BASE64URL_NOPAD;
 
 const PREFIX: &[u8] = b"obx-sealed.";
-/// What is shown in the place of something sealed.
+/// Shown instead of a sealed value.
 pub const SHOWN: &str = "[sealed]";
-/// What is sent in the place of a part of a text whose key is destroyed.
+/// Sent instead of a sealed part of a text whose key is destroyed.
 pub const ERASED: &str = "[erased]";
 
-/// The key of a subject that is not in the file yet, sealed for it.
+/// A new key of a data subject, sealed and not stored yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewSubjectKey {
-    /// Whose subject it is.
+    /// The subject's tenant.
     pub tenant: String,
-    /// The subject's name, as the file keeps it: an HMAC.
+    /// The subject's name as it is stored: an HMAC.
     pub subject: [u8; 32],
-    /// The key's name.
+    /// The key's id.
     pub key_id: [u8; 16],
     /// The key, sealed under the master key.
     pub sealed: Vec<u8>,
-    /// Which.
+    /// The id of that master key.
     pub master_key_id: String,
 }
 
-/// What of an event is sealed.
+/// Which part of an event is sealed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sealed {
-    /// How many places of the body.
+    /// How many values in the body are sealed.
     pub fields: u32,
-    /// The key they are sealed under, where it has to be stored with the event.
+    /// Their key, if it has to be stored together with the event.
     pub key: Option<Arc<NewSubjectKey>>,
 }
 
 /// What was sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A JSON value as it is written.
+    /// A whole JSON value.
     Value,
     /// A part of a text.
     Part,
 }
 
 impl Form {
-    /// The letter in the token, and in what the cipher covers.
+    /// The letter in the token, and in the cipher's associated data.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Value => "v",
@@ -58,7 +59,7 @@ impl Form {
     }
 }
 
-/// The text that stands in the place of something sealed.
+/// The token that replaces a sealed value.
 pub fn token(form: Form, blob: &[u8]) -> String {
     let encoded = BASE64URL_NOPAD.encode(blob);
     match form {
@@ -67,18 +68,18 @@ pub fn token(form: Form, blob: &[u8]) -> String {
     }
 }
 
-/// Something that looks sealed.
+/// A token that was found in a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Where it stands; the quotes of a whole value are within.
+    /// Its position, including the quotes of a whole value.
     pub span: Range<usize>,
     /// What was sealed.
     pub form: Form,
-    /// What the cipher made.
+    /// The ciphertext.
     pub blob: Vec<u8>,
 }
 
-/// All that looks sealed in a body, in order.
+/// All tokens in a body, in order.
 pub fn tokens(body: &[u8]) -> Vec<Token> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -118,7 +119,7 @@ fn token_at(body: &[u8], start: usize) -> Option<Token> {
     Some(Token { span, form, blob })
 }
 
-/// A body with other bytes in the place of some of its spans, which are in order and apart.
+/// Replaces spans of a body. They must be in order and must not overlap.
 pub fn splice<'b>(
     body: &'b [u8],
     parts: impl IntoIterator<Item = (Range<usize>, Vec<u8>)>,
@@ -135,8 +136,8 @@ pub fn splice<'b>(
     whole
 }
 
-/// A body as it may be shown: nothing sealed in it, and the same form.
-pub fn hidden(body: &[u8]) -> Vec<u8> {
+/// A body with [`SHOWN`] instead of each token.
+pub fn redact(body: &[u8]) -> Vec<u8> {
     let shown = |form| match form {
         Form::Value => format!("\"{SHOWN}\"").into_bytes(),
         Form::Part => SHOWN.as_bytes().to_vec(),
@@ -144,14 +145,13 @@ pub fn hidden(body: &[u8]) -> Vec<u8> {
     splice(body, tokens(body).into_iter().map(|token| (token.span, shown(token.form))))
 }
 
-/// Whether two bodies differ in nothing but the keys under which the same places are sealed: what stands there
-/// cannot be compared then.
-pub fn same_but_for_keys(a: &[u8], b: &[u8], key_of: impl Fn(&[u8]) -> Option<[u8; 16]>) -> bool {
+/// Whether two bodies are equal, apart from values that are sealed under different keys and so cannot be compared.
+pub fn equal_except_keys(a: &[u8], b: &[u8], key_of: impl Fn(&[u8]) -> Option<[u8; 16]>) -> bool {
     let (left, right) = (tokens(a), tokens(b));
     let alike = |(left, right): (&Token, &Token)| {
         left.blob == right.blob || key_of(&left.blob) != key_of(&right.blob)
     };
-    left.len() == right.len() && left.iter().zip(&right).all(alike) && hidden(a) == hidden(b)
+    left.len() == right.len() && left.iter().zip(&right).all(alike) && redact(a) == redact(b)
 }
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_found_where_it_was_put_and_hidden_there() {
+    fn a_token_is_found_and_hidden() {
         let body = format!(
             "{{\"a\": {}, \"b\":\"x {} y\"}}",
             token(Form::Value, &[1, 2]),
@@ -169,12 +169,12 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!((found[0].form, found[0].blob.as_slice()), (Form::Value, &[1, 2][..]));
         assert_eq!(body.get(found[0].span.clone()), Some(token(Form::Value, &[1, 2]).as_str()));
-        let shown = hidden(body.as_bytes());
+        let shown = redact(body.as_bytes());
         assert_eq!(std::str::from_utf8(&shown), Ok(r#"{"a": "[sealed]", "b":"x [sealed] y"}"#));
     }
 
     #[test]
-    fn what_only_begins_like_one_is_none() {
+    fn an_incomplete_token_is_not_found() {
         for body in [
             "obx-sealed.",
             "obx-sealed.v.AQI.",
@@ -183,7 +183,7 @@ mod tests {
             "obx-sealed.q.AQI.",
         ] {
             assert_eq!(tokens(body.as_bytes()), [], "{body}");
-            assert_eq!(hidden(body.as_bytes()), body.as_bytes());
+            assert_eq!(redact(body.as_bytes()), body.as_bytes());
         }
     }
 }

@@ -1,11 +1,10 @@
-//! An event as plain SQL left it in the outbox, and whether it can be used.
+//! A row that plain SQL inserted into the outbox, and whether it is a valid event.
 //!
-//! The schema's CHECKs refuse wrong structure, in the transaction that inserts. Everything else is looked at
-//! here, later and outside of it: a row that passes becomes a [`NewEvent`] like any other, one that does not
-//! is quarantined with the first [`Defect`] found. Nothing here takes a column for what it should be: text
-//! need not be UTF-8, a time need not be one.
+//! The schema's CHECKs refuse a wrong structure during the insert. Everything else is checked here, after the commit: a
+//! valid row becomes a [`NewEvent`], any other is quarantined with its first [`Defect`]. No column is trusted: a text
+//! may not be UTF-8, and a time may be out of range.
 //!
-//! Not here: what only the file knows (whether the tenant and the parent exist); see `store::outbox_relay`.
+//! Not here: checks that read other rows, such as whether tenant and parent exist (`store::outbox_relay`).
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use crate::model::event::NewEvent;
 use crate::model::sealed::Sealed;
 use crate::model::{json, trace};
 
-/// Bytes of a value that a reason shows.
+/// Most bytes of a value that a reason shows.
 const MAX_SHOWN_BYTES: usize = 64;
 
 /// The columns that hold text, in the order in which they are read and written.
@@ -55,7 +54,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// All, in order: the name of each, and how many characters it holds at most.
+    /// All, in order: each with its name and its largest number of characters.
     const ALL: [(Self, &'static str, usize); 16] = [
         (Self::Id, "id", 36),
         (Self::Tenant, "tenant", 63),
@@ -81,45 +80,45 @@ impl Column {
         found.map_or("", |(_, name, _)| name)
     }
 
-    /// Whether it is part of what makes two events the same.
+    /// Whether it is part of the event's unique key.
     const fn is_identity(self) -> bool {
         matches!(self, Self::Tenant | Self::SourceSystem | Self::IdempotencyKey)
     }
 }
 
-/// What is to be sent, as far as it was read.
+/// The payload, unless it is too large to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// All of it; a number as its digits.
+    /// The whole payload; a number as its digits.
     Bytes(Vec<u8>),
-    /// So many bytes, too many to be read.
+    /// Its size in bytes, which is too large.
     TooLarge(u64),
 }
 
-/// A row as it stands in the file.
+/// A row as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqlRow {
     /// Its number.
     pub seq: i64,
-    /// Its text, in the order of [`Column::ALL`]; whatever bytes stand there.
+    /// Its text columns as raw bytes, in the order of [`Column::ALL`].
     pub texts: [Option<Vec<u8>>; 16],
-    /// What is to be sent.
+    /// Its payload.
     pub payload: Payload,
-    /// Where it stands, when not in the row itself.
+    /// The payload's own row, if it has one.
     pub payload_seq: Option<i64>,
     /// When it happened, by the source.
     pub occurred_at: Option<i64>,
     /// When it was inserted.
     pub received_at: i64,
-    /// Not to be sent before.
+    /// It is not sent before this time.
     pub not_before: Option<i64>,
-    /// The event it belongs to.
+    /// The parent event.
     pub parent_seq: Option<i64>,
     /// Counted attempts until it is given up.
     pub max_attempts: Option<i64>,
-    /// Whether Oncebox stored it itself: what policies say was done before that.
+    /// Whether Oncebox stored it itself, after it had applied the privacy policies.
     pub own: bool,
-    /// How many places of its payload are sealed.
+    /// How many values in its payload are sealed.
     pub sealed_fields: u32,
 }
 
@@ -133,7 +132,7 @@ pub struct Defect {
 }
 
 impl Defect {
-    /// A defect.
+    /// Makes a defect.
     pub fn new(code: &'static str, reason: impl Into<String>) -> Self {
         Self { code, reason: reason.into() }
     }
@@ -146,7 +145,7 @@ impl SqlRow {
         both.find(|((each, ..), _)| *each == column).and_then(|(_, bytes)| bytes.as_deref())
     }
 
-    /// Puts another text into a column.
+    /// Replaces the text of a column.
     pub fn set(&mut self, column: Column, text: Option<String>) {
         let mut both = Column::ALL.iter().zip(&mut self.texts);
         if let Some((_, bytes)) = both.find(|((each, ..), _)| *each == column) {
@@ -154,13 +153,13 @@ impl SqlRow {
         }
     }
 
-    /// The text of a column, with what is no UTF-8 replaced.
+    /// The text of a column; invalid UTF-8 is replaced.
     pub fn text(&self, column: Column) -> Option<String> {
         self.bytes(column).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// The words of the row that are none of the event's.
-    pub fn other_words(&self) -> [(&'static str, Option<String>); 3] {
+    /// The text columns that are not in [`NewEvent::text_fields`].
+    pub fn other_text_fields(&self) -> [(&'static str, Option<String>); 3] {
         [Column::Headers, Column::FunnelPoint, Column::FunnelValue]
             .map(|column| (column.name(), self.text(column)))
     }
@@ -169,8 +168,8 @@ impl SqlRow {
         self.text(column).unwrap_or_default()
     }
 
-    /// The event it is, if every column can be used for what it is for.
-    pub fn check(&self, payload_bytes_most: u64) -> Result<NewEvent, Defect> {
+    /// The event, if every column is valid.
+    pub fn check(&self, max_payload_bytes: u64) -> Result<NewEvent, Defect> {
         self.check_texts()?;
         let event = NewEvent {
             id: self.required(Column::Id),
@@ -194,17 +193,17 @@ impl SqlRow {
             sealed: Sealed { fields: self.sealed_fields, key: None },
         };
         event.check().map_err(|error| Defect::new("bad_field", error.to_string()))?;
-        let payload = self.usable_payload(&event.content_type, payload_bytes_most)?;
+        let payload = self.usable_payload(&event.content_type, max_payload_bytes)?;
         Ok(NewEvent { payload, ..event })
     }
 
-    /// What can be said of the text columns alone.
+    /// Checks the text columns.
     fn check_texts(&self) -> Result<(), Defect> {
         for ((_, name, most), bytes) in Column::ALL.iter().zip(&self.texts) {
             let Some(bytes) = bytes else { continue };
             let text = std::str::from_utf8(bytes).map_err(|error| {
                 let reason = format!(
-                    "{name} is no UTF-8 from byte {} on (hex {:?})",
+                    "{name} is not UTF-8 from byte {} on (hex {:?})",
                     error.valid_up_to(),
                     hex(bytes)
                 );
@@ -245,21 +244,22 @@ impl SqlRow {
                 let reason = format!("payload is nested deeper than {}", json::MAX_DEPTH);
                 return Err(Defect::new("payload_too_deep", reason));
             }
-            let no_json = |why: String| {
-                let reason =
-                    format!("payload is no JSON, although content_type is {content_type:?}: {why}");
+            let not_json = |why: String| {
+                let reason = format!(
+                    "payload is not JSON, although content_type is {content_type:?}: {why}"
+                );
                 Defect::new("bad_payload", reason)
             };
-            let text = std::str::from_utf8(bytes).map_err(|error| no_json(error.to_string()))?;
+            let text = std::str::from_utf8(bytes).map_err(|error| not_json(error.to_string()))?;
             let read = serde_json::from_str::<serde::de::IgnoredAny>(text);
-            read.map_err(|error| no_json(error.to_string()))?;
+            read.map_err(|error| not_json(error.to_string()))?;
         }
         Ok(bytes.clone())
     }
 
-    /// The same row so that everybody can read it, whatever is wrong with it: text is UTF-8 and fits, times
-    /// are times, and an identity that had to be changed is one that nothing else has. `fresh` is a new
-    /// UUIDv7; the defect's reason tells what stood there.
+    /// The row of a quarantined event, changed so that it can be read and shown. Text becomes UTF-8 and is cut, invalid
+    /// times are removed, and a key that was not UTF-8 becomes unique with `fresh`, a new UUIDv7. The defect's reason
+    /// has the original value.
     #[must_use]
     pub fn presentable(&self, fresh: &str, now: Timestamp) -> Self {
         let mut row = self.clone();
@@ -312,7 +312,7 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// A trace id, or the whole of a `traceparent`.
+/// Reads a trace id or a whole `traceparent`.
 fn trace_id(text: &str) -> Result<String, Defect> {
     let whole = if text.len() == 32 {
         format!("00-{text}-{}1-01", "0".repeat(15))
@@ -329,8 +329,9 @@ fn trace_id(text: &str) -> Result<String, Defect> {
 
 fn check_headers(text: &str) -> Result<(), Defect> {
     let bad = |why: String| Defect::new("bad_headers", why);
-    let fields: BTreeMap<String, String> = serde_json::from_str(text)
-        .map_err(|error| bad(format!("headers is no JSON object of names to texts: {error}")))?;
+    let fields: BTreeMap<String, String> = serde_json::from_str(text).map_err(|error| {
+        bad(format!("headers is not a JSON object of names and texts: {error}"))
+    })?;
     for (name, value) in fields {
         let is_name = !name.is_empty()
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));

@@ -1,5 +1,5 @@
-//! JSON objects and nothing else: serde reads a struct out of an array of its fields as well, which nobody
-//! means and no description allows.
+//! Reads structs from JSON objects only. Serde would also accept an array of the fields, which the API description does
+//! not allow.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Something that is read from an object.
+/// A value that is only read from a JSON object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object<T>(pub T);
 
@@ -24,8 +24,8 @@ pub fn read<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T
     Object::deserialize(from).map(|Object(inner)| inner)
 }
 
-/// The same where null or nothing may stand for it.
-/// Fails when it is neither, or its fields are wrong.
+/// Reads a field that is an object, null or absent.
+/// Fails when it is something else, or its fields are wrong.
 pub fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<Option<T>, D::Error> {

@@ -16,7 +16,7 @@ use crate::model::outcome::AttemptClass;
 use crate::model::pattern::Patterns;
 use crate::model::target_url::TargetUrl;
 
-/// Which stream of events a subscription takes from. Stored in `subscriptions.source`.
+/// Where a subscription's events come from. Stored in `subscriptions.source`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Events of the outbox.
@@ -71,7 +71,7 @@ impl CallMethod {
     /// All.
     pub const ALL: [Self; 3] = [Self::Post, Self::Put, Self::Patch];
 
-    /// The method as it stands on the request line and in SQL.
+    /// The method on the request line and in SQL.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Post => "POST",
@@ -86,12 +86,12 @@ impl CallMethod {
     }
 }
 
-/// What a subscription's events go to. Stored in `subscriptions.target_kind` and `url`.
+/// Where a subscription's events go. Stored in `subscriptions.target_kind` and `url`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// We send them there; may hold `{aggregate_id}` and its like.
+    /// We send them to a URL, which may have placeholders like `{aggregate_id}`.
     Http(TargetUrl),
-    /// Consumers ask for them.
+    /// Consumers fetch them.
     Pull,
 }
 
@@ -107,7 +107,7 @@ impl Target {
         }
     }
 
-    /// Where they are sent to; empty where consumers ask for them.
+    /// The URL; empty if consumers fetch the events.
     pub fn url(&self) -> &str {
         match self {
             Self::Http(url) => url.as_str(),
@@ -115,8 +115,8 @@ impl Target {
         }
     }
 
-    /// Whether it is reached over the network: neither by consumers that ask, nor on this machine.
-    pub fn needs_a_line(&self) -> bool {
+    /// Whether events are sent to another machine: consumers do not fetch them, and the target is not on this machine.
+    pub fn needs_network(&self) -> bool {
         matches!(self, Self::Http(url) if !url.is_on_this_machine())
     }
 
@@ -145,7 +145,7 @@ impl State {
     /// All.
     pub const ALL: [Self; 3] = [Self::Active, Self::Paused, Self::DisabledDead];
 
-    /// The word in SQL, API and console (the seed's).
+    /// The word in SQL, API and console.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Active => "ACTIVE",
@@ -160,7 +160,7 @@ impl State {
     }
 }
 
-/// How a subscription is called where it differs from the settings. Stored as JSON in `policy`.
+/// How a subscription is called, if it differs from the settings. Stored as JSON in `policy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -184,10 +184,10 @@ pub struct Policy {
         deserialize_with = "lenient_int::optional"
     )]
     pub in_flight_max: Option<u32>,
-    /// How long a pull consumer has an event to itself, like `60s`.
+    /// How long a pull consumer's lease is, like `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
-    /// Requests at most, like `10/s`, `60/min` or `5000/h`.
+    /// The most requests, like `10/s`, `60/min` or `5000/h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<String>,
     /// Transient failures in a row after which it is held and probed; 0: never.
@@ -197,7 +197,7 @@ pub struct Policy {
         deserialize_with = "lenient_int::optional"
     )]
     pub breaker_after: Option<u32>,
-    /// What answers mean where that differs from the default, like `{"409": "success"}`.
+    /// Classes of answers that differ from the default, like `{"409": "success"}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<String, AttemptClass>,
 }
@@ -207,7 +207,7 @@ pub struct Policy {
 pub struct NewSubscription {
     /// A fresh UUIDv7.
     pub id: String,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: String,
     /// Unique per tenant.
     pub name: Name,
@@ -221,15 +221,15 @@ pub struct NewSubscription {
     pub target: Target,
     /// How it is called.
     pub method: CallMethod,
-    /// Further header fields.
+    /// Additional header fields.
     pub headers: BTreeMap<String, String>,
-    /// What differs from the settings.
+    /// How it is called, if that differs from the settings.
     pub policy: Policy,
-    /// Which of its events go one after another.
+    /// Which of its events are kept in order.
     pub ordering: Ordering,
 }
 
-/// A subscription as kept.
+/// A subscription as stored.
 #[derive(Clone, Debug)]
 pub struct Subscription {
     /// Its number in the file.
@@ -238,50 +238,50 @@ pub struct Subscription {
     pub new: NewSubscription,
     /// Whether it is called.
     pub state: State,
-    /// Why it is not called for now.
+    /// Why it is not called now.
     pub holds: Vec<Hold>,
     /// Failed attempts since the last success.
     pub failure_count: u32,
-    /// The latest of them that are of one class.
+    /// The latest of these failures that have one class.
     pub streak: Streak,
-    /// The first of them.
+    /// The first of these failures.
     pub failing_since: Option<Timestamp>,
     /// The latest 2xx.
     pub last_success_at: Option<Timestamp>,
     /// The latest failed attempt.
     pub last_failure_at: Option<Timestamp>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
     /// When it was last changed.
     pub updated_at: Timestamp,
 }
 
-/// What routing has to know of an event.
+/// What routing needs to know about an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Routed<'a> {
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: &'a str,
     /// The provider, for a webhook event; `None` for an event of the outbox.
     pub provider: Option<&'a str>,
-    /// Whether it is an event of Oncebox itself, which is sent only to those who ask for it by name.
+    /// Whether it is an event of Oncebox itself. These are sent only to subscriptions that name their type.
     pub is_own: bool,
     /// Its type.
     pub event_type: &'a str,
-    /// The one subscription it is for.
+    /// The only subscription it is for.
     pub target: Option<&'a str>,
-    /// What it is put in order by.
+    /// The fields that decide its lane.
     pub key: Key<'a>,
 }
 
 impl Subscription {
-    /// Whether a person holds it and relies on no further attempt.
+    /// Whether a person relies on no further attempt: even one that was already scheduled is not started.
     pub fn is_held_by_a_person(&self) -> bool {
         self.holds.iter().any(|hold| hold.reason.is_by_a_person())
     }
 }
 
 impl NewSubscription {
-    /// Whether it wants this event. A named target passes its patterns by, but not its source.
+    /// Whether it wants this event. If the event names its target, the patterns do not count, but the source does.
     pub fn wants(&self, event: Routed<'_>) -> bool {
         let from = match (&self.source, event.provider) {
             (Source::All, _) | (Source::Outbox, None) => true,

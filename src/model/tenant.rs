@@ -1,7 +1,7 @@
-//! A tenant: whose rows these are. Nothing crosses from one to another.
+//! A tenant: the owner of rows. Tenants share no data.
 
-/// The tenant of everything where nobody asked for tenants. It is always there and cannot be suspended;
-/// its admin tokens administer the box.
+/// The tenant that is used if no other is named. It always exists and cannot be suspended. Its admin tokens administer
+/// the whole installation.
 pub const DEFAULT: &str = "default";
-/// Characters of a title at most.
+/// The longest title, in characters.
 pub const MAX_TITLE_CHARS: usize = 200;

@@ -1,41 +1,40 @@
-//! How much of something is too much: occurrences counted per key within a fixed span.
+//! Counts occurrences per key within a time span, and tells whether they are within a limit.
 //!
-//! Nobody is locked out here. What is beyond the measure is answered or logged otherwise; who decides
-//! that also decides what is counted.
+//! Not here: what is counted, and what happens beyond the limit. The caller decides that.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-/// How much is allowed.
+/// What is allowed.
 #[derive(Clone, Copy, Debug)]
-pub struct Measure {
-    /// Occurrences of one key in a span that are within the measure.
-    pub most: u32,
+pub struct Limit {
+    /// Most occurrences of one key in a span.
+    pub max: u32,
     /// How long a key's occurrences are counted together, from the first one.
     pub span: Duration,
-    /// Keys remembered at most. Beyond, the one counted longest is forgotten and begins anew.
-    pub keys_most: usize,
+    /// Most keys that are counted at once. If there are more, the oldest one is forgotten.
+    pub max_keys: usize,
 }
 
-/// What an occurrence came to.
+/// Whether an occurrence is within the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Within the measure.
+    /// Within the limit.
     Within,
-    /// The first beyond it in this span, which ends so much later.
+    /// The first one beyond the limit in this span, and how long the span still lasts.
     Reached(Duration),
-    /// Further ones beyond it.
+    /// Another one beyond the limit, and how long the span still lasts.
     Beyond(Duration),
 }
 
 /// The counts.
 #[derive(Debug)]
 pub struct Throttle<K> {
-    measure: Measure,
+    limit: Limit,
     counts: HashMap<K, Count>,
-    /// Every counted key once, the longest counted first.
+    /// Every counted key once, the oldest first.
     order: VecDeque<K>,
 }
 
@@ -47,44 +46,44 @@ struct Count {
 
 impl<K: Clone + Eq + Hash> Throttle<K> {
     /// Nothing counted yet.
-    pub fn new(measure: Measure) -> Self {
-        Self { measure, counts: HashMap::new(), order: VecDeque::new() }
+    pub fn new(limit: Limit) -> Self {
+        Self { limit, counts: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// Counts one occurrence, at a time that never goes back.
+    /// Counts one occurrence. `now` must never go back.
     pub fn count(&mut self, key: K, now: Duration) -> Verdict {
-        self.forget_what_is_over(now);
-        let Measure { most, span, keys_most } = self.measure;
+        self.forget_ended(now);
+        let Limit { max, span, max_keys } = self.limit;
         if let Some(count) = self.counts.get_mut(&key) {
             count.seen = count.seen.saturating_add(1);
             let left = count.since.saturating_add(span).saturating_sub(now);
-            return match count.seen.checked_sub(most) {
+            return match count.seen.checked_sub(max) {
                 None | Some(0) => Verdict::Within,
                 Some(1) => Verdict::Reached(left),
                 Some(_) => Verdict::Beyond(left),
             };
         }
-        if self.order.len() >= keys_most
-            && let Some(longest) = self.order.pop_front()
+        if self.order.len() >= max_keys
+            && let Some(oldest) = self.order.pop_front()
         {
-            self.counts.remove(&longest);
+            self.counts.remove(&oldest);
         }
         self.counts.insert(key.clone(), Count { since: now, seen: 1 });
         self.order.push_back(key);
-        if most == 0 { Verdict::Reached(span) } else { Verdict::Within }
+        if max == 0 { Verdict::Reached(span) } else { Verdict::Within }
     }
 
-    /// Keys remembered.
+    /// The number of counted keys.
     #[cfg(test)]
     pub fn keys(&self) -> usize {
         self.order.len()
     }
 
-    /// All spans are equally long, so the longest counted ends first.
-    fn forget_what_is_over(&mut self, now: Duration) {
+    /// Forgets keys whose span has ended. All spans are equally long, so the oldest ends first.
+    fn forget_ended(&mut self, now: Duration) {
         while let Some(key) = self.order.front() {
             let since = self.counts.get(key).map(|count| count.since);
-            if since.is_some_and(|since| now.saturating_sub(since) < self.measure.span) {
+            if since.is_some_and(|since| now.saturating_sub(since) < self.limit.span) {
                 break;
             }
             self.counts.remove(key);
@@ -108,15 +107,15 @@ pub fn client(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    const MEASURE: Measure = Measure { most: 2, span: Duration::from_mins(1), keys_most: 3 };
+    const LIMIT: Limit = Limit { max: 2, span: Duration::from_mins(1), max_keys: 3 };
 
     fn secs(secs: u64) -> Duration {
         Duration::from_secs(secs)
     }
 
     #[test]
-    fn what_is_beyond_the_measure_is_told_until_the_span_is_over() {
-        let mut throttle = Throttle::new(MEASURE);
+    fn beyond_the_limit_the_rest_of_the_span_is_returned() {
+        let mut throttle = Throttle::new(LIMIT);
         for (at, verdict) in [
             (0, Verdict::Within),
             (10, Verdict::Within),
@@ -132,8 +131,8 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_counted_apart() {
-        let mut throttle = Throttle::new(MEASURE);
+    fn keys_are_counted_separately() {
+        let mut throttle = Throttle::new(LIMIT);
         for _ in 0..5 {
             throttle.count("a", secs(0));
         }
@@ -141,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn no_more_keys_are_remembered_than_allowed() {
-        let mut throttle = Throttle::new(MEASURE);
+    fn no_more_keys_are_counted_than_allowed() {
+        let mut throttle = Throttle::new(LIMIT);
         for key in 0..1000 {
             throttle.count(key, secs(key / 100));
             assert!(throttle.keys() <= 3 && throttle.counts.len() == throttle.keys());
@@ -150,7 +149,7 @@ mod tests {
         assert_eq!(throttle.count(999, secs(9)), Verdict::Within);
         assert_eq!(throttle.count(999, secs(9)), Verdict::Reached(secs(60)));
         throttle.count(7, secs(100));
-        assert_eq!(throttle.keys(), 1, "what is over is forgotten");
+        assert_eq!(throttle.keys(), 1, "ended spans are forgotten");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! API tokens: what they look like, what they may do.
+//! API tokens: their form, and what they may do.
 
 use std::fmt;
 
@@ -13,28 +13,28 @@ use crate::model::{event, tenant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Publish events and claim them, under the names that its [`Scope`] lists; see nothing.
+    /// Publish events and claim them, under the names in its [`Scope`]; read nothing.
     Publish,
-    /// See everything; change nothing.
+    /// Read everything; change nothing.
     Read,
-    /// See, publish, retry, pause and resume.
+    /// Read, publish, retry, pause and resume.
     Operate,
-    /// All of it: providers, subscriptions, tokens.
+    /// Do everything: also manage providers, subscriptions and tokens.
     Admin,
 }
 
-/// What a request needs.
+/// The right that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     /// To publish events.
     Publish,
-    /// To look.
+    /// To read.
     Read,
     /// To retry, pause and resume.
     Operate,
     /// To change providers, subscriptions and tokens.
     Admin,
-    /// To manage tenants: the box's administrator, an admin of the tenant `default`.
+    /// To manage tenants and the whole installation: only for an admin of the tenant `default`.
     Box,
 }
 
@@ -57,8 +57,7 @@ impl Role {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
     }
 
-    /// Whether the role has the right, in the tenant that administers the box; elsewhere nobody has
-    /// [`Right::Box`]: see [`Token::may`].
+    /// Whether the role has the right. [`Right::Box`] also depends on the tenant: see [`Token::may`].
     ///
     /// ```
     /// use oncebox::model::token::{Right, Role};
@@ -84,11 +83,11 @@ impl fmt::Display for Role {
     }
 }
 
-/// What every token begins with.
+/// The prefix of every token.
 const PREFIX: &str = "obx_";
 /// Random bytes of a token.
 const BYTES: usize = 32;
-/// Characters they are written in.
+/// These bytes in characters of base64url.
 const CHARS: usize = 43;
 
 /// A new token: `obx_` and 32 random bytes. Shown once; only its hash is kept.
@@ -98,7 +97,7 @@ pub fn generate(draw: &dyn Draw) -> String {
     format!("{PREFIX}{}", BASE64URL_NOPAD.encode(&bytes))
 }
 
-/// Whether a text looks like a token. What does not need not be looked for.
+/// Whether a text has the form of a token. Other texts are refused without a look into the database.
 ///
 /// ```
 /// use oncebox::model::token::{generate, has_form};
@@ -114,7 +113,7 @@ pub fn has_form(text: &str) -> bool {
     })
 }
 
-/// Checks what a person calls a token.
+/// Checks the name of a token.
 pub fn check_name(name: &str) -> Result<(), &'static str> {
     if (1..=100).contains(&name.chars().count()) {
         return Ok(());
@@ -122,14 +121,14 @@ pub fn check_name(name: &str) -> Result<(), &'static str> {
     Err("A token's name has 1 to 100 characters.")
 }
 
-/// The word that stands for every name, in [`Scope`].
+/// In a [`Scope`]: any name.
 pub const ANY: &str = "*";
-/// Names of one kind that a token may list.
+/// Most names of one kind in a scope.
 const MAX_NAMES: usize = 100;
-/// Characters of a consumer group's name.
+/// The longest name of a consumer group, in characters.
 pub const MAX_GROUP_CHARS: usize = 64;
 
-/// What a token with the role `publish` may speak for. Other roles have none: theirs is not narrowed.
+/// The names that a token with the role `publish` may use. Tokens with other roles are not limited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// The source systems it may publish as.
@@ -167,7 +166,7 @@ impl Scope {
         Ok(())
     }
 
-    /// The source system of an event that names none, where there is only one it can be.
+    /// The source system of an event that names none, if the token may use only one.
     pub fn only_source(&self) -> Option<&str> {
         match self.source_systems.as_slice() {
             [only] if only != ANY => Some(only),
@@ -192,7 +191,7 @@ impl Scope {
     }
 }
 
-/// Whether a name is listed; else the list.
+/// Checks that a name is listed. The error is the list, for a message.
 fn allowed(names: &[String], asked: &str) -> Result<(), String> {
     if names.iter().any(|name| name == ANY || name == asked) {
         return Ok(());
@@ -213,24 +212,24 @@ pub fn check_text(field: &str, text: &str, most: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// A token as kept; the secret itself is not.
+/// A token as stored, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// Its number in the file.
     pub seq: i64,
-    /// Its name outside.
+    /// Its UUID.
     pub id: String,
-    /// Whose data it opens.
+    /// The tenant whose data it may use.
     pub tenant: String,
-    /// What a person calls it.
+    /// Its name.
     pub name: String,
     /// What it may do.
     pub role: Role,
-    /// What it may speak for, where its role is `publish`.
+    /// The names it may use, if its role is `publish`.
     pub scope: Scope,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When it ends by itself.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
     /// When it was last used, to the minute.
     pub last_used_at: Option<Timestamp>,
@@ -239,17 +238,17 @@ pub struct Token {
 }
 
 impl Token {
-    /// Whether it has the right. Nobody manages tenants but an admin of the tenant `default`.
+    /// Whether it has the right. Only an admin of the tenant `default` manages tenants.
     pub fn may(&self, right: Right) -> bool {
         self.role.may(right) && (right != Right::Box || self.tenant == tenant::DEFAULT)
     }
 
-    /// Whether it can administer the box at this time.
+    /// Whether it can administer the whole installation at this time.
     pub fn administers_the_box(&self, now: Timestamp) -> bool {
         self.may(Right::Box) && self.is_valid(now)
     }
 
-    /// Whether it opens anything at this time.
+    /// Whether it is neither revoked nor expired at this time.
     pub fn is_valid(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
     }

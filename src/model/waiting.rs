@@ -7,24 +7,24 @@ use crate::model::hold::{Hold, HoldReason};
 
 /// What a delivery waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum For {
+pub enum WaitReason {
     /// The end of its attempt, which is under way.
     Attempt,
     /// The end of a hold.
     Hold,
-    /// Another delivery of its order.
+    /// An earlier delivery of its lane.
     Earlier,
     /// Its due time.
     Time,
     /// A deliverer, or the rate of its subscription.
     Turn,
-    /// A consumer that asks for it, or that has it.
+    /// A consumer that fetches it, or that has leased it.
     Consumer,
     /// A person.
     Person,
 }
 
-impl For {
+impl WaitReason {
     /// All.
     pub const ALL: [Self; 7] = [
         Self::Attempt,
@@ -53,61 +53,71 @@ impl For {
 /// Why a delivery waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// For what.
-    pub reason: For,
-    /// The same for a person, as a sentence without its full stop.
+    /// What it waits for.
+    pub reason: WaitReason,
+    /// An explanation for people: a sentence without its full stop.
     pub detail: String,
-    /// Until when at least, where that is known: its due time, the end of a hold, the next probe.
+    /// Until when it waits at least, if that is known: its due time, the end of a hold, the next probe.
     pub until: Option<Timestamp>,
-    /// The hold that stands in the way; of several the one that lasts longest.
+    /// The hold that it waits for; of several, the one that lasts longest.
     pub hold: Option<HoldReason>,
-    /// The delivery in front.
+    /// The earlier delivery that it waits for.
     pub behind: Option<DeliverySeq>,
 }
 
-/// What is known of a delivery that waits.
+/// What is known about a delivery that waits.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct WaitContext<'a> {
     /// The delivery.
     pub delivery: &'a Delivery,
     /// The holds of its subscription.
     pub holds: &'a [Hold],
-    /// Whether consumers ask for it.
+    /// Whether consumers fetch it.
     pub is_pull: bool,
-    /// Since when it is being attempted.
+    /// Since when an attempt is under way.
     pub in_flight_since: Option<Timestamp>,
-    /// How many requests its subscription takes at most.
+    /// The rate limit of its subscription.
     pub rate: Option<&'a str>,
     /// Schedule time.
     pub now: Timestamp,
 }
 
-/// Why a delivery waits; `None` when it has ended. `head` is the delivery in front, with what is known of that.
-pub fn waiting(of: Known<'_>, head: Option<Known<'_>>) -> Option<Waiting> {
-    let delivery = of.delivery;
+/// Why a delivery waits; `None` if it has ended. `head` is the earlier delivery that it waits for.
+pub fn waiting(context: WaitContext<'_>, head: Option<WaitContext<'_>>) -> Option<Waiting> {
+    let delivery = context.delivery;
     let plain = |reason, detail: String, until| {
         Some(Waiting { reason, detail, until, hold: None, behind: None })
     };
     match delivery.state {
         State::Completed | State::DeadLetter | State::Skipped | State::Cancelled => None,
-        State::Leased => plain(For::Consumer, "a consumer has it".to_owned(), delivery.lease_until),
-        State::Waiting => plain(For::Consumer, "the target has to confirm it".to_owned(), None),
-        State::Parked => plain(For::Person, "it is parked until a person acts".to_owned(), None),
+        State::Leased => {
+            plain(WaitReason::Consumer, "a consumer has leased it".to_owned(), delivery.lease_until)
+        }
+        State::Waiting => {
+            plain(WaitReason::Consumer, "the target has to confirm it".to_owned(), None)
+        }
+        State::Parked => {
+            plain(WaitReason::Person, "it is parked until a person acts".to_owned(), None)
+        }
         State::InDoubt => {
-            let why = "it may have been made before a restore: a person releases or settles it";
-            plain(For::Person, why.to_owned(), None)
+            let why = "it may have been sent before a restore: a person has to decide";
+            plain(WaitReason::Person, why.to_owned(), None)
         }
         State::Pending => {
-            if let Some(since) = of.in_flight_since {
-                return plain(For::Attempt, format!("an attempt is under way since {since}"), None);
+            if let Some(since) = context.in_flight_since {
+                return plain(
+                    WaitReason::Attempt,
+                    format!("an attempt is under way since {since}"),
+                    None,
+                );
             }
             if delivery.is_behind {
                 return Some(behind(head));
             }
-            if let Some(hold) = longest(of.holds, of.now) {
+            if let Some(hold) = longest(context.holds, context.now) {
                 return Some(held(delivery, hold));
             }
-            pending(of)
+            pending(context)
         }
     }
 }
@@ -129,14 +139,20 @@ fn held(delivery: &Delivery, hold: &Hold) -> Waiting {
     };
     let detail = format!("{name} is held ({reason}) since {}: {}{end}", hold.since, hold.detail);
     let until = hold.until.or(hold.probe_at);
-    Waiting { reason: For::Hold, detail, until, hold: Some(hold.reason), behind: None }
+    Waiting { reason: WaitReason::Hold, detail, until, hold: Some(hold.reason), behind: None }
 }
 
-/// It stands behind another one of its order, and waits for what that one waits for.
-fn behind(head: Option<Known<'_>>) -> Waiting {
+/// An earlier delivery of its lane goes first. The detail says what that one waits for.
+fn behind(head: Option<WaitContext<'_>>) -> Waiting {
     let Some(head) = head else {
-        let detail = "another one of its order goes first".to_owned();
-        return Waiting { reason: For::Earlier, detail, until: None, hold: None, behind: None };
+        let detail = "an earlier delivery of its lane goes first".to_owned();
+        return Waiting {
+            reason: WaitReason::Earlier,
+            detail,
+            until: None,
+            hold: None,
+            behind: None,
+        };
     };
     let front = head.delivery;
     let about = match (&front.aggregate_type, &front.aggregate_id) {
@@ -150,11 +166,11 @@ fn behind(head: Option<Known<'_>>) -> Waiting {
         None => format!("behind {} of {about}", front.seq),
     };
     let (until, hold) = why.map_or((None, None), |why| (why.until, why.hold));
-    Waiting { reason: For::Earlier, detail, until, hold, behind: Some(front.seq) }
+    Waiting { reason: WaitReason::Earlier, detail, until, hold, behind: Some(front.seq) }
 }
 
-fn pending(of: Known<'_>) -> Option<Waiting> {
-    let Known { delivery, is_pull, rate, now, .. } = of;
+fn pending(context: WaitContext<'_>) -> Option<Waiting> {
+    let WaitContext { delivery, is_pull, rate, now, .. } = context;
     let due = delivery.due_at?;
     let (reason, detail) = if due > now {
         let failed = match delivery.counted_failures {
@@ -162,14 +178,17 @@ fn pending(of: Known<'_>) -> Option<Waiting> {
             1 => " after one failed attempt".to_owned(),
             count => format!(" after {count} failed attempts"),
         };
-        (For::Time, format!("it is tried at {due}{failed}"))
+        (WaitReason::Time, format!("the next attempt is at {due}{failed}"))
     } else if is_pull {
         let name = &delivery.subscription;
-        (For::Consumer, format!("for a consumer to ask for it: oncebox consume {name} -- COMMAND"))
+        (
+            WaitReason::Consumer,
+            format!("for a consumer to ask for it: oncebox consume {name} -- COMMAND"),
+        )
     } else if let Some(rate) = rate {
-        (For::Turn, format!("it is due; its subscription takes {rate} at most"))
+        (WaitReason::Turn, format!("it is due; its subscription takes {rate} at most"))
     } else {
-        (For::Turn, "it is due and starts when a deliverer is idle".to_owned())
+        (WaitReason::Turn, "it is due and starts when a deliverer is idle".to_owned())
     };
     let until = (due > now).then_some(due);
     Some(Waiting { reason, detail, until, hold: None, behind: None })
@@ -203,13 +222,13 @@ mod tests {
         }
     }
 
-    fn known<'a>(delivery: &'a Delivery, holds: &'a [Hold]) -> Known<'a> {
+    fn known<'a>(delivery: &'a Delivery, holds: &'a [Hold]) -> WaitContext<'a> {
         let now = Timestamp::from_secs(50);
-        Known { delivery, holds, is_pull: false, in_flight_since: None, rate: None, now }
+        WaitContext { delivery, holds, is_pull: false, in_flight_since: None, rate: None, now }
     }
 
     #[test]
-    fn who_waits_behind_another_waits_for_what_that_one_waits_for() {
+    fn a_delivery_waits_for_what_the_earlier_one_waits_for() {
         let (front, back) = (delivery(17, false), delivery(18, true));
         let hold = Hold {
             reason: HoldReason::Auth,
@@ -221,7 +240,7 @@ mod tests {
         };
         let holds = [hold];
         let why = waiting(known(&back, &holds), Some(known(&front, &holds))).unwrap();
-        assert_eq!((why.reason, why.behind), (For::Earlier, Some(DeliverySeq(17))));
+        assert_eq!((why.reason, why.behind), (WaitReason::Earlier, Some(DeliverySeq(17))));
         assert_eq!(why.hold, Some(HoldReason::Auth));
         assert!(
             why.detail
@@ -231,15 +250,15 @@ mod tests {
     }
 
     #[test]
-    fn without_a_hold_it_waits_for_its_time() {
+    fn without_a_hold_a_delivery_waits_until_it_is_due() {
         let front = delivery(17, false);
         let why = waiting(known(&front, &[]), None).unwrap();
-        assert_eq!(why.reason, For::Time);
+        assert_eq!(why.reason, WaitReason::Time);
         assert!(why.detail.ends_with("after 2 failed attempts"), "{}", why.detail);
     }
 
     #[test]
-    fn what_has_ended_waits_for_nothing() {
+    fn a_delivery_that_has_ended_waits_for_nothing() {
         let mut done = delivery(17, false);
         done.state = State::Completed;
         assert_eq!(waiting(known(&done, &[]), None), None);

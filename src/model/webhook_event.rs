@@ -6,12 +6,12 @@ use crate::base::clock::Timestamp;
 use crate::model::event::{self, DeliveryCounts};
 use crate::model::sealed::Sealed;
 
-/// Where a webhook event stands; derived from its deliveries. Stored in `webhook_events.status`.
+/// The status of a webhook event, derived from its deliveries. Stored in `webhook_events.status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
     /// Stored; no attempt has been settled.
     Received,
-    /// Attempts have been made and something is still open.
+    /// Attempts have been made, and a delivery is still open.
     Processing,
     /// Final: all its deliveries are done.
     Completed,
@@ -49,9 +49,9 @@ impl fmt::Display for Status {
     }
 }
 
-/// The status of a webhook event, from its deliveries: the outbox's rule in the intake's words.
-pub fn derive(tally: DeliveryCounts) -> Status {
-    match event::derive(tally) {
+/// The status of a webhook event, from its deliveries. The rule is that of [`event::derive`], with other words.
+pub fn derive(counts: DeliveryCounts) -> Status {
+    match event::derive(counts) {
         event::Status::Pending | event::Status::Quarantined => Status::Received,
         event::Status::Processing | event::Status::Failed => Status::Processing,
         event::Status::Completed => Status::Completed,
@@ -65,7 +65,7 @@ pub fn derive(tally: DeliveryCounts) -> Status {
 pub struct NewWebhookEvent {
     /// A fresh UUIDv7.
     pub id: String,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: String,
     /// The provider's name.
     pub provider: String,
@@ -73,38 +73,38 @@ pub struct NewWebhookEvent {
     pub provider_event_id: String,
     /// The provider's type for it; 1–128 characters.
     pub event_type: String,
-    /// When it came in (wall time).
+    /// When it was received (wall time).
     pub received_at: Timestamp,
-    /// The body as received, but for what the policy on personal data changed.
+    /// The body as received, except for what the privacy policy changed.
     pub payload: Vec<u8>,
     /// The body's media type.
     pub content_type: String,
-    /// The header fields that are kept: name and value.
+    /// The header fields that are stored: name and value.
     pub headers: Vec<(String, String)>,
     /// The credential that verified it.
     pub key_id: Option<String>,
-    /// The W3C trace id it came with.
+    /// The W3C trace id with which it was received.
     pub trace_id: Option<String>,
-    /// The batch it came in, and its place there, counted from 1.
+    /// The batch in which it was received, and its position there, counted from 1.
     pub batch: Option<(String, u32)>,
-    /// What of the payload is sealed.
+    /// Which part of the payload is sealed.
     pub sealed: Sealed,
 }
 
-/// A webhook event as kept.
+/// A webhook event as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookEvent {
-    /// Its number in the file; the cursor of lists.
+    /// Its row number; also the cursor of lists.
     pub seq: i64,
     /// What it was stored with. `payload` is empty in lists.
     pub new: NewWebhookEvent,
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
     /// Deliveries that are not final.
     pub open_deliveries: u32,
-    /// How often it came again.
+    /// How often it was received again.
     pub duplicate_count: u32,
-    /// Failed attempts so far, over its deliveries.
+    /// Failed attempts so far, of all its deliveries.
     pub retry_count: u32,
     /// When its first attempt was settled.
     pub processing_started_at: Option<Timestamp>,

@@ -283,5 +283,9 @@ pub fn append(tx: &Transaction<'_>, event: Event) -> Result<Appended, Error> {
 }
 
 fn explain(error: rusqlite::Error) -> Error {
-    if store::is_shape(&error) { Error::NoOutbox(error.to_string()) } else { Error::Sqlite(error) }
+    if store::is_wrong_table(&error) {
+        Error::NoOutbox(error.to_string())
+    } else {
+        Error::Sqlite(error)
+    }
 }

@@ -41,7 +41,7 @@ const IS_OURS: &str = "
              FROM pragma_table_info('outbox')
             WHERE name = 'routed_at')";
 
-// Omitted columns have their default. Only a row with own = 1 may refer to its own payload row.
+// Omitted columns have their default. Only a row with own = 1 may have its payload in the table `payloads`.
 const APPEND: &str = "
     INSERT INTO outbox
            (tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
@@ -201,7 +201,7 @@ fn payload(new: &NewEvent) -> ToSqlOutput<'_> {
 }
 
 /// Whether the file has no such table, or one with other columns.
-pub(super) fn is_shape(error: &rusqlite::Error) -> bool {
+pub(super) fn is_wrong_table(error: &rusqlite::Error) -> bool {
     let text = error.to_string();
     text.contains("no such table")
         || text.contains("no column named")

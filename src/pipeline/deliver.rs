@@ -238,8 +238,8 @@ impl Deliver {
         let outcome = outcome.map_reason(|reason| cleaned(&opened.echo, reason));
         let latency = self.clock.monotonic().saturating_sub(started);
         let class = destination.classes.classify(&outcome);
-        let is_offline =
-            destination.subscription.new.target.needs_a_line() && self.line.note(started, &outcome);
+        let is_offline = destination.subscription.new.target.needs_network()
+            && self.line.note(started, &outcome);
         let (url, key_id, span) =
             request.map_or((String::new(), None, None), |r| (r.url, Some(r.key_id), Some(r.span)));
         let code = if class.is_success() { String::new() } else { outcome.code() };

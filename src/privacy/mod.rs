@@ -146,7 +146,7 @@ impl Privacy {
         event: &mut NewEvent,
         fresh: &mut Fresh,
     ) -> std::result::Result<(), NotAdmitted> {
-        policy.check_identifiers(&event.words()).map_err(refused)?;
+        policy.check_identifiers(&event.text_fields()).map_err(refused)?;
         let name = id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
         let context = SealContext { tenant: &event.tenant, event: &name };
         let changed = self.change(policy, &context, &event.content_type, &event.payload, fresh)?;

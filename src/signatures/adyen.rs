@@ -9,7 +9,7 @@ use super::check::{Incoming, MAX_ITEMS, Refused, Verified, any_match, bad_body, 
 use super::naming::Facts;
 use super::signing::{Hash, SecretError, mac};
 use crate::model::few::Few;
-use crate::model::pointer::{clear_at, clear_text_at, list_at, text_at};
+use crate::model::pointer::{list_at, text_at, unambiguous_at, unambiguous_text_at};
 
 /// Id and type are put together from several fields ([`identify`]).
 pub(super) static FACTS: Facts = Facts::new("adyen", "AUTHORISATION");
@@ -47,7 +47,7 @@ pub(super) fn check_secret(text: &str) -> Result<(), SecretError> {
 
 /// Verifies every item; each may be signed with any of the secrets.
 pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
-    clear_at(incoming.body, &ITEMS).map_err(bad_body)?;
+    unambiguous_at(incoming.body, &ITEMS).map_err(bad_body)?;
     let found = list_at::<_, MAX_ITEMS>(incoming.body, &ITEMS);
     let Few { kept: items, count } =
         found.ok_or_else(|| bad_body("it has no notificationItems"))?;
@@ -57,7 +57,7 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
     let mut first = None;
     for item in items {
         let item = item.get().as_bytes();
-        let offered = clear_text_at(item, &[ITEM, "additionalData", "hmacSignature"])
+        let offered = unambiguous_text_at(item, &[ITEM, "additionalData", "hmacSignature"])
             .map_err(bad_body)?
             .ok_or_else(|| bad_body("an item has no additionalData.hmacSignature"))?;
         let offered = BASE64
@@ -73,7 +73,7 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
 fn signed(item: &[u8]) -> Result<String, Refused> {
     let mut fields = Vec::with_capacity(SIGNED.len());
     for path in SIGNED {
-        let text = clear_text_at(item, path).map_err(bad_body)?.unwrap_or_default();
+        let text = unambiguous_text_at(item, path).map_err(bad_body)?.unwrap_or_default();
         // In other fields than the shop's own reference, a colon would move text to the next field unnoticed.
         if text.contains(':') && !path.ends_with(&["merchantReference"]) {
             return Err(bad_body("a signed field contains a colon"));

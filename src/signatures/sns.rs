@@ -12,7 +12,7 @@ use super::check::{Incoming, Refused, Verified, bad_body};
 use super::naming::Facts;
 use super::naming::Locator::Body;
 use super::signing::Hash;
-use crate::model::pointer::{clear_text_at, text_at};
+use crate::model::pointer::{text_at, unambiguous_text_at};
 
 /// The signed fields in order; each name and each value is on a line of its own.
 const NOTIFICATION: [&str; 6] =
@@ -118,7 +118,7 @@ fn parts(sns: &Sns, incoming: &Incoming<'_>) -> Result<(Hash, String, Vec<u8>), 
     }
     let mut message = String::new();
     for name in names {
-        match clear_text_at(incoming.body, &[name]).map_err(bad_body)? {
+        match unambiguous_text_at(incoming.body, &[name]).map_err(bad_body)? {
             // A line break would move text to the next field unnoticed. The message comes first and may contain some.
             Some(value) if *name != "Message" && value.contains('\n') => {
                 return Err(bad_body("a signed field contains a line break"));

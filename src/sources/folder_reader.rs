@@ -483,7 +483,7 @@ fn contradictions(events: &[NewEvent]) -> Vec<(usize, usize)> {
     for (n, event) in events.iter().enumerate() {
         let key = (event.source_system.as_str(), event.idempotency_key.as_str());
         let (first, before) = *known.entry(key).or_insert((n, event));
-        if !before.says_the_same(event) {
+        if !before.has_same_content(event) {
             found.push((first, n));
         }
     }

@@ -3,7 +3,7 @@
 use crate::base::clock::Timestamp;
 use crate::keys::subject::SubjectKey;
 use crate::model::event::{DeliveryCounts, MAX_INLINE_BYTES, NewEvent, Status, derive};
-use crate::model::sealed::same_but_for_keys;
+use crate::model::sealed::equal_except_keys;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{carry_out, end, plan};
 use crate::store::tx::{ReadTx, WriteTx, one_row};
@@ -172,7 +172,7 @@ fn repeated(
 fn differs(kept: &NewEvent, new: &NewEvent) -> bool {
     let sealed = kept.sealed.fields > 0 && new.sealed.fields > 0;
     kept.payload != new.payload
-        && !(sealed && same_but_for_keys(&kept.payload, &new.payload, SubjectKey::id_in))
+        && !(sealed && equal_except_keys(&kept.payload, &new.payload, SubjectKey::id_in))
 }
 
 /// Derives an event's status again after one of its deliveries moved.

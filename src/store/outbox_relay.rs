@@ -233,7 +233,7 @@ pub fn check(
     }
     if seen == Seen::No
         && let Some(policy) = tenants::pii(tx, &event.tenant)?.rules()
-        && let Some(reason) = policy.objects_to(&event, &row.other_words())
+        && let Some(reason) = policy.objects_to(&event, &row.other_text_fields())
     {
         return Ok(Err(Defect::new("personal_data", reason)));
     }

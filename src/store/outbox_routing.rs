@@ -67,7 +67,7 @@ pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<R
         due_at: new.not_before.map_or(now, |not_before| not_before.max(now)),
         order_at: new.occurred_at.unwrap_or(new.received_at),
         by_arrival: new.occurred_at.is_none(),
-        doubted: fence.doubts(new.occurred_at, new.received_at),
+        doubted: fence.is_in_doubt(new.occurred_at, new.received_at),
         epoch: fence.epoch,
         now,
     };

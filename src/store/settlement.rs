@@ -41,7 +41,7 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
     }
     let is_success = attempt.class.is_success();
     let facts = if is_success { Facts::default() } else { facts(tx, report, &before)? };
-    let verdict = judge(&report.tried(), &report.rules, &facts);
+    let verdict = judge(&report.result(), &report.rules, &facts);
     let settlement = report.settled_as(&verdict);
     attempts::insert(tx, *delivery, before.attempt_count.saturating_add(1), &settlement.attempt)?;
     let next_due = if before.state == State::Pending && before.run_no == *run_no {
@@ -52,8 +52,8 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
         before.due_at
     };
     if !report.is_offline {
-        let is_one_more = facts.is_one_more(verdict.class, report.now);
-        note_attempt(tx, *subscription, (verdict.class, is_one_more), attempt.finished_at)?;
+        let extends_streak = facts.extends_streak(verdict.class, report.now);
+        note_attempt(tx, *subscription, (verdict.class, extends_streak), attempt.finished_at)?;
     }
     if is_success {
         end_holds(tx, *subscription, attempt.finished_at)?;
@@ -339,14 +339,14 @@ pub(super) fn refresh(
 pub(super) fn note_attempt(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
-    (class, is_one_more): (AttemptClass, bool),
+    (class, extends_streak): (AttemptClass, bool),
     at: Timestamp,
 ) -> Result<()> {
     let before = || match tx.noted_attempts(subscription).streak {
         Some(noted) => Ok(noted),
         None => subscriptions::streak(tx, subscription),
     };
-    let streak = match (class.is_success(), is_one_more) {
+    let streak = match (class.is_success(), extends_streak) {
         (true, _) => Streak::default(),
         (false, true) => before()?.and(class),
         (false, false) => before()?,

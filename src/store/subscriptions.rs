@@ -240,7 +240,7 @@ fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
     let target = target(&text(18)?, &text(7)?)?;
     let mut holds = holds::of(tx, seq)?;
     // Neither consumers that ask nor a program on this machine need a line to the outside.
-    if !target.needs_a_line() {
+    if !target.needs_network() {
         holds.retain(|hold| hold.reason != HoldReason::Offline);
     }
     Ok(Subscription {

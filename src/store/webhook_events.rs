@@ -182,7 +182,7 @@ pub fn insert(
 /// The body is only read for its time while there is something to compare it with.
 fn is_doubted(fence: Fence, new: &NewWebhookEvent) -> bool {
     fence.window.is_some()
-        && fence.doubts(in_doubt::happened_at(&new.headers, &new.payload), new.received_at)
+        && fence.is_in_doubt(in_doubt::happened_at(&new.headers, &new.payload), new.received_at)
 }
 
 /// Whether there is a webhook event of that tenant, provider and id.

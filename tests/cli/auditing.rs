@@ -70,7 +70,7 @@ fn what_was_done_to_the_file_is_told_by_its_row() {
              UPDATE audit_events SET seq = 2 WHERE seq = -3;",
             "row 2 was written as row 3",
         ),
-        ("DELETE FROM meta WHERE key = 'audit_head'", "no head is remembered"),
+        ("DELETE FROM meta WHERE key = 'audit_head'", "no head is stored"),
     ] {
         let mut rig = changed();
         rig.kill();
@@ -104,7 +104,7 @@ fn an_export_is_verified_without_the_file() {
     for (left_out, told) in [
         (2, "rows 2 to 2 are missing"),
         (4, "rows 4 to 4 are missing at the end"),
-        (5, "no head is remembered"),
+        (5, "no head is stored"),
     ] {
         let mut cut = lines.clone();
         cut.remove(left_out);

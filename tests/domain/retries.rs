@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncebox::base::clock::Timestamp;
 use oncebox::base::id::Draw;
 use oncebox::model::delivery::{Jitter, Schedule, retry_after};
-use oncebox::model::failure::{Facts, Next, Rules, Tried, judge};
+use oncebox::model::failure::{AttemptResult, Facts, Next, Rules, judge};
 use oncebox::model::outcome::AttemptClass;
 use proptest::prelude::*;
 
@@ -50,7 +50,7 @@ proptest! {
         let asked = asked.map(Duration::from_secs);
         let schedule = schedule.with_max_attempts(1000).unwrap();
         let step = schedule.wait_after(failures + 1);
-        let tried = Tried {
+        let tried = AttemptResult {
             class: AttemptClass::Transient,
             reason: "no",
             http_status: Some(404),

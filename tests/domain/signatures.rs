@@ -106,7 +106,7 @@ fn judged(name: &str, change: impl Fn(String) -> String) -> Result<usize, Refuse
 #[test]
 fn an_ambiguous_body_is_refused_if_its_fields_are_signed() {
     let adyen = "adyen: the documentation's vector";
-    let twice = |why: Refused| why.to_string().contains("a name that is signed stands in it twice");
+    let twice = |why: Refused| why.to_string().contains("a signed name is in it twice");
     for (from, to) in [
         (r#""value": 1130"#, r#""value": 9, "value": 1130"#),
         (r#""value": 1130"#, r#""valu\u0065": 9, "value": 1130"#),

@@ -98,7 +98,7 @@ fn an_event_that_cannot_be_used_is_refused_with_what_to_do() {
         (invoice(1).key("Rechnung\u{a0}1"), "idempotency_key contains '\\u{a0}'"),
         (invoice(1).payload("4711,99.00"), "payload is not JSON"),
         (invoice(1).tenant("Not A Name"), "tenant is wrong: \"Not A Name\" is not a name"),
-        (invoice(1).source_system("in:stripe"), "kept for what providers send"),
+        (invoice(1).source_system("in:stripe"), "reserved for providers"),
         (invoice(1).traceparent("00-zz"), "traceparent is not a W3C traceparent"),
         (invoice(1).max_attempts(0), "max_attempts is 0; it must be 1 to 1000"),
     ] {

@@ -84,9 +84,7 @@ fn a_header_that_carries_a_secret_is_refused_because_headers_are_not_sealed() {
 fn a_publisher_cannot_pass_for_a_provider() {
     let rig = Rig::new();
     let body = json!({ "event_type": "a", "payload": 1, "source_system": "in:stripe" });
-    assert!(
-        rig.post("/v1/events", &body).is(422).detail().contains("kept for what providers send")
-    );
+    assert!(rig.post("/v1/events", &body).is(422).detail().contains("reserved for providers"));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use oncebox::base::clock::Timestamp;
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
 use oncebox::model::delivery::{Jitter, State};
 use oncebox::model::failure::{
-    Facts, NewHold, Next, Rules, Streak, Tried, UNSEEN_AFTER, Verdict, judge,
+    AttemptResult, Facts, NewHold, Next, Rules, Streak, UNSEEN_AFTER, Verdict, judge,
 };
 use oncebox::model::hold::{Gate, Hold, HoldReason, gate};
 use oncebox::model::outcome::AttemptClass;
@@ -254,7 +254,7 @@ impl File {
     pub(crate) fn settle(&mut self, report: &Report, effects: &mut Effects) -> Verdict {
         let Report { delivery, sub, run_no, now, .. } = report;
         let facts = self.facts(report);
-        let tried = Tried {
+        let tried = AttemptResult {
             class: report.class,
             reason: "it failed",
             http_status: report.status,
@@ -285,7 +285,7 @@ impl File {
         let next_due = row.due_at;
         self.elect_after(*delivery, *now, effects);
         if !report.is_offline {
-            let one_more = facts.is_one_more(verdict.class, tried.now);
+            let one_more = facts.extends_streak(verdict.class, tried.now);
             self.note_attempt(*sub, (verdict.class, one_more), Timestamp::from_ms(report.at));
         }
         if verdict.class.is_success() && self.bug != Some(Bug::HoldNotEnded) {

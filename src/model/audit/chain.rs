@@ -1,47 +1,45 @@
 //! The chain of audit events: each row holds the hash of the row before it. A row that was changed, removed, inserted
-//! or moved breaks the chain. The head is stored apart, so a removed tail shows too.
+//! or moved breaks the chain. The head is stored separately, so rows removed at the end are detected too.
 //!
 //! Pure: rows in, faults out. `docs/data.md` lists the exact bytes that are hashed, so that an export can be checked
-//! without this program. The chain has no key: a program that may write the whole file can make a new one. A head that
-//! was noted elsewhere reveals that ([`Verifier::expect`]).
+//! without this program. The chain has no key, so a program that may write the whole file can replace the chain. A
+//! head that was noted elsewhere reveals that ([`Verifier::expect`]).
 
 use crate::model::audit::row::{AuditEvent, hash_as};
 
 pub use crate::model::audit::head::{Hash, Head};
 pub use crate::model::audit::row::hash_of;
 
-/// How far a row that stands in the wrong place is looked for.
+/// How far from its place a moved row is searched for, in rows.
 const MAX_MOVED: i64 = 1_000;
-/// Breaks that are reported at most; one that is found is enough to act upon.
+/// Most breaks that are reported. One is enough to act on.
 const MAX_BREAKS: usize = 100;
 
 /// Where the chain breaks, and how.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Break {
-    /// Its columns do not give its hash.
-    #[error("row {0} was changed: what stands in it does not give its hash")]
+    /// The row's columns do not match its hash.
+    #[error("row {0} was changed: its columns do not match its hash")]
     Changed(i64),
-    /// Numbers are left out.
-    #[error("rows {from} to {to} are missing: they were taken out")]
+    /// Row numbers are missing.
+    #[error("rows {from} to {to} are missing: they were removed")]
     Missing {
         /// The first.
         from: i64,
         /// The last.
         to: i64,
     },
-    /// Its hash is that of another number.
-    #[error(
-        "row {at} was written as row {was}: rows before it were taken out, put in, or change places"
-    )]
+    /// The row's hash belongs to another row number.
+    #[error("row {at} was written as row {was}: rows before it were removed, inserted or swapped")]
     Moved {
-        /// Where it stands.
+        /// Its place now.
         at: i64,
-        /// Where it was written.
+        /// The place where it was written.
         was: i64,
     },
-    /// It does not name the hash of the row before it.
+    /// The row does not contain the hash of the row before it.
     #[error(
-        "row {at} does not follow row {after}: one of the two was put in later, or written anew with a \
+        "row {at} does not follow row {after}: one of the two was inserted later, or rewritten with a \
          new hash"
     )]
     Unlinked {
@@ -50,26 +48,24 @@ pub enum Break {
         /// The row before it.
         after: i64,
     },
-    /// It stands behind a row with a higher number, or with the same.
-    #[error("row {at} stands behind row {after}: rows change places, or one is there twice")]
+    /// The row comes after a row with a higher or equal number.
+    #[error("row {at} comes after row {after}: rows were swapped or duplicated")]
     OutOfOrder {
         /// The row.
         at: i64,
         /// The row before it.
         after: i64,
     },
-    /// The head names a row behind the last.
-    #[error("rows {from} to {to} are missing at the end: the head that was remembered is row {to}")]
+    /// The stored head is a row after the last one.
+    #[error("rows {from} to {to} are missing at the end: the stored head is row {to}")]
     TailCut {
         /// The first that is missing.
         from: i64,
         /// The last.
         to: i64,
     },
-    /// There are rows behind the one the head names.
-    #[error(
-        "rows {from} to {to} were put in at the end: the head that was remembered is row {head}"
-    )]
+    /// There are rows after the stored head.
+    #[error("rows {from} to {to} were added at the end: the stored head is row {head}")]
     TailAdded {
         /// The first that is too many.
         from: i64,
@@ -78,66 +74,67 @@ pub enum Break {
         /// The head.
         head: i64,
     },
-    /// The head names the last row with another hash.
-    #[error("row {0} is not the row that was remembered as the head: it was written anew")]
+    /// The stored head has another hash than the last row.
+    #[error("row {0} is not the row that was stored as the head: it was rewritten")]
     HeadDiffers(i64),
-    /// There are rows and no head.
-    #[error("there are rows, but no head is remembered beside them: it was taken out")]
+    /// There are rows, but no stored head.
+    #[error("there are rows, but no head is stored: it was removed")]
     HeadMissing,
-    /// A place that somebody noted is not in the chain.
-    #[error("row {0} is not the one that was noted: the chain was made anew since then")]
+    /// A noted head is not in the chain.
+    #[error("row {0} is not the one that was noted: the chain was rebuilt since then")]
     NotAsNoted(i64),
-    /// A place that somebody noted is behind the end.
-    #[error("row {0} was noted, and is not there")]
+    /// A noted head is after the end of the chain.
+    #[error("row {0} was noted, but is missing")]
     NotedMissing(i64),
 }
 
-/// What a chain came to.
+/// The result of checking a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Rows that were looked at.
+    /// Rows that were checked.
     pub rows: u64,
-    /// The place before the first of them.
+    /// The head before the first row.
     pub start: Head,
-    /// The last of them.
+    /// The last row.
     pub end: Head,
-    /// What is wrong, in the order it was met; empty when the chain holds.
+    /// The breaks, in the order of the rows; empty if the chain is intact.
     pub breaks: Vec<Break>,
 }
 
-/// Looks at rows one after another.
+/// Checks rows one after another.
 #[derive(Debug)]
 pub struct Verifier {
     report: Report,
-    /// Whether the row before was not as it was written, so that its neighbour cannot be held to it.
-    doubtful: bool,
+    /// Whether the previous row does not match its hash. Then the next row's link to it is not checked.
+    previous_is_damaged: bool,
+    /// How far the previous row was moved. Rows that were moved together are reported once.
     shift: i64,
     expected: Vec<Head>,
 }
 
 impl Verifier {
-    /// Begins behind `start`.
+    /// Starts after `start`.
     pub fn new(start: Head) -> Self {
         let report = Report { rows: 0, start, end: start, breaks: Vec::new() };
-        Self { report, doubtful: false, shift: 0, expected: Vec::new() }
+        Self { report, previous_is_damaged: false, shift: 0, expected: Vec::new() }
     }
 
-    /// Wants a place, which somebody has noted, to be in the chain.
+    /// Requires that the chain contains a head that was noted earlier.
     pub fn expect(&mut self, noted: Head) {
         self.expected.push(noted);
     }
 
-    /// The next row.
+    /// Checks the next row.
     pub fn push(&mut self, row: &AuditEvent) {
         let before = self.report.end;
         let next = before.seq.saturating_add(1);
-        let own = hash_of(row) == row.hash;
-        let moved = if own { None } else { was(row) };
+        let matches = hash_of(row) == row.hash;
+        let moved = if matches { None } else { original_seq(row) };
         if row.seq < next {
             self.found(Break::OutOfOrder { at: row.seq, after: before.seq });
         } else if row.seq > next {
             self.found(Break::Missing { from: next, to: row.seq.saturating_sub(1) });
-        } else if own && row.previous_hash != before.hash && !self.doubtful {
+        } else if matches && row.previous_hash != before.hash && !self.previous_is_damaged {
             self.found(Break::Unlinked { at: row.seq, after: before.seq });
         }
         match moved {
@@ -148,10 +145,10 @@ impl Verifier {
                 }
                 self.shift = shift;
             }
-            None if !own => self.found(Break::Changed(row.seq)),
+            None if !matches => self.found(Break::Changed(row.seq)),
             None => self.shift = 0,
         }
-        self.doubtful = !own;
+        self.previous_is_damaged = !matches;
         let noted = self.expected.iter().filter(|noted| noted.seq == row.seq);
         if noted.into_iter().any(|noted| noted.hash != row.hash) {
             self.found(Break::NotAsNoted(row.seq));
@@ -163,10 +160,10 @@ impl Verifier {
         }
     }
 
-    /// After the last row: compares with the head that was remembered.
-    pub fn finish(mut self, remembered: Option<Head>) -> Report {
+    /// Compares the last row with the stored head, and ends the check.
+    pub fn finish(mut self, stored_head: Option<Head>) -> Report {
         let (end, next) = (self.report.end, self.report.end.seq.saturating_add(1));
-        match remembered {
+        match stored_head {
             None if self.report.rows > 0 => self.found(Break::HeadMissing),
             Some(head) if head.seq > end.seq => {
                 self.found(Break::TailCut { from: next, to: head.seq });
@@ -180,7 +177,7 @@ impl Verifier {
         }
         let start = self.report.start.seq;
         for noted in std::mem::take(&mut self.expected) {
-            // What was noted before the first row here has gone to an archive, which is looked at itself.
+            // Older rows are in an archive, which is checked separately.
             if noted.seq > start {
                 self.found(Break::NotedMissing(noted.seq));
             }
@@ -195,8 +192,8 @@ impl Verifier {
     }
 }
 
-/// The number under which a row was written, if it is not far from where it stands.
-fn was(row: &AuditEvent) -> Option<i64> {
+/// The number with which a row was written, if it was not moved further than [`MAX_MOVED`].
+fn original_seq(row: &AuditEvent) -> Option<i64> {
     let near = row.seq.saturating_sub(MAX_MOVED)..=row.seq.saturating_add(MAX_MOVED);
     near.into_iter().find(|seq| hash_as(row, *seq) == row.hash)
 }

@@ -1,27 +1,27 @@
-//! What changed of a thing: field by field, before and after, without secrets.
+//! The changed fields of a resource, before and after, without secrets.
 
 use serde_json::{Map, Value, json};
 
-use crate::model::audit::kept::without_secrets;
+use crate::model::audit::sanitize::without_secrets;
 
-/// Fields that change with every change and say nothing.
+/// Fields that change with every update and carry no information.
 const FIELDS_LEFT_OUT: [&str; 3] = ["updated_at", "last_used_at", "created_at"];
-/// Fields whose values are never kept, whatever the thing is.
+/// Fields whose values are never stored, for any kind of resource.
 const FIELDS_SECRET: [&str; 5] = ["token", "secret", "secrets", "password", "key"];
-/// Characters of one value that are kept.
+/// The longest stored value, in characters.
 const MAX_VALUE_CHARS: usize = 2_000;
 
-/// The changed fields of a thing: name to `{"before":…,"after":…}`.
+/// The changed fields of a resource: name to `{"before":…,"after":…}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes(Map<String, Value>);
 
 impl Changes {
-    /// Nothing changed, or nothing that has fields.
+    /// No changed fields.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The fields in which two forms of a thing differ. `Null` is a thing that is not there.
+    /// The fields in which two versions of a resource differ. `Null` stands for a missing resource.
     ///
     /// ```
     /// use oncebox::model::audit::changes::Changes;
@@ -53,8 +53,7 @@ impl Changes {
         changes
     }
 
-    /// The same with one more field that was set. For what is no field of the thing itself: the secret
-    /// that was added to a provider, the number of rows that a bulk change touched.
+    /// Adds a value that is not a field of the resource itself, such as the number of rows that a bulk change touched.
     #[must_use]
     pub fn and(mut self, name: &str, after: impl Into<Value>) -> Self {
         let after = after.into();
@@ -63,19 +62,19 @@ impl Changes {
         self
     }
 
-    /// Whether there is nothing.
+    /// Whether nothing changed.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The form in which the column holds it.
+    /// The text that is stored in the column `changes`.
     pub fn to_text(&self) -> String {
         Value::Object(self.0.clone()).to_string()
     }
 }
 
-/// A value as it is kept.
+/// A value as it is stored: without secrets and not too long.
 fn shown(name: &str, value: &Value) -> Value {
     if FIELDS_SECRET.contains(&name) && !value.is_null() {
         return "…".into();
@@ -96,7 +95,7 @@ fn shown(name: &str, value: &Value) -> Value {
     }
 }
 
-/// A URL without what may be a password in it.
+/// A URL without its query, which may contain a password.
 fn without_query(url: &str) -> String {
     match url.split_once('?') {
         Some((before, _)) => format!("{before}?…"),
@@ -104,8 +103,7 @@ fn without_query(url: &str) -> String {
     }
 }
 
-/// Header fields may hold whatever a target wants to see, a password too: only their names are kept, and
-/// whether the value is another one.
+/// Header values may be passwords. Only the names are stored, and whether a value changed.
 fn masked_headers(before: &Value, after: &Value) -> (Value, Value) {
     let masked = |of: &Value, other: &Value, differs: &str| {
         let Some(fields) = of.as_object() else { return of.clone() };

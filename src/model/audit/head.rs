@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Hash(pub [u8; 32]);
 
 impl Hash {
-    /// What stands before the first row.
+    /// The `previous_hash` of the first row.
     pub const ZERO: Self = Self([0; 32]);
 
     /// Reads 64 hex digits.
@@ -56,7 +56,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Before the first row.
+    /// The head of an empty chain.
     pub const START: Self = Self { seq: 0, hash: Hash::ZERO };
 
     /// Reads `17:9f86…`.

@@ -1,33 +1,33 @@
 //! Audit events: who changed what, from where, and with which result.
 //!
-//! [`chain`] checks the hashes of the rows; [`refusals`] bounds the rows that refused calls may cost. Not here: writing
-//! a row (`api::audited`, and what acts without a call), and storing it (`store::audit_events`).
+//! [`chain`] checks the hashes of the rows; [`refusals`] limits the rows that refused calls write. Not here: deciding
+//! what is audited (`api::audited`), and storing it (`store::audit_events`).
 
 pub mod chain;
 pub mod changes;
 mod head;
-mod kept;
 pub mod refusals;
 mod row;
+mod sanitize;
 
 use crate::base::clock::Timestamp;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::head::Head;
-use crate::model::audit::kept::kept;
+use crate::model::audit::sanitize::sanitize;
 
 pub use head::Hash;
 pub use row::AuditEvent;
 
-/// What kind of thing acted. Stored in `audit_events.actor_type`.
+/// The kind of actor. Stored in `audit_events.actor_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActorType {
-    /// Somebody with a token, over the API.
+    /// A caller with a token, over the API.
     Token,
-    /// Somebody at the machine, with a command that works on the file.
+    /// A user of this machine, with a command that opens the file directly.
     Cli,
     /// Oncebox itself.
     System,
-    /// Nobody known: the token was missing or not valid.
+    /// An unknown caller: the token was missing or not valid.
     Anonymous,
 }
 
@@ -46,11 +46,11 @@ impl ActorType {
 /// Who acted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// What kind of thing.
+    /// The kind of actor.
     pub kind: ActorType,
-    /// The token's UUID, or the user's number on this machine; empty for the other kinds.
+    /// The token's UUID, or the user id on this machine; empty for the other kinds.
     pub id: String,
-    /// What a person calls it: the token's name, the user's name.
+    /// The token's name or the user's name.
     pub display: String,
 }
 
@@ -60,13 +60,13 @@ impl Actor {
         Self { kind: ActorType::System, id: String::new(), display: "oncebox".to_owned() }
     }
 
-    /// Nobody known.
+    /// An unknown caller.
     pub fn anonymous() -> Self {
         Self { kind: ActorType::Anonymous, id: String::new(), display: String::new() }
     }
 }
 
-/// What it came to. Stored in `audit_events.result`.
+/// The result of an action. Stored in `audit_events.result`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// It was done.
@@ -96,22 +96,22 @@ impl Outcome {
     }
 }
 
-/// The call that it came with; all `None` where there was none.
+/// The API call that caused the action; all `None` if there was none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The client's address.
     pub address: Option<String>,
-    /// What the client calls itself.
+    /// The client's `User-Agent`.
     pub user_agent: Option<String>,
-    /// Our number of the request.
+    /// Our request id.
     pub request_id: Option<String>,
-    /// The caller's number of what it is doing.
+    /// The caller's correlation id.
     pub correlation_id: Option<String>,
     /// The method.
     pub method: Option<&'static str>,
     /// The path, without its query.
     pub path: Option<String>,
-    /// The status it was answered with.
+    /// The status of the answer.
     pub status: Option<u16>,
 }
 
@@ -120,7 +120,7 @@ pub struct Origin {
 pub struct NewAuditEvent {
     /// When.
     pub at: Timestamp,
-    /// Whose data it is about.
+    /// The tenant whose data it concerns.
     pub tenant: String,
     /// Who.
     pub actor: Actor,
@@ -128,18 +128,18 @@ pub struct NewAuditEvent {
     pub origin: Origin,
     /// What was done, such as `subscription.pause`.
     pub action: String,
-    /// To what kind of thing.
+    /// The kind of resource.
     pub resource_type: String,
-    /// To which.
+    /// The resource's id.
     pub resource_id: Option<String>,
-    /// What it came to.
+    /// The result.
     pub outcome: Outcome,
     /// Which fields changed.
     pub changes: Changes,
 }
 
 impl NewAuditEvent {
-    /// What Oncebox did by itself, or somebody at the machine did without a call.
+    /// An action without an API call: by Oncebox itself, or by a local command.
     pub fn local(at: Timestamp, tenant: &str, actor: Actor, action: &str) -> Self {
         let resource_type = action.split('.').next().unwrap_or(action).to_owned();
         Self {
@@ -155,7 +155,7 @@ impl NewAuditEvent {
         }
     }
 
-    /// The same about a thing, with what changed of it.
+    /// Sets the resource and its changes.
     #[must_use]
     pub fn of(mut self, resource_type: &str, resource_id: &str, changes: Changes) -> Self {
         resource_type.clone_into(&mut self.resource_type);
@@ -164,7 +164,7 @@ impl NewAuditEvent {
         self
     }
 
-    /// The row behind `head`.
+    /// The row that follows `head` in the chain.
     pub fn chained(&self, head: Head) -> AuditEvent {
         let Self {
             at,
@@ -177,7 +177,7 @@ impl NewAuditEvent {
             outcome,
             changes,
         } = self;
-        let kept = |text: &Option<String>| text.as_deref().map(kept);
+        let clean = |text: &Option<String>| text.as_deref().map(sanitize);
         let mut row = AuditEvent {
             seq: head.seq.saturating_add(1),
             at: at.ms(),
@@ -186,15 +186,15 @@ impl NewAuditEvent {
             actor_id: actor.id.clone(),
             actor_display: actor.display.clone(),
             address: origin.address.clone(),
-            user_agent: kept(&origin.user_agent),
+            user_agent: clean(&origin.user_agent),
             action: action.clone(),
             resource_type: resource_type.clone(),
-            resource_id: kept(resource_id),
+            resource_id: clean(resource_id),
             result: outcome.as_str().to_owned(),
-            request_id: kept(&origin.request_id),
-            correlation_id: kept(&origin.correlation_id),
+            request_id: clean(&origin.request_id),
+            correlation_id: clean(&origin.correlation_id),
             method: origin.method.map(str::to_owned),
-            path: kept(&origin.path),
+            path: clean(&origin.path),
             status: origin.status.map(i64::from),
             changes: changes.to_text(),
             previous_hash: head.hash,

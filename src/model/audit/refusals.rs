@@ -1,5 +1,5 @@
-//! How many rows refused calls may cost: one per address, action and result in a minute, and not more
-//! than [`MAX_ROWS`] a minute in all. What comes on top is counted and stands in the next row.
+//! Limits the rows that refused calls write: one a minute for each address, action and result, and about [`MAX_ROWS`] a
+//! minute in total. Further refusals are counted, and the next row has their number.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::base::clock::Timestamp;
 use crate::model::audit::{NewAuditEvent, Outcome};
 
-/// How long further refusals of the same kind are only counted.
+/// How long further refusals of the same kind are counted instead of written.
 const WINDOW: Duration = Duration::from_mins(1);
-/// Kinds that are told apart at once, and so rows in a window; the rest are counted together.
+/// Kinds that are counted separately. All others are counted together.
 const MAX_ROWS: usize = 20;
 
-/// What is counted together: address, action and result. All `None`: whatever was too much.
+/// What is counted together: address, action and result. `None`: all kinds beyond [`MAX_ROWS`].
 type Kind = Option<(String, String, Outcome)>;
 
 /// The refusals of the last minute.
@@ -24,13 +24,14 @@ pub struct Ledger {
 #[derive(Debug)]
 struct Window {
     since: Timestamp,
-    /// How many were only counted, and the last of them.
+    /// How many refusals were counted and not written.
     counted: u32,
+    /// The last of them.
     last: Option<NewAuditEvent>,
 }
 
 impl Ledger {
-    /// A refusal; the row that is to be written now, if one is.
+    /// Counts a refusal; returns it if its row is to be written now.
     pub fn note(&mut self, refused: NewAuditEvent, now: Timestamp) -> Option<NewAuditEvent> {
         let address = refused.origin.address.clone().unwrap_or_default();
         let own = Some((address, refused.action.clone(), refused.outcome));
@@ -45,7 +46,7 @@ impl Ledger {
         Some(refused)
     }
 
-    /// The rows of what was only counted, once their minute is over; of everything when `all`.
+    /// The rows for counted refusals whose minute is over; with `all`, for all of them.
     pub fn due(&mut self, now: Timestamp, all: bool) -> Vec<NewAuditEvent> {
         let is_over = |window: &Window| all || now.since(window.since) >= WINDOW;
         let over: Vec<Kind> = self
@@ -63,7 +64,7 @@ impl Ledger {
                 row.changes = row.changes.and("of", "several addresses or actions");
             }
             due.push(row);
-            // Who goes on and on gets one row a minute, not two.
+            // The next refusal is only counted, so a caller that continues gets one row a minute, not two.
             self.open.insert(kind, Window { since: now, counted: 0, last: None });
         }
         due
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_one_row_a_minute_with_its_number() {
+    fn a_flood_is_one_row_a_minute_with_a_count() {
         let mut ledger = Ledger::default();
         let at = Timestamp::from_secs;
         let mut rows = Vec::new();
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn many_addresses_share_what_is_left() {
+    fn further_addresses_are_counted_together() {
         let mut ledger = Ledger::default();
         let at = Timestamp::from_secs;
         let rows = (0..5000).filter_map(|n| ledger.note(refused(&format!("192.0.2.{n}")), at(1)));
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_quiet_for_a_minute_is_forgotten() {
+    fn a_kind_without_refusals_for_a_minute_is_forgotten() {
         let mut ledger = Ledger::default();
         let at = Timestamp::from_secs;
         assert!(ledger.note(refused("a"), at(0)).is_some());

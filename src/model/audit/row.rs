@@ -1,15 +1,15 @@
-//! A row of `audit_events`, and the bytes that are hashed of it.
+//! A row of `audit_events`, and its hash.
 
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
 use crate::model::audit::head::Hash;
 
-/// What every hashed text begins with; another byte form gets another number.
+/// The first bytes of every hashed text. A new byte format gets a new number.
 const LABEL: &[u8] = b"oncebox audit 1\0";
 
-/// A row of `audit_events`, each column as it stands there: what is verified must not be read into
-/// anything narrower first. Exported as one line of JSON with the hashes in hex.
+/// A row of `audit_events` with its columns as stored. They are not parsed, so that any stored value can be verified.
+/// Exported as one line of JSON with the hashes in hex.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditEvent {
@@ -35,14 +35,14 @@ pub struct AuditEvent {
     pub hash: Hash,
 }
 
-/// The hash that belongs to a row: SHA-256 over the label, `previous_hash`, and every other column but
-/// `hash` in the order of the table. An integer is `01` and 8 bytes, a text `02`, its length in 8 bytes
-/// and its UTF-8, NULL is `00`; numbers are big-endian.
+/// The hash of a row: SHA-256 over the label, `previous_hash`, and all other columns except `hash`, in the order of the
+/// table. An integer is encoded as `01` and 8 bytes; a text as `02`, its length in 8 bytes, and its UTF-8; NULL as
+/// `00`. Numbers are big-endian.
 pub fn hash_of(row: &AuditEvent) -> Hash {
     hash_as(row, row.seq)
 }
 
-/// The same, had it another number.
+/// The hash that the row would have with another number.
 pub(super) fn hash_as(row: &AuditEvent, seq: i64) -> Hash {
     let mut context = Context::new(&SHA256);
     context.update(LABEL);

@@ -3,23 +3,23 @@
 use crate::model::address::PortRefused;
 use crate::model::target_url::placeholders::NAMES;
 
-/// How long a template may be, in bytes.
+/// The longest template, in bytes.
 pub(super) const MAX_TEXT_BYTES: usize = 2048;
-/// How long a filled URL may be, in bytes: what servers take without being told.
+/// The longest filled URL, in bytes: what servers accept by default.
 pub(super) const MAX_FILLED_BYTES: usize = 8000;
 
-/// Why a text is not taken as a target.
+/// Why a text is not accepted as a target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// Too long.
-    #[error("the URL has {bytes} bytes, at most {MAX_TEXT_BYTES} are taken")]
+    #[error("the URL has {bytes} bytes; at most {MAX_TEXT_BYTES} are allowed")]
     Long {
         /// How many bytes it has.
         bytes: usize,
     },
-    /// A character that URLs do not have.
+    /// A character that is not allowed in URLs.
     #[error(
-        "the URL contains {letter:?}, which URLs do not have; write it percent-encoded, a host in punycode"
+        "the URL contains {letter:?}, which is not allowed in URLs; write it percent-encoded, or the host in Punycode"
     )]
     Letter {
         /// The first such character.
@@ -58,30 +58,30 @@ pub enum UrlError {
         /// The host.
         host: String,
     },
-    /// Brackets around something else than an IPv6 address.
+    /// The text in brackets is not an IPv6 address.
     #[error("`[{host}]` is not an IPv6 address")]
     NotV6 {
-        /// What stands between the brackets.
+        /// The text in the brackets.
         host: String,
     },
     /// A port that is no number from 1 to 65535.
     #[error("`{text}` is not a port; write a number from 1 to 65535, or nothing")]
     Port {
-        /// What stands after the colon.
+        /// The text after the colon.
         text: String,
     },
     /// A port of another service.
     #[error(transparent)]
     PortRefused(#[from] PortRefused),
-    /// A placeholder where none may be.
+    /// A placeholder where none is allowed.
     #[error(
-        "`{{` in the scheme, host or port: an event may not choose whom we call; use placeholders after the host"
+        "`{{` in the scheme, host or port: an event must not choose which host is called; use placeholders after the host"
     )]
     PlaceholderInHost,
     /// A placeholder that does not exist.
     #[error("`{{{name}}}` is not a placeholder of URLs; there are {NAMES}")]
     Unknown {
-        /// What stands between the braces.
+        /// The text in the braces.
         name: String,
     },
     /// A brace without its partner.
@@ -94,27 +94,27 @@ pub enum UrlError {
         segment: String,
     },
     /// Our HTTP client would read it differently.
-    #[error("the HTTP client does not read this URL as it is written; write it more plainly")]
+    #[error("the HTTP client reads this URL differently; write it in a simpler form")]
     Client,
 }
 
 /// Why a template could not be filled for one event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FillError {
-    /// The event has no such value; in a path, an empty one would name another resource.
+    /// The event has no such value, or an empty one in the path, which would name another resource.
     #[error("the URL needs {{{name}}}, and the event has none")]
     Missing {
         /// The placeholder.
         name: &'static str,
     },
-    /// A path segment became `.` or `..`, which leads out of its place.
-    #[error("a value makes `{segment}` a segment of the URL's path, which leads elsewhere")]
+    /// A path segment became `.` or `..`, which leads to another path.
+    #[error("a value makes `{segment}` a segment of the URL's path, which leads to another path")]
     DotSegment {
         /// The segment.
         segment: String,
     },
     /// The result is too long to be sent.
-    #[error("the filled URL has {bytes} bytes, at most {MAX_FILLED_BYTES} are sent")]
+    #[error("the filled URL has {bytes} bytes; at most {MAX_FILLED_BYTES} are sent")]
     Long {
         /// How many bytes it has.
         bytes: usize,

@@ -1,4 +1,4 @@
-//! Host and port of a URL: what some programs read as an address and others as a name is refused.
+//! Host and port of a URL. A host that some programs read as an address and others as a name is refused.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,7 +8,7 @@ use crate::model::target_url::error::UrlError;
 const MAX_HOST_BYTES: usize = 253;
 const MAX_LABEL_BYTES: usize = 63;
 
-/// The host, in its brackets if it has some, and what stands after the colon.
+/// The host, with brackets if it has them, and the text after the colon.
 pub(super) fn split_port(authority: &str) -> Result<(&str, Option<&str>), UrlError> {
     let after_address = authority.rfind(']').map_or(0, |at| at + 1);
     let (address, tail) = authority.split_at_checked(after_address).unwrap_or(("", authority));
@@ -27,7 +27,7 @@ pub(super) fn read_port(text: &str) -> Result<u16, UrlError> {
     port.ok_or_else(|| UrlError::Port { text: text.to_owned() })
 }
 
-/// The host without brackets, and as it is written in a URL.
+/// The host without brackets, and as written in a URL.
 pub(super) fn read_host(host: &str) -> Result<(String, String), UrlError> {
     if host.is_empty() {
         return Err(UrlError::NoHost);

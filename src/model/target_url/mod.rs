@@ -1,4 +1,4 @@
-//! The URL of an HTTP target: what is taken, and how an event's values are filled in.
+//! The URL of an HTTP target: which URLs are accepted, and how an event's values are filled in.
 //!
 //! Not here: which addresses may be called ([`super::address`]), and resolving the host's name.
 
@@ -40,7 +40,7 @@ pub struct TargetUrl {
     /// Without the brackets of an IPv6 address.
     host: String,
     port: u16,
-    /// As it stands in the URL and in the `Host` header.
+    /// As in the URL and in the `Host` header.
     authority: String,
     /// Path and query, beginning with a slash.
     rest: Vec<Piece>,
@@ -51,10 +51,10 @@ impl TargetUrl {
     /// Reads a URL or a template of one.
     ///
     /// Hosts that some programs read as an address and others as a name (`2130706433`, `0177.0.0.1`,
-    /// `0x7f.1`, a dot at the end) are refused, so that what is judged is what is called.
-    /// Fails with [`UrlError`], each with what to write instead.
+    /// `0x7f.1`, a dot at the end) are refused, so that the host that is checked is the host that is called.
+    /// Fails with [`UrlError`], which says what to write instead.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
-        check_letters(text)?;
+        check_characters(text)?;
         let (https, after_scheme) = split_scheme(text)?;
         let end = after_scheme.find(['/', '?']).unwrap_or(after_scheme.len());
         let (authority, rest) = after_scheme.split_at_checked(end).unwrap_or((after_scheme, ""));
@@ -76,7 +76,7 @@ impl TargetUrl {
         let slash = if rest.starts_with('/') { "" } else { "/" };
         let rest = format!("{slash}{rest}");
         let pieces = read_template(&rest)?;
-        // A segment that only a value could turn into a dot segment is looked at when it is filled.
+        // A value may turn a segment into a dot segment; that is checked when it is filled in.
         if let Some(segment) = dot_segment(&rest) {
             return Err(UrlError::DotSegment { segment });
         }
@@ -86,9 +86,9 @@ impl TargetUrl {
         target.agrees_with_client().then_some(target).ok_or(UrlError::Client)
     }
 
-    /// Judges an address that stands in the URL itself, and `localhost`. Other names are judged when
-    /// they are resolved: see [`AddressPolicy::check`].
-    /// Fails with [`Refused`], which prints the line that allows the address.
+    /// Checks `localhost`, and a host that is an address. Other names are checked when they are resolved: see
+    /// [`AddressPolicy::check`].
+    /// Fails with [`Refused`], which prints the configuration line that allows the address.
     pub fn check(&self, policy: &AddressPolicy) -> Result<(), Refused> {
         if let Some(ip) = self.literal_ip() {
             return policy.check(ip);
@@ -106,7 +106,7 @@ impl TargetUrl {
         by_name || self.literal_ip().is_some_and(|ip| ip.is_loopback())
     }
 
-    /// The URL for one event, each value percent-encoded but for unreserved characters.
+    /// The URL for one event. Values are percent-encoded, except for unreserved characters.
     /// Fails with [`FillError::Missing`] if `value` has none for a placeholder, or an empty one in the path;
     /// [`FillError::DotSegment`] if a path segment becomes `.` or `..`; [`FillError::Long`] above 8,000 bytes.
     pub fn fill<'v>(
@@ -140,7 +140,7 @@ impl TargetUrl {
         &self.host
     }
 
-    /// The port; 443 or 80 where the URL has none.
+    /// The port; 443 or 80 if the URL has none.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -150,7 +150,7 @@ impl TargetUrl {
         self.https
     }
 
-    /// Host and port as the `Host` header has them; the port only where the URL has one.
+    /// Host and port as in the `Host` header; the port only if the URL has one.
     pub fn authority(&self) -> &str {
         &self.authority
     }
@@ -165,7 +165,7 @@ impl TargetUrl {
         self.host.parse().ok()
     }
 
-    /// Whether the client's own parser finds the same host and port: what it calls is what was judged.
+    /// Whether the HTTP client's own parser finds the same host and port, so that it calls what was checked.
     fn agrees_with_client(&self) -> bool {
         let Ok(sample) = self.fill(|_name| Some("x")) else { return false };
         let Ok(uri) = sample.parse::<http::Uri>() else { return false };
@@ -197,15 +197,15 @@ impl fmt::Display for TargetUrl {
     }
 }
 
-/// Only what RFC 3986 has, and braces: what parsers disagree about does not get in.
-fn check_letters(text: &str) -> Result<(), UrlError> {
+/// Allows the characters of RFC 3986 and braces only, because parsers disagree about others.
+fn check_characters(text: &str) -> Result<(), UrlError> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(UrlError::Long { bytes: text.len() });
     }
-    let taken = |letter: char| {
+    let allowed = |letter: char| {
         letter.is_ascii_alphanumeric() || "-._~:/?#[]@!$&'()*+,;=%{}".contains(letter)
     };
-    if let Some(letter) = text.chars().find(|letter| !taken(*letter)) {
+    if let Some(letter) = text.chars().find(|letter| !allowed(*letter)) {
         return Err(UrlError::Letter { letter });
     }
     if text.contains('#') {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_in_the_url_are_judged_when_it_is_made() {
+    fn addresses_in_the_url_are_checked() {
         let check = |text: &str, allow: &[&str]| {
             let allow = allow.iter().map(|net| net.parse().unwrap()).collect();
             TargetUrl::parse(text).unwrap().check(&AddressPolicy::new(allow)).is_ok()
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_stand_after_the_host_only() {
+    fn placeholders_are_allowed_after_the_host_only() {
         let refuse = |text: &str| TargetUrl::parse(text).unwrap_err();
         assert_eq!(refuse("http://{id}/"), UrlError::PlaceholderInHost);
         assert_eq!(refuse("http://a:{id}/"), UrlError::PlaceholderInHost);

@@ -4,6 +4,6 @@
 pub(super) const PLACEHOLDERS: [&str; 5] =
     ["aggregate_id", "aggregate_type", "event_type", "id", "idempotency_key"];
 
-/// The same, as they are told to people.
+/// Their names for messages.
 pub(super) const NAMES: &str =
     "{aggregate_id}, {aggregate_type}, {event_type}, {id}, {idempotency_key}";

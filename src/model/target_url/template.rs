@@ -1,4 +1,4 @@
-//! Path and query of a URL: placeholders, and values that stay in their places.
+//! Path and query of a URL: placeholders, and encoding values so that they cannot change the path.
 
 use std::fmt::{self, Write as _};
 
@@ -12,7 +12,7 @@ pub(super) enum Piece {
     Value(&'static str),
 }
 
-/// Path and query cut at their placeholders.
+/// Splits path and query at their placeholders.
 pub(super) fn read_template(rest: &str) -> Result<Vec<Piece>, UrlError> {
     let mut pieces = Vec::new();
     let mut left = rest;
@@ -40,7 +40,7 @@ pub(super) fn dot_segment(path_and_query: &str) -> Option<String> {
     path.split('/').find(leads_elsewhere).map(str::to_owned)
 }
 
-/// Appends a value, percent-encoded but for unreserved characters.
+/// Appends a value. It is percent-encoded, except for unreserved characters.
 pub(super) fn encode(value: &str, into: &mut String) {
     for byte in value.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::model::json::{Cursor, Kind, MAX_DEPTH, quoted, unescaped};
-use crate::model::json_path::{Path, Reached, Step};
+use crate::model::json_path::{MatchState, Path, Step};
 use crate::model::sealed::Form;
 use crate::privacy::policy::matching::{Edit, Finding, Level, MAX_EDITS, PolicyRun, Verdict, With};
 use crate::privacy::policy::rules::{Action, Policy, Refused, RejectOrAllow};
@@ -235,7 +235,7 @@ impl Walk<'_, '_, '_> {
             self.cursor.eats(b',');
             let _first = self.cursor.peek();
             let start = self.cursor.at();
-            let below = self.run.policy.step(level, Step::Place(index));
+            let below = self.run.policy.step(level, Step::Index(index));
             self.trail.push(PathStep::Index(index));
             let fate = self.value(&below)?;
             self.trail.pop();
@@ -338,11 +338,11 @@ fn text_at(path: &Path, shape: Shape, text: &str) -> Option<String> {
 fn first<'t>(
     cursor: &mut Cursor<'t>,
     path: &Path,
-    reached: Reached,
+    reached: MatchState,
     depth: usize,
 ) -> Option<Cow<'t, str>> {
     let kind = cursor.kind();
-    if reached.is_lost() || depth > MAX_DEPTH || matches!(kind, Kind::Text | Kind::Plain) {
+    if reached.is_dead() || depth > MAX_DEPTH || matches!(kind, Kind::Text | Kind::Plain) {
         let span = cursor.value();
         let raw = cursor.text(&span);
         let number = raw.starts_with(|c: char| c == '-' || c.is_ascii_digit());
@@ -362,10 +362,10 @@ fn first<'t>(
             cursor.eats(b':');
             unescaped(cursor.text(&name)).map(|name| path.step(reached, Step::Name(&name)))
         } else {
-            Some(path.step(reached, Step::Place(index)))
+            Some(path.step(reached, Step::Index(index)))
         };
         index += 1;
-        let here = first(cursor, path, below.unwrap_or(Reached::LOST), depth + 1);
+        let here = first(cursor, path, below.unwrap_or(MatchState::DEAD), depth + 1);
         found = found.or(here);
     }
     found

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::model::json_path::{Reached, Step};
+use crate::model::json_path::{MatchState, Step};
 use crate::model::sealed::Form;
 use crate::privacy::policy::detect::{self, Detector};
 use crate::privacy::policy::rules::{Action, MAX_RULES, Policy, Refused};
@@ -53,7 +53,7 @@ pub(super) struct Match {
 /// The state of each rule at a value of the body.
 #[derive(Clone, Copy)]
 pub(super) struct Level {
-    reached: [Reached; MAX_RULES],
+    reached: [MatchState; MAX_RULES],
     /// One bit for each rule whose path names this value or one above it, and for rules without a path.
     inside: u32,
     /// The rule that applies to everything in this value, except where another rule allows it.
@@ -91,7 +91,7 @@ impl Policy {
     /// The state at the root of the body.
     pub(super) fn level(&self) -> Level {
         let mut level =
-            Level { reached: [Reached::LOST; MAX_RULES], inside: 0, acting: None, depth: 0 };
+            Level { reached: [MatchState::DEAD; MAX_RULES], inside: 0, acting: None, depth: 0 };
         for ((n, rule), reached) in self.rules.iter().enumerate().zip(&mut level.reached) {
             match &rule.path {
                 Some(path) => *reached = path.start(),
@@ -135,7 +135,7 @@ impl Policy {
         self.rules
             .iter()
             .zip(level.reached)
-            .any(|(rule, reached)| rule.action == Action::Allow && !reached.is_lost())
+            .any(|(rule, reached)| rule.action == Action::Allow && !reached.is_dead())
     }
 }
 

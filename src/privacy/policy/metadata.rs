@@ -53,7 +53,7 @@ impl Policy {
         const TOO_LATE: &str = "its text is in the database as it was inserted, and discarding the event does not \
                                 remove it: publish such events over HTTP or let a source read them";
         let other = other_words.iter().map(|(field, word)| (*field, word.as_deref()));
-        let words: Vec<_> = event.words().into_iter().chain(other).collect();
+        let words: Vec<_> = event.text_fields().into_iter().chain(other).collect();
         let refused = self.check_identifiers(&words).err();
         let applied = self.apply(&event.content_type, &event.payload, &|_| String::new(), true);
         let reason = match (refused, applied) {

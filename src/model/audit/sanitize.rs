@@ -1,17 +1,17 @@
-//! Texts that a caller chose, as they may be kept.
+//! Cleans texts that a caller chose, before they are stored.
 
-/// Characters of a text that the caller chose, such as a path: more would let anybody fill the file.
+/// The longest stored text, in characters. Without a limit, any caller could fill the file.
 const MAX_TEXT_CHARS: usize = 255;
-/// How secrets of ours begin. A path or header that holds one by mistake is kept without it.
+/// Prefixes of our secrets. A path or header may contain a secret by mistake.
 const SECRET_PREFIXES: [&str; 4] = ["obx_", "whsec_", "whsk_", "oncebox-master-key-1:"];
 
-/// A text that the caller chose, as it is kept: no control characters, not too long, no secret of ours.
-pub(super) fn kept(text: &str) -> String {
+/// The text without control characters and secrets, cut to the limit.
+pub(super) fn sanitize(text: &str) -> String {
     let clean = text.chars().filter(|c| !c.is_control()).take(MAX_TEXT_CHARS).collect::<String>();
     without_secrets(&clean)
 }
 
-/// The text with every token, signing secret and master key in it cut down to how it begins.
+/// The text with each token, signing secret and master key replaced by its prefix and `…`.
 pub fn without_secrets(text: &str) -> String {
     let mut text = text.to_owned();
     for prefix in SECRET_PREFIXES {
@@ -33,10 +33,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_in_a_path_is_not_kept() {
-        assert_eq!(kept("/v1/tokens/obx_AbC-12_3"), "/v1/tokens/obx_…");
-        assert_eq!(kept("x whsec_MfKQ9r8/+= y obx_1, obx_2"), "x whsec_… y obx_…, obx_…");
-        assert_eq!(kept("a\nb\u{1b}[0m"), "ab[0m");
-        assert_eq!(kept(&"x".repeat(1000)).len(), MAX_TEXT_CHARS);
+    fn a_secret_in_a_path_is_not_stored() {
+        assert_eq!(sanitize("/v1/tokens/obx_AbC-12_3"), "/v1/tokens/obx_…");
+        assert_eq!(sanitize("x whsec_MfKQ9r8/+= y obx_1, obx_2"), "x whsec_… y obx_…, obx_…");
+        assert_eq!(sanitize("a\nb\u{1b}[0m"), "ab[0m");
+        assert_eq!(sanitize(&"x".repeat(1000)).len(), MAX_TEXT_CHARS);
     }
 }
