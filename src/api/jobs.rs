@@ -205,7 +205,7 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let mut first = api.store.snapshot(|tx| tables::next_batch(tx, &new, &new.cursor))?;
     let end = api.clock.monotonic().saturating_add(MAX_COUNT_SPAN);
-    while first.items.is_empty() && !first.is_over && api.clock.monotonic() < end {
+    while first.items.is_empty() && !first.is_last && api.clock.monotonic() < end {
         first = api.store.snapshot(|tx| tables::next_batch(tx, &new, &first.cursor))?;
     }
     let (wall, now) = (api.clock.wall(), api.clock.now());

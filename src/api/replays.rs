@@ -20,7 +20,7 @@ use crate::api::schema::{Ascii, SomeText, StrictBase64};
 use crate::api::webhook_events::{self as webhooks, WebhookEventAnswer};
 use crate::base::clock::Timestamp;
 use crate::base::id;
-use crate::jobs::{Cursor, Filter, Kind, Looked, NewJob, tables};
+use crate::jobs::{Batch, Cursor, Filter, Kind, NewJob, tables};
 use crate::model::event::{Event, NewEvent, Status};
 use crate::model::sealed::Sealed;
 use crate::model::token::Right::Operate;
@@ -187,8 +187,8 @@ fn again(
         return Ok(Err(no_subscription(name)));
     }
     let item = tables::events::one(tx, job, origin)?;
-    let looked = Looked { items: item.into_iter().collect(), ..Looked::default() };
-    if tables::carry_out(tx, job, &looked, now)?.deliveries > 0 {
+    let batch = Batch { items: item.into_iter().collect(), ..Batch::default() };
+    if tables::carry_out(tx, job, &batch, now)?.deliveries > 0 {
         return Ok(Ok(()));
     }
     let detail = match named {

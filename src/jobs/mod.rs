@@ -1,9 +1,8 @@
-//! A job: one thing that a person asked to be done to many deliveries or events.
+//! A job: one action on many deliveries or events, on a person's request.
 //!
-//! A job is a row with a filter and a cursor. Its thread ([`runner`]) looks for the next ones on a reader, and does a
-//! hundred of them in one transaction, which also moves the cursor. So a killed process repeats nothing and loses
-//! nothing. The oldest go first; dead letters of a lane go one after another, in the lane's order. [`tables`] has
-//! the SQL.
+//! A job is a row with a filter and a cursor. The thread ([`runner`]) reads the next items, and handles up to a hundred
+//! of them in one transaction, which also moves the cursor. So a killed process repeats nothing and loses nothing. The
+//! oldest items go first; dead letters of one lane are handled in the lane's order. [`tables`] has the SQL.
 
 pub mod runner;
 pub mod tables;
@@ -20,20 +19,20 @@ use crate::model::lenient_int;
 use crate::model::outcome::AttemptClass;
 use crate::store::deliveries::Origin;
 
-/// What one transaction does at most.
+/// Most items in one transaction.
 const MAX_BATCH: u32 = 100;
-/// Batches of a job with a rate, in a second.
+/// Batches per second of a job with a rate.
 const BATCHES_A_SECOND: u32 = 10;
-/// What a job with a rate may catch up on: after a pause it does as much as in this time.
+/// After a pause, a job with a rate catches up on at most this time.
 const MAX_CATCH_UP: Duration = Duration::from_secs(1);
-/// More than this many are not counted.
+/// Items are counted up to this number.
 pub const MAX_COUNTED: u64 = 100_000;
-/// Deliveries that a filter may name.
+/// Most deliveries that a filter may name.
 pub const MAX_IDS: usize = 1000;
 /// The highest rate.
 pub const MAX_RATE: u32 = 10_000;
 
-/// What is done. Stored in `jobs.kind`.
+/// What a job does. Stored in `jobs.kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Dead letters are sent again.
@@ -74,22 +73,22 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// Whether it goes over dead letters; the others go over events.
+    /// Whether its items are dead letters; the items of the others are events.
     pub const fn is_of_dead_letters(self) -> bool {
         matches!(self, Self::ReplayDeadLetters | Self::DiscardDeadLetters)
     }
 }
 
-/// Whether it runs. Stored in `jobs.state`.
+/// The state of a job. Stored in `jobs.state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It runs, or goes on after a restart.
+    /// It runs, or continues after a restart.
     Running,
-    /// Final: everything was looked at.
+    /// Final: all items were handled.
     Completed,
     /// Final: a person stopped it. What was done stays done.
     Cancelled,
-    /// Final: it could not go on.
+    /// Final: it could not continue.
     Failed,
 }
 
@@ -113,12 +112,12 @@ impl State {
     }
 }
 
-/// Which ones are meant. All that is given has to fit.
+/// Which deliveries or events a job is for. They match all given conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "JobFilter")]
 pub struct Filter {
-    /// By name or id.
+    /// The subscription's name or id.
     #[schemars(length(min = 1))]
     pub subscription: Option<String>,
     /// The class of the delivery's last attempt.
@@ -130,41 +129,41 @@ pub struct Filter {
     pub code: Option<u32>,
     /// The exact type.
     pub event_type: Option<String>,
-    /// The kind of thing the event happened to. Not of webhook events.
+    /// The aggregate's type. Not for webhook events.
     pub aggregate_type: Option<String>,
-    /// Which one. Not of webhook events.
+    /// The aggregate's id. Not for webhook events.
     pub aggregate_id: Option<String>,
-    /// Of webhook events alone.
+    /// The provider. Only for webhook events.
     pub provider: Option<String>,
-    /// Not before this time: of events, when they were received; of dead letters, when the delivery was made.
+    /// From this time on: when an event was received, or when a dead letter's delivery was created.
     pub since: Option<Timestamp>,
     /// Before this time.
     pub until: Option<Timestamp>,
-    /// Of dead letters alone: these deliveries, each like `dlv_17`.
+    /// These deliveries, each like `dlv_17`. Only for dead letters.
     #[schemars(length(max = MAX_IDS))]
     pub ids: Option<Vec<String>>,
 }
 
 impl Filter {
-    /// Whether it asks for what a last attempt came to: what has had none does not match.
+    /// Whether it has a condition on the last attempt. A delivery without an attempt does not match.
     const fn is_of_attempts(&self) -> bool {
         self.class.is_some() || self.code.is_some()
     }
 }
 
-/// How far a job is. Stored in `jobs.cursor`.
+/// The progress of a job. Stored in `jobs.cursor`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cursor {
-    /// The delivery or event of the outbox that was looked at last, by its number.
+    /// The number of the delivery, or of the event of the outbox, that was handled last.
     pub after: i64,
-    /// The last one to look at.
+    /// The last number to handle.
     pub end: i64,
-    /// The same for webhook events.
+    /// The number of the webhook event that was handled last.
     pub webhook_after: i64,
-    /// The last one to look at.
+    /// The last number of a webhook event to handle.
     pub webhook_end: i64,
-    /// The lane that is worked off just now: its number, and the place of the delivery that was looked at last.
+    /// The lane that is being handled: its number, and `order_at` and number of the delivery that was handled last.
     pub lane: Option<(i64, i64, i64)>,
 }
 
@@ -173,56 +172,56 @@ pub struct Cursor {
 pub struct NewJob {
     /// A fresh UUIDv7.
     pub id: String,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: String,
-    /// What is done.
+    /// What it does.
     pub kind: Kind,
-    /// To which ones.
+    /// To which items.
     pub filter: Filter,
-    /// Deliveries a second at most.
+    /// Most deliveries per second.
     pub rate: Option<u32>,
-    /// Why, as the person said.
+    /// Why, in the words of the person.
     pub reason: Option<String>,
     /// Who asked for it.
     pub requested_by: String,
-    /// When it was made (schedule time). Dead letters that died later are not its concern.
+    /// When it was created (schedule time). Later dead letters are not part of it.
     pub created_at: Timestamp,
     /// Where it begins.
     pub cursor: Cursor,
 }
 
-/// How many there are.
+/// How many items match a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Matched {
-    /// So many …
+    /// Their number, as far as they were counted.
     pub count: u64,
-    /// … or more: nobody counted on.
+    /// Whether there are more that were not counted.
     pub is_more: bool,
 }
 
 /// What a job, or a batch of it, has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Dead letters or events that were done.
+    /// Dead letters or events that were handled.
     pub done: u64,
-    /// Those that had changed meanwhile.
+    /// Dead letters or events that were skipped, because they had changed meanwhile.
     pub skipped: u64,
-    /// Deliveries that were opened, made or ended.
+    /// Deliveries that were reopened, created or ended.
     pub deliveries: u64,
 }
 
-/// A job as kept.
+/// A job as stored.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// Its number in the file.
     pub seq: i64,
-    /// What it was stored with; `cursor` is where it stands now.
+    /// What it was stored with; `cursor` is its progress now.
     pub new: NewJob,
-    /// Whether it runs.
+    /// Its state.
     pub state: State,
-    /// How many there were when it was made.
+    /// How many items matched when it was created.
     pub matched: Matched,
-    /// What it has done.
+    /// What it has done so far.
     pub progress: Progress,
     /// Why it failed.
     pub error: Option<String>,
@@ -230,57 +229,57 @@ pub struct Job {
     pub finished_at: Option<Timestamp>,
 }
 
-/// Something to do to a delivery.
+/// What a job does to one delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// To one that is there, if it still is what it was when it was looked at.
-    To {
-        /// Which.
+pub enum Action {
+    /// Replays or discards an existing delivery, unless it has changed since it was read.
+    Change {
+        /// The delivery.
         delivery: DeliverySeq,
-        /// Its state then.
+        /// Its state when it was read.
         state: DeliveryState,
-        /// Its run then.
+        /// Its run when it was read.
         run_no: u32,
     },
-    /// Makes the delivery that an event does not have for a subscription.
-    Make(Origin, SubscriptionSeq),
+    /// Creates the missing delivery of an event for a subscription.
+    Create(Origin, SubscriptionSeq),
 }
 
-/// A dead letter or an event that a filter fits, and what is to be done for it.
+/// A dead letter or an event that matches a filter, and what is to be done for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// The number of the delivery or the event.
     pub seq: i64,
     /// Whether it is a webhook event.
     pub is_webhook_event: bool,
-    /// What is to be done, each with the place that it has, or will have, in its lane.
-    acts: Vec<((Timestamp, i64), Act)>,
+    /// What is to be done, each with the delivery's place in its lane.
+    actions: Vec<((Timestamp, i64), Action)>,
 }
 
-/// A look at the next ones.
+/// The next items of a job.
 #[derive(Clone, Debug, Default)]
-pub struct Looked {
-    /// Those that fit, in the order in which they are done.
+pub struct Batch {
+    /// The items, in the order in which they are handled.
     pub items: Vec<Item>,
-    /// Where the next look begins.
+    /// Where the next batch begins.
     pub cursor: Cursor,
-    /// Whether there is none.
-    pub is_over: bool,
+    /// Whether it is the last batch.
+    pub is_last: bool,
 }
 
-/// When a job with a rate may go on.
+/// When a job with a rate may continue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
     next_at: Duration,
 }
 
 impl Pace {
-    /// How many it may do in one batch.
-    fn batch(rate: Option<u32>) -> u32 {
+    /// How many items it may handle in one batch.
+    fn batch_size(rate: Option<u32>) -> u32 {
         rate.map_or(MAX_BATCH, |rate| rate.div_euclid(BATCHES_A_SECOND).clamp(1, MAX_BATCH))
     }
 
-    /// Notes deliveries that were opened just now.
+    /// Counts deliveries that were just changed.
     fn note(&mut self, deliveries: u64, rate: u32, now: Duration) {
         let each = Duration::from_secs(1).checked_div(rate).unwrap_or_default();
         let count = u32::try_from(deliveries).unwrap_or(u32::MAX);
@@ -306,7 +305,7 @@ mod tests {
     #[test]
     fn a_rate_spreads_deliveries_over_the_second() {
         for (rate, batch) in [(None, 100), (Some(1), 1), (Some(55), 5), (Some(10_000), 100)] {
-            assert_eq!(Pace::batch(rate), batch, "{rate:?}");
+            assert_eq!(Pace::batch_size(rate), batch, "{rate:?}");
         }
         let mut pace = Pace::default();
         pace.note(5, 10, Duration::from_mins(1));

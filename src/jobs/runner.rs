@@ -8,16 +8,16 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
-use crate::jobs::{Job, Looked, Pace, Progress, State, tables};
+use crate::jobs::{Batch, Job, Pace, Progress, State, tables};
 use crate::pipeline::threads::{Spawner, join};
 use crate::store::Store;
 use crate::store::error::{Error, Result};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 
-/// How often the thread looks for jobs when nobody rings.
+/// How often the thread looks for jobs if nobody rings.
 const EVERY: Duration = Duration::from_secs(1);
-/// Jobs that take turns; the others wait for their end.
+/// Jobs that run in turn; the others wait until one has ended.
 const MAX_AT_ONCE: u32 = 16;
 
 /// Tells the thread that a job was made or cancelled.
@@ -30,7 +30,7 @@ impl Bell {
         Self(sender, receiver)
     }
 
-    /// Rings. One ring that waits is enough.
+    /// Wakes the thread. If it has not noticed the last ring yet, that one is enough.
     pub fn ring(&self) {
         let _rings_already = self.0.try_send(()).is_err();
     }
@@ -55,12 +55,12 @@ impl Runner {
         Ok(Self { stop, bell, thread })
     }
 
-    /// What wakes it.
+    /// The bell that wakes it.
     pub const fn bell(&self) -> &Bell {
         &self.bell
     }
 
-    /// Ends it after the batch it is at. Jobs go on after the next start.
+    /// Ends it after the current batch. Jobs continue after the next start.
     pub fn stop(self) {
         self.stop.ask();
         self.bell.ring();
@@ -68,12 +68,12 @@ impl Runner {
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Running {
     store: Store,
     clock: Clock,
     stop: Stop,
-    /// Of jobs with a rate, by their numbers.
+    /// For jobs with a rate, by their numbers.
     paces: BTreeMap<i64, Pace>,
 }
 
@@ -82,7 +82,7 @@ impl Running {
     fn run(mut self, bell: &Bell) {
         while !self.stop.asked() {
             let wait = self.turn().unwrap_or_else(|error| {
-                tracing::error!(%error, "jobs cannot be looked up; it is tried again");
+                tracing::error!(%error, "jobs cannot be read; the thread tries again");
                 EVERY
             });
             if !wait.is_zero() {
@@ -91,7 +91,7 @@ impl Running {
         }
     }
 
-    /// One batch of each job; returns when the next one can go on.
+    /// Handles one batch of each job; returns the wait until the next one.
     fn turn(&mut self) -> Result<Duration> {
         let jobs = self.store.read(|tx| tables::running(tx, MAX_AT_ONCE))?;
         self.paces.retain(|seq, _| jobs.iter().any(|job| job.seq == *seq));
@@ -105,16 +105,16 @@ impl Running {
         Ok(wait)
     }
 
-    /// One batch of a job; returns when it can go on.
+    /// Handles one batch of a job; returns the wait until it can continue.
     fn batch(&mut self, job: &Job) -> Result<Duration> {
         let now = self.clock.monotonic();
         let pace = self.paces.get(&job.seq).copied().unwrap_or_default();
         if pace.next_at > now {
             return Ok(pace.next_at.saturating_sub(now));
         }
-        let Some(looked) = self.look(job)? else { return Ok(EVERY) };
+        let Some(batch) = self.next(job)? else { return Ok(EVERY) };
         let (job_then, clock) = (job.clone(), self.clock.clone());
-        let run = move |tx: &WriteTx<'_>| tables::advance(tx, &job_then, &looked, clock.now());
+        let run = move |tx: &WriteTx<'_>| tables::advance(tx, &job_then, &batch, clock.now());
         let progress: Option<Progress> = self.store.writer().write(Queue::Upkeep, run)?;
         if let (Some(rate), Some(progress)) = (job.new.rate, progress) {
             self.paces.entry(job.seq).or_default().note(progress.deliveries, rate, now);
@@ -122,27 +122,27 @@ impl Running {
         Ok(Duration::ZERO)
     }
 
-    /// The next ones, however far it is to them; `None` when a stop is asked for.
-    fn look(&self, job: &Job) -> Result<Option<Looked>> {
+    /// Searches until there is a batch that is not empty; `None` if a stop is asked for.
+    fn next(&self, job: &Job) -> Result<Option<Batch>> {
         let mut cursor = job.new.cursor.clone();
         while !self.stop.asked() {
-            let looked = self.store.snapshot(|tx| tables::next_batch(tx, &job.new, &cursor))?;
-            if looked.is_over || !looked.items.is_empty() {
-                return Ok(Some(looked));
+            let batch = self.store.snapshot(|tx| tables::next_batch(tx, &job.new, &cursor))?;
+            if batch.is_last || !batch.items.is_empty() {
+                return Ok(Some(batch));
             }
-            cursor = looked.cursor;
+            cursor = batch.cursor;
         }
         Ok(None)
     }
 
-    /// Ends a job that cannot go on. What passes is tried again after the wait that is returned.
+    /// Ends a job that cannot continue. After a temporary error it is tried again; returns the wait until then.
     fn fail(&self, job: &Job, error: &Error) -> Duration {
-        let passes = matches!(
+        let is_temporary = matches!(
             error,
             Error::Busy | Error::TooLong | Error::Full | Error::WriteFailed(_) | Error::Stopped
         );
-        if passes {
-            tracing::warn!(%error, job = job.new.id, "a job could not go on; it is tried again");
+        if is_temporary {
+            tracing::warn!(%error, job = job.new.id, "a job could not continue; it is tried again");
             return EVERY;
         }
         tracing::error!(%error, job = job.new.id, "a job has failed");
@@ -150,7 +150,7 @@ impl Running {
         let run =
             move |tx: &WriteTx<'_>| tables::end(tx, seq, (State::Failed, Some(why.as_str())), now);
         if let Err(error) = self.store.writer().write(Queue::Upkeep, run) {
-            tracing::error!(%error, job = job.new.id, "it could not be noted that a job failed");
+            tracing::error!(%error, job = job.new.id, "the failure of a job could not be stored");
         }
         EVERY
     }

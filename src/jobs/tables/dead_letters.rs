@@ -1,4 +1,4 @@
-//! Table `deliveries`, the dead letters: the next ones that a job finds, lane by lane, and how many died of what.
+//! Table `deliveries`: the next dead letters of a job, lane by lane, and a summary of dead letters by their error.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use rusqlite::{Row, ToSql, params};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
-use crate::jobs::{Act, Cursor, Item, Looked, NewJob};
+use crate::jobs::{Action, Batch, Cursor, Item, NewJob};
 use crate::model::delivery::State;
 use crate::model::outcome::AttemptClass;
 use crate::store::column::{count, word};
@@ -15,13 +15,13 @@ use crate::store::page::{MAX_LOOKED_AT, Span};
 use crate::store::subscriptions;
 use crate::store::tx::{ReadTx, first, rows};
 
-/// Dead letters that a summary looks at, at most.
+/// Most dead letters that a summary reads.
 const MAX_SUMMARIZED: u32 = 50_000;
-/// Groups that a summary shows, at most.
+/// Most groups that a summary shows.
 const MAX_GROUPS: u32 = 100;
 
-// What died after the job was made is not its concern: it may have died of the job itself.
-macro_rules! fits {
+// Dead letters newer than the job are left out: the job itself may have replayed them without success.
+macro_rules! matches_filter {
     () => {
         "      AND d.finished_at <= ?4
                AND (?5 IS NULL OR d.subscription_seq = ?5)
@@ -48,7 +48,7 @@ macro_rules! next {
                 AND d.tenant = ?1
                 AND ",
             $place,
-            fits!(),
+            matches_filter!(),
             " ORDER BY ",
             $order,
             " LIMIT ?3"
@@ -93,7 +93,7 @@ const SUMMARY: &str = "
      ORDER BY count(*) DESC, max(d.seq) DESC
      LIMIT ?6";
 
-/// A dead letter as a look finds it.
+/// A dead letter that was found.
 struct Dead {
     seq: i64,
     run_no: u32,
@@ -101,19 +101,19 @@ struct Dead {
     order_at: Timestamp,
 }
 
-/// A place in a lane: what it is ordered by, and the number of the delivery.
+/// A place in a lane: `order_at` and number of the delivery.
 type Place = (i64, i64);
 
-/// The dead letters that fit a job's filter.
-struct Fitting<'a> {
+/// The search for dead letters that match a job's filter.
+struct Search<'a> {
     tx: &'a ReadTx<'a>,
     job: &'a NewJob,
     subscription: Option<i64>,
     ids: Option<BTreeSet<i64>>,
 }
 
-impl<'a> Fitting<'a> {
-    /// `None` where the subscription that is named is not there any more: it has no dead letters.
+impl<'a> Search<'a> {
+    /// `None` if the filter's subscription does not exist any more: then it has no dead letters.
     fn new(tx: &'a ReadTx<'a>, job: &'a NewJob) -> Result<Option<Self>> {
         let subscription = match &job.filter.subscription {
             None => None,
@@ -144,7 +144,7 @@ impl<'a> Fitting<'a> {
         rows(&mut *self.tx.prepare(sql)?, &*params, dead)
     }
 
-    /// The next ones by their numbers, and the number that was looked at last; `None`: there is none after these.
+    /// The next dead letters by number, and the number up to which was searched; `None` if there are no more.
     fn next(&self, after: i64, limit: u32) -> Result<(Vec<Dead>, Option<i64>)> {
         if let Some(ids) = &self.ids {
             return self.next_of_ids(ids, after, limit);
@@ -157,7 +157,7 @@ impl<'a> Fitting<'a> {
         Ok((found, last.or(end)))
     }
 
-    /// Each is one seek, however many dead letters there are.
+    /// Reads each by its number, which is fast however many dead letters there are.
     fn next_of_ids(
         &self,
         ids: &BTreeSet<i64>,
@@ -174,7 +174,7 @@ impl<'a> Fitting<'a> {
         Ok((found, None))
     }
 
-    /// The next ones of a lane after a place, in its order; second the place of the last one, where there may be more.
+    /// The next dead letters of a lane after a place, in its order, and the place of the last one if there may be more.
     fn next_of_lane(
         &self,
         lane: i64,
@@ -188,17 +188,17 @@ impl<'a> Fitting<'a> {
         Ok((found, last))
     }
 
-    /// Adds the rest of the lane that is worked off, as far as there is room.
-    fn take_lane(&self, looked: &mut Looked, limit: u32) -> Result<()> {
-        while let Some((lane, order_at, seq)) = looked.cursor.lane {
-            let have = u32::try_from(looked.items.len()).unwrap_or(u32::MAX);
+    /// Adds dead letters of the current lane until the batch is full.
+    fn take_lane(&self, batch: &mut Batch, limit: u32) -> Result<()> {
+        while let Some((lane, order_at, seq)) = batch.cursor.lane {
+            let have = u32::try_from(batch.items.len()).unwrap_or(u32::MAX);
             let room = limit.saturating_sub(have);
             if room == 0 {
                 break;
             }
             let (found, last) = self.next_of_lane(lane, (order_at, seq), room)?;
-            looked.items.extend(found.iter().map(item));
-            looked.cursor.lane = last.map(|(order_at, seq)| (lane, order_at, seq));
+            batch.items.extend(found.iter().map(item));
+            batch.cursor.lane = last.map(|(order_at, seq)| (lane, order_at, seq));
         }
         Ok(())
     }
@@ -209,66 +209,66 @@ fn is_full<T>(found: &[T], limit: u32) -> bool {
 }
 
 fn item(dead: &Dead) -> Item {
-    let act =
-        Act::To { delivery: DeliverySeq(dead.seq), state: State::DeadLetter, run_no: dead.run_no };
-    let acts = vec![((dead.order_at, dead.seq), act)];
-    Item { seq: dead.seq, is_webhook_event: false, acts }
+    let delivery = DeliverySeq(dead.seq);
+    let action = Action::Change { delivery, state: State::DeadLetter, run_no: dead.run_no };
+    let actions = vec![((dead.order_at, dead.seq), action)];
+    Item { seq: dead.seq, is_webhook_event: false, actions }
 }
 
-/// The next ones, in the order in which they are acted on. Where one stands in a lane, all of the lane that fit go
-/// first, in the lane's order; a lane that has more of them than a batch takes is gone on with in the next.
-pub(super) fn look(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -> Result<Looked> {
-    let Some(fitting) = Fitting::new(tx, job)? else { return Ok(over(cursor)) };
-    let mut looked = Looked { items: Vec::new(), cursor: cursor.clone(), is_over: false };
-    // Lanes that this look has worked off: in its snapshot their dead letters still are dead.
+/// The next dead letters, in the order in which they are handled. After the first one of a lane, the others of the lane
+/// follow in the lane's order. If they do not fit into the batch, the next batch continues with them.
+pub(super) fn next(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -> Result<Batch> {
+    let Some(search) = Search::new(tx, job)? else { return Ok(last(cursor)) };
+    let mut batch = Batch { items: Vec::new(), cursor: cursor.clone(), is_last: false };
+    // Lanes that this batch has handled. In its snapshot their dead letters are unchanged and would be found again.
     let mut lanes = BTreeSet::new();
     lanes.extend(cursor.lane.map(|(lane, ..)| lane));
-    fitting.take_lane(&mut looked, limit)?;
-    if is_full(&looked.items, limit) {
-        return Ok(looked);
+    search.take_lane(&mut batch, limit)?;
+    if is_full(&batch.items, limit) {
+        return Ok(batch);
     }
-    let (found, end) = fitting.next(cursor.after, limit)?;
+    let (found, end) = search.next(cursor.after, limit)?;
     for dead in &found {
-        if is_full(&looked.items, limit) {
-            return Ok(looked);
+        if is_full(&batch.items, limit) {
+            return Ok(batch);
         }
-        looked.cursor.after = dead.seq;
+        batch.cursor.after = dead.seq;
         match dead.lane {
-            None => looked.items.push(item(dead)),
+            None => batch.items.push(item(dead)),
             Some(lane) if lanes.insert(lane) => {
-                looked.cursor.lane = Some((lane, i64::MIN, i64::MIN));
-                fitting.take_lane(&mut looked, limit)?;
+                batch.cursor.lane = Some((lane, i64::MIN, i64::MIN));
+                search.take_lane(&mut batch, limit)?;
             }
             Some(_) => {}
         }
     }
-    looked.cursor.after = end.unwrap_or(looked.cursor.after);
-    looked.is_over = end.is_none() && looked.cursor.lane.is_none();
-    Ok(looked)
+    batch.cursor.after = end.unwrap_or(batch.cursor.after);
+    batch.is_last = end.is_none() && batch.cursor.lane.is_none();
+    Ok(batch)
 }
 
-/// The next ones by their numbers, for counting.
-pub(super) fn look_by_number(
+/// The next dead letters by number, for counting.
+pub(super) fn next_by_number(
     tx: &ReadTx<'_>,
     job: &NewJob,
     cursor: &Cursor,
     limit: u32,
-) -> Result<Looked> {
-    let Some(fitting) = Fitting::new(tx, job)? else { return Ok(over(cursor)) };
-    let (found, end) = fitting.next(cursor.after, limit)?;
+) -> Result<Batch> {
+    let Some(search) = Search::new(tx, job)? else { return Ok(last(cursor)) };
+    let (found, end) = search.next(cursor.after, limit)?;
     let cursor = Cursor { after: end.unwrap_or(cursor.after), ..cursor.clone() };
-    Ok(Looked { items: found.iter().map(item).collect(), cursor, is_over: end.is_none() })
+    Ok(Batch { items: found.iter().map(item).collect(), cursor, is_last: end.is_none() })
 }
 
-fn over(cursor: &Cursor) -> Looked {
-    Looked { items: Vec::new(), cursor: cursor.clone(), is_over: true }
+fn last(cursor: &Cursor) -> Batch {
+    Batch { items: Vec::new(), cursor: cursor.clone(), is_last: true }
 }
 
 fn dead(row: &Row<'_>) -> Result<Dead> {
     Ok(Dead { seq: row.get(0)?, run_no: row.get(1)?, lane: row.get(2)?, order_at: row.get(3)? })
 }
 
-/// Dead letters that died of the same.
+/// Dead letters of one subscription with the same error.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// The subscription's name.
@@ -283,7 +283,7 @@ pub struct Group {
     pub count: u64,
     /// When the first one was given up.
     pub oldest_at: Timestamp,
-    /// When the last one was.
+    /// When the last one was given up.
     pub newest_at: Timestamp,
     /// The newest of them.
     pub sample: DeliverySeq,

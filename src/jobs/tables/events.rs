@@ -1,13 +1,12 @@
-//! Tables `outbox` and `webhook_events`: the next events that a job finds, their deliveries that are sent again, and
-//! those that are missing.
+//! Tables `outbox` and `webhook_events`: the next events of a job, with their deliveries to send again and to create.
 //!
-//! Events are found in the order in which they came. Not here: dead letters by themselves ([`super::dead_letters`]).
+//! Events are found in the order in which they were received. Not here: jobs on dead letters ([`super::dead_letters`]).
 
 use rusqlite::{Row, ToSql, params};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
-use crate::jobs::{Act, Cursor, Filter, Item, Kind, Looked, MAX_BATCH, NewJob};
+use crate::jobs::{Action, Batch, Cursor, Filter, Item, Kind, MAX_BATCH, NewJob};
 use crate::model::delivery::State;
 use crate::model::lane::Key;
 use crate::model::subscription::{Routed, Subscription};
@@ -18,7 +17,7 @@ use crate::store::page::{MAX_LOOKED_AT, number_at};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{meta, settlement, subscriptions};
 
-// What is not routed yet will be; what is quarantined is repaired first, what was discarded stays so.
+// Not routed events will be routed anyway, quarantined ones must be repaired first, and discarded ones are not sent.
 pub(crate) const NEXT: &str = "
     SELECT o.seq, o.received_at
       FROM outbox AS o NOT INDEXED
@@ -84,7 +83,7 @@ const FIRST_FROM: &str = "SELECT seq, received_at FROM outbox WHERE seq >= ?1 OR
 const FIRST_WEBHOOK_FROM: &str =
     "SELECT seq, received_at FROM webhook_events WHERE seq >= ?1 ORDER BY seq LIMIT 1";
 
-// After a restore numbers jump far ahead: this is one seek to where they go on.
+// After a restore numbers jump far ahead. This finds the next number without a scan of the gap.
 const AFTER: &str = "SELECT seq FROM outbox WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT 1";
 
 const AFTER_WEBHOOK: &str =
@@ -99,7 +98,7 @@ const SET_REPLAY_OF: &str = "
        SET replay_of = ?2
      WHERE id = ?1";
 
-/// Where a job begins and ends: with what there is now.
+/// Where a job begins and ends: it covers the events that exist now.
 pub(super) fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Cursor> {
     let mut cursor = Cursor::default();
     let before = |first_from: &str| match filter.since {
@@ -117,7 +116,7 @@ pub(super) fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Curs
     Ok(cursor)
 }
 
-/// One event, as far as a filter fits; `None` where nothing can be sent again.
+/// One event, if it matches the filter; `None` if nothing can be sent again.
 pub fn one(tx: &ReadTx<'_>, job: &NewJob, origin: Origin) -> Result<Option<Item>> {
     let of = |seq: i64| (seq.saturating_sub(1), seq);
     let mut cursor = Cursor::default();
@@ -125,38 +124,37 @@ pub fn one(tx: &ReadTx<'_>, job: &NewJob, origin: Origin) -> Result<Option<Item>
         Origin::Outbox(seq) => (cursor.after, cursor.end) = of(seq),
         Origin::WebhookEvent(seq) => (cursor.webhook_after, cursor.webhook_end) = of(seq),
     }
-    Ok(look(tx, job, &cursor, 1)?.items.pop())
+    Ok(next(tx, job, &cursor, 1)?.items.pop())
 }
 
-/// The next events for which there is something to do, the oldest first. Of two tables the one is not looked at further
-/// than the other.
-pub(super) fn look(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -> Result<Looked> {
-    let mut looked = Looked { items: Vec::new(), cursor: cursor.clone(), is_over: false };
+/// The next events for which there is something to do, the oldest first. Both tables are merged by the time of receipt.
+pub(super) fn next(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -> Result<Batch> {
+    let mut batch = Batch { items: Vec::new(), cursor: cursor.clone(), is_last: false };
     let live = subscriptions::live(tx)?.into_iter().filter(|found| found.new.tenant == job.tenant);
-    let looking = Looking { tx, job, live: live.collect() };
-    let named = looking.named();
+    let search = Search { tx, job, live: live.collect() };
+    let named = search.named();
     if named.is_none() && job.filter.subscription.is_some() {
-        return Ok(Looked { is_over: true, ..looked });
+        return Ok(Batch { is_last: true, ..batch });
     }
     let rows = limit.max(MAX_BATCH);
-    let (own, own_end) = looking.events((cursor.after, cursor.end), rows)?;
+    let (own, own_end) = search.events((cursor.after, cursor.end), rows)?;
     let webhook_place = (cursor.webhook_after, cursor.webhook_end);
-    let (webhook, webhook_end) = looking.webhook_events(webhook_place, rows)?;
+    let (webhook, webhook_end) = search.webhook_events(webhook_place, rows)?;
     let (mut own, mut webhook) = (own.into_iter().peekable(), webhook.into_iter().peekable());
-    while u32::try_from(looked.items.len()).is_ok_and(|have| have < limit) {
+    while u32::try_from(batch.items.len()).is_ok_and(|have| have < limit) {
         let is_own = match (own.peek(), webhook.peek()) {
             (None, _) if own_end < cursor.end => {
-                looked.cursor.after = own_end;
-                return Ok(looked);
+                batch.cursor.after = own_end;
+                return Ok(batch);
             }
             (_, None) if webhook_end < cursor.webhook_end => {
-                looked.cursor.webhook_after = webhook_end;
-                return Ok(looked);
+                batch.cursor.webhook_after = webhook_end;
+                return Ok(batch);
             }
             (None, None) => {
-                looked.cursor.after = own_end;
-                looked.cursor.webhook_after = webhook_end;
-                return Ok(Looked { is_over: true, ..looked });
+                batch.cursor.after = own_end;
+                batch.cursor.webhook_after = webhook_end;
+                return Ok(Batch { is_last: true, ..batch });
             }
             (Some((_, at)), Some((_, webhook_at))) => at <= webhook_at,
             (own, _) => own.is_some(),
@@ -164,32 +162,32 @@ pub(super) fn look(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -
         let next = if is_own { own.next() } else { webhook.next() };
         let seq = next.map_or(0, |(seq, _)| seq);
         let origin = if is_own {
-            looked.cursor.after = seq;
+            batch.cursor.after = seq;
             Origin::Outbox(seq)
         } else {
-            looked.cursor.webhook_after = seq;
+            batch.cursor.webhook_after = seq;
             Origin::WebhookEvent(seq)
         };
-        let acts = looking.acts(origin, named)?;
-        if !acts.is_empty() {
-            looked.items.push(Item { seq, is_webhook_event: !is_own, acts });
+        let actions = search.actions(origin, named)?;
+        if !actions.is_empty() {
+            batch.items.push(Item { seq, is_webhook_event: !is_own, actions });
         }
     }
-    Ok(looked)
+    Ok(batch)
 }
 
-/// What a look needs.
-struct Looking<'a> {
+/// The search for events of a job.
+struct Search<'a> {
     tx: &'a ReadTx<'a>,
     job: &'a NewJob,
     /// The tenant's subscriptions.
     live: Vec<Subscription>,
 }
 
-/// Events by their numbers, with when they came; second the number that was looked at last.
+/// Numbers of events with the time of their receipt, and the number up to which was searched.
 type Events = (Vec<(i64, Timestamp)>, i64);
 
-impl Looking<'_> {
+impl Search<'_> {
     /// The subscription that the filter names.
     fn named(&self) -> Option<&Subscription> {
         let name = self.job.filter.subscription.as_deref()?;
@@ -233,78 +231,81 @@ impl Looking<'_> {
         Ok((found, last.max(after)))
     }
 
-    /// What is to be done for one event: its deliveries that are final are sent again, also those that were taken. Where
-    /// it has none for the subscription that is named, or none at all, they are made.
-    fn acts(
+    /// What is to be done for one event. Its final deliveries are sent again, even completed ones. If it has none for
+    /// the subscription that the filter names, or none at all, the missing ones are created.
+    fn actions(
         &self,
         origin: Origin,
         named: Option<&Subscription>,
-    ) -> Result<Vec<((Timestamp, i64), Act)>> {
+    ) -> Result<Vec<((Timestamp, i64), Action)>> {
         let Filter { class, code, .. } = &self.job.filter;
         let (sql, seq) = match origin {
             Origin::Outbox(seq) => (DELIVERIES_OF, seq),
             Origin::WebhookEvent(seq) => (DELIVERIES_OF_WEBHOOK, seq),
         };
-        let found = rows(&mut *self.tx.prepare(sql)?, (seq, class, code), kept)?;
-        let is_live = |kept: &&Kept| self.live.iter().any(|live| live.seq == kept.subscription);
-        let is_meant = |kept: &&Kept| {
-            kept.fits
-                && named.is_none_or(|named| named.seq == kept.subscription)
-                && (self.job.kind != Kind::Recover || kept.state == State::DeadLetter)
+        let found = rows(&mut *self.tx.prepare(sql)?, (seq, class, code), event_delivery)?;
+        let is_live = |delivery: &&EventDelivery| {
+            self.live.iter().any(|live| live.seq == delivery.subscription)
         };
-        let mut acts: Vec<_> =
-            found.iter().filter(is_live).filter(is_meant).map(Kept::act).collect();
+        let is_meant = |delivery: &&EventDelivery| {
+            delivery.matches_filter
+                && named.is_none_or(|named| named.seq == delivery.subscription)
+                && (self.job.kind != Kind::Recover || delivery.state == State::DeadLetter)
+        };
+        let mut actions: Vec<_> =
+            found.iter().filter(is_live).filter(is_meant).map(EventDelivery::action).collect();
         let misses = |live: &&Subscription| match named {
             Some(named) => {
-                named.seq == live.seq && found.iter().all(|kept| kept.subscription != live.seq)
+                named.seq == live.seq
+                    && found.iter().all(|delivery| delivery.subscription != live.seq)
             }
             None => found.is_empty(),
         };
         let mut missing = self.live.iter().filter(misses).peekable();
         if self.job.filter.is_of_attempts() || missing.peek().is_none() {
-            return Ok(acts);
+            return Ok(actions);
         }
-        let Some(event) = stored(self.tx, origin)? else { return Ok(acts) };
+        let Some(event) = stored(self.tx, origin)? else { return Ok(actions) };
         let wanting = missing.filter(|live| live.new.wants(event.routed()));
-        acts.extend(
-            wanting.map(|live| ((event.order_at(), i64::MAX), Act::Make(origin, live.seq))),
+        actions.extend(
+            wanting.map(|live| ((event.order_at(), i64::MAX), Action::Create(origin, live.seq))),
         );
-        Ok(acts)
+        Ok(actions)
     }
 }
 
 /// A delivery of an event.
-struct Kept {
+struct EventDelivery {
     seq: DeliverySeq,
     state: State,
     run_no: u32,
     subscription: SubscriptionSeq,
     order_at: Timestamp,
-    /// Whether it is final, and its last attempt is as the filter says.
-    fits: bool,
+    /// Whether it is final, and its last attempt matches the filter.
+    matches_filter: bool,
 }
 
-fn kept(row: &Row<'_>) -> Result<Kept> {
+fn event_delivery(row: &Row<'_>) -> Result<EventDelivery> {
     let state: String = row.get(1)?;
-    Ok(Kept {
+    Ok(EventDelivery {
         seq: row.get(0)?,
         state: word("deliveries.state", &state, State::parse)?,
         run_no: row.get(2)?,
         subscription: row.get(3)?,
         order_at: row.get(4)?,
-        fits: row.get::<_, Option<bool>>(5)?.unwrap_or(false),
+        matches_filter: row.get::<_, Option<bool>>(5)?.unwrap_or(false),
     })
 }
 
-impl Kept {
-    fn act(&self) -> ((Timestamp, i64), Act) {
-        let act = Act::To { delivery: self.seq, state: self.state, run_no: self.run_no };
-        ((self.order_at, self.seq.0), act)
+impl EventDelivery {
+    fn action(&self) -> ((Timestamp, i64), Action) {
+        let action = Action::Change { delivery: self.seq, state: self.state, run_no: self.run_no };
+        ((self.order_at, self.seq.0), action)
     }
 }
 
-/// What routing asks of an event that is stored.
-struct Stored {
+/// What routing needs to know about a stored event.
+struct StoredEvent {
     tenant: String,
     provider: Option<String>,
     event_type: String,
@@ -317,13 +318,13 @@ struct Stored {
     is_own: bool,
 }
 
-fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<Stored>> {
+fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<StoredEvent>> {
     let (sql, seq) = match origin {
         Origin::Outbox(seq) => (EVENT, seq),
         Origin::WebhookEvent(seq) => (WEBHOOK_EVENT, seq),
     };
     first(&mut *tx.prepare(sql)?, [seq], |row| {
-        Ok(Stored {
+        Ok(StoredEvent {
             tenant: row.get(0)?,
             provider: row.get(1)?,
             event_type: row.get(2)?,
@@ -338,7 +339,7 @@ fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<Stored>> {
     })
 }
 
-impl Stored {
+impl StoredEvent {
     fn routed(&self) -> Routed<'_> {
         let (kind, id) = &self.aggregate;
         Routed {
@@ -359,9 +360,9 @@ impl Stored {
     }
 }
 
-/// Makes the delivery of a stored event for a subscription, at the place in its lane that it would have had.
-/// Fails with `Changed` when there is one meanwhile, or the subscription does not want the event any more.
-pub(super) fn make(
+/// Creates the delivery of a stored event for a subscription, at its regular place in the lane.
+/// Fails with `Changed` if there is one by now, or if the subscription does not want the event any more.
+pub(super) fn create(
     tx: &WriteTx<'_>,
     origin: Origin,
     subscription: SubscriptionSeq,
@@ -374,13 +375,13 @@ pub(super) fn make(
         Origin::WebhookEvent(seq) => (DELIVERIES_OF_WEBHOOK, seq),
     };
     let nothing: Option<&str> = None;
-    let there = rows(&mut *tx.prepare(sql)?, (seq, nothing, nothing), kept)?;
+    let existing = rows(&mut *tx.prepare(sql)?, (seq, nothing, nothing), event_delivery)?;
     let mut matching = deliveries::matching(tx, event.routed())?;
     matching.retain(|found| found.subscription() == subscription);
-    if matching.is_empty() || there.iter().any(|kept| kept.subscription == subscription) {
+    if matching.is_empty() || existing.iter().any(|found| found.subscription == subscription) {
         return Err(Error::Changed(WHAT));
     }
-    // A person asks for it, so nothing is in doubt.
+    // A person asks for the delivery, so it is not held as in doubt.
     let route = Route {
         due_at: event.not_before.map_or(now, |not_before| not_before.max(now)),
         order_at: event.order_at(),
@@ -392,16 +393,17 @@ pub(super) fn make(
     settlement::route_again(tx, (origin, &event.tenant), &matching, route)
 }
 
-/// The open deliveries of an event, but for those that wait to be confirmed or are parked.
+/// The open deliveries of an event, without those that are parked or wait for a confirmation.
 pub fn open_deliveries(tx: &ReadTx<'_>, event: i64) -> Result<Vec<DeliverySeq>> {
     let nothing: Option<&str> = None;
-    let found = rows(&mut *tx.prepare(DELIVERIES_OF)?, (event, nothing, nothing), kept)?;
-    let is_open =
-        |kept: &Kept| matches!(kept.state, State::Pending | State::Leased | State::InDoubt);
-    Ok(found.into_iter().filter(is_open).map(|kept| kept.seq).collect())
+    let found = rows(&mut *tx.prepare(DELIVERIES_OF)?, (event, nothing, nothing), event_delivery)?;
+    let is_open = |delivery: &EventDelivery| {
+        matches!(delivery.state, State::Pending | State::Leased | State::InDoubt)
+    };
+    Ok(found.into_iter().filter(is_open).map(|delivery| delivery.seq).collect())
 }
 
-/// Notes of which event a new one is the repetition.
+/// Stores which event a new event repeats.
 pub fn set_replay_of(tx: &WriteTx<'_>, id: &str, of: &str) -> Result<()> {
     one_row(tx.prepare(SET_REPLAY_OF)?.execute((id, of))?, "the event")
 }

@@ -1,6 +1,6 @@
-//! Table `jobs`, and the transaction that brings one further.
+//! Table `jobs`, and the transaction that handles a batch of a job.
 //!
-//! Not here: which ones a job finds ([`dead_letters`], [`events`]).
+//! Not here: finding the items of a job ([`dead_letters`], [`events`]).
 
 pub mod dead_letters;
 pub mod events;
@@ -9,7 +9,7 @@ use rusqlite::Row;
 
 use crate::base::clock::Timestamp;
 use crate::jobs::{
-    Act, Cursor, Filter, Job, Kind, Looked, MAX_COUNTED, Matched, NewJob, Pace, Progress, State,
+    Action, Batch, Cursor, Filter, Job, Kind, MAX_COUNTED, Matched, NewJob, Pace, Progress, State,
 };
 use crate::store::column::{count, json, to_json, word};
 use crate::store::error::{Error, Result};
@@ -62,8 +62,8 @@ const END: &str = "
      WHERE seq = ?1
        AND state = 'running'";
 
-/// Rows that one look counts.
-const COUNTED_A_LOOK: u32 = 1000;
+/// Items that are counted with one query.
+const COUNTED_AT_ONCE: u32 = 1000;
 
 /// Stores a job.
 pub fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> Result<()> {
@@ -105,9 +105,9 @@ pub fn running(tx: &ReadTx<'_>, limit: u32) -> Result<Vec<Job>> {
     for job in found {
         match job {
             Ok(job) => running.push(job),
-            // One row that was edited by hand must not stop all others.
+            // A row that was edited by hand must not stop the other jobs.
             Err(error @ Error::Unreadable { .. }) => {
-                tracing::error!(%error, "a job cannot be read; it waits until it is mended");
+                tracing::error!(%error, "a job cannot be read; it waits until its row is repaired");
             }
             Err(error) => return Err(error),
         }
@@ -115,7 +115,7 @@ pub fn running(tx: &ReadTx<'_>, limit: u32) -> Result<Vec<Job>> {
     Ok(running)
 }
 
-/// The cursor of a job that looks at what there is now.
+/// The cursor of a new job, which covers what exists now.
 pub fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Cursor> {
     if kind.is_of_dead_letters() {
         return Ok(Cursor { end: i64::MAX, ..Cursor::default() });
@@ -123,50 +123,47 @@ pub fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Cursor> {
     events::start(tx, kind, filter)
 }
 
-fn look(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -> Result<Looked> {
+/// The next batch of a job.
+pub fn next_batch(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor) -> Result<Batch> {
+    let size = Pace::batch_size(job.rate);
     if job.kind.is_of_dead_letters() {
-        return dead_letters::look(tx, job, cursor, limit);
+        return dead_letters::next(tx, job, cursor, size);
     }
-    events::look(tx, job, cursor, limit)
+    events::next(tx, job, cursor, size)
 }
 
-/// Looks for the next ones of a job, as many as a batch takes.
-pub fn next_batch(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor) -> Result<Looked> {
-    look(tx, job, cursor, Pace::batch(job.rate))
-}
-
-/// Counts what a job is for, and returns the first ones; `is_over` says when that takes too long.
+/// Counts the items of a job, and returns the first ones; `is_over` says when that takes too long.
 pub fn matched(
     tx: &ReadTx<'_>,
     job: &NewJob,
     sample: usize,
     is_over: impl Fn() -> bool,
-) -> Result<(Matched, Looked)> {
-    let (mut count, mut first) = (0_u64, Looked::default());
+) -> Result<(Matched, Batch)> {
+    let (mut count, mut first) = (0_u64, Batch::default());
     let mut cursor = job.cursor.clone();
     loop {
-        let looked = if job.kind.is_of_dead_letters() {
-            dead_letters::look_by_number(tx, job, &cursor, COUNTED_A_LOOK)?
+        let batch = if job.kind.is_of_dead_letters() {
+            dead_letters::next_by_number(tx, job, &cursor, COUNTED_AT_ONCE)?
         } else {
-            events::look(tx, job, &cursor, COUNTED_A_LOOK)?
+            events::next(tx, job, &cursor, COUNTED_AT_ONCE)?
         };
-        let Looked { items, cursor: next, is_over: at_end } = looked;
+        let Batch { items, cursor: next, is_last } = batch;
         count = count.saturating_add(u64::try_from(items.len()).unwrap_or(u64::MAX));
         let room = sample.saturating_sub(first.items.len());
         first.items.extend(items.into_iter().take(room));
-        if at_end || count > MAX_COUNTED || is_over() {
-            let is_more = !at_end;
+        if is_last || count > MAX_COUNTED || is_over() {
+            let is_more = !is_last;
             return Ok((Matched { count: count.min(MAX_COUNTED), is_more }, first));
         }
         cursor = next;
     }
 }
 
-/// Does what was found and moves the cursor, all in this transaction; `None` when the job does not run any more.
+/// Handles a batch and moves the cursor, in one transaction; `None` if the job does not run any more.
 pub fn advance(
     tx: &WriteTx<'_>,
     job: &Job,
-    looked: &Looked,
+    batch: &Batch,
     now: Timestamp,
 ) -> Result<Option<Progress>> {
     let was = to_json("jobs.cursor", &job.new.cursor)?;
@@ -174,17 +171,17 @@ pub fn advance(
     if at.as_deref() != Some(was.as_str()) {
         return Ok(None);
     }
-    let progress = carry_out(tx, &job.new, looked, now)?;
-    let state = if looked.is_over { State::Completed } else { State::Running };
+    let progress = carry_out(tx, &job.new, batch, now)?;
+    let state = if batch.is_last { State::Completed } else { State::Running };
     let moved = tx.prepare(ADVANCE)?.execute((
         job.seq,
         was,
-        to_json("jobs.cursor", &looked.cursor)?,
+        to_json("jobs.cursor", &batch.cursor)?,
         signed(progress.done),
         signed(progress.skipped),
         signed(progress.deliveries),
         state.as_str(),
-        looked.is_over.then_some(now),
+        batch.is_last.then_some(now),
     ))?;
     one_row(moved, "the job")?;
     Ok(Some(progress))
@@ -194,24 +191,24 @@ fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Does what was found, in its order; what is not what it was any more is passed over.
+/// Handles the items of a batch in their order. Items that have changed since they were read are skipped.
 pub fn carry_out(
     tx: &WriteTx<'_>,
     job: &NewJob,
-    looked: &Looked,
+    batch: &Batch,
     now: Timestamp,
 ) -> Result<Progress> {
-    let mut acts: Vec<_> = Vec::new();
-    for (n, item) in looked.items.iter().enumerate() {
-        acts.extend(item.acts.iter().map(|(place, act)| (*place, n, *act)));
+    let mut actions: Vec<_> = Vec::new();
+    for (n, item) in batch.items.iter().enumerate() {
+        actions.extend(item.actions.iter().map(|(place, action)| (*place, n, *action)));
     }
-    // Dead letters come lane by lane. The deliveries of events come event by event: the oldest goes first in each lane.
+    // Dead letters are already in the order of their lanes. The deliveries of events have to be sorted.
     if !job.kind.is_of_dead_letters() {
-        acts.sort_by_key(|(place, ..)| *place);
+        actions.sort_by_key(|(place, ..)| *place);
     }
-    let (mut progress, mut is_done) = (Progress::default(), vec![false; looked.items.len()]);
-    for (_, n, act) in acts {
-        match tx.apart(|| carry_out_one(tx, job, act, now))? {
+    let (mut progress, mut is_done) = (Progress::default(), vec![false; batch.items.len()]);
+    for (_, n, action) in actions {
+        match tx.apart(|| carry_out_one(tx, job, action, now))? {
             Ok(()) => {
                 progress.deliveries = progress.deliveries.saturating_add(1);
                 if let Some(is_done) = is_done.get_mut(n) {
@@ -228,21 +225,21 @@ pub fn carry_out(
     Ok(progress)
 }
 
-fn carry_out_one(tx: &WriteTx<'_>, job: &NewJob, act: Act, now: Timestamp) -> Result<()> {
-    match act {
-        Act::To { delivery, run_no, .. } if job.kind == Kind::DiscardDeadLetters => {
+fn carry_out_one(tx: &WriteTx<'_>, job: &NewJob, action: Action, now: Timestamp) -> Result<()> {
+    match action {
+        Action::Change { delivery, run_no, .. } if job.kind == Kind::DiscardDeadLetters => {
             let reason = job.reason.as_deref().unwrap_or_default();
             let reason = format!("discarded by {}: {reason}", job.requested_by);
             settlement::discard(tx, delivery, run_no, &reason, now)
         }
-        Act::To { delivery, state, run_no } => {
+        Action::Change { delivery, state, run_no } => {
             settlement::replay(tx, delivery, (state, run_no), now)
         }
-        Act::Make(origin, subscription) => events::make(tx, origin, subscription, now),
+        Action::Create(origin, subscription) => events::create(tx, origin, subscription, now),
     }
 }
 
-/// Ends a job that runs, with an error where it failed. What was done stays done.
+/// Ends a running job, with an error if it failed. What was done stays done.
 /// Fails with `Changed` when it has ended.
 pub fn end(
     tx: &WriteTx<'_>,
@@ -286,7 +283,7 @@ mod tests {
     use crate::store::plans::uses;
 
     #[test]
-    fn what_a_job_looks_at_is_found_by_number_or_index() {
+    fn items_of_a_job_are_found_by_number_or_index() {
         let row = "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)";
         uses(events::NEXT, &[row]);
         uses(events::NEXT_WEBHOOK, &[row]);
