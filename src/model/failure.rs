@@ -352,7 +352,14 @@ fn transient(attempt: &AttemptResult<'_>, rules: &Rules, facts: &Facts) -> Verdi
         };
         return probe(attempt, reason, failed, wait);
     }
-/// 5xx answers to one delivery after which it is given up, if others succeeded between any two of them.
+    let is_5xx = attempt.http_status.is_some_and(|status| (500..=599).contains(&status));
+    let is_alone = is_5xx && facts.only_this_one_fails(attempt, AttemptClass::Transient);
+    // This failure, those like it, and the first of all. Failures of an outage say nothing of this delivery.
+    let alone = facts.failures_alone.saturating_add(2);
+    if is_alone && alone >= POISON_AFTER {
+        let why = format!("failed {alone} times while others passed; the last: {}", attempt.reason);
+        let (class, next) = (AttemptClass::Poison, Next::GiveUp(why));
+        return Verdict { class, counted: true, next, hold: None, is_alone };
     }
     let streak = facts.streak.and(attempt.class).count;
     // The breaker is for several failing deliveries. A single one already waits by its own schedule.
@@ -564,7 +571,7 @@ mod tests {
             last_success_at: Some(at(passed)),
             ..Facts::default()
         };
-        let class = |facts| judged(tried(500, AttemptClass::Transient), facts).class;
+        let class = |facts| judged(attempt(500, AttemptClass::Transient), facts).class;
         assert_eq!(class(facts(6, 200)), AttemptClass::Poison);
         assert_eq!(class(facts(6, 50)), AttemptClass::Transient);
         assert_eq!(class(facts(5, 200)), AttemptClass::Transient);
