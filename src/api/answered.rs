@@ -1,9 +1,8 @@
-//! What is done to every answer before it goes out: a problem gets its request's id, and the log a line.
+//! Completes every answer before it is sent: a problem gets the request's id, and the log gets a line.
 //!
-//! A change and a refusal are one line at `info`, everything else one at `debug`: a busy box would
-//! otherwise write more log than data. Refusals are what anybody can bring about, so of each client so many
-//! a minute are at `info`, and the rest at `debug`. Of a request only method, path and address are logged, never its
-//! query, fields or body.
+//! Changes and refusals are logged at `info`, everything else at `debug`: a busy box would otherwise write more log
+//! than data. Anybody can cause refusals, so the number at `info` is limited for each client. The log has a request's
+//! method, path and address, but never its query, header fields or body.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,13 +12,13 @@ use parking_lot::Mutex;
 use crate::http::message::{Asked, Method, Response};
 use crate::model::throttle::{self, Limit, Throttle, Verdict};
 
-/// Paths whose successful requests are no changes by a person, but the work itself.
-const WORK: [&str; 3] = ["/in/", "/v1/events", "/v1/processed-events"];
+/// Paths whose successful requests are ordinary traffic, not changes by a person.
+const TRAFFIC: [&str; 3] = ["/in/", "/v1/events", "/v1/processed-events"];
 
-/// Refusals of one client that are logged at `info`.
+/// How many refusals of one client are logged at `info`.
 const REFUSALS_LOGGED: Limit = Limit { max: 60, span: Duration::from_mins(1), max_keys: 4096 };
 
-/// Which refusals are logged.
+/// Counts refusals by client, to limit how many are logged.
 #[derive(Debug)]
 pub(super) struct Refusals(Mutex<Throttle<IpAddr>>);
 
@@ -34,21 +33,21 @@ impl Refusals {
     }
 }
 
-/// Completes and notes an answer.
+/// Adds the request's id to a problem, and logs the answer.
 pub(super) fn finish(
     asked: &Asked,
     took: Duration,
     refusals: (&Refusals, Duration),
     mut response: Response,
 ) -> Response {
-    name(&mut response, &asked.request_id);
-    note(asked, took, refusals, &response);
+    add_request_id(&mut response, &asked.request_id);
+    log(asked, took, refusals, &response);
     response
 }
 
-/// Adds the request's id to a problem, so that a report can name it. Every problem's body is
-/// an object of ours.
-fn name(response: &mut Response, request_id: &str) {
+/// Adds the request's id to a problem, so that a report can name it. The body of a problem is always a JSON object
+/// that this program wrote.
+fn add_request_id(response: &mut Response, request_id: &str) {
     let is_problem = response
         .headers
         .iter()
@@ -59,12 +58,7 @@ fn name(response: &mut Response, request_id: &str) {
     }
 }
 
-fn note(
-    asked: &Asked,
-    took: Duration,
-    (refusals, now): (&Refusals, Duration),
-    response: &Response,
-) {
+fn log(asked: &Asked, took: Duration, (refusals, now): (&Refusals, Duration), response: &Response) {
     let Asked { request_id, client, target } = asked;
     let (method, path) = match target {
         Some((method, path)) => (method.as_str(), path.as_str()),
@@ -72,7 +66,7 @@ fn note(
     };
     let (status, cause) = (response.status, response.cause.as_deref());
     let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    // The macros want the level and the message written out.
+    // The macros need a constant level and message.
     if status == 500 {
         tracing::error!(request_id, %client, method, path, status, took_ms, cause, "a request failed");
     } else if status >= 400 {
@@ -98,10 +92,10 @@ fn note(
 
 fn is_change((method, path): &(Method, String)) -> bool {
     let reads = matches!(method, Method::Get | Method::Head | Method::Options);
-    let is_work = WORK.iter().any(|work| {
-        path.strip_prefix(work).is_some_and(|rest| rest.is_empty() || work.ends_with('/'))
+    let is_traffic = TRAFFIC.iter().any(|prefix| {
+        path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || prefix.ends_with('/'))
     });
-    !reads && !is_work
+    !reads && !is_traffic
 }
 
 #[cfg(test)]
@@ -109,18 +103,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_is_named_and_nothing_else_is() {
+    fn only_a_problem_gets_the_request_id() {
         let mut problem =
             Response::with_body(404, "application/problem+json", br#"{"status":404}"#.to_vec());
-        name(&mut problem, "a\"b");
+        add_request_id(&mut problem, "a\"b");
         assert_eq!(problem.body, br#"{"status":404,"request_id":"a\"b"}"#);
         let mut other = Response::with_body(200, "application/json", b"{}".to_vec());
-        name(&mut other, "id");
+        add_request_id(&mut other, "id");
         assert_eq!(other.body, b"{}");
     }
 
     #[test]
-    fn work_is_no_change() {
+    fn traffic_is_not_a_change() {
         let change = |method, path: &str| is_change(&(method, path.to_owned()));
         assert!(change(Method::Post, "/v1/subscriptions"));
         assert!(change(Method::Delete, "/v1/tokens/1"));

@@ -1,4 +1,4 @@
-//! `/v1/audit-events`: who changed what. Looked at here; written by [`crate::api::audited`].
+//! `/v1/audit-events`: lists who changed what. [`crate::api::audited`] writes the events.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -21,28 +21,31 @@ use crate::store::audit_events::{self, Filter};
 /// The audit trail.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Audit events",
-    about: "Who changed what, from where, and what was refused. Each names the hash of the one before it; \
+    about: "Who changed what, from where, and what was refused. Each event has the hash of the one before it; \
             `oncebox audit verify` checks the chain.",
     routes: &[get("/v1/audit-events", Admin, Listed(list))
         .doc("listAuditEvents", "List the audit events")
-        .about("The newest first. What providers and publishers send makes none.")
+        .about("The newest first. Webhooks and published events are not audited.")
         .returns(&[Returns::page::<AuditEventAnswer<'_>>("A page of audit events.")])
         .params(&[ACTOR, ACTION, RESOURCE_OF, RESULT, SINCE, UNTIL, LIMIT, AFTER])],
 };
 
 const ACTOR: Param = Param::query::<String>(
     "actor",
-    "Only by this one: a token's id or name, or `token`, `cli`, `system`, `anonymous`.",
+    "Only those of this actor: a token's id or name, or `token`, `cli`, `system`, `anonymous`.",
     "system",
 );
 const ACTION: Param = Param::query::<String>(
     "action",
-    "Only this action, or with the part before the dot everything done to such things.",
+    "Only this action; the part before the dot means all actions on that type of resource.",
     "subscription.pause",
 );
-const RESOURCE_OF: Param =
-    Param::query::<String>("resource", "Only about the thing of this id or kind.", "subscription");
-const RESULT: Param = Param::query::<Outcome>("result", "Only what came to this.", "");
+const RESOURCE_OF: Param = Param::query::<String>(
+    "resource",
+    "Only those about the resource of this id or type.",
+    "subscription",
+);
+const RESULT: Param = Param::query::<Outcome>("result", "Only those with this result.", "");
 
 /// `GET /v1/audit-events`, newest first.
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {

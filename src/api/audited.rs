@@ -1,11 +1,11 @@
-//! The one way in which a call changes anything: the change and its audit event are one transaction.
+//! The only way for a call to change anything: the change and its audit event are one transaction.
 //!
-//! A route that changes something is an [`Answer::Act`](super::route::Answer::Act); its function has to return an
-//! [`Audited`], and only [`change`] makes one, but for a dry run. So a route cannot forget. What is refused instead is noted
-//! by the caller of that function, within the bounds of `pipeline::refusals`.
+//! A route that changes something is an [`Answer::Act`](super::route::Answer::Act). Its handler has to return an
+//! [`Audited`], which only [`change`] and dry runs can make, so a handler cannot forget the audit event. The caller of
+//! the handler audits refusals; `pipeline::refusals` limits how many.
 //!
-//! Not here: what providers and publishers send. Webhooks, events and guards are kept as rows of their
-//! own, with where they came from; they are no changes by a person.
+//! Not here: webhooks, published events and claims of guards. They are not changes by a person, and their own rows say
+//! where they came from.
 
 use serde_json::Value;
 
@@ -34,12 +34,12 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// A thing was made: 201.
+    /// A thing was created: 201.
     pub(super) fn made(resource_type: &'static str, resource_id: &str, after: &Value) -> Self {
         Self::new(resource_type, resource_id, &Value::Null, after, 201)
     }
 
-    /// A thing was changed, and another one was made by that: 201.
+    /// A thing was changed, and that created another one: 201.
     pub(super) fn made_within(
         resource_type: &'static str,
         resource_id: &str,
@@ -59,7 +59,7 @@ impl Change {
         Self::new(resource_type, resource_id, before, after, 200)
     }
 
-    /// A thing was taken away: 204.
+    /// A thing was deleted: 204.
     pub(super) fn gone(resource_type: &'static str, resource_id: &str, before: &Value) -> Self {
         Self::new(resource_type, resource_id, before, &Value::Null, 204)
     }
@@ -75,7 +75,7 @@ impl Change {
         Self { resource_type, resource_id: resource_id.to_owned(), changes, status }
     }
 
-    /// The same with something that is no field of the thing: see [`Changes::and`].
+    /// Adds an entry that is not a field of the thing: see [`Changes::and`].
     #[must_use]
     pub(super) fn and(mut self, name: &str, after: impl Into<Value>) -> Self {
         self.changes = self.changes.and(name, after);
@@ -83,17 +83,17 @@ impl Change {
     }
 }
 
-/// What came of a change that is committed, together with its audit event. Only [`change`] makes one, but for a dry run.
+/// The result of a change that was committed with its audit event, or of a dry run.
 #[derive(Debug)]
 pub(super) struct Audited<T> {
     value: T,
     status: u16,
-    /// Who, what, to what; for the log. `None`: nothing was changed.
+    /// Actor, action and resource, for the log. `None`: nothing was changed.
     done: Option<Box<[String; 3]>>,
 }
 
 impl<T> Audited<T> {
-    /// Goes on with what came of it.
+    /// Converts the value.
     pub(super) fn map<U>(self, with: impl FnOnce(T) -> U) -> Audited<U> {
         Audited { value: with(self.value), status: self.status, done: self.done }
     }
@@ -105,7 +105,7 @@ impl Audited<Value> {
         Self { value, status: 200, done: None }
     }
 
-    /// The answer, with the status that stands in the audit event.
+    /// The answer, with the status of the audit event.
     pub(super) fn into_response(self) -> Response {
         let response =
             if self.status == 204 { Response::new(204) } else { answer(self.status, &self.value) };
@@ -113,8 +113,8 @@ impl Audited<Value> {
     }
 }
 
-/// What a function that runs in the transaction returns: what came of it and what changed, or why
-/// nothing was. It refuses before it has written anything.
+/// What a function in the transaction returns: a value and the change, or a problem. It has to return a problem before
+/// it writes anything.
 pub(super) type Verdict<T> = StoreResult<Result<(T, Change), Problem>>;
 
 /// Changes something: runs `run` in a transaction, appends the audit event to it, and waits for COMMIT.
@@ -140,7 +140,7 @@ where
 }
 
 impl Call {
-    /// The audit event of this call, as far as it is known before it is carried out.
+    /// The audit event of this call, without the fields that only its result decides.
     fn event(&self, at: Timestamp) -> NewAuditEvent {
         let event = NewAuditEvent::local(at, &self.tenant, self.who.clone(), self.action);
         NewAuditEvent { origin: origin(&self.request.head), ..event }
@@ -148,14 +148,14 @@ impl Call {
 }
 
 impl Api {
-    /// Notes that a call was allowed, and failed.
+    /// Audits a call that was allowed but failed.
     pub(super) fn note_failure(&self, call: &Call, problem: &Problem) {
         let mut event = call.event(self.clock.wall());
         event.resource_id = call.params.first().cloned();
         self.note(event, Outcome::Failure, problem);
     }
 
-    /// Notes that a call was not allowed.
+    /// Audits a call that was denied.
     pub(super) fn note_denial(&self, action: &str, head: &Head, denied: &Denied) {
         let (tenant, who) = match denied.token.as_deref() {
             Some(token) => (token.tenant.as_str(), actor(token)),

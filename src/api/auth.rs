@@ -23,14 +23,14 @@ use crate::store::tokens::Presented;
 use crate::store::writer::Queue;
 use crate::store::{Store, tokens};
 
-/// How often a token's last use is written down.
+/// How often a token's last use is stored.
 const USE_NOTED_EVERY: Duration = Duration::from_mins(1);
-/// Tokens remembered at most; more are looked up each time.
+/// The most tokens that are cached.
 const MAX_REMEMBERED: usize = 1024;
 /// Failures of one client that are answered 401; further ones in the same minute are answered 429.
 const FAILURES: Limit = Limit { max: 10, span: Duration::from_mins(1), max_keys: 4096 };
 
-/// Makes the hashes tokens are kept as. Keyed, so that a row somebody inserts opens nothing.
+/// Hashes tokens for storage. The hash is keyed, so that a row that somebody inserts gives no access.
 pub struct TokenHasher(hmac::Key);
 
 impl std::fmt::Debug for TokenHasher {
@@ -40,7 +40,7 @@ impl std::fmt::Debug for TokenHasher {
 }
 
 impl TokenHasher {
-    /// Under this key, which the file holds sealed, so that tokens outlive the master key.
+    /// Hashes under this key. The database has it sealed, so that tokens stay valid when the master key changes.
     pub fn new(pepper: &SecretBytes) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, pepper.expose()))
     }
@@ -51,7 +51,7 @@ impl TokenHasher {
     }
 }
 
-/// Why a call is denied, and its token, where that is known.
+/// Why a call is denied, and its token, if that is known.
 #[derive(Debug)]
 pub(super) struct Denied {
     /// What is answered.
@@ -62,17 +62,17 @@ pub(super) struct Denied {
 
 impl Denied {
     /// Denies a call without a valid token.
-    pub(super) fn stranger(problem: Problem) -> Self {
+    fn without_token(problem: Problem) -> Self {
         Self { problem, token: None }
     }
 }
 
-/// A token's bearer, as audit events name it.
+/// The bearer of a token, for audit events.
 pub(super) fn actor(token: &Token) -> Actor {
     Actor { kind: ActorType::Token, id: token.id.clone(), display: token.name.clone() }
 }
 
-/// Finds the token of a request, and remembers it until a token or a tenant changes.
+/// Finds the token of a request. Tokens are cached until a token or a tenant changes.
 #[derive(Clone, Debug)]
 pub struct Auth(Arc<Inner>);
 
@@ -82,7 +82,7 @@ struct Inner {
     clock: Clock,
     hasher: Arc<TokenHasher>,
     known: Cache<Vec<u8>, Known>,
-    /// By client.
+    /// Failures by client.
     failures: Mutex<Throttle<IpAddr>>,
 }
 
@@ -90,29 +90,31 @@ struct Inner {
 #[derive(Debug)]
 struct Known {
     presented: Presented,
-    /// When its use was last written down, in ms.
+    /// When its use was last stored, in ms.
     noted_at: AtomicI64,
 }
 
 impl Auth {
-    /// Remembers no token yet.
+    /// Begins with an empty cache.
     pub fn new(store: Store, clock: Clock, hasher: Arc<TokenHasher>) -> Self {
         let known = Cache::new(MAX_REMEMBERED);
         let failures = Mutex::new(Throttle::new(FAILURES));
         Self(Arc::new(Inner { store, clock, hasher, known, failures }))
     }
 
-    /// Forgets all tokens; called after a commit that changed a token or a tenant.
+    /// Empties the cache; called after a commit that changed a token or a tenant.
     pub fn forget(&self) {
         self.0.known.forget();
     }
 
     /// The token of a request, if it has the right.
-    /// Fails with 401 without a valid token, 429 after too many of those, 403 where its role does not allow it or
-    /// its tenant is suspended.
+    /// Fails with 401 without a valid token, 429 after too many such failures, 403 if its role does not allow it or its
+    /// tenant is suspended.
     pub(super) fn authorize(&self, head: &Head, right: Right) -> Result<Token, Denied> {
         let missing = || {
-            Denied::stranger(Problem::unauthorized("Send a token: `Authorization: Bearer obx_…`."))
+            Denied::without_token(Problem::unauthorized(
+                "Send a token: `Authorization: Bearer obx_…`.",
+            ))
         };
         let field = head.headers.get("authorization").ok_or_else(missing)?;
         let (scheme, text) = field.split_once(' ').ok_or_else(missing)?;
@@ -120,14 +122,14 @@ impl Auth {
             return Err(missing());
         }
         let now = self.0.clock.wall();
-        let Some(known) = self.find(text.trim()).map_err(Denied::stranger)? else {
+        let Some(known) = self.find(text.trim()).map_err(Denied::without_token)? else {
             let problem = self.failed(head.client, "the token is unknown".to_owned());
-            return Err(Denied::stranger(problem));
+            return Err(Denied::without_token(problem));
         };
         if !known.presented.token.is_valid(now) {
             let Token { id, name, .. } = &known.presented.token;
             let cause = format!("the token {id} ({name:?}) is revoked or expired");
-            return Err(Denied::stranger(self.failed(head.client, cause)));
+            return Err(Denied::without_token(self.failed(head.client, cause)));
         }
         self.note_use(&known, now);
         let Presented { token, suspended } = &known.presented;
@@ -156,7 +158,7 @@ impl Auth {
         found.map_err(|error: crate::store::error::Error| error.into())
     }
 
-    /// Counts a failure, and answers it.
+    /// Counts a failure, and returns its answer.
     fn failed(&self, client: IpAddr, cause: String) -> Problem {
         let (client, now) = (throttle::client(client), self.0.clock.monotonic());
         let mut failures = self.0.failures.lock();
@@ -172,7 +174,7 @@ impl Auth {
         if now.ms().saturating_sub(noted) < millis(USE_NOTED_EVERY) {
             return;
         }
-        // Of many requests at once, one notes it.
+        // Of concurrent requests, only one stores it.
         let mine =
             known.noted_at.compare_exchange(noted, now.ms(), Ordering::Relaxed, Ordering::Relaxed);
         if mine.is_err() {
@@ -184,7 +186,7 @@ impl Auth {
             move |tx| tokens::used(tx, seq, now),
             |outcome| {
                 if let Err(error) = outcome {
-                    tracing::debug!(%error, "a token's last use was not noted");
+                    tracing::debug!(%error, "a token's last use was not stored");
                 }
             },
         );
@@ -193,7 +195,7 @@ impl Auth {
 
 fn refusal(token: &Token, right: Right) -> String {
     if right == Right::Box {
-        return "Only an admin token of the tenant default may manage tenants.".to_owned();
+        return "Only an admin token of the tenant default may do this.".to_owned();
     }
     format!("A token with the role {} may not do this.", token.role)
 }

@@ -18,12 +18,12 @@ use crate::model::strict_object::Object;
 use crate::model::token::Scope;
 use crate::store::page::{Found, Newest, Span};
 
-/// Rows of a page without `limit`.
+/// Rows of a page if `limit` is absent.
 const PAGE_ROWS_DEFAULT: u32 = 50;
 /// The most rows of a page.
 const MAX_PAGE_ROWS: u32 = 500;
 
-/// A call.
+/// A request that was authorized, with its route and memory.
 #[derive(Debug)]
 pub(super) struct Call {
     /// The request.
@@ -63,38 +63,38 @@ impl Page {
 }
 
 impl Call {
-    /// A variable part of the path; empty when the route has none at that place.
+    /// The `n`-th variable part of the path; empty if there is none.
     pub(super) fn param(&self, n: usize) -> &str {
         self.params.get(n).map_or("", String::as_str)
     }
 
     /// The body as JSON of a known shape.
-    /// Fails with 400 with line and column.
+    /// Fails with 400 that names line and column.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         check_depth(&self.request.body)?;
         let read = serde_json::from_slice(&self.request.body);
         read.map(|Object(body)| body).map_err(|error| {
-            Problem::bad_request(format!("The body is not what is expected: {error}."))
+            Problem::bad_request(format!("The body does not have the expected form: {error}."))
         })
     }
 }
 
 impl Call {
-    /// The same, where the body may be left out.
-    /// Fails with 400 with line and column.
+    /// The body as JSON of a known shape, or the default if there is no body.
+    /// Fails with 400 that names line and column.
     pub(super) fn optional_json<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
         if self.request.body.is_empty() { Ok(T::default()) } else { self.json() }
     }
 }
 
-/// A query, decoded and compared with what its route describes.
+/// A query, decoded; it has only parameters that its route describes.
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads a query. A name its route does not describe is refused, so that a misspelt filter does not
-    /// pass for none; so is one that is there twice or has no value.
-    /// Fails with 400 with the names that are known.
+    /// Reads a query. Refuses unknown names, so that a misspelt filter is not ignored; also repeated names and missing
+    /// values.
+    /// Fails with 400 that lists the known names.
     pub(super) fn read(text: Option<&str>, doc: &Doc) -> Result<Self, Problem> {
         let Some(text) = text.filter(|_| !doc.any_query) else { return Ok(Self::default()) };
         let mut query = Self::default();
@@ -105,14 +105,16 @@ impl Query {
             let param = known().find(|param| param.name == name);
             if param.is_none() {
                 let known: Vec<&str> = known().map(|param| param.name).collect();
-                let there = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 return Err(Problem::bad_request(format!(
-                    "There is no query parameter {name:?} here; there is {there}."
+                    "The query parameter {name:?} is unknown; known here: {known}."
                 )));
             }
             let is_missing = value.is_empty() && !param.is_some_and(|param| param.bare);
             if is_missing || query.get(&name).is_some() {
-                return Err(Problem::bad_request(format!("{name} must have one value, once.")));
+                return Err(Problem::bad_request(format!(
+                    "{name} must be given once, with a value."
+                )));
             }
             query.0.push((name, value));
         }
@@ -125,7 +127,7 @@ impl Query {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Whether a name is there, with a value or without.
+    /// Whether a parameter is given, with or without a value.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(have, _)| have == name)
     }
@@ -135,8 +137,8 @@ impl Query {
         self.get(name).map(str::to_owned)
     }
 
-    /// A value through its type's own `parse`.
-    /// Fails with 400 when it is none of its words.
+    /// A value, read with `parse`.
+    /// Fails with 400 if `parse` returns `None`.
     pub(super) fn word<T>(
         &self,
         name: &str,
@@ -150,8 +152,8 @@ impl Query {
             .transpose()
     }
 
-    /// One of some words.
-    /// Fails with 400, naming them, when it is none of them.
+    /// A value that has to be one of `all`.
+    /// Fails with 400 that lists them.
     pub(super) fn one_of<T: Copy, const N: usize>(
         &self,
         name: &str,
@@ -167,7 +169,7 @@ impl Query {
     }
 
     /// `since` and `until`.
-    /// Fails with 400 when they are no RFC 3339 times.
+    /// Fails with 400 if they are not RFC 3339 times.
     pub(super) fn span(&self) -> Result<Span, Problem> {
         let time = |name| self.word(name, Timestamp::parse);
         Ok(Span { since: time("since")?, until: time("until")? })
@@ -184,7 +186,7 @@ impl Query {
     }
 }
 
-/// A cursor: digits, so that a sign does not turn a list round.
+/// A cursor: only digits, no sign.
 fn cursor(text: &str) -> Option<i64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
@@ -196,8 +198,8 @@ fn decode(text: &str) -> Result<String, Problem> {
         .map_err(|error| Problem::bad_request(format!("The query is not UTF-8: {error}.")))
 }
 
-/// A page of rows: `{"items":[…],"next":"17"}`; `next` is null when the page is not full, and the page
-/// after a full one may be empty.
+/// A page of rows: `{"items":[…],"next":"17"}`. `next` is null if the page is not full. The page after a full one may
+/// be empty.
 pub(super) fn page_of<T>(
     rows: &[T],
     page: Page,
@@ -209,8 +211,7 @@ pub(super) fn page_of<T>(
     ok(&ListPage { items: rows.iter().map(show).collect(), next })
 }
 
-/// The same, of rows that say themselves where the next page begins: before it is full, where it looked at as many
-/// rows as a page may.
+/// A page of a search. A search examines a limited number of rows, so a page may have a `next` before it is full.
 pub(super) fn page_found<T>(found: &Found<T>, show: impl Fn(&T) -> Value) -> Response {
     let next = found.next.map(|next| next.to_string());
     ok(&ListPage { items: found.rows.iter().map(show).collect(), next })
@@ -223,7 +224,7 @@ pub(super) fn ok(body: &impl Serialize) -> Response {
 
 /// Any status with JSON.
 pub(super) fn answer(status: u16, body: &impl Serialize) -> Response {
-    // Texts and numbers under names that are texts: there is nothing that JSON could not hold.
+    // Serializing cannot fail: all keys are strings.
     let body = serde_json::to_vec(body).unwrap_or_default();
     Response::with_body(status, "application/json", body)
 }

@@ -36,49 +36,49 @@ use crate::store::consuming::ReportResult;
 use crate::store::error::Result as StoreResult;
 use crate::store::subscriptions;
 
-/// Leases that one request may name.
-const MAX_WORDS: usize = 500;
+/// The most leases that one request may name.
+const MAX_LEASES_NAMED: usize = 500;
 /// Characters of a reason that are kept.
 const MAX_REASON_CHARS: usize = 2048;
-/// The longest wait a consumer may ask for when it hands something back.
+/// The longest `delay` a consumer may ask for when it returns an event.
 const MAX_DELAY: Duration = Duration::from_hours(7 * 24);
-/// When to come again where too many wait.
+/// `Retry-After` if too many consumers wait.
 const CROWDED_RETRY_AFTER_SECS: u64 = 5;
 
 const NAME: Param =
     Param::path::<NameText>("name", "The pull subscription's name or id.", "warehouse");
 
-/// Those who ask for events.
+/// Pull consumers.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Consumers",
-    about: "For programs that ask for events instead of being called. What is given is leased: done within the \
-            lease, or given again.",
+    about: "For programs that fetch events instead of being called. An event is leased: if it is not acknowledged \
+            within the lease, it is leased again.",
     routes: &[
         get("/v1/consumers/{name}/next", Operate, Later(next))
             .doc("nextEvents", "Lease the next events")
             .about(
-                "The oldest due ones, each to one consumer. Answered after COMMIT; without \
-                 any, when `wait` is over.",
+                "Leases the oldest due events, each to one consumer. Answered after COMMIT, or \
+                 without events when `wait` is over.",
             )
-            .returns(&[Returns::json::<Leases<'_>>(200, "What is leased; perhaps nothing.")])
+            .returns(&[Returns::json::<Leases<'_>>(200, "The leased events; there may be none.")])
             .params(&[
                 NAME,
-                Param::query::<Max>("max", "How many at most; 1 if absent.", "10"),
-                Param::query::<Wait>("wait", "Seconds to wait for the first; 0 if absent.", "20"),
+                Param::query::<Max>("max", "Maximum number of events; 1 if absent.", "10"),
+                Param::query::<Wait>("wait", "Seconds to wait for the first event; 0 if absent.", "20"),
                 Param::query::<PayloadForm>(
                     "payload",
-                    "`base64`: every payload in base64, for those who need its exact bytes.",
+                    "`base64`: every payload in base64, for consumers that need its exact bytes.",
                     "",
                 ),
             ])
             .problems(&[Kind::Conflict]),
         post("/v1/consumers/{name}/ack", Operate, Later(ack))
-            .doc("acknowledgeEvents", "Say that events are done")
+            .doc("acknowledgeEvents", "Acknowledge events")
             .about(
-                "Each is answered on its own. A lease that is over is accepted while nobody \
-                 else has the event.",
+                "Each lease has its own result. An expired lease is accepted as long as no other \
+                 consumer has the event.",
             )
-            .returns(&[Returns::json::<Outcomes>(200, "What became of each, in order.")])
+            .returns(&[Returns::json::<Outcomes>(200, "The result of each lease, in order.")])
             .params(&[NAME])
             .body::<Acknowledgements>(
                 r#"{"items":[{"delivery":"dlv_17",
@@ -86,12 +86,12 @@ pub(super) const RESOURCE: Resource = Resource {
             )
             .problems(&[Kind::Conflict]),
         post("/v1/consumers/{name}/nack", Operate, Later(nack))
-            .doc("returnEvents", "Say that events did not work")
+            .doc("returnEvents", "Return events that failed")
             .about(
-                "A failed attempt: given again by the schedule, or after `delay`; a dead \
-                 letter after the last one, or at once with `dead`.",
+                "Each is a failed attempt. The event is leased again by the retry schedule, or after \
+                 `delay`. After the last attempt, or at once with `dead`, it becomes a dead letter.",
             )
-            .returns(&[Returns::json::<Outcomes>(200, "What became of each, in order.")])
+            .returns(&[Returns::json::<Outcomes>(200, "The result of each lease, in order.")])
             .params(&[NAME])
             .body::<HandedBack>(
                 r#"{"items":[{"delivery":"dlv_17",
@@ -100,12 +100,12 @@ pub(super) const RESOURCE: Resource = Resource {
             )
             .problems(&[Kind::Conflict]),
         post("/v1/consumers/{name}/extend", Operate, Later(extend))
-            .doc("extendLeases", "Ask for more time")
+            .doc("extendLeases", "Extend leases")
             .about(
-                "The leases end after `lease` from now, or after the subscription's own \
-                 time. One that is over begins again while nobody else has the event.",
+                "The leases end after `lease` from now, or after the subscription's own lease time. An \
+                 expired lease begins again as long as no other consumer has the event.",
             )
-            .returns(&[Returns::json::<Outcomes>(200, "What became of each, in order.")])
+            .returns(&[Returns::json::<Outcomes>(200, "The result of each lease, in order.")])
             .params(&[NAME])
             .body::<Extension>(
                 r#"{"items":[{"delivery":"dlv_17",
@@ -117,12 +117,12 @@ pub(super) const RESOURCE: Resource = Resource {
 
 /// `GET /v1/consumers/{name}/next`
 fn next(api: &Api, call: Call, reply: Reply) {
-    // A client that asks for the head alone would never see what it was leased.
+    // A HEAD request would never see the events that it leased.
     if call.request.head.method == Head {
         return reply.send(ok(&Leases { items: Vec::new(), held: None }));
     }
-    let (subscription, most, wait, exact) = match asked(api, &call) {
-        Ok(asked) => asked,
+    let (subscription, most, wait, exact) = match read_next(api, &call) {
+        Ok(read) => read,
         Err(problem) => return reply.send(problem.into()),
     };
     let show = move |answer| shown(answer, exact).unwrap_or_else(Into::into);
@@ -130,10 +130,10 @@ fn next(api: &Api, call: Call, reply: Reply) {
     api.flow.consume.next(LeaseRequest { subscription, most, wait, reply, show });
 }
 
-fn asked(api: &Api, call: &Call) -> Result<(Subscription, u32, Duration, bool), Problem> {
-    let number = |name, most: u64, unasked| {
-        let found: u64 = call.query.word(name, |text| text.parse().ok())?.unwrap_or(unasked);
-        let least = unasked;
+fn read_next(api: &Api, call: &Call) -> Result<(Subscription, u32, Duration, bool), Problem> {
+    let number = |name, most: u64, default| {
+        let found: u64 = call.query.word(name, |text| text.parse().ok())?.unwrap_or(default);
+        let least = default;
         if (least..=most).contains(&found) {
             return Ok(found);
         }
@@ -156,7 +156,7 @@ fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
     match found.new.target {
         Target::Pull => Ok(found),
         Target::Http(_) => Err(Problem::conflict(
-            "The subscription is no pull subscription: its events are sent to its url.",
+            "The subscription is not a pull subscription: its events are sent to its url.",
         )),
     }
 }
@@ -166,7 +166,8 @@ fn shown(answer: Answer, exact: bool) -> Result<Response, Problem> {
         Answer::Items(items) => (items, None),
         Answer::Nothing(held) => (Vec::new(), held),
         Answer::Crowded => {
-            let detail = "Too many consumers wait for events; come again, or wait less.";
+            let detail =
+                "Too many consumers wait for events; try again later, or with a shorter wait.";
             return Err(Problem::unavailable(detail, CROWDED_RETRY_AFTER_SECS));
         }
         Answer::Gone => return Err(Problem::not_found("subscription")),
@@ -187,14 +188,14 @@ values! {
     Wait = { "type": "integer", "minimum": 0, "maximum": MAX_WAIT.as_secs() }
     /// How a payload is shown.
     PayloadForm = { "type": "string", "enum": ["json", "base64"] }
-    /// What became of one lease.
-    HeardStatus = { "type": "integer", "enum": [200, 404, 409, 500] }
+    /// The status of one lease.
+    ReportStatus = { "type": "integer", "enum": [200, 404, 409, 500] }
 }
 
 #[derive(Serialize, JsonSchema)]
 struct Leases<'a> {
     items: Vec<LeasedEvent<'a>>,
-    /// Why nothing is given for now.
+    /// Why no events are leased now.
     held: Option<HoldReason>,
 }
 
@@ -202,28 +203,28 @@ struct Leases<'a> {
 struct LeasedEvent<'a> {
     #[schemars(with = "DeliveryId")]
     delivery: String,
-    /// To be shown with whatever is said of it.
+    /// The lease's id. Send it with each report about this event.
     #[schemars(with = "Uuid")]
     lease: &'a str,
     lease_until: Timestamp,
-    /// 1, and one more each time it is given.
+    /// 1 for the first lease of this event, and 1 more each time it is leased again.
     #[schemars(with = "Whole<1, { 1 << 31 }>")]
     attempt: u32,
     #[schemars(with = "Uuid")]
     event_id: &'a str,
-    /// The same whenever it is given: for the guard.
+    /// The same each time it is leased: the key for the guard.
     webhook_id: &'a str,
     event_type: &'a str,
     aggregate_type: Option<&'a str>,
     aggregate_id: Option<&'a str>,
-    /// The header fields that a request with it would have.
+    /// The header fields that a request to a URL would have.
     headers: BTreeMap<&'a str, &'a str>,
     content_type: &'a str,
-    /// The payload, where it is JSON.
+    /// The payload, if it is JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Value>")]
     payload: Option<&'a RawValue>,
-    /// The payload's bytes, where it is not.
+    /// The payload's bytes, if it is not JSON or `payload=base64` was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Base64")]
     payload_base64: Option<String>,
@@ -234,7 +235,7 @@ impl<'a> LeasedEvent<'a> {
         let Item { outgoing, lease, until, attempt, headers } = item;
         let json = outgoing.content_type.contains("json") && !exact;
         let payload = json.then(|| serde_json::from_slice::<&RawValue>(&outgoing.payload).ok());
-        // Blanks around it would be lost.
+        // JSON would lose the whitespace around the payload: that goes as base64.
         let payload = payload.flatten().filter(|raw| raw.get().len() == outgoing.payload.len());
         let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         Self {
@@ -255,7 +256,7 @@ impl<'a> LeasedEvent<'a> {
     }
 }
 
-/// A lease that a consumer names.
+/// The lease of a delivery.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Lease {
@@ -267,11 +268,11 @@ struct Lease {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Acknowledgements {
-    #[schemars(length(min = 1, max = MAX_WORDS))]
+    #[schemars(length(min = 1, max = MAX_LEASES_NAMED))]
     items: Vec<Lease>,
 }
 
-/// A lease that a consumer hands back.
+/// A lease that a consumer returns.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Return")]
@@ -282,14 +283,14 @@ struct Returned {
     /// Why; the first 2048 characters are kept.
     #[serde(default)]
     reason: Option<String>,
-    /// When it may be given again, like `30s`, at most `7days`; by the schedule if absent.
+    /// When it may be leased again, like `30s`, at most `7days`; by the retry schedule if absent.
     #[serde(default)]
     #[schemars(with = "Option<SomeText>")]
     delay: Option<String>,
-    /// It will never work: a dead letter at once.
+    /// It can never succeed: it becomes a dead letter at once.
     #[serde(default)]
     dead: bool,
-    /// false: it was not tried, which brings the end no nearer.
+    /// false: it was not tried, and does not count towards `max_attempts`.
     #[serde(default = "yes")]
     counted: bool,
 }
@@ -302,38 +303,38 @@ fn yes() -> bool {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Returns")]
 struct HandedBack {
-    #[schemars(length(min = 1, max = MAX_WORDS))]
+    #[schemars(length(min = 1, max = MAX_LEASES_NAMED))]
     items: Vec<Returned>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Extension {
-    #[schemars(length(min = 1, max = MAX_WORDS))]
+    #[schemars(length(min = 1, max = MAX_LEASES_NAMED))]
     items: Vec<Lease>,
-    /// From now on, like `5min`.
+    /// How long the leases last from now, like `5min`.
     #[serde(default)]
     #[schemars(with = "Option<SomeText>")]
     lease: Option<String>,
 }
 
-/// What became of each lease, in order.
+/// The result of each lease, in order.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Heard")]
 struct Outcomes {
     items: Vec<LeaseOutcome>,
 }
 
-/// What became of one lease, as if it had been asked alone.
+/// The result of one lease.
 #[derive(Default, Serialize, JsonSchema)]
 struct LeaseOutcome {
     #[schemars(with = "DeliveryId")]
     delivery: String,
-    /// As if it had been asked alone: 200; 404: there is no such delivery here; 409: it is not this lease's to say, and
-    /// `detail` says why; 500: its rows are spoiled, and the log says how.
-    #[schemars(with = "HeardStatus")]
+    /// 200: stored; 404: the subscription has no such delivery; 409: the lease does not allow it, and `detail` says why;
+    /// 500: it cannot be stored, and the log says why.
+    #[schemars(with = "ReportStatus")]
     status: u16,
-    /// The delivery's, now.
+    /// The delivery's state now.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "State")]
     state: Option<State>,
@@ -341,7 +342,7 @@ struct LeaseOutcome {
     #[expect(clippy::option_option, reason = "absent, null and a time are three things")]
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_until: Option<Option<Timestamp>>,
-    /// It had been said before.
+    /// The same was reported before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     already_processed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -353,12 +354,12 @@ struct LeaseOutcome {
 fn ack(api: &Api, call: Call, reply: Reply) {
     settle(api, &call, reply, |call| {
         let Acknowledgements { items } = call.json()?;
-        few(items.len())?;
+        check_count(items.len())?;
         items
             .into_iter()
             .map(|Lease { delivery, lease }| {
                 Ok(Report {
-                    delivery: number(&delivery)?,
+                    delivery: delivery_seq(&delivery)?,
                     lease,
                     outcome: lease::LeaseOutcome::Done,
                 })
@@ -371,7 +372,7 @@ fn ack(api: &Api, call: Call, reply: Reply) {
 fn nack(api: &Api, call: Call, reply: Reply) {
     settle(api, &call, reply, |call| {
         let HandedBack { items } = call.json()?;
-        few(items.len())?;
+        check_count(items.len())?;
         items.into_iter().map(returned).collect()
     });
 }
@@ -382,7 +383,7 @@ fn returned(item: Returned) -> Result<Report, Problem> {
     let reason = reason.map(|text| text.chars().take(MAX_REASON_CHARS).collect());
     let reason = reason.filter(|text: &String| !text.is_empty());
     if dead && (wait.is_some() || !counted) {
-        let detail = "dead gives up at once: it goes with neither delay nor counted.";
+        let detail = "dead gives up at once; it cannot be combined with delay or counted.";
         return Err(Problem::unprocessable(detail));
     }
     let outcome = if dead {
@@ -390,14 +391,14 @@ fn returned(item: Returned) -> Result<Report, Problem> {
             reason: reason.unwrap_or_else(|| "the consumer gave it up".to_owned()),
         }
     } else {
-        let unsaid = if counted { "the consumer failed" } else { "the consumer handed it back" };
+        let default = if counted { "the consumer failed" } else { "the consumer handed it back" };
         lease::LeaseOutcome::Failed {
-            reason: reason.unwrap_or_else(|| unsaid.to_owned()),
+            reason: reason.unwrap_or_else(|| default.to_owned()),
             wait,
             counted,
         }
     };
-    Ok(Report { delivery: number(&delivery)?, lease, outcome })
+    Ok(Report { delivery: delivery_seq(&delivery)?, lease, outcome })
 }
 
 fn delay_of(text: &str) -> Result<Duration, Problem> {
@@ -415,14 +416,14 @@ fn settle(
     reply: Reply,
     read: impl FnOnce(&Call) -> Result<Vec<Report>, Problem>,
 ) {
-    let read = read(call).and_then(|words| Ok((find(api, call)?, words)));
-    let (subscription, words) = match read {
+    let read = read(call).and_then(|reports| Ok((find(api, call)?, reports)));
+    let (subscription, reports) = match read {
         Ok(read) => read,
         Err(problem) => return reply.send(problem.into()),
     };
-    let deliveries: Vec<DeliverySeq> = words.iter().map(|word| word.delivery).collect();
-    api.flow.consume.settle(&subscription, words, move |heard| {
-        reply.send(shown_heard(&deliveries, heard));
+    let deliveries: Vec<DeliverySeq> = reports.iter().map(|report| report.delivery).collect();
+    api.flow.consume.settle(&subscription, reports, move |results| {
+        reply.send(outcomes(&deliveries, results));
     });
 }
 
@@ -433,8 +434,8 @@ fn extend(api: &Api, call: Call, reply: Reply) {
         Err(problem) => return reply.send(problem.into()),
     };
     let deliveries: Vec<DeliverySeq> = leases.iter().map(|(delivery, _)| *delivery).collect();
-    api.flow.consume.extend(subscription.seq, leases, span, move |heard| {
-        reply.send(shown_heard(&deliveries, heard));
+    api.flow.consume.extend(subscription.seq, leases, span, move |results| {
+        reply.send(outcomes(&deliveries, results));
     });
 }
 
@@ -442,10 +443,10 @@ type NamedLeases = Vec<(DeliverySeq, String)>;
 
 fn extension(api: &Api, call: &Call) -> Result<(Subscription, NamedLeases, Duration), Problem> {
     let Extension { items, lease } = call.json()?;
-    few(items.len())?;
+    check_count(items.len())?;
     let leases = items
         .into_iter()
-        .map(|Lease { delivery, lease }| Ok((number(&delivery)?, lease)))
+        .map(|Lease { delivery, lease }| Ok((delivery_seq(&delivery)?, lease)))
         .collect::<Result<_, Problem>>()?;
     let subscription = find(api, call)?;
     let own = || lease_time(&subscription.new.policy);
@@ -454,48 +455,47 @@ fn extension(api: &Api, call: &Call) -> Result<(Subscription, NamedLeases, Durat
     Ok((subscription, leases, span))
 }
 
-fn few(count: usize) -> Result<(), Problem> {
-    if (1..=MAX_WORDS).contains(&count) {
+fn check_count(count: usize) -> Result<(), Problem> {
+    if (1..=MAX_LEASES_NAMED).contains(&count) {
         return Ok(());
     }
-    let detail = format!("items must have 1 to {MAX_WORDS} entries, not {count}.");
+    let detail = format!("items must have 1 to {MAX_LEASES_NAMED} entries, not {count}.");
     Err(Problem::unprocessable(detail))
 }
 
-fn number(text: &str) -> Result<DeliverySeq, Problem> {
+fn delivery_seq(text: &str) -> Result<DeliverySeq, Problem> {
     DeliverySeq::parse(text).ok_or_else(|| {
-        let detail = format!("delivery {text:?} is no delivery's id; one is like dlv_17.");
+        let detail = format!("delivery {text:?} is not a delivery's id, like dlv_17.");
         Problem::unprocessable(detail)
     })
 }
 
-/// What became of each: a status of its own, as if it had been asked alone.
-fn shown_heard(deliveries: &[DeliverySeq], heard: StoreResult<Vec<ReportResult>>) -> Response {
-    let heard = match heard {
-        Ok(heard) => heard,
+/// The result of each lease, each with its own status.
+fn outcomes(deliveries: &[DeliverySeq], results: StoreResult<Vec<ReportResult>>) -> Response {
+    let results = match results {
+        Ok(results) => results,
         Err(error) => return Problem::from(error).into(),
     };
-    let shown = |(delivery, heard): (&DeliverySeq, &ReportResult)| {
+    let shown = |(delivery, result): (&DeliverySeq, &ReportResult)| {
         let delivery = delivery.to_string();
         let refused = |status, detail| (status, Some(detail));
-        let (status, detail) = match heard {
+        let (status, detail) = match result {
             ReportResult::Stored(..) | ReportResult::Again(_) => (200, None),
             ReportResult::Refused(why) => refused(409, why.clone()),
-            ReportResult::Unusable => refused(
-                500,
-                format!("what was said of {delivery} cannot be stored; the log says why"),
-            ),
+            ReportResult::Unusable => {
+                refused(500, format!("the report on {delivery} cannot be stored; the log says why"))
+            }
             ReportResult::Missing => {
                 refused(404, format!("there is no delivery {delivery} in this subscription"))
             }
         };
-        let (state, lease_until) = match heard {
+        let (state, lease_until) = match result {
             ReportResult::Stored(state, until) => (Some(*state), Some(*until)),
             ReportResult::Again(state) => (Some(*state), None),
             _ => (None, None),
         };
-        let already_processed = matches!(heard, ReportResult::Again(_));
+        let already_processed = matches!(result, ReportResult::Again(_));
         LeaseOutcome { delivery, status, state, lease_until, already_processed, detail }
     };
-    ok(&Outcomes { items: deliveries.iter().zip(&heard).map(shown).collect() })
+    ok(&Outcomes { items: deliveries.iter().zip(&results).map(shown).collect() })
 }

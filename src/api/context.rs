@@ -1,4 +1,4 @@
-//! What every handler is given: the store, the stages, and what the API counts and remembers.
+//! What every handler gets: the store, the stages, and the API's counters and caches.
 
 use std::sync::Arc;
 
@@ -33,23 +33,23 @@ use crate::store::Store;
 /// The stages the API hands work to.
 #[derive(Clone)]
 pub struct Stages {
-    /// The intake.
+    /// Receives webhooks.
     pub receive: Receive,
-    /// The publisher.
+    /// Publishes events.
     pub publish: Publish,
-    /// The consumers' way in.
+    /// Serves pull consumers.
     pub consume: Consume,
-    /// Where refused calls are noted.
+    /// Audits refused calls.
     pub refusals: Refusals,
     /// Rotation of the master key.
     pub rotation: Rotation,
-    /// The room on the disk.
+    /// Free space on the disk.
     pub disk: Arc<DiskWatch>,
-    /// What the process may have died on.
+    /// Work that may have crashed an earlier run.
     pub suspects: Arc<Suspects>,
-    /// How the sources stand.
+    /// The status of each source.
     pub sources: SourceStatuses,
-    /// What is under way.
+    /// Deliveries that are being attempted.
     pub in_flight: Arc<InFlight>,
     /// Wakes the thread that runs jobs.
     pub jobs: Bell,
@@ -58,39 +58,39 @@ pub struct Stages {
 /// The API and what it is built from.
 #[derive(Clone)]
 pub struct Api {
-    /// The file.
+    /// The database.
     pub store: Store,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// Randomness.
+    /// The source of random numbers.
     pub draw: Arc<dyn Draw>,
-    /// What secrets are sealed with.
+    /// The master keys that seal secrets.
     pub key: Arc<Keyring>,
-    /// How tokens are hashed.
+    /// Hashes tokens.
     pub hasher: Arc<TokenHasher>,
-    /// Who is asking.
+    /// Checks tokens.
     pub auth: Auth,
     /// The stages.
     pub flow: Stages,
-    /// What requests take their memory from.
+    /// The memory budget of requests.
     pub budget: Budget,
-    /// What holds.
+    /// The settings in force.
     pub settings: Live,
-    /// Whether the database could be written.
+    /// Whether the latest test write succeeded.
     pub(super) last_write: Arc<LastWrite>,
-    /// What was answered.
+    /// Counts answers.
     pub(super) requests: Arc<Requests>,
-    /// The lists that run.
-    pub(super) lists: Arc<Lists<Looked>>,
+    /// Lists that run or wait.
+    pub(super) lists: Arc<Lists<ReadHandler>>,
     /// The listener's counters.
     pub server_stats: StatsHandle,
-    /// When this was made, by the wall.
+    /// When the process started, in wall time.
     pub(super) started_at: Timestamp,
-    /// Which refusals are logged.
+    /// Limits how many refusals are logged.
     pub(super) refusals: Arc<answered::Refusals>,
-    /// For each path the places of its routes in the route table.
+    /// Maps each path to the indexes of its routes in the route table.
     pub(super) router: Arc<matchit::Router<Vec<usize>>>,
-    /// `/openapi.json`.
+    /// `/openapi.json`, once it was asked for.
     pub(super) document: Arc<Mutex<Option<Vec<u8>>>>,
 }
 
@@ -101,4 +101,4 @@ impl std::fmt::Debug for Api {
 }
 
 /// A handler that changes nothing.
-pub(super) type Looked = fn(&Api, &Call) -> Result<Response, Problem>;
+pub(super) type ReadHandler = fn(&Api, &Call) -> Result<Response, Problem>;

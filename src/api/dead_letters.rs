@@ -1,4 +1,4 @@
-//! `/v1/dead-letters/…`: all that fit a filter are sent again or given up for good; and what they died of.
+//! `/v1/dead-letters/…`: counts dead letters by error; sends again or discards those that match a filter.
 //!
 //! Not here: the list of them ([`super::deliveries`]).
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::api::audited::Audited;
 use crate::api::call::{Call, ok};
 use crate::api::context::Api;
-use crate::api::jobs::{self, MADE, Request, Wanted};
+use crate::api::jobs::{self, JobRequest, MADE, Request};
 use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed};
@@ -24,32 +24,32 @@ use crate::model::outcome::AttemptClass;
 use crate::model::strict_object;
 use crate::model::token::Right::{Operate, Read};
 
-/// The longest reason of a discard.
+/// The most characters of a reason.
 const MAX_REASON_CHARS: usize = 1000;
 
 const SUBSCRIPTION: Param =
     Param::query::<SomeText>("subscription", "Only those to the subscription of this name.", "erp");
 
-/// Dead letters, many at once.
+/// Bulk operations on dead letters.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Dead letters",
-    about: "Deliveries that were given up: what they died of, and what is done about many of them.",
+    about: "Deliveries that were given up: counts by error, and bulk operations.",
     routes: &[
         get("/v1/dead-letters/summary", Read, Listed(summary))
             .doc("summarizeDeadLetters", "Count dead letters by subscription and error")
-            .about("The newest 50,000, in at most 100 groups, the largest first.")
+            .about("Counts the newest 50,000, in at most 100 groups, the largest first.")
             .returns(&[Returns::json::<Summary>(200, "The groups.")])
             .params(&[SUBSCRIPTION, SINCE, UNTIL]),
         post("/v1/dead-letters/replay", Operate, Act("job.replay_dead_letters", replay))
             .doc("replayDeadLetters", "Send dead letters again")
             .about(
-                "The oldest first, lane by lane in each lane's order, under the `webhook-id` they had. What \
-                 dies from then on is not touched.",
+                "The oldest first, lane by lane, in the order of each lane. They keep their `webhook-id`. \
+                 Later dead letters are not included.",
             )
             .returns(MADE)
             .body::<Request>(r#"{"filter":{"subscription":"erp","code":503},"rate":50}"#),
         post("/v1/dead-letters/discard", Operate, Act("job.discard_dead_letters", discard))
-            .doc("discardDeadLetters", "Give up dead letters for good")
+            .doc("discardDeadLetters", "Discard dead letters")
             .about("They are cancelled, with the reason; their rows stay.")
             .returns(MADE)
             .body::<Discard>(
@@ -72,7 +72,7 @@ struct Discard {
     /// Only count them, and show the first ten.
     #[serde(default)]
     dry_run: bool,
-    /// Deliveries a second, at most; as fast as it goes, if absent.
+    /// The most deliveries per second; no limit if absent.
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<Whole<1, 10000>>")]
     rate: Option<u32>,
@@ -82,8 +82,8 @@ struct Discard {
 fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Request { filter, dry_run, rate } = call.json()?;
     jobs::check_of_dead_letters(&filter)?;
-    let wanted = Wanted { kind: Kind::ReplayDeadLetters, filter, rate, reason: None };
-    jobs::many(api, call, wanted, dry_run)
+    let request = JobRequest { kind: Kind::ReplayDeadLetters, filter, rate, reason: None };
+    jobs::start(api, call, request, dry_run)
 }
 
 /// `POST /v1/dead-letters/discard`
@@ -91,21 +91,21 @@ fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Discard { filter, reason, dry_run, rate } = call.json()?;
     jobs::check_of_dead_letters(&filter)?;
     if reason.trim().is_empty() || reason.chars().count() > MAX_REASON_CHARS {
-        let detail = format!("reason says in 1 to {MAX_REASON_CHARS} characters why.");
+        let detail = format!("reason must have 1 to {MAX_REASON_CHARS} characters.");
         return Err(Problem::unprocessable(detail));
     }
-    let wanted = Wanted { kind: Kind::DiscardDeadLetters, filter, rate, reason: Some(reason) };
-    jobs::many(api, call, wanted, dry_run)
+    let request = JobRequest { kind: Kind::DiscardDeadLetters, filter, rate, reason: Some(reason) };
+    jobs::start(api, call, request, dry_run)
 }
 
-/// What dead letters died of.
+/// Dead letters by subscription and error.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "DeadLetterSummary")]
 struct Summary {
     groups: Vec<GroupAnswer>,
 }
 
-/// Dead letters of one subscription that died of the same.
+/// Dead letters of one subscription with the same error.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "DeadLetterGroup")]
 struct GroupAnswer {
@@ -119,9 +119,9 @@ struct GroupAnswer {
     /// Why they were given up.
     reason: Option<String>,
     count: u64,
-    /// When the first one was given up.
+    /// When the oldest one was given up.
     oldest_at: Timestamp,
-    /// When the last one was.
+    /// When the newest one was given up.
     newest_at: Timestamp,
     /// One of them.
     #[schemars(with = "DeliveryId")]

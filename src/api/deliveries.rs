@@ -1,4 +1,4 @@
-//! `/v1/deliveries` and `/v1/dead-letters`: looking at the units of work, and sending them again.
+//! `/v1/deliveries` and `/v1/dead-letters`: listing, showing, retrying and cancelling deliveries.
 
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
@@ -39,7 +39,7 @@ const EVENT_ID: Param = Param::query::<SomeText>(
 )
 .quick();
 
-/// The units of work.
+/// Deliveries.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Deliveries",
     about: "One event for one subscription: the unit of work. Its attempts are never changed.",
@@ -51,27 +51,27 @@ pub(super) const RESOURCE: Resource = Resource {
             .params(&[STATE, SUBSCRIPTION, EVENT_ID, SINCE, UNTIL, LIMIT, AFTER]),
         get("/v1/deliveries/{id}", Read, Now(show))
             .doc("getDelivery", "Show a delivery")
-            .about("Where it stands, why it waits, and what went wrong with it.")
+            .about("Its state, why it waits, and its latest error.")
             .returns(&[Returns::json::<DeliveryDetail>(200, "The delivery.")])
             .params(&[ID]),
         get("/v1/deliveries/{id}/attempts", Read, Listed(list_attempts))
             .doc("listAttempts", "List the attempts of a delivery")
-            .about("The first one first.")
+            .about("The oldest first.")
             .returns(&[Returns::page::<AttemptAnswer>("A page of attempts.")])
             .params(&[ID, LIMIT, AFTER]),
         post("/v1/deliveries/{id}/retry", Operate, Act("delivery.retry", retry))
             .doc("retryDelivery", "Send a delivery again")
             .about(
-                "Due now if it waits, taken back if a consumer has it, reopened if it was \
-                 given up. It keeps its `webhook-id`.",
+                "A waiting delivery becomes due now. A leased one is taken back from its consumer. A \
+                 dead letter is reopened. The delivery keeps its `webhook-id`.",
             )
             .returns(&[Returns::json::<DeliveryAnswer>(200, "The delivery as it is now.")])
             .params(&[ID]),
         post("/v1/deliveries/{id}/cancel", Operate, Act("delivery.cancel", cancel))
             .doc("cancelDelivery", "Cancel a delivery")
             .about(
-                "It is not tried again. What is in flight, or with a consumer, at this \
-                 moment may still be done.",
+                "It is not tried again. An attempt that is in flight or leased at this moment may \
+                 still succeed.",
             )
             .returns(&[Returns::json::<DeliveryAnswer>(200, "The delivery as it is now.")])
             .params(&[ID]),
@@ -85,9 +85,9 @@ pub(super) const RESOURCE: Resource = Resource {
     ],
 };
 
-/// Which deliveries a person can send again.
+/// Why a delivery cannot be sent again.
 const RETRY_RULE: &str = "only a delivery that waits, that a consumer has or that was given up can be sent again, and only while its subscription exists";
-/// Which deliveries a person can stop.
+/// Why a delivery cannot be cancelled.
 const CANCEL_RULE: &str =
     "only a delivery that waits, that a consumer has, that is dead or in doubt can be cancelled";
 
@@ -180,7 +180,7 @@ pub(super) fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     act(api, call, CANCEL_RULE, move |tx, seq| settlement::cancel(tx, seq, &reason, now))
 }
 
-/// Does something to one delivery; `rule` says when that can be done.
+/// Changes one delivery. `rule` is the detail of the 409 if its state does not allow that.
 pub(super) fn act(
     api: &Api,
     call: &Call,
@@ -194,7 +194,7 @@ pub(super) fn act(
         let missing = || Ok(Err(Problem::not_found("delivery")));
         let Some(before) = delivery_lists::by_seq(tx, &tenant, seq)? else { return missing() };
         match tx.apart(|| run(tx, seq))? {
-            // A statement found a row in another state. What those before it changed is undone.
+            // A statement found a row in another state. `apart` has undone the statements before it.
             Err(Error::Changed(_)) => {
                 let detail = format!("{seq} is {}; {rule}.", before.state);
                 return Ok(Err(Problem::conflict(detail)));
@@ -231,9 +231,9 @@ pub(super) struct DeliveryAnswer {
     of_webhook_event: bool,
     event_id: String,
     event_type: String,
-    /// What it happened to; null for a webhook event.
+    /// The type of the thing that the event is about; null for a webhook event.
     aggregate_type: Option<String>,
-    /// Which one.
+    /// The id of that thing.
     aggregate_id: Option<String>,
     /// The event's own key, or the provider's id of the webhook event.
     key: String,
@@ -241,18 +241,18 @@ pub(super) struct DeliveryAnswer {
     #[schemars(with = "NameText")]
     subscription: String,
     state: State,
-    /// When it is tried next; null when nothing is left to try.
+    /// When it is tried next; null if it is not tried again.
     due_at: Option<Timestamp>,
-    /// Until when a consumer has it; null when none has.
+    /// When the consumer's lease ends; null if it is not leased.
     lease_until: Option<Timestamp>,
-    /// Whether it waits for another one of its order.
+    /// Whether it waits for an earlier delivery of its lane.
     is_behind: bool,
     /// Attempts in all runs.
     attempt_count: u32,
-    /// Failed attempts of this run that count.
+    /// Failed attempts of this run that count towards `max_attempts`.
     counted_failures: u32,
     last_class: Option<AttemptClass>,
-    /// How often it was begun: a retry of a dead one adds 1.
+    /// The number of the run. Reopening a dead letter adds 1.
     run_no: u32,
     finished_at: Option<Timestamp>,
     /// Why it ended, or why it waits.
@@ -265,7 +265,7 @@ answers!(DeliveryAnswer, Delivery);
 struct InFlightDelivery<T = DeliveryAnswer> {
     #[serde(flatten)]
     delivery: T,
-    /// Since when an attempt is under way; null when none is.
+    /// When the current attempt began; null if there is none.
     in_flight_since: Option<Timestamp>,
 }
 
@@ -278,14 +278,14 @@ impl InFlightDelivery<Value> {
     }
 }
 
-/// A delivery with why it waits and what went wrong with it.
+/// A delivery, why it waits, and its failure.
 #[derive(Serialize, JsonSchema)]
 struct DeliveryDetail<T = InFlightDelivery, W = WaitingAnswer> {
     #[serde(flatten)]
     delivery: T,
-    /// Why it waits; null when it has ended.
+    /// Why it waits; null if it has ended.
     waiting: Option<W>,
-    /// What went wrong with it; null when no attempt has failed.
+    /// What went wrong with it; null if no attempt has failed.
     failure: Option<FailureAnswer>,
 }
 
@@ -295,13 +295,13 @@ struct DeliveryDetail<T = InFlightDelivery, W = WaitingAnswer> {
 #[schemars(rename = "Waiting")]
 struct WaitingAnswer {
     reason: waiting::WaitReason,
-    /// The same for a person.
+    /// The reason, for a person.
     detail: String,
-    /// Until when at least, where that is known.
+    /// The earliest end of the wait; null if it is unknown.
     until: Option<Timestamp>,
-    /// The hold that stands in the way.
+    /// The hold that stops it.
     hold: Option<HoldReason>,
-    /// The delivery in front.
+    /// The earlier delivery that it waits for.
     #[serde(serialize_with = "as_optional_text")]
     #[schemars(with = "Option<DeliveryId>")]
     behind: Option<DeliverySeq>,
@@ -316,14 +316,14 @@ struct FailureAnswer {
     id: String,
     /// The class of the latest failed attempt.
     class: AttemptClass,
-    /// Its status, or what broke: `no_connection`, `refused`, `tls`, `timeout`, `broken`, `blocked`, `unbuildable`,
-    /// `consumer`.
+    /// The HTTP status of that attempt, or its kind of error: `no_connection`, `refused`, `tls`, `timeout`, `broken`,
+    /// `blocked`, `unbuildable`, `consumer`.
     code: String,
     first_at: Timestamp,
     last_at: Timestamp,
     /// Failed attempts.
     count: u32,
-    /// When the delivery succeeded; null while it has not.
+    /// When the delivery succeeded; null if it has not.
     resolved_at: Option<Timestamp>,
 }
 
@@ -375,10 +375,10 @@ struct AttemptFields {
     n: u32,
     started_at: Timestamp,
     finished_at: Timestamp,
-    /// As called; empty when nothing was sent.
+    /// The URL that was called; empty if nothing was sent.
     url: String,
     class: AttemptClass,
-    /// Whether it brings the end nearer.
+    /// Whether it counts towards `max_attempts`.
     counted: bool,
     #[schemars(with = "Option<Whole<100, 999>>")]
     http_status: Option<u16>,
@@ -386,8 +386,8 @@ struct AttemptFields {
     /// The first 2,048 characters of the answer.
     excerpt: Option<String>,
     failed_reason: Option<String>,
-    /// The credential it was signed with.
+    /// The id of the credential it was signed with.
     key_id: Option<String>,
-    /// Its span in the trace.
+    /// The id of its span in the trace.
     span: Option<String>,
 }

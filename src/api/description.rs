@@ -1,4 +1,4 @@
-//! The description of a route: its parameters, what it takes, answers and refuses.
+//! The description of a route: its parameters, body, answers and problems.
 
 use schemars::JsonSchema;
 
@@ -6,8 +6,8 @@ use crate::api::kind::Kind;
 use crate::api::schema::{self, Cursor, Describe, Limit, ListPage};
 use crate::base::clock::Timestamp;
 
-/// The description of a route. What follows from the route itself is not repeated: the problems of every request, of a
-/// token, of a variable path and of writing.
+/// The description of a route. It does not list problems that follow from the route itself: [`crate::api::openapi`] adds
+/// those.
 #[derive(Debug)]
 pub struct Doc {
     /// The operation's name in generated clients: a verb and a noun.
@@ -22,14 +22,14 @@ pub struct Doc {
     pub params: &'static [Param],
     /// Whether it also takes parameters in the query that cannot be listed.
     pub any_query: bool,
-    /// What it takes.
+    /// The body of its requests.
     pub body: Option<Body>,
-    /// Problems of its own.
+    /// Problems that not all routes answer.
     pub problems: &'static [Kind],
 }
 
 impl Doc {
-    /// Nothing is said yet.
+    /// An empty description.
     pub(super) const NONE: Self = Self {
         id: "",
         summary: "",
@@ -42,7 +42,7 @@ impl Doc {
     };
 }
 
-/// What a route takes.
+/// The body of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
     /// JSON.
@@ -58,7 +58,7 @@ pub enum Body {
     Any,
 }
 
-/// The part of a request that has a parameter.
+/// Where in a request a parameter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the path.
@@ -83,7 +83,7 @@ impl Place {
 /// A parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
-    /// The part of a request that has it.
+    /// Where in a request it is.
     pub place: Place,
     /// Its name.
     pub name: &'static str,
@@ -91,11 +91,11 @@ pub struct Param {
     pub about: &'static str,
     /// Its schema.
     pub describe: Describe,
-    /// A value; empty where the schema lists its words.
+    /// An example; empty if the schema lists all values.
     pub example: &'static str,
-    /// Whether it may stand there without a value.
+    /// Whether it may be given without a value.
     pub bare: bool,
-    /// Whether an index finds the rows of a list that is filtered by it.
+    /// Whether a list that is filtered by it reads an index.
     pub quick: bool,
 }
 
@@ -136,13 +136,13 @@ impl Param {
         Self::new::<T>(Place::Header, name, about, example)
     }
 
-    /// It may stand there without a value.
+    /// Allows it to be given without a value.
     pub(super) const fn bare(mut self) -> Self {
         self.bare = true;
         self
     }
 
-    /// An index finds the rows of a list that is filtered by it.
+    /// Marks a filter that reads an index.
     pub(super) const fn quick(mut self) -> Self {
         self.quick = true;
         self
@@ -158,7 +158,7 @@ pub struct Returns {
     pub about: &'static str,
     /// Its body.
     pub content: Content,
-    /// Header fields that may come with it, and what they say.
+    /// Header fields that it may have, and what they mean.
     pub headers: &'static [(&'static str, &'static str)],
 }
 
@@ -205,7 +205,7 @@ impl Returns {
         Self::new(204, about, Content::Nothing)
     }
 
-    /// Header fields that may come with it.
+    /// Adds header fields that it may have.
     pub(super) const fn with_headers(
         mut self,
         headers: &'static [(&'static str, &'static str)],
@@ -216,16 +216,17 @@ impl Returns {
 }
 
 /// How long a page is.
-pub(super) const LIMIT: Param = Param::query::<Limit>("limit", "The most items of the page.", "50");
+pub(super) const LIMIT: Param =
+    Param::query::<Limit>("limit", "Maximum number of items of the page.", "50");
 
-/// Where a page starts.
+/// The cursor at which a page starts.
 pub(super) const AFTER: Param =
-    Param::query::<Cursor>("after", "The `next` of the page before.", "17");
+    Param::query::<Cursor>("after", "`next` of the previous page.", "17");
 
-/// From when on.
+/// The start of a time range.
 pub(super) const SINCE: Param =
-    Param::query::<Timestamp>("since", "Not before this time.", "2026-01-31T12:00:00Z").quick();
+    Param::query::<Timestamp>("since", "At or after this time.", "2026-01-31T12:00:00Z").quick();
 
-/// Until when.
+/// The end of a time range.
 pub(super) const UNTIL: Param =
     Param::query::<Timestamp>("until", "Before this time.", "2026-02-01T00:00:00Z").quick();

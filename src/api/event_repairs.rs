@@ -1,4 +1,4 @@
-//! Quarantined events: what a person makes of them. They are listed with `GET /v1/events?status=quarantined`.
+//! Quarantined events: repairing and discarding them. `GET /v1/events?status=quarantined` lists them.
 
 use std::collections::BTreeMap;
 
@@ -36,16 +36,16 @@ const MAX_REASON_CHARS: usize = 1000;
 /// Quarantined events.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Quarantine",
-    about: "Events that cannot be used, such as rows that plain SQL left half filled in. They are sent to nobody \
-            and hold up no other until a person repairs or discards them.",
+    about: "Events that cannot be used, such as incomplete rows inserted by plain SQL. They are not sent and block \
+            no other event, until a person repairs or discards them.",
     routes: &[
         post("/v1/events/{id}/fix", Operate, Act("event.fix", fix))
             .doc("fixEvent", "Repair a quarantined event")
             .about(
-                "The fields that are given take the place of the event's own; null takes one \
-                 away. It is checked again and, if nothing is wrong with it any more, routed. \
-                 With `{}` it is only checked again, for when what it lacked is there now. \
-                 What is still wrong is answered 422, and nothing is changed.",
+                "The given fields replace the event's own; null removes a field. The event is checked \
+                 again and routed if it is valid now. `{}` only checks it again, for example after \
+                 a missing subscription was created. If it is still invalid, the answer is 422 and \
+                 nothing is changed.",
             )
             .returns(ONE)
             .params(&[ID])
@@ -53,7 +53,7 @@ pub(super) const RESOURCE: Resource = Resource {
         post("/v1/events/{id}/discard", Operate, Act("event.discard", discard))
             .doc("discardEvent", "Discard a quarantined event")
             .about(
-                "It ends as `cancelled` and is sent to nobody. Its row stays, under the key \
+                "It ends as `cancelled` and is not sent. Its row stays, under the key \
                  `discarded ID: KEY`; its own key is free for another event.",
             )
             .returns(ONE)
@@ -62,7 +62,7 @@ pub(super) const RESOURCE: Resource = Resource {
     ],
 };
 
-/// What is changed about an event. A field that is not there stays; one that is null is taken away.
+/// The changes to an event. An absent field stays as it is; null removes a field.
 #[expect(clippy::option_option, reason = "absent, null and a value are three things")]
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -103,7 +103,7 @@ struct Repair {
     not_before: Option<Option<Timestamp>>,
 }
 
-/// A field that is there, be it null.
+/// Reads a field that is present, even if it is null.
 #[expect(clippy::option_option, reason = "absent, null and a value are three things")]
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
@@ -111,7 +111,7 @@ fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     Option::deserialize(from).map(Some)
 }
 
-/// A repair that has been read, ready to be carried out more than once.
+/// A repair that was read. It can be applied more than once.
 #[expect(clippy::option_option, reason = "absent, null and a value are three things")]
 #[derive(Clone, Debug)]
 struct Changes {
@@ -174,8 +174,8 @@ impl Changes {
     }
 }
 
-/// Carries out what a policy on personal data says of what a repair brings, as on whatever is published: before
-/// anything is stored. Returns what of the new payload is sealed.
+/// Applies the privacy policy to a repair before anything is stored, as for a published event. Returns what is sealed in
+/// the new payload.
 fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sealed, Problem> {
     let found = api.store.read(|tx| {
         let seq = match quarantined(tx, &call.tenant, call.param(0))? {
@@ -192,12 +192,11 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
     let before = identity(&row);
     changes.apply(&mut row);
     if row.sealed_fields > 0 && changes.payload.is_none() && identity(&row) != before {
-        let detail = "What is sealed in its payload opens under the event's own source_system and \
-                      idempotency_key alone: give the payload too, or discard the event and publish it \
-                      again under the other key.";
+        let detail = "The sealed fields of its payload need the event's own source_system and idempotency_key. \
+                      Give the payload too, or discard the event and publish it again under the new key.";
         return Err(Problem::unprocessable(detail));
     }
-    // An event may keep the name that it has.
+    // An event may keep a source_system that a new event could not have.
     if let (Some(name), true) = (row.text(Column::SourceSystem), identity(&row).0 != before.0) {
         event::check_http_source(&name).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
         if api.store.read(|tx| sources::tables::exists(tx, &call.tenant, &name))? {
@@ -205,17 +204,17 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
         }
     }
     let Some(policy) = pii.rules() else { return Ok(Sealed::default()) };
-    let beside = row.other_text_fields();
-    let beside = beside.iter().map(|(field, word)| (*field, word.as_deref()));
-    // A row that was inserted by plain SQL is looked through as a whole, where it is checked.
+    let metadata = row.other_text_fields();
+    let metadata = metadata.iter().map(|(field, word)| (*field, word.as_deref()));
+    // If the payload stays, `outbox_relay::check` inspects the rest of a row that plain SQL inserted.
     let words = changes.texts.iter();
     let words = words.map(|(column, text)| (column.name(), text.as_deref()));
-    let words: Vec<_> = words.chain(beside.filter(|_| changes.payload.is_some())).collect();
+    let words: Vec<_> = words.chain(metadata.filter(|_| changes.payload.is_some())).collect();
     let refused = policy.check_identifiers(&words);
     refused.map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     if changes.payload.is_some() {
         row.sealed_fields = 0;
-        let mut event = row.check(most).map_err(|defect| still(&defect))?;
+        let mut event = row.check(most).map_err(|defect| still_invalid(&defect))?;
         api.flow.publish.privacy.admit(std::slice::from_mut(&mut event)).map_err(
             |not| match not {
                 NotAdmitted::Refused { why, .. } => Problem::unprocessable(format!("{why}.")),
@@ -228,7 +227,7 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
     Ok(Sealed::default())
 }
 
-fn still(defect: &Defect) -> Problem {
+fn still_invalid(defect: &Defect) -> Problem {
     Problem::unprocessable(format!("{}: {}.", defect.code, defect.reason))
 }
 
@@ -247,12 +246,12 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let mut row = outbox_relay::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
         changes.apply(&mut row);
         let (is_replaced, own) = (changes.payload.is_some(), row.own);
-        // What is sealed takes more room than what was allowed in.
+        // A sealed payload is longer than the one that the limit allowed.
         let (most, seen) =
             if own || is_replaced { (u64::MAX, Seen::Yes) } else { (most, Seen::No) };
         let mut event = match outbox_relay::check(tx, &row, most, seen)? {
             Ok(event) => event,
-            Err(defect) => return Ok(Err(still(&defect))),
+            Err(defect) => return Ok(Err(still_invalid(&defect))),
         };
         if is_replaced {
             event.sealed = sealed.clone();
@@ -286,7 +285,7 @@ struct Discard {
 pub(super) fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Discard { reason } = call.json()?;
     if reason.trim().is_empty() || reason.chars().count() > MAX_REASON_CHARS {
-        let detail = format!("reason says in 1 to {MAX_REASON_CHARS} characters why.");
+        let detail = format!("reason must have 1 to {MAX_REASON_CHARS} characters.");
         return Err(Problem::unprocessable(detail));
     }
     let reason = format!("discarded by {}: {reason}", call.who.display);
@@ -304,7 +303,8 @@ pub(super) fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem>
     })
 }
 
-/// An event as the audit keeps it: for years, and what plain SQL inserted has passed no policy.
+/// An event as the audit trail keeps it, for years: with its personal data masked, because a row inserted by plain SQL
+/// has passed no policy.
 fn audited(tx: &ReadTx<'_>, event: &Value) -> StoreResult<Value> {
     let mut event = event.clone();
     let pii = tenants::pii(tx, event.get("tenant").and_then(Value::as_str).unwrap_or_default())?;
@@ -318,7 +318,7 @@ fn audited(tx: &ReadTx<'_>, event: &Value) -> StoreResult<Value> {
     Ok(event)
 }
 
-/// The number of a quarantined event that this tenant may do something about.
+/// The row number of a quarantined event that this tenant may change.
 fn quarantined(tx: &ReadTx<'_>, tenant: &str, id: &str) -> StoreResult<Result<i64, Problem>> {
     Ok(match quarantine::find(tx, tenant, id)? {
         None => Err(Problem::not_found("event")),

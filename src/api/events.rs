@@ -1,4 +1,4 @@
-//! `/v1/events`: publishing, and looking at what was published.
+//! `/v1/events`: publishing events, and showing published ones.
 
 use std::borrow::Cow;
 
@@ -33,9 +33,9 @@ use crate::pipeline::publish::{Idempotency, Outcome, Published};
 use crate::store::deliveries::{self, Origin};
 use crate::store::{outbox_lists, quarantine};
 
-/// Events of one request at most.
+/// The most events of one request.
 const MAX_EVENTS: usize = 1000;
-/// The source of events that name none, unless the token names one alone.
+/// The source system of events that name none, unless the token lists exactly one.
 const SOURCE_SYSTEM_DEFAULT: &str = "api";
 
 pub(super) const ID: Param =
@@ -47,7 +47,8 @@ const IDEMPOTENCY_KEY: Param =
     Param::query::<SomeText>("idempotency_key", "Only those with this key.", "invoice-4711")
         .quick();
 const AGGREGATE_ID: Param =
-    Param::query::<SomeText>("aggregate_id", "Only those about this thing.", "4711").quick();
+    Param::query::<SomeText>("aggregate_id", "Only those about the thing with this id.", "4711")
+        .quick();
 const WEBHOOK_ID: Param = Param::query::<SomeText>(
     "webhook_id",
     "The one whose deliveries carry this `webhook-id`.",
@@ -55,12 +56,12 @@ const WEBHOOK_ID: Param = Param::query::<SomeText>(
 );
 const REQUEST_KEY: Param = Param::header::<RequestKey>(
     "Idempotency-Key",
-    "Names this request for 24 hours: sent again with the same body, it is answered as before.",
+    "Identifies this request for 24 hours: the same request gets the same answer again.",
     "1f0c6d3e-8a51-4f7a-9b65-0a4cf5b7f9d2",
 );
 const TRACEPARENT: Param = Param::header::<String>(
     "traceparent",
-    "The W3C trace the events belong to; their deliveries carry it on.",
+    "The W3C trace of the events; their deliveries continue it.",
     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 );
 const REPLAYED: &[(&str, &str)] =
@@ -69,24 +70,23 @@ const REPLAYED: &[(&str, &str)] =
 /// The outbox.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Events",
-    about: "The outbox: business facts to carry out, each once.",
+    about: "The outbox: business events, each processed once.",
     routes: &[
         post("/v1/events", Publish, Later(publish))
             .doc("publishEvents", "Publish one event or many")
             .about(
-                "One event, or an array of up to 1,000: all are stored, or none. Answered \
-                 after COMMIT. An event that was published before (the same `source_system` \
-                 and `idempotency_key`) is not stored again; the first content stays. One \
-                 that is quarantined is not processed: what is published again takes its \
-                 place, if it can be used or says something else. A `publish` token publishes \
-                 as the source systems that it lists, and is answered 403 for others. `sql`, \
-                 `in:…` and the names of configured sources are answered 422: they belong to \
-                 other ways in.",
+                "Takes one event, or an array of up to 1,000: all are stored, or none. Answered after \
+                 COMMIT. An event that was published before (the same `source_system` and \
+                 `idempotency_key`) is not stored again; the first content stays. A quarantined \
+                 event is replaced by a new one with its key, if the new one is valid or has other \
+                 content. A `publish` token may only use the source systems that it lists; others \
+                 are answered 403. `sql`, `in:…` and the names of configured sources are reserved; \
+                 they are answered 422.",
             )
             .returns(&[
-                Returns::json::<Publications<'_>>(201, "At least one is new.")
+                Returns::json::<Publications<'_>>(201, "At least one event is new.")
                     .with_headers(REPLAYED),
-                Returns::json::<Publications<'_>>(200, "All were there before.")
+                Returns::json::<Publications<'_>>(200, "All events were published before.")
                     .with_headers(REPLAYED),
             ])
             .params(&[REQUEST_KEY, TRACEPARENT])
@@ -113,7 +113,7 @@ pub(super) const RESOURCE: Resource = Resource {
             ]),
         get("/v1/events/{id}", Read, Now(show))
             .doc("getEvent", "Show an event")
-            .about("With its payload: as JSON where it is JSON, else as text, else as base64.")
+            .about("With its payload: as JSON if it is JSON, else as text, else as base64.")
             .returns(&[Returns::json::<WithPayload<'_, EventAnswer>>(200, "The event.")])
             .params(&[ID]),
     ],
@@ -127,7 +127,7 @@ struct Publication<'a> {
     /// What happened, like `invoice.created`.
     #[schemars(with = "Ascii<1, 128>")]
     event_type: String,
-    /// Any JSON; it is sent to the byte as it was published.
+    /// Any JSON; its bytes are sent unchanged.
     #[serde(borrow)]
     #[schemars(with = "Option<Value>")]
     payload: Option<&'a RawValue>,
@@ -136,10 +136,10 @@ struct Publication<'a> {
     payload_base64: Option<Cow<'a, str>>,
     #[schemars(with = "Option<Ascii<0, 255>>")]
     content_type: Option<String>,
-    /// The system the fact comes from; `api`, if absent.
+    /// The system that the event comes from; `api` if absent.
     #[schemars(length(min = 1, max = 64), regex(pattern = "^(?!in:)[ -~]*$"))]
     source_system: Option<String>,
-    /// The fact's own name there. Without one nothing is recognized as published before.
+    /// The event's unique key in its source system. Without a key, a repeated event is not recognized.
     #[schemars(with = "Option<Ascii<1, 255>>")]
     idempotency_key: Option<String>,
     #[schemars(with = "Option<Text<1, 64>>")]
@@ -166,7 +166,7 @@ struct Publication<'a> {
 
 #[derive(JsonSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "says what `read` takes, which tells them apart by the first byte")]
+#[expect(dead_code, reason = "describes what `read` takes; it decides by the first byte")]
 enum NewEvents<'a> {
     One(Box<Publication<'a>>),
     Many(#[schemars(length(min = 1, max = MAX_EVENTS))] Vec<Publication<'a>>),
@@ -183,7 +183,7 @@ pub(super) fn publish(api: &Api, call: Call, reply: Reply) {
     match read(api, &call) {
         Err(problem) => reply.send(problem.into()),
         Ok((events, idempotency)) => {
-            // Until the answer: what is stored waits for the writer.
+            // The memory is reserved until the answer, because the events wait for the writer.
             let share = call.share;
             let done = move |outcome| {
                 reply.send(response(outcome));
@@ -220,11 +220,11 @@ fn read(api: &Api, call: &Call) -> Result<(Vec<NewEvent>, Option<Idempotency>), 
     });
     let events = events.collect::<Result<Vec<_>, _>>()?;
     check_sources(call, &events)?;
-    Ok((events, request_of(call)?))
+    Ok((events, idempotency_of(call)?))
 }
 
-/// Whether the caller may publish as the source systems of its events. Names of configured sources are refused by
-/// `pipeline::publish`, in the transaction.
+/// Checks that the caller may publish as the source systems of its events. `pipeline::publish` refuses the names of
+/// configured sources, in the transaction.
 fn check_sources(call: &Call, events: &[NewEvent]) -> Result<(), Problem> {
     for (n, event) in events.iter().enumerate() {
         let name = event.source_system.as_str();
@@ -290,41 +290,43 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
 #[derive(Serialize, JsonSchema)]
 struct Publications<'a> {
     /// One for each event of the request, in its order.
-    events: Vec<Line<'a>>,
+    events: Vec<PublicationAnswer<'a>>,
 }
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Publication")]
-struct Line<'a> {
+struct PublicationAnswer<'a> {
     #[schemars(with = "Uuid")]
     id: &'a str,
-    /// The `webhook-id` its deliveries carry.
+    /// The `webhook-id` of its deliveries.
     webhook_id: &'a str,
-    /// A `quarantined` event is sent to nobody until it is repaired, or published again with what it lacks.
+    /// A `quarantined` event is not sent until it is repaired, or published again in a valid form.
     status: Status,
-    /// It was published before; never true of one that is quarantined.
+    /// It was published before; always false for a quarantined event.
     already_processed: bool,
     /// It was published before with other content.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     differs: bool,
-    /// It is stored, and held until a person releases it: the database was restored, and this event may have been sent
+    /// It is stored, but held until a person releases it: the database was restored, and this event may have been sent
     /// before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     in_doubt: bool,
 }
 
-/// 201 when anything is new, 200 when all of it was there.
+/// 201 if any event is new, 200 if none is.
 fn encode(published: &[Published]) -> (u16, Vec<u8>) {
     let status = if published.iter().all(|event| event.repeated) { 200 } else { 201 };
     let events = published
         .iter()
-        .map(|Published { id, webhook_id, status, repeated, differs, in_doubt }| Line {
-            id,
-            webhook_id,
-            status: *status,
-            already_processed: *repeated && *status != Status::Quarantined,
-            differs: *differs,
-            in_doubt: *in_doubt,
+        .map(|Published { id, webhook_id, status, repeated, differs, in_doubt }| {
+            PublicationAnswer {
+                id,
+                webhook_id,
+                status: *status,
+                already_processed: *repeated && *status != Status::Quarantined,
+                differs: *differs,
+                in_doubt: *in_doubt,
+            }
         })
         .collect();
     (status, serde_json::to_vec(&Publications { events }).unwrap_or_default())
@@ -343,7 +345,7 @@ fn response(outcome: Outcome) -> Response {
             Problem::conflict("The same request is still being carried out.").into()
         }
         Outcome::Refused { event, why } => {
-            let detail = format!("Event {event} (counted from 0) is not taken: {why}.");
+            let detail = format!("Event {event} (counted from 0) is not accepted: {why}.");
             Problem::unprocessable(detail).into()
         }
         Outcome::OfSource(name) => Problem::of_source(&name).into(),
@@ -383,7 +385,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     if matches!(event.status, Status::Pending | Status::Failed) {
         let origin = Origin::Outbox(event.seq);
         let open = api.store.read(|tx| deliveries::open_of(tx, origin))?;
-        // The file has no such state: what is under way is known here alone.
+        // The database has no such state: only this process knows which attempts are in flight.
         if api.flow.in_flight.any(&open) {
             event.status = Status::Processing;
         }
@@ -406,13 +408,13 @@ pub(super) struct EventAnswer {
     open_deliveries: u32,
     /// How often it was published again.
     duplicate_count: u32,
-    /// How often with other content.
+    /// How often it was published again with other content.
     differing_count: u32,
     last_error: Option<String>,
-    /// Why it is quarantined, or was when it was discarded, such as `bad_payload`.
+    /// Why it is quarantined, or was before it was discarded, such as `bad_payload`.
     error_code: Option<String>,
     completed_at: Option<Timestamp>,
-    /// The event that this one repeats, where a person sent that one again as a new one.
+    /// The event that a person sent again as this new one.
     #[schemars(with = "Option<Uuid>")]
     replay_of: Option<String>,
 }
@@ -438,21 +440,21 @@ struct NewEventAnswer {
     trace_id: Option<String>,
     max_attempts: Option<u32>,
     custom_data: Option<String>,
-    /// How many places of the payload are sealed; they are shown as `[sealed]`.
+    /// How many fields of the payload are sealed; they are shown as `[sealed]`.
     #[serde(rename = "sealed_fields", with = "payloads::sealed_fields")]
     #[schemars(with = "u32")]
     sealed: Sealed,
 }
 
-/// The key of a request, and what the request was; `None` where it has none.
-/// Fails with 400 where it is no key.
-fn request_of(call: &Call) -> Result<Option<Idempotency>, Problem> {
+/// The `Idempotency-Key` of a request and a hash of the request; `None` if it has no key.
+/// Fails with 400 if the key is invalid.
+fn idempotency_of(call: &Call) -> Result<Option<Idempotency>, Problem> {
     let mut all = call.request.head.headers.iter().filter(|(name, _)| *name == "idempotency-key");
     let Some((_, value)) = all.next() else { return Ok(None) };
     let key = key_in(value).filter(|_| all.next().is_none()).ok_or_else(|| {
         Problem::bad_request(
-            "Idempotency-Key stands once and has 1 to 128 visible ASCII characters without \
-             quotes, backslash, comma and semicolon; a UUID will do. It may stand in double quotes. \
+            "Send Idempotency-Key once, with 1 to 128 visible ASCII characters except quotes, \
+             backslash, comma and semicolon, such as a UUID. Double quotes around it are allowed. \
              An event's own key goes into the body as idempotency_key.",
         )
     })?;
@@ -466,12 +468,12 @@ fn request_of(call: &Call) -> Result<Option<Idempotency>, Problem> {
     Ok(Some(Idempotency { key: key.to_owned(), request_hash }))
 }
 
-/// The key in the value of an `Idempotency-Key`, with double quotes as the IETF's draft has it, or without.
+/// The key in the value of an `Idempotency-Key`, with or without the double quotes of the IETF draft.
 fn key_in(value: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(value).ok()?;
     let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let key = quoted.unwrap_or(text);
-    // These have a meaning in a structured field, so two readers could see two keys.
+    // These characters have a meaning in a structured field: two parsers could read two different keys.
     let allowed = |b: u8| b.is_ascii_graphic() && !b"\"\\,;".contains(&b);
     ((1..=128).contains(&key.len()) && key.bytes().all(allowed)).then_some(key)
 }

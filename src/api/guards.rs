@@ -24,18 +24,18 @@ const NO_CONTROLS: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 /// The guard.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Guards",
-    about: "For consumers without a database of their own: which events they have done.",
+    about: "For consumers without a database of their own: which events they have processed.",
     routes: &[post("/v1/processed-events", Publish, Later(claim))
         .doc("claimProcessedEvent", "Claim an event for a consumer group")
         .about(
             "The first claim of an event by a group is answered 201, every later one \
-                 200. Answered after COMMIT. A `publish` token claims for the groups that it \
-                 lists, and is answered 403 for others. The claim is no part of the \
-                 consumer's own transaction: `docs/guards.md` says what that means.",
+                 200. Answered after COMMIT. A `publish` token may claim for the groups \
+                 that it lists; others are answered 403. The claim is not part of the consumer's \
+                 own transaction: `docs/guards.md` says what that means.",
         )
         .returns(&[
-            Returns::json::<ClaimAnswer>(201, "The group has not done it: do it now."),
-            Returns::json::<ClaimAnswer>(200, "The group has done it: leave it."),
+            Returns::json::<ClaimAnswer>(201, "The first claim: process the event now."),
+            Returns::json::<ClaimAnswer>(200, "The group has claimed it before: skip the event."),
         ])
         .body::<Claim>(
             r#"{"consumer_group":"logistics",
@@ -49,7 +49,7 @@ pub(super) const RESOURCE: Resource = Resource {
 struct Claim {
     #[schemars(length(min = 1, max = MAX_GROUP_CHARS), regex(pattern = NO_CONTROLS))]
     consumer_group: String,
-    /// The `webhook-id` it came with.
+    /// The event's `webhook-id`.
     #[schemars(length(min = 1, max = MAX_EVENT_ID_CHARS), regex(pattern = NO_CONTROLS))]
     event_id: String,
 }
@@ -59,11 +59,11 @@ struct Claim {
 #[schemars(rename = "Claimed")]
 struct ClaimAnswer {
     already_processed: bool,
-    /// When the group has claimed it, now or before.
+    /// When the group first claimed it.
     processed_at: Timestamp,
 }
 
-/// 201 the first time, 200 when the group has done the event before; sent after COMMIT.
+/// Answers 201 to a group's first claim of an event and 200 to later ones, after COMMIT.
 pub(super) fn claim(api: &Api, call: Call, reply: Reply) {
     let Claim { consumer_group, event_id } = match read(&call) {
         Ok(claim) => claim,
@@ -87,7 +87,7 @@ pub(super) fn claim(api: &Api, call: Call, reply: Reply) {
     );
 }
 
-/// Checked before the queue: what the schema refuses there would cost its whole batch.
+/// Reads and checks a claim. One that only the database refuses would roll back its whole batch.
 fn read(call: &Call) -> Result<Claim, Problem> {
     let claim: Claim = call.json()?;
     let Claim { consumer_group, event_id } = &claim;

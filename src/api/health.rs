@@ -1,5 +1,5 @@
-//! What `/readyz` looks at. The judgement is `model::health`'s; no check names a tenant or anything of
-//! theirs, so that it needs no token.
+//! The checks of `/readyz`, judged by `model::health`. No check reveals anything about a tenant, so `/readyz` needs no
+//! token.
 
 use crate::api::context::Api;
 use crate::api::last_write::LastWrite;
@@ -10,14 +10,14 @@ use crate::store::escalations;
 use crate::store::stats::{self, Attention};
 use crate::sys::files;
 
-/// Looks at everything.
+/// Runs all checks.
 pub(super) fn checks(api: &Api) -> Vec<Check> {
-    looked(api, api.last_write.again(&api.store))
+    run_checks(api, api.last_write.again(&api.store))
 }
 
-/// Why `/readyz` would answer 503. Waits for no write, so that it tells of one a call later.
+/// Why `/readyz` would answer 503. It does not wait for its test write: the next call sees the result.
 pub(super) fn not_ready(api: &Api) -> Option<String> {
-    failures(&looked(api, LastWrite::begin(&api.last_write, &api.store)))
+    failures(&run_checks(api, LastWrite::begin(&api.last_write, &api.store)))
 }
 
 /// The checks that fail, in words.
@@ -28,7 +28,7 @@ pub(super) fn failures(checks: &[Check]) -> Option<String> {
     (!why.is_empty()).then(|| format!("{}.", why.join("; ")))
 }
 
-fn looked(api: &Api, written: Result<(), String>) -> Vec<Check> {
+fn run_checks(api: &Api, written: Result<(), String>) -> Vec<Check> {
     let now = api.clock.now();
     let DiskState { room, space, reserve } = api.flow.disk.state();
     let read = api.store.read(stats::attention);

@@ -1,4 +1,4 @@
-//! Deliveries in doubt after a restore: how many there are, and what a person decides about them.
+//! Deliveries in doubt after a restore: counting them, and releasing or skipping them.
 //!
 //! Not here: listing them (`GET /v1/deliveries?state=in_doubt`).
 
@@ -25,20 +25,20 @@ use crate::store::in_doubt::{self, Filter};
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{meta, settlement};
 
-/// Deliveries moved by one request, in one transaction; the sender asks again while there is more.
+/// The most deliveries of one request, in one transaction; the client repeats it while `more` is true.
 const ROWS_A_REQUEST: u32 = 2000;
-/// Why a delivery that a person settled is skipped, unless they say.
+/// The reason that a skipped delivery gets.
 const SETTLED: &str = "made before the restore";
-/// Which deliveries this is for.
+/// Why another delivery is refused.
 const RULE: &str = "only a delivery in doubt can be released or skipped";
 
-const MOVED: &[Returns] = &[Returns::json::<Moved>(200, "How many were moved, or would be.")];
+const MOVED: &[Returns] = &[Returns::json::<Moved>(200, "How many were changed, or would be.")];
 const ONE: &[Returns] = &[Returns::json::<DeliveryAnswer>(200, "The delivery as it is now.")];
 
 /// Deliveries in doubt.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "In doubt",
-    about: "After a restore: deliveries that may have been made before. They wait for a person.",
+    about: "After a restore: deliveries that may have been sent before. They wait for a person.",
     routes: &[
         get("/v1/in-doubt", Read, Listed(show))
             .doc("getInDoubt", "Show what is in doubt since the latest restore")
@@ -56,25 +56,25 @@ pub(super) const RESOURCE: Resource = Resource {
             .returns(&[Returns::json::<InDoubt>(200, "What is in doubt.")]),
         post("/v1/deliveries/release", Operate, Act("delivery.release_many", release_many))
             .doc("releaseDeliveries", "Let deliveries in doubt be sent")
-            .about("At most 2,000 a request; `more` says whether to ask again.")
+            .about("At most 2,000 per request; repeat it while `more` is true.")
             .returns(MOVED)
             .body::<Selection>(r#"{"filter":{"subscription":"erp"},"dry_run":true}"#),
         post("/v1/deliveries/skip", Operate, Act("delivery.skip_many", skip_many))
             .doc("skipDeliveries", "End deliveries in doubt without sending them")
             .about(
-                "They were made before the restore. At most 2,000 a request; `more` says \
-                 whether to ask again.",
+                "For deliveries that were sent before the restore. At most 2,000 per request; repeat \
+                 it while `more` is true.",
             )
             .returns(MOVED)
             .body::<Selection>(r#"{"filter":{"subscription":"erp"},"dry_run":true}"#),
         post("/v1/deliveries/{id}/release", Operate, Act("delivery.release", release))
             .doc("releaseDelivery", "Let a delivery in doubt be sent")
-            .about("It keeps its `webhook-id`, so a consumer with a guard takes it once.")
+            .about("It keeps its `webhook-id`, so a consumer with a guard processes it once.")
             .returns(ONE)
             .params(&[ID]),
         post("/v1/deliveries/{id}/skip", Operate, Act("delivery.skip", skip))
             .doc("skipDelivery", "End a delivery in doubt without sending it")
-            .about("It was made before the restore.")
+            .about("For a delivery that was sent before the restore.")
             .returns(ONE)
             .params(&[ID]),
     ],
@@ -100,15 +100,15 @@ pub(super) fn end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 /// What is in doubt.
 #[derive(Serialize, JsonSchema)]
 struct InDoubt {
-    /// How often the file was restored.
+    /// How often the database was restored.
     epoch: u32,
     /// When it was restored last.
     restored_at: Option<Timestamp>,
-    /// From which backup.
+    /// The backup it was restored from.
     restored_from: Option<String>,
-    /// What happened later cannot have been sent before.
+    /// Events that happened after this time cannot have been sent before the restore.
     lost_at: Option<Timestamp>,
-    /// Until when what comes in may be held; null: nothing is.
+    /// Until when new events may be held; null: none are held.
     until: Option<Timestamp>,
     /// Deliveries that wait for a decision.
     #[serde(rename = "in_doubt")]
@@ -175,24 +175,24 @@ struct Selection {
     dry_run: bool,
 }
 
-/// Which ones are meant.
+/// A filter of deliveries.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Selected {
     /// By name or id.
     subscription: Option<String>,
     event_type: Option<String>,
-    /// Received at or after.
+    /// Received at or after this time.
     since: Option<Timestamp>,
-    /// Received before.
+    /// Received before this time.
     until: Option<Timestamp>,
 }
 
-/// What came of a decision about many.
+/// The result of a decision about many.
 #[derive(Serialize, JsonSchema)]
 struct Moved {
     count: u64,
-    /// Whether there is more: ask again.
+    /// Whether more deliveries match: repeat the request.
     more: bool,
     dry_run: bool,
 }
@@ -207,7 +207,7 @@ pub(super) fn skip_many(api: &Api, call: &Call) -> Result<Audited<Value>, Proble
     many(api, call, Decision::Skip(reason(call)))
 }
 
-/// Finds them on a reader, and carries out the decision in one transaction with its audit event.
+/// Finds the deliveries with a reader. Then carries out the decision in one transaction with its audit event.
 fn many(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Problem> {
     let Selection { filter, dry_run } = call.json()?;
     let chosen = value(&filter);
@@ -231,7 +231,7 @@ fn many(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Pr
     })
 }
 
-/// A delivery that another request has decided meanwhile is no failure.
+/// Carries out the decision. Leaves out deliveries that another request has changed in the meantime.
 fn decide(
     tx: &WriteTx<'_>,
     found: &[DeliverySeq],

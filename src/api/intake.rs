@@ -23,30 +23,29 @@ use crate::signatures::Incoming;
 use crate::signatures::handshake::{GiveUp, Handshake};
 use crate::store::webhook_events::Inserted;
 
-/// When a provider is asked to come again while the tenant is suspended: most go by their own schedule.
+/// `Retry-After` while the tenant is suspended. Most providers follow their own schedule instead.
 const SUSPENDED_RETRY_AFTER: Duration = Duration::from_mins(10);
 
 const PROVIDER: Param = Param::path::<NameText>("provider", "The provider's name.", "stripe");
 const TENANT: Param = Param::path::<NameText>("tenant", "The tenant's name.", "default");
 const STORED: &[Returns] = &[Returns::json_or_text::<Receipt>(200,
-    "It is stored, and was synced to the disk before this answer; or it was there before. A hand-shake is \
-     answered with what the provider waits for.")
-.with_headers(&[("X-Content-Type-Options", "`nosniff`, on what a hand-shake echoes.")])];
+    "It is stored and synced to the disk, now or by an earlier request. A handshake gets the answer that the \
+     provider expects.")
+.with_headers(&[("X-Content-Type-Options", "`nosniff`, if a handshake echoes what was sent.")])];
 const PROBLEMS: &[Kind] =
     &[Kind::BadSignature, Kind::UnusableWebhook, Kind::Unprocessable, Kind::NotAcceptable];
 
-/// Webhooks come in.
+/// The intake of webhooks.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Intake",
-    about: "Providers post their webhooks here. The signature stands in for a token: which header fields \
-            carry it, the provider's scheme says.",
+    about: "Providers post their webhooks here. The signature is checked instead of a token; the provider's \
+            scheme says which header fields carry it.",
     routes: &[
         public(Post, "/in/{provider}", Later(receive))
-            .doc("receiveWebhook", "Take in a webhook")
+            .doc("receiveWebhook", "Receive a webhook")
             .about(
-                "Verifies the signature over the body as it came, then stores it. A webhook \
-                 that was stored before is answered like the first time, with \
-                 `already_processed`.",
+                "Verifies the signature over the exact body, then stores it. A webhook that was \
+                 stored before gets the same answer, with `already_processed`.",
             )
             .returns(STORED)
             .params(&[PROVIDER])
@@ -54,8 +53,8 @@ pub(super) const RESOURCE: Resource = Resource {
             .any_body()
             .problems(PROBLEMS),
         public(Post, "/in/{tenant}/{provider}", Later(receive))
-            .doc("receiveWebhookOfTenant", "Take in a webhook of a tenant")
-            .about("The same for the provider of a tenant that is not `default`.")
+            .doc("receiveWebhookOfTenant", "Receive a webhook of a tenant")
+            .about("Like `POST /in/{provider}`, for providers of tenants other than `default`.")
             .returns(STORED)
             .params(&[TENANT, PROVIDER])
             .any_query()
@@ -64,7 +63,7 @@ pub(super) const RESOURCE: Resource = Resource {
     ],
 };
 
-/// Tenant and provider of an intake path's variable parts.
+/// The tenant and provider that an intake path names.
 fn address(params: &[String]) -> (&str, &str) {
     match params {
         [provider] => (DEFAULT_TENANT, provider),
@@ -73,24 +72,23 @@ fn address(params: &[String]) -> (&str, &str) {
     }
 }
 
-/// The gate of an intake path, if it is open.
-/// Fails with 404 where there is no such provider; 503 where its tenant is suspended, so that the provider sends
-/// again: what it sends is wanted, only not now.
-pub(super) fn gate(api: &Api, params: &[String]) -> Result<Arc<VerifiedProvider>, Problem> {
+/// The provider that an intake path names.
+/// Fails with 404 if there is none; 503 if its tenant is suspended, so that the provider sends its webhooks later.
+pub(super) fn find(api: &Api, params: &[String]) -> Result<Arc<VerifiedProvider>, Problem> {
     let (tenant, provider) = address(params);
-    let gate = api.flow.receive.provider(tenant, provider)?;
-    let gate = gate.ok_or_else(|| Problem::not_found("provider"))?;
-    if gate.suspended {
-        let detail = "Nothing is taken in for this tenant now; send it again later.";
+    let found = api.flow.receive.provider(tenant, provider)?;
+    let found = found.ok_or_else(|| Problem::not_found("provider"))?;
+    if found.suspended {
+        let detail = "The tenant accepts no webhooks now; send it again later.";
         return Err(Problem::unavailable(detail, SUSPENDED_RETRY_AFTER.as_secs()));
     }
-    Ok(gate)
+    Ok(found)
 }
 
 /// Verifies and stores; the reply is sent after COMMIT.
 pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
-    let gate = match gate(api, &call.params) {
-        Ok(gate) => gate,
+    let found = match find(api, &call.params) {
+        Ok(found) => found,
         Err(problem) => return reply.send(problem.into()),
     };
     let head = &call.request.head;
@@ -98,9 +96,9 @@ pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
         Some(query) => format!("{}?{query}", head.path),
         None => head.path.clone(),
     };
-    // What a provider signed with the URL is the one it knows, not the one a proxy calls.
+    // A provider that signs its URL signs the public one, not the one that a proxy calls.
     let settings = api.settings.get();
-    let url = match (&gate.provider.new.public_url, &settings.listen.public_url) {
+    let url = match (&found.provider.new.public_url, &settings.listen.public_url) {
         (Some(own), _) => own.with_query(head.query.as_deref()),
         (None, Some(public)) => format!("{}{path}", public.trim_end_matches('/')),
         (None, None) => format!("http://{}{path}", head.headers.get("host").unwrap_or_default()),
@@ -112,16 +110,16 @@ pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
         headers: &head.headers,
         body: &call.request.body,
     };
-    let scheme = &gate.provider.new.scheme;
+    let scheme = &found.provider.new.scheme;
     let (accepted, give_up) = (scheme.accepted(), scheme.give_up());
     let share = call.share;
-    api.flow.receive.receive(&gate, &incoming, move |received| {
+    api.flow.receive.receive(&found, &incoming, move |received| {
         let stored = matches!(received, Received::Stored(_) | Received::Batch { .. });
         reply.send(match accepted.filter(|_| stored) {
             Some(text) => Response::with_body(200, "text/plain", text.as_bytes().to_vec()),
             None => response(received, give_up),
         });
-        // Until the answer: what is stored waits for the writer.
+        // The memory is reserved until the answer, because the body waits for the writer.
         drop(share);
     });
 }
@@ -152,11 +150,10 @@ fn response(received: Received, give_up: GiveUp) -> Response {
             Problem::unavailable(detail, CLOCK_RETRY_AFTER.as_secs()).into()
         }
         Received::Unwanted(why) => {
-            Problem::unprocessable(format!("This webhook is not taken: {why}.")).into()
+            Problem::unprocessable(format!("This webhook is not accepted: {why}.")).into()
         }
         Received::Unfetched(missing) => {
-            let detail =
-                "What this webhook is checked with cannot be fetched now; send it again shortly.";
+            let detail = "What is needed to verify this webhook cannot be fetched now; send it again shortly.";
             let problem = Problem::unavailable(detail, CLOCK_RETRY_AFTER.as_secs());
             problem.because(missing.to_string()).into()
         }
@@ -169,39 +166,40 @@ fn response(received: Received, give_up: GiveUp) -> Response {
 }
 
 values! {
-    /// The word of what was stored.
+    /// The only value of `status`.
     OkWord = { "type": "string", "enum": ["ok"] }
 }
 
-/// What a webhook that was taken in is answered with.
+/// The answer to an accepted webhook.
 #[derive(Serialize, JsonSchema)]
 struct Receipt {
-    /// Absent where a challenge is answered.
+    /// Absent in the answer to a challenge.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "OkWord")]
     status: Option<&'static str>,
-    /// The webhook event's id here; absent for a batch.
+    /// The webhook event's id in Oncebox; absent for a batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Uuid")]
     id: Option<String>,
     /// It was stored before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     already_processed: bool,
-    /// What its events have in common.
+    /// The id of the batch, which all its events have.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Uuid")]
     batch_id: Option<String>,
-    /// How many of a batch are new.
+    /// How many events of a batch are new.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
     stored: Option<u64>,
-    /// How many of it were there before.
+    /// How many events of a batch were stored before.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
     repeated: Option<u64>,
-    /// What Slack sent to be answered. Its scheme writes that answer.
+    /// The challenge of a handshake with Slack.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
+    // The scheme writes that answer; the field only describes it.
     challenge: Option<String>,
 }
 

@@ -1,7 +1,6 @@
-//! `/v1/jobs`: what is done to many at once, and how far it is; and the requests that make a job.
+//! `/v1/jobs`: bulk operations and their progress, and the requests that start them.
 //!
-//! Not here: dead letters, which have requests of their own ([`super::dead_letters`]), and a single event
-//! ([`super::replays`]).
+//! Not here: the requests for dead letters ([`super::dead_letters`]), and for a single event ([`super::replays`]).
 
 use std::time::Duration;
 
@@ -32,28 +31,28 @@ use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{delivery_lists, outbox_lists, settlement, subscriptions, webhook_events};
 
-/// How long it is counted what a job is for.
+/// How long the matches of a job are counted.
 const MAX_COUNT_SPAN: Duration = Duration::from_millis(500);
-/// What a dry run shows.
+/// How many matches a dry run shows.
 const SAMPLE: usize = 10;
 
 const ID: Param =
     Param::path::<Uuid>("id", "The job's id.", "019c1447-5800-7000-8000-000000000001");
 const STATE: Param = Param::query::<State>("state", "Only those in this state.", "");
 
-/// What a request for many answers.
+/// The answers of requests that start a job.
 pub(super) const MADE: &[Returns] = &[
     Returns::json::<JobAnswer>(
         201,
-        "The job. It runs by itself; ask for it again to see how far it is.",
+        "The job. It runs in the background; get it again to see its progress.",
     ),
-    Returns::json::<Trial>(200, "Of a dry run: how many there are."),
+    Returns::json::<DryRun>(200, "The result of a dry run: how many match."),
 ];
 
 /// Jobs.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Jobs",
-    about: "One thing done to many deliveries or events, by the service itself. A job goes on after a \
+    about: "One operation on many deliveries or events, run in the background. A job continues after a \
             restart, and does nothing twice.",
     routes: &[
         get("/v1/jobs", Read, Listed(list))
@@ -63,21 +62,21 @@ pub(super) const RESOURCE: Resource = Resource {
             .params(&[STATE, LIMIT, AFTER]),
         get("/v1/jobs/{id}", Read, Now(show))
             .doc("getJob", "Show a job")
-            .about("With how far it is: `done` and `skipped` of `matched`.")
+            .about("With its progress: `done` and `skipped` of `matched`.")
             .returns(&[Returns::json::<JobAnswer>(200, "The job.")])
             .params(&[ID]),
         post("/v1/jobs/{id}/cancel", Operate, Act("job.cancel", cancel))
             .doc("cancelJob", "Stop a job")
-            .about("What it has done stays done.")
+            .about("What it has done is not undone.")
             .returns(&[Returns::json::<JobAnswer>(200, "The job as it is now.")])
             .params(&[ID]),
         post("/v1/events/replay", Operate, Act("job.replay_events", replay_events))
             .doc("replayEvents", "Send events again")
             .about(
-                "All deliveries of the events that are final, also those that were taken, under the \
-                 `webhook-id` they had; the oldest event first. Where a `subscription` is named, only its \
-                 deliveries; an event that matches it and has none gets one. An event without any delivery \
-                 goes to the subscriptions that match it now.",
+                "Sends all final deliveries of the events again, also the completed ones. They keep their \
+                 `webhook-id`; the oldest event is first. With `subscription`, only its deliveries are sent; \
+                 a matching event that has none gets one. An event without any delivery goes to the \
+                 subscriptions that match it now.",
             )
             .returns(MADE)
             .body::<Request>(
@@ -89,14 +88,14 @@ pub(super) const RESOURCE: Resource = Resource {
             Act("job.replay_webhook_events", replay_webhook_events),
         )
         .doc("replayWebhookEvents", "Send webhook events again")
-        .about("As events of the outbox are replayed.")
+        .about("Like `POST /v1/events/replay`.")
         .returns(MADE)
         .body::<Request>(r#"{"filter":{"provider":"stripe"},"dry_run":true}"#),
         post("/v1/subscriptions/{id}/recover", Operate, Act("subscription.recover", recover))
             .doc("recoverSubscription", "Send a subscription what it has missed")
             .about(
-                "Resumes it, and sends it everything since then: its dead letters, and events and webhook \
-                 events that match it and have no delivery for it.",
+                "Resumes the subscription and sends it everything from `since` on: its dead letters, and \
+                 matching events and webhook events that have no delivery for it.",
             )
             .returns(MADE)
             .params(&[SUBSCRIPTION_ID])
@@ -104,7 +103,7 @@ pub(super) const RESOURCE: Resource = Resource {
     ],
 };
 
-/// A request for many.
+/// Starts a job on many events or dead letters.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Replay")]
@@ -115,7 +114,7 @@ pub(super) struct Request {
     /// Only count them, and show the first ten.
     #[serde(default)]
     pub(super) dry_run: bool,
-    /// Deliveries a second, at most; as fast as it goes, if absent.
+    /// The most deliveries per second; no limit if absent.
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<Whole<1, 10000>>")]
     pub(super) rate: Option<u32>,
@@ -125,14 +124,14 @@ pub(super) struct Request {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Recovery {
-    /// Events that were received from then on.
+    /// Events received at or after this time.
     since: Timestamp,
-    /// Events that were received before.
+    /// Events received before this time.
     until: Option<Timestamp>,
-    /// Only count them, and show the first ten. It is not resumed.
+    /// Only count them, and show the first ten. The subscription is not resumed.
     #[serde(default)]
     dry_run: bool,
-    /// Deliveries a second, at most; as fast as it goes, if absent.
+    /// The most deliveries per second; no limit if absent.
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<Whole<1, 10000>>")]
     rate: Option<u32>,
@@ -174,7 +173,8 @@ fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn replay_events(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Request { filter, dry_run, rate } = call.json()?;
     none_of(&[("provider", filter.provider.is_some()), ("ids", filter.ids.is_some())])?;
-    many(api, call, Wanted { kind: Kind::ReplayEvents, filter, rate, reason: None }, dry_run)
+    let request = JobRequest { kind: Kind::ReplayEvents, filter, rate, reason: None };
+    start(api, call, request, dry_run)
 }
 
 /// `POST /v1/webhook-events/replay`
@@ -185,7 +185,8 @@ fn replay_webhook_events(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         ("aggregate_id", filter.aggregate_id.is_some()),
         ("ids", filter.ids.is_some()),
     ])?;
-    many(api, call, Wanted { kind: Kind::ReplayWebhookEvents, filter, rate, reason: None }, dry_run)
+    let request = JobRequest { kind: Kind::ReplayWebhookEvents, filter, rate, reason: None };
+    start(api, call, request, dry_run)
 }
 
 /// `POST /v1/subscriptions/{id}/recover`
@@ -198,10 +199,10 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         until,
         ..Filter::default()
     };
-    let wanted = Wanted { kind: Kind::Recover, filter, rate, reason: None };
-    let (new, matched, sample) = wanted.count(api, call)?;
+    let request = JobRequest { kind: Kind::Recover, filter, rate, reason: None };
+    let (new, matched, sample) = request.count(api, call)?;
     if dry_run {
-        return Ok(Audited::dry_run(Trial::of(api, &new, matched, &sample)?));
+        return Ok(Audited::dry_run(DryRun::of(api, &new, matched, &sample)?));
     }
     let mut first = api.store.snapshot(|tx| tables::next_batch(tx, &new, &new.cursor))?;
     let end = api.clock.monotonic().saturating_add(MAX_COUNT_SPAN);
@@ -217,7 +218,7 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let before = json!({ "state": before.state.as_str() });
         let after = json!({ "state": "ACTIVE" });
         tables::insert(tx, &new, matched)?;
-        // In the same transaction, so that what has waited meanwhile does not go before the oldest ones.
+        // The first batch is in the same transaction, so that the oldest deliveries are sent before waiting ones.
         let job = tables::by_id(tx, &new.tenant, &new.id)?.ok_or(Error::Changed("the job"))?;
         tables::advance(tx, &job, &first, now)?;
         let job = tables::by_id(tx, &new.tenant, &new.id)?.ok_or(Error::Changed("the job"))?;
@@ -229,24 +230,24 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     Ok(made)
 }
 
-/// What a person wants to be done to many.
-pub(super) struct Wanted {
+/// A job as a person asks for it.
+pub(super) struct JobRequest {
     pub(super) kind: Kind,
     pub(super) filter: Filter,
     pub(super) rate: Option<u32>,
     pub(super) reason: Option<String>,
 }
 
-/// Makes a job, and its one audit event in the same transaction; or counts, where it is a dry run.
-pub(super) fn many(
+/// Makes a job and its audit event in one transaction. A dry run only counts the matches.
+pub(super) fn start(
     api: &Api,
     call: &Call,
-    wanted: Wanted,
+    request: JobRequest,
     dry_run: bool,
 ) -> Result<Audited<Value>, Problem> {
-    let (new, matched, sample) = wanted.count(api, call)?;
+    let (new, matched, sample) = request.count(api, call)?;
     if dry_run {
-        return Ok(Audited::dry_run(Trial::of(api, &new, matched, &sample)?));
+        return Ok(Audited::dry_run(DryRun::of(api, &new, matched, &sample)?));
     }
     let made = change(api, call, move |tx| insert(tx, &new, matched))?;
     api.flow.jobs.ring();
@@ -263,8 +264,8 @@ fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> Verdict<Value> {
     Ok(Ok((body, change)))
 }
 
-impl Wanted {
-    /// Checks it, and counts what it is for.
+impl JobRequest {
+    /// Checks the request, and counts its matches.
     fn count(self, api: &Api, call: &Call) -> Result<(NewJob, Matched, Vec<Item>), Problem> {
         let Self { kind, filter, rate, reason } = self;
         check(&filter)?;
@@ -300,7 +301,7 @@ impl Wanted {
             .store
             .list(gives_up, |tx| tables::matched(tx, &new, SAMPLE, || clock.monotonic() >= end));
         match counted {
-            // One look alone took too long, as on a slow disk. The job has the time.
+            // Even a single query took too long, as on a slow disk. The job itself may take longer.
             Err(Error::TooLong) => Ok((new, Matched { count: 0, is_more: true }, Vec::new())),
             counted => {
                 counted.map(|(matched, first)| (new, matched, first.items)).map_err(Into::into)
@@ -309,15 +310,15 @@ impl Wanted {
     }
 }
 
-/// Refuses filters that mean nothing here.
+/// Refuses filters that do not apply here.
 fn none_of(others: &[(&str, bool)]) -> Result<(), Problem> {
     let found = others.iter().find(|(_, is_given)| *is_given);
     found.map_or(Ok(()), |(name, _)| {
-        Err(Problem::unprocessable(format!("{name} is no filter here.")))
+        Err(Problem::unprocessable(format!("{name} is not a filter here.")))
     })
 }
 
-/// Refuses a filter that only events know.
+/// Refuses filters that only apply to events.
 pub(super) fn check_of_dead_letters(filter: &Filter) -> Result<(), Problem> {
     none_of(&[("provider", filter.provider.is_some())])
 }
@@ -330,46 +331,46 @@ fn check(filter: &Filter) -> Result<(), Problem> {
         return wrong(format!("class cannot be {class:?}; it is one of {known}."));
     }
     if let Some(code) = filter.code.filter(|code| !(100..=999).contains(code)) {
-        return wrong(format!("code is {code}; a status is 100 to 999."));
+        return wrong(format!("code cannot be {code}; a status is 100 to 999."));
     }
     let ids = filter.ids.as_deref().unwrap_or_default();
     if ids.len() > MAX_IDS {
         return wrong(format!("ids has at most {MAX_IDS} deliveries; use another filter."));
     }
     match ids.iter().find(|id| DeliverySeq::parse(id).is_none()) {
-        Some(id) => wrong(format!("{id:?} is no id of a delivery; one is like dlv_17.")),
+        Some(id) => wrong(format!("{id:?} is not a delivery's id, like dlv_17.")),
         None => Ok(()),
     }
 }
 
-/// What a dry run finds.
+/// The result of a dry run.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "ReplayDryRun")]
-pub(super) struct Trial {
+pub(super) struct DryRun {
     dry_run: bool,
-    /// Dead letters, or events.
+    /// How many dead letters or events match.
     count: u64,
-    /// Whether there are more: no more were counted.
+    /// Whether more than `count` match: not all were counted.
     more: bool,
     /// The oldest ones, at most ten.
     sample: Vec<Sample>,
 }
 
-/// A dead letter or an event that would be done.
+/// A dead letter or an event that matches.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "ReplaySample")]
 struct Sample {
-    /// Of a delivery, an event or a webhook event.
+    /// The id of a delivery, an event or a webhook event.
     id: String,
     event_type: String,
     aggregate_type: Option<String>,
     aggregate_id: Option<String>,
-    /// The subscription's name; null of an event.
+    /// The subscription's name; null for an event.
     #[schemars(with = "Option<NameText>")]
     subscription: Option<String>,
 }
 
-impl Trial {
+impl DryRun {
     fn of(api: &Api, new: &NewJob, matched: Matched, items: &[Item]) -> Result<Value, Problem> {
         let sample = api.store.read(|tx| {
             let each = items.iter().map(|item| sampled(tx, new, item));
@@ -419,25 +420,25 @@ pub(super) struct JobAnswer<'a> {
     id: &'a str,
     #[schemars(with = "NameText")]
     tenant: &'a str,
-    /// What is done.
+    /// The operation.
     kind: Kind,
     state: State,
-    /// To which ones.
+    /// Which dead letters or events it is for.
     #[schemars(with = "Filter")]
     filter: Value,
-    /// Deliveries a second, at most.
+    /// The most deliveries per second; null: no limit.
     rate: Option<u32>,
-    /// Why, as the person said.
+    /// The reason that the person gave.
     reason: Option<&'a str>,
-    /// Dead letters or events that there were when it was made.
+    /// How many dead letters or events matched when it was made.
     matched: u64,
-    /// Whether there were more: no more were counted.
+    /// Whether more than `matched` matched: not all were counted.
     matched_more: bool,
-    /// How many of them were done.
+    /// How many of them are done.
     done: u64,
-    /// How many had changed meanwhile.
+    /// How many were skipped because they had changed in the meantime.
     skipped: u64,
-    /// Deliveries that were opened, made or ended.
+    /// Deliveries that were reopened, created or ended.
     deliveries: u64,
     requested_by: &'a str,
     created_at: Timestamp,

@@ -22,12 +22,11 @@ pub(super) const RESOURCE: Resource = Resource {
     routes: &[post("/v1/keys/rotate", Box, Act("master_key.rotate", rotate))
         .doc("rotateMasterKey", "Rotate the master key")
         .about(
-            "A new key takes the place of the one in force, and every secret is sealed \
-                 anew. Tokens and signatures stay as they are. The old key stays beside the \
-                 new one: backups from before need it. 409 where Oncebox does not write the \
-                 key itself.",
+            "Makes a new key, and seals every secret again with it. Tokens and signatures do not \
+                 change. The old key is kept: older backups need it. Answers 409 if Oncebox does \
+                 not write the key itself.",
         )
-        .returns(&[Returns::json::<Rotation<'_>>(200, "What was done.")])],
+        .returns(&[Returns::json::<Rotation<'_>>(200, "The key was rotated.")])],
 };
 
 /// `POST /v1/keys/rotate`
@@ -40,7 +39,7 @@ fn rotate(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         RotationError::File(error) => {
             tracing::error!(%error, "the master key was not rotated");
             Problem::conflict(
-                "The key's file cannot be written; the log says why. The old key stays.",
+                "The key's file cannot be written; the log says why. The old key stays in use.",
             )
         }
     })?;
@@ -68,6 +67,6 @@ struct Rotation<'a> {
     /// The key now.
     #[schemars(with = "MasterKeyId")]
     to: &'a str,
-    /// Secrets that were sealed anew.
+    /// How many secrets were sealed again.
     secrets: u64,
 }

@@ -2,7 +2,7 @@
 //!
 //! Programs decide by the name, so a name is never given another meaning.
 
-/// What is to be known about a kind.
+/// The description of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The last part of the problem's `type`.
@@ -13,12 +13,11 @@ pub struct Facts {
     pub title: &'static str,
     /// When it is answered.
     pub when: &'static str,
-    /// What the sender does.
+    /// What the sender can do.
     pub remedy: &'static str,
 }
 
-/// What every `type` starts with. A name, not an address: a box without a line to the internet has its
-/// own documents.
+/// The prefix of every `type`. It is a URN, not a URL: a box may have no access to the internet.
 pub const TYPE_PREFIX: &str = "urn:oncebox:problem:";
 
 /// Makes [`Kind`] of a table, in the order of statuses: name, status, title, when it is answered, remedy.
@@ -58,10 +57,10 @@ kinds! {
         "There is no token, or it is unknown, revoked or expired.",
         "Send `Authorization: Bearer` with a valid token.";
     BadSignature = "bad-signature", 401, "Signature not accepted",
-        "A webhook's signature is missing or wrong, or its time is too far from ours. The log says which.",
-        "Compare secret and scheme on both sides.";
+        "A webhook's signature is missing or wrong, or its time differs too much from this machine's clock. The log says which.",
+        "Compare the secret and the scheme on both sides.";
     Forbidden = "forbidden", 403, "Not permitted",
-        "The token's role does not allow this, or it manages tenants and is not of `default`.",
+        "The token's role does not allow this, or only a token of the tenant `default` may do it.",
         "Use a token with the role the route needs.";
     TenantSuspended = "tenant-suspended", 403, "Tenant suspended",
         "The token's tenant is suspended. Its data is kept and its deliveries wait.",
@@ -73,14 +72,14 @@ kinds! {
         "The path exists, but does not answer this method.",
         "Use a method of the header field `Allow`.";
     NotAcceptable = "not-acceptable", 406, "The webhook cannot be used",
-        "As `unusable-webhook`, with the status after which this provider does not retry.",
+        "Like `unusable-webhook`, but with the status after which this provider does not retry.",
         "Compare what the provider sends with its scheme here.";
     Timeout = "timeout", 408, "The request took too long",
-        "Head or body did not come in time. The connection is closed.",
-        "Send it again, in smaller pieces.";
+        "The head or the body did not arrive in time. The connection is closed.",
+        "Send it again, or send less at once.";
     Conflict = "conflict", 409, "Conflict",
         "The state does not allow it, the name is taken, or the same request is still in progress.",
-        "Read `detail`, look again, decide.";
+        "Read `detail`, fetch the current state, then decide.";
     TooLarge = "too-large", 413, "Too large",
         "The body is larger than this route takes.",
         "Send less at once, or raise the limit (`limits.request_bytes`, a provider's `body_bytes_max`).";
@@ -98,7 +97,7 @@ kinds! {
         "Use a new key for a new request.";
     Throttled = "throttled", 429, "Too many failed attempts",
         "More than ten invalid tokens came from this address within a minute. A valid token is still accepted.",
-        "Send a valid token, others after `Retry-After`.";
+        "Send a valid token, or wait for `Retry-After`.";
     HeadTooLarge = "head-too-large", 431, "The request's head is too large",
         "The head has more than 16 KiB or more than 64 fields.",
         "Send fewer or shorter header fields.";
@@ -107,9 +106,9 @@ kinds! {
         "Read the log. Sending it again is safe.";
     NotImplemented = "not-implemented", 501, "Not implemented",
         "Unknown method or transfer coding.",
-        "Use a documented method; only `chunked` is allowed.";
+        "Use a documented method; the only transfer coding is `chunked`.";
     Unavailable = "unavailable", 503, "Not available now",
-        "Overload, a database locked by another process, a list that took too long, a clock that was just set, or a stop. \
+        "Overload, a database locked by another process, a list that took too long, a clock that was just set, or a shutdown. \
          Nothing was acknowledged.",
         "Send it again after `Retry-After`; filter a list as `detail` says.";
     NotReady = "not-ready", 503, "Not ready",
@@ -118,8 +117,8 @@ kinds! {
         "Send nothing for now. `/readyz?verbose` names the failing check.";
     HttpVersion = "http-version", 505, "HTTP version not supported",
         "The request is not HTTP/1.0 or HTTP/1.1.",
-        "Use HTTP/1.1; a proxy can speak others.";
+        "Use HTTP/1.1; a proxy can translate other versions.";
     DiskFull = "disk-full", 507, "No room to store it",
-        "The disk is nearly full; the rest is kept for outcomes. Nothing was acknowledged.",
-        "Make room; send it again after `Retry-After`.";
+        "The disk is nearly full; the remaining space is reserved for results of deliveries. Nothing was acknowledged.",
+        "Free disk space; send it again after `Retry-After`.";
 }

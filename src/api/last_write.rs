@@ -1,4 +1,4 @@
-//! Whether the database can be written, tried with a write.
+//! Tests with a write whether the database can be written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,20 +20,20 @@ const MAX_WRITE: Duration = Duration::from_secs(2);
 pub(super) struct LastWrite {
     trying: Mutex<()>,
     outcome: Mutex<Result<(), String>>,
-    /// Whether a write is under way that nobody waits for.
+    /// Whether a write is in progress that no caller waits for.
     begun: AtomicBool,
 }
 
 impl Default for LastWrite {
-    /// The start has just written.
+    /// Writable, because the start has just written.
     fn default() -> Self {
         Self { trying: Mutex::new(()), outcome: Mutex::new(Ok(())), begun: AtomicBool::new(false) }
     }
 }
 
 impl LastWrite {
-    /// Writes, for two seconds at most. One caller at a time tries and blocks a handler; other
-    /// callers get the last outcome.
+    /// Writes, and waits for two seconds at most. Only one caller at a time writes and blocks its thread; the others get
+    /// the last outcome.
     pub(super) fn again(&self, store: &Store) -> Result<(), String> {
         if let Some(_trying) = self.trying.try_lock() {
             let (tell, answer) = bounded(1);
@@ -43,18 +43,18 @@ impl LastWrite {
                 Ok(written) => written.map_err(|error| error.to_string()),
                 Err(_late) => Err(format!("no answer within {} s", MAX_WRITE.as_secs())),
             };
-            self.found(written);
+            self.set(written);
         }
         self.last()
     }
 
-    /// Begins a write, and tells what came of the one before: it waits for nothing. A write that is not
-    /// answered shows in how long the writer's oldest job has waited.
+    /// Starts a write, and returns the outcome of the one before without blocking. If a write hangs, the check of the
+    /// writer's oldest job fails.
     pub(super) fn begin(this: &Arc<Self>, store: &Store) -> Result<(), String> {
         if !this.begun.swap(true, Ordering::AcqRel) {
             let tell = Arc::clone(this);
             let done = move |written: StoreResult<()>| {
-                tell.found(written.map_err(|error| error.to_string()));
+                tell.set(written.map_err(|error| error.to_string()));
                 tell.begun.store(false, Ordering::Release);
             };
             store.writer().submit(Queue::Accept, stats::probe, done);
@@ -62,7 +62,7 @@ impl LastWrite {
         this.last()
     }
 
-    fn found(&self, written: Result<(), String>) {
+    fn set(&self, written: Result<(), String>) {
         *self.outcome.lock() = written;
     }
 

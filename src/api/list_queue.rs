@@ -11,7 +11,7 @@ use crate::api::problem::Problem;
 use crate::http::service::Reply;
 use crate::store::LISTERS;
 
-/// Lists that wait at most: the last of them begins after four seconds. One more is answered 503.
+/// The most lists that wait: the last of them begins after at most four seconds. One more is answered 503.
 const MAX_WAITING: usize = 8;
 
 /// The lists that run, and those that wait.
@@ -45,7 +45,7 @@ impl<A> Lists<A> {
         self.0.lock()
     }
 
-    /// Lets a list begin, or lets it wait, or refuses it where too many wait.
+    /// Lets a list begin, queues it, or refuses it if the queue is full.
     pub(super) fn admit(&self, list: List<A>) -> Option<Permit<'_, A>> {
         let mut running = self.lock();
         if running.count < LISTERS {
@@ -70,7 +70,7 @@ pub(super) struct Permit<'a, A> {
 }
 
 impl<A> Permit<'_, A> {
-    /// Takes the next list that waits; where there is none, the permit is released.
+    /// Takes the next list from the queue. If there is none, the permit is released.
     pub(super) fn take_next(&mut self) {
         let mut running = self.lists.lock();
         self.next = running.waiting.pop_front();
@@ -82,7 +82,7 @@ impl<A> Permit<'_, A> {
 }
 
 impl<A> Drop for Permit<'_, A> {
-    /// After a panic there may be no other permit to answer the lists that wait; dropped, they are answered 500.
+    /// After a panic there may be no other permit to answer the waiting lists. Dropping them answers 500.
     fn drop(&mut self) {
         if !self.is_released {
             let mut running = self.lists.lock();

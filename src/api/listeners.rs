@@ -1,5 +1,5 @@
-//! What is served on which listening socket: the intake may have one of its own, so that a proxy can
-//! reach it and not the API.
+//! Decides what each listening socket serves. The intake may have its own socket, so that a proxy can reach it but not
+//! the API.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl EndpointRole {
         }
     }
 
-    /// Whether it opens more to its callers than the intake.
+    /// Whether it serves the API.
     pub fn has_api(self) -> bool {
         self != Self::Intake
     }
@@ -74,14 +74,14 @@ impl Service for Endpoints {
     }
 }
 
-/// Answers instead of the API while the start waits for room on the disk: the process lives, and all work gets 507.
+/// Answers instead of the API while the start waits for disk space: `/livez` succeeds, and all work gets 507.
 #[derive(Debug)]
 pub struct Waiting {
     why: String,
 }
 
 impl Waiting {
-    /// Tells `/readyz` why it waits.
+    /// `why` is the detail of `/readyz`.
     pub fn new(why: String) -> Self {
         Self { why }
     }

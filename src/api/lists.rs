@@ -1,11 +1,11 @@
-//! Lists: how they are answered, and the time that each may read.
+//! Answers lists, and limits how long each may read.
 
 use std::time::Duration;
 
 use tracing::Span;
 
 use crate::api::call::Call;
-use crate::api::context::{Api, Looked};
+use crate::api::context::{Api, ReadHandler};
 use crate::api::list_queue::List;
 use crate::api::problem::Problem;
 use crate::http::service::Reply;
@@ -15,8 +15,8 @@ use crate::store::tx::ReadTx;
 /// How long a list may read.
 const MAX_SPAN: Duration = Duration::from_secs(1);
 
-/// Answers a list, now or later. A handler that answers one goes on with those that wait.
-pub(super) fn answer(api: &Api, answer: Looked, call: Call, reply: Reply) {
+/// Answers a list, or queues it. The thread that answers a list continues with the queue.
+pub(super) fn answer(api: &Api, answer: ReadHandler, call: Call, reply: Reply) {
     let list = List { answer, call, reply, span: Span::current() };
     let Some(mut permit) = api.lists.admit(list) else { return };
     while let Some(List { answer, call, reply, span }) = permit.next.take() {
@@ -25,8 +25,8 @@ pub(super) fn answer(api: &Api, answer: Looked, call: Call, reply: Reply) {
     }
 }
 
-/// Reads a list within its time.
-/// Fails with 503 that names the filters which are quick, or what `read` returns.
+/// Reads a list for [`MAX_SPAN`] at most.
+/// Fails with 503 when the time is over, or with the error of `read`.
 pub(super) fn read<T>(
     api: &Api,
     call: &Call,

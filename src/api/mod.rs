@@ -1,8 +1,7 @@
-//! The HTTP interface: which path means what, who may call it, and how errors are answered.
+//! The HTTP API: its routes, who may call them, and how errors are answered.
 //!
-//! [`routes`] is the whole of it. Each resource is a file with its routes and their descriptions, which
-//! reads a [`Call`], asks the store or a stage, and shows the result; none of them decides anything about
-//! deliveries.
+//! Each resource has a file with its routes, their descriptions and their handlers. A handler reads a [`Call`], asks
+//! the store or a stage, and returns the answer. No handler decides about deliveries.
 
 mod answered;
 mod audit_events;
@@ -77,13 +76,13 @@ pub use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 
 /// The largest body of a request that changes settings.
 const BODY_BYTES_SMALL: usize = 256 * 1024;
-/// When to come again while too much memory is taken.
+/// `Retry-After` while requests use all of the memory budget.
 const FULL_RETRY_AFTER_SECS: u64 = 1;
 
 use Answer::{Act, Later, Listed, Now};
 use Method::{Get, Post};
 
-/// Every noun there is; its routes and their descriptions stand in its file.
+/// All resources.
 static RESOURCES: &[&Resource] = &[
     &intake::RESOURCE,
     &events::RESOURCE,
@@ -111,31 +110,31 @@ static RESOURCES: &[&Resource] = &[
     &openapi::RESOURCE,
 ];
 
-/// Every route there is.
+/// All routes.
 pub fn routes() -> impl Iterator<Item = &'static Route> {
     RESOURCES.iter().flat_map(|resource| resource.routes)
 }
 
-/// What [`Api::new`] takes.
+/// The arguments of [`Api::new`].
 #[derive(Clone)]
 pub struct Parts {
-    /// The file.
+    /// The database.
     pub store: Store,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// Randomness.
+    /// The source of random numbers.
     pub draw: Arc<dyn Draw>,
-    /// What secrets are sealed with.
+    /// The master keys that seal secrets.
     pub key: Arc<Keyring>,
-    /// Who is asking.
+    /// Checks tokens.
     pub auth: Auth,
-    /// How tokens are hashed.
+    /// Hashes tokens.
     pub hasher: Arc<TokenHasher>,
     /// The stages.
     pub flow: Stages,
-    /// What requests take their memory from.
+    /// The memory budget of requests.
     pub budget: Budget,
-    /// What holds.
+    /// The settings in force.
     pub settings: Live,
 }
 
@@ -146,7 +145,7 @@ impl std::fmt::Debug for Parts {
 }
 
 impl Api {
-    /// The API over its parts.
+    /// Builds the API from its parts.
     pub fn new(parts: Parts) -> Self {
         let Parts { store, clock, draw, key, auth, hasher, flow, budget, settings } = parts;
         let router = Arc::new(router());
@@ -174,7 +173,7 @@ impl Api {
         }
     }
 
-    /// Why it is not ready, as `/readyz` would say it; `None` where it is. Waits for nothing.
+    /// Why the service is not ready, in the words of `/readyz`; `None` if it is ready. Does not block.
     pub fn not_ready(&self) -> Option<String> {
         health::not_ready(self)
     }
@@ -196,13 +195,13 @@ impl Api {
         Ok((route, params.ok_or_else(missing)?))
     }
 
-    /// The place of a route among all [`routes`], for counting.
-    fn place(&self, method: Method, path: &str) -> Option<usize> {
+    /// The index of a route in [`routes`], for counting.
+    fn route_index(&self, method: Method, path: &str) -> Option<usize> {
         let here = self.router.at(path).ok()?.value;
-        of_method(here, method).map(|(place, _)| place)
+        of_method(here, method).map(|(index, _)| index)
     }
 
-    /// What a path answers, for `OPTIONS`; `*` asks for nothing in particular.
+    /// The answer to `OPTIONS`. The path `*` means the server itself.
     fn options(&self, path: &str) -> Response {
         match self.router.at(path) {
             Ok(found) => Response::new(204).header("allow", allowed(found.value)),
@@ -228,21 +227,21 @@ impl Api {
         Ok((route, Call { request, params, query, tenant, scope, who, action, doc, share }))
     }
 
-    /// Memory for a request, until it is answered.
-    /// Fails with 503 while too much is taken.
+    /// Reserves memory for a request until it is answered.
+    /// Fails with 503 if the budget is used up.
     fn share(&self, bytes: usize) -> Result<Share, Problem> {
         self.budget.try_take(bytes).ok_or_else(|| {
-            let detail = "Too many large requests are worked on now; send it again shortly.";
+            let detail = "Too many large requests are in progress; send it again shortly.";
             Problem::unavailable(detail, FULL_RETRY_AFTER_SECS)
         })
     }
 
-    /// The token of a call; `None` on public paths. A denial is noted.
+    /// The token of a call; `None` on public paths. Audits a denial.
     fn authorize(&self, route: &Route, head: &Head) -> Result<Option<Token>, Problem> {
         let Some(right) = route.right else { return Ok(None) };
         let token = self.auth.authorize(head, right).map_err(|denied| {
             if matches!(denied.problem.status(), 401 | 403 | 429) {
-                // Only what changes something, and what only an administrator may see, is noted.
+                // Denials of ordinary reads have no action and are not audited.
                 if let Some(action) = route.action() {
                     self.note_denial(action, head, &denied);
                 }
@@ -254,35 +253,35 @@ impl Api {
     }
 }
 
-/// How much memory a body takes while it is worked on, for each of its bytes: what is published or received is
-/// copied once and bound to a statement; everything else is read into JSON values, of 32 bytes for a `0,`.
+/// How much memory a request needs for each byte of its body. Events and webhooks are copied once and bound to a
+/// statement. All other bodies become JSON values: a `0,` takes 32 bytes.
 fn factor(route: &Route) -> usize {
     let is_kept_as_bytes = route.path == "/v1/events" || route.path.starts_with("/in/");
     if is_kept_as_bytes { 2 } else { 32 }
 }
 
-/// The methods of a path, as the field `Allow` lists them.
-fn allowed(places: &[usize]) -> String {
-    let mut methods: Vec<&str> = at(places).map(|(_, route)| route.method.as_str()).collect();
-    if at(places).any(|(_, route)| route.method == Get) {
+/// The value of `Allow` for these routes.
+fn allowed(indexes: &[usize]) -> String {
+    let mut methods: Vec<&str> = at(indexes).map(|(_, route)| route.method.as_str()).collect();
+    if at(indexes).any(|(_, route)| route.method == Get) {
         methods.push(Method::Head.as_str());
     }
     methods.push(Method::Options.as_str());
     methods.join(", ")
 }
 
-/// The routes at these places among all [`routes`], each with its place.
-fn at(places: &[usize]) -> impl Iterator<Item = (usize, &'static Route)> {
-    places.iter().filter_map(|place| Some((*place, routes().nth(*place)?)))
+/// The routes at these indexes of [`routes`], each with its index.
+fn at(indexes: &[usize]) -> impl Iterator<Item = (usize, &'static Route)> {
+    indexes.iter().filter_map(|index| Some((*index, routes().nth(*index)?)))
 }
 
-/// The one of these routes that answers a method, with its place.
-fn of_method(places: &[usize], method: Method) -> Option<(usize, &'static Route)> {
+/// The one of these routes that answers a method, with its index.
+fn of_method(indexes: &[usize], method: Method) -> Option<(usize, &'static Route)> {
     let asked = if method == Method::Head { Get } else { method };
-    at(places).find(|(_, route)| route.method == asked)
+    at(indexes).find(|(_, route)| route.method == asked)
 }
 
-/// For each path the places of its routes among all [`routes`].
+/// Maps each path to the indexes of its routes in [`routes`].
 fn router() -> matchit::Router<Vec<usize>> {
     let mut router = matchit::Router::new();
     let mut paths: Vec<&'static str> = routes().map(|route| route.path).collect();
@@ -290,15 +289,15 @@ fn router() -> matchit::Router<Vec<usize>> {
     paths.dedup();
     for path in paths {
         let all = routes().enumerate();
-        let here = all.filter(|(_, route)| route.path == path).map(|(place, _)| place).collect();
+        let here = all.filter(|(_, route)| route.path == path).map(|(index, _)| index).collect();
         let inserted = router.insert(path, here);
-        assert!(inserted.is_ok(), "the routes are contradictory at {path}");
+        assert!(inserted.is_ok(), "the routes conflict at {path}");
     }
     router
 }
 
 impl Service for Api {
-    /// A request without the right, or for no route, is refused before its body is read and takes no memory.
+    /// Refuses a request without a route or a sufficient token before its body is read, so that it takes no memory.
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         if head.method == Method::Options {
             return Err(self.options(&head.path));
@@ -309,7 +308,7 @@ impl Service for Api {
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events") => self.settings.get().limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
-                intake::gate(self, &params)?.provider.new.body_bytes_max
+                intake::find(self, &params)?.provider.new.body_bytes_max
             }
             _ => return Ok(BODY_BYTES_SMALL),
         };
@@ -345,8 +344,8 @@ impl Service for Api {
 
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
         let target = asked.target.as_ref();
-        let place = target.and_then(|(method, path)| self.place(*method, path));
-        self.requests.note(place, response.status, took);
+        let index = target.and_then(|(method, path)| self.route_index(*method, path));
+        self.requests.count(index, response.status, took);
         answered::finish(asked, took, (&self.refusals, self.clock.monotonic()), response)
     }
 }
@@ -356,11 +355,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_no_look_is_audited_or_what_providers_and_publishers_send() {
-        // A look whose question is in the body, because it is personal.
-        let looks = ["/v1/subjects/find"];
+    fn every_change_is_audited_except_what_providers_publishers_and_consumers_send() {
+        // A read that is a POST, because its body has personal data.
+        let reads = ["/v1/subjects/find"];
         let unaudited = routes().filter(|route| route.method != Get && !route.is_audited());
-        for route in unaudited.filter(|route| !looks.contains(&route.path)) {
+        for route in unaudited.filter(|route| !reads.contains(&route.path)) {
             let sent = route.path.starts_with("/in/")
                 || route.path.starts_with("/v1/consumers/")
                 || ["/v1/events", "/v1/processed-events"].contains(&route.path);
@@ -372,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_route_table_is_not_contradictory() {
+    fn the_routes_do_not_conflict() {
         let router = router();
         assert!(router.at("/v1/events/1").is_ok());
         assert!(router.at("/in/acme/stripe").is_ok());

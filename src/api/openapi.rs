@@ -1,6 +1,6 @@
-//! `/openapi.json`: made of the route table and of the types that it names.
+//! `/openapi.json`: generated from the route table and the types that it names.
 //!
-//! It is made at the first request for it and kept.
+//! It is generated at the first request and cached.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::http::message::Method::Get;
 use crate::http::message::Response;
 use crate::model::token::Right;
 
-/// The document about the document.
+/// The route of the document.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Description",
     about: "This document.",
@@ -30,28 +30,28 @@ pub(super) const RESOURCE: Resource = Resource {
         .returns(&[Returns::json::<AnyObject>(200, "The document.")])],
 };
 
-/// What is true of all routes.
+/// What applies to all routes.
 const ABOUT: &str = "\
 Webhooks in, business events out, each exactly once.
 
-**Who is asking**: a token in `Authorization: Bearer`, with the role that each operation names (`admin` may do \
-all, `operate` what `read` and `publish` may). Webhooks come in without a token: their signature stands for it.
+**Authentication**: send a token in `Authorization: Bearer`. Each operation names the role that it needs. `admin` \
+may do everything; `operate` includes `read` and `publish`. Webhooks need no token: their signature is checked instead.
 
-**Pages**: lists take `limit` and `after`; `next` of the answer is the `after` of the next page, and null on the \
-last one.
+**Pages**: lists take `limit` and `after`. For the next page, send `next` of the answer as `after`. On the last page \
+`next` is null.
 
-**Again**: `POST /v1/events` with an `Idempotency-Key` may be sent again: the same request has the same answer, \
-with `Idempotency-Replayed: true`.
+**Retries**: `POST /v1/events` with an `Idempotency-Key` can be retried. The same request gets the same answer, with \
+`Idempotency-Replayed: true`.
 
 **Problems**: every error is `application/problem+json` (RFC 9457). Decide by `type`, which is stable; show \
-`detail` to a person. 400 means that the request does not have the form described here, 422 that it has and a \
-value in it cannot be accepted.
+`detail` to a person. 400: the request does not have the form described here. 422: it has this form, but a value \
+cannot be accepted.
 
-**Strictness**: fields and query parameters that are not described here are refused, so that a misspelt one does \
-not pass for none. `Content-Type` of a request with JSON is not looked at. `HEAD` is answered wherever `GET` is.";
+**Strictness**: unknown fields and query parameters are refused, so that a misspelt one is not ignored. The \
+`Content-Type` of a JSON request is not checked. `HEAD` is answered wherever `GET` is.";
 
 /// What the listener may refuse before it knows the route.
-const OF_ALL: [Kind; 9] = [
+const LISTENER_PROBLEMS: [Kind; 9] = [
     Kind::BadRequest,
     Kind::Timeout,
     Kind::TooLarge,
@@ -86,7 +86,7 @@ pub fn document() -> Value {
             "schemas": schemas(sent, answered),
             "responses": responses,
             "headers": { "RequestId": {
-                "description": "The request's name, which its line in the log has too.",
+                "description": "The request's id. The log names it too.",
                 "required": true, "schema": { "type": "string" },
             } },
             "securitySchemes": security_schemes(),
@@ -106,9 +106,9 @@ fn show(api: &Api, _call: &Call) -> Result<Response, Problem> {
 struct Components {
     /// Types of requests: a member that has a default may be absent.
     sent: SchemaGenerator,
-    /// Types of answers: a member is there unless its type says otherwise.
+    /// Types of answers: a member is required unless its type says otherwise.
     answered: SchemaGenerator,
-    /// Problems, by the kinds that share a status.
+    /// Responses with problems, by the kinds that share a status.
     responses: BTreeMap<String, Value>,
 }
 
@@ -125,7 +125,7 @@ impl Components {
             answered: settings().for_serialize().into_generator(),
             responses: BTreeMap::new(),
         };
-        // A path or method that does not exist is answered so, though no operation says it.
+        // Some kinds belong to no operation, such as an unknown path or method.
         for kind in Kind::ALL {
             parts.problem(&[kind]);
         }
@@ -149,7 +149,7 @@ impl Components {
     }
 }
 
-/// The types of requests and answers. A type of both is described as it is sent.
+/// The types of requests and answers. A type of both has the schema of requests.
 fn schemas(mut sent: SchemaGenerator, mut answered: SchemaGenerator) -> Map<String, Value> {
     let mut schemas = answered.take_definitions(true);
     schemas.extend(sent.take_definitions(true));
@@ -158,8 +158,8 @@ fn schemas(mut sent: SchemaGenerator, mut answered: SchemaGenerator) -> Map<Stri
     schemas
 }
 
-/// Leaves out what generators of clients do not understand: formats of whole numbers, defaults, `true` for any value.
-/// A line break in a comment is none in a sentence.
+/// Removes what client generators do not understand: formats of whole numbers, defaults, `true` for any value.
+/// Joins the lines of descriptions.
 fn simplify(schema: &mut Value) {
     if *schema == Value::Bool(true) {
         *schema = json!({});
@@ -224,9 +224,9 @@ fn operation(tag: &str, route: &Route, parts: &mut Components) -> Value {
     Value::Object(operation)
 }
 
-/// The kinds of problems a route may answer: its own, and those that follow from what it is.
+/// The kinds of problems a route may answer: its own, and those that follow from its right, path and method.
 fn problems(route: &Route) -> Vec<Kind> {
-    let mut kinds = OF_ALL.to_vec();
+    let mut kinds = LISTENER_PROBLEMS.to_vec();
     kinds.extend_from_slice(route.doc.problems);
     if route.right.is_some() {
         kinds.extend([Kind::Unauthorized, Kind::Forbidden, Kind::TenantSuspended, Kind::Throttled]);
@@ -250,7 +250,7 @@ fn security(route: &Route) -> Value {
     }
 }
 
-/// The least role that has a right.
+/// The lowest role that has a right.
 const fn role(right: Right) -> &'static str {
     match right {
         Right::Publish => "publish",
@@ -262,7 +262,7 @@ const fn role(right: Right) -> &'static str {
 
 fn parameter(param: &Param, parts: &mut Components) -> Value {
     let Param { place, name, about, describe, example, bare, quick } = param;
-    let more = if *quick { " Quick, however many there are." } else { "" };
+    let more = if *quick { " Fast even in a long list." } else { "" };
     let schema = describe(&mut parts.sent).to_value();
     let number = schema.get("type").is_some_and(|of| of == "integer");
     let mut shown = json!({
@@ -297,7 +297,7 @@ fn request_body(body: Body, parts: &mut Components) -> Value {
         }
         Body::Any => json!({
             "required": true,
-            "description": "The webhook as the provider signed it, to the byte. Any `Content-Type` is taken.",
+            "description": "The exact bytes that the provider signed. Any `Content-Type` is accepted.",
             "content": { "application/octet-stream": { "schema": { "type": "string", "format": "binary" } } },
         }),
     }
@@ -348,7 +348,7 @@ fn problem(kinds: &[Kind], schema: &Value) -> Value {
         });
         examples.insert(word.to_owned(), json!({ "value": example }));
         if let Some((name, about, schema)) = header(*kind) {
-            // Where several kinds share a status, a field of one of them need not be there.
+            // If several kinds share a status, a field of only one of them is optional.
             let shown =
                 json!({ "description": about, "required": kinds.len() == 1, "schema": schema });
             headers.insert(name.to_owned(), shown);
@@ -361,18 +361,18 @@ fn problem(kinds: &[Kind], schema: &Value) -> Value {
     })
 }
 
-/// The header field that a kind of problem may come with.
+/// The header field that a kind of problem may have.
 fn header(kind: Kind) -> Option<(&'static str, &'static str, Value)> {
     let text = json!({ "type": "string" });
     match kind {
         Kind::Unavailable | Kind::DiskFull | Kind::Throttled => Some((
             "Retry-After",
-            "Seconds after which to send it again.",
+            "Seconds to wait before sending it again.",
             json!({ "type": "integer", "minimum": 0 }),
         )),
         Kind::Unauthorized => Some(("WWW-Authenticate", "`Bearer`.", text)),
         Kind::UnusableWebhook => {
-            Some(("X-Slack-No-Retry", "`1` where Slack would send it again.", text))
+            Some(("X-Slack-No-Retry", "`1` tells Slack not to send it again.", text))
         }
         Kind::MethodNotAllowed => Some(("Allow", "The methods this path answers.", text)),
         _ => None,
@@ -383,13 +383,13 @@ fn security_schemes() -> Value {
     json!({
         "bearer": {
             "type": "http", "scheme": "bearer",
-            "description": "A token of `/v1/tokens`. The role named with an operation is the least it needs.",
+            "description": "A token made with `/v1/tokens`. Each operation names the lowest role that it needs.",
         },
         "signature": {
             "type": "apiKey", "in": "header", "name": "webhook-signature",
-            "description": "The provider's signature over the body. The field is the scheme's: \
+            "description": "The provider's signature over the body. The header field depends on the provider's scheme: \
                 `webhook-signature`, `Stripe-Signature`, `X-Hub-Signature-256`, `X-Shopify-Hmac-Sha256`, or \
-                what a generic scheme names.",
+                the field that a generic scheme names.",
         },
     })
 }

@@ -13,10 +13,10 @@ use crate::http::message::Response;
 use crate::model::json;
 use crate::model::sealed::{self, Sealed};
 
-/// How much memory a payload that is shown takes, for each of its bytes: itself, as a text of JSON, in the answer.
+/// How much memory showing a payload takes for each of its bytes: the payload, its JSON text, and the answer.
 pub(super) const SHOWN_FACTOR: usize = 4;
 
-/// With its payload: as it is where it is JSON, else as text, else as base64.
+/// With its payload: unchanged if it is JSON, else as text, else as base64.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "{T}WithPayload")]
 pub(super) struct WithPayload<'a, T> {
@@ -45,11 +45,11 @@ impl WithPayload<'_, Value> {
         sealed: &Sealed,
     ) -> Response {
         let sha256 = digest::digest(&digest::SHA256, payload);
-        // What is sealed is opened in what is sent, and nowhere else.
+        // Sealed fields are opened only when a delivery is sent.
         let hidden = (sealed.fields > 0).then(|| sealed::redact(payload));
         let payload = hidden.as_deref().unwrap_or(payload);
         let is_json = content_type.contains("json") && json::is_shallow(payload);
-        // Read as JSON, it would take thirty times its bytes.
+        // A `RawValue`, because parsed JSON values would take thirty times the payload's size.
         let raw = is_json.then(|| serde_json::from_slice(payload).ok()).flatten();
         let text = std::str::from_utf8(payload).ok().filter(|_| raw.is_none());
         let is_bytes = raw.is_none() && text.is_none();
@@ -64,7 +64,7 @@ impl WithPayload<'_, Value> {
     }
 }
 
-/// Shows of what is sealed how many places that are.
+/// Serializes only the number of sealed fields.
 pub(super) mod sealed_fields {
     use serde::{Serialize, Serializer};
 

@@ -9,20 +9,20 @@ use crate::api::schema::{Text, values};
 use crate::privacy::policy::detect::Detector;
 use crate::privacy::policy::{Action, MAX_RULES, Pii};
 
-/// Reads what is stated: `"allow"`, or a policy.
-/// Fails with 422 with what is wrong with it.
+/// Reads `"allow"` or a policy.
+/// Fails with 422 that says what is wrong with it.
 pub(super) fn read(value: &Value) -> Result<Pii, Problem> {
     Pii::from_json(value).map_err(|error| {
         Problem::unprocessable(format!("The policy on personal data cannot be used: {error}."))
     })
 }
 
-/// Writes it as it was stated.
+/// Writes a policy in the form that requests have.
 pub(super) fn write<S: Serializer>(pii: &Pii, to: S) -> Result<S::Ok, S::Error> {
     pii.to_json().serialize(to)
 }
 
-/// What happens to personal data before it is stored: `allow` stores what comes as it is, or a policy of rules
+/// What happens to personal data before it is stored: `allow` stores it unchanged, a policy applies its rules
 /// (docs/privacy.md).
 #[derive(JsonSchema)]
 #[serde(untagged)]
@@ -34,7 +34,7 @@ pub(super) enum PiiForm {
 }
 
 values! {
-    /// The word that stands for no policy.
+    /// The word for no policy.
     Allow = { "type": "string", "enum": ["allow"] }
     /// What happens where a policy cannot decide.
     RejectOrAllow = { "type": "string", "enum": ["reject", "allow"] }
@@ -48,16 +48,17 @@ values! {
 pub(super) struct PiiPolicy {
     #[schemars(length(min = 1, max = MAX_RULES))]
     rules: Vec<PiiRule>,
-    /// The path of the name under whose key fields are sealed; without one an event is its own subject.
+    /// The path of the subject's name; fields are sealed under that subject's key. Without it, an event is its own
+    /// subject.
     #[serde(default)]
     subject: Text<1, 512>,
-    /// A body in which no path can be looked for: refused, unless told.
+    /// What happens to a body that cannot be parsed; `reject` if absent.
     #[serde(default)]
     unreadable: RejectOrAllow,
-    /// An id or key beside the body in which a detector finds something: refused, unless told.
+    /// What happens if a detector finds something in an id or key outside the body; `reject` if absent.
     #[serde(default)]
     identifiers: RejectOrAllow,
-    /// What is kept of receivers' answers: what is not personal, unless told to keep nothing.
+    /// What is kept of receivers' answers. `mask` (if absent): what is not personal; `drop`: nothing.
     #[serde(default)]
     answers: MaskOrDrop,
 }
@@ -66,10 +67,10 @@ pub(super) struct PiiPolicy {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "describes what the model reads")]
 struct PiiRule {
-    /// Where: `$`, then `.name`, `['name']`, `[n]`, `[*]`, `.*` or `..name`. Fields of a form are members.
+    /// Where to look: `$`, then `.name`, `['name']`, `[n]`, `[*]`, `.*` or `..name`. Fields of a form are members.
     #[serde(default)]
     path: Text<1, 512>,
-    /// What is looked for in the texts there, or in all.
+    /// What to detect in the texts at `path`, or in all texts if it is absent.
     #[serde(default)]
     detect: Vec<Detector>,
     action: Action,

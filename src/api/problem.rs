@@ -22,13 +22,13 @@ pub(super) struct Problem {
     kind: Kind,
     detail: String,
     headers: Vec<(&'static str, String)>,
-    /// Every check, where `/readyz` was asked for them.
+    /// All checks, if `/readyz` was asked for them.
     checks: Option<Vec<Value>>,
-    /// Why, for the log alone.
+    /// The cause, for the log only.
     cause: Option<String>,
 }
 
-/// When a sender comes again whose work found no room: somebody has to make some first.
+/// `Retry-After` while the disk is full: a person has to free space first.
 const NO_ROOM_RETRY_AFTER_SECS: u64 = 60;
 
 impl Problem {
@@ -41,19 +41,19 @@ impl Problem {
         Self::new(Kind::BadRequest, detail)
     }
 
-    /// 401: there is no valid token, or no valid signature. Says nothing more on purpose.
+    /// 401: there is no valid token.
     pub(super) fn unauthorized(detail: impl Into<String>) -> Self {
         let problem = Self::new(Kind::Unauthorized, detail);
         problem.header("www-authenticate", "Bearer")
     }
 
-    /// 401 of the intake: one answer for every bad signature.
+    /// 401 of the intake: the same answer for every bad signature, so that a sender learns nothing from it.
     pub(super) fn bad_signature() -> Self {
         let detail = "The signature could not be verified.";
         Self::new(Kind::BadSignature, detail)
     }
 
-    /// 422, or what stops this provider: the webhook is its own, and sent again it would be no better.
+    /// 422, or the status that stops this provider's retries: the signature is right, but the body can never be used.
     pub(super) fn unusable_webhook(detail: impl Into<String>, give_up: GiveUp) -> Self {
         match give_up {
             GiveUp::NotAcceptable => Self::new(Kind::NotAcceptable, detail),
@@ -69,7 +69,7 @@ impl Problem {
         Self::new(Kind::Forbidden, detail)
     }
 
-    /// 403: the token is good, its tenant is suspended.
+    /// 403: the token is valid, but its tenant is suspended.
     pub(super) fn tenant_suspended() -> Self {
         let detail = "The tenant of this token is suspended; its data is kept. The administrator of \
                       this box can resume it.";
@@ -86,7 +86,7 @@ impl Problem {
         Self::new(Kind::Throttled, detail).header("retry-after", secs.to_string())
     }
 
-    /// 404: there is no such thing, or it is somebody else's.
+    /// 404: there is no such thing, or it belongs to another tenant.
     pub(super) fn not_found(what: &str) -> Self {
         Self::new(Kind::NotFound, format!("There is no such {what}."))
     }
@@ -97,7 +97,7 @@ impl Problem {
         Self::new(Kind::MethodNotAllowed, detail).header("allow", allowed)
     }
 
-    /// 409: it is not in a state in which this can be done.
+    /// 409: the current state does not allow it.
     pub(super) fn conflict(detail: impl Into<String>) -> Self {
         Self::new(Kind::Conflict, detail)
     }
@@ -107,10 +107,10 @@ impl Problem {
         Self::new(Kind::Unprocessable, detail)
     }
 
-    /// 422: the source system is a configured source, which alone speaks for it.
+    /// 422: the source system is reserved for the configured source of that name.
     pub(super) fn of_source(name: &str) -> Self {
         let detail = format!(
-            "source_system {name:?} is kept for what the source of that name reads; publish as another."
+            "source_system {name:?} is reserved for the source of that name; use another source_system."
         );
         Self::unprocessable(detail)
     }
@@ -122,35 +122,35 @@ impl Problem {
         Self::new(Kind::IdempotencyKeyReused, detail)
     }
 
-    /// 503: not now; come again after so many seconds.
+    /// 503: not now, but after `retry_after_secs` again.
     pub(super) fn unavailable(detail: impl Into<String>, retry_after_secs: u64) -> Self {
         Self::new(Kind::Unavailable, detail).header("retry-after", retry_after_secs.to_string())
     }
 
-    /// 503: a list looked at too many rows; says which filters look at few.
+    /// 503: a list took too long; names the filters that make it faster.
     pub(super) fn list_too_long(most: Duration, doc: &Doc) -> Self {
         let quick: Vec<&str> =
             doc.params.iter().filter(|param| param.quick).map(|param| param.name).collect();
         let quick = if quick.is_empty() { "a smaller limit".to_owned() } else { quick.join(", ") };
         let detail = format!(
-            "The list took longer than {} s and was given up. What makes it quick: {quick}.",
+            "The list took longer than {} s and was stopped. It is faster with: {quick}.",
             most.as_secs()
         );
         Self::unavailable(detail, 1)
     }
 
-    /// 507: there is no room to store it, or only the room that is kept for results.
+    /// 507: the disk is full, or has only the space that is reserved for results.
     pub(super) fn no_room() -> Self {
         Self::new(Kind::DiskFull, Error::Full.to_string())
             .header("retry-after", NO_ROOM_RETRY_AFTER_SECS.to_string())
     }
 
-    /// 503: a promise cannot be kept now; `checks` lists them where that was asked for.
+    /// 503: a check of `/readyz` fails; `checks` has all checks if they were asked for.
     pub(super) fn not_ready(detail: impl Into<String>, checks: Option<Vec<Value>>) -> Self {
         Self { checks, ..Self::new(Kind::NotReady, detail) }
     }
 
-    /// The listener's own refusals, by status.
+    /// A refusal by the listener, by its status.
     pub(super) fn of_listener(status: u16, detail: &str) -> Self {
         let kind = match status {
             400 => Kind::BadRequest,
@@ -166,7 +166,7 @@ impl Problem {
         Self::new(kind, detail)
     }
 
-    /// The same with a reason that only the log gets.
+    /// Adds a cause that is only logged.
     #[must_use]
     pub(super) fn because(mut self, cause: impl Into<String>) -> Self {
         self.cause = Some(cause.into());
@@ -245,29 +245,29 @@ pub(super) struct ProblemBody<'a> {
     status: u16,
     /// What is wrong with this request, for a person.
     detail: String,
-    /// The request's name, as in `X-Request-Id`.
+    /// The request's id, as in `X-Request-Id`.
     // `answered` adds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     request_id: Option<String>,
-    /// With `not-ready` and `verbose` alone: every check.
+    /// All checks; only with `not-ready` and `verbose`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<CheckAnswer>")]
     checks: Option<Vec<Value>>,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Serialize, JsonSchema)]
 #[serde(remote = "Check")]
 #[schemars(rename = "Check")]
 pub(super) struct CheckAnswer {
-    /// What was looked at; stable.
+    /// What was checked; stable.
     name: &'static str,
     #[serde(rename = "state")]
     level: Level,
-    /// What was seen, and what to do.
+    /// What was found, and what to do.
     detail: String,
-    /// The reading, for programs.
+    /// The measured value, for programs.
     value: Value,
 }
 answers!(CheckAnswer, Check);

@@ -47,7 +47,7 @@ pub(super) const RESOURCE: Resource = Resource {
     routes: &[
         get("/v1/providers", Read, Listed(list))
             .doc("listProviders", "List the providers")
-            .about("Without their secrets, which are shown nowhere.")
+            .about("Without their secrets, which are never shown.")
             .returns(&[Returns::page::<ProviderAnswer<'_>>(
                 "A page of providers, the oldest first.",
             )])
@@ -55,8 +55,8 @@ pub(super) const RESOURCE: Resource = Resource {
         post("/v1/providers", Admin, Act("provider.create", create))
             .doc("createProvider", "Make a provider")
             .about(
-                "Its webhooks are taken in at `path` from the answer on. What happens to \
-                 personal data has to be stated.",
+                "Its webhooks are accepted at `path` at once. `pii` is required: it says what happens \
+                 to personal data.",
             )
             .returns(&[Returns::json::<ProviderAnswer<'_>>(201, "The provider.")])
             .body::<ProviderCreation>(
@@ -71,14 +71,14 @@ pub(super) const RESOURCE: Resource = Resource {
         patch("/v1/providers/{name}", Admin, Act("provider.change", change_one))
             .doc("changeProvider", "Change a provider")
             .about(
-                "What is absent stays. A secret that is given is added; the others stay in force.",
+                "Absent fields stay as they are. `secret` adds a secret; the others stay valid.",
             )
             .returns(&[Returns::json::<ProviderAnswer<'_>>(200, "The provider as it is now.")])
             .params(&[NAME])
             .body::<ProviderChange>(r#"{"tolerance_secs":600}"#),
         delete("/v1/providers/{name}", Admin, Act("provider.delete", remove))
             .doc("deleteProvider", "Delete a provider")
-            .about("Its path answers 404 from then on. What came in stays.")
+            .about("Its path answers 404 from then on. Its webhook events stay.")
             .returns(&[Returns::nothing("It is deleted.")])
             .params(&[NAME]),
     ],
@@ -91,11 +91,11 @@ values! {
     SecretText = { "type": "string", "minLength": 1, "maxLength": 1024 }
     /// The largest body of a provider.
     BodyBytes = { "type": "integer", "minimum": 1, "maximum": MAX_BODY_BYTES }
-    /// How long signatures count once.
+    /// How long a repeated signature counts as the same event.
     ReplayWindow = { "type": "integer", "minimum": 0, "maximum": MAX_REPLAY_WINDOW.as_secs() }
 }
 
-/// `POST /v1/providers`. The PII policy has to be stated, so that personal data is not stored unasked.
+/// `POST /v1/providers`. `pii` is required, so that personal data is not stored by accident.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ProviderCreation {
@@ -103,36 +103,35 @@ struct ProviderCreation {
     name: String,
     #[schemars(with = "SchemeForm")]
     scheme: Value,
-    /// Absent, it is answered 422.
+    /// Required: without it, the answer is 422.
     #[schemars(with = "PiiForm")]
     pii: Option<Value>,
-    /// A secret it signs with. It is kept sealed and shown nowhere.
+    /// A secret that the provider signs with. It is stored sealed and never shown.
     #[schemars(with = "Option<SecretText>")]
     secret: Option<String>,
-    /// Several, while one replaces another; the newest first.
+    /// Several secrets, while one replaces another; the newest first.
     #[serde(default)]
     #[schemars(with = "Vec<SecretText>", length(max = MAX_SECRETS))]
     secrets: Vec<String>,
-    /// The URL the provider posts to, byte for byte, where it is another than that of the settings: some signatures
-    /// cover it.
+    /// The exact URL that the provider posts to, if it differs from that of the settings: some signatures cover it.
     #[schemars(with = "Option<UrlText>")]
     public_url: Option<String>,
     /// The largest body it may send.
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<BodyBytes>")]
     body_bytes_max: Option<u32>,
-    /// How far its signed time may be from ours.
+    /// By how many seconds the signed time may differ from this machine's clock.
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<Whole<1, MAX_TOLERANCE_SECS>>")]
     tolerance_secs: Option<u64>,
-    /// For how long the same signed bytes and type count once, whatever their id; 0: each id is an event. It only
-    /// concerns schemes whose signature does not cover the id (docs/providers.md).
+    /// For how many seconds the same signed bytes and type count as one event, even under another id; 0: each id is an
+    /// event. Only for schemes whose signature does not cover the id (docs/providers.md).
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<ReplayWindow>")]
     replay_window_secs: Option<u64>,
 }
 
-/// `PATCH /v1/providers/{name}`. A secret that is given is added; the others stay in force.
+/// `PATCH /v1/providers/{name}`. `secret` adds a secret; the others stay valid.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ProviderChange {
@@ -140,23 +139,23 @@ struct ProviderChange {
     scheme: Option<Value>,
     #[schemars(with = "Option<PiiForm>")]
     pii: Option<Value>,
-    /// A secret it signs with. It is kept sealed and shown nowhere.
+    /// A secret that the provider signs with. It is stored sealed and never shown.
     #[schemars(with = "Option<SecretText>")]
     secret: Option<String>,
-    /// The URL the provider posts to, byte for byte, where it is another than that of the settings: some signatures
-    /// cover it. An empty one takes it away.
+    /// The exact URL that the provider posts to, if it differs from that of the settings: some signatures cover it.
+    /// An empty text removes it.
     #[schemars(with = "Option<UrlText>")]
     public_url: Option<String>,
     /// The largest body it may send.
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<BodyBytes>")]
     body_bytes_max: Option<u32>,
-    /// How far its signed time may be from ours.
+    /// By how many seconds the signed time may differ from this machine's clock.
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<Whole<1, MAX_TOLERANCE_SECS>>")]
     tolerance_secs: Option<u64>,
-    /// For how long the same signed bytes and type count once, whatever their id; 0: each id is an event. It only
-    /// concerns schemes whose signature does not cover the id (docs/providers.md).
+    /// For how many seconds the same signed bytes and type count as one event, even under another id; 0: each id is an
+    /// event. Only for schemes whose signature does not cover the id (docs/providers.md).
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<ReplayWindow>")]
     replay_window_secs: Option<u64>,
@@ -178,8 +177,8 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     let Some(pii) = pii else {
         return Err(Problem::unprocessable(
-            "State what happens to personal data: `\"pii\": \"allow\"` stores what the provider sends \
-             as it is, a policy of rules changes it before (docs/privacy.md).",
+            "Say what happens to personal data: `\"pii\": \"allow\"` stores it as the provider sends it; \
+             a policy of rules changes it before it is stored (docs/privacy.md).",
         ));
     };
     let pii = pii::read(&pii)?;
@@ -193,7 +192,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     check_secrets(&scheme, &secrets)?;
     let public_url_default = public_base(api);
     let now = api.clock.wall();
-    let usual = scheme.tolerance_default();
+    let default_tolerance = scheme.tolerance_default();
     let new = NewProvider {
         id: id::uuid7(now, &*api.draw),
         tenant: call.tenant.clone(),
@@ -202,7 +201,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         public_url: public_url.map(|url| read_url(&url)).transpose()?.flatten(),
         pii,
         body_bytes_max: body_bytes(body_bytes_max)?.unwrap_or(BODY_BYTES_DEFAULT),
-        tolerance: tolerance(tolerance_secs)?.unwrap_or(usual),
+        tolerance: tolerance(tolerance_secs)?.unwrap_or(default_tolerance),
         replay_window: replay_window(replay_window_secs)?.unwrap_or(REPLAY_WINDOW_DEFAULT),
     };
     // Versions are numbered as they are stored, and the newest is tried first.
@@ -270,8 +269,8 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
             if !same && (public(was) || public(scheme)) {
                 // Its secrets stay, and a public key must never become a shared secret.
                 return Ok(Err(Problem::unprocessable(
-                    "A scheme that is checked with public keys cannot be changed into another, nor \
-                     another into it: make a new provider.",
+                    "A scheme with public keys cannot be changed into another scheme, or another into \
+                     it; make a new provider.",
                 )));
             }
             row.new.scheme = scheme.clone();
@@ -322,7 +321,7 @@ pub(super) fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
     found.ok_or_else(|| Problem::not_found("provider"))
 }
 
-/// Read apart from the body: what is wrong with it are its values, not the body's form.
+/// Reads a scheme. It is read separately from the body, so that an error is answered 422, not 400.
 fn read_scheme(scheme: Value) -> Result<Scheme, Problem> {
     serde_json::from_value(scheme)
         .map_err(|error| Problem::unprocessable(format!("The scheme cannot be used: {error}.")))
@@ -335,7 +334,7 @@ fn check_secrets(scheme: &Scheme, secrets: &[String]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// 422: the secret does not suit.
+/// 422: the secret does not fit the scheme.
 pub(super) fn unusable(error: &dyn std::fmt::Display) -> Problem {
     Problem::unprocessable(format!("The secret cannot be used: {error}."))
 }
@@ -371,7 +370,7 @@ fn replay_window(asked: Option<u64>) -> Result<Option<Duration>, Problem> {
     Ok(asked.map(Duration::from_secs))
 }
 
-/// Where the intake is reached from outside, where that is set.
+/// The public URL of the intake, if it is set.
 fn public_base(api: &Api) -> Option<String> {
     let settings = api.settings.get();
     let public = settings.listen.public_url.as_deref();
@@ -391,20 +390,20 @@ struct ProviderAnswer<'a> {
     scheme: &'a Scheme,
     #[schemars(schema_with = "as_sent::<PiiForm>")]
     pii: Value,
-    /// The URL it posts to, where that was said; null: it is the settings'.
+    /// The URL that the provider posts to, if it has its own; null: that of the settings.
     public_url: Option<&'a str>,
-    /// The URL to give to it: its own, or the settings' with its path; null where neither is set.
+    /// The URL to enter at the provider: `public_url`, or the URL of the settings with `path`; null if neither is set.
     url: Option<String>,
-    /// Where its webhooks are taken in.
+    /// The path that accepts its webhooks.
     path: String,
     /// The largest body it may send.
     #[schemars(with = "BodyBytes")]
     body_bytes_max: u32,
-    /// How far its signed time may be from ours.
+    /// By how many seconds the signed time may differ from this machine's clock.
     #[schemars(with = "Whole<1, MAX_TOLERANCE_SECS>")]
     tolerance_secs: u64,
-    /// For how long the same signed bytes and type count once, whatever their id; 0: each id is an event. It only
-    /// concerns schemes whose signature does not cover the id (docs/providers.md).
+    /// For how many seconds the same signed bytes and type count as one event, even under another id; 0: each id is an
+    /// event. Only for schemes whose signature does not cover the id (docs/providers.md).
     #[schemars(with = "ReplayWindow")]
     replay_window_secs: u64,
     created_at: Timestamp,

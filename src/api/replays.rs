@@ -1,6 +1,6 @@
-//! `/v1/events/{id}/replay` and its like: one event is sent again, as it was or as a new one; or it is stopped.
+//! `/v1/events/{id}/replay` and similar routes: sending one event again, as it was or as a new one; cancelling it.
 //!
-//! Not here: many at once ([`super::jobs`]), and a single delivery ([`super::deliveries`]).
+//! Not here: many events at once ([`super::jobs`]), and a single delivery ([`super::deliveries`]).
 
 use data_encoding::{BASE64, HEXLOWER};
 use ring::digest;
@@ -31,19 +31,19 @@ use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{outbox_lists, settlement, subscriptions, webhook_events};
 
-/// One event, sent again or stopped.
+/// Sending one event again, or cancelling it.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Send again",
-    about: "One event or webhook event is sent again, or stopped.",
+    about: "Send one event or webhook event again, or cancel it.",
     routes: &[
         post("/v1/events/{id}/replay", Operate, Act("event.replay", replay))
             .doc("replayEvent", "Send an event again")
             .about(
-                "Its deliveries that are final are sent again, also those that were taken, under the \
-                 `webhook-id` they had: a consumer with a guard takes it once. Where a `subscription` is \
-                 named, only to that one; if it matches the event and has no delivery of it, one is made. \
-                 With `as_new`, or with another payload, a new event is stored: it has a key and a \
-                 `webhook-id` of its own, and names this one in `replay_of`.",
+                "Sends its final deliveries again, also the completed ones, under the same `webhook-id`: a \
+                 consumer with a guard processes the event once. With `subscription`, only the delivery to \
+                 that one is sent; if it matches the event and has no delivery of it, one is made. With \
+                 `as_new`, or with another payload, a new event is stored. It has its own key and \
+                 `webhook-id`, and names this event in `replay_of`.",
             )
             .returns(&[
                 Returns::json::<EventAnswer>(200, "The event as it is now."),
@@ -54,16 +54,16 @@ pub(super) const RESOURCE: Resource = Resource {
         post("/v1/events/{id}/cancel", Operate, Act("event.cancel", cancel))
             .doc("cancelEvent", "Cancel an event")
             .about(
-                "Its open deliveries are not tried again. What is in flight, or with a consumer, at this \
-                 moment may still be done.",
+                "Its open deliveries are not tried again. An attempt that is in flight or leased at this \
+                 moment may still succeed.",
             )
             .returns(&[Returns::json::<EventAnswer>(200, "The event as it is now.")])
             .params(&[events::ID]),
         post("/v1/webhook-events/{id}/replay", Operate, Act("webhook_event.replay", replay_webhook))
             .doc("replayWebhookEvent", "Send a webhook event again")
             .about(
-                "As an event of the outbox, but never as a new one: what a provider sent stays what it is. \
-                 One that was `skipped` goes to the subscriptions that match it now.",
+                "Like `POST /v1/events/{id}/replay`, but never as a new event: what a provider sent does not \
+                 change. A `skipped` one goes to the subscriptions that match it now.",
             )
             .returns(&[Returns::json::<WebhookEventAnswer>(200, "The webhook event as it is now.")])
             .params(&[webhooks::ID])
@@ -79,15 +79,15 @@ struct Replay {
     /// Only to this subscription, by name or id.
     #[schemars(with = "Option<SomeText>")]
     subscription: Option<String>,
-    /// As a new event, with a `webhook-id` of its own. Not of webhook events.
+    /// As a new event, with its own `webhook-id`. Not for webhook events.
     as_new: bool,
-    /// Another payload, any JSON: it is a new event then. Not of webhook events.
+    /// Another payload, any JSON; this makes a new event. Not for webhook events.
     #[schemars(with = "Option<Value>")]
     payload: Option<Box<RawValue>>,
     /// Any bytes, instead of `payload`.
     #[schemars(with = "Option<StrictBase64>")]
     payload_base64: Option<String>,
-    /// Of the new payload; that of the event, if absent.
+    /// The content type of the new payload; that of the event if absent.
     #[schemars(with = "Option<Ascii<0, 255>>")]
     content_type: Option<String>,
 }
@@ -120,15 +120,15 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         return replay_as_new(api, call, &replay);
     }
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
-    let (job, now) = (one(api, call, replay.subscription), api.clock.now());
+    let (job, now) = (job_of_one(api, call, replay.subscription), api.clock.now());
     change(api, call, move |tx| {
         let missing = || Ok(Err(Problem::not_found("event")));
         let Some(before) = outbox_lists::by_id(tx, &tenant, &id)? else { return missing() };
         if before.status == Status::Quarantined {
-            let detail = "The event is quarantined: repair it, and it is sent (POST …/fix).";
+            let detail = "The event is quarantined: repair it with POST …/fix to send it.";
             return Ok(Err(Problem::conflict(detail)));
         }
-        if let Err(problem) = again(tx, &job, Origin::Outbox(before.seq), now)? {
+        if let Err(problem) = send_again(tx, &job, Origin::Outbox(before.seq), now)? {
             return Ok(Err(problem));
         }
         event_changed(tx, &before)
@@ -139,16 +139,16 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let replay: Replay = call.optional_json()?;
     if replay.is_new() {
-        let detail = "What a provider sent stays what it is, so a webhook event cannot be sent as a new one \
-                      or with another payload: publish an event instead (POST /v1/events).";
+        let detail = "A webhook event cannot be sent as a new one or with another payload: publish an event \
+                      instead (POST /v1/events).";
         return Err(Problem::unprocessable(detail));
     }
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
-    let (job, now) = (one(api, call, replay.subscription), api.clock.now());
+    let (job, now) = (job_of_one(api, call, replay.subscription), api.clock.now());
     change(api, call, move |tx| {
         let missing = || Ok(Err(Problem::not_found("webhook event")));
         let Some(before) = webhook_events::by_id(tx, &tenant, &id)? else { return missing() };
-        if let Err(problem) = again(tx, &job, Origin::WebhookEvent(before.seq), now)? {
+        if let Err(problem) = send_again(tx, &job, Origin::WebhookEvent(before.seq), now)? {
             return Ok(Err(problem));
         }
         let Some(after) = webhook_events::by_seq(tx, before.seq)? else { return missing() };
@@ -158,8 +158,8 @@ fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     })
 }
 
-/// What replays a single event as a job would.
-fn one(api: &Api, call: &Call, subscription: Option<String>) -> NewJob {
+/// A job that replays a single event; it is not stored.
+fn job_of_one(api: &Api, call: &Call, subscription: Option<String>) -> NewJob {
     NewJob {
         id: String::new(),
         tenant: call.tenant.clone(),
@@ -174,7 +174,7 @@ fn one(api: &Api, call: &Call, subscription: Option<String>) -> NewJob {
 }
 
 /// Sends one event again.
-fn again(
+fn send_again(
     tx: &WriteTx<'_>,
     job: &NewJob,
     origin: Origin,
@@ -193,10 +193,10 @@ fn again(
     }
     let detail = match named {
         Some(name) => format!(
-            "Nothing can be sent again to {name:?}: its delivery is still open, or it does not want this event."
+            "Nothing can be sent again to {name:?}: its delivery is still open, or it does not match this event."
         ),
         None => {
-            "Nothing can be sent again: its deliveries are still open, or no subscription wants it."
+            "Nothing can be sent again: its deliveries are still open, or no subscription matches it."
                 .to_owned()
         }
     };
@@ -207,7 +207,7 @@ fn no_subscription(name: &str) -> Problem {
     Problem::unprocessable(format!("There is no subscription {name:?}."))
 }
 
-/// Stores a new event that repeats another one, with its payload or another.
+/// Stores a copy of an event as a new one, with the old payload or another.
 fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Value>, Problem> {
     if api.flow.disk.is_low() {
         return Err(Problem::no_room());
@@ -235,7 +235,7 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
     })
 }
 
-/// The new event, checked as one that is published.
+/// The new event, checked like a published one.
 fn new_event(api: &Api, replay: &Replay, found: Event) -> Result<NewEvent, Problem> {
     let unusable = |why: String| Problem::unprocessable(format!("{why}."));
     let received_at = api.clock.wall();
@@ -244,7 +244,7 @@ fn new_event(api: &Api, replay: &Replay, found: Event) -> Result<NewEvent, Probl
     let Event { new: old, .. } = found;
     if payload.is_none() && old.sealed.fields > 0 {
         return Err(unusable(
-            "The event holds fields that are sealed for it alone: give the payload of the new one"
+            "The event has fields that are sealed only for this event: give a payload for the new one"
                 .to_owned(),
         ));
     }
@@ -255,7 +255,7 @@ fn new_event(api: &Api, replay: &Replay, found: Event) -> Result<NewEvent, Probl
         payload: payload.unwrap_or(old.payload),
         content_type: replay.content_type.clone().unwrap_or(old.content_type),
         received_at,
-        // It is to be sent now.
+        // A replay is sent now.
         not_before: None,
         sealed: Sealed::default(),
         ..old
@@ -266,7 +266,7 @@ fn new_event(api: &Api, replay: &Replay, found: Event) -> Result<NewEvent, Probl
         return Err(unusable(format!("The payload has {have} bytes; at most {most} are accepted")));
     }
     new.check().map_err(|error| unusable(error.to_string()))?;
-    // What is stored has passed the policy on personal data already.
+    // The stored payload has passed the privacy policy already.
     if is_other {
         let admitted = api.flow.publish.privacy.admit(std::slice::from_mut(&mut new));
         admitted.map_err(|not| match not {

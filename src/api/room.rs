@@ -1,13 +1,13 @@
-//! New work and the room on the disk: below the reserve it is refused before its body is read.
+//! Refuses new work while free disk space is below the reserve, before the body of a request is read.
 //!
-//! What a person does to work that is there already (retry, cancel, pause, change, delete) is not new work.
+//! What a person does to existing work (retry, cancel, pause, change, delete) is not new work.
 
 use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::route::Route;
 use crate::http::message::Method;
 
-/// POST paths that make something new; every other POST acts on something that is there.
+/// POST paths that make something new. Every other POST acts on something that exists.
 const NEW_WORK: [&str; 9] = [
     "/in/{provider}",
     "/in/{tenant}/{provider}",
@@ -21,7 +21,7 @@ const NEW_WORK: [&str; 9] = [
 ];
 
 /// Refuses new work while the disk is low.
-/// Fails with 507 with `Retry-After`.
+/// Fails with 507 and `Retry-After`.
 pub(super) fn check(api: &Api, route: &Route) -> Result<(), Problem> {
     let disk = &api.flow.disk;
     if disk.is_low() && route.method == Method::Post && NEW_WORK.contains(&route.path) {
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
     use crate::api::routes;
 
-    /// Paths that end with what is done to the thing before it, or to many of them.
+    /// Whether a path ends with an action on one thing or on many.
     fn acts(path: &str) -> bool {
         let verb =
             ["/discard", "/end", "/erase", "/find", "/release", "/replay", "/rotate", "/skip"]

@@ -1,4 +1,4 @@
-//! The route table's parts. No route exists without its description: `/openapi.json` is made of both
+//! The types of the route table. Each route carries its description, so that `/openapi.json` follows from the table
 //! ([`crate::api::openapi`]).
 
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::api::audited::Audited;
 use crate::api::call::Call;
-use crate::api::context::{Api, Looked};
+use crate::api::context::{Api, ReadHandler};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::schema;
@@ -20,7 +20,7 @@ pub use crate::api::description::{Body, Content, Doc, Param, Place, Returns};
 /// The routes of one noun.
 #[derive(Debug)]
 pub struct Resource {
-    /// The noun, as the document groups by it.
+    /// The noun, by which the document groups operations.
     pub tag: &'static str,
     /// What it is, in one or two sentences.
     pub about: &'static str,
@@ -51,75 +51,75 @@ impl std::fmt::Debug for Route {
 /// The kinds of handlers.
 pub(super) enum Answer {
     /// Answers at once and changes nothing.
-    Now(Looked),
-    /// The same, where it may look at many rows: few run at a time ([`crate::api::lists`]).
-    Listed(Looked),
-    /// Answers after a COMMIT that the handler does not wait for: what providers and publishers send.
+    Now(ReadHandler),
+    /// Changes nothing, but may read many rows: few run at a time ([`crate::api::lists`]).
+    Listed(ReadHandler),
+    /// Answers after a COMMIT that the handler does not wait for: webhooks, events, and reports of consumers.
     Later(fn(&Api, Call, Reply)),
     /// A change by a person or a program, with the action that its audit event names.
     Act(&'static str, fn(&Api, &Call) -> Result<Audited<Value>, Problem>),
 }
 
 impl Route {
-    /// The operation's name in generated clients, and a heading.
+    /// Sets the operation's name in generated clients, and its heading.
     pub(super) const fn doc(mut self, id: &'static str, summary: &'static str) -> Self {
         self.doc.id = id;
         self.doc.summary = summary;
         self
     }
 
-    /// What it does, in sentences.
+    /// Sets the sentences that say what it does.
     pub(super) const fn about(mut self, about: &'static str) -> Self {
         self.doc.about = about;
         self
     }
 
-    /// Its answers when it succeeds.
+    /// Sets the answers on success.
     pub(super) const fn returns(mut self, returns: &'static [Returns]) -> Self {
         self.doc.returns = returns;
         self
     }
 
-    /// Its parameters.
+    /// Sets the parameters.
     pub(super) const fn params(mut self, params: &'static [Param]) -> Self {
         self.doc.params = params;
         self
     }
 
-    /// It takes parameters in the query that cannot be listed.
+    /// Accepts any query parameters, besides those described.
     pub(super) const fn any_query(mut self) -> Self {
         self.doc.any_query = true;
         self
     }
 
-    /// It takes JSON; the example is a body that is accepted.
+    /// Takes a JSON body; the example has to be valid.
     pub(super) const fn body<T: JsonSchema>(mut self, example: &'static str) -> Self {
         self.doc.body = Some(Body::Json { describe: schema::of::<T>, example, is_optional: false });
         self
     }
 
-    /// It takes JSON, or nothing.
+    /// Takes a JSON body, or none.
     pub(super) const fn optional_body<T: JsonSchema>(mut self, example: &'static str) -> Self {
         self.doc.body = Some(Body::Json { describe: schema::of::<T>, example, is_optional: true });
         self
     }
 
-    /// It takes any bytes.
+    /// Takes any bytes as the body.
     pub(super) const fn any_body(mut self) -> Self {
         self.doc.body = Some(Body::Any);
         self
     }
 
-    /// Problems of its own.
+    /// Sets the problems that not all routes answer.
     pub(super) const fn problems(mut self, problems: &'static [Kind]) -> Self {
         self.doc.problems = problems;
         self
     }
 
-    /// The action of its audit events; `None` where no call makes one.
+    /// The action of its audit events; `None` if it makes none.
     ///
-    /// A call that succeeds makes one where something is changed. A call that is denied makes one also where events
-    /// are published or only an administrator may look.
+    /// Changes are audited when they succeed, fail or are denied. Publishing, and reading what only administrators may
+    /// see, is audited only when it is denied.
     pub fn action(&self) -> Option<&'static str> {
         match (&self.answer, self.right) {
             (Answer::Act(action, _), _) => Some(action),
@@ -129,7 +129,7 @@ impl Route {
         }
     }
 
-    /// Whether it changes something, and each call that succeeds makes one audit event.
+    /// Whether each successful call makes one audit event.
     #[cfg(any(test, feature = "internals"))]
     pub fn is_audited(&self) -> bool {
         matches!(self.answer, Answer::Act(..))

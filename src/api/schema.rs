@@ -1,6 +1,6 @@
-//! JSON Schemas of what recurs in requests and answers: kinds of text, words of the model, pages.
+//! JSON Schemas that requests and answers share: kinds of text, enums of the model, pages.
 //!
-//! A type of a request or an answer derives its schema; what the model defines gets its schema here.
+//! Types of requests and answers derive their schemas; types of the model get theirs here.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use crate::model::{
 use crate::privacy::policy;
 use crate::sources;
 
-/// Describes a type: by a reference where the type has a name in the document.
+/// Returns the schema of a type, or a reference to it if the type is named in the document.
 pub(super) type Describe = fn(&mut SchemaGenerator) -> Schema;
 
 /// The [`Describe`] of a type.
@@ -26,12 +26,12 @@ pub(super) fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-/// A reference to a type that a request has too, for answers that show what was sent.
+/// A reference to the schema of a request's type, for answers that show the sent value.
 pub(super) fn as_sent<T: JsonSchema>(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "$ref": format!("#/components/schemas/{}", T::schema_name()) })
 }
 
-/// Gives a type its schema under a name, or in place.
+/// Implements `JsonSchema` for a type: under a name, or in place.
 macro_rules! described {
     ($type:ty, in place, $schema:expr) => {
         $crate::api::schema::described!($type, stringify!($type), true, $schema);
@@ -57,7 +57,7 @@ macro_rules! described {
 }
 pub(super) use described;
 
-/// Kinds of values. Fields name them with `#[schemars(with = "…")]`.
+/// Makes types that are only schemas. Fields refer to them with `#[schemars(with = "…")]`.
 macro_rules! values {
     ($($(#[$about:meta])* $name:ident = $schema:tt)*) => {$(
         $(#[$about])*
@@ -105,7 +105,7 @@ values! {
 described!(Timestamp, in place, json_schema!({ "type": "string", "format": "date-time" }));
 described!(Name, in place, NameText::json_schema(&mut SchemaGenerator::default()));
 
-/// Texts and numbers within bounds.
+/// Makes schemas of texts and numbers within bounds.
 macro_rules! bounded {
     ($($(#[$about:meta])* $name:ident, $number:ty = $schema:tt)*) => {$(
         $(#[$about])*
@@ -129,15 +129,15 @@ macro_rules! bounded {
 }
 
 bounded! {
-    /// A text of so many characters.
+    /// A text of `MIN` to `MAX` characters.
     Text, usize = { "type": "string", "minLength": MIN, "maxLength": MAX }
-    /// Printable ASCII of so many characters.
+    /// Printable ASCII of `MIN` to `MAX` characters.
     Ascii, usize = { "type": "string", "minLength": MIN, "maxLength": MAX, "pattern": "^[ -~]*$" }
-    /// A whole number.
+    /// A whole number from `MIN` to `MAX`.
     Whole, u64 = { "type": "integer", "minimum": MIN, "maximum": MAX }
 }
 
-/// Enums of the model: each is one of the words in `ALL`.
+/// Describes enums of the model: a value is one of the words in `ALL`.
 macro_rules! words {
     ($($type:ty = $name:literal)*) => {$(
         described!($type, $name, json_schema!({
@@ -146,7 +146,7 @@ macro_rules! words {
     )*};
 }
 
-/// Enums of the model that write themselves nowhere else.
+/// Describes enums of the model that are serialized only here.
 macro_rules! written_words {
     ($($type:ty = $name:literal)*) => {$(
         words!($type = $name);
@@ -183,7 +183,7 @@ written_words! {
     webhook_event::Status = "WebhookEventStatus"
 }
 
-/// Makes `Answer::of`, which shows a value of the model as the fields of `Answer` say.
+/// Makes `Answer::of`, which serializes a value of the model with the fields of `Answer`.
 macro_rules! answers {
     ($answer:ident, $model:ty) => {
         impl $answer {
@@ -195,12 +195,12 @@ macro_rules! answers {
 }
 pub(super) use answers;
 
-/// What was written to memory, which cannot fail.
+/// The result of serializing into memory, which cannot fail.
 pub(super) fn written(value: serde_json::Result<Value>) -> Value {
     value.unwrap_or_default()
 }
 
-/// Shows an answer.
+/// Serializes an answer.
 pub(super) fn value(answer: impl Serialize) -> Value {
     written(serde_json::to_value(answer))
 }
@@ -210,8 +210,8 @@ pub(super) fn value(answer: impl Serialize) -> Value {
 #[schemars(rename = "{T}Page")]
 pub(super) struct ListPage<T> {
     pub(super) items: Vec<T>,
-    /// What to send as `after` for the next page; null on the last page. A page may have fewer items than `limit`, or
-    /// none, and another after it.
+    /// The `after` of the next page; null on the last page. A page that is not the last may also have fewer items than
+    /// `limit`, or none.
     #[schemars(regex(pattern = "^[0-9]+$"))]
     pub(super) next: Option<String>,
 }

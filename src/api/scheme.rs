@@ -1,4 +1,4 @@
-//! The forms of a provider's scheme. `signatures` reads and writes them; these types describe them.
+//! Schemas of a provider's signature scheme. `signatures` reads and writes it; these types only describe it.
 
 #![expect(dead_code, reason = "the types describe what the model reads")]
 
@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use crate::api::schema::{Character, HeaderName, Text, values};
 use crate::signatures::{Scheme, kinds};
 
-/// How it signs. docs/providers.md says what each needs.
+/// How the provider signs. docs/providers.md says what each scheme needs.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "Scheme")]
@@ -39,7 +39,7 @@ values! {
     Encoding = { "type": "string", "enum": ["hex", "base64", "base64url"] }
     /// How a secret is written.
     SecretEncoding = { "type": "string", "enum": ["utf8", "base64", "hex"] }
-    /// What a time counts.
+    /// The unit of a timestamp.
     TimeUnit = { "type": "string", "enum": ["s", "ms"] }
 }
 
@@ -72,7 +72,7 @@ pub(super) struct PlainScheme {
 #[serde(deny_unknown_fields)]
 pub(super) struct AdyenScheme {
     kind: AdyenKind,
-    /// Answer the text `[accepted]`, which older accounts wait for.
+    /// Answer with the text `[accepted]`, which older accounts expect.
     #[serde(default)]
     accepted: bool,
 }
@@ -83,7 +83,7 @@ pub(super) struct PaypalScheme {
     kind: PaypalKind,
     /// The webhook's id in PayPal's console.
     webhook_id: Text<8, 64>,
-    /// The provider's certificates, PEM, for boxes that may not fetch them.
+    /// The provider's certificates in PEM, for boxes that may not fetch them.
     certificates: Option<String>,
 }
 
@@ -91,12 +91,12 @@ pub(super) struct PaypalScheme {
 #[serde(deny_unknown_fields)]
 pub(super) struct SnsScheme {
     kind: SnsKind,
-    /// The topics that are believed, by their ARNs.
+    /// The ARNs of the topics that are accepted.
     topics: Vec<Text<8, 512>>,
-    /// Whether a subscription of theirs is confirmed without a person.
+    /// Whether a subscription to these topics is confirmed automatically.
     #[serde(default)]
     confirm: bool,
-    /// The provider's certificates, PEM, for boxes that may not fetch them.
+    /// The provider's certificates in PEM, for boxes that may not fetch them.
     certificates: Option<String>,
 }
 
@@ -108,19 +108,19 @@ pub(super) struct ChargebeeScheme {
     user: Text<1, 255>,
 }
 
-/// Put together from settings: an HMAC or ed25519 over a template, a shared token, or basic authentication.
+/// A scheme made of settings: an HMAC or ed25519 over a template, a shared token, or basic authentication.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GenericScheme {
     kind: GenericKind,
-    /// How the provider proves itself.
+    /// How the provider authenticates.
     check: Check,
-    /// Where its id of the event stands; the body's digest, if absent.
+    /// Where the provider's event id is; if absent, the id is a hash of the body.
     #[serde(default)]
     event_id: IdPlace,
-    /// Where a list of events stands in the body, each taken for itself; empty: the body is it.
+    /// Where the body has a list of events; each is stored on its own. Empty: the body itself is the list.
     items: Option<Text<0, 512>>,
-    /// Where the event's type stands; `unknown`, if absent.
+    /// Where the event's type is; `unknown` if absent.
     event_type: Option<TypePlace>,
 }
 
@@ -145,21 +145,21 @@ pub(super) struct Hmac {
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Signed {
-    /// What is signed, like `{ts}.{body}`.
+    /// The template of what is signed, like `{ts}.{body}`.
     #[serde(rename = "signed")]
     template: String,
     /// The header field that carries the signature.
     header: HeaderName,
-    /// What stands before each signature, like `sha256=`.
+    /// The text before each signature, like `sha256=`.
     #[serde(default)]
     prefix: String,
     #[serde(default)]
     encoding: Encoding,
     #[serde(default)]
     secret_encoding: SecretEncoding,
-    /// What stands between several signatures.
+    /// The character between several signatures.
     separator: Option<Character>,
-    /// The time that is signed.
+    /// The timestamp that is signed.
     timestamp: Option<SignedTime>,
 }
 
@@ -167,7 +167,7 @@ pub(super) struct Signed {
 #[serde(deny_unknown_fields)]
 pub(super) struct SignedTime {
     header: HeaderName,
-    /// What it counts since 1970.
+    /// The unit of this Unix time.
     #[serde(default)]
     unit: TimeUnit,
 }

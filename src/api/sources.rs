@@ -1,4 +1,4 @@
-//! `/v1/sources`: where events are read from besides the API.
+//! `/v1/sources`: files and folders that events are read from.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -36,19 +36,19 @@ use crate::store::tx::{ReadTx, WriteTx};
 const NAME: Param = Param::path::<NameText>("name", "The source's name.", "erp");
 const IS: &[Returns] = &[Returns::json::<SourceAnswer<'_>>(200, "The source as it is now.")];
 
-/// Where events are read from.
+/// Sources of events besides the API.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Sources",
-    about: "Where events are read from besides the API: the `SQLite` file of an ERP, or a folder that files are put into.",
+    about: "Inputs besides the API: the `SQLite` file of an ERP, or a folder that receives files.",
     routes: &[
         get("/v1/sources", Read, Listed(list))
             .doc("listSources", "List the sources")
-            .about("With how far each was read, and what stands in its way.")
+            .about("With the progress and the current error of each.")
             .returns(&[Returns::page::<SourceAnswer<'_>>("A page of sources, the oldest first.")])
             .params(&[LIMIT, AFTER]),
         post("/v1/sources", Admin, Act("source.create", create))
             .doc("createSource", "Make a source")
-            .about("It is read from the answer on, with the rights of the service.")
+            .about("Reading begins at once, with the permissions of the service.")
             .returns(&[Returns::json::<SourceAnswer<'_>>(201, "The source.")])
             .body::<SourceCreation>(
                 r#"{"name":"erp","kind":"sqlite","settings":{"path":"/srv/erp/erp.db",
@@ -61,41 +61,41 @@ pub(super) const RESOURCE: Resource = Resource {
             .params(&[NAME]),
         patch("/v1/sources/{name}", Admin, Act("source.change", change_one))
             .doc("changeSource", "Change a source")
-            .about("What is absent stays; settings are replaced as a whole. The cursor stays too.")
+            .about("Absent fields stay as they are; `settings` is replaced as a whole. The cursor stays.")
             .returns(IS)
             .params(&[NAME])
             .body::<SourceChange>(r#"{"silent_after_ms":3600000}"#),
         delete("/v1/sources/{name}", Admin, Act("source.delete", remove))
             .doc("deleteSource", "Delete a source")
             .about(
-                "It is read no more. What came from it stays, and so does what it was read from.",
+                "It is no longer read. Its events stay, and so does the file or folder.",
             )
             .returns(&[Returns::nothing("It is deleted.")])
             .params(&[NAME]),
         get("/v1/sources/{name}/test", Operate, Now(test))
             .doc("testSource", "Test a source")
             .about(
-                "Opens what it reads and looks whether it suits. Nothing is copied and \
+                "Opens the file or folder and checks whether it can be read. Nothing is copied and \
                  nothing is changed.",
             )
             .returns(&[Returns::json::<SourceTest>(200, "What was found.")])
             .params(&[NAME]),
         post("/v1/sources/{name}/pause", Operate, Act("source.pause", pause))
             .doc("pauseSource", "Pause a source")
-            .about("What is there waits.")
+            .about("Nothing is read until it is resumed.")
             .returns(IS)
             .params(&[NAME]),
         post("/v1/sources/{name}/resume", Operate, Act("source.resume", resume))
             .doc("resumeSource", "Resume a source")
-            .about("It goes on where it stands.")
+            .about("Reading continues where it stopped.")
             .returns(IS)
             .params(&[NAME]),
         post("/v1/sources/{name}/reset", Operate, Act("source.reset", reset))
             .doc("resetSource", "Set where a source is read from")
             .about(
-                "Decides what is copied after the file was replaced or restored: everything \
-                 that is there (`start`; an event that is known by its key is not stored \
-                 again), only what comes from now on, or what stands behind a row.",
+                "Decides what is copied after the file was replaced or restored. `start`: all rows; \
+                 an event with a known key is not stored again. `now`: only new rows. `cursor`: the \
+                 rows after this one.",
             )
             .returns(IS)
             .params(&[NAME])
@@ -119,9 +119,9 @@ values! {
         "type": "object", "propertyNames": { "enum": Field::all().map(Field::as_str).collect::<Vec<_>>() },
         "additionalProperties": { "type": "string" },
     }
-    /// What a folder's files are.
+    /// The format of a folder's files.
     Format = { "type": "string", "enum": ["auto", "json", "ndjson", "csv", "xml"] }
-    /// How a folder's writer shows that a file is whole.
+    /// How a folder's writer shows that a file is complete.
     Writer = { "type": "string", "enum": ["rename", "done", "stable"] }
 }
 
@@ -140,7 +140,7 @@ enum SourceSettings {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "describes what the model reads")]
 struct TableSettings {
-    /// The file, from the root.
+    /// The absolute path of the file.
     path: Text<1, 4096>,
     /// The table; `outbox`, if absent.
     #[serde(default)]
@@ -148,10 +148,10 @@ struct TableSettings {
     /// Its column that is INTEGER PRIMARY KEY AUTOINCREMENT; `id`, if absent.
     #[serde(default)]
     id: Text<1, 128>,
-    /// Columns that are named otherwise than the field they fill.
+    /// Columns whose name differs from the field that they fill.
     #[serde(default)]
     columns: TextsByField,
-    /// What stands in fields that a row has not.
+    /// Values of fields that a row does not have.
     #[serde(default)]
     defaults: TextsByField,
 }
@@ -160,30 +160,30 @@ struct TableSettings {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "describes what the model reads")]
 struct FolderSettings {
-    /// The folder, from the root.
+    /// The absolute path of the folder.
     path: Text<1, 4096>,
-    /// What its files are; `auto`, if absent: by their ending.
+    /// The format of its files; `auto` if absent: decided by the file extension.
     #[serde(default)]
     format: Format,
-    /// How it shows that a file is whole: it was renamed from `….tmp` (if absent), `….done` is beside it, or it has
-    /// stood still for `stable_ms`.
+    /// How the writer shows that a file is complete. `rename` (if absent): it was renamed from `….tmp`; `done`: a file
+    /// `….done` exists; `stable`: it has not changed for `stable_ms`.
     #[serde(default)]
     writer: Writer,
     #[serde(default)]
     stable_ms: Whole<1, 86_400_000>,
-    /// For how many days files stay in `done`; 30, if absent; 0: until somebody takes them away.
+    /// For how many days files stay in `done`; 30 if absent; 0: until somebody deletes them.
     #[serde(default)]
     done_days: DoneDays,
-    /// Columns, members or paths of elements that are named otherwise than the field they fill.
+    /// Columns, members or paths of elements whose name differs from the field that they fill.
     #[serde(default)]
     fields: TextsByField,
-    /// What stands in fields that a row has not.
+    /// Values of fields that a row does not have.
     #[serde(default)]
     defaults: TextsByField,
     /// For XML: the path of the element that is a row.
     #[serde(default)]
     row: SomeText,
-    /// For CSV: what stands between two values; `,`, if absent.
+    /// For CSV: the character between two values; `,` if absent.
     #[serde(default)]
     delimiter: Character,
 }
@@ -198,10 +198,10 @@ struct SourceCreation {
     kind: String,
     #[schemars(with = "SourceSettings")]
     settings: Value,
-    /// Where reading begins: at the first row that is there, or behind the last.
+    /// Where reading begins: `start` is the first row, `now` is after the last one.
     #[schemars(with = "Option<From>")]
     from: Option<String>,
-    /// No event for so long is an escalation; 0: never.
+    /// Raise an escalation if no event comes for this long; 0: never.
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<Silence>")]
     silent_after_ms: Option<u64>,
@@ -213,20 +213,20 @@ struct SourceCreation {
 struct SourceChange {
     #[schemars(with = "Option<SourceSettings>")]
     settings: Option<Value>,
-    /// No event for so long is an escalation; 0: never.
+    /// Raise an escalation if no event comes for this long; 0: never.
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<Silence>")]
     silent_after_ms: Option<u64>,
 }
 
-/// `POST /v1/sources/{name}/reset`: either of them.
+/// `POST /v1/sources/{name}/reset`: either `cursor` or `from`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SourceReset {
-    /// The last row that is not to be copied.
+    /// The last row that is not copied.
     #[serde(default, deserialize_with = "lenient_int::optional")]
     cursor: Option<u64>,
-    /// Where reading begins: at the first row that is there, or behind the last.
+    /// Where reading begins: `start` is the first row, `now` is after the last one.
     #[schemars(with = "Option<From>")]
     from: Option<String>,
 }
@@ -248,13 +248,13 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let SourceCreation { name, kind, settings, from, silent_after_ms } = call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     let settings = read_settings(api, call, &kind, settings)?;
-    let alone = match &settings {
-        Settings::Drop(folder) => Some(check_alone(api, &folder.path, None)?),
+    let compared = match &settings {
+        Settings::Drop(folder) => Some(check_folder(api, &folder.path, None)?),
         Settings::Sqlite(_) => None,
     };
     let cursor = match from {
         None => 0,
-        Some(from) => begin(api, (&call.tenant, &settings), &from)?,
+        Some(from) => first_cursor(api, (&call.tenant, &settings), &from)?,
     };
     let now = api.clock.wall();
     let new = NewSource {
@@ -266,8 +266,8 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         silent_after: silence(silent_after_ms.unwrap_or(0))?,
     };
     change(api, call, move |tx| {
-        if !still_alone(tx, alone.as_ref())? {
-            return Ok(Err(taken_meanwhile()));
+        if !no_new_folder(tx, compared.as_ref())? {
+            return Ok(Err(folder_was_added()));
         }
         if tables::insert(tx, &new, now)?.is_none() {
             let detail = format!("There is a source named {:?} already.", new.name.as_str());
@@ -287,12 +287,12 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let SourceChange { settings, silent_after_ms } = call.json()?;
     let kind = found.new.settings.kind();
     let settings = settings.map(|given| read_settings(api, call, kind, given)).transpose()?;
-    let alone = match &settings {
-        Some(Settings::Drop(folder)) => Some(check_alone(api, &folder.path, Some(found.seq))?),
+    let compared = match &settings {
+        Some(Settings::Drop(folder)) => Some(check_folder(api, &folder.path, Some(found.seq))?),
         _ => None,
     };
     let silent_after = silent_after_ms.map(silence).transpose()?;
-    alter(api, call, alone, move |source| {
+    alter(api, call, compared, move |source| {
         if let Some(settings) = &settings {
             source.new.settings = settings.clone();
         }
@@ -308,7 +308,7 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     change(api, call, move |tx| {
         let Some(before) = tables::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
         tables::delete(tx, before.seq, now)?;
-        close(tx, &tenant, &name, now)?;
+        resolve_escalations(tx, &tenant, &name, now)?;
         let shown = shown(&before, &SourceStatus::default());
         Ok(Ok((Value::Null, Change::gone("source", &before.new.id, &shown))))
     })
@@ -327,14 +327,14 @@ fn reset(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let source = find(api, call)?;
     if let Settings::Drop(_) = source.new.settings {
         return Err(Problem::conflict(
-            "A folder has no cursor. A file is taken again under another name, and of its rows those that \
-             are not known by their key.",
+            "A folder has no cursor. To read a file again, give it another name; rows with a known key are \
+             skipped.",
         ));
     }
     let cursor = match (cursor, from) {
         (Some(cursor), None) => i64::try_from(cursor).unwrap_or(i64::MAX),
-        (None, Some(from)) => begin(api, (&source.new.tenant, &source.new.settings), &from)?,
-        _ => return Err(Problem::unprocessable("Give either a cursor or from.")),
+        (None, Some(from)) => first_cursor(api, (&source.new.tenant, &source.new.settings), &from)?,
+        _ => return Err(Problem::unprocessable("Give either cursor or from.")),
     };
     alter(api, call, None, move |source| {
         source.new.cursor = cursor;
@@ -351,25 +351,25 @@ fn test(api: &Api, call: &Call) -> Result<Response, Problem> {
     Ok(ok(&SourceTest { ok: is_ok, checks }))
 }
 
-/// Changes the source that the path names. A person has acted: what was escalated about it is over, and
-/// raised anew if it is not.
+/// Changes the source that the path names, and resolves its escalations because a person has acted. They are raised
+/// again if the problem persists.
 fn alter(
     api: &Api,
     call: &Call,
-    alone: Option<Folders>,
+    compared: Option<Folders>,
     mut with: impl FnMut(&mut Source) + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let (now, statuses) = (api.clock.wall(), api.flow.sources.clone());
     change(api, call, move |tx| {
         let Some(before) = tables::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
-        if !still_alone(tx, alone.as_ref())? {
-            return Ok(Err(taken_meanwhile()));
+        if !no_new_folder(tx, compared.as_ref())? {
+            return Ok(Err(folder_was_added()));
         }
         let mut row = before.clone();
         with(&mut row);
         tables::update(tx, &row, now)?;
-        close(tx, &tenant, &name, now)?;
+        resolve_escalations(tx, &tenant, &name, now)?;
         let Some(after) = tables::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
         let status = statuses.of(after.seq);
         let body = shown(&after, &status);
@@ -378,7 +378,12 @@ fn alter(
     })
 }
 
-fn close(tx: &WriteTx<'_>, tenant: &str, name: &str, now: Timestamp) -> StoreResult<()> {
+fn resolve_escalations(
+    tx: &WriteTx<'_>,
+    tenant: &str,
+    name: &str,
+    now: Timestamp,
+) -> StoreResult<()> {
     let subject = format!("source:{name}");
     for class in [Class::SourceFailing, Class::SourceReplaced, Class::SourceSilent] {
         escalations::resolve(tx, tenant, class, &subject, now)?;
@@ -410,39 +415,43 @@ fn folders(tx: &ReadTx<'_>) -> StoreResult<Folders> {
     Ok(all.map(|source| (source.seq, source.new.settings.path().to_owned())).collect())
 }
 
-/// Two sources over one folder would take turns with its files. Returns the folders it was compared with: where
-/// links lead takes looking at the disk, for which no transaction waits.
-fn check_alone(api: &Api, folder: &Path, own: Option<i64>) -> Result<Folders, Problem> {
-    // One that is not there yet is what it is called.
+/// Refuses a folder that another source reads. Returns the folders that it was compared with: comparing resolves
+/// symbolic links on the disk, which must not happen in a transaction.
+fn check_folder(api: &Api, folder: &Path, own: Option<i64>) -> Result<Folders, Problem> {
+    // A folder that does not exist yet is compared by its name.
     let real = |path: &Path| -> PathBuf { path.canonicalize().unwrap_or_else(|_| path.to_owned()) };
-    let place = real(folder);
+    let folder_path = real(folder);
     let all = api.store.read(folders)?;
-    if all.iter().any(|(seq, other)| Some(*seq) != own && real(other) == place) {
-        let detail = format!("There is a source over {} already.", folder.display());
+    if all.iter().any(|(seq, other)| Some(*seq) != own && real(other) == folder_path) {
+        let detail = format!("Another source already reads {}.", folder.display());
         return Err(Problem::conflict(detail));
     }
     Ok(all)
 }
 
-/// Whether no folder has come since they were compared.
-fn still_alone(tx: &WriteTx<'_>, compared: Option<&Folders>) -> StoreResult<bool> {
+/// Whether no folder was added since the comparison.
+fn no_new_folder(tx: &WriteTx<'_>, compared: Option<&Folders>) -> StoreResult<bool> {
     let Some(compared) = compared else { return Ok(true) };
     Ok(folders(tx)?.iter().all(|folder| compared.contains(folder)))
 }
 
-fn taken_meanwhile() -> Problem {
-    Problem::conflict("Another source got its folder at the same time. Send this again.")
+fn folder_was_added() -> Problem {
+    Problem::conflict("Another source was given a folder at the same time. Send this again.")
 }
 
-/// Behind which row reading begins.
-fn begin(api: &Api, (tenant, settings): (&str, &Settings), from: &str) -> Result<i64, Problem> {
+/// The cursor at which reading begins.
+fn first_cursor(
+    api: &Api,
+    (tenant, settings): (&str, &Settings),
+    from: &str,
+) -> Result<i64, Problem> {
     match from {
-        "now" if matches!(settings, Settings::Drop(_)) => {
-            Err(Problem::unprocessable("from is for sqlite: a folder is read from its first file."))
-        }
+        "now" if matches!(settings, Settings::Drop(_)) => Err(Problem::unprocessable(
+            "from is only for sqlite: a folder is read from its first file.",
+        )),
         "start" => Ok(0),
         "now" => inspect::last_row(&api.settings.get(), tenant, settings).map_err(|error| {
-            Problem::unprocessable(format!("Its last row cannot be found out: {error}."))
+            Problem::unprocessable(format!("Its last row cannot be read: {error}."))
         }),
         _ => {
             let known = FROM.join(" or ");
@@ -451,7 +460,7 @@ fn begin(api: &Api, (tenant, settings): (&str, &Settings), from: &str) -> Result
     }
 }
 
-/// What is asked for; `None` is never.
+/// The span of `silent_after_ms`; `None` is never.
 fn silence(ms: u64) -> Result<Option<Duration>, Problem> {
     if ms == 0 {
         return Ok(None);
@@ -487,21 +496,21 @@ struct SourceAnswer<'a> {
     #[schemars(with = "AnyObject")]
     settings: Value,
     state: State,
-    /// The last row that was copied, by its id.
+    /// The id of the last row that was copied.
     #[schemars(with = "RowNumber")]
     cursor: i64,
-    /// Rows or files that are not copied yet, at most. `null` where that cannot be told: it is paused, waits, or cannot
-    /// be read (`waits_for`, `last_error`).
+    /// The most rows or files that are not copied yet. null if unknown: the source is paused, waits, or cannot be read
+    /// (`waits_for`, `last_error`).
     lag: Option<u64>,
-    /// What it waits for, where that is nothing of its own.
+    /// What it waits for, if the cause is not the source itself.
     waits_for: Option<&'static str>,
     event_count: u64,
     last_event_at: Option<Timestamp>,
     last_read_at: Option<Timestamp>,
-    /// What stands in the way now.
+    /// The error that stops it now.
     last_error: Option<&'a str>,
     failing_since: Option<Timestamp>,
-    /// No event for so long is an escalation; null: never.
+    /// An escalation is raised if no event comes for this long; null: never.
     #[schemars(with = "Option<u64>")]
     silent_after_ms: Option<i64>,
     created_at: Timestamp,
@@ -518,7 +527,7 @@ fn shown(source: &Source, status: &SourceStatus) -> Value {
         settings: settings.to_json(),
         state: source.state,
         cursor: *cursor,
-        // The count of a source that was paused meanwhile is of before.
+        // A paused source does not update its count.
         lag: status.lag.filter(|_| source.state == State::Active),
         waits_for: status.waits_for,
         event_count: source.event_count,

@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz`, `/v1/stats`: whether it works, and how much there is.
+//! `/livez`, `/readyz`, `/v1/stats`: health checks and counts.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -19,30 +19,30 @@ use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::Right::Read;
 use crate::store::stats::{self, TenantCounts};
 
-/// How it is.
+/// Health checks and counts.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Status",
-    about: "Whether it works, and how much there is.",
+    about: "Health checks and counts.",
     routes: &[
         public(Get, "/livez", Now(live))
             .doc("getLiveness", "Whether the process answers")
-            .about("For a supervisor that restarts what does not answer.")
-            .returns(&[Returns::json::<Health>(200, "It does.")]),
+            .about("For a supervisor that restarts a process that does not answer.")
+            .returns(&[Returns::json::<Health>(200, "The process answers.")]),
         public(Get, "/readyz", Now(ready))
-            .doc("getReadiness", "Whether it keeps its promises")
+            .doc("getReadiness", "Whether the service is ready")
             .about(
-                "It writes to the database, and looks at the disk, the clock and what waits. \
-                 With `verbose` every check is listed; a check that only warns does not make \
-                 it unready.",
+                "Writes to the database, and checks the disk, the clock and waiting work. With \
+                 `verbose` every check is listed. A check that only warns does not make the service \
+                 unready.",
             )
             .returns(&[Returns::json::<Readiness>(200, "No check fails.")])
             .params(&[Param::query::<String>("verbose", "Lists every check.", "true").bare()])
             .problems(&[Kind::NotReady]),
         get("/v1/stats", Read, Listed(show))
-            .doc("getStats", "How much there is")
+            .doc("getStats", "Show the counts")
             .about(
-                "Counts of the tenant. With a token of the tenant `default` also what the \
-                 writer does, for all of them together.",
+                "Counts of the tenant. A token of the tenant `default` also gets counts of the writer, \
+                 for all tenants together.",
             )
             .returns(&[Returns::json::<Stats>(200, "The counts.")]),
     ],
@@ -54,7 +54,7 @@ pub(super) fn live(_api: &Api, _call: &Call) -> Result<Response, Problem> {
     Ok(ok(&Health::OK))
 }
 
-/// `GET /readyz`: whether it keeps its promises.
+/// `GET /readyz`: whether the service is ready.
 pub(super) fn ready(api: &Api, call: &Call) -> Result<Response, Problem> {
     let verbose = call.query.has("verbose");
     let checks = health::checks(api);
@@ -72,7 +72,7 @@ values! {
     ReadyWord = { "type": "string", "enum": ["ready"] }
 }
 
-/// That the process answers.
+/// The answer of a process that works.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Health {
     #[schemars(with = "OkWord")]
@@ -83,23 +83,23 @@ impl Health {
     pub(super) const OK: Self = Self { status: "ok" };
 }
 
-/// That it keeps its promises.
+/// The answer of a service that is ready.
 #[derive(Serialize, JsonSchema)]
 struct Readiness {
     #[schemars(with = "ReadyWord")]
     status: &'static str,
-    /// With `verbose` alone.
+    /// Only with `verbose`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<CheckAnswer>")]
     checks: Option<Vec<Value>>,
 }
 
-/// How much there is.
+/// Counts of a tenant.
 #[derive(Serialize, JsonSchema)]
 struct Stats {
     /// The version of Oncebox.
     version: &'static str,
-    /// Its clock.
+    /// The time on this machine.
     now: Timestamp,
     #[serde(flatten, with = "CountsAnswer")]
     counts: TenantCounts,
@@ -111,37 +111,36 @@ struct Stats {
 #[serde(remote = "TenantCounts")]
 struct CountsAnswer {
     subscriptions: u64,
-    /// Deliveries that are due or wait.
+    /// Deliveries that wait, due or not.
     pending: u64,
-    /// Deliveries that consumers have.
+    /// Deliveries that are leased to consumers.
     leased: u64,
     /// Deliveries that were given up.
     dead_letters: u64,
-    /// Deliveries that may have been made before a restore.
+    /// Deliveries that may have been sent before a restore.
     in_doubt: u64,
     /// Events that cannot be used and wait for a person.
     quarantined: u64,
-    /// When the most overdue delivery was due; what a pause holds is not counted.
+    /// When the most overdue delivery was due, without deliveries that are held.
     oldest_due_at: Option<Timestamp>,
 }
 
-/// What the writer does for all tenants, which shows how busy the others are.
+/// Counts of the writer, for all tenants together.
 #[derive(Serialize, JsonSchema)]
 struct BoxStats {
     /// Consumers' requests that wait for an event.
     consumers_waiting: usize,
-    /// Jobs before the writer now.
+    /// Jobs that wait for the writer now.
     writer_waiting: usize,
     /// Transactions since the start.
     writer_commits: u64,
     /// Jobs since the start.
     writer_jobs: u64,
-    /// The program that keeps the write-ahead log from being emptied by reading in a transaction.
+    /// The program whose open read transaction prevents checkpoints of the write-ahead log.
     log_reader: Option<String>,
 }
 
-/// `GET /v1/stats`: what the tenant has. What the writer does shows how busy other tenants are, so only the
-/// tenant `default` sees it.
+/// `GET /v1/stats`. Counts of the writer show how busy other tenants are, so only the tenant `default` gets them.
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let counts = lists::read(api, call, |tx| stats::counts(tx, &call.tenant))?;
     let box_wide = (call.tenant == DEFAULT_TENANT).then(|| {

@@ -1,6 +1,6 @@
-//! `/v1/subjects`: those whose personal data is sealed. Erasing one destroys its keys.
+//! `/v1/subjects`: the people whose personal data is sealed. Erasing a subject destroys its keys.
 //!
-//! A subject's name is in requests alone: lists, the audit and the log have what the file has, an HMAC of it.
+//! Only requests have a subject's name. Lists, the audit trail, the log and the database have an HMAC of it.
 
 use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
@@ -24,10 +24,10 @@ use crate::model::token::Right::Admin;
 use crate::store::subjects::{self, KeyId, SubjectKey};
 use crate::store::tx::ReadTx;
 
-/// When to try again, where the list of erasures could not be written.
+/// `Retry-After` if the list of erasures could not be written.
 const RETRY_AFTER_SECS: u64 = 10;
 
-/// Keys that one transaction destroys at most; each has an audit event of its own.
+/// The most keys that one transaction destroys; each transaction has its own audit event.
 const ERASED_AT_ONCE: u32 = 1000;
 
 const ERASED: Param =
@@ -39,21 +39,21 @@ const TENANT: Param = Param::query::<NameText>(
     "acme",
 );
 
-/// Those whose personal data is sealed.
+/// Subjects.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Subjects",
-    about: "Those whose personal data is sealed, by a hash of their name. What is sealed of a subject can be \
-            opened until the subject is erased.",
+    about: "People whose personal data is sealed, identified by a hash of their name. The data can be opened \
+            until the subject is erased.",
     routes: &[
         get("/v1/subjects", Admin, Listed(list))
             .doc("listSubjectKeys", "List the keys of subjects")
-            .about("Destroyed ones too. A subject has several when it was erased and came again.")
+            .about("Includes destroyed keys. A subject has several keys if new data came after it was erased.")
             .returns(&[Returns::page::<SubjectKeyAnswer>("A page of keys, the oldest first.")])
             .params(&[TENANT, ERASED, LIMIT, AFTER])
             .problems(&[Kind::NotFound]),
         post("/v1/subjects/find", Admin, Listed(find))
             .doc("findSubject", "Find a subject by its name")
-            .about("The name is in the body, so that no log has it. Its keys come in pages.")
+            .about("The name is in the body, so that no log has it. The keys come in pages.")
             .returns(&[Returns::json::<Subject>(
                 200,
                 "The subject and its keys, the newest first.",
@@ -64,9 +64,9 @@ pub(super) const RESOURCE: Resource = Resource {
         post("/v1/subjects/erase", Admin, Act("subject.erase", erase))
             .doc("eraseSubject", "Erase a subject")
             .about(
-                "Destroys its keys: what is sealed of it can be opened by nobody any more, \
-                 and deliveries that wait are sent with `null` in its place. A restore of an \
-                 older backup destroys them again. Erasing it again changes nothing.",
+                "Destroys its keys, so that nobody can open its sealed data any more. Waiting \
+                 deliveries are sent with `null` instead. A restore of an older backup destroys the \
+                 keys again. Erasing a subject twice changes nothing.",
             )
             .returns(&[Returns::json::<Erasure>(200, "It is erased.")])
             .params(&[TENANT])
@@ -75,13 +75,13 @@ pub(super) const RESOURCE: Resource = Resource {
     ],
 };
 
-/// Characters of a subject's name that is asked for.
+/// The most characters of a subject's name in a request.
 const MAX_SUBJECT_CHARS: usize = 65_536;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SubjectName {
-    /// What stands at the policy's subject path; of an event without one, its `webhook-id`.
+    /// The value at the policy's subject path; for an event without one, its `webhook-id`.
     #[schemars(with = "Text<1, MAX_SUBJECT_CHARS>")]
     subject: String,
 }
@@ -95,7 +95,7 @@ struct Subject {
     hash: String,
     #[schemars(with = "Vec<SubjectKeyAnswer>")]
     keys: Vec<Value>,
-    /// What to send as `after` for older keys; null on the last page.
+    /// The `after` of the next page, with older keys; null on the last page.
     next: Option<String>,
 }
 
@@ -110,7 +110,7 @@ struct Erasure {
     erased_at: Timestamp,
 }
 
-/// The subject that a body names, as the file knows it, and whose it is.
+/// The tenant and the hashed name of the subject that a body names.
 fn named(api: &Api, call: &Call) -> Result<(String, [u8; 32]), Problem> {
     let SubjectName { subject } = call.json()?;
     let chars = subject.chars().count();
@@ -160,14 +160,14 @@ fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     if of(false, i64::MAX, 1)?.is_empty() {
         return Err(Problem::not_found("subject"));
     }
-    // From the newest down. A key that is made from here on is of data that comes in after this, and stays.
+    // From the newest key down. Keys that are made after this point belong to newer data and stay.
     let (mut before, mut erased) = (i64::MAX, 0);
     loop {
         let live = of(true, before, ERASED_AT_ONCE)?;
-        // One that is not full was the last.
+        // A batch that is not full is the last one.
         let is_full = u32::try_from(live.len()) == Ok(ERASED_AT_ONCE);
         let rest = live.last().filter(|_| is_full).map(|key| key.seq);
-        let noted = note(api, &live, now)?;
+        let noted = note_erasures(api, &live, now)?;
         let done = destroy(api, call, (&tenant, subject, erased), noted, now)?;
         let mut total = erased;
         let answered = done.map(|(body, count)| {
@@ -180,7 +180,7 @@ fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
 }
 
-/// Destroys some keys of a subject, after others; tells how many there are with those.
+/// Destroys one batch of a subject's keys. Returns the answer, and the total with the `earlier` batches.
 fn destroy(
     api: &Api,
     call: &Call,
@@ -207,8 +207,8 @@ fn destroy(
     })
 }
 
-/// Writes the keys that are about to be destroyed into the lists that a restore goes by.
-fn note(api: &Api, live: &[SubjectKey], now: Timestamp) -> Result<Vec<KeyId>, Problem> {
+/// Adds the keys to the lists of erasures, which a restore applies.
+fn note_erasures(api: &Api, live: &[SubjectKey], now: Timestamp) -> Result<Vec<KeyId>, Problem> {
     let live: Vec<KeyId> = live.iter().map(|key| key.key_id).collect();
     let entries: Vec<erasures::Erasure> = live.iter().map(|id| (*id, now)).collect();
     let backups = api.settings.get().backup_directory();
@@ -235,7 +235,7 @@ struct SubjectKeyAnswer {
     #[schemars(with = "KeyText")]
     key_id: KeyId,
     created_at: Timestamp,
-    /// When it was destroyed; null while it opens.
+    /// When it was destroyed; null if it was not.
     erased_at: Option<Timestamp>,
 }
 answers!(SubjectKeyAnswer, SubjectKey);

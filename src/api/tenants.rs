@@ -1,5 +1,5 @@
-//! `/v1/tenants`: whose rows there are. For the box's administrator alone: an admin token of the tenant
-//! `default`. What belongs to another tenant is reached with a token of it, never from here.
+//! `/v1/tenants`: the tenants of this box. Only for admin tokens of the tenant `default`. The data of another tenant
+//! needs a token of that tenant.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,15 +27,15 @@ use crate::store::tx::WriteTx;
 const NAME: Param = Param::path::<NameText>("name", "The tenant's name.", "acme");
 const IS: &[Returns] = &[Returns::json::<TenantAnswer>(200, "The tenant as it is now.")];
 
-/// Whose rows there are.
+/// Tenants.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Tenants",
-    about: "Whose data there is on this box. For its administrator: an admin token of the tenant `default`. \
-            What belongs to another tenant is reached with a token of that tenant.",
+    about: "The tenants of this box. Only for admin tokens of the tenant `default`. The data of another tenant \
+            needs a token of that tenant.",
     routes: &[
         get("/v1/tenants", Box, Listed(list))
             .doc("listTenants", "List the tenants")
-            .about("Suspended ones too.")
+            .about("Includes suspended ones.")
             .returns(&[Returns::page::<TenantAnswer>("A page of tenants, the oldest first.")])
             .params(&[LIMIT, AFTER]),
         post("/v1/tenants", Box, Act("tenant.create", create))
@@ -51,8 +51,8 @@ pub(super) const RESOURCE: Resource = Resource {
         patch("/v1/tenants/{name}", Box, Act("tenant.change", change_one))
             .doc("changeTenant", "Change a tenant")
             .about(
-                "Its title, and what happens to personal data in events that are published \
-                 from then on; its name stays.",
+                "Changes its title, and what happens to personal data in events that are published \
+                 from then on. The name cannot be changed.",
             )
             .returns(IS)
             .params(&[NAME])
@@ -60,15 +60,15 @@ pub(super) const RESOURCE: Resource = Resource {
         post("/v1/tenants/{name}/suspend", Box, Act("tenant.suspend", suspend))
             .doc("suspendTenant", "Suspend a tenant")
             .about(
-                "From the answer on its tokens are answered 403 and its webhooks 503, and \
-                 its deliveries wait. Nothing is deleted. Suspending it again changes \
-                 nothing; `default` cannot be suspended.",
+                "From then on its tokens are answered 403 and its webhooks 503, and its deliveries \
+                 wait. Nothing is deleted. Suspending it twice changes nothing. `default` cannot be \
+                 suspended.",
             )
             .returns(IS)
             .params(&[NAME]),
         post("/v1/tenants/{name}/resume", Box, Act("tenant.resume", resume))
             .doc("resumeTenant", "Resume a tenant")
-            .about("Everything goes on where it stands.")
+            .about("Its tokens and webhooks are accepted again, and its deliveries continue.")
             .returns(IS)
             .params(&[NAME]),
     ],
@@ -80,7 +80,7 @@ pub(super) const RESOURCE: Resource = Resource {
 struct TenantCreation {
     #[schemars(with = "NameText")]
     name: String,
-    /// What a person calls it.
+    /// A title for people.
     #[serde(default)]
     #[schemars(with = "Text<0, MAX_TITLE_CHARS>")]
     title: String,
@@ -88,11 +88,12 @@ struct TenantCreation {
     pii: Option<Value>,
 }
 
-/// `PATCH /v1/tenants/{name}`. What is absent stays. The name stays: every row of the tenant carries it.
+/// `PATCH /v1/tenants/{name}`. Absent fields stay as they are. The name cannot be changed: every row of the tenant has
+/// it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TenantChange {
-    /// What a person calls it.
+    /// A title for people.
     #[schemars(with = "Option<Text<0, MAX_TITLE_CHARS>>")]
     title: Option<String>,
     #[schemars(with = "Option<PiiForm>")]
@@ -142,19 +143,18 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     })
 }
 
-/// `POST /v1/tenants/{name}/suspend`: its tokens and its intake are refused from now on, its deliveries
-/// wait. Nothing is deleted, and nothing happens where it is suspended already.
+/// `POST /v1/tenants/{name}/suspend`
 pub(super) fn suspend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     if call.param(0) == tenant::DEFAULT {
         return Err(Problem::conflict(
-            "The tenant default is the box's own and cannot be suspended: nobody could end it.",
+            "The tenant default cannot be suspended: nobody could resume it.",
         ));
     }
     let now = api.clock.wall();
     alter(api, call, move |tx, name| tenants::set_suspended(tx, name, Some(now)).map(drop))
 }
 
-/// `POST /v1/tenants/{name}/resume`: everything goes on where it stands.
+/// `POST /v1/tenants/{name}/resume`
 pub(super) fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     alter(api, call, |tx, name| tenants::set_suspended(tx, name, None).map(drop))
 }
@@ -199,14 +199,14 @@ fn check(title: &str) -> Result<(), Problem> {
 #[schemars(rename = "Tenant")]
 struct TenantAnswer {
     name: Name,
-    /// What a person calls it.
+    /// A title for people.
     #[schemars(with = "Text<0, MAX_TITLE_CHARS>")]
     title: String,
     #[serde(serialize_with = "pii::write")]
     #[schemars(schema_with = "as_sent::<PiiForm>")]
     pii: Pii,
     created_at: Timestamp,
-    /// Since when it is suspended; null when it is not.
+    /// When it was suspended; null if it is not.
     suspended_at: Option<Timestamp>,
 }
 answers!(TenantAnswer, Tenant);

@@ -1,7 +1,7 @@
 //! `/v1/tokens`: access to the API.
 //!
-//! An admin manages the tokens of his own tenant. The box's administrator (an admin of the tenant
-//! `default`) may name another tenant; with a token of it he then works there.
+//! An admin token manages the tokens of its own tenant. An admin token of the tenant `default` manages those of all
+//! tenants.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ use crate::store::tokens;
 const ID: Param = Param::path::<Uuid>("id", "The token's id.", ID_EXAMPLE);
 const TENANT: Param = Param::query::<NameText>(
     "tenant",
-    "Whose tokens; yours if absent. Another than your own is for an admin token of `default`.",
+    "The tenant of the tokens; your own if absent. Only an admin token of `default` may name another one.",
     "default",
 );
 const ID_EXAMPLE: &str = "019c1447-5800-7000-8000-000000000001";
@@ -41,7 +41,7 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/tokens", Admin, Listed(list))
             .doc("listTokens", "List the tokens")
             .about(
-                "Revoked and expired ones too. The tokens themselves are not kept and cannot \
+                "Includes revoked and expired ones. The tokens themselves are not stored and cannot \
                  be shown.",
             )
             .returns(&[Returns::page::<TokenAnswer>("A page of tokens, the oldest first.")])
@@ -50,9 +50,9 @@ pub(super) const RESOURCE: Resource = Resource {
         post("/v1/tokens", Admin, Act("token.create", create))
             .doc("createToken", "Make a token")
             .about(
-                "The answer has the token itself, this once: only its hash is kept. A \
-                 `publish` token lists what it speaks for: `source_systems`, \
-                 `consumer_groups`, or both. Other roles list nothing.",
+                "Only this answer has the token itself, because only its hash is stored. A `publish` \
+                 token lists what it may be used for: `source_systems`, `consumer_groups`, or both. \
+                 Other roles list nothing.",
             )
             .returns(&[Returns::json::<NewToken>(201, "The token.")])
             .body::<TokenCreation>(
@@ -62,8 +62,8 @@ pub(super) const RESOURCE: Resource = Resource {
         delete("/v1/tokens/{id}", Admin, Act("token.revoke", revoke))
             .doc("revokeToken", "Revoke a token")
             .about(
-                "It opens nothing from the answer on. The last valid admin token of the \
-                 tenant `default` stays: nobody could administer the box.",
+                "The token is refused from then on. The last valid admin token of the tenant \
+                 `default` cannot be revoked: nobody could administer the box.",
             )
             .returns(&[Returns::json::<TokenAnswer>(200, "The token as it is now.")])
             .params(&[ID, TENANT]),
@@ -78,21 +78,21 @@ struct TokenCreation {
     #[schemars(with = "Text<1, 100>")]
     name: String,
     role: Role,
-    /// Whose data it opens; yours if absent. Another than your own is for an admin token of `default`.
+    /// The tenant that it gives access to; your own if absent. Only an admin token of `default` may name another one.
     #[schemars(with = "Option<NameText>")]
     tenant: Option<String>,
-    /// What it may publish as; `*` is any. An event that names no source system is from the one that is listed alone.
-    /// `sql`, `in:…` and the names of configured sources are never taken over HTTP.
+    /// The source systems it may publish as; `*` is any. If exactly one is listed, it is the default for events that name
+    /// none. `sql`, `in:…` and the names of configured sources are never accepted over HTTP.
     #[serde(default)]
     source_systems: Vec<String>,
     /// The groups it may claim events for; `*` is any.
     #[serde(default)]
     consumer_groups: Vec<String>,
-    /// When it stops to open anything; never, if absent.
+    /// When it expires; never if absent.
     expires_at: Option<Timestamp>,
 }
 
-/// `POST /v1/tokens`: answers with the token, this once.
+/// `POST /v1/tokens`: only this answer has the token itself.
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let TokenCreation { name, role, tenant, source_systems, consumer_groups, expires_at } =
         call.json()?;
@@ -102,7 +102,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let tenant = tenant_of(api, call, tenant.as_deref())?;
     let now = api.clock.wall();
     if expires_at.is_some_and(|end| end <= now) {
-        return Err(Problem::unprocessable("expires_at lies in the past."));
+        return Err(Problem::unprocessable("expires_at is in the past."));
     }
     let secret = token::generate(&*api.draw);
     let new = tokens::NewToken {
@@ -140,7 +140,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     Ok(page_of(&found, page, |token| token.seq, TokenAnswer::of))
 }
 
-/// `DELETE /v1/tokens/{id}`: opens nothing from now on. The last one that can administer the box stays.
+/// `DELETE /v1/tokens/{id}`: refuses the last token that can administer the box.
 pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let (id, now) = (call.param(0).to_owned(), api.clock.wall());
@@ -148,7 +148,7 @@ pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         let missing = || Ok(Err(Problem::not_found("token")));
         let Some(before) = tokens::by_id(tx, &tenant, &id)? else { return missing() };
         if before.revoked_at.is_some() {
-            return Ok(Err(Problem::conflict("The token was revoked before.")));
+            return Ok(Err(Problem::conflict("The token is already revoked.")));
         }
         if before.administers_the_box(now) && !tokens::another_admin(tx, &before, now)? {
             return Ok(Err(Problem::conflict(
@@ -168,10 +168,10 @@ pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 /// Fails with 404 for any other.
 pub(super) fn tenant_of(api: &Api, call: &Call, named: Option<&str>) -> Result<String, Problem> {
     let named = named.unwrap_or(&call.tenant);
-    let there = named == call.tenant
+    let exists = named == call.tenant
         || (call.tenant == DEFAULT_TENANT
             && api.store.read(|tx| tenants::by_name(tx, named))?.is_some());
-    if there { Ok(named.to_owned()) } else { Err(Problem::not_found("tenant")) }
+    if exists { Ok(named.to_owned()) } else { Err(Problem::not_found("tenant")) }
 }
 
 /// A token, without the token itself.
@@ -199,7 +199,7 @@ answers!(TokenAnswer, Token);
 #[derive(Serialize, JsonSchema)]
 #[serde(remote = "Scope")]
 struct ScopeAnswer {
-    /// What it may publish as; `*` is any.
+    /// The source systems it may publish as; `*` is any.
     source_systems: Vec<String>,
     /// The groups it may claim events for; `*` is any.
     consumer_groups: Vec<String>,
@@ -210,6 +210,6 @@ struct ScopeAnswer {
 struct NewToken<T = TokenAnswer> {
     #[serde(flatten)]
     made: T,
-    /// The token. It is shown this once.
+    /// The token. It is not shown again.
     token: String,
 }

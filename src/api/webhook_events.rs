@@ -1,4 +1,4 @@
-//! `/v1/webhook-events`: looking at what came in.
+//! `/v1/webhook-events`: the webhooks that were received.
 
 use std::collections::BTreeMap;
 
@@ -36,14 +36,14 @@ const PROVIDER_EVENT_ID: Param = Param::query::<SomeText>(
 .quick();
 const ANY_ID: Param = Param::query::<SomeText>(
     "id",
-    "Only the one with this id or this `webhook-id`, and those whose id at the provider begins so.",
+    "Only the one with this id or `webhook-id`, and those whose id at the provider starts with it.",
     "order-4711",
 );
 
-/// What came in.
+/// Webhook events.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Webhook events",
-    about: "What providers sent, each once.",
+    about: "Webhooks that providers sent, each stored once.",
     routes: &[
         get("/v1/webhook-events", Read, Listed(list))
             .doc("listWebhookEvents", "List the webhook events")
@@ -62,7 +62,7 @@ pub(super) const RESOURCE: Resource = Resource {
             ]),
         get("/v1/webhook-events/{id}", Read, Now(show))
             .doc("getWebhookEvent", "Show a webhook event")
-            .about("With its payload: as JSON where it is JSON, else as text, else as base64.")
+            .about("With its payload: as JSON if it is JSON, else as text, else as base64.")
             .returns(&[Returns::json::<WithPayload<'_, WebhookEventAnswer>>(
                 200,
                 "The webhook event.",
@@ -115,7 +115,7 @@ pub(super) struct WebhookEventAnswer {
     webhook_id: String,
     status: Status,
     open_deliveries: u32,
-    /// How often it came again.
+    /// How often it was received again.
     duplicate_count: u32,
     retry_count: u32,
     processing_started_at: Option<Timestamp>,
@@ -137,17 +137,17 @@ struct NewWebhookEventAnswer {
     event_type: String,
     received_at: Timestamp,
     content_type: String,
-    /// Those that are kept.
+    /// The header fields that are kept.
     #[serde(serialize_with = "as_object")]
     #[schemars(with = "BTreeMap<String, String>")]
     headers: Vec<(String, String)>,
-    /// The secret that verified it.
+    /// The id of the secret that verified it.
     key_id: Option<String>,
     trace_id: Option<String>,
     #[serde(flatten, serialize_with = "as_batch")]
     #[schemars(with = "BatchAnswer<'static>")]
     batch: Option<(String, u32)>,
-    /// How many places of the body are sealed; they are shown as `[sealed]`.
+    /// How many fields of the body are sealed; they are shown as `[sealed]`.
     #[serde(rename = "sealed_fields", with = "payloads::sealed_fields")]
     #[schemars(with = "u32")]
     sealed: Sealed,
@@ -158,7 +158,7 @@ struct BatchAnswer<'a> {
     /// The batch it came in.
     #[schemars(with = "Option<Uuid>")]
     batch_id: Option<&'a str>,
-    /// Its place there, counted from 1.
+    /// Its position in the batch, counted from 1.
     item_no: Option<u32>,
 }
 

@@ -320,7 +320,7 @@ fn a_skipped_event_is_sent_to_a_subscription_that_came_later() {
     let webhook = skipped_webhook(&rig);
     assert_eq!(event["status"], "skipped");
     let path = format!("/v1/events/{}/replay", event["id"].as_str().unwrap());
-    assert!(rig.call("POST", &path, b"").is(409).detail().contains("no subscription wants it"));
+    assert!(rig.call("POST", &path, b"").is(409).detail().contains("no subscription matches it"));
     let receiver = Receiver::new();
     rig.subscribe_with("erp", &receiver, &json!({ "source": "all", "ordering": "strict" }));
     let now = rig.call("POST", &path, b"").is(200).json();
@@ -425,7 +425,7 @@ fn what_is_sealed_for_an_event_is_not_copied_into_another() {
     let path = format!("/v1/events/{}/replay", old["id"].as_str().unwrap());
     rig.settle();
     let refused = rig.post(&path, &json!({ "as_new": true })).is(422);
-    assert!(refused.detail().contains("give the payload"), "{}", refused.detail());
+    assert!(refused.detail().contains("give a payload"), "{}", refused.detail());
     let new = rig.post(&path, &json!({ "payload": { "name": "Jane Doe" } })).is(201).json();
     assert_eq!(new["sealed_fields"], 1);
     rig.settle();

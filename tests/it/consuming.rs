@@ -678,7 +678,7 @@ fn the_dispatcher_leaves_alone_what_consumers_ask_for() {
     let states = "SELECT count(*) FROM deliveries WHERE state = 'pending' AND attempt_count = 0";
     assert_eq!(rig.one(states), "5");
     let pushed = rig.call("GET", "/v1/consumers/pushed/next", b"").is(409);
-    assert!(pushed.detail().contains("is no pull subscription"));
+    assert!(pushed.detail().contains("is not a pull subscription"));
     let numbers = rig.get("/v1/stats");
     assert_eq!((&numbers["pending"], &numbers["leased"]), (&json!(5), &json!(0)));
     assert!(numbers["oldest_due_at"].is_string());

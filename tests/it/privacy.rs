@@ -849,7 +849,7 @@ fn a_repair_that_changes_the_key_of_a_sealed_event_needs_the_payload() {
         let mut with = json!({ "target": null });
         with.as_object_mut().unwrap().extend(identity.as_object().unwrap().clone());
         let refused = repair(&rig, id, &with).is(422);
-        assert!(refused.detail().contains("give the payload too"), "{}", refused.detail());
+        assert!(refused.detail().contains("Give the payload too"), "{}", refused.detail());
         with["payload"] = json!({ "to": MAIL, "fixed": true });
         if with["idempotency_key"] == "o-2" {
             repair(&rig, id, &with).is(200);

@@ -1,8 +1,7 @@
-//! `/metrics`: what was counted and what there is, as Prometheus text.
+//! `/metrics`: counters and gauges as Prometheus text.
 //!
-//! Counting is done where things happen, in atomics; here it is only read. The names stand in [`table`].
-//! Own lines rather than prometheus-client: its histograms take a lock for each value, and the page and
-//! the document are made of one table.
+//! Other rooms count with atomics; the values are only read here. [`table`] has the names. The crate prometheus-client
+//! is not used: its histograms take a lock for each value, and one table has to make both the page and its document.
 
 mod page;
 pub mod table;
@@ -40,8 +39,8 @@ pub(super) const RESOURCE: Resource = Resource {
     routes: &[public(Get, "/metrics", Now(show))
         .doc("getMetrics", "Show the metrics")
         .about(
-            "Prometheus text. Wants a token of the default tenant with the role `read`, \
-                 unless `metrics.public` is set. `docs/metrics.md` explains each.",
+            "Prometheus text. Needs a token of the tenant `default` with the role `read`, \
+                 unless `metrics.public` is set. `docs/metrics.md` explains each metric.",
         )
         .returns(&[Returns::text("The metrics.", MEDIA_TYPE)])
         .problems(&[Kind::Unauthorized, Kind::Forbidden])],
@@ -53,7 +52,7 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         let token =
             api.auth.authorize(&call.request.head, Right::Read).map_err(|denied| denied.problem)?;
         if token.tenant != DEFAULT_TENANT {
-            let detail = "These are numbers of the whole box: use a token of the default tenant.";
+            let detail = "These metrics are of the whole box: use a token of the tenant default.";
             return Err(Problem::forbidden(detail));
         }
     }
@@ -146,16 +145,15 @@ fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What is read from elsewhere, and what a person must see.
+/// Sources and escalations.
 fn sources(api: &Api, page: &mut Page) -> Result<(), Problem> {
-    let (standing, open) =
-        api.store.read(|tx| Ok((tables::counts(tx)?, escalations::open(tx)?)))?;
+    let (states, open) = api.store.read(|tx| Ok((tables::counts(tx)?, escalations::open(tx)?)))?;
     page.each(
         "oncebox_sources",
         [
-            ("state=\"active\"", standing.active),
-            ("state=\"paused\"", standing.paused),
-            ("state=\"failing\"", standing.failing),
+            ("state=\"active\"", states.active),
+            ("state=\"paused\"", states.paused),
+            ("state=\"failing\"", states.failing),
         ],
     );
     let (lag, unknown) = api.flow.sources.lag();
@@ -201,7 +199,7 @@ fn writer(api: &Api, page: &mut Page) {
     page.one("oncebox_wal_size_bytes", log);
 }
 
-/// Room and time.
+/// The disk and the clock.
 fn disk(api: &Api, page: &mut Page) {
     let watch = &api.flow.disk;
     let DiskState { room, space, reserve } = watch.state();
@@ -222,27 +220,27 @@ fn http(api: &Api, page: &mut Page) {
     });
     page.each("oncebox_http_requests_total", labelled);
     page.spans("oncebox_http_request_seconds", &api.requests.span.read());
-    let line = api.server_stats.stats();
-    let busy = line.busy.min(line.connections);
+    let stats = api.server_stats.stats();
+    let busy = stats.busy.min(stats.connections);
     page.each(
         "oncebox_http_connections",
-        [("state=\"busy\"", busy), ("state=\"idle\"", line.connections.saturating_sub(busy))],
+        [("state=\"busy\"", busy), ("state=\"idle\"", stats.connections.saturating_sub(busy))],
     );
-    page.one("oncebox_http_connections_total", line.accepted);
-    let for_address = line.refused_for_address;
+    page.one("oncebox_http_connections_total", stats.accepted);
+    let for_address = stats.refused_for_address;
     page.each(
         "oncebox_http_connections_refused_total",
         [
-            ("reason=\"total\"", line.refused.saturating_sub(for_address)),
+            ("reason=\"total\"", stats.refused.saturating_sub(for_address)),
             ("reason=\"address\"", for_address),
         ],
     );
-    page.one("oncebox_http_accept_pauses_total", line.accept_pauses);
-    page.one("oncebox_http_malformed_total", line.malformed);
-    page.one("oncebox_http_overloaded_total", line.overloaded);
-    page.one("oncebox_http_timeouts_total", line.timeouts);
-    page.one("oncebox_http_panics_total", line.panics);
-    page.one("oncebox_http_buffered_bytes", line.buffered_bytes);
+    page.one("oncebox_http_accept_pauses_total", stats.accept_pauses);
+    page.one("oncebox_http_malformed_total", stats.malformed);
+    page.one("oncebox_http_overloaded_total", stats.overloaded);
+    page.one("oncebox_http_timeouts_total", stats.timeouts);
+    page.one("oncebox_http_panics_total", stats.panics);
+    page.one("oncebox_http_buffered_bytes", stats.buffered_bytes);
 }
 
 fn own_process(api: &Api, page: &mut Page) {

@@ -1,4 +1,4 @@
-//! Prometheus text, version 0.0.4: names, labels and numbers on lines.
+//! Writes Prometheus text, version 0.0.4.
 
 use crate::api::metrics::table::{METRICS, Metric};
 use crate::telemetry::tally::Observed;
@@ -25,7 +25,7 @@ impl Page {
         }
     }
 
-    /// A histogram of spans that were noted in microseconds.
+    /// A histogram of durations that were counted in microseconds.
     pub(super) fn spans(&mut self, name: &str, observed: &Observed) {
         self.histogram(name, observed, seconds);
     }

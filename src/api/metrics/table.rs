@@ -1,4 +1,4 @@
-//! Every metric there is: `/metrics` and `docs/metrics.md` are both made of this table.
+//! All metrics: `/metrics` and `docs/metrics.md` are both made of this table.
 
 /// What kind of metric it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Values counted below bounds, with their sum and number.
+    /// Values counted in buckets, with their sum and count.
     Histogram,
 }
 
@@ -22,7 +22,7 @@ impl Kind {
     }
 }
 
-/// A metric and what is to be known about it.
+/// A metric and its description.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
     not(feature = "internals"),
@@ -35,9 +35,9 @@ pub struct Metric {
     pub kind: Kind,
     /// Its labels and their values; empty: none.
     pub labels: &'static str,
-    /// What it says.
+    /// What it means.
     pub about: &'static str,
-    /// When somebody should be told; empty: not by itself.
+    /// When to alert; empty: never.
     pub alert: &'static str,
 }
 
@@ -53,7 +53,7 @@ const fn metric(
 
 use Kind::{Counter, Gauge, Histogram};
 
-/// All metrics, in the order of `/metrics`. No label takes a value from outside or a name somebody gave.
+/// All metrics, in the order of `/metrics`. No label has a value from a request, or a name that a user gave.
 #[rustfmt::skip]
 pub static METRICS: &[Metric] = &[
     metric("oncebox_build_info", Gauge, "version, sqlite", "Always 1; the labels say what runs.", ""),
@@ -64,7 +64,7 @@ pub static METRICS: &[Metric] = &[
         "Published events by result; differing: same key, other content; rejected: requests, by a privacy policy.",
         "differing rises: a publisher uses a key twice"),
     metric("oncebox_publish_failures_total", Counter, "",
-        "Publish requests of which nothing was stored.", "it rises"),
+        "Publish requests that failed: nothing was stored.", "it rises"),
     metric("oncebox_sql_events_total", Counter, "result = routed, quarantined",
         "Events inserted by plain SQL, by result.", "quarantined rises"),
     metric("oncebox_attempts_total", Counter,
@@ -84,9 +84,9 @@ pub static METRICS: &[Metric] = &[
     metric("oncebox_deliveries_due", Gauge, "",
         "Deliveries due now, also of held subscriptions.", "it grows for an hour"),
     metric("oncebox_oldest_due_seconds", Gauge, "",
-        "How long the oldest delivery that nothing holds has been due; 0: none.",
+        "How long the oldest delivery without a hold has been due; 0: none.",
         "above 300"),
-    metric("oncebox_deliveries_leased", Gauge, "", "Deliveries that pull consumers have.", ""),
+    metric("oncebox_deliveries_leased", Gauge, "", "Deliveries leased to pull consumers.", ""),
     metric("oncebox_consumers_waiting", Gauge, "", "Waiting requests of pull consumers.",
         "above 400: at 512 further ones are answered 503"),
     metric("oncebox_dead_letters", Gauge, "", "Deliveries that were given up.",
@@ -100,7 +100,7 @@ pub static METRICS: &[Metric] = &[
         "Sources by state; failing ones are active ones that cannot be read.",
         "failing above 0"),
     metric("oncebox_source_lag", Gauge, "",
-        "Rows and files that are not copied yet, at most, of sources whose lag is known.",
+        "The most rows and files that are not copied yet, of sources whose lag is known.",
         "it grows for an hour"),
     metric("oncebox_sources_lag_unknown", Gauge, "",
         "Active sources whose lag is unknown: they cannot be read, or wait.",
@@ -115,7 +115,7 @@ pub static METRICS: &[Metric] = &[
     metric("oncebox_writer_queue_jobs", Gauge, "queue = settle, accept, upkeep",
         "Jobs that wait for the writer.", "accept above 4000: senders are soon answered 503"),
     metric("oncebox_writer_lag_seconds", Gauge, "",
-        "How long the oldest job in the writer's hands has waited.", "above 1 for a minute"),
+        "How long the oldest job of the writer has waited.", "above 1 for a minute"),
     metric("oncebox_writer_jobs_total", Counter, "", "Jobs committed.", ""),
     metric("oncebox_writer_rollbacks_total", Counter, "",
         "Transactions rolled back; their jobs run again one by one.", "it rises steadily"),
@@ -125,39 +125,39 @@ pub static METRICS: &[Metric] = &[
         "the 99th percentile is above 0.5 s: the disk is slow or dying"),
     metric("oncebox_database_size_bytes", Gauge, "", "The size of the database file.", ""),
     metric("oncebox_wal_size_bytes", Gauge, "", "The size of the write-ahead log.",
-        "above 200 MB: a reader stands still, or nobody checkpoints"),
-    metric("oncebox_disk_free_bytes", Gauge, "", "Room where the database lies, less what the write-ahead log needs to be emptied.", ""),
-    metric("oncebox_disk_reserve_bytes", Gauge, "", "Room that is kept for results.",
+        "above 200 MB: a reader keeps its transaction open, or there are no checkpoints"),
+    metric("oncebox_disk_free_bytes", Gauge, "", "Free space on the database's disk, minus what a checkpoint of the write-ahead log needs.", ""),
+    metric("oncebox_disk_reserve_bytes", Gauge, "", "Space that is reserved for results of deliveries.",
         "oncebox_disk_free_bytes is below twice this"),
-    metric("oncebox_disk_low", Gauge, "", "1 while new work is refused for lack of room.", "above 0"),
+    metric("oncebox_disk_low", Gauge, "", "1 while new work is refused for lack of disk space.", "above 0"),
     metric("oncebox_disk_low_total", Counter, "", "Times the reserve was reached.", ""),
-    metric("oncebox_disk_full_total", Counter, "", "Writes that found no room.", "it rises"),
+    metric("oncebox_disk_full_total", Counter, "", "Writes that failed because the disk was full.", "it rises"),
     metric("oncebox_refused_for_room_total", Counter, "",
-        "Requests answered 507 to keep room for results.", ""),
+        "Requests answered 507 to keep the reserve for results.", ""),
     metric("oncebox_clock_suspect", Gauge, "", "1 for ten minutes after the clock was set.", "above 0"),
     metric("oncebox_http_requests_total", Counter, "method, route, status = 1xx … 5xx",
-        "Answers by route; none: no such route, or no request.",
+        "Answers by route; none: an unknown path, or an invalid request.",
         "5xx rises"),
     metric("oncebox_http_request_seconds", Histogram, "", "From a request's head to its answer.", ""),
     metric("oncebox_http_connections", Gauge, "state = busy, idle",
-        "Open connections: with a request begun or in hand, or without.", ""),
+        "Open connections; busy: a request has begun or is being handled.", ""),
     metric("oncebox_http_connections_total", Counter, "", "Connections accepted.", ""),
     metric("oncebox_http_connections_refused_total", Counter, "reason = total, address",
-        "Connections closed at once: too many.", "it rises"),
+        "Connections closed at once because there were too many.", "it rises"),
     metric("oncebox_http_accept_pauses_total", Counter, "",
-        "Times the system gave no socket.", "it rises: raise LimitNOFILE"),
-    metric("oncebox_http_malformed_total", Counter, "", "Requests that are no HTTP as it should be.", ""),
+        "Times a connection could not be accepted for lack of file descriptors.", "it rises: raise LimitNOFILE"),
+    metric("oncebox_http_malformed_total", Counter, "", "Requests that were not valid HTTP.", ""),
     metric("oncebox_http_overloaded_total", Counter, "",
         "Requests answered 503: queue or buffers full.", "it rises"),
-    metric("oncebox_http_timeouts_total", Counter, "", "Connections ended because the other end was slow.", ""),
-    metric("oncebox_http_panics_total", Counter, "", "Requests whose handling failed.", "above 0: report it"),
-    metric("oncebox_http_buffered_bytes", Gauge, "", "Bytes of requests and answers held.", ""),
+    metric("oncebox_http_timeouts_total", Counter, "", "Connections closed because the client was too slow.", ""),
+    metric("oncebox_http_panics_total", Counter, "", "Requests whose handler panicked.", "above 0: report it"),
+    metric("oncebox_http_buffered_bytes", Gauge, "", "Bytes of requests and answers in memory.", ""),
     metric("process_resident_memory_bytes", Gauge, "", "Memory in use.", ""),
     metric("process_open_fds", Gauge, "", "Open file descriptors.", "above 80 % of process_max_fds"),
     metric("process_max_fds", Gauge, "", "The limit of open file descriptors.", ""),
     metric("process_cpu_seconds_total", Counter, "", "Processor time.", ""),
-    metric("process_start_time_seconds", Gauge, "", "When the process started, since 1970.",
-        "it changes: the process was started again"),
+    metric("process_start_time_seconds", Gauge, "", "When the process started, as Unix time.",
+        "it changes: the process was restarted"),
 ];
 
 /// The text of `docs/metrics.md`.
