@@ -1,20 +1,19 @@
--- The whole of what Oncebox keeps, in one file. Read this second, after ARCHITECTURE.md.
+-- Every table of the one file in which Oncebox keeps its data. Read this second, after ARCHITECTURE.md.
 --
 -- Conventions
 --   *_at      INTEGER, milliseconds since 1970-01-01T00:00:00Z
---   *_ms      INTEGER, a span in milliseconds
---   seq       the row's number in this file; never reused (AUTOINCREMENT), so that cursors hold
---   id        UUIDv7, the row's name outside
---   tenant    whose row it is; 'default' where nobody asked for tenants
--- Every table is STRICT. Every CHECK has a name that says what is wrong. Nothing in here needs a
--- SQLite newer than 3.37. The tables of an ERP may live beside these under any other name.
--- Where rows are written by the thousand, CHECKs and partial indexes compare with one word after the
--- other, the frequent ones first: for an IN of three words or more SQLite builds a b-tree for every row
--- it writes, which doubled what an event costs.
+--   *_ms      INTEGER, a duration in milliseconds
+--   seq       the row's number in this file; never reused (AUTOINCREMENT), so that cursors stay valid
+--   id        UUIDv7, by which the API names the row
+--   tenant    the tenant that owns the row; 'default' if tenants are not used
+-- Every table is STRICT. Every CHECK has a name that states the rule. SQLite 3.37 or newer can read this
+-- file. An ERP may keep its own tables in the same file under other names.
+-- In tables with many writes, CHECKs and partial indexes use a chain of OR comparisons, frequent words first,
+-- instead of IN. For an IN of three or more words SQLite builds a b-tree per row, which doubled the cost of an event.
 
--- Facts about this file, such as 'epoch' (raised by a restore), 'master_key_id', 'token_pepper' (what tokens
--- are hashed under, sealed), and the ends of the audit events' chain, each as number:hash: 'audit_head', the
--- last, and 'audit_start', before the first. 'in_hand/…' marks work that was begun after an unclean end.
+-- Facts about this file: 'epoch' (raised by a restore), 'master_key_id', 'token_pepper' (the sealed key under
+-- which tokens are hashed), and others. 'audit_head' is the last audit event as number:hash; 'audit_start' is the
+-- one before the first. 'in_hand/…' marks work that is in progress after an unclean end.
 CREATE TABLE meta (
   key   TEXT NOT NULL PRIMARY KEY,
   value ANY NOT NULL
@@ -28,7 +27,7 @@ CREATE TABLE boots (
   stopped_at INTEGER
 ) STRICT;
 
--- Bodies over 16 KiB, kept apart so that a change of status does not rewrite them.
+-- Bodies over 16 KiB. They have their own table so that a change of status does not rewrite them.
 CREATE TABLE payloads (
   seq  INTEGER PRIMARY KEY AUTOINCREMENT,
   body BLOB NOT NULL
@@ -40,15 +39,15 @@ CREATE TABLE providers (
   id              TEXT NOT NULL UNIQUE,
   tenant          TEXT NOT NULL DEFAULT 'default',
   name            TEXT NOT NULL,
-  -- JSON: how requests are signed and where the event's id and type stand.
+  -- JSON: how requests are signed, and where the event's id and type are found.
   scheme          TEXT NOT NULL,
-  -- What happens to personal data in what it sends: 'allow', or JSON with rules (docs/data.md).
+  -- The privacy policy for received events: 'allow', or JSON with rules (docs/data.md).
   pii             TEXT NOT NULL,
-  -- The address the provider posts to, byte for byte, where its signature covers it.
+  -- The exact URL the provider posts to, if its signature covers the URL.
   public_url      TEXT,
   body_bytes_max  INTEGER NOT NULL,
   tolerance_ms    INTEGER NOT NULL,
-  -- For so long the same signed bytes count once, where the signature does not cover the id; 0: not at all.
+  -- If the signature does not cover the id, equal signed bytes within this time count once; 0: off.
   replay_window_ms INTEGER NOT NULL DEFAULT 86400000,
   created_at      INTEGER NOT NULL,
   updated_at      INTEGER NOT NULL,
@@ -61,14 +60,14 @@ CREATE TABLE providers (
 
 CREATE UNIQUE INDEX providers_name ON providers (tenant, name) WHERE deleted_at IS NULL;
 
--- Who wants which events, where they go and how.
+-- Which events are delivered, where, and how.
 CREATE TABLE subscriptions (
   seq             INTEGER PRIMARY KEY AUTOINCREMENT,
   id              TEXT NOT NULL UNIQUE,
   tenant          TEXT NOT NULL DEFAULT 'default',
   name            TEXT NOT NULL,
   owner_id        TEXT NOT NULL DEFAULT '',
-  -- 'outbox', 'all', or 'provider:' and a provider's name.
+  -- 'outbox', 'all', or 'provider:<name>'.
   source          TEXT NOT NULL DEFAULT 'outbox',
   -- JSON array of event-type patterns.
   event_types     TEXT NOT NULL,
@@ -77,13 +76,13 @@ CREATE TABLE subscriptions (
   target_kind     TEXT NOT NULL DEFAULT 'http',
   url             TEXT NOT NULL,
   method          TEXT NOT NULL DEFAULT 'POST',
-  -- JSON object of further header fields.
+  -- JSON object of additional header fields.
   headers         TEXT NOT NULL DEFAULT '{}',
-  -- JSON: steps, max_attempts, timeout, in_flight_max, lease; absent keys take the file's settings.
+  -- JSON: steps, max_attempts, timeout, in_flight_max, lease; absent keys use the configured defaults.
   policy          TEXT NOT NULL DEFAULT '{}',
   ordering        TEXT NOT NULL DEFAULT 'none',
   state           TEXT NOT NULL DEFAULT 'ACTIVE',
-  -- Failed attempts since the last success, and since when; summed by the writer once a commit.
+  -- Failed attempts since the last success, and since when. The writer updates both once per commit.
   failure_count   INTEGER NOT NULL DEFAULT 0,
   failing_since   INTEGER,
   last_success_at INTEGER,
@@ -91,7 +90,7 @@ CREATE TABLE subscriptions (
   created_at      INTEGER NOT NULL,
   updated_at      INTEGER NOT NULL,
   deleted_at      INTEGER,
-  -- The latest failed attempts that are of one class, with no success since.
+  -- The class of the latest failed attempts, and how many in a row had it.
   streak_class    TEXT,
   streak_count    INTEGER NOT NULL DEFAULT 0,
   -- How the body is written.
@@ -123,7 +122,7 @@ CREATE TABLE subscriptions (
 
 CREATE UNIQUE INDEX subscriptions_name ON subscriptions (tenant, name) WHERE deleted_at IS NULL;
 
--- Keeps updated_at true for changes made by plain SQL; our own statements set it themselves.
+-- Updates updated_at for changes made by plain SQL; Oncebox's own statements set it themselves.
 CREATE TRIGGER subscriptions_updated_at
 AFTER UPDATE OF name, owner_id, source, event_types, url, method, headers, policy, state, format, event_headers,
   filter, template ON subscriptions
@@ -134,15 +133,15 @@ BEGIN
    WHERE seq = NEW.seq;
 END;
 
--- Why a subscription must not be called for now. It is callable when it has no row here. `offline` concerns the
--- whole site and stands once, under number 0.
+-- Why a subscription must not be called for now. A subscription without a row here may be called. `offline` applies
+-- to the whole site and is one row with subscription_seq 0.
 CREATE TABLE holds (
   subscription_seq INTEGER NOT NULL,
   reason           TEXT NOT NULL,
   since            INTEGER NOT NULL,
   -- When it ends by itself (rate_limit).
   until            INTEGER,
-  -- When one delivery is tried in spite of it (breaker, auth), and how many such probes have failed.
+  -- When one delivery is tried as a probe (breaker, auth), and how many probes have failed.
   probe_at         INTEGER,
   probe_no         INTEGER NOT NULL DEFAULT 0,
   detail           TEXT NOT NULL DEFAULT '',
@@ -199,15 +198,15 @@ CREATE UNIQUE INDEX credentials_of_subscription ON credentials (subscription_seq
 CREATE INDEX credentials_in_rotation ON credentials (state, seq)
   WHERE state = 'next' OR state = 'retiring' OR (state = 'active' AND rotate_every_ms IS NOT NULL);
 
--- Who may use the API. `hash` is an HMAC under a key that is sealed in meta, so that a row
--- somebody inserts opens nothing.
+-- Who may use the API. `hash` is an HMAC under a key that is sealed in meta: without that key nobody can insert
+-- a row that works as a token.
 CREATE TABLE tokens (
   seq             INTEGER PRIMARY KEY AUTOINCREMENT,
   id              TEXT NOT NULL UNIQUE,
   tenant          TEXT NOT NULL DEFAULT 'default',
   name            TEXT NOT NULL,
   role            TEXT NOT NULL,
-  -- JSON arrays: what a publish token may publish as, and the groups it may claim events for; '*' is any.
+  -- JSON arrays: the source systems and consumer groups that a publish token may use; '*' is any.
   source_systems  TEXT NOT NULL DEFAULT '[]',
   consumer_groups TEXT NOT NULL DEFAULT '[]',
   hash            BLOB NOT NULL UNIQUE,
@@ -228,11 +227,11 @@ CREATE TABLE webhook_events (
   provider_event_id     TEXT NOT NULL,
   event_type            TEXT NOT NULL,
   received_at           INTEGER NOT NULL,
-  -- As received, to the byte. NULL when it stands in payloads.
+  -- As received, byte for byte. NULL if the body is in payloads.
   payload               BLOB,
   payload_seq           INTEGER REFERENCES payloads (seq),
   content_type          TEXT NOT NULL,
-  -- JSON array of the header fields that were kept, each [name, value].
+  -- JSON array of the stored header fields, each [name, value].
   headers               TEXT NOT NULL DEFAULT '[]',
   -- The credential that verified it.
   key_id                TEXT,
@@ -248,7 +247,7 @@ CREATE TABLE webhook_events (
   retry_count           INTEGER NOT NULL DEFAULT 0,
   -- How many fields of the payload and the headers are sealed under their subject's key.
   sealed_fields         INTEGER NOT NULL DEFAULT 0,
-  -- HMAC of what was signed and the type, under the provider's secret; NULL where the id is signed too.
+  -- HMAC of the signed bytes and the type, under the provider's secret; NULL if the id is signed too.
   fingerprint           BLOB,
   CONSTRAINT webhook_event_has_one_payload CHECK ((payload IS NULL) <> (payload_seq IS NULL)),
   CONSTRAINT webhook_event_id_is_1_to_500 CHECK (length(provider_event_id) BETWEEN 1 AND 500),
@@ -264,13 +263,13 @@ CREATE TABLE webhook_events (
 ) STRICT;
 
 CREATE UNIQUE INDEX webhook_events_identity ON webhook_events (tenant, provider, provider_event_id);
--- A tenant's list, newest first. Rows are numbered in the order in which they come in, so the index needs no time.
+-- A tenant's list, newest first. Rows are numbered in the order of arrival, so the index needs no time.
 CREATE INDEX webhook_events_listed ON webhook_events (tenant);
 CREATE INDEX webhook_events_fingerprint ON webhook_events (fingerprint) WHERE fingerprint IS NOT NULL;
 
--- The outbox: business facts to carry out. Every column but event_type and payload has a default, so
--- that an ERP inserts here itself, in the transaction of its own tables (docs/plain-sql.md). Such a row is
--- seen within milliseconds and routed; one that cannot be used is quarantined and holds up no other.
+-- The outbox: business events to deliver. Every column except event_type and payload is optional, so that an ERP
+-- can insert rows in its own transaction (docs/plain-sql.md). The relay finds such a row within milliseconds and
+-- routes it. A row that cannot be used is quarantined and does not delay others.
 CREATE TABLE outbox (
   seq              INTEGER PRIMARY KEY AUTOINCREMENT,
   id               TEXT NOT NULL UNIQUE DEFAULT (printf('%08x-%04x-7%03x-%04x-%012x',
@@ -279,19 +278,19 @@ CREATE TABLE outbox (
                      random() & 4095, 32768 | (random() & 16383), random() & 281474976710655)),
   tenant           TEXT NOT NULL DEFAULT 'default',
   source_system    TEXT NOT NULL DEFAULT 'sql',
-  -- The fact's own name at its source. Two inserts with the same one are one event.
+  -- The event's id at its source. Rows with the same tenant, source_system and key are one event.
   idempotency_key  TEXT NOT NULL DEFAULT ('auto-' || lower(hex(randomblob(16)))),
   event_type       TEXT NOT NULL,
   aggregate_type   TEXT,
   aggregate_id     TEXT,
-  -- Name of the one subscription it is for; NULL: whichever match.
+  -- The name of the only subscription that receives it; NULL: every subscription that matches.
   target           TEXT,
-  -- As given, to the byte. NULL when it stands in payloads.
+  -- As given, byte for byte. NULL if the body is in payloads.
   payload          ANY,
   payload_seq      INTEGER REFERENCES payloads (seq),
   content_type     TEXT NOT NULL DEFAULT 'application/json',
   headers          TEXT NOT NULL DEFAULT '{}',
-  -- When it happened, by the source's clock; NULL when the source did not say.
+  -- When it happened, by the source's clock; NULL if the source did not say.
   occurred_at      INTEGER,
   received_at      INTEGER NOT NULL
                      DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)),
@@ -310,7 +309,7 @@ CREATE TABLE outbox (
   custom_data      TEXT,
   replay_of        TEXT,
   epoch            INTEGER NOT NULL DEFAULT 0,
-  -- How often the same event was published again, and how often with other content.
+  -- How often the event was published again, and how often with different content.
   duplicate_count  INTEGER NOT NULL DEFAULT 0,
   differing_count  INTEGER NOT NULL DEFAULT 0,
   status           TEXT NOT NULL DEFAULT 'pending',
@@ -318,11 +317,11 @@ CREATE TABLE outbox (
   error_code       TEXT,
   last_error       TEXT,
   completed_at     INTEGER,
-  -- When its deliveries were made. NULL: no subscription has been looked for yet.
+  -- When it was routed or quarantined. NULL: not looked at yet.
   routed_at        INTEGER,
   -- How many fields of the payload and the headers are sealed under their subject's key.
   sealed_fields    INTEGER NOT NULL DEFAULT 0,
-  -- 1: stored by Oncebox itself. 0: by plain SQL, which leaves what is Oncebox's own to its defaults.
+  -- 1: stored by Oncebox. 0: inserted by plain SQL, which must leave Oncebox's own columns at their defaults.
   own              INTEGER NOT NULL DEFAULT 0
                      CONSTRAINT event_own_is_0_or_1 CHECK (own = 0 OR own = 1)
                      CONSTRAINT event_seq_is_left_out CHECK (seq BETWEEN 1 AND 4611686018427387903),
@@ -346,14 +345,14 @@ CREATE TABLE outbox (
 
 CREATE UNIQUE INDEX outbox_identity ON outbox (tenant, source_system, idempotency_key);
 CREATE INDEX outbox_unrouted ON outbox (seq) WHERE routed_at IS NULL;
--- The lists, newest first, by number. The events of the tenant `default` are most of the file: they need no index.
+-- Lists, newest first. Most events belong to the tenant `default`, whose list scans the table without this index.
 CREATE INDEX outbox_listed ON outbox (tenant) WHERE tenant <> 'default';
 CREATE INDEX outbox_quarantined ON outbox (seq) WHERE status = 'quarantined';
 CREATE INDEX outbox_aggregate ON outbox (tenant, aggregate_id) WHERE aggregate_id IS NOT NULL;
 
--- Oncebox's own statements say own = 1, give no seq (here that is no number above 0), and pass with two
--- comparisons. AUTOINCREMENT goes on from the highest number there ever was, so a row by hand may be 2^32 ahead
--- of it at most: nobody gets to the end of the numbers like that.
+-- Oncebox's own statements set own = 1 and no seq, which is below 1 in a BEFORE trigger: they pass after two
+-- comparisons. AUTOINCREMENT continues from the highest seq ever used. Rows by plain SQL may therefore be at most
+-- 2^32 ahead of it, so that nobody can use up the numbers.
 CREATE TRIGGER outbox_own_columns_are_left_out
 BEFORE INSERT ON outbox
 WHEN (NEW.seq > 4294967296
@@ -371,34 +370,34 @@ BEGIN
 END;
 
 -- One event (or webhook event) for one subscription: the unit of work. A replay reopens the row
--- (run_no + 1); a second one for the same pair never exists.
+-- (run_no + 1); there is never a second row for one event and one subscription.
 CREATE TABLE deliveries (
   seq              INTEGER PRIMARY KEY AUTOINCREMENT,
   outbox_seq       INTEGER REFERENCES outbox (seq),
   webhook_seq      INTEGER REFERENCES webhook_events (seq),
   subscription_seq INTEGER NOT NULL REFERENCES subscriptions (seq),
   tenant           TEXT NOT NULL,
-  -- Deliveries of one lane go one after another; NULL: no order asked for.
+  -- Deliveries in one lane are sent one after another; NULL: no order is required.
   lane             INTEGER,
   order_at         INTEGER NOT NULL,
   -- 1: may be sent when due; 0: waits behind the head of its lane.
   head             INTEGER NOT NULL DEFAULT 1,
   state            TEXT NOT NULL DEFAULT 'pending',
   due_at           INTEGER,
-  -- The wait that led to due_at, so that a due time from a wrong clock can be told.
+  -- The wait that led to due_at, so that a due time set by a wrong clock can be recognised.
   delay_ms         INTEGER NOT NULL DEFAULT 0,
   attempt_count    INTEGER NOT NULL DEFAULT 0,
   -- Failed attempts of this run that count towards giving up.
   counted_failures INTEGER NOT NULL DEFAULT 0,
   last_class       TEXT,
   lease_until      INTEGER,
-  -- The lease a consumer was given, until somebody else has it or it is handed back: who comes late with it
-  -- is known by it.
+  -- The lease of the consumer that took the delivery. It stays after expiry, so that a late report is accepted
+  -- until another consumer takes the delivery or it is handed back.
   lease_owner      TEXT,
   epoch            INTEGER NOT NULL DEFAULT 0,
   run_no           INTEGER NOT NULL DEFAULT 1,
   finished_at      INTEGER,
-  -- Why it is in a final state that is not completed.
+  -- Why it is in a final state other than completed.
   reason           TEXT,
   -- When the row was made.
   created_at       INTEGER NOT NULL
@@ -417,20 +416,20 @@ CREATE TABLE deliveries (
     CHECK (counted_failures BETWEEN 0 AND attempt_count)
 ) STRICT;
 
--- What the dispatcher asks, per subscription.
+-- The dispatcher's query for due deliveries of a subscription.
 CREATE INDEX deliveries_due ON deliveries (subscription_seq, due_at) WHERE state = 'pending' AND head = 1;
 CREATE UNIQUE INDEX deliveries_of_event ON deliveries (outbox_seq, subscription_seq)
   WHERE outbox_seq IS NOT NULL;
 CREATE UNIQUE INDEX deliveries_of_webhook_event ON deliveries (webhook_seq, subscription_seq)
   WHERE webhook_seq IS NOT NULL;
--- One head per lane, enforced: the smallest that is not finished, or the one that a consumer has.
+-- Enforces one head per lane: the first unfinished delivery, or the one that a consumer has.
 CREATE UNIQUE INDEX deliveries_lane_head ON deliveries (lane)
   WHERE lane IS NOT NULL AND head = 1 AND finished_at IS NULL;
 CREATE INDEX deliveries_lane ON deliveries (lane, order_at, seq)
   WHERE lane IS NOT NULL AND finished_at IS NULL;
--- What waits behind a head, for counting.
+-- Deliveries that wait behind a head, for counting.
 CREATE INDEX deliveries_behind ON deliveries (subscription_seq) WHERE state = 'pending' AND head = 0;
--- The few that a person may have to look at; costs nothing on the way of a good delivery.
+-- The few deliveries that may need attention; a delivery that succeeds at once costs nothing here.
 CREATE INDEX deliveries_attention ON deliveries (state, tenant, seq)
   WHERE state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting'
      OR state = 'leased';
@@ -438,10 +437,10 @@ CREATE INDEX deliveries_attention_of ON deliveries (subscription_seq, state)
   WHERE state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting'
      OR state = 'leased';
 
--- What a pull consumer has taken and not settled, by when it comes back.
+-- Leased deliveries, by the end of the lease.
 CREATE INDEX deliveries_leases ON deliveries (lease_until) WHERE state = 'leased';
 
--- One try of a delivery. Written once, never changed.
+-- One attempt of a delivery. Written once, never changed.
 CREATE TABLE attempts (
   delivery_seq  INTEGER NOT NULL REFERENCES deliveries (seq),
   n             INTEGER NOT NULL,
@@ -449,7 +448,7 @@ CREATE TABLE attempts (
   finished_at   INTEGER NOT NULL,
   url           TEXT NOT NULL,
   class         TEXT NOT NULL,
-  -- 1: counts towards giving up.
+  -- 1: counts towards the maximum number of attempts.
   counted       INTEGER NOT NULL,
   http_status   INTEGER,
   latency_ms    INTEGER NOT NULL,
@@ -467,11 +466,11 @@ CREATE TABLE attempts (
   CONSTRAINT attempt_failed_with_a_reason CHECK ((class = 'success') = (failed_reason IS NULL))
 ) STRICT, WITHOUT ROWID;
 
--- What went wrong with a delivery, from its first failed attempt until it succeeds. Outside it is flr_<seq>.
+-- What went wrong with a delivery, from its first failed attempt until it succeeds. The API calls it flr_<seq>.
 CREATE TABLE failures (
   seq          INTEGER PRIMARY KEY AUTOINCREMENT,
   delivery_seq INTEGER NOT NULL REFERENCES deliveries (seq),
-  -- Of the latest failed attempt: its class, and the status or the cause in one word.
+  -- The class of the latest failed attempt, and its HTTP status or its cause in one word.
   class        TEXT NOT NULL,
   code         TEXT NOT NULL,
   first_at     INTEGER NOT NULL,
@@ -482,11 +481,11 @@ CREATE TABLE failures (
   alone        INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
--- One that is not resolved for each delivery at most.
+-- At most one unresolved failure per delivery.
 CREATE UNIQUE INDEX failures_open ON failures (delivery_seq) WHERE resolved_at IS NULL;
 CREATE INDEX failures_of_delivery ON failures (delivery_seq);
 
--- Guards: consumer group C has already done event E.
+-- Guards: a consumer group has already processed an event.
 CREATE TABLE processed_events (
   tenant         TEXT NOT NULL DEFAULT 'default',
   consumer_group TEXT NOT NULL,
@@ -516,15 +515,15 @@ CREATE TABLE idempotency_keys (
 
 CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires_at);
 
--- Whose rows these are. Every other table's `tenant` is a name from here; a suspended tenant's tokens and
--- intake are refused, and its deliveries wait.
+-- Tenants. The `tenant` of every other table is a name from here. While a tenant is suspended, its tokens and
+-- new events are refused, and its deliveries wait.
 CREATE TABLE tenants (
   seq          INTEGER PRIMARY KEY AUTOINCREMENT,
   name         TEXT NOT NULL UNIQUE,
   title        TEXT NOT NULL DEFAULT '',
   created_at   INTEGER NOT NULL,
   suspended_at INTEGER,
-  -- What happens to personal data in events that are published: 'allow', or JSON with rules (docs/data.md).
+  -- The privacy policy for published events: 'allow', or JSON with rules (docs/data.md).
   pii          TEXT NOT NULL DEFAULT 'allow'
                CONSTRAINT tenant_pii_is_allow_or_json CHECK (pii = 'allow' OR json_valid(pii)),
   CONSTRAINT tenant_name_is_1_to_63_of_a_z_0_9_dash
@@ -535,13 +534,13 @@ INSERT INTO tenants (name, title, created_at)
 VALUES ('default', 'The tenant of everything where nobody asked for tenants',
         CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER));
 
--- Who changed what. Each row holds the hash of the row before it, so that a row that was changed, taken
--- out or put in shows: hash = SHA-256 over previous_hash and the row's other columns (docs/data.md).
+-- Who changed what. Each row holds the hash of the row before it, so that a changed, deleted or inserted row is
+-- noticed: hash = SHA-256 over previous_hash and the row's other columns (docs/data.md).
 CREATE TABLE audit_events (
   seq            INTEGER PRIMARY KEY AUTOINCREMENT,
   at             INTEGER NOT NULL,
   tenant         TEXT NOT NULL,
-  -- 'token', 'cli' (offline, by whoever may open the file), 'system' or 'anonymous'.
+  -- 'token', 'cli' (offline, by a user who may open the file), 'system' or 'anonymous'.
   actor_type     TEXT NOT NULL,
   actor_id       TEXT NOT NULL DEFAULT '',
   actor_display  TEXT NOT NULL DEFAULT '',
@@ -558,8 +557,8 @@ CREATE TABLE audit_events (
   method         TEXT,
   path           TEXT,
   status         INTEGER,
-  -- JSON object: field to {"before":…,"after":…}, changed fields only, never a secret. Of a refused call:
-  -- the problem, and how many like it were counted.
+  -- JSON object: field to {"before":…,"after":…}, changed fields only, never a secret. For a refused call:
+  -- the problem, and how many such calls this row counts.
   changes        TEXT NOT NULL DEFAULT '{}',
   previous_hash  BLOB NOT NULL,
   hash           BLOB NOT NULL,
@@ -584,7 +583,7 @@ BEGIN
   SELECT RAISE(ABORT, 'an audit event is never deleted');
 END;
 
--- Where events are read from besides the API: an ERP's own SQLite file, or a folder that files are dropped in.
+-- Where events are read from, besides the API: an ERP's own SQLite file, or a drop folder.
 CREATE TABLE sources (
   seq             INTEGER PRIMARY KEY AUTOINCREMENT,
   id              TEXT NOT NULL UNIQUE,
@@ -592,20 +591,20 @@ CREATE TABLE sources (
   -- Also the source_system of its events.
   name            TEXT NOT NULL,
   kind            TEXT NOT NULL,
-  -- JSON: the path, and how what stands there is read.
+  -- JSON: the path, and how the file or folder is read.
   settings        TEXT NOT NULL,
   state           TEXT NOT NULL DEFAULT 'ACTIVE',
-  -- The last row that was copied; moved in the transaction that copies.
+  -- The last row that was copied; set in the transaction that copies it.
   cursor          INTEGER NOT NULL DEFAULT 0,
-  -- What the file was when it was last read, so that another or an older one in its place shows.
+  -- Identifies the file as it was last read, so that a replaced or restored file is noticed.
   identity        TEXT,
   event_count     INTEGER NOT NULL DEFAULT 0,
   last_event_at   INTEGER,
   last_read_at    INTEGER,
-  -- What stands in the way now, and since when; NULL: nothing.
+  -- The current error, and since when it lasts; NULL: none.
   last_error      TEXT,
   failing_since   INTEGER,
-  -- No event for this long is an escalation; NULL: never.
+  -- Raise an escalation after this long without an event; NULL: never.
   silent_after_ms INTEGER,
   created_at      INTEGER NOT NULL,
   updated_at      INTEGER NOT NULL,
@@ -620,7 +619,7 @@ CREATE TABLE sources (
 
 CREATE UNIQUE INDEX sources_name ON sources (tenant, name) WHERE deleted_at IS NULL;
 
--- Files that were taken from a drop folder: the same name with other content is refused.
+-- Files that were read from a drop folder. A known name with different content is refused.
 CREATE TABLE source_files (
   source_seq  INTEGER NOT NULL REFERENCES sources (seq),
   name        TEXT NOT NULL,
@@ -639,12 +638,12 @@ CREATE TABLE source_files (
 
 CREATE INDEX source_files_age ON source_files (read_at);
 
--- Failures that a person must see. One that is open counts up instead of standing there twice.
+-- Failures that a person must see. If one is already open, its count is raised instead of adding a row.
 CREATE TABLE escalations (
   seq             INTEGER PRIMARY KEY AUTOINCREMENT,
   id              TEXT NOT NULL UNIQUE,
   tenant          TEXT NOT NULL,
-  -- What happened, such as 'source.silent', and to what, such as 'source:erp'.
+  -- What happened, such as 'source.silent', and the object concerned, such as 'source:erp'.
   class           TEXT NOT NULL,
   subject         TEXT NOT NULL,
   detail          TEXT NOT NULL,
@@ -662,14 +661,14 @@ CREATE UNIQUE INDEX escalations_open ON escalations (tenant, class, subject) WHE
 CREATE INDEX escalations_listed ON escalations (tenant, seq);
 CREATE INDEX escalations_open_listed ON escalations (tenant, seq) WHERE resolved_at IS NULL;
 
--- Those whose personal data is sealed, each under a key of its own. Erasing a subject destroys its keys, and with
--- them what is sealed in this file. A backup from before has them still (docs/privacy.md).
+-- Data subjects, each with its own keys for sealing personal data. Erasing a subject destroys its keys, so that
+-- its sealed data cannot be read any more. Backups taken before that still contain the keys (docs/privacy.md).
 CREATE TABLE subjects (
   seq           INTEGER PRIMARY KEY AUTOINCREMENT,
   tenant        TEXT NOT NULL,
-  -- HMAC-SHA-256 of the subject's name, under a key that is derived from what meta keeps sealed.
+  -- HMAC-SHA-256 of the subject's name, under a key derived from a sealed secret in meta.
   subject       BLOB NOT NULL,
-  -- The key's name, which stands in whatever it seals.
+  -- The key's id, which is part of every value it seals.
   key_id        BLOB NOT NULL UNIQUE,
   -- The key, sealed under the master key; NULL: destroyed.
   sealed        BLOB,
@@ -685,26 +684,26 @@ CREATE INDEX subjects_identity ON subjects (tenant, subject);
 CREATE INDEX subjects_listed ON subjects (tenant, seq);
 CREATE INDEX subjects_erased ON subjects (tenant, seq) WHERE erased_at IS NOT NULL;
 
--- One thing done to many: dead letters or events replayed, a little in each transaction. The cursor says how far it is.
+-- Bulk operations, such as a replay of dead letters, done in small batches. The cursor says how far the job is.
 CREATE TABLE jobs (
   seq          INTEGER PRIMARY KEY AUTOINCREMENT,
   id           TEXT NOT NULL UNIQUE,
   tenant       TEXT NOT NULL,
   -- What is done, such as 'dead_letter.replay'.
   kind         TEXT NOT NULL,
-  -- JSON: to which ones.
+  -- JSON: to which rows.
   filter       TEXT NOT NULL,
-  -- Deliveries a second at most; NULL: as fast as it goes.
+  -- Maximum deliveries per second; NULL: no limit.
   rate         INTEGER,
-  -- Why, as the person said.
+  -- The reason that the person gave.
   reason       TEXT,
   state        TEXT NOT NULL DEFAULT 'running',
-  -- JSON: what has been looked at.
+  -- JSON: the position up to which rows were looked at.
   cursor       TEXT NOT NULL,
-  -- How many there were when it was made; 1 in the second column: at least so many.
+  -- How many rows matched when the job was made. matched_more = 1: at least this many.
   matched      INTEGER NOT NULL,
   matched_more INTEGER NOT NULL,
-  -- How many of them were done, how many had changed meanwhile, and the deliveries that were opened or ended.
+  -- How many were done, how many were skipped because they had changed, and how many deliveries were opened or ended.
   done         INTEGER NOT NULL DEFAULT 0,
   skipped      INTEGER NOT NULL DEFAULT 0,
   deliveries   INTEGER NOT NULL DEFAULT 0,
@@ -727,6 +726,6 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_running ON jobs (seq) WHERE state = 'running';
 CREATE INDEX jobs_listed ON jobs (tenant, seq);
 
--- The dead letters of a lane in its order: they are replayed lane by lane.
+-- The dead letters of a lane in lane order: they are replayed lane by lane.
 CREATE INDEX deliveries_dead_in_lane ON deliveries (lane, order_at, seq)
   WHERE lane IS NOT NULL AND state = 'dead_letter';

@@ -193,8 +193,8 @@ pub(super) fn act(
     change(api, call, move |tx| {
         let missing = || Ok(Err(Problem::not_found("delivery")));
         let Some(before) = delivery_lists::by_seq(tx, &tenant, seq)? else { return missing() };
-        match tx.apart(|| run(tx, seq))? {
-            // A statement found a row in another state. `apart` has undone the statements before it.
+        match tx.in_savepoint(|| run(tx, seq))? {
+            // A statement found a row in another state. What those before it changed is undone.
             Err(Error::Changed(_)) => {
                 let detail = format!("{seq} is {}; {rule}.", before.state);
                 return Ok(Err(Problem::conflict(detail)));

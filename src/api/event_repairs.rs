@@ -25,7 +25,7 @@ use crate::model::token::Right::Operate;
 use crate::privacy::NotAdmitted;
 use crate::sources;
 use crate::store::error::{Error, Result as StoreResult};
-use crate::store::outbox_relay::Seen;
+use crate::store::outbox_relay::PolicyApplied;
 use crate::store::tx::ReadTx;
 use crate::store::{outbox_lists, outbox_relay, quarantine, tenants};
 
@@ -246,10 +246,13 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let mut row = outbox_relay::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
         changes.apply(&mut row);
         let (is_replaced, own) = (changes.payload.is_some(), row.own);
-        // A sealed payload is longer than the one that the limit allowed.
-        let (most, seen) =
-            if own || is_replaced { (u64::MAX, Seen::Yes) } else { (most, Seen::No) };
-        let mut event = match outbox_relay::check(tx, &row, most, seen)? {
+        // What is sealed takes more room than what was allowed in.
+        let (most, policy_applied) = if own || is_replaced {
+            (u64::MAX, PolicyApplied::Yes)
+        } else {
+            (most, PolicyApplied::No)
+        };
+        let mut event = match outbox_relay::check(tx, &row, most, policy_applied)? {
             Ok(event) => event,
             Err(defect) => return Ok(Err(still_invalid(&defect))),
         };

@@ -377,7 +377,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| {
         Ok(match outbox_lists::by_id(tx, &call.tenant, call.param(0))? {
-            None => quarantine::nobodys(tx, &call.tenant, call.param(0))?,
+            None => quarantine::of_unknown_tenant(tx, &call.tenant, call.param(0))?,
             event => event,
         })
     });

@@ -240,7 +240,7 @@ fn decide(
 ) -> Result<u64, Error> {
     let mut moved = 0;
     for delivery in found {
-        match tx.apart(|| decision.carry_out(tx, *delivery, now))? {
+        match tx.in_savepoint(|| decision.carry_out(tx, *delivery, now))? {
             Ok(()) => moved += 1,
             Err(Error::Changed(_)) => {}
             Err(error) => return Err(error),

@@ -9,7 +9,7 @@ use tracing::Span;
 use crate::api::call::Call;
 use crate::api::problem::Problem;
 use crate::http::service::Reply;
-use crate::store::LISTERS;
+use crate::store::LIST_READERS;
 
 /// The most lists that wait: the last of them begins after at most four seconds. One more is answered 503.
 const MAX_WAITING: usize = 8;
@@ -48,7 +48,7 @@ impl<A> Lists<A> {
     /// Lets a list begin, queues it, or refuses it if the queue is full.
     pub(super) fn admit(&self, list: List<A>) -> Option<Permit<'_, A>> {
         let mut running = self.lock();
-        if running.count < LISTERS {
+        if running.count < LIST_READERS {
             running.count = running.count.saturating_add(1);
             return Some(Permit { lists: self, next: Some(list), is_released: false });
         }

@@ -338,7 +338,7 @@ fn put_in_doubt(
 ) -> Result<Vec<DeliverySeq>> {
     let found = in_doubt::unsent(tx, after, MAX_DELIVERIES)?;
     for delivery in &found {
-        settlement::doubt(tx, *delivery, restored.at)?;
+        settlement::put_in_doubt(tx, *delivery, restored.at)?;
     }
     Ok(found)
 }

@@ -97,7 +97,7 @@ impl DiskWatch {
             }
         };
         // The database file will need this space when the write-ahead log is copied into it.
-        let net = Space { free: space.free.saturating_sub(self.log.owed()), ..space };
+        let net = Space { free: space.free.saturating_sub(self.log.growth()), ..space };
         let before = *seen;
         *seen = Seen { room: self.budget().judge(before.room, net), space: Some(space) };
         let now_low = seen.room == Room::Low;

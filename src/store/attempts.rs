@@ -1,4 +1,4 @@
-//! Table `attempts`: every try, written once.
+//! Table `attempts`: every attempt of a delivery, written once.
 
 use crate::base::id::DeliverySeq;
 use crate::model::delivery::Attempt;
@@ -28,14 +28,14 @@ const IS_STORED: &str = "
      WHERE delivery_seq = ?1
        AND n = ?2";
 
-/// Whether this attempt was stored before, under the number it has.
+/// Whether this attempt is already stored under its number.
 pub(super) fn is_stored(tx: &ReadTx<'_>, delivery: DeliverySeq, attempt: &Attempt) -> Result<bool> {
     let key = (delivery, attempt.n, attempt.started_at, &attempt.span);
     let found = first(&mut *tx.prepare(IS_STORED)?, key, |row| Ok(row.get(0)?))?;
     Ok(found.unwrap_or(false))
 }
 
-/// Writes a delivery's `n`-th try.
+/// Writes a delivery's `n`-th attempt.
 pub(super) fn insert(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
@@ -60,7 +60,7 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// The tries of a delivery, in order, after the `after`-th.
+/// The attempts of a delivery with a number above `after`, in order.
 pub fn of(tx: &ReadTx<'_>, delivery: DeliverySeq, after: u32, limit: u32) -> Result<Vec<Attempt>> {
     rows(&mut *tx.prepare(OF)?, (delivery, after, limit), |row| {
         let class: String = row.get(4)?;

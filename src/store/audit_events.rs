@@ -1,8 +1,8 @@
-//! Table `audit_events`: who changed what. Appended to by the writer alone, in the transaction of the
-//! change; never updated, never deleted.
+//! Table `audit_events`: who changed what. Each row is appended in the transaction of the change; no row is ever
+//! updated or deleted.
 //!
-//! The head of the chain is kept in `meta` and moves in the same transaction, so that deleted last rows are noticed.
-//! What is hashed, and how a broken chain is found, is in `model::audit::chain`.
+//! `meta` holds the head of the chain, so that it is noticed if the last rows are deleted.
+//! `model::audit::chain` defines what is hashed and verifies the chain.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use rusqlite::{OptionalExtension, Row, params};
 use crate::model::audit::chain::{Hash, Head, Report, Verifier};
 use crate::model::audit::{AuditEvent, NewAuditEvent, Outcome};
 use crate::store::error::{Error, Result};
-use crate::store::page::{Found, Newest, Span, Stretch, newest_first, place, row_from};
+use crate::store::page::{Found, Newest, SeqRange, Span, cutoff, newest_first, row_from};
 use crate::store::tx::{ReadTx, WriteTx, first, rows};
 use crate::store::{meta, pool};
 
-/// Rows that are read at once while a chain is looked at.
+/// Rows that are read at once while a chain is verified.
 const ROWS_AT_ONCE: u32 = 1_000;
 
 const INSERT: &str = "
@@ -25,7 +25,7 @@ const INSERT: &str = "
             changes, previous_hash, hash)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
 
-/// What [`audit_event`] reads, in its order.
+/// Selects the columns that [`audit_event`] reads, in its order.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -51,7 +51,7 @@ pub(super) const PAGE: &str = newest_first!(
      AND (?8 IS NULL OR result = ?8)"
 );
 
-pub(super) const PLACE: &str = place!("audit_events" where "tenant = ?4");
+pub(super) const CUTOFF: &str = cutoff!("audit_events" where "tenant = ?4");
 
 const AFTER: &str = select!("WHERE seq > ?1 ORDER BY seq LIMIT ?2");
 
@@ -61,23 +61,23 @@ const ANY_TABLE: &str = "
      WHERE type = 'table'
        AND name = 'audit_events'";
 
-/// Which rows a list shows. Absent means any.
+/// Which rows a list shows. `None` means any.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// The actor's id, display or type.
     pub actor: Option<String>,
     /// What was done: `subscription.pause`, or `subscription` for everything done to subscriptions.
     pub action: Option<String>,
-    /// The thing's id or type.
+    /// The resource's id or type.
     pub resource: Option<String>,
-    /// What it came to.
+    /// How it ended.
     pub outcome: Option<Outcome>,
     /// When it was done.
     pub done: Span,
 }
 
-/// Appends a row and moves the head.
-/// Fails when the file cannot be written; then the change it is about must not be kept either.
+/// Appends a row and moves the head of the chain.
+/// If it fails, the audited change must be rolled back too.
 pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
     let before = meta::audit_head(tx)?.map_or_else(|| meta::audit_start(tx), Ok)?;
     let row = event.chained(before);
@@ -106,28 +106,27 @@ pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
     meta::set_audit_head(tx, Head { seq: row.seq, hash: row.hash })
 }
 
-/// Rows, newest first.
+/// A page of rows, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<AuditEvent>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { actor, action, resource, outcome, done } = filter;
-    let mut stretch = Stretch::new(tx, DONE_FROM, before, *done)?;
+    let mut range = SeqRange::new(tx, DONE_FROM, before, *done)?;
     if actor.is_some() || action.is_some() || resource.is_some() || outcome.is_some() {
-        stretch.cut(tx, PLACE, params![tenant])?;
+        range.limit_rows(tx, CUTOFF, params![tenant])?;
     }
     let more = params![tenant, actor, action, resource, outcome.map(Outcome::as_str)];
-    let seqs = stretch.seqs(tx, PAGE, limit, more)?;
+    let seqs = range.seqs(tx, PAGE, limit, more)?;
     let mut by_seq = tx.prepare(BY_SEQ)?;
     let each = seqs.into_iter().map(|seq| first(&mut by_seq, [seq], audit_event));
     let rows = each.filter_map(Result::transpose).collect::<Result<_>>()?;
-    Ok(stretch.found(rows, limit, |event: &AuditEvent| event.seq))
+    Ok(range.found(rows, limit, |event: &AuditEvent| event.seq))
 }
 
-/// The latest row, to be noted elsewhere.
+/// The head of the chain: number and hash of the latest row.
 pub fn head(tx: &ReadTx<'_>) -> Result<Head> {
     meta::audit_head(tx)?.map_or_else(|| meta::audit_start(tx), Ok)
 }
 
-/// A row as it stands.
 fn audit_event(row: &Row<'_>) -> Result<AuditEvent> {
     Ok(AuditEvent {
         seq: row.get(0)?,
@@ -153,21 +152,21 @@ fn audit_event(row: &Row<'_>) -> Result<AuditEvent> {
     })
 }
 
-/// A file that is only looked at: a running service's, a copy, a backup.
+/// Reads the audit events of a file that may be in use, a copy or a backup.
 #[derive(Debug)]
 pub struct Trail(rusqlite::Connection);
 
 impl Trail {
-    /// Opens a database for looking at its audit events. Nothing is made, changed or upgraded. `None`
-    /// when the file has no such table.
-    /// Fails when it is no database, or cannot be opened.
+    /// Opens a file to read its audit events. Creates, changes and upgrades nothing. Returns `None` if the file has no
+    /// such table.
+    /// Fails if the file is not a database or cannot be opened.
     pub fn open(path: &Path) -> Result<Option<Self>> {
-        let conn = pool::open_to_look(path)?;
-        let there = conn.query_row(ANY_TABLE, [], |_| Ok(())).optional()?.is_some();
-        Ok(there.then_some(Self(conn)))
+        let conn = pool::open_reader_or_immutable(path)?;
+        let exists = conn.query_row(ANY_TABLE, [], |_| Ok(())).optional()?.is_some();
+        Ok(exists.then_some(Self(conn)))
     }
 
-    /// The place behind which rows are handed on: row `after`, or what stands before the first row.
+    /// Where [`Trail::walk`] starts: after row `after`, or before the first row.
     pub fn start(&self, after: Option<i64>) -> Result<Head> {
         let tx = ReadTx::new(&self.0);
         let start = meta::audit_start(&tx)?;
@@ -177,7 +176,7 @@ impl Trail {
         Ok(found.map_or(start, |row| Head { seq: row.seq, hash: row.hash }))
     }
 
-    /// Hands on every row behind `start`, in one snapshot; returns the head that the file remembers.
+    /// Calls `row` for every row after `start`, in one snapshot; returns the stored head of the chain.
     pub fn walk<E: From<Error>>(
         &mut self,
         start: Head,
@@ -197,15 +196,15 @@ impl Trail {
         Ok(meta::audit_head(&tx)?)
     }
 
-    /// Looks at the whole chain; every place of `noted` has to be in it.
-    /// Fails when the file cannot be read. A chain that is broken is no error but in the report.
+    /// Verifies the whole chain, which must contain every head in `noted`.
+    /// Fails if the file cannot be read. A broken chain is not an error; the report names it.
     pub fn verify(&mut self, noted: &[Head]) -> Result<Report> {
         let start = self.start(None)?;
         let mut verifier = Verifier::new(start);
         for noted in noted {
             verifier.expect(*noted);
         }
-        // Rows before the start are none of the chain's; a negative number is handed on as what it is.
+        // The walk includes rows before the start and with negative numbers, so that the verifier reports them.
         let before_all = Head { seq: i64::MIN, ..start };
         let head = self.walk(before_all, |event| {
             verifier.push(&event);

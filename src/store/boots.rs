@@ -1,4 +1,4 @@
-//! Table `boots`: one row per start, so that an unclean end can be told.
+//! Table `boots`: one row per start, so that the next start can detect an unclean end.
 
 use rusqlite::OptionalExtension;
 
@@ -41,7 +41,7 @@ pub fn stop(tx: &WriteTx<'_>, boot: i64, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Whether the latest start ended cleanly; `None` before the first.
+/// Whether the latest run ended cleanly; `None` before the first start.
 pub fn last_was_clean(tx: &ReadTx<'_>) -> Result<Option<bool>> {
     Ok(tx.prepare(LAST)?.query_row([], |row| row.get(0)).optional()?)
 }

@@ -1,4 +1,4 @@
-//! How the ground's types stand in columns, and how words are read back.
+//! Conversions between columns and the types of `base`, and parsing of stored words and JSON.
 
 use rusqlite::ToSql;
 use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
@@ -43,7 +43,7 @@ impl FromSql for SubscriptionSeq {
     }
 }
 
-/// Reads a stored word with its type's own `parse`.
+/// Parses a stored word with the `parse` function of its type.
 pub(crate) fn word<T>(
     column: &'static str,
     text: &str,
@@ -52,7 +52,7 @@ pub(crate) fn word<T>(
     parse(text).ok_or_else(|| Error::Unreadable { column, value: text.chars().take(200).collect() })
 }
 
-/// Reads stored JSON.
+/// Parses stored JSON.
 pub(crate) fn json<T: serde::de::DeserializeOwned>(column: &'static str, text: &str) -> Result<T> {
     word(column, text, |text| serde_json::from_str(text).ok())
 }
@@ -68,9 +68,9 @@ pub(crate) fn count(row: &rusqlite::Row<'_>, n: usize) -> rusqlite::Result<u64> 
     Ok(row.get::<_, i64>(n)?.unsigned_abs())
 }
 
-/// Reads a count of a table that other programs may write. A number out of range becomes the nearest count, so that
-/// the row can be read.
-pub(crate) fn any_count(row: &rusqlite::Row<'_>, n: usize) -> rusqlite::Result<u32> {
+/// Reads a count of a table that other programs may write. A number out of range is clamped, so that the row can be
+/// read.
+pub(crate) fn clamped_count(row: &rusqlite::Row<'_>, n: usize) -> rusqlite::Result<u32> {
     let found: i64 = row.get(n)?;
     Ok(u32::try_from(found.max(0)).unwrap_or(u32::MAX))
 }

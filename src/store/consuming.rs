@@ -1,7 +1,7 @@
-//! What moves together when a pull consumer takes deliveries or reports what came of them: the delivery, its
-//! attempt, its lane, its event and its subscription, in one transaction.
+//! Leasing deliveries to pull consumers and storing their reports. One transaction changes the delivery, its attempt,
+//! its lane, its event and its subscription.
 //!
-//! What follows from a report is decided in `model::lease`. There is no SQL here.
+//! `model::lease` decides what follows from a report. There is no SQL here.
 
 use std::sync::Arc;
 
@@ -17,23 +17,23 @@ use crate::store::settlement::{note_attempt, note_failure, refresh};
 use crate::store::tx::WriteTx;
 use crate::store::{attempts, deliveries, subscriptions};
 
-/// What failed, in one word, where a consumer reports it.
+/// The failure code of a failure that a consumer reports.
 const CODE: &str = "consumer";
-/// Why a lease that is over counts as a failed attempt.
+/// The failure reason of an expired lease.
 const EXPIRED: &str = "lease expired";
 
-/// What a consumer asks for.
+/// A consumer's request for deliveries.
 #[derive(Clone, Debug)]
 pub struct Take {
-    /// Of which subscription.
+    /// The subscription.
     pub subscription: SubscriptionSeq,
-    /// How many at most.
+    /// The maximum number of deliveries.
     pub most: u32,
-    /// How many bytes of payloads at most; the first one is given however large it is.
+    /// The maximum size of all payloads in bytes. The first delivery is given even if it is larger.
     pub bytes_most: u64,
-    /// The lease: what a consumer has to show.
+    /// The lease, which the consumer must present in its reports.
     pub lease: String,
-    /// When it ends.
+    /// When the lease ends.
     pub until: Timestamp,
     /// Schedule time.
     pub now: Timestamp,
@@ -42,20 +42,20 @@ pub struct Take {
 /// A delivery that a consumer has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leased {
-    /// Which.
+    /// The delivery.
     pub delivery: DeliverySeq,
     /// The number its attempt will have.
     pub attempt: u32,
 }
 
-/// Who reports, and when.
+/// The consumer that reports, and when.
 #[derive(Clone, Debug)]
 pub struct Consumer {
     /// The subscription.
     pub subscription: SubscriptionSeq,
-    /// What stands as the URL of its attempts.
+    /// Stored as the URL of its attempts.
     pub url: String,
-    /// Its waits and number of attempts.
+    /// Retry delays and the maximum number of attempts.
     pub schedule: Schedule,
     /// Schedule time.
     pub now: Timestamp,
@@ -63,25 +63,25 @@ pub struct Consumer {
     pub wall: Timestamp,
 }
 
-/// What a consumer is answered about one delivery.
+/// The answer to a consumer about one delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportResult {
-    /// The report is stored. The delivery is in this state now; the lease ends then.
+    /// The report is stored. Holds the delivery's new state, and the end of its lease.
     Stored(State, Option<Timestamp>),
-    /// The consumer had reported the same before.
+    /// The consumer has already sent this report.
     Again(State),
-    /// The consumer does not have the delivery; the reason, for a person.
+    /// The consumer does not have the delivery. Holds the reason as text.
     Refused(String),
-    /// There is no such delivery in this subscription.
+    /// The subscription has no such delivery.
     Missing,
     /// The report cannot be stored; the log says why.
     Unusable,
 }
 
-/// The answer to a report, and what there is to count.
+/// The answer to a report, and the stored settlement for the metrics.
 #[derive(Debug)]
 pub struct Settled {
-    /// What the consumer is answered.
+    /// The answer to the consumer.
     pub result: ReportResult,
     /// What was stored, if anything was.
     pub settlement: Option<Settlement>,
@@ -93,7 +93,7 @@ impl From<ReportResult> for Settled {
     }
 }
 
-/// Gives a consumer what is due, oldest first; nothing where the subscription is held or gone.
+/// Leases due deliveries to a consumer, oldest first; none if the subscription is held or deleted.
 pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
     let Take { subscription, most, bytes_most, lease, until, now } = take;
     let routes = subscriptions::routes(tx)?;
@@ -117,8 +117,8 @@ pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
     Ok(leased)
 }
 
-/// Stores what a consumer reports of a delivery that it has, or had and nobody else has taken yet. A report that comes
-/// too late moves nothing. If a row is damaged, nothing of this report is stored; other reports are.
+/// Stores a consumer's report on a delivery. The consumer must have the delivery, or its lease has expired and no other
+/// consumer has taken it. A later report changes nothing. If a row is damaged, only this report is not stored.
 pub fn settle(
     tx: &WriteTx<'_>,
     consumer: &Consumer,
@@ -126,10 +126,12 @@ pub fn settle(
     outcome: &LeaseOutcome,
     draw: &dyn Draw,
 ) -> Result<Settled> {
-    alone(tx, delivery, || settle_sound(tx, consumer, (delivery, lease), outcome, draw))
+    in_savepoint(tx, delivery, || {
+        settle_unprotected(tx, consumer, (delivery, lease), outcome, draw)
+    })
 }
 
-fn settle_sound(
+fn settle_unprotected(
     tx: &WriteTx<'_>,
     consumer: &Consumer,
     (delivery, lease): (DeliverySeq, &str),
@@ -141,34 +143,34 @@ fn settle_sound(
     };
     let own = held.owner.as_deref() == Some(lease);
     match (held.state, outcome) {
-        // Pending: the lease is over, and nobody has taken it since.
+        // Pending: the lease has expired, and no other consumer has taken the delivery.
         (State::Leased, _) | (State::Pending, LeaseOutcome::Done) if own => {}
         (State::Completed, LeaseOutcome::Done) if own => {
             return Ok(ReportResult::Again(held.state).into());
         }
         _ => return Ok(ReportResult::Refused(why_not(&held, own)).into()),
     }
-    let settlement = judged(&held, consumer, lease, outcome, draw);
+    let settlement = settlement_of(&held, consumer, lease, outcome, draw);
     store(tx, &held, &settlement, false)?;
     let result = ReportResult::Stored(state_after(&settlement.next), None);
     Ok(Settled { result, settlement: Some(settlement) })
 }
 
-/// Gives a consumer more time for a delivery that it has, or had and nobody else has taken yet.
+/// Extends a lease. An expired lease is renewed if no other consumer has taken the delivery.
 pub fn extend(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
     (delivery, lease): (DeliverySeq, &str),
     (now, until): (Timestamp, Timestamp),
 ) -> Result<ReportResult> {
-    let extended = alone(tx, delivery, || {
+    let extended = in_savepoint(tx, delivery, || {
         let Some(held) = leases::held(tx, delivery, subscription)? else {
             return Ok(ReportResult::Missing.into());
         };
         let own = held.owner.as_deref() == Some(lease);
         let extended = match held.state {
             State::Leased if own => leases::extend(tx, delivery, until, lease).map(|()| true)?,
-            // In a lane an earlier one may have gone ahead.
+            // In a lane, an earlier delivery may have become the head; then this one cannot be leased.
             State::Pending if own => leases::renew(tx, delivery, until, lease)?,
             _ => false,
         };
@@ -183,9 +185,9 @@ pub fn extend(
     Ok(extended?.result)
 }
 
-/// Does for one delivery what its rows may not allow: then nothing of it is kept, and the rest of the
-/// transaction is. The effects it may have left are looks at what is due, which cost nothing.
-fn alone(
+/// Runs `run` in a savepoint. If a row of this delivery is damaged, only its changes are undone and the rest of the
+/// transaction stays. Effects that remain only make the dispatcher look for due deliveries.
+fn in_savepoint(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
     run: impl FnOnce() -> Result<Settled>,
@@ -196,17 +198,17 @@ fn alone(
             savepoint.keep()?;
             Ok(settled)
         }
-        // Where SQLite has undone the whole transaction, there is no rest.
+        // Autocommit: SQLite has rolled back the whole transaction.
         Err(error) if error.concerns_all() || tx.conn().is_autocommit() => Err(error),
         Err(error) => {
             drop(savepoint);
-            tracing::error!(%error, %delivery, "what a consumer reports of a delivery cannot be stored");
+            tracing::error!(%error, %delivery, "a consumer's report on a delivery cannot be stored");
             Ok(ReportResult::Unusable.into())
         }
     }
 }
 
-/// Puts back a delivery whose lease is over: a failed attempt. `None` when it is not over, or settled.
+/// Puts back a delivery whose lease has expired, as a failed attempt. `None` if the delivery has no expired lease.
 pub fn expire(
     tx: &WriteTx<'_>,
     consumer: &Consumer,
@@ -214,7 +216,7 @@ pub fn expire(
     draw: &dyn Draw,
 ) -> Result<Option<Settlement>> {
     let Some(held) = leases::held(tx, delivery, consumer.subscription)? else { return Ok(None) };
-    // One that would last longer than any was given while the clock was wrong.
+    // A lease that is longer than the maximum was given while the clock was wrong.
     let stands =
         |until: Timestamp| until > consumer.now && until.since(consumer.now) <= *LEASES.end();
     if held.lease_until.is_none_or(stands) {
@@ -222,7 +224,7 @@ pub fn expire(
     }
     let outcome = LeaseOutcome::Failed { reason: EXPIRED.to_owned(), wait: None, counted: true };
     let lease = held.owner.clone().unwrap_or_default();
-    let settlement = judged(&held, consumer, &lease, &outcome, draw);
+    let settlement = settlement_of(&held, consumer, &lease, &outcome, draw);
     store(tx, &held, &settlement, true)?;
     Ok(Some(settlement))
 }
@@ -233,7 +235,7 @@ pub fn span(lease: &str, delivery: DeliverySeq) -> String {
     data_encoding::HEXLOWER.encode(digest.get(..8).unwrap_or_default())
 }
 
-fn judged(
+fn settlement_of(
     held: &Held,
     consumer: &Consumer,
     lease: &str,
@@ -241,7 +243,7 @@ fn judged(
     draw: &dyn Draw,
 ) -> Settlement {
     let Consumer { subscription, url, schedule, now, wall } = consumer;
-    // The schema bounds the event's own number, so it cannot be refused here.
+    // The schema limits an event's max_attempts, so this does not fail.
     let own = held.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
     let schedule = own.as_ref().unwrap_or(schedule);
     let Verdict { class, counted, next, .. } =
@@ -291,7 +293,7 @@ fn store(tx: &WriteTx<'_>, held: &Held, settlement: &Settlement, keep: bool) -> 
     if let Some(lane) = held.lane {
         deliveries::elect_head(tx, lane, *subscription, *now)?;
     }
-    // What a consumer hands back unread has not failed.
+    // A delivery that a consumer hands back without trying it has not failed.
     if !attempt.class.is_success() && !attempt.counted {
         return Ok(());
     }
@@ -307,7 +309,7 @@ fn state_after(next: &Next) -> State {
     }
 }
 
-/// Why a report is refused, for a person.
+/// Explains why a report is refused.
 fn why_not(held: &Held, own: bool) -> String {
     let Held { delivery, state, .. } = held;
     match state {

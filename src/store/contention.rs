@@ -1,8 +1,8 @@
-//! The writer beside other programs that write the same file: it waits for their lock, leaves them gaps, and
-//! says when it is locked out.
+//! Sharing SQLite's write lock with other programs: the writer waits for the lock, yields it regularly, and logs when
+//! it is locked out.
 //!
-//! SQLite has no queue for its write lock: a program that wants it tries again and again, with growing pauses.
-//! Why the numbers are what they are, and what was measured: `docs/decisions/0009-plain-sql.md`.
+//! SQLite has no queue for its write lock: a program that wants it retries with growing pauses.
+//! `docs/decisions/0009-plain-sql.md` explains the constants with measurements.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,48 +13,48 @@ use crate::store::error::{Error, Result};
 use crate::store::work_done::WorkDone;
 use crate::sys::locks::LockFile;
 
-/// The byte of `-shm` that every program locks that has the file open ("dead man switch" in SQLite's `os_unix.c`).
+/// The byte of `-shm` that every program with the file open locks ("dead man switch" in SQLite's `os_unix.c`).
 const OPEN_BYTE: u16 = 128;
-/// The writer leaves a gap after it has held the lock for so much longer than the lock was free.
+/// The writer yields when it has held the lock for this much longer than the lock was free.
 const HELD_LIMIT: Duration = Duration::from_millis(50);
-/// How long a gap is: longer than the pauses of SQLite's busy handler in the first 100 ms (1, 2, 5, 10, 15, 20,
-/// 25 ms), so that another program tries at least once during the gap.
+/// How long the writer yields. It is longer than the pauses of SQLite's busy handler in the first 100 ms (1, 2, 5, 10,
+/// 15, 20, 25 ms), so that another program tries at least once during the gap.
 const GAP: Duration = Duration::from_millis(30);
-/// The gap ends early when another program has committed and none has committed again for so long.
+/// After another program's commit, the gap ends early if no further commit follows within this time.
 const GAP_UNUSED: Duration = Duration::from_millis(3);
 /// How often the gap is checked for a commit.
 const GAP_CHECK: Duration = Duration::from_micros(500);
-/// For how long the answer to "does another program have the file open?" is used again.
+/// For how long the answer to "does another program have the file open?" is cached.
 const SHARED_FOR: Duration = Duration::from_millis(100);
-/// How long the writer sleeps between two tries for the lock: a program that makes short transactions without a
-/// pause leaves the lock free for some 20 µs only, and is met after a few of them.
+/// How long the writer sleeps between two tries for the lock. A program with short transactions in a tight loop frees
+/// the lock for about 20 µs only; a few tries are enough to hit such a moment.
 const RETRY: Duration = Duration::from_micros(100);
-/// For how long it tries so often.
+/// For how long the writer uses [`RETRY`].
 const RETRY_OFTEN: Duration = Duration::from_millis(100);
-/// How long it sleeps then, beside a long transaction.
+/// How long it sleeps between two tries after that: the other transaction is a long one.
 const RETRY_LONG: Duration = Duration::from_millis(1);
-/// How long it sleeps between two tries once it is locked out, which may last for hours.
+/// How long it sleeps between two tries while it is locked out, which may last for hours.
 const RETRY_LOCKED_OUT: Duration = Duration::from_millis(4);
 /// How long a transaction waits for the lock.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a transaction waits once the writer is locked out: clients get their 503 soon.
+/// How long a transaction waits while the writer is locked out, so that clients get a 503 quickly.
 const PATIENCE_LOCKED_OUT: Duration = Duration::from_millis(100);
 
 /// What the writer knows about other programs that use its file.
 #[derive(Debug)]
 pub(crate) struct WriteContention {
-    /// The index beside the log, whose bytes are SQLite's locks.
+    /// The `-shm` file, on which SQLite takes its locks.
     index: PathBuf,
     index_file: Option<LockFile>,
-    /// Whether another program has the file open, and when that was found out.
+    /// When it was last checked whether another program has the file open, and the result.
     shared: Option<(Duration, bool)>,
-    /// How much longer the lock was held than free, and when it was last taken and freed.
+    /// How much longer the lock was held than free.
     held: Duration,
     taken_at: Duration,
     freed_at: Duration,
-    /// The file's version when it was last read; only other programs' commits change it.
+    /// The last `PRAGMA data_version`; only commits of other connections change it.
     version: Option<i64>,
-    /// No client is served yet that could be told to come again.
+    /// The service is starting: there are no clients yet that could be answered 503.
     at_start: bool,
     locked_out: bool,
 }
@@ -75,14 +75,14 @@ impl WriteContention {
         }
     }
 
-    /// Whether no client is served yet: then it waits however long others keep the lock, and logs that.
+    /// Sets whether the service is starting. While it is, the writer waits for the lock without a limit and logs it.
     pub(crate) fn set_at_start(&mut self, at_start: bool) {
         self.at_start = at_start;
     }
 
-    /// Begins a transaction. While another program has the lock it sleeps and tries again, for 2 s at most once
-    /// clients are served.
-    /// Fails with `Busy` when the other program has the lock for longer.
+    /// Begins a transaction. While another program has the lock, it sleeps and retries: for at most 2 s, except while
+    /// the service is starting.
+    /// Fails with `Busy` after that time.
     #[expect(clippy::disallowed_methods, reason = "the pause between two tries for the lock")]
     pub(crate) fn begin<'conn>(
         &mut self,
@@ -101,7 +101,7 @@ impl WriteContention {
                     self.taken_at = now;
                     let _noted = self.is_changed(conn, done);
                     if self.at_start {
-                        self.got_in();
+                        self.lock_acquired();
                     }
                     return Ok(transaction);
                 }
@@ -117,22 +117,22 @@ impl WriteContention {
         }
     }
 
-    /// The transaction has ended, committed or not.
+    /// Notes that the transaction has ended, committed or not.
     pub(crate) fn ended(&mut self, now: Duration) {
         let held = now.saturating_sub(self.taken_at);
         self.held = self.held.saturating_add(held).min(HELD_LIMIT);
         self.freed_at = now;
     }
 
-    /// Sleeps once so that other programs can commit, where one has the file open and the writer has held the
-    /// lock for 50 ms in total.
-    #[expect(clippy::disallowed_methods, reason = "the pause is the other programs' turn")]
+    /// After holding the lock for 50 ms in total, sleeps once so that other programs can commit. Does nothing if no
+    /// other program has the file open.
+    #[expect(clippy::disallowed_methods, reason = "other programs commit during the pause")]
     pub(crate) fn yield_lock(&mut self, conn: &Connection, done: &WorkDone) {
         let began = done.now();
         if self.held < HELD_LIMIT || !self.is_shared(began) {
             return;
         }
-        // What was committed before the gap is no use of the gap.
+        // Earlier commits do not count as use of this gap.
         let _noted = self.is_changed(conn, done);
         let (mut now, mut used_at) = (began, None);
         while now.saturating_sub(began) < GAP {
@@ -148,7 +148,7 @@ impl WriteContention {
         (self.held, self.freed_at) = (Duration::ZERO, now);
     }
 
-    /// Whether another program has committed since this was last asked; the relay is told by the count.
+    /// Whether another program has committed since the last call. Counts such commits for the relay.
     fn is_changed(&mut self, conn: &Connection, done: &WorkDone) -> bool {
         let version = data_version(conn).ok();
         let before = std::mem::replace(&mut self.version, version);
@@ -174,23 +174,23 @@ impl WriteContention {
         }
     }
 
-    /// Notes that another program has held the lock for too long; logs it once.
+    /// Notes that the writer is locked out; logs the first time.
     pub(crate) fn locked_out(&mut self) {
         let was_locked_out = std::mem::replace(&mut self.locked_out, true);
         match self.at_start {
             _ if was_locked_out => {}
             true => tracing::warn!(
-                "another program keeps the database locked; the start goes on when it lets go"
+                "another program keeps the database locked; the start continues when the lock is released"
             ),
             false => tracing::warn!(
-                "another program has kept the database locked for more than two seconds; what comes in is \
-                 answered 503 until it lets go"
+                "another program has kept the database locked for more than two seconds; new requests are \
+                 answered 503 until the lock is released"
             ),
         }
     }
 
-    /// Notes that the writer had the lock; logs it once after it was locked out.
-    pub(crate) fn got_in(&mut self) {
+    /// Notes that the writer has the lock again; logs it if the writer was locked out.
+    pub(crate) fn lock_acquired(&mut self) {
         if std::mem::take(&mut self.locked_out) {
             tracing::info!("the database is no longer locked by another program");
         }
@@ -208,7 +208,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    #[expect(clippy::disallowed_methods, reason = "it is not our database")]
+    #[expect(clippy::disallowed_methods, reason = "the test opens a database of another program")]
     fn open(directory: &tempfile::TempDir) -> Connection {
         let conn = Connection::open(directory.path().join("file.db")).unwrap();
         conn.busy_timeout(Duration::ZERO).unwrap();
@@ -225,7 +225,7 @@ mod tests {
         (directory, both)
     }
 
-    /// Whether a writer that has the lock for `held` ms and leaves it for `free` ms is ever due to leave a gap.
+    /// Whether a writer that holds the lock for `held` ms and then frees it for `free` ms must ever yield.
     fn is_ever_due(held: u32, free: u32) -> bool {
         let (mut contention, mut now) = (WriteContention::new(None), Duration::ZERO);
         (0..1000).any(|_| {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_held_too_long_is_busy_and_sooner_once_that_is_known() {
+    fn a_lock_that_is_held_too_long_is_busy_and_sooner_while_locked_out() {
         let (_directory, [ours, other]) = database();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         let (mut contention, done) = (WriteContention::new(None), WorkDone::default());
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_yielded_to_where_no_other_program_has_the_file_open() {
+    fn the_lock_is_not_yielded_if_no_other_program_has_the_file_open() {
         let (directory, [ours, _same_process]) = database();
         let mut contention = WriteContention::new(directory.path().join("file.db").to_str());
         contention.held = HELD_LIMIT;

@@ -1,7 +1,7 @@
-//! Table `deliveries`: the units of work, from routing to the end.
+//! Table `deliveries`: the units of work, from routing to the final state.
 //!
-//! Each function here changes one row. What changes with it (attempt, event, subscription) is put together in
-//! [`crate::store::settlement`]; lists for people are in [`crate::store::delivery_lists`].
+//! Most functions here change one row. [`crate::store::settlement`] combines them with changes of attempts, events and
+//! subscriptions. Lists are in [`crate::store::delivery_lists`].
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::model::event::DeliveryCounts;
 use crate::model::failure::Settlement;
 use crate::model::lane;
 use crate::model::subscription::Routed;
-use crate::store::column::{any_count, word};
+use crate::store::column::{clamped_count, word};
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{payloads, subscriptions};
@@ -22,7 +22,7 @@ const INSERT: &str = "
            (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
-// An event that is ordered by its arrival goes behind earlier ones, even if the clock was set back since.
+// An event that is ordered by arrival goes behind earlier ones, even if the clock was set back in between.
 pub(super) const INSERT_INTO_LANE: &str = "
     INSERT INTO deliveries
            (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at,
@@ -55,7 +55,7 @@ macro_rules! due {
 
 pub(super) const DUE: &str = due!("seq");
 
-// The index has no lanes, so this statement reads each row as well. It is used only where order is asked for.
+// The index does not contain the lane, so this statement reads each row too. It is used only for ordered subscriptions.
 pub(super) const DUE_WITH_LANE: &str = due!("seq, lane");
 
 pub(super) const NEXT_DUE: &str = "
@@ -66,8 +66,8 @@ pub(super) const NEXT_DUE: &str = "
        AND head = 1
        AND due_at > ?2";
 
-// One of the two joins finds a row; coalesce takes whichever it is.
-pub(super) const PARCEL: &str = "
+// A delivery carries either an outbox event or a webhook event: exactly one of the two joins finds a row.
+pub(super) const OUTGOING: &str = "
     SELECT d.subscription_seq, d.run_no, d.attempt_count, d.tenant,
            coalesce(o.id, w.id),
            coalesce(o.source_system, 'in:' || w.provider),
@@ -114,7 +114,7 @@ const COUNT_LATE: &str = "
        SET attempt_count = attempt_count + 1
      WHERE seq = ?1";
 
-// The dispatcher does not look for deliveries of a deleted subscription, so they would never be sent.
+// The dispatcher ignores deleted subscriptions, so a reopened delivery of one would never be sent.
 const REOPEN: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?2, delay_ms = 0, finished_at = NULL, reason = NULL,
@@ -139,9 +139,8 @@ const CANCEL: &str = "
      WHERE seq = ?1
        AND state IN ('pending', 'leased', 'dead_letter', 'in_doubt')";
 
-// A due time that lies further ahead than its own wait was set by a clock that was wrong. Where the
-// event itself is not to be sent before some time, that time stands. The term without the event spares
-// all but the wrong ones the way to it.
+// If the due time is later than now plus the delivery's own wait, a wrong clock set it. An event's `not_before` is
+// always respected. The condition without `o` comes first, so that the event is read only for suspicious rows.
 pub(super) const CLAMP_DUE: &str = "
     UPDATE deliveries
        SET due_at = max(?2 + delay_ms, coalesce(
@@ -176,9 +175,9 @@ macro_rules! counts_of {
     };
 }
 
-pub(super) const TALLY_OF_EVENT: &str = counts_of!("outbox_seq");
+pub(super) const COUNTS_OF_EVENT: &str = counts_of!("outbox_seq");
 
-pub(super) const TALLY_OF_WEBHOOK_EVENT: &str = counts_of!("webhook_seq");
+pub(super) const COUNTS_OF_WEBHOOK_EVENT: &str = counts_of!("webhook_seq");
 
 // Three seeks, each on a partial index: heads of lanes, deliveries behind them, and those that need attention.
 pub(super) const HAS_UNFINISHED: &str = "
@@ -214,7 +213,7 @@ pub(super) const HEAD: &str = "
        AND head = 1
        AND finished_at IS NULL";
 
-pub(super) const SMALLEST: &str = "
+pub(super) const FIRST_IN_LANE: &str = "
     SELECT seq
       FROM deliveries
      WHERE lane = ?1
@@ -229,9 +228,9 @@ pub(super) const DEMOTE: &str = "
        AND head = 1
        AND finished_at IS NULL";
 
-// Due times that a wrong clock put too far ahead are pulled in when the clock is set (`CLAMP_DUE`), but only of heads.
-// The due time of a delivery behind a head is pulled in here, when its turn comes. The time of this job may be older
-// than the wait: what is a minute off was not put there by a clock that was wrong.
+// `CLAMP_DUE` corrects due times after a clock change, but only of heads. The due time of a delivery behind a head is
+// corrected here, when it becomes the head. ?2 may be a little older than the row, so differences of up to a minute
+// are ignored.
 pub(super) const PROMOTE: &str = "
     UPDATE deliveries
        SET head = 1,
@@ -241,26 +240,26 @@ pub(super) const PROMOTE: &str = "
        AND head = 0
        AND finished_at IS NULL";
 
-/// What a delivery carries.
+/// The event that a delivery carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The event with this number.
+    /// The row of `outbox` with this number.
     Outbox(i64),
-    /// The webhook event with this number.
+    /// The row of `webhook_events` with this number.
     WebhookEvent(i64),
 }
 
-/// When the deliveries of a new event are due, and where they stand in their lanes.
+/// Due time, lane order and initial state of an event's new deliveries.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
     /// When they may first be sent.
     pub due_at: Timestamp,
-    /// What a lane is ordered by.
+    /// The time by which a lane is ordered.
     pub order_at: Timestamp,
-    /// Whether that is the time of its arrival just now, so that it goes behind what came before.
+    /// Whether `order_at` is the time of arrival. Such an event goes behind all earlier ones in its lane.
     pub by_arrival: bool,
-    /// Whether they may have been made before a restore: then a person says when they are sent.
-    pub doubted: bool,
+    /// Whether they may have been delivered before a restore. A person then decides whether they are sent.
+    pub in_doubt: bool,
     /// How often the file was restored.
     pub epoch: u32,
     /// When they are made.
@@ -296,9 +295,9 @@ pub(crate) fn route(
         Origin::Outbox(seq) => (Some(seq), None),
         Origin::WebhookEvent(seq) => (None, Some(seq)),
     };
-    let Route { due_at: first_at, order_at, by_arrival, doubted, epoch, now } = route;
-    let state = if doubted { State::InDoubt } else { State::Pending };
-    let (state, due_at) = (state.as_str(), (!doubted).then_some(first_at));
+    let Route { due_at: first_at, order_at, by_arrival, in_doubt, epoch, now } = route;
+    let state = if in_doubt { State::InDoubt } else { State::Pending };
+    let (state, due_at) = (state.as_str(), (!in_doubt).then_some(first_at));
     let mut insert = tx.prepare(INSERT)?;
     for MatchedSubscription { subscription, lane } in matching {
         let row = (outbox, webhook, subscription, tenant, order_at, state, due_at, epoch, now);
@@ -316,7 +315,7 @@ pub(crate) fn route(
     Ok(())
 }
 
-/// A delivery that is due, and its lane where it was asked for.
+/// A delivery that is due, and its lane if [`due_with_lane`] read it.
 pub type Due = (DeliverySeq, Option<i64>);
 
 /// Deliveries of a subscription that are due, oldest first, without their lanes.
@@ -340,7 +339,7 @@ pub fn due_with_lane(
     rows(&mut *tx.prepare(DUE_WITH_LANE)?, params, |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-/// When the next delivery of a subscription that is not due yet will be.
+/// The next due time of a subscription's deliveries after `now`.
 pub fn next_due(
     tx: &ReadTx<'_>,
     subscription: SubscriptionSeq,
@@ -349,7 +348,7 @@ pub fn next_due(
     Ok(tx.prepare(NEXT_DUE)?.query_row((subscription, now), |row| row.get(0))?)
 }
 
-/// The request of a delivery that waits or is leased; `None` when it is neither.
+/// The request of a delivery; `None` if the delivery is neither pending nor leased.
 pub fn outgoing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<OutgoingRequest>> {
     let found = outgoing_within(tx, delivery, usize::MAX)?;
     Ok(found.and_then(|found| match found {
@@ -358,24 +357,24 @@ pub fn outgoing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Outgoin
     }))
 }
 
-/// An outgoing request, or how large it is.
+/// An outgoing request, or only the size of its body.
 #[derive(Debug)]
 pub enum Sized {
-    /// Here it is.
+    /// The request.
     OutgoingRequest(Box<OutgoingRequest>),
-    /// Its body has so many bytes, and was not read.
+    /// The size of the body in bytes. The body was not read.
     Larger(usize),
 }
 
-/// The request of a delivery, or only its size where the body is stored apart and has more than `most` bytes.
+/// The request of a delivery, or only its size if the body is in `payloads` and has more than `most` bytes.
 pub fn outgoing_within(
     tx: &ReadTx<'_>,
     delivery: DeliverySeq,
     most: usize,
 ) -> Result<Option<Sized>> {
-    first(&mut *tx.prepare(PARCEL)?, [delivery], |row| {
-        let apart: Option<i64> = row.get(14)?;
-        let bytes = apart.map_or(Ok(0), |seq| payloads::bytes(tx, seq))?;
+    first(&mut *tx.prepare(OUTGOING)?, [delivery], |row| {
+        let payload_seq: Option<i64> = row.get(14)?;
+        let bytes = payload_seq.map_or(Ok(0), |seq| payloads::bytes(tx, seq))?;
         if bytes > most {
             return Ok(Sized::Larger(bytes));
         }
@@ -399,13 +398,13 @@ pub fn outgoing_within(
             trace_id: row.get(11)?,
             max_attempts: row.get(12)?,
             accepted_at: row.get(15)?,
-            payload: payloads::fetch(tx, row.get_ref(13)?, apart)?,
-            sealed_fields: any_count(row, 16)?,
+            payload: payloads::fetch(tx, row.get_ref(13)?, payload_seq)?,
+            sealed_fields: clamped_count(row, 16)?,
         })))
     })
 }
 
-/// What a delivery is before something moves it.
+/// The columns of a delivery that decide how it may change.
 pub(super) struct DeliveryState {
     pub(super) state: State,
     pub(super) run_no: u32,
@@ -424,7 +423,7 @@ impl DeliveryState {
     }
 }
 
-/// What a delivery is now.
+/// The current state of a delivery.
 pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliveryState> {
     let found = first(&mut *tx.prepare(STATE)?, [delivery], |row| {
         let state: String = row.get(0)?;
@@ -448,7 +447,7 @@ pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliverySt
     found.ok_or(Error::Changed("the delivery"))
 }
 
-/// The deliveries of an event that are not finished, at most 1,000.
+/// The unfinished deliveries of an event, at most 1,000.
 pub fn open_of(tx: &ReadTx<'_>, origin: Origin) -> Result<Vec<DeliverySeq>> {
     let (sql, seq) = match origin {
         Origin::Outbox(seq) => (OPEN_OF_EVENT, seq),
@@ -457,7 +456,7 @@ pub fn open_of(tx: &ReadTx<'_>, origin: Origin) -> Result<Vec<DeliverySeq>> {
     rows(&mut *tx.prepare(sql)?, [seq], |row| Ok(row.get(0)?))
 }
 
-/// The head of the lane that a delivery stands in; `None` where it is in none.
+/// The head of a delivery's lane; `None` if the delivery has no lane.
 pub fn head_of(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<DeliverySeq>> {
     let Some(lane) = state(tx, delivery)?.lane else { return Ok(None) };
     first(&mut *tx.prepare(HEAD)?, [lane], |row| Ok(row.get(0)?))
@@ -476,7 +475,7 @@ pub(super) fn reschedule(
     one_row(tx.prepare(RETRY)?.execute(row)?, "the delivery")
 }
 
-/// Brings a delivery into the final state its last attempt leads to.
+/// Puts a delivery into its final state after an attempt.
 pub(super) fn finish(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
@@ -489,22 +488,22 @@ pub(super) fn finish(
     one_row(tx.prepare(FINISH)?.execute(row)?, "the delivery")
 }
 
-/// Counts an attempt that came too late to move anything.
+/// Counts an attempt that came too late to change the delivery's state.
 pub(super) fn count_late(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<()> {
     one_row(tx.prepare(COUNT_LATE)?.execute([delivery])?, "the delivery")
 }
 
-/// Makes a delivery that waits due now.
+/// Makes a pending delivery due now.
 pub(super) fn make_due_now(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     one_row(tx.prepare(MAKE_DUE_NOW)?.execute((delivery, now))?, "the delivery")
 }
 
-/// Opens a delivery that was given up, once more.
+/// Reopens a delivery that was given up, skipped or cancelled.
 pub(super) fn reopen(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     one_row(tx.prepare(REOPEN)?.execute((delivery, now))?, "the delivery")
 }
 
-/// Ends a delivery that waits or is dead.
+/// Cancels a delivery that is pending, leased, in doubt or a dead letter.
 pub(super) fn cancel(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
@@ -514,11 +513,11 @@ pub(super) fn cancel(
     one_row(tx.prepare(CANCEL)?.execute((delivery, now, reason))?, "the delivery")
 }
 
-/// How the deliveries of one event stand.
-pub(super) fn tally(tx: &ReadTx<'_>, origin: Origin) -> Result<DeliveryCounts> {
+/// Counts the deliveries of one event by state.
+pub(super) fn counts(tx: &ReadTx<'_>, origin: Origin) -> Result<DeliveryCounts> {
     let (sql, seq) = match origin {
-        Origin::Outbox(seq) => (TALLY_OF_EVENT, seq),
-        Origin::WebhookEvent(seq) => (TALLY_OF_WEBHOOK_EVENT, seq),
+        Origin::Outbox(seq) => (COUNTS_OF_EVENT, seq),
+        Origin::WebhookEvent(seq) => (COUNTS_OF_WEBHOOK_EVENT, seq),
     };
     Ok(tx.prepare(sql)?.query_row([seq], |row| {
         Ok(DeliveryCounts {
@@ -533,7 +532,7 @@ pub(super) fn tally(tx: &ReadTx<'_>, origin: Origin) -> Result<DeliveryCounts> {
     })?)
 }
 
-/// Clamps due times that a wrong clock put too far ahead, at most `limit`; returns how many.
+/// Corrects at most `limit` due times that a wrong clock set too far ahead; returns how many.
 pub fn clamp_due_times(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
@@ -547,14 +546,13 @@ pub fn clamp_due_times(
     Ok(moved)
 }
 
-/// Whether a subscription has deliveries that are open or dead.
+/// Whether a subscription has unfinished deliveries or dead letters.
 pub fn has_unfinished(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<bool> {
     Ok(tx.prepare(HAS_UNFINISHED)?.query_row([subscription], |row| row.get(0))?)
 }
 
-/// Elects the head of a lane: its smallest delivery that is not finished, unless a consumer has the current head; then
-/// that one stays. Whatever puts a delivery into a lane, ends one or reopens one has to call this. The database enforces
-/// that there is one head.
+/// Elects the head of a lane: its first unfinished delivery. If a consumer has the current head, that head stays.
+/// Every function that adds, finishes or reopens a delivery in a lane must call this.
 pub(super) fn elect_head(
     tx: &WriteTx<'_>,
     lane: i64,
@@ -564,21 +562,21 @@ pub(super) fn elect_head(
     let head = first(&mut *tx.prepare(HEAD)?, [lane], |row| {
         Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?))
     })?;
-    let smallest = first(&mut *tx.prepare(SMALLEST)?, [lane], |row| Ok(row.get(0)?))?;
-    let Some(smallest): Option<DeliverySeq> = smallest else { return Ok(()) };
-    if let Some((head, in_hand)) = head {
-        if in_hand || head == smallest {
+    let first_in_lane = first(&mut *tx.prepare(FIRST_IN_LANE)?, [lane], |row| Ok(row.get(0)?))?;
+    let Some(first_in_lane): Option<DeliverySeq> = first_in_lane else { return Ok(()) };
+    if let Some((head, is_with_consumer)) = head {
+        if is_with_consumer || head == first_in_lane {
             return Ok(());
         }
         one_row(tx.prepare(DEMOTE)?.execute([head])?, "the delivery")?;
     }
-    one_row(tx.prepare(PROMOTE)?.execute((smallest, now))?, "the delivery")?;
+    one_row(tx.prepare(PROMOTE)?.execute((first_in_lane, now))?, "the delivery")?;
     tx.ring(subscription);
     Ok(())
 }
 
-// It sets what `REOPEN` sets. It also opens what was taken: a person asked for that. The lease of a consumer that had it
-// says nothing of the new run.
+// Sets the same columns as `REOPEN`, but also reopens completed deliveries, because a person asked for it. It clears
+// the lease, because a late report from the earlier run must not change the new one.
 const REPLAY: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?4, delay_ms = 0, finished_at = NULL, reason = NULL,
@@ -593,7 +591,7 @@ const REPLAY: &str = "
             WHERE s.seq = deliveries.subscription_seq
               AND s.deleted_at IS NULL)";
 
-/// Opens a final delivery once more, if it still is in that state of that run.
+/// Reopens a finished delivery, if its state and run are still those given.
 pub(super) fn replay(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
@@ -605,7 +603,7 @@ pub(super) fn replay(
 }
 
 impl MatchedSubscription {
-    /// Which.
+    /// The number of the subscription.
     pub(crate) fn subscription(&self) -> SubscriptionSeq {
         self.subscription
     }

@@ -1,4 +1,4 @@
-//! Table `deliveries`, as people look at it: single ones and pages, joined with what they carry.
+//! Table `deliveries`, for the API: single deliveries and pages, joined with their events.
 
 use rusqlite::{Row, params};
 
@@ -7,7 +7,9 @@ use crate::model::delivery::{Delivery, State};
 use crate::model::outcome::AttemptClass;
 use crate::store::column::word;
 use crate::store::error::Result;
-use crate::store::page::{Found, Newest, Span, Stretch, newest, newest_first, place, row_from};
+use crate::store::page::{
+    Found, Newest, SeqRange, Span, cutoff, newest_first, newest_seq, row_from,
+};
 use crate::store::tx::{ReadTx, first};
 
 const BY_SEQ: &str = "
@@ -57,31 +59,31 @@ pub(super) const PAGE: &str = newest_first!(
     "deliveries" where "tenant = ?4 AND (?6 IS NULL OR state = ?6) AND ", of_subscription!()
 );
 
-pub(super) const NEWEST: &str = newest!("deliveries");
+pub(super) const NEWEST: &str = newest_seq!("deliveries");
 
-// Two states that a person waits for have an index; it only serves a state that is named outright.
+// The partial index serves a list only if the statement contains the state as a literal.
 pub(super) const PAGE_OF_DEAD: &str = newest_first!(
     "deliveries" where "tenant = ?4 AND state = 'dead_letter' AND ", of_subscription!()
 );
 
-pub(super) const PLACE_OF_DEAD: &str =
-    place!("deliveries" where "tenant = ?4 AND state = 'dead_letter'");
+pub(super) const CUTOFF_OF_DEAD: &str =
+    cutoff!("deliveries" where "tenant = ?4 AND state = 'dead_letter'");
 
 pub(super) const PAGE_IN_DOUBT: &str = newest_first!(
     "deliveries" where "tenant = ?4 AND state = 'in_doubt' AND ", of_subscription!()
 );
 
-pub(super) const PLACE_IN_DOUBT: &str =
-    place!("deliveries" where "tenant = ?4 AND state = 'in_doubt'");
+pub(super) const CUTOFF_IN_DOUBT: &str =
+    cutoff!("deliveries" where "tenant = ?4 AND state = 'in_doubt'");
 
 pub(super) const OF_EVENT: &str = of_event!("outbox", "outbox_seq");
 
 pub(super) const OF_WEBHOOK_EVENT: &str = of_event!("webhook_events", "webhook_seq");
 
-/// Which deliveries a list shows. Absent means any.
+/// Which deliveries a list shows. `None` means any.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Where they stand.
+    /// Their state.
     pub state: Option<State>,
     /// Their subscription, by name or UUID.
     pub subscription: Option<String>,
@@ -91,43 +93,43 @@ pub struct Filter {
     pub made: Span,
 }
 
-/// A delivery.
+/// A delivery of a tenant, by its number.
 pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: DeliverySeq) -> Result<Option<Delivery>> {
     first(&mut *tx.prepare(BY_SEQ)?, (tenant, seq), delivery)
 }
 
-/// Deliveries, newest first.
+/// A page of deliveries, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Delivery>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { state, subscription, event_id, made } = filter;
-    let mut stretch = Stretch::new(tx, MADE_FROM, before, *made)?;
+    let mut range = SeqRange::new(tx, MADE_FROM, before, *made)?;
     let word = state.map(State::as_str);
     let seqs = if let Some(event_id) = event_id {
         let more = params![tenant, subscription, event_id, word];
-        let mut found = stretch.seqs(tx, OF_EVENT, limit, more)?;
+        let mut found = range.seqs(tx, OF_EVENT, limit, more)?;
         if found.is_empty() {
-            found = stretch.seqs(tx, OF_WEBHOOK_EVENT, limit, more)?;
+            found = range.seqs(tx, OF_WEBHOOK_EVENT, limit, more)?;
         }
         found
     } else {
         let indexed = match state {
-            Some(State::DeadLetter) => Some((PLACE_OF_DEAD, PAGE_OF_DEAD)),
-            Some(State::InDoubt) => Some((PLACE_IN_DOUBT, PAGE_IN_DOUBT)),
+            Some(State::DeadLetter) => Some((CUTOFF_OF_DEAD, PAGE_OF_DEAD)),
+            Some(State::InDoubt) => Some((CUTOFF_IN_DOUBT, PAGE_IN_DOUBT)),
             _ => None,
         };
-        if let Some((place, page)) = indexed {
+        if let Some((cutoff, page)) = indexed {
             if subscription.is_some() {
-                stretch.cut(tx, place, params![tenant])?;
+                range.limit_rows(tx, cutoff, params![tenant])?;
             }
-            stretch.seqs(tx, page, limit, params![tenant, subscription])?
+            range.seqs(tx, page, limit, params![tenant, subscription])?
         } else {
-            stretch.cut_numbers(tx, NEWEST)?;
-            stretch.seqs(tx, PAGE, limit, params![tenant, subscription, word])?
+            range.limit_numbers(tx, NEWEST)?;
+            range.seqs(tx, PAGE, limit, params![tenant, subscription, word])?
         }
     };
     let each = seqs.into_iter().map(|seq| by_seq(tx, tenant, DeliverySeq(seq)));
     let rows = each.filter_map(Result::transpose).collect::<Result<_>>()?;
-    Ok(stretch.found(rows, limit, |delivery: &Delivery| delivery.seq.0))
+    Ok(range.found(rows, limit, |delivery: &Delivery| delivery.seq.0))
 }
 
 fn delivery(row: &Row<'_>) -> Result<Delivery> {

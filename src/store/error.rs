@@ -1,8 +1,8 @@
-//! What can go wrong with the file, in terms that decide what the caller does.
+//! Errors of the store, grouped by what the caller must do.
 //!
-//! `Busy`, `Full` and `Stopped` pass: answer 503 or 507 and let the sender come again. `Constraint`
-//! means that the caller sent something the schema refuses. Everything else means that the file or the
-//! machine is broken: log it where it is handled, answer 500.
+//! `Busy`, `Full` and `Stopped` are temporary: answer 503 or 507, and the sender tries again. `Constraint`
+//! means that the schema refuses what the caller sent. Most others mean that the file or the
+//! machine is broken: log the error and answer 500.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,33 +10,32 @@ use std::sync::Arc;
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
 
-/// Why the store could not do something.
+/// An error of the store.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Another process has held the write lock for more than two seconds, or our queue is full.
     #[error("the database is busy; try again shortly")]
     Busy,
-    /// A list looked for longer than a list may.
+    /// A list exceeded its time limit.
     #[error("the list took too long")]
     TooLong,
-    /// The disk, a quota or a file size limit refused the write. Nothing of it was stored.
+    /// The disk, a quota or a file size limit refused the write. Nothing was stored.
     #[error("there is no room to store it: free some disk space, then send it again")]
     Full,
-    /// The system refused a write. The writer finds out whether there was no room (`Full`) or the disk is
-    /// broken (`Fatal`).
+    /// The system refused a write. The writer turns this into `Full` (no room) or `Fatal` (the disk is broken).
     #[error("a write to the database failed: {0}")]
     WriteFailed(Arc<rusqlite::Error>),
     /// The service is stopping.
     #[error("the service is stopping")]
     Stopped,
-    /// A CHECK, UNIQUE or foreign key of `schema.sql`.
+    /// A CHECK, UNIQUE or foreign key of `schema.sql` is violated.
     #[error("the database refuses it: {0}")]
     Constraint(String),
     /// A row was not in the state the statement expects, so nothing was changed.
-    #[error("{0} is not in the state this needs")]
+    #[error("{0} is not in the required state")]
     Changed(&'static str),
-    /// A stored value that our own code cannot have written.
+    /// A stored value that this version cannot parse.
     #[error("{column} holds {value:?}, which this version does not understand")]
     Unreadable {
         /// Table and column.
@@ -57,7 +56,7 @@ pub enum Error {
         made_by: String,
         /// The file's schema version.
         have: i64,
-        /// The newest we know.
+        /// The newest version this program knows.
         know: i64,
     },
     /// The file was written by an older version and has not been brought up to date.
@@ -85,31 +84,31 @@ pub enum Error {
         /// The file's schema version.
         have: i64,
     },
-    /// A pragma that durability rests on did not take.
+    /// SQLite did not accept a pragma that durability depends on.
     #[error("{path}: PRAGMA {pragma} is {have}, but must be {want}")]
     Pragma {
         /// The file.
         path: PathBuf,
-        /// Which.
+        /// The name of the pragma.
         pragma: &'static str,
-        /// What it is.
+        /// The actual value.
         have: String,
-        /// What it must be.
+        /// The required value.
         want: &'static str,
     },
-    /// A sync or a write that failed although there was room: what is on the disk is unknown, so the process must end.
+    /// A sync or a write failed although there was room. The content of the disk is unknown, so the process must end.
     #[error("the disk failed while writing: {0}")]
     Fatal(Arc<rusqlite::Error>),
-    /// A stage's thread has panicked; the process must end, because nobody would do its work.
+    /// A stage's thread has panicked; the process must end, because nothing else does its work.
     #[error("the thread {0} failed; the log says where")]
     Panicked(String),
-    /// Anything else SQLite says.
+    /// Any other error of SQLite.
     #[error("database: {0}")]
     Sqlite(#[source] Arc<rusqlite::Error>),
-    /// The schema could not be brought up to date; the file is what it was.
+    /// A step of the schema upgrade failed; the file is unchanged.
     #[error("the step to schema {step} failed: {source}")]
     Schema {
-        /// Which step.
+        /// The schema version that the step leads to.
         step: i64,
         /// What SQLite said.
         source: Arc<rusqlite::Error>,
@@ -122,17 +121,17 @@ pub enum Error {
         /// What SQLite found.
         what: String,
     },
-    /// A directory or file beside the database.
+    /// An I/O error of the file, its directory or a file next to it.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
         /// What the system said.
         source: Arc<std::io::Error>,
     },
 }
 
-/// The result of everything in `store`.
+/// A result with the store's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl From<rusqlite::Error> for Error {
@@ -144,7 +143,7 @@ impl From<rusqlite::Error> for Error {
             (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => Self::Busy,
             (ErrorCode::OperationInterrupted, _) => Self::TooLong,
             (ErrorCode::DiskFull, _) => Self::Full,
-            // A quota and a file size limit come as this, and so does a disk that is broken.
+            // SQLite reports this for a quota, for a file size limit and for a broken disk.
             (_, ffi::SQLITE_IOERR_WRITE | ffi::SQLITE_IOERR_SHMSIZE) => {
                 Self::WriteFailed(Arc::new(error))
             }
@@ -157,7 +156,7 @@ impl From<rusqlite::Error> for Error {
 }
 
 impl Error {
-    /// An error at COMMIT: an I/O error there leaves the disk in an unknown state.
+    /// Converts an error at COMMIT. An I/O error there is fatal, because the content of the disk is unknown.
     pub(crate) fn at_commit(error: rusqlite::Error) -> Self {
         match Self::from(error) {
             Self::Sqlite(cause)
@@ -169,13 +168,13 @@ impl Error {
         }
     }
 
-    /// What a broken disk looks like, for a planned failure.
+    /// The error of a broken disk, for fault injection.
     pub(crate) fn planned_write_failure() -> Self {
         rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_WRITE), None).into()
     }
 
-    /// Tells a full disk from a broken one: a write that failed although there is room means a broken disk.
-    pub(crate) fn told_apart(self, is_out_of_room: impl FnOnce() -> bool) -> Self {
+    /// Turns a failed write into `Full`, or into `Fatal` if there is room: then the disk is broken.
+    pub(crate) fn full_or_fatal(self, is_out_of_room: impl FnOnce() -> bool) -> Self {
         match self {
             Self::WriteFailed(_) if is_out_of_room() => Self::Full,
             Self::WriteFailed(cause) => Self::Fatal(cause),
@@ -183,7 +182,7 @@ impl Error {
         }
     }
 
-    /// Whether the file is no whole database.
+    /// Whether the file is damaged or not a database.
     pub fn is_damage(&self) -> bool {
         let code = match self {
             Self::Sqlite(source) => source.sqlite_error_code(),
@@ -193,12 +192,12 @@ impl Error {
         matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
     }
 
-    /// Whether the same job will fail again however often it is run: the rows do not allow it.
+    /// Whether the job fails again however often it is run, because the rows do not allow it.
     pub fn is_lasting(&self) -> bool {
         matches!(self, Self::Changed(_) | Self::Constraint(_) | Self::Unreadable { .. })
     }
 
-    /// Whether it is the file's or the machine's: work on any other row would meet it too.
+    /// Whether the cause is the file or the machine, so that work on any other row fails too.
     pub fn concerns_all(&self) -> bool {
         matches!(
             self,
@@ -206,7 +205,7 @@ impl Error {
         )
     }
 
-    /// Whether the same request may succeed later without anybody changing it.
+    /// Whether the error is temporary, so that the same request may succeed later.
     pub fn passes(&self) -> bool {
         matches!(self, Self::Busy | Self::Full | Self::Stopped)
     }

@@ -22,7 +22,7 @@ const RESOLVE: &str = "
        AND resolved_at IS NULL
     RETURNING seq";
 
-// The open one, or else the latest.
+// An open failure is always the latest one.
 const OF: &str = "
     SELECT seq, class, code, first_at, last_at, count, resolved_at, alone
       FROM failures
@@ -33,7 +33,7 @@ const OF: &str = "
 /// A failure as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Its number; outside `flr_17`.
+    /// Its number; in the API `flr_17`.
     pub seq: i64,
     /// The class of its latest attempt.
     pub class: AttemptClass,
@@ -51,7 +51,7 @@ pub struct Failure {
     pub resolved_at: Option<Timestamp>,
 }
 
-/// Notes a failed attempt; returns the failure's number, and whether it is new.
+/// Records a failed attempt; returns the failure's number, and whether the failure is new.
 pub(super) fn note(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,

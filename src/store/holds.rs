@@ -1,7 +1,7 @@
-//! Table `holds`: why subscriptions must not be called for now. Holding touches no delivery row.
+//! Table `holds`: why subscriptions must not be called for now. Putting a hold changes no delivery row.
 //!
-//! A suspended tenant holds its subscriptions as well. That is read from `tenants` here, so that one query says
-//! whether a subscription may be called. A site without a line holds all that are called over the network.
+//! A suspended tenant also holds its subscriptions. The query reads that from `tenants`, so that one query says
+//! whether a subscription may be called. An offline site holds all subscriptions that need the network.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, rows};
 
-/// The number under which the hold of the whole site stands.
+/// The subscription number of the hold that applies to the whole site.
 pub const SITE: SubscriptionSeq = SubscriptionSeq(0);
 
-// An older hold for the same reason stays, but the time a target asked for only grows.
+// An existing hold for the same reason keeps `since`; `until` can only become later.
 const PUT: &str = "
     INSERT INTO holds (subscription_seq, reason, since, until, probe_at, probe_no, detail)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
@@ -53,8 +53,8 @@ const OVER: &str = "
      WHERE until <= ?1
      LIMIT ?2";
 
-// What was put while the clock was ahead lasts as long as it was meant to, from now on. A hold that stood before may have
-// been moved while the clock was ahead: it ends, or is probed, when the longest wait is over.
+// A hold that was put while the clock was ahead gets its original length, counted from now. An older hold may have been
+// moved while the clock was ahead: its end and its probe are limited to ?2, the longest wait.
 const CLAMP: &str = "
     UPDATE holds
        SET until = min(iif(since > ?1, ?1 + (until - since), until), ?1 + ?2),
@@ -78,10 +78,10 @@ const COUNT: &str = "
     HAVING count(*) > 0
      LIMIT 16";
 
-/// The longest time that a hold lies ahead: what a target may ask for, and jitter.
+/// The longest time until a hold ends or is probed: the maximum `Retry-After`, plus jitter.
 const LONGEST: Duration = Duration::from_hours(27);
 
-/// Holds a subscription. A probe that failed moves the probe of the hold that stands; any other hold that stands stays.
+/// Puts a hold on a subscription. If the hold exists, its next probe is set; `until` can only become later.
 pub fn put(tx: &WriteTx<'_>, subscription: SubscriptionSeq, hold: &Hold) -> Result<()> {
     let Hold { reason, since, until, probe_at, probe_no, detail } = hold;
     tx.prepare(PUT)?.execute((
@@ -96,7 +96,7 @@ pub fn put(tx: &WriteTx<'_>, subscription: SubscriptionSeq, hold: &Hold) -> Resu
     changed(tx, subscription)
 }
 
-/// Holds a subscription until a person acts.
+/// Puts a hold that has no end time and no probe.
 pub fn put_lasting(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
@@ -111,7 +111,7 @@ pub fn put_lasting(
     Ok(())
 }
 
-/// Ends a hold; tells whether there was one.
+/// Ends a hold; returns whether there was one.
 pub fn release(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
@@ -127,11 +127,11 @@ pub fn release(
     Ok(released)
 }
 
-/// Tells the dispatcher, after the commit, what the holds that are left allow.
+/// Reports the new gate of a subscription; the dispatcher learns it after the commit.
 fn changed(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<()> {
     tx.held().replace(None);
     let holds = of(tx, subscription)?;
-    // Whether the site's hold concerns a subscription depends on its target, which is not known here.
+    // Whether the site's hold applies to a subscription depends on its target, which is not known here.
     if holds.iter().any(|hold| hold.reason == HoldReason::Offline) || subscription == SITE {
         tx.subscriptions_changed();
     } else {
@@ -140,7 +140,7 @@ fn changed(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<()> {
     Ok(())
 }
 
-/// The holds of a subscription, that of the site included.
+/// The holds of a subscription, including the site's hold.
 pub fn of(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<Vec<Hold>> {
     rows(&mut *tx.prepare(OF)?, [subscription], hold)
 }
@@ -150,7 +150,7 @@ pub fn of_site(tx: &ReadTx<'_>) -> Result<Option<Hold>> {
     first(&mut *tx.prepare(OF)?, [SITE], hold)
 }
 
-/// Whether a subscription has a hold. Asked at each settlement, so the writer keeps the answer.
+/// Whether a subscription has a hold. Every settlement asks this, so the writer caches the answer.
 pub(super) fn is_held(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<bool> {
     if let Some(held) = tx.held().borrow().as_ref() {
         return Ok(held.contains(&subscription.0));
@@ -162,7 +162,7 @@ pub(super) fn is_held(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result
     Ok(is_held)
 }
 
-/// Ends holds whose time is over, at most `limit`; returns how many.
+/// Ends at most `limit` holds whose time is over; returns how many.
 pub fn end_over(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
     let over: Vec<SubscriptionSeq> =
         rows(&mut *tx.prepare(OVER)?, (now, limit), |row| Ok(row.get(0)?))?;
@@ -172,7 +172,7 @@ pub fn end_over(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
     Ok(over.len())
 }
 
-/// Whether there is any hold.
+/// Whether any hold exists.
 pub fn any(tx: &ReadTx<'_>) -> Result<bool> {
     Ok(first(&mut *tx.prepare(HELD)?, [], |_row| Ok(()))?.is_some())
 }
@@ -190,7 +190,7 @@ pub fn clamp(tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
     moved.into_iter().try_for_each(|subscription| changed(tx, subscription))
 }
 
-/// How many holds stand, by reason.
+/// How many holds exist, by reason.
 pub fn count(tx: &ReadTx<'_>) -> Result<Vec<(HoldReason, u64)>> {
     rows(&mut *tx.prepare(COUNT)?, [], |row| {
         let reason: String = row.get(0)?;

@@ -45,7 +45,7 @@ pub(super) const EXPIRE: &str = "
             ORDER BY expires_at
             LIMIT ?2)";
 
-/// What a key means for the request that carries it.
+/// Whether a key was used before, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// The first request with this key: carry it out, then [`finish`] in the same transaction.
@@ -63,8 +63,8 @@ pub enum Seen {
     Running,
 }
 
-/// Claims a key, or tells what it was used for. The insert comes first and the conflict decides, so
-/// that two requests at once cannot both be first.
+/// Claims a key, or returns what it was used for. The insert comes first, so that of two simultaneous requests only
+/// one can be first.
 pub fn begin(
     tx: &WriteTx<'_>,
     tenant: &str,
@@ -89,8 +89,8 @@ pub fn begin(
     Ok(seen.unwrap_or(Seen::Running))
 }
 
-/// Remembers that something was used once, for so long; tells whether `hash` is what it was used for. Keys
-/// with a colon are none that the API takes.
+/// Stores `hash` under a key for the time `kept`, unless the key exists; returns whether the stored hash is `hash`.
+/// Callers use keys with a colon, which the API refuses, so these never collide with clients' keys.
 pub fn remember(
     tx: &WriteTx<'_>,
     (tenant, key): (&str, &str),
@@ -100,7 +100,7 @@ pub fn remember(
 ) -> Result<bool> {
     let claimed = tx.prepare(BEGIN)?.execute((tenant, key, hash, now, now.plus(kept)))?;
     if claimed == 1 {
-        // No answer is kept here: a repeated request is recognised by the event it stored.
+        // The answer stays empty: a repeated request is recognised by the event it stored.
         return finish(tx, tenant, key, 200, b"").map(|()| true);
     }
     let before =
@@ -120,7 +120,7 @@ pub fn any_expired(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
     Ok(tx.prepare(ANY_EXPIRED)?.query_row([now], |row| row.get(0))?)
 }
 
-/// Deletes keys that have expired, at most `limit`; returns how many.
+/// Deletes at most `limit` expired keys; returns how many.
 pub fn expire(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
     Ok(tx.prepare(EXPIRE)?.execute((now, limit))?)
 }

@@ -1,13 +1,13 @@
-//! Table `deliveries`, those in doubt: put there by a restore, taken out by a person.
+//! Table `deliveries`, state `in_doubt`: a restore puts deliveries in doubt, a person decides about each.
 //!
-//! What has to move with one (its event) is put together in [`crate::store::settlement`].
+//! [`crate::store::settlement`] combines these changes with those of the events.
 
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, one_row, rows};
 
-/// Everything that could still be sent, in the order of the rows.
+/// Unsent deliveries by number.
 pub(super) const UNSENT: &str = "
     SELECT seq
       FROM deliveries
@@ -16,7 +16,7 @@ pub(super) const UNSENT: &str = "
      ORDER BY seq
      LIMIT ?2";
 
-const DOUBT: &str = "
+const PUT_IN_DOUBT: &str = "
     UPDATE deliveries
        SET state = 'in_doubt', due_at = NULL, lease_until = NULL, lease_owner = NULL
      WHERE seq = ?1
@@ -35,7 +35,7 @@ pub(super) const SKIP: &str = "
      WHERE seq = ?1
        AND state = 'in_doubt'";
 
-// CROSS JOIN keeps the scan on the partial index of what needs attention, in the order of its numbers.
+// CROSS JOIN makes SQLite scan the partial index `deliveries_attention`, which is in the order of `seq`.
 macro_rules! in_doubt {
     ($what:literal, $rest:literal) => {
         concat!(
@@ -61,30 +61,30 @@ pub(super) const IN_DOUBT: &str = in_doubt!("d.seq", " ORDER BY d.seq LIMIT ?6")
 
 pub(super) const COUNT: &str = in_doubt!("count(*)", "");
 
-/// Which deliveries in doubt are meant. Absent means any.
+/// A filter for deliveries in doubt. `None` means any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Their subscription, by name or UUID.
     pub subscription: Option<String>,
-    /// The exact type of what they carry.
+    /// The exact type of their event.
     pub event_type: Option<String>,
-    /// What they carry was received at or after.
+    /// Their event was received at or after this time.
     pub since: Option<Timestamp>,
-    /// What they carry was received before.
+    /// Their event was received before this time.
     pub until: Option<Timestamp>,
 }
 
-/// Deliveries above `after` that could still be sent.
+/// Deliveries with a number above `after` that could still be sent.
 pub(crate) fn unsent(tx: &ReadTx<'_>, after: DeliverySeq, limit: u32) -> Result<Vec<DeliverySeq>> {
     rows(&mut *tx.prepare(UNSENT)?, (after, limit), |row| Ok(row.get(0)?))
 }
 
-/// Holds a delivery that may have been made.
-pub(super) fn doubt(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<()> {
-    one_row(tx.prepare(DOUBT)?.execute([delivery])?, "the delivery")
+/// Puts a delivery in doubt.
+pub(super) fn put_in_doubt(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<()> {
+    one_row(tx.prepare(PUT_IN_DOUBT)?.execute([delivery])?, "the delivery")
 }
 
-/// Lets a delivery in doubt be sent.
+/// Makes a delivery in doubt pending.
 pub(super) fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     one_row(tx.prepare(RELEASE)?.execute((delivery, now))?, "the delivery")
 }

@@ -1,7 +1,6 @@
-//! Table `deliveries`, those that pull consumers have: taken, extended, settled, expired.
+//! Table `deliveries`, leases of pull consumers: taken, extended, settled, expired.
 //!
-//! Each function here moves one row. What has to move with it is put together in
-//! [`crate::store::consuming`].
+//! Each function here changes one row. [`crate::store::consuming`] combines them with changes of other tables.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::store::deliveries::Origin;
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
-// octet_length reads no more of a large payload than how long it is.
+// octet_length does not read the payload itself.
 pub(super) const DUE_WITH_SIZE: &str = "
     SELECT d.seq, d.attempt_count,
            coalesce(octet_length(o.payload), octet_length(w.payload), octet_length(p.body), 0)
@@ -45,7 +44,7 @@ pub(super) const HELD: &str = "
      WHERE d.seq = ?1
        AND d.subscription_seq = ?2";
 
-// The owner is kept until another consumer takes the delivery: its late report is still accepted.
+// ?7: keep the owner until another consumer takes the delivery, so that a late report is still accepted.
 pub(super) const PUT_BACK: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?3, delay_ms = ?4, attempt_count = attempt_count + 1,
@@ -77,7 +76,7 @@ const TAKE_FROM: &str = "
      WHERE seq = ?1
        AND state = 'leased'";
 
-// Left to itself SQLite takes the index of what needs attention, which is not in this order.
+// Without INDEXED BY, SQLite chooses `deliveries_attention`, which is not in this order.
 pub(super) const BETWEEN: &str = "
     SELECT seq, subscription_seq, lease_until
       FROM deliveries INDEXED BY deliveries_leases
@@ -94,12 +93,12 @@ pub(super) const NEXT_EXPIRY: &str = "
      WHERE state = 'leased'
        AND lease_until > ?1";
 
-/// A lease by its end.
+/// A lease and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Of which delivery.
+    /// The leased delivery.
     pub delivery: DeliverySeq,
-    /// Of which subscription.
+    /// The subscription of the delivery.
     pub subscription: SubscriptionSeq,
     /// When it ends.
     pub until: Timestamp,
@@ -112,7 +111,7 @@ pub(super) struct Candidate {
     pub(super) payload_bytes: u64,
 }
 
-/// What a delivery is before a report changes it.
+/// The columns of a delivery that a report needs.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) delivery: DeliverySeq,
@@ -129,7 +128,7 @@ pub(super) struct Held {
     pub(super) reason: Option<String>,
 }
 
-/// Leases a delivery again to the consumer whose lease is over; returns whether that was possible.
+/// Leases a delivery again to the consumer whose lease has expired; returns whether that was possible.
 pub(super) fn renew(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
@@ -139,7 +138,7 @@ pub(super) fn renew(
     Ok(tx.prepare(LEASE)?.execute((delivery, until, owner))? == 1)
 }
 
-/// What is due, oldest first.
+/// Due deliveries with the sizes of their payloads, oldest first.
 pub(super) fn due_with_size(
     tx: &ReadTx<'_>,
     subscription: SubscriptionSeq,
@@ -155,7 +154,7 @@ pub(super) fn due_with_size(
     })
 }
 
-/// Gives a delivery to a consumer.
+/// Leases a delivery to a consumer.
 pub(super) fn lease(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
@@ -206,7 +205,7 @@ pub(super) fn put_back(
     one_row(tx.prepare(PUT_BACK)?.execute(row)?, "the delivery")
 }
 
-/// Brings a delivery into the final state that a report leads to.
+/// Puts a delivery into its final state after a report.
 pub(super) fn finish(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
@@ -229,12 +228,12 @@ pub(super) fn extend(
     one_row(tx.prepare(EXTEND)?.execute((delivery, until, owner))?, "the delivery")
 }
 
-/// Takes a delivery from the consumer that has it: it is due now.
+/// Ends a lease early and makes the delivery due now.
 pub(super) fn take_from(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     one_row(tx.prepare(TAKE_FROM)?.execute((delivery, now))?, "the delivery")
 }
 
-/// Leases that end not after a time, by their end, from the one after `after` on.
+/// Leases that end at or before `until`, in the order of their ends, starting after `after`.
 pub fn between(
     tx: &ReadTx<'_>,
     after: (Timestamp, DeliverySeq),
@@ -247,7 +246,7 @@ pub fn between(
     })
 }
 
-/// When the next lease is over that ends after `after`.
+/// The earliest end of a lease that is later than `after`.
 pub fn next_expiry(tx: &ReadTx<'_>, after: Timestamp) -> Result<Option<Timestamp>> {
     Ok(tx.prepare(NEXT_EXPIRY)?.query_row([after], |row| row.get(0))?)
 }

@@ -43,13 +43,13 @@ pub fn master_key_id(tx: &ReadTx<'_>) -> Result<Option<String>> {
     Ok(tx.prepare(READ)?.query_row(["master_key_id"], |row| row.get(0)).optional()?)
 }
 
-/// Remembers the id of the master key.
+/// Stores the id of the master key.
 pub fn set_master_key_id(tx: &WriteTx<'_>, key_id: &str) -> Result<()> {
     tx.prepare(WRITE)?.execute(["master_key_id", key_id])?;
     Ok(())
 }
 
-/// What the file remembers of its latest restore.
+/// The epoch, and the window of time in which new events are held for review after a restore.
 pub fn fence(tx: &ReadTx<'_>) -> Result<Fence> {
     let number = |key: &str| -> Result<Option<i64>> {
         Ok(tx.prepare(READ)?.query_row([key], |row| row.get(0)).optional()?)
@@ -61,33 +61,33 @@ pub fn fence(tx: &ReadTx<'_>) -> Result<Fence> {
     Ok(Fence { epoch, window })
 }
 
-/// The fence for the writer, which reads it once and keeps it until it changes.
-pub(crate) fn kept_fence(tx: &WriteTx<'_>) -> Result<Fence> {
-    if let Some(fence) = tx.kept_fence().get() {
+/// The fence, from the writer's cache.
+pub(crate) fn cached_fence(tx: &WriteTx<'_>) -> Result<Fence> {
+    if let Some(fence) = tx.cached_fence().get() {
         return Ok(fence);
     }
     let fence = fence(tx)?;
-    tx.kept_fence().set(Some(fence));
+    tx.cached_fence().set(Some(fence));
     Ok(fence)
 }
 
-/// A restore, as the restored file remembers it.
+/// A restore of this file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// When (wall time).
+    /// When it was restored (wall time).
     pub at: Timestamp,
-    /// From which backup.
+    /// The backup it was restored from.
     pub from: String,
 }
 
-/// The latest restore of the file; `None` when it was never restored.
+/// The latest restore of the file; `None` if it was never restored.
 pub fn restored(tx: &ReadTx<'_>) -> Result<Option<Restored>> {
     let at = tx.prepare(READ)?.query_row(["restored_at"], |row| row.get(0)).optional()?;
     let from = tx.prepare(READ)?.query_row(["restored_from"], |row| row.get(0)).optional()?;
     Ok(at.zip(from).map(|(at, from)| Restored { at, from }))
 }
 
-/// Remembers a restore.
+/// Stores a restore.
 pub(crate) fn set_restored(tx: &WriteTx<'_>, restored: &Restored, fence: Fence) -> Result<()> {
     let Restored { at, from } = restored;
     let mut write = tx.prepare(WRITE)?;
@@ -97,7 +97,7 @@ pub(crate) fn set_restored(tx: &WriteTx<'_>, restored: &Restored, fence: Fence) 
     set_window(tx, fence.window)
 }
 
-/// Holds events that come in within a window for review, or none any more.
+/// Sets the window in which new events are held for review; `None` stops holding.
 pub fn set_window(tx: &WriteTx<'_>, window: Option<Window>) -> Result<()> {
     match window {
         Some(Window { lost_at, until }) => {
@@ -109,18 +109,18 @@ pub fn set_window(tx: &WriteTx<'_>, window: Option<Window>) -> Result<()> {
             let _none = tx.prepare(FORGET_WINDOW)?.execute([])?;
         }
     }
-    tx.kept_fence().set(None);
+    tx.cached_fence().set(None);
     Ok(())
 }
 
-/// When and why the latest backup by the clock failed; `None` when it did not.
+/// When and why the latest scheduled backup failed; `None` if it succeeded.
 pub fn backup_failure(tx: &ReadTx<'_>) -> Result<Option<(Timestamp, String)>> {
     let at = tx.prepare(READ)?.query_row(["backup_failed_at"], |row| row.get(0)).optional()?;
     let why = tx.prepare(READ)?.query_row(["backup_failure"], |row| row.get(0)).optional()?;
     Ok(at.zip(why))
 }
 
-/// Remembers that a backup by the clock failed, or that the latest did not.
+/// Stores that the latest scheduled backup failed; `None`: it succeeded.
 pub fn set_backup_failure(tx: &WriteTx<'_>, failure: Option<&(Timestamp, String)>) -> Result<()> {
     let Some((at, why)) = failure else {
         let _none = tx.prepare(FORGET_BACKUP_FAILURE)?.execute([])?;
@@ -132,8 +132,8 @@ pub fn set_backup_failure(tx: &WriteTx<'_>, failure: Option<&(Timestamp, String)
     Ok(())
 }
 
-/// Work that was in hand when it was marked: the item, the number of the start, and at how many unclean ends before that
-/// it was in hand; -1 if this end is not to count.
+/// Marks of work in progress. Each has the item, the number of the start that set it, and how many earlier unclean ends
+/// happened during that work (-1: the end of that run does not count).
 pub fn in_hand(tx: &ReadTx<'_>) -> Result<Vec<(String, i64, i32)>> {
     rows(&mut *tx.prepare(IN_HAND)?, [], |row| {
         let (item, at): (String, String) = (row.get(0)?, row.get(1)?);
@@ -145,54 +145,54 @@ pub fn in_hand(tx: &ReadTx<'_>) -> Result<Vec<(String, i64, i32)>> {
     })
 }
 
-/// Marks work that is begun.
+/// Marks work that begins.
 pub fn set_in_hand(tx: &WriteTx<'_>, item: &str, boot: i64, ends: i32) -> Result<()> {
     let key = format!("in_hand/{item}");
     tx.prepare(WRITE)?.execute([key, format!("{boot}:{ends}")])?;
     Ok(())
 }
 
-/// Takes the mark away.
+/// Removes the mark.
 pub fn not_in_hand(tx: &WriteTx<'_>, item: &str) -> Result<()> {
     tx.prepare(REMOVE)?.execute([format!("in_hand/{item}")])?;
     Ok(())
 }
 
-/// Whether this site has ever had a line to the outside.
+/// Whether this site has ever had a network connection to the outside.
 pub fn has_had_line(tx: &ReadTx<'_>) -> Result<bool> {
     let found =
         tx.prepare(READ)?.query_row(["line_seen"], |row| row.get::<_, i64>(0)).optional()?;
     Ok(found.is_some())
 }
 
-/// Remembers that this site has a line to the outside.
+/// Stores that this site has a network connection to the outside.
 pub fn set_has_had_line(tx: &WriteTx<'_>) -> Result<()> {
     tx.prepare(WRITE)?.execute(("line_seen", 1))?;
     Ok(())
 }
 
-/// What tokens are hashed under, sealed; `None` before the first start that knows it.
+/// The sealed key under which tokens are hashed; `None` if it was never set.
 pub fn token_pepper(tx: &ReadTx<'_>) -> Result<Option<Vec<u8>>> {
     Ok(tx.prepare(READ)?.query_row(["token_pepper"], |row| row.get(0)).optional()?)
 }
 
-/// Keeps what tokens are hashed under, sealed.
+/// Stores the sealed key under which tokens are hashed.
 pub fn set_token_pepper(tx: &WriteTx<'_>, sealed: &[u8]) -> Result<()> {
     tx.prepare(WRITE)?.execute(("token_pepper", sealed))?;
     Ok(())
 }
 
-/// The last audit event, as it was remembered when it was written; `None` before the first.
+/// The stored head of the audit chain; `None` before the first audit event.
 pub fn audit_head(tx: &ReadTx<'_>) -> Result<Option<Head>> {
     place(tx, "audit_head")
 }
 
-/// The place before the first audit event of this file: the beginning, or the last that was archived.
+/// The head before this file's first audit event: the start of the chain, or the last archived event.
 pub fn audit_start(tx: &ReadTx<'_>) -> Result<Head> {
     Ok(place(tx, "audit_start")?.unwrap_or(Head::START))
 }
 
-/// Remembers the last audit event.
+/// Stores the head of the audit chain.
 pub(super) fn set_audit_head(tx: &WriteTx<'_>, head: Head) -> Result<()> {
     tx.prepare(WRITE)?.execute(("audit_head", head.to_string()))?;
     Ok(())

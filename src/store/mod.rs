@@ -1,5 +1,4 @@
-//! The store: one SQLite file, one writer, a few readers. All SQL is below this folder, one file per
-//! table, and nothing else knows that it is SQLite.
+//! The store: one SQLite file, one writer, a few readers. One file per table.
 //!
 //! Functions that write take `&WriteTx`, functions that read take `&ReadTx`. The writer's thread is
 //! started by `pipeline`; see [`writer`]. [`error`] says what each error means.
@@ -61,33 +60,32 @@ use crate::store::writer::{Writer, WriterLoop};
 
 /// Connections that read. Reads are short; more would only hold memory.
 const READERS: u32 = 4;
-/// Connections for lists, which may look at many rows.
-pub(crate) const LISTERS: u32 = 2;
-/// A list asks whether its time is over each time that SQLite has done so many steps: about 50 microseconds.
-const STEPS_A_LOOK: i32 = 1000;
+/// Connections for lists, which may read many rows.
+pub(crate) const LIST_READERS: u32 = 2;
+/// SQLite steps between two checks of a list's time limit: about 50 microseconds.
+const STEPS_PER_CHECK: i32 = 1000;
 
-/// The file, as everyone but the writer sees it. Cheap to clone.
+/// Access to the database file: pools of readers, and the queues of the writer. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Store {
     path: Arc<PathBuf>,
     readers: Pool,
-    /// A reader for look-ups by key alone, so that no long list stands before them.
+    /// One reader that serves only look-ups by key, so that they never wait for a list.
     lookups: Pool,
-    /// Readers for lists, so that one that takes long stands before other lists alone.
+    /// Readers for lists, so that a long list delays only other lists.
     lists: Pool,
     writer: Writer,
 }
 
 impl Store {
-    /// Opens the file, making it where there is none, and brings its schema up to date. The second part
-    /// is the writing end, which has to be run on a thread of its own.
-    /// Fails when the file is newer than this version, damaged, or cannot be made durable.
+    /// Opens the file and creates it if it does not exist. The returned [`WriterLoop`] must run on its own thread.
+    /// Fails if the schema is older or newer than this version, or the file is damaged or cannot be made durable.
     pub fn open(path: &Path, faults: Faults) -> Result<(Self, WriterLoop)> {
         let conn = schema::open_writer(path)?;
         let opener = pool::opener();
         let readers = Pool::open(path, READERS, &opener)?;
         let lookups = Pool::open(path, 1, &opener)?;
-        let lists = Pool::open(path, LISTERS, &opener)?;
+        let lists = Pool::open(path, LIST_READERS, &opener)?;
         let (writer, writer_loop) = writer::pair(conn, faults);
         let path = Arc::new(path.to_owned());
         Ok((Self { path, readers, lookups, lists, writer }, writer_loop))
@@ -106,7 +104,7 @@ impl Store {
         (size(&self.path), size(Path::new(&log)))
     }
 
-    /// Where write jobs are handed in.
+    /// Accepts write jobs.
     pub fn writer(&self) -> &Writer {
         &self.writer
     }
@@ -117,8 +115,8 @@ impl Store {
         read(&ReadTx::new(&conn))
     }
 
-    /// Looks something up by its key. Waits for other look-ups only, never for a list: the listener asks
-    /// here who is calling before it reads a body.
+    /// Looks something up by its key. Never waits for a list: the listener authenticates a caller here before
+    /// it reads the body.
     pub fn look_up<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
         let conn = self.lookups.checkout()?;
         read(&ReadTx::new(&conn))
@@ -130,21 +128,20 @@ impl Store {
         in_snapshot(&mut conn, read)
     }
 
-    /// Reads a list in one snapshot, on a connection of the lists' own, until `is_over` says that it takes too
-    /// long.
-    /// Fails with `TooLong`, or what `read` returns.
+    /// Reads a list in one snapshot, on a connection for lists.
+    /// Fails with `TooLong` when `is_over` returns true, or with the error of `read`.
     pub fn list<T>(
         &self,
         is_over: impl FnMut() -> bool + Send + 'static,
         read: impl FnOnce(&ReadTx<'_>) -> Result<T>,
     ) -> Result<T> {
         let mut conn = self.lists.checkout()?;
-        // Stays until the connection's next list puts its own in its place.
-        conn.progress_handler(STEPS_A_LOOK, Some(is_over))?;
+        // The handler stays set until the next list on this connection replaces it.
+        conn.progress_handler(STEPS_PER_CHECK, Some(is_over))?;
         in_snapshot(&mut conn, read)
     }
 
-    /// A reader that is not shared, for the dispatcher.
+    /// Opens a reader that is not shared, for the dispatcher.
     pub fn own_reader(&self) -> Result<OwnReader> {
         pool::open_reader(&self.path).map(OwnReader)
     }
@@ -165,13 +162,13 @@ pub fn sqlite_version() -> &'static str {
     rusqlite::version()
 }
 
-/// A reader of a file that another process may be serving. Nothing is made, changed or upgraded.
-/// Fails when there is no such file, or it cannot be opened.
+/// Opens a reader on a file that another process may be serving. Creates, changes and upgrades nothing.
+/// Fails if the file does not exist or cannot be opened.
 pub fn read_only(path: &Path) -> Result<OwnReader> {
     pool::open_reader(path).map(OwnReader)
 }
 
-/// A read connection of one's own.
+/// A read connection that is not shared.
 #[derive(Debug)]
 pub struct OwnReader(rusqlite::Connection);
 

@@ -1,4 +1,4 @@
-//! Table `outbox`, what is written of an event: once, with its deliveries, or counted as there before.
+//! Table `outbox`, writing: stores each event once with its deliveries, and counts repeated ones.
 
 use crate::base::clock::Timestamp;
 use crate::keys::subject::SubjectKey;
@@ -38,23 +38,24 @@ pub(super) const SETTLED: &str = "
      WHERE seq = ?1
        AND routed_at IS NOT NULL";
 
-/// Whether an event was stored now or before.
+/// The result of storing an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// Now, and routed in the same transaction.
+    /// The event was stored and routed now.
     First {
-        /// What its status is, from its deliveries.
+        /// Its status, derived from its deliveries.
         status: Status,
-        /// Whether its deliveries are held, because they may have been made before a restore.
+        /// Whether its deliveries are in doubt, because they may have been sent before a restore.
         in_doubt: bool,
     },
-    /// Before; the first content stays. Where that is quarantined, this one is no better.
+    /// The event was stored before, and its first content stays. If that is quarantined, the new content cannot be used
+    /// either.
     Again {
-        /// The UUID it has.
+        /// The UUID of the stored event.
         id: String,
-        /// Where it stands.
+        /// The status of the stored event.
         status: Status,
-        /// Whether what was sent now is not what was stored then.
+        /// Whether the content sent now differs from the stored content.
         differs: bool,
     },
 }
@@ -63,7 +64,7 @@ pub enum Inserted {
 pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Inserted> {
     let plan = plan(tx, new, now)?;
     let standing = (plan.open(), plan.epoch());
-    // A large payload is only stored apart once it is known to be the first.
+    // Checked first for a large payload, so that a repeated event leaves no row in `payloads`.
     let is_there = new.payload.len() > MAX_INLINE_BYTES && is_stored(tx, identity(new))?;
     if is_there || write(tx, new, now, standing)? == 0 {
         let is_usable = plan.open() > 0 || new.target.is_none();
@@ -80,7 +81,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
     Ok(Inserted::First { status: carry_out(tx, seq, new, &plan, now)?, in_doubt })
 }
 
-/// Writes a row, unless there is one; tells how many it wrote.
+/// Inserts the row unless its identity exists; returns how many rows it inserted.
 fn write(
     tx: &WriteTx<'_>,
     new: &NewEvent,
@@ -98,7 +99,7 @@ fn write(
         new.aggregate_id,
         new.target,
         placed.inline(),
-        placed.apart(),
+        placed.payload_seq(),
         new.content_type,
         new.occurred_at,
         new.received_at,
@@ -115,7 +116,7 @@ fn write(
     ])?)
 }
 
-/// Stores an event that cannot be used, with the reason, so that a person sees it. No delivery is made of it.
+/// Stores an event that cannot be used as quarantined, with the reason. It gets no deliveries.
 pub fn insert_quarantined(
     tx: &WriteTx<'_>,
     new: &NewEvent,
@@ -127,10 +128,10 @@ pub fn insert_quarantined(
     {
         return Ok(again);
     }
-    let inserted = write(tx, new, now, (0, meta::kept_fence(tx)?.epoch))?;
+    let inserted = write(tx, new, now, (0, meta::cached_fence(tx)?.epoch))?;
     one_row(inserted, "the event")?;
     let (seq, status) = (tx.conn().last_insert_rowid(), Status::Quarantined);
-    // A person may mend it: what is sealed in it has to be opened then.
+    // A person may repair the event; its sealed values must be readable then.
     if let Some(key) = &new.sealed.key {
         subjects::keep(tx, key, new.received_at)?;
     }
@@ -138,7 +139,7 @@ pub fn insert_quarantined(
     Ok(Inserted::First { status, in_doubt: false })
 }
 
-/// Whether there is an event of that tenant, source system and key.
+/// Whether an event with this tenant, source system and key exists.
 pub fn is_stored(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Result<bool> {
     Ok(tx.prepare(EXISTS)?.query_row(identity, |row| row.get(0))?)
 }
@@ -147,8 +148,8 @@ fn identity(new: &NewEvent) -> (&str, &str, &str) {
     (&new.tenant, &new.source_system, &new.idempotency_key)
 }
 
-/// Counts an event that was there before. One that is quarantined is not done, and gives way to what can be used
-/// or says something else: `None`, the key is free.
+/// Counts a repeated event. If the stored event is quarantined, and the new one is usable or differs, it discards the
+/// stored event instead and returns `None`: the key is free.
 fn repeated(
     tx: &WriteTx<'_>,
     new: &NewEvent,
@@ -161,31 +162,31 @@ fn repeated(
         || kept.new.aggregate_id != new.aggregate_id
         || kept.new.target != new.target;
     if kept.status == Status::Quarantined && (is_usable || differs) {
-        return quarantine::make_way(tx, &kept, new, now).map(|()| None);
+        return quarantine::discard_republished(tx, &kept, new, now).map(|()| None);
     }
     tx.prepare(REPEATED)?.execute((kept.seq, differs))?;
     Ok(Some(Inserted::Again { id: kept.new.id, status: kept.status, differs }))
 }
 
-/// Whether the bodies differ. The same text under the same key is sealed to the same bytes; where the key was
-/// destroyed or made twice meanwhile, only what is not sealed can be compared.
+/// Whether the bodies differ. The same text under the same key is sealed to the same bytes. If the subject has another
+/// key now, only the unsealed parts can be compared.
 fn differs(kept: &NewEvent, new: &NewEvent) -> bool {
     let sealed = kept.sealed.fields > 0 && new.sealed.fields > 0;
     kept.payload != new.payload
         && !(sealed && equal_except_keys(&kept.payload, &new.payload, SubjectKey::id_in))
 }
 
-/// Derives an event's status again after one of its deliveries moved.
+/// Derives an event's status again after one of its deliveries changed.
 pub(crate) fn refresh(
     tx: &WriteTx<'_>,
     seq: i64,
-    tally: DeliveryCounts,
+    counts: DeliveryCounts,
     error: Option<&str>,
     now: Timestamp,
 ) -> Result<()> {
-    let status = derive(tally);
+    let status = derive(counts);
     let completed_at = status.is_final().then_some(now);
     let stored =
-        tx.prepare(SETTLED)?.execute((seq, status.as_str(), tally.open, completed_at, error))?;
+        tx.prepare(SETTLED)?.execute((seq, status.as_str(), counts.open, completed_at, error))?;
     one_row(stored, "the event")
 }

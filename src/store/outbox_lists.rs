@@ -1,19 +1,19 @@
-//! Table `outbox`, as people look at it: single events by their names, and pages.
+//! Table `outbox`, for the API: single events, and pages.
 
 use rusqlite::{Row, params};
 
 use crate::model::event::{Event, NewEvent, Status};
 use crate::model::sealed::Sealed;
 use crate::model::tenant;
-use crate::store::column::{any_count, word};
+use crate::store::column::{clamped_count, word};
 use crate::store::error::Result;
 use crate::store::page::{
-    Found, Newest, Span, Stretch, newest, newest_first, newest_of_id, place, row_from,
+    Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, newest_seq, row_from,
 };
 use crate::store::payloads;
 use crate::store::tx::{ReadTx, first};
 
-/// What [`event`] reads, in its order, and further columns.
+/// Selects the columns that [`event`] reads, in its order, and further columns.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -48,22 +48,22 @@ pub(super) const RECEIVED_FROM: &str = row_from!("outbox", "received_at");
 pub(super) const PAGE: &str =
     newest_first!("outbox NOT INDEXED" where "tenant = ?4 AND ", filter!());
 
-pub(super) const NEWEST: &str = newest!("outbox");
+pub(super) const NEWEST: &str = newest_seq!("outbox");
 
-// The index of the other tenants' lists serves a statement that leaves out the first tenant.
+// SQLite uses the partial index `outbox_listed` only if the statement contains its condition.
 pub(super) const PAGE_OF_TENANT: &str = newest_first!(
     "outbox" where "tenant = ?4 AND tenant <> 'default' AND ", filter!()
 );
 
-pub(super) const PLACE_OF_TENANT: &str =
-    place!("outbox" where "tenant = ?4 AND tenant <> 'default'");
+pub(super) const CUTOFF_OF_TENANT: &str =
+    cutoff!("outbox" where "tenant = ?4 AND tenant <> 'default'");
 
-// Without statistics SQLite would take the list of the whole tenant.
+// Without statistics SQLite would choose the index of the whole tenant.
 pub(super) const PAGE_OF_AGGREGATE: &str = newest_first!(
     "outbox INDEXED BY outbox_aggregate" where "tenant = ?4 AND aggregate_id = ?8 AND ", filter!()
 );
 
-pub(super) const PLACE_OF_AGGREGATE: &str = place!(
+pub(super) const CUTOFF_OF_AGGREGATE: &str = cutoff!(
     "outbox INDEXED BY outbox_aggregate" where "tenant = ?4 AND aggregate_id = ?5"
 );
 
@@ -87,32 +87,32 @@ pub fn by_seq(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Event>> {
     first(&mut *tx.prepare(BY_SEQ)?, [seq], event)
 }
 
-/// Which events a list shows. Absent means any.
+/// Which events a list shows. `None` means any.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Where they stand.
+    /// Their status.
     pub status: Option<Status>,
     /// Their exact type.
     pub event_type: Option<String>,
-    /// Their own key.
+    /// Their idempotency key.
     pub idempotency_key: Option<String>,
-    /// What they happened to.
+    /// Their aggregate's id.
     pub aggregate_id: Option<String>,
-    /// What their deliveries carry.
+    /// The `webhook-id` of their deliveries.
     pub webhook_id: Option<String>,
     /// When they were received.
     pub received: Span,
 }
 
-/// Events without their payloads, newest first.
+/// A page of events without their payloads, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { status, event_type, idempotency_key, aggregate_id, webhook_id, received } = filter;
-    let mut stretch = Stretch::new(tx, RECEIVED_FROM, before, *received)?;
+    let mut range = SeqRange::new(tx, RECEIVED_FROM, before, *received)?;
     let status = status.map(Status::as_str);
     let unserved = status.is_some() || event_type.is_some() || webhook_id.is_some();
     let seqs = match (idempotency_key, aggregate_id) {
-        (Some(key), _) => stretch.seqs(
+        (Some(key), _) => range.seqs(
             tx,
             PAGE_OF_KEY,
             limit,
@@ -120,9 +120,9 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         ),
         (None, Some(aggregate_id)) => {
             if unserved {
-                stretch.cut(tx, PLACE_OF_AGGREGATE, params![tenant, aggregate_id])?;
+                range.limit_rows(tx, CUTOFF_OF_AGGREGATE, params![tenant, aggregate_id])?;
             }
-            stretch.seqs(
+            range.seqs(
                 tx,
                 PAGE_OF_AGGREGATE,
                 limit,
@@ -131,18 +131,18 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         }
         (None, None) => {
             let page = if tenant == tenant::DEFAULT {
-                stretch.cut_numbers(tx, NEWEST)?;
+                range.limit_numbers(tx, NEWEST)?;
                 PAGE
             } else {
                 if unserved {
-                    stretch.cut(tx, PLACE_OF_TENANT, params![tenant])?;
+                    range.limit_rows(tx, CUTOFF_OF_TENANT, params![tenant])?;
                 }
                 PAGE_OF_TENANT
             };
-            stretch.seqs(tx, page, limit, params![tenant, status, event_type, webhook_id])
+            range.seqs(tx, page, limit, params![tenant, status, event_type, webhook_id])
         }
     };
-    Ok(stretch.found(by_seqs(tx, seqs?)?, limit, |event| event.seq))
+    Ok(range.found(by_seqs(tx, seqs?)?, limit, |event| event.seq))
 }
 
 /// Events without their payloads, by their numbers.
@@ -179,12 +179,12 @@ fn event(row: &Row<'_>) -> Result<Event> {
             trace_id: row.get(15)?,
             max_attempts: row.get(16)?,
             custom_data: row.get(17)?,
-            sealed: Sealed { fields: any_count(row, 25)?, key: None },
+            sealed: Sealed { fields: clamped_count(row, 25)?, key: None },
         },
         status: word("outbox.status", &status, Status::parse)?,
-        open_deliveries: any_count(row, 19)?,
-        duplicate_count: any_count(row, 20)?,
-        differing_count: any_count(row, 21)?,
+        open_deliveries: clamped_count(row, 19)?,
+        duplicate_count: clamped_count(row, 20)?,
+        differing_count: clamped_count(row, 21)?,
         last_error: row.get(22)?,
         error_code: row.get(23)?,
         completed_at: row.get(24)?,

@@ -1,9 +1,9 @@
-//! Table `outbox`: rows that plain SQL inserted, from finding them to their deliveries.
+//! Table `outbox`: finds, checks and routes rows that plain SQL inserted.
 //!
-//! Nothing is taken for granted of such a row, and none may hold up the next: its columns are read as they
-//! stand, [`check`] says whether they can be used, and what cannot be is quarantined.
+//! Such a row may hold anything, and must never block other rows. Its columns are read without validation, [`check`]
+//! decides whether it can be used, and a row that cannot be used is quarantined.
 //!
-//! Not here: what a person does about a quarantined event ([`crate::store::quarantine`]).
+//! A person repairs or discards a quarantined event with [`crate::store::quarantine`].
 
 use std::borrow::Cow;
 
@@ -14,18 +14,18 @@ use crate::base::clock::Timestamp;
 use crate::model::event::{MAX_INLINE_BYTES, NewEvent, Status};
 use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
 use crate::model::tenant;
-use crate::store::column::any_count;
+use crate::store::column::clamped_count;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::payloads::{self, Placed};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{contention, subscriptions, tenants};
 
-/// Rows of one look.
+/// Rows of one batch of the relay.
 pub const MAX_ROWS: u32 = 100;
-/// Looks before something is published: it would wait too long for more.
-const MAX_LOOKS_BEFORE: u32 = 10;
-/// Bytes of payloads that one transaction looks at, about: others wait for it.
+/// Batches that are routed before a published event: more would delay it too long.
+const MAX_BATCHES_BEFORE: u32 = 10;
+/// Bytes of payloads in one batch, approximately: other writes wait for it.
 const MAX_BYTES: u64 = 4 << 20;
 
 pub(super) const UNROUTED: &str = "
@@ -36,7 +36,7 @@ pub(super) const UNROUTED: &str = "
      ORDER BY seq
      LIMIT ?2";
 
-// A payload that is too large is not read at all. The text columns stand in the order of `Column::ALL`.
+// A payload that is too large is not read at all. The text columns are in the order of `Column::ALL`.
 pub(super) const ROW: &str = "
     SELECT id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
            content_type, headers, ordering_key, funnel_point, funnel_value, process_id, trace_id,
@@ -63,7 +63,7 @@ pub(super) const REPLACE_PAYLOAD: &str = "
        SET payload = ?2, payload_seq = ?3, sealed_fields = ?4
      WHERE seq = ?1";
 
-// Of what is found here nothing has passed a policy, even where a program appended it as the service would.
+// own = 0, because no privacy policy was applied to the row, even if a program with our crate inserted it.
 pub(super) const QUARANTINE: &str = "
     UPDATE outbox
        SET id = ?2, tenant = ?3, source_system = ?4, idempotency_key = ?5, event_type = ?6,
@@ -75,7 +75,7 @@ pub(super) const QUARANTINE: &str = "
      WHERE seq = ?1
        AND routed_at IS NULL";
 
-// Touches nothing else that may be what is wrong with the row.
+// Changes as few columns as possible, because any other column may be the defect.
 pub(super) const SET_ASIDE: &str = "
     UPDATE outbox
        SET status = 'quarantined', routed_at = ?2, error_code = 'unusable', last_error = ?3,
@@ -83,31 +83,31 @@ pub(super) const SET_ASIDE: &str = "
      WHERE seq = ?1
        AND routed_at IS NULL";
 
-/// What came of looking at some rows.
+/// The result of a batch of the relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Relayed {
-    /// Rows that are routed now; nobody need have wanted them.
+    /// Rows that were routed, with or without a matching subscription.
     pub routed: u64,
     /// Rows that cannot be used.
     pub quarantined: u64,
-    /// The number of the last row that was looked at.
+    /// The number of the last row that was checked.
     pub last: i64,
     /// Whether there may be more rows after it.
     pub more: bool,
 }
 
 impl Relayed {
-    /// Counts what came of others too.
+    /// Adds the counts of another batch.
     pub fn add(&mut self, other: Self) {
         self.routed = self.routed.saturating_add(other.routed);
         self.quarantined = self.quarantined.saturating_add(other.quarantined);
     }
 }
 
-/// How rows are judged.
+/// The limit and the times for checking rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// Bytes of a payload at most.
+    /// The maximum size of a payload in bytes.
     pub payload_bytes_most: u64,
     /// Wall time.
     pub wall: Timestamp,
@@ -115,19 +115,18 @@ pub struct Terms {
     pub now: Timestamp,
 }
 
-/// Numbers of rows after `after` that are not routed, the oldest first.
+/// Numbers of unrouted rows after `after`, the oldest first.
 pub fn unrouted(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<i64>> {
     rows(&mut *tx.prepare(UNROUTED)?, (after, limit), |row| Ok(row.get(0)?))
 }
 
-/// A number that changes with every commit of another connection, our own writer's too.
+/// A number that changes with every commit of another connection, including our own writer.
 pub fn data_version(tx: &ReadTx<'_>) -> Result<i64> {
     contention::data_version(tx.conn())
 }
 
-/// Routes rows after `after`, at most `limit` and only so many bytes of them. `fresh` makes UUIDs.
-/// Fails when the file cannot be written, or one of the rows is such that nothing can be done about it here;
-/// see [`set_aside`].
+/// Routes at most `limit` rows after `after`; stops early if their payloads are large. `fresh` makes UUIDs.
+/// Fails if the file cannot be written, or if a row can be neither routed nor quarantined; see [`set_aside`].
 pub fn relay(
     tx: &WriteTx<'_>,
     after: i64,
@@ -156,19 +155,19 @@ pub fn relay(
     Ok(done)
 }
 
-/// Routes what was committed before this transaction, where a subscription asks for order: what is published in
-/// it comes after that. Looks once in a transaction. Rows beyond the first thousand, and those that nothing can be
-/// done about here, are left to the relay.
+/// Routes rows that were committed before this transaction, so that events published in it come after them. Does
+/// nothing unless a subscription is ordered, and runs once per transaction. The relay routes rows beyond the first
+/// thousand and rows that fail here.
 pub fn relay_before(tx: &WriteTx<'_>, terms: Terms, fresh: &dyn Fn() -> String) -> Result<Relayed> {
-    let is_needed = tx.is_first_look()
+    let is_needed = tx.is_first_relay()
         && subscriptions::is_order_asked_for(tx)?
         && !unrouted(tx, 0, 1)?.is_empty();
     if !is_needed {
         return Ok(Relayed::default());
     }
-    let relayed = tx.apart(|| {
+    let relayed = tx.in_savepoint(|| {
         let mut all = Relayed { more: true, ..Relayed::default() };
-        for _ in 0..MAX_LOOKS_BEFORE {
+        for _ in 0..MAX_BATCHES_BEFORE {
             if all.more {
                 let done = relay(tx, all.last, MAX_ROWS, terms, fresh)?;
                 all.add(done);
@@ -179,7 +178,7 @@ pub fn relay_before(tx: &WriteTx<'_>, terms: Terms, fresh: &dyn Fn() -> String) 
     })?;
     match relayed {
         Err(error) if !error.passes() && !matches!(error, Error::Fatal(_)) => {
-            tracing::debug!(%error, "rows that cannot be routed before what is published are left to the relay");
+            tracing::debug!(%error, "rows could not be routed before a published event; the relay will try them");
             Ok(Relayed::default())
         }
         relayed => relayed,
@@ -192,7 +191,7 @@ fn relay_one(
     terms: Terms,
     fresh: &dyn Fn() -> String,
 ) -> Result<Status> {
-    match check(tx, row, terms.payload_bytes_most, Seen::No)? {
+    match check(tx, row, terms.payload_bytes_most, PolicyApplied::No)? {
         Ok(event) => {
             let plan = outbox_routing::plan(tx, &event, terms.now)?;
             route(tx, row, &event, &plan, terms.now)
@@ -204,24 +203,24 @@ fn relay_one(
     }
 }
 
-/// Whether the policy on personal data has been carried out on a row.
+/// Whether the privacy policy was applied to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// Yes, before it was stored, as for every published event. A second time would find masked and sealed values
-    /// again.
+pub enum PolicyApplied {
+    /// Yes, before it was stored, as for every published event. A second check would object to masked and sealed
+    /// values.
     Yes,
-    /// Not yet: another program has written the row.
+    /// No: another program wrote the row.
     No,
 }
 
-/// Whether a row that plain SQL left can be used: the one place that decides it, at its first sight and
-/// again when a person has changed it. What it returns is what is routed; its payload is the row's.
-/// Fails when the file cannot be read. A defect of the row is the inner error.
+/// Checks whether a row that plain SQL inserted can be used, at first and after a person's repair. Returns the event to
+/// route.
+/// Fails if the file cannot be read. A defect of the row is the inner error.
 pub fn check(
     tx: &ReadTx<'_>,
     row: &SqlRow,
     payload_bytes_most: u64,
-    seen: Seen,
+    policy_applied: PolicyApplied,
 ) -> Result<std::result::Result<NewEvent, Defect>> {
     let event = match row.check(payload_bytes_most) {
         Ok(event) => event,
@@ -231,7 +230,7 @@ pub fn check(
         let reason = format!("there is no tenant {:?}", event.tenant);
         return Ok(Err(Defect::new("unknown_tenant", reason)));
     }
-    if seen == Seen::No
+    if policy_applied == PolicyApplied::No
         && let Some(policy) = tenants::pii(tx, &event.tenant)?.rules()
         && let Some(reason) = policy.objects_to(&event, &row.other_text_fields())
     {
@@ -254,8 +253,8 @@ fn is_parent(tx: &ReadTx<'_>, parent: i64, seq: i64, tenant: &str) -> Result<boo
     Ok(found == Some(true) && parent != seq)
 }
 
-/// A row as it stands; `None` when there is none of that number. A payload of more than `payload_bytes_most`
-/// is not read, unless it is stored apart.
+/// Reads a row without validation; `None` if the number does not exist. A payload above `payload_bytes_most` is not
+/// read, unless it is in `payloads`.
 pub fn read(tx: &ReadTx<'_>, seq: i64, payload_bytes_most: u64) -> Result<Option<SqlRow>> {
     let most = i64::try_from(payload_bytes_most).unwrap_or(i64::MAX);
     first(&mut *tx.prepare(ROW)?, (seq, most), |row| {
@@ -265,24 +264,24 @@ pub fn read(tx: &ReadTx<'_>, seq: i64, payload_bytes_most: u64) -> Result<Option
         }
         let size: Option<i64> = row.get(21)?;
         let size = size.unwrap_or(0).unsigned_abs();
-        let apart: Option<i64> = row.get(23)?;
-        let payload = if apart.is_none() && size > payload_bytes_most {
+        let payload_seq: Option<i64> = row.get(23)?;
+        let payload = if payload_seq.is_none() && size > payload_bytes_most {
             Payload::TooLarge(size)
         } else {
-            Payload::Bytes(payloads::fetch(tx, row.get_ref(22)?, apart)?)
+            Payload::Bytes(payloads::fetch(tx, row.get_ref(22)?, payload_seq)?)
         };
         Ok(SqlRow {
             seq,
             texts,
             payload,
-            payload_seq: apart,
+            payload_seq,
             occurred_at: row.get(16)?,
             received_at: row.get(17)?,
             not_before: row.get(18)?,
             parent_seq: row.get(19)?,
             max_attempts: row.get(20)?,
             own: row.get(24)?,
-            sealed_fields: any_count(row, 25)?,
+            sealed_fields: clamped_count(row, 25)?,
         })
     })
 }
@@ -294,7 +293,7 @@ fn bytes(row: &Row<'_>, column: usize) -> Result<Option<Vec<u8>>> {
     })
 }
 
-/// Routes a row that can be used: its deliveries are made, as those of a published event are.
+/// Routes a usable row and makes its deliveries, as for a published event.
 pub(super) fn route(
     tx: &WriteTx<'_>,
     row: &SqlRow,
@@ -307,21 +306,21 @@ pub(super) fn route(
         tx.prepare(ROUTED)?.execute((seq, &event.trace_id, now, plan.open(), plan.epoch()))?;
     one_row(routed, "the event")?;
     if row.payload_seq.is_none() && event.payload.len() > MAX_INLINE_BYTES {
-        let _apart = replace_payload(tx, seq, event)?;
+        let _payload_seq = replace_payload(tx, seq, event)?;
     }
     outbox_routing::carry_out(tx, seq, event, plan, now)
 }
 
-/// Puts an event's payload in the place of a row's own; tells where it stands, when not in the row itself.
+/// Replaces the payload of a row; returns its number in `payloads`, if it is stored there.
 pub(super) fn replace_payload(tx: &WriteTx<'_>, seq: i64, event: &NewEvent) -> Result<Option<i64>> {
     let placed = payloads::place(tx, &event.payload)?;
-    let (inline, apart): (Option<&[u8]>, Option<i64>) = match &placed {
+    let (inline, payload_seq): (Option<&[u8]>, Option<i64>) = match &placed {
         Placed::Inline(body) => (Some(body), None),
-        Placed::Apart(apart) => (None, Some(*apart)),
+        Placed::Separate(payload_seq) => (None, Some(*payload_seq)),
     };
     let replaced =
-        tx.prepare(REPLACE_PAYLOAD)?.execute((seq, inline, apart, event.sealed.fields))?;
-    one_row(replaced, "the event").map(|()| apart)
+        tx.prepare(REPLACE_PAYLOAD)?.execute((seq, inline, payload_seq, event.sealed.fields))?;
+    one_row(replaced, "the event").map(|()| payload_seq)
 }
 
 fn quarantine(
@@ -332,7 +331,7 @@ fn quarantine(
     fresh: &str,
 ) -> Result<()> {
     let row = row.presentable(fresh, terms.wall);
-    // A reference to nothing must not stay: the next upgrade would find the file damaged.
+    // A parent_seq without a row is removed: the next upgrade would report the file as damaged.
     let parent = row.parent_seq.filter(|_| defect.code != "unknown_parent");
     let pii = tenants::pii(tx, &row.text(Column::Tenant).unwrap_or_default())?;
     let reason = pii.rules().map_or(Cow::Borrowed(&defect.reason), |policy| {
@@ -368,14 +367,14 @@ fn quarantine(
     one_row(stored, "the event")
 }
 
-/// Quarantines a row that [`relay`] can neither route nor quarantine, with what went wrong: as everybody can
-/// read it where that can be stored, or else as it stands. `fresh` is a new UUID.
+/// Quarantines a row that [`relay`] can neither route nor quarantine, with the error `why`. Makes its text presentable
+/// if that can be stored, or else leaves the text unchanged. `fresh` is a new UUID.
 pub fn set_aside(tx: &WriteTx<'_>, seq: i64, why: &str, terms: Terms, fresh: &str) -> Result<()> {
     if let Ok(Some(row)) = read(tx, seq, 0) {
         let row = SqlRow { parent_seq: None, ..row };
         match quarantine(tx, &row, &Defect::new("unusable", why), terms, fresh) {
             Err(error) if !error.passes() => {
-                tracing::debug!(%error, seq, "its text cannot be made presentable");
+                tracing::debug!(%error, seq, "the text of a quarantined row cannot be made presentable");
             }
             other => return other,
         }

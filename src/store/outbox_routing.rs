@@ -1,5 +1,5 @@
-//! Table `outbox`, routing: matching subscriptions are found before an event's row is written, deliveries are made
-//! after. An event without a matching subscription ends here.
+//! Table `outbox`, routing: finds matching subscriptions before an event's row is written, and makes the deliveries
+//! afterwards. An event without a matching subscription ends here.
 
 use crate::base::clock::Timestamp;
 use crate::model::event::{NewEvent, OWN_SOURCE, Status};
@@ -10,7 +10,7 @@ use crate::store::error::Result;
 use crate::store::tx::{WriteTx, one_row};
 use crate::store::{meta, tenants};
 
-// Every event begins as pending.
+// Every event is pending when it is inserted.
 pub(super) const END: &str = "
     UPDATE outbox
        SET status = ?2, completed_at = ?3, error_code = ?4, last_error = ?5
@@ -18,7 +18,7 @@ pub(super) const END: &str = "
        AND status = 'pending'
        AND open_deliveries = 0";
 
-/// Where an event goes, before its row is written.
+/// The deliveries that an event will get, planned before its row is written.
 #[derive(Clone, Debug)]
 pub(super) struct RoutingPlan {
     matching: Vec<MatchedSubscription>,
@@ -31,13 +31,13 @@ impl RoutingPlan {
         u32::try_from(self.matching.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether it has deliveries, and they are held because of a restore.
+    /// Whether its deliveries will be in doubt because of a restore; false if it has none.
     pub(super) fn in_doubt(&self) -> bool {
-        self.route.doubted && !self.matching.is_empty()
+        self.route.in_doubt && !self.matching.is_empty()
     }
 
-    /// The plan of an event that came some time ago: it gets the place in its lane that it would have had.
-    pub(super) fn of_old(mut self) -> Self {
+    /// Changes the plan for an event that arrived earlier: it gets its original place in its lane.
+    pub(super) fn at_original_place(mut self) -> Self {
         self.route.by_arrival = false;
         self
     }
@@ -62,19 +62,19 @@ pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<R
         },
     };
     let matching = deliveries::matching(tx, routed)?;
-    let fence = meta::kept_fence(tx)?;
+    let fence = meta::cached_fence(tx)?;
     let route = Route {
         due_at: new.not_before.map_or(now, |not_before| not_before.max(now)),
         order_at: new.occurred_at.unwrap_or(new.received_at),
         by_arrival: new.occurred_at.is_none(),
-        doubted: fence.is_in_doubt(new.occurred_at, new.received_at),
+        in_doubt: fence.is_in_doubt(new.occurred_at, new.received_at),
         epoch: fence.epoch,
         now,
     };
     Ok(RoutingPlan { matching, route })
 }
 
-/// Makes the deliveries of an event whose row is written, or ends the event where no subscription matches.
+/// Makes the deliveries of an event after its row was written, or ends the event if no subscription matches.
 pub(super) fn carry_out(
     tx: &WriteTx<'_>,
     seq: i64,
@@ -96,9 +96,9 @@ fn end_unmatched(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> 
             let reason = format!(
                 "there is no subscription named {target:?} that takes events of the outbox"
             );
-            let told =
+            let sanitized =
                 tenants::pii(tx, &new.tenant)?.rules().map(|policy| policy.sanitize(&reason));
-            (Status::Quarantined, Some(told.unwrap_or(reason)))
+            (Status::Quarantined, Some(sanitized.unwrap_or(reason)))
         }
         None => (Status::Skipped, None),
     };
@@ -108,7 +108,7 @@ fn end_unmatched(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> 
     Ok(status)
 }
 
-/// Ends a stored event that has no deliveries, with a code and a reason where it cannot be used.
+/// Ends a stored event that has no deliveries. `why` is the error code and the reason if it cannot be used.
 pub(super) fn end(
     tx: &WriteTx<'_>,
     seq: i64,

@@ -1,4 +1,4 @@
-//! Which part of a long list is asked for.
+//! Paging through long lists, with a limit on the rows that one page reads.
 
 use rusqlite::ToSql;
 
@@ -6,7 +6,7 @@ use crate::base::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, first, rows};
 
-/// A statement for a [`Stretch`]: the numbers of a table's rows that meet a condition, the newest first.
+/// A statement for [`SeqRange::seqs`]: the numbers of rows that meet a condition, the newest first.
 macro_rules! newest_first {
     ($from:literal where $($condition:expr),+) => {
         $crate::store::page::newest_first!($from limit "?3" where $($condition),+)
@@ -19,29 +19,29 @@ macro_rules! newest_first {
     };
 }
 
-/// A statement for [`Stretch::cut`]: the number of the row behind so many others that meet a condition.
-macro_rules! place {
+/// A statement for [`SeqRange::limit_rows`]: the number of the row that follows ?3 rows that meet a condition.
+macro_rules! cutoff {
     ($from:literal where $condition:literal) => {
         $crate::store::page::newest_first!($from limit "1 OFFSET ?3" where $condition)
     };
 }
 
-/// A statement for [`Stretch::new`]: the number and the time of a table's first row from a number on.
+/// A statement for [`SeqRange::new`]: number and time of the first row with a given number or a higher one.
 macro_rules! row_from {
     ($table:literal, $time:literal) => {
         concat!("SELECT seq, ", $time, " FROM ", $table, " WHERE seq >= ?1 ORDER BY seq LIMIT 1")
     };
 }
 
-/// A statement for [`Stretch::cut_numbers`]: a table's newest row on the stretch.
-macro_rules! newest {
+/// A statement for [`SeqRange::limit_numbers`]: the highest number of a row in the range.
+macro_rules! newest_seq {
     ($table:literal) => {
         concat!("SELECT max(seq) FROM ", $table, " WHERE seq < ?1 AND seq >= ?2")
     };
 }
 
-/// A statement for a [`Stretch`]: rows by an id (?9) that is unique within its source. Each of the tenant's few
-/// sources is one seek.
+/// A statement for [`SeqRange::seqs`]: rows by an id (?9) that is unique within its source. It costs one seek for each
+/// of the tenant's few sources.
 macro_rules! newest_of_id {
     ($table:literal, $source:literal, $id:literal where $($condition:expr),+) => {
         concat!(
@@ -60,43 +60,43 @@ macro_rules! newest_of_id {
     };
 }
 
-pub(super) use {newest, newest_first, newest_of_id, place, row_from};
+pub(super) use {cutoff, newest_first, newest_of_id, newest_seq, row_from};
 
-/// Rows that one page looks at, at most, for a filter that no index serves.
+/// How many rows a page reads at most for a filter without an index.
 pub const MAX_LOOKED_AT: u32 = 20_000;
 
-/// Rows of a tenant, newest first: at most `limit` below the number `before`.
+/// A request for a page of a tenant's rows, newest first.
 #[derive(Clone, Copy, Debug)]
 pub struct Newest<'a> {
-    /// Whose.
+    /// The tenant.
     pub tenant: &'a str,
-    /// Numbers below this.
+    /// Only rows with a number below this one.
     pub before: i64,
-    /// So many at most.
+    /// The maximum number of rows.
     pub limit: u32,
 }
 
-/// A stretch of time. Absent means open.
+/// A range of time. `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span {
-    /// At or after.
+    /// The start, inclusive.
     pub since: Option<Timestamp>,
-    /// Before.
+    /// The end, exclusive.
     pub until: Option<Timestamp>,
 }
 
-/// A page, the newest first.
+/// A page of rows, newest first.
 #[derive(Clone, Debug)]
 pub struct Found<T> {
     /// Its rows.
     pub rows: Vec<T>,
-    /// The number after which the next page begins; `None`: this was the last. A page that looked at
-    /// [`MAX_LOOKED_AT`] rows ends there, with fewer rows than were asked for or none.
+    /// The `before` of the next page; `None` if this is the last page. A page ends after reading [`MAX_LOOKED_AT`]
+    /// rows, even if it is not full.
     pub next: Option<i64>,
 }
 
 impl<T> Found<T> {
-    /// Rows that an index found; where the page is full there may be more.
+    /// A page from an index: if it is full, there may be more rows.
     pub(super) fn of(rows: Vec<T>, limit: u32, seq: impl Fn(&T) -> i64) -> Self {
         let is_full = u32::try_from(rows.len()).is_ok_and(|have| have >= limit);
         let next = rows.last().filter(|_| is_full).map(seq);
@@ -104,21 +104,19 @@ impl<T> Found<T> {
     }
 }
 
-/// What a page of a list looks at: the numbers below one, down to another. Its statement says
-/// `seq < ?1 AND seq >= ?2 ... LIMIT ?3`.
+/// The range of row numbers that a page reads. Its statements contain `seq < ?1 AND seq >= ?2 ... LIMIT ?3`.
 ///
-/// Rows are numbered in the order in which they are made, so no list needs an index by time, which would cost every
-/// event.
+/// Rows are numbered in the order in which they are made, so no list needs an index by time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stretch {
+pub(super) struct SeqRange {
     below: i64,
     down_to: i64,
     is_cut: bool,
 }
 
-impl Stretch {
-    /// From where the page before ended, within a span. `row_from` selects the number and the time of the first row from
-    /// a number on. Where the clock was set back, a row made meanwhile may fall on the other side of an end of the span.
+impl SeqRange {
+    /// The rows below `before` within a span of time. `row_from` is a statement of the macro of that name. If the clock
+    /// was set back, rows near an end of the span may be on the wrong side.
     pub(super) fn new(tx: &ReadTx<'_>, row_from: &str, before: i64, span: Span) -> Result<Self> {
         let number = |at: Option<Timestamp>, open: i64| match at {
             Some(at) => number_at(tx, row_from, at),
@@ -128,18 +126,24 @@ impl Stretch {
         Ok(Self { below, down_to: number(span.since, i64::MIN)?, is_cut: false })
     }
 
-    /// Ends it where it has [`MAX_LOOKED_AT`] rows. `place` selects the number of the row after so many (?3), with
-    /// further parameters.
-    pub(super) fn cut(&mut self, tx: &ReadTx<'_>, place: &str, more: &[&dyn ToSql]) -> Result<()> {
+    /// Limits the range to [`MAX_LOOKED_AT`] rows. `cutoff` is a statement of the macro of that name, with parameters
+    /// from ?4 on.
+    pub(super) fn limit_rows(
+        &mut self,
+        tx: &ReadTx<'_>,
+        cutoff: &str,
+        more: &[&dyn ToSql],
+    ) -> Result<()> {
         let skipped = MAX_LOOKED_AT.saturating_sub(1);
-        if let Some(last) = self.seqs(tx, place, skipped, more)?.first() {
+        if let Some(last) = self.seqs(tx, cutoff, skipped, more)?.first() {
             (self.down_to, self.is_cut) = (*last, true);
         }
         Ok(())
     }
 
-    /// Ends it [`MAX_LOOKED_AT`] numbers below its first row of any tenant. `newest` selects the number of that row.
-    pub(super) fn cut_numbers(&mut self, tx: &ReadTx<'_>, newest: &str) -> Result<()> {
+    /// Limits the range to [`MAX_LOOKED_AT`] numbers below its newest row of any tenant. `newest` is a statement of
+    /// `newest_seq!`.
+    pub(super) fn limit_numbers(&mut self, tx: &ReadTx<'_>, newest: &str) -> Result<()> {
         let newest: Option<i64> =
             tx.prepare(newest)?.query_row([self.below, self.down_to], |row| row.get(0))?;
         if let Some(newest) = newest {
@@ -151,7 +155,7 @@ impl Stretch {
         Ok(())
     }
 
-    /// The numbers of at most `limit` (?3) rows on it, with further parameters from ?4 on.
+    /// The numbers of at most `limit` (?3) rows in the range. `more` are the parameters from ?4 on.
     pub(super) fn seqs(
         &self,
         tx: &ReadTx<'_>,
@@ -164,14 +168,14 @@ impl Stretch {
         rows(&mut *tx.prepare(sql)?, &*params, |row| Ok(row.get(0)?))
     }
 
-    /// What was found on it.
+    /// The page of rows that were found in the range.
     pub(super) fn found<T>(&self, rows: Vec<T>, limit: u32, seq: impl Fn(&T) -> i64) -> Found<T> {
         let Found { rows, next } = Found::of(rows, limit, seq);
         Found { rows, next: next.or_else(|| self.is_cut.then_some(self.down_to)) }
     }
 }
 
-/// The number from which on rows have a time at or after `at`, found by halves.
+/// The number of the first row at or after a time, by binary search.
 pub(crate) fn number_at(tx: &ReadTx<'_>, row_from: &str, at: Timestamp) -> Result<i64> {
     let (mut low, mut high) = (0_i64, i64::MAX);
     while low < high {

@@ -1,4 +1,4 @@
-//! Table `payloads`: bodies too large for a row whose status changes.
+//! Table `payloads`: bodies that are too large for the row of their event.
 
 use rusqlite::types::ValueRef;
 
@@ -24,51 +24,55 @@ const REMOVE: &str = "
     DELETE FROM payloads
      WHERE seq = ?1";
 
-/// Where a body was put.
+/// Where a body is stored: in the event's row, or in `payloads`.
 pub(crate) enum Placed<'a> {
     Inline(&'a [u8]),
-    Apart(i64),
+    Separate(i64),
 }
 
 impl<'a> Placed<'a> {
     pub(crate) fn inline(&self) -> Option<&'a [u8]> {
         match self {
             Placed::Inline(body) => Some(body),
-            Placed::Apart(_) => None,
+            Placed::Separate(_) => None,
         }
     }
 
-    pub(crate) fn apart(&self) -> Option<i64> {
+    pub(crate) fn payload_seq(&self) -> Option<i64> {
         match self {
             Placed::Inline(_) => None,
-            Placed::Apart(seq) => Some(*seq),
+            Placed::Separate(seq) => Some(*seq),
         }
     }
 }
 
-/// Puts a body where it belongs.
+/// Stores a large body in `payloads`; a small one is left for the event's row.
 pub(crate) fn place<'a>(tx: &WriteTx<'_>, body: &'a [u8]) -> Result<Placed<'a>> {
     if body.len() <= MAX_INLINE_BYTES {
         return Ok(Placed::Inline(body));
     }
     tx.prepare(INSERT)?.execute([body])?;
-    Ok(Placed::Apart(tx.conn().last_insert_rowid()))
+    Ok(Placed::Separate(tx.conn().last_insert_rowid()))
 }
 
-/// Takes away a body that nothing refers to any more.
+/// Deletes a body that no row refers to any more.
 pub(crate) fn remove(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
     one_row(tx.prepare(REMOVE)?.execute([seq])?, "the payload")
 }
 
-/// The size of a body that is stored apart, without reading it.
+/// The size of a body in `payloads`, without reading it.
 pub(super) fn bytes(tx: &ReadTx<'_>, seq: i64) -> Result<usize> {
     let bytes: i64 = tx.prepare(BYTES)?.query_row([seq], |row| row.get(0))?;
     Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// A body, from the two columns of its row.
-pub(crate) fn fetch(tx: &ReadTx<'_>, inline: ValueRef<'_>, apart: Option<i64>) -> Result<Vec<u8>> {
-    if let Some(seq) = apart {
+/// A body, from the columns `payload` and `payload_seq` of its event.
+pub(crate) fn fetch(
+    tx: &ReadTx<'_>,
+    inline: ValueRef<'_>,
+    payload_seq: Option<i64>,
+) -> Result<Vec<u8>> {
+    if let Some(seq) = payload_seq {
         return Ok(tx.prepare(READ)?.query_row([seq], |row| row.get(0))?);
     }
     // A row written by plain SQL may hold text, a number or a blob.

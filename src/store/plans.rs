@@ -1,4 +1,4 @@
-//! The plans of the statements that run for every event: each by its index, none over a whole table.
+//! Tests of query plans: frequent statements use their indexes and never scan a whole table.
 
 use rusqlite::Connection;
 
@@ -8,7 +8,7 @@ use crate::store::{
     quarantine, schema_shape, stats, subjects, tokens, webhook_events,
 };
 
-/// The steps SQLite takes, one a line.
+/// The query plan of a statement, one step per line.
 fn plan(sql: &str) -> String {
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch(schema_shape::SCHEMA).unwrap();
@@ -22,12 +22,12 @@ fn plan(sql: &str) -> String {
     steps.join("\n")
 }
 
-/// Asserts that a statement searches by these means, scans no table and sorts nothing.
+/// Asserts that the plan contains these texts, scans no table and sorts nothing.
 #[track_caller]
-pub(crate) fn uses(sql: &str, means: &[&str]) {
+pub(crate) fn uses(sql: &str, texts: &[&str]) {
     let plan = plan(sql);
-    for means in means {
-        assert!(plan.contains(means), "{means}:\n{plan}");
+    for text in texts {
+        assert!(plan.contains(text), "{text}:\n{plan}");
     }
     let scans = plan.lines().any(|step| step.starts_with("SCAN") && step != "SCAN CONSTANT ROW");
     assert!(!scans && !plan.contains("AUTOMATIC") && !plan.contains("TEMP B-TREE"), "{plan}");
@@ -36,7 +36,7 @@ pub(crate) fn uses(sql: &str, means: &[&str]) {
 const BY_ROW: &str = "USING INTEGER PRIMARY KEY";
 
 #[test]
-fn what_is_due_is_found_by_the_due_index() {
+fn due_deliveries_are_found_by_the_due_index() {
     uses(
         deliveries::DUE,
         &["USING COVERING INDEX deliveries_due (subscription_seq=? AND due_at<?)"],
@@ -50,7 +50,7 @@ fn what_is_due_is_found_by_the_due_index() {
 
 #[test]
 fn an_outgoing_request_is_read_by_the_numbers_of_its_rows() {
-    uses(deliveries::PARCEL, &["SEARCH d USING INTEGER PRIMARY KEY", "SEARCH o", "SEARCH w"]);
+    uses(deliveries::OUTGOING, &["SEARCH d USING INTEGER PRIMARY KEY", "SEARCH o", "SEARCH w"]);
     uses(payloads::READ, &[BY_ROW]);
 }
 
@@ -71,9 +71,9 @@ fn a_settlement_touches_rows_by_their_numbers() {
 
 #[test]
 fn the_deliveries_of_an_event_are_counted_by_their_index() {
-    uses(deliveries::TALLY_OF_EVENT, &["INDEX deliveries_of_event (outbox_seq=?)"]);
+    uses(deliveries::COUNTS_OF_EVENT, &["INDEX deliveries_of_event (outbox_seq=?)"]);
     uses(
-        deliveries::TALLY_OF_WEBHOOK_EVENT,
+        deliveries::COUNTS_OF_WEBHOOK_EVENT,
         &["INDEX deliveries_of_webhook_event (webhook_seq=?)"],
     );
 }
@@ -91,7 +91,7 @@ fn an_identity_is_looked_up_by_its_index() {
 }
 
 #[test]
-fn rows_that_plain_sql_inserted_are_found_by_the_index_of_the_unrouted() {
+fn rows_that_plain_sql_inserted_are_found_by_their_index() {
     uses(outbox_relay::UNROUTED, &["INDEX outbox_unrouted (seq>?)"]);
     for sql in [
         outbox_relay::ROW,
@@ -123,29 +123,29 @@ fn keys_and_tokens_are_looked_up_by_their_indexes() {
     uses(tokens::BY_HASH, &["INDEX sqlite_autoindex_tokens_2 (hash=?)"]);
 }
 
-/// Asserts that a page and the place where it ends go down one index, within their two places.
+/// Asserts that the statements of a page search one index within the range of numbers.
 #[track_caller]
-fn goes_down(sqls: &[&str], index: &str, keys: &str, number: &str) {
+fn searches_range(sqls: &[&str], index: &str, keys: &str, number: &str) {
     for sql in sqls {
         uses(sql, &[&format!("INDEX {index} ({keys}{number}>? AND {number}<?)")]);
     }
 }
 
 #[test]
-fn lists_that_people_wait_for_go_down_their_indexes() {
-    use outbox_lists::{PAGE_OF_AGGREGATE, PAGE_OF_TENANT, PLACE_OF_AGGREGATE, PLACE_OF_TENANT};
-    goes_down(&[PAGE_OF_TENANT, PLACE_OF_TENANT], "outbox_listed", "tenant=? AND ", "rowid");
-    let of_aggregate = [PAGE_OF_AGGREGATE, PLACE_OF_AGGREGATE];
+fn lists_use_their_indexes() {
+    use outbox_lists::{CUTOFF_OF_AGGREGATE, CUTOFF_OF_TENANT, PAGE_OF_AGGREGATE, PAGE_OF_TENANT};
+    searches_range(&[PAGE_OF_TENANT, CUTOFF_OF_TENANT], "outbox_listed", "tenant=? AND ", "rowid");
+    let of_aggregate = [PAGE_OF_AGGREGATE, CUTOFF_OF_AGGREGATE];
     let keys = "tenant=? AND aggregate_id=? AND ";
-    goes_down(&of_aggregate, "outbox_aggregate", keys, "rowid");
-    goes_down(&[quarantine::PLACE], "outbox_quarantined", "", "seq");
+    searches_range(&of_aggregate, "outbox_aggregate", keys, "rowid");
+    searches_range(&[quarantine::CUTOFF], "outbox_quarantined", "", "seq");
     let quarantined = plan(quarantine::PAGE);
     let index = "INDEX outbox_quarantined (seq>? AND seq<?)";
     assert!(quarantined.contains(index), "{quarantined}");
-    let webhooks = [webhook_events::PAGE, webhook_events::PLACE];
-    goes_down(&webhooks, "webhook_events_listed", "tenant=? AND ", "rowid");
-    let audit = [audit_events::PAGE, audit_events::PLACE];
-    goes_down(&audit, "audit_events_listed", "tenant=? AND ", "rowid");
+    let webhooks = [webhook_events::PAGE, webhook_events::CUTOFF];
+    searches_range(&webhooks, "webhook_events_listed", "tenant=? AND ", "rowid");
+    let audit = [audit_events::PAGE, audit_events::CUTOFF];
+    searches_range(&audit, "audit_events_listed", "tenant=? AND ", "rowid");
     for sql in
         [outbox_lists::PAGE, outbox_lists::NEWEST, delivery_lists::PAGE, delivery_lists::NEWEST]
     {
@@ -163,9 +163,9 @@ fn lists_that_people_wait_for_go_down_their_indexes() {
     }
     for sql in [
         delivery_lists::PAGE_OF_DEAD,
-        delivery_lists::PLACE_OF_DEAD,
+        delivery_lists::CUTOFF_OF_DEAD,
         delivery_lists::PAGE_IN_DOUBT,
-        delivery_lists::PLACE_IN_DOUBT,
+        delivery_lists::CUTOFF_IN_DOUBT,
     ] {
         let plan = plan(sql);
         let index = "INDEX deliveries_attention (state=? AND tenant=? AND seq>? AND seq<?)";
@@ -180,8 +180,8 @@ fn lists_that_people_wait_for_go_down_their_indexes() {
 }
 
 #[test]
-fn what_a_source_or_a_provider_calls_it_is_one_seek_for_each_of_them() {
-    // The few that are found may be sorted; the list of sources is made on the way.
+fn an_id_of_a_source_or_a_provider_is_found_by_one_seek_per_source() {
+    // The few rows that are found may be sorted; the list of sources is built in the same statement.
     for (sql, name, id) in [
         (outbox_lists::PAGE_OF_KEY, "outbox_identity", "source_system=? AND idempotency_key=?"),
         (
@@ -213,7 +213,7 @@ fn the_deliveries_of_one_event_are_listed_by_its_index() {
 }
 
 #[test]
-fn the_numbers_of_the_stats_are_counted_in_partial_indexes() {
+fn stats_are_counted_in_partial_indexes() {
     uses(stats::OVERDUE, &["INDEX deliveries_due (subscription_seq=?)"]);
     uses(stats::DEAD, &["INDEX deliveries_attention (state=?)"]);
     for sql in [quarantine::COUNT, quarantine::COUNT_OF] {
@@ -229,7 +229,7 @@ fn the_numbers_of_the_stats_are_counted_in_partial_indexes() {
 }
 
 #[test]
-fn what_is_in_doubt_is_found_by_the_index_of_attention_and_moved_by_its_number() {
+fn deliveries_in_doubt_are_found_by_their_index_and_changed_by_number() {
     uses(in_doubt::IN_DOUBT, &["INDEX deliveries_attention (state=? AND tenant=?)"]);
     uses(in_doubt::COUNT, &["INDEX deliveries_attention (state=? AND tenant=?)"]);
     for sql in [in_doubt::UNSENT, in_doubt::RELEASE, in_doubt::SKIP] {
@@ -238,7 +238,7 @@ fn what_is_in_doubt_is_found_by_the_index_of_attention_and_moved_by_its_number()
 }
 
 #[test]
-fn whether_a_subscription_has_anything_open_or_dead_is_two_seeks() {
+fn unfinished_deliveries_of_a_subscription_are_found_by_three_seeks() {
     uses(
         deliveries::HAS_UNFINISHED,
         &[
@@ -250,7 +250,7 @@ fn whether_a_subscription_has_anything_open_or_dead_is_two_seeks() {
 }
 
 #[test]
-fn what_a_consumer_takes_and_says_is_found_by_indexes() {
+fn taking_and_reporting_deliveries_uses_indexes() {
     let due = "INDEX deliveries_due (subscription_seq=? AND due_at<?)";
     uses(leases::DUE_WITH_SIZE, &[due, "SEARCH o", "SEARCH w", "SEARCH p"]);
     uses(deliveries::DUE_WITH_LANE, &[due]);
@@ -262,9 +262,9 @@ fn what_a_consumer_takes_and_says_is_found_by_indexes() {
 }
 
 #[test]
-fn the_head_of_a_lane_and_its_first_are_one_seek_each() {
+fn the_head_and_the_first_delivery_of_a_lane_are_one_seek_each() {
     uses(deliveries::HEAD, &["INDEX deliveries_lane_head (lane=?)"]);
-    uses(deliveries::SMALLEST, &["INDEX deliveries_lane (lane=?)"]);
+    uses(deliveries::FIRST_IN_LANE, &["INDEX deliveries_lane (lane=?)"]);
     uses(deliveries::DEMOTE, &[BY_ROW]);
     uses(deliveries::PROMOTE, &[BY_ROW]);
     uses(deliveries::INSERT_INTO_LANE, &["INDEX deliveries_lane (lane=?)"]);

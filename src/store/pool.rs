@@ -1,4 +1,4 @@
-//! Read-only connections: how they are set up, and a pool of a few that are lent one at a time, by r2d2.
+//! Read-only connections, and an r2d2 pool of them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use scheduled_thread_pool::ScheduledThreadPool;
 use crate::base::id;
 use crate::store::error::{Error, Result};
 
-/// How long a reader waits for a connection, and a start for all of them.
+/// How long a reader waits for a connection, and how long the start waits for all connections.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// How often a locked database is tried again, a millisecond apart, before it is `Busy`.
+/// How often a locked database is tried again, once per millisecond, before the error `Busy`.
 const MAX_BUSY_TRIES: i32 = 2_000;
-/// Statements kept prepared per connection: above the number of statements in `store`.
+/// Prepared statements cached per connection: more than `store` has.
 pub(super) const STATEMENTS_KEPT: usize = 192;
 
-/// The connections that are not lent. Clones share them.
+/// A pool of connections. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool(r2d2::Pool<SqliteConnectionManager>);
 
@@ -40,10 +40,10 @@ fn flags() -> OpenFlags {
     OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
-/// Opens a file that may be a copy in a place where nothing can be written: a database whose log is on
-/// needs a writable directory even to be read, unless it is said that nobody changes it.
+/// Opens a file that may be on read-only storage. In WAL mode SQLite needs a writable directory even for reading,
+/// except with `immutable=1`.
 #[expect(clippy::disallowed_methods, reason = "the store is what opens the database")]
-pub(crate) fn open_to_look(path: &Path) -> Result<Connection> {
+pub(crate) fn open_reader_or_immutable(path: &Path) -> Result<Connection> {
     let usual = open_reader(path).and_then(|conn| {
         conn.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
         Ok(conn)
@@ -63,14 +63,14 @@ pub(crate) fn open_to_look(path: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// The thread that opens connections, one for all pools: none breaks, so that it works at the start alone.
+/// The thread that opens the connections of all pools. Connections do not break, so it works only at the start.
 pub(crate) fn opener() -> Arc<ScheduledThreadPool> {
     let one = ScheduledThreadPool::builder().num_threads(1);
     Arc::new(one.thread_name_pattern("pool-{}").build())
 }
 
 impl Pool {
-    /// Opens `size` connections, which stay open.
+    /// Opens `size` connections and keeps them open.
     pub(crate) fn open(path: &Path, size: u32, opener: &Arc<ScheduledThreadPool>) -> Result<Self> {
         let manager = SqliteConnectionManager::file(path)
             .with_flags(flags())
@@ -92,8 +92,8 @@ impl Pool {
         pool.map(Self).map_err(failed)
     }
 
-    /// Takes a connection. The one that came back last goes out first: its pages are the warmest.
-    /// Fails with `Busy` when none is given back for [`MAX_WAIT`].
+    /// Takes the most recently returned connection, because its cache is the warmest.
+    /// Fails with `Busy` if none is returned within [`MAX_WAIT`].
     pub(crate) fn checkout(&self) -> Result<Lent> {
         self.0.get().map_err(|_timed_out| Error::Busy)
     }
@@ -109,7 +109,7 @@ pub(super) fn set_up_reader(conn: &Connection) -> rusqlite::Result<()> {
          PRAGMA cache_size = -1500;
          PRAGMA trusted_schema = OFF;",
     )?;
-    // Lets a list be searched by webhook-id, which is computed from the identity and not stored.
+    // For searching a list by webhook-id, which is computed and not stored.
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     conn.create_scalar_function("webhook_id", 3, flags, |call| {
         let (tenant, source, key): (String, String, String) =
@@ -118,7 +118,7 @@ pub(super) fn set_up_reader(conn: &Connection) -> rusqlite::Result<()> {
     })
 }
 
-#[expect(clippy::disallowed_methods, reason = "SQLite calls this and wants to be kept waiting")]
+#[expect(clippy::disallowed_methods, reason = "SQLite's busy handler must sleep between two tries")]
 pub(super) fn wait_for_lock(tries: i32) -> bool {
     std::thread::sleep(Duration::from_millis(1));
     tries < MAX_BUSY_TRIES

@@ -29,7 +29,7 @@ pub(super) const PAGE: &str = "
      ORDER BY tenant, consumer_group, event_id
      LIMIT ?4";
 
-// Each branch is searched in the partial index that answers it; the last one has the very words of its index.
+// Each branch uses a partial index. The last branch repeats the condition of its index literally, as SQLite requires.
 pub(super) const NEEDED: &str = "
     WITH unsettled (outbox_seq, webhook_seq) AS (
          SELECT outbox_seq, webhook_seq
@@ -61,12 +61,12 @@ pub(super) const FORGET: &str = "
        AND event_id = ?3
        AND processed_at <= ?4";
 
-/// Whether a group has claimed an event now or before.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claimed {
-    /// Whether it was now.
+    /// Whether the group claimed the event now, and not before.
     pub is_first: bool,
-    /// When it was.
+    /// When the group claimed the event.
     pub at: Timestamp,
 }
 
@@ -87,7 +87,7 @@ pub fn claim(
     Ok(Claimed { is_first: false, at })
 }
 
-/// A text of a row that plain SQL may have written, whatever its bytes.
+/// A text that plain SQL may have written; it need not be UTF-8.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Text(pub Vec<u8>);
 
@@ -103,10 +103,10 @@ impl FromSql for Text {
     }
 }
 
-/// A guard, by its key: whose it is, the consumer group, the event.
+/// The key of a guard: tenant, consumer group, event.
 pub type Key = (Text, Text, Text);
 
-/// Guards behind a key in the order of their keys, with when each event was claimed.
+/// Guards after a key in the order of keys, each with the time of its claim.
 pub fn page(tx: &ReadTx<'_>, after: &Key, limit: u32) -> Result<Vec<(Key, Timestamp)>> {
     let (tenant, group, event) = after;
     rows(&mut *tx.prepare(PAGE)?, (tenant, group, event, limit), |row| {
@@ -114,9 +114,9 @@ pub fn page(tx: &ReadTx<'_>, after: &Key, limit: u32) -> Result<Vec<(Key, Timest
     })
 }
 
-/// What guards may be called that are still needed: each tenant with the webhook-ids and the ids of its events
-/// that came by then and are neither settled nor given up for good, a dead letter being none that is. `None`
-/// where there are more than `most`.
+/// The event ids of guards that are still needed, as (tenant, webhook-id) and (tenant, id). An event needs its guards
+/// while it has an unfinished delivery or a dead letter. Covers events received at or before `by`; `None` if there
+/// are more than `most`.
 pub fn needed(tx: &ReadTx<'_>, by: Timestamp, most: u32) -> Result<Option<BTreeSet<(Text, Text)>>> {
     let limit = most.saturating_add(1);
     let found = rows(&mut *tx.prepare(NEEDED)?, (by, limit), |row| {
@@ -130,7 +130,7 @@ pub fn needed(tx: &ReadTx<'_>, by: Timestamp, most: u32) -> Result<Option<BTreeS
     Ok(is_all.then(|| found.into_iter().flatten().collect()))
 }
 
-/// Forgets guards, if they are as old as that; tells how many.
+/// Deletes those of the guards that were claimed at or before `by`; returns how many.
 pub fn forget(tx: &WriteTx<'_>, guards: &[Key], by: Timestamp) -> Result<usize> {
     let mut statement = tx.prepare(FORGET)?;
     let mut forgotten = 0_usize;

@@ -20,7 +20,7 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?9, ?5, ?6, ?7, ?8, ?8, ?10)
         ON CONFLICT DO NOTHING";
 
-/// What [`provider`] reads, in its order, of a tenant's providers that are not deleted.
+/// Selects the columns that [`provider`] reads, in its order, from a tenant's providers that are not deleted.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -44,7 +44,7 @@ const UPDATE: &str = "
      WHERE seq = ?1
        AND deleted_at IS NULL";
 
-// Of deleted ones too: what they sent may still be under way. The latest of a name counts.
+// Includes deleted providers, because their events may still be delivered. For one name, the last row applies.
 const POLICIES: &str = "
     SELECT name, pii
       FROM providers
@@ -87,7 +87,7 @@ pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), provider)
 }
 
-/// The names of a tenant's providers that do not allow everything, with what they state; later ones count.
+/// A tenant's providers that have a privacy policy, by name. If a name occurs twice, the later entry applies.
 pub fn policies(tx: &ReadTx<'_>, tenant: &str) -> Result<Vec<(String, Pii)>> {
     rows(&mut *tx.prepare(POLICIES)?, [tenant], |row| {
         let pii: String = row.get(1)?;
@@ -113,7 +113,7 @@ pub fn update(tx: &WriteTx<'_>, changed: &Provider, now: Timestamp) -> Result<()
     one_row(updated, "the provider")
 }
 
-/// Deletes a provider; what it sent stays.
+/// Deletes a provider; its events stay.
 /// Fails with `Changed` when it was deleted already.
 pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     let deleted = tx.prepare(DELETE)?.execute((seq, now))?;

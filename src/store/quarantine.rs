@@ -1,6 +1,6 @@
-//! Table `outbox`, the quarantined: events that cannot be used, and what a person makes of them.
+//! Table `outbox`, quarantine: events that cannot be used, until a person repairs or discards them.
 //!
-//! An event of a tenant there is none of belongs to nobody; those who run the box see it with their own.
+//! The tenant `default` also sees events whose tenant does not exist.
 
 use rusqlite::params;
 
@@ -12,11 +12,11 @@ use crate::model::sql_row::{Column, SqlRow};
 use crate::store::error::Result;
 use crate::store::outbox_lists::{self, Filter};
 use crate::store::outbox_routing::{self, RoutingPlan};
-use crate::store::page::{Found, Newest, Stretch, newest_first, place};
+use crate::store::page::{Found, Newest, SeqRange, cutoff, newest_first};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row};
 use crate::store::{audit_events, outbox_relay, payloads, subjects};
 
-/// Whether the tenant in a parameter may see an event: its own, and an unknown tenant's where it is the first.
+/// The condition that a tenant may see an event: its own events, and for `default` those of unknown tenants.
 macro_rules! is_visible_to {
     ($tenant:literal) => {
         concat!(
@@ -41,7 +41,7 @@ pub(super) const PAGE: &str = newest_first!(
     is_visible_to!("?4")
 );
 
-pub(super) const PLACE: &str = place!("outbox" where "status = 'quarantined'");
+pub(super) const CUTOFF: &str = cutoff!("outbox" where "status = 'quarantined'");
 
 pub(super) const COUNT: &str = "SELECT count(*) FROM outbox WHERE status = 'quarantined'";
 
@@ -60,7 +60,7 @@ const TAKEN: &str = "
               AND idempotency_key = ?3
               AND seq <> ?4)";
 
-// Back to what an INSERT leaves behind: the routing that follows in the same transaction expects it so.
+// Sets the columns as an INSERT does, because the routing in the same transaction expects that.
 pub(super) const REOPEN: &str = "
     UPDATE outbox
        SET source_system = ?2, idempotency_key = ?3, event_type = ?4, aggregate_type = ?5,
@@ -70,7 +70,7 @@ pub(super) const REOPEN: &str = "
      WHERE seq = ?1
        AND status = 'quarantined'";
 
-// Its key is free from then on. As much of it as there is room for stays in what takes its place.
+// Replaces the idempotency key, so that it can be used again. The new key contains the old one, cut to 255 characters.
 pub(super) const DISCARD: &str = "
     UPDATE outbox
        SET status = 'cancelled', completed_at = ?2, last_error = ?3,
@@ -78,20 +78,20 @@ pub(super) const DISCARD: &str = "
      WHERE seq = ?1
        AND status = 'quarantined'";
 
-/// Quarantined events without their payloads, newest first.
+/// A page of quarantined events without their payloads, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { status: _, event_type, idempotency_key, aggregate_id, webhook_id, received } =
         filter;
-    let mut stretch = Stretch::new(tx, outbox_lists::RECEIVED_FROM, before, *received)?;
-    stretch.cut(tx, PLACE, &[])?;
-    let seqs = stretch.seqs(
+    let mut range = SeqRange::new(tx, outbox_lists::RECEIVED_FROM, before, *received)?;
+    range.limit_rows(tx, CUTOFF, &[])?;
+    let seqs = range.seqs(
         tx,
         PAGE,
         limit,
         params![tenant, event_type, idempotency_key, aggregate_id, webhook_id],
     )?;
-    Ok(stretch.found(outbox_lists::by_seqs(tx, seqs)?, limit, |event| event.seq))
+    Ok(range.found(outbox_lists::by_seqs(tx, seqs)?, limit, |event| event.seq))
 }
 
 /// How many events are quarantined, over all tenants.
@@ -106,13 +106,13 @@ pub fn count_of(tx: &ReadTx<'_>, tenant: &str) -> Result<u64> {
     Ok(count.unsigned_abs())
 }
 
-/// The number of an event that a tenant may do something about, and where the event stands.
+/// The number and the status of an event that a tenant may see.
 pub fn find(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<(i64, String)>> {
     first(&mut *tx.prepare(FIND)?, (tenant, id), |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-/// A quarantined event of a tenant there is none of, with its payload, for those who run the box.
-pub fn nobodys(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>> {
+/// A quarantined event with its payload, for the tenant `default` also one of an unknown tenant.
+pub fn of_unknown_tenant(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>> {
     let Some((seq, status)) = find(tx, tenant, id)? else { return Ok(None) };
     let event =
         if status == Status::Quarantined.as_str() { outbox_lists::by_seq(tx, seq)? } else { None };
@@ -122,8 +122,8 @@ pub fn nobodys(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>>
     }
 }
 
-/// Where an event goes that passed [`outbox_relay::check`]. The inner error is the obstacle: another event has its key,
-/// or there is still no subscription of its target's name.
+/// Plans the routing of an event that passed [`outbox_relay::check`]. The inner error says why it cannot be routed:
+/// another event has its key, or its target still does not exist.
 pub fn ready(
     tx: &WriteTx<'_>,
     seq: i64,
@@ -135,7 +135,7 @@ pub fn ready(
         let key = &event.idempotency_key;
         return Ok(Err(format!("there is another event of its source with the key {key:?}")));
     }
-    let plan = outbox_routing::plan(tx, event, now)?.of_old();
+    let plan = outbox_routing::plan(tx, event, now)?.at_original_place();
     Ok(match &event.target {
         Some(target) if plan.open() == 0 => Err(format!(
             "there is still no subscription named {target:?} that takes events of the outbox"
@@ -144,12 +144,12 @@ pub fn ready(
     })
 }
 
-/// Where a repaired event goes.
+/// The routing plan of a repaired event.
 #[derive(Debug)]
 pub struct Ready(RoutingPlan);
 
-/// Routes a quarantined event that was repaired; `is_replaced` says whether its payload is another one now.
-/// Fails with `Changed` when it is not quarantined any more.
+/// Routes a repaired event; `is_replaced` says whether its payload changed.
+/// Fails with `Changed` if it is no longer quarantined.
 pub fn release(
     tx: &WriteTx<'_>,
     row: &mut SqlRow,
@@ -177,8 +177,8 @@ pub fn release(
     ])?;
     one_row(reopened, "the event")?;
     if is_replaced {
-        let apart = outbox_relay::replace_payload(tx, row.seq, event)?;
-        if let Some(old) = std::mem::replace(&mut row.payload_seq, apart) {
+        let payload_seq = outbox_relay::replace_payload(tx, row.seq, event)?;
+        if let Some(old) = std::mem::replace(&mut row.payload_seq, payload_seq) {
             payloads::remove(tx, old)?;
         }
         if let Some(key) = &event.sealed.key {
@@ -188,9 +188,9 @@ pub fn release(
     outbox_relay::route(tx, row, event, &ready.0, now)
 }
 
-/// Ends a quarantined event that is published again: what cannot be used must not keep out what can. Nobody
-/// asked for that, so it is audited as Oncebox's own doing.
-pub(super) fn make_way(
+/// Discards a quarantined event whose key is published again, because it must not block a usable event. The audit
+/// event names Oncebox as the actor.
+pub(super) fn discard_republished(
     tx: &WriteTx<'_>,
     kept: &Event,
     new: &NewEvent,
@@ -204,7 +204,7 @@ pub(super) fn make_way(
     audit_events::append(tx, &event.of("event", &kept.new.id, changes))
 }
 
-/// Ends a quarantined event: it is never routed, and its key is free. What was wrong with it stays in its code.
+/// Discards a quarantined event: it is never routed, and its key is free. Its error code stays.
 /// Fails with `Changed` when it is not quarantined.
 pub fn discard(tx: &WriteTx<'_>, seq: i64, reason: &str, now: Timestamp) -> Result<()> {
     one_row(tx.prepare(DISCARD)?.execute((seq, now, reason))?, "the event")

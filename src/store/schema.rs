@@ -1,6 +1,6 @@
-//! Opening the file: schema versions, and the pragmas that durability rests on.
+//! Opening the file: schema versions, and the pragmas that durability depends on.
 //!
-//! A fresh file is made from `schema.sql` itself, so its comments can be read in the file. An older file is refused
+//! A new file is created from `schema.sql` itself, so the file contains its comments. An older file is refused
 //! here; `backup::upgrade` takes a backup and calls [`migrate`].
 
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
 use crate::store::pool::{STATEMENTS_KEPT, wait_for_lock};
 use crate::store::schema_shape::SCHEMA;
-use crate::store::tx::{Remembered, WriteTx};
+use crate::store::tx::{WriteTx, WriterCache};
 use crate::store::work_done::WorkDone;
 use crate::store::{audit_events, pool, schema_shape};
 
@@ -29,7 +29,7 @@ pub const VERSION: i64 = Steps::RELEASED.version();
 /// This program's own version.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 /// How long emptying the log waits for readers.
-const MAX_EMPTYING: Duration = Duration::from_millis(20);
+const MAX_EMPTYING_WAIT: Duration = Duration::from_millis(20);
 const IS_OURS: &str = "
     SELECT EXISTS (
            SELECT 1
@@ -47,8 +47,7 @@ const SIGN: &str = "
     VALUES ('program_version', ?1)
         ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
-/// How the schema of a released version becomes that of the next. A value, so that tests can try the upgrade
-/// with a step of their own.
+/// The steps that upgrade older schemas. A parameter of [`migrate`], so that tests can use their own steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Steps {
     /// The oldest schema version that can be upgraded.
@@ -63,17 +62,14 @@ impl Steps {
         Self { oldest: 1, sql: &[include_str!("step_2.sql"), include_str!("step_3.sql")] };
 
     /// The schema version that the last step leads to.
-    #[expect(
-        clippy::as_conversions,
-        reason = "`try_from` is not const, and a list this long does not exist"
-    )]
-    #[expect(clippy::cast_possible_wrap, reason = "the same")]
+    #[expect(clippy::as_conversions, reason = "`try_from` is not const, and there are few steps")]
+    #[expect(clippy::cast_possible_wrap, reason = "there are few steps")]
     pub const fn version(self) -> i64 {
         self.oldest + self.sql.len() as i64
     }
 
     /// The steps that a file of version `have` needs, each with the version it leads to.
-    /// Fails with `NoStep` when no step leads from that version.
+    /// Fails with `NoStep` if that version cannot be upgraded.
     pub fn after(
         self,
         path: &Path,
@@ -87,14 +83,14 @@ impl Steps {
     }
 }
 
-/// Opens the write connection, makes the schema where there is none, and asserts the pragmas.
+/// Opens the write connection, creates the schema in a new file, and checks the pragmas.
 pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
     let mut conn = open_raw(path)?;
-    // SQLite would copy the log without looking whether there is room.
+    // On close SQLite would copy the log without checking that there is room.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let schema_version = version(path, &conn)?;
     if schema_version.is_none() {
-        // They only take before the first table is made, and would need the write lock later, too.
+        // These have an effect only before the first table is created.
         conn.execute_batch("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL;")?;
     }
     conn.execute_batch(
@@ -114,21 +110,24 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
     }
     assert_pragmas(path, &conn)?;
     sync_directory(path)?;
-    // The writer waits for the lock in its own way.
+    // `WriteContention` waits for the lock instead.
     conn.busy_handler(None)?;
     Ok(conn)
 }
 
-/// Runs something on the write connection that waits [`MAX_EMPTYING`] for other connections.
-pub(crate) fn waiting_shortly<T>(conn: &Connection, run: impl FnOnce() -> Result<T>) -> Result<T> {
-    conn.busy_timeout(MAX_EMPTYING)?;
+/// Runs `run` while the write connection waits up to [`MAX_EMPTYING_WAIT`] for other connections.
+pub(crate) fn with_short_timeout<T>(
+    conn: &Connection,
+    run: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    conn.busy_timeout(MAX_EMPTYING_WAIT)?;
     let outcome = run();
     conn.busy_handler(None)?;
     outcome
 }
 
-/// The schema version of a file; `None` when it has none of our tables yet.
-/// Fails when the file is newer than this version, or cannot be read.
+/// The schema version of a file; `None` if it does not contain our tables yet.
+/// Fails if the file is newer than this version, or cannot be read.
 pub(crate) fn version(path: &Path, conn: &Connection) -> Result<Option<i64>> {
     let have: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if have > VERSION {
@@ -140,8 +139,8 @@ pub(crate) fn version(path: &Path, conn: &Connection) -> Result<Option<i64>> {
     Ok((have > 0 || ours).then_some(have))
 }
 
-/// The schema version of a file; `None` where there is no file, or nothing of ours in it.
-/// Fails when it is newer than this version, or cannot be read.
+/// The schema version of a file; `None` if the file does not exist, or does not contain our tables.
+/// Fails if it is newer than this version, or cannot be read.
 pub fn schema_version(path: &Path) -> Result<Option<i64>> {
     if std::fs::metadata(path).map_or(0, |found| found.len()) == 0 {
         return Ok(None);
@@ -153,7 +152,7 @@ fn named(version: String) -> String {
     format!("oncebox {version}")
 }
 
-/// Makes the whole schema, or nothing of it.
+/// Creates the whole schema in one transaction.
 fn make(conn: &mut Connection) -> Result<()> {
     let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(SCHEMA)?;
@@ -161,8 +160,8 @@ fn make(conn: &mut Connection) -> Result<()> {
     transaction.commit().map_err(Error::at_commit)
 }
 
-/// Brings an older file up to date, all steps in one transaction; returns the version it had.
-/// Fails when the file is newer than this version, or a step fails; then it is what it was.
+/// Upgrades an older file, all steps in one transaction; returns the version it had.
+/// Fails if the file is newer than this version, or a step fails; then the file is unchanged.
 pub(crate) fn migrate(
     path: &Path,
     steps: Steps,
@@ -170,9 +169,9 @@ pub(crate) fn migrate(
     faults: &Faults,
 ) -> Result<i64> {
     let conn = open_raw(path)?;
-    // A step may make a table anew under its old name, which foreign keys would take for the loss of all its
-    // rows; that no row points nowhere is looked at before the commit. And an ERP's view over such a table
-    // would be looked up while the table is away: the older manner of renaming leaves it alone.
+    // A step may drop a table and recreate it under the old name. Foreign keys would report its rows as missing, so
+    // they are off, and orphans are checked before the commit. The modern ALTER TABLE would fail if an ERP has a view
+    // of the dropped table; legacy_alter_table ignores views.
     conn.execute_batch(
         "PRAGMA synchronous = FULL;
          PRAGMA foreign_keys = OFF;
@@ -197,7 +196,9 @@ pub(crate) fn migrate(
     sign(&transaction)?;
     note(&transaction, have, by)?;
     if let Some(table) = schema_shape::orphans(&transaction, 1)?.first() {
-        return Err(Error::Constraint(format!("a row of {table} points nowhere")));
+        return Err(Error::Constraint(format!(
+            "a row of {table} refers to a row that does not exist"
+        )));
     }
     if faults.hit(Step::Migrate) {
         return Err(Error::Full);
@@ -206,16 +207,16 @@ pub(crate) fn migrate(
     Ok(have)
 }
 
-/// The upgrade's audit event, in the transaction of the upgrade.
+/// Appends the upgrade's audit event.
 fn note(conn: &Connection, from: i64, (at, who): &(Timestamp, Actor)) -> Result<()> {
-    let remembered = Remembered::default();
+    let cache = WriterCache::default();
     let changes = Changes::between(&json!({ "schema": from }), &json!({ "schema": VERSION }));
     let event = NewAuditEvent::local(*at, tenant::DEFAULT, who.clone(), "database.upgrade");
     let event = event.of("database", "oncebox.db", changes);
-    audit_events::append(&WriteTx::new(conn, &remembered), &event).map(drop)
+    audit_events::append(&WriteTx::new(conn, &cache), &event).map(drop)
 }
 
-/// Notes which schema this is, and which program made it so.
+/// Stores the schema version, and the version of this program.
 fn sign(conn: &Connection) -> Result<()> {
     conn.pragma_update(None, "user_version", VERSION)?;
     conn.execute(SIGN, [PROGRAM])?;
@@ -255,7 +256,7 @@ fn assert_pragmas(path: &Path, conn: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// A file that was just made is only durable when its directory entry is.
+/// Syncs the directory: a new file is durable only if its directory entry is.
 fn sync_directory(path: &Path) -> Result<()> {
     let directory =
         path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
@@ -273,7 +274,7 @@ mod tests {
     }
     use crate::store::schema_shape::shape;
 
-    /// An invented step to the schema of today: it adds a table and makes another one anew.
+    /// An invented step to today's schema: it recreates a table.
     const STEPS: Steps = Steps {
         oldest: 0,
         sql: &["CREATE TABLE boots_1 (
@@ -380,7 +381,7 @@ mod tests {
         let sql: String = conn
             .query_row("SELECT sql FROM sqlite_master WHERE name = 'outbox'", [], |row| row.get(0))
             .unwrap();
-        assert!(sql.contains("-- The fact's own name at its source."), "{sql}");
+        assert!(sql.contains("-- The event's id at its source."), "{sql}");
         let made_by: String = conn.query_row(MADE_BY, [], |row| row.get(0)).unwrap();
         assert_eq!(made_by, PROGRAM);
     }
@@ -408,8 +409,7 @@ mod tests {
     fn a_file_that_is_no_database_is_refused_and_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("oncebox.db");
-        std::fs::write(&path, "this is somebody's letter, and a long one at that ".repeat(200))
-            .unwrap();
+        std::fs::write(&path, "this is a text file, and a long one ".repeat(200)).unwrap();
         let before = std::fs::read(&path).unwrap();
         assert!(open_writer(&path).is_err());
         assert_eq!(std::fs::read(&path).unwrap(), before);

@@ -1,7 +1,6 @@
-//! What a schema amounts to, so that two can be compared although one was written and the other was
-//! arrived at in steps.
+//! Comparing schemas: that of a file, which may result from upgrade steps, with `schema.sql`.
 //!
-//! Only our own objects count: an ERP's tables may live beside them.
+//! Only our own objects count: an ERP may keep its tables in the same file.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,7 @@ use rusqlite::Connection;
 
 use crate::store::error::Result;
 
-/// The schema, as it stands at the root of the repository.
+/// The text of `schema.sql`.
 pub(crate) const SCHEMA: &str = include_str!("../../schema.sql");
 
 const OBJECTS: &str = "
@@ -22,7 +21,7 @@ const ORPHANS: &str = "
     SELECT \"table\"
       FROM pragma_foreign_key_check(?1)";
 
-/// Every object by kind and name, with its text without comments and white space.
+/// Every object by kind and name, with its SQL without comments and redundant white space.
 pub(crate) type Shape = BTreeMap<(String, String), String>;
 
 /// The shape of a file.
@@ -37,7 +36,7 @@ pub(crate) fn shape(conn: &Connection) -> Result<Shape> {
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
 
-/// How a file differs from `schema.sql`: one line an object; none where it does not.
+/// How a file differs from `schema.sql`: one line per object.
 pub(crate) fn differences(conn: &Connection) -> Result<Vec<String>> {
     let wanted = wanted()?;
     let have = shape(conn)?;
@@ -52,13 +51,13 @@ pub(crate) fn differences(conn: &Connection) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Rows of our own tables that point at rows that are not there, as the names of their tables, at most so many.
-/// An ERP's tables in the same file are its own affair: it may well live without foreign keys.
+/// At most `most` rows of our own tables whose foreign key refers to no row; returns the table's name for each row.
+/// An ERP's tables in the same file are not checked.
 pub(crate) fn orphans(conn: &Connection, most: usize) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for ((kind, table), _) in wanted()? {
-        let there = kind == "table" && conn.table_exists(None::<&str>, table.as_str())?;
-        if !there {
+        let exists = kind == "table" && conn.table_exists(None::<&str>, table.as_str())?;
+        if !exists {
             continue;
         }
         let mut statement = conn.prepare(ORPHANS)?;
@@ -76,7 +75,7 @@ fn wanted() -> Result<Shape> {
     shape(&written)
 }
 
-/// SQL without its comments and without the white space that means nothing.
+/// SQL without comments and without redundant white space.
 fn bare(sql: &str) -> String {
     let (mut out, mut quote, mut rest) =
         (String::with_capacity(sql.len()), None, sql.chars().peekable());
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_was_added_reads_as_if_it_had_been_written_last() {
+    fn an_added_column_equals_a_column_that_was_written_last() {
         let conn = Connection::open_in_memory().unwrap();
         conn.execute_batch("CREATE TABLE t (a TEXT, CONSTRAINT c CHECK (a <> '')) STRICT").unwrap();
         conn.execute_batch("ALTER TABLE t ADD COLUMN b INTEGER NOT NULL DEFAULT 0").unwrap();

@@ -1,7 +1,6 @@
-//! What moves together: a delivery with its attempt, its failure, its event, its subscription and the holds of that, in
-//! one transaction.
+//! Changes of a delivery together with its attempt, failure, event, subscription and holds, in one transaction.
 //!
-//! What follows an attempt is decided in `model::failure`. There is no SQL here: each table's is in its own file.
+//! `model::failure` decides what follows an attempt. There is no SQL here.
 
 use serde_json::json;
 
@@ -26,9 +25,9 @@ use crate::store::{
     subscriptions, webhook_events,
 };
 
-/// Stores an attempt and what follows it; returns what was stored, or `None` where it had been stored before.
+/// Stores an attempt and what follows from it; returns what was stored, or `None` if the attempt was already stored.
 ///
-/// An attempt whose delivery was cancelled or reopened meanwhile is recorded and moves nothing.
+/// If the delivery was cancelled or reopened meanwhile, the attempt is only recorded.
 pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlement>> {
     let AttemptReport { delivery, subscription, run_no, attempt, .. } = report;
     let before = deliveries::state(tx, *delivery)?;
@@ -48,7 +47,7 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
         follow(tx, &settlement, &before, report.is_offline)?
     } else {
         deliveries::count_late(tx, *delivery)?;
-        // If it was reopened while this attempt was under way, the dispatcher has skipped it until now.
+        // If the delivery was reopened during this attempt, the dispatcher learns its due time only now.
         before.due_at
     };
     if !report.is_offline {
@@ -64,15 +63,15 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
     Ok(Some(settlement))
 }
 
-/// What is known before the attempt, of its delivery and its subscription.
+/// What `judge` needs to know about the delivery and its subscription before the attempt.
 fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryState) -> Result<Facts> {
     let seq = report.subscription;
     let stored = subscriptions::by_seq(tx, seq)?;
     let noted = tx.noted_attempts(seq);
     let failure = failures::of(tx, report.delivery)?.filter(|found| found.resolved_at.is_none());
     let failures_alone = failure.as_ref().map_or(0, |found| found.alone);
-    let standing = if holds::is_held(tx, seq)? { holds::of(tx, seq)? } else { Vec::new() };
-    let probe = |reason| standing.iter().find(|hold| hold.reason == reason).map(|h| h.probe_no);
+    let holds = if holds::is_held(tx, seq)? { holds::of(tx, seq)? } else { Vec::new() };
+    let probe = |reason| holds.iter().find(|hold| hold.reason == reason).map(|h| h.probe_no);
     let stored = stored.as_ref();
     let first_failure_at = noted.first_failure_at;
     // Compared with the last attempt before this transaction, as `subscriptions::store_attempts` does.
@@ -84,7 +83,7 @@ fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryState) -> Re
         Some(_) => first_failure_at,
         None => stored.filter(was_seen).and_then(|found| found.failing_since).or(first_failure_at),
     };
-    let until = standing.iter().find(|hold| hold.reason == HoldReason::RateLimit);
+    let until = holds.iter().find(|hold| hold.reason == HoldReason::RateLimit);
     let passed = stored.and_then(|found| found.last_success_at);
     Ok(Facts {
         counted_failures: before.counted_failures,
@@ -99,7 +98,7 @@ fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryState) -> Re
     })
 }
 
-/// Moves the delivery and its event; returns when it is tried again.
+/// Updates the delivery and its event; returns the time of the next attempt.
 fn follow(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
@@ -128,8 +127,8 @@ fn follow(
     Ok(next_due)
 }
 
-/// Keeps the delivery's failure, and tells a person where one is needed. `so_far` are its attempts and its counted
-/// failures before this attempt.
+/// Records or resolves the delivery's failure, and raises or resolves escalations. `attempts` and `failed` count the
+/// attempts and the counted failures before this attempt.
 pub(super) fn note_failure(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
@@ -169,11 +168,11 @@ pub(super) fn note_failure(
     }
 }
 
-/// Holds the subscription as the verdict says.
+/// Puts the hold that the verdict demands.
 fn hold(tx: &WriteTx<'_>, report: &AttemptReport, verdict: &Verdict) -> Result<()> {
     let Some(new) = &verdict.hold else { return Ok(()) };
     let (seq, at) = (report.subscription, report.attempt.finished_at);
-    let whose = (seq, report.delivery);
+    let target = (seq, report.delivery);
     let detail = report.attempt.failed_reason.clone().unwrap_or_default();
     let stands = |reason| -> Result<bool> {
         Ok(holds::of(tx, seq)?.iter().any(|hold| hold.reason == reason))
@@ -188,7 +187,7 @@ fn hold(tx: &WriteTx<'_>, report: &AttemptReport, verdict: &Verdict) -> Result<(
             if !stands(*reason)? {
                 audit_hold(tx, seq, *reason, &detail, at)?;
                 if *reason == HoldReason::Auth {
-                    escalate(tx, whose, Class::SubscriptionAuth, &detail, at)?;
+                    escalate(tx, target, Class::SubscriptionAuth, &detail, at)?;
                 }
             }
             let (reason, probe_at, probe_no) = (*reason, Some(*probe_at), *failed);
@@ -199,14 +198,14 @@ fn hold(tx: &WriteTx<'_>, report: &AttemptReport, verdict: &Verdict) -> Result<(
                 return Ok(());
             }
             audit_hold(tx, seq, HoldReason::Rejecting, &detail, at)?;
-            escalate(tx, whose, Class::SubscriptionRejecting, &detail, at)?;
+            escalate(tx, target, Class::SubscriptionRejecting, &detail, at)?;
             holds::put_lasting(tx, seq, HoldReason::Rejecting, &detail, since)
         }
-        NewHold::Disabled(reason) => disable(tx, whose, reason, at),
+        NewHold::Disabled(reason) => disable(tx, target, reason, at),
     }
 }
 
-/// A success ends the holds that wait for one. Oncebox itself is the actor.
+/// Ends the holds that end with a success. The audit events name Oncebox as the actor.
 fn end_holds(tx: &WriteTx<'_>, seq: SubscriptionSeq, at: Timestamp) -> Result<()> {
     if !holds::is_held(tx, seq)? {
         return Ok(());
@@ -221,7 +220,7 @@ fn end_holds(tx: &WriteTx<'_>, seq: SubscriptionSeq, at: Timestamp) -> Result<()
     resolve_escalation(tx, seq, Class::SubscriptionRejecting, at)
 }
 
-/// Ends what a person's resume ends, and the escalations that go with it.
+/// Resumes a subscription for a person: ends its holds and their escalations.
 pub fn resume(tx: &WriteTx<'_>, subscription: &Subscription, now: Timestamp) -> Result<()> {
     let seq = subscription.seq;
     for reason in HoldReason::ALL.into_iter().filter(|reason| reason.ends_by_resume()) {
@@ -236,7 +235,7 @@ pub fn resume(tx: &WriteTx<'_>, subscription: &Subscription, now: Timestamp) -> 
     subscriptions::set_state(tx, seq, SubscriptionState::Active, now)
 }
 
-/// Ends the holds that a change of the subscription ends: the target may be another one now.
+/// Ends the holds that end when the subscription is changed, because its target may be different now.
 pub fn end_holds_by_change(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
     for reason in HoldReason::ALL.into_iter().filter(|reason| reason.ends_by_change()) {
         holds::release(tx, seq, reason)?;
@@ -246,21 +245,21 @@ pub fn end_holds_by_change(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestam
     resolve_escalation(tx, seq, Class::SubscriptionRejecting, now)
 }
 
-/// Disables a subscription. The audit event names Oncebox as the actor. A second such answer changes nothing.
+/// Disables a subscription. The audit event names Oncebox as the actor. Does nothing more if it is already disabled.
 fn disable(
     tx: &WriteTx<'_>,
-    whose: (SubscriptionSeq, DeliverySeq),
+    target: (SubscriptionSeq, DeliverySeq),
     reason: &str,
     now: Timestamp,
 ) -> Result<()> {
-    let (seq, _) = whose;
+    let (seq, _) = target;
     let before = subscriptions::by_seq(tx, seq)?;
     subscriptions::set_state(tx, seq, SubscriptionState::DisabledDead, now)?;
     holds::put_lasting(tx, seq, HoldReason::Disabled, reason, now)?;
     let Some(before) = before.filter(|have| have.state != SubscriptionState::DisabledDead) else {
         return Ok(());
     };
-    escalate(tx, whose, Class::SubscriptionDisabled, reason, now)?;
+    escalate(tx, target, Class::SubscriptionDisabled, reason, now)?;
     let was = json!({ "state": before.state.as_str() });
     let is = json!({ "state": SubscriptionState::DisabledDead.as_str(), "reason": reason });
     audit(tx, seq, "subscription.disable", Changes::between(&was, &is), now)
@@ -299,7 +298,7 @@ fn escalate(
 ) -> Result<()> {
     let Some(found) = subscriptions::by_seq(tx, seq)? else { return Ok(()) };
     let subject = subject(&found);
-    // A delivery raises each class once in a millisecond at most, unless a person sends it again: that is an attempt more.
+    // The number of attempts makes the id unique if a person has the delivery sent again within the same millisecond.
     let attempts = deliveries::state(tx, delivery)?.attempt_count;
     let id = id::uuid7_of(at, &[class.as_str(), &format!("{delivery}.{attempts}")]);
     let (tenant, detail) = (found.new.tenant, detail.to_owned());
@@ -316,26 +315,26 @@ fn resolve_escalation(
     escalations::resolve(tx, &found.new.tenant, class, &subject(&found), at)
 }
 
-/// What an escalation about a subscription names.
+/// The subject of an escalation about a subscription.
 fn subject(subscription: &Subscription) -> String {
     format!("subscription:{}", subscription.new.name)
 }
 
-/// Derives the event's status again.
+/// Derives the event's status again from its deliveries.
 pub(super) fn refresh(
     tx: &WriteTx<'_>,
     origin: Origin,
     error: Option<&str>,
     now: Timestamp,
 ) -> Result<()> {
-    let tally = deliveries::tally(tx, origin)?;
+    let counts = deliveries::counts(tx, origin)?;
     match origin {
-        Origin::Outbox(seq) => outbox::refresh(tx, seq, tally, error, now),
-        Origin::WebhookEvent(seq) => webhook_events::refresh(tx, seq, tally, error, now),
+        Origin::Outbox(seq) => outbox::refresh(tx, seq, counts, error, now),
+        Origin::WebhookEvent(seq) => webhook_events::refresh(tx, seq, counts, error, now),
     }
 }
 
-/// Notes what an attempt means for its subscription, and whether it is one more failure in a row.
+/// Notes an attempt in the summary of its subscription. `is_one_more`: it extends the streak of failures.
 pub(super) fn note_attempt(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
@@ -368,7 +367,7 @@ pub(super) fn note_attempt(
 
 /// Sends a delivery again: a waiting one becomes due now, a leased one is taken from its consumer, a finished one is
 /// reopened.
-/// Fails with `Changed` when it is completed, waits to be confirmed, or its subscription is deleted.
+/// Fails with `Changed` if it is completed, parked, in doubt or waiting, or its subscription is deleted.
 pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
     match before.state {
@@ -382,8 +381,8 @@ pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<
     Ok(())
 }
 
-/// Cancels a delivery that waits or is dead. An attempt that is under way is not stopped.
-/// Fails with `Changed` when it neither waits, nor is dead or in doubt.
+/// Cancels a delivery that is pending, leased, in doubt or a dead letter. An attempt in progress is not stopped.
+/// Fails with `Changed` if it is in another state.
 pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
     deliveries::cancel(tx, delivery, reason, now)?;
@@ -394,15 +393,15 @@ pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timest
     before.elect_head(tx, now)
 }
 
-/// Holds a delivery that may have been made before a restore.
-pub(crate) fn doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+/// Puts a delivery in doubt, because it may have been sent after the backup was taken.
+pub(crate) fn put_in_doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
-    in_doubt::doubt(tx, delivery)?;
+    in_doubt::put_in_doubt(tx, delivery)?;
     refresh(tx, before.origin, None, now)?;
     before.elect_head(tx, now)
 }
 
-/// Releases a delivery in doubt: it is sent under the `webhook-id` it had.
+/// Releases a delivery in doubt: it is sent with its unchanged `webhook-id`.
 /// Fails with `Changed` when it is not in doubt.
 pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
@@ -412,7 +411,7 @@ pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Resul
     Ok(())
 }
 
-/// Ends a delivery in doubt without sending it: it was made before the restore.
+/// Ends a delivery in doubt without sending it: it was sent before the restore.
 /// Fails with `Changed` when it is not in doubt.
 pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
@@ -421,9 +420,8 @@ pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestam
     before.elect_head(tx, now)
 }
 
-/// Sends a final delivery again, also one that was taken, if it still is in that state of that run. It keeps its
-/// `webhook-id` and its place in its lane.
-/// Fails with `Changed` when it is not, or its subscription is deleted.
+/// Sends a finished delivery again, even a completed one. It keeps its `webhook-id` and its place in its lane.
+/// Fails with `Changed` if its state or run is not `was`, or its subscription is deleted.
 pub(crate) fn replay(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
@@ -438,8 +436,8 @@ pub(crate) fn replay(
     Ok(())
 }
 
-/// Gives up a dead letter for good, if it is dead in that run.
-/// Fails with `Changed` when it is not.
+/// Cancels a dead letter.
+/// Fails with `Changed` if it is not a dead letter of that run.
 pub(crate) fn discard(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
@@ -454,7 +452,7 @@ pub(crate) fn discard(
     cancel(tx, delivery, reason, now)
 }
 
-/// Makes deliveries of an event that is stored and routed.
+/// Makes further deliveries of an event that was already routed.
 pub(crate) fn route_again(
     tx: &WriteTx<'_>,
     (origin, tenant): (Origin, &str),

@@ -1,4 +1,4 @@
-//! Numbers over several tables: how much is open, and whether the file can be written.
+//! Counts over several tables, and a test write.
 
 use crate::base::clock::Timestamp;
 use crate::model::hold::HoldReason;
@@ -6,8 +6,7 @@ use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{holds, quarantine};
 
-// Each number is served by a partial index that holds only what is counted; its condition has to stand
-// here in its own words.
+// A partial index serves each count. The statement must repeat the condition of the index literally.
 pub(super) const COUNTS: &str = "
     SELECT (SELECT count(*) FROM subscriptions WHERE tenant = ?1 AND deleted_at IS NULL),
            (SELECT count(*)
@@ -43,14 +42,14 @@ pub(super) const COUNTS: &str = "
              WHERE state = 'leased'
                AND tenant = ?1)";
 
-// Changes a row to what it is: the write goes through the log and the sync like any other.
+// Changes a row, so that SQLite writes and syncs the log.
 const PROBE: &str = "
     INSERT INTO meta (key, value)
     VALUES ('probe', 0)
         ON CONFLICT (key) DO UPDATE SET value = (meta.value + 1) % 1000";
 
-// Over all tenants. A delivery that something holds is not late, and one that consumers ask for waits for
-// them and not for us. Each subscription's own is one seek.
+// Over all tenants. Held deliveries are not overdue, and pull deliveries wait for their consumers. Costs one seek per
+// subscription.
 pub(super) const OVERDUE: &str = "
     SELECT min((SELECT min(d.due_at)
                   FROM deliveries AS d
@@ -82,20 +81,20 @@ pub(super) const LEASED: &str = "
       FROM deliveries
      WHERE state = 'leased'";
 
-/// What a person may have to look at, over all tenants.
+/// What may need a person's attention, over all tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attention {
-    /// When the most overdue delivery was due that nothing holds.
+    /// The earliest due time of a delivery that is not held.
     pub oldest_due_at: Option<Timestamp>,
     /// Deliveries that were given up.
     pub dead_letters: u64,
-    /// How many holds stand, by reason.
+    /// How many holds exist, by reason.
     pub holds: Vec<(HoldReason, u64)>,
     /// Events that cannot be used.
     pub quarantined: u64,
 }
 
-/// Looks over all tenants; costs a seek a subscription.
+/// What needs attention; costs one seek per subscription.
 pub fn attention(tx: &ReadTx<'_>) -> Result<Attention> {
     let oldest_due_at = tx.prepare(OVERDUE)?.query_row([], |row| row.get(0))?;
     let dead_letters = count(tx.prepare(DEAD)?.query_row([], |row| row.get(0))?);
@@ -104,8 +103,7 @@ pub fn attention(tx: &ReadTx<'_>) -> Result<Attention> {
     Ok(Attention { oldest_due_at, dead_letters, holds, quarantined })
 }
 
-/// How many deliveries wait, and how many of them are due, over all tenants. Reads an index from end to
-/// end.
+/// How many deliveries are pending, and how many of them are due, over all tenants. Reads a whole index.
 pub fn depth(tx: &ReadTx<'_>, now: Timestamp) -> Result<(u64, u64)> {
     Ok(tx.prepare(DEPTH)?.query_row([now], |row| Ok((count(row.get(0)?), count(row.get(1)?))))?)
 }
@@ -119,20 +117,20 @@ fn count(number: i64) -> u64 {
     number.unsigned_abs()
 }
 
-/// How much there is.
+/// Counts of one tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TenantCounts {
     /// Subscriptions that are not deleted.
     pub subscriptions: u64,
-    /// Deliveries that wait.
+    /// Pending deliveries.
     pub pending: u64,
     /// Deliveries that were given up.
     pub dead_letters: u64,
-    /// Deliveries that may have been made before a restore.
+    /// Deliveries that may have been sent before a restore.
     pub in_doubt: u64,
     /// Events that cannot be used.
     pub quarantined: u64,
-    /// When the most overdue delivery was due that nothing holds.
+    /// The earliest due time of a delivery that is not held.
     pub oldest_due_at: Option<Timestamp>,
     /// Deliveries that consumers have.
     pub leased: u64,
@@ -154,7 +152,7 @@ pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<TenantCounts> {
     })?)
 }
 
-/// Writes something, to see that it can be written.
+/// Writes a row, to check that the database is writable.
 pub fn probe(tx: &WriteTx<'_>) -> Result<()> {
     tx.prepare(PROBE)?.execute([])?;
     Ok(())

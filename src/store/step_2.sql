@@ -1,4 +1,4 @@
--- From version 1 to 2: holds that Oncebox makes itself, failures, jobs.
+-- From version 1 to 2: holds that Oncebox puts by itself, failures, jobs.
 
 ALTER TABLE subscriptions ADD COLUMN streak_class TEXT;
 ALTER TABLE subscriptions ADD COLUMN streak_count INTEGER NOT NULL DEFAULT 0;
@@ -9,7 +9,7 @@ CREATE TABLE holds_2 (
   since            INTEGER NOT NULL,
   -- When it ends by itself (rate_limit).
   until            INTEGER,
-  -- When one delivery is tried in spite of it (breaker, auth), and how many such probes have failed.
+  -- When one delivery is tried as a probe (breaker, auth), and how many probes have failed.
   probe_at         INTEGER,
   probe_no         INTEGER NOT NULL DEFAULT 0,
   detail           TEXT NOT NULL DEFAULT '',
@@ -27,11 +27,11 @@ SELECT subscription_seq, reason, since, detail FROM holds;
 DROP TABLE holds;
 ALTER TABLE holds_2 RENAME TO holds;
 
--- What went wrong with a delivery, from its first failed attempt until it succeeds. Outside it is flr_<seq>.
+-- What went wrong with a delivery, from its first failed attempt until it succeeds. The API calls it flr_<seq>.
 CREATE TABLE failures (
   seq          INTEGER PRIMARY KEY AUTOINCREMENT,
   delivery_seq INTEGER NOT NULL REFERENCES deliveries (seq),
-  -- Of the latest failed attempt: its class, and the status or the cause in one word.
+  -- The class of the latest failed attempt, and its HTTP status or its cause in one word.
   class        TEXT NOT NULL,
   code         TEXT NOT NULL,
   first_at     INTEGER NOT NULL,
@@ -40,30 +40,30 @@ CREATE TABLE failures (
   resolved_at  INTEGER
 ) STRICT;
 
--- One that is not resolved for each delivery at most.
+-- At most one unresolved failure per delivery.
 CREATE UNIQUE INDEX failures_open ON failures (delivery_seq) WHERE resolved_at IS NULL;
 CREATE INDEX failures_of_delivery ON failures (delivery_seq);
 
--- One thing done to many: dead letters or events replayed, a little in each transaction. The cursor says how far it is.
+-- Bulk operations, such as a replay of dead letters, done in small batches. The cursor says how far the job is.
 CREATE TABLE jobs (
   seq          INTEGER PRIMARY KEY AUTOINCREMENT,
   id           TEXT NOT NULL UNIQUE,
   tenant       TEXT NOT NULL,
   -- What is done, such as 'dead_letter.replay'.
   kind         TEXT NOT NULL,
-  -- JSON: to which ones.
+  -- JSON: to which rows.
   filter       TEXT NOT NULL,
-  -- Deliveries a second at most; NULL: as fast as it goes.
+  -- Maximum deliveries per second; NULL: no limit.
   rate         INTEGER,
-  -- Why, as the person said.
+  -- The reason that the person gave.
   reason       TEXT,
   state        TEXT NOT NULL DEFAULT 'running',
-  -- JSON: what has been looked at.
+  -- JSON: the position up to which rows were looked at.
   cursor       TEXT NOT NULL,
-  -- How many there were when it was made; 1 in the second column: at least so many.
+  -- How many rows matched when the job was made. matched_more = 1: at least this many.
   matched      INTEGER NOT NULL,
   matched_more INTEGER NOT NULL,
-  -- How many of them were done, how many had changed meanwhile, and the deliveries that were opened or ended.
+  -- How many were done, how many were skipped because they had changed, and how many deliveries were opened or ended.
   done         INTEGER NOT NULL DEFAULT 0,
   skipped      INTEGER NOT NULL DEFAULT 0,
   deliveries   INTEGER NOT NULL DEFAULT 0,
@@ -86,6 +86,6 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_running ON jobs (seq) WHERE state = 'running';
 CREATE INDEX jobs_listed ON jobs (tenant, seq);
 
--- The dead letters of a lane in its order: they are replayed lane by lane.
+-- The dead letters of a lane in lane order: they are replayed lane by lane.
 CREATE INDEX deliveries_dead_in_lane ON deliveries (lane, order_at, seq)
   WHERE lane IS NOT NULL AND state = 'dead_letter';

@@ -1,4 +1,4 @@
-//! Table `subjects`: the keys under which personal data is sealed. What is sealed is never opened here.
+//! Table `subjects`: the sealed keys of data subjects. They are never opened here.
 
 use std::path::Path;
 
@@ -11,21 +11,21 @@ use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{read_only, schema};
 
-/// The name of a key.
+/// The id of a key.
 pub type KeyId = [u8; ID_BYTES];
 
-/// A key of a subject, as kept.
+/// A stored key of a data subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubjectKey {
     /// Its number in the file.
     pub seq: i64,
-    /// Whose subject it is.
+    /// The tenant.
     pub tenant: String,
-    /// What the subject is called here.
+    /// An HMAC of the subject's name.
     pub subject: [u8; 32],
-    /// The key's name.
+    /// The key's id.
     pub key_id: KeyId,
-    /// The key, sealed; `None`: destroyed.
+    /// The sealed key; `None` if it was destroyed.
     pub sealed: Option<Vec<u8>>,
     /// When it was made.
     pub created_at: Timestamp,
@@ -33,7 +33,7 @@ pub struct SubjectKey {
     pub erased_at: Option<Timestamp>,
 }
 
-/// What a key is bound to when it is sealed: table, row and column.
+/// The context to which a sealed key is bound: table, row and column.
 pub fn context(key_id: &KeyId) -> String {
     format!("subjects|{}|sealed", data_encoding::HEXLOWER.encode(key_id))
 }
@@ -110,15 +110,14 @@ const COUNT_BY_KEY: &str = "
      ORDER BY master_key_id
      LIMIT 1000";
 
-/// Keeps the key of a subject. One that is there already stays as it is.
+/// Stores a key of a subject; does nothing if it is already stored.
 pub(crate) fn keep(tx: &WriteTx<'_>, new: &NewSubjectKey, now: Timestamp) -> Result<()> {
     let NewSubjectKey { tenant, subject, key_id, sealed, master_key_id } = new;
     tx.prepare(INSERT)?.execute((tenant, subject, key_id, sealed, master_key_id, now))?;
     Ok(())
 }
 
-/// Keys of a subject with a number below `before`, the newest first: destroyed ones too, or only those that are
-/// not.
+/// Keys of a subject with a number below `before`, the newest first. `live_only`: without destroyed keys.
 pub fn of(
     tx: &ReadTx<'_>,
     (tenant, subject): (&str, &[u8; 32]),
@@ -129,12 +128,12 @@ pub fn of(
     rows(&mut *tx.prepare(OF)?, (tenant, subject, before, most, live_only), key)
 }
 
-/// A key by its name, destroyed or not.
+/// A key by its id, even if it was destroyed.
 pub fn by_key_id(tx: &ReadTx<'_>, key_id: &KeyId) -> Result<Option<SubjectKey>> {
     first(&mut *tx.prepare(BY_KEY_ID)?, [key_id], key)
 }
 
-/// Keys by number, after `after`: all, or only those that were destroyed.
+/// Keys by number, after `after`. `erased_only`: only destroyed keys.
 pub fn page(
     tx: &ReadTx<'_>,
     tenant: &str,
@@ -146,7 +145,7 @@ pub fn page(
     rows(&mut *tx.prepare(sql)?, (tenant, after, limit), key)
 }
 
-/// Destroys a key; tells whether it was still there. What it sealed cannot be opened from the commit on.
+/// Destroys a key; returns whether it existed. Values sealed with it cannot be read after the commit.
 pub fn erase(tx: &WriteTx<'_>, key_id: &KeyId, at: Timestamp) -> Result<bool> {
     let erased = tx.prepare(ERASE)?.execute((key_id, at))? == 1;
     if erased {
@@ -155,14 +154,14 @@ pub fn erase(tx: &WriteTx<'_>, key_id: &KeyId, at: Timestamp) -> Result<bool> {
     Ok(erased)
 }
 
-/// Keys that were destroyed, and when, by number after `after`.
+/// Destroyed keys with the time of destruction, by number after `after`.
 pub fn erased(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<(i64, KeyId, Timestamp)>> {
     rows(&mut *tx.prepare(ERASED)?, (after, limit), |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?))
     })
 }
 
-/// Keys that were destroyed in a file that nobody serves.
+/// All destroyed keys of a file that no service is using.
 pub fn erased_in(path: &Path) -> Result<Vec<(KeyId, Timestamp)>> {
     let (mut all, mut after) = (Vec::new(), 0);
     if schema::schema_version(path)?.is_none() {
@@ -177,7 +176,7 @@ pub fn erased_in(path: &Path) -> Result<Vec<(KeyId, Timestamp)>> {
     }
 }
 
-/// Keys that are not sealed under this master key, a few.
+/// At most `most` keys that are sealed under another master key.
 pub fn sealed_otherwise(
     tx: &ReadTx<'_>,
     master_key_id: &str,
@@ -186,13 +185,13 @@ pub fn sealed_otherwise(
     rows(&mut *tx.prepare(SEALED_OTHERWISE)?, (master_key_id, most), key)
 }
 
-/// Puts the same key, sealed under another master key, into the place of what was there.
-/// Fails with `Changed` when it is sealed under that one already, or destroyed.
+/// Stores a key again, sealed under another master key.
+/// Fails with `Changed` if it is already sealed under that master key, or was destroyed.
 pub fn reseal(tx: &WriteTx<'_>, key_id: &KeyId, sealed: &[u8], master_key_id: &str) -> Result<()> {
     one_row(tx.prepare(RESEAL)?.execute((key_id, sealed, master_key_id))?, "the subject's key")
 }
 
-/// The master keys that seal subjects' keys, and how many each.
+/// How many keys each master key seals.
 pub fn count_by_key(tx: &ReadTx<'_>) -> Result<Vec<(String, i64)>> {
     rows(&mut *tx.prepare(COUNT_BY_KEY)?, [], |row| Ok((row.get(0)?, row.get(1)?)))
 }

@@ -1,4 +1,4 @@
-//! Table `subscriptions`: who wants which events.
+//! Table `subscriptions`: which events are delivered, and where.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)
         ON CONFLICT DO NOTHING";
 
-/// What [`subscription`] reads, in its order, of subscriptions that are not deleted.
+/// Selects the columns that [`subscription`] reads, in its order, from subscriptions that are not deleted.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -47,7 +47,7 @@ const BY_SEQ: &str = select!("AND seq = ?1");
 
 const PAGE: &str = select!("AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3");
 
-// The limit is far above what routing by a scan can serve; docs/data.md says so.
+// The limit is far above what routing, which scans all subscriptions, can serve (docs/data.md).
 const LIVE: &str = select!("ORDER BY seq LIMIT 100000");
 
 const UPDATE: &str = "
@@ -69,8 +69,8 @@ const DELETE: &str = "
      WHERE seq = ?1
        AND deleted_at IS NULL";
 
-// A success in the same commit starts the count anew; without one it goes on. After a long time without an attempt, the
-// time it has failed for starts anew.
+// A success in the same transaction (?4) resets the count. After a long time without an attempt (?8), `failing_since`
+// is reset.
 const STORE_ATTEMPTS: &str = "
     UPDATE subscriptions
        SET failure_count   = CASE WHEN ?4 IS NULL THEN failure_count + ?2 ELSE ?2 END,
@@ -82,7 +82,7 @@ const STORE_ATTEMPTS: &str = "
            streak_count    = ?7
      WHERE seq = ?1";
 
-// A pause, or a time without a line, is not the endpoint's failure: the time it has failed for starts anew.
+// After a pause or an offline time `failing_since` is reset, because that time is not the endpoint's failure.
 const RESTART_FAILING: &str = "
     UPDATE subscriptions
        SET failing_since = ?2
@@ -133,16 +133,16 @@ pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), |row| subscription(tx, row))
 }
 
-/// Every subscription there is and can be read, of all tenants.
+/// All readable subscriptions of all tenants.
 pub fn live(tx: &ReadTx<'_>) -> Result<Vec<Subscription>> {
     let found = rows(&mut *tx.prepare(LIVE)?, [], |row| Ok(subscription(tx, row)))?;
     let mut live = Vec::with_capacity(found.len());
     for subscription in found {
         match subscription {
             Ok(subscription) => live.push(subscription),
-            // One row that was edited by hand must not stop all others.
+            // A damaged row must not stop the other subscriptions.
             Err(error @ Error::Unreadable { .. }) => {
-                tracing::error!(%error, "a subscription cannot be read; it is left out until it is mended");
+                tracing::error!(%error, "a subscription cannot be read; it is ignored until it is repaired");
             }
             Err(error) => return Err(error),
         }
@@ -150,7 +150,7 @@ pub fn live(tx: &ReadTx<'_>) -> Result<Vec<Subscription>> {
     Ok(live)
 }
 
-/// Every subscription there is, read once and kept until one changes.
+/// All readable subscriptions, from the writer's cache.
 pub(crate) fn routes(tx: &WriteTx<'_>) -> Result<Arc<Vec<Subscription>>> {
     if let Some(kept) = tx.routes().borrow().as_ref() {
         return Ok(Arc::clone(kept));
@@ -160,12 +160,12 @@ pub(crate) fn routes(tx: &WriteTx<'_>) -> Result<Arc<Vec<Subscription>>> {
     Ok(fresh)
 }
 
-/// Whether any subscription wants order.
+/// Whether any subscription is ordered.
 pub(crate) fn is_order_asked_for(tx: &WriteTx<'_>) -> Result<bool> {
     Ok(routes(tx)?.iter().any(|subscription| subscription.new.ordering != Ordering::None))
 }
 
-/// Changes everything but name, tenant and state.
+/// Updates everything except name, tenant, target kind and state.
 /// Fails with `Changed` when it was deleted meanwhile.
 pub fn update(tx: &WriteTx<'_>, changed: &Subscription, now: Timestamp) -> Result<()> {
     let new = &changed.new;
@@ -185,7 +185,7 @@ pub fn update(tx: &WriteTx<'_>, changed: &Subscription, now: Timestamp) -> Resul
     one_row(updated, "the subscription")
 }
 
-/// Sets whether it is called; the hold that goes with it is the caller's to put or release.
+/// Sets the state. The caller must put or release the matching hold.
 /// Fails with `Changed` when it was deleted meanwhile.
 pub fn set_state(
     tx: &WriteTx<'_>,
@@ -198,7 +198,7 @@ pub fn set_state(
     one_row(updated, "the subscription")
 }
 
-/// Deletes a subscription; its deliveries stay. The caller has made sure that none is open or dead.
+/// Deletes a subscription; its deliveries stay. The caller must check that none is unfinished or a dead letter.
 /// Fails with `Changed` when it was deleted already.
 pub fn delete(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
     let deleted = tx.prepare(DELETE)?.execute((seq, now))?;
@@ -206,18 +206,18 @@ pub fn delete(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<
     one_row(deleted, "the subscription")
 }
 
-/// The failures in a row of a subscription, as stored.
+/// The stored streak of failures of a subscription.
 pub(super) fn streak(tx: &ReadTx<'_>, seq: SubscriptionSeq) -> Result<Streak> {
     Ok(by_seq(tx, seq)?.map(|found| found.streak).unwrap_or_default())
 }
 
-/// Lets the time for which a subscription has failed start anew; `holds::SITE` means all of them.
+/// Resets `failing_since` of a failing subscription to `now`; `holds::SITE` means all subscriptions.
 pub fn restart_failing(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
     tx.prepare(RESTART_FAILING)?.execute((seq, now))?;
     Ok(())
 }
 
-/// Writes what the attempts of this transaction mean for their subscriptions.
+/// Writes the summaries of this transaction's attempts to their subscriptions.
 pub(crate) fn store_attempts(tx: &WriteTx<'_>) -> Result<()> {
     for (seq, attempts) in tx.take_attempts() {
         tx.prepare(STORE_ATTEMPTS)?.execute((
@@ -239,7 +239,7 @@ fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
     let text = |column| row.get::<_, String>(column);
     let target = target(&text(18)?, &text(7)?)?;
     let mut holds = holds::of(tx, seq)?;
-    // Neither consumers that ask nor a program on this machine need a line to the outside.
+    // Pull consumers and targets on this machine do not need the network.
     if !target.needs_network() {
         holds.retain(|hold| hold.reason != HoldReason::Offline);
     }

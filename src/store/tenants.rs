@@ -1,8 +1,7 @@
-//! Table `tenants`: whose rows these are.
+//! Table `tenants`.
 //!
-//! Suspending touches no other row: that a tenant is suspended is read with its tokens
-//! ([`crate::store::tokens`]), its providers' gates, and as one more hold of its subscriptions
-//! ([`crate::store::holds`]).
+//! Suspending a tenant changes no other row: the queries for its tokens ([`crate::store::tokens`]), its providers and
+//! the holds of its subscriptions ([`crate::store::holds`]) read `suspended_at`.
 
 use rusqlite::Row;
 
@@ -13,20 +12,20 @@ use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
-/// A tenant as kept.
+/// A stored tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// Its number in the file.
     pub seq: i64,
-    /// What every row of it carries; it never changes.
+    /// Its name, which every row of the tenant contains; it never changes.
     pub name: Name,
-    /// What a person calls it.
+    /// Its title for people.
     pub title: String,
-    /// What happens to personal data in events that are published.
+    /// The privacy policy for published events.
     pub pii: Pii,
     /// When it was made.
     pub created_at: Timestamp,
-    /// Since when its tokens and its intake are refused and its deliveries wait.
+    /// When it was suspended: its tokens and new events are refused, and its deliveries wait.
     pub suspended_at: Option<Timestamp>,
 }
 
@@ -35,7 +34,7 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT DO NOTHING";
 
-/// What [`tenant`] reads, in its order.
+/// Selects the columns that [`tenant`] reads, in its order.
 macro_rules! select {
     ($rest:literal) => {
         concat!("SELECT seq, name, title, created_at, suspended_at, pii FROM tenants ", $rest)
@@ -80,7 +79,7 @@ const IS_SUSPENDED: &str = "
             WHERE name = ?1
               AND suspended_at IS NOT NULL)";
 
-/// Stores a tenant; tells whether its name was free.
+/// Stores a tenant; returns whether its name was free.
 pub fn insert(
     tx: &WriteTx<'_>,
     (name, title): (&Name, &str),
@@ -100,18 +99,18 @@ pub fn page(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<Tenant>> {
     rows(&mut *tx.prepare(PAGE)?, (after, limit), tenant)
 }
 
-/// Whether a tenant is suspended; one that is in no row is not.
+/// Whether a tenant is suspended; false if it does not exist.
 pub fn is_suspended(tx: &ReadTx<'_>, name: &str) -> Result<bool> {
     Ok(tx.prepare(IS_SUSPENDED)?.query_row([name], |row| row.get(0))?)
 }
 
-/// Changes what a person calls it.
+/// Changes the title.
 /// Fails with `Changed` when there is no such tenant.
 pub fn set_title(tx: &WriteTx<'_>, name: &str, title: &str) -> Result<()> {
     one_row(tx.prepare(SET_TITLE)?.execute((name, title))?, "the tenant")
 }
 
-/// What is stated about personal data in events; nothing is done where there is no such tenant.
+/// The privacy policy for published events; the default if the tenant does not exist.
 pub fn pii(tx: &ReadTx<'_>, name: &str) -> Result<Pii> {
     let stated = first(&mut *tx.prepare(PII)?, [name], |row| {
         let pii: String = row.get(0)?;
@@ -120,7 +119,7 @@ pub fn pii(tx: &ReadTx<'_>, name: &str) -> Result<Pii> {
     Ok(stated.unwrap_or_default())
 }
 
-/// States what happens to personal data in events that are published from the commit on.
+/// Sets the privacy policy for events published after the commit.
 /// Fails with `Changed` when there is no such tenant.
 pub fn set_pii(tx: &WriteTx<'_>, name: &str, pii: &Pii) -> Result<()> {
     let changed = tx.prepare(SET_PII)?.execute((name, pii.to_string()))?;
@@ -128,8 +127,8 @@ pub fn set_pii(tx: &WriteTx<'_>, name: &str, pii: &Pii) -> Result<()> {
     one_row(changed, "the tenant")
 }
 
-/// Suspends a tenant, or ends that; tells whether it was otherwise before. It holds for every request
-/// and every delivery from the commit on.
+/// Suspends a tenant, or resumes it with `None`; returns whether that changed anything. Applies to every request and
+/// delivery after the commit.
 pub fn set_suspended(tx: &WriteTx<'_>, name: &str, since: Option<Timestamp>) -> Result<bool> {
     let changed = match since {
         Some(since) => tx.prepare(SUSPEND)?.execute((name, since))?,

@@ -1,4 +1,4 @@
-//! Table `tokens`: who may use the API. Only hashes are kept.
+//! Table `tokens`: who may use the API. Only hashes of tokens are stored.
 
 use rusqlite::Row;
 
@@ -12,7 +12,7 @@ const INSERT: &str = "
     INSERT INTO tokens (id, tenant, name, role, hash, created_at, expires_at, source_systems, consumer_groups)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
-/// What [`token`] reads, in its order, and whether the tenant is suspended.
+/// Selects the columns that [`token`] reads, in its order, and whether the tenant is suspended.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -70,17 +70,17 @@ const USED: &str = "
 pub struct NewToken {
     /// A fresh UUIDv7.
     pub id: String,
-    /// Whose data it opens.
+    /// The tenant whose data it gives access to.
     pub tenant: String,
-    /// What a person calls it.
+    /// Its name for people.
     pub name: String,
     /// What it may do.
     pub role: Role,
-    /// What it may speak for, where its role is `publish`.
+    /// The source systems and consumer groups it may use, if its role is `publish`.
     pub scope: Scope,
     /// HMAC of the token under the key that is sealed in `meta`.
     pub hash: Vec<u8>,
-    /// When it ends by itself.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -117,7 +117,7 @@ pub fn by_hash(tx: &ReadTx<'_>, hash: &[u8]) -> Result<Option<Presented>> {
     })
 }
 
-/// The token with this name outside.
+/// A token of a tenant, by its UUID.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Token>> {
     first(&mut *tx.prepare(BY_ID)?, (tenant, id), token)
 }
@@ -127,23 +127,23 @@ pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), token)
 }
 
-/// Whether there is any token at all.
+/// Whether any token exists.
 pub fn any(tx: &ReadTx<'_>) -> Result<bool> {
     Ok(tx.prepare(ANY)?.query_row([], |row| row.get(0))?)
 }
 
-/// Whether its tenant has another admin token that is valid now.
+/// Whether the tenant has a valid admin token other than this one.
 pub fn another_admin(tx: &ReadTx<'_>, than: &Token, now: Timestamp) -> Result<bool> {
     let params = (&than.tenant, than.seq, now);
     Ok(tx.prepare(ANOTHER_ADMIN)?.query_row(params, |row| row.get(0))?)
 }
 
-/// Whether a token with the role `admin` is valid now.
+/// Whether any tenant has a valid admin token.
 pub fn any_admin(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
     Ok(tx.prepare(ANY_ADMIN)?.query_row([now], |row| row.get(0))?)
 }
 
-/// Ends a token at once.
+/// Revokes a token.
 /// Fails with `Changed` when it was revoked already.
 pub fn revoke(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     let revoked = tx.prepare(REVOKE)?.execute((seq, now))?;
@@ -151,7 +151,7 @@ pub fn revoke(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     one_row(revoked, "the token")
 }
 
-/// Notes that a token was used.
+/// Stores the time of a token's last use.
 pub fn used(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     tx.prepare(USED)?.execute((seq, now))?;
     Ok(())

@@ -1,6 +1,6 @@
-//! Transactions as types: what takes a `&WriteTx` writes, what takes a `&ReadTx` only reads.
+//! Transactions as types: a function that takes `&WriteTx` may write, one that takes `&ReadTx` only reads.
 //!
-//! A write transaction also collects what must be told to others once it is committed, and no sooner.
+//! A write transaction also collects its [`Effects`], which other threads learn after COMMIT.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use crate::model::in_doubt::Fence;
 use crate::model::subscription::Subscription;
 use crate::store::error::Result;
 
-/// Reads. Each statement sees the file as of its own start, unless it came from `Store::snapshot`.
+/// A read transaction. Outside `Store::snapshot` and `Store::list`, each statement sees the latest commit.
 #[derive(Debug)]
 pub struct ReadTx<'c> {
     conn: &'c Connection,
@@ -38,9 +38,9 @@ impl<'c> ReadTx<'c> {
     }
 }
 
-/// What others have to learn after the commit.
+/// What other threads must learn after the commit.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each concerns another listener")]
+#[expect(clippy::struct_excessive_bools, reason = "each is for a different listener")]
 pub struct Effects {
     /// Subscriptions that have something new to send.
     pub rang: Vec<SubscriptionSeq>,
@@ -48,13 +48,13 @@ pub struct Effects {
     pub gates: Vec<(SubscriptionSeq, Gate)>,
     /// Deliveries whose attempt is settled.
     pub settled: Vec<Settled>,
-    /// Whether a subscription was made, changed, held or deleted.
+    /// Whether a subscription was created, changed, held or deleted.
     pub subscriptions_changed: bool,
-    /// Whether a provider or its secret was made, changed or deleted.
+    /// Whether a provider or its secret was created, changed or deleted.
     pub providers_changed: bool,
-    /// Whether a token was made or revoked.
+    /// Whether a token was created or revoked.
     pub tokens_changed: bool,
-    /// Whether a source was made, changed or deleted.
+    /// Whether a source was created, changed or deleted.
     pub sources_changed: bool,
     /// Whether a subject was erased.
     pub subjects_erased: bool,
@@ -63,18 +63,18 @@ pub struct Effects {
 /// A delivery whose attempt is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// Which.
+    /// The delivery.
     pub delivery: DeliverySeq,
-    /// Whose.
+    /// Its subscription.
     pub subscription: SubscriptionSeq,
-    /// When it is tried again.
+    /// The time of the next attempt, if there is one.
     pub next_due: Option<Timestamp>,
 }
 
-/// What the attempts of a transaction mean for one subscription; written as one UPDATE before COMMIT.
+/// The attempts of a transaction, summed up per subscription; written with one UPDATE before COMMIT.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AttemptSummary {
-    /// The failures in a row, those before this transaction included; `None` until one is looked at.
+    /// The streak of failures, including those before this transaction; `None` if it was not read.
     pub(crate) streak: Option<Streak>,
     pub(crate) failures_since_success: u32,
     pub(crate) first_failure_at: Option<Timestamp>,
@@ -82,35 +82,35 @@ pub(crate) struct AttemptSummary {
     pub(crate) last_failure_at: Option<Timestamp>,
 }
 
-/// What the writer keeps between transactions, so that routing reads it once.
+/// What the writer caches between transactions.
 #[derive(Debug, Default)]
-pub(crate) struct Remembered {
+pub(crate) struct WriterCache {
     /// The live subscriptions.
     pub(crate) routes: RefCell<Option<Arc<Vec<Subscription>>>>,
-    /// What the file remembers of its latest restore.
+    /// The fence of the latest restore.
     pub(crate) fence: Cell<Option<Fence>>,
     /// The subscriptions that have a hold.
     pub(crate) held: RefCell<Option<BTreeSet<i64>>>,
 }
 
-impl Remembered {
-    /// Lets all of it be read again.
-    pub(crate) fn forget(&self) {
+impl WriterCache {
+    /// Clears the cache.
+    pub(crate) fn clear(&self) {
         self.held.replace(None);
         self.routes.replace(None);
         self.fence.set(None);
     }
 }
 
-/// Writes and reads in one transaction.
+/// A write transaction.
 #[derive(Debug)]
 pub struct WriteTx<'c> {
     read: ReadTx<'c>,
-    remembered: &'c Remembered,
+    cache: &'c WriterCache,
     effects: RefCell<Effects>,
     attempts: RefCell<BTreeMap<i64, AttemptSummary>>,
-    /// Whether [`WriteTx::is_first_look`] was asked.
-    has_looked: Cell<bool>,
+    /// Whether [`WriteTx::is_first_relay`] was called.
+    has_relayed: Cell<bool>,
 }
 
 impl<'c> Deref for WriteTx<'c> {
@@ -122,42 +122,43 @@ impl<'c> Deref for WriteTx<'c> {
 }
 
 impl<'c> WriteTx<'c> {
-    pub(crate) fn new(conn: &'c Connection, remembered: &'c Remembered) -> Self {
+    pub(crate) fn new(conn: &'c Connection, cache: &'c WriterCache) -> Self {
         Self {
             read: ReadTx::new(conn),
-            remembered,
+            cache,
             effects: RefCell::default(),
             attempts: RefCell::default(),
-            has_looked: Cell::new(false),
+            has_relayed: Cell::new(false),
         }
     }
 
-    /// Whether this is the first time that this transaction asks; nobody else commits while it lasts.
-    pub(crate) fn is_first_look(&self) -> bool {
-        !self.has_looked.replace(true)
+    /// Whether this is the first call in this transaction. One check for new rows is enough, because no other program
+    /// can commit during the transaction.
+    pub(crate) fn is_first_relay(&self) -> bool {
+        !self.has_relayed.replace(true)
     }
 
-    /// Runs a part in a savepoint: if it fails, nothing of it stays in the file. The subscriptions it rang are still
-    /// rung, which costs them a look. The inner error is the part's.
-    /// Fails when the whole transaction is lost.
-    pub(crate) fn apart<T>(&self, part: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
+    /// Runs `part` in a savepoint, which is rolled back if `part` fails. Its effects stay, but they
+    /// only make the dispatcher look for due deliveries. The inner error is that of `part`.
+    /// Fails if SQLite has rolled back the whole transaction.
+    pub(crate) fn in_savepoint<T>(&self, part: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
         self.conn().execute_batch("SAVEPOINT part")?;
         let done = part();
         let end = if done.is_ok() { "RELEASE part" } else { "ROLLBACK TO part; RELEASE part" };
         match (done, self.conn().execute_batch(end)) {
-            // A full disk undoes everything at once.
+            // SQLite rolled back the whole transaction, for example because the disk is full.
             (Err(error), Err(_gone)) => Err(error),
             (done, ended) => Ok(ended.map(|()| done)?),
         }
     }
 
     pub(crate) fn routes(&self) -> &RefCell<Option<Arc<Vec<Subscription>>>> {
-        &self.remembered.routes
+        &self.cache.routes
     }
 
-    /// What the writer keeps of the latest restore. `meta` fills it.
-    pub(super) fn kept_fence(&self) -> &Cell<Option<Fence>> {
-        &self.remembered.fence
+    /// The cached fence. `meta` fills it.
+    pub(super) fn cached_fence(&self) -> &Cell<Option<Fence>> {
+        &self.cache.fence
     }
 
     pub(crate) fn ring(&self, subscription: SubscriptionSeq) {
@@ -171,9 +172,9 @@ impl<'c> WriteTx<'c> {
         self.effects.borrow_mut().gates.push((subscription, gate));
     }
 
-    /// The subscriptions that have a hold, where they were read. `holds` fills it.
+    /// The cached subscriptions that have a hold. `holds` fills it.
     pub(super) fn held(&self) -> &RefCell<Option<BTreeSet<i64>>> {
-        &self.remembered.held
+        &self.cache.held
     }
 
     pub(crate) fn settled(&self, settled: Settled) {
@@ -182,7 +183,7 @@ impl<'c> WriteTx<'c> {
 
     pub(crate) fn subscriptions_changed(&self) {
         self.effects.borrow_mut().subscriptions_changed = true;
-        self.remembered.routes.replace(None);
+        self.cache.routes.replace(None);
     }
 
     pub(crate) fn providers_changed(&self) {
@@ -209,7 +210,7 @@ impl<'c> WriteTx<'c> {
         change(self.attempts.borrow_mut().entry(subscription.0).or_default());
     }
 
-    /// What this transaction has noted of a subscription's attempts so far.
+    /// The summary of a subscription's attempts in this transaction so far.
     pub(crate) fn noted_attempts(&self, subscription: SubscriptionSeq) -> AttemptSummary {
         self.attempts.borrow().get(&subscription.0).copied().unwrap_or_default()
     }
@@ -223,12 +224,12 @@ impl<'c> WriteTx<'c> {
     }
 }
 
-/// Runs a statement that must change exactly one row.
+/// Fails with `Changed` unless a statement changed exactly one row.
 pub(crate) fn one_row(changed: usize, what: &'static str) -> Result<()> {
     if changed == 1 { Ok(()) } else { Err(crate::store::error::Error::Changed(what)) }
 }
 
-/// Collects the rows of a query through a row function that may find a value unreadable.
+/// Collects the rows of a query. The row function may fail, for example on an unreadable value.
 pub(crate) fn rows<T>(
     statement: &mut Statement<'_>,
     params: impl rusqlite::Params,

@@ -1,4 +1,4 @@
-//! Table `webhook_events`: what providers sent us, each once.
+//! Table `webhook_events`: events received from providers, each stored once.
 
 use rusqlite::{Row, params};
 
@@ -14,7 +14,7 @@ use crate::store::column::{json, to_json, word};
 use crate::store::deliveries::{self, Origin, Route};
 use crate::store::error::{Error, Result};
 use crate::store::page::{
-    Found, Newest, Span, Stretch, newest_first, newest_of_id, place, row_from,
+    Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, row_from,
 };
 use crate::store::tx::{ReadTx, WriteTx, first, one_row};
 use crate::store::{meta, payloads, subjects};
@@ -56,7 +56,7 @@ pub(super) const SETTLED: &str = "
            processing_started_at = coalesce(processing_started_at, ?7)
      WHERE seq = ?1";
 
-/// What [`webhook_event`] reads, in its order, and further columns.
+/// Selects the columns that [`webhook_event`] reads, in its order, and further columns.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -86,26 +86,26 @@ pub(super) const RECEIVED_FROM: &str = row_from!("webhook_events", "received_at"
 
 pub(super) const PAGE: &str = newest_first!("webhook_events" where "tenant = ?4 AND ", filter!());
 
-pub(super) const PLACE: &str = place!("webhook_events" where "tenant = ?4");
+pub(super) const CUTOFF: &str = cutoff!("webhook_events" where "tenant = ?4");
 
 pub(super) const PAGE_OF_ID: &str =
     newest_of_id!("webhook_events", "provider", "provider_event_id" where filter!());
 
-/// Whether a webhook event was stored now or before.
+/// The result of storing a webhook event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inserted {
-    /// The UUID it has: the one given, or the one of the first receipt.
+    /// The UUID of the stored event: the given one, or that of the first receipt.
     pub id: String,
-    /// Whether it was there before.
+    /// Whether it was already stored.
     pub already_processed: bool,
 }
 
-/// What tells a request that is sent again under another id.
+/// How to recognise a request that is sent again under another id.
 #[derive(Clone, Debug)]
 pub struct Replay {
     /// See [`Scheme::fingerprint`](crate::signatures::Scheme::fingerprint).
     pub fingerprint: Vec<u8>,
-    /// Requests that came since count.
+    /// Only requests received at or after this time count.
     pub since: Timestamp,
 }
 
@@ -147,7 +147,7 @@ pub fn insert(
         &new.event_type,
         new.received_at,
         placed.inline(),
-        placed.apart(),
+        placed.payload_seq(),
         &new.content_type,
         to_json("webhook_events.headers", &new.headers)?,
         &new.key_id,
@@ -163,7 +163,7 @@ pub fn insert(
     if inserted == 0 {
         return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));
     }
-    let (seq, fence) = (tx.conn().last_insert_rowid(), meta::kept_fence(tx)?);
+    let (seq, fence) = (tx.conn().last_insert_rowid(), meta::cached_fence(tx)?);
     if let Some(key) = &new.sealed.key {
         subjects::keep(tx, key, new.received_at)?;
     }
@@ -171,7 +171,7 @@ pub fn insert(
         due_at: now,
         order_at: new.received_at,
         by_arrival: true,
-        doubted: is_doubted(fence, new),
+        in_doubt: is_in_doubt(fence, new),
         epoch: fence.epoch,
         now,
     };
@@ -179,13 +179,13 @@ pub fn insert(
     Ok(Inserted { id: new.id.clone(), already_processed: false })
 }
 
-/// The body is only read for its time while there is something to compare it with.
-fn is_doubted(fence: Fence, new: &NewWebhookEvent) -> bool {
+/// Whether the deliveries are in doubt. Parses the body's time only while events are held for review.
+fn is_in_doubt(fence: Fence, new: &NewWebhookEvent) -> bool {
     fence.window.is_some()
         && fence.is_in_doubt(in_doubt::happened_at(&new.headers, &new.payload), new.received_at)
 }
 
-/// Whether there is a webhook event of that tenant, provider and id.
+/// Whether a webhook event with this tenant, provider and provider's id exists.
 pub fn is_stored(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Result<bool> {
     Ok(first(&mut *tx.prepare(FIND_IDENTITY)?, identity, |_| Ok(()))?.is_some())
 }
@@ -196,7 +196,7 @@ fn find_repeated(tx: &WriteTx<'_>, new: &NewWebhookEvent) -> Result<Option<Inser
     repeated(tx, kept)
 }
 
-/// The event that came with the same signed bytes, under whatever id.
+/// Finds and counts an event with the same signed bytes, under any id.
 fn find_replayed(
     tx: &WriteTx<'_>,
     new: &NewWebhookEvent,
@@ -211,22 +211,22 @@ fn seq_and_id(row: &Row<'_>) -> Result<(i64, String)> {
     Ok((row.get(0)?, row.get(1)?))
 }
 
-/// Counts the event that was there before, where there is one.
+/// Counts a repeated event, if one was found.
 fn repeated(tx: &WriteTx<'_>, kept: Option<(i64, String)>) -> Result<Option<Inserted>> {
     let Some((seq, id)) = kept else { return Ok(None) };
     tx.prepare(REPEATED)?.execute([seq])?;
     Ok(Some(Inserted { id, already_processed: true }))
 }
 
-/// Derives a webhook event's status again after one of its deliveries moved.
+/// Derives a webhook event's status again after one of its deliveries changed.
 pub(crate) fn refresh(
     tx: &WriteTx<'_>,
     seq: i64,
-    tally: DeliveryCounts,
+    counts: DeliveryCounts,
     error: Option<&str>,
     now: Timestamp,
 ) -> Result<()> {
-    let status = derive(tally);
+    let status = derive(counts);
     let final_at =
         matches!(status, Status::Completed | Status::Failed | Status::Skipped).then_some(now);
     let started_at = (status != Status::Received).then_some(now);
@@ -234,7 +234,7 @@ pub(crate) fn refresh(
     let stored = tx.prepare(SETTLED)?.execute((
         seq,
         status.as_str(),
-        tally.open,
+        counts.open,
         final_at,
         error,
         failed,
@@ -257,42 +257,42 @@ pub fn by_seq(tx: &ReadTx<'_>, seq: i64) -> Result<Option<WebhookEvent>> {
     first(&mut *tx.prepare(BY_SEQ)?, [seq], webhook_event)
 }
 
-/// Which webhook events a list shows. Absent means any.
+/// Which webhook events a list shows. `None` means any.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Where they stand.
+    /// Their status.
     pub status: Option<Status>,
-    /// Who sent them.
+    /// Their provider.
     pub provider: Option<String>,
     /// Their exact type.
     pub event_type: Option<String>,
     /// The provider's own id.
     pub provider_event_id: Option<String>,
-    /// Our id, the `webhook-id` their deliveries carry, or how the provider's id begins.
+    /// Our id, the `webhook-id` of their deliveries, or a prefix of the provider's id.
     pub id: Option<String>,
     /// When they were received.
     pub received: Span,
 }
 
-/// Webhook events without their payloads, newest first.
+/// A page of webhook events without their payloads, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<WebhookEvent>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { status, provider, event_type, provider_event_id, id, received } = filter;
-    let mut stretch = Stretch::new(tx, RECEIVED_FROM, before, *received)?;
+    let mut range = SeqRange::new(tx, RECEIVED_FROM, before, *received)?;
     let status = status.map(Status::as_str);
     let seqs = if let Some(provider_event_id) = provider_event_id {
         let more = params![tenant, status, provider, event_type, id, provider_event_id];
-        stretch.seqs(tx, PAGE_OF_ID, limit, more)?
+        range.seqs(tx, PAGE_OF_ID, limit, more)?
     } else {
         if status.is_some() || provider.is_some() || event_type.is_some() || id.is_some() {
-            stretch.cut(tx, PLACE, params![tenant])?;
+            range.limit_rows(tx, CUTOFF, params![tenant])?;
         }
-        stretch.seqs(tx, PAGE, limit, params![tenant, status, provider, event_type, id])?
+        range.seqs(tx, PAGE, limit, params![tenant, status, provider, event_type, id])?
     };
     let mut by_seq = tx.prepare(BY_SEQ)?;
     let each = seqs.into_iter().map(|seq| first(&mut by_seq, [seq], webhook_event));
     let rows = each.filter_map(Result::transpose).collect::<Result<_>>()?;
-    Ok(stretch.found(rows, limit, |event: &WebhookEvent| event.seq))
+    Ok(range.found(rows, limit, |event: &WebhookEvent| event.seq))
 }
 
 fn webhook_event(row: &Row<'_>) -> Result<WebhookEvent> {

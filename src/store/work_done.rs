@@ -1,6 +1,6 @@
-//! What the writer has done since it was made, and whether it is alive.
+//! The writer's metrics and heartbeat.
 //!
-//! How many jobs share a commit is how far group commit carries: one alone pays for a sync by itself.
+//! `batch_jobs` shows how well group commit works: all jobs of a transaction share one sync.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,18 +9,18 @@ use crate::base::clock::Clock;
 use crate::telemetry::heartbeat::Heartbeat;
 use crate::telemetry::tally::{self, Counter, Histogram};
 
-/// The writer's numbers.
+/// The writer's metrics.
 #[derive(Debug)]
 pub struct WorkDone {
-    /// The machine's clock: these are spans of real time, whatever the product is told.
+    /// The machine's clock, because metrics measure real time even if a test injects another clock.
     clock: Clock,
-    /// When the oldest job of the batch in hand was handed in, in microseconds; 0 while none is.
+    /// When the oldest job of the current batch was submitted, in microseconds; 0 if there is no batch.
     oldest_us: AtomicU64,
-    /// The writing thread's sign of life.
+    /// The heartbeat of the writer's thread.
     pub(crate) pulse: Heartbeat,
     /// Transactions committed.
     pub commits: Counter,
-    /// How often the writer noticed that another program had committed.
+    /// How often the writer noticed a commit by another program.
     pub foreign_commits: Counter,
     /// Jobs committed.
     pub jobs: Counter,
@@ -52,24 +52,23 @@ impl Default for WorkDone {
 }
 
 impl WorkDone {
-    /// What the times of jobs are counted in.
+    /// The monotonic time by which jobs are measured.
     pub(crate) fn now(&self) -> Duration {
         self.clock.monotonic()
     }
 
-    /// A batch is taken in hand whose oldest job was handed in at that time.
+    /// Begins a batch whose oldest job was submitted at the given time.
     pub(crate) fn begin(&self, oldest: Duration) {
         let micros = u64::try_from(oldest.as_micros()).unwrap_or(u64::MAX);
         self.oldest_us.store(micros.max(1), Ordering::Relaxed);
     }
 
-    /// The batch is worked off.
+    /// Ends the batch.
     pub(crate) fn end(&self) {
         self.oldest_us.store(0, Ordering::Relaxed);
     }
 
-    /// A transaction that began at that time is committed; `accepted` says when those of its jobs were
-    /// handed in that came from the accept queue.
+    /// Notes a committed transaction. `accepted` has the submission times of its jobs from the accept queue.
     pub(crate) fn committed(
         &self,
         began: Duration,
@@ -87,7 +86,7 @@ impl WorkDone {
         }
     }
 
-    /// How long ago the oldest job in hand was handed in; nothing when the writer is idle.
+    /// How long ago the oldest job of the current batch was submitted; zero if the writer is idle.
     pub(crate) fn lag(&self) -> Duration {
         match self.oldest_us.load(Ordering::Relaxed) {
             0 => Duration::ZERO,

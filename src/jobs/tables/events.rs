@@ -386,8 +386,8 @@ pub(super) fn create(
         due_at: event.not_before.map_or(now, |not_before| not_before.max(now)),
         order_at: event.order_at(),
         by_arrival: false,
-        doubted: false,
-        epoch: meta::kept_fence(tx)?.epoch,
+        in_doubt: false,
+        epoch: meta::cached_fence(tx)?.epoch,
         now,
     };
     settlement::route_again(tx, (origin, &event.tenant), &matching, route)

@@ -208,7 +208,7 @@ pub fn carry_out(
     }
     let (mut progress, mut is_done) = (Progress::default(), vec![false; batch.items.len()]);
     for (_, n, action) in actions {
-        match tx.apart(|| carry_out_one(tx, job, action, now))? {
+        match tx.in_savepoint(|| carry_out_one(tx, job, action, now))? {
             Ok(()) => {
                 progress.deliveries = progress.deliveries.saturating_add(1);
                 if let Some(is_done) = is_done.get_mut(n) {

@@ -1,5 +1,5 @@
-//! The write-ahead log: when it is copied into the file, what is refused so that there is always room to copy it, and
-//! when it is emptied: after a key is destroyed, and when the writer ends.
+//! The write-ahead log: when it is copied into the file, and when it is emptied. Refuses transactions after which the
+//! disk would have no room to copy the log.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -10,27 +10,27 @@ use crate::base::clock::Timestamp;
 use crate::store::error::{Error, Result};
 use crate::store::schema;
 use crate::store::subjects::{self, KeyId};
-use crate::store::writer::room::Near;
+use crate::store::writer::room::LowDisk;
 use crate::store::writer::working::{MAX_BATCH_JOBS, WriterLoop};
 use crate::sys::locks::{self, LogIndex};
 
-/// Bytes of a page of the file.
+/// Size of a page in the file, in bytes.
 const PAGE: u64 = 4096;
-/// Bytes of a page in the log.
+/// Size of a page in the log, in bytes.
 const FRAME: u64 = PAGE + 24;
-/// If the log is this many times as long as it should be, a reader keeps it from being copied.
-const HELD_TIMES: u64 = 4;
+/// If the log is this many times longer than its checkpoint size, a reader is blocking the copy.
+const LONG_LOG_FACTOR: u64 = 4;
 
-/// Bytes that one transaction writes at most, about: into the log, and later into the file.
-const MAX_WRITTEN: u64 = 64 << 20;
+/// Bytes that one transaction writes at most, approximately: into the log, and later into the file.
+const MAX_TX_BYTES: u64 = 64 << 20;
 
-/// Bytes of pages that a job changes without making the file longer, about.
-const MAX_REWRITTEN: u64 = 8 * FRAME;
+/// Bytes of existing pages that a job changes at most, approximately.
+const MAX_JOB_REWRITE_BYTES: u64 = 8 * FRAME;
 
-/// The log as SQLite counts it.
+/// The result of `PRAGMA wal_checkpoint`.
 #[derive(Clone, Copy, Debug)]
 struct Log {
-    /// Whether another connection was in the way.
+    /// Whether another connection blocked the checkpoint.
     busy: bool,
     frames: u64,
     copied: u64,
@@ -43,34 +43,34 @@ impl Log {
 }
 
 impl WriterLoop {
-    /// Leaves the write-ahead log to another program, which copies it before it empties it.
+    /// Leaves checkpoints to another program, such as a replication tool.
     pub fn leave_checkpoints(&mut self) {
         self.checkpoints = false;
     }
 
-    /// Empties the write-ahead log where it may hold a destroyed key. If a reader is in the way, the next turn tries
+    /// Empties the write-ahead log if it may contain a destroyed key. If a reader blocks that, the next round tries it
     /// again.
-    pub(super) fn empty_owed_log(&mut self) {
-        if !self.log_owed {
+    pub(super) fn empty_log_if_required(&mut self) {
+        if !self.must_empty_log {
             return;
         }
         if !self.checkpoints {
             tracing::warn!(
-                "a destroyed key stays in the write-ahead log until the program that copies it empties it"
+                "a destroyed key stays in the write-ahead log until the program that does the checkpoints empties it"
             );
-            self.log_owed = false;
+            self.must_empty_log = false;
             return;
         }
         match self.empty_if_it_fits() {
-            Ok(true) => self.log_owed = false,
+            Ok(true) => self.must_empty_log = false,
             Ok(false) => tracing::debug!(
-                "the write-ahead log is read, or does not fit; it is emptied in a moment"
+                "the write-ahead log is being read, or the disk has no room for it; emptying it is tried again"
             ),
             Err(error) => tracing::warn!(%error, "the write-ahead log could not be emptied yet"),
         }
     }
 
-    /// Destroys keys that were destroyed before, in a database that was put back; tells how many there were.
+    /// After a restore, destroys keys again that were destroyed before it; returns how many existed.
     pub fn erase_again(&mut self, erasures: &[(KeyId, Timestamp)]) -> Result<u64> {
         let mut erased = 0_u64;
         for some in erasures.chunks(MAX_BATCH_JOBS) {
@@ -79,34 +79,34 @@ impl WriterLoop {
                 gone.sum::<Result<u64>>()
             })?;
         }
-        // Destroyed by a run that was killed before it could empty the log, none of them is there any more.
-        self.log_owed = !erasures.is_empty();
-        self.empty_owed_log();
+        // Even if no key existed: an earlier run may have destroyed them and been killed before it emptied the log.
+        self.must_empty_log = !erasures.is_empty();
+        self.empty_log_if_required();
         Ok(erased)
     }
 
-    /// Ends it without ever having run the loop: what was done is in the one file.
+    /// Closes the writer if the loop was never run.
     pub(crate) fn finish(self) {
         self.close();
     }
 
-    /// Empties the write-ahead log into the file, so that what is left behind is one file. A log that does not
-    /// fit stays: the next start reads it.
+    /// Copies the write-ahead log into the file and removes it, so that one file remains. If there is no room, the log
+    /// stays and the next start reads it.
     pub(super) fn close(self) {
-        // The program that empties it instead has the file open, so that our closing it empties nothing.
+        // The program that does the checkpoints has the file open, so closing it here does not empty the log.
         if !self.checkpoints {
             return;
         }
         match self.empty_if_it_fits() {
             Ok(true) => {
-                // With nothing in the log SQLite removes it, and the index with it.
+                // SQLite removes the empty log and its index on close.
                 let as_usual = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
                 let _is_removed = self.conn.set_db_config(as_usual, false).is_ok();
             }
             Ok(false) => {
                 tracing::warn!(
-                    "the write-ahead log is read by another program, or the disk has no room for what is in it; \
-                     the next start reads it"
+                    "the write-ahead log is being read by another program, or the disk has no room for it; \
+                     it stays, and the next start reads it"
                 );
             }
             Err(error) => {
@@ -115,70 +115,73 @@ impl WriterLoop {
         }
     }
 
-    /// Looks at the room; `None` while a transaction cannot fill the disk.
-    pub(super) fn near(&self) -> Option<Near> {
+    /// The room on the disk before a transaction; `None` if a transaction cannot fill the disk.
+    pub(super) fn low_disk(&self) -> Option<LowDisk> {
         let (floor, free) = (self.room.floor.load(Ordering::Relaxed), self.free()?);
-        let enough = MAX_WRITTEN.max(floor.saturating_mul(16));
+        let enough = MAX_TX_BYTES.max(floor.saturating_mul(16));
         if free >= enough.saturating_add(self.log_bytes().saturating_mul(2)) {
             return None;
         }
-        Some(Near { free, floor, owed: self.owed().ok()? })
+        Some(LowDisk { free, floor, growth: self.growth().ok()? })
     }
 
-    /// Refuses a transaction that is about to be committed, if the log could not be copied afterwards.
-    pub(super) fn leaves_room(&self, near: Option<Near>, jobs: usize) -> Result<()> {
-        let Some(Near { free, floor, owed }) = near else { return Ok(()) };
-        let after = self.owed()?;
-        // What makes the file longer is written twice: into the log now, into the file when it is copied.
-        let needed = floor.saturating_add(after).saturating_add(after.saturating_sub(owed));
-        let rewritten = u64::try_from(jobs).unwrap_or(u64::MAX).saturating_mul(MAX_REWRITTEN);
+    /// Fails with `Full` if the log could not be copied after the commit of this transaction.
+    pub(super) fn leaves_room(&self, low_disk: Option<LowDisk>, jobs: usize) -> Result<()> {
+        let Some(LowDisk { free, floor, growth }) = low_disk else { return Ok(()) };
+        let after = self.growth()?;
+        // New pages are written twice: into the log now, and into the file at the checkpoint.
+        let needed = floor.saturating_add(after).saturating_add(after.saturating_sub(growth));
+        let rewritten =
+            u64::try_from(jobs).unwrap_or(u64::MAX).saturating_mul(MAX_JOB_REWRITE_BYTES);
         if free >= needed.saturating_add(rewritten) { Ok(()) } else { Err(Error::Full) }
     }
 
-    /// Copies the log into the file where it is long, and cuts it where that was asked for. `idle`: nothing was
-    /// committed for a beat.
-    pub(super) fn tend_log(&mut self, idle: bool) {
+    /// Copies the log into the file if it is long, and empties it if that was requested. `idle`: there was no job for a
+    /// heartbeat interval.
+    pub(super) fn maintain_log(&mut self, idle: bool) {
         let Ok(mut log) = self.checkpoint("NOOP") else { return };
         if let Some(index) = &mut self.index {
-            // Without it SQLite extends the index itself, and says so when there is no room.
+            // If this fails, SQLite extends the index itself and reports if there is no room.
             let _is_allocated = index.allocate(log.frames).is_ok();
         }
-        let copied_at = self.room.copied_at.load(Ordering::Relaxed);
-        self.keep_short(copied_at);
+        let checkpoint_at = self.room.checkpoint_at.load(Ordering::Relaxed);
+        self.limit_log_size(checkpoint_at);
         let to_empty = self.room.to_empty.swap(false, Ordering::Relaxed) && self.log_bytes() > 0;
         if log.frames < self.tried_at {
             self.tried_at = 0;
         }
-        let grown = log.frames.saturating_sub(self.tried_at).saturating_mul(FRAME) >= copied_at;
-        let is_due = to_empty || (log.uncopied() >= copied_at && (idle || grown));
+        let grown = log.frames.saturating_sub(self.tried_at).saturating_mul(FRAME) >= checkpoint_at;
+        let is_due = to_empty || (log.uncopied() >= checkpoint_at && (idle || grown));
         if is_due && self.checkpoints && self.fits() {
             self.tried_at = log.frames;
             match if to_empty { self.empty() } else { self.checkpoint("PASSIVE") } {
                 Ok(after) => {
                     log = after;
-                    self.note_reader(log, copied_at);
+                    self.note_reader(log, checkpoint_at);
                 }
                 Err(error) => tracing::warn!(%error, "the write-ahead log could not be copied yet"),
             }
         }
         self.room.bytes.store(log.uncopied(), Ordering::Relaxed);
-        let owed = if self.near().is_some() { self.owed().unwrap_or(0) } else { log.uncopied() };
-        self.room.owed.store(owed, Ordering::Relaxed);
+        let growth =
+            if self.low_disk().is_some() { self.growth().unwrap_or(0) } else { log.uncopied() };
+        self.room.growth.store(growth, Ordering::Relaxed);
     }
 
-    /// Has SQLite cut what a reader has made longer, when the log is begun anew.
-    fn keep_short(&mut self, copied_at: u64) {
-        if self.checkpoints && self.kept_at != copied_at {
-            let most = i64::try_from(copied_at.saturating_mul(2)).unwrap_or(i64::MAX);
+    /// Makes SQLite truncate a log that a reader has made long, when it starts the log from the beginning.
+    fn limit_log_size(&mut self, checkpoint_at: u64) {
+        if self.checkpoints && self.limited_to != checkpoint_at {
+            let most = i64::try_from(checkpoint_at.saturating_mul(2)).unwrap_or(i64::MAX);
             if self.conn.pragma_update(None, "journal_size_limit", most).is_ok() {
-                self.kept_at = copied_at;
+                self.limited_to = checkpoint_at;
             }
         }
     }
 
-    /// Notes who keeps the log from being copied, and says so once.
-    fn note_reader(&mut self, log: Log, copied_at: u64) {
-        let is_long = log.frames.saturating_mul(FRAME) >= copied_at.saturating_mul(HELD_TIMES);
+    /// Notes the program whose read transaction blocks the copying of the log; logs it once.
+    fn note_reader(&mut self, log: Log, checkpoint_at: u64) {
+        let is_long =
+            log.frames.saturating_mul(FRAME) >= checkpoint_at.saturating_mul(LONG_LOG_FACTOR);
         let is_held = is_long && (log.busy || log.uncopied() > 0);
         let reader = self.index.as_ref().filter(|_| is_held).and_then(LogIndex::reader);
         let before = self.room.reader.swap(reader.unwrap_or(0), Ordering::Relaxed);
@@ -186,19 +189,19 @@ impl WriterLoop {
             tracing::warn!(
                 reader = locks::shown(process),
                 log_bytes = log.frames.saturating_mul(FRAME),
-                "another program reads the database in a transaction that does not end: the write-ahead log \
-                 grows until it ends"
+                "another program reads the database in a transaction that does not end; the write-ahead log \
+                 grows until that transaction ends"
             );
         }
     }
 
-    /// Copies the log into the file and cuts it to nothing, if there is room.
+    /// Copies the log into the file and empties it, if there is room; returns whether that was done.
     pub(super) fn empty_if_it_fits(&self) -> Result<bool> {
         Ok(self.fits() && !self.empty()?.busy)
     }
 
     fn empty(&self) -> Result<Log> {
-        schema::waiting_shortly(&self.conn, || self.checkpoint("TRUNCATE"))
+        schema::with_short_timeout(&self.conn, || self.checkpoint("TRUNCATE"))
     }
 
     fn checkpoint(&self, mode: &str) -> Result<Log> {
@@ -210,14 +213,14 @@ impl WriterLoop {
         })?)
     }
 
-    /// Whether the file can grow by what is in the log. A copy that finds no room leaves the file longer, and
-    /// the log as it was.
+    /// Whether the disk has room to copy the log. A copy without room would only make the file longer and not empty the
+    /// log.
     fn fits(&self) -> bool {
-        self.free().zip(self.owed().ok()).is_none_or(|(free, owed)| free >= owed)
+        self.free().zip(self.growth().ok()).is_none_or(|(free, growth)| free >= growth)
     }
 
-    /// Bytes by which the file has yet to grow, for the transaction that is open too.
-    fn owed(&self) -> Result<u64> {
+    /// Bytes by which the file will grow when the log is copied, including the open transaction.
+    fn growth(&self) -> Result<u64> {
         let pages = self.conn.prepare_cached("PRAGMA page_count")?;
         let pages: i64 = { pages }.query_row([], |row| row.get(0))?;
         let bytes = u64::try_from(pages).unwrap_or(0).saturating_mul(PAGE);
@@ -237,7 +240,7 @@ impl WriterLoop {
         Path::new(self.conn.path().unwrap_or_default())
     }
 
-    /// A file of the same name with an ending.
+    /// The path of the file with a suffix.
     pub(super) fn beside(&self, ending: &str) -> PathBuf {
         let mut name = self.file().as_os_str().to_owned();
         name.push(ending);

@@ -1,10 +1,10 @@
-//! The one writer: jobs from three queues, many in a transaction, answered after COMMIT.
+//! The only writer: takes jobs from three queues, commits many in one transaction, and answers after COMMIT.
 //!
-//! A job is a closure over `&WriteTx` that has no effect but the database, so that it can be run again
-//! when another job of its batch spoils the transaction. What a job brings about outside (an answer, a
-//! doorbell) happens in `done` and in the [`Effects`](crate::store::tx::Effects), after COMMIT.
+//! A job is a closure over `&WriteTx`. It changes only the database, so that it can run again if another job of the
+//! batch makes the transaction fail. Answers and wake-ups happen after COMMIT, in `done` and through
+//! [`Effects`](crate::store::tx::Effects).
 //!
-//! Not here: threads (`pipeline` starts the one that calls [`WriterLoop::run`]).
+//! `pipeline` starts the thread that calls [`WriterLoop::run`].
 
 mod log;
 mod room;
@@ -19,7 +19,7 @@ use rusqlite::Connection;
 use crate::base::faults::Faults;
 use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
-use crate::store::tx::{Remembered, WriteTx};
+use crate::store::tx::{WriteTx, WriterCache};
 use crate::store::work_done::WorkDone;
 use crate::store::writer::working::{BoxedJob, Closure};
 use crate::sys::disk::Gauge;
@@ -28,10 +28,10 @@ use crate::telemetry::heartbeat::Heartbeat;
 pub use room::LogRoom;
 pub use working::{AfterCommit, Queue, WriterLoop};
 
-/// Jobs that may wait in the accept queue, about. A handler that finds it full answers 503.
+/// Jobs that may wait in the accept queue, approximately. If it is full, handlers answer 503.
 const MAX_ACCEPT_JOBS: usize = 8192;
 
-/// Where jobs are handed in. Cheap to clone.
+/// Accepts jobs for the writer. Cheap to clone.
 #[derive(Clone)]
 pub struct Writer {
     settle: Sender<BoxedJob>,
@@ -48,8 +48,8 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Writer {
-    /// Hands in a job; `done` is called with its result after COMMIT, on the writer's thread, and must
-    /// neither block nor write. A full accept queue is answered at once with `Busy`.
+    /// Submits a job. The writer's thread calls `done` with its result after COMMIT; `done` must neither block nor
+    /// write. If the accept queue is full, `done` gets `Busy` at once.
     pub fn submit<T, R, D>(&self, queue: Queue, run: R, done: D)
     where
         T: Send + 'static,
@@ -71,8 +71,8 @@ impl Writer {
         }
     }
 
-    /// Hands in a job and waits for its COMMIT. For people's changes and chores; a handler of events
-    /// uses [`Writer::submit`].
+    /// Submits a job and waits for its COMMIT. For changes by people and for upkeep; handlers of events use
+    /// [`Writer::submit`].
     pub fn write<T, R>(&self, queue: Queue, run: R) -> Result<T>
     where
         T: Send + 'static,
@@ -83,7 +83,7 @@ impl Writer {
         answer.recv().unwrap_or(Err(Error::Stopped))
     }
 
-    /// Jobs that wait, over all queues.
+    /// How many jobs wait in all queues.
     pub fn waiting(&self) -> usize {
         [Queue::Settle, Queue::Accept, Queue::Upkeep]
             .map(|queue| self.waiting_in(queue))
@@ -91,7 +91,7 @@ impl Writer {
             .sum()
     }
 
-    /// Jobs that wait in one queue.
+    /// How many jobs wait in one queue.
     pub fn waiting_in(&self, queue: Queue) -> usize {
         match queue {
             Queue::Settle => self.settle.len(),
@@ -105,24 +105,25 @@ impl Writer {
         &self.room
     }
 
-    /// The writing thread's sign of life.
+    /// The heartbeat of the writer's thread.
     pub fn pulse(&self) -> &Heartbeat {
         &self.done.pulse
     }
 
-    /// How long ago the oldest job in hand was handed in; nothing when the writer is idle.
+    /// How long ago the oldest job of the current batch was submitted; zero if the writer is idle.
     pub fn lag(&self) -> Duration {
         self.done.lag()
     }
 
-    /// What it has done so far.
+    /// The writer's metrics.
     pub fn done(&self) -> &WorkDone {
         &self.done
     }
 }
 
 pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
-    // Not bounded channels: those keep their jobs when the writer ends, and callers would wait for ever. Settlements are bounded by what is in hand, chores by the number of chores.
+    // Bounded channels would keep their jobs when the writer ends, and callers would wait forever. The settle queue is
+    // limited by the attempts in progress, the upkeep queue by the number of upkeep tasks.
     let (settle, settle_jobs) = unbounded();
     let (accept, accept_jobs) = unbounded();
     let (upkeep, upkeep_jobs) = unbounded();
@@ -133,15 +134,15 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
         gauge: Gauge::machine(),
         index: None,
         tried_at: 0,
-        kept_at: 0,
+        limited_to: 0,
         faults,
-        remembered: Remembered::default(),
+        cache: WriterCache::default(),
         settle: settle_jobs,
         accept: accept_jobs,
         upkeep: upkeep_jobs,
         done: Arc::default(),
         checkpoints: true,
-        log_owed: false,
+        must_empty_log: false,
         contention,
     };
     let (done, room) = (Arc::clone(&writer_loop.done), Arc::clone(&writer_loop.room));

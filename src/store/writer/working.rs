@@ -1,4 +1,4 @@
-//! The writing end: takes jobs out of the queues, commits many in one transaction, and tells what came of them.
+//! The writer's loop: takes jobs from the queues, commits many in one transaction, and reports their results.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,44 +11,44 @@ use crate::base::faults::{Faults, Stall, Step};
 use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
 use crate::store::subscriptions;
-use crate::store::tx::{Effects, ReadTx, Remembered, WriteTx};
+use crate::store::tx::{Effects, ReadTx, WriteTx, WriterCache};
 use crate::store::work_done::WorkDone;
 use crate::store::writer::room::LogRoom;
 use crate::sys::disk::{self, Gauge};
 use crate::sys::locks::LogIndex;
 use crate::telemetry::heartbeat::BEAT;
 
-/// Jobs of one transaction at most. Measured: more gains nothing and delays the first answer.
+/// Maximum jobs per transaction. Measurements show that more jobs gain nothing and delay the first answer.
 pub(super) const MAX_BATCH_JOBS: usize = 512;
-/// Upkeep jobs of one transaction at most: they are long, and accepts wait behind them.
+/// Maximum upkeep jobs per transaction: they are long, and new events wait for them.
 const MAX_BATCH_UPKEEP: usize = 4;
 
-/// Which queue a job waits in; they are drained in this order. The queue says whether a job can be refused while
-/// another program keeps the database locked.
+/// The queue of a job. Queues are drained in this order. Only jobs of `Accept` and `Upkeep` are refused while another
+/// program keeps the database locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// Outcomes of our own attempts, which nobody would report again: they wait as long as it takes.
+    /// Outcomes of our own attempts. Nobody would report them again, so they wait without a limit.
     Settle,
-    /// New events, what people change, and consumers' reports: the caller is told to try again.
+    /// New events, changes by people and consumers' reports: the caller is told to try again.
     Accept,
-    /// Chores that can wait.
+    /// Upkeep that can wait.
     Upkeep,
 }
 
-/// A job, whatever it returns.
+/// A job with any result type.
 pub(super) trait Job: Send {
-    /// Which queue it came from, and when.
+    /// The queue of the job, and when it was submitted.
     fn handed_in(&self) -> (Queue, Duration);
-    /// Runs it, perhaps not for the first time.
+    /// Runs the job; may be called more than once.
     fn run(&mut self, tx: &WriteTx<'_>) -> Result<()>;
-    /// Hands its result on, once it is known what became of the transaction.
+    /// Reports the result after the transaction was committed or rolled back.
     fn done(self: Box<Self>, outcome: Result<()>);
 }
 
-/// A job as it waits.
+/// A waiting job.
 pub(super) type BoxedJob = Box<dyn Job>;
 
-/// A job put together from closures.
+/// A job made of closures.
 pub(super) struct Closure<T, R, D> {
     pub(super) handed_in: (Queue, Duration),
     pub(super) run: R,
@@ -78,49 +78,49 @@ where
     }
 }
 
-/// What becomes of jobs that came until the lock was had.
+/// Whether a transaction includes jobs that arrive while the writer waits for the lock.
 #[derive(Clone, Copy, Debug)]
-enum Late {
-    /// They are in the transaction: in the next one they might wait for another program once more.
-    Taken,
-    /// They wait: what is in hand is tried by itself.
-    Left,
+enum NewJobs {
+    /// Yes: in the next transaction they might have to wait for another program again.
+    Included,
+    /// No: the job runs alone.
+    Excluded,
 }
 
-/// Told after each COMMIT. Must not block and must not write.
+/// Called by the writer's thread. Must neither block nor write.
 pub trait AfterCommit: Send + Sync {
-    /// What was committed.
+    /// A transaction was committed.
     fn committed(&self, effects: Effects);
-    /// A write found no room; nothing of it was stored.
+    /// A write failed because there was no room; nothing was stored.
     fn full(&self);
     /// The disk failed while writing; the process must end.
     fn fatal(&self, error: &Error);
 }
 
-/// The writing end: owns the write connection.
+/// The writer's loop. Owns the write connection.
 pub struct WriterLoop {
     pub(super) conn: Connection,
     pub(super) faults: Faults,
-    pub(super) remembered: Remembered,
+    pub(super) cache: WriterCache,
     pub(super) settle: Receiver<BoxedJob>,
     pub(super) accept: Receiver<BoxedJob>,
     pub(super) upkeep: Receiver<BoxedJob>,
     pub(super) done: Arc<WorkDone>,
-    /// The room that the log has and needs, as others see it.
+    /// Limits and numbers of the log, shared with the disk watch.
     pub(super) room: Arc<LogRoom>,
-    /// How the room on the disk is looked at.
+    /// Measures the free space of the disk.
     pub(super) gauge: Gauge,
-    /// The index beside the log; `None` where it could not be opened.
+    /// The `-shm` file; `None` if it could not be opened.
     pub(super) index: Option<LogIndex>,
-    /// Frames in the log when it was last copied.
+    /// Frames in the log when copying it was last tried.
     pub(super) tried_at: u64,
-    /// The size of the log that SQLite was told.
-    pub(super) kept_at: u64,
-    /// Whether the write-ahead log is emptied by us.
+    /// The checkpoint size for which `journal_size_limit` was last set.
+    pub(super) limited_to: u64,
+    /// Whether the writer does checkpoints; if not, another program does.
     pub(super) checkpoints: bool,
-    /// Whether a destroyed key may still stand in the write-ahead log.
-    pub(super) log_owed: bool,
-    /// How it gets on with other processes that write.
+    /// Whether the write-ahead log may still contain a destroyed key.
+    pub(super) must_empty_log: bool,
+    /// The sharing of the write lock with other programs.
     pub(super) contention: WriteContention,
 }
 
@@ -131,36 +131,36 @@ impl std::fmt::Debug for WriterLoop {
 }
 
 impl WriterLoop {
-    /// Runs until `stop` is disconnected, then drains what waits and returns the connection's last words.
+    /// Runs until `stop` is disconnected, then runs the jobs that still wait and closes the file.
     pub fn run(mut self, stop: &Receiver<()>, observer: &Arc<dyn AfterCommit>) {
         let mut batch = Vec::with_capacity(MAX_BATCH_JOBS);
         self.contention.set_at_start(false);
-        // Not before: its file is never closed, and a start may be tried many times.
+        // Opened here and not earlier: its file is never closed, and a start may be tried many times.
         self.index = LogIndex::open(&self.beside("-shm")).ok();
-        self.tend_log(false);
+        self.maintain_log(false);
         loop {
             self.faults.stand(Stall::Writer);
             self.done.pulse.tick();
-            // What a locked database has kept waiting is tried again at once, with what came since.
+            // A batch that is not empty waits for a locked database: it is tried again at once, with new jobs.
             let stopping = self.wait(stop, batch.is_empty());
             self.drain(&mut batch);
             if batch.is_empty() {
-                self.empty_owed_log();
-                self.tend_log(true);
+                self.empty_log_if_required();
+                self.maintain_log(true);
                 if stopping {
                     break;
                 }
                 continue;
             }
             self.done.begin(batch.iter().map(|job| job.handed_in().1).min().unwrap_or_default());
-            let worked_off = self.commit_all(&mut batch, Late::Taken, observer);
+            let finished = self.commit_all(&mut batch, NewJobs::Included, observer);
             self.done.end();
-            if let Err(fatal) = worked_off {
+            if let Err(fatal) = finished {
                 observer.fatal(&fatal);
-                // What is on the disk is unknown now: it is left for the next start to read.
+                // The content of the disk is unknown now, so nothing more is written.
                 return self.refuse(&fatal, stop);
             }
-            self.tend_log(false);
+            self.maintain_log(false);
             if stopping {
                 batch.drain(..).for_each(|job| job.done(Err(Error::Busy)));
             }
@@ -169,7 +169,7 @@ impl WriterLoop {
         self.close();
     }
 
-    /// Refuses what is handed in until `stop` is disconnected: nobody is left waiting for an answer.
+    /// Refuses new jobs until `stop` is disconnected, so that no caller waits forever.
     fn refuse(&mut self, fatal: &Error, stop: &Receiver<()>) {
         let mut batch = Vec::new();
         loop {
@@ -184,28 +184,27 @@ impl WriterLoop {
         }
     }
 
-    /// Until the loop is started it waits however long other programs keep the file locked, and says so.
+    /// Lets transactions wait for other programs' locks without a limit, until the loop starts.
     pub fn wait_for_others(&mut self) {
         self.contention.set_at_start(true);
     }
 
-    /// Reads on the spot, before the loop is started; others who write are not waited for.
+    /// Reads directly, before the loop is started. Does not wait for other programs.
     pub fn read<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
         read(&ReadTx::new(&self.conn))
     }
 
-    /// Runs one transaction on the spot, before the loop is started.
+    /// Runs one transaction directly, before the loop is started.
     pub fn direct<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
         let transaction = self.contention.begin(&self.conn, &self.done)?;
-        let tx = WriteTx::new(&transaction, &self.remembered);
+        let tx = WriteTx::new(&transaction, &self.cache);
         let value = run(&tx)?;
         drop(tx);
         transaction.commit().map_err(Error::at_commit)?;
         Ok(value)
     }
 
-    /// Waits until a job or the stop signal is there, or a beat is over, if there is nothing to do; tells
-    /// whether it is to stop.
+    /// If `idle`, waits for a job, the stop signal or the next heartbeat. Returns whether to stop.
     fn wait(&self, stop: &Receiver<()>, idle: bool) -> bool {
         if idle {
             self.wait_for_work(stop);
@@ -219,7 +218,7 @@ impl WriterLoop {
         let _ = select.recv(&self.accept);
         let _ = select.recv(&self.upkeep);
         let _ = select.recv(stop);
-        // The caller looks into every queue.
+        // The caller checks every queue.
         let _is_ready = select.ready_timeout(BEAT).is_ok();
     }
 
@@ -237,17 +236,17 @@ impl WriterLoop {
         }
     }
 
-    /// Commits a batch in one transaction; if anything in it fails, job by job. What is left in it waits for
-    /// another process to let go of the database.
-    /// Fails only when the disk failed.
+    /// Commits a batch in one transaction, or each job in its own if that fails. Jobs that remain in the batch wait for
+    /// another program to release the lock.
+    /// Fails only if the disk failed.
     fn commit_all(
         &mut self,
         batch: &mut Vec<BoxedJob>,
-        late: Late,
+        new_jobs: NewJobs,
         observer: &Arc<dyn AfterCommit>,
     ) -> Result<()> {
         let began = self.done.now();
-        let committed = self.commit(batch, late);
+        let committed = self.commit(batch, new_jobs);
         if committed.is_err() {
             self.done.failures.add();
         }
@@ -256,10 +255,10 @@ impl WriterLoop {
                 let accepted = batch.iter().map(|job| job.handed_in());
                 let accepted = accepted.filter(|(queue, _)| *queue == Queue::Accept);
                 self.done.committed(began, batch.len(), accepted.map(|(_, at)| at));
-                self.log_owed |= effects.subjects_erased;
+                self.must_empty_log |= effects.subjects_erased;
                 observer.committed(effects);
-                self.empty_owed_log();
-                self.contention.got_in();
+                self.empty_log_if_required();
+                self.contention.lock_acquired();
                 for job in batch.drain(..) {
                     job.done(Ok(()));
                 }
@@ -273,7 +272,7 @@ impl WriterLoop {
             }
             Err(Error::Busy) => {
                 self.contention.locked_out();
-                // What is kept may leave no room to take up what waits.
+                // The kept jobs may fill the batch, so that waiting jobs would never be taken and refused.
                 for queue in [&self.accept, &self.upkeep] {
                     batch.extend(queue.try_iter().take(queue.len()));
                 }
@@ -298,38 +297,38 @@ impl WriterLoop {
                 continue;
             }
             let mut single = vec![job];
-            fatal = self.commit_all(&mut single, Late::Left, observer).err();
+            fatal = self.commit_all(&mut single, NewJobs::Excluded, observer).err();
             kept.append(&mut single);
         }
         batch.append(&mut kept);
         fatal.map_or(Ok(()), Err)
     }
 
-    fn commit(&mut self, batch: &mut Vec<BoxedJob>, late: Late) -> Result<Effects> {
-        let committed = self.transact(batch, late);
-        committed.map_err(|error| error.told_apart(|| self.is_out_of_room()))
+    fn commit(&mut self, batch: &mut Vec<BoxedJob>, new_jobs: NewJobs) -> Result<Effects> {
+        let committed = self.transact(batch, new_jobs);
+        committed.map_err(|error| error.full_or_fatal(|| self.is_out_of_room()))
     }
 
-    fn transact(&mut self, batch: &mut Vec<BoxedJob>, late: Late) -> Result<Effects> {
-        let near = self.near();
+    fn transact(&mut self, batch: &mut Vec<BoxedJob>, new_jobs: NewJobs) -> Result<Effects> {
+        let low_disk = self.low_disk();
         let transaction = self.contention.begin(&self.conn, &self.done)?;
-        if matches!(late, Late::Taken) {
+        if matches!(new_jobs, NewJobs::Included) {
             self.drain(batch);
         }
-        let tx = WriteTx::new(&transaction, &self.remembered);
-        let admitted = near.is_none_or(|near| near.admits(batch.len()));
+        let tx = WriteTx::new(&transaction, &self.cache);
+        let admitted = low_disk.is_none_or(|disk| disk.admits(batch.len()));
         let is_refused = !admitted || self.faults.hit(Step::Write);
         let outcome = if is_refused { Err(Error::Full) } else { Ok(()) };
         let outcome = outcome
             .and_then(|()| batch.iter_mut().try_for_each(|job| job.run(&tx)))
             .and_then(|()| subscriptions::store_attempts(&tx))
-            .and_then(|()| self.leaves_room(near, batch.len()));
+            .and_then(|()| self.leaves_room(low_disk, batch.len()));
         let effects = tx.into_effects();
         let committed = match outcome {
             Ok(()) if self.faults.hit(Step::Commit) => Err(Error::Full),
             Ok(()) if self.faults.hit(Step::BreakDisk) => Err(Error::planned_write_failure()),
             Ok(()) => transaction.commit().map_err(Error::at_commit),
-            // Dropping the transaction rolls it back, where SQLite has not done so itself.
+            // Dropping the transaction rolls it back, if SQLite has not done so already.
             Err(error) => {
                 drop(transaction);
                 Err(error)
@@ -337,12 +336,12 @@ impl WriterLoop {
         };
         self.contention.ended(self.done.now());
         if committed.is_err() {
-            self.remembered.forget();
+            self.cache.clear();
         }
         committed.map(|()| effects)
     }
 
-    /// Whether a write that failed found no room: the disk may be broken just as well.
+    /// Whether a write failed because there is no room, and not because the disk is broken.
     fn is_out_of_room(&self) -> bool {
         let Some(path) = self.conn.path().map(Path::new) else { return false };
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
@@ -350,8 +349,8 @@ impl WriterLoop {
     }
 }
 
-/// Answers what can come again, because another process holds the database; returns the outcomes of
-/// attempts, which have to be stored.
+/// Answers jobs with `Busy`, because another program keeps the database locked. Returns the outcomes of attempts, which
+/// must be stored.
 fn refuse_new(batch: &mut Vec<BoxedJob>) -> Vec<BoxedJob> {
     let is_kept = |job: &BoxedJob| job.handed_in().0 == Queue::Settle;
     let (kept, refused): (Vec<_>, Vec<_>) = batch.drain(..).partition(is_kept);
