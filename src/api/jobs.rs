@@ -46,7 +46,7 @@ pub(super) const MADE: &[Returns] = &[
         201,
         "The job. It runs in the background; get it again to see its progress.",
     ),
-    Returns::json::<DryRun>(200, "The result of a dry run: how many match."),
+    Returns::json::<JobPreview>(200, "The result of a dry run: how many match."),
 ];
 
 /// Jobs.
@@ -202,7 +202,7 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let request = JobRequest { kind: Kind::Recover, filter, rate, reason: None };
     let (new, matched, sample) = request.count(api, call)?;
     if dry_run {
-        return Ok(Audited::dry_run(DryRun::of(api, &new, matched, &sample)?));
+        return Ok(Audited::dry_run(JobPreview::of(api, &new, matched, &sample)?));
     }
     let mut first = api.store.snapshot(|tx| tables::next_batch(tx, &new, &new.cursor))?;
     let end = api.clock.monotonic().saturating_add(MAX_COUNT_SPAN);
@@ -247,7 +247,7 @@ pub(super) fn start(
 ) -> Result<Audited<Value>, Problem> {
     let (new, matched, sample) = request.count(api, call)?;
     if dry_run {
-        return Ok(Audited::dry_run(DryRun::of(api, &new, matched, &sample)?));
+        return Ok(Audited::dry_run(JobPreview::of(api, &new, matched, &sample)?));
     }
     let made = change(api, call, move |tx| insert(tx, &new, matched))?;
     api.flow.jobs.ring();
@@ -346,7 +346,7 @@ fn check(filter: &Filter) -> Result<(), Problem> {
 /// The result of a dry run.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "ReplayDryRun")]
-pub(super) struct DryRun {
+pub(super) struct JobPreview {
     dry_run: bool,
     /// How many dead letters or events match.
     count: u64,
@@ -370,7 +370,7 @@ struct Sample {
     subscription: Option<String>,
 }
 
-impl DryRun {
+impl JobPreview {
     fn of(api: &Api, new: &NewJob, matched: Matched, items: &[Item]) -> Result<Value, Problem> {
         let sample = api.store.read(|tx| {
             let each = items.iter().map(|item| sampled(tx, new, item));
