@@ -148,8 +148,19 @@ impl Call {
 }
 
 impl Api {
+    /// The answer to a call that was to change something. That it failed is noted.
+    pub(super) fn acted(&self, call: &Call, done: Result<Audited<Value>, Problem>) -> Response {
+        done.map_or_else(
+            |problem| {
+                self.note_failure(call, &problem);
+                problem.into()
+            },
+            Audited::into_response,
+        )
+    }
+
     /// Audits a call that was allowed but failed.
-    pub(super) fn note_failure(&self, call: &Call, problem: &Problem) {
+    fn note_failure(&self, call: &Call, problem: &Problem) {
         let mut event = call.event(self.clock.wall());
         event.resource_id = call.params.first().cloned();
         self.note(event, Outcome::Failure, problem);

@@ -26,6 +26,7 @@ use crate::pipeline::publish::Publish;
 use crate::pipeline::receive::Receive;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::rotation::Rotation;
+use crate::pipeline::subscription_test::SubscriptionTests;
 use crate::pipeline::suspects::Suspects;
 use crate::sources::SourceStatuses;
 use crate::store::Store;
@@ -41,6 +42,8 @@ pub struct Stages {
     pub consume: Consume,
     /// Audits refused calls.
     pub refusals: Refusals,
+    /// Tests of subscriptions.
+    pub tests: SubscriptionTests,
     /// Rotation of the master key.
     pub rotation: Rotation,
     /// Free space on the disk.

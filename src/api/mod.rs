@@ -45,6 +45,7 @@ mod sources;
 mod status;
 mod subjects;
 mod subscription_terms;
+mod subscription_test;
 mod subscriptions;
 mod tenants;
 mod tokens;
@@ -79,7 +80,7 @@ const BODY_BYTES_SMALL: usize = 256 * 1024;
 /// `Retry-After` while requests use all of the memory budget.
 const FULL_RETRY_AFTER_SECS: u64 = 1;
 
-use Answer::{Act, Later, Listed, Now};
+use Answer::{Act, ActLater, Later, Listed, Now};
 use Method::{Get, Post};
 
 /// All resources.
@@ -90,6 +91,7 @@ static RESOURCES: &[&Resource] = &[
     &webhook_events::RESOURCE,
     &providers::RESOURCE,
     &subscriptions::RESOURCE,
+    &subscription_test::RESOURCE,
     &secrets::RESOURCE,
     &sources::RESOURCE,
     &deliveries::RESOURCE,
@@ -324,16 +326,8 @@ impl Service for Api {
                 }
                 Listed(answer) => lists::answer(self, answer, call, reply),
                 Later(answer) => answer(self, call, reply),
-                Act(_, answer) => {
-                    let response = match answer(self, &call) {
-                        Ok(audited) => audited.into_response(),
-                        Err(problem) => {
-                            self.note_failure(&call, &problem);
-                            problem.into()
-                        }
-                    };
-                    reply.send(response);
-                }
+                Act(_, answer) => reply.send(self.acted(&call, answer(self, &call))),
+                ActLater(_, answer) => answer(self, call, reply),
             },
         }
     }

@@ -58,6 +58,8 @@ pub(super) enum Answer {
     Later(fn(&Api, Call, Reply)),
     /// A change by a person or a program, with the action that its audit event names.
     Act(&'static str, fn(&Api, &Call) -> Result<Audited<Value>, Problem>),
+    /// The same, where the network is waited for: answers from another thread.
+    ActLater(&'static str, fn(&Api, Call, Reply)),
 }
 
 impl Route {
@@ -122,7 +124,7 @@ impl Route {
     /// see, is audited only when it is denied.
     pub fn action(&self) -> Option<&'static str> {
         match (&self.answer, self.right) {
-            (Answer::Act(action, _), _) => Some(action),
+            (Answer::Act(action, _) | Answer::ActLater(action, _), _) => Some(action),
             (_, Some(Right::Publish)) => Some("event.publish"),
             (_, Some(Right::Admin | Right::Box)) => Some("administration.read"),
             _ => None,
@@ -132,7 +134,7 @@ impl Route {
     /// Whether each successful call makes one audit event.
     #[cfg(any(test, feature = "internals"))]
     pub fn is_audited(&self) -> bool {
-        matches!(self.answer, Answer::Act(..))
+        matches!(self.answer, Answer::Act(..) | Answer::ActLater(..))
     }
 }
 

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::base::clock::Timestamp;
+use crate::http::trace;
 use crate::jobs;
 use crate::model::name::Name;
 use crate::model::{
@@ -177,6 +178,7 @@ written_words! {
     jobs::State = "JobState"
     lane::Ordering = "Ordering"
     sources::State = "SourceState"
+    trace::StepName = "StepName"
     hold::HoldReason = "HoldReason"
     subscription::State = "SubscriptionState"
     waiting::WaitReason = "WaitingFor"

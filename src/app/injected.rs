@@ -12,6 +12,7 @@ use crate::http::client::{
     self, Answer, Call, CallError, Client, ClientSettings, Sender, SetupError,
 };
 use crate::http::limits::Limits;
+use crate::http::trace::Trace;
 use crate::sys::disk::Gauge;
 
 /// An Oncebox's connections to the outside. Tests inject their own.
@@ -70,6 +71,11 @@ impl Sender for ReplaceableClient {
     fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
         let client = Arc::clone(&self.0.read());
         client.send(call)
+    }
+
+    fn send_traced(&self, call: &Call<'_>, trace: &Trace) -> Result<Answer, CallError> {
+        let client = Arc::clone(&self.0.read());
+        client.send_traced(call, trace)
     }
 }
 

@@ -305,6 +305,7 @@ fn stages(
         publish: flow.publish.clone(),
         consume: flow.consume.clone(),
         refusals: flow.refusals.clone(),
+        tests: flow.tests.clone(),
         disk,
         suspects,
         sources: sources.statuses().clone(),

@@ -276,11 +276,31 @@ impl Remote {
         self.send("DELETE", path, None)
     }
 
+    /// `POST` that may take longer than others.
+    pub(super) fn post_within(
+        &self,
+        path: &str,
+        body: Option<&Value>,
+        timeout: Duration,
+    ) -> Result<Value, Failure> {
+        self.send_within("POST", path, body, timeout)
+    }
+
     fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        self.send_within(method, path, body, TIMEOUT)
+    }
+
+    fn send_within(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+        timeout: Duration,
+    ) -> Result<Value, Failure> {
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         let headers = if body.is_some() { headers } else { Vec::new() };
         let text = Zeroizing::new(body.map(Value::to_string).unwrap_or_default());
-        self.accepted(self.exchange(method, path, headers, text.as_bytes()))
+        self.accepted(self.exchange_within(method, path, headers, (text.as_bytes(), timeout)))
     }
 
     fn accepted(&self, answer: Result<Answer, CallError>) -> Result<Value, Failure> {
@@ -301,14 +321,24 @@ impl Remote {
         &self,
         method: &str,
         path: &str,
-        mut headers: Vec<(String, String)>,
+        headers: Vec<(String, String)>,
         body: &[u8],
+    ) -> Result<Answer, CallError> {
+        self.exchange_within(method, path, headers, (body, TIMEOUT))
+    }
+
+    fn exchange_within(
+        &self,
+        method: &str,
+        path: &str,
+        mut headers: Vec<(String, String)>,
+        (body, timeout): (&[u8], Duration),
     ) -> Result<Answer, CallError> {
         if let Some(token) = &self.token {
             headers.push(("authorization".to_owned(), format!("Bearer {}", token.as_str())));
         }
         let url = format!("{}{path}", self.base());
-        let call = Call { method, url: &url, headers: &headers, body, timeout: TIMEOUT };
+        let call = Call { method, url: &url, headers: &headers, body, timeout };
         let response = self.client.exchange(&call, MAX_ANSWER_BYTES)?;
         let field = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let retry_after = field("retry-after").and_then(|text| text.parse().ok());

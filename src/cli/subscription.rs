@@ -15,6 +15,7 @@ use crate::cli::remote::{ConnectArgs, Remote, once, plain};
 use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text, Words};
 use crate::cli::show::{instant, text};
+use crate::cli::subscription_test::{self, TestArgs};
 use crate::cli::{input, job, out, secrets};
 use crate::model::hold::HoldReason;
 
@@ -28,6 +29,8 @@ pub(super) enum Verb {
     Show(NameArg),
     /// Change a subscription; what is not given stays
     Change(Box<Change>),
+    /// Send one request as a delivery would, and show each step; a test that works ends the hold auth
+    Test(TestArgs),
     /// Send it nothing for now; its deliveries wait
     Pause(NameArg),
     /// End a pause, or enable a subscription again that was disabled because its target answered 410
@@ -198,6 +201,7 @@ impl Verbs for Verb {
             Self::Create(create) => create.run(&remote),
             Self::Show(NameArg { name }) => print(&remote, &remote.get(&SUBSCRIPTIONS.at(name))?),
             Self::Change(change) => change.run(&remote),
+            Self::Test(test) => test.run(&remote, &SUBSCRIPTIONS.at(&test.name)),
             Self::Pause(NameArg { name }) => post(name, "pause"),
             Self::Resume(NameArg { name }) => post(name, "resume"),
             Self::Recover { name, since, until, pace } => {
@@ -264,11 +268,13 @@ impl Create {
             out::line(format_args!("secret: {secret}   (this is the only time it is shown)"))?;
             out::line("The receiver checks webhook-signature with it (Standard Webhooks v1).")?;
         }
-        out::line(if *pull {
-            format!("Ask for its events: oncebox consume {name} -- COMMAND")
-        } else {
-            format!("Its deliveries: oncebox delivery list --subscription {name}")
-        })
+        if *pull {
+            return out::line(format_args!(
+                "Ask for its events: oncebox consume {name} -- COMMAND"
+            ));
+        }
+        out::line(format_args!("Its deliveries: oncebox delivery list --subscription {name}"))?;
+        subscription_test::offer(remote, name, &SUBSCRIPTIONS.at(name))
     }
 }
 

@@ -12,6 +12,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::transport::DefaultConnector;
 
 use crate::http::resolver::{GuardedResolver, LookupFailed, Refused};
+use crate::http::trace::{StepName, Trace};
 use crate::model::address::AddressPolicy;
 use crate::model::outcome::Cause;
 use crate::sys::host;
@@ -103,6 +104,13 @@ pub trait Sender: Send + Sync {
     /// Sends it and reads the answer.
     fn send(&self, call: &Call<'_>) -> Result<Answer, CallError>;
 
+    /// Sends it on a connection of its own, and notes the time of each step.
+    fn send_traced(&self, call: &Call<'_>, trace: &Trace) -> Result<Answer, CallError> {
+        let answer = self.send(call)?;
+        trace.note(StepName::Answer, "");
+        Ok(answer)
+    }
+
     /// Whether there is a line to the outside: one of the addresses can be reached or, where there are none, the machine
     /// has a default route.
     fn has_line(&self, probe: &[SocketAddr]) -> bool {
@@ -114,12 +122,24 @@ impl Sender for Client {
     fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
         self.call(call)
     }
+
+    fn send_traced(&self, call: &Call<'_>, trace: &Trace) -> Result<Answer, CallError> {
+        let resolver = GuardedResolver::new(self.policy.clone());
+        let agent = trace.agent(self.agent.config().clone(), resolver);
+        let answer = Self { agent, policy: self.policy.clone() }.call(call);
+        if answer.is_ok() {
+            trace.note(StepName::Answer, "");
+        }
+        trace.look(call.url);
+        answer
+    }
 }
 
 /// The client. Cheap to clone; clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     agent: Agent,
+    policy: AddressPolicy,
 }
 
 /// Reads a file of CA certificates (PEM).
@@ -152,8 +172,9 @@ impl Client {
             .max_idle_age(IDLE)
             .tls_config(TlsConfig::builder().root_certs(roots).build())
             .build();
-        let resolver = GuardedResolver::new(settings.policy);
-        Ok(Self { agent: Agent::with_parts(config, DefaultConnector::default(), resolver) })
+        let resolver = GuardedResolver::new(settings.policy.clone());
+        let agent = Agent::with_parts(config, DefaultConnector::default(), resolver);
+        Ok(Self { agent, policy: settings.policy })
     }
 
     /// Sends one request and reads its answer.

@@ -4,6 +4,7 @@
 //! thread (`server`) calls the [`service`]; `answer` encodes the response, and `connection` writes it.
 
 mod answer;
+pub mod certificate;
 pub mod client;
 mod connection;
 mod core;
@@ -18,3 +19,4 @@ mod resolver;
 pub mod server;
 pub mod service;
 mod shares;
+pub mod trace;

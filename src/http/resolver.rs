@@ -101,6 +101,36 @@ impl GuardedResolver {
     }
 }
 
+impl GuardedResolver {
+    /// The addresses of a URL's host, whether they may be called or not.
+    pub(crate) fn find(&self, uri: &Uri, timeout: NextTimeout) -> Result<Vec<SocketAddr>, Error> {
+        let host = uri.host().ok_or(Error::HostNotFound)?;
+        let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+        let port = uri.port_u16().unwrap_or(default_port);
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        if let Ok(ip) = bare.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, port)]);
+        }
+        let found = self.lookups.look_up((bare.to_owned(), port), *timeout.after);
+        found
+            .ok_or(Error::Timeout(timeout.reason))?
+            .map_err(|error| Error::Other(Box::new(LookupFailed(error))))
+    }
+
+    /// Refuses addresses that may not be called.
+    pub(crate) fn check(&self, found: &[SocketAddr]) -> Result<ResolvedSocketAddrs, Error> {
+        let mut allowed = self.empty();
+        for address in found {
+            // One forbidden address forbids the name: a name with allowed and forbidden addresses is an attack.
+            self.policy
+                .check(address.ip())
+                .map_err(|refused| Error::Other(Box::new(Refused(refused.to_string()))))?;
+            allowed.push(*address);
+        }
+        if allowed.is_empty() { Err(Error::HostNotFound) } else { Ok(allowed) }
+    }
+}
+
 impl Resolver for GuardedResolver {
     fn resolve(
         &self,
@@ -108,28 +138,7 @@ impl Resolver for GuardedResolver {
         _config: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, Error> {
-        let host = uri.host().ok_or(Error::HostNotFound)?;
-        let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
-        let port = uri.port_u16().unwrap_or(default_port);
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let found: Vec<SocketAddr> = match bare.parse::<IpAddr>() {
-            Ok(ip) => vec![SocketAddr::new(ip, port)],
-            Err(_not_literal) => {
-                let found = self.lookups.look_up((bare.to_owned(), port), *timeout.after);
-                found
-                    .ok_or(Error::Timeout(timeout.reason))?
-                    .map_err(|error| Error::Other(Box::new(LookupFailed(error))))?
-            }
-        };
-        let mut allowed = self.empty();
-        for address in found {
-            // One forbidden address forbids the name: a name with allowed and forbidden addresses is an attack.
-            self.policy
-                .check(address.ip())
-                .map_err(|refused| Error::Other(Box::new(Refused(refused.to_string()))))?;
-            allowed.push(address);
-        }
-        if allowed.is_empty() { Err(Error::HostNotFound) } else { Ok(allowed) }
+        self.check(&self.find(uri, timeout)?)
     }
 }
 

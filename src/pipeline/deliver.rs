@@ -14,6 +14,7 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::{Faults, Step};
 use crate::base::id::{DeliverySeq, Draw};
 use crate::http::client::{Call, CallError, Sender};
+use crate::http::trace::{StepName, Trace};
 use crate::model::delivery::{Attempt, Jitter, OutgoingRequest, retry_after};
 use crate::model::failure::{AttemptReport, Rules};
 use crate::model::outcome::{Cause, Outcome};
@@ -226,7 +227,7 @@ impl Deliver {
         // A panic on the way is an outcome, not the end of the thread.
         let exchange = || match why_not {
             Some(why) => (None, Outcome::Unbuildable { reason: why.to_owned() }),
-            None => self.exchange(outgoing, destination, opened, started_at),
+            None => self.exchange(outgoing, destination, opened, (started_at, None)),
         };
         let exchanged = catch_unwind(AssertUnwindSafe(exchange));
         let (request, outcome) = exchanged.unwrap_or_else(|_panic| {
@@ -274,18 +275,41 @@ impl Deliver {
         }
     }
 
+    /// One request as a delivery of it would send it, on a connection of its own; no delivery is touched. Returns its
+    /// URL and its outcome.
+    pub fn try_out(
+        &self,
+        outgoing: &mut OutgoingRequest,
+        destination: &Destination,
+        trace: &Trace,
+    ) -> StoreResult<(String, Outcome)> {
+        let opened = self.privacy.open_sealed(outgoing)?;
+        if !opened.is_whole {
+            return Ok((String::new(), Outcome::Unbuildable { reason: NOT_OPENED.to_owned() }));
+        }
+        let now = (self.clock.wall(), Some(trace));
+        let (request, outcome) = self.exchange(outgoing, destination, &opened, now);
+        let outcome = outcome.map_reason(|reason| cleaned(&opened.echo, reason));
+        Ok((request.map_or_else(String::new, |request| request.url), outcome))
+    }
+
     /// Builds and sends the request.
     fn exchange(
         &self,
         outgoing: &OutgoingRequest,
         destination: &Destination,
         opened: &Opened,
-        at: Timestamp,
+        (at, trace): (Timestamp, Option<&Trace>),
     ) -> (Option<Request>, Outcome) {
         let request = match self.build(outgoing, destination, at) {
             Ok(request) => request,
             Err(reason) => return (None, Outcome::Unbuildable { reason }),
         };
+        if let Some(trace) = trace {
+            let (method, bytes) = (destination.subscription.new.method, outgoing.payload.len());
+            trace.note(StepName::Build, format!("{} of {bytes} bytes", method.as_str()));
+            trace.note(StepName::Credentials, "signature");
+        }
         let call = Call {
             method: destination.subscription.new.method.as_str(),
             url: &request.url,
@@ -293,16 +317,24 @@ impl Deliver {
             body: &outgoing.payload,
             timeout: destination.timeout,
         };
-        let outcome = self.send(&call, &opened.echo, at);
+        let outcome = self.send(&call, &opened.echo, (at, trace));
         (Some(request), outcome)
     }
 
-    fn send(&self, call: &Call<'_>, echo: &ResponseScrub, at: Timestamp) -> Outcome {
+    fn send(
+        &self,
+        call: &Call<'_>,
+        echo: &ResponseScrub,
+        (at, trace): (Timestamp, Option<&Trace>),
+    ) -> Outcome {
         if self.faults.hit(Step::BeforeSend) {
             let reason = "planned: the line is down".to_owned();
             return Outcome::Unreachable { cause: Cause::NoConnection, reason };
         }
-        let answer = self.sender.send(call);
+        let answer = match trace {
+            None => self.sender.send(call),
+            Some(trace) => self.sender.send_traced(call, trace),
+        };
         if self.faults.hit(Step::AfterSend) {
             let reason = "planned: the answer is lost".to_owned();
             return Outcome::Unreachable { cause: Cause::Broken, reason };

@@ -7,6 +7,7 @@
 //! | `dispatch` | [`scheduler::Dispatcher`]: who is sent next | its inbox, the next due time |
 //! | `deliver-N` | [`deliver::Deliver`]: one request at a time | its assignments |
 //! | `consume` | [`consume::manager::LeaseManager`]: pull consumers | requests, what becomes due, leases |
+//! | `test-N` | [`SubscriptionTests`]: tests of subscriptions | tests that are asked for |
 //! | `upkeep` | [`upkeep::Upkeep`]: periodic chores | one second |
 //! | `relay` | [`relay::Relay`]: events inserted by plain SQL | the write-ahead log, 250 ms |
 //! | `backup` | [`Schedule`]: scheduled backups, if configured | one second |
@@ -15,6 +16,7 @@
 //! deliverers (finish and settle their attempts), the listener (see `app`), relay, upkeep, writer (drains its queues
 //! and empties the write-ahead log). So requests are still accepted while deliveries end.
 
+pub mod advice;
 pub mod clock_watch;
 pub mod consume;
 pub mod counts;
@@ -33,6 +35,7 @@ pub mod relay;
 pub mod rotation;
 pub mod scheduler;
 pub mod site_watch;
+pub mod subscription_test;
 pub mod suspects;
 pub mod threads;
 pub mod upkeep;
@@ -71,6 +74,7 @@ use crate::pipeline::relay::{Relay, SqlRows};
 use crate::pipeline::scheduler::decisions::Input;
 use crate::pipeline::scheduler::{Dispatcher, Ended, HandOut, Mailbox, assignments};
 use crate::pipeline::site_watch::SiteWatch;
+use crate::pipeline::subscription_test::SubscriptionTests;
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::threads::{Spawner, join, spawn};
 use crate::pipeline::upkeep::Upkeep;
@@ -130,6 +134,8 @@ pub struct Pipeline {
     pub consume: Consume,
     /// Records refused calls.
     pub refusals: Refusals,
+    /// Runs tests of subscriptions.
+    pub tests: SubscriptionTests,
     /// Counters and histograms.
     pub counts: Arc<Counts>,
     /// Whether our clock can be trusted.
@@ -279,6 +285,7 @@ impl Pipeline {
             publish,
             consume,
             refusals: upkeep.refusals.clone(),
+            tests: SubscriptionTests::start(deliver.clone(), &Spawner(Arc::clone(&listener)))?,
             counts: common.counts,
             clock_watch: common.clock_watch,
             spawner: Spawner(Arc::clone(&listener)),

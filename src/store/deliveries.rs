@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use rusqlite::Row;
+
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::delivery::{OutgoingRequest, State};
@@ -86,6 +88,21 @@ pub(super) const OUTGOING: &str = "
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
      WHERE d.seq = ?1
        AND (d.state = 'pending' OR d.state = 'leased')";
+
+// What `PARCEL` reads, in its order, of an event without a delivery.
+const OUTGOING_OF_EVENT: &str = "
+    SELECT ?1, 0, 0, tenant, id, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
+           content_type, trace_id, max_attempts, payload, payload_seq, received_at, sealed_fields
+      FROM outbox
+     WHERE tenant = ?2
+       AND id = ?3
+     UNION ALL
+    SELECT ?1, 0, 0, tenant, id, 'in:' || provider, provider_event_id, event_type, NULL, NULL,
+           content_type, trace_id, NULL, payload, payload_seq, received_at, sealed_fields
+      FROM webhook_events
+     WHERE tenant = ?2
+       AND id = ?3
+     LIMIT 1";
 
 pub(super) const STATE: &str = "
     SELECT state, run_no, attempt_count, outbox_seq, webhook_seq, subscription_seq, due_at, lane,
@@ -378,29 +395,47 @@ pub fn outgoing_within(
         if bytes > most {
             return Ok(Sized::Larger(bytes));
         }
-        let tenant: String = row.get(3)?;
-        let source: String = row.get(5)?;
-        let key: String = row.get(6)?;
-        Ok(Sized::OutgoingRequest(Box::new(OutgoingRequest {
-            delivery,
-            subscription: row.get(0)?,
-            run_no: row.get(1)?,
-            attempt_count: row.get(2)?,
-            event_id: row.get(4)?,
-            webhook_id: crate::base::id::webhook_id(&tenant, &source, &key),
-            tenant,
-            source,
-            idempotency_key: key,
-            event_type: row.get(7)?,
-            aggregate_type: row.get(8)?,
-            aggregate_id: row.get(9)?,
-            content_type: row.get(10)?,
-            trace_id: row.get(11)?,
-            max_attempts: row.get(12)?,
-            accepted_at: row.get(15)?,
-            payload: payloads::fetch(tx, row.get_ref(13)?, payload_seq)?,
-            sealed_fields: clamped_count(row, 16)?,
-        })))
+        Ok(Sized::OutgoingRequest(Box::new(outgoing_request(tx, delivery, row)?)))
+    })
+}
+
+/// The request that a delivery of an event or webhook event to a subscription would be; there may be none.
+pub fn outgoing_of_event(
+    tx: &ReadTx<'_>,
+    subscription: SubscriptionSeq,
+    (tenant, event_id): (&str, &str),
+) -> Result<Option<OutgoingRequest>> {
+    let read = |row: &Row<'_>| outgoing_request(tx, DeliverySeq(0), row);
+    first(&mut *tx.prepare(OUTGOING_OF_EVENT)?, (subscription, tenant, event_id), read)
+}
+
+fn outgoing_request(
+    tx: &ReadTx<'_>,
+    delivery: DeliverySeq,
+    row: &Row<'_>,
+) -> Result<OutgoingRequest> {
+    let tenant: String = row.get(3)?;
+    let source: String = row.get(5)?;
+    let key: String = row.get(6)?;
+    Ok(OutgoingRequest {
+        delivery,
+        subscription: row.get(0)?,
+        run_no: row.get(1)?,
+        attempt_count: row.get(2)?,
+        event_id: row.get(4)?,
+        webhook_id: crate::base::id::webhook_id(&tenant, &source, &key),
+        tenant,
+        source,
+        idempotency_key: key,
+        event_type: row.get(7)?,
+        aggregate_type: row.get(8)?,
+        aggregate_id: row.get(9)?,
+        content_type: row.get(10)?,
+        trace_id: row.get(11)?,
+        max_attempts: row.get(12)?,
+        accepted_at: row.get(15)?,
+        payload: payloads::fetch(tx, row.get_ref(13)?, row.get(14)?)?,
+        sealed_fields: clamped_count(row, 16)?,
     })
 }
 

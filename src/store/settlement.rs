@@ -210,14 +210,33 @@ fn end_holds(tx: &WriteTx<'_>, seq: SubscriptionSeq, at: Timestamp) -> Result<()
     if !holds::is_held(tx, seq)? {
         return Ok(());
     }
-    for reason in [HoldReason::Auth, HoldReason::Breaker, HoldReason::Rejecting] {
+    for reason in [HoldReason::Breaker, HoldReason::Rejecting] {
         if holds::release(tx, seq, reason)? {
-            let changes = Changes::none().and("hold", reason.as_str());
-            audit(tx, seq, "subscription.resume", changes, at)?;
+            audit_end(tx, seq, reason, at)?;
         }
     }
-    resolve_escalation(tx, seq, Class::SubscriptionAuth, at)?;
+    end_auth_hold(tx, seq, at)?;
     resolve_escalation(tx, seq, Class::SubscriptionRejecting, at)
+}
+
+/// The target accepts the credential: ends the hold that waits for it, and its escalation. Tells whether it was held.
+pub fn end_auth_hold(tx: &WriteTx<'_>, seq: SubscriptionSeq, at: Timestamp) -> Result<bool> {
+    let was_held = holds::release(tx, seq, HoldReason::Auth)?;
+    if was_held {
+        audit_end(tx, seq, HoldReason::Auth, at)?;
+    }
+    resolve_escalation(tx, seq, Class::SubscriptionAuth, at)?;
+    Ok(was_held)
+}
+
+fn audit_end(
+    tx: &WriteTx<'_>,
+    seq: SubscriptionSeq,
+    reason: HoldReason,
+    at: Timestamp,
+) -> Result<()> {
+    let changes = Changes::none().and("hold", reason.as_str());
+    audit(tx, seq, "subscription.resume", changes, at)
 }
 
 /// Resumes a subscription for a person: ends its holds and their escalations.

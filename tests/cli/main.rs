@@ -29,5 +29,6 @@ mod setting_up;
 #[path = "../rig/mod.rs"]
 mod shared;
 mod subjects;
+mod subscription_tests;
 mod triggering;
 mod verifying;

@@ -56,6 +56,10 @@ fn cases() -> BTreeMap<&'static str, Case> {
         rig.subscribe("s", receiver);
         ("/v1/subscriptions/s".to_owned(), Value::Null)
     });
+    cases.insert("subscription.test", |rig, receiver| {
+        rig.subscribe("s", receiver);
+        ("/v1/subscriptions/s/test".to_owned(), Value::Null)
+    });
     cases.insert("subscription.pause", |rig, receiver| {
         rig.subscribe("s", receiver);
         ("/v1/subscriptions/s/pause".to_owned(), Value::Null)

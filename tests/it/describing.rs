@@ -140,6 +140,10 @@ fn every_example_of_a_body_is_accepted() {
         } else {
             route.path.to_owned()
         };
+        let mut body = body;
+        if route.path.ends_with("/test") {
+            body["event_id"] = json!(rig.one("SELECT id FROM outbox LIMIT 1"));
+        }
         let concrete =
             route.doc.params.iter().fold(path, |path, param| {
                 path.replace(&format!("{{{}}}", param.name), param.example)

@@ -50,6 +50,7 @@ mod running;
 mod secrecy;
 mod slow_bodies;
 mod sourcing;
+mod subscription_tests;
 mod supervising;
 mod tenants;
 mod tls;

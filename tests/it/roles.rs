@@ -28,6 +28,7 @@ const TABLE: &[(&str, &str)] = &[
     ("GET /v1/subscriptions/{id}", "13...."),
     ("PATCH /v1/subscriptions/{id}", "1333.."),
     ("DELETE /v1/subscriptions/{id}", "1333.."),
+    ("POST /v1/subscriptions/{id}/test", "133..."),
     ("POST /v1/subscriptions/{id}/pause", "133..."),
     ("POST /v1/subscriptions/{id}/resume", "133..."),
     ("GET /v1/deliveries", "13...."),

@@ -17,7 +17,7 @@ use crate::rig::http::read_message;
 
 /// A server that answers 200 to everything, with a certificate for `name` from an authority of its
 /// own, whose certificate is written to `ca_file`.
-fn https_server(name: &str, ca_file: &Path) -> SocketAddr {
+pub(crate) fn https_server(name: &str, ca_file: &Path) -> SocketAddr {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();

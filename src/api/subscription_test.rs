@@ -1,0 +1,179 @@
+//! `POST /v1/subscriptions/{id}/test`: one request to a subscription, with what each step came to.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::Call;
+use crate::api::context::Api;
+use crate::api::problem::Problem;
+use crate::api::route::Answer::ActLater;
+use crate::api::route::{Resource, Returns, post};
+use crate::api::schema::{Uuid, value};
+use crate::api::subscriptions;
+use crate::http::service::Reply;
+use crate::http::trace::{Step, StepName};
+use crate::model::delivery::OutgoingRequest;
+use crate::model::hold::HoldReason;
+use crate::model::outcome::{AttemptClass, Outcome};
+use crate::model::subscription::{Subscription, Target};
+use crate::model::token::Right::Operate;
+use crate::pipeline::subscription_test::{Report, Turn};
+use crate::store::{deliveries, settlement};
+
+/// How much memory a test takes for each byte of the body: as it is stored, and with its seals opened.
+const BODY_FACTOR: usize = 2;
+
+/// Tests of subscriptions.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Subscription tests",
+    about: "One request goes the way of a delivery, and each step is shown. No delivery is made.",
+    routes: &[post("/v1/subscriptions/{id}/test", Operate, ActLater("subscription.test", test))
+        .doc("testSubscription", "Test a subscription")
+        .about(
+            "Sends an `oncebox.ping`, or a past event as a delivery would, whatever holds the subscription. The \
+             test has a connection of its own. The receiver may carry out a past event: it has its `webhook-id`. \
+             When the test succeeds, the hold `auth` ends.",
+        )
+        .returns(&[Returns::json::<TestAnswer>(
+            200,
+            "What came of it; `ok` says whether it worked.",
+        )])
+        .params(&[subscriptions::ID])
+        .optional_body::<TestRequest>(r#"{"event_id":"019c1447-5800-7000-8000-000000000001"}"#)],
+};
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TestRequest {
+    /// A past event or webhook event to send instead of a ping.
+    #[schemars(with = "Option<Uuid>")]
+    event_id: Option<String>,
+}
+
+/// What a test came to.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SubscriptionTest")]
+struct TestAnswer {
+    /// Whether the target took it.
+    ok: bool,
+    /// The subscription's name.
+    subscription: String,
+    #[schemars(with = "Uuid")]
+    event_id: String,
+    event_type: String,
+    webhook_id: String,
+    /// Where it was sent; empty if that could not be worked out.
+    url: String,
+    /// What was done, in order. The last one failed, if one did.
+    steps: Vec<StepAnswer>,
+    /// The status that was answered.
+    status: Option<u16>,
+    /// The beginning of the answer, without personal data that was sent.
+    excerpt: Option<String>,
+    /// The class that the attempt of a delivery would have.
+    class: AttemptClass,
+    /// Why it failed.
+    reason: Option<String>,
+    /// What to change.
+    advice: Option<&'static str>,
+    /// Holds that ended, because it worked.
+    ended_holds: Vec<HoldReason>,
+}
+
+/// A step of a test.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SubscriptionTestStep")]
+struct StepAnswer {
+    step: StepName,
+    ok: bool,
+    /// How long it took.
+    took_ms: f64,
+    /// What came of it; may be empty.
+    detail: String,
+}
+
+impl StepAnswer {
+    fn of((step, failed): &(Step, bool)) -> Self {
+        let took_ms = (step.took.as_secs_f64() * 1e6).round() / 1e3;
+        Self { step: step.name, ok: !failed, took_ms, detail: step.detail.clone() }
+    }
+}
+
+/// `POST /v1/subscriptions/{id}/test`
+fn test(api: &Api, call: Call, reply: Reply) {
+    let (subscription, outgoing) = match prepared(api, &call) {
+        Ok(prepared) => prepared,
+        Err(problem) => return reply.send(api.acted(&call, Err(problem))),
+    };
+    let own = api.clone();
+    let job = move |turn: Turn| {
+        let done = match turn {
+            Turn::Now => run(&own, &call, &subscription, outgoing),
+            Turn::Full => Err(Problem::unavailable("Too many tests wait; try again shortly.", 5)),
+        };
+        reply.send(own.acted(&call, done));
+    };
+    api.flow.tests.submit(Box::new(job));
+}
+
+/// What is sent.
+fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest), Problem> {
+    let TestRequest { event_id } = call.optional_json()?;
+    let subscription = subscriptions::find(api, call)?;
+    if subscription.new.target == Target::Pull {
+        return Err(Problem::conflict(
+            "Nothing is sent to this subscription: consumers ask for its events. Try it with `oncebox consume`.",
+        ));
+    }
+    let Some(event_id) = event_id else {
+        let ping = api.flow.tests.ping(&subscription);
+        return Ok((subscription, ping));
+    };
+    let event = (call.tenant.as_str(), event_id.as_str());
+    let found = api.store.read(|tx| deliveries::outgoing_of_event(tx, subscription.seq, event))?;
+    let outgoing = found.ok_or_else(|| Problem::not_found("event or webhook event"))?;
+    Ok((subscription, outgoing))
+}
+
+fn run(
+    api: &Api,
+    call: &Call,
+    subscription: &Subscription,
+    outgoing: OutgoingRequest,
+) -> Result<Audited<Value>, Problem> {
+    let _share = api.share(outgoing.payload.len().saturating_mul(BODY_FACTOR))?;
+    let (event_id, event_type) = (outgoing.event_id.clone(), outgoing.event_type.clone());
+    let webhook_id = outgoing.webhook_id.clone();
+    let Report { url, steps, outcome, class, advice } = api.flow.tests.run(outgoing)?;
+    let ok = class.is_success();
+    let reason = outcome.failed_reason(class);
+    let mut answer = TestAnswer {
+        ok,
+        subscription: subscription.new.name.to_string(),
+        event_id,
+        event_type,
+        webhook_id,
+        url,
+        steps: steps.iter().map(StepAnswer::of).collect(),
+        status: outcome.status(),
+        excerpt: match outcome {
+            Outcome::Answered { excerpt, .. } if !excerpt.is_empty() => Some(excerpt),
+            _ => None,
+        },
+        class,
+        reason,
+        advice,
+        ended_holds: Vec::new(),
+    };
+    let (seq, id, now) = (subscription.seq, subscription.new.id.clone(), api.clock.wall());
+    change(api, call, move |tx| {
+        let has_ended = ok && settlement::end_auth_hold(tx, seq, now)?;
+        answer.ended_holds = has_ended.then_some(HoldReason::Auth).into_iter().collect();
+        let tested = Change::changed("subscription", &id, &Value::Null, &Value::Null)
+            .and("event_id", answer.event_id.as_str())
+            .and("class", class.as_str());
+        Ok(Ok((value(&answer), tested)))
+    })
+}

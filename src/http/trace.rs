@@ -1,0 +1,252 @@
+//! A call whose steps are noted, each with its time. It goes the way of every call, on a connection of its own.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use parking_lot::Mutex;
+use ureq::config::Config;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, NextTimeout, RustlsConnector, TcpConnector, Transport,
+};
+use ureq::{Agent, Error};
+
+use crate::base::clock::Clock;
+use crate::http::certificate::{self, Seen};
+use crate::http::resolver::GuardedResolver;
+
+/// Addresses that are looked at for a certificate.
+const MAX_LOOKS: usize = 2;
+
+/// A step on the way to an answer, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StepName {
+    /// URL, header fields and body are built.
+    Build,
+    /// Credentials are opened or fetched, and the request is signed.
+    Credentials,
+    /// The host name is looked up.
+    Lookup,
+    /// Its addresses are compared with the address policy.
+    Policy,
+    /// A connection is opened.
+    Connect,
+    /// TLS is agreed on.
+    Tls,
+    /// The request is sent.
+    Request,
+    /// The answer is read.
+    Answer,
+}
+
+impl StepName {
+    /// All, in order.
+    pub const ALL: [Self; 8] = [
+        Self::Build,
+        Self::Credentials,
+        Self::Lookup,
+        Self::Policy,
+        Self::Connect,
+        Self::Tls,
+        Self::Request,
+        Self::Answer,
+    ];
+
+    /// The word in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Build => "build",
+            Self::Credentials => "credentials",
+            Self::Lookup => "lookup",
+            Self::Policy => "policy",
+            Self::Connect => "connect",
+            Self::Tls => "tls",
+            Self::Request => "request",
+            Self::Answer => "answer",
+        }
+    }
+}
+
+/// A step that was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Which.
+    pub name: StepName,
+    /// How long it took.
+    pub took: Duration,
+    /// What came of it, for a person.
+    pub detail: String,
+}
+
+/// The steps of one call. Clones note into the same list.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    clock: Clock,
+    noted: Arc<Mutex<Noted>>,
+}
+
+#[derive(Debug)]
+struct Noted {
+    /// When the last step ended.
+    since: Duration,
+    steps: Vec<Step>,
+    addresses: Vec<SocketAddr>,
+    seen: Option<Seen>,
+}
+
+impl Trace {
+    /// Begins with the first step.
+    pub fn new(clock: Clock) -> Self {
+        let since = clock.monotonic();
+        let noted = Noted { since, steps: Vec::new(), addresses: Vec::new(), seen: None };
+        Self { clock, noted: Arc::new(Mutex::new(noted)) }
+    }
+
+    /// Notes that a step is done. The next one begins.
+    pub fn note(&self, name: StepName, detail: impl Into<String>) {
+        let now = self.clock.monotonic();
+        let mut noted = self.noted.lock();
+        let took = now.saturating_sub(noted.since);
+        noted.steps.push(Step { name, took, detail: detail.into() });
+        noted.since = now;
+    }
+
+    /// The steps that were done.
+    pub fn steps(&self) -> Vec<Step> {
+        self.noted.lock().steps.clone()
+    }
+
+    /// The step that was not done, and how long it was tried.
+    pub fn unfinished(&self, url: &str) -> (StepName, Duration) {
+        let now = self.clock.monotonic();
+        let noted = self.noted.lock();
+        let last = noted.steps.last().map(|step| step.name);
+        let mut rest = StepName::ALL.into_iter().filter(|name| Some(*name) > last);
+        let is_tls = url.starts_with("https:");
+        let next = rest.find(|name| is_tls || *name != StepName::Tls);
+        (next.unwrap_or(StepName::Answer), now.saturating_sub(noted.since))
+    }
+
+    /// What was seen of the server's certificate.
+    pub fn seen(&self) -> Option<Seen> {
+        self.noted.lock().seen.clone()
+    }
+
+    /// An agent of these settings, without connections, that notes what it does.
+    pub(crate) fn agent(&self, config: Config, resolver: GuardedResolver) -> Agent {
+        let connector =
+            ().chain(TcpConnector::default())
+                .chain(NoteConnect(self.clone()))
+                .chain(RustlsConnector::default())
+                .chain(NoteTls(self.clone()));
+        Agent::with_parts(config, connector, NoteLookup { resolver, trace: self.clone() })
+    }
+
+    /// Looks at the certificate of the server that was called.
+    pub(crate) fn look(&self, url: &str) {
+        let Ok(url) = url.parse::<Uri>() else { return };
+        let (Some("https"), Some(host)) = (url.scheme_str(), url.host()) else { return };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let addresses = self.noted.lock().addresses.clone();
+        let mut looks = addresses.into_iter().take(MAX_LOOKS);
+        let seen = looks.find_map(|address| certificate::look(address, host, &self.clock));
+        self.noted.lock().seen = seen;
+    }
+}
+
+#[derive(Debug)]
+struct NoteLookup {
+    resolver: GuardedResolver,
+    trace: Trace,
+}
+
+impl Resolver for NoteLookup {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        _config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, Error> {
+        let found = self.resolver.find(uri, timeout)?;
+        if found.is_empty() {
+            return Err(Error::HostNotFound);
+        }
+        let shown: Vec<String> = found.iter().map(|address| address.ip().to_string()).collect();
+        self.trace.note(StepName::Lookup, shown.join(", "));
+        let allowed = self.resolver.check(&found)?;
+        self.trace.note(StepName::Policy, "may be called");
+        self.trace.noted.lock().addresses = found;
+        Ok(allowed)
+    }
+}
+
+#[derive(Debug)]
+struct NoteConnect(Trace);
+
+impl<In: Transport> Connector<In> for NoteConnect {
+    type Out = In;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        chained: Option<In>,
+    ) -> Result<Option<In>, Error> {
+        let port = details.addrs.first().map_or(0, SocketAddr::port);
+        self.0.note(StepName::Connect, format!("port {port}"));
+        Ok(chained)
+    }
+}
+
+#[derive(Debug)]
+struct NoteTls(Trace);
+
+impl<In: Transport> Connector<In> for NoteTls {
+    type Out = NoteRequest<In>;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        chained: Option<In>,
+    ) -> Result<Option<NoteRequest<In>>, Error> {
+        if details.needs_tls() {
+            self.0.note(StepName::Tls, "");
+        }
+        let trace = Some(self.0.clone());
+        Ok(chained.map(|inner| NoteRequest { inner, trace }))
+    }
+}
+
+/// Notes the request when the answer is waited for.
+#[derive(Debug)]
+struct NoteRequest<T> {
+    inner: T,
+    /// `None` once it is noted.
+    trace: Option<Trace>,
+}
+
+impl<T: Transport> Transport for NoteRequest<T> {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        self.inner.buffers()
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
+        self.inner.transmit_output(amount, timeout)
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+        if let Some(trace) = self.trace.take() {
+            trace.note(StepName::Request, "");
+        }
+        self.inner.await_input(timeout)
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.inner.is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        self.inner.is_tls()
+    }
+}

@@ -1,0 +1,188 @@
+//! Tests of subscriptions: one request goes the way of a delivery and tells each step with its time. No delivery is made,
+//! and nothing is settled.
+//!
+//! Tests wait for the network, so they have threads of their own.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use serde_json::json;
+
+use crate::base::clock::Timestamp;
+use crate::base::id::{self, DeliverySeq};
+use crate::http::certificate::Seen;
+use crate::http::trace::{Step, StepName, Trace};
+use crate::model::delivery::OutgoingRequest;
+use crate::model::event::OWN_SOURCE;
+use crate::model::outcome::{AttemptClass, Outcome};
+use crate::model::subscription::Subscription;
+use crate::pipeline::advice::advice;
+use crate::pipeline::deliver::Deliver;
+use crate::pipeline::destinations::Destination;
+use crate::pipeline::threads::Spawner;
+use crate::store::error::Result;
+
+/// Tests at once.
+const THREADS: usize = 2;
+/// Tests that wait for a thread.
+const MAX_WAITING: usize = 16;
+/// The type of the event that a test sends.
+pub const PING: &str = "oncebox.ping";
+
+/// Whether a test runs now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It does.
+    Now,
+    /// Too many wait.
+    Full,
+}
+
+/// A test, with what follows it. Called once.
+pub type Job = Box<dyn FnOnce(Turn) + Send>;
+
+/// Runs tests. Cheap to clone.
+#[derive(Clone)]
+pub struct SubscriptionTests {
+    deliver: Deliver,
+    jobs: Sender<Job>,
+}
+
+impl std::fmt::Debug for SubscriptionTests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SubscriptionTests").finish_non_exhaustive()
+    }
+}
+
+/// What a test came to.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The URL that was called; empty if there was none yet.
+    pub url: String,
+    /// The steps, and which of them failed.
+    pub steps: Vec<(Step, bool)>,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// The class that the attempt of a delivery would have.
+    pub class: AttemptClass,
+    /// What to change, where it failed.
+    pub advice: Option<&'static str>,
+}
+
+impl SubscriptionTests {
+    /// Starts the threads that run tests. Nobody waits for their end: what moves is written by a job's last step.
+    pub(super) fn start(deliver: Deliver, spawner: &Spawner) -> Result<Self> {
+        let (jobs, asked) = bounded(MAX_WAITING);
+        for n in 0..THREADS {
+            let asked = asked.clone();
+            drop(spawner.spawn(&format!("test-{n}"), move || work(&asked))?);
+        }
+        Ok(Self { deliver, jobs })
+    }
+
+    /// Runs a test on another thread, or tells it that too many wait.
+    pub fn submit(&self, job: Job) {
+        if let Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) =
+            self.jobs.try_send(job)
+        {
+            job(Turn::Full);
+        }
+    }
+
+    /// A ping for a subscription.
+    pub fn ping(&self, subscription: &Subscription) -> OutgoingRequest {
+        let now = self.deliver.clock.wall();
+        let event_id = id::uuid7(now, &*self.deliver.draw);
+        let key = format!("{PING}/{event_id}");
+        let new = &subscription.new;
+        let body = json!({ "type": PING, "subscription": new.name.as_str(), "at": now });
+        OutgoingRequest {
+            delivery: DeliverySeq(0),
+            subscription: subscription.seq,
+            run_no: 0,
+            attempt_count: 0,
+            accepted_at: now,
+            tenant: new.tenant.clone(),
+            source: OWN_SOURCE.to_owned(),
+            webhook_id: id::webhook_id(&new.tenant, OWN_SOURCE, &key),
+            event_id,
+            idempotency_key: key,
+            event_type: PING.to_owned(),
+            aggregate_type: Some("subscription".to_owned()),
+            aggregate_id: Some(new.name.to_string()),
+            payload: body.to_string().into_bytes(),
+            sealed_fields: 0,
+            content_type: "application/json".to_owned(),
+            trace_id: None,
+            max_attempts: None,
+        }
+    }
+
+    /// Sends one request as a delivery of it would.
+    pub fn run(&self, mut outgoing: OutgoingRequest) -> Result<Report> {
+        let trace = Trace::new(self.deliver.clock.clone());
+        match self.deliver.destinations.of(outgoing.subscription) {
+            Ok(destination) => {
+                let (url, outcome) = self.deliver.try_out(&mut outgoing, &destination, &trace)?;
+                Ok(report(url, outcome, Some(&*destination), &trace))
+            }
+            // The reason is on our side: a key, a setting.
+            Err(reason) => Ok(report(String::new(), Outcome::Unbuildable { reason }, None, &trace)),
+        }
+    }
+}
+
+/// Works off tests until nobody can hand in one.
+fn work(jobs: &Receiver<Job>) {
+    while let Ok(job) = jobs.recv() {
+        // The panic of one test must not end the others.
+        if catch_unwind(AssertUnwindSafe(|| job(Turn::Now))).is_err() {
+            tracing::error!("the test of a subscription panicked");
+        }
+    }
+}
+
+fn report(
+    url: String,
+    outcome: Outcome,
+    destination: Option<&Destination>,
+    trace: &Trace,
+) -> Report {
+    let class = destination
+        .map_or(AttemptClass::Poison, |destination| destination.classes.classify(&outcome));
+    let seen = trace.seen();
+    let mut steps: Vec<(Step, bool)> = trace.steps().into_iter().map(|s| (s, false)).collect();
+    let status = outcome.status();
+    if status.is_none() {
+        let (mut name, took) = trace.unfinished(&url);
+        if matches!(outcome, Outcome::Unbuildable { .. }) {
+            name = StepName::Build;
+            steps.clear();
+        }
+        let detail = outcome.failed_reason(class).unwrap_or_default();
+        steps.push((Step { name, took, detail }, true));
+    }
+    for (step, failed) in &mut steps {
+        match (step.name, &seen) {
+            (StepName::Tls, Some(seen)) => step.detail = with_certificate(&step.detail, seen),
+            (StepName::Answer, _) if let Some(status) = status => {
+                step.detail = status.to_string();
+                *failed = !class.is_success();
+            }
+            _ => {}
+        }
+    }
+    let failed = steps.iter().find(|(_, failed)| *failed).map(|(step, _)| step.name);
+    let advice = failed.map(|step| advice(&outcome, step));
+    Report { url, steps, outcome, class, advice }
+}
+
+/// The detail of TLS: what failed, the version, until when the certificate is valid.
+fn with_certificate(detail: &str, seen: &Seen) -> String {
+    let version = seen.version.replace('_', ".");
+    let day = |until: Timestamp| until.to_string().chars().take(10).collect::<String>();
+    let until = seen.until.map(|until| format!("certificate valid until {}", day(until)));
+    let all = [Some(detail.to_owned()), Some(version), until];
+    let said: Vec<String> = all.into_iter().flatten().filter(|text| !text.is_empty()).collect();
+    said.join(", ")
+}
