@@ -236,10 +236,43 @@ fn list_indexes(report: &mut Report, options: Options) {
     report.at_most("the lists' indexes, an event", with - without, "us", 3.0);
 }
 
+/// What a settlement costs where somebody names `delivery.completed`, where many name something else, and where there
+/// is nobody else; in turns.
+fn operational_events(report: &mut Report, options: Options) {
+    let mut files = [File::with_past(0), File::with_past(0), File::with_past(0)];
+    let [_alone, others, named] = &files;
+    let others = rig::floor::open(&others.directory.join("oncebox.db"));
+    for n in 0..100 {
+        history::subscribe_to(&others, &format!("other-{n}"), "integration.resolved");
+    }
+    let named = rig::floor::open(&named.directory.join("oncebox.db"));
+    history::subscribe_to(&named, "named", "delivery.completed");
+    drop((others, named));
+    let mut costs: [Vec<Round>; 3] = Default::default();
+    for _ in 0..options.pick(50, 500) {
+        for (file, costs) in files.iter_mut().zip(&mut costs) {
+            costs.push(file.round(&mut Vec::new()));
+        }
+    }
+    let settle = costs
+        .each_ref()
+        .map(|costs| median(&costs.iter().map(|round| round.settle).collect::<Vec<_>>()));
+    let insert = median(&costs[0].iter().map(|round| round.insert).collect::<Vec<_>>());
+    let [alone, others, named] = settle;
+    let base = (format!("{alone:.1} us without them"), others / alone);
+    let what = "settle a row, 100 subscriptions name other operational events";
+    report.times(what, (others, "us"), base, Some(1.1));
+    let event = alone + insert;
+    let base = (format!("{event:.1} us to settle one and insert one"), named / event);
+    let what = "settle a row, one subscription names delivery.completed";
+    report.times(what, (named, "us"), base, Some(1.2));
+}
+
 fn main() {
     let Some(options) = rig::begin() else { return };
     let mut report = Report::new("claim", options);
     list_indexes(&mut report, options);
+    operational_events(&mut report, options);
     compare(&mut report, options.pick(20_000, 1_000_000), options);
     if options.full {
         compare(&mut report, 5_000_000, options);

@@ -42,6 +42,16 @@ pub(crate) fn subscribe(conn: &Connection, url: &str) {
     conn.execute(SUBSCRIPTION, [url]).unwrap();
 }
 
+const CONSUMER: &str = "
+    INSERT INTO subscriptions (id, name, event_types, target_kind, url, created_at, updated_at)
+    VALUES (?1, ?1, json_array(?2), 'pull', '', 1, 1)";
+
+/// Puts a subscription into a file whose deliveries nobody takes.
+#[allow(dead_code, reason = "one of the benches needs it")]
+pub(crate) fn subscribe_to(conn: &Connection, name: &str, event_type: &str) {
+    conn.execute(CONSUMER, [name, event_type]).unwrap();
+}
+
 /// Writes `count` events with one delivery each: finished, or waiting for a retry at `due_at`.
 pub(crate) fn write(conn: &Connection, count: i64, now: i64, due_at: Option<i64>) {
     let trigger = "SELECT sql FROM sqlite_master WHERE name = 'outbox_own_columns_are_left_out'";

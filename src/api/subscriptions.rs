@@ -20,17 +20,16 @@ use crate::api::subscription_terms::{
 };
 use crate::base::id;
 use crate::http::message::Response;
-use crate::model::hold::HoldReason;
 use crate::model::lane::Ordering;
 use crate::model::name::Name;
 use crate::model::strict_object;
-use crate::model::subscription::{CallMethod, NewSubscription, Policy, State, Subscription};
+use crate::model::subscription::{CallMethod, NewSubscription, Policy, Subscription};
 use crate::model::token::Right::{Admin, Operate, Read};
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
 use crate::store::error::Result as StoreResult;
 use crate::store::tx::WriteTx;
-use crate::store::{deliveries, holds, settlement, subscriptions};
+use crate::store::{deliveries, settlement, subscriptions};
 
 pub(super) const ID: Param = Param::path::<NameText>("id", "The subscription's id or name.", "erp");
 
@@ -298,13 +297,7 @@ fn replace<T: Clone>(have: &mut T, with: Option<&T>) {
 pub(super) fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.clock.wall();
     let detail = format!("paused by {}", call.who.display);
-    act(api, call, move |tx, before| {
-        holds::put_lasting(tx, before.seq, HoldReason::Paused, &detail, now)?;
-        if before.state == State::DisabledDead {
-            return Ok(Ok(()));
-        }
-        subscriptions::set_state(tx, before.seq, State::Paused, now).map(Ok)
-    })
+    act(api, call, move |tx, before| settlement::pause(tx, before, &detail, now).map(Ok))
 }
 
 /// `POST /v1/subscriptions/{id}/resume`: ends a pause, and brings back one that was disabled.

@@ -20,6 +20,7 @@ pub mod lane;
 pub mod lease;
 pub mod lenient_int;
 pub mod name;
+pub mod operational;
 pub mod outcome;
 pub mod pattern;
 pub mod pointer;

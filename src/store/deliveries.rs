@@ -89,7 +89,7 @@ pub(super) const OUTGOING: &str = "
      WHERE d.seq = ?1
        AND (d.state = 'pending' OR d.state = 'leased')";
 
-// What `PARCEL` reads, in its order, of an event without a delivery.
+// What `OUTGOING` reads, in its order, of an event without a delivery.
 const OUTGOING_OF_EVENT: &str = "
     SELECT ?1, 0, 0, tenant, id, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            content_type, trace_id, max_attempts, payload, payload_seq, received_at, sealed_fields

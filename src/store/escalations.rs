@@ -7,11 +7,11 @@ use crate::base::clock::Timestamp;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::escalation::{Class, Escalation, NewEscalation};
-use crate::store::audit_events;
 use crate::store::column::{count, word};
 use crate::store::error::Result;
 use crate::store::page::Newest;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::{audit_events, operational};
 
 const RAISE_AGAIN: &str = "
     UPDATE escalations
@@ -39,7 +39,8 @@ const RESOLVE: &str = "
      WHERE tenant = ?1
        AND class = ?2
        AND subject = ?3
-       AND resolved_at IS NULL";
+       AND resolved_at IS NULL
+    RETURNING id, detail";
 
 const ACKNOWLEDGE: &str = "
     UPDATE escalations
@@ -86,6 +87,7 @@ pub fn raise(tx: &WriteTx<'_>, new: &NewEscalation, now: Timestamp) -> Result<bo
     let changes = Changes::none().and("class", class).and("subject", subject.as_str());
     let event = NewAuditEvent::local(now, tenant, Actor::system(), "escalation.raise");
     audit_events::append(tx, &event.of("escalation", id, changes.and("detail", detail.as_str())))?;
+    operational::raised(tx, new, now)?;
     Ok(true)
 }
 
@@ -104,8 +106,15 @@ pub fn resolve(
     subject: &str,
     now: Timestamp,
 ) -> Result<()> {
-    tx.prepare(RESOLVE)?.execute((tenant, class.as_str(), subject, now))?;
-    Ok(())
+    let key = (tenant, class.as_str(), subject, now);
+    let found: Option<(String, String)> =
+        first(&mut *tx.prepare(RESOLVE)?, key, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    match found {
+        Some((id, detail)) => {
+            operational::resolved(tx, (tenant, class, subject), (&id, &detail), now)
+        }
+        None => Ok(()),
+    }
 }
 
 /// Acknowledges an escalation. Of some classes it is resolved by that.

@@ -21,7 +21,7 @@ pub mod in_doubt;
 pub mod inspect;
 pub mod leases;
 pub mod meta;
-mod operational;
+pub mod operational;
 pub mod outbox;
 pub mod outbox_lists;
 pub mod outbox_relay;

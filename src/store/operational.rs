@@ -1,87 +1,360 @@
-//! Operational events: Oncebox's own, written into the outbox in the transaction of their cause.
+//! Operational events are written into the outbox in the transaction of their cause. `model::operational` lists them.
 //!
-//! They are made only where a subscription asks for them by name (a pattern that begins with a star does not), and the
-//! delivery of one makes no other.
+//! They are made only where a subscription names them: a pattern that begins with a star does not. What the delivery of
+//! an operational event comes to, and what it does to its subscription, makes no other.
 
-use serde_json::json;
+use serde::Serialize;
 
-use crate::base::id;
+use crate::base::clock::Timestamp;
+use crate::base::id::{self, SubscriptionSeq};
+use crate::model::escalation::{Class, NewEscalation};
 use crate::model::event::{NewEvent, OWN_SOURCE};
 use crate::model::failure::{Next, Settlement};
-use crate::model::sealed::Sealed;
+use crate::model::hold::HoldReason;
+use crate::model::lane::Key;
+use crate::model::operational::{
+    Completed, DeadLettered, Integration, Kind, OfCredential, OfDelivery, OfEscalation,
+    OfSubscription,
+};
+use crate::model::subscription::{Routed, Subscription};
+use crate::store::column::to_json;
 use crate::store::deliveries::Origin;
 use crate::store::error::Result;
-use crate::store::tx::{WriteTx, first};
+use crate::store::tx::{ReadTx, WriteTx, first};
 use crate::store::{outbox, subscriptions};
 
 const OF_EVENT: &str = "
-    SELECT source_system, id, event_type
+    SELECT source_system, id, event_type, aggregate_type, aggregate_id, idempotency_key
       FROM outbox
      WHERE seq = ?1";
 
 const OF_WEBHOOK_EVENT: &str = "
-    SELECT '', id, event_type
+    SELECT 'in:' || provider, id, event_type, NULL, NULL, provider_event_id
       FROM webhook_events
      WHERE seq = ?1";
+
+/// What an operational event is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Cause<'a> {
+    /// Whose it is.
+    pub tenant: &'a str,
+    /// Names the cause among those of its kind, so that it is told once.
+    pub key: &'a str,
+    /// The kind of thing that it is about, and which one.
+    pub aggregate: (&'a str, &'a str),
+    /// When it happened (wall time).
+    pub at: Timestamp,
+    /// Schedule time.
+    pub now: Timestamp,
+}
+
+/// Stores an operational event, where a subscription names it. The same cause makes one event.
+pub fn emit(tx: &WriteTx<'_>, kind: Kind, cause: &Cause<'_>, body: &impl Serialize) -> Result<()> {
+    let Cause { tenant, key, aggregate: (aggregate_type, aggregate_id), at, now } = *cause;
+    if !is_named(tx, kind, tenant)? {
+        return Ok(());
+    }
+    let key = format!("{}/{key}", kind.as_str());
+    let payload = to_json("outbox.payload", body)?.into_bytes();
+    let new = NewEvent {
+        id: id::uuid7_of(at, &[tenant, &key]),
+        tenant: tenant.to_owned(),
+        source_system: OWN_SOURCE.to_owned(),
+        idempotency_key: key,
+        event_type: kind.as_str().to_owned(),
+        aggregate_type: Some(aggregate_type.to_owned()),
+        aggregate_id: Some(aggregate_id.to_owned()),
+        payload,
+        content_type: "application/json".to_owned(),
+        received_at: at,
+        ..NewEvent::default()
+    };
+    outbox::insert(tx, &new, now).map(drop)
+}
+
+/// Whether a subscription of the tenant names the event. Where no tenant's does, this reads nothing.
+fn is_named(tx: &WriteTx<'_>, kind: Kind, tenant: &str) -> Result<bool> {
+    if !is_named_at_all(tx, kind)? {
+        return Ok(false);
+    }
+    let event = Routed {
+        tenant,
+        provider: None,
+        is_own: true,
+        event_type: kind.as_str(),
+        target: None,
+        key: Key::default(),
+    };
+    Ok(subscriptions::routes(tx)?.iter().any(|route| route.new.wants(event)))
+}
+
+/// Whether a subscription of any tenant names the event.
+fn is_named_at_all(tx: &WriteTx<'_>, kind: Kind) -> Result<bool> {
+    if let Some(named) = tx.named().borrow().as_ref() {
+        return Ok(named.contains(&kind));
+    }
+    let routes = subscriptions::routes(tx)?;
+    let is_named =
+        |kind: &Kind| routes.iter().any(|route| route.new.event_types.names(kind.as_str()));
+    let named: Vec<Kind> = Kind::ALL.into_iter().filter(is_named).collect();
+    let found = named.contains(&kind);
+    tx.named().replace(Some(named));
+    Ok(found)
+}
+
+/// What a delivery carries.
+struct Carried {
+    source: String,
+    event_id: String,
+    event_type: String,
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    idempotency_key: String,
+}
+
+fn carried(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<Carried>> {
+    let (sql, seq) = match origin {
+        Origin::Outbox(seq) => (OF_EVENT, seq),
+        Origin::WebhookEvent(seq) => (OF_WEBHOOK_EVENT, seq),
+    };
+    first(&mut *tx.prepare(sql)?, [seq], |row| {
+        Ok(Carried {
+            source: row.get(0)?,
+            event_id: row.get(1)?,
+            event_type: row.get(2)?,
+            aggregate_type: row.get(3)?,
+            aggregate_id: row.get(4)?,
+            idempotency_key: row.get(5)?,
+        })
+    })
+}
+
+/// The subscription of an attempt and the event that it carried; `None` where that is an operational event.
+fn attempted(
+    tx: &WriteTx<'_>,
+    settlement: &Settlement,
+    origin: Origin,
+) -> Result<Option<(Subscription, Carried)>> {
+    let routes = subscriptions::routes(tx)?;
+    let Some(route) = routes.iter().find(|route| route.seq == settlement.subscription) else {
+        return Ok(None);
+    };
+    let carried = carried(tx, origin)?.filter(|carried| carried.source != OWN_SOURCE);
+    Ok(carried.map(|carried| (route.clone(), carried)))
+}
+
+/// Tells that a delivery is completed or given up. `attempts` includes the last one.
+pub(super) fn delivery(
+    tx: &WriteTx<'_>,
+    settlement: &Settlement,
+    origin: Origin,
+    attempts: u32,
+) -> Result<()> {
+    let kinds: &[Kind] = match settlement.next {
+        Next::Complete => &[Kind::DeliveryCompleted, Kind::RunCompleted],
+        Next::GiveUp(_) => &[Kind::DeliveryDeadLettered],
+        Next::Retry(_) => &[],
+    };
+    for kind in kinds {
+        if !is_named_at_all(tx, *kind)? {
+            continue;
+        }
+        let Some((route, carried)) = attempted(tx, settlement, origin)? else { return Ok(()) };
+        tell_delivery(tx, *kind, (settlement, attempts), &route, carried)?;
+    }
+    Ok(())
+}
+
+fn tell_delivery(
+    tx: &WriteTx<'_>,
+    kind: Kind,
+    (settlement, attempts): (&Settlement, u32),
+    route: &Subscription,
+    carried: Carried,
+) -> Result<()> {
+    let Settlement { delivery, run_no, attempt, next, now, .. } = settlement;
+    let (tenant, at) = (route.new.tenant.as_str(), attempt.finished_at);
+    let delivery_id = delivery.to_string();
+    let body = OfDelivery {
+        delivery_id: delivery_id.clone(),
+        webhook_id: id::webhook_id(tenant, &carried.source, &carried.idempotency_key),
+        event_id: carried.event_id,
+        event_type: carried.event_type,
+        aggregate_type: carried.aggregate_type,
+        aggregate_id: carried.aggregate_id,
+        idempotency_key: carried.idempotency_key,
+        subscription: route.new.name.to_string(),
+        attempts,
+        http_status: attempt.http_status,
+    };
+    // As the event's own, so that a URL can name the invoice that was delivered.
+    let (aggregate_type, aggregate_id) = (body.aggregate_type.clone(), body.aggregate_id.clone());
+    let aggregate = match (&aggregate_type, &aggregate_id) {
+        (Some(kind), Some(id)) => (kind.as_str(), id.as_str()),
+        _ => ("delivery", delivery_id.as_str()),
+    };
+    let key = format!("{delivery_id}.{run_no}");
+    let cause = Cause { tenant, key: &key, aggregate, at, now: *now };
+    if let Next::GiveUp(why) = next {
+        let (class, reason) = (attempt.class, why.clone());
+        let body = DeadLettered { delivery: body, class, reason, dead_lettered_at: at };
+        return emit(tx, kind, &cause, &body);
+    }
+    emit(tx, kind, &cause, &Completed { delivery: body, completed_at: at })
+}
 
 /// Tells that a delivery has begun to fail, or works again.
 pub(super) fn integration(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
     origin: Origin,
-    (failure, event_type): (i64, &'static str),
+    (failure, kind): (i64, Kind),
 ) -> Result<()> {
-    let routes = subscriptions::routes(tx)?;
-    if !routes.iter().any(|route| route.new.event_types.names(event_type)) {
+    if !is_named_at_all(tx, kind)? {
         return Ok(());
     }
-    let (sql, seq) = match origin {
-        Origin::Outbox(seq) => (OF_EVENT, seq),
-        Origin::WebhookEvent(seq) => (OF_WEBHOOK_EVENT, seq),
-    };
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-    let found: Option<(String, String, String)> = first(&mut *tx.prepare(sql)?, [seq], read)?;
-    let route = routes.iter().find(|route| route.seq == settlement.subscription);
-    let (Some((source, event_id, about)), Some(route)) = (found, route) else { return Ok(()) };
-    if source == OWN_SOURCE {
-        return Ok(());
-    }
+    let Some((route, carried)) = attempted(tx, settlement, origin)? else { return Ok(()) };
     let attempt = &settlement.attempt;
     let failure = format!("flr_{failure}");
-    let body = json!({
-        "failure_id": failure,
-        "delivery_id": settlement.delivery.to_string(),
-        "subscription": route.new.name.as_str(),
-        "event_id": event_id,
-        "event_type": about,
-        "class": attempt.class.as_str(),
-        "code": settlement.code,
-        "reason": attempt.failed_reason,
-        "is_dead_letter": matches!(settlement.next, Next::GiveUp(_)),
-        "at": attempt.finished_at,
-    });
-    let key = format!("{event_type}/{failure}");
-    let tenant = route.new.tenant.clone();
-    let new = NewEvent {
-        id: id::uuid7_of(attempt.finished_at, &[&tenant, &key]),
-        tenant,
-        source_system: OWN_SOURCE.to_owned(),
-        idempotency_key: key,
-        event_type: event_type.to_owned(),
-        aggregate_type: Some("failure".to_owned()),
-        aggregate_id: Some(failure),
-        target: None,
-        payload: body.to_string().into_bytes(),
-        content_type: "application/json".to_owned(),
-        occurred_at: None,
-        received_at: attempt.finished_at,
-        not_before: None,
-        ordering_key: None,
-        process_id: None,
-        trace_id: None,
-        max_attempts: None,
-        custom_data: None,
-        sealed: Sealed::default(),
+    let body = Integration {
+        failure_id: failure.clone(),
+        delivery_id: settlement.delivery.to_string(),
+        subscription: route.new.name.to_string(),
+        event_id: carried.event_id,
+        event_type: carried.event_type,
+        class: attempt.class,
+        code: settlement.code.clone(),
+        reason: attempt.failed_reason.clone(),
+        is_dead_letter: matches!(settlement.next, Next::GiveUp(_)),
+        at: attempt.finished_at,
     };
-    outbox::insert(tx, &new, settlement.now).map(drop)
+    let cause = Cause {
+        tenant: &route.new.tenant,
+        key: &failure,
+        aggregate: ("failure", &failure),
+        at: attempt.finished_at,
+        now: settlement.now,
+    };
+    emit(tx, kind, &cause, &body)
+}
+
+/// A hold that was put or has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HoldChange<'a> {
+    /// Of which subscription.
+    pub(super) subscription: SubscriptionSeq,
+    /// The hold's reason.
+    pub(super) reason: HoldReason,
+    /// Since when it stands.
+    pub(super) since: Timestamp,
+    /// Who or what put it.
+    pub(super) detail: &'a str,
+    /// What was delivered by the attempt that caused it; `None`: a person's doing.
+    pub(super) by: Option<Origin>,
+    /// When.
+    pub(super) at: Timestamp,
+}
+
+/// Tells that a subscription is held or disabled.
+pub(super) fn held(tx: &WriteTx<'_>, change: &HoldChange<'_>) -> Result<()> {
+    match Kind::of_hold(change.reason) {
+        Some(kind) if is_named_at_all(tx, kind)? && !is_by_own(tx, change)? => {
+            tell_hold(tx, kind, change)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Tells that a hold has ended. If the delivery of an operational event ended it, that is told only where the hold was
+/// told: so each `subscription.resumed` has a cause that was not such a delivery.
+pub(super) fn resumed(tx: &WriteTx<'_>, change: &HoldChange<'_>) -> Result<()> {
+    let Some(put) = Kind::of_hold(change.reason) else { return Ok(()) };
+    if !is_named_at_all(tx, Kind::SubscriptionResumed)? {
+        return Ok(());
+    }
+    if is_by_own(tx, change)? {
+        let Some(found) = subscriptions::by_seq(tx, change.subscription)? else { return Ok(()) };
+        let key = format!("{}/{}", put.as_str(), hold_key(&found, change));
+        if !outbox::is_stored(tx, (&found.new.tenant, OWN_SOURCE, &key))? {
+            return Ok(());
+        }
+    }
+    tell_hold(tx, Kind::SubscriptionResumed, change)
+}
+
+fn is_by_own(tx: &WriteTx<'_>, change: &HoldChange<'_>) -> Result<bool> {
+    let Some(origin) = change.by else { return Ok(false) };
+    Ok(carried(tx, origin)?.is_some_and(|carried| carried.source == OWN_SOURCE))
+}
+
+fn hold_key(subscription: &Subscription, change: &HoldChange<'_>) -> String {
+    let HoldChange { reason, since, .. } = change;
+    format!("{}/{}/{}", subscription.new.id, reason.as_str(), since.ms())
+}
+
+fn tell_hold(tx: &WriteTx<'_>, kind: Kind, change: &HoldChange<'_>) -> Result<()> {
+    let Some(found) = subscriptions::by_seq(tx, change.subscription)? else { return Ok(()) };
+    let HoldChange { reason, detail, at, .. } = *change;
+    let body = OfSubscription {
+        subscription_id: found.new.id.clone(),
+        subscription: found.new.name.to_string(),
+        reason: reason.as_str(),
+        detail: detail.to_owned(),
+        at,
+    };
+    let cause = Cause {
+        tenant: &found.new.tenant,
+        key: &hold_key(&found, change),
+        aggregate: ("subscription", found.new.name.as_str()),
+        at,
+        now: at,
+    };
+    emit(tx, kind, &cause, &body)
+}
+
+/// Tells that a credential was rotated, or that a rotation failed.
+pub fn credential(
+    tx: &WriteTx<'_>,
+    (kind, tenant): (Kind, &str),
+    body: &OfCredential,
+) -> Result<()> {
+    let (id, at) = (body.credential_id.as_str(), body.at);
+    let cause = Cause { tenant, key: id, aggregate: ("credential", id), at, now: at };
+    emit(tx, kind, &cause, body)
+}
+
+/// Tells of a new escalation about a source or the site.
+pub(super) fn raised(tx: &WriteTx<'_>, new: &NewEscalation, at: Timestamp) -> Result<()> {
+    let NewEscalation { id, tenant, class, subject, detail } = new;
+    let kind = Kind::of_escalation(*class);
+    tell_escalation(tx, kind, (tenant, *class, subject), (id, detail), at)
+}
+
+/// Tells that an escalation about a source or the site is over.
+pub(super) fn resolved(
+    tx: &WriteTx<'_>,
+    about: (&str, Class, &str),
+    (id, detail): (&str, &str),
+    at: Timestamp,
+) -> Result<()> {
+    tell_escalation(tx, Kind::of_end(about.1), about, (id, detail), at)
+}
+
+fn tell_escalation(
+    tx: &WriteTx<'_>,
+    kind: Option<Kind>,
+    (tenant, class, subject): (&str, Class, &str),
+    (id, detail): (&str, &str),
+    at: Timestamp,
+) -> Result<()> {
+    let Some(kind) = kind else { return Ok(()) };
+    let body = OfEscalation {
+        subject: subject.to_owned(),
+        condition: class.as_str(),
+        escalation_id: id.to_owned(),
+        detail: detail.to_owned(),
+        at,
+    };
+    let aggregate = ("escalation", id);
+    emit(tx, kind, &Cause { tenant, key: id, aggregate, at, now: at }, &body)
 }

@@ -15,10 +15,12 @@ use crate::model::failure::{
     judge,
 };
 use crate::model::hold::{Hold, HoldReason};
+use crate::model::operational::Kind;
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::{State as SubscriptionState, Subscription};
 use crate::store::deliveries::{self, DeliveryState, MatchedSubscription, Origin, Route};
 use crate::store::error::{Error, Result};
+use crate::store::operational::HoldChange;
 use crate::store::tx::{Settled, WriteTx};
 use crate::store::{
     attempts, audit_events, escalations, failures, holds, in_doubt, leases, operational, outbox,
@@ -55,9 +57,9 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
         note_attempt(tx, *subscription, (verdict.class, extends_streak), attempt.finished_at)?;
     }
     if is_success {
-        end_holds(tx, *subscription, attempt.finished_at)?;
+        end_holds(tx, *subscription, before.origin, attempt.finished_at)?;
     } else {
-        hold(tx, report, &verdict)?;
+        hold(tx, report, before.origin, &verdict)?;
     }
     done(next_due);
     Ok(Some(settlement))
@@ -137,11 +139,12 @@ pub(super) fn note_failure(
 ) -> Result<()> {
     let Settlement { delivery, subscription, attempt, code, is_alone, next, .. } = settlement;
     let at = attempt.finished_at;
+    operational::delivery(tx, settlement, origin, attempts.saturating_add(1))?;
     if attempt.class.is_success() {
         if attempts > 0
             && let Some(failure) = failures::resolve(tx, *delivery, at)?
         {
-            operational::integration(tx, settlement, origin, (failure, "integration.resolved"))?;
+            operational::integration(tx, settlement, origin, (failure, Kind::IntegrationResolved))?;
             if failed >= ESCALATED_AT {
                 resolve_escalation(tx, *subscription, Class::DeliveryFailing, at)?;
             }
@@ -150,7 +153,7 @@ pub(super) fn note_failure(
     }
     let (failure, is_new) = failures::note(tx, *delivery, (attempt.class, code), at, *is_alone)?;
     if is_new {
-        operational::integration(tx, settlement, origin, (failure, "integration.failed"))?;
+        operational::integration(tx, settlement, origin, (failure, Kind::IntegrationFailed))?;
     }
     let reason = attempt.failed_reason.as_deref().unwrap_or_default();
     if let Next::GiveUp(why) = next {
@@ -169,7 +172,7 @@ pub(super) fn note_failure(
 }
 
 /// Puts the hold that the verdict demands.
-fn hold(tx: &WriteTx<'_>, report: &AttemptReport, verdict: &Verdict) -> Result<()> {
+fn hold(tx: &WriteTx<'_>, report: &AttemptReport, origin: Origin, verdict: &Verdict) -> Result<()> {
     let Some(new) = &verdict.hold else { return Ok(()) };
     let (seq, at) = (report.subscription, report.attempt.finished_at);
     let target = (seq, report.delivery);
@@ -178,73 +181,116 @@ fn hold(tx: &WriteTx<'_>, report: &AttemptReport, verdict: &Verdict) -> Result<(
         Ok(holds::of(tx, seq)?.iter().any(|hold| hold.reason == reason))
     };
     let since = report.now;
+    let by = Some(origin);
+    let put = |reason| HoldChange { subscription: seq, reason, since, detail: &detail, by, at };
     match new {
         NewHold::Until(until) => {
             let (reason, until) = (HoldReason::RateLimit, Some(*until));
+            let detail = detail.clone();
             holds::put(tx, seq, &Hold { reason, since, until, probe_at: None, probe_no: 0, detail })
         }
         NewHold::Probe { reason, at: probe_at, failed } => {
             if !stands(*reason)? {
-                audit_hold(tx, seq, *reason, &detail, at)?;
+                note_hold(tx, &put(*reason))?;
                 if *reason == HoldReason::Auth {
                     escalate(tx, target, Class::SubscriptionAuth, &detail, at)?;
                 }
             }
             let (reason, probe_at, probe_no) = (*reason, Some(*probe_at), *failed);
+            let detail = detail.clone();
             holds::put(tx, seq, &Hold { reason, since, until: None, probe_at, probe_no, detail })
         }
         NewHold::Rejecting => {
             if stands(HoldReason::Rejecting)? {
                 return Ok(());
             }
-            audit_hold(tx, seq, HoldReason::Rejecting, &detail, at)?;
+            note_hold(tx, &put(HoldReason::Rejecting))?;
             escalate(tx, target, Class::SubscriptionRejecting, &detail, at)?;
             holds::put_lasting(tx, seq, HoldReason::Rejecting, &detail, since)
         }
-        NewHold::Disabled(reason) => disable(tx, target, reason, at),
+        NewHold::Disabled(reason) => disable(tx, target, (reason, by), at),
     }
 }
 
 /// Ends the holds that end with a success. The audit events name Oncebox as the actor.
-fn end_holds(tx: &WriteTx<'_>, seq: SubscriptionSeq, at: Timestamp) -> Result<()> {
+fn end_holds(tx: &WriteTx<'_>, seq: SubscriptionSeq, origin: Origin, at: Timestamp) -> Result<()> {
     if !holds::is_held(tx, seq)? {
         return Ok(());
     }
-    for reason in [HoldReason::Breaker, HoldReason::Rejecting] {
-        if holds::release(tx, seq, reason)? {
-            audit_end(tx, seq, reason, at)?;
-        }
-    }
-    end_auth_hold(tx, seq, at)?;
+    let ends =
+        |reason| matches!(reason, HoldReason::Auth | HoldReason::Breaker | HoldReason::Rejecting);
+    end_audited(tx, seq, ends, Some(origin), at)?;
+    resolve_escalation(tx, seq, Class::SubscriptionAuth, at)?;
     resolve_escalation(tx, seq, Class::SubscriptionRejecting, at)
 }
 
 /// The target accepts the credential: ends the hold that waits for it, and its escalation. Tells whether it was held.
 pub fn end_auth_hold(tx: &WriteTx<'_>, seq: SubscriptionSeq, at: Timestamp) -> Result<bool> {
-    let was_held = holds::release(tx, seq, HoldReason::Auth)?;
-    if was_held {
-        audit_end(tx, seq, HoldReason::Auth, at)?;
-    }
+    let was_held = end_audited(tx, seq, |reason| reason == HoldReason::Auth, None, at)?;
     resolve_escalation(tx, seq, Class::SubscriptionAuth, at)?;
     Ok(was_held)
 }
 
-fn audit_end(
+/// As [`end`], for a subscription that works again. Oncebox is the actor. Tells whether a hold ended.
+fn end_audited(
     tx: &WriteTx<'_>,
     seq: SubscriptionSeq,
-    reason: HoldReason,
+    ends: impl Fn(HoldReason) -> bool,
+    by: Option<Origin>,
     at: Timestamp,
+) -> Result<bool> {
+    let ended = end(tx, seq, ends, by, at)?;
+    for reason in &ended {
+        let changes = Changes::none().and("hold", reason.as_str());
+        audit(tx, seq, "subscription.resume", changes, at)?;
+    }
+    Ok(!ended.is_empty())
+}
+
+/// Ends those holds of a subscription that `ends` names, and tells of it; returns their reasons.
+fn end(
+    tx: &WriteTx<'_>,
+    subscription: SubscriptionSeq,
+    ends: impl Fn(HoldReason) -> bool,
+    by: Option<Origin>,
+    at: Timestamp,
+) -> Result<Vec<HoldReason>> {
+    let mut ended = Vec::new();
+    for Hold { reason, since, detail, .. } in holds::of(tx, subscription)? {
+        if ends(reason) && holds::release(tx, subscription, reason)? {
+            let detail = detail.as_str();
+            let change = HoldChange { subscription, reason, since, detail, by, at };
+            operational::resumed(tx, &change)?;
+            ended.push(reason);
+        }
+    }
+    Ok(ended)
+}
+
+/// Holds a subscription because a person says so.
+pub fn pause(
+    tx: &WriteTx<'_>,
+    subscription: &Subscription,
+    detail: &str,
+    now: Timestamp,
 ) -> Result<()> {
-    let changes = Changes::none().and("hold", reason.as_str());
-    audit(tx, seq, "subscription.resume", changes, at)
+    let (seq, reason) = (subscription.seq, HoldReason::Paused);
+    if !subscription.holds.iter().any(|hold| hold.reason == reason) {
+        holds::put_lasting(tx, seq, reason, detail, now)?;
+        let (since, by, at) = (now, None, now);
+        let change = HoldChange { subscription: seq, reason, since, detail, by, at };
+        operational::held(tx, &change)?;
+    }
+    if subscription.state == SubscriptionState::DisabledDead {
+        return Ok(());
+    }
+    subscriptions::set_state(tx, seq, SubscriptionState::Paused, now)
 }
 
 /// Resumes a subscription for a person: ends its holds and their escalations.
 pub fn resume(tx: &WriteTx<'_>, subscription: &Subscription, now: Timestamp) -> Result<()> {
     let seq = subscription.seq;
-    for reason in HoldReason::ALL.into_iter().filter(|reason| reason.ends_by_resume()) {
-        holds::release(tx, seq, reason)?;
-    }
+    end(tx, seq, HoldReason::ends_by_resume, None, now)?;
     for class in
         [Class::SubscriptionAuth, Class::SubscriptionRejecting, Class::SubscriptionDisabled]
     {
@@ -256,9 +302,7 @@ pub fn resume(tx: &WriteTx<'_>, subscription: &Subscription, now: Timestamp) -> 
 
 /// Ends the holds that end when the subscription is changed, because its target may be different now.
 pub fn end_holds_by_change(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
-    for reason in HoldReason::ALL.into_iter().filter(|reason| reason.ends_by_change()) {
-        holds::release(tx, seq, reason)?;
-    }
+    end(tx, seq, HoldReason::ends_by_change, None, now)?;
     subscriptions::restart_failing(tx, seq, now)?;
     resolve_escalation(tx, seq, Class::SubscriptionAuth, now)?;
     resolve_escalation(tx, seq, Class::SubscriptionRejecting, now)
@@ -268,31 +312,31 @@ pub fn end_holds_by_change(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestam
 fn disable(
     tx: &WriteTx<'_>,
     target: (SubscriptionSeq, DeliverySeq),
-    reason: &str,
+    (detail, by): (&str, Option<Origin>),
     now: Timestamp,
 ) -> Result<()> {
     let (seq, _) = target;
     let before = subscriptions::by_seq(tx, seq)?;
     subscriptions::set_state(tx, seq, SubscriptionState::DisabledDead, now)?;
-    holds::put_lasting(tx, seq, HoldReason::Disabled, reason, now)?;
+    let reason = HoldReason::Disabled;
+    holds::put_lasting(tx, seq, reason, detail, now)?;
     let Some(before) = before.filter(|have| have.state != SubscriptionState::DisabledDead) else {
         return Ok(());
     };
-    escalate(tx, target, Class::SubscriptionDisabled, reason, now)?;
+    escalate(tx, target, Class::SubscriptionDisabled, detail, now)?;
+    let (since, at) = (now, now);
+    let change = HoldChange { subscription: seq, reason, since, detail, by, at };
+    operational::held(tx, &change)?;
     let was = json!({ "state": before.state.as_str() });
-    let is = json!({ "state": SubscriptionState::DisabledDead.as_str(), "reason": reason });
+    let is = json!({ "state": SubscriptionState::DisabledDead.as_str(), "reason": detail });
     audit(tx, seq, "subscription.disable", Changes::between(&was, &is), now)
 }
 
-fn audit_hold(
-    tx: &WriteTx<'_>,
-    seq: SubscriptionSeq,
-    reason: HoldReason,
-    detail: &str,
-    at: Timestamp,
-) -> Result<()> {
-    let changes = Changes::none().and("hold", reason.as_str()).and("detail", detail);
-    audit(tx, seq, "subscription.hold", changes, at)
+/// Audits and tells that an attempt has put a hold.
+fn note_hold(tx: &WriteTx<'_>, put: &HoldChange<'_>) -> Result<()> {
+    operational::held(tx, put)?;
+    let changes = Changes::none().and("hold", put.reason.as_str()).and("detail", put.detail);
+    audit(tx, put.subscription, "subscription.hold", changes, put.at)
 }
 
 fn audit(

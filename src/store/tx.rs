@@ -14,6 +14,7 @@ use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::failure::Streak;
 use crate::model::hold::Gate;
 use crate::model::in_doubt::Fence;
+use crate::model::operational;
 use crate::model::subscription::Subscription;
 use crate::store::error::Result;
 
@@ -87,6 +88,8 @@ pub(crate) struct AttemptSummary {
 pub(crate) struct WriterCache {
     /// The live subscriptions.
     pub(crate) routes: RefCell<Option<Arc<Vec<Subscription>>>>,
+    /// The operational events that any of them names.
+    pub(crate) named: RefCell<Option<Vec<operational::Kind>>>,
     /// The fence of the latest restore.
     pub(crate) fence: Cell<Option<Fence>>,
     /// The subscriptions that have a hold.
@@ -97,8 +100,13 @@ impl WriterCache {
     /// Clears the cache.
     pub(crate) fn clear(&self) {
         self.held.replace(None);
-        self.routes.replace(None);
+        self.forget_routes();
         self.fence.set(None);
+    }
+
+    fn forget_routes(&self) {
+        self.routes.replace(None);
+        self.named.replace(None);
     }
 }
 
@@ -156,6 +164,11 @@ impl<'c> WriteTx<'c> {
         &self.cache.routes
     }
 
+    /// The operational events that any subscription names. `operational` fills it.
+    pub(super) fn named(&self) -> &RefCell<Option<Vec<operational::Kind>>> {
+        &self.cache.named
+    }
+
     /// The cached fence. `meta` fills it.
     pub(super) fn cached_fence(&self) -> &Cell<Option<Fence>> {
         &self.cache.fence
@@ -183,7 +196,7 @@ impl<'c> WriteTx<'c> {
 
     pub(crate) fn subscriptions_changed(&self) {
         self.effects.borrow_mut().subscriptions_changed = true;
-        self.cache.routes.replace(None);
+        self.cache.forget_routes();
     }
 
     pub(crate) fn providers_changed(&self) {

@@ -99,6 +99,37 @@ fn a_delivery_that_was_under_way_at_a_kill_is_sent_again_under_its_id() {
 }
 
 #[test]
+fn each_completed_delivery_is_told_exactly_once_over_kills() {
+    let home = tempfile::tempdir().unwrap();
+    let (receiver, told) = (Receiver::new(), Receiver::new());
+    let mut process = Process::start(home.path());
+    process.subscribe(&receiver.url());
+    let body = json!({ "name": "told", "url": told.url(), "event_types": ["delivery.completed"] });
+    process.call("POST", "/v1/subscriptions", &body).is(201);
+    let event =
+        |key: usize| json!({ "event_type": "a", "idempotency_key": key.to_string(), "payload": 1 });
+    let events: Vec<_> = (0..400).map(event).collect();
+    process.call("POST", "/v1/events", &json!(events)).is(201);
+    for enough in [50, 200] {
+        until("some are told", || told.count() >= enough);
+        process.kill();
+        process = Process::start(home.path());
+    }
+    until("everything is delivered", || process.pending() == Some(0));
+    process.stop();
+    let database = home.path().join("data/oncebox.db");
+    file::check(&database);
+    let conn = file::open(&database);
+    let sql =
+        "SELECT count(*), count(DISTINCT json_extract(CAST(payload AS TEXT), '$.delivery_id'))
+                 FROM outbox WHERE source_system = 'oncebox'";
+    assert_eq!(file::lines(&conn, sql), ["400 400"]);
+    let ids: BTreeSet<String> =
+        told.seen().iter().map(|seen| seen.field("webhook-id").unwrap().to_owned()).collect();
+    assert_eq!(ids.len(), 400);
+}
+
+#[test]
 fn a_second_service_on_the_same_directory_ends_with_75() {
     let home = tempfile::tempdir().unwrap();
     let _first = Process::start(home.path());

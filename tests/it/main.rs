@@ -31,6 +31,7 @@ mod lists;
 mod login;
 mod measuring;
 mod offline;
+mod operational;
 mod ordering;
 mod plain_sql;
 mod privacy;

@@ -141,6 +141,29 @@ fn counted(rig: &Rig) -> String {
 }
 
 #[test]
+fn who_names_it_is_told_that_the_line_is_gone_and_that_it_is_back() {
+    let line = Line::new();
+    let rig = site(&line);
+    let told = Receiver::new();
+    rig.subscribe_with("told", &told, &json!({ "event_types": ["site.offline", "site.online"] }));
+    subscribe(&rig, "far", &json!({ "event_types": ["a"] }));
+    rig.publish_type("a");
+    rig.settle();
+    line.pull();
+    rig.advance(secs(1));
+    rig.publish_type("a");
+    // A receiver on this machine needs no line.
+    until("it is told at once", || told.count() == 1);
+    line.mend();
+    until("it is told", || {
+        rig.advance(secs(1));
+        told.count() == 2
+    });
+    let sql = "SELECT group_concat(event_type) FROM outbox WHERE source_system = 'oncebox'";
+    assert_eq!(rig.one(sql), "site.offline,site.online");
+}
+
+#[test]
 fn a_week_without_a_line_costs_no_attempt_and_no_order() {
     let line = Line::new();
     let mut rig = site(&line);

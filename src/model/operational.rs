@@ -1,0 +1,333 @@
+//! Operational events: what Oncebox itself tells the subscriptions that name it. Here are their names and bodies;
+//! `store::operational` stores them.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+
+use crate::base::clock::Timestamp;
+use crate::model::escalation::Class;
+use crate::model::hold::HoldReason;
+use crate::model::outcome::AttemptClass;
+
+/// What is told. The name is the event's type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `delivery.completed`
+    DeliveryCompleted,
+    /// `delivery.dead_lettered`
+    DeliveryDeadLettered,
+    /// `integration.run_completed`
+    RunCompleted,
+    /// `integration.failed`
+    IntegrationFailed,
+    /// `integration.resolved`
+    IntegrationResolved,
+    /// `subscription.held`
+    SubscriptionHeld,
+    /// `subscription.resumed`
+    SubscriptionResumed,
+    /// `subscription.disabled`
+    SubscriptionDisabled,
+    /// `credential.rotated`
+    CredentialRotated,
+    /// `credential.rotation_failed`
+    CredentialRotationFailed,
+    /// `source.failing`
+    SourceFailing,
+    /// `source.replaced`
+    SourceReplaced,
+    /// `source.silent`
+    SourceSilent,
+    /// `source.recovered`
+    SourceRecovered,
+    /// `site.offline`
+    SiteOffline,
+    /// `site.online`
+    SiteOnline,
+    /// `disk.low`
+    DiskLow,
+    /// `clock.wrong`
+    ClockWrong,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 18] = [
+        Self::DeliveryCompleted,
+        Self::DeliveryDeadLettered,
+        Self::RunCompleted,
+        Self::IntegrationFailed,
+        Self::IntegrationResolved,
+        Self::SubscriptionHeld,
+        Self::SubscriptionResumed,
+        Self::SubscriptionDisabled,
+        Self::CredentialRotated,
+        Self::CredentialRotationFailed,
+        Self::SourceFailing,
+        Self::SourceReplaced,
+        Self::SourceSilent,
+        Self::SourceRecovered,
+        Self::SiteOffline,
+        Self::SiteOnline,
+        Self::DiskLow,
+        Self::ClockWrong,
+    ];
+
+    /// The event's type, and what it means.
+    const fn facts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::DeliveryCompleted => {
+                ("delivery.completed", "A receiver or a consumer has accepted a delivery.")
+            }
+            Self::DeliveryDeadLettered => {
+                ("delivery.dead_lettered", "A delivery was given up; a person has to act.")
+            }
+            Self::RunCompleted => {
+                ("integration.run_completed", "The same as delivery.completed, under another name.")
+            }
+            Self::IntegrationFailed => {
+                ("integration.failed", "A delivery failed for the first time since it last worked.")
+            }
+            Self::IntegrationResolved => {
+                ("integration.resolved", "A delivery that had failed has succeeded.")
+            }
+            Self::SubscriptionHeld => (
+                "subscription.held",
+                "A subscription is not called for now: paused, auth, breaker or rejecting.",
+            ),
+            Self::SubscriptionResumed => {
+                ("subscription.resumed", "A hold of a subscription has ended.")
+            }
+            Self::SubscriptionDisabled => (
+                "subscription.disabled",
+                "A subscription is no longer called: its target is gone, or has failed for five days.",
+            ),
+            Self::CredentialRotated => {
+                ("credential.rotated", "A new version of a credential is in force.")
+            }
+            Self::CredentialRotationFailed => (
+                "credential.rotation_failed",
+                "A new version of a credential was not accepted; the old one stays in force.",
+            ),
+            Self::SourceFailing => ("source.failing", "A source cannot be read."),
+            Self::SourceReplaced => {
+                ("source.replaced", "A source reads another file or table than before.")
+            }
+            Self::SourceSilent => ("source.silent", "A source has had no event for too long."),
+            Self::SourceRecovered => (
+                "source.recovered",
+                "A source that failed, was replaced or was silent works again.",
+            ),
+            Self::SiteOffline => {
+                ("site.offline", "The site has no line to the outside; nothing is sent.")
+            }
+            Self::SiteOnline => ("site.online", "The site has a line to the outside again."),
+            Self::DiskLow => {
+                ("disk.low", "The disk is nearly full; new work is refused soon, or is already.")
+            }
+            Self::ClockWrong => {
+                ("clock.wrong", "The wall clock was set, or shows a time that cannot be.")
+            }
+        }
+    }
+
+    /// The event's type.
+    pub const fn as_str(self) -> &'static str {
+        self.facts().0
+    }
+
+    /// What it means.
+    pub const fn about(self) -> &'static str {
+        self.facts().1
+    }
+
+    /// The one that tells of a new escalation.
+    pub const fn of_escalation(class: Class) -> Option<Self> {
+        match class {
+            Class::SourceFailing => Some(Self::SourceFailing),
+            Class::SourceReplaced => Some(Self::SourceReplaced),
+            Class::SourceSilent => Some(Self::SourceSilent),
+            Class::SiteOffline => Some(Self::SiteOffline),
+            Class::DiskLow => Some(Self::DiskLow),
+            Class::ClockWrong => Some(Self::ClockWrong),
+            _ => None,
+        }
+    }
+
+    /// The one that tells that such an escalation is over.
+    pub const fn of_end(class: Class) -> Option<Self> {
+        match class {
+            Class::SourceFailing | Class::SourceReplaced | Class::SourceSilent => {
+                Some(Self::SourceRecovered)
+            }
+            Class::SiteOffline => Some(Self::SiteOnline),
+            _ => None,
+        }
+    }
+
+    /// The one that tells of a new hold. What a target asks for itself passes soon and is not told; of the site and of
+    /// a tenant others tell.
+    pub const fn of_hold(reason: HoldReason) -> Option<Self> {
+        match reason {
+            HoldReason::Paused | HoldReason::Auth | HoldReason::Breaker | HoldReason::Rejecting => {
+                Some(Self::SubscriptionHeld)
+            }
+            HoldReason::Disabled => Some(Self::SubscriptionDisabled),
+            HoldReason::Suspended | HoldReason::RateLimit | HoldReason::Offline => None,
+        }
+    }
+
+    /// The schema of its body.
+    pub fn schema(self, generator: &mut SchemaGenerator) -> Schema {
+        match self {
+            Self::DeliveryCompleted | Self::RunCompleted => generator.subschema_for::<Completed>(),
+            Self::DeliveryDeadLettered => generator.subschema_for::<DeadLettered>(),
+            Self::IntegrationFailed | Self::IntegrationResolved => {
+                generator.subschema_for::<Integration>()
+            }
+            Self::SubscriptionHeld | Self::SubscriptionResumed | Self::SubscriptionDisabled => {
+                generator.subschema_for::<OfSubscription>()
+            }
+            Self::CredentialRotated | Self::CredentialRotationFailed => {
+                generator.subschema_for::<OfCredential>()
+            }
+            Self::SourceFailing
+            | Self::SourceReplaced
+            | Self::SourceSilent
+            | Self::SourceRecovered
+            | Self::SiteOffline
+            | Self::SiteOnline
+            | Self::DiskLow
+            | Self::ClockWrong => generator.subschema_for::<OfEscalation>(),
+        }
+    }
+}
+
+/// A delivery whose end is told.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct OfDelivery {
+    /// Which delivery, such as `dlv_17`.
+    pub delivery_id: String,
+    /// The event or webhook event that was delivered.
+    pub event_id: String,
+    /// The `webhook-id` it was delivered under.
+    pub webhook_id: String,
+    /// Its type.
+    pub event_type: String,
+    /// The kind of thing it happened to.
+    pub aggregate_type: Option<String>,
+    /// Which one.
+    pub aggregate_id: Option<String>,
+    /// Its key at its source.
+    pub idempotency_key: String,
+    /// The subscription's name.
+    pub subscription: String,
+    /// Attempts, the last one included.
+    pub attempts: u32,
+    /// The status of the last answer; null where there was none.
+    pub http_status: Option<u16>,
+}
+
+/// Body of `delivery.completed` and `integration.run_completed`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "DeliveryCompletedEvent")]
+pub struct Completed {
+    /// What was delivered.
+    #[serde(flatten)]
+    pub delivery: OfDelivery,
+    /// When it was accepted.
+    pub completed_at: Timestamp,
+}
+
+/// Body of `delivery.dead_lettered`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "DeliveryDeadLetteredEvent")]
+pub struct DeadLettered {
+    /// What was given up.
+    #[serde(flatten)]
+    pub delivery: OfDelivery,
+    /// What the last attempt came to.
+    pub class: AttemptClass,
+    /// Why it was given up.
+    pub reason: String,
+    /// When.
+    pub dead_lettered_at: Timestamp,
+}
+
+/// Body of `integration.failed` and `integration.resolved`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "IntegrationEvent")]
+pub struct Integration {
+    /// Both events of one failure have the same.
+    pub failure_id: String,
+    /// Which delivery, such as `dlv_17`.
+    pub delivery_id: String,
+    /// The subscription's name.
+    pub subscription: String,
+    /// The event or webhook event.
+    pub event_id: String,
+    /// Its type.
+    pub event_type: String,
+    /// What the attempt came to.
+    pub class: AttemptClass,
+    /// The status of the answer, or the cause of the failure.
+    pub code: String,
+    /// Why the attempt failed.
+    pub reason: Option<String>,
+    /// Whether the delivery was given up at once.
+    pub is_dead_letter: bool,
+    /// When the attempt ended.
+    pub at: Timestamp,
+}
+
+/// Body of `subscription.held`, `subscription.resumed` and `subscription.disabled`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "SubscriptionEvent")]
+pub struct OfSubscription {
+    /// The subscription.
+    pub subscription_id: String,
+    /// Its name.
+    pub subscription: String,
+    /// The hold's reason.
+    #[schemars(with = "HoldReason")]
+    pub reason: &'static str,
+    /// Who or what put the hold.
+    pub detail: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Body of `credential.rotated` and `credential.rotation_failed`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "CredentialEvent")]
+pub struct OfCredential {
+    /// The new version.
+    pub credential_id: String,
+    /// Whose it is: `subscription:` or `provider:` and a name.
+    pub owner: String,
+    /// The credential's kind.
+    pub kind: String,
+    /// The number of the new version.
+    pub version: u32,
+    /// Why it was not accepted; null when it was.
+    pub reason: Option<String>,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Body of `source.*`, `site.*`, `disk.low` and `clock.wrong`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ConditionEvent")]
+pub struct OfEscalation {
+    /// `source:` and the source's name, or `site`.
+    pub subject: String,
+    /// What is or was wrong, such as `source.silent`.
+    #[schemars(with = "Class")]
+    pub condition: &'static str,
+    /// The escalation; both events of one have the same.
+    pub escalation_id: String,
+    /// What was seen, and what to do.
+    pub detail: String,
+    /// When.
+    pub at: Timestamp,
+}
