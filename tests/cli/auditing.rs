@@ -112,7 +112,7 @@ fn an_export_is_verified_without_the_file() {
         assert!(ran.code == 1 && ran.out.contains(told), "{left_out}: {ran:?}");
     }
     let swapped = [lines[0], lines[1], lines[3], lines[2], lines[4], lines[5]].join("\n");
-    assert!(verify(&swapped).out.contains("row 2 stands behind row 3"));
+    assert!(verify(&swapped).out.contains("row 2 comes after row 3"));
     assert!(verify(&export.replace("two", "tow")).out.contains("row 3 was changed"));
     assert_eq!(verify("").code, 65);
     assert_eq!(verify("{}").code, 65);

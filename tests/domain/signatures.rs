@@ -128,7 +128,7 @@ fn an_ambiguous_body_is_refused_if_its_fields_are_signed() {
         let found = judged(adyen, |body| {
             body.replace(r#""originalReference": """#, &format!(r#""originalReference": {other}"#))
         });
-        assert!(found.is_err_and(|why| why.to_string().contains("no text")), "{other}");
+        assert!(found.is_err_and(|why| why.to_string().contains("not a text")), "{other}");
     }
     // Names that are not signed are the shop's own affair.
     assert_eq!(judged(adyen, |body| body.replacen('{', r#"{"live":"true","live":"","#, 1)), Ok(0));
