@@ -102,6 +102,7 @@ impl File {
             target: None,
             payload: vec![b'x'; rig::load::EVENT_BYTES],
             content_type: "application/json".to_owned(),
+            headers: None,
             occurred_at: None,
             received_at: now(),
             not_before: None,

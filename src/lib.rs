@@ -32,6 +32,8 @@ mod conformance;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod demo;
 #[cfg(all(feature = "service", not(feature = "internals")))]
+mod formats;
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod http;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod jobs;
@@ -84,7 +86,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { api app backup base cli config conformance demo http jobs keys model pipeline privacy signatures sources store sys telemetry }
+open! { api app backup base cli config conformance demo formats http jobs keys model pipeline privacy signatures sources store sys telemetry }
 
 pub use rusqlite;
 

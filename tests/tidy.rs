@@ -26,7 +26,7 @@ const LAYERS: [&[&str]; 17] = [
     &["sys"],
     &["model"],
     &["privacy/policy"],
-    &["signatures"],
+    &["formats", "signatures"],
     // For programs that are not the service: each stands alone on what is below.
     &["guard", "outbox", "webhook"],
     &["config", "keys"],

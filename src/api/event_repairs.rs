@@ -105,7 +105,7 @@ struct Repair {
 
 /// Reads a field that is present, even if it is null.
 #[expect(clippy::option_option, reason = "absent, null and a value are three things")]
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(from).map(Some)

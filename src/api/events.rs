@@ -1,11 +1,12 @@
 //! `/v1/events`: publishing events, and showing published ones.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use data_encoding::BASE64;
 use ring::digest;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -136,6 +137,9 @@ struct Publication<'a> {
     payload_base64: Option<Cow<'a, str>>,
     #[schemars(with = "Option<Ascii<0, 255>>")]
     content_type: Option<String>,
+    /// Header fields for those subscriptions that name them in `event_headers`.
+    #[schemars(with = "Option<EventHeaders>")]
+    headers: Option<BTreeMap<String, String>>,
     /// The system that the event comes from; `api` if absent.
     #[schemars(length(min = 1, max = 64), regex(pattern = "^(?!in:)[ -~]*$"))]
     source_system: Option<String>,
@@ -176,6 +180,12 @@ values! {
     /// An `Idempotency-Key`.
     RequestKey = { "type": "string",
         "pattern": r#"^([!#-+\--:<-\[\]-~]{1,128}|"[!#-+\--:<-\[\]-~]{1,128}")$"# }
+    /// Header fields of an event.
+    EventHeaders = {
+        "type": "object",
+        "additionalProperties": { "type": "string", "pattern": "^[ -~]*$" },
+        "propertyNames": { "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$" },
+    }
 }
 
 /// Stores one event or an array of them, all or none; the reply is sent after COMMIT.
@@ -258,7 +268,8 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
             payload.len()
         ));
     }
-    let headers = &call.request.head.headers;
+    let trace = call.request.head.headers.get("traceparent");
+    let own = publication.headers.filter(|fields| !fields.is_empty());
     let event = NewEvent {
         idempotency_key: publication.idempotency_key.unwrap_or_else(|| format!("auto-{id}")),
         id,
@@ -273,12 +284,13 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
         target: publication.target,
         payload,
         content_type: publication.content_type.unwrap_or_else(|| default_type.to_owned()),
+        headers: own.map(|fields| serde_json::json!(fields).to_string()),
         occurred_at: publication.occurred_at,
         received_at,
         not_before: publication.not_before,
         ordering_key: publication.ordering_key,
         process_id: publication.process_id,
-        trace_id: headers.get("traceparent").and_then(trace::trace_id),
+        trace_id: trace.and_then(trace::trace_id),
         max_attempts: publication.max_attempts,
         custom_data: publication.custom_data,
         sealed: Sealed::default(),
@@ -432,6 +444,10 @@ struct NewEventAnswer {
     aggregate_id: Option<String>,
     target: Option<String>,
     content_type: String,
+    /// Header fields for those subscriptions that name them; a text, if they cannot be used.
+    #[serde(serialize_with = "as_headers")]
+    #[schemars(with = "Value")]
+    headers: Option<String>,
     occurred_at: Option<Timestamp>,
     received_at: Timestamp,
     not_before: Option<Timestamp>,
@@ -444,6 +460,11 @@ struct NewEventAnswer {
     #[serde(rename = "sealed_fields", with = "payloads::sealed_fields")]
     #[schemars(with = "u32")]
     sealed: Sealed,
+}
+
+fn as_headers<S: Serializer>(headers: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
+    let text = headers.as_deref().unwrap_or("{}");
+    serde_json::from_str::<Value>(text).unwrap_or_else(|_| text.into()).serialize(to)
 }
 
 /// The `Idempotency-Key` of a request and a hash of the request; `None` if it has no key.

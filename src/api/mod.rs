@@ -46,6 +46,7 @@ mod status;
 mod subjects;
 mod subscription_terms;
 mod subscription_test;
+mod subscription_trials;
 mod subscriptions;
 mod tenants;
 mod tokens;

@@ -13,8 +13,8 @@ use crate::http::trace;
 use crate::jobs;
 use crate::model::name::Name;
 use crate::model::{
-    audit, delivery, escalation, event, health, hold, lane, outcome, subscription, token, waiting,
-    webhook_event,
+    audit, delivery, escalation, event, format, health, hold, lane, outcome, subscription, token,
+    waiting, webhook_event,
 };
 use crate::privacy::policy;
 use crate::sources;
@@ -163,6 +163,8 @@ macro_rules! written_words {
 words! {
     outcome::AttemptClass = "AttemptClass"
     subscription::CallMethod = "CallMethod"
+    format::Format = "Format"
+    format::Op = "Op"
     token::Role = "Role"
     policy::detect::Detector = "Detector"
     policy::Action = "PiiAction"

@@ -4,16 +4,20 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::schema::{
-    NameText, SomeText, TargetKind, Text, Uuid, Whole, answers, as_sent, values,
+    Ascii, HeaderName, NameText, SomeText, TargetKind, Text, Uuid, Whole, answers, as_sent, values,
 };
 use crate::base::clock::Timestamp;
+use crate::formats::{Formats, filter};
+use crate::model::format::{Condition, Format, Op, TemplateText};
 use crate::model::hold::{Hold, HoldReason};
+use crate::model::json_path::Path;
 use crate::model::lane::Ordering;
 use crate::model::name::Name;
 use crate::model::outcome::AttemptClass;
@@ -133,10 +137,35 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         Target::Pull | Target::Http(_) => {}
     }
     check_headers(&new.headers)?;
+    check_content(new)?;
     if new.headers.len() > MAX_HEADERS || new.owner_id.len() > 255 {
         let detail = "A subscription has at most 32 headers and an owner_id of at most 255 bytes.";
         return Err(Problem::unprocessable(detail));
     }
+    Ok(())
+}
+
+/// Whether format, event headers, filter and template can be used, and go together.
+fn check_content(new: &NewSubscription) -> Result<(), Problem> {
+    let NewSubscription { format, event_headers, filter, template, .. } = new;
+    let is_of_requests =
+        *format != Format::default() || !event_headers.is_empty() || template.is_some();
+    if is_of_requests && new.target == Target::Pull {
+        let detail = "A pull subscription has no format, event_headers and template: they are of requests, and \
+                      none is made.";
+        return Err(Problem::unprocessable(detail));
+    }
+    event_headers.iter().try_for_each(|name| check_header_name(name))?;
+    for name in template.iter().flat_map(|template| template.headers.keys()) {
+        check_header_name(name)?;
+        if new.headers.keys().any(|own| own.eq_ignore_ascii_case(name)) {
+            let detail = format!("The header {name} has a value and a template: give one of them.");
+            return Err(Problem::unprocessable(detail));
+        }
+    }
+    filter::check(filter)
+        .map_err(|why| Problem::unprocessable(format!("filter cannot be used: {why}.")))?;
+    Formats::of(new).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     Ok(())
 }
 
@@ -157,6 +186,16 @@ values! {
         "type": "object", "maxProperties": 64,
         "propertyNames": { "pattern": "^([1-5][0-9][0-9]|[1-5]xx)$" },
         "additionalProperties": { "type": "string", "enum": AttemptClass::ALL.map(AttemptClass::as_str) },
+    }
+    /// The value of a condition; `true`, if absent, for `exists`.
+    AnyValue = {}
+    /// A template, in the language of Jinja.
+    TemplateSource = { "type": "string", "maxLength": 32768 }
+    /// Templates of header fields by their names.
+    TemplateHeaders = {
+        "type": "object", "maxProperties": MAX_HEADERS,
+        "additionalProperties": { "type": "string", "maxLength": 32768 },
+        "propertyNames": { "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,255}$" },
     }
     /// A signing secret.
     SecretText = { "type": "string", "pattern": "^whsec_[A-Za-z0-9+/]+={0,2}$" }
@@ -191,6 +230,42 @@ pub(super) struct PolicyForm {
     #[serde(default)]
     #[schemars(with = "ClassesText")]
     classes: BTreeMap<String, AttemptClass>,
+}
+
+/// A condition on the payload.
+#[derive(JsonSchema)]
+#[serde(remote = "Condition", deny_unknown_fields)]
+#[schemars(rename = "Condition")]
+#[expect(dead_code, reason = "describes the model's type, which reads and writes itself")]
+pub(super) struct ConditionForm {
+    /// Which places: `$`, then `.name`, `['name']`, `[n]`, `[*]`, `.*` or `..name`. One of them is enough.
+    #[schemars(with = "Text<1, 512>")]
+    path: Path,
+    op: Op,
+    /// With what. `in` takes an array, `exists` true (the default) or false.
+    #[serde(default)]
+    #[schemars(with = "AnyValue")]
+    value: Value,
+}
+
+/// What a request is written with (docs/formats.md).
+#[derive(JsonSchema)]
+#[serde(remote = "TemplateText", deny_unknown_fields)]
+#[schemars(rename = "Template")]
+#[expect(dead_code, reason = "describes the model's type, which reads and writes itself")]
+pub(super) struct TemplateForm {
+    /// Of the body; without one the payload is sent.
+    #[serde(default)]
+    #[schemars(with = "TemplateSource")]
+    body: Option<String>,
+    /// The body's media type; the event's, if absent.
+    #[serde(default)]
+    #[schemars(with = "Ascii<1, 255>")]
+    content_type: Option<String>,
+    /// Of header fields, by their names.
+    #[serde(default)]
+    #[schemars(with = "TemplateHeaders")]
+    headers: BTreeMap<String, String>,
 }
 
 /// A subscription, without its secret.
@@ -245,6 +320,25 @@ struct NewSubscriptionFields {
     /// `key`: events with the same `ordering_key`, else of the same aggregate, go one after another; `strict`: all of
     /// them do. Of events stored from then on.
     ordering: Ordering,
+    /// How a payload stands in a request.
+    format: Format,
+    /// Names of the events' header fields that are sent with them.
+    #[schemars(with = "Vec<HeaderName>")]
+    event_headers: Vec<String>,
+    /// What a payload must meet; empty: nothing.
+    #[schemars(schema_with = "as_sent_list")]
+    filter: Vec<Condition>,
+    /// What requests are written with.
+    #[schemars(schema_with = "as_sent_or_null")]
+    template: Option<TemplateText>,
+}
+
+fn as_sent_list(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "items": { "$ref": "#/components/schemas/Condition" } })
+}
+
+fn as_sent_or_null(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "anyOf": [{ "$ref": "#/components/schemas/Template" }, { "type": "null" }] })
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -311,24 +405,34 @@ const HEADERS_SECRET: [&str; 5] =
 /// Fails with 422 with the field's name.
 fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Problem> {
     for (name, value) in headers {
-        let ours = HEADERS_OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours));
-        if ours {
-            return Err(Problem::unprocessable(format!("The header {name} is set by Oncebox.")));
-        }
-        if HEADERS_SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret)) {
-            return Err(Problem::unprocessable(format!(
-                "The header {name} carries a secret, and headers are not sealed; this version signs \
-                 requests and has no other way to authenticate."
-            )));
-        }
-        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-        let fits = !name.is_empty()
-            && name.bytes().all(token)
-            && value.bytes().all(|b| (b' '..=b'~').contains(&b));
+        check_header_name(name)?;
+        let fits = value.bytes().all(|b| (b' '..=b'~').contains(&b));
         if !fits || name.len() + value.len() > 4096 {
             let detail = format!("The header {name:?} is not a valid header field.");
             return Err(Problem::unprocessable(detail));
         }
+    }
+    Ok(())
+}
+
+/// Refuses the names of fields that are ours, that carry secrets, or that are no names.
+/// Fails with 422 with the name.
+fn check_header_name(name: &str) -> Result<(), Problem> {
+    if HEADERS_OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours))
+        || name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("ce-"))
+    {
+        return Err(Problem::unprocessable(format!("The header {name} is set by Oncebox.")));
+    }
+    if HEADERS_SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret)) {
+        return Err(Problem::unprocessable(format!(
+            "The header {name} carries a secret, and headers are not sealed; this version signs \
+             requests and has no other way to authenticate."
+        )));
+    }
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if !(1..=255).contains(&name.len()) || !name.bytes().all(token) {
+        let detail = format!("The header {name:?} is not a valid header field.");
+        return Err(Problem::unprocessable(detail));
     }
     Ok(())
 }

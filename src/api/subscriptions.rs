@@ -10,19 +10,24 @@ use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
 use crate::api::credentials::{ids, to_seal};
+use crate::api::event_repairs::given;
 use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
-use crate::api::schema::{NameText, TargetKind, Text, value};
+use crate::api::schema::{HeaderName, NameText, TargetKind, Text, Uuid, value};
 use crate::api::subscription_terms::{
-    self as terms, OwnHeaders, PatternText, PolicyForm, SecretText, SourceText, SubscriptionAnswer,
+    self as terms, ConditionForm, OwnHeaders, PatternText, PolicyForm, SecretText, SourceText,
+    SubscriptionAnswer, TemplateForm,
 };
+use crate::api::subscription_trials::{self as trials, OrTrial, Trial};
 use crate::base::id;
+use crate::formats::filter::MAX_CONDITIONS;
 use crate::http::message::Response;
+use crate::model::format::{Condition, Format, TemplateText};
 use crate::model::lane::Ordering;
 use crate::model::name::Name;
-use crate::model::strict_object;
+use crate::model::strict_object::{self, Object};
 use crate::model::subscription::{CallMethod, NewSubscription, Policy, Subscription};
 use crate::model::token::Right::{Admin, Operate, Read};
 use crate::signatures::signing::SigningSecret;
@@ -51,7 +56,10 @@ pub(super) const RESOURCE: Resource = Resource {
                 "Events stored from the answer on are delivered to it. The answer has its \
                  signing secret, this once.",
             )
-            .returns(&[Returns::json::<NewSubscriptionAnswer>(201, "The subscription.")])
+            .returns(&[
+                Returns::json::<NewSubscriptionAnswer>(201, "The subscription."),
+                Returns::json::<Trial<'_>>(200, "With `try`: what would be sent."),
+            ])
             .body::<SubscriptionCreation>(
                 r#"{"name":"erp","url":"https://erp.example.com/hooks",
                 "event_types":["invoice.*"]}"#,
@@ -64,7 +72,10 @@ pub(super) const RESOURCE: Resource = Resource {
         patch("/v1/subscriptions/{id}", Admin, Act("subscription.change", change_one))
             .doc("changeSubscription", "Change a subscription")
             .about("What is absent stays.")
-            .returns(&[Returns::json::<SubscriptionAnswer>(200, "The subscription as it is now.")])
+            .returns(&[Returns::json::<OrTrial<SubscriptionAnswer>>(
+                200,
+                "The subscription as it is now; with `try`, what would be sent.",
+            )])
             .params(&[ID])
             .body::<SubscriptionChange>(r#"{"event_types":["invoice.*","order.created"]}"#),
         delete("/v1/subscriptions/{id}", Admin, Act("subscription.delete", remove))
@@ -122,9 +133,26 @@ struct SubscriptionCreation {
     /// them do. Of events stored from then on.
     #[schemars(with = "Option<Ordering>")]
     ordering: Option<String>,
+    #[serde(default)]
+    format: Format,
+    /// Names of the events' header fields that are sent with them, whatever their case.
+    #[serde(default)]
+    #[schemars(with = "Vec<HeaderName>", length(max = 64))]
+    event_headers: Vec<String>,
+    /// What a payload must meet, every condition. Of events stored from then on.
+    #[serde(default)]
+    #[schemars(with = "Option<Vec<ConditionForm>>", length(max = MAX_CONDITIONS))]
+    filter: Option<Vec<Object<Condition>>>,
+    #[serde(default, deserialize_with = "strict_object::optional")]
+    #[schemars(with = "Option<TemplateForm>")]
+    template: Option<TemplateText>,
     /// To keep one the receiver has.
     #[schemars(with = "Option<SecretText>")]
     secret: Option<String>,
+    /// The id of an event or a webhook event: only show what would be sent of it.
+    #[serde(rename = "try")]
+    #[schemars(with = "Option<Uuid>")]
+    tried: Option<String>,
 }
 
 fn all_types() -> Vec<String> {
@@ -132,6 +160,7 @@ fn all_types() -> Vec<String> {
 }
 
 /// `PATCH /v1/subscriptions/{id}`: what is absent stays.
+#[expect(clippy::option_option, reason = "absent, null and a value are three things")]
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SubscriptionChange {
@@ -159,6 +188,23 @@ struct SubscriptionChange {
     /// Of events stored from then on.
     #[schemars(with = "Option<Ordering>")]
     ordering: Option<String>,
+    #[schemars(with = "Option<Format>")]
+    format: Option<Format>,
+    /// Names of the events' header fields that are sent with them, whatever their case.
+    #[schemars(with = "Option<Vec<HeaderName>>", length(max = 64))]
+    event_headers: Option<Vec<String>>,
+    /// What a payload must meet, every condition; null removes it. Of events stored from then on.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<Vec<ConditionForm>>", length(max = MAX_CONDITIONS))]
+    filter: Option<Option<Vec<Object<Condition>>>>,
+    /// Null removes it.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<TemplateForm>")]
+    template: Option<Option<Object<TemplateText>>>,
+    /// The id of an event or a webhook event: only show what would be sent of it.
+    #[serde(rename = "try")]
+    #[schemars(with = "Option<Uuid>")]
+    tried: Option<String>,
 }
 
 /// A subscription just made.
@@ -185,7 +231,12 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         headers,
         policy,
         ordering,
+        format,
+        event_headers,
+        filter,
+        template,
         secret,
+        tried,
     } = call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     let secret = match secret {
@@ -207,8 +258,15 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         headers,
         policy,
         ordering: terms::ordering(ordering.as_deref())?.unwrap_or_default(),
+        format,
+        event_headers,
+        filter: conditions(filter),
+        template,
     };
     terms::check(api, &new)?;
+    if let Some(event) = tried {
+        return trials::show(api, call, &new, &event);
+    }
     let text = secret.to_text();
     let sealed = to_seal(api, now, &text);
     let made = change(api, call, move |tx| {
@@ -249,7 +307,10 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `PATCH /v1/subscriptions/{id}`
 pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let mut wanted = find(api, call)?.new;
-    let alteration: SubscriptionChange = call.json()?;
+    let mut alteration: SubscriptionChange = call.json()?;
+    let tried = alteration.tried.take();
+    let filter = alteration.filter.take().map(conditions);
+    let template = alteration.template.take().map(|found| found.map(|Object(text)| text));
     // Checked here, so that it is refused before it waits for the writer; applied there, to what stands
     // there then.
     let (kind, url) = (alteration.target.as_deref(), alteration.url.as_deref());
@@ -258,7 +319,12 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let source = alteration.source.as_deref().map(terms::source).transpose()?;
     let ordering = terms::ordering(alteration.ordering.as_deref())?;
     let apply = move |new: &mut NewSubscription| {
-        let SubscriptionChange { owner_id, method, headers, policy, .. } = &alteration;
+        let SubscriptionChange { owner_id, method, headers, policy, format, event_headers, .. } =
+            &alteration;
+        replace(&mut new.format, format.as_ref());
+        replace(&mut new.event_headers, event_headers.as_ref());
+        replace(&mut new.filter, filter.as_ref());
+        replace(&mut new.template, template.as_ref());
         replace(&mut new.target, target.as_ref());
         replace(&mut new.ordering, ordering.as_ref());
         replace(&mut new.event_types, event_types.as_ref());
@@ -270,6 +336,9 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     };
     apply(&mut wanted);
     terms::check(api, &wanted)?;
+    if let Some(event) = tried {
+        return trials::show(api, call, &wanted, &event);
+    }
     let now = api.clock.wall();
     act(api, call, move |tx, before| {
         let mut row = before.clone();
@@ -280,11 +349,19 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
                           it. Let them finish, or cancel them.";
             return Ok(Err(Problem::conflict(detail)));
         }
-        if row.new.target != before.new.target || row.new.headers != before.new.headers {
+        let content = |of: &NewSubscription| {
+            (of.headers.clone(), of.format, of.event_headers.clone(), of.template.clone())
+        };
+        if row.new.target != before.new.target || content(&row.new) != content(&before.new) {
             settlement::end_holds_by_change(tx, before.seq, now)?;
         }
         subscriptions::update(tx, &row, now).map(Ok)
     })
+}
+
+/// A filter as it is kept; null is none.
+fn conditions(filter: Option<Vec<Object<Condition>>>) -> Vec<Condition> {
+    filter.unwrap_or_default().into_iter().map(|Object(condition)| condition).collect()
 }
 
 fn replace<T: Clone>(have: &mut T, with: Option<&T>) {

@@ -20,6 +20,7 @@ use crate::cli::show::text;
 use crate::cli::{out, secrets};
 use crate::config::declared::{KINDS, Kind, Object, SecretAt};
 use crate::config::{CREDENTIALS, Loaded, Sources, environment};
+use crate::model::format::{Condition, TemplateText};
 use crate::model::subscription::Policy;
 use crate::privacy::policy::Pii;
 use crate::signatures::Scheme;
@@ -385,6 +386,8 @@ fn normalized(object: &Object, name: &str, value: &Value) -> Result<Value, Failu
                 .map_err(|error| Failure::input(format!("{name}: {error}")));
         }
         (Kind::Subscription, "policy", other) => reserialized::<Policy>(other.clone()),
+        (Kind::Subscription, "filter", other) => reserialized::<Vec<Condition>>(other.clone()),
+        (Kind::Subscription, "template", other) => reserialized::<TemplateText>(other.clone()),
         (Kind::Source, "settings", other) => {
             let kind = object.fields.get("kind").and_then(Value::as_str).unwrap_or_default();
             return Settings::read(kind, other.clone())

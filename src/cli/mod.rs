@@ -37,6 +37,7 @@ mod source;
 mod status;
 mod subject;
 mod subscription;
+mod subscription_content;
 mod subscription_test;
 mod tenant;
 mod timeline;

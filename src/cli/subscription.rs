@@ -15,6 +15,7 @@ use crate::cli::remote::{ConnectArgs, Remote, once, plain};
 use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text, Words};
 use crate::cli::show::{instant, text};
+use crate::cli::subscription_content::{Content, Removed, header, print_trial};
 use crate::cli::subscription_test::{self, TestArgs};
 use crate::cli::{input, job, out, secrets};
 use crate::model::hold::HoldReason;
@@ -91,6 +92,9 @@ pub(super) struct Change {
     #[arg(long, value_name = "NAME")]
     #[serde(skip)]
     remove_header: Vec<String>,
+    #[command(flatten)]
+    #[serde(skip)]
+    removed: Removed,
 }
 
 /// What both creating and changing can say.
@@ -123,6 +127,9 @@ struct Terms {
     #[command(flatten)]
     #[serde(skip)]
     policy: Policy,
+    #[command(flatten)]
+    #[serde(skip)]
+    content: Content,
 }
 
 #[derive(Debug, Args, Serialize)]
@@ -166,6 +173,10 @@ pub(super) const SUBSCRIPTIONS: Noun = Noun {
         ("types", Words("event_types")),
         ("owner", Text("owner_id")),
         ("headers", By(|s| text(s, "headers").replace("{}", ""))),
+        ("format", Text("format")),
+        ("event headers", Words("event_headers")),
+        ("filter", By(|s| text(s, "filter").replace("[]", ""))),
+        ("template", Text("template")),
         ("policy", By(|s| text(s, "policy").replace("{}", ""))),
         ("last success", Instant("last_success_at")),
         ("last failure", Instant("last_failure_at")),
@@ -182,11 +193,6 @@ fn target(subscription: &Value) -> String {
         "POST" => text(subscription, "url"),
         method => format!("{method} {}", text(subscription, "url")),
     }
-}
-
-fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("give a header field as 'Name: value'")?;
-    Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
 impl Verbs for Verb {
@@ -222,8 +228,8 @@ impl Verbs for Verb {
 }
 
 impl Terms {
-    /// Adds headers and policy to a body: what was given goes over what there is.
-    fn put(&self, body: &mut Map<String, Value>, before: &Value) {
+    /// Adds headers, policy and content to a body: what was given goes over what there is.
+    fn put(&self, body: &mut Map<String, Value>, before: &Value) -> Result<(), Failure> {
         let known = |field: &str| before.get(field).and_then(Value::as_object).cloned();
         if !self.headers.is_empty() {
             let mut all = known("headers").unwrap_or_default();
@@ -239,6 +245,7 @@ impl Terms {
             all.extend(policy);
             body.insert("policy".to_owned(), Value::Object(all));
         }
+        self.content.put(body, before)
     }
 }
 
@@ -249,11 +256,14 @@ impl Create {
         if *pull {
             body.insert("target".to_owned(), "pull".into());
         }
-        terms.put(&mut body, &Value::Null);
+        terms.put(&mut body, &Value::Null)?;
         if let Some(path) = secret_file {
             body.insert("secret".to_owned(), secrets::one_line(path)?.as_str().into());
         }
         let mut made = remote.post(SUBSCRIPTIONS.path, Some(&Value::Object(body)))?;
+        if terms.content.is_trial() {
+            return print_trial(remote, &made);
+        }
         // A secret that was brought is known; it is not repeated into a terminal or a log.
         if let (Some(_), Value::Object(fields)) = (secret_file, &mut made) {
             fields.remove("secret");
@@ -283,7 +293,8 @@ impl Change {
         let path = SUBSCRIPTIONS.at(&self.name);
         let before = remote.get(&path)?;
         let mut body = noun::body(self);
-        self.terms.put(&mut body, &before);
+        self.terms.put(&mut body, &before)?;
+        self.removed.put(&mut body);
         if !self.remove_header.is_empty() {
             let known = || before.get("headers").cloned().unwrap_or_default();
             let mut headers = body.remove("headers").unwrap_or_else(known);
@@ -298,6 +309,9 @@ impl Change {
             return Err(Failure::usage("there is nothing to change; see --help"));
         }
         let changed = remote.patch(&path, &Value::Object(body))?;
+        if self.terms.content.is_trial() {
+            return print_trial(remote, &changed);
+        }
         warn_of_missing_provider(remote, &changed);
         print(remote, &changed)
     }

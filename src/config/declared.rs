@@ -77,6 +77,7 @@ enum Form {
     Number,
     Words,
     Table,
+    Tables,
     TextOrTable,
     TextOrWords,
 }
@@ -121,7 +122,7 @@ const PROVIDER: [Field; 10] = [
 ];
 
 #[rustfmt::skip]
-const SUBSCRIPTION: [Field; 13] = [
+const SUBSCRIPTION: [Field; 17] = [
     NAME,
     optional("target", Form::Text, "http, or pull: consumers fetch its events"),
     optional("url", Form::Text, "URL for its events; {id}, {event_type}, {aggregate_id} … are replaced; not with pull"),
@@ -132,6 +133,10 @@ const SUBSCRIPTION: [Field; 13] = [
     optional("headers", Form::Table, "Further header fields"),
     optional("policy", Form::Table, "steps, max_attempts, timeout, in_flight_max, lease"),
     optional("ordering", Form::Text, "none, key or strict"),
+    optional("format", Form::Text, "raw, standard_webhooks, cloudevents_binary or cloudevents_structured"),
+    optional("event_headers", Form::Words, "Names of the events' header fields that are sent with them"),
+    optional("filter", Form::Tables, "Conditions that a payload must meet: [{ path = \"$.total\", op = \"gt\", value = 100 }]"),
+    optional("template", Form::Table, "body, content_type and headers, each a template"),
     SECRET_FILE,
     SECRET_ENV,
     SECRET_CREDENTIAL,
@@ -203,7 +208,7 @@ impl Form {
         let types = match self {
             Self::Text => json!("string"),
             Self::Number => json!("integer"),
-            Self::Words => json!("array"),
+            Self::Words | Self::Tables => json!("array"),
             Self::Table => json!("object"),
             Self::TextOrTable => json!(["string", "object"]),
             Self::TextOrWords => json!(["string", "array"]),
@@ -214,11 +219,14 @@ impl Form {
     fn takes(self, value: &DeValue<'_>) -> Result<(), &'static str> {
         let words =
             || value.as_array().is_some_and(|list| list.iter().all(|v| v.get_ref().is_str()));
+        let tables =
+            || value.as_array().is_some_and(|list| list.iter().all(|v| v.get_ref().is_table()));
         let (fits, wanted) = match self {
             Self::Text => (value.is_str(), "a string in quotes"),
             Self::Number => (value.is_integer(), "a whole number"),
             Self::Words => (words(), "a list of strings"),
             Self::Table => (value.is_table(), "a table"),
+            Self::Tables => (tables(), "a list of tables"),
             Self::TextOrTable => (value.is_str() || value.is_table(), "a string or a table"),
             Self::TextOrWords => (value.is_str() || words(), "a string or a list of strings"),
         };

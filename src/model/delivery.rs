@@ -206,10 +206,26 @@ pub struct OutgoingRequest {
     pub sealed_fields: u32,
     /// Its media type.
     pub content_type: String,
+    /// The event's header fields: a JSON object, or an array of pairs.
+    pub headers: String,
+    /// When it happened, by the source's clock.
+    pub occurred_at: Option<Timestamp>,
     /// The W3C trace id it came with.
     pub trace_id: Option<String>,
     /// The event's own `max_attempts`.
     pub max_attempts: Option<u32>,
+}
+
+impl OutgoingRequest {
+    /// When its event happened; when it arrived, if its source did not say.
+    pub fn happened_at(&self) -> Timestamp {
+        self.occurred_at.unwrap_or(self.accepted_at)
+    }
+
+    /// The trace it belongs to: the one it came with, or its own.
+    pub fn trace(&self) -> String {
+        self.trace_id.clone().unwrap_or_else(|| self.event_id.replace('-', ""))
+    }
 }
 
 /// Why a schedule is refused.

@@ -1,5 +1,6 @@
 //! An event: one business fact to deliver, as published and as stored.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::base::clock::Timestamp;
@@ -8,6 +9,9 @@ use crate::model::sealed::Sealed;
 /// A larger payload is stored in a row of its own. Measured: if a row contains a payload of 1 MB, each change of its
 /// status writes that megabyte to the write-ahead log again.
 pub const MAX_INLINE_BYTES: usize = 16 * 1024;
+
+/// Bytes of an event's header fields as JSON.
+const MAX_HEADERS_BYTES: usize = 16 * 1024;
 
 /// The status of an event, derived from its deliveries. Stored in `outbox.status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -146,6 +150,8 @@ pub struct NewEvent {
     pub payload: Vec<u8>,
     /// The body's media type.
     pub content_type: String,
+    /// Header fields for those subscriptions that name them: a JSON object of names to texts.
+    pub headers: Option<String>,
     /// When it happened, by the source's clock.
     pub occurred_at: Option<Timestamp>,
     /// When it was received (wall time).
@@ -178,7 +184,7 @@ pub struct FieldError {
 
 impl NewEvent {
     /// The text fields, which are stored as they were received.
-    pub fn text_fields(&self) -> [(&'static str, Option<&str>); 10] {
+    pub fn text_fields(&self) -> [(&'static str, Option<&str>); 11] {
         [
             ("idempotency_key", Some(self.idempotency_key.as_str())),
             ("source_system", Some(self.source_system.as_str())),
@@ -187,6 +193,7 @@ impl NewEvent {
             ("aggregate_id", self.aggregate_id.as_deref()),
             ("target", self.target.as_deref()),
             ("content_type", Some(self.content_type.as_str())),
+            ("headers", self.headers.as_deref()),
             ("ordering_key", self.ordering_key.as_deref()),
             ("process_id", self.process_id.as_deref()),
             ("custom_data", self.custom_data.as_deref()),
@@ -237,9 +244,33 @@ impl NewEvent {
             let problem = format!("is {most}; it must be 1 to 1000");
             return Err(FieldError { field: "max_attempts", problem });
         }
+        self.headers.as_deref().map_or(Ok(()), check_headers)?;
         check_time("occurred_at", self.occurred_at)?;
         check_time("not_before", self.not_before)
     }
+}
+
+/// Checks an event's header fields.
+pub fn check_headers(text: &str) -> Result<(), FieldError> {
+    let wrong = |problem: String| Err(FieldError { field: "headers", problem });
+    let bytes = text.len();
+    if bytes > MAX_HEADERS_BYTES {
+        return wrong(format!("has {bytes} bytes of JSON; it may have {MAX_HEADERS_BYTES}"));
+    }
+    let fields: BTreeMap<String, String> = match serde_json::from_str(text) {
+        Ok(fields) => fields,
+        Err(error) => return wrong(format!("is no JSON object of names to texts: {error}")),
+    };
+    for (name, value) in fields {
+        let is_name = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        let fits = !name.is_empty() && name.bytes().all(is_name);
+        if !fits || !value.chars().all(|c| matches!(c, ' '..='~')) {
+            return wrong(format!(
+                "has a field {name:?} that cannot be sent: its value is printable ASCII, its name has no blanks"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Checks the form of a source system's name.

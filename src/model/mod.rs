@@ -11,6 +11,7 @@ pub mod escalation;
 pub mod event;
 pub mod failure;
 pub mod few;
+pub mod format;
 pub mod health;
 pub mod hold;
 pub mod in_doubt;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use data_encoding::BASE64URL_NOPAD;
 
-const PREFIX: &[u8] = b"obx-sealed.";
+const PREFIX_TEXT: &str = "obx-sealed.";
+const PREFIX: &[u8] = PREFIX_TEXT.as_bytes();
 /// Shown instead of a sealed value.
 pub const SHOWN: &str = "[sealed]";
 /// Sent instead of a sealed part of a text whose key is destroyed.
@@ -66,6 +67,11 @@ pub fn token(form: Form, blob: &[u8]) -> String {
         Form::Value => format!("\"obx-sealed.v.{encoded}.\""),
         Form::Part => format!("obx-sealed.p.{encoded}."),
     }
+}
+
+/// Whether a text has what looks like a token.
+pub fn is_in(text: &str) -> bool {
+    text.contains(PREFIX_TEXT)
 }
 
 /// A token that was found in a body.

@@ -6,10 +6,8 @@
 //!
 //! Not here: checks that read other rows, such as whether tenant and parent exist (`store::outbox_relay`).
 
-use std::collections::BTreeMap;
-
 use crate::base::clock::Timestamp;
-use crate::model::event::NewEvent;
+use crate::model::event::{NewEvent, check_headers};
 use crate::model::sealed::Sealed;
 use crate::model::{json, trace};
 
@@ -159,9 +157,8 @@ impl SqlRow {
     }
 
     /// The text columns that are not in [`NewEvent::text_fields`].
-    pub fn other_text_fields(&self) -> [(&'static str, Option<String>); 3] {
-        [Column::Headers, Column::FunnelPoint, Column::FunnelValue]
-            .map(|column| (column.name(), self.text(column)))
+    pub fn other_text_fields(&self) -> [(&'static str, Option<String>); 2] {
+        [Column::FunnelPoint, Column::FunnelValue].map(|column| (column.name(), self.text(column)))
     }
 
     fn required(&self, column: Column) -> String {
@@ -182,6 +179,7 @@ impl SqlRow {
             target: self.text(Column::Target),
             payload: Vec::new(),
             content_type: self.required(Column::ContentType),
+            headers: self.text(Column::Headers),
             occurred_at: time("occurred_at", self.occurred_at)?,
             received_at: time("received_at", Some(self.received_at))?.unwrap_or_default(),
             not_before: time("not_before", self.not_before)?,
@@ -223,7 +221,8 @@ impl SqlRow {
             );
             return Err(Defect::new("bad_id", reason));
         }
-        check_headers(&self.required(Column::Headers))
+        let headers = check_headers(&self.required(Column::Headers));
+        headers.map_err(|error| Defect::new("bad_headers", error.to_string()))
     }
 
     fn usable_payload(&self, content_type: &str, most: u64) -> Result<Vec<u8>, Defect> {
@@ -325,21 +324,6 @@ fn trace_id(text: &str) -> Result<String, Defect> {
         );
         Defect::new("bad_field", reason)
     })
-}
-
-fn check_headers(text: &str) -> Result<(), Defect> {
-    let bad = |why: String| Defect::new("bad_headers", why);
-    let fields: BTreeMap<String, String> = serde_json::from_str(text).map_err(|error| {
-        bad(format!("headers is not a JSON object of names and texts: {error}"))
-    })?;
-    for (name, value) in fields {
-        let is_name = !name.is_empty()
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
-        if !is_name || value.chars().any(char::is_control) {
-            return Err(bad(format!("headers has a field {name:?} that cannot be sent")));
-        }
-    }
-    Ok(())
 }
 
 fn hex(bytes: &[u8]) -> String {

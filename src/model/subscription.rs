@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
 use crate::model::failure::Streak;
+use crate::model::format::{Condition, Format, TemplateText};
 use crate::model::hold::Hold;
 use crate::model::lane::{Key, Ordering};
 use crate::model::lenient_int;
@@ -227,6 +228,14 @@ pub struct NewSubscription {
     pub policy: Policy,
     /// Which of its events are kept in order.
     pub ordering: Ordering,
+    /// How a payload stands in a request.
+    pub format: Format,
+    /// Names of the events' header fields that are sent with them.
+    pub event_headers: Vec<String>,
+    /// What a payload must meet; empty: nothing.
+    pub filter: Vec<Condition>,
+    /// What bodies and header fields are written with.
+    pub template: Option<TemplateText>,
 }
 
 /// A subscription as stored.

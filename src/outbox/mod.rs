@@ -6,6 +6,8 @@
 
 mod store;
 
+use std::collections::BTreeMap;
+
 use rusqlite::Transaction;
 
 pub use crate::base::clock::Timestamp;
@@ -41,6 +43,7 @@ pub struct Event {
     new: NewEvent,
     key: Option<String>,
     traceparent: Option<String>,
+    headers: BTreeMap<String, String>,
     payload_problem: Option<String>,
 }
 
@@ -59,6 +62,7 @@ impl Event {
             target: None,
             payload: b"null".to_vec(),
             content_type: JSON.to_owned(),
+            headers: None,
             occurred_at: None,
             received_at: Timestamp::default(),
             not_before: None,
@@ -69,7 +73,7 @@ impl Event {
             custom_data: None,
             sealed: Sealed::default(),
         };
-        Self { new, key: None, traceparent: None, payload_problem: None }
+        Self { new, key: None, traceparent: None, headers: BTreeMap::new(), payload_problem: None }
     }
 
     /// Sets the idempotency key: 1 to 255 printable ASCII characters, such as `invoice.created:4711`, unique in its source
@@ -160,6 +164,12 @@ impl Event {
         self
     }
 
+    /// Adds a header field, which is sent to the subscriptions that name it in `event_headers`.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.insert(name.into(), value.into());
+        self
+    }
+
     /// Sets the counted attempts before a delivery becomes a dead letter, 1 to 1,000. Overrides the subscription's.
     pub fn max_attempts(mut self, most: u32) -> Self {
         self.new.max_attempts = Some(most);
@@ -173,7 +183,8 @@ impl Event {
     }
 
     fn checked(self) -> Result<(NewEvent, Option<String>), FieldError> {
-        let Self { mut new, key, traceparent, payload_problem } = self;
+        let Self { mut new, key, traceparent, headers, payload_problem } = self;
+        new.headers = (!headers.is_empty()).then(|| serde_json::json!(headers).to_string());
         new.idempotency_key = key.unwrap_or_else(|| {
             let mut random = [0; 16];
             SystemDraw::new().fill(&mut random);

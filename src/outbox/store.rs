@@ -4,7 +4,7 @@
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Result};
-use serde_json::json;
+use serde_json::{Map, Value};
 
 use crate::base::clock::Timestamp;
 use crate::model::event::{MAX_INLINE_BYTES, NewEvent};
@@ -46,8 +46,8 @@ const APPEND: &str = "
     INSERT INTO outbox
            (tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
             payload, payload_seq, content_type, occurred_at, not_before, ordering_key, process_id, trace_id,
-            max_attempts, custom_data, own)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, 1)
+            max_attempts, custom_data, headers, own)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, coalesce(?18, '{}'), 1)
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING
  RETURNING id";
 
@@ -126,6 +126,7 @@ fn append_to_oncebox(conn: &Connection, new: &NewEvent) -> Result<Row> {
         new.trace_id,
         new.max_attempts,
         new.custom_data,
+        new.headers,
     ];
     let id = conn.prepare_cached(APPEND)?.query_row(params, |row| row.get(0)).optional()?;
     match id {
@@ -152,7 +153,11 @@ fn find(conn: &Connection, new: &NewEvent) -> Result<Option<Row>> {
 }
 
 fn append_to_erp(conn: &Connection, new: &NewEvent, traceparent: Option<&str>) -> Result<Row> {
-    let headers = traceparent.map(|text| json!({ "traceparent": text }).to_string());
+    // The trace is in the first column that a source reads it from.
+    let mut headers: Map<String, Value> =
+        new.headers.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    headers.extend(traceparent.map(|text| ("traceparent".to_owned(), text.into())));
+    let headers = (!headers.is_empty()).then(|| Value::Object(headers).to_string());
     let params = rusqlite::params![
         new.source_system,
         new.idempotency_key,

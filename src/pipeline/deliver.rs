@@ -12,7 +12,8 @@ use crossbeam_channel::Sender as ChannelSender;
 use crate::base::budget::Budget;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::{Faults, Step};
-use crate::base::id::{DeliverySeq, Draw};
+use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
+use crate::formats::add_headers;
 use crate::http::client::{Call, CallError, Sender};
 use crate::http::trace::{StepName, Trace};
 use crate::model::delivery::{Attempt, Jitter, OutgoingRequest, retry_after};
@@ -127,9 +128,10 @@ impl Deliver {
             }
         }
         let marked = item.and_then(|item| self.suspects.mark(item, 0));
-        let mut found = self.read(delivery, PARCEL_BYTES_SMALL);
+        let (small, factor) = self.memory_of(assignment.subscription);
+        let mut found = self.read(delivery, small);
         if let Ok(Some(Sized::Larger(bytes))) = found {
-            share = self.budget.try_take_own(bytes.saturating_mul(PARCEL_FACTOR));
+            share = self.budget.try_take_own(bytes.saturating_mul(factor));
             if share.is_none() {
                 // Others have the memory: this thread goes on with another delivery.
                 self.reschedule(assignment, CROWDED_AGAIN, false);
@@ -157,6 +159,13 @@ impl Deliver {
         }
     }
 
+    /// The largest body that takes nothing of the budget, and how much others take for each byte.
+    fn memory_of(&self, subscription: SubscriptionSeq) -> (usize, usize) {
+        let factor =
+            self.destinations.of(subscription).ok().and_then(|d| d.formats.memory_factor());
+        factor.map_or((PARCEL_BYTES_SMALL, PARCEL_FACTOR), |factor| (0, factor))
+    }
+
     /// What an attempt needs, unless its body has more bytes than that.
     fn read(&self, delivery: DeliverySeq, most: usize) -> StoreResult<Option<Sized>> {
         if self.faults.hit(Step::ReadOutgoing) {
@@ -182,7 +191,8 @@ impl Deliver {
                     let why_not = is_convicted.then_some(DIED);
                     let why_not = why_not.or_else(|| (!opened.is_whole).then_some(NOT_OPENED));
                     let probe = assignment.is_probe;
-                    self.settle(self.attempt(&outgoing, &destination, (&opened, why_not), probe));
+                    let request = (&opened, why_not);
+                    self.settle(self.attempt(&mut outgoing, &destination, request, probe));
                     return Some(destination.timeout);
                 }
                 Err(error) => {
@@ -217,7 +227,7 @@ impl Deliver {
 
     fn attempt(
         &self,
-        outgoing: &OutgoingRequest,
+        outgoing: &mut OutgoingRequest,
         destination: &Destination,
         (opened, why_not): (&Opened, Option<&str>),
         is_probe: bool,
@@ -296,7 +306,7 @@ impl Deliver {
     /// Builds and sends the request.
     fn exchange(
         &self,
-        outgoing: &OutgoingRequest,
+        outgoing: &mut OutgoingRequest,
         destination: &Destination,
         opened: &Opened,
         (at, trace): (Timestamp, Option<&Trace>),
@@ -354,7 +364,7 @@ impl Deliver {
 
     fn build(
         &self,
-        outgoing: &OutgoingRequest,
+        outgoing: &mut OutgoingRequest,
         destination: &Destination,
         at: Timestamp,
     ) -> Result<Request, String> {
@@ -374,7 +384,9 @@ impl Deliver {
         let mut span = [0_u8; 8];
         self.draw.fill(&mut span);
         let span = data_encoding::HEXLOWER.encode(&span);
-        let headers = destination.headers(outgoing, at, &span);
+        let more = destination.formats.write(outgoing)?;
+        let mut headers = destination.headers(outgoing, at, &span);
+        add_headers(&mut headers, more);
         Ok(Request { url, headers, key_id: destination.key_id.clone(), span })
     }
 

@@ -8,6 +8,7 @@ use crate::base::cache::Cache;
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
 use crate::config::{Delivery, Live};
+use crate::formats::Formats;
 use crate::keys::Keyring;
 use crate::model::delivery::{OutgoingRequest, Schedule, TIMEOUTS};
 use crate::model::failure::{BREAKER_AFTER, Rules};
@@ -34,6 +35,8 @@ pub struct Destination {
     pub classes: ClassTable,
     /// Time for a whole attempt.
     pub timeout: Duration,
+    /// How its requests are written.
+    pub formats: Formats,
     /// What its requests are signed with.
     pub secret: SigningSecret,
     /// The credential that is.
@@ -48,7 +51,7 @@ impl Destination {
         at: Timestamp,
         span: &str,
     ) -> Vec<(String, String)> {
-        let trace = outgoing.trace_id.clone().unwrap_or_else(|| outgoing.event_id.replace('-', ""));
+        let trace = outgoing.trace();
         let signature = self.secret.sign(&outgoing.webhook_id, at, &outgoing.payload);
         let mut headers = vec![
             ("content-type".to_owned(), outgoing.content_type.clone()),
@@ -109,7 +112,8 @@ impl Destinations {
         let Effective { rules, classes, timeout, .. } =
             effective(&subscription.new.policy, &self.settings.get().delivery)?;
         let key_id = credential.id;
-        Ok(Some(Destination { subscription, rules, classes, timeout, secret, key_id }))
+        let formats = Formats::of(&subscription.new)?;
+        Ok(Some(Destination { subscription, rules, classes, timeout, formats, secret, key_id }))
     }
 }
 

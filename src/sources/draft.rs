@@ -114,6 +114,7 @@ impl Draft {
             target: text(Field::Target)?,
             payload: self.payload(facts, &content_type)?,
             content_type,
+            headers: text(Field::Headers)?,
             occurred_at: self.time(Field::OccurredAt)?,
             received_at: facts.received_at,
             not_before: self.time(Field::NotBefore)?,

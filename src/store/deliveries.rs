@@ -3,17 +3,19 @@
 //! Most functions here change one row. [`crate::store::settlement`] combines them with changes of attempts, events and
 //! subscriptions. Lists are in [`crate::store::delivery_lists`].
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use rusqlite::Row;
 
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::formats::filter::{self, Payload};
 use crate::model::delivery::{OutgoingRequest, State};
 use crate::model::event::DeliveryCounts;
 use crate::model::failure::Settlement;
 use crate::model::lane;
-use crate::model::subscription::Routed;
+use crate::model::subscription::{NewSubscription, Routed};
 use crate::store::column::{clamped_count, word};
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
@@ -82,7 +84,9 @@ pub(super) const OUTGOING: &str = "
            coalesce(o.payload, w.payload),
            coalesce(o.payload_seq, w.payload_seq),
            coalesce(o.received_at, w.received_at),
-           coalesce(o.sealed_fields, w.sealed_fields)
+           coalesce(o.sealed_fields, w.sealed_fields),
+           coalesce(o.headers, w.headers),
+           o.occurred_at
       FROM deliveries AS d
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
@@ -92,13 +96,15 @@ pub(super) const OUTGOING: &str = "
 // What `OUTGOING` reads, in its order, of an event without a delivery.
 const OUTGOING_OF_EVENT: &str = "
     SELECT ?1, 0, 0, tenant, id, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
-           content_type, trace_id, max_attempts, payload, payload_seq, received_at, sealed_fields
+           content_type, trace_id, max_attempts, payload, payload_seq, received_at, sealed_fields,
+           headers, occurred_at
       FROM outbox
      WHERE tenant = ?2
        AND id = ?3
      UNION ALL
     SELECT ?1, 0, 0, tenant, id, 'in:' || provider, provider_event_id, event_type, NULL, NULL,
-           content_type, trace_id, NULL, payload, payload_seq, received_at, sealed_fields
+           content_type, trace_id, NULL, payload, payload_seq, received_at, sealed_fields,
+           headers, NULL
       FROM webhook_events
      WHERE tenant = ?2
        AND id = ?3
@@ -290,14 +296,42 @@ pub(crate) struct MatchedSubscription {
     lane: Option<i64>,
 }
 
-/// The subscriptions that match an event.
-pub(crate) fn matching(tx: &WriteTx<'_>, event: Routed<'_>) -> Result<Vec<MatchedSubscription>> {
+/// The subscriptions that match an event. Its payload is read where a filter asks for it, and once.
+pub(crate) fn matching<'p>(
+    tx: &WriteTx<'_>,
+    event: Routed<'_>,
+    payload: impl Fn() -> Result<Cow<'p, [u8]>>,
+) -> Result<Vec<MatchedSubscription>> {
     let routes = subscriptions::routes(tx)?;
-    let matching = routes.iter().filter(|s| s.new.wants(event)).map(|s| MatchedSubscription {
-        subscription: s.seq,
-        lane: lane::of(s.seq, s.new.ordering, event.key),
-    });
-    Ok(matching.collect())
+    let (mut matching, mut read) = (Vec::new(), None);
+    for found in routes.iter() {
+        if wants(&found.new, event, &mut read, &payload)? {
+            let lane = lane::of(found.seq, found.new.ordering, event.key);
+            matching.push(MatchedSubscription { subscription: found.seq, lane });
+        }
+    }
+    Ok(matching)
+}
+
+/// Whether a subscription wants an event. `read` has its payload where a filter has asked for it. A named target passes
+/// its filter by, as it does its patterns.
+pub(crate) fn wants<'p>(
+    new: &NewSubscription,
+    event: Routed<'_>,
+    read: &mut Option<Payload>,
+    payload: impl Fn() -> Result<Cow<'p, [u8]>>,
+) -> Result<bool> {
+    if !new.wants(event) {
+        return Ok(false);
+    }
+    if new.filter.is_empty() || event.target.is_some() {
+        return Ok(true);
+    }
+    let payload = match read {
+        Some(payload) => payload,
+        None => read.insert(Payload::read(&payload()?)),
+    };
+    Ok(filter::unmet(&new.filter, payload).is_none())
 }
 
 /// Makes a delivery for each subscription that matches the event.
@@ -436,6 +470,8 @@ fn outgoing_request(
         accepted_at: row.get(15)?,
         payload: payloads::fetch(tx, row.get_ref(13)?, row.get(14)?)?,
         sealed_fields: clamped_count(row, 16)?,
+        headers: row.get(17)?,
+        occurred_at: row.get(18)?,
     })
 }
 

@@ -27,7 +27,7 @@ pub mod outbox_lists;
 pub mod outbox_relay;
 mod outbox_routing;
 pub mod page;
-mod payloads;
+pub(crate) mod payloads;
 #[cfg(test)]
 pub(crate) mod plans;
 pub(crate) mod pool;

@@ -14,9 +14,9 @@ const INSERT: &str = "
            (id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
             payload, payload_seq, content_type, occurred_at, received_at, not_before, ordering_key,
             process_id, trace_id, max_attempts, custom_data, routed_at, open_deliveries, epoch,
-            sealed_fields, own)
+            sealed_fields, headers, own)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-            ?21, ?22, ?23, 1)
+            ?21, ?22, ?23, coalesce(?24, '{}'), 1)
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING";
 
 pub(super) const EXISTS: &str = "
@@ -113,6 +113,7 @@ fn write(
         open,
         epoch,
         new.sealed.fields,
+        new.headers,
     ])?)
 }
 

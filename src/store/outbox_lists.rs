@@ -20,7 +20,8 @@ macro_rules! select {
             "SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
                 target, content_type, occurred_at, received_at, not_before, ordering_key, process_id,
                 trace_id, max_attempts, custom_data, status, open_deliveries, duplicate_count,
-                differing_count, last_error, error_code, completed_at, sealed_fields, replay_of",
+                differing_count, last_error, error_code, completed_at, sealed_fields, replay_of,
+                headers",
             $rest
         )
     };
@@ -152,8 +153,15 @@ pub(super) fn by_seqs(tx: &ReadTx<'_>, seqs: Vec<i64>) -> Result<Vec<Event>> {
 
 fn with_payload(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Event> {
     let mut event = event(row)?;
-    event.new.payload = payloads::fetch(tx, row.get_ref(27)?, row.get(28)?)?;
+    event.new.payload = payloads::fetch(tx, row.get_ref(28)?, row.get(29)?)?;
     Ok(event)
+}
+
+/// An event's header fields, if it has any. A quarantined row may hold any bytes.
+fn headers(row: &Row<'_>) -> Result<Option<String>> {
+    let bytes = row.get_ref(27)?.as_bytes_or_null().map_err(rusqlite::Error::from)?;
+    let text = bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    Ok(text.filter(|text| text != "{}"))
 }
 
 fn event(row: &Row<'_>) -> Result<Event> {
@@ -171,6 +179,7 @@ fn event(row: &Row<'_>) -> Result<Event> {
             target: row.get(8)?,
             payload: Vec::new(),
             content_type: row.get(9)?,
+            headers: headers(row)?,
             occurred_at: row.get(10)?,
             received_at: row.get(11)?,
             not_before: row.get(12)?,

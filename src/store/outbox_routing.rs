@@ -1,6 +1,8 @@
 //! Table `outbox`, routing: finds matching subscriptions before an event's row is written, and makes the deliveries
 //! afterwards. An event without a matching subscription ends here.
 
+use std::borrow::Cow;
+
 use crate::base::clock::Timestamp;
 use crate::model::event::{NewEvent, OWN_SOURCE, Status};
 use crate::model::lane::Key;
@@ -61,7 +63,7 @@ pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<R
             aggregate: (new.aggregate_type.as_deref(), new.aggregate_id.as_deref()),
         },
     };
-    let matching = deliveries::matching(tx, routed)?;
+    let matching = deliveries::matching(tx, routed, || Ok(Cow::Borrowed(&new.payload)))?;
     let fence = meta::cached_fence(tx)?;
     let route = Route {
         due_at: new.not_before.map_or(now, |not_before| not_before.max(now)),

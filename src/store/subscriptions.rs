@@ -7,6 +7,7 @@ use rusqlite::Row;
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::SubscriptionSeq;
 use crate::model::failure::{Streak, UNSEEN_AFTER};
+use crate::model::format::Format;
 use crate::model::hold::HoldReason;
 use crate::model::lane::Ordering;
 use crate::model::name::Name;
@@ -23,8 +24,8 @@ use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 const INSERT: &str = "
     INSERT INTO subscriptions
            (id, tenant, name, owner_id, source, event_types, target_kind, url, method, headers, policy,
-            ordering, created_at, updated_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)
+            ordering, format, event_headers, filter, template, created_at, updated_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?17)
         ON CONFLICT DO NOTHING";
 
 /// Selects the columns that [`subscription`] reads, in its order, from subscriptions that are not deleted.
@@ -33,7 +34,8 @@ macro_rules! select {
         concat!(
             "SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy,
                 state, failure_count, failing_since, last_success_at, last_failure_at, created_at,
-                updated_at, target_kind, ordering, streak_class, streak_count
+                updated_at, target_kind, ordering, streak_class, streak_count, format, event_headers,
+                filter, template
                FROM subscriptions
               WHERE deleted_at IS NULL ",
             $rest
@@ -53,7 +55,8 @@ const LIVE: &str = select!("ORDER BY seq LIMIT 100000");
 const UPDATE: &str = "
     UPDATE subscriptions
        SET owner_id = ?2, source = ?3, event_types = ?4, url = ?5, method = ?6, headers = ?7,
-           policy = ?8, ordering = ?9, updated_at = ?10
+           policy = ?8, ordering = ?9, format = ?10, event_headers = ?11, filter = ?12, template = ?13,
+           updated_at = ?14
      WHERE seq = ?1
        AND deleted_at IS NULL";
 
@@ -112,6 +115,10 @@ pub fn insert(
         to_json("subscriptions.headers", &new.headers)?,
         to_json("subscriptions.policy", &new.policy)?,
         new.ordering.as_str(),
+        new.format.as_str(),
+        to_json("subscriptions.event_headers", &new.event_headers)?,
+        filter(new)?,
+        template(new)?,
         now,
     ])?;
     tx.subscriptions_changed();
@@ -169,7 +176,7 @@ pub(crate) fn is_order_asked_for(tx: &WriteTx<'_>) -> Result<bool> {
 /// Fails with `Changed` when it was deleted meanwhile.
 pub fn update(tx: &WriteTx<'_>, changed: &Subscription, now: Timestamp) -> Result<()> {
     let new = &changed.new;
-    let updated = tx.prepare(UPDATE)?.execute((
+    let updated = tx.prepare(UPDATE)?.execute(rusqlite::params![
         changed.seq,
         &new.owner_id,
         new.source.to_string(),
@@ -179,8 +186,12 @@ pub fn update(tx: &WriteTx<'_>, changed: &Subscription, now: Timestamp) -> Resul
         to_json("subscriptions.headers", &new.headers)?,
         to_json("subscriptions.policy", &new.policy)?,
         new.ordering.as_str(),
+        new.format.as_str(),
+        to_json("subscriptions.event_headers", &new.event_headers)?,
+        filter(new)?,
+        template(new)?,
         now,
-    ))?;
+    ])?;
     tx.subscriptions_changed();
     one_row(updated, "the subscription")
 }
@@ -257,6 +268,10 @@ fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
             headers: json("subscriptions.headers", &text(9)?)?,
             policy: json("subscriptions.policy", &text(10)?)?,
             ordering: word("subscriptions.ordering", &text(19)?, Ordering::parse)?,
+            format: word("subscriptions.format", &text(22)?, Format::parse)?,
+            event_headers: json("subscriptions.event_headers", &text(23)?)?,
+            filter: optional_json("subscriptions.filter", row.get(24)?)?.unwrap_or_default(),
+            template: optional_json("subscriptions.template", row.get(25)?)?,
         },
         state: word("subscriptions.state", &text(11)?, State::parse)?,
         holds,
@@ -271,6 +286,24 @@ fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
         created_at: row.get(16)?,
         updated_at: row.get(17)?,
     })
+}
+
+/// The column `filter`.
+fn filter(new: &NewSubscription) -> Result<Option<String>> {
+    let filter = Some(&new.filter).filter(|filter| !filter.is_empty());
+    filter.map(|filter| to_json("subscriptions.filter", filter)).transpose()
+}
+
+/// The column `template`.
+fn template(new: &NewSubscription) -> Result<Option<String>> {
+    new.template.as_ref().map(|text| to_json("subscriptions.template", text)).transpose()
+}
+
+fn optional_json<T: serde::de::DeserializeOwned>(
+    column: &'static str,
+    text: Option<String>,
+) -> Result<Option<T>> {
+    text.map(|text| json(column, &text)).transpose()
 }
 
 fn target(kind: &str, url: &str) -> Result<Target> {

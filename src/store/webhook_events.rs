@@ -1,5 +1,7 @@
 //! Table `webhook_events`: events received from providers, each stored once.
 
+use std::borrow::Cow;
+
 use rusqlite::{Row, params};
 
 use crate::base::clock::Timestamp;
@@ -133,7 +135,7 @@ pub fn insert(
         target: None,
         key: Key::default(),
     };
-    let matching = deliveries::matching(tx, routed)?;
+    let matching = deliveries::matching(tx, routed, || Ok(Cow::Borrowed(&new.payload)))?;
     let open = u32::try_from(matching.len()).unwrap_or(u32::MAX);
     let unwanted = matching.is_empty();
     let status = if unwanted { Status::Skipped } else { Status::Received };

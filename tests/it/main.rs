@@ -23,6 +23,7 @@ mod erasing_events;
 mod failures;
 mod fairness;
 mod foreign_programs;
+mod formats;
 mod guarding;
 mod isolation;
 mod keys;

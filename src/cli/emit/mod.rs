@@ -21,6 +21,7 @@ use crate::cli::out::Progress;
 use crate::cli::remote::{ConnectArgs, Remote};
 use crate::cli::shared::Shared;
 use crate::cli::show::text;
+use crate::cli::subscription_content::header;
 use crate::cli::{input, noun, out};
 
 use batches::{Batch, Batches};
@@ -61,6 +62,10 @@ struct SingleEvent {
     /// The payload's media type, if it is not JSON
     #[arg(long, value_name = "TYPE", requires = "event_type")]
     content_type: Option<String>,
+    /// A header field for subscriptions that name it, 'Name: value'; may be repeated
+    #[arg(long = "header", value_name = "FIELD", requires = "event_type", value_parser = header)]
+    #[serde(skip)]
+    headers: Vec<(String, String)>,
     /// Idempotency key: an event with a known key is not stored again
     #[arg(long, requires = "event_type")]
     #[serde(rename = "idempotency_key")]
@@ -212,6 +217,11 @@ impl SingleEvent {
                 .ok_or_else(|| Failure::input("--aggregate is TYPE/ID, such as invoice/4711"))?;
             event.insert("aggregate_type".to_owned(), kind.into());
             event.insert("aggregate_id".to_owned(), id.into());
+        }
+        if !self.headers.is_empty() {
+            let fields =
+                self.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into()));
+            event.insert("headers".to_owned(), Value::Object(fields.collect()));
         }
         let payload = self.payload.as_deref().ok_or_else(|| {
             Failure::input("give the payload with --payload: JSON, @file, or - for stdin")

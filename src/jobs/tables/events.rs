@@ -2,6 +2,8 @@
 //!
 //! Events are found in the order in which they were received. Not here: jobs on dead letters ([`super::dead_letters`]).
 
+use std::borrow::Cow;
+
 use rusqlite::{Row, ToSql, params};
 
 use crate::base::clock::Timestamp;
@@ -15,7 +17,7 @@ use crate::store::deliveries::{self, Origin, Route};
 use crate::store::error::{Error, Result};
 use crate::store::page::{MAX_LOOKED_AT, number_at};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{meta, settlement, subscriptions};
+use crate::store::{meta, payloads, settlement, subscriptions};
 
 // Not routed events will be routed anyway, quarantined ones must be repaired first, and discarded ones are not sent.
 pub(crate) const NEXT: &str = "
@@ -58,6 +60,10 @@ pub(crate) const WEBHOOK_EVENT: &str = "
     SELECT tenant, provider, event_type, NULL, NULL, NULL, NULL, received_at, NULL, NULL, 0
       FROM webhook_events
      WHERE seq = ?1";
+
+const PAYLOAD: &str = "SELECT payload, payload_seq FROM outbox WHERE seq = ?1";
+
+const WEBHOOK_PAYLOAD: &str = "SELECT payload, payload_seq FROM webhook_events WHERE seq = ?1";
 
 macro_rules! deliveries_of {
     ($event:literal) => {
@@ -266,10 +272,13 @@ impl Search<'_> {
             return Ok(actions);
         }
         let Some(event) = stored(self.tx, origin)? else { return Ok(actions) };
-        let wanting = missing.filter(|live| live.new.wants(event.routed()));
-        actions.extend(
-            wanting.map(|live| ((event.order_at(), i64::MAX), Action::Create(origin, live.seq))),
-        );
+        let mut read = None;
+        for live in missing {
+            let payload = || payload(self.tx, origin);
+            if deliveries::wants(&live.new, event.routed(), &mut read, payload)? {
+                actions.push(((event.order_at(), i64::MAX), Action::Create(origin, live.seq)));
+            }
+        }
         Ok(actions)
     }
 }
@@ -339,6 +348,17 @@ fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<StoredEvent>> {
     })
 }
 
+/// The payload of a stored event.
+fn payload(tx: &ReadTx<'_>, origin: Origin) -> Result<Cow<'static, [u8]>> {
+    let (sql, seq) = match origin {
+        Origin::Outbox(seq) => (PAYLOAD, seq),
+        Origin::WebhookEvent(seq) => (WEBHOOK_PAYLOAD, seq),
+    };
+    let fetch = |row: &Row<'_>| payloads::fetch(tx, row.get_ref(0)?, row.get(1)?);
+    let found = first(&mut *tx.prepare(sql)?, [seq], fetch)?;
+    found.map(Cow::Owned).ok_or(Error::Changed("the event"))
+}
+
 impl StoredEvent {
     fn routed(&self) -> Routed<'_> {
         let (kind, id) = &self.aggregate;
@@ -376,7 +396,7 @@ pub(super) fn create(
     };
     let nothing: Option<&str> = None;
     let existing = rows(&mut *tx.prepare(sql)?, (seq, nothing, nothing), event_delivery)?;
-    let mut matching = deliveries::matching(tx, event.routed())?;
+    let mut matching = deliveries::matching(tx, event.routed(), || payload(tx, origin))?;
     matching.retain(|found| found.subscription() == subscription);
     if matching.is_empty() || existing.iter().any(|found| found.subscription == subscription) {
         return Err(Error::Changed(WHAT));

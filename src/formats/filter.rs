@@ -1,0 +1,318 @@
+//! Conditions on a payload: whether they can be used, and whether they hold.
+//!
+//! A payload is looked at within bounds that depend on it alone, so that the same payload is always judged the same. What
+//! is sealed in it counts as absent.
+
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
+use crate::model::format::{Condition, Op};
+use crate::model::json_path::{MatchState, Path, Step};
+use crate::model::sealed;
+
+/// Conditions of a filter at most.
+pub const MAX_CONDITIONS: usize = 16;
+/// Bytes of a filter's JSON at most.
+const MAX_FILTER_BYTES: usize = 16 * 1024;
+/// Bytes of a payload that is read for a filter: the default limit of payloads. No condition holds on a larger one.
+const MAX_PAYLOAD_BYTES: usize = 1 << 20;
+/// Places of a payload that one filter looks at. A condition that needs more does not hold.
+const MAX_PLACES: u32 = 200_000;
+
+/// A payload as conditions see it; `None` where it is no JSON, or too large or too deep.
+#[derive(Debug)]
+pub struct Payload(Option<Value>);
+
+impl Payload {
+    /// Reads a payload, which takes milliseconds where it is large: once for each event.
+    pub fn read(bytes: &[u8]) -> Self {
+        let fits = bytes.len() <= MAX_PAYLOAD_BYTES;
+        Self(fits.then(|| serde_json::from_slice(bytes).ok()).flatten())
+    }
+}
+
+/// The first condition that does not hold; `None`: all hold.
+pub fn unmet<'c>(filter: &'c [Condition], payload: &Payload) -> Option<&'c Condition> {
+    let mut left = MAX_PLACES;
+    filter.iter().find(|condition| {
+        !payload.0.as_ref().is_some_and(|payload| holds(condition, payload, &mut left))
+    })
+}
+
+fn holds(
+    Condition { path, op, value: wanted }: &Condition,
+    payload: &Value,
+    left: &mut u32,
+) -> bool {
+    let order =
+        |found: &Value, fits: fn(Ordering) -> bool| compare(found, wanted).is_some_and(fits);
+    let text = |found: &Value, fits: fn(&str, &str) -> bool| {
+        found.as_str().zip(wanted.as_str()).is_some_and(|(found, wanted)| fits(found, wanted))
+    };
+    let list = |of: &Value, with: &Value| {
+        of.as_array().is_some_and(|items| items.iter().any(|item| equal(item, with)))
+    };
+    let test = |found: &Value| match op {
+        Op::Equals | Op::NotEquals => equal(found, wanted),
+        Op::In => list(wanted, found),
+        Op::Exists => true,
+        Op::Gt => order(found, Ordering::is_gt),
+        Op::Gte => order(found, Ordering::is_ge),
+        Op::Lt => order(found, Ordering::is_lt),
+        Op::Lte => order(found, Ordering::is_le),
+        Op::StartsWith => text(found, |found, wanted| found.starts_with(wanted)),
+        Op::Contains => text(found, |found, wanted| found.contains(wanted)) || list(found, wanted),
+    };
+    let found = any_place(path, path.start(), payload, left, &test);
+    let is_negated = *op == Op::NotEquals || (*op == Op::Exists && *wanted == Value::Bool(false));
+    *left > 0 && found != is_negated
+}
+
+/// Whether a place of the path passes the test.
+fn any_place(
+    path: &Path,
+    state: MatchState,
+    value: &Value,
+    left: &mut u32,
+    test: &dyn Fn(&Value) -> bool,
+) -> bool {
+    *left = left.saturating_sub(1);
+    if state.is_dead() || *left == 0 {
+        return false;
+    }
+    let is_seen = || value.as_str().is_none_or(|text| !sealed::is_in(text));
+    if path.is_at(state) && is_seen() && test(value) {
+        return true;
+    }
+    match value {
+        Value::Object(members) => members.iter().any(|(name, inner)| {
+            any_place(path, path.step(state, Step::Name(name)), inner, left, test)
+        }),
+        Value::Array(items) => items.iter().enumerate().any(|(index, inner)| {
+            any_place(path, path.step(state, Step::Index(index)), inner, left, test)
+        }),
+        _ => false,
+    }
+}
+
+fn equal(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Number(_), Value::Number(_)) => compare(found, wanted) == Some(Ordering::Equal),
+        _ => found == wanted,
+    }
+}
+
+/// Numbers by their value, texts by their characters. A text that is a number is compared with a number as one: amounts
+/// often are texts.
+fn compare(found: &Value, wanted: &Value) -> Option<Ordering> {
+    match (found, wanted) {
+        (Value::Number(found), Value::Number(wanted)) => {
+            match found.as_i128().zip(wanted.as_i128()) {
+                Some((found, wanted)) => Some(found.cmp(&wanted)),
+                None => found.as_f64()?.partial_cmp(&wanted.as_f64()?),
+            }
+        }
+        (Value::String(found), Value::String(wanted)) => Some(found.cmp(wanted)),
+        (Value::String(found), Value::Number(_)) => {
+            compare(&Value::Number(found.parse().ok()?), wanted)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a filter can be used; the error says which condition cannot, and why.
+pub fn check(filter: &[Condition]) -> Result<(), String> {
+    if filter.len() > MAX_CONDITIONS {
+        let have = filter.len();
+        return Err(format!("it has {have} conditions; it may have {MAX_CONDITIONS}"));
+    }
+    for Condition { path, op, value } in filter {
+        let (fits, takes) = match op {
+            Op::Equals | Op::NotEquals => (true, ""),
+            Op::In => (value.as_array().is_some_and(|list| !list.is_empty()), "a list of values"),
+            Op::Exists => (value.is_null() || value.is_boolean(), "true or false"),
+            Op::Gt | Op::Gte | Op::Lt | Op::Lte => {
+                (value.is_number() || value.is_string(), "a number or a text")
+            }
+            Op::StartsWith => (value.is_string(), "a text"),
+            Op::Contains => (!value.is_null(), "a text or another value"),
+        };
+        if !fits {
+            return Err(format!("the condition {} on {path} takes {takes}", op.as_str()));
+        }
+    }
+    let bytes = serde_json::to_vec(filter).map_or(0, |json| json.len());
+    if bytes > MAX_FILTER_BYTES {
+        return Err(format!("it has {bytes} bytes of JSON; it may have {MAX_FILTER_BYTES}"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn condition(path: &str, op: &str, value: &Value) -> Condition {
+        serde_json::from_value(json!({ "path": path, "op": op, "value": value })).unwrap()
+    }
+
+    fn all_hold(filter: &[Condition], payload: &Value) -> bool {
+        unmet(filter, &Payload::read(payload.to_string().as_bytes())).is_none()
+    }
+
+    #[test]
+    fn each_op_compares_as_it_says() {
+        let payload = json!({
+            "total": 99.5, "amount": "120.00", "status": "paid", "paid": true, "note": null, "big": 9_007_199_254_740_993_i64,
+            "lines": [{ "sku": "A-1", "n": 1 }, { "sku": "B-2", "n": 20 }], "tags": ["new", 7], "when": "2026-01-31",
+            "secret": "obx-sealed.v.AAAA.", "zero": 0.0,
+        });
+        for (path, op, value, holds) in [
+            ("$.status", "equals", json!("paid"), true),
+            ("$.status", "equals", json!("open"), false),
+            ("$.zero", "equals", json!(0), true),
+            ("$.big", "equals", json!(9_007_199_254_740_992_i64), false),
+            ("$.note", "equals", json!(null), true),
+            ("$.missing", "equals", json!(null), false),
+            ("$.lines[0]", "equals", json!({ "n": 1, "sku": "A-1" }), true),
+            ("$.status", "not_equals", json!("open"), true),
+            ("$.status", "not_equals", json!("paid"), false),
+            ("$.missing", "not_equals", json!("paid"), true),
+            ("$.lines[*].n", "not_equals", json!(20), false),
+            ("$.status", "in", json!(["open", "paid"]), true),
+            ("$.total", "in", json!(["99.5"]), false),
+            ("$.note", "exists", json!(null), true),
+            ("$.note", "exists", json!(false), false),
+            ("$.missing", "exists", json!(true), false),
+            ("$.missing", "exists", json!(false), true),
+            ("$.total", "gt", json!(99), true),
+            ("$.total", "gt", json!(99.5), false),
+            ("$.total", "gte", json!(99.5), true),
+            ("$.amount", "gt", json!(100), true),
+            ("$.amount", "lt", json!("2"), true),
+            ("$.status", "gt", json!(1), false),
+            ("$.when", "lte", json!("2026-02-01"), true),
+            ("$..n", "lt", json!(1), false),
+            ("$..n", "gte", json!(20), true),
+            ("$.lines[*].sku", "starts_with", json!("B-"), true),
+            ("$.lines[*].sku", "starts_with", json!("C-"), false),
+            ("$.status", "contains", json!("ai"), true),
+            ("$.tags", "contains", json!(7), true),
+            ("$.tags", "contains", json!("old"), false),
+            ("$.secret", "exists", json!(true), false),
+            ("$.secret", "contains", json!("obx"), false),
+        ] {
+            let filter = [condition(path, op, &value)];
+            check(&filter).unwrap();
+            assert_eq!(all_hold(&filter, &payload), holds, "{path} {op} {value}");
+        }
+    }
+
+    #[test]
+    fn nothing_holds_on_a_payload_that_cannot_be_read_within_bounds() {
+        let negated =
+            [condition("$.a", "not_equals", &json!(1)), condition("$.a", "exists", &json!(false))];
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let large = format!("[\"{}\"]", "x".repeat(MAX_PAYLOAD_BYTES));
+        let many = format!("[{}0]", "0,".repeat(300_000));
+        for payload in ["no JSON", "", "{", &deep, &large, &many] {
+            for condition in &negated {
+                let filter = std::slice::from_ref(condition);
+                assert_eq!(unmet(filter, &Payload::read(payload.as_bytes())), Some(condition));
+            }
+        }
+        let few = format!("[{}0]", "0,".repeat(100_000));
+        assert_eq!(unmet(&negated[..1], &Payload::read(few.as_bytes())), None);
+    }
+
+    #[test]
+    fn the_worst_filter_on_the_worst_payload_takes_a_moment() {
+        let path = format!("${}", "..a".repeat(60));
+        let filter = vec![condition(&path, "not_equals", &json!(1)); MAX_CONDITIONS];
+        let nested = format!("{}1{}", "{\"a\":".repeat(120), "}".repeat(120));
+        let payload = Payload::read(format!("[{}]", [nested.as_str(); 800].join(",")).as_bytes());
+        let started = std::time::Instant::now();
+        assert!(unmet(&filter, &payload).is_some());
+        assert!(started.elapsed() < std::time::Duration::from_secs(2), "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_refused() {
+        for (op, value) in [
+            ("in", json!("a")),
+            ("in", json!([])),
+            ("exists", json!("a")),
+            ("gt", json!([1])),
+            ("starts_with", json!(1)),
+            ("contains", json!(null)),
+            ("equals", json!("x".repeat(MAX_FILTER_BYTES))),
+        ] {
+            assert!(check(&[condition("$.a", op, &value)]).is_err(), "{op} {value}");
+        }
+        assert!(
+            check(&vec![condition("$.a", "exists", &json!(null)); MAX_CONDITIONS + 1]).is_err()
+        );
+    }
+
+    /// Every value that is somewhere in a payload, with its path: what a person would look through.
+    fn places(at: &str, value: &Value, into: &mut Vec<(String, Value)>) {
+        into.push((at.to_owned(), value.clone()));
+        match value {
+            Value::Object(members) => {
+                members
+                    .iter()
+                    .for_each(|(name, inner)| places(&format!("{at}.{name}"), inner, into));
+            }
+            Value::Array(items) => {
+                let items = items.iter().enumerate();
+                items.for_each(|(n, inner)| places(&format!("{at}[{n}]"), inner, into));
+            }
+            _ => (),
+        }
+    }
+
+    fn payloads() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (-3_i64..3).prop_map(Value::from),
+            prop_oneof![Just("a"), Just("ab"), Just("2"), Just("")].prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[abc]", inner, 0..4)
+                    .prop_map(|members| members.into_iter().collect::<Value>()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_filter_finds_what_a_list_of_all_places_has(
+            payload in payloads(),
+            path in prop_oneof![Just("$"), Just("$.a"), Just("$.a.b"), Just("$[0]"), Just("$.a[1].c")],
+            number in -3_i64..3,
+        ) {
+            let mut all = Vec::new();
+            places("$", &payload, &mut all);
+            let there = all.iter().find(|(at, _)| at == path).map(|(_, value)| value);
+            let holds = |op: &str, value: Value| all_hold(&[condition(path, op, &value)], &payload);
+            prop_assert_eq!(holds("exists", json!(true)), there.is_some());
+            prop_assert_eq!(holds("exists", json!(false)), there.is_none());
+            let is_equal = there.and_then(Value::as_i64) == Some(number);
+            prop_assert_eq!(holds("equals", json!(number)), is_equal);
+            prop_assert_eq!(holds("not_equals", json!(number)), !is_equal);
+            prop_assert_eq!(holds("in", json!([number])), is_equal);
+            let as_number = there.and_then(|v| v.as_i64().or_else(|| v.as_str()?.parse().ok()));
+            prop_assert_eq!(holds("gt", json!(number)), as_number.is_some_and(|have| have > number));
+            prop_assert_eq!(holds("lte", json!(number)), as_number.is_some_and(|have| have <= number));
+            let text = there.and_then(Value::as_str);
+            prop_assert_eq!(holds("starts_with", json!("a")), text.is_some_and(|t| t.starts_with('a')));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What is sent of an event: its payload in the subscription's format, or what a template makes of it, and those of its
+//! header fields that the subscription names. Which events are sent at all, by conditions on their payloads.
+//!
+//! Pure: an event and a subscription in, a request's content or a reason out. What a subscription says stands in
+//! `model::format`. Not here: signatures, and header fields that every request has (`pipeline::destinations`).
+
+mod envelope;
+pub mod filter;
+mod template;
+
+use std::collections::BTreeMap;
+
+use minijinja::Value;
+use serde::Deserialize;
+
+use crate::model::delivery::OutgoingRequest;
+use crate::model::format::{Format, TemplateText};
+use crate::model::subscription::NewSubscription;
+
+use template::{MAX_OUTPUT_BYTES, Template};
+
+/// Header fields of events that a subscription may name.
+const MAX_EVENT_HEADERS: usize = 64;
+/// How much memory a template takes for each byte of a payload.
+const TEMPLATE_FACTOR: usize = 32;
+
+/// How a subscription's requests are written, ready to be used.
+#[derive(Debug)]
+pub struct Formats {
+    format: Format,
+    event_headers: Vec<String>,
+    template: Option<Template>,
+}
+
+impl Formats {
+    /// Compiles what a subscription says; the error says which field of it cannot be used, and why.
+    pub fn of(new: &NewSubscription) -> Result<Self, String> {
+        let NewSubscription { format, event_headers, template, .. } = new;
+        if let Some(TemplateText { body, content_type, headers }) = template {
+            let is_of_body = body.is_some() || content_type.is_some();
+            if is_of_body && *format != Format::Raw {
+                let why = "a template of the body goes with the format raw alone";
+                return Err(format!("template cannot be used: {why}"));
+            }
+            if !is_of_body && headers.is_empty() {
+                return Err("template cannot be used: it has neither body nor headers".to_owned());
+            }
+        }
+        let count = event_headers.len();
+        if count > MAX_EVENT_HEADERS {
+            return Err(format!(
+                "event_headers has {count} names; it may have {MAX_EVENT_HEADERS}"
+            ));
+        }
+        let compiled = template.as_ref().map(Template::compile).transpose();
+        Ok(Self {
+            format: *format,
+            event_headers: event_headers.clone(),
+            template: compiled.map_err(|why| format!("template cannot be used: {why}"))?,
+        })
+    }
+
+    /// How much memory a request takes for each byte of its payload, where it is more than the payload itself.
+    pub fn memory_factor(&self) -> Option<usize> {
+        self.template.is_some().then_some(TEMPLATE_FACTOR)
+    }
+
+    /// Writes a request: body and media type take the place of its own. Returns the further header fields, the most
+    /// important first: of two with the same name only the first may be sent. The error says why it cannot be sent.
+    pub fn write(&self, outgoing: &mut OutgoingRequest) -> Result<Vec<(String, String)>, String> {
+        let Some(template) = &self.template else {
+            let mut headers = envelope::write(self.format, outgoing)?;
+            self.add_event_headers(&mut headers, outgoing)?;
+            return Ok(headers);
+        };
+        let (body, fields) = template.render(&context(outgoing)?).map_err(|why| {
+            format!("the subscription's template cannot be used for this event: {why}")
+        })?;
+        let mut headers = envelope::write(self.format, outgoing)?;
+        headers.extend(fields);
+        self.add_event_headers(&mut headers, outgoing)?;
+        if let Some(body) = body {
+            outgoing.payload = body;
+        }
+        if let Some(content_type) = &template.content_type {
+            outgoing.content_type.clone_from(content_type);
+        }
+        Ok(headers)
+    }
+
+    fn add_event_headers(
+        &self,
+        headers: &mut Vec<(String, String)>,
+        outgoing: &OutgoingRequest,
+    ) -> Result<(), String> {
+        if self.event_headers.is_empty() {
+            return Ok(());
+        }
+        for (name, value) in event_headers(outgoing)? {
+            if !self.event_headers.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name)) {
+                continue;
+            }
+            if !value.chars().all(|c| matches!(c, ' '..='~')) {
+                let why = "its value has more than printable ASCII";
+                return Err(format!("the event's header field {name} cannot be sent: {why}"));
+            }
+            headers.push((name, value));
+        }
+        Ok(())
+    }
+}
+
+/// Adds header fields whose names are not there yet: nothing that a request has already is changed.
+pub fn add_headers(
+    headers: &mut Vec<(String, String)>,
+    more: impl IntoIterator<Item = (String, String)>,
+) {
+    for (name, value) in more {
+        if headers.iter().all(|(have, _)| !have.eq_ignore_ascii_case(&name)) {
+            headers.push((name, value));
+        }
+    }
+}
+
+/// Header fields as they are stored: of an event, or of a webhook event.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stored {
+    Object(BTreeMap<String, String>),
+    Pairs(Vec<(String, String)>),
+}
+
+fn event_headers(outgoing: &OutgoingRequest) -> Result<Vec<(String, String)>, String> {
+    match serde_json::from_str(&outgoing.headers) {
+        Ok(Stored::Object(fields)) => Ok(fields.into_iter().collect()),
+        Ok(Stored::Pairs(fields)) => Ok(fields),
+        Err(error) => Err(format!("the event's header fields cannot be read: {error}")),
+    }
+}
+
+/// What a template is given. A payload that is no JSON is undefined in it.
+fn context(outgoing: &OutgoingRequest) -> Result<Value, String> {
+    let payload = &outgoing.payload;
+    if payload.len() > MAX_OUTPUT_BYTES {
+        let bytes = payload.len();
+        return Err(format!(
+            "a template takes payloads of {MAX_OUTPUT_BYTES} bytes; this one has {bytes}"
+        ));
+    }
+    let headers = event_headers(outgoing)?;
+    let text = |text: &str| Value::from(text);
+    let optional =
+        |text: &Option<String>| text.as_deref().map_or_else(|| Value::from(()), Value::from);
+    let occurred_at = outgoing.occurred_at.map(|at| at.to_string());
+    let context = [
+        ("id", text(&outgoing.event_id)),
+        ("webhook_id", text(&outgoing.webhook_id)),
+        ("type", text(&outgoing.event_type)),
+        ("tenant", text(&outgoing.tenant)),
+        ("source_system", text(&outgoing.source)),
+        ("aggregate_type", optional(&outgoing.aggregate_type)),
+        ("aggregate_id", optional(&outgoing.aggregate_id)),
+        ("idempotency_key", text(&outgoing.idempotency_key)),
+        ("occurred_at", optional(&occurred_at)),
+        ("received_at", text(&outgoing.accepted_at.to_string())),
+        ("headers", Value::from_pairs(headers)),
+        ("payload", serde_json::from_slice(payload).unwrap_or(Value::UNDEFINED)),
+    ];
+    Ok(Value::from_pairs(context))
+}

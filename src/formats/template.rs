@@ -1,0 +1,402 @@
+//! Templates: a body and header fields written from an event, with minijinja.
+//!
+//! A template is written by a tenant's administrator and works on what others send, so nothing that it does may exceed
+//! its bounds. The engine counts steps and bytes (fuel) and limits recursion. It does not count everything: lists within
+//! lists that share their parts, and operators and filters that make long values cheaply, are refused or removed here.
+//! Not here: what a template is given (`mod.rs`).
+
+use std::io::{self, Write};
+
+use minijinja::machinery::{Instruction, Token, get_compiled_template, tokenize};
+use minijinja::value::ValueKind;
+use minijinja::{
+    AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value,
+};
+
+use crate::model::format::TemplateText;
+
+/// Bytes of all texts of a template at most.
+const MAX_TEXT_BYTES: usize = 32 * 1024;
+/// Words and signs between two braces at most: the engine's parser uses its stack for each.
+const MAX_TOKENS: usize = 120;
+/// Statements, such as `{% if … %}`, at most.
+const MAX_STATEMENTS: usize = 500;
+/// Header fields at most.
+const MAX_HEADERS: usize = 32;
+/// Bytes that a body may have.
+pub const MAX_OUTPUT_BYTES: usize = 1 << 20;
+/// Bytes that a header field may have.
+const MAX_HEADER_BYTES: usize = 4096;
+/// Steps of a template; 64 bytes that it makes count as one.
+const FUEL: u64 = 200_000;
+/// How deep a loop may call itself.
+const MAX_RECURSION: usize = 60;
+/// What the body is called in reasons.
+const BODY: &str = "body";
+/// Filters whose results are not bounded, or that are of HTML.
+const REMOVED_FILTERS: [&str; 11] = [
+    "batch", "chain", "e", "escape", "groupby", "indent", "pprint", "safe", "slice", "string",
+    "zip",
+];
+
+/// Templates, ready to be used.
+#[derive(Debug)]
+pub struct Template {
+    env: Environment<'static>,
+    has_body: bool,
+    /// The body's media type.
+    pub content_type: Option<String>,
+    headers: Vec<String>,
+}
+
+impl Template {
+    /// Compiles templates; the error says which of them cannot be used, in which line, and why.
+    pub fn compile(text: &TemplateText) -> Result<Self, String> {
+        let TemplateText { body, content_type, headers } = text;
+        let bytes: usize = body.iter().chain(headers.values()).map(String::len).sum();
+        if bytes > MAX_TEXT_BYTES || headers.len() > MAX_HEADERS {
+            return Err(format!(
+                "it may have {MAX_TEXT_BYTES} bytes and {MAX_HEADERS} header fields; this one has {bytes} and {}",
+                headers.len()
+            ));
+        }
+        if content_type.as_ref().is_some_and(|text| !is_media_type(text)) {
+            return Err("content_type must be 1 to 255 printable ASCII characters".to_owned());
+        }
+        let mut env = environment();
+        if let Some(body) = body {
+            add(&mut env, BODY.to_owned(), body)?;
+        }
+        for (name, text) in headers {
+            add(&mut env, header(name), text)?;
+        }
+        let headers = headers.keys().cloned().collect();
+        Ok(Self { env, has_body: body.is_some(), content_type: content_type.clone(), headers })
+    }
+
+    /// The body, if it has a template, and the header fields. The error says which template failed, in which line, and why.
+    pub fn render(
+        &self,
+        event: &Value,
+    ) -> Result<(Option<Vec<u8>>, Vec<(String, String)>), String> {
+        let body = self.has_body.then(|| self.one(BODY, event, MAX_OUTPUT_BYTES)).transpose()?;
+        let each = self.headers.iter().map(|name| {
+            let place = header(name);
+            let value = self.one(&place, event, MAX_HEADER_BYTES)?;
+            let value = String::from_utf8_lossy(&value).trim().to_owned();
+            match value.chars().find(|c| !matches!(c, ' '..='~')) {
+                None => Ok((name.clone(), value)),
+                Some(bad) => {
+                    Err(format!("{place}: its value has {bad:?}; it must be printable ASCII"))
+                }
+            }
+        });
+        Ok((body, each.collect::<Result<_, _>>()?))
+    }
+
+    fn one(&self, place: &str, event: &Value, max: usize) -> Result<Vec<u8>, String> {
+        let mut into = Bounded { bytes: Vec::new(), max };
+        let template = self.env.get_template(place).map_err(|error| reason(place, &error))?;
+        let rendered = template.render_captured_to(event.clone(), &mut into).map(drop);
+        match rendered {
+            Ok(()) => Ok(into.bytes),
+            Err(error) if error.kind() == ErrorKind::WriteFailure => {
+                Err(format!("{place}: it is longer than {max} bytes"))
+            }
+            Err(error) => Err(reason(place, &error)),
+        }
+    }
+}
+
+fn is_media_type(text: &str) -> bool {
+    (1..=255).contains(&text.len()) && text.chars().all(|c| matches!(c, ' '..='~'))
+}
+
+fn header(name: &str) -> String {
+    format!("header {name}")
+}
+
+fn environment() -> Environment<'static> {
+    let mut env = Environment::new();
+    env.set_undefined_behavior(UndefinedBehavior::Strict);
+    env.set_auto_escape_callback(|_| AutoEscape::None);
+    env.set_formatter(write_value);
+    env.set_fuel(Some(FUEL));
+    env.set_recursion_limit(MAX_RECURSION);
+    // For the name of what is undefined.
+    env.set_debug(true);
+    for name in REMOVED_FILTERS {
+        env.remove_filter(name);
+    }
+    for name in ["debug", "dict", "namespace"] {
+        env.remove_global(name);
+    }
+    env.add_filter("tojson", to_json);
+    env
+}
+
+fn add(env: &mut Environment<'static>, place: String, text: &str) -> Result<(), String> {
+    check_text(text).map_err(|why| format!("{place}, {why}"))?;
+    env.add_template_owned(place.clone(), text.to_owned())
+        .map_err(|error| reason(&place, &error))?;
+    let template = env.get_template(&place).map_err(|error| reason(&place, &error))?;
+    let code = &get_compiled_template(&template).instructions;
+    let made = (0..).map_while(|n| code.get(n).map(|instruction| (n, instruction))).find(
+        |(_, instruction)| {
+            matches!(
+                instruction,
+                Instruction::BuildList(_) | Instruction::BuildMap(_) | Instruction::BuildTuple(_)
+            )
+        },
+    );
+    match made {
+        None => Ok(()),
+        Some((n, _)) => {
+            let line = code.get_line(n).unwrap_or_default();
+            Err(format!("{place}, line {line}: lists and objects of variables cannot be made here"))
+        }
+    }
+}
+
+/// Refuses what would exhaust the engine's parser, and operators whose results it does not bound.
+fn check_text(text: &str) -> Result<(), String> {
+    let (mut tokens, mut statements) = (0_usize, 0_usize);
+    for token in tokenize(text, false, minijinja::syntax::SyntaxConfig::default()) {
+        // The parser says what is wrong.
+        let Ok((token, span)) = token else { return Ok(()) };
+        let line = span.start_line;
+        tokens = tokens.saturating_add(1);
+        match token {
+            Token::TemplateData(_) | Token::VariableStart | Token::BlockStart => tokens = 0,
+            Token::Tilde | Token::Plus | Token::Mul | Token::Pow => {
+                return Err(format!(
+                    "line {line}: +, *, ** and ~ cannot be used: a template writes values as they are"
+                ));
+            }
+            _ => (),
+        }
+        statements = statements.saturating_add(usize::from(matches!(token, Token::BlockStart)));
+        if tokens > MAX_TOKENS || statements > MAX_STATEMENTS {
+            return Err(format!(
+                "line {line}: a template may have {MAX_STATEMENTS} statements, each of them {MAX_TOKENS} words and signs"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Writes texts as they are, and numbers, `true`, `false` and `null` as in JSON.
+fn write_value(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    if let Some(text) = value.as_str() {
+        return Ok(out.write_str(text)?);
+    }
+    match value.kind() {
+        ValueKind::Bool | ValueKind::Number | ValueKind::None => {
+            Ok(out.write_str(&to_json(value)?)?)
+        }
+        kind => {
+            let why = format!("a {kind} is written with |tojson, or one by one");
+            Err(Error::new(ErrorKind::NonPrimitive, why))
+        }
+    }
+}
+
+/// The filter `tojson`. The engine's own has no bound and escapes for HTML.
+fn to_json(value: &Value) -> Result<String, Error> {
+    if value.is_undefined() {
+        // Fails, with the name of what is undefined.
+        value.get_attr("")?;
+    }
+    let mut into = Bounded { bytes: Vec::new(), max: MAX_OUTPUT_BYTES };
+    let failed = |why: String| Error::new(ErrorKind::BadSerialization, why);
+    serde_json::to_writer(&mut into, value).map_err(|error| failed(error.to_string()))?;
+    String::from_utf8(into.bytes).map_err(|error| failed(error.to_string()))
+}
+
+/// What failed, in which line.
+fn reason(place: &str, error: &Error) -> String {
+    let line = error.line().map(|line| format!(", line {line}")).unwrap_or_default();
+    if error.kind() == ErrorKind::OutOfFuel {
+        return format!("{place}{line}: it takes too many steps, or makes too long values");
+    }
+    let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+    format!("{place}{line}: {}{detail}", error.kind())
+}
+
+/// Takes so many bytes.
+struct Bounded {
+    bytes: Vec<u8>,
+    max: usize,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        if self.bytes.len().saturating_add(more.len()) > self.max {
+            return Err(io::Error::other(format!("it is longer than {} bytes", self.max)));
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn body(text: &str) -> Result<String, String> {
+        let template = Template::compile(&TemplateText {
+            body: Some(text.to_owned()),
+            ..TemplateText::default()
+        })?;
+        let payload = json!({
+            "total": "99.00", "n": 1.5, "big": 12_345_678_901_234_567_890_u64, "paid": true, "note": null, "text": "a\"<&>ü",
+            "lines": [{ "sku": "A" }, { "sku": "B" }], "long": "x".repeat(1000),
+        });
+        let payload: Value = serde_json::from_value(payload).unwrap();
+        let event = [("payload", payload), ("type", Value::from("invoice.paid"))];
+        let (body, _) = template.render(&Value::from_pairs(event))?;
+        Ok(String::from_utf8(body.unwrap()).unwrap())
+    }
+
+    #[test]
+    fn values_are_written_as_they_are() {
+        for (text, written) in [
+            ("{{ type }} {{ payload.total }} {{ payload.n }}", "invoice.paid 99.00 1.5"),
+            (
+                "{{ payload.paid }} {{ payload.note }} {{ payload.big }}",
+                "true null 12345678901234567890",
+            ),
+            ("{{ payload.text }}{{ payload.text|tojson }}", "a\"<&>ü\"a\\\"<&>ü\""),
+            ("{{ payload.lines|tojson }}", r#"[{"sku":"A"},{"sku":"B"}]"#),
+            (
+                "{% for l in payload.lines %}{{ loop.index }}{{ l.sku }}{% if not loop.last %},{% endif %}{% endfor %}",
+                "1A,2B",
+            ),
+            (
+                "{{ payload.missing|default('-') }}{% if payload.missing is defined %}x{% endif %}",
+                "-",
+            ),
+            (
+                "{{ '%.2f'|format(payload.n) }} {{ payload.lines|map(attribute='sku')|join('+') }}",
+                "1.50 A+B",
+            ),
+            ("{% for w in ['a', 'b'] %}{{ w }}{% endfor %}", "ab"),
+        ] {
+            assert_eq!(body(text).as_deref(), Ok(written), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_fails_is_told_with_its_line() {
+        for (text, why) in [
+            ("a\n{{ payload.nope }}", "body, line 2: undefined value: `payload.nope` is undefined"),
+            ("{{ nope|tojson }}", "body, line 1: undefined value: `nope` is undefined"),
+            (
+                "{% if payload.nope %}{% endif %}",
+                "body, line 1: undefined value: `payload.nope` is undefined",
+            ),
+            (
+                "{{ payload.lines }}",
+                "body, line 1: not a primitive: a sequence is written with |tojson, or one by one",
+            ),
+            ("\n\n{{ type|nope }}", "body, line 3: unknown filter: filter nope is unknown"),
+            (
+                "\n{{ type",
+                "body, line 2: syntax error: unexpected end of input, expected end of variable block",
+            ),
+            ("{% include 'x' %}", "body, line 1: syntax error: unknown statement include"),
+            (
+                "{% macro a() %}{% endmacro %}",
+                "body, line 1: syntax error: unknown statement macro",
+            ),
+            (
+                "\n{{ type ~ type }}",
+                "body, line 2: +, *, ** and ~ cannot be used: a template writes values as they are",
+            ),
+            (
+                "{{ [type]|tojson }}",
+                "body, line 1: lists and objects of variables cannot be made here",
+            ),
+        ] {
+            assert_eq!(body(text), Err(why.to_owned()), "{text}");
+        }
+    }
+
+    /// Texts that would take the memory, the stack or the time of the process.
+    #[test]
+    fn a_hostile_template_is_bounded() {
+        let started = Instant::now();
+        let set = |start: &str, step: &str, end: &str| {
+            format!("{{% set a = {start} %}}{}{end}", step.repeat(450))
+        };
+        for text in [
+            "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}".to_owned(),
+            "{% for a in range(100000) %}{{ payload.long }}{% endfor %}".to_owned(),
+            "{% for a in range(100000) %}{% for b in range(100000) %}{{ payload.long }}{% endfor %}{% endfor %}".to_owned(),
+            "{% for a in payload.lines recursive %}{{ loop(payload.lines) }}{% endfor %}".to_owned(),
+            format!("{}{}", "{% if 1 %}".repeat(3000), "{% endif %}".repeat(3000)),
+            format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(2900)),
+            format!("{{{{ {}1 }}}}", "not ".repeat(8000)),
+            format!("{{{{ {}1 }}}}", "-".repeat(30_000)),
+            format!("{{{{ {}1{} }}}}", "(".repeat(15_000), ")".repeat(15_000)),
+            format!("{{{{ payload{} }}}}", ".a".repeat(15_000)),
+            format!("{{{{ type{} }}}}", "|upper".repeat(5000)),
+            format!("{{{{ 1{} }}}}", " and 1".repeat(5000)),
+            "{{ 'a' * 1000000000 }}".to_owned(),
+            "{{ ([1] * 100000000)|tojson }}".to_owned(),
+            "{{ 'a'|replace('a', payload.long)|replace('x', payload.long)|replace('x', payload.long) }}".to_owned(),
+            "{{ '%1000000000d'|format(1) }}".to_owned(),
+            "{{ range(100000)|join(payload.long) }}".to_owned(),
+            set("payload.long", "{%set a=a~a%}", "{{ a }}"),
+            set("payload.lines", "{%set a=[a,a]%}", "{{ a|tojson }}"),
+            set("payload.long", "{%set b%}{{a}}{{a}}{%endset%}{%set a=b%}", "{{ a }}"),
+            set("payload.long", "{%set a=a|replace('x','xx')%}", "{{ a }}"),
+            "x".repeat(MAX_TEXT_BYTES + 1),
+        ] {
+            let shown: String = text.chars().take(60).collect();
+            assert!(body(&text).is_err(), "{shown}");
+        }
+        // These are deep, and harmless.
+        for step in [
+            "{%set a=a|reverse%}",
+            "{%set a=a[0:]%}",
+            "{%set a=a|map('int')%}",
+            "{%set a=a|select%}",
+        ] {
+            body(&set("range(3)", step, "{{ a|tojson }}")).unwrap();
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn a_header_field_is_one_line_of_printable_ascii() {
+        let of = |text: &str| {
+            let headers = [("X-Invoice".to_owned(), text.to_owned())].into();
+            let template = Template::compile(&TemplateText { headers, ..TemplateText::default() })?;
+            template.render(&Value::from_pairs([("id", "a\nb"), ("name", "ü")]))
+        };
+        assert_eq!(
+            of(" {{ 1 }}-{{ 'a' }}\n").unwrap().1,
+            [("X-Invoice".to_owned(), "1-a".to_owned())]
+        );
+        for (text, why) in [
+            ("{{ id }}", "header X-Invoice: its value has '\\n'; it must be printable ASCII"),
+            ("{{ name }}", "header X-Invoice: its value has 'ü'; it must be printable ASCII"),
+            (
+                "{% for a in range(5000) %}a{% endfor %}",
+                "header X-Invoice: it is longer than 4096 bytes",
+            ),
+            ("{{ nope }}", "header X-Invoice, line 1: undefined value: `nope` is undefined"),
+        ] {
+            assert_eq!(of(text), Err(why.to_owned()));
+        }
+    }
+}
