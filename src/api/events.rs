@@ -462,6 +462,7 @@ struct NewEventAnswer {
     sealed: Sealed,
 }
 
+#[expect(clippy::ref_option, reason = "serde gives the field as it is")]
 fn as_headers<S: Serializer>(headers: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
     let text = headers.as_deref().unwrap_or("{}");
     serde_json::from_str::<Value>(text).unwrap_or_else(|_| text.into()).serialize(to)

@@ -53,7 +53,7 @@ fn holds(
     let list = |of: &Value, with: &Value| {
         of.as_array().is_some_and(|items| items.iter().any(|item| equal(item, with)))
     };
-    let test = |found: &Value| match op {
+    let passes = |found: &Value| match op {
         Op::Equals | Op::NotEquals => equal(found, wanted),
         Op::In => list(wanted, found),
         Op::Exists => true,
@@ -64,7 +64,7 @@ fn holds(
         Op::StartsWith => text(found, |found, wanted| found.starts_with(wanted)),
         Op::Contains => text(found, |found, wanted| found.contains(wanted)) || list(found, wanted),
     };
-    let found = any_place(path, path.start(), payload, left, &test);
+    let found = any_place(path, path.start(), payload, left, &passes);
     let is_negated = *op == Op::NotEquals || (*op == Op::Exists && *wanted == Value::Bool(false));
     *left > 0 && found != is_negated
 }

@@ -39,6 +39,9 @@ const REMOVED_FILTERS: [&str; 11] = [
     "zip",
 ];
 
+/// A body, if there is a template of it, and header fields.
+type Rendered = (Option<Vec<u8>>, Vec<(String, String)>);
+
 /// Templates, ready to be used.
 #[derive(Debug)]
 pub struct Template {
@@ -74,11 +77,8 @@ impl Template {
         Ok(Self { env, has_body: body.is_some(), content_type: content_type.clone(), headers })
     }
 
-    /// The body, if it has a template, and the header fields. The error says which template failed, in which line, and why.
-    pub fn render(
-        &self,
-        event: &Value,
-    ) -> Result<(Option<Vec<u8>>, Vec<(String, String)>), String> {
+    /// Renders all. The error says which template failed, in which line, and why.
+    pub fn render(&self, event: &Value) -> Result<Rendered, String> {
         let body = self.has_body.then(|| self.one(BODY, event, MAX_OUTPUT_BYTES)).transpose()?;
         let each = self.headers.iter().map(|name| {
             let place = header(name);
