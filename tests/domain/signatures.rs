@@ -151,7 +151,7 @@ fn an_ambiguous_body_is_refused_if_its_fields_are_signed() {
     assert!(shifted.is_err_and(|why| why.to_string().contains("line break")));
     let added = |body: String| body.replacen('{', r#"{"Subject": {"x": 1}, "#, 1);
     let added = judged("sns: without a subject", added);
-    assert!(added.is_err_and(|why| why.to_string().contains("no text")));
+    assert!(added.is_err_and(|why| why.to_string().contains("not a text")));
 }
 
 #[test]
