@@ -113,6 +113,8 @@ impl SubscriptionTests {
             payload: body.to_string().into_bytes(),
             sealed_fields: 0,
             content_type: "application/json".to_owned(),
+            headers: "{}".to_owned(),
+            occurred_at: None,
             trace_id: None,
             max_attempts: None,
         }
