@@ -164,7 +164,6 @@ words! {
     outcome::AttemptClass = "AttemptClass"
     subscription::CallMethod = "CallMethod"
     format::Format = "Format"
-    format::Op = "Op"
     token::Role = "Role"
     policy::detect::Detector = "Detector"
     policy::Action = "PiiAction"

@@ -187,6 +187,9 @@ values! {
         "propertyNames": { "pattern": "^([1-5][0-9][0-9]|[1-5]xx)$" },
         "additionalProperties": { "type": "string", "enum": AttemptClass::ALL.map(AttemptClass::as_str) },
     }
+    /// How a condition compares.
+    OpText = { "type": "string", "enum": ["equals", "not_equals", "in", "exists", "gt", "gte", "lt", "lte",
+        "starts_with", "contains"] }
     /// The value of a condition; `true`, if absent, for `exists`.
     AnyValue = {}
     /// A template, in the language of Jinja.
@@ -241,6 +244,7 @@ pub(super) struct ConditionForm {
     /// Which places: `$`, then `.name`, `['name']`, `[n]`, `[*]`, `.*` or `..name`. One of them is enough.
     #[schemars(with = "Text<1, 512>")]
     path: Path,
+    #[schemars(with = "OpText")]
     op: Op,
     /// With what. `in` takes an array, `exists` true (the default) or false.
     #[serde(default)]

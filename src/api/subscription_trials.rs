@@ -3,12 +3,10 @@
 //!
 //! What is sealed in the event stays hidden: it is opened in what is sent alone.
 
-use std::borrow::Cow;
-
 use data_encoding::BASE64;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::audited::Audited;
 use crate::api::call::Call;
@@ -16,18 +14,15 @@ use crate::api::context::Api;
 use crate::api::payloads::SHOWN_FACTOR;
 use crate::api::problem::Problem;
 use crate::api::schema::{Base64, Uuid, value};
-use crate::base::id::{DeliverySeq, SubscriptionSeq, webhook_id};
+use crate::base::id::SubscriptionSeq;
 use crate::formats::filter::{self, Payload};
 use crate::formats::{Formats, add_headers};
 use crate::model::delivery::OutgoingRequest;
-use crate::model::event::{NewEvent, OWN_SOURCE};
+use crate::model::event::OWN_SOURCE;
 use crate::model::lane::Key;
 use crate::model::sealed;
 use crate::model::subscription::{NewSubscription, Routed};
-use crate::model::webhook_event::NewWebhookEvent;
-use crate::store::error::Result as StoreResult;
-use crate::store::tx::ReadTx;
-use crate::store::{outbox_lists, webhook_events};
+use crate::store::deliveries;
 
 /// What would be sent of an event. Nothing was saved or sent.
 #[derive(Serialize, JsonSchema)]
@@ -37,8 +32,7 @@ pub(super) struct Trial<'a> {
     /// Whether the subscription wants the event.
     matches: bool,
     /// Why it does not.
-    #[schemars(with = "Option<String>")]
-    why_not: Option<Cow<'a, str>>,
+    why_not: Option<String>,
     /// The request's header fields, but for those of signatures and credentials.
     headers: Map<String, Value>,
     /// The request's body, where it is text. What is sealed in the event stays hidden.
@@ -67,12 +61,14 @@ pub(super) fn show(
     new: &NewSubscription,
     event: &str,
 ) -> Result<Audited<Value>, Problem> {
-    let found = api.store.read(|tx| stored(tx, &call.tenant, event))?;
-    let (mut outgoing, target) = found.ok_or_else(|| Problem::not_found("event"))?;
+    let event_of = (call.tenant.as_str(), event);
+    let found =
+        api.store.read(|tx| deliveries::outgoing_of_event(tx, SubscriptionSeq(0), event_of))?;
+    let mut outgoing = found.ok_or_else(|| Problem::not_found("event"))?;
     let formats = Formats::of(new).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     let factor = formats.memory_factor().unwrap_or(SHOWN_FACTOR);
     let _share = api.share(outgoing.payload.len().saturating_mul(factor))?;
-    let why_not = why_not(new, &outgoing, target.as_deref());
+    let why_not = why_not(new, &outgoing);
     if outgoing.sealed_fields > 0 {
         outgoing.payload = sealed::redact(&outgoing.payload);
     }
@@ -93,89 +89,21 @@ pub(super) fn show(
     })))
 }
 
-fn why_not(
-    new: &NewSubscription,
-    outgoing: &OutgoingRequest,
-    target: Option<&str>,
-) -> Option<Cow<'static, str>> {
+fn why_not(new: &NewSubscription, outgoing: &OutgoingRequest) -> Option<String> {
     let routed = Routed {
         tenant: &outgoing.tenant,
         provider: outgoing.source.strip_prefix("in:"),
         is_own: outgoing.source == OWN_SOURCE,
         event_type: &outgoing.event_type,
-        target,
+        target: None,
         key: Key::default(),
     };
     if !new.wants(routed) {
-        return Some("its source, its event_types or the event's target do not match".into());
+        return Some("its source or its event_types do not match".to_owned());
     }
-    if new.filter.is_empty() || target.is_some() {
+    if new.filter.is_empty() {
         return None;
     }
     let unmet = filter::unmet(&new.filter, &Payload::read(&outgoing.payload))?;
-    Some(
-        format!(
-            "the condition does not hold: {} {} {}",
-            unmet.path,
-            unmet.op.as_str(),
-            unmet.value
-        )
-        .into(),
-    )
-}
-
-/// An event or a webhook event as it would be sent, and the one subscription it is for.
-fn stored(
-    tx: &ReadTx<'_>,
-    tenant: &str,
-    id: &str,
-) -> StoreResult<Option<(OutgoingRequest, Option<String>)>> {
-    if let Some(found) = outbox_lists::by_id(tx, tenant, id)? {
-        let target = found.new.target.clone();
-        return Ok(Some((of_event(found.new), target)));
-    }
-    Ok(webhook_events::by_id(tx, tenant, id)?.map(|found| (of_webhook_event(found.new), None)))
-}
-
-fn of_event(new: NewEvent) -> OutgoingRequest {
-    OutgoingRequest {
-        delivery: DeliverySeq(0),
-        subscription: SubscriptionSeq(0),
-        run_no: 0,
-        attempt_count: 0,
-        accepted_at: new.received_at,
-        webhook_id: webhook_id(&new.tenant, &new.source_system, &new.idempotency_key),
-        tenant: new.tenant,
-        source: new.source_system,
-        event_id: new.id,
-        idempotency_key: new.idempotency_key,
-        event_type: new.event_type,
-        aggregate_type: new.aggregate_type,
-        aggregate_id: new.aggregate_id,
-        payload: new.payload,
-        sealed_fields: new.sealed.fields,
-        content_type: new.content_type,
-        headers: new.headers.unwrap_or_else(|| "{}".to_owned()),
-        occurred_at: new.occurred_at,
-        trace_id: new.trace_id,
-        max_attempts: new.max_attempts,
-    }
-}
-
-fn of_webhook_event(new: NewWebhookEvent) -> OutgoingRequest {
-    let event = NewEvent {
-        id: new.id,
-        tenant: new.tenant,
-        source_system: format!("in:{}", new.provider),
-        idempotency_key: new.provider_event_id,
-        event_type: new.event_type,
-        payload: new.payload,
-        content_type: new.content_type,
-        headers: Some(json!(new.headers).to_string()),
-        received_at: new.received_at,
-        trace_id: new.trace_id,
-        sealed: new.sealed,
-        ..NewEvent::default()
-    };
-    of_event(event)
+    Some(format!("the condition does not hold: {} {} {}", unmet.path, unmet.op, unmet.value))
 }

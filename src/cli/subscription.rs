@@ -15,7 +15,7 @@ use crate::cli::remote::{ConnectArgs, Remote, once, plain};
 use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text, Words};
 use crate::cli::show::{instant, text};
-use crate::cli::subscription_content::{Content, Removed, header, print_trial};
+use crate::cli::subscription_content::{Content, header, print_trial};
 use crate::cli::subscription_test::{self, TestArgs};
 use crate::cli::{input, job, out, secrets};
 use crate::model::hold::HoldReason;
@@ -92,9 +92,6 @@ pub(super) struct Change {
     #[arg(long, value_name = "NAME")]
     #[serde(skip)]
     remove_header: Vec<String>,
-    #[command(flatten)]
-    #[serde(skip)]
-    removed: Removed,
 }
 
 /// What both creating and changing can say.
@@ -294,7 +291,6 @@ impl Change {
         let before = remote.get(&path)?;
         let mut body = noun::body(self);
         self.terms.put(&mut body, &before)?;
-        self.removed.put(&mut body);
         if !self.remove_header.is_empty() {
             let known = || before.get("headers").cloned().unwrap_or_default();
             let mut headers = body.remove("headers").unwrap_or_else(known);

@@ -51,36 +51,12 @@ pub(super) struct Content {
     /// The template of a header field, 'Name: text'; may be repeated
     #[arg(long = "template-header", value_name = "FIELD", value_parser = header)]
     template_headers: Vec<(String, String)>,
+    /// Remove the filter, the template or the event headers; may be repeated
+    #[arg(long, value_parser = ["filter", "template", "event-headers"])]
+    remove: Vec<String>,
     /// Save nothing: show what would be sent of this event or webhook event
     #[arg(long = "try", value_name = "EVENT")]
     tried: Option<String>,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Content")]
-pub(super) struct Removed {
-    /// Remove the conditions on the payload
-    #[arg(long, conflicts_with = "filter")]
-    no_filter: bool,
-    /// Remove the templates
-    #[arg(long, conflicts_with_all = ["template_file", "template_type", "template_headers"])]
-    no_template: bool,
-    /// Send no header fields of events
-    #[arg(long, conflicts_with = "event_headers")]
-    no_event_headers: bool,
-}
-
-impl Removed {
-    /// Adds to a body what is removed.
-    pub(super) fn put(&self, body: &mut Map<String, Value>) {
-        let given = [
-            (self.no_filter, "filter", Value::Null),
-            (self.no_template, "template", Value::Null),
-            (self.no_event_headers, "event_headers", json!([])),
-        ];
-        let removed = given.into_iter().filter(|(is_given, ..)| *is_given);
-        body.extend(removed.map(|(_, name, nothing)| (name.to_owned(), nothing)));
-    }
 }
 
 impl Content {
@@ -91,6 +67,10 @@ impl Content {
 
     /// Adds what was given to a body; of a template what is not given stays.
     pub(super) fn put(&self, body: &mut Map<String, Value>, before: &Value) -> Result<(), Failure> {
+        for name in &self.remove {
+            let nothing = if name == "event-headers" { json!([]) } else { Value::Null };
+            body.insert(name.replace('-', "_"), nothing);
+        }
         let list = |items: &[Value]| (!items.is_empty()).then(|| Value::from(items));
         let names: Vec<Value> =
             self.event_headers.iter().map(|name| name.as_str().into()).collect();

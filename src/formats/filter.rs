@@ -139,7 +139,7 @@ pub fn check(filter: &[Condition]) -> Result<(), String> {
             Op::Contains => (!value.is_null(), "a text or another value"),
         };
         if !fits {
-            return Err(format!("the condition {} on {path} takes {takes}", op.as_str()));
+            return Err(format!("the condition {op} on {path} takes {takes}"));
         }
     }
     let bytes = serde_json::to_vec(filter).map_or(0, |json| json.len());

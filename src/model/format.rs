@@ -4,6 +4,7 @@
 //! Not here: how requests are written and conditions are tested, which the room `formats` does.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -72,35 +73,9 @@ pub enum Op {
     Contains,
 }
 
-impl Op {
-    /// All.
-    pub const ALL: [Self; 10] = [
-        Self::Equals,
-        Self::NotEquals,
-        Self::In,
-        Self::Exists,
-        Self::Gt,
-        Self::Gte,
-        Self::Lt,
-        Self::Lte,
-        Self::StartsWith,
-        Self::Contains,
-    ];
-
-    /// The word in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Equals => "equals",
-            Self::NotEquals => "not_equals",
-            Self::In => "in",
-            Self::Exists => "exists",
-            Self::Gt => "gt",
-            Self::Gte => "gte",
-            Self::Lt => "lt",
-            Self::Lte => "lte",
-            Self::StartsWith => "starts_with",
-            Self::Contains => "contains",
-        }
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
