@@ -9,6 +9,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw};
 use crate::base::secret::SecretBytes;
 use crate::keys::Keyring;
+use crate::model::credential::{RotationPlan, Settings, State};
 use crate::store::credentials::{NewCredential, Owner, context};
 
 /// A secret that waits for its owner's row, and what seals it then.
@@ -40,9 +41,14 @@ impl ToSeal {
             id: self.id.clone(),
             tenant: tenant.to_owned(),
             owner,
+            settings: Settings::Signing {},
+            state: State::Active,
             sealed: key.seal(&context(&self.id), self.secret.expose(), &*self.draw),
             master_key_id: key.key_id(),
             created_at: now,
+            valid_until: None,
+            verify: None,
+            rotation: RotationPlan::default(),
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::api::schema::{NameText, Uuid, value};
 use crate::api::{providers, subscriptions};
 use crate::base::clock::Timestamp;
 use crate::http::message::Response;
+use crate::model::credential::Purpose;
 use crate::model::token::Right::{Admin, Read};
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Credential, Owner, context};
@@ -215,12 +216,9 @@ fn withdraw(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 }
 
 fn in_force(tx: &ReadTx<'_>, owner: Owner) -> crate::store::error::Result<Vec<Credential>> {
-    match owner {
-        Owner::Provider(seq) => credentials::of_provider(tx, seq),
-        Owner::Subscription(seq) => {
-            Ok(credentials::of_subscription(tx, seq)?.into_iter().collect())
-        }
-    }
+    let mut found = credentials::in_force(tx, owner)?;
+    found.retain(|one| one.purpose() == Purpose::Sign);
+    Ok(found)
 }
 
 /// Whether a stored secret is this one. One that does not open is another one.

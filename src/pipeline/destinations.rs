@@ -10,6 +10,7 @@ use crate::base::id::SubscriptionSeq;
 use crate::config::{Delivery, Live};
 use crate::formats::Formats;
 use crate::keys::Keyring;
+use crate::model::credential::{Kind, State};
 use crate::model::delivery::{OutgoingRequest, Schedule, TIMEOUTS};
 use crate::model::failure::{BREAKER_AFTER, Rules};
 use crate::model::lease::LEASES;
@@ -94,13 +95,19 @@ impl Destinations {
     }
 
     fn read(&self, seq: SubscriptionSeq) -> Result<Option<Destination>, String> {
-        let (subscription, credential) = self
+        let (subscription, in_force) = self
             .store
             .snapshot(|tx| {
-                Ok((subscriptions::by_seq(tx, seq)?, credentials::of_subscription(tx, seq)?))
+                Ok((
+                    subscriptions::by_seq(tx, seq)?,
+                    credentials::in_force_of_subscription(tx, seq)?,
+                ))
             })
             .map_err(|error| error.to_string())?;
         let Some(subscription) = subscription else { return Ok(None) };
+        let credential = in_force
+            .into_iter()
+            .find(|one| one.kind() == Kind::Signing && one.state == State::Active);
         let credential = credential.ok_or("the subscription has no signing secret")?;
         let context = credentials::context(&credential.id);
         let opened = self.key.open(&context, &credential.sealed).map_err(|error| {

@@ -16,7 +16,7 @@ use crate::base::id::Draw;
 use crate::base::secret::MasterKey;
 use crate::keys::Keyring;
 use crate::keys::file::{self, KeyFileError};
-use crate::store::credentials::{self, Credential, context};
+use crate::store::credentials::{self, context};
 use crate::store::error::{Error, Result};
 use crate::store::meta;
 use crate::store::subjects::{self, SubjectKey};
@@ -149,7 +149,7 @@ fn reseal_some(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<u
         Ok::<_, Error>(current.seal(place, plain.expose(), draw))
     };
     let others = credentials::sealed_otherwise(tx, &master, MAX_ROWS)?;
-    for Credential { id, sealed, .. } in &others {
+    for (id, sealed) in &others {
         let sealed = anew("credentials.sealed", id, &context(id), sealed)?;
         credentials::reseal(tx, id, &sealed, &master)?;
     }

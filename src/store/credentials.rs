@@ -1,9 +1,13 @@
 //! Table `credentials`: sealed secrets and their versions. What is sealed is never opened here.
 
+use std::time::Duration;
+
 use rusqlite::Row;
 
-use crate::base::clock::Timestamp;
+use crate::base::clock::{Timestamp, millis};
 use crate::base::id::SubscriptionSeq;
+use crate::model::credential::{Kind, Purpose, RotationPlan, Settings, State};
+use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
@@ -12,7 +16,7 @@ use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 pub enum Owner {
     /// A provider's, to verify what it sends.
     Provider(i64),
-    /// A subscription's, to sign what we send.
+    /// A subscription's, to sign what we send and to log on.
     Subscription(SubscriptionSeq),
 }
 
@@ -25,25 +29,71 @@ pub struct NewCredential {
     pub tenant: String,
     /// Whose secret it is.
     pub owner: Owner,
+    /// Its kind, and what of it is no secret.
+    pub settings: Settings,
+    /// `next` or `active`.
+    pub state: State,
     /// The sealed secret.
     pub sealed: Vec<u8>,
     /// The key that sealed it.
     pub master_key_id: String,
     /// When it was made.
     pub created_at: Timestamp,
+    /// When it ends by itself, as a certificate does.
+    pub valid_until: Option<Timestamp>,
+    /// In the state `next`: when it is verified first, and until when.
+    pub verify: Option<(Timestamp, Timestamp)>,
+    /// How it is rotated by itself.
+    pub rotation: RotationPlan,
 }
 
-/// A secret in force.
+/// A stored secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
+    /// Its number in the file.
+    pub seq: i64,
     /// Its name outside, and in `attempts.key_id`.
     pub id: String,
-    /// The sealed secret.
-    pub sealed: Vec<u8>,
+    /// Whose data it belongs to.
+    pub tenant: String,
+    /// Whose secret it is.
+    pub owner: Owner,
+    /// The name of the provider or the subscription.
+    pub owner_name: String,
+    /// Its kind, and what of it is no secret.
+    pub settings: Settings,
     /// Its number among its owner's, from 1.
     pub version: i64,
+    /// Where it stands.
+    pub state: State,
+    /// The sealed secret.
+    pub sealed: Vec<u8>,
     /// When it was stored.
     pub created_at: Timestamp,
+    /// Retiring: when it ends. A client certificate: when the certificate does.
+    pub valid_until: Option<Timestamp>,
+    /// Its last use, to the minute.
+    pub last_used_at: Option<Timestamp>,
+    /// In the state `next`: when it is verified next.
+    pub verify_at: Option<Timestamp>,
+    /// In the state `next`: until when it is verified.
+    pub verify_until: Option<Timestamp>,
+    /// What the last verification came to.
+    pub verify_error: Option<String>,
+    /// How it is rotated by itself.
+    pub rotation: RotationPlan,
+}
+
+impl Credential {
+    /// Its kind.
+    pub const fn kind(&self) -> Kind {
+        self.settings.kind()
+    }
+
+    /// What it is for.
+    pub const fn purpose(&self) -> Purpose {
+        self.kind().purpose()
+    }
 }
 
 /// What a secret is bound to when it is sealed: table, row and column. A sealed value that is moved to
@@ -54,9 +104,11 @@ pub fn context(credential_id: &str) -> String {
 
 const INSERT: &str = "
     INSERT INTO credentials
-           (id, tenant, provider_seq, subscription_seq, kind, version, state, sealed, master_key_id,
-            created_at)
-    SELECT ?1, ?2, ?3, ?4, 'signing', 1 + coalesce(max(version), 0), 'active', ?5, ?6, ?7
+           (id, tenant, provider_seq, subscription_seq, kind, version, state, settings, sealed,
+            master_key_id, created_at, valid_until, verify_at, verify_until, rotate_every_ms,
+            rotate_command)
+    SELECT ?1, ?2, ?3, ?4, ?5, 1 + coalesce(max(version), 0), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,
+           ?14, ?15
       FROM credentials
      WHERE provider_seq IS ?3
        AND subscription_seq IS ?4";
@@ -64,18 +116,45 @@ const INSERT: &str = "
 /// What [`credential`] reads, in its order.
 macro_rules! select {
     ($rest:literal) => {
-        concat!("SELECT id, sealed, version, created_at FROM credentials ", $rest)
+        concat!(
+            "SELECT c.seq, c.id, c.tenant, c.provider_seq, c.subscription_seq,
+                    coalesce(p.name, s.name), c.kind, c.settings, c.version, c.state, c.sealed,
+                    c.created_at, c.valid_until, c.last_used_at, c.verify_at, c.verify_until,
+                    c.verify_error, c.rotate_every_ms, c.rotate_command
+               FROM credentials AS c
+               LEFT JOIN providers AS p ON p.seq = c.provider_seq
+               LEFT JOIN subscriptions AS s ON s.seq = c.subscription_seq ",
+            $rest
+        )
     };
 }
 
-const OF_PROVIDER: &str = select!(
-    "WHERE provider_seq = ?1 AND state IN ('next', 'active', 'retiring') ORDER BY version DESC LIMIT 32"
+pub(super) const OF_PROVIDER: &str = select!(
+    "WHERE c.provider_seq = ?1 AND c.state IN ('next', 'active', 'retiring')
+     ORDER BY c.version DESC LIMIT 32"
 );
 
-const OF_SUBSCRIPTION: &str =
-    select!("WHERE subscription_seq = ?1 AND state = 'active' ORDER BY version DESC LIMIT 1");
+pub(super) const OF_SUBSCRIPTION: &str = select!(
+    "WHERE c.subscription_seq = ?1 AND c.state IN ('next', 'active', 'retiring')
+     ORDER BY c.version DESC LIMIT 32"
+);
 
-const SEALED_OTHERWISE: &str = select!("WHERE master_key_id <> ?1 ORDER BY seq LIMIT ?2");
+const BY_ID: &str =
+    select!("WHERE c.tenant = ?1 AND c.id = ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL");
+
+const PAGE: &str = select!(
+    "WHERE c.tenant = ?1 AND c.seq > ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL
+        AND (?3 IS NULL OR c.provider_seq = ?3) AND (?4 IS NULL OR c.subscription_seq = ?4)
+        AND CASE WHEN ?5 IS NULL THEN c.state <> 'revoked' ELSE c.state = ?5 END
+      ORDER BY c.seq LIMIT ?6"
+);
+
+const SEALED_OTHERWISE: &str = "
+    SELECT id, sealed
+      FROM credentials
+     WHERE master_key_id <> ?1
+     ORDER BY seq
+     LIMIT ?2";
 
 const RESEAL: &str = "
     UPDATE credentials
@@ -90,38 +169,86 @@ const COUNT_BY_KEY: &str = "
      ORDER BY master_key_id
      LIMIT 1000";
 
+const PROMOTE: &str = "
+    UPDATE credentials
+       SET state = 'active', verify_at = NULL, verify_until = NULL, verify_error = NULL
+     WHERE id = ?1
+       AND state = 'next'";
+
+const RETIRE: &str = "
+    UPDATE credentials
+       SET state = 'retiring', valid_until = ?2, rotate_every_ms = NULL, rotate_command = NULL
+     WHERE id = ?1
+       AND state = 'active'";
+
 const REVOKE: &str = "
     UPDATE credentials
-       SET state = 'revoked'
+       SET state = 'revoked', verify_at = NULL, rotate_every_ms = NULL, rotate_command = NULL
      WHERE id = ?1
        AND state IN ('next', 'active', 'retiring')";
 
+const USED: &str = "
+    UPDATE credentials
+       SET last_used_at = ?2
+     WHERE id = ?1
+       AND (last_used_at IS NULL OR last_used_at < ?2)";
+
 /// Stores a secret as the newest version of its owner's.
+/// Fails when a subscription's new active credential has the purpose of another that is active: revoke or retire that
+/// one first.
 pub fn insert(tx: &WriteTx<'_>, new: &NewCredential) -> Result<()> {
-    let (provider, subscription) = match new.owner {
-        Owner::Provider(seq) => (Some(seq), None),
-        Owner::Subscription(seq) => (None, Some(seq)),
-    };
-    tx.prepare(INSERT)?.execute((
-        &new.id,
-        &new.tenant,
+    let (provider, subscription) = numbers(new.owner);
+    let (verify_at, verify_until) = new.verify.unzip();
+    tx.prepare(INSERT)?.execute(rusqlite::params![
+        new.id,
+        new.tenant,
         provider,
         subscription,
-        &new.sealed,
-        &new.master_key_id,
+        new.settings.kind().as_str(),
+        new.state.as_str(),
+        new.settings.to_json().to_string(),
+        new.sealed,
+        new.master_key_id,
         new.created_at,
-    ))?;
+        new.valid_until,
+        verify_at,
+        verify_until,
+        new.rotation.every.map(millis),
+        new.rotation.command,
+    ])?;
     owner_changed(tx, new.owner);
     Ok(())
 }
 
-/// Ends a secret: nothing is verified or signed with it from the commit on. The row stays, for what it has
+/// Makes a verified secret the active one.
+/// Fails with `Changed` when it is not `next` any more; fails when another of its purpose is still active.
+pub fn promote(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
+    let promoted = tx.prepare(PROMOTE)?.execute([id])?;
+    owner_changed(tx, owner);
+    one_row(promoted, "the next credential")
+}
+
+/// Lets the active secret be valid until then, beside the one that takes its place.
+/// Fails with `Changed` when it is not active any more.
+pub fn retire(tx: &WriteTx<'_>, owner: Owner, id: &str, until: Timestamp) -> Result<()> {
+    let retired = tx.prepare(RETIRE)?.execute((id, until))?;
+    owner_changed(tx, owner);
+    one_row(retired, "the active credential")
+}
+
+/// Ends a secret: nothing is verified, signed or sent with it from the commit on. The row stays, for what it has
 /// signed.
 /// Fails with `Changed` when it is not in force any more.
 pub fn revoke(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
     let revoked = tx.prepare(REVOKE)?.execute([id])?;
     owner_changed(tx, owner);
     one_row(revoked, "the secret")
+}
+
+/// Notes when a secret was last used. Wakes nobody.
+pub fn used(tx: &WriteTx<'_>, id: &str, at: Timestamp) -> Result<()> {
+    tx.prepare(USED)?.execute((id, at))?;
+    Ok(())
 }
 
 fn owner_changed(tx: &WriteTx<'_>, owner: Owner) {
@@ -131,22 +258,60 @@ fn owner_changed(tx: &WriteTx<'_>, owner: Owner) {
     }
 }
 
+const fn numbers(owner: Owner) -> (Option<i64>, Option<i64>) {
+    match owner {
+        Owner::Provider(seq) => (Some(seq), None),
+        Owner::Subscription(seq) => (None, Some(seq.0)),
+    }
+}
+
+/// Every secret in force of a provider or a subscription, newest first.
+pub fn in_force(tx: &ReadTx<'_>, owner: Owner) -> Result<Vec<Credential>> {
+    match owner {
+        Owner::Provider(seq) => of_provider(tx, seq),
+        Owner::Subscription(seq) => in_force_of_subscription(tx, seq),
+    }
+}
+
 /// Every secret of a provider that is in force, newest first.
 pub fn of_provider(tx: &ReadTx<'_>, provider: i64) -> Result<Vec<Credential>> {
     rows(&mut *tx.prepare(OF_PROVIDER)?, [provider], credential)
 }
 
-/// The secret a subscription's requests are signed with.
-pub fn of_subscription(
+/// Every credential of a subscription that is in force (`next`, `active` or `retiring`), newest first.
+pub fn in_force_of_subscription(
     tx: &ReadTx<'_>,
     subscription: SubscriptionSeq,
-) -> Result<Option<Credential>> {
-    first(&mut *tx.prepare(OF_SUBSCRIPTION)?, [subscription], credential)
+) -> Result<Vec<Credential>> {
+    rows(&mut *tx.prepare(OF_SUBSCRIPTION)?, [subscription], credential)
 }
 
-/// Secrets that are not sealed under this key, a few.
-pub fn sealed_otherwise(tx: &ReadTx<'_>, key_id: &str, most: u32) -> Result<Vec<Credential>> {
-    rows(&mut *tx.prepare(SEALED_OTHERWISE)?, (key_id, most), credential)
+/// A credential by its name outside, whatever its state.
+pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Credential>> {
+    first(&mut *tx.prepare(BY_ID)?, (tenant, id), credential)
+}
+
+/// A tenant's credentials by number, after `after`: of one owner or all, in one state or in force.
+pub fn page(
+    tx: &ReadTx<'_>,
+    tenant: &str,
+    (owner, state): (Option<Owner>, Option<State>),
+    after: i64,
+    limit: u32,
+) -> Result<Vec<Credential>> {
+    let (provider, subscription) = owner.map_or((None, None), numbers);
+    let state = state.map(State::as_str);
+    let params = (tenant, after, provider, subscription, state, limit);
+    rows(&mut *tx.prepare(PAGE)?, params, credential)
+}
+
+/// Ids and sealed secrets that are not sealed under this key, a few.
+pub fn sealed_otherwise(
+    tx: &ReadTx<'_>,
+    key_id: &str,
+    most: u32,
+) -> Result<Vec<(String, Vec<u8>)>> {
+    rows(&mut *tx.prepare(SEALED_OTHERWISE)?, (key_id, most), |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
 /// Puts the same secret, sealed under another key, into the place of what was there.
@@ -161,10 +326,33 @@ pub fn count_by_key(tx: &ReadTx<'_>) -> Result<Vec<(String, i64)>> {
 }
 
 fn credential(row: &Row<'_>) -> Result<Credential> {
+    let (provider, subscription): (Option<i64>, Option<i64>) = (row.get(3)?, row.get(4)?);
+    let (kind, settings, state): (String, String, String) = (row.get(6)?, row.get(7)?, row.get(9)?);
+    let kind = word("credentials.kind", &kind, Kind::parse)?;
+    let every: Option<i64> = row.get(17)?;
     Ok(Credential {
-        id: row.get(0)?,
-        sealed: row.get(1)?,
-        version: row.get(2)?,
-        created_at: row.get(3)?,
+        seq: row.get(0)?,
+        id: row.get(1)?,
+        tenant: row.get(2)?,
+        // The schema has one of the two.
+        owner: provider.map_or_else(
+            || Owner::Subscription(SubscriptionSeq(subscription.unwrap_or(0))),
+            Owner::Provider,
+        ),
+        owner_name: row.get(5)?,
+        settings: word("credentials.settings", &settings, |text| Settings::read(kind, text))?,
+        version: row.get(8)?,
+        state: word("credentials.state", &state, State::parse)?,
+        sealed: row.get(10)?,
+        created_at: row.get(11)?,
+        valid_until: row.get(12)?,
+        last_used_at: row.get(13)?,
+        verify_at: row.get(14)?,
+        verify_until: row.get(15)?,
+        verify_error: row.get(16)?,
+        rotation: RotationPlan {
+            every: every.map(|ms| Duration::from_millis(ms.unsigned_abs())),
+            command: row.get(18)?,
+        },
     })
 }

@@ -33,7 +33,8 @@ pub enum UrlError {
     Scheme,
     /// A user name or password.
     #[error(
-        "the URL contains a user name or an `@` before its path; leave it out: requests are signed instead"
+        "the URL contains a user name or an `@` before its path; leave it out, and give user and password as a credential \
+         of the kind basic"
     )]
     UserInfo,
     /// A fragment, which would never be sent.

@@ -5,6 +5,7 @@
 mod error;
 mod host;
 mod placeholders;
+mod secrets;
 mod template;
 
 use std::fmt;
@@ -153,6 +154,16 @@ impl TargetUrl {
     /// Host and port as in the `Host` header; the port only if the URL has one.
     pub fn authority(&self) -> &str {
         &self.authority
+    }
+
+    /// Whether an event's values are filled in.
+    pub fn has_placeholders(&self) -> bool {
+        self.rest.len() > 1
+    }
+
+    /// The first parameter of the query that is named like a secret and has a value of its own.
+    pub fn secret_in_query(&self) -> Option<String> {
+        self.text.split_once('?').and_then(|(_, query)| secrets::in_query(query))
     }
 
     /// The URL, with its placeholders.
