@@ -153,8 +153,10 @@ fn the_ten_minutes_of_the_readme_work_as_printed() {
 
 #[test]
 fn the_examples_do_everything_once_as_printed() {
-    if Command::new("python3").arg("--version").output().is_err() {
-        return rig::skipped("needs python3");
+    for program in ["python3", "openssl"] {
+        if Command::new(program).arg("version").output().is_err() {
+            return rig::skipped("needs python3 and openssl");
+        }
     }
     let directory = tempfile::tempdir().unwrap();
     let (home, port) = (directory.path(), free_port());
@@ -169,6 +171,8 @@ fn the_examples_do_everything_once_as_printed() {
     let placed = EXAMPLES
         .replace("cargo run --example erp --", erp.to_str().unwrap())
         .replace("examples/erp.py", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/erp.py"))
+        .replace("examples/oauth2", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/oauth2"))
+        .replace("examples/mtls", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/mtls"))
         .replace("8720", &ports[0].to_string())
         .replace("8730", &ports[1].to_string());
     let mut said = String::new();

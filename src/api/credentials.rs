@@ -1,75 +1,424 @@
-//! Secrets on their way into the file: sealed in the transaction that stores them.
-//!
-//! Not before it: a rotation seals anew what is in the file, and would miss what is sealed and not yet stored.
+//! `/v1/credentials`: what subscriptions sign with and log on with, and what providers' webhooks are checked with.
 
-use std::sync::Arc;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use zeroize::Zeroizing;
 
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
+use crate::api::kind::Kind as ProblemKind;
+use crate::api::problem::Problem;
+use crate::api::route::Answer::{Act, Listed, Now};
+use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
+use crate::api::schema::{NameText, Text, Uuid, value, values};
+use crate::api::sealing::to_seal;
+use crate::api::{lists, subscription_terms as terms, subscriptions};
 use crate::base::clock::Timestamp;
-use crate::base::id::{self, Draw};
-use crate::base::secret::SecretBytes;
-use crate::keys::Keyring;
-use crate::model::credential::{RotationPlan, Settings, State};
-use crate::store::credentials::{NewCredential, Owner, context};
+use crate::http::identity::Identity;
+use crate::http::message::Response;
+use crate::model::credential::{
+    ClientAuth, Kind, MAX_SECRET_BYTES, Oauth2, Purpose, Settings, State,
+};
+use crate::model::subscription::{Subscription, Target};
+use crate::model::token::Right::{Admin, Read};
+use crate::signatures::signing_key::SigningKey;
+use crate::store::credentials::{self, Credential, Filter, Owner};
+use crate::store::settlement;
 
-/// A secret that waits for its owner's row, and what seals it then.
-#[derive(Clone)]
-pub(super) struct ToSeal {
-    id: String,
-    secret: SecretBytes,
-    key: Arc<Keyring>,
-    draw: Arc<dyn Draw>,
+const ID: Param =
+    Param::path::<Uuid>("id", "The credential's id.", "0198c5a0-0000-7000-8000-000000000000");
+const SUBSCRIPTION: Param =
+    Param::query::<NameText>("subscription", "Only this subscription's: its name or id.", "erp");
+const PROVIDER: Param =
+    Param::query::<NameText>("provider", "Only this provider's, by its name.", "stripe");
+const STATE: Param = Param::query::<State>(
+    "state",
+    "Only those in this state; if absent, those in force.",
+    "active",
+);
+
+/// What subscriptions sign with and log on with, and what providers' webhooks are checked with.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Credentials",
+    about: "What subscriptions sign with and log on with, and what providers' webhooks are checked with. The secrets \
+            themselves are never shown again.",
+    routes: &[
+        get("/v1/credentials", Read, Listed(list))
+            .doc("listCredentials", "List the credentials")
+            .about("Without their secrets. Revoked ones are listed only where `state` asks for them.")
+            .returns(&[Returns::page::<CredentialAnswer<'_>>("A page of credentials, the oldest first.")])
+            .params(&[SUBSCRIPTION, PROVIDER, STATE, LIMIT, AFTER]),
+        get("/v1/credentials/{id}", Read, Now(show))
+            .doc("getCredential", "Show a credential")
+            .about("Without its secret.")
+            .returns(&[Returns::json::<CredentialAnswer<'_>>(200, "The credential.")])
+            .params(&[ID]),
+        post("/v1/subscriptions/{id}/credentials", Admin, Act("credential.set", set))
+            .doc("setCredential", "Set a credential of a subscription")
+            .about(
+                "It is used from the answer on, and takes the place of those that serve the same purpose: signing, \
+                 logging on (bearer, basic, api_key, oauth2) or the client certificate. They are revoked. Holds that \
+                 were due to refused requests end. A signing secret is made where none is given, and shown this once.",
+            )
+            .returns(&[Returns::json::<NewCredentialAnswer<'_>>(201, "The credential.")])
+            .params(&[subscriptions::ID])
+            .body::<Given>(r#"{"kind":"basic","user":"oncebox","secret":"an example password"}"#),
+        post("/v1/credentials/{id}/revoke", Admin, Act("credential.revoke", revoke))
+            .doc("revokeCredential", "Revoke a credential")
+            .about(
+                "Nothing is signed, sent or checked with it from the answer on. The last one that signs a \
+                 subscription's requests, and a provider's last secret, stay.",
+            )
+            .returns(&[Returns::json::<CredentialAnswer<'_>>(200, "The credential as it is now.")])
+            .params(&[ID])
+            .problems(&[ProblemKind::Conflict]),
+    ],
+};
+
+values! {
+    /// A secret: one line, or the PEM of a client certificate.
+    SecretText = { "type": "string", "minLength": 1, "maxLength": MAX_SECRET_BYTES }
+    /// `whsec_` or `whsk_` and base64.
+    KeyText = { "type": "string", "pattern": "^(whsec|whsk)_[A-Za-z0-9+/]+={0,2}$" }
 }
 
-/// Gets a secret ready for the file.
-pub(super) fn to_seal(api: &Api, now: Timestamp, secret: &str) -> ToSeal {
-    let (key, draw) = (Arc::clone(&api.key), Arc::clone(&api.draw));
-    let id = id::uuid7(now, &*draw);
-    ToSeal { id, secret: SecretBytes::new(secret.as_bytes().to_vec()), key, draw }
+/// A credential to set, by its kind.
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(rename = "CredentialSetting")]
+enum Given {
+    /// Signs with an HMAC (`v1`).
+    Signing {
+        /// `whsec_…`; a new one is made if it is absent.
+        #[schemars(with = "Option<KeyText>")]
+        secret: Option<String>,
+    },
+    /// Signs with ed25519 (`v1a`). The answer has the public key for the receiver.
+    SigningEd25519 {
+        /// `whsk_…`; a new one is made if it is absent.
+        #[schemars(with = "Option<KeyText>")]
+        secret: Option<String>,
+    },
+    /// `authorization: Bearer …`
+    Bearer {
+        /// The token, without the word `Bearer`.
+        #[schemars(with = "SecretText")]
+        secret: String,
+    },
+    /// `authorization: Basic …`
+    Basic {
+        #[schemars(with = "Text<1, 8000>")]
+        user: String,
+        /// The password.
+        #[schemars(with = "SecretText")]
+        secret: String,
+    },
+    /// A key in a header field.
+    ApiKey {
+        /// The field's name, like `X-API-Key`.
+        #[schemars(with = "Text<1, 255>")]
+        header: String,
+        /// The field's whole value.
+        #[schemars(with = "SecretText")]
+        secret: String,
+    },
+    /// OAuth 2.0 client credentials: a token is fetched with them, and sent as `authorization: Bearer …`.
+    Oauth2 {
+        /// The token endpoint.
+        #[schemars(with = "Text<1, 2048>")]
+        token_url: String,
+        #[schemars(with = "Text<1, 1000>")]
+        client_id: String,
+        /// Words with a space between them.
+        #[schemars(with = "Option<Text<1, 1000>>")]
+        scope: Option<String>,
+        /// Whom the token is for, where the endpoint wants to know.
+        #[schemars(with = "Option<Text<1, 1000>>")]
+        audience: Option<String>,
+        /// How the client authenticates: `basic` (a header field, the default) or `body` (form fields).
+        client_auth: Option<ClientAuth>,
+        /// The client's secret.
+        #[schemars(with = "SecretText")]
+        secret: String,
+    },
+    /// A TLS client certificate.
+    ClientCertificate {
+        /// PEM: the certificate, those that issued it, and the unencrypted key.
+        #[schemars(with = "SecretText")]
+        secret: String,
+    },
 }
 
-/// The names of secrets, for an audit event: which were added, not what they are.
-pub(super) fn ids(of: &[ToSeal]) -> Vec<String> {
-    of.iter().map(|secret| secret.id.clone()).collect()
+/// A credential that can be stored.
+struct Material {
+    settings: Settings,
+    secret: Zeroizing<String>,
+    valid_until: Option<Timestamp>,
+    /// Whether it was made here, and has to be shown.
+    is_new: bool,
 }
 
-impl ToSeal {
-    /// The row, once its owner has one. Only the writer may ask.
-    pub(super) fn of(&self, tenant: &str, owner: Owner, now: Timestamp) -> NewCredential {
-        let key = self.key.current();
-        NewCredential {
-            id: self.id.clone(),
-            tenant: tenant.to_owned(),
-            owner,
-            settings: Settings::Signing {},
-            state: State::Active,
-            sealed: key.seal(&context(&self.id), self.secret.expose(), &*self.draw),
-            master_key_id: key.key_id(),
-            created_at: now,
-            valid_until: None,
-            verify: None,
-            rotation: RotationPlan::default(),
+impl Given {
+    /// Whether it can be used.
+    /// Fails with 422 with what is wrong.
+    fn check(self, api: &Api) -> Result<Material, Problem> {
+        let (settings, secret) = match self {
+            Self::Signing { secret } => return signing(api, Kind::Signing, secret),
+            Self::SigningEd25519 { secret } => return signing(api, Kind::SigningEd25519, secret),
+            Self::ClientCertificate { secret } => return certificate(api, secret),
+            Self::Bearer { secret } => (Settings::Bearer {}, secret),
+            Self::Basic { user, secret } => (Settings::Basic { user }, secret),
+            Self::ApiKey { header, secret } => {
+                terms::check_not_ours(&header)?;
+                (Settings::ApiKey { header }, secret)
+            }
+            Self::Oauth2 { token_url, client_id, scope, audience, client_auth, secret } => {
+                terms::address(api, &token_url)?;
+                let client_auth = client_auth.unwrap_or_default();
+                let client = Oauth2 { token_url, client_id, scope, audience, client_auth };
+                (Settings::Oauth2(client), secret)
+            }
+        };
+        settings.check(&secret).map_err(unusable)?;
+        Ok(Material { settings, secret: Zeroizing::new(secret), valid_until: None, is_new: false })
+    }
+}
+
+fn signing(api: &Api, kind: Kind, secret: Option<String>) -> Result<Material, Problem> {
+    let is_new = secret.is_none();
+    let key = match secret {
+        Some(text) => SigningKey::parse(&text).map_err(|error| unusable(error.to_string()))?,
+        None => SigningKey::generate(kind, &*api.draw)
+            .ok_or_else(|| unusable("none was made".to_owned()))?,
+    };
+    let settings = key.settings();
+    if settings.kind() != kind {
+        return Err(unusable(format!("it is a secret of the kind {}", settings.kind().as_str())));
+    }
+    Ok(Material { settings, secret: key.to_text(), valid_until: None, is_new })
+}
+
+fn certificate(api: &Api, pem: String) -> Result<Material, Problem> {
+    let pem = Zeroizing::new(pem);
+    if pem.len() > MAX_SECRET_BYTES {
+        return Err(unusable(format!("it has more than {MAX_SECRET_BYTES} bytes")));
+    }
+    let identity = Identity::read(&pem).map_err(unusable)?;
+    let (valid_until, fingerprint) = (identity.valid_until, identity.fingerprint);
+    if valid_until <= api.clock.wall() {
+        return Err(unusable(format!("the certificate expired at {valid_until}")));
+    }
+    let settings = Settings::ClientCertificate { fingerprint };
+    Ok(Material { settings, secret: pem, valid_until: Some(valid_until), is_new: false })
+}
+
+fn unusable(why: String) -> Problem {
+    Problem::unprocessable(format!("The credential cannot be used: {why}."))
+}
+
+/// A credential, without its secret.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Credential")]
+struct CredentialAnswer<'a> {
+    #[schemars(with = "Uuid")]
+    id: &'a str,
+    #[schemars(with = "NameText")]
+    tenant: &'a str,
+    kind: Kind,
+    /// The subscription that sends with it; null where it is a provider's.
+    subscription: Option<&'a str>,
+    /// The provider whose webhooks are checked with it; null where it is a subscription's.
+    provider: Option<&'a str>,
+    /// Its number among its owner's.
+    #[schemars(with = "u64")]
+    version: i64,
+    state: State,
+    /// What of it is no secret.
+    #[schemars(with = "CredentialSettings")]
+    settings: Value,
+    created_at: Timestamp,
+    /// A client certificate: when it expires. `retiring`: when it ends.
+    valid_until: Option<Timestamp>,
+    /// Its last use, to the minute.
+    last_used_at: Option<Timestamp>,
+}
+
+/// What of a credential is no secret; which of the fields there are follows from its kind.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "describes the settings of all kinds, which write themselves")]
+struct CredentialSettings {
+    /// `signing_ed25519`: what receivers check with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    public_key: Option<String>,
+    /// `basic`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
+    /// `api_key`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: Option<String>,
+    /// `oauth2`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_url: Option<String>,
+    /// `oauth2`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_id: Option<String>,
+    /// `oauth2`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<String>,
+    /// `oauth2`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    audience: Option<String>,
+    /// `oauth2`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_auth: Option<ClientAuth>,
+    /// `client_certificate`: the SHA-256 of the certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fingerprint: Option<String>,
+}
+
+/// A credential just set.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "NewCredential")]
+struct NewCredentialAnswer<'a, T = CredentialAnswer<'a>> {
+    #[serde(flatten)]
+    made: T,
+    /// The signing secret, where it was made here. It is shown this once.
+    #[schemars(with = "Option<KeyText>")]
+    secret: Option<&'a str>,
+}
+
+/// Shows a credential.
+pub(super) fn shown(one: &Credential) -> Value {
+    let name = Some(one.owner_name.as_str());
+    let (subscription, provider) = match one.owner {
+        Owner::Subscription(_) => (name, None),
+        Owner::Provider(_) => (None, name),
+    };
+    value(CredentialAnswer {
+        id: &one.id,
+        tenant: &one.tenant,
+        kind: one.kind(),
+        subscription,
+        provider,
+        version: one.version,
+        state: one.state,
+        settings: one.settings.to_json(),
+        created_at: one.created_at,
+        valid_until: one.valid_until,
+        last_used_at: one.last_used_at,
+    })
+}
+
+/// `GET /v1/credentials`
+fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let page = call.query.page()?;
+    let filter = Filter {
+        provider: call.query.get("provider"),
+        subscription: call.query.get("subscription"),
+        state: call.query.one_of("state", State::ALL, State::as_str)?,
+    };
+    let after = page.after.unwrap_or(0);
+    let found = lists::read(api, call, |tx| {
+        credentials::page(tx, &call.tenant, filter, after, page.limit)
+    })?;
+    Ok(page_of(&found, page, |one| one.seq, shown))
+}
+
+/// `GET /v1/credentials/{id}`
+fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let found = api.store.read(|tx| credentials::by_id(tx, &call.tenant, call.param(0)))?;
+    found.map(|one| ok(&shown(&one))).ok_or_else(|| Problem::not_found("credential"))
+}
+
+/// `POST /v1/subscriptions/{id}/credentials`
+fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let subscription = subscriptions::find(api, call)?;
+    let Material { settings, secret, valid_until, is_new } = call.json::<Given>()?.check(api)?;
+    check_fits(&subscription, &settings)?;
+    let now = api.clock.wall();
+    let mut sealed = to_seal(api, now, settings, &secret);
+    sealed.valid_until = valid_until;
+    let (tenant, seq) = (call.tenant.clone(), subscription.seq);
+    let made = change(api, call, move |tx| {
+        let owner = Owner::Subscription(seq);
+        let mut new = sealed.of(&tenant, owner, now);
+        let purpose = new.settings.kind().purpose();
+        let mut revoked = Vec::new();
+        for one in credentials::in_force(tx, owner)? {
+            if one.purpose() == purpose {
+                credentials::revoke(tx, owner, &one.id)?;
+                if one.state == State::Active && one.kind() == new.settings.kind() {
+                    new.rotation = one.rotation;
+                }
+                revoked.push(one.id);
+            }
         }
+        credentials::insert(tx, &new)?;
+        // The target may accept the new one.
+        settlement::end_holds_by_change(tx, seq, now)?;
+        let Some(row) = credentials::by_id(tx, &tenant, &new.id)? else {
+            return Ok(Err(Problem::not_found("subscription")));
+        };
+        let body = shown(&row);
+        let change = Change::made("credential", &new.id, &body).and("revoked", revoked);
+        Ok(Ok((body, change)))
+    })?;
+    let secret = is_new.then_some(secret.as_str());
+    Ok(made.map(|made| value(NewCredentialAnswer { made, secret })))
+}
+
+/// Whether the subscription's requests can carry it.
+/// Fails with 422 with what hinders them.
+fn check_fits(subscription: &Subscription, settings: &Settings) -> Result<(), Problem> {
+    let kind = settings.kind();
+    if !matches!(subscription.new.target, Target::Http(_)) && kind.purpose() != Purpose::Sign {
+        let word = kind.as_str();
+        let target = subscription.new.target.kind();
+        let detail =
+            format!("No HTTP request is made for the target {target}, so no {word} is sent.");
+        return Err(Problem::unprocessable(detail));
+    }
+    let carries =
+        |name: &str| subscription.new.headers.keys().any(|own| own.eq_ignore_ascii_case(name));
+    match settings {
+        Settings::ApiKey { header } if carries(header) => Err(Problem::unprocessable(format!(
+            "The subscription has a header {header} of its own: remove that one first."
+        ))),
+        _ => Ok(()),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::id::{SubscriptionSeq, SystemDraw};
-    use crate::base::secret::MasterKey;
-
-    #[test]
-    fn a_secret_that_waits_while_the_key_is_rotated_is_sealed_under_the_new_one() {
-        let draw = Arc::new(SystemDraw::new());
-        let key = Arc::new(Keyring::new(MasterKey::generate(&*draw)));
-        let secret = SecretBytes::new(b"s3cret".to_vec());
-        let waiting =
-            ToSeal { id: "1".to_owned(), secret, key: Arc::clone(&key), draw: draw.clone() };
-        key.turn_to(MasterKey::generate(&*draw));
-        let row =
-            waiting.of("default", Owner::Subscription(SubscriptionSeq(1)), Timestamp::from_secs(1));
-        assert_eq!(row.master_key_id, key.current().key_id());
-        assert_eq!(key.current().open(&context("1"), &row.sealed).unwrap().expose(), b"s3cret");
-    }
+/// `POST /v1/credentials/{id}/revoke`
+fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
+    change(api, call, move |tx| {
+        let missing = || Ok(Err(Problem::not_found("credential")));
+        let Some(before) = credentials::by_id(tx, &tenant, &id)? else { return missing() };
+        if before.state == State::Revoked {
+            return Ok(Err(Problem::conflict("The credential was revoked before.")));
+        }
+        let others = credentials::in_force(tx, before.owner)?;
+        let detail = match before.owner {
+            Owner::Subscription(_)
+                if before.purpose() == Purpose::Sign && before.state == State::Active =>
+            {
+                "It signs the subscription's requests: set another one, which revokes it."
+            }
+            Owner::Provider(_) if others.len() == 1 => {
+                "It is the provider's last secret: add another first, or delete the provider."
+            }
+            _ => "",
+        };
+        if !detail.is_empty() {
+            return Ok(Err(Problem::conflict(detail)));
+        }
+        credentials::revoke(tx, before.owner, &id)?;
+        let Some(after) = credentials::by_id(tx, &tenant, &id)? else { return missing() };
+        let body = shown(&after);
+        let change = Change::changed("credential", &id, &shown(&before), &body);
+        Ok(Ok((body, change)))
+    })
 }

@@ -40,6 +40,7 @@ mod room;
 pub mod route;
 mod schema;
 mod scheme;
+mod sealing;
 mod secrets;
 mod sources;
 mod status;
@@ -94,6 +95,7 @@ static RESOURCES: &[&Resource] = &[
     &subscriptions::RESOURCE,
     &subscription_test::RESOURCE,
     &secrets::RESOURCE,
+    &credentials::RESOURCE,
     &sources::RESOURCE,
     &deliveries::RESOURCE,
     &dead_letters::RESOURCE,

@@ -1,5 +1,6 @@
 //! `/v1/providers`: systems that send webhooks, and how they sign.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -9,7 +10,6 @@ use serde_json::Value;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
-use crate::api::credentials::{ToSeal, ids, to_seal};
 use crate::api::lists;
 use crate::api::pii::{self, PiiForm};
 use crate::api::problem::Problem;
@@ -17,9 +17,12 @@ use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
 use crate::api::schema::{NameText, Uuid, Whole, as_sent, value, values};
 use crate::api::scheme::SchemeForm;
+use crate::api::sealing::{ToSeal, ids, to_seal};
 use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::http::message::Response;
+use crate::keys::Keyring;
+use crate::model::credential::Settings;
 use crate::model::lenient_int;
 use crate::model::name::Name;
 use crate::model::public_url::PublicUrl;
@@ -31,7 +34,9 @@ use crate::signatures::provider::{
     REPLAY_WINDOW_DEFAULT,
 };
 use crate::store::credentials::{self, Owner};
+use crate::store::error::Result as StoreResult;
 use crate::store::providers;
+use crate::store::tx::ReadTx;
 
 /// The longest tolerance that may be set.
 const MAX_TOLERANCE_SECS: u64 = MAX_TOLERANCE.as_secs();
@@ -205,8 +210,11 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         replay_window: replay_window(replay_window_secs)?.unwrap_or(REPLAY_WINDOW_DEFAULT),
     };
     // Versions are numbered as they are stored, and the newest is tried first.
-    let sealed: Vec<ToSeal> =
-        secrets.iter().rev().map(|secret| to_seal(api, now, secret)).collect();
+    let sealed: Vec<ToSeal> = secrets
+        .iter()
+        .rev()
+        .map(|secret| to_seal(api, now, Settings::Signing {}, secret))
+        .collect();
     change(api, call, move |tx| {
         let Some(seq) = providers::insert(tx, &new, now)? else {
             let detail = format!("There is a provider named {:?} already.", new.name.as_str());
@@ -257,7 +265,8 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let replay_window = replay_window(replay_window_secs)?;
     check_secrets(scheme.as_ref().unwrap_or(&found.new.scheme), secret.as_slice())?;
     let now = api.clock.wall();
-    let sealed = secret.as_deref().map(|secret| to_seal(api, now, secret));
+    let key = Arc::clone(&api.key);
+    let sealed = secret.as_deref().map(|secret| to_seal(api, now, Settings::Signing {}, secret));
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {
         let missing = || Ok(Err(Problem::not_found("provider")));
@@ -272,6 +281,9 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
                     "A scheme with public keys cannot be changed into another scheme, or another into \
                      it; make a new provider.",
                 )));
+            }
+            if let Some(unfit) = unfit_secret(tx, &key, row.seq, scheme)? {
+                return Ok(Err(unfit));
             }
             row.new.scheme = scheme.clone();
         }
@@ -332,6 +344,33 @@ fn check_secrets(scheme: &Scheme, secrets: &[String]) -> Result<(), Problem> {
         scheme.check_secret(secret).map_err(|error| unusable(&error))?;
     }
     Ok(())
+}
+
+/// 422 for the first stored secret that does not fit a scheme: with it in force, webhooks could not be checked.
+fn unfit_secret(
+    tx: &ReadTx<'_>,
+    key: &Keyring,
+    provider: i64,
+    scheme: &Scheme,
+) -> StoreResult<Option<Problem>> {
+    for one in credentials::of_provider(tx, provider)? {
+        let id = one.id;
+        let opened = key.open(&credentials::context(&id), &one.sealed);
+        let why = match &opened {
+            Ok(secret) => match secret.expose_text().map(|text| scheme.check_secret(text)) {
+                Some(Ok(())) => continue,
+                Some(Err(error)) => error.to_string(),
+                None => "it is no text".to_owned(),
+            },
+            Err(error) => error.to_string(),
+        };
+        let detail = format!(
+            "The secret {id} of the provider does not fit the new scheme: {why}. Withdraw it first \
+             (oncebox provider withdraw), or make a new provider."
+        );
+        return Ok(Some(Problem::unprocessable(detail)));
+    }
+    Ok(None)
 }
 
 /// 422: the secret does not fit the scheme.

@@ -13,8 +13,8 @@ use crate::http::trace;
 use crate::jobs;
 use crate::model::name::Name;
 use crate::model::{
-    audit, delivery, escalation, event, format, health, hold, lane, outcome, subscription, token,
-    waiting, webhook_event,
+    audit, credential, delivery, escalation, event, format, health, hold, lane, outcome,
+    subscription, token, waiting, webhook_event,
 };
 use crate::privacy::policy;
 use crate::sources;
@@ -161,6 +161,7 @@ macro_rules! written_words {
 }
 
 words! {
+    credential::ClientAuth = "ClientAuth"
     outcome::AttemptClass = "AttemptClass"
     subscription::CallMethod = "CallMethod"
     format::Format = "Format"
@@ -171,6 +172,8 @@ words! {
 
 written_words! {
     audit::Outcome = "AuditResult"
+    credential::Kind = "CredentialKind"
+    credential::State = "CredentialState"
     delivery::State = "DeliveryState"
     escalation::Class = "EscalationClass"
     event::Status = "EventStatus"

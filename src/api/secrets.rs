@@ -9,19 +9,19 @@ use serde_json::Value;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok};
 use crate::api::context::Api;
-use crate::api::credentials::to_seal;
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::providers::{MAX_SECRETS, SecretText};
 use crate::api::route::Answer::{Act, Now};
 use crate::api::route::{Param, Resource, Returns, delete, get, post};
 use crate::api::schema::{NameText, Uuid, value};
+use crate::api::sealing::to_seal;
 use crate::api::{providers, subscriptions};
 use crate::base::clock::Timestamp;
 use crate::http::message::Response;
-use crate::model::credential::Purpose;
+use crate::model::credential::{Purpose, Settings};
 use crate::model::token::Right::{Admin, Read};
-use crate::signatures::signing::SigningSecret;
+use crate::signatures::signing_key::SigningKey;
 use crate::store::credentials::{self, Credential, Owner, context};
 use crate::store::settlement;
 use crate::store::tx::ReadTx;
@@ -142,17 +142,17 @@ fn add(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let checked = provider.new.scheme.check_secret(&given.secret);
     checked.map_err(|error| providers::unusable(&error))?;
     let whose = ("provider", provider.new.id);
-    store(api, call, given, (Owner::Provider(provider.seq), whose))
+    store(api, call, (given, Settings::Signing {}), (Owner::Provider(provider.seq), whose))
 }
 
 /// `POST /v1/subscriptions/{id}/secrets`
 fn replace(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let subscription = subscriptions::find(api, call)?;
     let SecretGiven { secret, dry_run } = call.json()?;
-    let parsed = SigningSecret::parse(&secret).map_err(|error| providers::unusable(&error))?;
+    let parsed = SigningKey::parse(&secret).map_err(|error| providers::unusable(&error))?;
     let given = SecretGiven { secret: parsed.to_text().as_str().to_owned(), dry_run };
     let whose = ("subscription", subscription.new.id);
-    store(api, call, given, (Owner::Subscription(subscription.seq), whose))
+    store(api, call, (given, parsed.settings()), (Owner::Subscription(subscription.seq), whose))
 }
 
 /// Stores a secret that is not in force yet. A subscription's takes the place of the one before. Also the
@@ -160,7 +160,7 @@ fn replace(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn store(
     api: &Api,
     call: &Call,
-    given: SecretGiven,
+    (given, settings): (SecretGiven, Settings),
     (owner, (kind, owner_id)): (Owner, (&'static str, String)),
 ) -> Result<Audited<Value>, Problem> {
     let SecretGiven { secret, dry_run } = given;
@@ -168,7 +168,7 @@ fn store(
     let full = known.len() >= MAX_SECRETS && matches!(owner, Owner::Provider(_));
     let known = known.into_iter().find(|known| is(api, known, &secret)).map(|known| known.id);
     let now = api.clock.wall();
-    let sealed = to_seal(api, now, &secret);
+    let sealed = to_seal(api, now, settings, &secret);
     let tenant = call.tenant.clone();
     change(api, call, move |tx| {
         if known.is_some() || dry_run {

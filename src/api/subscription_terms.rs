@@ -74,9 +74,17 @@ fn no_url() -> Problem {
     Problem::unprocessable("A pull subscription has no url: consumers ask for its events.")
 }
 
-fn address(api: &Api, url: &str) -> Result<TargetUrl, Problem> {
+/// An address that may be called.
+/// Fails with 422 with why it may not, or with the secret in it.
+pub(super) fn address(api: &Api, url: &str) -> Result<TargetUrl, Problem> {
     let wrong = |why: String| Problem::unprocessable(format!("The url cannot be used: {why}"));
     let url = TargetUrl::parse(url).map_err(|error| wrong(error.to_string()))?;
+    if let Some(name) = url.secret_in_query() {
+        return Err(wrong(format!(
+            "the parameter {name} carries a secret, and URLs are not sealed; leave it out, and set a credential of \
+             the kind api_key or bearer instead: oncebox credential set"
+        )));
+    }
     url.check(&api.settings.get().delivery.policy())
         .map_err(|refused| wrong(refused.to_string()))?;
     Ok(url)
@@ -316,7 +324,7 @@ struct NewSubscriptionFields {
     #[schemars(with = "TargetFields<'static>")]
     target: Target,
     method: CallMethod,
-    /// Further header fields of its requests. Fields that carry secrets are refused.
+    /// Further header fields of its requests. Fields that carry secrets are refused: set a credential.
     #[schemars(with = "OwnHeaders")]
     headers: BTreeMap<String, String>,
     #[schemars(schema_with = "as_sent::<PolicyForm>")]
@@ -402,8 +410,29 @@ const HEADERS_OURS: [&str; 11] = [
 ];
 
 /// Header fields that carry secrets. Headers stand in the file in the clear, so these are refused.
-const HEADERS_SECRET: [&str; 5] =
-    ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"];
+/// Each with the kind of credential to set instead.
+const HEADERS_SECRET: [(&str, &str); 9] = [
+    ("authorization", "bearer, basic or oauth2, or api_key for another scheme"),
+    ("proxy-authorization", "api_key"),
+    ("cookie", "api_key"),
+    ("x-api-key", "api_key"),
+    ("api-key", "api_key"),
+    ("apikey", "api_key"),
+    ("x-auth-token", "api_key"),
+    ("x-access-token", "api_key"),
+    ("x-functions-key", "api_key"),
+];
+
+/// Refuses a field that requests have anyway.
+/// Fails with 422 with the field's name.
+pub(super) fn check_not_ours(name: &str) -> Result<(), Problem> {
+    if HEADERS_OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours))
+        || name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("ce-"))
+    {
+        return Err(Problem::unprocessable(format!("The header {name} is set by Oncebox.")));
+    }
+    Ok(())
+}
 
 /// Refuses fields that are ours, that carry secrets, or that are no header fields.
 /// Fails with 422 with the field's name.
@@ -422,15 +451,12 @@ fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Problem> {
 /// Refuses the names of fields that are ours, that carry secrets, or that are no names.
 /// Fails with 422 with the name.
 fn check_header_name(name: &str) -> Result<(), Problem> {
-    if HEADERS_OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours))
-        || name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("ce-"))
-    {
-        return Err(Problem::unprocessable(format!("The header {name} is set by Oncebox.")));
-    }
-    if HEADERS_SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret)) {
+    check_not_ours(name)?;
+    let kinds = HEADERS_SECRET.iter().find(|(secret, _)| name.eq_ignore_ascii_case(secret));
+    if let Some((_, kinds)) = kinds {
         return Err(Problem::unprocessable(format!(
-            "The header {name} carries a secret, and headers are not sealed; this version signs \
-             requests and has no other way to authenticate."
+            "The header {name} carries a secret, and headers are not sealed; set a credential of the kind \
+             {kinds} instead: oncebox credential set."
         )));
     }
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);

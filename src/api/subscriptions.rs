@@ -9,13 +9,13 @@ use serde_json::Value;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
-use crate::api::credentials::{ids, to_seal};
 use crate::api::event_repairs::given;
 use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
 use crate::api::schema::{HeaderName, NameText, TargetKind, Text, Uuid, value};
+use crate::api::sealing::{ids, to_seal};
 use crate::api::subscription_terms::{
     self as terms, ConditionForm, OwnHeaders, PatternText, PolicyForm, SecretText, SourceText,
     SubscriptionAnswer, TemplateForm,
@@ -24,6 +24,7 @@ use crate::api::subscription_trials::{self as trials, OrTrial, Trial};
 use crate::base::id;
 use crate::formats::filter::MAX_CONDITIONS;
 use crate::http::message::Response;
+use crate::model::credential::Settings;
 use crate::model::format::{Condition, Format, TemplateText};
 use crate::model::lane::Ordering;
 use crate::model::name::Name;
@@ -122,7 +123,7 @@ struct SubscriptionCreation {
     owner_id: String,
     #[serde(default)]
     method: CallMethod,
-    /// Further header fields of its requests. Fields that carry secrets are refused.
+    /// Further header fields of its requests. Fields that carry secrets are refused: set a credential.
     #[serde(default)]
     #[schemars(with = "OwnHeaders")]
     headers: BTreeMap<String, String>,
@@ -179,7 +180,7 @@ struct SubscriptionChange {
     #[schemars(with = "Option<Text<0, 255>>")]
     owner_id: Option<String>,
     method: Option<CallMethod>,
-    /// Further header fields of its requests. Fields that carry secrets are refused.
+    /// Further header fields of its requests. Fields that carry secrets are refused: set a credential.
     #[schemars(with = "Option<OwnHeaders>")]
     headers: Option<BTreeMap<String, String>>,
     #[serde(default, deserialize_with = "strict_object::optional")]
@@ -268,7 +269,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         return trials::show(api, call, &new, &event);
     }
     let text = secret.to_text();
-    let sealed = to_seal(api, now, &text);
+    let sealed = to_seal(api, now, Settings::Signing {}, &text);
     let made = change(api, call, move |tx| {
         let stored = subscriptions::insert(tx, &new, now)?;
         let subscription = match stored {

@@ -19,7 +19,7 @@ use crate::cli::shared::Shared;
 use crate::cli::show::text;
 use crate::cli::{out, secrets};
 use crate::config::declared::{KINDS, Kind, Object, SecretAt};
-use crate::config::{CREDENTIALS, Loaded, Sources, environment};
+use crate::config::{Loaded, Sources, environment};
 use crate::model::format::{Condition, TemplateText};
 use crate::model::subscription::Policy;
 use crate::privacy::policy::Pii;
@@ -335,13 +335,7 @@ fn read_secret(at: &SecretAt) -> Result<Zeroizing<String>, Failure> {
         SecretAt::Environment(name) => environment(name)
             .map(Zeroizing::new)
             .ok_or_else(|| Failure::input(format!("the variable {name} is not set"))),
-        SecretAt::Credential(name) => {
-            let directory = environment(CREDENTIALS).ok_or_else(|| {
-                let why = "there are no systemd credentials: CREDENTIALS_DIRECTORY is not set";
-                Failure::input(format!("{name}: {why}"))
-            })?;
-            secrets::one_line(&Path::new(&directory).join(name))
-        }
+        SecretAt::Credential(name) => secrets::credential(name),
     }
 }
 

@@ -30,6 +30,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "config",
             "provider",
             "subscription",
+            "credential",
             "source",
             "token",
             "tenant",

@@ -187,8 +187,14 @@ fn forward(client: &Client, url: &str, event: &LeasedEvent) -> String {
     let clock = Clock::machine();
     let began = clock.monotonic();
     let headers = event.headers();
-    let call =
-        Call { method: "POST", url, headers: &headers, body: &event.payload, timeout: TIMEOUT };
+    let call = Call {
+        method: "POST",
+        url,
+        headers: &headers,
+        body: &event.payload,
+        timeout: TIMEOUT,
+        identity: None,
+    };
     let answer = client.call(&call);
     let took = clock.monotonic().saturating_sub(began).as_millis();
     match answer {

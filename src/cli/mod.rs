@@ -9,6 +9,7 @@ mod backup;
 mod config;
 mod conformance;
 mod consume;
+mod credential;
 mod delivery;
 mod demo;
 mod doctor;
@@ -103,6 +104,8 @@ enum Command {
     Provider(Api<provider::Verb>),
     /// Subscriptions: which events go where
     Subscription(Api<subscription::Verb>),
+    /// Credentials: what requests are signed with and log on with
+    Credential(Api<credential::Verb>),
     /// Sources that events are read from: an ERP's database file, a folder
     Source(Api<source::Verb>),
     /// Failures that a person must see
@@ -158,8 +161,8 @@ impl Command {
     fn run(&self, shared: &Shared) -> Result<(), Failure> {
         run!(self, shared, [
             Serve, Demo, DemoPart, Status, Emit, Event, Webhook, Delivery, DeadLetter, Job, Consume, Listen, Trigger,
-            VerifySignature, Provider, Subscription, Source, Escalation, Tenant, Pii, Subject, Token, Doctor, Config,
-            Apply, Export, Audit, Backup, Restore, InDoubt, Migrate, Keys, Conformance, OpenApi, Completions, Manual
+            VerifySignature, Provider, Subscription, Credential, Source, Escalation, Tenant, Pii, Subject, Token, Doctor,
+            Config, Apply, Export, Audit, Backup, Restore, InDoubt, Migrate, Keys, Conformance, OpenApi, Completions, Manual
         ])
     }
 }

@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 use crate::base::id::{Draw, SystemDraw};
 use crate::cli::exit::Failure;
 use crate::cli::input;
+use crate::config::{CREDENTIALS, environment};
 use crate::signatures::Scheme;
 use crate::signatures::encoding::SecretEncoding;
 use crate::signatures::generic::Check;
@@ -20,18 +21,58 @@ use crate::signatures::signing::SigningSecret;
 /// Bytes of a generated secret.
 const GENERATED_BYTES: usize = 32;
 
+/// Flags that say where a secret is.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(super) struct SecretAt {
+    /// File with the secret
+    #[arg(id = "secret_file", long = "secret-file", value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Read the secret from stdin
+    #[arg(id = "secret_stdin", long = "secret-stdin")]
+    stdin: bool,
+    #[arg(
+        id = "secret_credential",
+        long = "secret-credential",
+        value_name = "NAME",
+        help = "systemd credential with the secret: its name in $CREDENTIALS_DIRECTORY"
+    )]
+    credential: Option<String>,
+}
+
+impl SecretAt {
+    /// The secret; `None` if no flag says where it is.
+    pub(super) fn read(&self) -> Result<Option<Zeroizing<String>>, Failure> {
+        if let Some(path) = &self.file {
+            one_line(path).map(Some)
+        } else if self.stdin {
+            line_of(&Zeroizing::new(input::stdin()?), "stdin").map(Some)
+        } else {
+            self.credential.as_deref().map(credential).transpose()
+        }
+    }
+
+    fn is_given(&self) -> bool {
+        self.file.is_some() || self.stdin || self.credential.is_some()
+    }
+}
+
+/// Reads a systemd credential.
+pub(super) fn credential(name: &str) -> Result<Zeroizing<String>, Failure> {
+    let directory = environment(CREDENTIALS).ok_or_else(|| {
+        let why = "there are no systemd credentials: CREDENTIALS_DIRECTORY is not set";
+        Failure::input(format!("{name}: {why}"))
+    })?;
+    one_line(&Path::new(&directory).join(name))
+}
+
 /// Flags that name a provider's secret.
 #[derive(Debug, Args)]
-#[group(id = "secret", multiple = false)]
 pub(super) struct SecretFrom {
-    /// File with the secret that the provider shows
-    #[arg(long, value_name = "FILE")]
-    secret_file: Option<PathBuf>,
-    /// Read the secret from stdin
-    #[arg(long)]
-    secret_stdin: bool,
+    #[command(flatten)]
+    at: SecretAt,
     /// Generate a secret for the scheme and print it; it cannot be shown again
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["secret_file", "secret_stdin", "secret_credential"])]
     generate_secret: bool,
 }
 
@@ -45,21 +86,17 @@ pub(super) struct Secret {
 impl SecretFrom {
     /// The secret; `None` if no flag names one.
     pub(super) fn read(&self, scheme: &Scheme) -> Result<Option<Secret>, Failure> {
-        let text = if let Some(path) = &self.secret_file {
-            one_line(path)?
-        } else if self.secret_stdin {
-            line_of(&Zeroizing::new(input::stdin()?), "stdin")?
-        } else if self.generate_secret {
-            generate(scheme, &SystemDraw::new())
-        } else {
-            return Ok(None);
+        let text = match self.at.read()? {
+            Some(text) => text,
+            None if self.generate_secret => generate(scheme, &SystemDraw::new()),
+            None => return Ok(None),
         };
         Ok(Some(Secret { text, generated: self.generate_secret }))
     }
 
     /// Whether a flag names a secret.
     pub(super) fn is_given(&self) -> bool {
-        self.secret_file.is_some() || self.secret_stdin || self.generate_secret
+        self.at.is_given() || self.generate_secret
     }
 }
 

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ureq::Agent;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::transport::DefaultConnector;
 
+use crate::http::identity::Identity;
 use crate::http::resolver::{GuardedResolver, LookupFailed, Refused};
 use crate::http::trace::{StepName, Trace};
 use crate::model::address::AddressPolicy;
@@ -72,6 +73,8 @@ pub struct Call<'a> {
     pub body: &'a [u8],
     /// Time for the whole exchange.
     pub timeout: Duration,
+    /// The client certificate.
+    pub identity: Option<&'a Identity>,
 }
 
 /// An answer.
@@ -124,9 +127,9 @@ impl Sender for Client {
     }
 
     fn send_traced(&self, call: &Call<'_>, trace: &Trace) -> Result<Answer, CallError> {
-        let resolver = GuardedResolver::new(self.policy.clone());
-        let agent = trace.agent(self.agent.config().clone(), resolver);
-        let answer = Self { agent, policy: self.policy.clone() }.call(call);
+        let config = self.agent_of(call).config().clone();
+        let agent = trace.agent(config, self.resolver.clone());
+        let answer = answer_of(over(&agent, call, MAX_ANSWER_BYTES));
         if answer.is_ok() {
             trace.note(StepName::Answer, "");
         }
@@ -138,8 +141,13 @@ impl Sender for Client {
 /// The client. Cheap to clone; clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Client {
+    /// Without a client certificate. Each certificate has an agent of its own.
     agent: Agent,
-    policy: AddressPolicy,
+    settings: ClientSettings,
+    roots: RootCerts,
+    resolver: GuardedResolver,
+    /// Tells this client from others.
+    mark: Arc<()>,
 }
 
 /// Reads a file of CA certificates (PEM).
@@ -155,37 +163,14 @@ impl Client {
             None => RootCerts::WebPki,
             Some(pem) => RootCerts::Specific(Arc::new(certificates(pem)?)),
         };
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .proxy(None)
-            .user_agent(concat!("oncebox/", env!("CARGO_PKG_VERSION")))
-            .accept("*/*")
-            .accept_encoding("identity")
-            .timeout_connect(Some(settings.connect_timeout))
-            .input_buffer_size(BUFFER_BYTES)
-            .output_buffer_size(BUFFER_BYTES)
-            .max_response_header_size(MAX_HEAD_BYTES)
-            .max_idle_connections(settings.idle_connections)
-            .max_idle_connections_per_host(settings.idle_connections)
-            .max_idle_age(IDLE)
-            .tls_config(TlsConfig::builder().root_certs(roots).build())
-            .build();
         let resolver = GuardedResolver::new(settings.policy.clone());
-        let agent = Agent::with_parts(config, DefaultConnector::default(), resolver);
-        Ok(Self { agent, policy: settings.policy })
+        let agent = agent(&settings, &resolver, roots.clone(), None);
+        Ok(Self { agent, settings, roots, resolver, mark: Arc::default() })
     }
 
     /// Sends one request and reads its answer.
     pub fn call(&self, call: &Call<'_>) -> Result<Answer, CallError> {
-        let answer = self.exchange(call, MAX_ANSWER_BYTES)?;
-        let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
-        Ok(Answer {
-            status: answer.status().as_u16(),
-            retry_after: retry_after.map(str::to_owned),
-            body: answer.into_body(),
-        })
+        answer_of(self.exchange(call, MAX_ANSWER_BYTES))
     }
 
     /// Sends one request and reads its answer with all header fields, and up to `max_body_bytes` of its body.
@@ -194,27 +179,81 @@ impl Client {
         call: &Call<'_>,
         max_body_bytes: u64,
     ) -> Result<http::Response<Vec<u8>>, CallError> {
-        let mut request = http::Request::builder().method(call.method).uri(call.url);
-        for (name, value) in call.headers {
-            request = request.header(name, value);
-        }
-        let request =
-            request.body(call.body).map_err(|error| CallError::Unbuildable(error.to_string()))?;
-        let request = self
-            .agent
-            .configure_request(request)
-            .timeout_global(Some(call.timeout))
-            .allow_non_standard_methods(true)
-            .build();
-        let (head, mut rest) = self.agent.run(request).map_err(call_error)?.into_parts();
-        let mut body = Vec::new();
-        let read = rest.as_reader().take(max_body_bytes).read_to_end(&mut body);
-        if let Err(error) = read {
-            // The status counts even if the body breaks off.
-            tracing::debug!(%error, status = head.status.as_u16(), "the answer's body broke off");
-        }
-        Ok(http::Response::from_parts(head, body))
+        over(&self.agent_of(call), call, max_body_bytes)
     }
+
+    /// The connections that a request goes over: each client certificate has its own.
+    fn agent_of(&self, call: &Call<'_>) -> Agent {
+        let Some(with) = call.identity else { return self.agent.clone() };
+        with.agent(&self.mark, |certificate| {
+            agent(&self.settings, &self.resolver, self.roots.clone(), Some(certificate))
+        })
+    }
+}
+
+fn answer_of(answer: Result<http::Response<Vec<u8>>, CallError>) -> Result<Answer, CallError> {
+    let answer = answer?;
+    let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
+    Ok(Answer {
+        status: answer.status().as_u16(),
+        retry_after: retry_after.map(str::to_owned),
+        body: answer.into_body(),
+    })
+}
+
+fn over(
+    agent: &Agent,
+    call: &Call<'_>,
+    max_body_bytes: u64,
+) -> Result<http::Response<Vec<u8>>, CallError> {
+    let mut request = http::Request::builder().method(call.method).uri(call.url);
+    for (name, value) in call.headers {
+        request = request.header(name, value);
+    }
+    let request =
+        request.body(call.body).map_err(|error| CallError::Unbuildable(error.to_string()))?;
+    let request = agent
+        .configure_request(request)
+        .timeout_global(Some(call.timeout))
+        .allow_non_standard_methods(true)
+        .build();
+    let answer = agent.run(request).map_err(|error| call_error(error, call.url))?;
+    let (head, mut rest) = answer.into_parts();
+    let mut body = Vec::new();
+    let read = rest.as_reader().take(max_body_bytes).read_to_end(&mut body);
+    if let Err(error) = read {
+        // The status counts even if the body breaks off.
+        tracing::debug!(%error, status = head.status.as_u16(), "the answer's body broke off");
+    }
+    Ok(http::Response::from_parts(head, body))
+}
+
+/// Connections of their own, with or without a client certificate.
+fn agent(
+    settings: &ClientSettings,
+    resolver: &GuardedResolver,
+    roots: RootCerts,
+    certificate: Option<ClientCert>,
+) -> Agent {
+    let tls = TlsConfig::builder().root_certs(roots).client_cert(certificate).build();
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .proxy(None)
+        .user_agent(concat!("oncebox/", env!("CARGO_PKG_VERSION")))
+        .accept("*/*")
+        .accept_encoding("identity")
+        .timeout_connect(Some(settings.connect_timeout))
+        .input_buffer_size(BUFFER_BYTES)
+        .output_buffer_size(BUFFER_BYTES)
+        .max_response_header_size(MAX_HEAD_BYTES)
+        .max_idle_connections(settings.idle_connections)
+        .max_idle_connections_per_host(settings.idle_connections)
+        .max_idle_age(IDLE)
+        .tls_config(tls)
+        .build();
+    Agent::with_parts(config, DefaultConnector::default(), resolver.clone())
 }
 
 /// Whether one of the addresses can be reached. A refusal is an answer: the line works. Without addresses: whether the
@@ -239,7 +278,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, SetupError> {
     if found.is_empty() { Err(SetupError::NoCertificate) } else { Ok(found) }
 }
 
-fn call_error(error: ureq::Error) -> CallError {
+fn call_error(error: ureq::Error, url: &str) -> CallError {
     let cause = cause(&error);
     match error {
         ureq::Error::Other(other) => match other.downcast::<Refused>() {
@@ -259,9 +298,18 @@ fn call_error(error: ureq::Error) -> CallError {
         ureq::Error::Protocol(why) => {
             CallError::Failed(cause, format!("the answer is not valid HTTP: {why}"))
         }
+        ureq::Error::Io(why) if url.starts_with("https:") && is_hangup(&why) => {
+            let hint = "a server that wants a client certificate, or another one, ends a connection like this";
+            CallError::Failed(cause, format!("{why}; {hint}"))
+        }
         ureq::Error::Io(why) => CallError::Failed(cause, why.to_string()),
         other => CallError::Failed(cause, other.to_string()),
     }
+}
+
+/// Whether the other side ended the connection while we wrote.
+fn is_hangup(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
 /// How far a request came that has no answer.

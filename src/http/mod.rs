@@ -10,6 +10,7 @@ mod connection;
 mod core;
 mod framing;
 mod head;
+pub mod identity;
 pub mod limits;
 mod listener;
 pub mod message;

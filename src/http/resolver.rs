@@ -78,10 +78,10 @@ impl Lookups {
 }
 
 /// Resolves a name and refuses every address the policy does not allow.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct GuardedResolver {
     policy: AddressPolicy,
-    lookups: Lookups,
+    lookups: Arc<Lookups>,
 }
 
 /// A target whose address may not be called.
@@ -97,7 +97,7 @@ pub(crate) struct LookupFailed(io::Error);
 impl GuardedResolver {
     pub(crate) fn new(policy: AddressPolicy) -> Self {
         let system = |target: HostPort| Ok(target.to_socket_addrs()?.take(MAX_ADDRESSES).collect());
-        Self { policy, lookups: Lookups::new(system) }
+        Self { policy, lookups: Arc::new(Lookups::new(system)) }
     }
 }
 

@@ -38,6 +38,15 @@ pub enum Outcome {
         /// What is missing.
         reason: String,
     },
+    /// We did not send: the token endpoint gave us no token.
+    NoToken {
+        /// What its answer means.
+        class: AttemptClass,
+        /// Its `Retry-After`, read and capped.
+        retry_after: Option<Duration>,
+        /// What it answered.
+        reason: String,
+    },
 }
 
 /// Why there is no answer.
@@ -181,6 +190,7 @@ impl ClassTable {
             Outcome::Answered { status, retry_after, .. } => self.of_status(*status, *retry_after),
             Outcome::Unreachable { .. } | Outcome::Blocked { .. } => AttemptClass::Transient,
             Outcome::Unbuildable { .. } => AttemptClass::Poison,
+            Outcome::NoToken { class, .. } => *class,
         }
     }
 }
@@ -203,14 +213,14 @@ impl Outcome {
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Answered { status, .. } => Some(*status),
-            Self::Unreachable { .. } | Self::Blocked { .. } | Self::Unbuildable { .. } => None,
+            _ => None,
         }
     }
 
     /// The wait the target asked for.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Answered { retry_after, .. } => *retry_after,
+            Self::Answered { retry_after, .. } | Self::NoToken { retry_after, .. } => *retry_after,
             Self::Unreachable { .. } | Self::Blocked { .. } | Self::Unbuildable { .. } => None,
         }
     }
@@ -222,6 +232,7 @@ impl Outcome {
             Self::Unreachable { cause, .. } => cause.as_str().to_owned(),
             Self::Blocked { .. } => "blocked".to_owned(),
             Self::Unbuildable { .. } => "unbuildable".to_owned(),
+            Self::NoToken { .. } => "no_token".to_owned(),
         }
     }
 
@@ -234,6 +245,9 @@ impl Outcome {
             }
             Self::Blocked { reason } => Self::Blocked { reason: with(reason) },
             Self::Unbuildable { reason } => Self::Unbuildable { reason: with(reason) },
+            Self::NoToken { class, retry_after, reason } => {
+                Self::NoToken { class, retry_after, reason: with(reason) }
+            }
             answered @ Self::Answered { .. } => answered,
         }
     }
@@ -247,7 +261,8 @@ impl Outcome {
             Self::Answered { status, .. } => format!("the target answered {status}"),
             Self::Unreachable { reason, .. }
             | Self::Blocked { reason }
-            | Self::Unbuildable { reason } => reason.clone(),
+            | Self::Unbuildable { reason }
+            | Self::NoToken { reason, .. } => reason.clone(),
         })
     }
 }

@@ -43,11 +43,17 @@ pub(super) fn advice(outcome: &Outcome, step: StepName) -> &'static str {
         Outcome::Unbuildable { .. } => {
             "Correct what the reason names: the URL's placeholders, a header field, the template or the credential."
         }
+        Outcome::NoToken { .. } => {
+            "Correct the client, its secret, the scope or the token endpoint: oncebox credential set."
+        }
     }
 }
 
 fn of_cause(cause: Cause, step: StepName, reason: &str) -> &'static str {
     match (cause, step) {
+        (_, StepName::Credentials) => {
+            "The token endpoint does not answer: correct its URL with `oncebox credential set`, or ask who runs it."
+        }
         (_, StepName::Lookup) => {
             "Correct the host name in the URL, or ask this machine's DNS for it: getent hosts NAME."
         }

@@ -27,6 +27,7 @@ use crate::pipeline::line::Line;
 use crate::pipeline::scheduler::decisions::{Assignment, Input};
 use crate::pipeline::scheduler::{Assignments, Mailbox};
 use crate::pipeline::suspects::Suspects;
+use crate::pipeline::wire::NotSent;
 use crate::privacy::policy::ResponseScrub;
 use crate::privacy::{NOT_OPENED, Opened, Privacy};
 use crate::store::deliveries::Sized;
@@ -318,7 +319,6 @@ impl Deliver {
         if let Some(trace) = trace {
             let (method, bytes) = (destination.subscription.new.method, outgoing.payload.len());
             trace.note(StepName::Build, format!("{} of {bytes} bytes", method.as_str()));
-            trace.note(StepName::Credentials, "signature");
         }
         let call = Call {
             method: destination.subscription.new.method.as_str(),
@@ -326,14 +326,16 @@ impl Deliver {
             headers: &request.headers,
             body: &outgoing.payload,
             timeout: destination.timeout,
+            identity: None,
         };
-        let outcome = self.send(&call, &opened.echo, (at, trace));
+        let outcome = self.send(&call, destination, &opened.echo, (at, trace));
         (Some(request), outcome)
     }
 
     fn send(
         &self,
         call: &Call<'_>,
+        destination: &Destination,
         echo: &ResponseScrub,
         (at, trace): (Timestamp, Option<&Trace>),
     ) -> Outcome {
@@ -341,10 +343,8 @@ impl Deliver {
             let reason = "planned: the line is down".to_owned();
             return Outcome::Unreachable { cause: Cause::NoConnection, reason };
         }
-        let answer = match trace {
-            None => self.sender.send(call),
-            Some(trace) => self.sender.send_traced(call, trace),
-        };
+        let line = (&*self.sender, &self.clock, trace);
+        let answer = destination.access.send(line, call);
         if self.faults.hit(Step::AfterSend) {
             let reason = "planned: the answer is lost".to_owned();
             return Outcome::Unreachable { cause: Cause::Broken, reason };
@@ -356,9 +356,16 @@ impl Deliver {
                 retry_after: answer.retry_after.and_then(|value| retry_after(&value, at)),
                 excerpt: excerpt(&answer.body, echo),
             },
-            Err(CallError::Blocked(reason)) => Outcome::Blocked { reason },
-            Err(CallError::Unbuildable(reason)) => Outcome::Unbuildable { reason },
-            Err(CallError::Failed(cause, reason)) => Outcome::Unreachable { cause, reason },
+            Err(NotSent::Call(CallError::Blocked(reason))) => Outcome::Blocked { reason },
+            Err(NotSent::Call(CallError::Unbuildable(reason))) => Outcome::Unbuildable { reason },
+            Err(NotSent::Call(CallError::Failed(cause, reason))) => {
+                Outcome::Unreachable { cause, reason }
+            }
+            Err(NotSent::NoToken { class, retry_after: wait, reason }) => Outcome::NoToken {
+                class,
+                retry_after: wait.and_then(|value| retry_after(&value, at)),
+                reason,
+            },
         }
     }
 
@@ -387,7 +394,7 @@ impl Deliver {
         let more = destination.formats.write(outgoing)?;
         let mut headers = destination.headers(outgoing, at, &span);
         add_headers(&mut headers, more);
-        Ok(Request { url, headers, key_id: destination.key_id.clone(), span })
+        Ok(Request { url, headers, key_id: destination.access.key_id().to_owned(), span })
     }
 
     /// Hands in an outcome. What the disk refuses for now is handed in again by upkeep; until then the

@@ -1,8 +1,11 @@
 //! How each subscription is called: its row, its secret opened, its schedule worked out; kept in memory
 //! until a subscription changes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::base::cache::Cache;
 use crate::base::clock::Timestamp;
@@ -10,15 +13,17 @@ use crate::base::id::SubscriptionSeq;
 use crate::config::{Delivery, Live};
 use crate::formats::Formats;
 use crate::keys::Keyring;
-use crate::model::credential::{Kind, State};
 use crate::model::delivery::{OutgoingRequest, Schedule, TIMEOUTS};
 use crate::model::failure::{BREAKER_AFTER, Rules};
 use crate::model::lease::LEASES;
 use crate::model::outcome::ClassTable;
 use crate::model::rate::Rate;
 use crate::model::subscription::{Policy, Subscription};
-use crate::signatures::signing::SigningSecret;
-use crate::store::{Store, credentials, subscriptions};
+use crate::pipeline::access::{Access, KeptById, carried};
+use crate::pipeline::credential_uses::CredentialUses;
+use crate::store::credentials::{self, Credential};
+use crate::store::error::Result as StoreResult;
+use crate::store::{Store, subscriptions};
 
 /// How long a pull consumer has an event to itself, where its subscription does not say.
 const LEASE: Duration = Duration::from_mins(1);
@@ -38,10 +43,8 @@ pub struct Destination {
     pub timeout: Duration,
     /// How its requests are written.
     pub formats: Formats,
-    /// What its requests are signed with.
-    pub secret: SigningSecret,
-    /// The credential that is.
-    pub key_id: String,
+    /// How it proves who it is.
+    pub access: Access,
 }
 
 impl Destination {
@@ -53,7 +56,7 @@ impl Destination {
         span: &str,
     ) -> Vec<(String, String)> {
         let trace = outgoing.trace();
-        let signature = self.secret.sign(&outgoing.webhook_id, at, &outgoing.payload);
+        let signature = self.access.signatures(&outgoing.webhook_id, at, &outgoing.payload);
         let mut headers = vec![
             ("content-type".to_owned(), outgoing.content_type.clone()),
             ("webhook-id".to_owned(), outgoing.webhook_id.clone()),
@@ -73,14 +76,21 @@ impl Destination {
 pub struct Destinations {
     store: Store,
     key: Arc<Keyring>,
+    uses: Arc<CredentialUses>,
     settings: Live,
     open: Cache<SubscriptionSeq, Destination>,
+    /// What outlives [`Destinations::forget`]: connections and tokens, until their credential is replaced.
+    kept: Mutex<BTreeMap<SubscriptionSeq, KeptById>>,
 }
 
 impl Destinations {
     /// None opened yet.
-    pub fn new(store: Store, key: Arc<Keyring>, settings: Live) -> Self {
-        Self { store, key, settings, open: Cache::new(MAX_OPEN) }
+    pub fn new(
+        store: Store,
+        (key, uses): (Arc<Keyring>, Arc<CredentialUses>),
+        settings: Live,
+    ) -> Self {
+        Self { store, key, uses, settings, open: Cache::new(MAX_OPEN), kept: Mutex::default() }
     }
 
     /// Forgets them; called after a commit that changed a subscription, and when the settings changed.
@@ -88,13 +98,33 @@ impl Destinations {
         self.open.forget();
     }
 
+    /// Stores when credentials were last used, if a minute has passed since or `now` says so.
+    pub fn store_uses(&self, now: bool) -> StoreResult<()> {
+        self.uses.flush(now)
+    }
+
     /// How a subscription is called.
     pub fn of(&self, subscription: SubscriptionSeq) -> Result<Arc<Destination>, String> {
-        let found = self.open.get(subscription, |seq| self.read(*seq))?;
+        let found = self.open.get(subscription, |seq| self.read(*seq, None))?;
         found.ok_or_else(|| "the subscription was deleted".to_owned())
     }
 
-    fn read(&self, seq: SubscriptionSeq) -> Result<Option<Destination>, String> {
+    /// How a subscription would be called with one of its credentials in force alone, in place of all others of its
+    /// purpose. For verifying one that is `next`.
+    pub fn trying(
+        &self,
+        subscription: SubscriptionSeq,
+        credential: &str,
+    ) -> Result<Destination, String> {
+        let found = self.read(subscription, Some(credential))?;
+        found.ok_or_else(|| "the subscription was deleted".to_owned())
+    }
+
+    fn read(
+        &self,
+        seq: SubscriptionSeq,
+        chosen: Option<&str>,
+    ) -> Result<Option<Destination>, String> {
         let (subscription, in_force) = self
             .store
             .snapshot(|tx| {
@@ -104,23 +134,33 @@ impl Destinations {
                 ))
             })
             .map_err(|error| error.to_string())?;
-        let Some(subscription) = subscription else { return Ok(None) };
-        let credential = in_force
-            .into_iter()
-            .find(|one| one.kind() == Kind::Signing && one.state == State::Active);
-        let credential = credential.ok_or("the subscription has no signing secret")?;
-        let context = credentials::context(&credential.id);
-        let opened = self.key.open(&context, &credential.sealed).map_err(|error| {
-            format!("the signing secret {} cannot be opened: {error}", credential.id)
-        })?;
-        let text = std::str::from_utf8(opened.expose())
-            .map_err(|error| format!("the signing secret {}: {error}", credential.id))?;
-        let secret = SigningSecret::parse(text).map_err(|error| error.to_string())?;
+        let Some(subscription) = subscription else {
+            self.kept.lock().remove(&seq);
+            return Ok(None);
+        };
+        let access = self.access(seq, &carried(&in_force, chosen), chosen.is_some())?;
         let Effective { rules, classes, timeout, .. } =
             effective(&subscription.new.policy, &self.settings.get().delivery)?;
-        let key_id = credential.id;
         let formats = Formats::of(&subscription.new)?;
-        Ok(Some(Destination { subscription, rules, classes, timeout, formats, secret, key_id }))
+        Ok(Some(Destination { subscription, rules, classes, timeout, formats, access }))
+    }
+
+    fn access(
+        &self,
+        seq: SubscriptionSeq,
+        carried: &[&Credential],
+        is_trial: bool,
+    ) -> Result<Access, String> {
+        let last_use = self.uses.track(carried.iter().map(|one| one.id.clone()).collect());
+        let mut all_kept = self.kept.lock();
+        let mut kept = all_kept.get(&seq).cloned().unwrap_or_default();
+        let access = Access::open(carried, &self.key, &mut kept, last_use)?;
+        match (is_trial, kept.is_empty()) {
+            (true, _) => {}
+            (false, true) => drop(all_kept.remove(&seq)),
+            (false, false) => drop(all_kept.insert(seq, kept)),
+        }
+        Ok(access)
     }
 }
 

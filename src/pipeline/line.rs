@@ -94,7 +94,9 @@ impl Line {
         let (now, is_down) = (self.clock.monotonic(), self.is_down.load(Ordering::Relaxed));
         match outcome {
             // Nothing was sent.
-            Outcome::Blocked { .. } | Outcome::Unbuildable { .. } => return false,
+            Outcome::Blocked { .. } | Outcome::Unbuildable { .. } | Outcome::NoToken { .. } => {
+                return false;
+            }
             Outcome::Answered { .. }
             | Outcome::Unreachable { cause: Cause::Refused | Cause::Tls, .. } => {
                 self.answered_ms.store(ms(now), Ordering::Relaxed);

@@ -16,10 +16,12 @@
 //! deliverers (finish and settle their attempts), the listener (see `app`), relay, upkeep, writer (drains its queues
 //! and empties the write-ahead log). So requests are still accepted while deliveries end.
 
+pub mod access;
 pub mod advice;
 pub mod clock_watch;
 pub mod consume;
 pub mod counts;
+pub mod credential_uses;
 pub mod deliver;
 pub mod destinations;
 pub mod disk_watch;
@@ -27,6 +29,7 @@ pub mod guard_expiry;
 pub mod in_flight;
 pub mod inbox;
 pub mod line;
+mod oauth2;
 pub mod provider_cache;
 pub mod publish;
 pub mod receive;
@@ -39,6 +42,7 @@ pub mod subscription_test;
 pub mod suspects;
 pub mod threads;
 pub mod upkeep;
+pub mod wire;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -61,6 +65,7 @@ use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::consume::Consume;
 use crate::pipeline::consume::manager::LeaseManager;
 use crate::pipeline::counts::Counts;
+use crate::pipeline::credential_uses::CredentialUses;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::destinations::Destinations;
 use crate::pipeline::disk_watch::DiskWatch;
@@ -390,8 +395,10 @@ struct Common {
 impl Common {
     fn new(parts: &Parts) -> Result<Self> {
         let Parts { store, key, settings, names, draw, faults, clock, sender, .. } = parts;
-        let destinations = Destinations::new(store.clone(), Arc::clone(key), settings.clone());
-        let providers = ProviderCache::new(store.clone(), Arc::clone(key), faults.clone());
+        let uses = Arc::new(CredentialUses::new(store.clone(), clock.clone()));
+        let opens = (Arc::clone(key), uses);
+        let destinations = Destinations::new(store.clone(), opens.clone(), settings.clone());
+        let providers = ProviderCache::new(store.clone(), opens, faults.clone());
         let privacy = Privacy::new(store.clone(), Arc::clone(key), names.clone(), Arc::clone(draw));
         let line = Line::new((store.clone(), clock.clone()), settings.clone(), Arc::clone(sender))?;
         Ok(Self {
@@ -496,7 +503,8 @@ impl Parts {
     fn fetch(&self) -> Fetch {
         let sender = Arc::clone(&self.sender);
         Box::new(move |url, timeout| {
-            let call = Call { method: "GET", url, headers: &[], body: &[], timeout };
+            let call =
+                Call { method: "GET", url, headers: &[], body: &[], timeout, identity: None };
             sender.send(&call).map(|answer| (answer.status, answer.body)).map_err(|e| e.to_string())
         })
     }

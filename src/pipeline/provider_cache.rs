@@ -7,6 +7,7 @@ use zeroize::Zeroizing;
 use crate::base::cache::Cache;
 use crate::base::faults::{Faults, Step};
 use crate::keys::Keyring;
+use crate::pipeline::credential_uses::{CredentialUses, LastUse};
 use crate::signatures::provider::Provider;
 use crate::store::error::{Error, Result};
 use crate::store::{Store, credentials, providers, tenants};
@@ -23,6 +24,8 @@ pub struct VerifiedProvider {
     pub secrets: Vec<Zeroizing<String>>,
     /// The credentials they come from, in the same order.
     pub key_ids: Vec<String>,
+    /// When each was last used, in the same order.
+    pub uses: Vec<Arc<LastUse>>,
     /// Whether its tenant is suspended: nothing may come in.
     pub suspended: bool,
 }
@@ -32,6 +35,7 @@ pub struct VerifiedProvider {
 pub struct ProviderCache {
     store: Store,
     key: Arc<Keyring>,
+    uses: Arc<CredentialUses>,
     faults: Faults,
     /// By tenant and name.
     open: Cache<(String, String), VerifiedProvider>,
@@ -39,8 +43,12 @@ pub struct ProviderCache {
 
 impl ProviderCache {
     /// An empty cache.
-    pub fn new(store: Store, key: Arc<Keyring>, faults: Faults) -> Self {
-        Self { store, key, faults, open: Cache::new(MAX_OPEN) }
+    pub fn new(
+        store: Store,
+        (key, uses): (Arc<Keyring>, Arc<CredentialUses>),
+        faults: Faults,
+    ) -> Self {
+        Self { store, key, uses, faults, open: Cache::new(MAX_OPEN) }
     }
 
     /// Empties the cache; called after a commit that changed a provider or a tenant.
@@ -65,8 +73,13 @@ impl ProviderCache {
             Ok(Some((provider, sealed, tenants::is_suspended(tx, tenant)?)))
         })?;
         let Some((provider, sealed, suspended)) = found else { return Ok(None) };
-        let mut read =
-            VerifiedProvider { provider, secrets: Vec::new(), key_ids: Vec::new(), suspended };
+        let mut read = VerifiedProvider {
+            provider,
+            secrets: Vec::new(),
+            key_ids: Vec::new(),
+            uses: Vec::new(),
+            suspended,
+        };
         for credential in sealed {
             let context = credentials::context(&credential.id);
             let unreadable =
@@ -78,6 +91,7 @@ impl ProviderCache {
             let text = std::str::from_utf8(opened.expose())
                 .map_err(|error| unreadable(format!("{}: {error}", credential.id)))?;
             read.secrets.push(Zeroizing::new(text.to_owned()));
+            read.uses.push(self.uses.track(vec![credential.id.clone()]));
             read.key_ids.push(credential.id);
         }
         Ok(Some(read))

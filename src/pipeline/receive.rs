@@ -143,6 +143,9 @@ impl Receive {
         }
         let wall = self.clock.wall();
         let matched = self.verify(opened, incoming, wall)?;
+        if let Some(last_use) = opened.uses.get(matched) {
+            last_use.note(wall);
+        }
         if let Some(challenge) = scheme.challenge(incoming) {
             return Err(Received::Greeted(challenge));
         }

@@ -21,7 +21,7 @@ use crate::store::{Store, deliveries, holds, idempotency_keys, subscriptions};
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 10] = [
+const CHORES: [(&str, Chore); 11] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         Ok(())
@@ -40,6 +40,7 @@ const CHORES: [(&str, Chore); 10] = [
     ("check whether the site is online again", |upkeep| upkeep.deliver.line.look()),
     ("raise what is wrong with the site", |upkeep| upkeep.site.look()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
+    ("store when credentials were used", |upkeep| upkeep.deliver.destinations.store_uses(false)),
     ("delete old guards", |upkeep| upkeep.guard_expiry.turn()),
 ];
 type Chore = fn(&mut Upkeep) -> Result<()>;
@@ -105,6 +106,9 @@ impl Upkeep {
         }
         self.settle_again();
         self.refusals.flush(true);
+        if let Err(error) = self.deliver.destinations.store_uses(true) {
+            tracing::warn!(%error, "when credentials were last used could not be stored");
+        }
     }
 
     fn settle_again(&self) {

@@ -33,6 +33,7 @@ pub mod sample;
 mod sendgrid;
 mod shared;
 pub mod signing;
+pub mod signing_key;
 #[cfg(feature = "certificates")]
 mod sns;
 pub(crate) mod standard;

@@ -144,7 +144,7 @@ const BY_ID: &str =
 
 const PAGE: &str = select!(
     "WHERE c.tenant = ?1 AND c.seq > ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL
-        AND (?3 IS NULL OR c.provider_seq = ?3) AND (?4 IS NULL OR c.subscription_seq = ?4)
+        AND (?3 IS NULL OR p.name = ?3) AND (?4 IS NULL OR ?4 IN (s.name, s.id))
         AND CASE WHEN ?5 IS NULL THEN c.state <> 'revoked' ELSE c.state = ?5 END
       ORDER BY c.seq LIMIT ?6"
 );
@@ -291,17 +291,26 @@ pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Credentia
     first(&mut *tx.prepare(BY_ID)?, (tenant, id), credential)
 }
 
-/// A tenant's credentials by number, after `after`: of one owner or all, in one state or in force.
+/// Which credentials a list has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Filter<'a> {
+    /// Of the provider of that name.
+    pub provider: Option<&'a str>,
+    /// Of the subscription of that name or id.
+    pub subscription: Option<&'a str>,
+    /// In that state; absent: in force.
+    pub state: Option<State>,
+}
+
+/// A tenant's credentials by number, after `after`.
 pub fn page(
     tx: &ReadTx<'_>,
     tenant: &str,
-    (owner, state): (Option<Owner>, Option<State>),
+    Filter { provider, subscription, state }: Filter<'_>,
     after: i64,
     limit: u32,
 ) -> Result<Vec<Credential>> {
-    let (provider, subscription) = owner.map_or((None, None), numbers);
-    let state = state.map(State::as_str);
-    let params = (tenant, after, provider, subscription, state, limit);
+    let params = (tenant, after, provider, subscription, state.map(State::as_str), limit);
     rows(&mut *tx.prepare(PAGE)?, params, credential)
 }
 

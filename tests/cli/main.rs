@@ -18,6 +18,7 @@ mod asking;
 mod auditing;
 mod configuring;
 mod consuming;
+mod credentials;
 mod declaring;
 mod diagnosing;
 mod emitting;

@@ -13,6 +13,7 @@
 
 mod clock;
 mod crash_loop;
+mod credentials;
 mod disk;
 mod hostile;
 mod jobs;

@@ -45,6 +45,17 @@ fn cases() -> BTreeMap<&'static str, Case> {
         rig.subscribe("s", receiver);
         ("/v1/subscriptions/s/secrets".to_owned(), json!({ "secret": SECOND_SECRET }))
     });
+    cases.insert("credential.set", |rig, receiver| {
+        rig.subscribe("s", receiver);
+        let body = json!({ "kind": "bearer", "secret": SECRET });
+        ("/v1/subscriptions/s/credentials".to_owned(), body)
+    });
+    cases.insert("credential.revoke", |rig, receiver| {
+        rig.subscribe("s", receiver);
+        let body = json!({ "kind": "bearer", "secret": SECRET });
+        let made = rig.post("/v1/subscriptions/s/credentials", &body).is(201).json();
+        (format!("/v1/credentials/{}/revoke", made["id"].as_str().unwrap()), Value::Null)
+    });
     cases.insert("subscription.create", |_, receiver| {
         ("/v1/subscriptions".to_owned(), json!({ "name": "s", "url": receiver.url() }))
     });
@@ -343,11 +354,16 @@ fn no_secret_stands_in_an_audit_event() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     let secret = format!("whsec_{}", data_encoding::BASE64.encode(HIDDEN.as_bytes()));
-    let url = format!("{}?password={HIDDEN}", receiver.url());
+    let url = format!("{}?q={HIDDEN}", receiver.url());
     let headers = json!({ "X-Pass": HIDDEN });
     let body = json!({ "name": "erp", "url": url, "secret": secret, "headers": headers });
     rig.post("/v1/subscriptions", &body).is(201);
     rig.patch("/v1/subscriptions/erp", &json!({ "headers": {}, "url": receiver.url() })).is(200);
+    for kind in ["bearer", "signing"] {
+        let secret = if kind == "signing" { &secret } else { HIDDEN };
+        let body = json!({ "kind": kind, "secret": secret });
+        rig.post("/v1/subscriptions/erp/credentials", &body).is(201);
+    }
     rig.provider("p", &json!({ "kind": "stripe" }), &format!("whsec_{HIDDEN}"));
     rig.patch("/v1/providers/p", &json!({ "secret": format!("whsec_2{HIDDEN}") })).is(200);
     let token = rig.token_of("read");
@@ -355,7 +371,7 @@ fn no_secret_stands_in_an_audit_event() {
     rig.call("DELETE", &format!("/v1/tokens/{token}"), b"").is(404);
     let agent = format!("curl {token}");
     rig.send("POST", "/v1/tokens", &[("User-Agent", &agent)], b"{}").is(401);
-    until("the refusals are there", || rows(&rig) == 9);
+    until("the refusals are there", || rows(&rig) == 11);
     let columns = file::lines(&rig.file(), "SELECT * FROM audit_events").join("\n");
     let encoded = data_encoding::BASE64.encode(HIDDEN.as_bytes());
     let tail = |token: &str| token.strip_prefix("obx_").unwrap().to_owned();

@@ -233,10 +233,12 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
         "/v1/sources" => vec![&of.source],
         "/v1/escalations" => vec![&of.escalation],
         "/v1/jobs" => vec![&of.job],
+        "/v1/credentials" => vec![&of.credential],
         _ => return None,
     };
     let rest = rest.replace("{secret_id}", &of.credential);
     let body = match (route.method.as_str(), noun) {
+        ("POST", _) if rest == "/credentials" => json!({ "kind": "bearer", "secret": "mine" }),
         ("POST", _) if rest == "/secrets" => json!({ "secret": SECRET }),
         ("POST", "/v1/subscriptions") if rest == "/recover" => {
             json!({ "since": "2026-01-01T00:00:00Z" })
@@ -276,6 +278,9 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
         ],
         ("GET", "/v1/dead-letters" | "/v1/dead-letters/summary") => {
             &[("subscription", &of.subscription), ("subscription", "erp")]
+        }
+        ("GET", "/v1/credentials") => {
+            &[("subscription", "erp"), ("subscription", &of.subscription), ("provider", "hub")]
         }
         ("GET", "/v1/escalations") => &[("all", "true")],
         ("GET", "/v1/jobs") => &[("state", "completed")],

@@ -15,6 +15,8 @@ mod batching;
 mod bulk;
 mod changes;
 mod consuming;
+mod credentials;
+mod credentials_tls;
 mod delivering;
 mod describing;
 mod drop_folder;

@@ -1,0 +1,139 @@
+//! TLS client certificates: the PEM that a person brings, checked before it is stored and before it is used.
+//!
+//! Not here: who presents which ([`crate::pipeline`]).
+
+use data_encoding::HEXLOWER;
+use parking_lot::Mutex;
+use ring::digest::{SHA256, digest};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use std::sync::Arc;
+use ureq::Agent;
+use ureq::tls::{ClientCert, PemItem, parse_pem};
+
+use crate::base::clock::Timestamp;
+use crate::http::certificate::valid_until;
+
+/// Certificates of one chain at most.
+const MAX_CHAIN: usize = 8;
+
+/// A certificate, its chain and its key; and the connections that were made with it, which end with it.
+pub struct Identity {
+    /// The SHA-256 of the certificate, in hex.
+    pub fingerprint: String,
+    /// When the certificate expires.
+    pub valid_until: Timestamp,
+    tls: ClientCert,
+    /// What sends with it, and the client that this was made by.
+    agent: Mutex<Option<(Arc<()>, Agent)>>,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Identity({})", self.fingerprint)
+    }
+}
+
+impl Identity {
+    /// Reads a certificate, then its chain, and an unencrypted key anywhere between them.
+    /// The error says what is wrong and what to do.
+    pub fn read(pem: &str) -> Result<Self, String> {
+        if pem.contains("ENCRYPTED") {
+            let how = "decrypt it with: openssl pkey -in KEY.pem";
+            return Err(format!("the private key is encrypted; {how}"));
+        }
+        let (mut chain, mut key) = (Vec::new(), None);
+        for item in parse_pem(pem.as_bytes()) {
+            match item.map_err(|error| format!("the PEM is damaged: {error}"))? {
+                PemItem::Certificate(certificate) => chain.push(certificate),
+                PemItem::PrivateKey(one) if key.is_none() => key = Some(one),
+                PemItem::PrivateKey(_) => return Err("it holds several private keys".to_owned()),
+                _ => {}
+            }
+        }
+        let leaf = chain.first().ok_or("it holds no certificate (-----BEGIN CERTIFICATE-----)")?;
+        let key = key.ok_or("it holds no private key (-----BEGIN PRIVATE KEY-----)")?;
+        if chain.len() > MAX_CHAIN {
+            return Err(format!("it holds {} certificates; at most {MAX_CHAIN}", chain.len()));
+        }
+        let ders = chain.iter().map(|one| CertificateDer::from(one.der().to_vec())).collect();
+        let key_der = PrivateKeyDer::try_from(key.der().to_vec())
+            .map_err(|why| format!("the private key cannot be used: {why}"))?;
+        // The client library would panic over what this refuses.
+        CertifiedKey::from_der(ders, key_der, &default_provider()).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                "the private key does not belong to the first certificate; put that of the key first"
+                    .to_owned()
+            }
+            other => format!("certificate and key cannot be used: {other}"),
+        })?;
+        Ok(Self {
+            fingerprint: HEXLOWER.encode(digest(&SHA256, leaf.der()).as_ref()),
+            valid_until: valid_until(leaf.der()).ok_or("the certificate has no readable expiry")?,
+            tls: ClientCert::new_with_certs(&chain, key),
+            agent: Mutex::default(),
+        })
+    }
+
+    /// The agent that a client made for it; made now if another client made the last one.
+    pub(super) fn agent(&self, client: &Arc<()>, make: impl FnOnce(ClientCert) -> Agent) -> Agent {
+        let mut held = self.agent.lock();
+        match &*held {
+            Some((made_by, agent)) if Arc::ptr_eq(made_by, client) => agent.clone(),
+            _ => {
+                let agent = make(self.tls.clone());
+                *held = Some((Arc::clone(client), agent.clone()));
+                agent
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    fn made(year: i32) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["erp.example".to_owned()]).unwrap();
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(year, 3, 4);
+        (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    }
+
+    #[test]
+    fn a_certificate_is_read_with_its_expiry() {
+        for (year, at) in [
+            (2027, "2027-03-04T00:00:00Z"),
+            (2049, "2049-03-04T00:00:00Z"),
+            (2051, "2051-03-04T00:00:00Z"),
+        ] {
+            let (certificate, key) = made(year);
+            for pem in [format!("{certificate}{key}"), format!("{key}\n{certificate}")] {
+                let identity = Identity::read(&pem).unwrap();
+                assert_eq!(identity.valid_until, Timestamp::parse(at).unwrap(), "{year}");
+                assert_eq!(identity.fingerprint.len(), 64);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_with_the_reason() {
+        let ((certificate, key), (other, _)) = (made(2027), made(2027));
+        let refused = |pem: &str| Identity::read(pem).unwrap_err();
+        assert!(refused("").contains("no certificate"));
+        assert!(refused(&certificate).contains("no private key"));
+        assert!(refused(&format!("{certificate}{key}{key}")).contains("several private keys"));
+        assert!(refused(&format!("{other}{certificate}{key}")).contains("does not belong"));
+        assert!(refused(&format!("{}{key}", certificate.repeat(9))).contains("9 certificates"));
+        let encrypted = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+        assert!(refused(&format!("{certificate}{encrypted}")).contains("openssl pkey"));
+        let cut = certificate.replacen("MII", "", 1);
+        assert!(Identity::read(&format!("{cut}{key}")).is_err());
+        let no_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+        assert!(refused(&format!("{certificate}{no_key}")).contains("private key cannot be used"));
+    }
+}

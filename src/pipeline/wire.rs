@@ -1,0 +1,86 @@
+//! The way out of one attempt: what sends, with which certificate, and how much time is left. An attempt may be more
+//! than one request where a token has to be fetched.
+
+use std::time::Duration;
+
+use crate::base::clock::Clock;
+use crate::http::client::{Answer, Call, CallError, Sender};
+use crate::http::identity::Identity;
+use crate::http::trace::{StepName, Trace};
+use crate::model::outcome::{AttemptClass, Cause};
+
+/// Why a request got no answer.
+#[derive(Clone, Debug)]
+pub enum NotSent {
+    /// The request itself, or that for a token, was not answered.
+    Call(CallError),
+    /// There is no token to send it with.
+    NoToken {
+        /// What that means for the attempt.
+        class: AttemptClass,
+        /// The `Retry-After` of the token endpoint.
+        retry_after: Option<String>,
+        /// What the endpoint answered; without secrets.
+        reason: String,
+    },
+}
+
+/// What sends, the time, and what notes the steps of a test.
+pub type Line<'a> = (&'a dyn Sender, &'a Clock, Option<&'a Trace>);
+
+/// What the requests of one attempt go over.
+pub(super) struct Wire<'a> {
+    sender: &'a dyn Sender,
+    clock: &'a Clock,
+    identity: Option<&'a Identity>,
+    trace: Option<&'a Trace>,
+    /// When the attempt's time is over (monotonic).
+    deadline: Duration,
+}
+
+impl<'a> Wire<'a> {
+    pub(super) fn new(
+        (sender, clock, trace): Line<'a>,
+        identity: Option<&'a Identity>,
+        timeout: Duration,
+    ) -> Self {
+        let deadline = clock.monotonic().saturating_add(timeout);
+        Self { sender, clock, identity, trace, deadline }
+    }
+
+    pub(super) fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    /// Notes what a request carries, before it is sent.
+    pub(super) fn carries(&self, what: &str) {
+        if let Some(trace) = self.trace {
+            trace.note(StepName::Credentials, what);
+        }
+    }
+
+    /// Asks a token endpoint, within the time that is left. Its steps are not noted.
+    pub(super) fn ask(&self, call: &Call<'_>) -> Result<Answer, NotSent> {
+        let call = Call { identity: self.identity, timeout: self.left()?, ..call.clone() };
+        self.sender.send(&call).map_err(NotSent::Call)
+    }
+
+    /// Sends the attempt's request, with the certificate and within the time that is left.
+    pub(super) fn send(&self, call: &Call<'_>) -> Result<Answer, NotSent> {
+        let call = Call { identity: self.identity, timeout: self.left()?, ..call.clone() };
+        let answer = match self.trace {
+            None => self.sender.send(&call),
+            Some(trace) => self.sender.send_traced(&call, trace),
+        };
+        answer.map_err(NotSent::Call)
+    }
+
+    fn left(&self) -> Result<Duration, NotSent> {
+        let left = self.deadline.saturating_sub(self.clock.monotonic());
+        if left.is_zero() {
+            let why = "no time was left after the token was fetched".to_owned();
+            return Err(NotSent::Call(CallError::Failed(Cause::Timeout, why)));
+        }
+        Ok(left)
+    }
+}
