@@ -1,0 +1,131 @@
+//! What is sent of an event, and of which: the flags of `subscription`, `emit --header`, and what a file declares.
+
+use serde_json::json;
+
+use crate::rig::Rig;
+
+const URL: &str = "http://127.0.0.1:9999/hook";
+
+#[test]
+fn a_subscription_is_tried_made_and_changed_by_flags() {
+    let rig = Rig::new();
+    let payload = r#"{"total":"150.00","status":"paid"}"#;
+    let emit = ["emit", "invoice.paid", "--payload", payload, "--header", "X-Region: north"];
+    let event = rig.json(&emit)["events"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(rig.json(&["event", "show", &event])["headers"], json!({ "X-Region": "north" }));
+    rig.file("invoice.j2", "<total>\n{{ payload.total }}</total>\n");
+    let create = [
+        "subscription",
+        "create",
+        "erp",
+        "--url",
+        URL,
+        "--filter",
+        "$.total > 100",
+        "--filter",
+        "$.status in [\"paid\"]",
+        "--event-header",
+        "X-Region",
+        "--template-file",
+        "invoice.j2",
+        "--template-type",
+        "text/xml",
+        "--template-header",
+        "X-Type: {{ type }}",
+    ];
+    let shown = rig.ok(&[&create[..], &["--try", &event]].concat());
+    let wanted = format!(
+        "The event {event} matches. This would be sent:\n\ncontent-type: text/xml\nX-Type: invoice.paid\n\
+         X-Region: north\n\n<total>\n150.00</total>\n"
+    );
+    assert_eq!(shown, wanted);
+    assert!(rig.items(&["subscription", "list"]).is_empty());
+
+    rig.ok(&create);
+    let made = rig.json(&["subscription", "show", "erp"]);
+    let filter = json!([{ "path": "$.total", "op": "gt", "value": 100 }, { "path": "$.status", "op": "in", "value": ["paid"] }]);
+    assert_eq!((&made["filter"], &made["event_headers"]), (&filter, &json!(["X-Region"])));
+    assert_eq!(made["template"]["headers"], json!({ "X-Type": "{{ type }}" }));
+
+    let tried = ["subscription", "change", "erp", "--filter", "$.total < 100", "--try", &event];
+    let shown = rig.ok(&tried);
+    assert!(
+        shown.starts_with(&format!(
+            "The event {event} does not match: the condition does not hold: $.total lt 100."
+        )),
+        "{shown}"
+    );
+    let changed =
+        rig.json(&["subscription", "change", "erp", "--template-header", "x-type: {{ id }}"]);
+    assert_eq!(changed["template"]["headers"], json!({ "x-type": "{{ id }}" }));
+    assert!(changed["template"]["body"].is_string() && changed["filter"] == filter);
+    let change = [
+        "subscription",
+        "change",
+        "erp",
+        "--remove",
+        "template",
+        "--remove",
+        "filter",
+        "--remove",
+        "event-headers",
+    ];
+    let changed = rig.json(&[&change[..], &["--format", "cloudevents_structured"]].concat());
+    let left =
+        [&changed["template"], &changed["filter"], &changed["event_headers"], &changed["format"]];
+    assert_eq!(left, [&json!(null), &json!([]), &json!([]), &json!("cloudevents_structured")]);
+
+    rig.file("wrong.j2", "a\n{{ b");
+    let refused =
+        rig.run(&["subscription", "create", "two", "--url", URL, "--template-file", "wrong.j2"]);
+    assert!(refused.code != 0 && refused.err.contains("body, line 2: syntax error"), "{refused:?}");
+    let refused =
+        rig.run(&["subscription", "create", "two", "--url", URL, "--filter", "$.total is 100"]);
+    assert!(refused.code != 0 && refused.err.contains("PATH OP VALUE"), "{refused:?}");
+}
+
+#[test]
+fn a_file_declares_it_and_applying_it_again_changes_nothing() {
+    let rig = Rig::new();
+    let declared = r#"
+[[subscription]]
+name = "erp"
+url = "http://127.0.0.1:9999/hook"
+event_headers = ["X-Region"]
+filter = [{ path = "$.total", op = "gt", value = 100 }, { op = "exists", path = "$.id" }]
+
+[subscription.template]
+headers = { X-Type = "{{ type }}" }
+body = """
+{"total": {{ payload.total|tojson }}}
+"""
+
+[[subscription]]
+name = "bus"
+url = "http://127.0.0.1:9999/bus"
+format = "cloudevents_binary"
+"#;
+    rig.file("declared.toml", declared);
+    let apply = ["apply", "--file", "declared.toml"];
+    rig.ok(&apply);
+    assert_eq!(rig.json(&["subscription", "show", "bus"])["format"], "cloudevents_binary");
+    let again = rig.run(&apply);
+    assert_eq!((again.code, again.err.trim()), (0, "2 unchanged"), "{again:?}");
+    rig.file("declared.toml", &declared.replace("100", "200"));
+    let changed = rig.ok(&apply);
+    assert!(
+        changed.starts_with("changed subscription erp: filter [")
+            && changed.contains("\"value\":200"),
+        "{changed}"
+    );
+
+    rig.file("exported.toml", &rig.ok(&["export"]));
+    let same = rig.run(&["apply", "--file", "exported.toml", "--dry-run"]);
+    assert_eq!((same.code, same.out.contains("subscription")), (0, false), "{same:?}");
+    rig.file("wrong.toml", "[[subscription]]\nname = \"x\"\nfilter = [\"$.total > 1\"]\n");
+    let refused = rig.run(&["apply", "--file", "wrong.toml"]);
+    assert!(
+        refused.err.contains("wrong.toml:3:10: subscription.filter must be a list of tables"),
+        "{refused:?}"
+    );
+}
