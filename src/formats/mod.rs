@@ -14,6 +14,7 @@ use minijinja::Value;
 use serde::Deserialize;
 
 use crate::model::delivery::OutgoingRequest;
+use crate::model::event::{OWN_SOURCE, PING};
 use crate::model::format::{Format, TemplateText};
 use crate::model::subscription::NewSubscription;
 
@@ -68,7 +69,9 @@ impl Formats {
     /// Writes a request: body and media type take the place of its own. Returns the further header fields, the most
     /// important first: of two with the same name only the first may be sent. The error says why it cannot be sent.
     pub fn write(&self, outgoing: &mut OutgoingRequest) -> Result<Vec<(String, String)>, String> {
-        let Some(template) = &self.template else {
+        // A ping tests the way to the target. It has nothing that a template could ask for.
+        let is_ping = outgoing.source == OWN_SOURCE && outgoing.event_type == PING;
+        let Some(template) = self.template.as_ref().filter(|_| !is_ping) else {
             let mut headers = envelope::write(self.format, outgoing)?;
             self.add_event_headers(&mut headers, outgoing)?;
             return Ok(headers);

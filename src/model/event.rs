@@ -285,6 +285,9 @@ pub const SQL_SOURCE: &str = "sql";
 /// The source system of Oncebox's own events, such as `integration.failed`.
 pub const OWN_SOURCE: &str = "oncebox";
 
+/// The type of the request that tests a subscription.
+pub const PING: &str = "oncebox.ping";
+
 /// Refuses a source system that HTTP callers may not use.
 /// Fails with the reason, as a sentence without its full stop.
 pub fn check_http_source(name: &str) -> Result<(), &'static str> {

@@ -153,7 +153,7 @@ fn find(conn: &Connection, new: &NewEvent) -> Result<Option<Row>> {
 }
 
 fn append_to_erp(conn: &Connection, new: &NewEvent, traceparent: Option<&str>) -> Result<Row> {
-    // The trace is in the first column that a source reads it from.
+    // A source reads the trace from this column, too.
     let mut headers: Map<String, Value> =
         new.headers.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     headers.extend(traceparent.map(|text| ("traceparent".to_owned(), text.into())));

@@ -14,6 +14,7 @@ use crate::http::certificate::Seen;
 use crate::http::trace::{Step, StepName, Trace};
 use crate::model::delivery::OutgoingRequest;
 use crate::model::event::OWN_SOURCE;
+pub use crate::model::event::PING;
 use crate::model::outcome::{AttemptClass, Outcome};
 use crate::model::subscription::Subscription;
 use crate::pipeline::advice::advice;
@@ -26,8 +27,6 @@ use crate::store::error::Result;
 const THREADS: usize = 2;
 /// Tests that wait for a thread.
 const MAX_WAITING: usize = 16;
-/// The type of the event that a test sends.
-pub const PING: &str = "oncebox.ping";
 
 /// Whether a test runs now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -131,7 +131,8 @@ fn an_event_appended_to_an_erps_own_file_is_known_by_the_same_webhook_id() {
         appended
     };
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let first = append(invoice(1).traceparent(trace).occurred_at(START));
+    let first =
+        append(invoice(1).traceparent(trace).header("X-Region", "north").occurred_at(START));
     let (again, other) = (append(invoice(1)), append(invoice(1).payload("{}")));
     assert!(again.already_there && !again.differs && other.differs && other.id == first.id);
 
@@ -144,6 +145,7 @@ fn an_event_appended_to_an_erps_own_file_is_known_by_the_same_webhook_id() {
     assert_eq!(event["webhook_id"], first.webhook_id);
     assert_eq!(event["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
     assert_eq!(event["occurred_at"], "2026-01-31T12:00:00.000Z");
+    assert_eq!(event["headers"], json!({ "X-Region": "north", "traceparent": trace }));
     rig.settle();
 }
 

@@ -1,6 +1,7 @@
 //! What is sent of an event, and of which events: formats, header fields of events, templates and filters.
 
 use data_encoding::BASE64;
+use oncebox::outbox::{self, Event};
 use serde_json::{Value, json};
 
 use crate::delivering::expected;
@@ -221,6 +222,15 @@ fn header_fields_of_an_event_are_sent_where_a_subscription_names_them() {
     rig.settle();
     assert_eq!(named.seen()[2].field("x-region"), Some("north"));
 
+    // A program that embeds us.
+    let mut own = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let tx = own.transaction().unwrap();
+    outbox::append(&tx, Event::new("d").json(&4).header("X-Region", "east")).unwrap();
+    tx.commit().unwrap();
+    crate::rig::until("it is routed", || rig.one("SELECT count(*) FROM deliveries") == "8");
+    rig.settle();
+    assert_eq!(named.seen()[3].field("x-region"), Some("east"));
+
     for headers in [
         json!({ "a b": "x" }),
         json!({ "x": "ü" }),
@@ -285,6 +295,10 @@ fn a_template_writes_body_and_header_fields_and_the_signature_covers_them() {
     let signature = expected(&secret, id, START.secs(), sent.as_bytes());
     assert_eq!(seen[0].field("webhook-signature"), Some(signature.as_str()));
     assert_eq!(rig.get("/v1/subscriptions/erp")["template"], template);
+    // A ping has none of what the template asks for.
+    let tested = rig.call("POST", "/v1/subscriptions/erp/test", b"").is(200).json();
+    assert_eq!((&tested["ok"], receiver.count()), (&json!(true), 2), "{tested}");
+    assert_eq!(json_of(&receiver.seen()[1])["type"], "oncebox.ping");
 
     // What was changed holds for the next attempt, and null takes it away.
     rig.patch("/v1/subscriptions/erp", &json!({ "template": { "body": "{{ payload.nope }}" } }))
@@ -299,7 +313,7 @@ fn a_template_writes_body_and_header_fields_and_the_signature_covers_them() {
     assert_eq!(changed["template"], Value::Null);
     rig.publish(&json!({ "event_type": "a", "payload": { "plain": true } }));
     rig.settle();
-    assert_eq!(receiver.seen()[1].body, br#"{"plain":true}"#);
+    assert_eq!(receiver.seen()[2].body, br#"{"plain":true}"#);
 }
 
 #[test]
@@ -376,7 +390,11 @@ fn a_filter_decides_by_the_payload_for_events_webhooks_and_replays() {
     let rig = Rig::new();
     let (large, all) = (Receiver::new(), Receiver::new());
     let filter = json!([{ "path": "$.total", "op": "gt", "value": 100 }, { "path": "$.status", "op": "equals", "value": "paid" }]);
-    rig.subscribe_with("large", &large, &json!({ "filter": filter, "source": "all" }));
+    rig.subscribe_with(
+        "large",
+        &large,
+        &json!({ "filter": filter, "source": "all", "event_headers": ["User-Agent"] }),
+    );
     for (total, status) in [("150.00", "paid"), ("99.00", "paid"), ("150.00", "open")] {
         rig.publish(
             &json!({ "event_type": "invoice", "payload": { "total": total, "status": status } }),
@@ -404,11 +422,12 @@ fn a_filter_decides_by_the_payload_for_events_webhooks_and_replays() {
     rig.provider("machine", &scheme, "token-1234567890");
     for total in [500, 5] {
         let body = json!({ "total": total, "status": "paid" }).to_string();
-        rig.send("POST", "/in/machine", &[("X-Token", "token-1234567890")], body.as_bytes())
-            .is(200);
+        let fields = [("X-Token", "token-1234567890"), ("User-Agent", "machine/1")];
+        rig.send("POST", "/in/machine", &fields, body.as_bytes()).is(200);
     }
     rig.settle();
     assert_eq!(large.count(), 3);
+    assert_eq!(large.seen()[2].field("user-agent"), Some("machine/1"), "what is kept of a webhook");
     assert_eq!(rig.one("SELECT group_concat(status) FROM webhook_events"), "completed,skipped");
 
     // A named target gets the event whatever is in it.
@@ -478,6 +497,14 @@ fn what_is_sealed_is_opened_for_a_template_and_hidden_from_filters_and_trials() 
     assert_eq!(receiver.seen()[0].body, b"DE02120300000000202051");
     let tried = rig.patch("/v1/subscriptions/erp", &json!({ "try": line["id"] })).is(200).json();
     assert_eq!((&tried["matches"], &tried["body"]), (&json!(true), &json!("[sealed]")));
+
+    // Header fields are refused like other words beside the body.
+    let pii = json!({ "rules": [{ "detect": ["email"], "action": "mask" }] });
+    rig.patch("/v1/tenants/default", &json!({ "pii": pii })).is(200);
+    let mail =
+        json!({ "event_type": "a", "payload": 1, "headers": { "X-Mail": "anna@example.com" } });
+    let refused = rig.post("/v1/events", &mail).is(422).detail();
+    assert!(refused.contains("headers") && !refused.contains("anna"), "{refused}");
 }
 
 #[test]
