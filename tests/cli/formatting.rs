@@ -74,7 +74,11 @@ fn a_subscription_is_tried_made_and_changed_by_flags() {
     let left =
         [&changed["template"], &changed["filter"], &changed["event_headers"], &changed["format"]];
     assert_eq!(left, [&json!(null), &json!([]), &json!([]), &json!("cloudevents_structured")]);
+}
 
+#[test]
+fn what_cannot_be_used_is_refused_with_what_to_change() {
+    let rig = Rig::new();
     rig.file("wrong.j2", "a\n{{ b");
     let refused =
         rig.run(&["subscription", "create", "two", "--url", URL, "--template-file", "wrong.j2"]);
