@@ -734,3 +734,25 @@ CREATE INDEX jobs_listed ON jobs (tenant, seq);
 -- The dead letters of a lane in lane order: they are replayed lane by lane.
 CREATE INDEX deliveries_dead_in_lane ON deliveries (lane, order_at, seq)
   WHERE lane IS NOT NULL AND state = 'dead_letter';
+
+-- Event types that a tenant has registered. Events that do not fit the schema are rejected or quarantined.
+CREATE TABLE event_types (
+  seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+  tenant      TEXT NOT NULL,
+  name        TEXT NOT NULL,
+  description TEXT NOT NULL DEFAULT '',
+  -- JSON Schema 2020-12.
+  schema      TEXT NOT NULL,
+  -- JSON: a payload.
+  example     TEXT,
+  on_invalid  TEXT NOT NULL DEFAULT 'reject',
+  created_at  INTEGER NOT NULL,
+  updated_at  INTEGER NOT NULL,
+  CONSTRAINT event_type_name_is_1_to_128 CHECK (length(name) BETWEEN 1 AND 128),
+  CONSTRAINT event_type_schema_is_json CHECK (json_valid(schema)),
+  CONSTRAINT event_type_example_is_json CHECK (example IS NULL OR json_valid(example)),
+  CONSTRAINT event_type_on_invalid_is_known CHECK (on_invalid IN ('reject', 'quarantine'))
+) STRICT;
+
+CREATE UNIQUE INDEX event_types_name ON event_types (tenant, name);
+CREATE INDEX event_types_listed ON event_types (tenant, seq);

@@ -32,6 +32,8 @@ mod conformance;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod demo;
 #[cfg(all(feature = "service", not(feature = "internals")))]
+mod event_types;
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod formats;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod http;
@@ -86,7 +88,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { api app backup base cli config conformance demo formats http jobs keys model pipeline privacy signatures sources store sys telemetry }
+open! { api app backup base cli config conformance demo event_types formats http jobs keys model pipeline privacy signatures sources store sys telemetry }
 
 pub use rusqlite;
 

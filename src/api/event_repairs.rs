@@ -1,6 +1,7 @@
 //! Quarantined events: repairing and discarding them. `GET /v1/events?status=quarantined` lists them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use data_encoding::{BASE64, HEXLOWER};
 use ring::digest;
@@ -18,7 +19,7 @@ use crate::api::route::Answer::Act;
 use crate::api::route::{Resource, Returns, post};
 use crate::api::schema::{Ascii, StrictBase64, Text};
 use crate::base::clock::Timestamp;
-use crate::model::event;
+use crate::model::event::{self, NewEvent};
 use crate::model::sealed::Sealed;
 use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
 use crate::model::token::Right::Operate;
@@ -235,7 +236,9 @@ fn still_invalid(defect: &Defect) -> Problem {
 pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let mut changes = Changes::read(call.json()?)?;
     let most = u64::from(api.settings.get().limits.payload_bytes);
+    let given = changes.payload.clone();
     let sealed = admit(api, call, &mut changes, most)?;
+    let event_types = Arc::clone(&api.flow.publish.event_types);
     let (tenant, id, clock) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.clone());
     change(api, call, move |tx| {
         let seq = match quarantined(tx, &tenant, &id)? {
@@ -256,6 +259,12 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             Ok(event) => event,
             Err(defect) => return Ok(Err(still_invalid(&defect))),
         };
+        event.sealed.fields = row.sealed_fields;
+        // As it was given: the policy may have masked what the schema asks for.
+        let payload = given.clone().unwrap_or_else(|| event.payload.clone());
+        if let Some(misfit) = event_types.misfit(&NewEvent { payload, ..event.clone() })? {
+            return Ok(Err(still_invalid(&Defect::new(outbox_relay::MISFIT, misfit.why))));
+        }
         if is_replaced {
             event.sealed = sealed.clone();
         }

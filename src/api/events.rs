@@ -360,6 +360,11 @@ fn response(outcome: Outcome) -> Response {
             let detail = format!("Event {event} (counted from 0) is not accepted: {why}.");
             Problem::unprocessable(detail).into()
         }
+        Outcome::Misfit { event, why } => {
+            let detail =
+                format!("Event {event} (counted from 0) does not fit its event type: {why}.");
+            Problem::unprocessable(detail).into()
+        }
         Outcome::OfSource(name) => Problem::of_source(&name).into(),
         Outcome::Failed(error) => Problem::from(error).into(),
     }

@@ -16,6 +16,7 @@ mod deliveries;
 mod description;
 mod escalations;
 mod event_repairs;
+mod event_types;
 mod events;
 mod guards;
 mod health;
@@ -90,6 +91,7 @@ static RESOURCES: &[&Resource] = &[
     &intake::RESOURCE,
     &events::RESOURCE,
     &event_repairs::RESOURCE,
+    &event_types::RESOURCE,
     &webhook_events::RESOURCE,
     &providers::RESOURCE,
     &subscriptions::RESOURCE,

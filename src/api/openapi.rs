@@ -9,15 +9,17 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use crate::api::RESOURCES;
-use crate::api::call::Call;
+use crate::api::call::{Call, answer};
 use crate::api::context::Api;
 use crate::api::kind::{Facts, Kind};
 use crate::api::problem::{Problem, ProblemBody};
 use crate::api::route::Answer::Now;
 use crate::api::route::{Body, Content, Param, Place, Resource, Returns, Route, public};
 use crate::api::schema::{AnyObject, Describe, of};
+use crate::event_types::{EventType, MAX_TYPES, store};
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
+use crate::model::operational::Kind as OwnEvent;
 use crate::model::token::Right;
 
 /// The route of the document.
@@ -67,6 +69,7 @@ const LISTENER_PROBLEMS: [Kind; 9] = [
 pub fn document() -> Value {
     let mut parts = Components::new();
     let paths = paths(&mut parts);
+    let webhooks = webhooks(&mut parts);
     let Components { sent, answered, responses } = parts;
     json!({
         "openapi": "3.1.0",
@@ -82,6 +85,7 @@ pub fn document() -> Value {
             .map(|resource| json!({ "name": resource.tag, "description": resource.about }))
             .collect::<Vec<_>>(),
         "paths": paths,
+        "webhooks": webhooks,
         "components": {
             "schemas": schemas(sent, answered),
             "responses": responses,
@@ -95,11 +99,58 @@ pub fn document() -> Value {
 }
 
 /// `GET /openapi.json`
-#[expect(clippy::unnecessary_wraps, reason = "every route has this shape")]
-fn show(api: &Api, _call: &Call) -> Result<Response, Problem> {
-    let mut kept = api.document.lock();
-    let document = kept.get_or_insert_with(|| document().to_string().into_bytes());
-    Ok(Response::with_body(200, "application/json", document.clone()))
+fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let bytes = {
+        let mut kept = api.document.lock();
+        kept.get_or_insert_with(|| document().to_string().into_bytes()).clone()
+    };
+    // What a tenant's events look like is shown to its tokens alone. Any other token is as good as none.
+    let Ok(token) = api.auth.authorize(&call.request.head, Right::Read) else {
+        return Ok(Response::with_body(200, "application/json", bytes));
+    };
+    let types = api.store.read(|tx| store::page(tx, &token.tenant, 0, MAX_TYPES))?;
+    let mut document: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    if let Some(Value::Object(webhooks)) = document.get_mut("webhooks") {
+        for EventType { name, description, mut schema, example, .. } in types {
+            // A base of its own, so that its references are not those of this document.
+            if let Value::Object(members) = &mut schema {
+                let id = format!("urn:oncebox:event-type:{}", plain(&name));
+                members.entry("$id").or_insert_with(|| id.into());
+            }
+            let described = webhook(&name, &description, &schema, example.as_ref());
+            webhooks.insert(name, described);
+        }
+    }
+    Ok(answer(200, &document))
+}
+
+/// The operational events, by name.
+fn webhooks(parts: &mut Components) -> Map<String, Value> {
+    let described = OwnEvent::ALL.into_iter().map(|kind| {
+        let schema = kind.schema(&mut parts.answered).to_value();
+        (kind.as_str().to_owned(), webhook(kind.as_str(), kind.about(), &schema, None))
+    });
+    described.collect()
+}
+
+/// A request that a subscription's target gets.
+fn webhook(name: &str, about: &str, schema: &Value, example: Option<&Value>) -> Value {
+    let mut content = json!({ "schema": schema });
+    if let (Value::Object(members), Some(example)) = (&mut content, example) {
+        members.insert("example".to_owned(), example.clone());
+    }
+    json!({ "post": {
+        "tags": ["Event types"],
+        "summary": name,
+        "description": about,
+        "requestBody": { "required": true, "content": { "application/json": content } },
+        "responses": { "2XX": { "description": "The event is accepted." } },
+    } })
+}
+
+/// A name as part of a URN.
+fn plain(name: &str) -> String {
+    percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 
 /// What operations refer to.

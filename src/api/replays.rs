@@ -266,8 +266,11 @@ fn new_event(api: &Api, replay: &Replay, found: Event) -> Result<NewEvent, Probl
         return Err(unusable(format!("The payload has {have} bytes; at most {most} are accepted")));
     }
     new.check().map_err(|error| unusable(error.to_string()))?;
-    // The stored payload has passed the privacy policy already.
+    // The stored payload has passed its type's schema and the privacy policy already.
     if is_other {
+        if let Some(misfit) = api.flow.publish.event_types.misfit(&new)? {
+            return Err(unusable(format!("It does not fit its event type: {}", misfit.why)));
+        }
         let admitted = api.flow.publish.privacy.admit(std::slice::from_mut(&mut new));
         admitted.map_err(|not| match not {
             NotAdmitted::Refused { why, .. } => unusable(why.to_string()),

@@ -148,6 +148,11 @@ pub(super) const fn post(path: &'static str, right: Right, answer: Answer) -> Ro
     with_right(Method::Post, path, right, answer)
 }
 
+/// A `PUT` with a token.
+pub(super) const fn put(path: &'static str, right: Right, answer: Answer) -> Route {
+    with_right(Method::Put, path, right, answer)
+}
+
 /// A `PATCH` with a token.
 pub(super) const fn patch(path: &'static str, right: Right, answer: Answer) -> Route {
     with_right(Method::Patch, path, right, answer)

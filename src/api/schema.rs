@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::base::clock::Timestamp;
+use crate::event_types;
 use crate::http::trace;
 use crate::jobs;
 use crate::model::name::Name;
@@ -178,6 +179,7 @@ written_words! {
     escalation::Class = "EscalationClass"
     event::Status = "EventStatus"
     health::Level = "CheckState"
+    event_types::OnInvalid = "OnInvalid"
     jobs::Kind = "JobKind"
     jobs::State = "JobState"
     lane::Ordering = "Ordering"

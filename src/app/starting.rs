@@ -175,6 +175,7 @@ fn shared(
         statuses: SourceStatuses::default(),
         clock_watch: Arc::clone(&flow.clock_watch),
         privacy: Arc::clone(&flow.privacy),
+        event_types: Arc::clone(&flow.event_types),
         budget: budget.clone(),
         suspects,
         faults: faults.clone(),

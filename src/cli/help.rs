@@ -32,6 +32,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "subscription",
             "credential",
             "source",
+            "event-type",
             "token",
             "tenant",
             "pii",

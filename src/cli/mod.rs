@@ -16,6 +16,7 @@ mod doctor;
 mod emit;
 mod escalation;
 mod event;
+mod event_type;
 mod exit;
 mod generate;
 mod help;
@@ -84,6 +85,8 @@ enum Command {
     #[command(after_help = "Did invoice 4711 go out, when, and what did they answer?\n  \
         oncebox event list --aggregate-id 4711\n  oncebox event show ID")]
     Event(Api<event::Verb>),
+    /// Event types: what events look like, and schemas to check them with
+    EventType(Api<event_type::Verb>),
     /// Webhooks that providers posted
     Webhook(Api<webhook::Verb>),
     /// One event for one subscription: show, send again, cancel
@@ -160,7 +163,7 @@ impl Command {
     #[rustfmt::skip]
     fn run(&self, shared: &Shared) -> Result<(), Failure> {
         run!(self, shared, [
-            Serve, Demo, DemoPart, Status, Emit, Event, Webhook, Delivery, DeadLetter, Job, Consume, Listen, Trigger,
+            Serve, Demo, DemoPart, Status, Emit, Event, EventType, Webhook, Delivery, DeadLetter, Job, Consume, Listen, Trigger,
             VerifySignature, Provider, Subscription, Credential, Source, Escalation, Tenant, Pii, Subject, Token, Doctor,
             Config, Apply, Export, Audit, Backup, Restore, InDoubt, Migrate, Keys, Conformance, OpenApi, Completions, Manual
         ])

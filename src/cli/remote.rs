@@ -271,6 +271,11 @@ impl Remote {
         self.send("PATCH", path, Some(body))
     }
 
+    /// `PUT` with a body of JSON.
+    pub(super) fn put(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        self.send("PUT", path, Some(body))
+    }
+
     /// `DELETE`; returns null if the answer has no body.
     pub(super) fn delete(&self, path: &str) -> Result<Value, Failure> {
         self.send("DELETE", path, None)

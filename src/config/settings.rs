@@ -214,6 +214,10 @@ settings! {
             "Holds one directory per tenant other than default, for its sources. Those of default may be anywhere but in the data directory.",
             unset "these tenants can have no sources", "\"/srv/tenants\"";
     }
+    events: Events, "Events that are published." {
+        unregistered: Unregistered = Unregistered::Accept, Word(&Unregistered::WORDS), Reload,
+            "What becomes of an event whose type is not registered: accept, or reject. What cannot be answered, such as rows of plain SQL, is quarantined.";
+    }
     disk: Disk, "Free space that is kept." {
         reserve: Option<u64> = None, Maybe(Size(0, PEBIBYTE)), Reload,
             "Below this free space new work is refused with 507; outcomes are still stored. 0: never.",
@@ -254,6 +258,15 @@ pub enum LogLevel {
     Debug,
     /// Everything.
     Trace,
+}
+
+/// What becomes of events whose type is not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unregistered {
+    /// They pass unchecked.
+    Accept,
+    /// They are refused.
+    Reject,
 }
 
 /// The format of the log.
@@ -312,6 +325,11 @@ impl LogLevel {
         ("debug", Self::Debug),
         ("trace", Self::Trace),
     ];
+}
+
+impl Unregistered {
+    /// The words for them.
+    const WORDS: [(&'static str, Self); 2] = [("accept", Self::Accept), ("reject", Self::Reject)];
 }
 
 impl LogFormat {

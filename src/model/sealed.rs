@@ -85,6 +85,11 @@ pub struct Token {
     pub blob: Vec<u8>,
 }
 
+/// Whether a text is what replaces a whole sealed value, as far as its beginning shows.
+pub fn is_token(text: &str) -> bool {
+    text.starts_with("obx-sealed.v.")
+}
+
 /// All tokens in a body, in order.
 pub fn tokens(body: &[u8]) -> Vec<Token> {
     let mut found = Vec::new();

@@ -57,6 +57,7 @@ use crate::base::faults::Faults;
 use crate::base::id::Draw;
 use crate::base::stop::Stop;
 use crate::config::Live;
+use crate::event_types::EventTypes;
 use crate::http::client::{self, Call};
 use crate::keys::Keyring;
 use crate::keys::subject::Pseudonyms;
@@ -149,6 +150,8 @@ pub struct Pipeline {
     pub spawner: Spawner,
     /// Applies the privacy policies.
     pub privacy: Arc<Privacy>,
+    /// The registered event types.
+    pub event_types: Arc<EventTypes>,
     /// The deliveries being attempted.
     pub in_flight: Arc<InFlight>,
     mailbox: Mailbox,
@@ -181,6 +184,7 @@ struct CommitListener {
     destinations: Arc<Destinations>,
     providers: Arc<ProviderCache>,
     privacy: Arc<Privacy>,
+    event_types: Arc<EventTypes>,
     on_sources_changed: Arc<dyn Fn() + Send + Sync>,
     on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
     disk: Arc<DiskWatch>,
@@ -198,8 +202,12 @@ impl AfterCommit for CommitListener {
             providers_changed,
             tokens_changed,
             sources_changed,
+            event_types_changed,
             subjects_erased,
         } = effects;
+        if event_types_changed {
+            self.event_types.forget();
+        }
         if subscriptions_changed {
             self.destinations.forget();
         }
@@ -258,6 +266,7 @@ impl Pipeline {
             destinations: Arc::clone(&common.destinations),
             providers: Arc::clone(&common.providers),
             privacy: Arc::clone(&common.privacy),
+            event_types: Arc::clone(&common.event_types),
             on_sources_changed: Arc::clone(&parts.on_sources_changed),
             on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
             disk: Arc::clone(&parts.disk),
@@ -267,8 +276,7 @@ impl Pipeline {
         let dispatcher = parts.dispatcher((mailbox.clone(), pulse.clone()), hand_out)?;
         let upkeep = parts.upkeep(&common, unsettled_back, deliver.clone());
         let upkeep_stop = Stop::new();
-        let relay = parts.relay(&common)?;
-        let lease_manager = LeaseManager::new(consume.clone());
+        let (relay, lease_manager) = (parts.relay(&common)?, LeaseManager::new(consume.clone()));
         let (receive, publish) = (parts.receive(&common), parts.publish(&common));
         let (writer_stop, writer_stopped) = bounded(0);
         let (writer_loop, after_commit) = (parts.writer_loop, Arc::clone(&listener));
@@ -295,6 +303,7 @@ impl Pipeline {
             clock_watch: common.clock_watch,
             spawner: Spawner(Arc::clone(&listener)),
             privacy: common.privacy,
+            event_types: common.event_types,
             in_flight: common.in_flight,
             mailbox,
             dispatcher_pulse: pulse,
@@ -386,6 +395,7 @@ struct Common {
     destinations: Arc<Destinations>,
     providers: Arc<ProviderCache>,
     privacy: Arc<Privacy>,
+    event_types: Arc<EventTypes>,
     clock_watch: Arc<ClockWatch>,
     counts: Arc<Counts>,
     line: Arc<Line>,
@@ -405,6 +415,7 @@ impl Common {
             destinations: Arc::new(destinations),
             providers: Arc::new(providers),
             privacy: Arc::new(privacy),
+            event_types: Arc::new(EventTypes::new(store.clone(), settings.clone())),
             clock_watch: Arc::default(),
             counts: Arc::default(),
             line: Arc::new(line),
@@ -474,16 +485,17 @@ impl Parts {
         )
     }
 
-    fn sql_rows(&self) -> SqlRows {
+    fn sql_rows(&self, common: &Common) -> SqlRows {
         let (clock, draw) = (self.clock.clone(), Arc::clone(&self.draw));
-        SqlRows { clock, draw, settings: self.settings.clone() }
+        let event_types = Arc::clone(&common.event_types);
+        SqlRows { clock, draw, settings: self.settings.clone(), event_types }
     }
 
     fn relay(&self, common: &Common) -> Result<Relay> {
         Ok(Relay {
             store: self.store.clone(),
             reader: self.store.own_reader()?,
-            sql_rows: self.sql_rows(),
+            sql_rows: self.sql_rows(common),
             counts: Arc::clone(&common.counts),
         })
     }
@@ -494,7 +506,8 @@ impl Parts {
             clock: self.clock.clone(),
             counts: Arc::clone(&common.counts),
             privacy: Arc::clone(&common.privacy),
-            sql_rows: self.sql_rows(),
+            event_types: Arc::clone(&common.event_types),
+            sql_rows: self.sql_rows(common),
             is_source: self.is_source,
         }
     }

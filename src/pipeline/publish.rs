@@ -1,9 +1,11 @@
 //! Publishing: events are stored once, all of a request or none, then acknowledged.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id;
+use crate::event_types::{EventTypes, Misfit, OnInvalid};
 use crate::model::event::{NewEvent, Status};
 use crate::pipeline::counts::Counts;
 use crate::pipeline::relay::SqlRows;
@@ -13,11 +15,15 @@ use crate::store::Store;
 use crate::store::error::{Error, Result};
 use crate::store::idempotency_keys::{self, Seen};
 use crate::store::outbox::{self, Inserted};
+use crate::store::outbox_relay::MISFIT;
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::writer::Queue;
 
 /// Whether the tenant has a source of this name.
 pub type IsSource = fn(&ReadTx<'_>, &str, &str) -> Result<bool>;
+
+/// Why events of a request do not fit their types, by their place in it.
+type Misfits = BTreeMap<usize, String>;
 
 /// A stored event, as its publisher sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +67,13 @@ pub enum Outcome {
     },
     /// An event's source system is a configured source; nothing was stored.
     OfSource(String),
+    /// An event does not fit its type; none is stored.
+    Misfit {
+        /// Which, from 0.
+        event: usize,
+        /// What is wrong.
+        why: String,
+    },
     /// Nothing was stored.
     Failed(Error),
 }
@@ -74,7 +87,7 @@ impl Outcome {
                     counts.admitted(event.repeated, event.differs);
                 }
             }
-            Self::Refused { .. } => counts.publishes_unwanted.add(),
+            Self::Refused { .. } | Self::Misfit { .. } => counts.publishes_unwanted.add(),
             Self::Failed(_) => counts.publishes_failed.add(),
             _ => (),
         }
@@ -104,6 +117,8 @@ pub struct Publish {
     pub counts: Arc<Counts>,
     /// Applies the privacy policies.
     pub privacy: Arc<Privacy>,
+    /// The registered event types.
+    pub event_types: Arc<EventTypes>,
     /// Routes rows that plain SQL inserted before.
     pub sql_rows: SqlRows,
     /// Whether the tenant has a source of this name.
@@ -124,6 +139,13 @@ impl Publish {
         let clock = self.clock.clone();
         let counts = Arc::clone(&self.counts);
         let (sql_rows, is_source) = (self.sql_rows.clone(), self.is_source);
+        let misfits = match self.misfits(&events) {
+            Ok(misfits) => misfits,
+            Err(outcome) => {
+                outcome.count(&counts);
+                return done(outcome);
+            }
+        };
         if let Err(not) = self.privacy.admit(&mut events) {
             let outcome = match not {
                 NotAdmitted::Refused { event, why } => Outcome::Refused { event, why },
@@ -139,9 +161,11 @@ impl Publish {
                 let outcome =
                     match (configured_source(tx, is_source, (&tenant, &events))?, &idempotency) {
                         (Some(name), _) => Outcome::OfSource(name),
-                        (None, None) => Outcome::Stored(store_all(tx, &events, &clock)?),
+                        (None, None) => {
+                            Outcome::Stored(store_all(tx, (&events, &misfits), &clock)?)
+                        }
                         (None, Some(key)) => {
-                            store_once(tx, (&tenant, key), &events, (&clock, encode))?
+                            store_once(tx, (&tenant, key), (&events, &misfits), (&clock, encode))?
                         }
                     };
                 Ok((outcome, relayed))
@@ -158,6 +182,27 @@ impl Publish {
                 done(outcome);
             },
         );
+    }
+}
+
+impl Publish {
+    /// The events that do not fit their types and are quarantined, each with the reason. The error is that of an event
+    /// that is rejected.
+    fn misfits(&self, events: &[NewEvent]) -> std::result::Result<Misfits, Outcome> {
+        let mut misfits = Misfits::new();
+        for (event, new) in events.iter().enumerate() {
+            match self.event_types.misfit(new).map_err(Outcome::Failed)? {
+                None => {}
+                Some(Misfit { why, on_invalid: OnInvalid::Reject }) => {
+                    return Err(Outcome::Misfit { event, why });
+                }
+                Some(Misfit { why, on_invalid: OnInvalid::Quarantine }) => {
+                    let why = self.privacy.sanitize(&new.tenant, &why).map_err(Outcome::Failed)?;
+                    misfits.insert(event, why);
+                }
+            }
+        }
+        Ok(misfits)
     }
 }
 
@@ -183,7 +228,7 @@ fn configured_source(
 fn store_once(
     tx: &WriteTx<'_>,
     (tenant, idempotency): (&str, &Idempotency),
-    events: &[NewEvent],
+    events: (&[NewEvent], &Misfits),
     (clock, encode): (&Clock, Encode),
 ) -> Result<Outcome> {
     let Idempotency { key, request_hash } = idempotency;
@@ -200,14 +245,23 @@ fn store_once(
     }
 }
 
-fn store_all(tx: &WriteTx<'_>, events: &[NewEvent], clock: &Clock) -> Result<Vec<Published>> {
+fn store_all(
+    tx: &WriteTx<'_>,
+    (events, misfits): (&[NewEvent], &Misfits),
+    clock: &Clock,
+) -> Result<Vec<Published>> {
     let now = clock.now();
     events
         .iter()
-        .map(|event| {
+        .enumerate()
+        .map(|(n, event)| {
             let webhook_id =
                 id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
-            Ok(match admit(tx, event, now)? {
+            let stored = match misfits.get(&n) {
+                None => admit(tx, event, now)?,
+                Some(why) => outbox::insert_quarantined(tx, event, (MISFIT, why), now)?,
+            };
+            Ok(match stored {
                 Inserted::First { status, in_doubt } => Published {
                     id: event.id.clone(),
                     webhook_id,

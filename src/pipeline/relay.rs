@@ -15,6 +15,8 @@ use crate::base::clock::Clock;
 use crate::base::id::{self, Draw};
 use crate::base::stop::Stop;
 use crate::config::Live;
+use crate::event_types::EventTypes;
+use crate::model::event::NewEvent;
 use crate::pipeline::counts::Counts;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_relay::{self, MAX_ROWS, Relayed, Terms};
@@ -171,29 +173,39 @@ pub struct SqlRows {
     pub draw: Arc<dyn Draw>,
     /// The settings in force.
     pub settings: Live,
+    /// The registered event types.
+    pub event_types: Arc<EventTypes>,
 }
 
 impl SqlRows {
     /// See [`outbox_relay::relay`].
     fn relay(&self, tx: &WriteTx<'_>, after: i64, limit: u32) -> Result<Relayed> {
-        let terms = self.terms();
+        let misfit = |event: &NewEvent| self.misfit(event);
+        let terms = self.terms(&misfit);
         outbox_relay::relay(tx, after, limit, terms, &|| id::uuid7(terms.wall, &*self.draw))
     }
 
     /// See [`outbox_relay::relay_before`].
     pub(super) fn relay_before(&self, tx: &WriteTx<'_>) -> Result<Relayed> {
-        let terms = self.terms();
+        let misfit = |event: &NewEvent| self.misfit(event);
+        let terms = self.terms(&misfit);
         outbox_relay::relay_before(tx, terms, &|| id::uuid7(terms.wall, &*self.draw))
     }
 
     /// See [`outbox_relay::set_aside`].
     fn set_aside(&self, tx: &WriteTx<'_>, seq: i64, why: &str) -> Result<()> {
-        let terms = self.terms();
+        let misfit = |_: &NewEvent| Ok(None);
+        let terms = self.terms(&misfit);
         outbox_relay::set_aside(tx, seq, why, terms, &id::uuid7(terms.wall, &*self.draw))
     }
 
-    fn terms(&self) -> Terms {
+    fn misfit(&self, event: &NewEvent) -> Result<Option<String>> {
+        Ok(self.event_types.misfit(event)?.map(|misfit| misfit.why))
+    }
+
+    fn terms<'a>(&self, misfit: &'a dyn Fn(&NewEvent) -> Result<Option<String>>) -> Terms<'a> {
         Terms {
+            misfit,
             payload_bytes_most: u64::from(self.settings.get().limits.payload_bytes),
             wall: self.clock.wall(),
             now: self.clock.now(),

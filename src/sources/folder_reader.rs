@@ -28,9 +28,10 @@ use crate::sources::transfer::{
     DONE, Outcome, REJECTED, ReadFile, changed, clear, finish, make, put_aside, remove_companion,
 };
 use crate::store::error::Error;
-use crate::store::escalations;
+use crate::store::outbox_relay::MISFIT;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
+use crate::store::{escalations, outbox};
 use crate::sys::files::{self, Directory, Kind, Names};
 
 /// How often old files in `done` are deleted.
@@ -261,6 +262,11 @@ fn import(
     for (n, event) in events.iter_mut().enumerate() {
         recognise(shared, event, &hashes.each_ref().map(|hash| row_key(hash, n)))?;
     }
+    let misfit = |event: &NewEvent| {
+        let misfit = shared.event_types.misfit(event)?;
+        misfit.map(|misfit| shared.privacy.sanitize(&event.tenant, &misfit.why)).transpose()
+    };
+    let misfits = events.iter().map(misfit).collect::<Result<Vec<_>, Error>>()?;
     match shared.privacy.admit(&mut events) {
         Ok(()) => {}
         Err(NotAdmitted::Failed(error)) => return Err(error.into()),
@@ -269,7 +275,7 @@ fn import(
             return reject(shared, source, (settings, file), &why);
         }
     }
-    match store(shared, source, file, events) {
+    match store(shared, source, file, events.into_iter().zip(misfits).collect()) {
         Ok(()) => finish(shared, settings, file),
         Err(Error::Constraint(why)) => {
             let why = format!("the database refuses one of its rows: {why}");
@@ -365,8 +371,9 @@ fn store(
     shared: &Shared,
     source: &Source,
     read: &ReadFile<'_>,
-    events: Vec<NewEvent>,
+    events: Vec<(NewEvent, Option<String>)>,
 ) -> crate::store::error::Result<()> {
+    let misfits = events.iter().filter(|(_, misfit)| misfit.is_some()).count();
     let count = u64::try_from(events.len()).unwrap_or(u64::MAX);
     let cursor = source.new.cursor;
     let progress =
@@ -388,9 +395,14 @@ fn store(
         }
         escalations::resolve(tx, &tenant, Class::SourceSilent, &subject, clock.wall())?;
         let now = clock.now();
-        events.iter().map(|event| admit(tx, event, now)).collect::<Result<Vec<_>, _>>()
+        let one = |(event, misfit): &(NewEvent, Option<String>)| match misfit {
+            None => admit(tx, event, now),
+            Some(why) => outbox::insert_quarantined(tx, event, (MISFIT, why), now),
+        };
+        events.iter().map(one).collect::<Result<Vec<_>, _>>()
     })?;
     shared.admitted(source.new.name.as_str(), stored.iter());
+    (0..misfits).for_each(|_| shared.counts.events_quarantined.add());
     shared.counts.files_taken.add();
     Ok(())
 }

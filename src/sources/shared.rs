@@ -11,6 +11,7 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
 use crate::config::Live;
+use crate::event_types::EventTypes;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::event::NewEvent;
 use crate::pipeline::clock_watch::ClockWatch;
@@ -76,6 +77,7 @@ pub struct Shared {
     pub statuses: SourceStatuses,
     pub clock_watch: Arc<ClockWatch>,
     pub privacy: Arc<Privacy>,
+    pub event_types: Arc<EventTypes>,
     pub budget: Budget,
     pub suspects: Arc<Suspects>,
     pub faults: Faults,

@@ -4,6 +4,7 @@ use crate::base::budget::Share;
 use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::config::settings::MAX_PAYLOAD_BYTES;
+use crate::event_types::Misfit;
 use crate::model::escalation::Class;
 use crate::model::event::NewEvent;
 use crate::pipeline::publish::admit;
@@ -16,7 +17,9 @@ use crate::sources::tables::foreign::{self, Batch, Foreign, ForeignError};
 use crate::sources::tables::{self, Progress};
 use crate::store::error::{Error, Result};
 use crate::store::escalations;
+use crate::store::outbox::UNUSABLE;
 use crate::store::outbox::{self, Inserted};
+use crate::store::outbox_relay::MISFIT;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 
@@ -31,7 +34,7 @@ enum ReadyRow {
     /// An event.
     Event(NewEvent),
     /// An event to be quarantined, and why.
-    Unusable(NewEvent, String),
+    Unusable(NewEvent, &'static str, String),
 }
 
 /// State of a table's relay between two turns. All of it can be rebuilt from the file.
@@ -145,9 +148,11 @@ impl TableReader {
             }
             Err(Error::Constraint(why)) => {
                 let unusable = |row| match row {
-                    ReadyRow::Event(event) | ReadyRow::Unusable(event, _) => {
-                        ReadyRow::Unusable(event, format!("the database refuses it: {why}"))
-                    }
+                    ReadyRow::Event(event) | ReadyRow::Unusable(event, ..) => ReadyRow::Unusable(
+                        event,
+                        UNUSABLE,
+                        format!("the database refuses it: {why}"),
+                    ),
                 };
                 copy(shared, source, progress, ready.into_iter().map(unusable).collect())?;
                 Ok(true)
@@ -232,7 +237,7 @@ fn ready(shared: &Shared, source: &Source, rows: &[(i64, Draft)]) -> Result<Vec<
             Err(error) => {
                 let why = format!("row {id}: {}", describe(&error, source.new.settings.names()));
                 let (event, why) = shared.privacy.withhold(row.unusable(&facts), why)?;
-                Ok(ReadyRow::Unusable(event, why))
+                Ok(ReadyRow::Unusable(event, UNUSABLE, why))
             }
         }
     };
@@ -241,12 +246,20 @@ fn ready(shared: &Shared, source: &Source, rows: &[(i64, Draft)]) -> Result<Vec<
 
 /// Applies the tenant's policy on personal data. An event that it refuses is quarantined without its content.
 fn admitted(shared: &Shared, mut event: NewEvent) -> Result<ReadyRow> {
+    // Before the policy masks what the schema asks for.
+    let misfit = shared.event_types.misfit(&event)?;
     match shared.privacy.admit(std::slice::from_mut(&mut event)) {
-        Ok(()) => Ok(ReadyRow::Event(event)),
+        Ok(()) => Ok(match misfit {
+            None => ReadyRow::Event(event),
+            Some(Misfit { why, .. }) => {
+                let why = shared.privacy.sanitize(&event.tenant, &why)?;
+                ReadyRow::Unusable(event, MISFIT, why)
+            }
+        }),
         Err(NotAdmitted::Failed(error)) => Err(error),
         Err(NotAdmitted::Refused { why, .. }) => {
             let (event, why) = shared.privacy.withhold(event, format!("it is refused: {why}"))?;
-            Ok(ReadyRow::Unusable(event, why))
+            Ok(ReadyRow::Unusable(event, UNUSABLE, why))
         }
     }
 }
@@ -282,8 +295,8 @@ fn copy(shared: &Shared, source: &Source, progress: Progress, ready: Vec<ReadyRo
 fn insert(tx: &WriteTx<'_>, row: &ReadyRow, now: Timestamp) -> Result<(Inserted, bool)> {
     match row {
         ReadyRow::Event(event) => Ok((admit(tx, event, now)?, false)),
-        ReadyRow::Unusable(event, why) => {
-            Ok((outbox::insert_quarantined(tx, event, why, now)?, true))
+        ReadyRow::Unusable(event, code, why) => {
+            Ok((outbox::insert_quarantined(tx, event, (code, why), now)?, true))
         }
     }
 }

@@ -9,6 +9,9 @@ use crate::store::outbox_routing::{carry_out, end, plan};
 use crate::store::tx::{ReadTx, WriteTx, one_row};
 use crate::store::{meta, outbox_lists, payloads, quarantine, subjects};
 
+/// The code of a quarantined event that cannot be used for another reason than its type's schema.
+pub const UNUSABLE: &str = "unusable";
+
 const INSERT: &str = "
     INSERT INTO outbox
            (id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
@@ -121,7 +124,7 @@ fn write(
 pub fn insert_quarantined(
     tx: &WriteTx<'_>,
     new: &NewEvent,
-    why: &str,
+    (code, why): (&str, &str),
     now: Timestamp,
 ) -> Result<Inserted> {
     if is_stored(tx, identity(new))?
@@ -136,7 +139,7 @@ pub fn insert_quarantined(
     if let Some(key) = &new.sealed.key {
         subjects::keep(tx, key, new.received_at)?;
     }
-    end(tx, seq, (status, None), Some(("unusable", why)))?;
+    end(tx, seq, (status, None), Some((code, why)))?;
     Ok(Inserted::First { status, in_doubt: false })
 }
 

@@ -21,6 +21,8 @@ use crate::store::payloads::{self, Placed};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{contention, subscriptions, tenants};
 
+/// The code of a quarantined event that does not fit its type.
+pub const MISFIT: &str = "misfit";
 /// Rows of one batch of the relay.
 pub const MAX_ROWS: u32 = 100;
 /// Batches that are routed before a published event: more would delay it too long.
@@ -105,14 +107,16 @@ impl Relayed {
 }
 
 /// The limit and the times for checking rows.
-#[derive(Clone, Copy, Debug)]
-pub struct Terms {
+#[derive(Clone, Copy)]
+pub struct Terms<'a> {
     /// The maximum size of a payload in bytes.
     pub payload_bytes_most: u64,
     /// Wall time.
     pub wall: Timestamp,
     /// Schedule time.
     pub now: Timestamp,
+    /// Why an event does not fit its type, if it does not.
+    pub misfit: &'a dyn Fn(&NewEvent) -> Result<Option<String>>,
 }
 
 /// Numbers of unrouted rows after `after`, the oldest first.
@@ -131,7 +135,7 @@ pub fn relay(
     tx: &WriteTx<'_>,
     after: i64,
     limit: u32,
-    terms: Terms,
+    terms: Terms<'_>,
     fresh: &dyn Fn() -> String,
 ) -> Result<Relayed> {
     let mut done = Relayed { last: after, ..Relayed::default() };
@@ -158,7 +162,11 @@ pub fn relay(
 /// Routes rows that were committed before this transaction, so that events published in it come after them. Does
 /// nothing unless a subscription is ordered, and runs once per transaction. The relay routes rows beyond the first
 /// thousand and rows that fail here.
-pub fn relay_before(tx: &WriteTx<'_>, terms: Terms, fresh: &dyn Fn() -> String) -> Result<Relayed> {
+pub fn relay_before(
+    tx: &WriteTx<'_>,
+    terms: Terms<'_>,
+    fresh: &dyn Fn() -> String,
+) -> Result<Relayed> {
     let is_needed = tx.is_first_relay()
         && subscriptions::is_order_asked_for(tx)?
         && !unrouted(tx, 0, 1)?.is_empty();
@@ -188,10 +196,17 @@ pub fn relay_before(tx: &WriteTx<'_>, terms: Terms, fresh: &dyn Fn() -> String) 
 fn relay_one(
     tx: &WriteTx<'_>,
     row: &SqlRow,
-    terms: Terms,
+    terms: Terms<'_>,
     fresh: &dyn Fn() -> String,
 ) -> Result<Status> {
-    match check(tx, row, terms.payload_bytes_most, PolicyApplied::No)? {
+    let checked = match check(tx, row, terms.payload_bytes_most, PolicyApplied::No)? {
+        Ok(event) => match (terms.misfit)(&event)? {
+            Some(why) => Err(Defect::new(MISFIT, why)),
+            None => Ok(event),
+        },
+        defect => defect,
+    };
+    match checked {
         Ok(event) => {
             let plan = outbox_routing::plan(tx, &event, terms.now)?;
             route(tx, row, &event, &plan, terms.now)
@@ -327,7 +342,7 @@ fn quarantine(
     tx: &WriteTx<'_>,
     row: &SqlRow,
     defect: &Defect,
-    terms: Terms,
+    terms: Terms<'_>,
     fresh: &str,
 ) -> Result<()> {
     let row = row.presentable(fresh, terms.wall);
@@ -369,7 +384,13 @@ fn quarantine(
 
 /// Quarantines a row that [`relay`] can neither route nor quarantine, with the error `why`. Makes its text presentable
 /// if that can be stored, or else leaves the text unchanged. `fresh` is a new UUID.
-pub fn set_aside(tx: &WriteTx<'_>, seq: i64, why: &str, terms: Terms, fresh: &str) -> Result<()> {
+pub fn set_aside(
+    tx: &WriteTx<'_>,
+    seq: i64,
+    why: &str,
+    terms: Terms<'_>,
+    fresh: &str,
+) -> Result<()> {
     if let Ok(Some(row)) = read(tx, seq, 0) {
         let row = SqlRow { parent_seq: None, ..row };
         match quarantine(tx, &row, &Defect::new("unusable", why), terms, fresh) {

@@ -119,3 +119,22 @@ CREATE UNIQUE INDEX credentials_one_active ON credentials (subscription_seq,
   CASE kind WHEN 'client_certificate' THEN 'handshake' WHEN 'signing' THEN 'sign' WHEN 'signing_ed25519' THEN 'sign'
     ELSE 'log_on' END)
   WHERE state = 'active' AND subscription_seq IS NOT NULL;
+
+CREATE TABLE event_types (
+  seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+  tenant      TEXT NOT NULL,
+  name        TEXT NOT NULL,
+  description TEXT NOT NULL DEFAULT '',
+  schema      TEXT NOT NULL,
+  example     TEXT,
+  on_invalid  TEXT NOT NULL DEFAULT 'reject',
+  created_at  INTEGER NOT NULL,
+  updated_at  INTEGER NOT NULL,
+  CONSTRAINT event_type_name_is_1_to_128 CHECK (length(name) BETWEEN 1 AND 128),
+  CONSTRAINT event_type_schema_is_json CHECK (json_valid(schema)),
+  CONSTRAINT event_type_example_is_json CHECK (example IS NULL OR json_valid(example)),
+  CONSTRAINT event_type_on_invalid_is_known CHECK (on_invalid IN ('reject', 'quarantine'))
+) STRICT;
+
+CREATE UNIQUE INDEX event_types_name ON event_types (tenant, name);
+CREATE INDEX event_types_listed ON event_types (tenant, seq);

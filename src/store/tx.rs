@@ -55,6 +55,8 @@ pub struct Effects {
     pub providers_changed: bool,
     /// Whether a token was created or revoked.
     pub tokens_changed: bool,
+    /// Whether an event type was registered, changed or deleted.
+    pub event_types_changed: bool,
     /// Whether a source was created, changed or deleted.
     pub sources_changed: bool,
     /// Whether a subject was erased.
@@ -205,6 +207,10 @@ impl<'c> WriteTx<'c> {
 
     pub(crate) fn tokens_changed(&self) {
         self.effects.borrow_mut().tokens_changed = true;
+    }
+
+    pub(crate) fn event_types_changed(&self) {
+        self.effects.borrow_mut().event_types_changed = true;
     }
 
     pub(crate) fn sources_changed(&self) {

@@ -22,6 +22,7 @@ mod credentials;
 mod declaring;
 mod diagnosing;
 mod emitting;
+mod event_types;
 mod formatting;
 mod keeping;
 mod looking;

@@ -248,6 +248,13 @@ fn administers(cases: &mut BTreeMap<&'static str, Case>) {
         let made = rig.post("/v1/tokens", &json!({ "name": "t", "role": "read" })).is(201).json();
         (format!("/v1/tokens/{}", made["id"].as_str().unwrap()), Value::Null)
     });
+    cases.insert("event_type.set", |_, _| {
+        ("/v1/event-types/a".to_owned(), json!({ "schema": { "type": "object" } }))
+    });
+    cases.insert("event_type.delete", |rig, _| {
+        rig.call("PUT", "/v1/event-types/a", br#"{"schema":true}"#).is(201);
+        ("/v1/event-types/a".to_owned(), Value::Null)
+    });
     cases.insert("tenant.create", |_, _| ("/v1/tenants".to_owned(), json!({ "name": "acme" })));
     cases.insert("tenant.change", |rig, _| {
         rig.post("/v1/tenants", &json!({ "name": "acme" })).is(201);

@@ -56,6 +56,9 @@ impl Side {
         let secrets = rig.call_as(&token, "GET", "/v1/providers/hub/secrets", b"").is(200).json();
         let credential = text(&secrets["items"][0], "id");
         let robot = text(&post("/v1/tokens", &json!({ "name": mark, "role": "read" })), "id");
+        let path = format!("/v1/event-types/{mark}");
+        let body = json!({ "schema": true, "description": mark }).to_string();
+        rig.call_as(&token, "PUT", &path, body.as_bytes()).is(201);
         let published = publish(rig, &token, mark);
         assert_eq!(published.status, 201, "{published:?}");
         assert_eq!(published.field("idempotency-replayed"), None);
@@ -213,6 +216,16 @@ fn case(of: &Side, route: &Route) -> Option<Case> {
         let named = format!("{}?tenant={}", route.path, FIRST);
         return Some(Case::Names(vec![route.path.to_owned(), named], json!({ "subject": MARK })));
     }
+    if route.path.starts_with("/v1/event-types/") {
+        let path = route.path.replace("{name}", MARK);
+        return Some(match route.method.as_str() {
+            "PUT" => Case::Does(|rig, token| {
+                rig.call_as(token, "PUT", "/v1/event-types/mine", br#"{"schema":true}"#)
+            }),
+            _ if path.ends_with("/proposal") => Case::Looks(vec![path]),
+            _ => Case::Names(vec![path], json!({})),
+        });
+    }
     naming(of, route).or_else(|| looking(of, route)).or_else(|| doing(route))
 }
 
@@ -298,7 +311,8 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
         (
             "GET",
             "/v1/in-doubt" | "/v1/subjects" | "/v1/sources" | "/v1/providers" | "/v1/subscriptions"
-            | "/v1/stats" | "/v1/tokens" | "/metrics" | "/livez" | "/openapi.json",
+            | "/v1/event-types" | "/v1/stats" | "/v1/tokens" | "/metrics" | "/livez"
+            | "/openapi.json",
         ) => &[],
         _ => return None,
     };
@@ -352,6 +366,7 @@ fn rows(rig: &Rig, tenant: &str) -> Vec<String> {
         "idempotency_keys",
         "tenants",
         "escalations",
+        "event_types",
         "jobs",
     ];
     let mut all: Vec<String> = Vec::new();

@@ -22,6 +22,7 @@ mod describing;
 mod drop_folder;
 mod embedding;
 mod erasing_events;
+mod event_types;
 mod failures;
 mod fairness;
 mod foreign_programs;

@@ -1,0 +1,217 @@
+//! `/v1/event-types`: what events look like, by type.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::{Call, ok, page_of};
+use crate::api::context::Api;
+use crate::api::lists;
+use crate::api::problem::Problem;
+use crate::api::route::Answer::{Act, Listed, Now};
+use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, put};
+use crate::api::schema::{Ascii, Text, answers, described, value};
+use crate::base::clock::Timestamp;
+use crate::event_types::json_schema::Schema;
+use crate::event_types::{EventType, MAX_TYPES, OnInvalid, infer, store};
+use crate::http::message::Response;
+use crate::model::operational::Kind;
+use crate::model::token::Right::{Admin, Read};
+
+/// Characters of a description at most.
+const MAX_DESCRIPTION_CHARS: usize = 2000;
+
+const NAME: Param = Param::path::<Ascii<1, 128>>("name", "The event type.", "invoice.created");
+
+/// Event types.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Event types",
+    about: "What events look like. Publishing checks an event against the schema of its type. The `webhooks` of \
+            `/openapi.json` describe the types, if it is asked for with a token.",
+    routes: &[
+        get("/v1/event-types", Read, Listed(list))
+            .doc("listEventTypes", "List the event types")
+            .about("Those that are registered.")
+            .returns(&[Returns::page::<EventTypeAnswer>("A page of event types, the oldest first.")])
+            .params(&[LIMIT, AFTER]),
+        get("/v1/event-types/{name}", Read, Now(show))
+            .doc("getEventType", "Show an event type")
+            .about("One event type.")
+            .returns(&[Returns::json::<EventTypeAnswer>(200, "The event type.")])
+            .params(&[NAME]),
+        get("/v1/event-types/{name}/proposal", Read, Listed(propose))
+            .doc("proposeEventType", "Propose a schema")
+            .about("Made from the newest stored events of the type, without those that have sealed fields. Nothing is stored.")
+            .returns(&[Returns::json::<Proposal>(200, "The schema that they all fit.")])
+            .params(&[NAME]),
+        put("/v1/event-types/{name}", Admin, Act("event_type.set", set))
+            .doc("setEventType", "Register an event type")
+            .about(
+                "Or replace it. Events that are published from the answer on are checked. What is not rejected \
+                 with 422, and rows of plain SQL and of sources in any case, is quarantined with the reason.",
+            )
+            .returns(&[
+                Returns::json::<EventTypeAnswer>(201, "The event type, which is new."),
+                Returns::json::<EventTypeAnswer>(200, "The event type as it is now."),
+            ])
+            .params(&[NAME])
+            .body::<EventTypeForm>(
+                r#"{"description":"An invoice was made.","schema":{"type":"object","required":["total"]},
+                "example":{"total":"99.00"},"on_invalid":"reject"}"#,
+            ),
+        delete("/v1/event-types/{name}", Admin, Act("event_type.delete", remove))
+            .doc("deleteEventType", "Delete an event type")
+            .about("Its events are no longer checked.")
+            .returns(&[Returns::nothing("It is deleted.")])
+            .params(&[NAME]),
+    ],
+};
+
+/// Any JSON value.
+struct AnyValue;
+described!(AnyValue, in place, schemars::json_schema!({}));
+
+/// `PUT /v1/event-types/{name}`
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "EventTypeForm")]
+struct EventTypeForm {
+    /// What it means.
+    #[serde(default)]
+    #[schemars(with = "Text<0, MAX_DESCRIPTION_CHARS>")]
+    description: String,
+    /// JSON Schema 2020-12: an object, true or false.
+    #[schemars(with = "AnyValue")]
+    schema: Value,
+    /// A payload that fits the schema.
+    #[schemars(with = "Option<AnyValue>")]
+    example: Option<Value>,
+    /// What becomes of an event that does not fit; `reject` if absent.
+    #[schemars(with = "Option<OnInvalid>")]
+    on_invalid: Option<String>,
+}
+
+/// An event type.
+#[derive(Serialize, JsonSchema)]
+#[serde(remote = "EventType")]
+#[schemars(rename = "EventType")]
+struct EventTypeAnswer {
+    name: String,
+    description: String,
+    #[schemars(with = "AnyValue")]
+    schema: Value,
+    #[schemars(with = "AnyValue")]
+    example: Option<Value>,
+    on_invalid: OnInvalid,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+answers!(EventTypeAnswer, EventType);
+
+/// `GET /v1/event-types/{name}/proposal`
+#[derive(Serialize, JsonSchema)]
+struct Proposal {
+    /// Events that were looked at; without any, every payload fits the schema.
+    events: usize,
+    #[schemars(with = "AnyValue")]
+    schema: Value,
+}
+
+/// `GET /v1/event-types`
+fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let page = call.query.page()?;
+    let after = page.after.unwrap_or(0);
+    let found = lists::read(api, call, |tx| store::page(tx, &call.tenant, after, page.limit))?;
+    Ok(page_of(&found, page, |found| found.seq, EventTypeAnswer::of))
+}
+
+/// `GET /v1/event-types/{name}`
+fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let found = api.store.read(|tx| store::by_name(tx, &call.tenant, call.param(0)))?;
+    Ok(ok(&EventTypeAnswer::of(&found.ok_or_else(missing)?)))
+}
+
+fn missing() -> Problem {
+    Problem::not_found("event type")
+}
+
+/// `GET /v1/event-types/{name}/proposal`
+fn propose(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let (tenant, name) = (&call.tenant, call.param(0));
+    let found = lists::read(api, call, |tx| store::samples(tx, tenant, name, infer::MAX_SAMPLES))?;
+    let values: Vec<Value> =
+        found.iter().filter_map(|payload| serde_json::from_slice(payload).ok()).collect();
+    Ok(ok(&value(Proposal { events: values.len(), schema: infer::propose(&values) })))
+}
+
+/// `PUT /v1/event-types/{name}`
+fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let EventTypeForm { description, schema, example, on_invalid } = call.json()?;
+    let (name, now) = (call.param(0).to_owned(), api.clock.wall());
+    let wrong = |why: String| Problem::unprocessable(format!("{why}."));
+    if !(1..=128).contains(&name.len()) || !name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return Err(wrong("An event type has 1 to 128 printable ASCII characters".to_owned()));
+    }
+    if Kind::ALL.iter().any(|kind| kind.as_str() == name) {
+        return Err(wrong(format!("{name} is an event of Oncebox itself, which describes it")));
+    }
+    if description.chars().count() > MAX_DESCRIPTION_CHARS {
+        let most = MAX_DESCRIPTION_CHARS;
+        return Err(wrong(format!("A description has at most {most} characters")));
+    }
+    let compiled = Schema::compile(&schema)
+        .map_err(|why| wrong(format!("The schema cannot be used: {why}")))?;
+    if let Some(why) =
+        example.as_ref().and_then(|example| compiled.check(example.to_string().as_bytes(), false))
+    {
+        return Err(wrong(format!("The example does not fit the schema: {why}")));
+    }
+    let on_invalid = match on_invalid.as_deref().map(OnInvalid::parse) {
+        None => OnInvalid::Reject,
+        Some(Some(word)) => word,
+        Some(None) => return Err(wrong("on_invalid is reject or quarantine".to_owned())),
+    };
+    let (created_at, updated_at) = (now, now);
+    let new = EventType {
+        seq: 0,
+        name,
+        description,
+        schema,
+        example,
+        on_invalid,
+        created_at,
+        updated_at,
+    };
+    let tenant = call.tenant.clone();
+    change(api, call, move |tx| {
+        let before = store::by_name(tx, &tenant, &new.name)?;
+        let most = usize::try_from(MAX_TYPES).unwrap_or(usize::MAX);
+        if before.is_none() && store::page(tx, &tenant, 0, MAX_TYPES)?.len() >= most {
+            let detail = format!("A tenant has at most {MAX_TYPES} event types.");
+            return Ok(Err(Problem::conflict(detail)));
+        }
+        store::put(tx, &tenant, &new, now)?;
+        let Some(after) = store::by_name(tx, &tenant, &new.name)? else {
+            return Ok(Err(missing()));
+        };
+        let body = EventTypeAnswer::of(&after);
+        let change = match before {
+            None => Change::made("event_type", &new.name, &body),
+            Some(before) => {
+                Change::changed("event_type", &new.name, &EventTypeAnswer::of(&before), &body)
+            }
+        };
+        Ok(Ok((body, change)))
+    })
+}
+
+/// `DELETE /v1/event-types/{name}`
+fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    change(api, call, move |tx| {
+        let Some(before) = store::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        store::delete(tx, &tenant, &name)?;
+        Ok(Ok((Value::Null, Change::gone("event_type", &name, &EventTypeAnswer::of(&before)))))
+    })
+}

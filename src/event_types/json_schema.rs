@@ -1,0 +1,749 @@
+//! JSON Schema 2020-12 as far as event types need it, with a bound on the work of a check.
+//!
+//! A schema is compiled once. Each step of a check costs work, and a check has work in proportion to the payload. Keywords
+//! that are not known here are refused, so that none passes unchecked. Formats other than `date-time`, `date` and `uuid`
+//! are annotations. docs/decisions/0003-dependencies.md says why this is not a library.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use regex_lite::{Regex, RegexBuilder};
+use serde_json::{Map, Value};
+
+use crate::base::clock::Timestamp;
+use crate::model::sealed;
+
+/// Bytes of a schema at most.
+pub const MAX_SCHEMA_BYTES: usize = 64 * 1024;
+/// Bytes of a payload that is checked at most: it is read as a whole, into about ten times its size.
+const MAX_PAYLOAD_BYTES: usize = 4 << 20;
+/// Schemas within a schema at most.
+const MAX_NODES: usize = 1000;
+/// How deep schemas may be nested, references followed.
+const MAX_DEPTH: usize = 32;
+/// Bytes of a pattern at most.
+const MAX_PATTERN_BYTES: usize = 256;
+/// Sizes of compiled patterns that are tried, in KiB. The work of a match is in proportion.
+const PATTERN_KIB: [u32; 4] = [1, 2, 4, 8];
+/// Work of any check.
+const WORK_BASE: u64 = 10_000;
+/// Work for each byte of the payload.
+const WORK_PER_BYTE: u64 = 20;
+/// Mistakes that are told of one payload.
+const MAX_MISTAKES: usize = 5;
+
+/// Keywords that say nothing about whether a value is valid.
+const ANNOTATIONS: [&str; 12] = [
+    "$schema",
+    "$id",
+    "$comment",
+    "$defs",
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "contentMediaType",
+];
+
+/// A compiled schema.
+#[derive(Debug)]
+pub struct Schema {
+    root: Node,
+    defs: BTreeMap<String, Node>,
+}
+
+/// What one schema object demands, all of it.
+type Node = Vec<Rule>;
+
+#[derive(Debug)]
+enum Rule {
+    Never,
+    Types(Vec<String>),
+    /// The values in one form each, so that 1 and 1.0 are the same.
+    Enum(BTreeSet<String>),
+    Number(Bound, f64),
+    Length(Bound, u64),
+    Items(Bound, u64),
+    Pattern(Regex, u64),
+    Format(String),
+    Required(Vec<String>),
+    Properties {
+        named: BTreeMap<String, Node>,
+        others: Option<Node>,
+    },
+    Elements(Node),
+    Unique,
+    All(Vec<Node>),
+    Any(Vec<Node>),
+    One(Vec<Node>),
+    Not(Node),
+    Ref(String),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    Least,
+    Most,
+    Above,
+    Below,
+    MultipleOf,
+}
+
+impl Bound {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Least => "at least",
+            Self::Most => "at most",
+            Self::Above => "more than",
+            Self::Below => "less than",
+            Self::MultipleOf => "a multiple of",
+        }
+    }
+
+    fn holds(self, value: f64, bound: f64) -> bool {
+        match self {
+            Self::Least => value >= bound,
+            Self::Most => value <= bound,
+            Self::Above => value > bound,
+            Self::Below => value < bound,
+            Self::MultipleOf => {
+                let times = value / bound;
+                (times - times.round()).abs() <= times.abs().max(1.0) * 1e-12
+            }
+        }
+    }
+
+    const fn allows(self, count: u64, bound: u64) -> bool {
+        match self {
+            Self::Most => count <= bound,
+            _ => count >= bound,
+        }
+    }
+}
+
+impl Schema {
+    /// Compiles a schema.
+    /// Fails with what cannot be used, and where.
+    pub fn compile(schema: &Value) -> Result<Self, String> {
+        let bytes = schema.to_string().len();
+        if bytes > MAX_SCHEMA_BYTES {
+            return Err(format!("it has {bytes} bytes; at most {MAX_SCHEMA_BYTES} are taken"));
+        }
+        let mut compiler = Compiler { nodes: 0 };
+        let root = compiler.node(schema, "#", 0)?;
+        let mut defs = BTreeMap::new();
+        if let Some(given) = schema.get("$defs") {
+            for (name, def) in object(given, "#/$defs")? {
+                defs.insert(name.clone(), compiler.node(def, &format!("#/$defs/{name}"), 0)?);
+            }
+        }
+        let schema = Self { root, defs };
+        let mut depths = BTreeMap::new();
+        schema.depth(&schema.root, &mut Vec::new(), &mut depths)?;
+        Ok(schema)
+    }
+
+    /// How deep a check of a node descends. Refuses references that are recursive or lead nowhere.
+    fn depth<'s>(
+        &'s self,
+        node: &'s Node,
+        open: &mut Vec<&'s str>,
+        known: &mut BTreeMap<&'s str, usize>,
+    ) -> Result<usize, String> {
+        let mut deepest = 0;
+        for rule in node {
+            for inner in rule.inner() {
+                deepest = deepest.max(self.depth(inner, open, known)?);
+            }
+            let Rule::Ref(name) = rule else { continue };
+            let def = self.defs.get(name).ok_or_else(|| {
+                format!("the $ref #/$defs/{name} leads nowhere: it must name one of $defs")
+            })?;
+            if open.contains(&name.as_str()) {
+                return Err(format!("the $ref #/$defs/{name} is recursive; that is not taken"));
+            }
+            let depth = if let Some(depth) = known.get(name.as_str()) {
+                *depth
+            } else {
+                open.push(name);
+                let depth = self.depth(def, open, known)?;
+                open.pop();
+                known.insert(name, depth);
+                depth
+            };
+            deepest = deepest.max(depth);
+        }
+        let depth = deepest.saturating_add(1);
+        if depth > MAX_DEPTH {
+            return Err(format!("it is nested more than {MAX_DEPTH} deep, references followed"));
+        }
+        Ok(depth)
+    }
+
+    /// Checks a payload; with `is_sealed` sealed values fit everywhere, because they were checked before they were
+    /// sealed. `None`: it is valid; else what is wrong, without the payload's values.
+    pub fn check(&self, payload: &[u8], is_sealed: bool) -> Option<String> {
+        if payload.len() > MAX_PAYLOAD_BYTES {
+            return Some(format!(
+                "the payload has more than {MAX_PAYLOAD_BYTES} bytes, which is too much to check"
+            ));
+        }
+        let bytes = u64::try_from(payload.len()).unwrap_or(u64::MAX);
+        let work = WORK_BASE.saturating_add(bytes.saturating_mul(WORK_PER_BYTE));
+        let value: Value = match serde_json::from_slice(payload) {
+            Ok(value) => value,
+            Err(_not_json) => return Some("the payload is not JSON".to_owned()),
+        };
+        let mut run = Run { schema: self, is_sealed, work, mistakes: Vec::new(), quiet: 0 };
+        if run.node(&self.root, &value, &Place::Root) {
+            return None;
+        }
+        if run.work == 0 {
+            return Some(
+                "checking it took too long: the type's schema is too costly for this payload"
+                    .to_owned(),
+            );
+        }
+        Some(run.mistakes.join("; "))
+    }
+}
+
+impl Rule {
+    /// The schemas within it.
+    fn inner(&self) -> Vec<&Node> {
+        match self {
+            Self::Properties { named, others } => named.values().chain(others).collect(),
+            Self::All(all) | Self::Any(all) | Self::One(all) => all.iter().collect(),
+            Self::Not(node) | Self::Elements(node) => vec![node],
+            _ => Vec::new(),
+        }
+    }
+}
+
+struct Compiler {
+    nodes: usize,
+}
+
+fn object<'v>(value: &'v Value, at: &str) -> Result<&'v Map<String, Value>, String> {
+    value.as_object().ok_or_else(|| format!("{at} must be an object"))
+}
+
+impl Compiler {
+    fn node(&mut self, schema: &Value, at: &str, depth: usize) -> Result<Node, String> {
+        self.nodes = self.nodes.saturating_add(1);
+        if self.nodes > MAX_NODES || depth > MAX_DEPTH {
+            return Err(format!(
+                "it has more than {MAX_NODES} schemas, or is nested more than {MAX_DEPTH} deep"
+            ));
+        }
+        let keywords = match schema {
+            Value::Bool(true) => return Ok(Vec::new()),
+            Value::Bool(false) => return Ok(vec![Rule::Never]),
+            Value::Object(keywords) => keywords,
+            _ => return Err(format!("{at} must be an object, true or false")),
+        };
+        let mut node = Vec::new();
+        for (keyword, value) in keywords {
+            let place = format!("{at}/{keyword}");
+            node.extend(self.rule(keywords, (keyword, value), &place, depth)?);
+        }
+        Ok(node)
+    }
+
+    fn rule(
+        &mut self,
+        all: &Map<String, Value>,
+        (keyword, value): (&str, &Value),
+        at: &str,
+        depth: usize,
+    ) -> Result<Option<Rule>, String> {
+        let wrong = |what: &str| format!("{at} must be {what}");
+        let number = || value.as_f64().ok_or_else(|| wrong("a number"));
+        let count = || value.as_u64().ok_or_else(|| wrong("a whole number from 0 on"));
+        let depth = depth.saturating_add(1);
+        Ok(Some(match keyword {
+            _ if ANNOTATIONS.contains(&keyword) => return Ok(None),
+            "type" => {
+                let types = if value.is_string() { vec![value.clone()] } else { array(value, at)? };
+                let known = ["string", "number", "integer", "boolean", "null", "object", "array"];
+                let types = texts(&types, at)?;
+                if types.is_empty() || types.iter().any(|name| !known.contains(&name.as_str())) {
+                    return Err(wrong(&format!("one or more of {}", known.join(", "))));
+                }
+                Rule::Types(types)
+            }
+            "enum" => Rule::Enum(array(value, at)?.iter().map(canonical).collect()),
+            "const" => Rule::Enum(BTreeSet::from([canonical(value)])),
+            "minimum" => Rule::Number(Bound::Least, number()?),
+            "maximum" => Rule::Number(Bound::Most, number()?),
+            "exclusiveMinimum" => Rule::Number(Bound::Above, number()?),
+            "exclusiveMaximum" => Rule::Number(Bound::Below, number()?),
+            "multipleOf" if number()? > 0.0 => Rule::Number(Bound::MultipleOf, number()?),
+            "multipleOf" => return Err(wrong("more than 0")),
+            "minLength" => Rule::Length(Bound::Least, count()?),
+            "maxLength" => Rule::Length(Bound::Most, count()?),
+            "minItems" => Rule::Items(Bound::Least, count()?),
+            "maxItems" => Rule::Items(Bound::Most, count()?),
+            "pattern" => pattern(value.as_str().ok_or_else(|| wrong("a text"))?, at)?,
+            "format" => Rule::Format(value.as_str().ok_or_else(|| wrong("a text"))?.to_owned()),
+            "required" => Rule::Required(texts(&array(value, at)?, at)?),
+            "properties" => {
+                let others = all.get("additionalProperties");
+                let mut named = BTreeMap::new();
+                for (name, inner) in object(value, at)? {
+                    named.insert(name.clone(), self.node(inner, &format!("{at}/{name}"), depth)?);
+                }
+                let others = others.map(|node| self.node(node, at, depth)).transpose()?;
+                Rule::Properties { named, others }
+            }
+            "additionalProperties" if all.contains_key("properties") => return Ok(None),
+            "additionalProperties" => {
+                let others = Some(self.node(value, at, depth)?);
+                Rule::Properties { named: BTreeMap::new(), others }
+            }
+            "items" => Rule::Elements(self.node(value, at, depth)?),
+            "uniqueItems" if value == &Value::Bool(true) => Rule::Unique,
+            "uniqueItems" => return Ok(None),
+            "allOf" => Rule::All(self.nodes(value, at, depth)?),
+            "anyOf" => Rule::Any(self.nodes(value, at, depth)?),
+            "oneOf" => Rule::One(self.nodes(value, at, depth)?),
+            "not" => Rule::Not(self.node(value, at, depth)?),
+            "$ref" => {
+                let name = value.as_str().and_then(|text| text.strip_prefix("#/$defs/"));
+                let name = name.filter(|name| !name.contains(['/', '~', '%']));
+                let name = name.ok_or_else(|| {
+                    wrong("#/$defs/ and a name; nothing outside the schema is read")
+                })?;
+                Rule::Ref(name.to_owned())
+            }
+            _ => {
+                return Err(format!(
+                    "{at} is a keyword that is not checked here; leave it out. docs/api.md lists those that are"
+                ));
+            }
+        }))
+    }
+
+    fn nodes(&mut self, value: &Value, at: &str, depth: usize) -> Result<Vec<Node>, String> {
+        let schemas = array(value, at)?;
+        if schemas.is_empty() {
+            return Err(format!("{at} must not be empty"));
+        }
+        schemas.iter().map(|schema| self.node(schema, at, depth)).collect()
+    }
+}
+
+fn array(value: &Value, at: &str) -> Result<Vec<Value>, String> {
+    value.as_array().cloned().ok_or_else(|| format!("{at} must be an array"))
+}
+
+fn texts(values: &[Value], at: &str) -> Result<Vec<String>, String> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    values.iter().map(|value| text(value).ok_or_else(|| format!("{at} must hold texts"))).collect()
+}
+
+fn pattern(text: &str, at: &str) -> Result<Rule, String> {
+    if text.len() > MAX_PATTERN_BYTES {
+        return Err(format!("{at} has more than {MAX_PATTERN_BYTES} bytes"));
+    }
+    let mut why = String::new();
+    for kib in PATTERN_KIB {
+        let limit = usize::try_from(kib).unwrap_or_default().saturating_mul(1024);
+        match RegexBuilder::new(text).size_limit(limit).build() {
+            Ok(regex) => return Ok(Rule::Pattern(regex, u64::from(kib).saturating_mul(4))),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(format!("{at} cannot be used: {why}"))
+}
+
+/// A value in the one form that all equal values have.
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(members) => {
+            let sorted: BTreeMap<&String, String> =
+                members.iter().map(|(name, value)| (name, canonical(value))).collect();
+            format!("{sorted:?}")
+        }
+        Value::Array(items) => format!("{:?}", items.iter().map(canonical).collect::<Vec<_>>()),
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() && float.fract() == 0.0 => format!("{float:.0}"),
+            _ => number.to_string(),
+        },
+        _ => value.to_string(),
+    }
+}
+
+/// Where a value stands in the payload.
+enum Place<'p> {
+    Root,
+    Member(&'p Self, &'p str),
+    Item(&'p Self, usize),
+}
+
+impl Place<'_> {
+    fn pointer(&self) -> String {
+        match self {
+            Self::Root => String::new(),
+            Self::Member(parent, name) => {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                format!("{}/{name}", parent.pointer())
+            }
+            Self::Item(parent, n) => format!("{}/{n}", parent.pointer()),
+        }
+    }
+}
+
+/// One check.
+struct Run<'s> {
+    schema: &'s Schema,
+    is_sealed: bool,
+    /// What is left of it; 0: the check has failed.
+    work: u64,
+    mistakes: Vec<String>,
+    /// Above 0 where a mistake is none of the payload's, as in one branch of several.
+    quiet: u32,
+}
+
+impl Run<'_> {
+    fn pay(&mut self, work: usize) -> bool {
+        self.work = self.work.saturating_sub(u64::try_from(work).unwrap_or(u64::MAX));
+        self.work > 0
+    }
+
+    /// Notes a mistake, unless the rule holds.
+    fn judge(&mut self, holds: bool, at: &Place<'_>, what: impl FnOnce() -> String) -> bool {
+        if !holds && self.quiet == 0 && self.mistakes.len() < MAX_MISTAKES {
+            let pointer = at.pointer();
+            let place = if pointer.is_empty() { "the payload" } else { &pointer };
+            self.mistakes.push(format!("{place} {}", what()));
+        }
+        holds
+    }
+
+    fn quietly(&mut self, node: &Node, value: &Value, at: &Place<'_>) -> bool {
+        self.quiet = self.quiet.saturating_add(1);
+        let holds = self.node(node, value, at);
+        self.quiet = self.quiet.saturating_sub(1);
+        holds
+    }
+
+    fn node(&mut self, node: &Node, value: &Value, at: &Place<'_>) -> bool {
+        if self.is_sealed && value.as_str().is_some_and(sealed::is_token) {
+            return true;
+        }
+        let mut holds = true;
+        for rule in node {
+            holds &= self.pay(1) && self.rule(rule, value, at);
+            if self.work == 0 {
+                return false;
+            }
+        }
+        holds
+    }
+
+    fn rule(&mut self, rule: &Rule, value: &Value, at: &Place<'_>) -> bool {
+        match rule {
+            Rule::Never => self.judge(false, at, || "is not allowed".to_owned()),
+            Rule::Types(types) => {
+                let holds = types.iter().any(|name| is_of(value, name));
+                self.judge(holds, at, || {
+                    format!("must be {}, and is {}", types.join(" or "), type_of(value))
+                })
+            }
+            Rule::Enum(allowed) => {
+                let text = canonical(value);
+                let holds = self.pay(text.len()) && allowed.contains(&text);
+                self.judge(holds, at, || "is none of the values that are allowed".to_owned())
+            }
+            Rule::Number(bound, than) => {
+                let holds = value.as_f64().is_none_or(|number| bound.holds(number, *than));
+                self.judge(holds, at, || format!("must be {} {than}", bound.words()))
+            }
+            Rule::Length(..) | Rule::Pattern(..) | Rule::Format(_) => {
+                let Some(text) = value.as_str() else { return true };
+                self.text(rule, text, at)
+            }
+            Rule::Items(bound, than) => {
+                let count = value.as_array().map(Vec::len);
+                self.count(count, (*bound, *than), at, "items")
+            }
+            Rule::Unique => {
+                let Value::Array(items) = value else { return true };
+                let mut seen = BTreeSet::new();
+                let is_new = |item: &Value| {
+                    let text = canonical(item);
+                    self.pay(text.len()) && seen.insert(text)
+                };
+                let holds = items.iter().all(is_new);
+                self.judge(holds, at, || "must not hold an item twice".to_owned())
+            }
+            Rule::Required(_) | Rule::Properties { .. } => {
+                let Value::Object(members) = value else { return true };
+                self.members(rule, members, at)
+            }
+            Rule::Elements(node) => {
+                let Value::Array(items) = value else { return true };
+                let mut holds = true;
+                for (n, item) in items.iter().enumerate() {
+                    holds &= self.pay(1) && self.node(node, item, &Place::Item(at, n));
+                }
+                holds
+            }
+            _ => self.combined(rule, value, at),
+        }
+    }
+
+    fn text(&mut self, rule: &Rule, text: &str, at: &Place<'_>) -> bool {
+        match rule {
+            Rule::Length(bound, than) => {
+                let count = Some(text.chars().count());
+                self.pay(text.len() / 16) && self.count(count, (*bound, *than), at, "characters")
+            }
+            Rule::Pattern(regex, cost) => {
+                let cost = usize::try_from(*cost).unwrap_or(usize::MAX);
+                let holds = self.pay(text.len().saturating_mul(cost)) && regex.is_match(text);
+                self.judge(holds, at, || format!("does not match the pattern {regex}"))
+            }
+            Rule::Format(format) => {
+                let is_date = |text: &str| Timestamp::parse(text).is_some();
+                let holds = match format.as_str() {
+                    "date-time" => text.contains(['T', 't', ' ']) && is_date(text),
+                    "date" => text.len() == 10 && is_date(&format!("{text}T00:00:00Z")),
+                    "uuid" => text.len() == 36 && uuid::Uuid::try_parse(text).is_ok(),
+                    _ => true,
+                };
+                self.pay(text.len()) && self.judge(holds, at, || format!("is not a {format}"))
+            }
+            _ => true,
+        }
+    }
+
+    fn members(&mut self, rule: &Rule, members: &Map<String, Value>, at: &Place<'_>) -> bool {
+        let mut holds = true;
+        match rule {
+            Rule::Required(names) => {
+                for name in names {
+                    let is_there = self.pay(1) && members.contains_key(name);
+                    holds &= self.judge(is_there, at, || format!("has no member {name:?}"));
+                }
+            }
+            Rule::Properties { named, others } => {
+                for (name, value) in members {
+                    let Some(node) = named.get(name).or(others.as_ref()) else { continue };
+                    holds &= self.pay(1) && self.node(node, value, &Place::Member(at, name));
+                }
+            }
+            _ => {}
+        }
+        holds
+    }
+
+    fn combined(&mut self, rule: &Rule, value: &Value, at: &Place<'_>) -> bool {
+        match rule {
+            Rule::All(all) => {
+                let mut holds = true;
+                for node in all {
+                    holds &= self.node(node, value, at);
+                }
+                holds
+            }
+            Rule::Any(all) => {
+                let holds = all.iter().any(|node| self.quietly(node, value, at));
+                self.judge(holds, at, || format!("fits none of the {} in anyOf", all.len()))
+            }
+            Rule::One(all) => {
+                let fitting = all.iter().filter(|node| self.quietly(node, value, at)).count();
+                let of = all.len();
+                self.judge(fitting == 1, at, || {
+                    format!("fits {fitting} of the {of} in oneOf, not 1")
+                })
+            }
+            Rule::Not(node) => {
+                let holds = !self.quietly(node, value, at);
+                self.judge(holds && self.work > 0, at, || "is what `not` forbids".to_owned())
+            }
+            Rule::Ref(name) => match self.schema.defs.get(name) {
+                Some(node) => self.node(node, value, at),
+                None => false,
+            },
+            _ => true,
+        }
+    }
+
+    fn count(
+        &mut self,
+        count: Option<usize>,
+        (bound, than): (Bound, u64),
+        at: &Place<'_>,
+        of: &str,
+    ) -> bool {
+        let count = count.map(|count| u64::try_from(count).unwrap_or(u64::MAX));
+        let holds = count.is_none_or(|count| bound.allows(count, than));
+        self.judge(holds, at, || format!("must have {} {than} {of}", bound.words()))
+    }
+}
+
+fn is_of(value: &Value, name: &str) -> bool {
+    match (value, name) {
+        (Value::Number(number), "integer") => {
+            !number.is_f64() || number.as_f64().is_some_and(|float| float.fract() == 0.0)
+        }
+        (Value::Number(_), "number") => true,
+        _ => type_of(value) == name,
+    }
+}
+
+/// The type of a value, in the words of JSON Schema.
+pub(super) const fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn says(schema: &Value, payload: &Value) -> Option<String> {
+        Schema::compile(schema).unwrap().check(payload.to_string().as_bytes(), false)
+    }
+
+    #[test]
+    fn a_verdict_is_that_of_an_independent_library() {
+        let schemas = [
+            json!(true),
+            json!(false),
+            json!({ "type": "integer" }),
+            json!({ "type": ["string", "null"] }),
+            json!({ "enum": [1, "a", null, { "b": [1, 2] }] }),
+            json!({ "const": 2.0 }),
+            json!({ "minimum": 2, "exclusiveMaximum": 5.5 }),
+            json!({ "exclusiveMinimum": 2, "maximum": 7, "multipleOf": 2.5 }),
+            json!({ "minLength": 2, "maxLength": 3 }),
+            json!({ "pattern": "^a+b?$" }),
+            json!({ "required": ["a"], "properties": { "a": { "type": "string" } } }),
+            json!({ "properties": { "a": {} }, "additionalProperties": false }),
+            json!({ "additionalProperties": { "type": "number" } }),
+            json!({ "items": { "minimum": 2 }, "minItems": 1, "maxItems": 3 }),
+            json!({ "uniqueItems": true }),
+            json!({ "allOf": [{ "type": "string" }, { "minLength": 3 }] }),
+            json!({ "anyOf": [{ "type": "string" }, { "minimum": 3 }] }),
+            json!({ "oneOf": [{ "type": "number" }, { "type": "integer" }, { "const": "a" }] }),
+            json!({ "not": { "type": "object" } }),
+            json!({ "$ref": "#/$defs/a", "$defs": { "a": { "items": { "$ref": "#/$defs/b" } }, "b": { "type": "number" } } }),
+        ];
+        let payloads = [
+            json!(null),
+            json!(true),
+            json!(1),
+            json!(2.0),
+            json!(2.5),
+            json!(5),
+            json!(7.5),
+            json!(1e300),
+            json!("a"),
+            json!("ab"),
+            json!("aab"),
+            json!("\u{fc}\u{fc}\u{fc}"),
+            json!({}),
+            json!({ "a": "x" }),
+            json!({ "a": 1, "b": 2 }),
+            json!({ "b": [1, 2.0] }),
+            json!([]),
+            json!([1, 1.0]),
+            json!([2, 3]),
+            json!([2, 3, 4, 5]),
+            json!([{ "a": 1, "b": 2 }, { "b": 2, "a": 1 }]),
+            json!(["a", 1]),
+        ];
+        for schema in &schemas {
+            let library = jsonschema::draft202012::new(schema).unwrap();
+            for payload in &payloads {
+                let said = says(schema, payload);
+                assert_eq!(
+                    said.is_none(),
+                    library.is_valid(payload),
+                    "{schema} {payload} {said:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn formats_that_are_checked() {
+        for (format, good, bad) in [
+            ("date-time", "2026-01-31T12:00:00+01:00", "2026-01-31"),
+            ("date", "2026-01-31", "2026-02-31"),
+            ("uuid", "019c1447-5800-7000-8000-000000000009", "019c1447"),
+            ("email", "a@b", "anything"),
+        ] {
+            let schema = json!({ "format": format });
+            assert_eq!(says(&schema, &json!(good)), None);
+            assert_eq!(says(&schema, &json!(bad)).is_none(), format == "email", "{format}");
+        }
+    }
+
+    /// How much work a check took, and whether that was all it had.
+    fn work(schema: &Value, payload: &Value) -> (u64, bool) {
+        let text = payload.to_string();
+        let all = WORK_BASE + u64::try_from(text.len()).unwrap() * WORK_PER_BYTE;
+        let schema = Schema::compile(schema).unwrap();
+        let mut run =
+            Run { schema: &schema, is_sealed: false, work: all, mistakes: Vec::new(), quiet: 0 };
+        run.node(&schema.root, payload, &Place::Root);
+        (all - run.work, run.work == 0)
+    }
+
+    #[test]
+    fn the_work_of_a_check_is_bounded_whatever_the_schema() {
+        // Each level asks twice for the one below: 2 to the power of 30 looks at one value.
+        let level = |n: u32| {
+            let next = json!({ "$ref": format!("#/$defs/l{}", n + 1) });
+            (format!("l{n}"), json!({ "allOf": [next, next] }))
+        };
+        let mut defs: Map<String, Value> = (0..15).map(level).collect();
+        defs.insert("l15".to_owned(), json!({ "type": "number" }));
+        let twice = json!({ "$ref": "#/$defs/l0", "$defs": defs });
+        let branches: Vec<Value> = (0..400).map(|n| json!({ "const": n })).collect();
+        let many: Vec<u32> = (0..10_000).collect();
+        let long = "a".repeat(200_000);
+        for (schema, payload) in [
+            (twice, json!(1)),
+            (json!({ "items": { "oneOf": branches } }), json!(many)),
+            (json!({ "pattern": "(a|a|a)*(a|a)*[ab]{20}x$" }), json!(long)),
+            (json!({ "uniqueItems": true }), json!(many)),
+        ] {
+            let (took, is_all) = work(&schema, &payload);
+            let bytes = u64::try_from(payload.to_string().len()).unwrap();
+            assert!(took <= WORK_BASE + bytes * WORK_PER_BYTE, "{took}");
+            if is_all {
+                let said = says(&schema, &payload).unwrap();
+                assert!(said.contains("checking it took too long"), "{said}");
+            }
+        }
+        // A schema of the usual kind takes a part of it.
+        let usual = json!({ "items": { "type": "object", "required": ["id"], "properties": {
+            "id": { "type": "string", "pattern": "^INV-[0-9]{1,9}$" }, "n": { "type": "integer", "minimum": 0 } } } });
+        let lines: Vec<Value> =
+            (0..1000).map(|n| json!({ "id": format!("INV-{n}"), "n": n })).collect();
+        let (took, is_all) = work(&usual, &json!(lines));
+        assert!(!is_all && says(&usual, &json!(lines)).is_none(), "{took}");
+    }
+
+    #[test]
+    fn a_sealed_value_fits_where_it_was_checked_before() {
+        let schema = Schema::compile(&json!({ "type": "integer" })).unwrap();
+        let sealed = br#""obx-sealed.v.AAAA.""#;
+        assert!(schema.check(sealed, true).is_none() && schema.check(sealed, false).is_some());
+    }
+}

@@ -1,0 +1,33 @@
+//! `oncebox event-type`: from stored events to a schema that is in force.
+
+use crate::rig::Rig;
+
+#[test]
+fn a_schema_is_proposed_registered_shown_and_deleted() {
+    let rig = Rig::new();
+    assert_eq!(rig.run(&["event-type", "infer", "invoice.created"]).code, 65);
+    rig.ok(&["emit", "invoice.created", "--payload", r#"{"total":"99.00"}"#]);
+    let proposed = rig.ok(&["event-type", "infer", "invoice.created"]);
+    let proposed = rig.file("schema.json", &proposed).display().to_string();
+    let schema = format!("@{proposed}");
+    rig.ok(&[
+        "event-type",
+        "set",
+        "invoice.created",
+        "--schema",
+        &schema,
+        "--description",
+        "An invoice.",
+    ]);
+    assert!(rig.ok(&["event-type", "list"]).contains("invoice.created"));
+    let shown = rig.ok(&["event-type", "show", "invoice.created"]);
+    assert!(shown.contains("An invoice.") && shown.contains("\"total\""), "{shown}");
+    let refused = rig.run(&["emit", "invoice.created", "--payload", r#"{"total":1}"#]);
+    assert!(refused.code != 0 && refused.err.contains("/total must be string"), "{refused:?}");
+    rig.ok(&["event-type", "infer", "invoice.created", "--save"]);
+    assert_eq!(rig.json(&["event-type", "show", "invoice.created"])["on_invalid"], "reject");
+    let wrong = rig.run(&["event-type", "set", "a", "--schema", "{"]);
+    assert!(wrong.code == 65 && wrong.err.contains("--schema is not JSON"), "{wrong:?}");
+    rig.ok(&["event-type", "delete", "invoice.created", "--yes"]);
+    rig.ok(&["emit", "invoice.created", "--payload", r#"{"total":1}"#]);
+}
