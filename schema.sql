@@ -196,7 +196,7 @@ CREATE UNIQUE INDEX credentials_of_subscription ON credentials (subscription_seq
   WHERE subscription_seq IS NOT NULL;
 -- The few that upkeep has to look at.
 CREATE INDEX credentials_in_rotation ON credentials (state, seq)
-  WHERE state = 'next' OR state = 'retiring' OR (state = 'active' AND rotate_every_ms IS NOT NULL);
+  WHERE state = 'next' OR state = 'retiring' OR rotate_every_ms IS NOT NULL;
 -- One to sign with, one to log on with, one certificate.
 CREATE UNIQUE INDEX credentials_one_active ON credentials (subscription_seq,
   CASE kind WHEN 'client_certificate' THEN 'handshake' WHEN 'signing' THEN 'sign' WHEN 'signing_ed25519' THEN 'sign'

@@ -173,6 +173,7 @@ fn the_examples_do_everything_once_as_printed() {
         .replace("examples/erp.py", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/erp.py"))
         .replace("examples/oauth2", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/oauth2"))
         .replace("examples/mtls", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/mtls"))
+        .replace("examples/rotation", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/rotation"))
         .replace("8720", &ports[0].to_string())
         .replace("8730", &ports[1].to_string());
     let mut said = String::new();

@@ -20,6 +20,7 @@ use crate::http::server::StatsHandle;
 use crate::jobs::runner::Bell;
 use crate::keys::Keyring;
 use crate::pipeline::consume::Consume;
+use crate::pipeline::credential_rotation::CredentialRotation;
 use crate::pipeline::disk_watch::DiskWatch;
 use crate::pipeline::in_flight::InFlight;
 use crate::pipeline::publish::Publish;
@@ -44,6 +45,8 @@ pub struct Stages {
     pub refusals: Refusals,
     /// Tests of subscriptions.
     pub tests: SubscriptionTests,
+    /// Rotation of credentials.
+    pub credential_rotation: CredentialRotation,
     /// Rotation of the master key.
     pub rotation: Rotation,
     /// Free space on the disk.

@@ -27,7 +27,7 @@ use crate::signatures::signing_key::SigningKey;
 use crate::store::credentials::{self, Credential, Filter, Owner};
 use crate::store::settlement;
 
-const ID: Param =
+pub(super) const ID: Param =
     Param::path::<Uuid>("id", "The credential's id.", "0198c5a0-0000-7000-8000-000000000000");
 const SUBSCRIPTION: Param =
     Param::query::<NameText>("subscription", "Only this subscription's: its name or id.", "erp");
@@ -214,14 +214,14 @@ fn certificate(api: &Api, pem: String) -> Result<Material, Problem> {
     Ok(Material { settings, secret: pem, valid_until: Some(valid_until), is_new: false })
 }
 
-fn unusable(why: String) -> Problem {
+pub(super) fn unusable(why: String) -> Problem {
     Problem::unprocessable(format!("The credential cannot be used: {why}."))
 }
 
 /// A credential, without its secret.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Credential")]
-struct CredentialAnswer<'a> {
+pub(super) struct CredentialAnswer<'a> {
     #[schemars(with = "Uuid")]
     id: &'a str,
     #[schemars(with = "NameText")]
@@ -243,6 +243,16 @@ struct CredentialAnswer<'a> {
     valid_until: Option<Timestamp>,
     /// Its last use, to the minute.
     last_used_at: Option<Timestamp>,
+    /// `next`: when it is verified next.
+    verify_at: Option<Timestamp>,
+    /// `next`: until when it is verified.
+    verify_until: Option<Timestamp>,
+    /// Why its last verification failed.
+    verify_error: Option<&'a str>,
+    /// How often it is rotated by itself.
+    rotate_every: Option<String>,
+    /// The command of the settings that gives the next one.
+    rotate_command: Option<&'a str>,
 }
 
 /// What of a credential is no secret; which of the fields there are follows from its kind.
@@ -309,6 +319,11 @@ pub(super) fn shown(one: &Credential) -> Value {
         created_at: one.created_at,
         valid_until: one.valid_until,
         last_used_at: one.last_used_at,
+        verify_at: one.verify_at,
+        verify_until: one.verify_until,
+        verify_error: one.verify_error.as_deref(),
+        rotate_every: one.rotation.every.map(|every| humantime::format_duration(every).to_string()),
+        rotate_command: one.rotation.command.as_deref(),
     })
 }
 

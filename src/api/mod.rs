@@ -10,6 +10,7 @@ pub mod auth;
 mod call;
 mod consumers;
 pub mod context;
+mod credential_rotation;
 mod credentials;
 mod dead_letters;
 mod deliveries;
@@ -98,6 +99,7 @@ static RESOURCES: &[&Resource] = &[
     &subscription_test::RESOURCE,
     &secrets::RESOURCE,
     &credentials::RESOURCE,
+    &credential_rotation::RESOURCE,
     &sources::RESOURCE,
     &deliveries::RESOURCE,
     &dead_letters::RESOURCE,

@@ -2,20 +2,22 @@
 //!
 //! Not here: adding a provider's secret ([`super::provider`]), and the master key ([`super::keys`]).
 
+use std::time::Duration;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::base::clock::Clock;
-use crate::cli::exit::Failure;
+use crate::cli::exit::{FAILED, Failure};
 use crate::cli::noun::{self, Confirm, Listing, Noun, Verbs};
-use crate::cli::out;
 use crate::cli::remote::{ConnectArgs, Remote, plain};
 use crate::cli::secrets::SecretAt;
 use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text};
 use crate::cli::show::{instant, text};
+use crate::cli::{input, out};
 use crate::model::credential::{ClientAuth, Kind, State};
 
 #[derive(Debug, Subcommand)]
@@ -40,6 +42,21 @@ pub(super) enum Verb {
         oncebox credential set erp --kind signing_ed25519"
     )]
     Set(Box<Set>),
+    /// Replace a credential by a new version, which is verified before the old one ends
+    #[command(
+        after_help = "A signing secret is made if none is given, and shown this once. Examples:\n  \
+        oncebox credential rotate ID\n  \
+        oncebox credential rotate ID --secret-file token.txt\n  \
+        oncebox credential rotate ID --command vault"
+    )]
+    Rotate(Rotate),
+    /// Set how often a credential is rotated by itself; without flags, never
+    Schedule {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        plan: Plan,
+    },
     /// Revoke a credential: nothing is signed, sent or checked with it from now on
     Revoke {
         /// Its id
@@ -60,6 +77,35 @@ pub(super) struct Filter {
     /// Only those in this state
     #[arg(long, value_parser = PossibleValuesParser::new(State::ALL.map(State::as_str)))]
     state: Option<String>,
+}
+
+#[derive(Debug, Args, Serialize)]
+pub(super) struct Rotate {
+    /// Its id
+    #[serde(skip)]
+    id: String,
+    #[command(flatten)]
+    #[serde(skip)]
+    secret: SecretAt,
+    /// A command of the settings whose output is the new secret
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["secret_file", "secret_stdin", "secret_credential"])]
+    command: Option<String>,
+    /// How long old and new are valid side by side [default: 24h]
+    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    overlap: Option<String>,
+    /// Why; kept in the audit
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+#[derive(Debug, Args, Serialize)]
+pub(super) struct Plan {
+    /// How often, like 90d; needs --command
+    #[arg(long, value_name = "SPAN", value_parser = input::span, requires = "command")]
+    every: Option<String>,
+    /// A command of the settings whose output is the new secret; it also runs when the target refuses the credential
+    #[arg(long, value_name = "NAME")]
+    command: Option<String>,
 }
 
 #[derive(Debug, Args, Serialize)]
@@ -99,6 +145,9 @@ pub(super) struct Set {
     client_auth: Option<String>,
 }
 
+/// How long a rotation is waited for: a command, and a verification of the longest `policy.timeout`.
+const TIMEOUT: Duration = Duration::from_mins(12);
+
 const CREDENTIALS: Noun = Noun {
     path: "/v1/credentials",
     one: "Credential",
@@ -123,6 +172,10 @@ const CREDENTIALS: Noun = Noun {
         ("created", Instant("created_at")),
         ("valid until", By(valid_until)),
         ("last used", Instant("last_used_at")),
+        ("verified until", Instant("verify_until")),
+        ("not accepted", Text("verify_error")),
+        ("rotated every", Text("rotate_every")),
+        ("by command", Text("rotate_command")),
     ],
 };
 
@@ -146,11 +199,50 @@ impl Verbs for Verb {
             Self::List { filter, listing } => CREDENTIALS.list(&remote, listing, filter),
             Self::Show { id } => CREDENTIALS.show(&remote, id),
             Self::Set(set) => set.run(&remote),
+            Self::Rotate(rotate) => rotate.run(&remote),
+            Self::Schedule { id, plan } => {
+                let plan = Value::Object(noun::body(plan));
+                CREDENTIALS.act(&remote, id, "schedule", Some(&plan))
+            }
             Self::Revoke { id, confirm } => {
                 confirm.ask(format_args!("Revoke the credential {id}"))?;
                 CREDENTIALS.act(&remote, id, "revoke", None)
             }
         }
+    }
+}
+
+impl Rotate {
+    fn run(&self, remote: &Remote) -> Result<(), Failure> {
+        let mut body = noun::body(self);
+        if let Some(secret) = self.secret.read()? {
+            body.insert("secret".to_owned(), secret.as_str().into());
+        }
+        let path = format!("{}/rotate", CREDENTIALS.at(&self.id));
+        let made = remote.post_within(&path, Some(&Value::Object(body)), TIMEOUT)?;
+        CREDENTIALS.print(remote, &made)?;
+        let is_kept = text(&made, "state") == "revoked";
+        if !remote.json() {
+            show_new(&made)?;
+            out::line(match text(&made, "state").as_str() {
+                "next" => "It takes the place of the old one when the target accepts it.",
+                "revoked" => "The target does not accept it; the old one stays in force.",
+                _ => "It has taken the place of the old one.",
+            })?;
+        }
+        if is_kept { Err(Failure::new(FAILED, "")) } else { Ok(()) }
+    }
+}
+
+/// A secret that was made now, and the public key for the receiver.
+fn show_new(made: &Value) -> Result<(), Failure> {
+    if let Some(secret) = made.get("secret").and_then(Value::as_str) {
+        out::line(format_args!("secret: {secret}   (this is the only time it is shown)"))?;
+    }
+    let public = made.get("settings").map(|settings| text(settings, "public_key"));
+    match public.filter(|key| !key.is_empty()) {
+        Some(key) => out::line(format_args!("public key for the receiver: {key}")),
+        None => Ok(()),
     }
 }
 
@@ -172,13 +264,6 @@ impl Set {
         if remote.json() {
             return Ok(());
         }
-        if let Some(secret) = made.get("secret").and_then(Value::as_str) {
-            out::line(format_args!("secret: {secret}   (this is the only time it is shown)"))?;
-        }
-        let public = made.get("settings").map(|settings| text(settings, "public_key"));
-        match public.filter(|key| !key.is_empty()) {
-            Some(key) => out::line(format_args!("public key for the receiver: {key}")),
-            None => Ok(()),
-        }
+        show_new(&made)
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Only the form has the bounds of a value: the parser, the JSON Schema and the text of the default file use them.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -9,6 +11,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
+use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::model::delivery::Schedule;
@@ -160,6 +163,33 @@ form! {
     shown |held| held.display().to_string().into(),
     schema json!({ "type": "string", "minLength": 1 }),
     says "a path".to_owned()
+}
+
+form! {
+    /// Programs with their arguments, by name.
+    Commands = BTreeMap<String, Vec<String>>;
+    read |given| {
+        let wrong = || "must be a table like { vault = [\"/usr/local/bin/new-secret\", \"erp\"] }".to_owned();
+        let commands: BTreeMap<String, Vec<String>> = match given {
+            Given::Text(text) => serde_json::from_str(text).map_err(|_why| wrong())?,
+            Given::Toml(value) => {
+                let table = value.as_table().ok_or_else(wrong)?;
+                let command = |(name, value): (&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
+                    Ok((name.get_ref().to_string(), Given::Toml(value.get_ref()).list()?))
+                };
+                table.iter().map(command).collect::<Result<_, String>>()?
+            }
+        };
+        let is_path = |argv: &Vec<String>| argv.first().is_some_and(|program| program.starts_with('/'));
+        match commands.iter().find(|(_, argv)| !is_path(argv)) {
+            Some((name, _)) => Err(format!("has {name:?}, which does not begin with the path of a program, like /usr/local/bin/new-secret")),
+            None => Ok(commands),
+        }
+    },
+    shown |held| json!(held),
+    schema json!({ "type": "object",
+        "additionalProperties": { "type": "array", "items": { "type": "string" }, "minItems": 1 } }),
+    says "a table of programs with their arguments".to_owned()
 }
 
 form! {

@@ -5,6 +5,7 @@
 
 #![expect(clippy::doc_markdown, reason = "descriptions of settings are plain text for people")]
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
@@ -13,8 +14,8 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::config::forms::{
-    Address, Addresses, Bytes, Flag, Form, Given, Maybe, Networks, Number, Path, Size, Span, Steps,
-    Text, Url, Word,
+    Address, Addresses, Bytes, Commands, Flag, Form, Given, Maybe, Networks, Number, Path, Size,
+    Span, Steps, Text, Url, Word,
 };
 use crate::model::address::AddressPolicy;
 use crate::model::delivery::{self, Schedule};
@@ -208,6 +209,10 @@ settings! {
             "Open connections.";
         connections_per_address: u32 = 1_000, MANY, Restart,
             "Open connections per IPv4 address or IPv6 /64. A trusted proxy may have any number; each client behind it may have this many requests at once.";
+    }
+    credentials: Credentials, "Rotation of credentials." {
+        commands: BTreeMap<String, Vec<String>> = BTreeMap::new(), Commands, Reload,
+            "Commands that make the next secret of a credential and write it to their output, by name. They run as the service, for 30 s at most.";
     }
     sources: Sources, "Sources of events other than the API." {
         tenants_directory: Option<PathBuf> = None, Maybe(Path), Reload,

@@ -36,11 +36,13 @@ pub enum Class {
     BackupOld,
     /// Events cannot be used and wait for a person.
     EventQuarantined,
+    /// A credential could not be rotated; the old one stays in force.
+    CredentialRotation,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::SourceFailing,
         Self::SourceReplaced,
         Self::SourceSilent,
@@ -55,6 +57,7 @@ impl Class {
         Self::ClockWrong,
         Self::BackupOld,
         Self::EventQuarantined,
+        Self::CredentialRotation,
     ];
 
     /// The word in SQL and API.
@@ -74,6 +77,7 @@ impl Class {
             Self::ClockWrong => "clock.wrong",
             Self::BackupOld => "backup.old",
             Self::EventQuarantined => "event.quarantined",
+            Self::CredentialRotation => "credential.rotation_failed",
         }
     }
 
@@ -84,7 +88,7 @@ impl Class {
 
     /// Whether acknowledging resolves it. Escalations of the other classes are resolved when their cause is gone.
     pub const fn ends_when_seen(self) -> bool {
-        matches!(self, Self::DropRejected | Self::DeliveryDead)
+        matches!(self, Self::DropRejected | Self::DeliveryDead | Self::CredentialRotation)
     }
 }
 

@@ -21,6 +21,7 @@ pub mod advice;
 pub mod clock_watch;
 pub mod consume;
 pub mod counts;
+pub mod credential_rotation;
 pub mod credential_uses;
 pub mod deliver;
 pub mod destinations;
@@ -66,6 +67,7 @@ use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::consume::Consume;
 use crate::pipeline::consume::manager::LeaseManager;
 use crate::pipeline::counts::Counts;
+use crate::pipeline::credential_rotation::CredentialRotation;
 use crate::pipeline::credential_uses::CredentialUses;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::destinations::Destinations;
@@ -140,8 +142,8 @@ pub struct Pipeline {
     pub consume: Consume,
     /// Records refused calls.
     pub refusals: Refusals,
-    /// Runs tests of subscriptions.
-    pub tests: SubscriptionTests,
+    /// Rotates credentials, and runs tests of subscriptions.
+    pub rotation: CredentialRotation,
     /// Counters and histograms.
     pub counts: Arc<Counts>,
     /// Whether our clock can be trusted.
@@ -274,7 +276,8 @@ impl Pipeline {
             stop: parts.stop.clone(),
         });
         let dispatcher = parts.dispatcher((mailbox.clone(), pulse.clone()), hand_out)?;
-        let upkeep = parts.upkeep(&common, unsettled_back, deliver.clone());
+        let rotation = parts.rotation(&deliver, &listener)?;
+        let upkeep = parts.upkeep(&common, (unsettled_back, deliver.clone()), rotation.clone());
         let upkeep_stop = Stop::new();
         let (relay, lease_manager) = (parts.relay(&common)?, LeaseManager::new(consume.clone()));
         let (receive, publish) = (parts.receive(&common), parts.publish(&common));
@@ -298,7 +301,7 @@ impl Pipeline {
             publish,
             consume,
             refusals: upkeep.refusals.clone(),
-            tests: SubscriptionTests::start(deliver.clone(), &Spawner(Arc::clone(&listener)))?,
+            rotation,
             counts: common.counts,
             clock_watch: common.clock_watch,
             spawner: Spawner(Arc::clone(&listener)),
@@ -467,8 +470,8 @@ impl Parts {
     fn upkeep(
         &self,
         common: &Common,
-        unsettled: Receiver<AttemptReport>,
-        deliver: Deliver,
+        outcomes: (Receiver<AttemptReport>, Deliver),
+        rotation: CredentialRotation,
     ) -> Upkeep {
         let (store, clock) = (self.store.clone(), self.clock.clone());
         let refusals = Refusals::new(store.clone(), clock.clone());
@@ -480,9 +483,19 @@ impl Parts {
             clock_watch,
             Arc::clone(&self.disk),
             refusals,
-            (unsettled, deliver),
-            site,
+            outcomes,
+            (site, rotation),
         )
+    }
+
+    fn rotation(
+        &self,
+        deliver: &Deliver,
+        listener: &Arc<dyn AfterCommit>,
+    ) -> Result<CredentialRotation> {
+        let tests = SubscriptionTests::start(deliver.clone(), &Spawner(Arc::clone(listener)))?;
+        let parts = (self.store.clone(), self.clock.clone(), Arc::clone(&self.draw));
+        Ok(CredentialRotation::new(parts, Arc::clone(&self.key), self.settings.clone(), tests))
     }
 
     fn sql_rows(&self, common: &Common) -> SqlRows {

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use serde_json::json;
 
 use crate::base::clock::Timestamp;
-use crate::base::id::{self, DeliverySeq};
+use crate::base::id::{self, DeliverySeq, SubscriptionSeq};
 use crate::http::certificate::Seen;
 use crate::http::trace::{Step, StepName, Trace};
 use crate::model::delivery::OutgoingRequest;
@@ -117,6 +117,24 @@ impl SubscriptionTests {
             trace_id: None,
             max_attempts: None,
         }
+    }
+
+    /// Sends a ping with one credential alone, in place of all others of its purpose; tells the class and why it failed.
+    pub fn ping_with(
+        &self,
+        subscription: SubscriptionSeq,
+        credential: &str,
+    ) -> Result<(AttemptClass, String)> {
+        let destination = match self.deliver.destinations.trying(subscription, credential) {
+            Ok(destination) => destination,
+            // The reason is on our side: it may be mended.
+            Err(reason) => return Ok((AttemptClass::Transient, reason)),
+        };
+        let mut ping = self.ping(&destination.subscription);
+        let trace = Trace::new(self.deliver.clock.clone());
+        let (_, outcome) = self.deliver.try_out(&mut ping, &destination, &trace)?;
+        let class = destination.classes.classify(&outcome);
+        Ok((class, outcome.failed_reason(class).unwrap_or_default()))
     }
 
     /// Sends one request as a delivery of it would.

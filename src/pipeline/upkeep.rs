@@ -9,6 +9,7 @@ use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::model::failure::AttemptReport;
 use crate::pipeline::clock_watch::ClockWatch;
+use crate::pipeline::credential_rotation::CredentialRotation;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::disk_watch::DiskWatch;
 use crate::pipeline::guard_expiry::GuardExpiry;
@@ -21,7 +22,7 @@ use crate::store::{Store, deliveries, holds, idempotency_keys, subscriptions};
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 11] = [
+const CHORES: [(&str, Chore); 12] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         Ok(())
@@ -40,6 +41,7 @@ const CHORES: [(&str, Chore); 11] = [
     ("check whether the site is online again", |upkeep| upkeep.deliver.line.look()),
     ("raise what is wrong with the site", |upkeep| upkeep.site.look()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
+    ("rotate credentials", |upkeep| upkeep.rotation.look()),
     ("store when credentials were used", |upkeep| upkeep.deliver.destinations.store_uses(false)),
     ("delete old guards", |upkeep| upkeep.guard_expiry.turn()),
 ];
@@ -62,6 +64,7 @@ pub struct Upkeep {
     deliver: Deliver,
     site: SiteWatch,
     guard_expiry: GuardExpiry,
+    rotation: CredentialRotation,
     /// Whether due times may lie too far ahead: after the clock was set, and at the start, because an earlier run with
     /// another clock may have written them.
     are_due_times_suspect: bool,
@@ -75,7 +78,7 @@ impl Upkeep {
         disk: Arc<DiskWatch>,
         refusals: Refusals,
         (unsettled, deliver): (Receiver<AttemptReport>, Deliver),
-        site: SiteWatch,
+        (site, rotation): (SiteWatch, CredentialRotation),
     ) -> Self {
         let guard_expiry = GuardExpiry::new(store.clone(), clock.clone(), Arc::clone(&clock_watch));
         Self {
@@ -88,6 +91,7 @@ impl Upkeep {
             deliver,
             site,
             guard_expiry,
+            rotation,
             are_due_times_suspect: true,
         }
     }

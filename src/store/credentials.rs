@@ -187,6 +187,18 @@ const REVOKE: &str = "
      WHERE id = ?1
        AND state IN ('next', 'active', 'retiring')";
 
+const HASTEN: &str = "
+    UPDATE credentials
+       SET verify_at = min(verify_at, ?2)
+     WHERE subscription_seq = ?1
+       AND state = 'next'";
+
+const PLAN: &str = "
+    UPDATE credentials
+       SET rotate_every_ms = ?2, rotate_command = ?3
+     WHERE id = ?1
+       AND state = 'active'";
+
 const USED: &str = "
     UPDATE credentials
        SET last_used_at = ?2
@@ -243,6 +255,19 @@ pub fn revoke(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
     let revoked = tx.prepare(REVOKE)?.execute([id])?;
     owner_changed(tx, owner);
     one_row(revoked, "the secret")
+}
+
+/// The target refuses the credential that is sent: the one that is `next` is verified now.
+pub fn hasten(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
+    tx.prepare(HASTEN)?.execute((seq, now))?;
+    Ok(())
+}
+
+/// Sets how the active secret is rotated by itself.
+/// Fails with `Changed` when it is not active any more.
+pub fn plan(tx: &WriteTx<'_>, id: &str, plan: &RotationPlan) -> Result<()> {
+    let planned = tx.prepare(PLAN)?.execute((id, plan.every.map(millis), &plan.command))?;
+    one_row(planned, "the active credential")
 }
 
 /// Notes when a secret was last used. Wakes nobody.

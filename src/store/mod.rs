@@ -9,6 +9,7 @@ pub mod boots;
 pub(crate) mod column;
 pub mod consuming;
 mod contention;
+pub mod credential_rotations;
 pub mod credentials;
 pub mod deliveries;
 pub mod delivery_lists;

@@ -23,8 +23,8 @@ use crate::store::error::{Error, Result};
 use crate::store::operational::HoldChange;
 use crate::store::tx::{Settled, WriteTx};
 use crate::store::{
-    attempts, audit_events, escalations, failures, holds, in_doubt, leases, operational, outbox,
-    subscriptions, webhook_events,
+    attempts, audit_events, credentials, escalations, failures, holds, in_doubt, leases,
+    operational, outbox, subscriptions, webhook_events,
 };
 
 /// Stores an attempt and what follows from it; returns what was stored, or `None` if the attempt was already stored.
@@ -194,6 +194,7 @@ fn hold(tx: &WriteTx<'_>, report: &AttemptReport, origin: Origin, verdict: &Verd
                 note_hold(tx, &put(*reason))?;
                 if *reason == HoldReason::Auth {
                     escalate(tx, target, Class::SubscriptionAuth, &detail, at)?;
+                    credentials::hasten(tx, seq, at)?;
                 }
             }
             let (reason, probe_at, probe_no) = (*reason, Some(*probe_at), *failed);

@@ -28,6 +28,7 @@ mod keeping;
 mod looking;
 mod refusing;
 mod rig;
+mod rotation;
 mod setting_up;
 #[path = "../rig/mod.rs"]
 mod shared;

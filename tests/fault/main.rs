@@ -29,6 +29,7 @@ mod planned;
 mod process;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod rotation;
 mod sealing;
 mod sourcing;
 mod start_room;

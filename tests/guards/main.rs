@@ -24,7 +24,9 @@ use serde_json::Value;
 use server::{Mariadb, Postgresql};
 
 fn sqlite_file() -> Consumer {
-    let consumer = Consumer::new("sqlite3 -cmd '.timeout 10000' effects.db 'SELECT event_id FROM effects ORDER BY seq'");
+    let consumer = Consumer::new(
+        "sqlite3 -cmd '.timeout 10000' effects.db 'SELECT event_id FROM effects ORDER BY seq'",
+    );
     let tables = piece("sqlite", "tables");
     consumer.shell(&format!(
         "sqlite3 -bail effects.db <<'SQL'\nPRAGMA journal_mode = WAL;\n{tables}\n\

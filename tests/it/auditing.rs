@@ -71,6 +71,16 @@ fn cases() -> BTreeMap<&'static str, Case> {
         rig.subscribe("s", receiver);
         ("/v1/subscriptions/s/test".to_owned(), Value::Null)
     });
+    cases.insert("credential.rotate", |rig, receiver| {
+        (format!("/v1/credentials/{}/rotate", signing(rig, receiver)), json!({}))
+    });
+    cases.insert("credential.rotate_named", |rig, receiver| {
+        let body = json!({ "credential_id": signing(rig, receiver), "reason": "a test" });
+        ("/integrations/credentials/rotate".to_owned(), body)
+    });
+    cases.insert("credential.schedule", |rig, receiver| {
+        (format!("/v1/credentials/{}/schedule", signing(rig, receiver)), json!({}))
+    });
     cases.insert("subscription.pause", |rig, receiver| {
         rig.subscribe("s", receiver);
         ("/v1/subscriptions/s/pause".to_owned(), Value::Null)
@@ -120,6 +130,12 @@ fn acts_on_sources(cases: &mut BTreeMap<&'static str, Case>) {
         let id = rig.get("/v1/escalations")["items"][0]["id"].as_str().unwrap().to_owned();
         (format!("/v1/escalations/{id}/acknowledge"), Value::Null)
     });
+}
+
+/// The id of the credential that signs a subscription's requests.
+fn signing(rig: &Rig, receiver: &Receiver) -> String {
+    rig.subscribe("s", receiver);
+    rig.one("SELECT id FROM credentials")
 }
 
 /// A file of an ERP with an empty outbox.

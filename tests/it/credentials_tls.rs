@@ -18,9 +18,9 @@ use tempfile::TempDir;
 use crate::rig::http::read_message;
 use crate::rig::{Rig, file};
 
-type Authority = CertifiedIssuer<'static, KeyPair>;
+pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;
 
-fn authority(name: &str) -> Authority {
+pub(crate) fn authority(name: &str) -> Authority {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -28,7 +28,7 @@ fn authority(name: &str) -> Authority {
 }
 
 /// A certificate and its key as PEM, valid until that year.
-fn issued(by: &Authority, until: i32) -> String {
+pub(crate) fn issued(by: &Authority, until: i32) -> String {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["oncebox.example".to_owned()]).unwrap();
     params.not_before = date_time_ymd(2020, 1, 1);
@@ -44,7 +44,7 @@ pub(crate) fn pem(until: i32) -> String {
 
 /// A server that takes certificates of this authority alone and keeps connections open. For each request the
 /// fingerprint it saw, and the number of its connection.
-struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<(String, usize)>>>,
 }
@@ -83,7 +83,7 @@ impl Server {
         Self { address, seen }
     }
 
-    fn seen(&self) -> Vec<(String, usize)> {
+    pub(crate) fn seen(&self) -> Vec<(String, usize)> {
         self.seen.lock().unwrap().clone()
     }
 }
@@ -103,7 +103,7 @@ fn serve(
     }
 }
 
-fn site(clients: &Authority) -> (Rig, Server, TempDir) {
+pub(crate) fn site(clients: &Authority) -> (Rig, Server, TempDir) {
     let home = tempfile::tempdir().unwrap();
     let ca_file = home.path().join("ca.pem");
     let server = Server::new(clients, &ca_file);

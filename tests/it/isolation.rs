@@ -226,6 +226,10 @@ fn case(of: &Side, route: &Route) -> Option<Case> {
             _ => Case::Names(vec![path], json!({})),
         });
     }
+    if route.path == "/integrations/credentials/rotate" {
+        let body = json!({ "credential_id": of.credential });
+        return Some(Case::Names(vec![route.path.to_owned()], body));
+    }
     naming(of, route).or_else(|| looking(of, route)).or_else(|| doing(route))
 }
 

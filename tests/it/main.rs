@@ -51,6 +51,7 @@ mod retry_schedule;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod roles;
+mod rotation;
 mod running;
 mod secrecy;
 mod slow_bodies;

@@ -1,0 +1,282 @@
+//! Rotating credentials: on demand, and how often by itself. `POST /integrations/credentials/rotate` is the same under
+//! the path that older programs know.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::Call;
+use crate::api::context::Api;
+use crate::api::credentials::{CredentialAnswer, ID, SecretText, shown, unusable};
+use crate::api::kind::Kind as ProblemKind;
+use crate::api::problem::Problem;
+use crate::api::route::Answer::{Act, ActLater};
+use crate::api::route::{Resource, Returns, post};
+use crate::api::schema::{Text, Uuid, value};
+use crate::http::service::Reply;
+use crate::model::credential::{Purpose, RotationPlan, State};
+use crate::model::subscription::Target;
+use crate::model::token::Right::Admin;
+use crate::pipeline::credential_rotation::{OVERLAP, check_plan, material};
+use crate::pipeline::subscription_test::Turn;
+use crate::store::credentials::{self, Credential, Owner};
+use crate::store::{providers, subscriptions};
+
+/// How long old and new may be valid side by side.
+const OVERLAPS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(24 * 30);
+/// How often a credential may be rotated by itself.
+const EVERY: RangeInclusive<Duration> = Duration::from_hours(1)..=Duration::from_hours(24 * 3660);
+
+/// Rotating credentials.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Rotation",
+    about: "A credential is replaced without a moment in which none works: the new one is `next` until a request that \
+            carries it alone is accepted.",
+    routes: &[
+        post("/v1/credentials/{id}/rotate", Admin, ActLater("credential.rotate", rotate))
+            .doc("rotateCredential", "Rotate a credential")
+            .about(
+                "A signing secret is made if none is given, and shown this once; requests carry both signatures from \
+                 then on. An `oncebox.ping` signed with the new one alone is sent until it is accepted or the overlap \
+                 is over. Another kind needs a `secret` or a `command`; the answer comes after its verification. A \
+                 provider's old secrets stay valid until the overlap is over. Where the new one is not accepted, it is \
+                 revoked, the old one stays, and an escalation is raised.",
+            )
+            .returns(&[Returns::json::<RotationAnswer<'_>>(201, "The new version.")])
+            .params(&[ID])
+            .optional_body::<Rotation>(r#"{"overlap":"24h","reason":"a laptop was lost"}"#)
+            .problems(&[ProblemKind::Conflict]),
+        post(
+            "/integrations/credentials/rotate",
+            Admin,
+            ActLater("credential.rotate_named", rotate_named),
+        )
+        .doc("rotateNamedCredential", "Rotate a credential that the body names")
+        .about("As `rotateCredential`, with a new signing secret or the credential's own command.")
+        .returns(&[Returns::json::<RotationAnswer<'_>>(201, "The new version.")])
+        .body::<NamedRotation>(
+            r#"{"credential_id":"0198c5a0-0000-7000-8000-000000000000","reason":"every quarter"}"#,
+        )
+        .problems(&[ProblemKind::Conflict]),
+        post("/v1/credentials/{id}/schedule", Admin, Act("credential.schedule", schedule))
+            .doc("scheduleRotation", "Set how a credential is rotated by itself")
+            .about(
+                "`command` names one of `[credentials.commands]` in the settings: its output is the new secret. It \
+                 also runs, once, when the target refuses the credential. What is absent is removed.",
+            )
+            .returns(&[Returns::json::<CredentialAnswer<'_>>(200, "The credential as it is now.")])
+            .params(&[ID])
+            .body::<Schedule>("{}")
+            .problems(&[ProblemKind::Conflict]),
+    ],
+};
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "RotationRequest")]
+struct Rotation {
+    /// The new secret, of the same kind.
+    #[schemars(with = "Option<SecretText>")]
+    secret: Option<String>,
+    /// A command of the settings whose output is the new secret; if absent, the credential's own.
+    #[schemars(with = "Option<Text<1, 255>>")]
+    command: Option<String>,
+    /// How long old and new are valid side by side, like `24h`.
+    #[schemars(with = "Option<Text<1, 40>>")]
+    overlap: Option<String>,
+    /// Why; kept in the audit.
+    #[schemars(with = "Option<Text<0, 1000>>")]
+    reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NamedRotation {
+    #[schemars(with = "Uuid")]
+    credential_id: String,
+    /// Why; kept in the audit.
+    #[schemars(with = "Option<Text<0, 1000>>")]
+    reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "RotationSchedule")]
+struct Schedule {
+    /// How often, like `90d`.
+    #[schemars(with = "Option<Text<1, 40>>")]
+    every: Option<String>,
+    /// A command of the settings.
+    #[schemars(with = "Option<Text<1, 255>>")]
+    command: Option<String>,
+}
+
+/// A new version of a credential.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RotatedCredential")]
+struct RotationAnswer<'a, T = CredentialAnswer<'a>> {
+    #[serde(flatten)]
+    made: T,
+    /// The signing secret, where it was made here. It is shown this once.
+    secret: Option<&'a str>,
+}
+
+/// `POST /v1/credentials/{id}/rotate`
+fn rotate(api: &Api, call: Call, reply: Reply) {
+    let wanted = call.optional_json::<Rotation>().map(|wanted| (call.param(0).to_owned(), wanted));
+    submit(api, call, reply, wanted);
+}
+
+/// `POST /integrations/credentials/rotate`
+fn rotate_named(api: &Api, call: Call, reply: Reply) {
+    let wanted = call.json::<NamedRotation>().map(|NamedRotation { credential_id, reason }| {
+        (credential_id, Rotation { reason, ..Rotation::default() })
+    });
+    submit(api, call, reply, wanted);
+}
+
+fn submit(api: &Api, call: Call, reply: Reply, wanted: Result<(String, Rotation), Problem>) {
+    let claimed = wanted.and_then(|(id, wanted)| {
+        let old = active(api, &call, &id)?;
+        let claim = api.flow.credential_rotation.claim(&id);
+        let claim =
+            claim.ok_or_else(|| Problem::conflict("It is being rotated at this moment."))?;
+        Ok((old, wanted, claim))
+    });
+    let (old, wanted, claim) = match claimed {
+        Ok(claimed) => claimed,
+        Err(problem) => return reply.send(api.acted(&call, Err(problem))),
+    };
+    let own = api.clone();
+    api.flow.tests.submit(Box::new(move |turn| {
+        let done = match turn {
+            Turn::Now => run(&own, &call, &old, wanted),
+            Turn::Full => Err(Problem::unavailable("Too many tests and rotations wait.", 5)),
+        };
+        drop(claim);
+        reply.send(own.acted(&call, done));
+    }));
+}
+
+/// The credential to rotate, which must be in force.
+fn active(api: &Api, call: &Call, id: &str) -> Result<Credential, Problem> {
+    let found = api.store.read(|tx| {
+        let Some(found) = credentials::by_id(tx, &call.tenant, id)? else { return Ok(None) };
+        let is_sent = match found.owner {
+            Owner::Provider(_) => true,
+            Owner::Subscription(seq) => subscriptions::by_seq(tx, seq)?
+                .is_some_and(|found| matches!(found.new.target, Target::Http(_))),
+        };
+        Ok(Some((found, is_sent)))
+    })?;
+    let (found, is_sent) = found.ok_or_else(|| Problem::not_found("credential"))?;
+    if !is_sent {
+        return Err(Problem::conflict(
+            "No HTTP request is sent for it, so a new one cannot be verified: set another one with \
+             `oncebox credential set`.",
+        ));
+    }
+    if found.state != State::Active {
+        let state = found.state.as_str();
+        return Err(Problem::conflict(format!("It is {state}; the active version is rotated.")));
+    }
+    Ok(found)
+}
+
+fn run(
+    api: &Api,
+    call: &Call,
+    old: &Credential,
+    wanted: Rotation,
+) -> Result<Audited<Value>, Problem> {
+    let rotation = &api.flow.credential_rotation;
+    let Rotation { secret, command, overlap, reason } = wanted;
+    let overlap = span(overlap.as_deref(), "overlap", &OVERLAPS)?.unwrap_or(OVERLAP);
+    let command = command.or_else(|| old.rotation.command.clone());
+    let (secret, is_made_here) = match (secret, command) {
+        (Some(secret), _) => (Zeroizing::new(secret), false),
+        (None, Some(command)) => (rotation.command_output(&command).map_err(unusable)?, false),
+        (None, None) => {
+            let made =
+                rotation.generate(old).filter(|_| matches!(old.owner, Owner::Subscription(_)));
+            let made = made.ok_or_else(|| {
+                let detail =
+                    "Say what takes its place: give a secret, or name a command of the settings.";
+                Problem::unprocessable(detail)
+            })?;
+            (made, true)
+        }
+    };
+    if let Owner::Provider(_) = old.owner {
+        let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, &old.owner_name))?;
+        let provider = found.ok_or_else(|| Problem::not_found("provider"))?;
+        let checked = provider.new.scheme.check_secret(&secret);
+        checked.map_err(|error| unusable(error.to_string()))?;
+    }
+    let material = material(old, &secret).map_err(unusable)?;
+    let (now, own, before) = (api.clock.wall(), rotation.clone(), old.clone());
+    let made = change(api, call, move |tx| {
+        let row = match own.begin(tx, &before, &material, (now, overlap))? {
+            Ok(row) => row,
+            Err(why) => return Ok(Err(Problem::conflict(why))),
+        };
+        let change = Change::made("credential", &row.id, &shown(&row))
+            .and("rotated", before.id.as_str())
+            .and("reason", reason.as_deref());
+        Ok(Ok((row, change)))
+    })?;
+    let made = if old.purpose() == Purpose::Sign { made } else { verified(api, made) };
+    let secret = is_made_here.then_some(secret.as_str());
+    Ok(made.map(|made| value(RotationAnswer { made: shown(&made), secret })))
+}
+
+/// The new version after it was verified. If the process ends before, or the test fails for now, upkeep goes on.
+fn verified(api: &Api, made: Audited<Credential>) -> Audited<Credential> {
+    made.map(|made| {
+        let verified = api.flow.credential_rotation.verify(&made.tenant, &made.id);
+        if let Err(error) = verified {
+            tracing::error!(%error, credential = made.id, "a credential could not be verified; it is tried again");
+        }
+        let after = api.store.read(|tx| credentials::by_id(tx, &made.tenant, &made.id));
+        after.ok().flatten().unwrap_or(made)
+    })
+}
+
+/// `POST /v1/credentials/{id}/schedule`
+fn schedule(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let Schedule { every, command } = call.json()?;
+    let every = span(every.as_deref(), "every", &EVERY)?;
+    let plan = RotationPlan { every, command };
+    check_plan(&plan, &api.settings.get())
+        .map_err(|why| Problem::unprocessable(format!("{why}.")))?;
+    let old = active(api, call, call.param(0))?;
+    change(api, call, move |tx| {
+        credentials::plan(tx, &old.id, &plan)?;
+        let Some(after) = credentials::by_id(tx, &old.tenant, &old.id)? else {
+            return Ok(Err(Problem::not_found("credential")));
+        };
+        let body = shown(&after);
+        Ok(Ok((body.clone(), Change::changed("credential", &old.id, &shown(&old), &body))))
+    })
+}
+
+fn span(
+    text: Option<&str>,
+    name: &str,
+    bounds: &RangeInclusive<Duration>,
+) -> Result<Option<Duration>, Problem> {
+    let Some(text) = text else { return Ok(None) };
+    let read = humantime::parse_duration(text).ok().filter(|span| bounds.contains(span));
+    read.map(Some).ok_or_else(|| {
+        let [least, most] =
+            [bounds.start(), bounds.end()].map(|span| humantime::format_duration(*span));
+        Problem::unprocessable(format!(
+            "{name} {text:?} must be a span like 24h, from {least} to {most}."
+        ))
+    })
+}

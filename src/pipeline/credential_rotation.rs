@@ -1,0 +1,302 @@
+//! Rotating credentials: new material comes in as `next`, is verified by a request that carries it alone, and takes the
+//! place of the active one, or is revoked.
+//!
+//! Where a rotation stands is in the rows of `credentials`. Not here: the routes, and the statements
+//! (`store::credential_rotations`).
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use zeroize::Zeroizing;
+
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::id::{self, Draw};
+use crate::config::{Live, Settings};
+use crate::http::identity::Identity;
+use crate::keys::Keyring;
+use crate::model::credential::{self, MAX_SECRET_BYTES, Purpose, RotationPlan, State};
+use crate::model::outcome::AttemptClass;
+use crate::pipeline::subscription_test::{SubscriptionTests, Turn};
+use crate::signatures::signing_key::SigningKey;
+use crate::store::Store;
+use crate::store::credential_rotations::{self as rotations, Named};
+use crate::store::credentials::{self, Credential, NewCredential, Owner, context};
+use crate::store::error::{Error, Result};
+use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::writer::Queue;
+use crate::sys::command::{How, Program};
+
+/// How long old and new are valid side by side, unless the request says otherwise.
+pub const OVERLAP: Duration = Duration::from_hours(24);
+/// How long a rotation command may run.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+/// The shortest and the longest wait between two verifications. A wait is as long as all before it together.
+const WAITS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(15));
+/// Rotations that one look begins, and credentials that it ends.
+const MAX_ROWS: u32 = 20;
+/// Versions of all credentials of one owner that are in force at most.
+const MAX_IN_FORCE: usize = 32;
+/// Characters that are kept of why a verification failed.
+const MAX_ERROR_CHARS: usize = 500;
+
+/// Rotates credentials. Cheap to clone.
+#[derive(Clone)]
+pub struct CredentialRotation {
+    store: Store,
+    clock: Clock,
+    draw: Arc<dyn Draw>,
+    key: Arc<Keyring>,
+    settings: Live,
+    tests: SubscriptionTests,
+    /// Credentials that are being rotated or verified at this moment.
+    busy: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// A credential that nobody else rotates or verifies until this is dropped.
+#[derive(Debug)]
+pub struct Claim {
+    busy: Arc<Mutex<BTreeSet<String>>>,
+    id: String,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.busy.lock().remove(&self.id);
+    }
+}
+
+/// New material, checked, and sealed when it is stored.
+pub struct Material {
+    settings: credential::Settings,
+    secret: Zeroizing<String>,
+    valid_until: Option<Timestamp>,
+}
+
+impl CredentialRotation {
+    /// Rotates with these parts.
+    pub fn new(
+        (store, clock, draw): (Store, Clock, Arc<dyn Draw>),
+        key: Arc<Keyring>,
+        settings: Live,
+        tests: SubscriptionTests,
+    ) -> Self {
+        Self { store, clock, draw, key, settings, tests, busy: Arc::default() }
+    }
+
+    /// What is due by the clock: old ones end, next ones are verified, commands are run.
+    pub fn look(&self) -> Result<()> {
+        let now = self.clock.wall();
+        let due = |find: fn(&ReadTx<'_>, Timestamp, u32) -> Result<Vec<Named>>| {
+            self.store.read(|tx| find(tx, now, MAX_ROWS))
+        };
+        if !due(rotations::over)?.is_empty() {
+            let end = move |tx: &WriteTx<'_>| rotations::end_over(tx, now, MAX_ROWS);
+            self.store.writer().write(Queue::Upkeep, end)?;
+        }
+        for (tenant, id) in due(rotations::to_verify)? {
+            self.submit(id.clone(), move |own| own.verify(&tenant, &id));
+        }
+        for (tenant, id) in due(rotations::to_rotate)? {
+            self.submit(id.clone(), move |own| own.rotate_by_command(&tenant, &id));
+        }
+        Ok(())
+    }
+
+    /// What sends the verifying requests.
+    pub fn tests(&self) -> &SubscriptionTests {
+        &self.tests
+    }
+
+    /// Claims a credential; `None` while somebody else has it.
+    pub fn claim(&self, id: &str) -> Option<Claim> {
+        let claimed = self.busy.lock().insert(id.to_owned());
+        claimed.then(|| Claim { busy: Arc::clone(&self.busy), id: id.to_owned() })
+    }
+
+    fn submit(&self, id: String, run: impl FnOnce(&Self) -> Result<()> + Send + 'static) {
+        let Some(claim) = self.claim(&id) else { return };
+        let own = self.clone();
+        self.tests.submit(Box::new(move |turn| {
+            let _claim = claim;
+            if turn == Turn::Now
+                && let Err(error) = run(&own)
+            {
+                tracing::error!(%error, credential = id, "a rotation could not go on; it is tried again");
+            }
+        }));
+    }
+
+    fn rotate_by_command(&self, tenant: &str, id: &str) -> Result<()> {
+        let found = self.store.read(|tx| credentials::by_id(tx, tenant, id))?;
+        let Some(old) = found.filter(|found| found.state == State::Active) else { return Ok(()) };
+        let name = old.rotation.command.clone().unwrap_or_default();
+        let made = self.command_output(&name).and_then(|secret| material(&old, &secret));
+        let (now, own) = (self.clock.wall(), self.clone());
+        let begun = self.store.writer().write(Queue::Upkeep, move |tx| match &made {
+            Ok(material) => Ok(own.begin(tx, &old, material, (now, OVERLAP))?.ok()),
+            Err(why) => rotations::fail(tx, &old, why, now).map(|()| None),
+        })?;
+        begun.map_or(Ok(()), |next| self.verify(tenant, &next.id))
+    }
+
+    /// What a rotation command of the settings writes to its output. The error says what went wrong, without output.
+    pub fn command_output(&self, name: &str) -> std::result::Result<Zeroizing<String>, String> {
+        let settings = self.settings.get();
+        let argv = settings.credentials.commands.get(name);
+        let argv = argv.ok_or_else(|| {
+            format!("the settings have no command {name:?} in [credentials.commands]")
+        })?;
+        let program = Program {
+            argv: argv.iter().map(OsString::from).collect(),
+            without: vec!["ONCEBOX_MASTER_KEY".into(), "CREDENTIALS_DIRECTORY".into()],
+            environment: Vec::new(),
+            input: Vec::new(),
+            timeout: COMMAND_TIMEOUT,
+            output_most: MAX_SECRET_BYTES,
+        };
+        let ended = program
+            .run(&self.clock)
+            .map_err(|error| format!("the command {name} does not start: {error}"))?;
+        let stdout = Zeroizing::new(ended.stdout);
+        if ended.how != How::Exited(0) {
+            return Err(format!("the command {name} failed: {}", ended.how));
+        }
+        let text = std::str::from_utf8(&stdout)
+            .map_err(|_why| format!("the command {name} wrote something that is no text"))?;
+        Ok(Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()))
+    }
+
+    /// Stores new material beside the active credential. A provider's is in force at once.
+    /// Fails with what stands in the way: a rotation that is not over, or another version in force.
+    pub fn begin(
+        &self,
+        tx: &WriteTx<'_>,
+        old: &Credential,
+        material: &Material,
+        (now, overlap): (Timestamp, Duration),
+    ) -> Result<std::result::Result<Credential, String>> {
+        let in_force = credentials::in_force(tx, old.owner)?;
+        let is_next =
+            |one: &&Credential| one.state == State::Next && one.purpose() == old.purpose();
+        if let Some(next) = in_force.iter().find(is_next) {
+            return Ok(Err(format!(
+                "The rotation to {} is not over: revoke that one to stop it.",
+                next.id
+            )));
+        }
+        if !in_force.iter().any(|one| one.id == old.id && one.state == State::Active) {
+            return Ok(Err("It is not active any more.".to_owned()));
+        }
+        if in_force.len() >= MAX_IN_FORCE {
+            return Ok(Err("Too many versions are in force: revoke one first.".to_owned()));
+        }
+        let (id, key) = (id::uuid7(now, &*self.draw), self.key.current());
+        let is_provider = matches!(old.owner, Owner::Provider(_));
+        let until = now.plus(overlap);
+        // What logs on is verified by whoever brings it; upkeep goes on where that one ends.
+        let first = if old.purpose() == Purpose::Sign { now } else { now.plus(WAITS.0) };
+        let new = NewCredential {
+            sealed: key.seal(&context(&id), material.secret.as_bytes(), &*self.draw),
+            master_key_id: key.key_id(),
+            id,
+            tenant: old.tenant.clone(),
+            owner: old.owner,
+            settings: material.settings.clone(),
+            state: if is_provider { State::Active } else { State::Next },
+            created_at: now,
+            valid_until: material.valid_until,
+            verify: (!is_provider).then_some((first.min(until), until)),
+            rotation: old.rotation.clone(),
+        };
+        credentials::insert(tx, &new)?;
+        let stored = credentials::by_id(tx, &new.tenant, &new.id)?;
+        let stored = stored.ok_or(Error::Changed("the credential"))?;
+        if is_provider {
+            rotations::take_over(tx, &stored, Some(until), now)?;
+            rotations::rotated(tx, &stored, now)?;
+        }
+        Ok(Ok(stored))
+    }
+
+    /// Sends a ping with a `next` credential alone, and stores what follows.
+    pub fn verify(&self, tenant: &str, id: &str) -> Result<()> {
+        let found = self.store.read(|tx| credentials::by_id(tx, tenant, id))?;
+        let Some(next) = found.filter(|found| found.state == State::Next) else { return Ok(()) };
+        let Owner::Subscription(seq) = next.owner else { return Ok(()) };
+        let (class, why) = self.tests.ping_with(seq, id)?;
+        let now = self.clock.wall();
+        let until = next.verify_until.unwrap_or(now);
+        // A receiver may learn a new signing secret later; a login that is refused stays refused.
+        let is_refused = matches!(
+            class,
+            AttemptClass::Auth
+                | AttemptClass::Validation
+                | AttemptClass::Gone
+                | AttemptClass::Poison
+        );
+        let is_over = until <= now || (is_refused && next.purpose() != Purpose::Sign);
+        let wait = now.since(next.created_at).clamp(WAITS.0, WAITS.1);
+        let again_at = now.plus(wait).min(until);
+        let why: String = why.chars().take(MAX_ERROR_CHARS).collect();
+        self.store.writer().write(Queue::Upkeep, move |tx| {
+            // It may have been revoked meanwhile.
+            let found = credentials::by_id(tx, &next.tenant, &next.id)?;
+            let Some(next) = found.filter(|found| found.state == State::Next) else {
+                return Ok(());
+            };
+            match (class.is_success(), is_over) {
+                (true, _) => rotations::promote(tx, &next, now),
+                (false, true) => rotations::fail(tx, &next, &why, now),
+                (false, false) => rotations::tried(tx, &next.id, again_at, &why),
+            }
+        })
+    }
+
+    /// Makes a new key for a credential that signs.
+    pub fn generate(&self, old: &Credential) -> Option<Zeroizing<String>> {
+        SigningKey::generate(old.kind(), &*self.draw).map(|key| key.to_text())
+    }
+}
+
+/// Checks new material for a credential. The error says what is wrong and what to do.
+pub fn material(old: &Credential, secret: &str) -> std::result::Result<Material, String> {
+    let mut valid_until = None;
+    let settings = match (&old.settings, old.owner) {
+        (_, Owner::Provider(_)) => old.settings.clone(),
+        (credential::Settings::Signing {} | credential::Settings::SigningEd25519 { .. }, _) => {
+            let key = SigningKey::parse(secret).map_err(|error| error.to_string())?;
+            key.settings()
+        }
+        (credential::Settings::ClientCertificate { .. }, _) => {
+            let identity = Identity::read(secret)?;
+            valid_until = Some(identity.valid_until);
+            credential::Settings::ClientCertificate { fingerprint: identity.fingerprint }
+        }
+        (other, _) => {
+            other.check(secret)?;
+            other.clone()
+        }
+    };
+    if settings.kind() != old.kind() {
+        let (new, old) = (settings.kind().as_str(), old.kind().as_str());
+        return Err(format!("it is of the kind {new}, and the credential of the kind {old}"));
+    }
+    Ok(Material { settings, secret: Zeroizing::new(secret.to_owned()), valid_until })
+}
+
+/// Whether a plan can be carried out by itself; the error says what to do.
+pub fn check_plan(plan: &RotationPlan, settings: &Settings) -> std::result::Result<(), String> {
+    let known = &settings.credentials.commands;
+    if let Some(name) = plan.command.as_ref().filter(|name| !known.contains_key(*name)) {
+        return Err(format!("the settings have no command {name:?} in [credentials.commands]"));
+    }
+    if plan.every.is_some() && plan.command.is_none() {
+        return Err(
+            "a rotation by the clock needs a rotate_command that gives the new secret".to_owned()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! Table `credentials`, what a rotation does to it: a `next` one is verified, then takes the place of the active one or
+//! is revoked. The rows say where a rotation stands, so that it goes on after any end of the process.
+
+use crate::base::clock::Timestamp;
+use crate::base::id;
+use crate::model::audit::changes::Changes;
+use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::credential::{Purpose, State};
+use crate::model::escalation::{Class, NewEscalation};
+use crate::model::operational::{Kind, OfCredential};
+use crate::store::credentials::{self, Credential, Owner};
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, one_row, rows};
+use crate::store::{audit_events, escalations, operational, settlement};
+
+const OVER: &str = "
+    SELECT tenant, id
+      FROM credentials
+     WHERE state = 'retiring'
+       AND valid_until <= ?1
+     LIMIT ?2";
+
+const TO_VERIFY: &str = "
+    SELECT tenant, id
+      FROM credentials
+     WHERE state = 'next'
+       AND verify_at <= ?1
+     LIMIT ?2";
+
+// By the clock, or because the target refuses the credential. A rotation that failed is tried again after a day by the
+// clock, and with the next hold.
+const TO_ROTATE: &str = "
+    WITH wanted (seq, since) AS (
+        SELECT c.seq, ?1 - min(c.rotate_every_ms, 86400000)
+          FROM credentials AS c
+         WHERE c.rotate_every_ms IS NOT NULL
+           AND c.state = 'active'
+           AND c.created_at + c.rotate_every_ms <= ?1
+         UNION ALL
+        SELECT c.seq, h.since
+          FROM holds AS h
+         CROSS JOIN credentials AS c ON c.subscription_seq = h.subscription_seq
+         WHERE h.reason = 'auth'
+           AND c.state = 'active')
+    SELECT c.tenant, c.id
+      FROM wanted AS w
+      JOIN credentials AS c ON c.seq = w.seq
+     WHERE c.rotate_command IS NOT NULL
+       AND NOT EXISTS (
+           SELECT 1
+             FROM credentials AS n
+            WHERE n.provider_seq IS c.provider_seq
+              AND n.subscription_seq IS c.subscription_seq
+              AND n.kind = c.kind
+              AND (n.state = 'next' OR n.created_at >= w.since))
+       AND NOT EXISTS (
+           SELECT 1
+             FROM escalations AS e
+            WHERE e.tenant = c.tenant
+              AND e.class = 'credential.rotation_failed'
+              AND e.subject = 'credential:' || c.id
+              AND e.last_at >= w.since)
+     LIMIT ?2";
+
+const TRIED: &str = "
+    UPDATE credentials
+       SET verify_at = ?2, verify_error = ?3
+     WHERE id = ?1
+       AND state = 'next'";
+
+/// The tenant and the id of a credential.
+pub type Named = (String, String);
+
+/// Ends those whose overlap is over, at most `limit`; returns how many.
+pub fn end_over(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
+    let over = over(tx, now, limit)?;
+    for (tenant, id) in &over {
+        if let Some(found) = credentials::by_id(tx, tenant, id)? {
+            credentials::revoke(tx, found.owner, id)?;
+            audit(
+                tx,
+                &found,
+                "credential.revoke",
+                Changes::none().and("reason", "its overlap is over"),
+                now,
+            )?;
+        }
+    }
+    Ok(over.len())
+}
+
+/// Those whose overlap is over.
+pub fn over(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<Named>> {
+    rows(&mut *tx.prepare(OVER)?, (now, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
+/// Those that are `next` and due to be verified.
+pub fn to_verify(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<Named>> {
+    rows(&mut *tx.prepare(TO_VERIFY)?, (now, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
+/// Those that have to be rotated by their command.
+pub fn to_rotate(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<Named>> {
+    rows(&mut *tx.prepare(TO_ROTATE)?, (now, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
+/// Notes a verification that failed, and when the next one is due.
+pub fn tried(tx: &WriteTx<'_>, id: &str, again_at: Timestamp, error: &str) -> Result<()> {
+    one_row(tx.prepare(TRIED)?.execute((id, again_at, error))?, "the next credential")
+}
+
+/// Puts a verified credential into the place of the active one of its purpose. A signing credential stays valid beside
+/// it until its own overlap is over; anything else is never sent again.
+pub fn promote(tx: &WriteTx<'_>, next: &Credential, now: Timestamp) -> Result<()> {
+    let overlap = next.verify_until.filter(|until| next.purpose() == Purpose::Sign && *until > now);
+    take_over(tx, next, overlap, now)?;
+    credentials::promote(tx, next.owner, &next.id)?;
+    if let Owner::Subscription(seq) = next.owner {
+        settlement::end_auth_hold(tx, seq, now)?;
+    }
+    rotated(tx, next, now)
+}
+
+/// Ends the active credentials of the same purpose, at once or at the end of the overlap.
+pub fn take_over(
+    tx: &WriteTx<'_>,
+    next: &Credential,
+    overlap: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<()> {
+    for old in credentials::in_force(tx, next.owner)? {
+        if old.state != State::Active || old.purpose() != next.purpose() || old.id == next.id {
+            continue;
+        }
+        match overlap {
+            Some(until) => credentials::retire(tx, old.owner, &old.id, until)?,
+            None => credentials::revoke(tx, old.owner, &old.id)?,
+        }
+        // What was raised about a version ends with it.
+        escalations::resolve(tx, &old.tenant, Class::CredentialRotation, &subject(&old), now)?;
+    }
+    Ok(())
+}
+
+/// Tells that a credential has taken the place of another.
+pub fn rotated(tx: &WriteTx<'_>, next: &Credential, now: Timestamp) -> Result<()> {
+    let changes = Changes::none().and("version", next.version);
+    audit(tx, next, "credential.promote", changes, now)?;
+    operational::credential(tx, (Kind::CredentialRotated, &next.tenant), &event(next, None, now))
+}
+
+/// A rotation has failed: what was to come is revoked, what is active stays, and a person is told.
+pub fn fail(tx: &WriteTx<'_>, failed: &Credential, why: &str, now: Timestamp) -> Result<()> {
+    let mut about = failed.clone();
+    if failed.state == State::Next {
+        tried(tx, &failed.id, now, why)?;
+        credentials::revoke(tx, failed.owner, &failed.id)?;
+        let active =
+            |one: &Credential| one.state == State::Active && one.purpose() == failed.purpose();
+        about = credentials::in_force(tx, failed.owner)?.into_iter().find(active).unwrap_or(about);
+    }
+    let changes = Changes::none().and("reason", why);
+    audit(tx, failed, "credential.rotation_failed", changes, now)?;
+    let detail = format!(
+        "the {} credential of {} was not rotated, the old one stays in force: {why}",
+        failed.kind().as_str(),
+        owner(failed)
+    );
+    let (tenant, class) = (failed.tenant.clone(), Class::CredentialRotation);
+    let id = id::uuid7_of(now, &[class.as_str(), &failed.id]);
+    let new = NewEscalation { id, tenant, class, subject: subject(&about), detail };
+    escalations::raise(tx, &new, now)?;
+    let kind = Kind::CredentialRotationFailed;
+    operational::credential(tx, (kind, &failed.tenant), &event(failed, Some(why), now))
+}
+
+fn event(of: &Credential, why: Option<&str>, at: Timestamp) -> OfCredential {
+    OfCredential {
+        credential_id: of.id.clone(),
+        owner: owner(of),
+        kind: of.kind().as_str().to_owned(),
+        version: u32::try_from(of.version).unwrap_or(u32::MAX),
+        reason: why.map(str::to_owned),
+        at,
+    }
+}
+
+/// Whose it is, like `subscription:erp`.
+fn owner(of: &Credential) -> String {
+    let kind = match of.owner {
+        Owner::Provider(_) => "provider",
+        Owner::Subscription(_) => "subscription",
+    };
+    format!("{kind}:{}", of.owner_name)
+}
+
+/// What an escalation about a rotation names: the credential that stays active.
+fn subject(of: &Credential) -> String {
+    format!("credential:{}", of.id)
+}
+
+fn audit(
+    tx: &WriteTx<'_>,
+    of: &Credential,
+    action: &'static str,
+    changes: Changes,
+    at: Timestamp,
+) -> Result<()> {
+    let event = NewAuditEvent::local(at, &of.tenant, Actor::system(), action);
+    audit_events::append(tx, &event.of("credential", &of.id, changes)).map(drop)
+}
