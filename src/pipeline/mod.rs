@@ -250,6 +250,17 @@ impl AfterCommit for CommitListener {
     }
 }
 
+/// Starts the scheduled backups, if there are any. A stop need not wait for their thread: a copy ends at the next MiB, and
+/// the check of a backup only reads a file that has no name yet.
+fn start_backups(
+    backups: Option<Schedule>,
+    listener: &Arc<dyn AfterCommit>,
+    stop: Stop,
+) -> Result<()> {
+    let Some(backups) = backups else { return Ok(()) };
+    spawn("backup", listener, move || backups.run(&stop)).map(drop)
+}
+
 impl Pipeline {
     /// Starts every stage.
     pub fn start(parts: Parts) -> Result<Self> {
@@ -286,12 +297,7 @@ impl Pipeline {
         let ended = Arc::new(Mutex::new(Ended::default()));
         let set_ended = Arc::clone(&ended);
         let (stop_upkeep, stop_relay) = (upkeep_stop.clone(), upkeep_stop.clone());
-        if let Some(backups) = parts.backups {
-            let stop = upkeep_stop.clone();
-            // A stop need not wait for it: a copy ends at the next MiB, and the check of a backup only reads a file
-            // that has no name yet.
-            drop(spawn("backup", &listener, move || backups.run(&stop))?);
-        }
+        start_backups(parts.backups, &listener, upkeep_stop.clone())?;
         let deliverers = (0..count).map(|n| {
             let (deliver, assignments) = (deliver.clone(), assignments.clone());
             spawn(&format!("deliver-{n}"), &listener, move || deliver.run(&assignments))
