@@ -62,7 +62,7 @@ pub(super) const RESOURCE: Resource = Resource {
         .body::<NamedRotation>(
             r#"{"credential_id":"0198c5a0-0000-7000-8000-000000000000","reason":"every quarter"}"#,
         )
-        .problems(&[ProblemKind::Conflict]),
+        .problems(&[ProblemKind::NotFound, ProblemKind::Conflict]),
         post("/v1/credentials/{id}/schedule", Admin, Act("credential.schedule", schedule))
             .doc("scheduleRotation", "Set how a credential is rotated by itself")
             .about(

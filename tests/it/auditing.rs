@@ -45,6 +45,17 @@ fn cases() -> BTreeMap<&'static str, Case> {
         rig.subscribe("s", receiver);
         ("/v1/subscriptions/s/secrets".to_owned(), json!({ "secret": SECOND_SECRET }))
     });
+    cases.insert("credential.set", |rig, receiver| {
+        rig.subscribe("s", receiver);
+        let body = json!({ "kind": "bearer", "secret": SECRET });
+        ("/v1/subscriptions/s/credentials".to_owned(), body)
+    });
+    cases.insert("credential.revoke", |rig, receiver| {
+        rig.subscribe("s", receiver);
+        let body = json!({ "kind": "bearer", "secret": SECRET });
+        let made = rig.post("/v1/subscriptions/s/credentials", &body).is(201).json();
+        (format!("/v1/credentials/{}/revoke", made["id"].as_str().unwrap()), Value::Null)
+    });
     cases.insert("subscription.create", |_, receiver| {
         ("/v1/subscriptions".to_owned(), json!({ "name": "s", "url": receiver.url() }))
     });
@@ -68,36 +79,12 @@ fn cases() -> BTreeMap<&'static str, Case> {
         rig.subscribe("s", receiver);
         ("/v1/subscriptions/s/resume".to_owned(), Value::Null)
     });
-    acts_on_credentials(&mut cases);
+    rotates(&mut cases);
     acts_on_deliveries(&mut cases);
     acts_on_many(&mut cases);
     administers(&mut cases);
     acts_on_sources(&mut cases);
     cases
-}
-
-fn acts_on_credentials(cases: &mut BTreeMap<&'static str, Case>) {
-    cases.insert("credential.set", |rig, receiver| {
-        rig.subscribe("s", receiver);
-        let body = json!({ "kind": "bearer", "secret": SECRET });
-        ("/v1/subscriptions/s/credentials".to_owned(), body)
-    });
-    cases.insert("credential.revoke", |rig, receiver| {
-        rig.subscribe("s", receiver);
-        let body = json!({ "kind": "bearer", "secret": SECRET });
-        let made = rig.post("/v1/subscriptions/s/credentials", &body).is(201).json();
-        (format!("/v1/credentials/{}/revoke", made["id"].as_str().unwrap()), Value::Null)
-    });
-    cases.insert("credential.rotate", |rig, receiver| {
-        (format!("/v1/credentials/{}/rotate", signing(rig, receiver)), json!({}))
-    });
-    cases.insert("credential.rotate_named", |rig, receiver| {
-        let body = json!({ "credential_id": signing(rig, receiver), "reason": "a test" });
-        ("/integrations/credentials/rotate".to_owned(), body)
-    });
-    cases.insert("credential.schedule", |rig, receiver| {
-        (format!("/v1/credentials/{}/schedule", signing(rig, receiver)), json!({}))
-    });
 }
 
 fn acts_on_sources(cases: &mut BTreeMap<&'static str, Case>) {
@@ -133,6 +120,19 @@ fn acts_on_sources(cases: &mut BTreeMap<&'static str, Case>) {
         until("it is raised", || rig.one("SELECT count(*) FROM escalations") == "1");
         let id = rig.get("/v1/escalations")["items"][0]["id"].as_str().unwrap().to_owned();
         (format!("/v1/escalations/{id}/acknowledge"), Value::Null)
+    });
+}
+
+fn rotates(cases: &mut BTreeMap<&'static str, Case>) {
+    cases.insert("credential.rotate", |rig, receiver| {
+        (format!("/v1/credentials/{}/rotate", signing(rig, receiver)), json!({}))
+    });
+    cases.insert("credential.rotate_named", |rig, receiver| {
+        let body = json!({ "credential_id": signing(rig, receiver), "reason": "a test" });
+        ("/integrations/credentials/rotate".to_owned(), body)
+    });
+    cases.insert("credential.schedule", |rig, receiver| {
+        (format!("/v1/credentials/{}/schedule", signing(rig, receiver)), json!({}))
     });
 }
 

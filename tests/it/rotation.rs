@@ -444,7 +444,7 @@ fn oauth2_secrets_are_rotated_ten_times_under_traffic() {
     assert_eq!(rig.one("SELECT count(*) FROM attempts WHERE class <> 'success'"), "0");
     let test = rig.call("POST", "/v1/subscriptions/erp/test", b"").is(200).json();
     let step = &test["steps"].as_array().unwrap()[1];
-    assert_eq!(step["detail"], "signature v1, OAuth2 token", "{test}");
+    assert_eq!(step["detail"], "signature, OAuth2 token", "{test}");
 }
 
 #[test]
