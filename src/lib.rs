@@ -16,6 +16,8 @@ pub mod outbox;
 pub mod webhook;
 
 #[cfg(all(feature = "service", not(feature = "internals")))]
+mod alerts;
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod api;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod app;
@@ -88,7 +90,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { api app backup base cli config conformance demo event_types formats http jobs keys model pipeline privacy signatures sources store sys telemetry }
+open! { alerts api app backup base cli config conformance demo event_types formats http jobs keys model pipeline privacy signatures sources store sys telemetry }
 
 pub use rusqlite;
 

@@ -33,7 +33,7 @@ const LAYERS: [&[&str]; 17] = [
     &["telemetry"],
     &["http", "store"],
     &["backup"],
-    &["event_types", "privacy"],
+    &["alerts", "event_types", "privacy"],
     &["pipeline"],
     &["jobs", "sources"],
     &["api"],

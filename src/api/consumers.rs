@@ -155,7 +155,7 @@ fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
     let found = found.ok_or_else(|| Problem::not_found("subscription"))?;
     match found.new.target {
         Target::Pull => Ok(found),
-        Target::Http(_) => Err(Problem::conflict(
+        _ => Err(Problem::conflict(
             "The subscription is not a pull subscription: its events are sent to its url.",
         )),
     }

@@ -5,11 +5,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, page_of};
+use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
 use crate::api::lists;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed};
+use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
 use crate::api::schema::{NameText, TrueOrFalse, Uuid, answers};
 use crate::base::clock::Timestamp;
@@ -26,14 +26,19 @@ const ALL: Param =
 /// What a person must see.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Escalations",
-    about: "Failures that a person must see. One that is open counts up instead of standing there twice. This \
-            version sends them nowhere: they are shown here, in `/readyz?verbose` and in `/metrics`.",
+    about: "Failures that a person must see. One that is open counts up instead of standing there twice. Alert \
+            channels tell people of them.",
     routes: &[
         get("/v1/escalations", Read, Listed(list))
             .doc("listEscalations", "List the escalations")
             .about("The newest first; only those that are open, unless `all` is `true`.")
             .returns(&[Returns::page::<EscalationAnswer>("A page of escalations.")])
             .params(&[ALL, LIMIT, AFTER]),
+        get("/v1/escalations/{id}", Read, Now(show))
+            .doc("getEscalation", "Show an escalation")
+            .about("Also one that is over.")
+            .returns(&[Returns::json::<EscalationAnswer>(200, "The escalation.")])
+            .params(&[ID]),
         post(
             "/v1/escalations/{id}/acknowledge",
             Operate,
@@ -55,6 +60,13 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let all = call.query.word("all", |text| text.parse::<bool>().ok())?.unwrap_or(false);
     let found = lists::read(api, call, |tx| escalations::page(tx, page.newest(&call.tenant), all))?;
     Ok(page_of(&found, page, |found| found.seq, EscalationAnswer::of))
+}
+
+/// `GET /v1/escalations/{id}`
+fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let found = api.store.read(|tx| escalations::by_id(tx, &call.tenant, call.param(0)))?;
+    let found = found.ok_or_else(|| Problem::not_found("escalation"))?;
+    Ok(ok(&EscalationAnswer::of(&found)))
 }
 
 /// `POST /v1/escalations/{id}/acknowledge`

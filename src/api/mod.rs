@@ -3,6 +3,7 @@
 //! Each resource has a file with its routes, their descriptions and their handlers. A handler reads a [`Call`], asks
 //! the store or a stage, and returns the answer. No handler decides about deliveries.
 
+mod alert_channels;
 mod answered;
 mod audit_events;
 mod audited;
@@ -113,6 +114,7 @@ static RESOURCES: &[&Resource] = &[
     &keys::RESOURCE,
     &tenants::RESOURCE,
     &escalations::RESOURCE,
+    &alert_channels::RESOURCE,
     &audit_events::RESOURCE,
     &status::RESOURCE,
     &metrics::RESOURCE,

@@ -8,6 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use crate::alerts;
 use crate::base::clock::Timestamp;
 use crate::event_types;
 use crate::http::trace;
@@ -102,6 +103,8 @@ values! {
     TrueOrFalse = { "type": "string", "enum": ["true", "false"] }
     /// The kinds of a subscription's target.
     TargetKind = { "type": "string", "enum": subscription::Target::KINDS }
+    /// Those of them that a person may choose.
+    ChosenTargetKind = { "type": "string", "enum": subscription::Target::CHOSEN_KINDS }
 }
 
 described!(Timestamp, in place, json_schema!({ "type": "string", "format": "date-time" }));
@@ -169,6 +172,8 @@ words! {
     token::Role = "Role"
     policy::detect::Detector = "Detector"
     policy::Action = "PiiAction"
+    escalation::Class = "EscalationClass"
+    escalation::Severity = "Severity"
 }
 
 written_words! {
@@ -176,13 +181,13 @@ written_words! {
     credential::Kind = "CredentialKind"
     credential::State = "CredentialState"
     delivery::State = "DeliveryState"
-    escalation::Class = "EscalationClass"
     event::Status = "EventStatus"
     health::Level = "CheckState"
     event_types::OnInvalid = "OnInvalid"
     jobs::Kind = "JobKind"
     jobs::State = "JobState"
     lane::Ordering = "Ordering"
+    alerts::channel::Kind = "AlertChannelKind"
     sources::State = "SourceState"
     trace::StepName = "StepName"
     hold::HoldReason = "HoldReason"

@@ -43,7 +43,7 @@ pub(super) fn target(api: &Api, kind: Option<&str>, url: Option<&str>) -> Result
         ("pull", None) => Ok(Target::Pull),
         ("pull", Some(_)) => Err(no_url()),
         (other, _) => {
-            let known = Target::KINDS.join(" or ");
+            let known = Target::CHOSEN_KINDS.join(" or ");
             let detail = format!("target cannot be {other:?}; it is {known}.");
             Err(Problem::unprocessable(detail))
         }
@@ -67,7 +67,15 @@ pub(super) fn changed_target(
         (_, None) => Ok(None),
         (Target::Http(_), Some(url)) => Ok(Some(Target::Http(address(api, url)?))),
         (Target::Pull, Some(_)) => Err(no_url()),
+        (Target::Email(_) | Target::Command(_), Some(_)) => Err(of_alerts()),
     }
+}
+
+fn of_alerts() -> Problem {
+    Problem::unprocessable(
+        "The owner oncebox and the targets email and command are of alert channels: make one with \
+         POST /v1/alert-channels.",
+    )
 }
 
 fn no_url() -> Problem {
@@ -142,7 +150,11 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         Target::Http(_) if lease.is_some() => {
             return Err(unusable("lease is of pull subscriptions".to_owned()));
         }
+        Target::Email(_) | Target::Command(_) => return Err(of_alerts()),
         Target::Pull | Target::Http(_) => {}
+    }
+    if new.is_of_alerts() {
+        return Err(of_alerts());
     }
     check_headers(&new.headers)?;
     check_content(new)?;

@@ -122,6 +122,10 @@ fn test(api: &Api, call: Call, reply: Reply) {
 fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest), Problem> {
     let TestRequest { event_id } = call.optional_json()?;
     let subscription = subscriptions::find(api, call)?;
+    if subscription.new.is_of_alerts() {
+        let detail = "It belongs to an alert channel: test that one.";
+        return Err(Problem::unprocessable(detail));
+    }
     if subscription.new.target == Target::Pull {
         return Err(Problem::conflict(
             "Nothing is sent to this subscription: consumers ask for its events. Try it with `oncebox consume`.",

@@ -14,7 +14,7 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
-use crate::api::schema::{HeaderName, NameText, TargetKind, Text, Uuid, value};
+use crate::api::schema::{ChosenTargetKind, HeaderName, NameText, Text, Uuid, value};
 use crate::api::sealing::{ids, to_seal};
 use crate::api::subscription_terms::{
     self as terms, ConditionForm, OwnHeaders, PatternText, PolicyForm, SecretText, SourceText,
@@ -105,7 +105,7 @@ struct SubscriptionCreation {
     name: String,
     /// `http`: events are sent to `url`. `pull`: consumers ask for them, and there is no `url`. It stays what it was
     /// made with.
-    #[schemars(with = "Option<TargetKind>")]
+    #[schemars(with = "Option<ChosenTargetKind>")]
     target: Option<String>,
     /// Where it is called; may hold `{aggregate_id}` and its like.
     #[schemars(with = "Option<Text<1, 2048>>")]
@@ -165,7 +165,7 @@ fn all_types() -> Vec<String> {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SubscriptionChange {
-    #[schemars(with = "Option<TargetKind>")]
+    #[schemars(with = "Option<ChosenTargetKind>")]
     target: Option<String>,
     /// Where it is called; may hold `{aggregate_id}` and its like.
     #[schemars(with = "Option<Text<1, 2048>>")]
@@ -307,7 +307,11 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `PATCH /v1/subscriptions/{id}`
 pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let mut wanted = find(api, call)?.new;
+    let found = find(api, call)?;
+    if found.new.is_of_alerts() {
+        return Err(of_channel(&found));
+    }
+    let mut wanted = found.new;
     let mut alteration: SubscriptionChange = call.json()?;
     let tried = alteration.tried.take();
     let filter = alteration.filter.take().map(conditions);
@@ -419,6 +423,9 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         let Some(before) = subscriptions::find(tx, &tenant, &name)? else {
             return Ok(Err(Problem::not_found("subscription")));
         };
+        if before.new.is_of_alerts() {
+            return Ok(Err(of_channel(&before)));
+        }
         if deliveries::has_unfinished(tx, before.seq)? {
             return Ok(Err(Problem::conflict(
                 "The subscription has deliveries that are open or dead: let them finish, retry or \
@@ -431,6 +438,13 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
             Change::gone("subscription", &before.new.id, &SubscriptionAnswer::of(&before)),
         )))
     })
+}
+
+fn of_channel(subscription: &Subscription) -> Problem {
+    let name = subscription.new.name.as_str().trim_start_matches("alert-");
+    Problem::conflict(format!(
+        "The subscription belongs to the alert channel {name:?}: change or delete that one."
+    ))
 }
 
 /// The subscription that the path names.

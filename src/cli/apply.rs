@@ -20,6 +20,7 @@ use crate::cli::show::text;
 use crate::cli::{out, secrets};
 use crate::config::declared::{KINDS, Kind, Object, SecretAt};
 use crate::config::{Loaded, Sources, environment};
+use crate::model::event::OWN_SOURCE;
 use crate::model::format::{Condition, TemplateText};
 use crate::model::subscription::Policy;
 use crate::privacy::policy::Pii;
@@ -307,10 +308,12 @@ fn compare_token(declared: &Map<String, Value>, found: &Value) -> Result<(), Fai
     )))
 }
 
-/// The existing objects of a kind, without revoked tokens.
+/// The existing objects of a kind, without revoked tokens and the subscriptions of alert channels.
 fn existing(remote: &Remote, kind: Kind) -> Result<Vec<Value>, Failure> {
     let mut found = noun::collect(remote, list_path(kind), &Vec::new())?;
-    found.retain(|item| kind != Kind::Token || text(item, "revoked_at").is_empty());
+    // Those of alert channels belong to their channel.
+    found
+        .retain(|item| text(item, "revoked_at").is_empty() && text(item, "owner_id") != OWN_SOURCE);
     Ok(found)
 }
 

@@ -20,6 +20,11 @@ pub(super) enum Verb {
         #[command(flatten)]
         listing: Listing,
     },
+    /// One escalation: what happened, since when, how often
+    Show {
+        /// The escalation's id
+        id: String,
+    },
     /// Mark an escalation as seen; it stays open until its cause is gone
     Acknowledge {
         /// The escalation's id
@@ -61,6 +66,7 @@ impl Verbs for Verb {
             Self::List { resolved, listing } => {
                 ESCALATIONS.list(&remote, listing, &json!({ "all": resolved }))
             }
+            Self::Show { id } => ESCALATIONS.show(&remote, id),
             Self::Acknowledge { id } => ESCALATIONS.act(&remote, id, "acknowledge", None),
         }
     }

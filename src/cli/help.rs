@@ -45,6 +45,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         &[
             "doctor",
             "escalation",
+            "alert",
             "backup",
             "restore",
             "in-doubt",

@@ -3,6 +3,7 @@
 //! Most commands call the running service's API ([`remote`]) and show the answer; [`serve`] is the service.
 //! Decisions about events are not made here.
 
+mod alert;
 mod apply;
 mod audit;
 mod backup;
@@ -113,6 +114,8 @@ enum Command {
     Source(Api<source::Verb>),
     /// Failures that a person must see
     Escalation(Api<escalation::Verb>),
+    /// Channels that tell people of escalations: Slack, webhook, e-mail, command
+    Alert(Api<alert::Verb>),
     /// Tenants of this installation; for its administrator
     Tenant(Api<tenant::Verb>),
     /// Test a policy for personal data
@@ -164,7 +167,7 @@ impl Command {
     fn run(&self, shared: &Shared) -> Result<(), Failure> {
         run!(self, shared, [
             Serve, Demo, DemoPart, Status, Emit, Event, EventType, Webhook, Delivery, DeadLetter, Job, Consume, Listen, Trigger,
-            VerifySignature, Provider, Subscription, Credential, Source, Escalation, Tenant, Pii, Subject, Token, Doctor,
+            VerifySignature, Provider, Subscription, Credential, Source, Escalation, Alert, Tenant, Pii, Subject, Token, Doctor,
             Config, Apply, Export, Audit, Backup, Restore, InDoubt, Migrate, Keys, Conformance, OpenApi, Completions, Manual
         ])
     }

@@ -22,7 +22,9 @@ pub use forms::Given;
 pub use problem::{Origin, Problem, SettingsError};
 #[cfg(any(test, feature = "internals"))]
 pub use settings::KEY_FILE;
-pub use settings::{Delivery, Listen, Log, LogFormat, LogLevel, Settings, Unregistered};
+pub use settings::{
+    Delivery, Listen, Log, LogFormat, LogLevel, Settings, Smtp, SmtpTls, Unregistered,
+};
 
 use problem::{SourceText, did_you_mean};
 use settings::{KEYS, Key, TakesEffect};

@@ -238,6 +238,31 @@ settings! {
         keep: u32 = 7, Number(1, 10_000), Restart,
             "How many scheduled backups are kept.";
     }
+    alerts: Alerts, "Alerts to people (docs/alerts.md)." {
+        commands: BTreeMap<String, Vec<String>> = BTreeMap::new(), Commands, Reload,
+            "Commands that alert channels may name, each a program and its arguments. The alert is on stdin as JSON.";
+    }
+    smtp: Smtp, "The mail server for alerts." {
+        host: Option<String> = None, Maybe(Text), Reload,
+            "Its name. Its certificate must be for that name.",
+            unset "none: no e-mail", "\"mail.example.com\"";
+        port: Option<u32> = None, Maybe(Number(1, 65_535)), Reload,
+            "Its port.",
+            unset "587; 465 with tls; 25 with none", "587";
+        tls: SmtpTls = SmtpTls::StartTls, Word(&SmtpTls::WORDS), Reload,
+            "How the connection is encrypted. none is for localhost only.";
+        user: Option<String> = None, Maybe(Text), Reload,
+            "The user to log on with.",
+            unset "none: no log-on", "\"alerts@example.com\"";
+        password_file: Option<PathBuf> = None, Maybe(Path), Reload,
+            "File of the password, mode 0600.",
+            unset "the systemd credential oncebox-smtp-password", "\"/etc/oncebox/smtp-password\"";
+        from: Option<String> = None, Maybe(Text), Reload,
+            "The sender's address.",
+            unset "oncebox@ and the host", "\"Oncebox <alerts@example.com>\"";
+        timeout: Duration = Duration::from_secs(20), TIMEOUT, Reload,
+            "Time to connect, and for each answer.";
+    }
     log: Log, "The log on stderr." {
         level: LogLevel = LogLevel::Info, Word(&LogLevel::WORDS), Restart,
             "The lowest level that is logged.";
@@ -272,6 +297,23 @@ pub enum Unregistered {
     Accept,
     /// They are refused.
     Reject,
+}
+
+/// How the connection to the mail server is encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SmtpTls {
+    /// It begins in the clear and must become TLS before anything is said.
+    StartTls,
+    /// TLS from the first byte.
+    Tls,
+    /// Not at all.
+    None,
+}
+
+impl SmtpTls {
+    /// The words for the forms.
+    const WORDS: [(&'static str, Self); 3] =
+        [("starttls", Self::StartTls), ("tls", Self::Tls), ("none", Self::None)];
 }
 
 /// The format of the log.

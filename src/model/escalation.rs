@@ -1,7 +1,9 @@
 //! An escalation: a failure that a person must see.
 //!
-//! A failure that occurs again increases the count of its open escalation. Not here: notifications, which this version
-//! does not send.
+//! A failure that occurs again increases the count of its open escalation. Not here: who is told of it (`alerts`).
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::base::clock::Timestamp;
 
@@ -38,6 +40,36 @@ pub enum Class {
     EventQuarantined,
     /// A credential could not be rotated; the old one stays in force.
     CredentialRotation,
+}
+
+/// How bad an escalation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// It may pass by itself.
+    Info,
+    /// A person should look within the day.
+    Warning,
+    /// Nothing goes through there until a person acts.
+    Critical,
+}
+
+impl Severity {
+    /// All, the mildest first.
+    pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Critical];
+
+    /// The word in SQL and API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|severity| severity.as_str() == text)
+    }
 }
 
 impl Class {
@@ -86,10 +118,56 @@ impl Class {
         Self::ALL.into_iter().find(|class| class.as_str() == text)
     }
 
+    /// How bad it is. Critical: nothing goes through there until a person acts.
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::DeliveryFailing => Severity::Info,
+            Self::SourceSilent
+            | Self::DropRejected
+            | Self::DeliveryDead
+            | Self::ClockWrong
+            | Self::BackupOld
+            | Self::EventQuarantined
+            | Self::CredentialRotation => Severity::Warning,
+            Self::SourceFailing
+            | Self::SourceReplaced
+            | Self::SubscriptionAuth
+            | Self::SubscriptionRejecting
+            | Self::SubscriptionDisabled
+            | Self::SiteOffline
+            | Self::DiskLow => Severity::Critical,
+        }
+    }
+
     /// Whether acknowledging resolves it. Escalations of the other classes are resolved when their cause is gone.
     pub const fn ends_when_seen(self) -> bool {
         matches!(self, Self::DropRejected | Self::DeliveryDead | Self::CredentialRotation)
     }
+}
+
+/// Writes and reads these types as their words.
+macro_rules! as_words {
+    ($($type:ty = $what:literal)*) => {$(
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(from)?;
+                Self::parse(&text).ok_or_else(|| {
+                    let known = Self::ALL.map(Self::as_str).join(", ");
+                    D::Error::custom(format!("there is no {} {text:?}; it is one of {known}", $what))
+                })
+            }
+        }
+    )*};
+}
+as_words! {
+    Class = "class"
+    Severity = "severity"
 }
 
 /// An escalation to be raised.

@@ -288,6 +288,9 @@ pub const OWN_SOURCE: &str = "oncebox";
 /// The type of the request that tests a subscription.
 pub const PING: &str = "oncebox.ping";
 
+/// The type of an event that tells an alert channel of escalations.
+pub const ALERT_TYPE: &str = "oncebox.alert";
+
 /// Refuses a source system that HTTP callers may not use.
 /// Fails with the reason, as a sentence without its full stop.
 pub fn check_http_source(name: &str) -> Result<(), &'static str> {

@@ -28,6 +28,16 @@ pub enum Outcome {
         /// What happened, for a person.
         reason: String,
     },
+    /// A mail server took it, or a command handled it.
+    Accepted {
+        /// What it said.
+        excerpt: String,
+    },
+    /// A mail server will never take it.
+    Refused {
+        /// What it said.
+        reason: String,
+    },
     /// We did not send: the target's address or URL is not allowed.
     Blocked {
         /// The refusal, with the configuration line that allows it.
@@ -191,6 +201,8 @@ impl ClassTable {
             Outcome::Unreachable { .. } | Outcome::Blocked { .. } => AttemptClass::Transient,
             Outcome::Unbuildable { .. } => AttemptClass::Poison,
             Outcome::NoToken { class, .. } => *class,
+            Outcome::Accepted { .. } => AttemptClass::Success,
+            Outcome::Refused { .. } => AttemptClass::Validation,
         }
     }
 }
@@ -221,7 +233,7 @@ impl Outcome {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Answered { retry_after, .. } | Self::NoToken { retry_after, .. } => *retry_after,
-            Self::Unreachable { .. } | Self::Blocked { .. } | Self::Unbuildable { .. } => None,
+            _ => None,
         }
     }
 
@@ -233,6 +245,8 @@ impl Outcome {
             Self::Blocked { .. } => "blocked".to_owned(),
             Self::Unbuildable { .. } => "unbuildable".to_owned(),
             Self::NoToken { .. } => "no_token".to_owned(),
+            Self::Accepted { .. } => "accepted".to_owned(),
+            Self::Refused { .. } => "refused".to_owned(),
         }
     }
 
@@ -248,7 +262,8 @@ impl Outcome {
             Self::NoToken { class, retry_after, reason } => {
                 Self::NoToken { class, retry_after, reason: with(reason) }
             }
-            answered @ Self::Answered { .. } => answered,
+            Self::Refused { reason } => Self::Refused { reason: with(reason) },
+            answered @ (Self::Answered { .. } | Self::Accepted { .. }) => answered,
         }
     }
 
@@ -259,10 +274,12 @@ impl Outcome {
         }
         Some(match self {
             Self::Answered { status, .. } => format!("the target answered {status}"),
+            Self::Accepted { .. } => "it was accepted".to_owned(),
             Self::Unreachable { reason, .. }
             | Self::Blocked { reason }
             | Self::Unbuildable { reason }
-            | Self::NoToken { reason, .. } => reason.clone(),
+            | Self::NoToken { reason, .. }
+            | Self::Refused { reason } => reason.clone(),
         })
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
+use crate::model::event::OWN_SOURCE;
 use crate::model::failure::Streak;
 use crate::model::format::{Condition, Format, TemplateText};
 use crate::model::hold::Hold;
@@ -94,17 +95,25 @@ pub enum Target {
     Http(TargetUrl),
     /// Consumers fetch them.
     Pull,
+    /// We send them as e-mail: `mailto:` and the addresses, with commas. Of alert channels only.
+    Email(String),
+    /// We run a command of the settings: `command:` and its name. Of alert channels only.
+    Command(String),
 }
 
 impl Target {
     /// The words for its kinds.
-    pub const KINDS: [&str; 2] = ["http", "pull"];
+    pub const KINDS: [&str; 4] = ["http", "pull", "email", "command"];
+    /// The kinds that a person may choose.
+    pub const CHOSEN_KINDS: [&str; 2] = ["http", "pull"];
 
     /// The word for its kind in SQL and API.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Http(_) => "http",
             Self::Pull => "pull",
+            Self::Email(_) => "email",
+            Self::Command(_) => "command",
         }
     }
 
@@ -113,10 +122,20 @@ impl Target {
         match self {
             Self::Http(url) => url.as_str(),
             Self::Pull => "",
+            Self::Email(url) | Self::Command(url) => url,
+        }
+    }
+
+    /// What an attempt without an HTTP request shows as its URL.
+    pub fn unfilled_url(&self) -> String {
+        match self {
+            Self::Http(_) | Self::Pull => String::new(),
+            Self::Email(url) | Self::Command(url) => url.clone(),
         }
     }
 
     /// Whether events are sent to another machine: consumers do not fetch them, and the target is not on this machine.
+    /// A mail server often stands on the site, so e-mail is tried without a connection to the outside as well.
     pub fn needs_network(&self) -> bool {
         matches!(self, Self::Http(url) if !url.is_on_this_machine())
     }
@@ -126,6 +145,8 @@ impl Target {
         match kind {
             "http" => TargetUrl::parse(url).ok().map(Self::Http),
             "pull" => url.is_empty().then_some(Self::Pull),
+            "email" => url.starts_with("mailto:").then(|| Self::Email(url.to_owned())),
+            "command" => url.starts_with("command:").then(|| Self::Command(url.to_owned())),
             _ => None,
         }
     }
@@ -290,6 +311,11 @@ impl Subscription {
 }
 
 impl NewSubscription {
+    /// Whether it belongs to an alert channel. Nobody else may use this owner.
+    pub fn is_of_alerts(&self) -> bool {
+        self.owner_id == OWN_SOURCE
+    }
+
     /// Whether it wants this event. If the event names its target, the patterns do not count, but the source does.
     pub fn wants(&self, event: Routed<'_>) -> bool {
         let from = match (&self.source, event.provider) {
@@ -300,6 +326,7 @@ impl NewSubscription {
         let named = event.target.map(|target| target == self.name.as_str());
         self.tenant == event.tenant
             && from
+            && (event.is_own || !self.is_of_alerts())
             && named.unwrap_or_else(|| {
                 let types = &self.event_types;
                 types.names(event.event_type) || (!event.is_own && types.matches(event.event_type))

@@ -40,6 +40,9 @@ pub(super) fn advice(outcome: &Outcome, step: StepName) -> &'static str {
         Outcome::Blocked { .. } => {
             "If the target belongs there, add its network to delivery.allow in the settings and reload the service."
         }
+        Outcome::Accepted { .. } | Outcome::Refused { .. } => {
+            "E-mail and commands belong to alert channels: correct the channel, or [smtp] in the settings."
+        }
         Outcome::Unbuildable { .. } => {
             "Correct what the reason names: the URL's placeholders, a header field, the template or the credential."
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender as ChannelSender;
 
+use crate::alerts::Messenger;
 use crate::base::budget::Budget;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::{Faults, Step};
@@ -80,6 +81,8 @@ pub struct Deliver {
     pub counts: Arc<Counts>,
     /// What opens sealed fields.
     pub privacy: Arc<Privacy>,
+    /// What sends to alert channels.
+    pub messenger: Messenger,
     /// What large requests take their memory from.
     pub budget: Budget,
     /// What the process may have died on.
@@ -250,8 +253,8 @@ impl Deliver {
         let outcome = outcome.map_reason(|reason| cleaned(&opened.echo, reason));
         let latency = self.clock.monotonic().saturating_sub(started);
         let class = destination.classes.classify(&outcome);
-        let is_offline = destination.subscription.new.target.needs_network()
-            && self.line.note(started, &outcome);
+        let target = &destination.subscription.new.target;
+        let is_offline = target.needs_network() && self.line.note(started, &outcome);
         let (url, key_id, span) =
             request.map_or((String::new(), None, None), |r| (r.url, Some(r.key_id), Some(r.span)));
         let code = if class.is_success() { String::new() } else { outcome.code() };
@@ -260,7 +263,7 @@ impl Deliver {
             n: outgoing.attempt_count.saturating_add(1),
             started_at,
             finished_at: self.clock.wall(),
-            url,
+            url: if url.is_empty() { target.unfilled_url() } else { url },
             class,
             counted: false,
             http_status: outcome.status(),
@@ -312,6 +315,10 @@ impl Deliver {
         opened: &Opened,
         (at, trace): (Timestamp, Option<&Trace>),
     ) -> (Option<Request>, Outcome) {
+        let new = &destination.subscription.new;
+        if let Some(outcome) = self.messenger.send(&new.target, outgoing) {
+            return (None, outcome);
+        }
         let request = match self.build(outgoing, destination, at) {
             Ok(request) => request,
             Err(reason) => return (None, Outcome::Unbuildable { reason }),
@@ -320,9 +327,14 @@ impl Deliver {
             let (method, bytes) = (destination.subscription.new.method, outgoing.payload.len());
             trace.note(StepName::Build, format!("{} of {bytes} bytes", method.as_str()));
         }
+        let sealed_url = match self.messenger.sealed_url(&destination.subscription) {
+            Ok(url) => url,
+            Err(reason) => return (None, Outcome::Unbuildable { reason }),
+        };
         let call = Call {
-            method: destination.subscription.new.method.as_str(),
-            url: &request.url,
+            method: new.method.as_str(),
+            // The attempt keeps the other one, which has no secret in it.
+            url: sealed_url.as_ref().map_or(&request.url, |url| url.as_str()),
             headers: &request.headers,
             body: &outgoing.payload,
             timeout: destination.timeout,
@@ -385,7 +397,7 @@ impl Deliver {
             _ => None,
         };
         let Target::Http(url) = &new.target else {
-            return Err("its events are asked for, not sent".to_owned());
+            return Err("its events are not sent by HTTP".to_owned());
         };
         let url = url.fill(value).map_err(|error| error.to_string())?;
         let mut span = [0_u8; 8];
@@ -451,7 +463,11 @@ fn cleaned(echo: &ResponseScrub, reason: String) -> String {
 
 fn excerpt_of(outcome: Outcome) -> Option<String> {
     match outcome {
-        Outcome::Answered { excerpt, .. } if !excerpt.is_empty() => Some(excerpt),
+        Outcome::Answered { excerpt, .. } | Outcome::Accepted { excerpt }
+            if !excerpt.is_empty() =>
+        {
+            Some(excerpt)
+        }
         _ => None,
     }
 }

@@ -93,10 +93,12 @@ impl Line {
     pub fn note(&self, started: Duration, outcome: &Outcome) -> bool {
         let (now, is_down) = (self.clock.monotonic(), self.is_down.load(Ordering::Relaxed));
         match outcome {
-            // Nothing was sent.
-            Outcome::Blocked { .. } | Outcome::Unbuildable { .. } | Outcome::NoToken { .. } => {
-                return false;
-            }
+            // Nothing was sent, or not by HTTP.
+            Outcome::Blocked { .. }
+            | Outcome::Unbuildable { .. }
+            | Outcome::NoToken { .. }
+            | Outcome::Accepted { .. }
+            | Outcome::Refused { .. } => return false,
             Outcome::Answered { .. }
             | Outcome::Unreachable { cause: Cause::Refused | Cause::Tls, .. } => {
                 self.answered_ms.store(ms(now), Ordering::Relaxed);

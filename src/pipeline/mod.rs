@@ -51,6 +51,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
+use crate::alerts::Messenger;
 use crate::backup::schedule::Schedule;
 use crate::base::budget::Budget;
 use crate::base::clock::Clock;
@@ -458,6 +459,12 @@ impl Parts {
             in_flight: Arc::clone(&common.in_flight),
             counts: Arc::clone(&common.counts),
             privacy: Arc::clone(&common.privacy),
+            messenger: Messenger {
+                store: self.store.clone(),
+                clock: self.clock.clone(),
+                key: Arc::clone(&self.key),
+                settings: self.settings.clone(),
+            },
             budget: self.budget.clone(),
             suspects: Arc::clone(&self.suspects),
             faults: self.faults.clone(),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use data_encoding::HEXLOWER;
 use parking_lot::Mutex;
 
+use crate::alerts::store as alerts;
 use crate::base::faults::{Faults, Step};
 use crate::base::id::Draw;
 use crate::base::secret::MasterKey;
@@ -159,7 +160,12 @@ fn reseal_some(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<u
         let sealed = anew("subjects.sealed", &name, &subjects::context(key_id), kept)?;
         subjects::reseal(tx, key_id, &sealed, &master)?;
     }
-    Ok(others.len() + keys.len())
+    let urls = alerts::sealed_otherwise(tx, &master, MAX_ROWS)?;
+    for (id, sealed) in &urls {
+        let sealed = anew("alert_channels.sealed", id, &alerts::context(id), sealed)?;
+        alerts::reseal(tx, id, &sealed, &master)?;
+    }
+    Ok(others.len() + keys.len() + urls.len())
 }
 
 /// The last step: seals the token pepper again, and names the current key in the database.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
+use crate::alerts::chore::AlertChore;
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::model::failure::AttemptReport;
@@ -22,7 +23,7 @@ use crate::store::{Store, deliveries, holds, idempotency_keys, subscriptions};
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 12] = [
+const CHORES: [(&str, Chore); 13] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         Ok(())
@@ -40,6 +41,7 @@ const CHORES: [(&str, Chore); 12] = [
     ("end holds whose time is over", Upkeep::end_holds),
     ("check whether the site is online again", |upkeep| upkeep.deliver.line.look()),
     ("raise what is wrong with the site", |upkeep| upkeep.site.look()),
+    ("tell alert channels of escalations", |upkeep| upkeep.alerts.run()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
     ("rotate credentials", |upkeep| upkeep.rotation.look()),
     ("store when credentials were used", |upkeep| upkeep.deliver.destinations.store_uses(false)),
@@ -65,6 +67,7 @@ pub struct Upkeep {
     site: SiteWatch,
     guard_expiry: GuardExpiry,
     rotation: CredentialRotation,
+    alerts: AlertChore,
     /// Whether due times may lie too far ahead: after the clock was set, and at the start, because an earlier run with
     /// another clock may have written them.
     are_due_times_suspect: bool,
@@ -81,6 +84,7 @@ impl Upkeep {
         (site, rotation): (SiteWatch, CredentialRotation),
     ) -> Self {
         let guard_expiry = GuardExpiry::new(store.clone(), clock.clone(), Arc::clone(&clock_watch));
+        let alerts = AlertChore::new(store.clone(), clock.clone());
         Self {
             store,
             clock,
@@ -92,6 +96,7 @@ impl Upkeep {
             site,
             guard_expiry,
             rotation,
+            alerts,
             are_due_times_suspect: true,
         }
     }

@@ -48,7 +48,7 @@ const ACKNOWLEDGE: &str = "
      WHERE seq = ?1
        AND acknowledged_at IS NULL";
 
-/// What [`escalation`] reads, in its order.
+/// What [`read`] takes, in its order.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -126,14 +126,14 @@ pub fn acknowledge(tx: &WriteTx<'_>, seen: &Escalation, by: &str, now: Timestamp
 
 /// An escalation by its id.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Escalation>> {
-    first(&mut *tx.prepare(BY_ID)?, (tenant, id), escalation)
+    first(&mut *tx.prepare(BY_ID)?, (tenant, id), read)
 }
 
 /// Escalations, newest first, below `before`; with `all` those that are over as well.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, all: bool) -> Result<Vec<Escalation>> {
     let Newest { tenant, before, limit } = newest;
     let sql = if all { PAGE } else { PAGE_OF_OPEN };
-    rows(&mut *tx.prepare(sql)?, (tenant, before, limit), escalation)
+    rows(&mut *tx.prepare(sql)?, (tenant, before, limit), read)
 }
 
 /// How many of a class are open, over all tenants, and how many of these nobody has seen.
@@ -159,7 +159,8 @@ pub fn open(tx: &ReadTx<'_>) -> Result<Vec<Open>> {
     })
 }
 
-fn escalation(row: &Row<'_>) -> Result<Escalation> {
+/// Reads a row of the columns that the statements here name.
+pub(crate) fn read(row: &Row<'_>) -> Result<Escalation> {
     let class: String = row.get(3)?;
     Ok(Escalation {
         seq: row.get(0)?,

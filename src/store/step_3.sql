@@ -138,3 +138,37 @@ CREATE TABLE event_types (
 
 CREATE UNIQUE INDEX event_types_name ON event_types (tenant, name);
 CREATE INDEX event_types_listed ON event_types (tenant, seq);
+
+CREATE TABLE alert_channels (
+  seq              INTEGER PRIMARY KEY AUTOINCREMENT,
+  id               TEXT NOT NULL UNIQUE,
+  tenant           TEXT NOT NULL,
+  name             TEXT NOT NULL,
+  kind             TEXT NOT NULL,
+  subscription_seq INTEGER NOT NULL UNIQUE REFERENCES subscriptions (seq),
+  terms            TEXT NOT NULL,
+  sealed           BLOB,
+  master_key_id    TEXT,
+  counted_from     INTEGER NOT NULL DEFAULT 0,
+  message_count    INTEGER NOT NULL DEFAULT 0,
+  created_at       INTEGER NOT NULL,
+  updated_at       INTEGER NOT NULL,
+  deleted_at       INTEGER,
+  CONSTRAINT alert_channel_name_is_1_to_57_of_a_z_0_9_dash
+    CHECK (length(name) BETWEEN 1 AND 57 AND name NOT GLOB '*[^a-z0-9-]*'),
+  CONSTRAINT alert_channel_kind_is_known CHECK (kind IN ('slack', 'webhook', 'email', 'command')),
+  CONSTRAINT alert_channel_terms_is_json CHECK (json_valid(terms)),
+  CONSTRAINT alert_channel_url_is_sealed
+    CHECK ((sealed IS NOT NULL) = (kind IN ('slack', 'webhook')) AND (sealed IS NULL) = (master_key_id IS NULL))
+) STRICT;
+
+CREATE UNIQUE INDEX alert_channels_name ON alert_channels (tenant, name) WHERE deleted_at IS NULL;
+
+CREATE TABLE alerts (
+  channel_seq    INTEGER NOT NULL REFERENCES alert_channels (seq),
+  escalation_seq INTEGER NOT NULL REFERENCES escalations (seq),
+  told           TEXT NOT NULL,
+  told_at        INTEGER NOT NULL,
+  PRIMARY KEY (channel_seq, escalation_seq),
+  CONSTRAINT alert_told_is_raised_or_repeated CHECK (told IN ('raised', 'repeated'))
+) STRICT, WITHOUT ROWID;

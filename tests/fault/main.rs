@@ -11,6 +11,7 @@
     reason = "tests fail by panicking and own their threads"
 )]
 
+mod alerts;
 mod clock;
 mod crash_loop;
 mod credentials;

@@ -84,6 +84,7 @@ fn cases() -> BTreeMap<&'static str, Case> {
     acts_on_many(&mut cases);
     administers(&mut cases);
     acts_on_sources(&mut cases);
+    acts_on_alert_channels(&mut cases);
     cases
 }
 
@@ -140,6 +141,30 @@ fn rotates(cases: &mut BTreeMap<&'static str, Case>) {
 fn signing(rig: &Rig, receiver: &Receiver) -> String {
     rig.subscribe("s", receiver);
     rig.one("SELECT id FROM credentials")
+}
+
+fn acts_on_alert_channels(cases: &mut BTreeMap<&'static str, Case>) {
+    cases.insert("alert_channel.create", |_, receiver| {
+        let body = json!({ "name": "ops", "kind": "slack", "url": receiver.url() });
+        ("/v1/alert-channels".to_owned(), body)
+    });
+    cases.insert("alert_channel.change", |rig, receiver| {
+        channel(rig, receiver);
+        ("/v1/alert-channels/ops".to_owned(), json!({ "severity": "critical" }))
+    });
+    cases.insert("alert_channel.delete", |rig, receiver| {
+        channel(rig, receiver);
+        ("/v1/alert-channels/ops".to_owned(), Value::Null)
+    });
+    cases.insert("alert_channel.test", |rig, receiver| {
+        channel(rig, receiver);
+        ("/v1/alert-channels/ops/test".to_owned(), Value::Null)
+    });
+}
+
+fn channel(rig: &Rig, receiver: &Receiver) {
+    let body = json!({ "name": "ops", "kind": "slack", "url": receiver.url() });
+    rig.post("/v1/alert-channels", &body).is(201);
 }
 
 /// A file of an ERP with an empty outbox.

@@ -34,6 +34,7 @@ struct Side {
     pending: String,
     source: String,
     escalation: String,
+    channel: String,
     job: String,
 }
 
@@ -49,6 +50,8 @@ impl Side {
         let body =
             json!({ "name": "erp", "url": receiver.url(), "source": "all", "owner_id": mark });
         let subscription = text(&post("/v1/subscriptions", &body), "id");
+        let body = json!({ "name": "ops", "kind": "webhook", "url": receiver.url(), "classes": ["disk.low"] });
+        let channel = text(&post("/v1/alert-channels", &body), "id");
         let body = json!({
             "name": "hub", "scheme": { "kind": "github" }, "pii": "allow", "secret": secret(tenant),
         });
@@ -90,6 +93,7 @@ impl Side {
             pending: delivery("pending"),
             source,
             escalation,
+            channel,
             job,
             token,
             receiver,
@@ -97,7 +101,7 @@ impl Side {
     }
 
     /// What nobody else may be shown.
-    fn marks(&self) -> [String; 13] {
+    fn marks(&self) -> [String; 14] {
         [
             MARK.to_owned(),
             FIRST.to_owned(),
@@ -111,6 +115,7 @@ impl Side {
             self.receiver.url(),
             self.source.clone(),
             self.escalation.clone(),
+            self.channel.clone(),
             self.job.clone(),
         ]
     }
@@ -249,6 +254,7 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
         // Like a provider, it is found by its name alone.
         "/v1/sources" => vec![&of.source],
         "/v1/escalations" => vec![&of.escalation],
+        "/v1/alert-channels" => vec![&of.channel],
         "/v1/jobs" => vec![&of.job],
         "/v1/credentials" => vec![&of.credential],
         _ => return None,
@@ -262,6 +268,7 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
         }
         ("POST", "/v1/events") if rest == "/discard" => json!({ "reason": "not mine" }),
         ("PATCH", "/v1/subscriptions") => json!({ "owner_id": "mine" }),
+        ("PATCH", "/v1/alert-channels") => json!({ "severity": "critical" }),
         ("PATCH", "/v1/sources") => json!({ "silent_after_ms": 0 }),
         ("POST", "/v1/sources") if rest == "/reset" => json!({ "cursor": 0 }),
         ("PATCH", "/v1/providers") => json!({ "tolerance_secs": 5 }),
@@ -315,8 +322,8 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
         (
             "GET",
             "/v1/in-doubt" | "/v1/subjects" | "/v1/sources" | "/v1/providers" | "/v1/subscriptions"
-            | "/v1/event-types" | "/v1/stats" | "/v1/tokens" | "/metrics" | "/livez"
-            | "/openapi.json",
+            | "/v1/alert-channels" | "/v1/event-types" | "/v1/stats" | "/v1/tokens" | "/metrics"
+            | "/livez" | "/openapi.json",
         ) => &[],
         _ => return None,
     };
@@ -339,6 +346,10 @@ fn doing(route: &Route) -> Option<Case> {
         ("POST", "/v1/subscriptions") => |rig, token| {
             let body = json!({ "name": "erp", "url": "http://127.0.0.1:8069/" });
             rig.call_as(token, "POST", "/v1/subscriptions", body.to_string().as_bytes())
+        },
+        ("POST", "/v1/alert-channels") => |rig, token| {
+            let body = json!({ "name": "ops", "kind": "slack", "url": "http://127.0.0.1:8069/" });
+            rig.call_as(token, "POST", "/v1/alert-channels", body.to_string().as_bytes())
         },
         ("POST", "/v1/sources") => |rig, token| {
             let theirs = rig.home().join("tenants").join(SECOND).join("erp.db");
@@ -371,6 +382,7 @@ fn rows(rig: &Rig, tenant: &str) -> Vec<String> {
         "tenants",
         "escalations",
         "event_types",
+        "alert_channels",
         "jobs",
     ];
     let mut all: Vec<String> = Vec::new();
@@ -478,7 +490,7 @@ fn what_is_counted_is_the_tenants_own() {
         )
     };
     assert_eq!(of(&first.token), of(&second.token));
-    assert_eq!((of(&first.token).0, of(&first.token).1, of(&first.token).2), (1, 1, 1));
+    assert_eq!((of(&first.token).0, of(&first.token).1, of(&first.token).2), (2, 1, 1));
     assert_eq!(of(&rig.token), (0, 0, 0, Value::Null));
 }
 

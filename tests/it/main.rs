@@ -9,6 +9,7 @@
     reason = "tests fail by panicking and own their threads"
 )]
 
+mod alerts;
 mod auditing;
 mod backing_up;
 mod batching;

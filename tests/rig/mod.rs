@@ -7,6 +7,7 @@ pub(crate) mod contract;
 pub(crate) mod file;
 pub(crate) mod http;
 pub(crate) mod receiver;
+pub(crate) mod smtp;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

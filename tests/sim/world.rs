@@ -910,9 +910,11 @@ impl World {
     fn note_line(&mut self, started: Ms, outcome: &Outcome) -> bool {
         let (now, line) = (self.now, &mut self.process.line);
         match outcome {
-            Outcome::Blocked { .. } | Outcome::Unbuildable { .. } | Outcome::NoToken { .. } => {
-                return false;
-            }
+            Outcome::Blocked { .. }
+            | Outcome::Unbuildable { .. }
+            | Outcome::NoToken { .. }
+            | Outcome::Accepted { .. }
+            | Outcome::Refused { .. } => return false,
             Outcome::Answered { .. }
             | Outcome::Unreachable { cause: Cause::Refused | Cause::Tls, .. } => {
                 line.answered = Some(now);

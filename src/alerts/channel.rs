@@ -1,0 +1,440 @@
+//! A channel: which escalations it is told of, and when. Pure decisions.
+//!
+//! Not here: the words of a message ([`super::message`]), and how it is sent.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tz::TimeZone;
+
+use crate::base::clock::Timestamp;
+use crate::base::id::SubscriptionSeq;
+use crate::model::escalation::{Class, Escalation, Severity};
+use crate::model::name::Name;
+
+/// Seconds of a day.
+const DAY: i64 = 86_400;
+/// The hour in which messages are counted.
+const HOUR: Duration = Duration::from_hours(1);
+/// The longest span of `digest` and `repeat_after`.
+const MAX_SPAN: Duration = Duration::from_hours(24 * 366);
+/// The highest rate.
+pub const MAX_RATE: u32 = 1000;
+
+/// How a channel reaches people. Stored in `alert_channels.kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A URL that takes Slack's format, as Slack and Mattermost do.
+    Slack,
+    /// A URL that gets the alert as JSON, signed.
+    Webhook,
+    /// E-mail.
+    Email,
+    /// A command of the settings.
+    Command,
+}
+
+impl Kind {
+    /// All.
+    pub const ALL: [Self; 4] = [Self::Slack, Self::Webhook, Self::Email, Self::Command];
+
+    /// The word in SQL and API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Slack => "slack",
+            Self::Webhook => "webhook",
+            Self::Email => "email",
+            Self::Command => "command",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+/// Which escalations a channel is told of, and when. Stored as JSON in `alert_channels.terms`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Terms {
+    /// The lowest severity that is told.
+    pub severity: Severity,
+    /// The classes that are told; empty: all.
+    pub classes: Vec<Class>,
+    /// Whether escalations of other tenants are told too.
+    pub all_tenants: bool,
+    /// When only critical ones are told, like `22:00-06:00 Europe/Budapest`; empty: never.
+    pub quiet_hours: String,
+    /// The most messages in an hour.
+    pub rate_per_hour: u32,
+    /// How long escalations are collected for one message; `0s`: not at all.
+    pub digest: String,
+    /// When one is told again that nobody has acknowledged; `0s`: never.
+    pub repeat_after: String,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            severity: Severity::Warning,
+            classes: Vec::new(),
+            all_tenants: false,
+            quiet_hours: String::new(),
+            rate_per_hour: 20,
+            digest: "0s".to_owned(),
+            repeat_after: "24h".to_owned(),
+        }
+    }
+}
+
+impl Terms {
+    /// Reads quiet hours and spans. The error says what is wrong and what is allowed.
+    pub fn timing(&self) -> Result<Timing, String> {
+        let span = |field: &str, text: &str| {
+            let span = humantime::parse_duration(text).ok().filter(|span| *span <= MAX_SPAN);
+            span.ok_or_else(|| {
+                format!("{field} is {text:?}; it is a span up to 366 days, like 15min, or 0s")
+            })
+        };
+        let repeat_after = span("repeat_after", &self.repeat_after)?;
+        let rate = self.rate_per_hour;
+        if !(1..=MAX_RATE).contains(&rate) {
+            return Err(format!("rate_per_hour is {rate}; it must be 1 to {MAX_RATE}"));
+        }
+        let quiet = Some(&self.quiet_hours).filter(|text| !text.is_empty());
+        Ok(Timing {
+            quiet: quiet.map(|text| QuietHours::parse(text)).transpose()?,
+            rate,
+            digest: span("digest", &self.digest)?,
+            repeat_after: Some(repeat_after).filter(|span| !span.is_zero()),
+        })
+    }
+
+    /// Without quiet hours, digest and repetition.
+    pub fn untimed(&self) -> Timing {
+        Timing { quiet: None, rate: self.rate_per_hour, digest: Duration::ZERO, repeat_after: None }
+    }
+
+    /// The classes that are told.
+    pub fn wanted(&self) -> Vec<Class> {
+        let asked = |class: &Class| self.classes.is_empty() || self.classes.contains(class);
+        let bad = |class: &Class| class.severity() >= self.severity;
+        Class::ALL.into_iter().filter(|class| asked(class) && bad(class)).collect()
+    }
+}
+
+/// The times of [`Terms`], read.
+#[derive(Clone, Debug)]
+pub struct Timing {
+    quiet: Option<QuietHours>,
+    rate: u32,
+    digest: Duration,
+    /// When one is told again; `None`: never.
+    pub repeat_after: Option<Duration>,
+}
+
+/// A span of every day.
+#[derive(Clone, Debug)]
+pub struct QuietHours {
+    /// Seconds since midnight.
+    from: i64,
+    until: i64,
+    zone: TimeZone,
+}
+
+impl QuietHours {
+    /// Reads `22:00-06:00 Europe/Budapest`, `22:00-06:00 +01:00` or, for UTC, `22:00-06:00`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "quiet_hours is {text:?}; it is like \"22:00-06:00 Europe/Budapest\", \"22:00-06:00 +01:00\", or empty"
+            )
+        };
+        let (span, zone) = text.split_once(' ').unwrap_or((text, "+00:00"));
+        let (from, until) = span.split_once('-').ok_or_else(wrong)?;
+        let (from, until) = (seconds(from).ok_or_else(wrong)?, seconds(until).ok_or_else(wrong)?);
+        if from == until {
+            return Err(wrong());
+        }
+        Ok(Self { from, until, zone: zone_of(zone).ok_or_else(wrong)? })
+    }
+
+    /// Whether a time lies in them.
+    fn holds(&self, at: Timestamp) -> bool {
+        let offset =
+            self.zone.find_local_time_type(at.secs()).map_or(0, tz::LocalTimeType::ut_offset);
+        let time = (at.secs() + i64::from(offset)).rem_euclid(DAY);
+        if self.from < self.until {
+            (self.from..self.until).contains(&time)
+        } else {
+            time >= self.from || time < self.until
+        }
+    }
+}
+
+/// Seconds since midnight of `HH:MM`.
+fn seconds(text: &str) -> Option<i64> {
+    let (hours, minutes) = text.split_once(':').filter(|(h, m)| h.len() == 2 && m.len() == 2)?;
+    let number = |text: &str, end: u8| text.parse::<u8>().ok().filter(|n| *n < end).map(i64::from);
+    Some(number(hours, 24)? * 3600 + number(minutes, 60)? * 60)
+}
+
+/// An offset like `+01:00`, or the name of a time zone that this machine knows.
+fn zone_of(text: &str) -> Option<TimeZone> {
+    if let Some(span) = text.strip_prefix(['+', '-']) {
+        let offset = i32::try_from(seconds(span)?).ok()?;
+        return TimeZone::fixed(if text.starts_with('-') { -offset } else { offset }).ok();
+    }
+    // A name only: neither a path out of the system's directory nor a rule of POSIX.
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "/_-+".contains(c);
+    let fits = text.starts_with(|c: char| c.is_ascii_uppercase()) && text.chars().all(is_name);
+    fits.then(|| TimeZone::from_posix_tz(&format!(":{text}")).ok()).flatten()
+}
+
+/// What is told of an escalation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It is new.
+    Raised,
+    /// It is still open, and nobody has acknowledged it.
+    Repeated,
+    /// It is over.
+    Resolved,
+}
+
+impl Told {
+    /// The word in SQL and in alerts.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Raised => "raised",
+            Self::Repeated => "repeated",
+            Self::Resolved => "resolved",
+        }
+    }
+}
+
+/// Something that a channel is to be told.
+#[derive(Clone, Debug)]
+pub struct Due {
+    /// Of what.
+    pub escalation: Escalation,
+    /// What.
+    pub told: Told,
+    /// Since when it is to be told.
+    pub since: Timestamp,
+}
+
+impl Due {
+    fn severity(&self) -> Severity {
+        self.escalation.new.class.severity()
+    }
+}
+
+/// The messages of the current hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// When the hour began.
+    pub from: Timestamp,
+    /// How many there were.
+    pub messages: u32,
+}
+
+impl Counted {
+    /// The count at a time: that of a new hour, once the old one is over or the clock was set back before it.
+    #[must_use]
+    pub fn at(self, now: Timestamp) -> Self {
+        let is_current = self.from <= now && now < self.from.plus(HOUR);
+        if is_current { self } else { Self { from: now, messages: 0 } }
+    }
+}
+
+impl Timing {
+    /// Which messages are sent now, each with what it tells. What is missing stays due.
+    pub fn choose(&self, mut due: Vec<Due>, counted: Counted, now: Timestamp) -> Vec<Vec<Due>> {
+        if self.quiet.as_ref().is_some_and(|quiet| quiet.holds(now)) {
+            due.retain(|one| one.severity() == Severity::Critical);
+        }
+        due.sort_by_key(|one| (std::cmp::Reverse(one.severity()), one.since));
+        let room = usize::try_from(self.rate.saturating_sub(counted.at(now).messages)).unwrap_or(0);
+        let oldest = due.iter().map(|one| one.since).min();
+        if room == 0 || oldest.is_none_or(|oldest| now < oldest.plus(self.digest)) {
+            return Vec::new();
+        }
+        // The last message of the hour has all that is left.
+        let single = if !self.digest.is_zero() {
+            0
+        } else if due.len() > room {
+            room - 1
+        } else {
+            due.len()
+        };
+        let rest = due.split_off(single);
+        let mut messages: Vec<Vec<Due>> = due.into_iter().map(|one| vec![one]).collect();
+        messages.extend(Some(rest).filter(|rest| !rest.is_empty()));
+        messages
+    }
+}
+
+/// A channel as stored.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    /// Its number in the file.
+    pub seq: i64,
+    /// Its UUIDv7.
+    pub id: String,
+    /// Its tenant.
+    pub tenant: String,
+    /// Unique per tenant.
+    pub name: Name,
+    /// How it reaches people.
+    pub kind: Kind,
+    /// The subscription that delivers its alerts.
+    pub subscription: SubscriptionSeq,
+    /// What is told, and when.
+    pub terms: Terms,
+    /// The messages of the current hour.
+    pub counted: Counted,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+}
+
+impl Channel {
+    /// The name of the subscription of a channel.
+    pub fn subscription_name(name: &str) -> String {
+        format!("alert-{name}")
+    }
+
+    /// What escalations about the channel itself name.
+    pub fn subject(&self) -> String {
+        format!("subscription:{}", Self::subscription_name(self.name.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::model::escalation::NewEscalation;
+
+    fn at(text: &str) -> Timestamp {
+        Timestamp::parse(text).unwrap()
+    }
+
+    fn due(class: Class, since: Timestamp) -> Due {
+        let new = NewEscalation {
+            id: "1".to_owned(),
+            tenant: "default".to_owned(),
+            class,
+            subject: "site".to_owned(),
+            detail: String::new(),
+        };
+        let escalation = Escalation {
+            seq: 1,
+            new,
+            first_at: since,
+            last_at: since,
+            count: 1,
+            acknowledged_at: None,
+            acknowledged_by: None,
+            resolved_at: None,
+        };
+        Due { escalation, told: Told::Raised, since }
+    }
+
+    fn chosen(terms: &Terms, due: &[Due], messages: u32, now: Timestamp) -> Vec<usize> {
+        let counted = Counted { from: now, messages };
+        let chosen = terms.timing().unwrap().choose(due.to_vec(), counted, now);
+        chosen.iter().map(Vec::len).collect()
+    }
+
+    #[test]
+    fn quiet_hours_follow_their_zone() {
+        let holds = |quiet: &str, time: &str| QuietHours::parse(quiet).unwrap().holds(at(time));
+        assert!(holds("22:00-06:00", "2026-01-31T22:00:00Z"));
+        assert!(holds("22:00-06:00", "2026-01-31T05:59:59Z"));
+        assert!(!holds("22:00-06:00", "2026-01-31T06:00:00Z"));
+        assert!(holds("12:00-13:00", "2026-01-31T12:30:00Z"));
+        assert!(!holds("12:00-13:00", "2026-01-31T13:00:00Z"));
+        assert!(holds("22:00-06:00 +01:00", "2026-01-31T21:30:00Z"));
+        assert!(!holds("22:00-06:00 -05:30", "2026-01-31T22:00:00Z"));
+        // In winter Budapest is an hour ahead of UTC, in summer two.
+        if Path::new("/usr/share/zoneinfo/Europe/Budapest").exists() {
+            assert!(!holds("22:00-06:00 Europe/Budapest", "2026-01-31T20:30:00Z"));
+            assert!(holds("22:00-06:00 Europe/Budapest", "2026-07-31T20:30:00Z"));
+        }
+    }
+
+    #[test]
+    fn wrong_times_are_refused_with_an_example() {
+        for text in [
+            "22-06",
+            "22:00",
+            "24:00-06:00",
+            "22:00-22:00",
+            "22:00-06:00 Nowhere/Else",
+            "22:00-06:00 /etc/passwd",
+            "22:00-06:00 ../../etc/passwd",
+            "22:00-06:00 CET-1CEST,M3.5.0,M10.5.0/3",
+            "22:00-06:00 +25:00",
+        ] {
+            let refusal = QuietHours::parse(text).unwrap_err();
+            assert!(refusal.contains("22:00-06:00 Europe/Budapest"), "{text}: {refusal}");
+        }
+        for terms in [
+            Terms { digest: "soon".to_owned(), ..Terms::default() },
+            Terms { repeat_after: "2years".to_owned(), ..Terms::default() },
+            Terms { rate_per_hour: 0, ..Terms::default() },
+        ] {
+            assert!(terms.timing().is_err(), "{terms:?}");
+        }
+    }
+
+    #[test]
+    fn only_critical_ones_pass_in_quiet_hours() {
+        let terms = Terms { quiet_hours: "22:00-06:00".to_owned(), ..Terms::default() };
+        let night = at("2026-01-31T23:00:00Z");
+        let due = [due(Class::BackupOld, night), due(Class::DiskLow, night)];
+        assert_eq!(chosen(&terms, &due, 0, night), [1]);
+        assert_eq!(chosen(&terms, &due, 0, at("2026-02-01T06:00:00Z")), [1, 1]);
+    }
+
+    #[test]
+    fn the_last_message_of_an_hour_has_the_rest() {
+        let terms = Terms { rate_per_hour: 3, ..Terms::default() };
+        let now = at("2026-01-31T12:00:00Z");
+        let due: Vec<Due> = (0..5).map(|_| due(Class::BackupOld, now)).collect();
+        assert_eq!(chosen(&terms, &due, 0, now), [1, 1, 3]);
+        assert_eq!(chosen(&terms, &due, 2, now), [5]);
+        assert_eq!(chosen(&terms, &due, 3, now), [0; 0]);
+        assert_eq!(chosen(&terms, &due[..3], 0, now), [1, 1, 1]);
+        let timing = terms.timing().unwrap();
+        let counted = Counted { from: now, messages: 3 };
+        assert_eq!(timing.choose(due, counted, now.plus(HOUR)).len(), 3);
+        // The clock was set back: no hour lasts longer than one.
+        assert_eq!(counted.at(now.minus(HOUR)).messages, 0);
+    }
+
+    #[test]
+    fn a_digest_waits_for_its_span_after_the_first_one() {
+        let terms = Terms { digest: "15min".to_owned(), ..Terms::default() };
+        let now = at("2026-01-31T12:00:00Z");
+        let due =
+            [due(Class::BackupOld, now), due(Class::DiskLow, now.plus(Duration::from_mins(14)))];
+        assert_eq!(chosen(&terms, &due, 0, now.plus(Duration::from_mins(14))), [0; 0]);
+        assert_eq!(chosen(&terms, &due, 0, now.plus(Duration::from_mins(15))), [2]);
+    }
+
+    #[test]
+    fn classes_and_severity_limit_what_is_told() {
+        let of = |severity, classes: &[Class]| {
+            Terms { severity, classes: classes.to_vec(), ..Terms::default() }.wanted()
+        };
+        assert_eq!(of(Severity::Info, &[]), Class::ALL);
+        assert!(!of(Severity::Warning, &[]).contains(&Class::DeliveryFailing));
+        assert_eq!(of(Severity::Critical, &[Class::DiskLow, Class::BackupOld]), [Class::DiskLow]);
+    }
+}

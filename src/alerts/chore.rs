@@ -1,0 +1,74 @@
+//! The chore that compares escalations with what each channel was told, and stores what is missing as events.
+//!
+//! It asks the database alone. So it also tells what was raised while the service was down or a channel was quiet, and a
+//! kill leaves nothing half done: messages and what was told are one transaction.
+
+use crate::alerts::channel::{Channel, Due};
+use crate::alerts::store;
+use crate::base::clock::{Clock, Timestamp};
+use crate::store::Store;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::writer::Queue;
+
+/// Tells channels what they are to be told. One of upkeep's chores.
+#[derive(Debug)]
+pub struct AlertChore {
+    store: Store,
+    clock: Clock,
+}
+
+impl AlertChore {
+    /// One that has told nothing yet.
+    pub fn new(store: Store, clock: Clock) -> Self {
+        Self { store, clock }
+    }
+
+    /// Tells each channel what is due. A channel that fails does not keep the others from being told.
+    pub fn run(&self) -> Result<()> {
+        let channels = self.store.read(store::live)?;
+        let mut result = Ok(());
+        for channel in &channels {
+            let told = self.tell(channel, &channels);
+            result = result.and(told);
+        }
+        result
+    }
+
+    fn tell(&self, channel: &Channel, all: &[Channel]) -> Result<()> {
+        let at = self.clock.wall();
+        // A read is cheap; the write transaction is only begun when there is something to tell.
+        if self.store.snapshot(|tx| messages(tx, channel, all, at))?.is_empty() {
+            return Ok(());
+        }
+        let (clock, all) = (self.clock.clone(), all.to_vec());
+        let (tenant, name) = (channel.tenant.clone(), channel.name.as_str().to_owned());
+        self.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
+            // It may have been changed or deleted since it was read.
+            let Some(channel) = store::find(tx, &tenant, &name)? else { return Ok(()) };
+            let messages = messages(tx, &channel, &all, at)?;
+            if messages.is_empty() {
+                return Ok(());
+            }
+            store::tell(tx, &channel, &messages, (at, clock.now()))
+        })
+    }
+}
+
+fn messages(
+    tx: &ReadTx<'_>,
+    channel: &Channel,
+    all: &[Channel],
+    now: Timestamp,
+) -> Result<Vec<Vec<Due>>> {
+    let timing = match channel.terms.timing() {
+        Ok(timing) => timing,
+        Err(why) => {
+            // Its time zone is no longer known here. Being told at night is better than not being told.
+            tracing::warn!(channel = %channel.name, why, "quiet hours, digest and repetition of an alert channel do not hold");
+            channel.terms.untimed()
+        }
+    };
+    let due = store::due(tx, channel, all, (timing.repeat_after, now))?;
+    Ok(timing.choose(due, channel.counted, now))
+}

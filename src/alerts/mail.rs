@@ -1,0 +1,185 @@
+//! Alerts by e-mail, over the mail server of the settings. One connection for each message.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use lettre::message::{Mailbox, MessageBuilder, header::ContentType};
+use lettre::transport::smtp::authentication::Credentials;
+use lettre::transport::smtp::client::{Certificate, CertificateStore, Tls, TlsParameters};
+use lettre::transport::smtp::response::Response;
+use lettre::transport::smtp::{Error, SmtpTransport};
+use lettre::{Message as Mail, Transport};
+use zeroize::Zeroizing;
+
+use crate::alerts::message::Message;
+use crate::base::clock::Timestamp;
+use crate::config::{CREDENTIALS, Settings, Smtp, SmtpTls, environment};
+use crate::model::delivery::OutgoingRequest;
+use crate::model::outcome::{Cause, Outcome};
+
+/// The systemd credential of the password.
+const CREDENTIAL: &str = "oncebox-smtp-password";
+/// The last line of a certificate in PEM.
+const PEM_END: &str = "-----END CERTIFICATE-----";
+/// The most addresses of a channel.
+const MAX_ADDRESSES: usize = 20;
+
+/// Sends a message to the addresses, which are separated by commas.
+pub(super) fn send(
+    settings: &Settings,
+    to: &str,
+    outgoing: &OutgoingRequest,
+    at: Timestamp,
+) -> Outcome {
+    let mail = match mail(&settings.smtp, to, outgoing, at) {
+        Ok(mail) => mail,
+        Err(reason) => return Outcome::Unbuildable { reason },
+    };
+    // What is missing in the settings is the administrator's to add: the message waits for it.
+    let transport = match transport(settings) {
+        Ok(transport) => transport,
+        Err(reason) => return Outcome::Blocked { reason },
+    };
+    match transport.send(&mail) {
+        Ok(response) => Outcome::Accepted { excerpt: said(&response) },
+        Err(error) => failed(&error),
+    }
+}
+
+/// Checks addresses; returns them as they are stored.
+pub fn addresses(texts: &[String]) -> Result<String, String> {
+    if !(1..=MAX_ADDRESSES).contains(&texts.len()) {
+        return Err(format!("has {} addresses; it must have 1 to {MAX_ADDRESSES}", texts.len()));
+    }
+    for text in texts {
+        let wrong = |why: String| format!("has {text:?}, which is no e-mail address: {why}");
+        text.parse::<lettre::Address>().map_err(|error| wrong(error.to_string()))?;
+        if !text.bytes().all(|b| b.is_ascii_graphic() && !b",<>\"?&%".contains(&b)) {
+            return Err(wrong("use letters, digits and the usual signs only".to_owned()));
+        }
+    }
+    Ok(texts.join(","))
+}
+
+/// Checks the settings of the mail server.
+pub fn check(settings: &Settings) -> Result<(), String> {
+    transport(settings).map(drop)
+}
+
+fn transport(settings: &Settings) -> Result<SmtpTransport, String> {
+    let Smtp { host, port, tls, user, timeout, .. } = &settings.smtp;
+    let host =
+        host.as_deref().ok_or("no mail server is set; add host under [smtp] in the settings")?;
+    let is_here = matches!(host, "localhost" | "127.0.0.1" | "::1");
+    let parameters = || parameters(host, settings.delivery.ca_file.as_deref());
+    let (tls, usual) = match tls {
+        SmtpTls::StartTls => (Tls::Required(parameters()?), 587),
+        SmtpTls::Tls => (Tls::Wrapper(parameters()?), 465),
+        SmtpTls::None if is_here && user.is_none() => (Tls::None, 25),
+        SmtpTls::None => {
+            return Err(
+                "smtp.tls is none, which is for localhost without a user; set starttls or tls"
+                    .to_owned(),
+            );
+        }
+    };
+    let port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or(usual);
+    let mut builder =
+        SmtpTransport::builder_dangerous(host).port(port).tls(tls).timeout(Some(*timeout));
+    if let Some(user) = user {
+        let password = password(&settings.smtp)?;
+        builder = builder.credentials(Credentials::new(user.clone(), password.as_str().to_owned()));
+    }
+    Ok(builder.build())
+}
+
+/// The certificates to trust are those of deliveries: the web's, or those of `delivery.ca_file`.
+fn parameters(host: &str, ca_file: Option<&Path>) -> Result<TlsParameters, String> {
+    let mut builder = TlsParameters::builder(host.to_owned());
+    match ca_file {
+        None => builder = builder.certificate_store(CertificateStore::WebpkiRoots),
+        Some(path) => {
+            builder = builder.certificate_store(CertificateStore::None);
+            let pem = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let blocks = String::from_utf8_lossy(&pem).into_owned();
+            for block in blocks.split_inclusive(PEM_END).filter(|block| block.contains(PEM_END)) {
+                let certificate = Certificate::from_pem(block.as_bytes());
+                let wrong = |error| format!("{}: {error}", path.display());
+                builder = builder.add_root_certificate(certificate.map_err(wrong)?);
+            }
+        }
+    }
+    builder.build().map_err(|error| error.to_string())
+}
+
+fn password(smtp: &Smtp) -> Result<Zeroizing<String>, String> {
+    let credential = || Some(PathBuf::from(environment(CREDENTIALS)?).join(CREDENTIAL));
+    let path = smtp.password_file.clone().or_else(credential).ok_or_else(|| {
+        format!("smtp.user has no password; set smtp.password_file or the systemd credential {CREDENTIAL}")
+    })?;
+    let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
+    let mode = fs::metadata(&path).map_err(wrong)?.permissions().mode() & 0o777;
+    if smtp.password_file.is_some() && mode & 0o077 != 0 {
+        return Err(format!(
+            "{0} has mode {mode:03o}: others could read the password (chmod 600 {0})",
+            path.display()
+        ));
+    }
+    let text = Zeroizing::new(fs::read_to_string(&path).map_err(wrong)?);
+    Ok(Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()))
+}
+
+fn mail(smtp: &Smtp, to: &str, outgoing: &OutgoingRequest, at: Timestamp) -> Result<Mail, String> {
+    let message: Message = serde_json::from_slice(&outgoing.payload)
+        .map_err(|error| format!("the payload is not an alert: {error}"))?;
+    let host = smtp.host.as_deref().unwrap_or("localhost");
+    let from = smtp.from.clone().unwrap_or_else(|| format!("oncebox@{host}"));
+    let from: Mailbox = from.parse().map_err(|error| format!("smtp.from is {from:?}: {error}"))?;
+    // The same message has the same id on every attempt, so that a mail program can tell.
+    let id = format!("<{}@{}>", outgoing.webhook_id, from.email.domain());
+    let date = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(at.secs()).unwrap_or(0));
+    let mut builder: MessageBuilder =
+        Mail::builder().from(from).date(date).message_id(Some(id)).subject(message.title);
+    for address in to.split(',') {
+        let wrong = |error| format!("{address:?}: {error}");
+        builder = builder.to(address.parse().map_err(wrong)?);
+    }
+    builder.header(ContentType::TEXT_PLAIN).body(message.text).map_err(|error| error.to_string())
+}
+
+fn said(response: &Response) -> String {
+    let lines: Vec<&str> = response.message().collect();
+    format!("{} {}", response.code(), lines.join(" "))
+}
+
+fn failed(error: &Error) -> Outcome {
+    let reason = format!("the mail server: {}", all_causes(error));
+    if error.is_permanent() {
+        return Outcome::Refused { reason };
+    }
+    let cause = if error.is_timeout() {
+        Cause::Timeout
+    } else if error.is_tls() {
+        Cause::Tls
+    } else if error.is_transient() || error.is_response() {
+        Cause::Broken
+    } else {
+        Cause::NoConnection
+    };
+    Outcome::Unreachable { cause, reason }
+}
+
+fn all_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,211 @@
+//! The words of alerts: what happened, since when, how often, what to do, and the command to look.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::alerts::channel::{Channel, Due, Kind, Told};
+use crate::model::escalation::{Class, Escalation, Severity};
+
+/// How many of a list are written out in a text.
+const MAX_LISTED: usize = 20;
+/// Characters of a detail in a list, and alone.
+const MAX_DETAIL_CHARS: [usize; 2] = [200, 1500];
+
+/// An alert as `webhook` and `command` get it. `slack` gets its text alone, `email` its title and text.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Message {
+    /// The channel's name.
+    pub channel: String,
+    /// One line.
+    pub title: String,
+    /// All a person needs.
+    pub text: String,
+    /// The worst of its alerts.
+    pub severity: Severity,
+    /// What it tells; empty in a test.
+    pub alerts: Vec<Alert>,
+}
+
+/// What is told of one escalation.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Alert {
+    escalation_id: String,
+    tenant: String,
+    class: Class,
+    severity: Severity,
+    /// `raised`, `repeated` or `resolved`.
+    state: String,
+    subject: String,
+    detail: String,
+    first_at: String,
+    last_at: String,
+    count: u64,
+    /// What to do.
+    advice: String,
+    /// The command that shows it.
+    command: String,
+}
+
+/// What happened, and what to do.
+const fn words(class: Class) -> (&'static str, &'static str) {
+    match class {
+        Class::SourceFailing => ("cannot be read", "Look at its error: oncebox source show NAME."),
+        Class::SourceReplaced => (
+            "reads another file or table than before",
+            "Decide where to go on: oncebox source reset NAME.",
+        ),
+        Class::SourceSilent => (
+            "has had no event for too long",
+            "Check whether the program that writes its events still runs.",
+        ),
+        Class::DropRejected => (
+            "has a file that was refused",
+            "Correct the file and drop it again under a new name, then acknowledge this.",
+        ),
+        Class::DeliveryFailing => (
+            "has a delivery that fails again and again",
+            "It is still tried. See what the target answers: oncebox delivery list.",
+        ),
+        Class::DeliveryDead => (
+            "has deliveries that were given up",
+            "Mend the cause, then send them again: oncebox dead-letter replay. Acknowledge this when done.",
+        ),
+        Class::SubscriptionAuth => (
+            "is not let in by its target",
+            "Set a new credential: oncebox credential set. Its deliveries wait and are not lost.",
+        ),
+        Class::SubscriptionRejecting => (
+            "has its requests refused by its target",
+            "See what the target answers, and correct the subscription or the target. Its deliveries wait.",
+        ),
+        Class::SubscriptionDisabled => (
+            "was disabled",
+            "Its target is gone, or has failed for five days. Correct it: oncebox subscription resume NAME.",
+        ),
+        Class::SiteOffline => (
+            "has no connection to the outside",
+            "Check the network. Deliveries wait and go on by themselves.",
+        ),
+        Class::DiskLow => {
+            ("has a disk that is nearly full", "Free space. New events are refused until then.")
+        }
+        Class::ClockWrong => ("has a clock that is wrong", "Check the time service (NTP)."),
+        Class::BackupOld => {
+            ("has no recent backup", "Look why: oncebox doctor; oncebox backup list.")
+        }
+        Class::CredentialRotation => (
+            "has a credential that could not be rotated",
+            "The old one stays in force. Look why: oncebox credential list.",
+        ),
+        Class::EventQuarantined => (
+            "has events that cannot be used",
+            "Correct or discard them: oncebox event list --status quarantined.",
+        ),
+    }
+}
+
+/// The first line about an escalation: what has happened to what.
+fn headline(escalation: &Escalation, told: Told) -> String {
+    let new = &escalation.new;
+    let subject = match new.subject.split_once(':') {
+        Some((kind, name)) => format!("{kind} {name}"),
+        None => format!("this {}", new.subject),
+    };
+    let (what, _) = words(new.class);
+    let state = match told {
+        Told::Raised => "",
+        Told::Repeated => "still open: ",
+        Told::Resolved => "resolved: ",
+    };
+    format!("[{}] {state}{subject} {what}", new.class.severity().as_str())
+}
+
+fn text_of(due: &Due, max_chars: usize) -> String {
+    let Due { escalation, told, .. } = due;
+    let detail: String = escalation.new.detail.chars().take(max_chars).collect();
+    let (_, advice) = words(escalation.new.class);
+    let end = escalation.resolved_at.map(|at| format!("\nOver since: {at}")).unwrap_or_default();
+    let advice =
+        if *told == Told::Resolved { String::new() } else { format!("\nWhat to do: {advice}") };
+    let tenant =
+        Some(&escalation.new.tenant).filter(|tenant| *tenant != crate::model::tenant::DEFAULT);
+    let tenant = tenant.map(|tenant| format!("\nTenant: {tenant}")).unwrap_or_default();
+    format!(
+        "{detail}{tenant}\nSince: {}, last: {}, times: {}{end}{advice}\nLook: {}",
+        escalation.first_at,
+        escalation.last_at,
+        escalation.count,
+        command(escalation)
+    )
+}
+
+fn command(escalation: &Escalation) -> String {
+    format!("oncebox escalation show {}", escalation.new.id)
+}
+
+/// The payload of a message that tells these.
+pub fn payload(channel: &Channel, told: &[Due]) -> Vec<u8> {
+    let severity = told.iter().map(|due| due.escalation.new.class.severity()).max();
+    let (title, text) = match told {
+        [one] => (headline(&one.escalation, one.told), text_of(one, MAX_DETAIL_CHARS[1])),
+        many => {
+            let listed = many.iter().take(MAX_LISTED).map(|due| {
+                format!(
+                    "{}\n{}",
+                    headline(&due.escalation, due.told),
+                    text_of(due, MAX_DETAIL_CHARS[0])
+                )
+            });
+            let more = many.len().saturating_sub(MAX_LISTED);
+            let more = (more > 0).then(|| format!("And {more} more: oncebox escalation list"));
+            let text = listed.chain(more).collect::<Vec<_>>().join("\n\n");
+            (format!("Oncebox: {} escalations", many.len()), text)
+        }
+    };
+    let alert = |due: &Due| {
+        let Escalation { new, first_at, last_at, count, .. } = &due.escalation;
+        Alert {
+            escalation_id: new.id.clone(),
+            tenant: new.tenant.clone(),
+            class: new.class,
+            severity: new.class.severity(),
+            state: due.told.as_str().to_owned(),
+            subject: new.subject.clone(),
+            detail: new.detail.clone(),
+            first_at: first_at.to_string(),
+            last_at: last_at.to_string(),
+            count: *count,
+            advice: words(new.class).1.to_owned(),
+            command: command(&due.escalation),
+        }
+    };
+    let alerts = told.iter().map(alert).collect();
+    written(channel, title, text, (severity.unwrap_or(Severity::Info), alerts))
+}
+
+/// The payload of a test.
+pub fn test(channel: &Channel) -> Vec<u8> {
+    let title = format!("Test of the alert channel {}", channel.name);
+    let text = "This is a test of Oncebox. Alerts of this installation arrive here. There is nothing to do.";
+    written(channel, title, text.to_owned(), (Severity::Info, Vec::new()))
+}
+
+fn written(
+    channel: &Channel,
+    title: String,
+    text: String,
+    (severity, alerts): (Severity, Vec<Alert>),
+) -> Vec<u8> {
+    if channel.kind == Kind::Slack {
+        // Slack reads these three as markup: a detail must not make a link or call everybody.
+        let plain = format!("{title}\n{text}")
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;");
+        return json!({ "text": plain }).to_string().into_bytes();
+    }
+    let channel = channel.name.as_str().to_owned();
+    let message = Message { channel, title, text, severity, alerts };
+    // Strings and numbers, written to memory: it cannot fail.
+    serde_json::to_vec(&message).unwrap_or_default()
+}

@@ -1,0 +1,525 @@
+//! Alert channels: who is told of an escalation, when, and over what.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use oncebox::base::id::uuid7_of;
+use serde_json::{Value, json};
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::smtp::{Encryption, MailServer};
+use crate::rig::{Rig, file, secs, until};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+fn channel(rig: &Rig, kind: &str, receiver: &Receiver, more: &Value) {
+    let mut body = json!({ "name": "ops", "kind": kind, "url": receiver.url() });
+    for (field, value) in more.as_object().unwrap() {
+        body[field.as_str()] = value.clone();
+    }
+    rig.post("/v1/alert-channels", &body).is(201);
+}
+
+/// Writes to the database as another program would.
+fn write(rig: &Rig, sql: &str) {
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.busy_timeout(secs(20)).unwrap();
+    conn.execute_batch(sql).unwrap();
+}
+
+/// Raises an escalation of that class now.
+fn raise(rig: &Rig, class: &str, subject: &str) {
+    let (at, id) = (rig.now().ms(), uuid7_of(rig.now(), &[class, subject]));
+    write(
+        rig,
+        &format!(
+            "INSERT INTO escalations (id, tenant, class, subject, detail, first_at, last_at)
+             VALUES ('{id}', 'default', '{class}', '{subject}', 'what was found', {at}, {at})"
+        ),
+    );
+}
+
+fn resolve(rig: &Rig, subject: &str) {
+    let at = rig.now().ms();
+    write(rig, &format!("UPDATE escalations SET resolved_at = {at} WHERE subject = '{subject}'"));
+}
+
+/// What a receiver was told: `state class subject`, one text for each message.
+fn told(receiver: &Receiver) -> Vec<String> {
+    let texts = receiver.seen().into_iter().map(|request| {
+        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        let alerts = body["alerts"].as_array().unwrap();
+        let line = |alert: &Value| {
+            let word = |field: &str| alert[field].as_str().unwrap().to_owned();
+            format!("{} {} {}", word("state"), word("class"), word("subject"))
+        };
+        alerts.iter().map(line).collect::<Vec<_>>().join(", ")
+    });
+    texts.collect()
+}
+
+#[track_caller]
+fn until_told(receiver: &Receiver, messages: &[&str]) {
+    until(&format!("{messages:?}"), || told(receiver).len() >= messages.len());
+    assert_eq!(told(receiver), messages);
+}
+
+/// Lets upkeep look a few times.
+fn let_upkeep_look(rig: &Rig) {
+    let key = format!("k-{}", rig.now());
+    write(
+        rig,
+        &format!(
+            "INSERT INTO escalations (id, tenant, class, subject, detail, first_at, last_at)
+             VALUES ('{key}', 'marker', 'disk.low', '{key}', '', 0, 0)"
+        ),
+    );
+    // Another channel, which sees the marker after every channel before it was looked at.
+    until("upkeep has looked", || {
+        rig.one(&format!(
+            "SELECT count(*) FROM alerts AS a JOIN escalations AS e ON e.seq = a.escalation_seq WHERE e.id = '{key}'"
+        )) == "1"
+    });
+}
+
+/// A channel that is told of markers alone.
+fn watch_upkeep(rig: &Rig) -> Receiver {
+    let receiver = Receiver::new();
+    let token = rig.tenant("marker");
+    let body = json!({ "name": "upkeep", "kind": "webhook", "url": receiver.url(), "rate_per_hour": 1000 });
+    rig.call_as(&token, "POST", "/v1/alert-channels", body.to_string().as_bytes()).is(201);
+    receiver
+}
+
+#[test]
+fn a_disk_that_fills_is_told_signed_and_its_end_too() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    let body = json!({ "name": "ops", "kind": "webhook", "url": receiver.url() });
+    let made = rig.post("/v1/alert-channels", &body).is(201).json();
+    rig.disk_free(1_000_000);
+    until_told(&receiver, &["raised disk.low site"]);
+    let request = receiver.seen().remove(0);
+    let fields: Vec<(&str, &[u8])> =
+        request.fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    let secret = made["secret"].as_str().unwrap();
+    oncebox::webhook::verify_at(&[secret], fields, &request.body, rig.now(), secs(1)).unwrap();
+    let body: Value = serde_json::from_slice(&request.body).unwrap();
+    let text = body["text"].as_str().unwrap();
+    for part in ["What to do: Free space", "Since: 2026-01-31T12:00:00", "oncebox escalation show "]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(body["title"], "[critical] this site has a disk that is nearly full");
+    let id = body["alerts"][0]["escalation_id"].as_str().unwrap();
+    assert_eq!(rig.get(&format!("/v1/escalations/{id}"))["class"], "disk.low");
+    rig.disk_free(5_000_000_000);
+    until_told(&receiver, &["raised disk.low site", "resolved disk.low site"]);
+    assert_eq!(rig.one("SELECT count(*) FROM alerts"), "0");
+}
+
+#[test]
+fn slack_gets_a_text_and_the_path_of_its_url_is_nowhere_in_the_clear() {
+    let (rig, receiver) = (Rig::new(), Receiver::scripted([Reply::status(500)]));
+    let url = format!("{}/T0/B0/hidden-token", receiver.url());
+    let body = json!({ "name": "ops", "kind": "slack", "url": url });
+    let made = rig.post("/v1/alert-channels", &body).is(201).text();
+    raise(&rig, "backup.old", "<!channel> & co");
+    until("it was tried", || receiver.count() == 1);
+    rig.settle();
+    rig.advance(secs(5));
+    until("it was tried again", || receiver.count() == 2);
+    rig.settle();
+    let request = receiver.seen().remove(1);
+    assert!(request.first_line.starts_with("POST /hook/T0/B0/hidden-token "), "{request:?}");
+    let body: Value = serde_json::from_slice(&request.body).unwrap();
+    assert_eq!(body.as_object().unwrap().len(), 1);
+    let text = body["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("[warning] this &lt;!channel&gt; &amp; co has no recent backup"),
+        "{text}"
+    );
+    // Another key seals it again.
+    rig.post("/v1/keys/rotate", &Value::Null).is(200);
+    rig.post("/v1/alert-channels/ops/test", &Value::Null).is(200);
+    until("the test arrives", || receiver.count() == 3);
+    rig.settle();
+    let mut seen = made;
+    for path in [
+        "/v1/alert-channels",
+        "/v1/alert-channels/ops",
+        "/v1/subscriptions",
+        "/v1/deliveries",
+        "/v1/deliveries/dlv_1/attempts",
+        "/v1/audit-events",
+    ] {
+        seen += &rig.get(path).to_string();
+    }
+    assert!(seen.contains("/***") && !seen.contains("hidden-token"), "{seen}");
+    for name in ["oncebox.db", "oncebox.db-wal"] {
+        let bytes = std::fs::read(rig.data().join(name)).unwrap_or_default();
+        assert!(!bytes.windows(12).any(|at| at == b"hidden-token"), "{name}");
+    }
+}
+
+#[test]
+fn one_is_told_again_until_somebody_has_seen_it() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    let _watch = watch_upkeep(&rig);
+    channel(&rig, "webhook", &receiver, &json!({ "repeat_after": "2h", "severity": "info" }));
+    raise(&rig, "backup.old", "erp");
+    until_told(&receiver, &["raised backup.old erp"]);
+    rig.advance(HOUR);
+    let_upkeep_look(&rig);
+    assert_eq!(receiver.count(), 1);
+    rig.advance(HOUR);
+    until_told(&receiver, &["raised backup.old erp", "repeated backup.old erp"]);
+    rig.post("/v1/escalations/backup.old-site/acknowledge", &Value::Null);
+    write(
+        &rig,
+        "UPDATE escalations SET acknowledged_at = 1, acknowledged_by = 'x' WHERE class = 'backup.old'",
+    );
+    rig.advance(4 * HOUR);
+    let_upkeep_look(&rig);
+    assert_eq!(receiver.count(), 2);
+    resolve(&rig, "erp");
+    until("its end is told", || receiver.count() == 3);
+    assert_eq!(told(&receiver)[2], "resolved backup.old erp");
+}
+
+#[test]
+fn in_quiet_hours_only_critical_ones_are_told_and_the_rest_waits() {
+    let (mut rig, receiver) = (Rig::new(), Receiver::new());
+    // It is 13:00 there.
+    channel(&rig, "webhook", &receiver, &json!({ "quiet_hours": "12:00-14:00 +01:00" }));
+    raise(&rig, "backup.old", "erp");
+    raise(&rig, "source.silent", "source:gone");
+    raise(&rig, "source.failing", "source:erp");
+    until_told(&receiver, &["raised source.failing source:erp"]);
+    // What is over by the end was never told, so its end is not told either.
+    resolve(&rig, "source:gone");
+    rig.restart();
+    rig.advance(HOUR);
+    until_told(&receiver, &["raised source.failing source:erp", "raised backup.old erp"]);
+}
+
+#[test]
+fn the_rest_of_an_hour_and_a_digest_are_one_message() {
+    let (mut rig, receiver) = (Rig::new(), Receiver::new());
+    let _watch = watch_upkeep(&rig);
+    channel(&rig, "webhook", &receiver, &json!({ "rate_per_hour": 2 }));
+    rig.stop();
+    for n in 0..4 {
+        raise(&rig, "source.silent", &format!("source:{n}"));
+    }
+    rig.start_again();
+    until("both are told", || receiver.count() == 2);
+    let last = "raised source.silent source:1, raised source.silent source:2, raised source.silent source:3";
+    let messages = told(&receiver);
+    assert!(messages.contains(&"raised source.silent source:0".to_owned()), "{messages:?}");
+    assert!(messages.contains(&last.to_owned()), "{messages:?}");
+    raise(&rig, "backup.old", "erp");
+    let_upkeep_look(&rig);
+    assert_eq!(receiver.count(), 2);
+    rig.patch("/v1/alert-channels/ops", &json!({ "digest": "10min" })).is(200);
+    rig.advance(secs(3300));
+    raise(&rig, "clock.wrong", "erp");
+    let_upkeep_look(&rig);
+    rig.advance(secs(300));
+    until("the digest is told", || receiver.count() == 3);
+    assert_eq!(told(&receiver)[2], "raised backup.old erp, raised clock.wrong erp");
+}
+
+#[test]
+fn a_channel_that_fails_is_not_told_of_itself_and_others_are() {
+    let (rig, bad, good) = (Rig::new(), Receiver::new(), Receiver::new());
+    bad.always(Reply::status(422));
+    channel(&rig, "webhook", &bad, &json!({ "severity": "info" }));
+    let body = json!({ "name": "good", "kind": "webhook", "url": good.url(), "severity": "info" });
+    rig.post("/v1/alert-channels", &body).is(201);
+    let _watch = watch_upkeep(&rig);
+    raise(&rig, "backup.old", "erp");
+    let about = "raised delivery.dead_lettered subscription:alert-ops";
+    until_told(&good, &["raised backup.old erp", about]);
+    for _ in 0..3 {
+        rig.advance(HOUR);
+        let_upkeep_look(&rig);
+    }
+    assert_eq!((bad.count(), good.count()), (1, 2));
+    let shown = rig.get("/v1/alert-channels/ops");
+    assert_eq!(shown["failing_since"], "2026-01-31T12:00:00.000Z");
+    // No operational event is made of it, whoever asks.
+    assert_eq!(rig.one("SELECT count(*) FROM outbox WHERE event_type <> 'oncebox.alert'"), "0");
+    // When both fail they do not go on telling each other.
+    good.always(Reply::status(422));
+    raise(&rig, "source.silent", "source:erp");
+    until("both were tried", || bad.count() == 2 && good.count() == 3);
+    for _ in 0..3 {
+        rig.advance(HOUR);
+        let_upkeep_look(&rig);
+    }
+    assert_eq!((bad.count(), good.count()), (2, 3));
+}
+
+#[test]
+fn what_others_publish_does_not_reach_a_channel() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    channel(&rig, "webhook", &receiver, &json!({}));
+    let event = json!({ "event_type": "oncebox.alert", "target": "alert-ops", "payload": {} });
+    let published = rig.publish(&event);
+    assert_eq!(published["status"], "quarantined", "{published}");
+    rig.publish_type("oncebox.alert");
+    rig.settle();
+    assert_eq!(receiver.count(), 0);
+}
+
+#[test]
+fn a_channel_is_deleted_with_its_subscription_and_what_is_open() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    receiver.always(Reply::status(500));
+    channel(&rig, "slack", &receiver, &json!({}));
+    for call in ["PATCH", "DELETE"] {
+        let refused = rig.call(call, "/v1/subscriptions/alert-ops", b"{}").is(409);
+        assert!(refused.text().contains("alert channel"), "{refused:?}");
+    }
+    rig.post("/v1/alert-channels/ops/test", &Value::Null).is(200);
+    rig.settle();
+    rig.delete("/v1/alert-channels/ops").is(204);
+    rig.call("GET", "/v1/alert-channels/ops", b"").is(404);
+    assert_eq!(rig.get("/v1/subscriptions")["items"], json!([]));
+    assert_eq!(rig.one("SELECT state FROM deliveries"), "cancelled");
+    channel(&rig, "slack", &receiver, &json!({}));
+}
+
+#[test]
+fn what_a_channel_cannot_be_is_refused_with_the_reason() {
+    let rig = Rig::with(|settings| {
+        settings.alerts.commands.insert("pager".to_owned(), vec!["/bin/true".to_owned()]);
+    });
+    let acme = rig.tenant("acme");
+    let url = "https://ops.example/x";
+    for (body, reason) in [
+        (json!({ "kind": "slack" }), "url is missing"),
+        (json!({ "kind": "fax", "url": url }), "slack, webhook, email, command"),
+        (json!({ "kind": "slack", "url": url, "to": ["a@b.example"] }), "no other one"),
+        (json!({ "kind": "slack", "url": "https://a/{id}" }), "no placeholders"),
+        (json!({ "kind": "slack", "url": "http://10.0.0.1/" }), "10.0.0.1"),
+        (json!({ "kind": "email", "to": ["a@b.example"] }), "no mail server is set"),
+        (json!({ "kind": "email", "to": ["a@b,c@d"] }), "no e-mail address"),
+        (json!({ "kind": "email", "to": [] }), "1 to 20"),
+        (json!({ "kind": "command", "command": "none" }), "[alerts.commands]"),
+        (
+            json!({ "kind": "slack", "url": url, "quiet_hours": "late" }),
+            "22:00-06:00 Europe/Budapest",
+        ),
+        (json!({ "kind": "slack", "url": url, "digest": "soon" }), "15min"),
+        (json!({ "kind": "slack", "url": url, "rate_per_hour": 0 }), "1 to 1000"),
+        (json!({ "kind": "slack", "url": url, "classes": ["disk.high"] }), "disk.low"),
+        (
+            json!({ "kind": "slack", "url": url, "classes": ["delivery.failing"] }),
+            "none of the classes",
+        ),
+        (json!({ "kind": "slack", "url": url, "severity": "dire" }), "info, warning, critical"),
+        (json!({ "kind": "slack", "url": url, "colour": "red" }), "colour"),
+    ] {
+        let mut body = body;
+        body["name"] = json!("ops");
+        let refused = rig.post("/v1/alert-channels", &body);
+        assert!(matches!(refused.status, 400 | 422), "{body}: {refused:?}");
+        assert!(refused.text().contains(reason), "{body}: {refused:?}");
+    }
+    for body in [
+        json!({ "name": "ops", "kind": "command", "command": "pager" }),
+        json!({ "name": "ops", "kind": "slack", "url": url, "all_tenants": true }),
+    ] {
+        rig.call_as(&acme, "POST", "/v1/alert-channels", body.to_string().as_bytes()).is(422);
+    }
+    let body = json!({ "name": "mine", "url": url, "owner_id": "oncebox" });
+    rig.post("/v1/subscriptions", &body).is(422);
+    rig.post("/v1/alert-channels", &json!({ "name": "x".repeat(58), "kind": "slack", "url": url }))
+        .is(422);
+}
+
+#[test]
+fn a_channel_of_the_default_tenant_may_be_told_of_all_tenants() {
+    let (rig, all, own) = (Rig::new(), Receiver::new(), Receiver::new());
+    rig.tenant("acme");
+    channel(&rig, "webhook", &own, &json!({}));
+    let body = json!({ "name": "all", "kind": "webhook", "url": all.url(), "all_tenants": true });
+    rig.post("/v1/alert-channels", &body).is(201);
+    let at = rig.now().ms();
+    write(
+        &rig,
+        &format!(
+            "INSERT INTO escalations (id, tenant, class, subject, detail, first_at, last_at)
+             VALUES ('a', 'acme', 'source.silent', 'source:erp', '', {at}, {at})"
+        ),
+    );
+    raise(&rig, "backup.old", "erp");
+    until("both are told", || all.count() == 2 && own.count() == 1);
+    assert_eq!(told(&own), ["raised backup.old erp"]);
+}
+
+#[test]
+fn a_command_gets_the_alert_and_its_exit_code_counts() {
+    let home = tempfile::tempdir().unwrap();
+    let script = home.path().join("pager");
+    let (seen, fails) = (home.path().join("seen"), home.path().join("fails"));
+    let text = format!(
+        "#!/bin/sh\ntest -e {0} && {{ echo no line >&2; exit 3; }}\ncat > {1}\nenv | grep -c ONCEBOX_TOKEN; echo paged\n",
+        fails.display(),
+        seen.display()
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(&fails, "").unwrap();
+    let argv = vec![script.display().to_string()];
+    let rig = Rig::with(|settings| {
+        settings.alerts.commands.insert("pager".to_owned(), argv);
+    });
+    let body = json!({ "name": "ops", "kind": "command", "command": "pager" });
+    rig.post("/v1/alert-channels", &body).is(201);
+    raise(&rig, "backup.old", "erp");
+    until("it was tried", || rig.one("SELECT count(*) FROM attempts") == "1");
+    let attempt = rig.one("SELECT class || ' ' || url || ' ' || failed_reason FROM attempts");
+    assert_eq!(attempt, "transient command:pager the command pager failed (exit 3): no line");
+    std::fs::remove_file(&fails).unwrap();
+    rig.advance(secs(5));
+    until("it was told", || rig.one("SELECT state FROM deliveries") == "completed");
+    let alert: Value = serde_json::from_slice(&std::fs::read(&seen).unwrap()).unwrap();
+    assert_eq!(alert["alerts"][0]["class"], "backup.old");
+    assert_eq!(rig.one("SELECT excerpt FROM attempts WHERE n = 2"), "0\npaged\n");
+}
+
+fn mail_rig(server: &MailServer, tls: oncebox::config::SmtpTls, home: &std::path::Path) -> Rig {
+    let password = home.join("password");
+    std::fs::write(&password, "s3cret\n").unwrap();
+    std::fs::set_permissions(&password, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let rig = Rig::with(|settings| {
+        settings.delivery.ca_file = Some(home.join("ca.pem"));
+        settings.smtp.host = Some("localhost".to_owned());
+        settings.smtp.port = Some(server.address.port().into());
+        settings.smtp.tls = tls;
+        settings.smtp.from = Some("Oncebox <oncebox@shop.example>".to_owned());
+        if tls != oncebox::config::SmtpTls::None {
+            settings.smtp.user = Some("shop".to_owned());
+            settings.smtp.password_file = Some(password);
+        }
+    });
+    let body = json!({ "name": "ops", "kind": "email", "to": ["a@b.example", "c@d.example"] });
+    rig.post("/v1/alert-channels", &body).is(201);
+    rig
+}
+
+#[test]
+fn mail_goes_out_over_starttls_tls_and_to_localhost_in_the_clear() {
+    use oncebox::config::SmtpTls;
+    for (encryption, tls) in [
+        (Encryption::StartTls, SmtpTls::StartTls),
+        (Encryption::Tls, SmtpTls::Tls),
+        (Encryption::None, SmtpTls::None),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let server = MailServer::start(encryption, &home.path().join("ca.pem"));
+        let rig = mail_rig(&server, tls, home.path());
+        raise(&rig, "subscription.disabled", "subscription:erp");
+        until("it is told", || {
+            rig.one("SELECT count(*) FROM deliveries WHERE state = 'completed'") == "1"
+        });
+        let mails = server.mails();
+        let [mail] = mails.as_slice() else { panic!("{mails:?}") };
+        assert_eq!(mail.was_encrypted, tls != SmtpTls::None);
+        assert_eq!(mail.who, if tls == SmtpTls::None { "" } else { "shop:s3cret" });
+        assert!(mail.from.contains("oncebox@shop.example"), "{mail:?}");
+        assert_eq!(mail.to.len(), 2, "{mail:?}");
+        let event = rig.get("/v1/events")["items"][0].clone();
+        for part in [
+            "Subject: [critical] subscription erp was disabled\r\n",
+            "Date: Sat, 31 Jan 2026 12:00:00 ",
+            "What to do: Its target is gone",
+            &format!("Message-ID: <{}@shop.example>", event["webhook_id"].as_str().unwrap()),
+        ] {
+            assert!(mail.data.contains(part), "{part} in {}", mail.data);
+        }
+        assert_eq!(rig.one("SELECT excerpt FROM attempts"), "250 taken as 4711");
+    }
+}
+
+#[test]
+fn a_mail_server_that_says_later_is_tried_again_and_never_is_a_dead_letter() {
+    let home = tempfile::tempdir().unwrap();
+    let server = MailServer::start(Encryption::StartTls, &home.path().join("ca.pem"));
+    let rig = mail_rig(&server, oncebox::config::SmtpTls::StartTls, home.path());
+    server.answer_rcpt("451 later");
+    rig.post("/v1/alert-channels/ops/test", &Value::Null).is(200);
+    until("it was tried", || rig.one("SELECT count(*) FROM attempts") == "1");
+    let attempt = rig.one("SELECT class || ' ' || url || ' ' || failed_reason FROM attempts");
+    assert!(
+        attempt.starts_with("transient mailto:a@b.example,c@d.example the mail server: "),
+        "{attempt}"
+    );
+    assert!(attempt.contains("451") && attempt.contains("later"), "{attempt}");
+    server.answer_rcpt("550 nobody here");
+    rig.advance(secs(5));
+    until("it was given up", || rig.one("SELECT state FROM deliveries") == "dead_letter");
+    let reason = rig.one("SELECT failed_reason FROM attempts WHERE n = 2");
+    assert!(reason.contains("550") && reason.contains("nobody here"), "{reason}");
+    assert!(server.mails().is_empty());
+}
+
+#[test]
+fn no_mail_and_no_password_goes_to_a_server_whose_certificate_is_not_trusted() {
+    let home = tempfile::tempdir().unwrap();
+    let server = MailServer::start(Encryption::StartTls, &home.path().join("other.pem"));
+    MailServer::start(Encryption::None, &home.path().join("ca.pem"));
+    let rig = mail_rig(&server, oncebox::config::SmtpTls::StartTls, home.path());
+    rig.post("/v1/alert-channels/ops/test", &Value::Null).is(200);
+    until("it was tried", || rig.one("SELECT count(*) FROM attempts") == "1");
+    let attempt = rig.one("SELECT class || ' ' || failed_reason FROM attempts");
+    assert!(
+        attempt.starts_with("transient ") && attempt.contains("invalid peer certificate"),
+        "{attempt}"
+    );
+    assert!(server.mails().is_empty());
+}
+
+/// A change of the mail server's settings; the path is that of a password.
+type Change = fn(&mut oncebox::config::Smtp, std::path::PathBuf);
+
+#[test]
+fn settings_that_would_send_in_the_clear_or_show_a_password_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let password = home.path().join("password");
+    std::fs::write(&password, "x").unwrap();
+    std::fs::set_permissions(&password, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let cases: [(Change, &str); 3] = [
+        (|smtp, _| smtp.tls = oncebox::config::SmtpTls::None, "for localhost"),
+        (|smtp, _| smtp.user = Some("x".to_owned()), "smtp.password_file"),
+        (
+            |smtp, path| {
+                smtp.user = Some("x".to_owned());
+                smtp.password_file = Some(path);
+            },
+            "chmod 600",
+        ),
+    ];
+    for (change, reason) in cases {
+        let rig = Rig::with(|settings| {
+            settings.smtp.host = Some("mail.example".to_owned());
+            change(&mut settings.smtp, password.clone());
+        });
+        let body = json!({ "name": "ops", "kind": "email", "to": ["a@b.example"] });
+        let refused = rig.post("/v1/alert-channels", &body).is(422);
+        assert!(refused.text().contains(reason), "{refused:?}");
+    }
+}
+
+#[test]
+fn the_rows_of_a_channel_are_checked_by_the_database() {
+    let rig = Rig::new();
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let wrong = "INSERT INTO alert_channels (id, tenant, name, kind, subscription_seq, terms, created_at, updated_at)
+                 VALUES ('a', 'default', 'ops', 'slack', 1, '{}', 0, 0)";
+    let error = conn.execute_batch(wrong).unwrap_err().to_string();
+    assert!(error.contains("alert_channel_url_is_sealed"), "{error}");
+    drop(file::lines(&conn, "SELECT 1"));
+}
