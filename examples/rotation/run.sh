@@ -11,7 +11,10 @@ serve() {
   rm -f "$work/data/oncebox.address"
   oncebox serve --data "$work/data" >>"$work/serve.log" 2>&1 &
   service=$!
-  until [[ -s $work/data/oncebox.address ]]; do sleep 0.05; done
+  until [[ -s $work/data/oncebox.address ]]; do
+    kill -0 "$service" || { cat "$work/serve.log"; exit 1; }
+    sleep 0.05
+  done
 }
 serve
 
@@ -40,6 +43,7 @@ id=$(oncebox credential list --data "$work/data" --subscription erp --json | pyt
 oncebox credential rotate "$id" --data "$work/data" --overlap 1h --json >"$work/rotated"
 sleep 2
 kill -9 "$service"
+wait "$service" 2>/dev/null || true
 serve
 
 # The receiver learns the new one, and forgets the old one in the same moment.
