@@ -26,6 +26,7 @@ use crate::model::escalation::{Class, Severity};
 use crate::model::event::{ALERT_TYPE, OWN_SOURCE};
 use crate::model::format::Format;
 use crate::model::lane::Ordering;
+use crate::model::lenient_int;
 use crate::model::name::Name;
 use crate::model::pattern::Patterns;
 use crate::model::subscription::{
@@ -135,6 +136,7 @@ struct ChannelTerms {
     #[schemars(with = "Option<Text<0, 100>>")]
     quiet_hours: Option<String>,
     /// The most messages in an hour; the last one has all the rest. 20 if absent.
+    #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<Whole<1, { MAX_RATE as u64 }>>")]
     rate_per_hour: Option<u32>,
     /// How long escalations are collected for one message, like `15min`; `0s`: not at all.

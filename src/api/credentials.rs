@@ -12,7 +12,7 @@ use crate::api::kind::Kind as ProblemKind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
-use crate::api::schema::{NameText, Text, Uuid, value, values};
+use crate::api::schema::{NameText, SomeText, Text, Uuid, value, values};
 use crate::api::sealing::to_seal;
 use crate::api::{lists, subscription_terms as terms, subscriptions};
 use crate::base::clock::Timestamp;
@@ -30,9 +30,9 @@ use crate::store::settlement;
 pub(super) const ID: Param =
     Param::path::<Uuid>("id", "The credential's id.", "0198c5a0-0000-7000-8000-000000000000");
 const SUBSCRIPTION: Param =
-    Param::query::<NameText>("subscription", "Only this subscription's: its name or id.", "erp");
+    Param::query::<SomeText>("subscription", "Only this subscription's: its name or id.", "erp");
 const PROVIDER: Param =
-    Param::query::<NameText>("provider", "Only this provider's, by its name.", "stripe");
+    Param::query::<SomeText>("provider", "Only this provider's, by its name.", "stripe");
 const STATE: Param = Param::query::<State>(
     "state",
     "Only those in this state; if absent, those in force.",

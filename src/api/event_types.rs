@@ -139,10 +139,19 @@ fn missing() -> Problem {
 /// `GET /v1/event-types/{name}/proposal`
 fn propose(api: &Api, call: &Call) -> Result<Response, Problem> {
     let (tenant, name) = (&call.tenant, call.param(0));
+    check_name(name).map_err(|_why| missing())?;
     let found = lists::read(api, call, |tx| store::samples(tx, tenant, name, infer::MAX_SAMPLES))?;
     let values: Vec<Value> =
         found.iter().filter_map(|payload| serde_json::from_slice(payload).ok()).collect();
     Ok(ok(&value(Proposal { events: values.len(), schema: infer::propose(&values) })))
+}
+
+/// Fails with 422 where no event can be of this type.
+fn check_name(name: &str) -> Result<(), Problem> {
+    if (1..=128).contains(&name.len()) && name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return Ok(());
+    }
+    Err(Problem::unprocessable("An event type has 1 to 128 printable ASCII characters."))
 }
 
 /// `PUT /v1/event-types/{name}`
@@ -150,9 +159,7 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let EventTypeForm { description, schema, example, on_invalid } = call.json()?;
     let (name, now) = (call.param(0).to_owned(), api.clock.wall());
     let wrong = |why: String| Problem::unprocessable(format!("{why}."));
-    if !(1..=128).contains(&name.len()) || !name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-        return Err(wrong("An event type has 1 to 128 printable ASCII characters".to_owned()));
-    }
+    check_name(&name)?;
     if Kind::ALL.iter().any(|kind| kind.as_str() == name) {
         return Err(wrong(format!("{name} is an event of Oncebox itself, which describes it")));
     }

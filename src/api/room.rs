@@ -8,7 +8,7 @@ use crate::api::route::Route;
 use crate::http::message::Method;
 
 /// POST paths that make something new. Every other POST acts on something that exists.
-const NEW_WORK: [&str; 9] = [
+const NEW_WORK: [&str; 10] = [
     "/in/{provider}",
     "/in/{tenant}/{provider}",
     "/v1/events",
@@ -18,6 +18,7 @@ const NEW_WORK: [&str; 9] = [
     "/v1/processed-events",
     "/v1/tokens",
     "/v1/tenants",
+    "/v1/alert-channels",
 ];
 
 /// Refuses new work while the disk is low.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::api::context::Api;
@@ -256,20 +256,29 @@ pub(super) struct PolicyForm {
 }
 
 /// A condition on the payload.
-#[derive(JsonSchema)]
-#[serde(remote = "Condition", deny_unknown_fields)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 #[schemars(rename = "Condition")]
-#[expect(dead_code, reason = "describes the model's type, which reads and writes itself")]
 pub(super) struct ConditionForm {
     /// Which places: `$`, then `.name`, `['name']`, `[n]`, `[*]`, `.*` or `..name`. One of them is enough.
     #[schemars(with = "Text<1, 512>")]
-    path: Path,
+    path: String,
     #[schemars(with = "OpText")]
     op: Op,
     /// With what. `in` takes an array, `exists` true (the default) or false.
     #[serde(default)]
     #[schemars(with = "AnyValue")]
     value: Value,
+}
+
+impl ConditionForm {
+    /// Fails with 422 when the path is none.
+    pub(super) fn read(self) -> Result<Condition, Problem> {
+        let Self { path, op, value } = self;
+        let path = Path::parse(&path)
+            .map_err(|why| Problem::unprocessable(format!("filter cannot be used: {why}.")))?;
+        Ok(Condition { path, op, value })
+    }
 }
 
 /// What a request is written with (docs/formats.md).

@@ -143,7 +143,7 @@ struct SubscriptionCreation {
     /// What a payload must meet, every condition. Of events stored from then on.
     #[serde(default)]
     #[schemars(with = "Option<Vec<ConditionForm>>", length(max = MAX_CONDITIONS))]
-    filter: Option<Vec<Object<Condition>>>,
+    filter: Option<Vec<Object<ConditionForm>>>,
     #[serde(default, deserialize_with = "strict_object::optional")]
     #[schemars(with = "Option<TemplateForm>")]
     template: Option<TemplateText>,
@@ -197,7 +197,7 @@ struct SubscriptionChange {
     /// What a payload must meet, every condition; null removes it. Of events stored from then on.
     #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<Vec<ConditionForm>>", length(max = MAX_CONDITIONS))]
-    filter: Option<Option<Vec<Object<Condition>>>>,
+    filter: Option<Option<Vec<Object<ConditionForm>>>>,
     /// Null removes it.
     #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<TemplateForm>")]
@@ -261,7 +261,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         ordering: terms::ordering(ordering.as_deref())?.unwrap_or_default(),
         format,
         event_headers,
-        filter: conditions(filter),
+        filter: conditions(filter)?,
         template,
     };
     terms::check(api, &new)?;
@@ -314,7 +314,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let mut wanted = found.new;
     let mut alteration: SubscriptionChange = call.json()?;
     let tried = alteration.tried.take();
-    let filter = alteration.filter.take().map(conditions);
+    let filter = alteration.filter.take().map(conditions).transpose()?;
     let template = alteration.template.take().map(|found| found.map(|Object(text)| text));
     // Checked here, so that it is refused before it waits for the writer; applied there, to what stands
     // there then.
@@ -365,8 +365,8 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
 }
 
 /// A filter as it is kept; null is none.
-fn conditions(filter: Option<Vec<Object<Condition>>>) -> Vec<Condition> {
-    filter.unwrap_or_default().into_iter().map(|Object(condition)| condition).collect()
+fn conditions(filter: Option<Vec<Object<ConditionForm>>>) -> Result<Vec<Condition>, Problem> {
+    filter.unwrap_or_default().into_iter().map(|Object(condition)| condition.read()).collect()
 }
 
 fn replace<T: Clone>(have: &mut T, with: Option<&T>) {
