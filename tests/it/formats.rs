@@ -361,6 +361,10 @@ fn what_cannot_be_used_is_refused_before_it_is_saved() {
             "filter cannot be used: the condition in on $.a takes a list of values.",
         ),
         (
+            json!({ "filter": [{ "path": "a", "op": "exists" }] }),
+            "filter cannot be used: the path \"a\" is wrong at character 1: a path begins with $, the whole body.",
+        ),
+        (
             json!({ "filter": vec![json!({ "path": "$.a", "op": "exists" }); 17] }),
             "filter cannot be used: it has 17 conditions; it may have 16.",
         ),
@@ -370,11 +374,7 @@ fn what_cannot_be_used_is_refused_before_it_is_saved() {
         body.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
         assert_eq!(rig.post("/v1/subscriptions", &body).is(422).detail(), detail);
     }
-    for content in [
-        json!({ "filter": [{ "path": "a", "op": "exists" }] }),
-        json!({ "filter": [["$.a", "exists"]] }),
-        json!({ "format": "xml" }),
-    ] {
+    for content in [json!({ "filter": [["$.a", "exists"]] }), json!({ "format": "xml" })] {
         let mut body = json!({ "name": "erp", "url": "http://127.0.0.1:9999/" });
         body.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
         rig.post("/v1/subscriptions", &body).is(400);
