@@ -251,6 +251,21 @@ pub(super) const DEMOTE: &str = "
        AND head = 1
        AND finished_at IS NULL";
 
+// The few that were refused with the credential before: they wait for steps of up to hours.
+const RETRY_REFUSED: &str = "
+    UPDATE deliveries
+       SET due_at = max(?2, coalesce(
+           (SELECT o.not_before FROM outbox AS o WHERE o.seq = deliveries.outbox_seq), 0))
+     WHERE seq IN (
+           SELECT seq
+             FROM deliveries
+            WHERE subscription_seq = ?1
+              AND state = 'pending'
+              AND head = 1
+              AND due_at > ?2
+              AND last_class = 'auth'
+            LIMIT 1000)";
+
 // `CLAMP_DUE` corrects due times after a clock change, but only of heads. The due time of a delivery behind a head is
 // corrected here, when it becomes the head. ?2 may be a little older than the row, so differences of up to a minute
 // are ignored.
@@ -615,6 +630,18 @@ pub fn clamp_due_times(
         tx.ring(subscription);
     }
     Ok(moved)
+}
+
+/// Makes those due now whose latest attempt was refused for its credential, because it may be accepted from now on.
+pub(super) fn retry_refused(
+    tx: &WriteTx<'_>,
+    subscription: SubscriptionSeq,
+    now: Timestamp,
+) -> Result<()> {
+    if tx.prepare(RETRY_REFUSED)?.execute((subscription, now))? > 0 {
+        tx.ring(subscription);
+    }
+    Ok(())
 }
 
 /// Whether a subscription has unfinished deliveries or dead letters.

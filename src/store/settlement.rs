@@ -262,6 +262,9 @@ fn end(
             let detail = detail.as_str();
             let change = HoldChange { subscription, reason, since, detail, by, at };
             operational::resumed(tx, &change)?;
+            if reason == HoldReason::Auth {
+                deliveries::retry_refused(tx, subscription, at)?;
+            }
             ended.push(reason);
         }
     }
