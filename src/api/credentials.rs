@@ -1,5 +1,7 @@
 //! `/v1/credentials`: what subscriptions sign with and log on with, and what providers' webhooks are checked with.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -322,9 +324,18 @@ pub(super) fn shown(one: &Credential) -> Value {
         verify_at: one.verify_at,
         verify_until: one.verify_until,
         verify_error: one.verify_error.as_deref(),
-        rotate_every: one.rotation.every.map(|every| humantime::format_duration(every).to_string()),
+        rotate_every: one.rotation.every.map(span),
         rotate_command: one.rotation.command.as_deref(),
     })
+}
+
+/// A span as people write it: whole days as such, because a month is 30.44 of them to the library.
+fn span(every: Duration) -> String {
+    const DAY: u64 = 24 * 60 * 60;
+    match every.as_secs() {
+        secs if secs > 0 && secs.is_multiple_of(DAY) => format!("{}d", secs / DAY),
+        _ => humantime::format_duration(every).to_string(),
+    }
 }
 
 /// `GET /v1/credentials`

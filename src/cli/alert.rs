@@ -144,7 +144,7 @@ impl Verbs for Verb {
                 let sent = remote.post(&format!("{}/test", CHANNELS.at(name)), None)?;
                 let subscription = text(&sent, "subscription");
                 let look = format_args!(
-                    "sent to {name}\nWhether it arrived: oncebox delivery list --subscription {subscription}"
+                    "queued for {name}\nWhether it arrived: oncebox delivery list --subscription {subscription}"
                 );
                 remote.answer(&sent, look)
             }
