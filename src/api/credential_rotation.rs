@@ -21,6 +21,7 @@ use crate::api::schema::{Text, Uuid, value};
 use crate::http::service::Reply;
 use crate::model::credential::{Purpose, RotationPlan, State};
 use crate::model::subscription::Target;
+use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::Right::Admin;
 use crate::pipeline::credential_rotation::{OVERLAP, check_plan, material};
 use crate::pipeline::subscription_test::Turn;
@@ -200,7 +201,9 @@ fn run(
     let command = command.or_else(|| old.rotation.command.clone());
     let (secret, is_made_here) = match (secret, command) {
         (Some(secret), _) => (Zeroizing::new(secret), false),
-        (None, Some(command)) => (rotation.command_output(&command).map_err(unusable)?, false),
+        (None, Some(command)) => {
+            (rotation.command_output(&call.tenant, &command).map_err(unusable)?, false)
+        }
         (None, None) => {
             let made =
                 rotation.generate(old).filter(|_| matches!(old.owner, Owner::Subscription(_)));
@@ -255,6 +258,10 @@ fn schedule(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     check_plan(&plan, &api.settings.get())
         .map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     let old = active(api, call, call.param(0))?;
+    if plan.command.is_some() && call.tenant != DEFAULT_TENANT {
+        let detail = "A command runs on the machine: only the tenant default may name one.";
+        return Err(Problem::unprocessable(detail));
+    }
     change(api, call, move |tx| {
         credentials::plan(tx, &old.id, &plan)?;
         let Some(after) = credentials::by_id(tx, &old.tenant, &old.id)? else {

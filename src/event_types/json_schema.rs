@@ -359,20 +359,43 @@ fn pattern(text: &str, at: &str) -> Result<Rule, String> {
     Err(format!("{at} cannot be used: {why}"))
 }
 
-/// A value in the one form that all equal values have.
+/// A value in the one form that all equal values have. Its length is in proportion to the value.
 fn canonical(value: &Value) -> String {
+    let mut text = String::new();
+    write_canonical(value, &mut text);
+    text
+}
+
+fn write_canonical(value: &Value, into: &mut String) {
     match value {
         Value::Object(members) => {
-            let sorted: BTreeMap<&String, String> =
-                members.iter().map(|(name, value)| (name, canonical(value))).collect();
-            format!("{sorted:?}")
+            into.push('{');
+            let mut sorted: Vec<_> = members.iter().collect();
+            sorted.sort_unstable_by_key(|(name, _)| *name);
+            for (name, value) in sorted {
+                into.push_str(&Value::from(name.as_str()).to_string());
+                into.push(':');
+                write_canonical(value, into);
+                into.push(',');
+            }
+            into.push('}');
         }
-        Value::Array(items) => format!("{:?}", items.iter().map(canonical).collect::<Vec<_>>()),
+        Value::Array(items) => {
+            into.push('[');
+            for item in items {
+                write_canonical(item, into);
+                into.push(',');
+            }
+            into.push(']');
+        }
         Value::Number(number) => match number.as_f64() {
-            Some(float) if number.is_f64() && float.fract() == 0.0 => format!("{float:.0}"),
-            _ => number.to_string(),
+            Some(float) if number.is_f64() && float.fract() == 0.0 => {
+                let whole = format!("{float:.0}");
+                into.push_str(&whole);
+            }
+            _ => into.push_str(&number.to_string()),
         },
-        _ => value.to_string(),
+        _ => into.push_str(&value.to_string()),
     }
 }
 
@@ -616,6 +639,15 @@ mod tests {
 
     fn says(schema: &Value, payload: &Value) -> Option<String> {
         Schema::compile(schema).unwrap().check(payload.to_string().as_bytes(), false)
+    }
+
+    #[test]
+    fn the_form_of_a_deep_value_is_as_long_as_the_value() {
+        let nested = |deep: usize| format!("{}1{}", "[".repeat(deep), "]".repeat(deep));
+        let value: Value = serde_json::from_str(&nested(120)).unwrap();
+        assert!(canonical(&value).len() < 500);
+        let object: Value = serde_json::from_str(r#"{"b":[1.0,"x"],"a":null}"#).unwrap();
+        assert_eq!(canonical(&object), r#"{"a":null,"b":[1,"x",],}"#);
     }
 
     #[test]

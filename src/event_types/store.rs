@@ -83,12 +83,17 @@ pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), event_type)
 }
 
-/// The payloads of the newest events of a type that have nothing sealed, at most `limit`.
+/// Bytes of a payload that a schema is proposed from; `limit` of them are in memory at once.
+const MAX_SAMPLE_BYTES: usize = 16 * 1024;
+
+/// The payloads of the newest events of a type that have nothing sealed, at most `limit`, without large ones.
 pub fn samples(tx: &ReadTx<'_>, tenant: &str, name: &str, limit: u32) -> Result<Vec<Vec<u8>>> {
-    rows(&mut *tx.prepare(SAMPLES)?, (tenant, name, limit), |row| {
+    let found = rows(&mut *tx.prepare(SAMPLES)?, (tenant, name, limit), |row| {
         // Plain SQL may have left text or bytes.
-        Ok(row.get_ref(0)?.as_bytes_or_null().ok().flatten().unwrap_or_default().to_vec())
-    })
+        let payload = row.get_ref(0)?.as_bytes_or_null().ok().flatten().unwrap_or_default();
+        Ok((payload.len() <= MAX_SAMPLE_BYTES).then(|| payload.to_vec()))
+    })?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 fn event_type(row: &Row<'_>) -> Result<EventType> {

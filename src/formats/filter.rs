@@ -13,6 +13,8 @@ use crate::model::sealed;
 
 /// Conditions of a filter at most.
 pub const MAX_CONDITIONS: usize = 16;
+/// Values of a list at most: each place of the payload is compared with all of them.
+const MAX_LIST: usize = 100;
 /// Bytes of a filter's JSON at most.
 const MAX_FILTER_BYTES: usize = 16 * 1024;
 /// Bytes of a payload that is read for a filter: the default limit of payloads. No condition holds on a larger one.
@@ -130,7 +132,10 @@ pub fn check(filter: &[Condition]) -> Result<(), String> {
     for Condition { path, op, value } in filter {
         let (fits, takes) = match op {
             Op::Equals | Op::NotEquals => (true, ""),
-            Op::In => (value.as_array().is_some_and(|list| !list.is_empty()), "a list of values"),
+            Op::In => (
+                value.as_array().is_some_and(|list| (1..=MAX_LIST).contains(&list.len())),
+                "a list of 1 to 100 values",
+            ),
             Op::Exists => (value.is_null() || value.is_boolean(), "true or false"),
             Op::Gt | Op::Gte | Op::Lt | Op::Lte => {
                 (value.is_number() || value.is_string(), "a number or a text")

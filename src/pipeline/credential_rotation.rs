@@ -14,11 +14,12 @@ use zeroize::Zeroizing;
 
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::{self, Draw};
-use crate::config::{Live, Settings};
+use crate::config::{Live, Settings, own_variables};
 use crate::http::identity::Identity;
 use crate::keys::Keyring;
 use crate::model::credential::{self, MAX_SECRET_BYTES, Purpose, RotationPlan, State};
 use crate::model::outcome::AttemptClass;
+use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::pipeline::subscription_test::{SubscriptionTests, Turn};
 use crate::signatures::signing_key::SigningKey;
 use crate::store::Store;
@@ -133,17 +134,30 @@ impl CredentialRotation {
         let found = self.store.read(|tx| credentials::by_id(tx, tenant, id))?;
         let Some(old) = found.filter(|found| found.state == State::Active) else { return Ok(()) };
         let name = old.rotation.command.clone().unwrap_or_default();
-        let made = self.command_output(&name).and_then(|secret| material(&old, &secret));
+        let made = self.command_output(tenant, &name).and_then(|secret| material(&old, &secret));
         let (now, own) = (self.clock.wall(), self.clone());
         let begun = self.store.writer().write(Queue::Upkeep, move |tx| match &made {
-            Ok(material) => Ok(own.begin(tx, &old, material, (now, OVERLAP))?.ok()),
+            Ok(material) => match own.begin(tx, &old, material, (now, OVERLAP))? {
+                Ok(row) => Ok(Some(row)),
+                Err(why) => rotations::fail(tx, &old, &why, now).map(|()| None),
+            },
             Err(why) => rotations::fail(tx, &old, why, now).map(|()| None),
         })?;
         begun.map_or(Ok(()), |next| self.verify(tenant, &next.id))
     }
 
     /// What a rotation command of the settings writes to its output. The error says what went wrong, without output.
-    pub fn command_output(&self, name: &str) -> std::result::Result<Zeroizing<String>, String> {
+    /// It runs on the machine, so that only the first tenant may use one.
+    pub fn command_output(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> std::result::Result<Zeroizing<String>, String> {
+        if tenant != DEFAULT_TENANT {
+            return Err(
+                "a command runs on the machine: only the tenant default may name one".to_owned()
+            );
+        }
         let settings = self.settings.get();
         let argv = settings.credentials.commands.get(name);
         let argv = argv.ok_or_else(|| {
@@ -151,7 +165,7 @@ impl CredentialRotation {
         })?;
         let program = Program {
             argv: argv.iter().map(OsString::from).collect(),
-            without: vec!["ONCEBOX_MASTER_KEY".into(), "CREDENTIALS_DIRECTORY".into()],
+            without: own_variables(),
             environment: Vec::new(),
             input: Vec::new(),
             timeout: COMMAND_TIMEOUT,

@@ -13,11 +13,22 @@ use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, one_row, rows};
 use crate::store::{audit_events, escalations, operational, settlement};
 
+// A deleted owner's are left alone: nothing is signed or checked with them.
 const OVER: &str = "
     SELECT tenant, id
       FROM credentials
      WHERE state = 'retiring'
        AND valid_until <= ?1
+       AND NOT EXISTS (
+           SELECT 1
+             FROM subscriptions AS s
+            WHERE s.seq = subscription_seq
+              AND s.deleted_at IS NOT NULL)
+       AND NOT EXISTS (
+           SELECT 1
+             FROM providers AS p
+            WHERE p.seq = provider_seq
+              AND p.deleted_at IS NOT NULL)
      LIMIT ?2";
 
 const TO_VERIFY: &str = "
@@ -25,10 +36,20 @@ const TO_VERIFY: &str = "
       FROM credentials
      WHERE state = 'next'
        AND verify_at <= ?1
+       AND NOT EXISTS (
+           SELECT 1
+             FROM subscriptions AS s
+            WHERE s.seq = subscription_seq
+              AND s.deleted_at IS NOT NULL)
+       AND NOT EXISTS (
+           SELECT 1
+             FROM providers AS p
+            WHERE p.seq = provider_seq
+              AND p.deleted_at IS NOT NULL)
      LIMIT ?2";
 
 // By the clock, or because the target refuses the credential. A rotation that failed is tried again after a day by the
-// clock, and with the next hold.
+// clock, and with the next hold. A target that accepts pings and refuses events gets three versions in a day at most.
 const TO_ROTATE: &str = "
     WITH wanted (seq, since) AS (
         SELECT c.seq, ?1 - min(c.rotate_every_ms, 86400000)
@@ -41,7 +62,12 @@ const TO_ROTATE: &str = "
           FROM holds AS h
          CROSS JOIN credentials AS c ON c.subscription_seq = h.subscription_seq
          WHERE h.reason = 'auth'
-           AND c.state = 'active')
+           AND c.state = 'active'
+           AND (SELECT count(*)
+                  FROM credentials AS n
+                 WHERE n.subscription_seq = c.subscription_seq
+                   AND n.kind = c.kind
+                   AND n.created_at > ?1 - 86400000) < 3)
     SELECT c.tenant, c.id
       FROM wanted AS w
       JOIN credentials AS c ON c.seq = w.seq
@@ -60,6 +86,16 @@ const TO_ROTATE: &str = "
               AND e.class = 'credential.rotation_failed'
               AND e.subject = 'credential:' || c.id
               AND e.last_at >= w.since)
+       AND NOT EXISTS (
+           SELECT 1
+             FROM subscriptions AS s
+            WHERE s.seq = c.subscription_seq
+              AND s.deleted_at IS NOT NULL)
+       AND NOT EXISTS (
+           SELECT 1
+             FROM providers AS p
+            WHERE p.seq = c.provider_seq
+              AND p.deleted_at IS NOT NULL)
      LIMIT ?2";
 
 const TRIED: &str = "

@@ -57,6 +57,8 @@ SELECT seq, id, tenant, name, owner_id, source, event_types, target_kind, url, m
        failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at, deleted_at,
        streak_class, streak_count
   FROM subscriptions;
+-- From now on this owner stands for alert channels.
+UPDATE subscriptions_3 SET owner_id = '' WHERE owner_id = 'oncebox';
 DROP TABLE subscriptions;
 ALTER TABLE subscriptions_3 RENAME TO subscriptions;
 

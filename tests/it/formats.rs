@@ -358,7 +358,7 @@ fn what_cannot_be_used_is_refused_before_it_is_saved() {
         ),
         (
             json!({ "filter": [{ "path": "$.a", "op": "in", "value": 1 }] }),
-            "filter cannot be used: the condition in on $.a takes a list of values.",
+            "filter cannot be used: the condition in on $.a takes a list of 1 to 100 values.",
         ),
         (
             json!({ "filter": [{ "path": "a", "op": "exists" }] }),
