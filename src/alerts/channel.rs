@@ -226,7 +226,7 @@ pub struct Due {
 }
 
 impl Due {
-    fn severity(&self) -> Severity {
+    pub(super) fn severity(&self) -> Severity {
         self.escalation.new.class.severity()
     }
 }

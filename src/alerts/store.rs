@@ -7,7 +7,7 @@ use crate::alerts::channel::{Channel, Counted, Due, Kind, Terms, Told};
 use crate::alerts::message;
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{self, SubscriptionSeq};
-use crate::model::escalation::Class;
+use crate::model::escalation::{Class, Severity};
 use crate::model::event::{ALERT_TYPE, NewEvent, OWN_SOURCE};
 use crate::model::name::Name;
 use crate::model::sealed::Sealed;
@@ -114,7 +114,7 @@ macro_rules! select_escalations {
     };
 }
 
-// Those in ?3 are about channels. Served by the partial index of those that are open.
+// The critical ones in ?6 come first: quiet hours let them alone pass. Those in ?3 are about channels. Served by the partial index of those that are open.
 const NEW: &str = select_escalations!(
     " FROM escalations AS e
      WHERE e.resolved_at IS NULL
@@ -123,7 +123,7 @@ const NEW: &str = select_escalations!(
        AND e.class IN (SELECT value FROM json_each(?2))
        AND NOT EXISTS (SELECT 1 FROM json_each(?3) WHERE value = e.tenant || '/' || e.subject)
        AND NOT EXISTS (SELECT 1 FROM alerts WHERE channel_seq = ?1 AND escalation_seq = e.seq)
-     ORDER BY e.seq
+     ORDER BY e.class NOT IN (SELECT value FROM json_each(?6)), e.seq
      LIMIT ?5"
 );
 
@@ -136,7 +136,7 @@ const TOLD: &str = select_escalations!(
        AND (e.resolved_at IS NOT NULL
             OR (e.acknowledged_at IS NULL AND ?4 IS NOT NULL AND (a.told_at <= ?3 - ?4 OR a.told_at > ?3 + ?4)))
        AND NOT EXISTS (SELECT 1 FROM json_each(?2) WHERE value = e.tenant || '/' || e.subject)
-     ORDER BY e.seq
+     ORDER BY e.class NOT IN (SELECT value FROM json_each(?6)), e.seq
      LIMIT ?5"
 );
 
@@ -268,14 +268,16 @@ pub fn due(
     let left_out = json!(left_out).to_string();
     let classes: Vec<&str> = channel.terms.wanted().into_iter().map(Class::as_str).collect();
     let tenant = Some(&channel.tenant).filter(|_| !channel.terms.all_tenants);
-    let key = (channel.seq, json!(classes).to_string(), &left_out, tenant, MAX_DUE);
+    let critical = Class::ALL.into_iter().filter(|class| class.severity() == Severity::Critical);
+    let critical = json!(critical.map(Class::as_str).collect::<Vec<_>>()).to_string();
+    let key = (channel.seq, json!(classes).to_string(), &left_out, tenant, MAX_DUE, &critical);
     let mut due = rows(&mut *tx.prepare(NEW)?, key, |row| {
         let escalation = escalations::read(row)?;
         // It may be older than the channel, or than its terms.
         let since = escalation.first_at.max(channel.updated_at);
         Ok(Due { escalation, told: Told::Raised, since })
     })?;
-    let key = (channel.seq, &left_out, now, repeat_after.map(millis), MAX_DUE);
+    let key = (channel.seq, &left_out, now, repeat_after.map(millis), MAX_DUE, &critical);
     due.extend(rows(&mut *tx.prepare(TOLD)?, key, |row| {
         let escalation = escalations::read(row)?;
         let told_at: Timestamp = row.get(12)?;
@@ -284,6 +286,7 @@ pub fn due(
         let since = escalation.resolved_at.unwrap_or(repeat_at);
         Ok(Due { escalation, told, since })
     })?);
+    due.sort_by_key(|one| std::cmp::Reverse(one.severity()));
     due.truncate(usize::try_from(MAX_DUE).unwrap_or(usize::MAX));
     Ok(due)
 }

@@ -28,6 +28,8 @@ const PATTERN_KIB: [u32; 4] = [1, 2, 4, 8];
 const WORK_BASE: u64 = 10_000;
 /// Work for each byte of the payload.
 const WORK_PER_BYTE: u64 = 20;
+/// Characters of a mistake that are told: names of members may be long.
+const MAX_MISTAKE_CHARS: usize = 300;
 /// Mistakes that are told of one payload.
 const MAX_MISTAKES: usize = 5;
 
@@ -441,7 +443,9 @@ impl Run<'_> {
         if !holds && self.quiet == 0 && self.mistakes.len() < MAX_MISTAKES {
             let pointer = at.pointer();
             let place = if pointer.is_empty() { "the payload" } else { &pointer };
-            self.mistakes.push(format!("{place} {}", what()));
+            let mistake = format!("{place} {}", what());
+            let shown: String = mistake.chars().take(MAX_MISTAKE_CHARS).collect();
+            self.mistakes.push(if shown.len() < mistake.len() { shown + "…" } else { shown });
         }
         holds
     }
@@ -648,6 +652,13 @@ mod tests {
         assert!(canonical(&value).len() < 500);
         let object: Value = serde_json::from_str(r#"{"b":[1.0,"x"],"a":null}"#).unwrap();
         assert_eq!(canonical(&object), r#"{"a":null,"b":[1,"x",],}"#);
+    }
+
+    #[test]
+    fn a_mistake_quotes_a_part_of_a_long_name() {
+        let closed = json!({ "additionalProperties": false });
+        let said = says(&closed, &json!({ "n".repeat(100_000): 1 })).unwrap();
+        assert!(said.chars().count() <= MAX_MISTAKE_CHARS + 50, "{}", said.len());
     }
 
     #[test]

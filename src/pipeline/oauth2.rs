@@ -192,7 +192,11 @@ impl TokenSource {
         let said = format!("{} {}", said.error, said.error_description);
         let shown: String =
             said.trim().chars().filter(|c| !c.is_control()).take(MAX_ERROR_CHARS).collect();
-        let is_clean = !shown.is_empty() && !said.contains(self.secret.as_str());
+        // As it is, as a form has it, and as the header field has it.
+        let basic = Zeroizing::new(self.basic());
+        let field = basic.trim_start_matches("Basic ").trim_end_matches('=');
+        let secrets = [self.secret.as_str(), &form_value(&self.secret), field];
+        let is_clean = !shown.is_empty() && !secrets.iter().any(|secret| said.contains(secret));
         let why = if is_clean { format!(": {shown}") } else { String::new() };
         NotSent::NoToken {
             class,

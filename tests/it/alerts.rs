@@ -203,6 +203,19 @@ fn in_quiet_hours_only_critical_ones_are_told_and_the_rest_waits() {
 }
 
 #[test]
+fn many_that_wait_for_the_morning_do_not_hide_a_critical_one() {
+    let (mut rig, receiver) = (Rig::new(), Receiver::new());
+    channel(&rig, "webhook", &receiver, &json!({ "quiet_hours": "12:00-14:00 +01:00" }));
+    rig.stop();
+    for n in 0..210 {
+        raise(&rig, "source.silent", &format!("source:{n}"));
+    }
+    raise(&rig, "source.failing", "source:erp");
+    rig.start_again();
+    until_told(&receiver, &["raised source.failing source:erp"]);
+}
+
+#[test]
 fn the_rest_of_an_hour_and_a_digest_are_one_message() {
     let (mut rig, receiver) = (Rig::new(), Receiver::new());
     let _watch = watch_upkeep(&rig);

@@ -464,6 +464,16 @@ fn a_token_endpoint_that_fails_gives_the_attempt_its_reason_and_no_request_is_ma
             "auth",
             "answered 401",
         ),
+        // Form-encoded, and as the field that it was sent in: `s3cret&more` of the client `erp client`.
+        (says(400, r#"{"error":"bad","error_description":"got s3cret%26more"}"#), "auth", "400"),
+        (
+            says(
+                401,
+                r#"{"error":"bad","error_description":"got Basic ZXJwJTIwY2xpZW50OnMzY3JldCUyNm1vcmU="}"#,
+            ),
+            "auth",
+            "answered 401",
+        ),
         (says(403, "<html>"), "auth", "answered 403"),
         (says(404, ""), "transient", "answered 404"),
         (says(500, "token t1"), "transient", "answered 500"),
@@ -491,6 +501,7 @@ fn a_token_endpoint_that_fails_gives_the_attempt_its_reason_and_no_request_is_ma
         assert_eq!(receiver.count(), 0, "{reply:?}");
         let dump = rig.dump();
         assert!(!dump.contains("s3cret") && !dump.contains("t1 "), "{dump}");
+        assert!(!dump.contains("ZXJwJTIwY2xpZW50OnMzY3JldCUyNm1vcmU"), "{dump}");
     }
 }
 
