@@ -52,6 +52,9 @@ CREATE TABLE providers (
   created_at      INTEGER NOT NULL,
   updated_at      INTEGER NOT NULL,
   deleted_at      INTEGER,
+  -- JSON: where its webhook events have the key by which lanes are made; NULL: they have none.
+  ordering_key TEXT
+    CONSTRAINT provider_ordering_key_is_json CHECK (ordering_key IS NULL OR json_valid(ordering_key)),
   CONSTRAINT provider_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
   CONSTRAINT provider_scheme_is_json CHECK (json_valid(scheme)),
@@ -101,6 +104,9 @@ CREATE TABLE subscriptions (
   filter          TEXT,
   -- JSON object: the templates of the body and of header fields; NULL: the payload is sent as it is.
   template        TEXT,
+  -- JSON: what its order is beyond `ordering`; absent keys are the defaults.
+  order_terms TEXT NOT NULL DEFAULT '{}'
+    CONSTRAINT subscription_order_terms_is_json CHECK (json_valid(order_terms)),
   CONSTRAINT subscription_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
   CONSTRAINT subscription_event_types_is_json CHECK (json_valid(event_types)),
@@ -125,7 +131,7 @@ CREATE UNIQUE INDEX subscriptions_name ON subscriptions (tenant, name) WHERE del
 -- Updates updated_at for changes made by plain SQL; Oncebox's own statements set it themselves.
 CREATE TRIGGER subscriptions_updated_at
 AFTER UPDATE OF name, owner_id, source, event_types, url, method, headers, policy, state, format, event_headers,
-  filter, template ON subscriptions
+  filter, template, order_terms ON subscriptions
 WHEN NEW.updated_at = OLD.updated_at
 BEGIN
   UPDATE subscriptions
@@ -254,6 +260,8 @@ CREATE TABLE webhook_events (
   sealed_fields         INTEGER NOT NULL DEFAULT 0,
   -- HMAC of the signed bytes and the type, under the provider's secret; NULL if the id is signed too.
   fingerprint           BLOB,
+  -- The key of its lane, taken from where the provider's ordering_key says.
+  ordering_key TEXT,
   CONSTRAINT webhook_event_has_one_payload CHECK ((payload IS NULL) <> (payload_seq IS NULL)),
   CONSTRAINT webhook_event_id_is_1_to_500 CHECK (length(provider_event_id) BETWEEN 1 AND 500),
   CONSTRAINT webhook_event_type_is_1_to_128 CHECK (length(event_type) BETWEEN 1 AND 128),
@@ -330,6 +338,11 @@ CREATE TABLE outbox (
   own              INTEGER NOT NULL DEFAULT 0
                      CONSTRAINT event_own_is_0_or_1 CHECK (own = 0 OR own = 1)
                      CONSTRAINT event_seq_is_left_out CHECK (seq BETWEEN 1 AND 4611686018427387903),
+  -- What its aggregate_id is an id of, if different event types change the same thing.
+  entity_type TEXT
+    CONSTRAINT event_entity_type_is_at_most_64 CHECK (length(entity_type) <= 64),
+  -- How many events name it as their parent with the binding 'hard'.
+  hard_children INTEGER NOT NULL DEFAULT 0,
   CONSTRAINT event_has_one_payload CHECK ((payload IS NULL) <> (payload_seq IS NULL)),
   CONSTRAINT event_type_is_1_to_128 CHECK (length(event_type) BETWEEN 1 AND 128),
   CONSTRAINT event_idempotency_key_is_1_to_255 CHECK (length(idempotency_key) BETWEEN 1 AND 255),
@@ -354,6 +367,8 @@ CREATE INDEX outbox_unrouted ON outbox (seq) WHERE routed_at IS NULL;
 CREATE INDEX outbox_listed ON outbox (tenant) WHERE tenant <> 'default';
 CREATE INDEX outbox_quarantined ON outbox (seq) WHERE status = 'quarantined';
 CREATE INDEX outbox_aggregate ON outbox (tenant, aggregate_id) WHERE aggregate_id IS NOT NULL;
+CREATE INDEX outbox_children ON outbox (parent_seq) WHERE parent_seq IS NOT NULL;
+CREATE INDEX outbox_process ON outbox (tenant, process_id) WHERE process_id IS NOT NULL;
 
 -- Oncebox's own statements set own = 1 and no seq, which is below 1 in a BEFORE trigger: they pass after two
 -- comparisons. AUTOINCREMENT continues from the highest seq ever used. Rows by plain SQL may therefore be at most
@@ -366,12 +381,13 @@ WHEN (NEW.seq > 4294967296
       AND (NEW.status <> 'pending' OR NEW.routed_at IS NOT NULL OR NEW.open_deliveries <> 0
            OR NEW.payload_seq IS NOT NULL OR NEW.sealed_fields <> 0 OR NEW.epoch <> 0
            OR NEW.replay_of IS NOT NULL OR NEW.duplicate_count <> 0 OR NEW.differing_count <> 0
-           OR NEW.error_code IS NOT NULL OR NEW.last_error IS NOT NULL OR NEW.completed_at IS NOT NULL))
+           OR NEW.error_code IS NOT NULL OR NEW.last_error IS NOT NULL OR NEW.completed_at IS NOT NULL
+           OR NEW.hard_children <> 0))
 BEGIN
   SELECT RAISE(ABORT, 'outbox: leave out seq on INSERT: Oncebox numbers the rows, and all later ones would be numbered on from this one')
    WHERE NEW.seq > 4294967296
      AND NEW.seq - 4294967296 > coalesce((SELECT s.seq FROM sqlite_sequence AS s WHERE s.name = 'outbox'), 0);
-  SELECT RAISE(ABORT, 'outbox: leave out on INSERT what is Oncebox''s own: status, routed_at, open_deliveries, payload_seq, sealed_fields, epoch, replay_of, duplicate_count, differing_count, error_code, last_error, completed_at');
+  SELECT RAISE(ABORT, 'outbox: leave out on INSERT what is Oncebox''s own: status, routed_at, open_deliveries, payload_seq, sealed_fields, epoch, replay_of, duplicate_count, differing_count, error_code, last_error, completed_at, hard_children');
 END;
 
 -- One event (or webhook event) for one subscription: the unit of work. A replay reopens the row
@@ -385,7 +401,7 @@ CREATE TABLE deliveries (
   -- Deliveries in one lane are sent one after another; NULL: no order is required.
   lane             INTEGER,
   order_at         INTEGER NOT NULL,
-  -- 1: may be sent when due; 0: waits behind the head of its lane.
+  -- 1: may be sent when due; 0: waits behind the head of its lane. A dead letter with 1 blocks its lane.
   head             INTEGER NOT NULL DEFAULT 1,
   state            TEXT NOT NULL DEFAULT 'pending',
   due_at           INTEGER,
@@ -407,6 +423,18 @@ CREATE TABLE deliveries (
   -- When the row was made.
   created_at       INTEGER NOT NULL
                      DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)),
+  -- Of deliveries with the same number, of any subscription, one is in flight at a time; NULL: no such limit.
+  funnel INTEGER,
+  -- Deliveries of a subscription about the same thing have the same number; NULL: it does not ask.
+  entity INTEGER,
+  -- 1: it arrived after deliveries that come behind it in its lane.
+  late INTEGER NOT NULL DEFAULT 0
+    CONSTRAINT delivery_late_is_0_or_1 CHECK (late = 0 OR late = 1),
+  -- What the receiver's latest answer wants to get back with the next attempt; NULL: the event's custom_data.
+  custom_data TEXT,
+  -- waiting: when the target's time to confirm ends.
+  confirm_until INTEGER
+    CONSTRAINT delivery_confirm_until_goes_with_waiting CHECK ((state = 'waiting') = (confirm_until IS NOT NULL)),
   CONSTRAINT delivery_is_of_one_event CHECK ((outbox_seq IS NULL) <> (webhook_seq IS NULL)),
   CONSTRAINT delivery_state_is_known CHECK (state = 'pending' OR state = 'completed'
     OR state = 'dead_letter' OR state = 'leased' OR state = 'waiting' OR state = 'parked'
@@ -422,7 +450,8 @@ CREATE TABLE deliveries (
 ) STRICT;
 
 -- The dispatcher's query for due deliveries of a subscription.
-CREATE INDEX deliveries_due ON deliveries (subscription_seq, due_at) WHERE state = 'pending' AND head = 1;
+CREATE INDEX deliveries_due ON deliveries (subscription_seq, due_at, seq, lane, funnel)
+  WHERE state = 'pending' AND head = 1;
 CREATE UNIQUE INDEX deliveries_of_event ON deliveries (outbox_seq, subscription_seq)
   WHERE outbox_seq IS NOT NULL;
 CREATE UNIQUE INDEX deliveries_of_webhook_event ON deliveries (webhook_seq, subscription_seq)
@@ -431,7 +460,14 @@ CREATE UNIQUE INDEX deliveries_of_webhook_event ON deliveries (webhook_seq, subs
 CREATE UNIQUE INDEX deliveries_lane_head ON deliveries (lane)
   WHERE lane IS NOT NULL AND head = 1 AND finished_at IS NULL;
 CREATE INDEX deliveries_lane ON deliveries (lane, order_at, seq)
-  WHERE lane IS NOT NULL AND finished_at IS NULL;
+  WHERE lane IS NOT NULL AND finished_at IS NULL AND state <> 'parked';
+-- Dead letters behind which their lanes wait.
+CREATE INDEX deliveries_blocking ON deliveries (lane, order_at, seq)
+  WHERE lane IS NOT NULL AND state = 'dead_letter' AND head = 1;
+CREATE INDEX deliveries_funnel_taken ON deliveries (funnel) WHERE funnel IS NOT NULL AND state = 'waiting';
+CREATE INDEX deliveries_entity ON deliveries (entity, order_at, seq)
+  WHERE entity IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX deliveries_confirmations ON deliveries (confirm_until) WHERE state = 'waiting';
 -- Deliveries that wait behind a head, for counting.
 CREATE INDEX deliveries_behind ON deliveries (subscription_seq) WHERE state = 'pending' AND head = 0;
 -- The few deliveries that may need attention; a delivery that succeeds at once costs nothing here.
@@ -795,4 +831,23 @@ CREATE TABLE alerts (
   told_at        INTEGER NOT NULL,
   PRIMARY KEY (channel_seq, escalation_seq),
   CONSTRAINT alert_told_is_raised_or_repeated CHECK (told IN ('raised', 'repeated'))
+) STRICT, WITHOUT ROWID;
+
+-- The latest call about each thing, for subscriptions that protect external calls: a call for a newer state is never
+-- followed by one for an older state, and the same state is not sent twice.
+CREATE TABLE external_calls (
+  subscription_seq INTEGER NOT NULL REFERENCES subscriptions (seq),
+  -- A hash of entity_key, as in deliveries.
+  entity           INTEGER NOT NULL,
+  entity_key       TEXT NOT NULL,
+  delivery_seq     INTEGER NOT NULL,
+  order_at         INTEGER NOT NULL,
+  -- SHA-256 of the body that was sent.
+  body_hash        BLOB,
+  state            TEXT NOT NULL,
+  failed_count     INTEGER NOT NULL DEFAULT 0,
+  created_at       INTEGER NOT NULL,
+  updated_at       INTEGER NOT NULL,
+  PRIMARY KEY (subscription_seq, entity),
+  CONSTRAINT external_call_state_is_known CHECK (state IN ('PROCESSING', 'OK', 'FAILED', 'FAILED_END'))
 ) STRICT, WITHOUT ROWID;

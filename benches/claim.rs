@@ -30,6 +30,7 @@ use oncebox::base::id::{self, DeliverySeq, SubscriptionSeq, SystemDraw};
 use oncebox::model::delivery::{Attempt, Jitter};
 use oncebox::model::event::NewEvent;
 use oncebox::model::failure::{AttemptReport, Rules};
+use oncebox::model::lane::EventOrder;
 use oncebox::model::outcome::AttemptClass;
 use oncebox::model::sealed::Sealed;
 use oncebox::store::writer::WriterLoop;
@@ -107,6 +108,7 @@ impl File {
             received_at: now(),
             not_before: None,
             ordering_key: None,
+            order: EventOrder::default(),
             process_id: None,
             trace_id: None,
             max_attempts: None,
@@ -118,7 +120,8 @@ impl File {
     /// The due query, as the dispatcher asks it.
     fn due(&self) -> (Vec<DeliverySeq>, Duration) {
         let begun = Instant::now();
-        let due = self.store.read(|tx| deliveries::due(tx, SUBSCRIPTION, now(), ROWS)).unwrap();
+        let due =
+            self.store.read(|tx| deliveries::due(tx, SUBSCRIPTION, (now(), ROWS), &[])).unwrap();
         (due.into_iter().map(|(delivery, _)| delivery).collect(), begun.elapsed())
     }
 

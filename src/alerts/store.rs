@@ -9,6 +9,7 @@ use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{self, SubscriptionSeq};
 use crate::model::escalation::{Class, Severity};
 use crate::model::event::{ALERT_TYPE, NewEvent, OWN_SOURCE};
+use crate::model::lane::EventOrder;
 use crate::model::name::Name;
 use crate::model::sealed::Sealed;
 use crate::store::column::{json, to_json, word};
@@ -344,6 +345,7 @@ pub fn send(
         received_at: at,
         not_before: None,
         ordering_key: None,
+        order: EventOrder::default(),
         process_id: None,
         trace_id: None,
         max_attempts: None,

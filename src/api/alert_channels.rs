@@ -25,7 +25,7 @@ use crate::model::credential::Settings;
 use crate::model::escalation::{Class, Severity};
 use crate::model::event::{ALERT_TYPE, OWN_SOURCE};
 use crate::model::format::Format;
-use crate::model::lane::Ordering;
+use crate::model::lane::{OrderTerms, Ordering};
 use crate::model::lenient_int;
 use crate::model::name::Name;
 use crate::model::pattern::Patterns;
@@ -327,6 +327,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         headers: std::collections::BTreeMap::new(),
         policy: Policy::default(),
         ordering: Ordering::None,
+        order: OrderTerms::default(),
         format: Format::default(),
         event_headers: Vec::new(),
         filter: Vec::new(),

@@ -26,7 +26,7 @@ use crate::model::waiting::{self, WaitContext, Waiting};
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::failures::{self, Failure};
 use crate::store::tx::{ReadTx, WriteTx};
-use crate::store::{attempts, deliveries, delivery_lists, settlement, subscriptions};
+use crate::store::{attempts, delivery_lists, lanes, settlement, subscriptions};
 
 pub(super) const ID: Param = Param::path::<AnyDeliveryId>("id", "The delivery's id.", "dlv_17");
 const STATE: Param = Param::query::<State>("state", "Only those in this state.", "");
@@ -139,7 +139,7 @@ fn waiting(api: &Api, tx: &ReadTx<'_>, of: &Delivery) -> StoreResult<Option<Wait
     let Some(subscription) = subscriptions::find(tx, &of.tenant, &of.subscription)? else {
         return Ok(None);
     };
-    let head = match of.is_behind.then(|| deliveries::head_of(tx, of.seq)) {
+    let head = match of.is_behind.then(|| lanes::waits_for(tx, of.seq)) {
         Some(head) => head?.map(|head| delivery_lists::by_seq(tx, &of.tenant, head)),
         None => None,
     };

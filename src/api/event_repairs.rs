@@ -205,12 +205,9 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
         }
     }
     let Some(policy) = pii.rules() else { return Ok(Sealed::default()) };
-    let metadata = row.other_text_fields();
-    let metadata = metadata.iter().map(|(field, word)| (*field, word.as_deref()));
     // If the payload stays, `outbox_relay::check` inspects the rest of a row that plain SQL inserted.
     let words = changes.texts.iter();
-    let words = words.map(|(column, text)| (column.name(), text.as_deref()));
-    let words: Vec<_> = words.chain(metadata.filter(|_| changes.payload.is_some())).collect();
+    let words: Vec<_> = words.map(|(column, text)| (column.name(), text.as_deref())).collect();
     let refused = policy.check_identifiers(&words);
     refused.map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     if changes.payload.is_some() {

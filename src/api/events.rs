@@ -25,6 +25,7 @@ use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::model::event::{self, Event, NewEvent, Status};
 use crate::model::few::Few;
+use crate::model::lane::EventOrder;
 use crate::model::sealed::Sealed;
 use crate::model::strict_object::Object;
 use crate::model::token::Right::{Publish, Read};
@@ -159,6 +160,21 @@ struct Publication<'a> {
     not_before: Option<Timestamp>,
     #[schemars(with = "Option<Text<1, 255>>")]
     ordering_key: Option<String>,
+    /// It goes into its lane even where the subscription keeps no order.
+    #[serde(default)]
+    guaranteed_order: bool,
+    /// Dead letters ahead of it in its lane do not block it.
+    #[serde(default)]
+    exclude_failed: bool,
+    /// The funnel point at which `funnel_value` counts; every point if absent.
+    #[schemars(with = "Option<Text<1, 255>>")]
+    funnel_point: Option<String>,
+    /// Of events with the same value, one at a time is in flight, at subscriptions with a `funnel_point`.
+    #[schemars(with = "Option<Text<1, 255>>")]
+    funnel_value: Option<String>,
+    /// What `aggregate_id` is an id of, if several event types change the same thing.
+    #[schemars(with = "Option<Text<1, 64>>")]
+    entity_type: Option<String>,
     #[schemars(with = "Option<Text<1, 255>>")]
     process_id: Option<String>,
     #[serde(default, deserialize_with = "lenient_int::optional")]
@@ -289,6 +305,13 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
         received_at,
         not_before: publication.not_before,
         ordering_key: publication.ordering_key,
+        order: EventOrder {
+            guaranteed: publication.guaranteed_order,
+            exclude_failed: publication.exclude_failed,
+            funnel_point: publication.funnel_point,
+            funnel_value: publication.funnel_value,
+            entity_type: publication.entity_type,
+        },
         process_id: publication.process_id,
         trace_id: trace.and_then(trace::trace_id),
         max_attempts: publication.max_attempts,
@@ -457,6 +480,8 @@ struct NewEventAnswer {
     received_at: Timestamp,
     not_before: Option<Timestamp>,
     ordering_key: Option<String>,
+    #[serde(flatten, with = "EventOrderAnswer")]
+    order: EventOrder,
     process_id: Option<String>,
     trace_id: Option<String>,
     max_attempts: Option<u32>,
@@ -465,6 +490,19 @@ struct NewEventAnswer {
     #[serde(rename = "sealed_fields", with = "payloads::sealed_fields")]
     #[schemars(with = "u32")]
     sealed: Sealed,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(remote = "EventOrder")]
+struct EventOrderAnswer {
+    /// It goes into its lane even where the subscription keeps no order.
+    #[serde(rename = "guaranteed_order")]
+    guaranteed: bool,
+    /// Dead letters ahead of it in its lane do not block it.
+    exclude_failed: bool,
+    funnel_point: Option<String>,
+    funnel_value: Option<String>,
+    entity_type: Option<String>,
 }
 
 #[expect(clippy::ref_option, reason = "serde gives the field as it is")]

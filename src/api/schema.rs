@@ -169,6 +169,8 @@ words! {
     outcome::AttemptClass = "AttemptClass"
     subscription::CallMethod = "CallMethod"
     format::Format = "Format"
+    lane::HeadOfLine = "HeadOfLine"
+    lane::CallKey = "CallKey"
     token::Role = "Role"
     policy::detect::Detector = "Detector"
     policy::Action = "PiiAction"

@@ -18,7 +18,7 @@ use crate::formats::{Formats, filter};
 use crate::model::format::{Condition, Format, Op, TemplateText};
 use crate::model::hold::{Hold, HoldReason};
 use crate::model::json_path::Path;
-use crate::model::lane::Ordering;
+use crate::model::lane::{CallKey, HeadOfLine, OrderTerms, Ordering};
 use crate::model::name::Name;
 use crate::model::outcome::AttemptClass;
 use crate::model::pattern::Patterns;
@@ -129,7 +129,7 @@ pub(super) fn ordering(text: Option<&str>) -> Result<Option<Ordering>, Problem> 
 /// Fails with 422 with what does not.
 pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     let unusable = |error| Problem::unprocessable(format!("The policy cannot be used: {error}."));
-    effective(&new.policy, &api.settings.get().delivery).map_err(unusable)?;
+    effective(new, &api.settings.get().delivery).map_err(unusable)?;
     lease_time(&new.policy).map_err(unusable)?;
     let Policy { timeout, in_flight_max, lease, rate, breaker_after, classes, .. } = &new.policy;
     let is_of_requests = timeout.is_some()
@@ -156,6 +156,7 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     if new.is_of_alerts() {
         return Err(of_alerts());
     }
+    check_order(new)?;
     check_headers(&new.headers)?;
     check_content(new)?;
     if new.headers.len() > MAX_HEADERS || new.owner_id.len() > 255 {
@@ -163,6 +164,31 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         return Err(Problem::unprocessable(detail));
     }
     Ok(())
+}
+
+/// Whether the terms of its order can be used, and go together.
+fn check_order(new: &NewSubscription) -> Result<(), Problem> {
+    let OrderTerms { group, park_after, funnel_point, external_calls, call_path, .. } = &new.order;
+    for (field, name) in [("group", group), ("funnel_point", funnel_point)] {
+        if let Some(Err(error)) = name.as_deref().map(Name::parse) {
+            return Err(Problem::unprocessable(format!("order.{field}: {error}.")));
+        }
+    }
+    let is_call = external_calls.is_some();
+    let wrong = if park_after.is_some() && new.order.parks_after().is_none() {
+        "park_after is of head_of_line park: give both, or leave it out"
+    } else if !park_after.is_none_or(|most| (1..=1000).contains(&most)) {
+        "park_after must be 1 to 1000"
+    } else if funnel_point.is_some() && new.target == Target::Pull {
+        "a pull subscription has no funnel_point: consumers ask for its events. Use ordering and group"
+    } else if funnel_point.is_some() && is_call {
+        "funnel_point and external_calls each keep all but one call waiting: use one of them"
+    } else if (*external_calls == Some(CallKey::Custom)) != call_path.is_some() {
+        "call_path is of external_calls custom: give both, or leave it out"
+    } else {
+        return Ok(());
+    };
+    Err(Problem::unprocessable(format!("The order cannot be used: {wrong}.")))
 }
 
 /// Whether format, event headers, filter and template can be used, and go together.
@@ -249,10 +275,50 @@ pub(super) struct PolicyForm {
     /// Transient failures in a row after which it is held and probed; 0: never; 10 if absent.
     #[schemars(with = "Option<Whole<0, 100_000>>")]
     breaker_after: Option<u32>,
+    /// How long the target has to confirm what it accepted, like `1h`. Without it, a 2xx completes a delivery.
+    #[schemars(with = "Option<SomeText>")]
+    confirm_within: Option<String>,
     /// What answers mean where that differs from the default, like `{"409": "success", "5xx": "validation"}`.
     #[serde(default)]
     #[schemars(with = "ClassesText")]
     classes: BTreeMap<String, AttemptClass>,
+}
+
+/// What its order is beyond `ordering`.
+#[derive(JsonSchema)]
+#[serde(remote = "OrderTerms", deny_unknown_fields)]
+#[schemars(rename = "OrderTerms")]
+#[expect(dead_code, reason = "describes the model's type, which reads and writes itself")]
+pub(super) struct OrderForm {
+    /// Subscriptions with the same group share their lanes: an order of one before an invoice of another.
+    #[schemars(with = "Option<NameText>")]
+    group: Option<String>,
+    /// What a lane does when its first delivery is given up. `block` (if absent): it waits until a person acts.
+    /// `park`: a delivery that has failed `park_after` times waits apart. `skip`: the lane goes on.
+    #[serde(default)]
+    #[schemars(with = "HeadOfLine")]
+    head_of_line: HeadOfLine,
+    /// Counted failures after which a delivery is parked; 3 if absent.
+    #[schemars(with = "Option<Whole<1, 1000>>")]
+    park_after: Option<u32>,
+    /// Of the events with one `funnel_value`, one at a time is in flight at this point, across all subscriptions that
+    /// name it.
+    #[schemars(with = "Option<NameText>")]
+    funnel_point: Option<String>,
+    /// A waiting delivery is skipped when a newer one about the same entity waits.
+    #[serde(default)]
+    #[schemars(with = "bool")]
+    latest_only: bool,
+    /// No call for an older state follows one for a newer state, and no state is sent twice. The states are those of
+    /// the `event`, of its `entity`, or of what stands at `call_path`.
+    #[schemars(with = "Option<CallKey>")]
+    external_calls: Option<CallKey>,
+    /// Where the key of `custom` is in the payload: `$`, then `.name`, `['name']` or `[n]`.
+    #[schemars(with = "Option<Text<1, 512>>")]
+    call_path: Option<String>,
+    /// How long a delivery may wait behind others, like `300s`, before it becomes a dead letter.
+    #[schemars(with = "Option<SomeText>")]
+    postpone_limit: Option<String>,
 }
 
 /// A condition on the payload.
@@ -353,6 +419,8 @@ struct NewSubscriptionFields {
     /// `key`: events with the same `ordering_key`, else of the same aggregate, go one after another; `strict`: all of
     /// them do. Of events stored from then on.
     ordering: Ordering,
+    #[schemars(schema_with = "as_sent::<OrderForm>")]
+    order: OrderTerms,
     /// How a payload stands in a request.
     format: Format,
     /// Names of the events' header fields that are sent with them.

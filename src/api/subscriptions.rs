@@ -17,8 +17,8 @@ use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, pat
 use crate::api::schema::{ChosenTargetKind, HeaderName, NameText, Text, Uuid, value};
 use crate::api::sealing::{ids, to_seal};
 use crate::api::subscription_terms::{
-    self as terms, ConditionForm, OwnHeaders, PatternText, PolicyForm, SecretText, SourceText,
-    SubscriptionAnswer, TemplateForm,
+    self as terms, ConditionForm, OrderForm, OwnHeaders, PatternText, PolicyForm, SecretText,
+    SourceText, SubscriptionAnswer, TemplateForm,
 };
 use crate::api::subscription_trials::{self as trials, OrTrial, Trial};
 use crate::base::id;
@@ -26,7 +26,7 @@ use crate::formats::filter::MAX_CONDITIONS;
 use crate::http::message::Response;
 use crate::model::credential::Settings;
 use crate::model::format::{Condition, Format, TemplateText};
-use crate::model::lane::Ordering;
+use crate::model::lane::{HeadOfLine, OrderTerms, Ordering};
 use crate::model::name::Name;
 use crate::model::strict_object::{self, Object};
 use crate::model::subscription::{CallMethod, NewSubscription, Policy, Subscription};
@@ -35,9 +35,12 @@ use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
 use crate::store::error::Result as StoreResult;
 use crate::store::tx::WriteTx;
-use crate::store::{deliveries, settlement, subscriptions};
+use crate::store::{deliveries, lanes, settlement, subscriptions};
 
 pub(super) const ID: Param = Param::path::<NameText>("id", "The subscription's id or name.", "erp");
+
+/// Lanes that go on at once when their subscription stops blocking them.
+const MAX_UNBLOCKED: u32 = 10_000;
 
 /// Subscriptions.
 pub(super) const RESOURCE: Resource = Resource {
@@ -134,6 +137,9 @@ struct SubscriptionCreation {
     /// them do. Of events stored from then on.
     #[schemars(with = "Option<Ordering>")]
     ordering: Option<String>,
+    #[serde(default, deserialize_with = "strict_object::read")]
+    #[schemars(with = "OrderForm")]
+    order: OrderTerms,
     #[serde(default)]
     format: Format,
     /// Names of the events' header fields that are sent with them, whatever their case.
@@ -189,6 +195,10 @@ struct SubscriptionChange {
     /// Of events stored from then on.
     #[schemars(with = "Option<Ordering>")]
     ordering: Option<String>,
+    /// Of events stored from then on.
+    #[serde(default, deserialize_with = "strict_object::optional")]
+    #[schemars(with = "Option<OrderForm>")]
+    order: Option<OrderTerms>,
     #[schemars(with = "Option<Format>")]
     format: Option<Format>,
     /// Names of the events' header fields that are sent with them, whatever their case.
@@ -232,6 +242,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         headers,
         policy,
         ordering,
+        order,
         format,
         event_headers,
         filter,
@@ -259,6 +270,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         headers,
         policy,
         ordering: terms::ordering(ordering.as_deref())?.unwrap_or_default(),
+        order,
         format,
         event_headers,
         filter: conditions(filter)?,
@@ -324,8 +336,17 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let source = alteration.source.as_deref().map(terms::source).transpose()?;
     let ordering = terms::ordering(alteration.ordering.as_deref())?;
     let apply = move |new: &mut NewSubscription| {
-        let SubscriptionChange { owner_id, method, headers, policy, format, event_headers, .. } =
-            &alteration;
+        let SubscriptionChange {
+            owner_id,
+            method,
+            headers,
+            policy,
+            order,
+            format,
+            event_headers,
+            ..
+        } = &alteration;
+        replace(&mut new.order, order.as_ref());
         replace(&mut new.format, format.as_ref());
         replace(&mut new.event_headers, event_headers.as_ref());
         replace(&mut new.filter, filter.as_ref());
@@ -360,7 +381,11 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         if row.new.target != before.new.target || content(&row.new) != content(&before.new) {
             settlement::end_holds_by_change(tx, before.seq, now)?;
         }
-        subscriptions::update(tx, &row, now).map(Ok)
+        subscriptions::update(tx, &row, now)?;
+        if row.new.order.head_of_line != HeadOfLine::Block {
+            lanes::unblock_all(tx, before.seq, (MAX_UNBLOCKED, now))?;
+        }
+        Ok(Ok(()))
     })
 }
 

@@ -122,7 +122,7 @@ const PROVIDER: [Field; 10] = [
 ];
 
 #[rustfmt::skip]
-const SUBSCRIPTION: [Field; 17] = [
+const SUBSCRIPTION: [Field; 18] = [
     NAME,
     optional("target", Form::Text, "http, or pull: consumers fetch its events"),
     optional("url", Form::Text, "URL for its events; {id}, {event_type}, {aggregate_id} … are replaced; not with pull"),
@@ -131,8 +131,9 @@ const SUBSCRIPTION: [Field; 17] = [
     optional("owner_id", Form::Text, "Owner, as free text"),
     optional("method", Form::Text, "POST, PUT or PATCH"),
     optional("headers", Form::Table, "Further header fields"),
-    optional("policy", Form::Table, "steps, max_attempts, timeout, in_flight_max, lease"),
+    optional("policy", Form::Table, "steps, max_attempts, timeout, in_flight_max, lease, rate, breaker_after, classes, confirm_within"),
     optional("ordering", Form::Text, "none, key or strict"),
+    optional("order", Form::Table, "group, head_of_line, park_after, funnel_point, latest_only, external_calls, call_path, postpone_limit"),
     optional("format", Form::Text, "raw, standard_webhooks, cloudevents_binary or cloudevents_structured"),
     optional("event_headers", Form::Words, "Names of the events' header fields that are sent with them"),
     optional("filter", Form::Tables, "Conditions that a payload must meet: [{ path = \"$.total\", op = \"gt\", value = 100 }]"),

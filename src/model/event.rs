@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::base::clock::Timestamp;
+use crate::model::lane::EventOrder;
 use crate::model::sealed::Sealed;
 
 /// A larger payload is stored in a row of its own. Measured: if a row contains a payload of 1 MB, each change of its
@@ -160,6 +161,8 @@ pub struct NewEvent {
     pub not_before: Option<Timestamp>,
     /// The key by which it is ordered, instead of the aggregate.
     pub ordering_key: Option<String>,
+    /// What it asks about its order.
+    pub order: EventOrder,
     /// The process it belongs to.
     pub process_id: Option<String>,
     /// The W3C trace id it came with.
@@ -184,7 +187,7 @@ pub struct FieldError {
 
 impl NewEvent {
     /// The text fields, which are stored as they were received.
-    pub fn text_fields(&self) -> [(&'static str, Option<&str>); 11] {
+    pub fn text_fields(&self) -> [(&'static str, Option<&str>); 14] {
         [
             ("idempotency_key", Some(self.idempotency_key.as_str())),
             ("source_system", Some(self.source_system.as_str())),
@@ -195,6 +198,9 @@ impl NewEvent {
             ("content_type", Some(self.content_type.as_str())),
             ("headers", self.headers.as_deref()),
             ("ordering_key", self.ordering_key.as_deref()),
+            ("funnel_point", self.order.funnel_point.as_deref()),
+            ("funnel_value", self.order.funnel_value.as_deref()),
+            ("entity_type", self.order.entity_type.as_deref()),
             ("process_id", self.process_id.as_deref()),
             ("custom_data", self.custom_data.as_deref()),
         ]
@@ -231,6 +237,9 @@ impl NewEvent {
             ("aggregate_id", &self.aggregate_id, 255),
             ("target", &self.target, 63),
             ("ordering_key", &self.ordering_key, 255),
+            ("funnel_point", &self.order.funnel_point, 255),
+            ("funnel_value", &self.order.funnel_value, 255),
+            ("entity_type", &self.order.entity_type, 64),
             ("process_id", &self.process_id, 255),
             ("custom_data", &self.custom_data, 4096),
         ] {

@@ -67,11 +67,13 @@ pub struct Rules {
     pub schedule: Schedule,
     /// Transient failures in a row after which the breaker opens; 0: never.
     pub breaker_after: u32,
+    /// Counted failures after which a delivery in a lane is parked; `None`: never.
+    pub park_after: Option<u32>,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { schedule: Schedule::default(), breaker_after: BREAKER_AFTER }
+        Self { schedule: Schedule::default(), breaker_after: BREAKER_AFTER, park_after: None }
     }
 }
 
@@ -112,6 +114,8 @@ pub struct Facts {
     pub auth_probe: Option<u32>,
     /// If the subscription has a `breaker` hold: how many of its probes have failed.
     pub breaker_probe: Option<u32>,
+    /// Whether it is in a lane.
+    pub is_in_lane: bool,
     /// Until when the target has asked us to wait, if it has.
     pub rate_limited_until: Option<Timestamp>,
 }
@@ -125,6 +129,8 @@ pub enum Next {
     Retry(Duration),
     /// Given up, with the reason.
     GiveUp(String),
+    /// Set aside so that its lane goes on, with the reason.
+    Park(String),
 }
 
 /// What follows for the subscription.
@@ -375,6 +381,8 @@ fn transient(attempt: &AttemptResult<'_>, rules: &Rules, facts: &Facts) -> Verdi
     });
     let next = if rules.schedule.gives_up(failures) {
         Next::GiveUp(format!("given up after {failures} attempts; the last: {}", attempt.reason))
+    } else if facts.is_in_lane && rules.park_after.is_some_and(|most| failures >= most) {
+        Next::Park(format!("failed {failures} times; the last: {}", attempt.reason))
     } else {
         Next::Retry(attempt.wait(rules.schedule.wait_after(failures)))
     };

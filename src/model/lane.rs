@@ -1,13 +1,16 @@
-//! Lanes: which deliveries of a subscription go one after another.
+//! Order and dependence: lanes, funnels, and what a subscription and an event ask of them.
 //!
 //! Not here: which delivery is first in a lane, which is SQL (`store::lanes`).
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::id::{SubscriptionSeq, identity_digest};
+use crate::model::lenient_int;
 
 /// Which events of a subscription are kept in order. Stored in `subscriptions.ordering`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ordering {
-    /// None.
+    /// None, unless an event asks for it.
     #[default]
     None,
     /// Events with the same key: the event's `ordering_key`, else its aggregate. An event without both waits for no
@@ -36,46 +39,213 @@ impl Ordering {
     }
 }
 
-/// The fields of an event that decide its lane.
+/// What a lane does when its first delivery fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeadOfLine {
+    /// A dead letter blocks its lane until a person acts.
+    #[default]
+    Block,
+    /// A delivery that has failed `park_after` times waits apart, and the lane goes on.
+    Park,
+    /// The lane goes on behind a dead letter.
+    Skip,
+}
+
+impl HeadOfLine {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Block, Self::Park, Self::Skip];
+
+    /// The word in SQL and API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Park => "park",
+            Self::Skip => "skip",
+        }
+    }
+}
+
+/// What an external call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallKey {
+    /// Its event: each event is sent once.
+    Event,
+    /// The entity type, else the event type, with the aggregate's id.
+    Entity,
+    /// The text at `call_path` in the payload.
+    Custom,
+}
+
+impl CallKey {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Event, Self::Entity, Self::Custom];
+
+    /// The word in SQL and API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Event => "event",
+            Self::Entity => "entity",
+            Self::Custom => "custom",
+        }
+    }
+}
+
+/// The counted failures after which a delivery is parked, if the subscription does not say.
+pub const PARK_AFTER: u32 = 3;
+
+/// What a subscription's order is beyond [`Ordering`]. Stored as JSON in `order_terms`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OrderTerms {
+    /// Subscriptions of one tenant with the same group share their lanes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// What a lane does when its first delivery fails.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub head_of_line: HeadOfLine,
+    /// Counted failures after which a delivery is parked; 3 if absent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "lenient_int::optional"
+    )]
+    pub park_after: Option<u32>,
+    /// The point at which one delivery for each `funnel_value` is in flight, across subscriptions that name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub funnel_point: Option<String>,
+    /// Whether a waiting delivery is skipped when a newer one about the same entity waits.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub latest_only: bool,
+    /// Protects calls: never one for an older state after one for a newer state, never the same state twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_calls: Option<CallKey>,
+    /// Where the key of a call of the kind `custom` is in the payload, as a JSONPath.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_path: Option<String>,
+    /// How long a delivery may wait behind others, like `300s`, before it becomes a dead letter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub postpone_limit: Option<String>,
+}
+
+impl OrderTerms {
+    /// The counted failures after which a delivery in a lane is parked, if it is parked at all.
+    pub fn parks_after(&self) -> Option<u32> {
+        let is_parked = self.head_of_line == HeadOfLine::Park;
+        is_parked.then(|| self.park_after.unwrap_or(PARK_AFTER))
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// What an event asks about its order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventOrder {
+    /// Whether it goes into its lane even where the subscription has no order.
+    pub guaranteed: bool,
+    /// Whether dead letters ahead of it in its lane do not block it.
+    pub exclude_failed: bool,
+    /// The funnel point at which its `funnel_value` counts; every point if absent.
+    pub funnel_point: Option<String>,
+    /// Of events with the same value, one is in flight at a time.
+    pub funnel_value: Option<String>,
+    /// What its `aggregate_id` is an id of; its event type if absent.
+    pub entity_type: Option<String>,
+}
+
+/// The fields of an event that decide its lane and its funnel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Key<'a> {
     /// The event's `ordering_key`.
     pub ordering_key: Option<&'a str>,
     /// The aggregate's type and id.
     pub aggregate: (Option<&'a str>, Option<&'a str>),
+    /// What the event asks; `None` for a webhook event.
+    pub order: Option<&'a EventOrder>,
+}
+
+/// Where a delivery stands. Of those with the same lane or the same funnel, one is in flight at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Its lane, in which deliveries keep their order.
+    pub lane: Option<i64>,
+    /// Its funnel.
+    pub funnel: Option<i64>,
+}
+
+impl Places {
+    /// Its numbers. Lanes and funnels are hashes of different texts, so they do not meet.
+    pub fn numbers(self) -> impl Iterator<Item = i64> {
+        self.lane.into_iter().chain(self.funnel)
+    }
+}
+
+/// Whose lanes: those of a subscription, or of a group of a tenant's subscriptions.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope<'a> {
+    /// The subscription.
+    pub subscription: SubscriptionSeq,
+    /// Its tenant.
+    pub tenant: &'a str,
+    /// Its order.
+    pub ordering: Ordering,
+    /// The rest of its order.
+    pub terms: &'a OrderTerms,
 }
 
 /// The lane of an event's delivery: 63 bits of a hash. Two keys with the same hash share a lane, which does no harm: it
 /// only keeps more events in order than necessary.
 ///
 /// ```
-/// use oncebox::model::lane::{Key, Ordering, of};
+/// use oncebox::model::lane::{Key, OrderTerms, Ordering, Scope, lane};
 /// use oncebox::base::id::SubscriptionSeq;
-/// let (erp, shop) = (SubscriptionSeq(1), SubscriptionSeq(2));
-/// let invoice = Key { ordering_key: None, aggregate: (Some("invoice"), Some("4711")) };
-/// assert_eq!(of(erp, Ordering::None, invoice), None);
-/// assert!(of(erp, Ordering::Key, invoice).is_some_and(|lane| lane >= 0));
-/// assert_ne!(of(erp, Ordering::Key, invoice), of(shop, Ordering::Key, invoice));
-/// assert_eq!(of(erp, Ordering::Strict, invoice), of(erp, Ordering::Strict, Key::default()));
-/// assert_eq!(of(erp, Ordering::Key, Key::default()), None);
+/// let terms = OrderTerms::default();
+/// let of = |n, ordering| Scope { subscription: SubscriptionSeq(n), tenant: "default", ordering, terms: &terms };
+/// let invoice = Key { aggregate: (Some("invoice"), Some("4711")), ..Key::default() };
+/// assert_eq!(lane(of(1, Ordering::None), invoice), None);
+/// assert!(lane(of(1, Ordering::Key), invoice).is_some_and(|lane| lane >= 0));
+/// assert_ne!(lane(of(1, Ordering::Key), invoice), lane(of(2, Ordering::Key), invoice));
+/// assert_eq!(lane(of(1, Ordering::Strict), invoice), lane(of(1, Ordering::Strict), Key::default()));
+/// assert_eq!(lane(of(1, Ordering::Key), Key::default()), None);
 /// ```
-pub fn of(subscription: SubscriptionSeq, ordering: Ordering, key: Key<'_>) -> Option<i64> {
-    if ordering == Ordering::None {
+pub fn lane(scope: Scope<'_>, key: Key<'_>) -> Option<i64> {
+    let is_guaranteed = key.order.is_some_and(|order| order.guaranteed);
+    if scope.ordering == Ordering::None && !is_guaranteed {
         return None;
     }
-    let subscription = subscription.0.to_string();
-    let digest = match (ordering, key) {
-        (Ordering::Strict, _) => identity_digest(&["strict", &subscription]),
-        (Ordering::Key, Key { ordering_key: Some(own), .. }) => {
-            identity_digest(&["key", &subscription, own])
-        }
-        (Ordering::Key, Key { aggregate: (kind, Some(id)), .. }) => {
-            identity_digest(&["aggregate", &subscription, kind.unwrap_or_default(), id])
+    let subscription = scope.subscription.0.to_string();
+    let (kind, owner) = match &scope.terms.group {
+        None => ("", subscription),
+        Some(group) => ("group:", format!("{}/{group}", scope.tenant)),
+    };
+    let digest = match (scope.ordering, key) {
+        (Ordering::Strict, _) => hash(&[&format!("{kind}strict"), &owner]),
+        (_, Key { ordering_key: Some(own), .. }) => hash(&[&format!("{kind}key"), &owner, own]),
+        (_, Key { aggregate: (of, Some(id)), .. }) => {
+            hash(&[&format!("{kind}aggregate"), &owner, of.unwrap_or_default(), id])
         }
         (Ordering::None | Ordering::Key, _) => return None,
     };
+    Some(digest)
+}
+
+/// The funnel of an event's delivery, if the event has a value for the subscription's funnel point.
+pub fn funnel(scope: Scope<'_>, key: Key<'_>) -> Option<i64> {
+    let point = scope.terms.funnel_point.as_deref()?;
+    let EventOrder { funnel_point, funnel_value, .. } = key.order?;
+    let value = funnel_value.as_deref()?;
+    let is_here = funnel_point.as_deref().is_none_or(|named| named == point);
+    is_here.then(|| hash(&["funnel", scope.tenant, point, value]))
+}
+
+/// 63 bits of a hash over the parts.
+pub fn hash(parts: &[&str]) -> i64 {
+    let digest = identity_digest(parts);
     let head = digest.first_chunk::<8>().copied().unwrap_or_default();
-    Some(i64::from_be_bytes(head) & i64::MAX)
+    i64::from_be_bytes(head) & i64::MAX
 }
 
 #[cfg(test)]
@@ -87,5 +257,49 @@ mod tests {
         for ordering in Ordering::ALL {
             assert_eq!(Ordering::parse(ordering.as_str()), Some(ordering));
         }
+    }
+
+    fn scope(terms: &OrderTerms, n: i64, ordering: Ordering) -> Scope<'_> {
+        Scope { subscription: SubscriptionSeq(n), tenant: "default", ordering, terms }
+    }
+
+    #[test]
+    fn subscriptions_of_a_group_share_their_lanes() {
+        let terms = OrderTerms { group: Some("sap".into()), ..OrderTerms::default() };
+        let invoice = Key { aggregate: (Some("invoice"), Some("4711")), ..Key::default() };
+        for ordering in [Ordering::Key, Ordering::Strict] {
+            let of = |n| lane(scope(&terms, n, ordering), invoice);
+            assert_eq!(of(1), of(2));
+            assert_ne!(of(1), lane(scope(&OrderTerms::default(), 1, ordering), invoice));
+        }
+    }
+
+    #[test]
+    fn an_event_may_ask_for_its_lane_where_the_subscription_has_none() {
+        let order = EventOrder { guaranteed: true, ..EventOrder::default() };
+        let terms = OrderTerms::default();
+        let invoice = Key { aggregate: (Some("invoice"), Some("4711")), ..Key::default() };
+        let asked = Key { order: Some(&order), ..invoice };
+        let lane_of = |ordering, key| lane(scope(&terms, 1, ordering), key);
+        assert_eq!(lane_of(Ordering::None, asked), lane_of(Ordering::Key, invoice));
+        assert_eq!(lane_of(Ordering::None, invoice), None);
+    }
+
+    #[test]
+    fn a_funnel_is_of_a_point_and_a_value_in_any_subscription() {
+        let terms = OrderTerms { funnel_point: Some("sap".into()), ..OrderTerms::default() };
+        let order = |point: Option<&str>| EventOrder {
+            funnel_point: point.map(str::to_owned),
+            funnel_value: Some("customer 7".into()),
+            ..EventOrder::default()
+        };
+        let of = |n, point| {
+            let order = order(point);
+            let key = Key { order: Some(&order), ..Key::default() };
+            funnel(scope(&terms, n, Ordering::None), key)
+        };
+        assert!(of(1, None).is_some());
+        assert_eq!(of(1, None), of(2, Some("sap")));
+        assert_eq!(of(1, Some("crm")), None);
     }
 }

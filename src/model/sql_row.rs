@@ -8,6 +8,7 @@
 
 use crate::base::clock::Timestamp;
 use crate::model::event::{NewEvent, check_headers};
+use crate::model::lane::EventOrder;
 use crate::model::sealed::Sealed;
 use crate::model::{json, trace};
 
@@ -49,11 +50,13 @@ pub enum Column {
     TraceId,
     /// `custom_data`
     CustomData,
+    /// `entity_type`
+    EntityType,
 }
 
 impl Column {
     /// All, in order: each with its name and its largest number of characters.
-    const ALL: [(Self, &'static str, usize); 16] = [
+    const ALL: [(Self, &'static str, usize); 17] = [
         (Self::Id, "id", 36),
         (Self::Tenant, "tenant", 63),
         (Self::SourceSystem, "source_system", 64),
@@ -70,6 +73,7 @@ impl Column {
         (Self::ProcessId, "process_id", 255),
         (Self::TraceId, "trace_id", 55),
         (Self::CustomData, "custom_data", 4096),
+        (Self::EntityType, "entity_type", 64),
     ];
 
     /// Its name.
@@ -99,7 +103,7 @@ pub struct SqlRow {
     /// Its number.
     pub seq: i64,
     /// Its text columns as raw bytes, in the order of [`Column::ALL`].
-    pub texts: [Option<Vec<u8>>; 16],
+    pub texts: [Option<Vec<u8>>; 17],
     /// Its payload.
     pub payload: Payload,
     /// The payload's own row, if it has one.
@@ -112,6 +116,8 @@ pub struct SqlRow {
     pub not_before: Option<i64>,
     /// The parent event.
     pub parent_seq: Option<i64>,
+    /// Whether it asks for its lane, and whether dead letters ahead of it are left out.
+    pub is_ordered: (bool, bool),
     /// Counted attempts until it is given up.
     pub max_attempts: Option<i64>,
     /// Whether Oncebox stored it itself, after it had applied the privacy policies.
@@ -156,11 +162,6 @@ impl SqlRow {
         self.bytes(column).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// The text columns that are not in [`NewEvent::text_fields`].
-    pub fn other_text_fields(&self) -> [(&'static str, Option<String>); 2] {
-        [Column::FunnelPoint, Column::FunnelValue].map(|column| (column.name(), self.text(column)))
-    }
-
     fn required(&self, column: Column) -> String {
         self.text(column).unwrap_or_default()
     }
@@ -184,6 +185,13 @@ impl SqlRow {
             received_at: time("received_at", Some(self.received_at))?.unwrap_or_default(),
             not_before: time("not_before", self.not_before)?,
             ordering_key: self.text(Column::OrderingKey),
+            order: EventOrder {
+                guaranteed: self.is_ordered.0,
+                exclude_failed: self.is_ordered.1,
+                funnel_point: self.text(Column::FunnelPoint),
+                funnel_value: self.text(Column::FunnelValue),
+                entity_type: self.text(Column::EntityType),
+            },
             process_id: self.text(Column::ProcessId),
             trace_id: self.text(Column::TraceId).map(|text| trace_id(&text)).transpose()?,
             max_attempts: self.max_attempts.and_then(|most| u32::try_from(most).ok()),

@@ -11,7 +11,7 @@ use crate::model::event::OWN_SOURCE;
 use crate::model::failure::Streak;
 use crate::model::format::{Condition, Format, TemplateText};
 use crate::model::hold::Hold;
-use crate::model::lane::{Key, Ordering};
+use crate::model::lane::{Key, OrderTerms, Ordering, Scope};
 use crate::model::lenient_int;
 use crate::model::name::Name;
 use crate::model::outcome::AttemptClass;
@@ -219,6 +219,9 @@ pub struct Policy {
         deserialize_with = "lenient_int::optional"
     )]
     pub breaker_after: Option<u32>,
+    /// How long the target has to confirm what it accepted, like `1h`; if absent, a 2xx completes a delivery.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm_within: Option<String>,
     /// Classes of answers that differ from the default, like `{"409": "success"}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<String, AttemptClass>,
@@ -249,6 +252,8 @@ pub struct NewSubscription {
     pub policy: Policy,
     /// Which of its events are kept in order.
     pub ordering: Ordering,
+    /// The rest of its order.
+    pub order: OrderTerms,
     /// How a payload stands in a request.
     pub format: Format,
     /// Names of the events' header fields that are sent with them.
@@ -304,6 +309,12 @@ pub struct Routed<'a> {
 }
 
 impl Subscription {
+    /// Whose lanes and funnels its deliveries are in.
+    pub fn scope(&self) -> Scope<'_> {
+        let NewSubscription { tenant, ordering, order, .. } = &self.new;
+        Scope { subscription: self.seq, tenant, ordering: *ordering, terms: order }
+    }
+
     /// Whether a person relies on no further attempt: even one that was already scheduled is not started.
     pub fn is_held_by_a_person(&self) -> bool {
         self.holds.iter().any(|hold| hold.reason.is_by_a_person())

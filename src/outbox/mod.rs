@@ -13,6 +13,7 @@ use rusqlite::Transaction;
 pub use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw, SystemDraw};
 use crate::model::event::{FieldError, NewEvent, SQL_SOURCE};
+use crate::model::lane::EventOrder;
 use crate::model::name::Name;
 use crate::model::sealed::Sealed;
 use crate::model::{json, tenant, trace};
@@ -67,6 +68,7 @@ impl Event {
             received_at: Timestamp::default(),
             not_before: None,
             ordering_key: None,
+            order: EventOrder::default(),
             process_id: None,
             trace_id: None,
             max_attempts: None,
@@ -149,6 +151,20 @@ impl Event {
     /// Sets the ordering key, if that is not the aggregate.
     pub fn ordering_key(mut self, key: impl Into<String>) -> Self {
         self.new.ordering_key = Some(key.into());
+        self
+    }
+
+    /// Keeps it in its lane even where the subscription keeps no order. In `oncebox.db` and in files with the column
+    /// `guaranteed_order`.
+    pub fn guaranteed_order(mut self) -> Self {
+        self.new.order.guaranteed = true;
+        self
+    }
+
+    /// Sets the funnel value: of events with the same value, one at a time is in flight at subscriptions with a
+    /// `funnel_point`.
+    pub fn funnel_value(mut self, value: impl Into<String>) -> Self {
+        self.new.order.funnel_value = Some(value.into());
         self
     }
 

@@ -27,6 +27,8 @@ CREATE TABLE IF NOT EXISTS outbox (
   occurred_at     INTEGER,
   not_before      INTEGER,
   ordering_key    TEXT,
+  guaranteed_order INTEGER,
+  funnel_value    TEXT,
   process_id      TEXT,
   max_attempts    INTEGER,
   custom_data     TEXT,
@@ -46,8 +48,9 @@ const APPEND: &str = "
     INSERT INTO outbox
            (tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
             payload, payload_seq, content_type, occurred_at, not_before, ordering_key, process_id, trace_id,
-            max_attempts, custom_data, headers, own)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, coalesce(?18, '{}'), 1)
+            max_attempts, custom_data, headers, guaranteed_order, funnel_value, own)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, coalesce(?18, '{}'),
+            ?19, ?20, 1)
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING
  RETURNING id";
 
@@ -68,8 +71,9 @@ const FIND: &str = "
 const APPEND_TO_ERP: &str = "
     INSERT INTO outbox
            (source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target, payload,
-            content_type, headers, occurred_at, not_before, ordering_key, process_id, max_attempts, custom_data)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+            content_type, headers, occurred_at, not_before, ordering_key, process_id, max_attempts, custom_data,
+            guaranteed_order, funnel_value)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
         ON CONFLICT (source_system, idempotency_key) DO NOTHING
  RETURNING id";
 
@@ -127,6 +131,8 @@ fn append_to_oncebox(conn: &Connection, new: &NewEvent) -> Result<Row> {
         new.max_attempts,
         new.custom_data,
         new.headers,
+        new.order.guaranteed,
+        new.order.funnel_value,
     ];
     let id = conn.prepare_cached(APPEND)?.query_row(params, |row| row.get(0)).optional()?;
     match id {
@@ -174,6 +180,8 @@ fn append_to_erp(conn: &Connection, new: &NewEvent, traceparent: Option<&str>) -
         new.process_id,
         new.max_attempts,
         new.custom_data,
+        new.order.guaranteed,
+        new.order.funnel_value,
     ];
     let row = |row: &rusqlite::Row<'_>, already_there, differs| {
         let id: i64 = row.get(0)?;

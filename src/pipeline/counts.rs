@@ -121,7 +121,7 @@ impl Counts {
                 self.delivered_span.note_span(taken);
             }
             Next::GiveUp(_) => self.dead_lettered.add(),
-            Next::Retry(_) => (),
+            Next::Retry(_) | Next::Park(_) => (),
         }
     }
 

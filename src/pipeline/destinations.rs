@@ -18,7 +18,7 @@ use crate::model::failure::{BREAKER_AFTER, Rules};
 use crate::model::lease::LEASES;
 use crate::model::outcome::ClassTable;
 use crate::model::rate::Rate;
-use crate::model::subscription::{Policy, Subscription};
+use crate::model::subscription::{NewSubscription, Policy, Subscription};
 use crate::pipeline::access::{Access, KeptById, carried};
 use crate::pipeline::credential_uses::CredentialUses;
 use crate::store::credentials::{self, Credential};
@@ -140,7 +140,7 @@ impl Destinations {
         };
         let access = self.access(seq, &carried(&in_force, chosen), chosen.is_some())?;
         let Effective { rules, classes, timeout, .. } =
-            effective(&subscription.new.policy, &self.settings.get().delivery)?;
+            effective(&subscription.new, &self.settings.get().delivery)?;
         let formats = Formats::of(&subscription.new)?;
         Ok(Some(Destination { subscription, rules, classes, timeout, formats, access }))
     }
@@ -176,7 +176,8 @@ pub struct Effective {
 }
 
 /// A policy laid over the settings, which hold where a subscription does not say.
-pub fn effective(policy: &Policy, defaults: &Delivery) -> Result<Effective, String> {
+pub fn effective(new: &NewSubscription, defaults: &Delivery) -> Result<Effective, String> {
+    let policy = &new.policy;
     let span = |text: &String| {
         humantime::parse_duration(text)
             .map_err(|error| format!("{text:?} is not a span like 5s or 30min: {error}"))
@@ -206,7 +207,11 @@ pub fn effective(policy: &Policy, defaults: &Delivery) -> Result<Effective, Stri
     }
     let classes = ClassTable::new(&policy.classes)?;
     policy.rate.as_deref().map(Rate::parse).transpose()?;
-    Ok(Effective { rules: Rules { schedule, breaker_after }, classes, timeout })
+    Ok(Effective {
+        rules: Rules { schedule, breaker_after, park_after: new.order.parks_after() },
+        classes,
+        timeout,
+    })
 }
 
 /// How long a pull consumer has an event to itself.

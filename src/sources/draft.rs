@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::base::clock::Timestamp;
 use crate::model::event::{FieldError, NewEvent};
+use crate::model::lane::EventOrder;
 use crate::model::sealed::Sealed;
 use crate::model::{json, trace};
 use crate::sources::field::{Cell, Field};
@@ -119,6 +120,13 @@ impl Draft {
             received_at: facts.received_at,
             not_before: self.time(Field::NotBefore)?,
             ordering_key: text(Field::OrderingKey)?,
+            order: EventOrder {
+                guaranteed: self.flag(Field::GuaranteedOrder, facts)?,
+                exclude_failed: self.flag(Field::ExcludeFailed, facts)?,
+                funnel_point: text(Field::FunnelPoint)?,
+                funnel_value: text(Field::FunnelValue)?,
+                entity_type: text(Field::EntityType)?,
+            },
             process_id: text(Field::ProcessId)?,
             trace_id: text(Field::Headers)?.map(|text| trace_id(&text)).transpose()?.flatten(),
             max_attempts: text(Field::MaxAttempts)?.map(|text| attempts(&text)).transpose()?,
@@ -126,6 +134,14 @@ impl Draft {
         };
         event.check()?;
         Ok(event)
+    }
+
+    fn flag(&self, field: Field, facts: &RowContext<'_>) -> Result<bool, FieldError> {
+        match self.text(field, facts)?.as_deref() {
+            None | Some("0" | "false") => Ok(false),
+            Some("1" | "true") => Ok(true),
+            Some(other) => Err(wrong(field, &format!("is {other:?}; it is true or false, 1 or 0"))),
+        }
     }
 
     /// The quarantined event for a row that cannot be used: the usable fields, under the row's own key.

@@ -29,6 +29,16 @@ pub enum Field {
     Target,
     /// Events with one ordering key are delivered in order.
     OrderingKey,
+    /// Whether it goes into its lane even where the subscription keeps no order.
+    GuaranteedOrder,
+    /// Whether dead letters ahead of it in its lane are left out.
+    ExcludeFailed,
+    /// The funnel point at which its funnel value counts.
+    FunnelPoint,
+    /// Of events with the same value, one at a time is in flight.
+    FunnelValue,
+    /// What the aggregate's id is an id of.
+    EntityType,
     /// The payload's media type.
     ContentType,
     /// A JSON object; only `traceparent` is used.
@@ -46,7 +56,7 @@ pub enum Field {
 }
 
 impl Field {
-    const NAMED: [(Self, &'static str); 15] = [
+    const NAMED: [(Self, &'static str); 20] = [
         (Self::EventType, "event_type"),
         (Self::Payload, "payload"),
         (Self::IdempotencyKey, "idempotency_key"),
@@ -55,6 +65,11 @@ impl Field {
         (Self::OccurredAt, "occurred_at"),
         (Self::Target, "target"),
         (Self::OrderingKey, "ordering_key"),
+        (Self::GuaranteedOrder, "guaranteed_order"),
+        (Self::ExcludeFailed, "exclude_failed"),
+        (Self::FunnelPoint, "funnel_point"),
+        (Self::FunnelValue, "funnel_value"),
+        (Self::EntityType, "entity_type"),
         (Self::ContentType, "content_type"),
         (Self::Headers, "headers"),
         (Self::SourceSystem, "source_system"),
@@ -76,7 +91,11 @@ impl Field {
     pub const fn is_identifier(self) -> bool {
         matches!(
             self,
-            Self::IdempotencyKey | Self::AggregateId | Self::OrderingKey | Self::ProcessId
+            Self::IdempotencyKey
+                | Self::AggregateId
+                | Self::OrderingKey
+                | Self::FunnelValue
+                | Self::ProcessId
         )
     }
 

@@ -4,6 +4,7 @@
 //! `model::lease` decides what follows from a report. There is no SQL here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, DeliverySeq, Draw, SubscriptionSeq};
@@ -15,7 +16,7 @@ use crate::store::error::Result;
 use crate::store::leases::{self, Held};
 use crate::store::settlement::{note_attempt, note_failure, refresh};
 use crate::store::tx::WriteTx;
-use crate::store::{attempts, deliveries, subscriptions};
+use crate::store::{attempts, lanes, subscriptions};
 
 /// The failure code of a failure that a consumer reports.
 const CODE: &str = "consumer";
@@ -57,6 +58,8 @@ pub struct Consumer {
     pub url: String,
     /// Retry delays and the maximum number of attempts.
     pub schedule: Schedule,
+    /// Counted failures after which a delivery in a lane is parked.
+    pub park_after: Option<u32>,
     /// Schedule time.
     pub now: Timestamp,
     /// Wall time.
@@ -242,12 +245,18 @@ fn settlement_of(
     outcome: &LeaseOutcome,
     draw: &dyn Draw,
 ) -> Settlement {
-    let Consumer { subscription, url, schedule, now, wall } = consumer;
+    let Consumer { subscription, url, schedule, park_after, now, wall } = consumer;
     // The schema limits an event's max_attempts, so this does not fail.
     let own = held.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
     let schedule = own.as_ref().unwrap_or(schedule);
-    let Verdict { class, counted, next, .. } =
+    let Verdict { class, counted, mut next, .. } =
         judge_lease(outcome, held.counted_failures, schedule, Jitter::new(draw));
+    let failures = held.counted_failures.saturating_add(1);
+    let is_parked =
+        counted && held.lane.is_some() && park_after.is_some_and(|most| failures >= most);
+    if let (Next::Retry(_), true, Some(reason)) = (&next, is_parked, outcome.failed_reason()) {
+        next = Next::Park(format!("failed {failures} times; the last: {reason}"));
+    }
     let started_at = id::made_at(lease).unwrap_or(*wall);
     let took = wall.since(started_at);
     Settlement {
@@ -284,14 +293,19 @@ fn store(tx: &WriteTx<'_>, held: &Held, settlement: &Settlement, keep: bool) -> 
             leases::put_back(tx, settlement, now.plus(*wait), (*wait, keep))?;
             tx.ring(*subscription);
         }
+        Next::Park(reason) => {
+            leases::put_back(tx, settlement, *now, (Duration::ZERO, false))?;
+            lanes::park(tx, *delivery, reason)?;
+        }
         Next::Complete => leases::finish(tx, settlement, State::Completed, None)?,
         Next::GiveUp(reason) => {
             leases::finish(tx, settlement, State::DeadLetter, Some(reason))?;
+            lanes::given_up(tx, *delivery, *subscription)?;
         }
     }
     refresh(tx, held.origin, attempt.failed_reason.as_deref(), *now)?;
     if let Some(lane) = held.lane {
-        deliveries::elect_head(tx, lane, *subscription, *now)?;
+        lanes::elect_head(tx, lane, *now)?;
     }
     // A delivery that a consumer hands back without trying it has not failed.
     if !attempt.class.is_success() && !attempt.counted {
@@ -306,6 +320,7 @@ fn state_after(next: &Next) -> State {
         Next::Complete => State::Completed,
         Next::Retry(_) => State::Pending,
         Next::GiveUp(_) => State::DeadLetter,
+        Next::Park(_) => State::Parked,
     }
 }
 

@@ -14,53 +14,53 @@ use crate::formats::filter::{self, Payload};
 use crate::model::delivery::{OutgoingRequest, State};
 use crate::model::event::DeliveryCounts;
 use crate::model::failure::Settlement;
-use crate::model::lane;
+use crate::model::lane::{self, Places};
 use crate::model::subscription::{NewSubscription, Routed};
-use crate::store::column::{clamped_count, word};
+use crate::store::column::{clamped_count, to_json, word};
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{payloads, subscriptions};
+use crate::store::{lanes, payloads, subscriptions};
 
 const INSERT: &str = "
     INSERT INTO deliveries
-           (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+           (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at,
+            funnel)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
-// An event that is ordered by arrival goes behind earlier ones, even if the clock was set back in between.
+// An event that is ordered by arrival goes behind earlier ones, even if the clock was set back in between. Another one is
+// late if deliveries that come behind it are there already.
 pub(super) const INSERT_INTO_LANE: &str = "
     INSERT INTO deliveries
            (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at,
-            lane, head)
-    VALUES (?1, ?2, ?3, ?4, iif(?11, max(?5, coalesce(
-               (SELECT d.order_at
-                  FROM deliveries AS d
-                 WHERE d.lane = ?10
-                   AND d.finished_at IS NULL
-                 ORDER BY d.order_at DESC
-                 LIMIT 1), ?5)), ?5),
-           ?6, ?7, ?8, ?9, ?10, 0)";
+            funnel, lane, head, late)
+    SELECT ?1, ?2, ?3, ?4, iif(?12, max(?5, coalesce(last_at, ?5)), ?5), ?6, ?7, ?8, ?9,
+           ?10, ?11, 0, NOT ?12 AND coalesce(last_at > ?5, 0)
+      FROM (SELECT (
+           SELECT d.order_at
+             FROM deliveries AS d
+            WHERE d.lane = ?11
+              AND d.finished_at IS NULL
+              AND d.state <> 'parked'
+            ORDER BY d.order_at DESC
+            LIMIT 1) AS last_at)";
 
-macro_rules! due {
-    ($columns:literal) => {
-        concat!(
-            "SELECT ",
-            $columns,
-            "
-               FROM deliveries
-              WHERE subscription_seq = ?1
-                AND state = 'pending'
-                AND head = 1
-                AND due_at <= ?2
-              ORDER BY due_at, seq
-              LIMIT ?3"
-        )
-    };
-}
-
-pub(super) const DUE: &str = due!("seq");
-
-// The index does not contain the lane, so this statement reads each row too. It is used only for ordered subscriptions.
-pub(super) const DUE_WITH_LANE: &str = due!("seq, lane");
+// ?4: funnels that are in hand. One whose delivery waits for its confirmation is taken as well.
+pub(super) const DUE: &str = "
+    SELECT d.seq, d.lane, d.funnel
+      FROM deliveries AS d
+     WHERE d.subscription_seq = ?1
+       AND d.state = 'pending'
+       AND d.head = 1
+       AND d.due_at <= ?2
+       AND (d.funnel IS NULL
+            OR (d.funnel NOT IN (SELECT value FROM json_each(?4))
+                AND NOT EXISTS (
+                    SELECT 1
+                      FROM deliveries AS w
+                     WHERE w.funnel = d.funnel
+                       AND w.state = 'waiting')))
+     ORDER BY d.due_at, d.seq
+     LIMIT ?3";
 
 pub(super) const NEXT_DUE: &str = "
     SELECT min(due_at)
@@ -158,9 +158,9 @@ const MAKE_DUE_NOW: &str = "
 
 const CANCEL: &str = "
     UPDATE deliveries
-       SET state = 'cancelled', due_at = NULL, lease_until = NULL, finished_at = ?2, reason = ?3
+       SET state = 'cancelled', due_at = NULL, lease_until = NULL, confirm_until = NULL, finished_at = ?2, reason = ?3
      WHERE seq = ?1
-       AND state IN ('pending', 'leased', 'dead_letter', 'in_doubt')";
+       AND state IN ('pending', 'leased', 'waiting', 'parked', 'dead_letter', 'in_doubt')";
 
 // If the due time is later than now plus the delivery's own wait, a wrong clock set it. An event's `not_before` is
 // always respected. The condition without `o` comes first, so that the event is read only for suspicious rows.
@@ -229,28 +229,6 @@ const OPEN_OF_EVENT: &str =
 const OPEN_OF_WEBHOOK_EVENT: &str =
     "SELECT seq FROM deliveries WHERE webhook_seq = ?1 AND finished_at IS NULL LIMIT 1000";
 
-pub(super) const HEAD: &str = "
-    SELECT seq, state = 'leased' OR state = 'waiting'
-      FROM deliveries
-     WHERE lane = ?1
-       AND head = 1
-       AND finished_at IS NULL";
-
-pub(super) const FIRST_IN_LANE: &str = "
-    SELECT seq
-      FROM deliveries
-     WHERE lane = ?1
-       AND finished_at IS NULL
-     ORDER BY order_at, seq
-     LIMIT 1";
-
-pub(super) const DEMOTE: &str = "
-    UPDATE deliveries
-       SET head = 0
-     WHERE seq = ?1
-       AND head = 1
-       AND finished_at IS NULL";
-
 // The few that were refused with the credential before: they wait for steps of up to hours.
 const RETRY_REFUSED: &str = "
     UPDATE deliveries
@@ -265,18 +243,6 @@ const RETRY_REFUSED: &str = "
               AND due_at > ?2
               AND last_class = 'auth'
             LIMIT 1000)";
-
-// `CLAMP_DUE` corrects due times after a clock change, but only of heads. The due time of a delivery behind a head is
-// corrected here, when it becomes the head. ?2 may be a little older than the row, so differences of up to a minute
-// are ignored.
-pub(super) const PROMOTE: &str = "
-    UPDATE deliveries
-       SET head = 1,
-           due_at = iif(due_at > ?2 + delay_ms + 60000, max(?2 + delay_ms, coalesce(
-               (SELECT o.not_before FROM outbox AS o WHERE o.seq = deliveries.outbox_seq), 0)), due_at)
-     WHERE seq = ?1
-       AND head = 0
-       AND finished_at IS NULL";
 
 /// The event that a delivery carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,11 +270,11 @@ pub struct Route {
     pub now: Timestamp,
 }
 
-/// A subscription that matches an event, and the lane of the delivery.
+/// A subscription that matches an event, and the places of the delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MatchedSubscription {
     subscription: SubscriptionSeq,
-    lane: Option<i64>,
+    places: Places,
 }
 
 /// The subscriptions that match an event. Its payload is read where a filter asks for it, and once.
@@ -321,8 +287,10 @@ pub(crate) fn matching<'p>(
     let (mut matching, mut read) = (Vec::new(), None);
     for found in routes.iter() {
         if wants(&found.new, event, &mut read, &payload)? {
-            let lane = lane::of(found.seq, found.new.ordering, event.key);
-            matching.push(MatchedSubscription { subscription: found.seq, lane });
+            let (lane, funnel) =
+                (lane::lane(found.scope(), event.key), lane::funnel(found.scope(), event.key));
+            let places = Places { lane, funnel };
+            matching.push(MatchedSubscription { subscription: found.seq, places });
         }
     }
     Ok(matching)
@@ -365,14 +333,15 @@ pub(crate) fn route(
     let state = if in_doubt { State::InDoubt } else { State::Pending };
     let (state, due_at) = (state.as_str(), (!in_doubt).then_some(first_at));
     let mut insert = tx.prepare(INSERT)?;
-    for MatchedSubscription { subscription, lane } in matching {
-        let row = (outbox, webhook, subscription, tenant, order_at, state, due_at, epoch, now);
+    for MatchedSubscription { subscription, places: Places { lane, funnel } } in matching {
+        let row =
+            (outbox, webhook, subscription, tenant, order_at, state, due_at, epoch, now, funnel);
         if let Some(lane) = lane {
-            let (a, b, c, d, e, f, g, h, i) = row;
-            let row = (a, b, c, d, e, f, g, h, i, lane, by_arrival);
+            let (a, b, c, d, e, f, g, h, i, j) = row;
+            let row = (a, b, c, d, e, f, g, h, i, j, lane, by_arrival);
             tx.prepare(INSERT_INTO_LANE)?.execute(row)?;
             // If this insert changes the head, the new row is the head, and its due time is already correct.
-            elect_head(tx, *lane, *subscription, first_at)?;
+            lanes::elect_head(tx, *lane, first_at)?;
         } else {
             insert.execute(row)?;
         }
@@ -381,28 +350,20 @@ pub(crate) fn route(
     Ok(())
 }
 
-/// A delivery that is due, and its lane if [`due_with_lane`] read it.
-pub type Due = (DeliverySeq, Option<i64>);
+/// A delivery that is due, and its places.
+pub type Due = (DeliverySeq, Places);
 
-/// Deliveries of a subscription that are due, oldest first, without their lanes.
+/// Deliveries of a subscription that are due, oldest first, without those of the funnels in `taken`.
 pub fn due(
     tx: &ReadTx<'_>,
     subscription: SubscriptionSeq,
-    now: Timestamp,
-    limit: u32,
+    (now, limit): (Timestamp, u32),
+    taken: &[i64],
 ) -> Result<Vec<Due>> {
-    rows(&mut *tx.prepare(DUE)?, (subscription, now, limit), |row| Ok((row.get(0)?, None)))
-}
-
-/// Due deliveries with their lanes, for a subscription that keeps an order.
-pub fn due_with_lane(
-    tx: &ReadTx<'_>,
-    subscription: SubscriptionSeq,
-    now: Timestamp,
-    limit: u32,
-) -> Result<Vec<Due>> {
-    let params = (subscription, now, limit);
-    rows(&mut *tx.prepare(DUE_WITH_LANE)?, params, |row| Ok((row.get(0)?, row.get(1)?)))
+    let taken = to_json("the funnels", &taken)?;
+    rows(&mut *tx.prepare(DUE)?, (subscription, now, limit, taken), |row| {
+        Ok((row.get(0)?, Places { lane: row.get(1)?, funnel: row.get(2)? }))
+    })
 }
 
 /// The next due time of a subscription's deliveries after `now`.
@@ -505,7 +466,7 @@ pub(super) struct DeliveryState {
 impl DeliveryState {
     /// Elects the head of its lane, if it is in one.
     pub(super) fn elect_head(&self, tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
-        self.lane.map_or(Ok(()), |lane| elect_head(tx, lane, self.subscription, now))
+        self.lane.map_or(Ok(()), |lane| lanes::elect_head(tx, lane, now))
     }
 }
 
@@ -540,12 +501,6 @@ pub fn open_of(tx: &ReadTx<'_>, origin: Origin) -> Result<Vec<DeliverySeq>> {
         Origin::WebhookEvent(seq) => (OPEN_OF_WEBHOOK_EVENT, seq),
     };
     rows(&mut *tx.prepare(sql)?, [seq], |row| Ok(row.get(0)?))
-}
-
-/// The head of a delivery's lane; `None` if the delivery has no lane.
-pub fn head_of(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<DeliverySeq>> {
-    let Some(lane) = state(tx, delivery)?.lane else { return Ok(None) };
-    first(&mut *tx.prepare(HEAD)?, [lane], |row| Ok(row.get(0)?))
 }
 
 /// Reschedules a delivery after a failed attempt.
@@ -647,30 +602,6 @@ pub(super) fn retry_refused(
 /// Whether a subscription has unfinished deliveries or dead letters.
 pub fn has_unfinished(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<bool> {
     Ok(tx.prepare(HAS_UNFINISHED)?.query_row([subscription], |row| row.get(0))?)
-}
-
-/// Elects the head of a lane: its first unfinished delivery. If a consumer has the current head, that head stays.
-/// Every function that adds, finishes or reopens a delivery in a lane must call this.
-pub(super) fn elect_head(
-    tx: &WriteTx<'_>,
-    lane: i64,
-    subscription: SubscriptionSeq,
-    now: Timestamp,
-) -> Result<()> {
-    let head = first(&mut *tx.prepare(HEAD)?, [lane], |row| {
-        Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?))
-    })?;
-    let first_in_lane = first(&mut *tx.prepare(FIRST_IN_LANE)?, [lane], |row| Ok(row.get(0)?))?;
-    let Some(first_in_lane): Option<DeliverySeq> = first_in_lane else { return Ok(()) };
-    if let Some((head, is_with_consumer)) = head {
-        if is_with_consumer || head == first_in_lane {
-            return Ok(());
-        }
-        one_row(tx.prepare(DEMOTE)?.execute([head])?, "the delivery")?;
-    }
-    one_row(tx.prepare(PROMOTE)?.execute((first_in_lane, now))?, "the delivery")?;
-    tx.ring(subscription);
-    Ok(())
 }
 
 // Sets the same columns as `REOPEN`, but also reopens completed deliveries, because a person asked for it. It clears

@@ -18,7 +18,7 @@ pub(super) const UNSENT: &str = "
 
 const PUT_IN_DOUBT: &str = "
     UPDATE deliveries
-       SET state = 'in_doubt', due_at = NULL, lease_until = NULL, lease_owner = NULL
+       SET state = 'in_doubt', due_at = NULL, lease_until = NULL, lease_owner = NULL, confirm_until = NULL
      WHERE seq = ?1
        AND state IN ('pending', 'leased', 'waiting')";
 

@@ -20,6 +20,7 @@ pub mod holds;
 pub mod idempotency_keys;
 pub mod in_doubt;
 pub mod inspect;
+pub mod lanes;
 pub mod leases;
 pub mod meta;
 pub mod operational;

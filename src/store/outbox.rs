@@ -17,9 +17,10 @@ const INSERT: &str = "
            (id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
             payload, payload_seq, content_type, occurred_at, received_at, not_before, ordering_key,
             process_id, trace_id, max_attempts, custom_data, routed_at, open_deliveries, epoch,
-            sealed_fields, headers, own)
+            sealed_fields, headers, guaranteed_order, exclude_failed, funnel_point, funnel_value,
+            entity_type, own)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-            ?21, ?22, ?23, coalesce(?24, '{}'), 1)
+            ?21, ?22, ?23, coalesce(?24, '{}'), ?25, ?26, ?27, ?28, ?29, 1)
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING";
 
 pub(super) const EXISTS: &str = "
@@ -117,6 +118,11 @@ fn write(
         epoch,
         new.sealed.fields,
         new.headers,
+        new.order.guaranteed,
+        new.order.exclude_failed,
+        new.order.funnel_point,
+        new.order.funnel_value,
+        new.order.entity_type,
     ])?)
 }
 

@@ -3,6 +3,7 @@
 use rusqlite::{Row, params};
 
 use crate::model::event::{Event, NewEvent, Status};
+use crate::model::lane::EventOrder;
 use crate::model::sealed::Sealed;
 use crate::model::tenant;
 use crate::store::column::{clamped_count, word};
@@ -21,7 +22,7 @@ macro_rules! select {
                 target, content_type, occurred_at, received_at, not_before, ordering_key, process_id,
                 trace_id, max_attempts, custom_data, status, open_deliveries, duplicate_count,
                 differing_count, last_error, error_code, completed_at, sealed_fields, replay_of,
-                headers",
+                headers, guaranteed_order <> 0, exclude_failed <> 0, funnel_point, funnel_value, entity_type",
             $rest
         )
     };
@@ -153,7 +154,7 @@ pub(super) fn by_seqs(tx: &ReadTx<'_>, seqs: Vec<i64>) -> Result<Vec<Event>> {
 
 fn with_payload(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Event> {
     let mut event = event(row)?;
-    event.new.payload = payloads::fetch(tx, row.get_ref(28)?, row.get(29)?)?;
+    event.new.payload = payloads::fetch(tx, row.get_ref(33)?, row.get(34)?)?;
     Ok(event)
 }
 
@@ -184,6 +185,13 @@ fn event(row: &Row<'_>) -> Result<Event> {
             received_at: row.get(11)?,
             not_before: row.get(12)?,
             ordering_key: row.get(13)?,
+            order: EventOrder {
+                guaranteed: row.get(28)?,
+                exclude_failed: row.get(29)?,
+                funnel_point: row.get(30)?,
+                funnel_value: row.get(31)?,
+                entity_type: row.get(32)?,
+            },
             process_id: row.get(14)?,
             trace_id: row.get(15)?,
             max_attempts: row.get(16)?,

@@ -42,9 +42,9 @@ pub(super) const UNROUTED: &str = "
 pub(super) const ROW: &str = "
     SELECT id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
            content_type, headers, ordering_key, funnel_point, funnel_value, process_id, trace_id,
-           custom_data, occurred_at, received_at, not_before, parent_seq, max_attempts,
+           custom_data, entity_type, occurred_at, received_at, not_before, parent_seq, max_attempts,
            octet_length(payload), iif(octet_length(payload) <= ?2, payload, NULL), payload_seq, own,
-           sealed_fields
+           sealed_fields, guaranteed_order <> 0, exclude_failed <> 0
       FROM outbox
      WHERE seq = ?1";
 
@@ -73,7 +73,8 @@ pub(super) const QUARANTINE: &str = "
            ordering_key = ?12, funnel_point = ?13, funnel_value = ?14, process_id = ?15, trace_id = ?16,
            custom_data = ?17, occurred_at = ?18, received_at = ?19, not_before = ?20,
            parent_seq = (SELECT parent.seq FROM outbox AS parent WHERE parent.seq = ?21),
-           status = 'quarantined', routed_at = ?22, error_code = ?23, last_error = ?24, own = 0
+           status = 'quarantined', routed_at = ?22, error_code = ?23, last_error = ?24, own = 0,
+           entity_type = ?25
      WHERE seq = ?1
        AND routed_at IS NULL";
 
@@ -247,7 +248,7 @@ pub fn check(
     }
     if policy_applied == PolicyApplied::No
         && let Some(policy) = tenants::pii(tx, &event.tenant)?.rules()
-        && let Some(reason) = policy.objects_to(&event, &row.other_text_fields())
+        && let Some(reason) = policy.objects_to(&event)
     {
         return Ok(Err(Defect::new("personal_data", reason)));
     }
@@ -273,30 +274,31 @@ fn is_parent(tx: &ReadTx<'_>, parent: i64, seq: i64, tenant: &str) -> Result<boo
 pub fn read(tx: &ReadTx<'_>, seq: i64, payload_bytes_most: u64) -> Result<Option<SqlRow>> {
     let most = i64::try_from(payload_bytes_most).unwrap_or(i64::MAX);
     first(&mut *tx.prepare(ROW)?, (seq, most), |row| {
-        let mut texts: [Option<Vec<u8>>; 16] = Default::default();
+        let mut texts: [Option<Vec<u8>>; 17] = Default::default();
         for (n, text) in texts.iter_mut().enumerate() {
             *text = bytes(row, n)?;
         }
-        let size: Option<i64> = row.get(21)?;
+        let size: Option<i64> = row.get(22)?;
         let size = size.unwrap_or(0).unsigned_abs();
-        let payload_seq: Option<i64> = row.get(23)?;
+        let payload_seq: Option<i64> = row.get(24)?;
         let payload = if payload_seq.is_none() && size > payload_bytes_most {
             Payload::TooLarge(size)
         } else {
-            Payload::Bytes(payloads::fetch(tx, row.get_ref(22)?, payload_seq)?)
+            Payload::Bytes(payloads::fetch(tx, row.get_ref(23)?, payload_seq)?)
         };
         Ok(SqlRow {
             seq,
             texts,
             payload,
             payload_seq,
-            occurred_at: row.get(16)?,
-            received_at: row.get(17)?,
-            not_before: row.get(18)?,
-            parent_seq: row.get(19)?,
-            max_attempts: row.get(20)?,
-            own: row.get(24)?,
-            sealed_fields: clamped_count(row, 25)?,
+            occurred_at: row.get(17)?,
+            received_at: row.get(18)?,
+            not_before: row.get(19)?,
+            parent_seq: row.get(20)?,
+            is_ordered: (row.get(27)?, row.get(28)?),
+            max_attempts: row.get(21)?,
+            own: row.get(25)?,
+            sealed_fields: clamped_count(row, 26)?,
         })
     })
 }
@@ -378,6 +380,7 @@ fn quarantine(
         terms.now,
         defect.code,
         reason,
+        text(Column::EntityType),
     ])?;
     one_row(stored, "the event")
 }

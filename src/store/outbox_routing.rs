@@ -61,6 +61,7 @@ pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<R
         key: Key {
             ordering_key: new.ordering_key.as_deref(),
             aggregate: (new.aggregate_type.as_deref(), new.aggregate_id.as_deref()),
+            order: Some(&new.order),
         },
     };
     let matching = deliveries::matching(tx, routed, || Ok(Cow::Borrowed(&new.payload)))?;

@@ -58,8 +58,10 @@ pub struct Steps {
 
 impl Steps {
     /// The steps of this program. A step that a released program has is never edited.
-    pub const RELEASED: Self =
-        Self { oldest: 1, sql: &[include_str!("step_2.sql"), include_str!("step_3.sql")] };
+    pub const RELEASED: Self = Self {
+        oldest: 1,
+        sql: &[include_str!("step_2.sql"), include_str!("step_3.sql"), include_str!("step_4.sql")],
+    };
 
     /// The schema version that the last step leads to.
     #[expect(clippy::as_conversions, reason = "`try_from` is not const, and there are few steps")]

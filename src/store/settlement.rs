@@ -2,6 +2,8 @@
 //!
 //! `model::failure` decides what follows an attempt. There is no SQL here.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::base::clock::Timestamp;
@@ -23,7 +25,7 @@ use crate::store::error::{Error, Result};
 use crate::store::operational::HoldChange;
 use crate::store::tx::{Settled, WriteTx};
 use crate::store::{
-    attempts, audit_events, credentials, escalations, failures, holds, in_doubt, leases,
+    attempts, audit_events, credentials, escalations, failures, holds, in_doubt, lanes, leases,
     operational, outbox, subscriptions, webhook_events,
 };
 
@@ -91,6 +93,7 @@ fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryState) -> Re
         counted_failures: before.counted_failures,
         last_failure: failure.map(|found| (found.class, found.last_at)),
         failures_alone,
+        is_in_lane: before.lane.is_some(),
         streak: noted.streak.or_else(|| stored.map(|found| found.streak)).unwrap_or_default(),
         failing_since,
         last_success_at: noted.last_success_at.or(passed),
@@ -115,9 +118,14 @@ fn follow(
             next_due = Some(due_at);
             deliveries::reschedule(tx, settlement, due_at, *wait)?;
         }
+        Next::Park(reason) => {
+            deliveries::reschedule(tx, settlement, *now, Duration::ZERO)?;
+            lanes::park(tx, settlement.delivery, reason)?;
+        }
         Next::Complete => deliveries::finish(tx, settlement, State::Completed, None)?,
         Next::GiveUp(reason) => {
             deliveries::finish(tx, settlement, State::DeadLetter, Some(reason))?;
+            lanes::given_up(tx, settlement.delivery, settlement.subscription)?;
         }
     }
     refresh(tx, before.origin, attempt.failed_reason.as_deref(), *now)?;
@@ -156,11 +164,12 @@ pub(super) fn note_failure(
         operational::integration(tx, settlement, origin, (failure, Kind::IntegrationFailed))?;
     }
     let reason = attempt.failed_reason.as_deref().unwrap_or_default();
-    if let Next::GiveUp(why) = next {
+    if let Next::GiveUp(why) | Next::Park(why) = next {
         if failed >= ESCALATED_AT {
             resolve_escalation(tx, *subscription, Class::DeliveryFailing, at)?;
         }
-        let detail = format!("{delivery} was given up: {why}");
+        let what = if matches!(next, Next::Park(_)) { "parked" } else { "given up" };
+        let detail = format!("{delivery} was {what}: {why}");
         escalate(tx, (*subscription, *delivery), Class::DeliveryDead, &detail, at)
     } else if attempt.counted && failed.saturating_add(1) >= ESCALATED_AT {
         let count = failed.saturating_add(1);
@@ -468,22 +477,47 @@ pub(crate) fn put_in_doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timesta
     before.elect_head(tx, now)
 }
 
-/// Releases a delivery in doubt: it is sent with its unchanged `webhook-id`.
-/// Fails with `Changed` when it is not in doubt.
+/// Releases a delivery in doubt or parked: it is sent with its unchanged `webhook-id`, at its place in its lane.
+/// Fails with `Changed` when it is neither.
 pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
-    in_doubt::release(tx, delivery, now)?;
+    match before.state {
+        State::Parked => lanes::release(tx, delivery, now)?,
+        _ => in_doubt::release(tx, delivery, now)?,
+    }
     refresh(tx, before.origin, None, now)?;
+    before.elect_head(tx, now)?;
     tx.ring(before.subscription);
     Ok(())
 }
 
-/// Ends a delivery in doubt without sending it: it was sent before the restore.
-/// Fails with `Changed` when it is not in doubt.
+/// Ends a delivery without sending it: a pending or parked one, a dead letter, or one in doubt that was sent before the
+/// restore. Its lane goes on.
+/// Fails with `Changed` when it is in another state.
 pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
-    in_doubt::skip(tx, delivery, reason, now)?;
+    match before.state {
+        State::InDoubt => in_doubt::skip(tx, delivery, reason, now)?,
+        _ => lanes::skip(tx, delivery, (reason, now))?,
+    }
     refresh(tx, before.origin, None, now)?;
+    before.elect_head(tx, now)
+}
+
+/// Sets a pending delivery aside, so that its lane goes on. An attempt in progress is not stopped.
+/// Fails with `Changed` when it is in another state or in no lane.
+pub fn park(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
+    let before = deliveries::state(tx, delivery)?;
+    lanes::park(tx, delivery, reason)?;
+    refresh(tx, before.origin, None, now)?;
+    before.elect_head(tx, now)
+}
+
+/// Moves a pending delivery behind all others of its lane.
+/// Fails with `Changed` when it is in another state or in no lane.
+pub fn move_to_end(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+    let before = deliveries::state(tx, delivery)?;
+    lanes::move_to_end(tx, delivery)?;
     before.elect_head(tx, now)
 }
 

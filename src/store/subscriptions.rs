@@ -24,8 +24,8 @@ use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 const INSERT: &str = "
     INSERT INTO subscriptions
            (id, tenant, name, owner_id, source, event_types, target_kind, url, method, headers, policy,
-            ordering, format, event_headers, filter, template, created_at, updated_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?17)
+            ordering, format, event_headers, filter, template, created_at, updated_at, order_terms)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?17, ?18)
         ON CONFLICT DO NOTHING";
 
 /// Selects the columns that [`subscription`] reads, in its order, from subscriptions that are not deleted.
@@ -35,7 +35,7 @@ macro_rules! select {
             "SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy,
                 state, failure_count, failing_since, last_success_at, last_failure_at, created_at,
                 updated_at, target_kind, ordering, streak_class, streak_count, format, event_headers,
-                filter, template
+                filter, template, order_terms
                FROM subscriptions
               WHERE deleted_at IS NULL ",
             $rest
@@ -56,7 +56,7 @@ const UPDATE: &str = "
     UPDATE subscriptions
        SET owner_id = ?2, source = ?3, event_types = ?4, url = ?5, method = ?6, headers = ?7,
            policy = ?8, ordering = ?9, format = ?10, event_headers = ?11, filter = ?12, template = ?13,
-           updated_at = ?14
+           updated_at = ?14, order_terms = ?15
      WHERE seq = ?1
        AND deleted_at IS NULL";
 
@@ -120,6 +120,7 @@ pub fn insert(
         filter(new)?,
         template(new)?,
         now,
+        to_json("subscriptions.order_terms", &new.order)?,
     ])?;
     tx.subscriptions_changed();
     Ok((inserted == 1).then(|| SubscriptionSeq(tx.conn().last_insert_rowid())))
@@ -191,6 +192,7 @@ pub fn update(tx: &WriteTx<'_>, changed: &Subscription, now: Timestamp) -> Resul
         filter(new)?,
         template(new)?,
         now,
+        to_json("subscriptions.order_terms", &new.order)?,
     ])?;
     tx.subscriptions_changed();
     one_row(updated, "the subscription")
@@ -268,6 +270,7 @@ fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
             headers: json("subscriptions.headers", &text(9)?)?,
             policy: json("subscriptions.policy", &text(10)?)?,
             ordering: word("subscriptions.ordering", &text(19)?, Ordering::parse)?,
+            order: json("subscriptions.order_terms", &text(26)?)?,
             format: word("subscriptions.format", &text(22)?, Format::parse)?,
             event_headers: json("subscriptions.event_headers", &text(23)?)?,
             filter: optional_json("subscriptions.filter", row.get(24)?)?.unwrap_or_default(),

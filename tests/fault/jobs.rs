@@ -23,7 +23,9 @@ fn a_job_that_is_killed_goes_on_and_opens_every_delivery_once() {
     // What it names no event has: all die without being sent.
     let url = format!("{}/{{aggregate_id}}", receiver.url());
     for (name, ordering) in [("erp", "strict"), ("shop", "key"), ("log", "none")] {
-        let body = json!({ "name": name, "url": url, "ordering": ordering });
+        let body = json!({
+            "name": name, "url": url, "ordering": ordering, "order": { "head_of_line": "skip" },
+        });
         process.call("POST", "/v1/subscriptions", &body).is(201);
     }
     let events: Vec<Value> = (0..EVENTS)

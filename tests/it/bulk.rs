@@ -23,7 +23,11 @@ fn with_dead_letters(count: u32, ordering: &str) -> (Rig, Receiver) {
 fn unsendable(ordering: &str) -> (Rig, Receiver) {
     let (rig, receiver) = (Rig::new(), Receiver::new());
     let url = format!("{}/{{aggregate_id}}", receiver.url());
-    rig.subscribe_with("erp", &receiver, &json!({ "ordering": ordering, "url": url }));
+    rig.subscribe_with(
+        "erp",
+        &receiver,
+        &json!({ "ordering": ordering, "url": url, "order": { "head_of_line": "skip" } }),
+    );
     (rig, receiver)
 }
 

@@ -10,7 +10,9 @@ use crate::rig::{Rig, file, secs, until};
 
 fn pulling(ordering: &str) -> Rig {
     let rig = Rig::new();
-    let body = json!({ "name": "erp", "target": "pull", "ordering": ordering });
+    let body = json!({
+        "name": "erp", "target": "pull", "ordering": ordering, "order": { "head_of_line": "skip" },
+    });
     rig.post("/v1/subscriptions", &body).is(201);
     rig
 }
@@ -227,7 +229,8 @@ fn at(rig: &Rig, second: u32) {
 fn a_dead_letter_that_is_sent_again_waits_for_who_is_in_flight_and_goes_before_the_rest() {
     let rig = Rig::new();
     let (receiver, tell) = on_word();
-    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    let terms = json!({ "ordering": "strict", "order": { "head_of_line": "skip" } });
+    rig.subscribe_with("erp", &receiver, &terms);
     for n in 1..=3 {
         publish(&rig, "a", n);
     }
@@ -438,4 +441,152 @@ fn what_is_published_comes_after_the_rows_that_were_committed_before_it() {
 
 fn publish_as(rig: &Rig, n: u32) {
     rig.publish(&json!({ "event_type": "a", "ordering_key": "a", "payload": n }));
+}
+
+/// A subscription with an order, and a way to say what its target answers.
+fn ordered(rig: &Rig, name: &str, terms: &Value) -> (Receiver, mpsc::Sender<u16>) {
+    let (receiver, tell) = on_word();
+    rig.subscribe_with(name, &receiver, terms);
+    (receiver, tell)
+}
+
+/// The targets answer once: from then on they get several requests at a time.
+fn answered_once(rig: &Rig, targets: &[(&Receiver, &mpsc::Sender<u16>)]) {
+    rig.publish(&json!({ "event_type": "first", "payload": "first" }));
+    for (receiver, tell) in targets {
+        tell.send(200).unwrap();
+        until("it is sent", || receiver.count() == 1);
+    }
+    rig.settle();
+}
+
+fn state(rig: &Rig, delivery: u32) -> String {
+    rig.one(&format!("SELECT state FROM deliveries WHERE seq = {delivery}"))
+}
+
+#[test]
+fn a_dead_letter_blocks_its_lane_until_a_person_acts() {
+    let rig = Rig::new();
+    let (receiver, tell) = ordered(&rig, "erp", &json!({ "ordering": "key" }));
+    for n in 1..=2 {
+        publish(&rig, "a", n);
+    }
+    tell.send(400).unwrap();
+    until("a1 is dead", || state(&rig, 1) == "dead_letter");
+    publish(&rig, "b", 1);
+    tell.send(200).unwrap();
+    sent(&receiver, &["a1", "b1"]);
+    let waits = rig.get("/v1/deliveries/dlv_2");
+    assert_eq!(waits["waiting"]["behind"], "dlv_1", "{waits}");
+    assert_eq!(waits["waiting"]["reason"], "earlier", "{waits}");
+    // One that asks to pass dead letters still waits for the pending one ahead.
+    let passes = json!({
+        "event_type": "a", "ordering_key": "a", "exclude_failed": true, "payload": "a3",
+    });
+    rig.publish(&passes);
+    rig.call("POST", "/v1/deliveries/dlv_2/cancel", b"").is(200);
+    tell.send(200).unwrap();
+    sent(&receiver, &["a1", "b1", "a3"]);
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
+    tell.send(200).unwrap();
+    sent(&receiver, &["a1", "b1", "a3", "a1"]);
+    rig.settle();
+}
+
+#[test]
+fn a_delivery_that_is_parked_waits_apart_and_its_lane_goes_on() {
+    let rig = Rig::new();
+    let terms = json!({ "ordering": "key", "order": { "head_of_line": "park", "park_after": 2 } });
+    let (receiver, tell) = ordered(&rig, "erp", &terms);
+    for n in 1..=2 {
+        publish(&rig, "a", n);
+    }
+    tell.send(500).unwrap();
+    sent(&receiver, &["a1"]);
+    until("it waits", || rig.one("SELECT attempt_count FROM deliveries WHERE seq = 1") == "1");
+    tell.send(500).unwrap();
+    rig.advance(secs(6));
+    tell.send(200).unwrap();
+    sent(&receiver, &["a1", "a1", "a2"]);
+    assert_eq!(state(&rig, 1), "parked");
+    rig.settle();
+}
+
+#[test]
+fn an_event_may_ask_for_its_lane() {
+    let rig = Rig::new();
+    let (receiver, tell) = ordered(&rig, "erp", &json!({}));
+    answered_once(&rig, &[(&receiver, &tell)]);
+    for n in 1..=2 {
+        rig.publish(&json!({
+            "event_type": "a", "ordering_key": "a", "guaranteed_order": true, "payload": format!("a{n}"),
+        }));
+    }
+    publish(&rig, "a", 3);
+    until("two are sent", || receiver.count() == 3);
+    assert_eq!(rig.get("/v1/deliveries/dlv_3")["is_behind"], true);
+    for _ in 0..3 {
+        tell.send(200).unwrap();
+    }
+    until("all are sent", || receiver.count() == 4);
+    let at = |text: &str| bodies(&receiver).iter().position(|body| body == text);
+    assert!(at("a1") < at("a2"));
+    rig.settle();
+}
+
+#[test]
+fn subscriptions_of_a_group_send_one_after_another() {
+    let rig = Rig::new();
+    let group = json!({ "ordering": "key", "order": { "group": "sap" }, "event_types": ["order"] });
+    let (orders, tell_orders) = ordered(&rig, "orders", &group);
+    let group =
+        json!({ "ordering": "key", "order": { "group": "sap" }, "event_types": ["invoice"] });
+    let (invoices, tell_invoices) = ordered(&rig, "invoices", &group);
+    for kind in ["order", "invoice"] {
+        rig.publish(&json!({ "event_type": kind, "ordering_key": "7", "payload": kind }));
+    }
+    until("the order is sent", || orders.count() == 1);
+    tell_orders.send(500).unwrap();
+    until("it waits", || rig.one("SELECT attempt_count FROM deliveries WHERE seq = 1") == "1");
+    rig.advance(secs(6));
+    until("the order is sent again", || orders.count() == 2);
+    assert_eq!(invoices.count(), 0);
+    tell_orders.send(200).unwrap();
+    tell_invoices.send(200).unwrap();
+    until("the invoice is sent", || invoices.count() == 1);
+    rig.settle();
+}
+
+#[test]
+fn of_a_funnel_value_one_is_in_flight_across_subscriptions() {
+    let rig = Rig::new();
+    let (one, tell_one) = ordered(&rig, "one", &json!({ "order": { "funnel_point": "sap" } }));
+    let (two, tell_two) = ordered(&rig, "two", &json!({ "order": { "funnel_point": "sap" } }));
+    answered_once(&rig, &[(&one, &tell_one), (&two, &tell_two)]);
+    rig.publish(&json!({ "event_type": "a", "funnel_value": "7", "payload": "7" }));
+    until("one of them is sent", || one.count() + two.count() == 3);
+    rig.publish(&json!({ "event_type": "b", "funnel_value": "8", "payload": "8" }));
+    // Of the value 8 one goes at once.
+    until("8 is sent", || one.count() + two.count() == 4);
+    for _ in 0..2 {
+        tell_one.send(200).unwrap();
+        tell_two.send(200).unwrap();
+    }
+    until("all are sent", || one.count() == 3 && two.count() == 3);
+    rig.settle();
+}
+
+#[test]
+fn terms_of_an_order_that_do_not_go_together_are_refused() {
+    let rig = Rig::new();
+    for (order, why) in [
+        (json!({ "group": "S P" }), "order.group"),
+        (json!({ "park_after": 3 }), "head_of_line park"),
+        (json!({ "external_calls": "custom" }), "call_path"),
+        (json!({ "funnel_point": "sap", "external_calls": "entity" }), "use one of them"),
+    ] {
+        let body = json!({ "name": "erp", "url": "https://example.com/", "order": order });
+        let said = rig.post("/v1/subscriptions", &body).is(422);
+        assert!(said.text().contains(why), "{said:?}");
+    }
 }

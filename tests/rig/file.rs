@@ -120,12 +120,18 @@ pub(crate) fn check(path: &Path) {
              HAVING d.attempt_count <> count(a.n) OR coalesce(max(a.n), 0) <> count(a.n)",
         ),
         (
-            "a lane has one head, the first of it that is not finished or one that somebody has in hand",
-            "SELECT d.lane FROM deliveries AS d WHERE d.lane IS NOT NULL AND d.finished_at IS NULL
-              GROUP BY d.lane HAVING sum(d.head) <> 1 OR (
+            "a lane has one head, its first that is not finished or one that somebody has in hand, unless it is blocked",
+            "SELECT d.lane FROM deliveries AS d
+              WHERE d.lane IS NOT NULL AND d.finished_at IS NULL AND d.state <> 'parked'
+              GROUP BY d.lane HAVING sum(d.head) > 1 OR (
                 sum(d.head = 1 AND d.state IN ('leased', 'waiting')) = 0
-                AND (SELECT f.head FROM deliveries AS f WHERE f.lane = d.lane AND f.finished_at IS NULL
-                      ORDER BY f.order_at, f.seq LIMIT 1) <> 1)",
+                AND (SELECT f.head = EXISTS (
+                            SELECT 1 FROM deliveries AS b WHERE b.lane = f.lane AND b.state = 'dead_letter'
+                               AND b.head = 1 AND (b.order_at, b.seq) < (f.order_at, f.seq)
+                               AND coalesce(o.exclude_failed, 0) = 0)
+                       FROM deliveries AS f LEFT JOIN outbox AS o ON o.seq = f.outbox_seq
+                      WHERE f.lane = d.lane AND f.finished_at IS NULL AND f.state <> 'parked'
+                      ORDER BY f.order_at, f.seq LIMIT 1))",
         ),
         (
             "a completed delivery has a success in its last attempt",

@@ -14,7 +14,9 @@ use oncebox::model::failure::{
     AttemptResult, Facts, NewHold, Next, Rules, Streak, UNSEEN_AFTER, Verdict, judge,
 };
 use oncebox::model::hold::{Gate, Hold, HoldReason, gate};
+use oncebox::model::lane::Places;
 use oncebox::model::outcome::AttemptClass;
+use oncebox::store::deliveries::Due;
 use oncebox::store::tx::Settled;
 
 use crate::bug::Bug;
@@ -232,16 +234,16 @@ impl File {
         }
     }
 
-    /// `deliveries::due`, `deliveries::due_with_lane`
-    pub(crate) fn due(&self, sub: i64, now: Ms, limit: u32) -> Vec<(DeliverySeq, Option<i64>)> {
-        let has_lanes = self.subs[&sub].has_lanes;
+    /// `deliveries::due`
+    pub(crate) fn due(&self, sub: i64, now: Ms, limit: u32) -> Vec<Due> {
         let due = |row: &&Row| {
             row.sub == sub && row.is_open() && row.head && row.due_at.is_some_and(|at| at <= now)
         };
         let mut due: Vec<&Row> = self.rows.iter().filter(due).collect();
         due.sort_by_key(|row| (row.due_at, row.seq));
         due.truncate(usize::try_from(limit).unwrap());
-        due.iter().map(|row| (DeliverySeq(row.seq), row.lane.filter(|_| has_lanes))).collect()
+        let places = |row: &Row| Places { lane: row.lane, funnel: None };
+        due.iter().map(|row| (DeliverySeq(row.seq), places(row))).collect()
     }
 
     /// `deliveries::next_due`
@@ -275,6 +277,7 @@ impl File {
                     row.delay = i64::try_from(wait.as_millis()).unwrap();
                     row.due_at = Some(now + row.delay);
                 }
+                Next::Park(_) => unreachable!("no subscription parks"),
                 Next::Complete => finish(row, State::Completed, None),
                 Next::GiveUp(why) => finish(row, State::DeadLetter, Some(why)),
             }
@@ -314,6 +317,7 @@ impl File {
             counted_failures: row.counted,
             last_failure: row.failure,
             failures_alone: row.alone,
+            is_in_lane: row.lane.is_some(),
             streak: sub.streak,
             failing_since: sub
                 .failing_since

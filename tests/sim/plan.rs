@@ -154,7 +154,11 @@ fn sub(dice: &mut Dice, seq: i64, heal_at: Ms) -> Sub {
         tenant: dice.pick(&["one", "one", "two"]),
         in_flight_max: dice.pick(&[None, None, Some(1), Some(3)]),
         has_lanes: dice.one_in(2),
-        rules: Rules { schedule, breaker_after: u32::try_from(dice.pick(&[0, 3, 10])).unwrap() },
+        rules: Rules {
+            schedule,
+            breaker_after: u32::try_from(dice.pick(&[0, 3, 10])).unwrap(),
+            park_after: None,
+        },
         is_slow: dice.one_in(5),
         timeout: dice.pick(&[2 * SECOND, 30 * SECOND]),
         holds: Vec::new(),

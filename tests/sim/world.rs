@@ -121,7 +121,7 @@ struct Process {
     clock: Clock,
     clock_watch: ClockWatch,
     machine: Machine,
-    known: BTreeMap<SubscriptionSeq, (Limits, bool)>,
+    known: BTreeMap<SubscriptionSeq, Limits>,
     inputs: Vec<Input>,
     rang: BTreeSet<SubscriptionSeq>,
     subscriptions_changed: bool,
@@ -531,7 +531,7 @@ impl World {
     fn note_gates(&mut self, inputs: &[Input]) {
         for input in inputs {
             if let Input::GateChanged { subscription, gate } = input
-                && let Some((limits, _)) = self.process.known.get_mut(subscription)
+                && let Some(limits) = self.process.known.get_mut(subscription)
             {
                 limits.gate = *gate;
             }
@@ -574,7 +574,7 @@ impl World {
             }
             for command in commands {
                 match command {
-                    Command::Fetch { subscription, limit } => {
+                    Command::Fetch { subscription, limit, taken: _ } => {
                         let fetched = self.fetched(subscription, limit);
                         inputs.push(fetched);
                     }
@@ -591,7 +591,7 @@ impl World {
         *self.process.started.entry(subscription).or_default() += 1;
         let own = self.process.started[&subscription];
         let all: u32 = self.process.started.values().sum();
-        let (limits, _) = self.process.known[&subscription];
+        let limits = self.process.known[&subscription];
         let most = limits.is_hard.then_some(limits.cap);
         let all = (usize::try_from(all).unwrap(), self.plan.deliverers);
         self.watch.starts(subscription.0, (own, most), all);
@@ -649,12 +649,11 @@ impl World {
                 rate: sub.is_slow.then(|| Rate::parse("60/min").unwrap()),
                 gate: if gate.is_probe() && !is_probe { Gate::Open } else { gate },
             };
-            let known = (limits, sub.has_lanes);
-            if self.process.known.get(&subscription) != Some(&known) {
+            if self.process.known.get(&subscription) != Some(&limits) {
                 let (tenant, pace) = (sub.tenant.to_owned(), pace(sub));
                 inputs.push(Input::SubscriptionChanged { subscription, limits, tenant, pace });
             }
-            self.process.known.insert(subscription, known);
+            self.process.known.insert(subscription, limits);
         }
         let is_offline = self.file.offline.is_some();
         if std::mem::replace(&mut self.process.was_offline, is_offline) && !is_offline {

@@ -90,6 +90,15 @@ struct SingleEvent {
     /// Events with the same key are delivered in order
     #[arg(long, value_name = "KEY", requires = "event_type")]
     ordering_key: Option<String>,
+    /// Keep it in order even where the subscription keeps none
+    #[arg(long, requires = "event_type")]
+    guaranteed_order: bool,
+    /// Send it although an earlier event of its lane is a dead letter
+    #[arg(long, requires = "event_type")]
+    exclude_failed: bool,
+    /// Of events with the same value, one at a time is in flight, at subscriptions with a funnel point
+    #[arg(long, value_name = "VALUE", requires = "event_type")]
+    funnel_value: Option<String>,
     /// The process it belongs to
     #[arg(long, value_name = "ID", requires = "event_type")]
     process_id: Option<String>,

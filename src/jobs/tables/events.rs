@@ -10,6 +10,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::jobs::{Action, Batch, Cursor, Filter, Item, Kind, MAX_BATCH, NewJob};
 use crate::model::delivery::State;
+use crate::model::lane::EventOrder;
 use crate::model::lane::Key;
 use crate::model::subscription::{Routed, Subscription};
 use crate::store::column::word;
@@ -52,12 +53,14 @@ pub(crate) const NEXT_WEBHOOK: &str = "
 
 pub(crate) const EVENT: &str = "
     SELECT tenant, NULL, event_type, target, ordering_key, aggregate_type, aggregate_id, received_at, occurred_at,
-           not_before, source_system = 'oncebox'
+           not_before, source_system = 'oncebox', guaranteed_order <> 0, exclude_failed <> 0, funnel_point,
+           funnel_value, entity_type
       FROM outbox
      WHERE seq = ?1";
 
 pub(crate) const WEBHOOK_EVENT: &str = "
-    SELECT tenant, provider, event_type, NULL, NULL, NULL, NULL, received_at, NULL, NULL, 0
+    SELECT tenant, provider, event_type, NULL, ordering_key, NULL, NULL, received_at, NULL, NULL, 0, 0, 0,
+           NULL, NULL, NULL
       FROM webhook_events
      WHERE seq = ?1";
 
@@ -325,6 +328,7 @@ struct StoredEvent {
     occurred_at: Option<Timestamp>,
     not_before: Option<Timestamp>,
     is_own: bool,
+    order: EventOrder,
 }
 
 fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<StoredEvent>> {
@@ -344,6 +348,13 @@ fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<StoredEvent>> {
             occurred_at: row.get(8)?,
             not_before: row.get(9)?,
             is_own: row.get(10)?,
+            order: EventOrder {
+                guaranteed: row.get(11)?,
+                exclude_failed: row.get(12)?,
+                funnel_point: row.get(13)?,
+                funnel_value: row.get(14)?,
+                entity_type: row.get(15)?,
+            },
         })
     })
 }
@@ -371,6 +382,7 @@ impl StoredEvent {
             key: Key {
                 ordering_key: self.ordering_key.as_deref(),
                 aggregate: (kind.as_deref(), id.as_deref()),
+                order: Some(&self.order),
             },
         }
     }

@@ -337,6 +337,7 @@ impl Consume {
             subscription: subscription.seq,
             url: format!("pull:{}", subscription.new.name),
             schedule: self.schedule(Some(subscription)),
+            park_after: subscription.new.order.parks_after(),
             now: self.clock.now(),
             wall: self.clock.wall(),
         }
@@ -345,7 +346,7 @@ impl Consume {
     /// A subscription's retry schedule; that of the settings if its own can no longer be read.
     fn schedule(&self, subscription: Option<&Subscription>) -> Schedule {
         let defaults = &self.settings.get().delivery;
-        let own = subscription.and_then(|found| effective(&found.new.policy, defaults).ok());
+        let own = subscription.and_then(|found| effective(&found.new, defaults).ok());
         own.map_or_else(|| defaults.schedule(), |effective| effective.rules.schedule)
     }
 }

@@ -16,7 +16,6 @@ use crate::base::faults::{Faults, Stall, Step};
 use crate::base::id::SubscriptionSeq;
 use crate::config::Live;
 use crate::model::hold::{HoldReason, gate};
-use crate::model::lane::Ordering;
 use crate::model::rate::Rate;
 use crate::model::subscription::{Subscription, Target};
 use crate::pipeline::inbox::Inbox;
@@ -80,8 +79,8 @@ pub struct Dispatcher {
     deliverers: HandOut,
     machine: Machine,
     settings: Live,
-    /// Each subscription's limits as the machine knows them, and whether its deliveries are in lanes.
-    known: BTreeMap<SubscriptionSeq, (Limits, bool)>,
+    /// Each subscription's limits as the machine knows them.
+    known: BTreeMap<SubscriptionSeq, Limits>,
     /// Whether the site was offline when subscriptions were last read.
     is_offline: bool,
     /// When the stop began.
@@ -140,7 +139,7 @@ impl Dispatcher {
     fn turn(&mut self, messages: &mut DispatcherMsg) -> Result<bool> {
         for input in &messages.inputs {
             if let Input::GateChanged { subscription, gate } = input
-                && let Some((limits, _)) = self.known.get_mut(subscription)
+                && let Some(limits) = self.known.get_mut(subscription)
             {
                 limits.gate = *gate;
             }
@@ -167,8 +166,8 @@ impl Dispatcher {
                 inputs.drain(..).flat_map(|input| machine.step(now, input)).collect();
             for command in commands {
                 match command {
-                    Command::Fetch { subscription, limit } => {
-                        inputs.push(self.fetched(subscription, limit));
+                    Command::Fetch { subscription, limit, taken } => {
+                        inputs.push(self.fetched(subscription, limit, &taken));
                     }
                     Command::Start(assignment) => self.deliverers.give(assignment),
                     Command::Drained => drained = true,
@@ -179,22 +178,20 @@ impl Dispatcher {
     }
 
     /// Reads due deliveries. A failed read counts as empty and is repeated after [`READ_AGAIN`].
-    fn fetched(&self, subscription: SubscriptionSeq, limit: u32) -> Input {
-        self.fetch(subscription, limit).unwrap_or_else(|error| {
+    fn fetched(&self, subscription: SubscriptionSeq, limit: u32, taken: &[i64]) -> Input {
+        self.fetch(subscription, limit, taken).unwrap_or_else(|error| {
             tracing::error!(%error, "the dispatcher could not read what is due; it tries again");
             let next_due = Some(self.clock.now().plus(READ_AGAIN));
             Input::Fetched { subscription, rows: Vec::new(), more: false, next_due }
         })
     }
 
-    fn fetch(&self, subscription: SubscriptionSeq, limit: u32) -> Result<Input> {
+    fn fetch(&self, subscription: SubscriptionSeq, limit: u32, taken: &[i64]) -> Result<Input> {
         if self.faults.hit(Step::ReadDue) {
             return Err(Error::Busy);
         }
         let (now, tx) = (self.clock.now(), self.reader.tx());
-        let has_lanes = self.known.get(&subscription).is_some_and(|(_, has_lanes)| *has_lanes);
-        let due = if has_lanes { deliveries::due_with_lane } else { deliveries::due };
-        let rows = due(&tx, subscription, now, limit)?;
+        let rows = deliveries::due(&tx, subscription, (now, limit), taken)?;
         let more = u32::try_from(rows.len()).is_ok_and(|have| have >= limit);
         let next_due = if more { None } else { deliveries::next_due(&tx, subscription, now)? };
         Ok(Input::Fetched { subscription, rows, more, next_due })
@@ -217,12 +214,11 @@ impl Dispatcher {
                 gate: gate(&holds),
             };
             is_offline |= holds.iter().any(|hold| hold.reason == HoldReason::Offline);
-            let known = (limits, new.ordering != Ordering::None);
-            if self.known.get(&subscription) != Some(&known) {
+            if self.known.get(&subscription) != Some(&limits) {
                 let tenant = new.tenant;
                 inputs.push(Input::SubscriptionChanged { subscription, limits, tenant, pace });
             }
-            fresh.insert(subscription, known);
+            fresh.insert(subscription, limits);
         }
         let gone = self.known.keys().filter(|known| !fresh.contains_key(known));
         inputs.extend(gone.copied().map(Input::SubscriptionGone));

@@ -17,7 +17,9 @@ use std::time::Duration;
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::hold::Gate;
+use crate::model::lane::Places;
 use crate::model::rate::{Bucket, Rate};
+use crate::store::deliveries::Due;
 use crate::store::tx::Settled;
 
 /// Rows fetched beyond what may be in flight: enough that a fetch is rare, few enough to be cheap.
@@ -92,8 +94,8 @@ pub enum Input {
     Fetched {
         /// Its subscription.
         subscription: SubscriptionSeq,
-        /// The due deliveries, oldest first, each with its lane.
-        rows: Vec<(DeliverySeq, Option<i64>)>,
+        /// The due deliveries, oldest first.
+        rows: Vec<Due>,
         /// Whether there may be more than was asked for.
         more: bool,
         /// When the next delivery that is not due yet becomes due.
@@ -128,7 +130,7 @@ pub enum Input {
 }
 
 /// What the machine asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Read what is due, and answer with [`Input::Fetched`].
     Fetch {
@@ -136,6 +138,8 @@ pub enum Command {
         subscription: SubscriptionSeq,
         /// How many rows at most.
         limit: u32,
+        /// Funnels that are in hand: their deliveries are left out.
+        taken: Vec<i64>,
     },
     /// Hand this to an idle deliverer.
     Start(Assignment),
@@ -346,11 +350,17 @@ impl Machine {
     }
 
     fn drop_ready(&mut self, subscription: SubscriptionSeq) {
+        let mut refused = Vec::new();
         if let Some(window) = self.windows.get_mut(&subscription) {
             window.in_hand = window.in_hand.saturating_sub(window.ready.len());
             for delivery in window.ready.drain(..) {
-                let _owner = self.in_hand.release(delivery);
+                refused.extend(
+                    self.in_hand.release(delivery).into_iter().flat_map(|(_, refused)| refused),
+                );
             }
+        }
+        for other in refused {
+            self.request_fetch(other);
         }
     }
 
@@ -372,10 +382,12 @@ impl Machine {
     }
 
     fn release(&mut self, delivery: DeliverySeq) {
-        let Some((owner, was_refused)) = self.in_hand.release(delivery) else { return };
+        let Some((owner, refused)) = self.in_hand.release(delivery) else { return };
         if let Some(window) = self.windows.get_mut(&owner) {
             window.in_hand = window.in_hand.saturating_sub(1);
-            window.needs_fetch |= was_refused;
+        }
+        for other in refused {
+            self.request_fetch(other);
         }
         self.enqueue(owner);
     }
@@ -417,7 +429,7 @@ impl Machine {
         &mut self,
         now: Timestamp,
         subscription: SubscriptionSeq,
-        rows: Vec<(DeliverySeq, Option<i64>)>,
+        rows: Vec<Due>,
         more: bool,
         next_due: Option<Timestamp>,
     ) {
@@ -426,13 +438,13 @@ impl Machine {
         window.fetching = false;
         window.needs_fetch |= more;
         if window.limits.gate.is_open(now) && !stopping {
-            for (delivery, lane) in rows {
+            for (delivery, places) in rows {
                 if window.limits.gate.is_probe() && window.in_hand > 0 {
                     // The gate may have changed after the rows were asked for.
                     window.needs_fetch = true;
                     break;
                 }
-                if self.in_hand.take(delivery, subscription, lane) {
+                if self.in_hand.take(delivery, subscription, places) {
                     window.ready.push_back(delivery);
                     window.in_hand += 1;
                 }
@@ -465,7 +477,8 @@ impl Machine {
             window.needs_fetch = false;
             window.fetching = true;
             let limit = window.rows_wanted();
-            out.push(Command::Fetch { subscription: *subscription, limit });
+            let taken = self.in_hand.funnels.iter().copied().collect();
+            out.push(Command::Fetch { subscription: *subscription, limit, taken });
         }
     }
 
@@ -573,11 +586,11 @@ struct Ramp {
 /// Every delivery that is fetched and not settled.
 #[derive(Debug, Default)]
 struct InHand {
-    /// Each with its subscription and its lane.
-    deliveries: HashMap<DeliverySeq, (SubscriptionSeq, Option<i64>)>,
-    /// Their lanes, each with whether a second delivery was refused: the lane's new head must wait until the old one is
-    /// settled.
-    lanes: HashMap<i64, bool>,
+    deliveries: HashMap<DeliverySeq, (SubscriptionSeq, Places)>,
+    /// The places of these deliveries. Each with the subscriptions of which a delivery was refused: it must wait until the
+    /// place is free.
+    places: HashMap<i64, Vec<SubscriptionSeq>>,
+    funnels: BTreeSet<i64>,
 }
 
 impl InHand {
@@ -585,25 +598,37 @@ impl InHand {
         self.deliveries.len()
     }
 
-    /// Takes a delivery in hand, unless it or its lane already is; returns whether it did.
-    fn take(&mut self, delivery: DeliverySeq, owner: SubscriptionSeq, lane: Option<i64>) -> bool {
+    /// Takes a delivery in hand, unless it or one of its places already is; returns whether it did.
+    fn take(&mut self, delivery: DeliverySeq, owner: SubscriptionSeq, places: Places) -> bool {
         let Entry::Vacant(entry) = self.deliveries.entry(delivery) else { return false };
-        if let Some(lane) = lane {
-            let is_in_hand = self.lanes.contains_key(&lane);
-            self.lanes.insert(lane, is_in_hand);
-            if is_in_hand {
+        for number in places.numbers() {
+            if let Some(refused) = self.places.get_mut(&number) {
+                if !refused.contains(&owner) {
+                    refused.push(owner);
+                }
                 return false;
             }
         }
-        entry.insert((owner, lane));
+        self.places.extend(places.numbers().map(|number| (number, Vec::new())));
+        self.funnels.extend(places.funnel);
+        entry.insert((owner, places));
         true
     }
 
-    /// Releases a delivery; returns its subscription, and whether another delivery of its lane was refused meanwhile.
-    fn release(&mut self, delivery: DeliverySeq) -> Option<(SubscriptionSeq, bool)> {
-        let (owner, lane) = self.deliveries.remove(&delivery)?;
-        let was_refused = lane.and_then(|lane| self.lanes.remove(&lane)).unwrap_or(false);
-        Some((owner, was_refused))
+    /// Releases a delivery; returns its subscription, and those of which another delivery was refused meanwhile.
+    fn release(
+        &mut self,
+        delivery: DeliverySeq,
+    ) -> Option<(SubscriptionSeq, Vec<SubscriptionSeq>)> {
+        let (owner, places) = self.deliveries.remove(&delivery)?;
+        let mut refused = Vec::new();
+        for number in places.numbers() {
+            refused.append(&mut self.places.remove(&number).unwrap_or_default());
+        }
+        if let Some(funnel) = places.funnel {
+            self.funnels.remove(&funnel);
+        }
+        Some((owner, refused))
     }
 }
 

@@ -29,7 +29,7 @@ fn machine(deliverers: usize, cap: u32) -> Machine {
 }
 
 fn fetched(rows: std::ops::Range<i64>) -> Input {
-    let rows = rows.map(|seq| (DeliverySeq(seq), None)).collect();
+    let rows = rows.map(|seq| (DeliverySeq(seq), Places::default())).collect();
     Input::Fetched { subscription: SUB, rows, more: false, next_due: None }
 }
 
@@ -118,7 +118,7 @@ fn turns_go_round_so_that_one_subscription_does_not_starve_another() {
     let other = SubscriptionSeq(2);
     machine.step(at(0), changed(other, 8, false, true));
     machine.step(at(0), fetched(1..50));
-    let rows = (100..150).map(|seq| (DeliverySeq(seq), None)).collect();
+    let rows = (100..150).map(|seq| (DeliverySeq(seq), Places::default())).collect();
     let out = machine
         .step(at(0), Input::Fetched { subscription: other, rows, more: false, next_due: None });
     assert_eq!(starts(&out), [100]);
@@ -132,7 +132,7 @@ fn half_of_the_deliverers_are_kept_for_the_first_request_of_each() {
     assert_eq!(starts(&machine.step(at(0), fetched(1..50))), [1, 2, 3, 4]);
     let other = SubscriptionSeq(2);
     machine.step(at(0), changed(other, 8, false, true));
-    let rows = (100..150).map(|seq| (DeliverySeq(seq), None)).collect();
+    let rows = (100..150).map(|seq| (DeliverySeq(seq), Places::default())).collect();
     let fetched = Input::Fetched { subscription: other, rows, more: false, next_due: None };
     assert_eq!(starts(&machine.step(at(0), fetched)), [100]);
 }
@@ -151,7 +151,7 @@ fn a_lane_in_hand_is_refused_until_its_delivery_is_settled() {
     let mut machine = machine(4, 4);
     let fetched = |seq| Input::Fetched {
         subscription: SUB,
-        rows: vec![(DeliverySeq(seq), Some(7))],
+        rows: vec![(DeliverySeq(seq), Places { lane: Some(7), funnel: None })],
         more: false,
         next_due: None,
     };
@@ -164,6 +164,26 @@ fn a_lane_in_hand_is_refused_until_its_delivery_is_settled() {
     let settled = settled(1, None);
     assert_eq!(fetches(&machine.step(at(0), settled)), [SUB]);
     assert!(started(&machine.step(at(0), fetched(2)), 2));
+}
+
+#[test]
+fn a_funnel_in_hand_is_refused_in_every_subscription_that_names_its_point() {
+    let mut machine = machine(4, 4);
+    let other = SubscriptionSeq(2);
+    machine.step(at(0), changed(other, 4, false, true));
+    let fetched = |subscription, seq| Input::Fetched {
+        subscription,
+        rows: vec![(DeliverySeq(seq), Places { lane: Some(seq), funnel: Some(9) })],
+        more: false,
+        next_due: None,
+    };
+    assert_eq!(starts(&machine.step(at(0), fetched(SUB, 1))), [1]);
+    assert!(starts(&machine.step(at(0), fetched(other, 2))).is_empty());
+    let out = machine.step(at(0), Input::Woken(SUB));
+    assert!(matches!(&out[..], [Command::Fetch { taken, .. }] if *taken == [9]), "{out:?}");
+    machine.step(at(0), finished(Duration::ZERO));
+    assert_eq!(fetches(&machine.step(at(0), settled(1, None))), [other]);
+    assert_eq!(starts(&machine.step(at(0), fetched(other, 2))), [2]);
 }
 
 fn reschedule(delivery: i64, until: Timestamp, all: bool) -> Input {
@@ -220,8 +240,8 @@ fn a_rescheduled_delivery_is_fetched_when_its_subscription_changes_and_delays_no
 
 #[test]
 fn a_released_lane_that_is_due_later_is_looked_at_then_and_not_at_once() {
-    let (mut machine, lane) = (machine(4, 4), Some(7));
-    let rows = vec![(DeliverySeq(1), lane)];
+    let mut machine = machine(4, 4);
+    let rows = vec![(DeliverySeq(1), Places { lane: Some(7), funnel: None })];
     machine.step(at(0), Input::Fetched { subscription: SUB, rows, more: false, next_due: None });
     machine.step(at(0), finished(Duration::ZERO));
     // Its secret cannot be opened: no attempt was made, and its row is still due.
@@ -252,7 +272,7 @@ fn served(groups: &[Group]) -> (Machine, Vec<usize>) {
     for (n, group) in group_of.iter().enumerate() {
         let subscription = sub(n + 1);
         let rows = (0..groups[*group].3).map(|row| DeliverySeq(subscription.0 * 1000 + row));
-        let rows = rows.map(|delivery| (delivery, None)).collect();
+        let rows = rows.map(|delivery| (delivery, Places::default())).collect();
         let fetched = Input::Fetched { subscription, rows, more: false, next_due: None };
         for out in machine.step(at(0), fetched) {
             if let Command::Start(Assignment { subscription, .. }) = out {
@@ -364,7 +384,7 @@ fn a_probe_is_one_delivery_and_the_next_waits_for_its_outcome() {
     // What was asked for before the gate changed is dropped.
     assert_eq!(starts(&machine.step(at(0), fetched(1..9))), [0; 0]);
     let out = machine.step(at(5), Input::Tick);
-    assert_eq!(out, [Command::Fetch { subscription: SUB, limit: 1 }]);
+    assert_eq!(out, [Command::Fetch { subscription: SUB, limit: 1, taken: Vec::new() }]);
     let out = machine.step(at(5), fetched(1..9));
     let probe = Assignment { delivery: DeliverySeq(1), subscription: SUB, is_probe: true };
     assert_eq!(out, [Command::Start(probe)]);
