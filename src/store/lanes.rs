@@ -5,7 +5,7 @@
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::lane::HeadOfLine;
-use crate::store::error::Result;
+use crate::store::error::{Error, Result};
 use crate::store::subscriptions;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
@@ -69,9 +69,10 @@ pub(super) const PROMOTE: &str = "
        AND finished_at IS NULL
  RETURNING subscription_seq";
 
-const UNBLOCK: &str = "
+// A late arrival may have become the head during the last attempt, so this sets `head` either way.
+const BLOCK: &str = "
     UPDATE deliveries
-       SET head = 0
+       SET head = ?2
      WHERE seq = ?1
        AND state = 'dead_letter'
        AND lane IS NOT NULL";
@@ -141,8 +142,8 @@ pub(super) fn elect_head(tx: &WriteTx<'_>, lane: i64, now: Timestamp) -> Result<
         one_row(tx.prepare(DEMOTE)?.execute([head])?, "the delivery")?;
     }
     if let Some(next) = next {
-        let subscription = tx.prepare(PROMOTE)?.query_row((next, now), |row| row.get(0))?;
-        tx.ring(subscription);
+        let promoted = first(&mut *tx.prepare(PROMOTE)?, (next, now), |row| Ok(row.get(0)?))?;
+        tx.ring(promoted.ok_or(Error::Changed("the delivery"))?);
     }
     Ok(())
 }
@@ -174,9 +175,8 @@ pub(super) fn given_up(
 ) -> Result<()> {
     let routes = subscriptions::routes(tx)?;
     let found = routes.iter().find(|found| found.seq == subscription);
-    if found.is_none_or(|found| found.new.order.head_of_line != HeadOfLine::Block) {
-        tx.prepare(UNBLOCK)?.execute([delivery])?;
-    }
+    let blocks = found.is_some_and(|found| found.new.order.head_of_line == HeadOfLine::Block);
+    tx.prepare(BLOCK)?.execute((delivery, blocks))?;
     Ok(())
 }
 
@@ -190,7 +190,7 @@ pub fn unblock_all(
         Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, i64>(1)?))
     })?;
     for (delivery, lane) in &blocking {
-        one_row(tx.prepare(UNBLOCK)?.execute([delivery])?, "the delivery")?;
+        one_row(tx.prepare(BLOCK)?.execute((delivery, false))?, "the delivery")?;
         elect_head(tx, *lane, now)?;
     }
     Ok(blocking.len())

@@ -19,10 +19,14 @@ pub(crate) enum Bug {
     HoldNotEnded,
     /// Holds that were put while the clock was ahead stay when it is set back.
     HoldsNotClamped,
+    /// A dead letter that blocks its lane is not seen.
+    BlockNotSeen,
+    /// The dispatcher does not learn of funnels.
+    FunnelNotTold,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::SettledBeforeCommit,
         Self::RetryAfterIgnored,
         Self::HoldNotTold,
@@ -31,5 +35,7 @@ impl Bug {
         Self::OfflineCounts,
         Self::HoldNotEnded,
         Self::HoldsNotClamped,
+        Self::BlockNotSeen,
+        Self::FunnelNotTold,
     ];
 }

@@ -14,7 +14,7 @@ use oncebox::model::failure::{
     AttemptResult, Facts, NewHold, Next, Rules, Streak, UNSEEN_AFTER, Verdict, judge,
 };
 use oncebox::model::hold::{Gate, Hold, HoldReason, gate};
-use oncebox::model::lane::Places;
+use oncebox::model::lane::{HeadOfLine, Places};
 use oncebox::model::outcome::AttemptClass;
 use oncebox::store::deliveries::Due;
 use oncebox::store::tx::Settled;
@@ -36,6 +36,10 @@ pub(crate) struct Sub {
     /// Requests in flight, where a person asked for a number.
     pub(crate) in_flight_max: Option<u32>,
     pub(crate) has_lanes: bool,
+    /// Subscriptions with the same one share their lanes.
+    pub(crate) group: Option<i64>,
+    pub(crate) head_of_line: HeadOfLine,
+    pub(crate) has_funnel: bool,
     pub(crate) rules: Rules,
     /// Whether it takes a request a second at most.
     pub(crate) is_slow: bool,
@@ -56,6 +60,13 @@ pub(crate) struct Row {
     pub(crate) sub: i64,
     pub(crate) lane: Option<i64>,
     pub(crate) order_at: Ms,
+    pub(crate) funnel: Option<i64>,
+    /// Whether dead letters ahead of it do not block it.
+    pub(crate) exclude_failed: bool,
+    /// The commit that moved it to the end of its lane.
+    pub(crate) moved_in: Option<u64>,
+    /// The commit in which it became a dead letter.
+    pub(crate) dead_in: u64,
     pub(crate) state: State,
     pub(crate) due_at: Option<Ms>,
     pub(crate) delay: Ms,
@@ -78,6 +89,15 @@ impl Row {
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::Pending)
     }
+
+    /// Whether its lane waits behind it.
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.state == State::DeadLetter && self.head && self.lane.is_some()
+    }
+
+    pub(crate) fn place(&self) -> (Ms, i64) {
+        (self.order_at, self.seq)
+    }
 }
 
 /// An event as it is published.
@@ -92,6 +112,8 @@ pub(crate) struct Spec {
     /// How much earlier it occurred, where the publisher says when.
     pub(crate) earlier: Option<Ms>,
     pub(crate) max_attempts: Option<u32>,
+    pub(crate) funnel: Option<i64>,
+    pub(crate) exclude_failed: bool,
 }
 
 /// An attempt as the deliverer hands it in (`failure::AttemptReport`).
@@ -123,6 +145,10 @@ pub(crate) enum Deed {
     Limit(i64, Option<u32>),
     Retry(i64),
     Cancel(i64),
+    Park(i64),
+    Skip(i64),
+    Unpark(i64),
+    MoveToEnd(i64),
 }
 
 /// What others learn after a commit (`store::tx::Effects`).
@@ -173,7 +199,10 @@ impl File {
         for sub in &spec.subs {
             let seq = i64::try_from(self.rows.len()).unwrap() + 1;
             let has_lanes = self.subs[sub].has_lanes;
-            let lane = spec.key.filter(|_| has_lanes).map(|key| sub * 1000 + key);
+            let Sub { group, has_funnel, .. } = self.subs[sub];
+            let owner = group.map_or(*sub, |group| 500 + group);
+            let lane = spec.key.filter(|_| has_lanes).map(|key| owner * 1000 + key);
+            let funnel = spec.funnel.filter(|_| has_funnel).map(|value| 1_000_000 + value);
             let mut order_at = spec.earlier.map_or(now, |earlier| now - earlier);
             if let (Some(lane), None) = (lane, spec.earlier) {
                 let open = self.rows.iter().filter(|row| row.lane == Some(lane) && row.is_open());
@@ -185,6 +214,10 @@ impl File {
                 sub: *sub,
                 lane,
                 order_at,
+                funnel,
+                exclude_failed: spec.exclude_failed,
+                moved_in: None,
+                dead_in: 0,
                 state: State::Pending,
                 due_at: Some(due_at),
                 delay: 0,
@@ -208,19 +241,30 @@ impl File {
         self.events.insert(event, made);
     }
 
-    /// `deliveries::elect_head`
+    /// The delivery of a lane that goes next; `None` if none is open, or the lane is blocked.
+    pub(crate) fn next_in(&self, lane: i64) -> Option<i64> {
+        let of_lane = || self.rows.iter().filter(|row| row.lane == Some(lane));
+        let front = of_lane().filter(|row| row.is_open()).min_by_key(|row| row.place())?;
+        let is_blocked = self.bug != Some(Bug::BlockNotSeen)
+            && !front.exclude_failed
+            && of_lane().any(|row| row.is_blocking() && row.place() < front.place());
+        (!is_blocked).then_some(front.seq)
+    }
+
+    /// `lanes::elect_head`
     fn elect_head(&mut self, lane: i64, now: Ms, effects: &mut Effects) {
-        let open = || self.rows.iter().filter(|row| row.lane == Some(lane) && row.is_open());
-        let head = open().find(|row| row.head).map(|row| row.seq);
-        let smallest = open().min_by_key(|row| (row.order_at, row.seq)).map(|row| row.seq);
-        let Some(smallest) = smallest else { return };
-        if head == Some(smallest) {
+        let next = self.next_in(lane);
+        let heads =
+            self.rows.iter().filter(|row| row.lane == Some(lane) && row.is_open() && row.head);
+        let head = heads.map(|row| row.seq).next();
+        if head == next {
             return;
         }
         if let Some(head) = head {
             self.at(head).head = false;
         }
-        let row = self.at(smallest);
+        let Some(next) = next else { return };
+        let row = self.at(next);
         row.head = true;
         if row.due_at.is_some_and(|due| due > now + row.delay + LATE) {
             row.due_at = Some((now + row.delay).max(row.not_before));
@@ -235,14 +279,19 @@ impl File {
     }
 
     /// `deliveries::due`
-    pub(crate) fn due(&self, sub: i64, now: Ms, limit: u32) -> Vec<Due> {
+    pub(crate) fn due(&self, sub: i64, (now, limit): (Ms, u32), taken: &[i64]) -> Vec<Due> {
         let due = |row: &&Row| {
-            row.sub == sub && row.is_open() && row.head && row.due_at.is_some_and(|at| at <= now)
+            row.sub == sub
+                && row.is_open()
+                && row.head
+                && row.due_at.is_some_and(|at| at <= now)
+                && row.funnel.is_none_or(|funnel| !taken.contains(&funnel))
         };
         let mut due: Vec<&Row> = self.rows.iter().filter(due).collect();
         due.sort_by_key(|row| (row.due_at, row.seq));
         due.truncate(usize::try_from(limit).unwrap());
-        let places = |row: &Row| Places { lane: row.lane, funnel: None };
+        let is_told = self.bug != Some(Bug::FunnelNotTold);
+        let places = |row: &Row| Places { lane: row.lane, funnel: row.funnel.filter(|_| is_told) };
         due.iter().map(|row| (DeliverySeq(row.seq), places(row))).collect()
     }
 
@@ -268,6 +317,7 @@ impl File {
             at: Timestamp::from_ms(report.at),
         };
         let verdict = judge(&tried, &report.rules, &facts);
+        let (blocks, commits) = (self.subs[sub].head_of_line == HeadOfLine::Block, self.commits);
         let row = self.at(*delivery);
         row.attempts += 1;
         if row.state == State::Pending && row.run_no == *run_no {
@@ -277,9 +327,12 @@ impl File {
                     row.delay = i64::try_from(wait.as_millis()).unwrap();
                     row.due_at = Some(now + row.delay);
                 }
-                Next::Park(_) => unreachable!("no subscription parks"),
+                Next::Park(why) => park(row, why),
                 Next::Complete => finish(row, State::Completed, None),
-                Next::GiveUp(why) => finish(row, State::DeadLetter, Some(why)),
+                Next::GiveUp(why) => {
+                    finish(row, State::DeadLetter, Some(why));
+                    (row.head, row.dead_in) = (blocks, commits);
+                }
             }
             let failed = (verdict.class, Timestamp::from_ms(report.at));
             row.failure = (!verdict.class.is_success()).then_some(failed);
@@ -521,7 +574,43 @@ impl File {
                     self.elect_after(delivery, now, effects);
                 }
             }
-            Deed::Retry(_) | Deed::Cancel(_) => {}
+            Deed::Park(delivery) if self.row(delivery).is_some_and(is_open_in_lane) => {
+                park(self.at(delivery), "a person");
+                self.elect_after(delivery, now, effects);
+            }
+            Deed::Skip(delivery) if self.row(delivery).is_some() => {
+                let row = self.at(delivery);
+                if matches!(row.state, State::Pending | State::Parked | State::DeadLetter) {
+                    finish(row, State::Skipped, Some("a person"));
+                    self.elect_after(delivery, now, effects);
+                }
+            }
+            Deed::Unpark(delivery)
+                if self.row(delivery).is_some_and(|row| row.state == State::Parked) =>
+            {
+                let commits = self.commits;
+                let row = self.at(delivery);
+                row.state = State::Pending;
+                row.due_at = Some(now.max(row.not_before));
+                (row.delay, row.counted, row.since) = (0, 0, commits);
+                let sub = row.sub;
+                self.elect_after(delivery, now, effects);
+                ring(effects, sub);
+            }
+            Deed::MoveToEnd(delivery) if self.row(delivery).is_some_and(is_open_in_lane) => {
+                let (lane, commits) = (self.at(delivery).lane, self.commits);
+                let of_lane = self.rows.iter().filter(|row| row.lane == lane && row.is_open());
+                let last = of_lane.map(|row| row.order_at).max().unwrap_or_default();
+                let row = self.at(delivery);
+                (row.order_at, row.moved_in) = (last + 1, Some(commits));
+                self.elect_after(delivery, now, effects);
+            }
+            Deed::Retry(_)
+            | Deed::Cancel(_)
+            | Deed::Park(_)
+            | Deed::Skip(_)
+            | Deed::Unpark(_)
+            | Deed::MoveToEnd(_) => {}
         }
     }
 
@@ -567,6 +656,15 @@ impl File {
 /// Whether a subscription was called lately, so that it has failed since its first failure.
 fn was_seen(sub: &Sub, at: Timestamp) -> bool {
     sub.last_failure_at.is_none_or(|last| at.since(last) <= UNSEEN_AFTER)
+}
+
+fn is_open_in_lane(row: &Row) -> bool {
+    row.is_open() && row.lane.is_some()
+}
+
+fn park(row: &mut Row, why: &str) {
+    finish(row, State::Parked, Some(why));
+    row.head = false;
 }
 
 fn finish(row: &mut Row, state: State, why: Option<&str>) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use oncebox::model::delivery::Schedule;
 use oncebox::model::failure::{Rules, Streak};
+use oncebox::model::lane::HeadOfLine;
 
 use crate::dice::{DAY, Dice, HOUR, MINUTE, Ms, SECOND};
 use crate::endpoint::Endpoint;
@@ -66,6 +67,7 @@ impl Plan {
         plan.publish(dice);
         plan.act(dice);
         plan.disturb(dice);
+        plan.depend(&mut Dice::new(seed, "order"));
         plan
     }
 
@@ -82,6 +84,8 @@ impl Plan {
                 key: dice.pick(&[None, Some(1), Some(1), Some(2)]),
                 not_before: dice.one_in(6).then(|| dice.spread(SECOND, 6 * HOUR)),
                 earlier: dice.one_in(8).then(|| dice.spread(SECOND, HOUR)),
+                funnel: None,
+                exclude_failed: false,
                 max_attempts: dice.one_in(8).then(|| u32::try_from(dice.between(1, 6)).unwrap()),
             };
             let at = self.any_time(dice);
@@ -106,6 +110,35 @@ impl Plan {
         for sub in &self.subs {
             let at = self.heal_at + dice.between(5 * SECOND, MINUTE);
             self.wishes.push((at, Wish::Act(Deed::ResumeIfNeeded(sub.seq))));
+        }
+    }
+
+    /// Order and dependence of some worlds: groups, funnels, what a lane does with a dead letter, and people who act.
+    fn depend(&mut self, dice: &mut Dice) {
+        for sub in &mut self.subs {
+            sub.group = dice.one_in(3).then_some(1);
+            sub.has_funnel = dice.one_in(3);
+            sub.head_of_line = dice.pick(&[HeadOfLine::Block, HeadOfLine::Park, HeadOfLine::Skip]);
+            if sub.head_of_line == HeadOfLine::Park {
+                sub.rules.park_after = Some(u32::try_from(dice.between(1, 4)).unwrap());
+            }
+        }
+        for (_, wish) in &mut self.wishes {
+            if let Wish::Publish(spec) = wish {
+                spec.funnel = dice.pick(&[None, Some(1), Some(2)]);
+                spec.exclude_failed = dice.one_in(4);
+            }
+        }
+        for _ in 0..dice.below(6) {
+            let delivery = dice.between(1, 30);
+            let deed = dice.pick(&[
+                Deed::Park(delivery),
+                Deed::Skip(delivery),
+                Deed::Unpark(delivery),
+                Deed::MoveToEnd(delivery),
+            ]);
+            let at = self.any_time(dice);
+            self.wishes.push((at, Wish::Act(deed)));
         }
     }
 
@@ -154,6 +187,9 @@ fn sub(dice: &mut Dice, seq: i64, heal_at: Ms) -> Sub {
         tenant: dice.pick(&["one", "one", "two"]),
         in_flight_max: dice.pick(&[None, None, Some(1), Some(3)]),
         has_lanes: dice.one_in(2),
+        group: None,
+        head_of_line: HeadOfLine::Skip,
+        has_funnel: false,
         rules: Rules {
             schedule,
             breaker_after: u32::try_from(dice.pick(&[0, 3, 10])).unwrap(),

@@ -105,6 +105,7 @@ impl Watch {
             self.fail(format!("{name} is sent although it is held: {hold:?}"));
         }
         self.looks_at_lane(send, file, &name);
+        self.looks_at_funnel(send, file, &name);
         let (latest, forward) = (self.latest, self.forward);
         let track = self.track(row.seq);
         let (unsettled, taken, asked) = (track.unsettled, track.taken, track.asked);
@@ -165,9 +166,24 @@ impl Watch {
             if is_unsettled {
                 self.fail(format!("{name} is sent while {} of its lane is", other.seq));
             }
-            let is_before = (other.order_at, other.seq) < (send.row.order_at, send.row.seq);
+            // It may have been fetched before it was moved to the end.
+            let is_moved = send.row.moved_in.is_some_and(|moved_in| moved_in >= fetched);
+            let is_before = other.place() < send.row.place() && !is_moved;
             if is_before && other.is_open() && other.since < fetched {
                 self.fail(format!("{name} is sent before {} of its lane", other.seq));
+            }
+            let blocks = other.is_blocking() && !send.row.exclude_failed;
+            if is_before && blocks && other.dead_in < fetched {
+                self.fail(format!("{name} is sent although {} blocks its lane", other.seq));
+            }
+        }
+    }
+
+    fn looks_at_funnel(&mut self, send: Send<'_>, file: &File, name: &str) {
+        for other in file.rows.iter().filter(|row| row.funnel == send.row.funnel) {
+            let is_other = send.row.funnel.is_some() && other.seq != send.row.seq;
+            if is_other && self.track(other.seq).unsettled == Some(send.boot) {
+                self.fail(format!("{name} is sent while {} of its funnel is", other.seq));
             }
         }
     }

@@ -310,7 +310,11 @@ impl World {
     }
 
     fn is_done(&self) -> bool {
-        self.acknowledged.iter().all(|is| *is) && !self.file.rows.iter().any(Row::is_open)
+        // What is open in a lane without a head waits for a person.
+        let goes_on = |row: &Row| {
+            row.is_open() && row.lane.is_none_or(|lane| self.file.next_in(lane).is_some())
+        };
+        self.acknowledged.iter().all(|is| *is) && !self.file.rows.iter().any(goes_on)
     }
 
     fn stuck(&self) -> String {
@@ -574,8 +578,8 @@ impl World {
             }
             for command in commands {
                 match command {
-                    Command::Fetch { subscription, limit, taken: _ } => {
-                        let fetched = self.fetched(subscription, limit);
+                    Command::Fetch { subscription, limit, taken } => {
+                        let fetched = self.fetched(subscription, limit, &taken);
                         inputs.push(fetched);
                     }
                     Command::Start(assignment) => self.start(assignment),
@@ -616,13 +620,13 @@ impl World {
     }
 
     /// As `Dispatcher::fetch`: two reads, between which a transaction may be committed.
-    fn fetched(&mut self, subscription: SubscriptionSeq, limit: u32) -> Input {
+    fn fetched(&mut self, subscription: SubscriptionSeq, limit: u32, taken: &[i64]) -> Input {
         let now = self.schedule_now();
         if self.fails(self.plan.failing_reads) {
             let next_due = Some(Timestamp::from_ms(now + SECOND));
             return Input::Fetched { subscription, rows: Vec::new(), more: false, next_due };
         }
-        let rows = self.file.due(subscription.0, now, limit);
+        let rows = self.file.due(subscription.0, (now, limit), taken);
         let commits = self.file.commits;
         for (delivery, _) in &rows {
             self.watch.fetched(delivery.0, commits);
@@ -648,6 +652,7 @@ impl World {
                 is_hard: sub.in_flight_max.is_some(),
                 rate: sub.is_slow.then(|| Rate::parse("60/min").unwrap()),
                 gate: if gate.is_probe() && !is_probe { Gate::Open } else { gate },
+                has_funnels: sub.has_funnel,
             };
             if self.process.known.get(&subscription) != Some(&limits) {
                 let (tenant, pace) = (sub.tenant.to_owned(), pace(sub));

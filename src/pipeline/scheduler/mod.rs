@@ -212,6 +212,7 @@ impl Dispatcher {
                 is_hard: own_cap.is_some(),
                 rate: new.policy.rate.as_deref().and_then(|rate| Rate::parse(rate).ok()),
                 gate: gate(&holds),
+                has_funnels: new.order.funnel_point.is_some() || new.order.external_calls.is_some(),
             };
             is_offline |= holds.iter().any(|hold| hold.reason == HoldReason::Offline);
             if self.known.get(&subscription) != Some(&limits) {

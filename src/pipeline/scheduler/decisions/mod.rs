@@ -61,6 +61,8 @@ pub struct Limits {
     pub rate: Option<Rate>,
     /// What its holds allow.
     pub gate: Gate,
+    /// Whether its deliveries may be in funnels.
+    pub has_funnels: bool,
 }
 
 /// An input of the machine.
@@ -477,7 +479,11 @@ impl Machine {
             window.needs_fetch = false;
             window.fetching = true;
             let limit = window.rows_wanted();
-            let taken = self.in_hand.funnels.iter().copied().collect();
+            let taken = if window.limits.has_funnels {
+                self.in_hand.refuse_funnels(*subscription)
+            } else {
+                Vec::new()
+            };
             out.push(Command::Fetch { subscription: *subscription, limit, taken });
         }
     }
@@ -603,9 +609,7 @@ impl InHand {
         let Entry::Vacant(entry) = self.deliveries.entry(delivery) else { return false };
         for number in places.numbers() {
             if let Some(refused) = self.places.get_mut(&number) {
-                if !refused.contains(&owner) {
-                    refused.push(owner);
-                }
+                note(refused, owner);
                 return false;
             }
         }
@@ -613,6 +617,14 @@ impl InHand {
         self.funnels.extend(places.funnel);
         entry.insert((owner, places));
         true
+    }
+
+    /// The funnels that are in hand. When one is released, the subscription is told.
+    fn refuse_funnels(&mut self, owner: SubscriptionSeq) -> Vec<i64> {
+        for funnel in &self.funnels {
+            note(self.places.entry(*funnel).or_default(), owner);
+        }
+        self.funnels.iter().copied().collect()
     }
 
     /// Releases a delivery; returns its subscription, and those of which another delivery was refused meanwhile.
@@ -629,6 +641,13 @@ impl InHand {
             self.funnels.remove(&funnel);
         }
         Some((owner, refused))
+    }
+}
+
+/// Notes a subscription once.
+fn note(refused: &mut Vec<SubscriptionSeq>, owner: SubscriptionSeq) {
+    if !refused.contains(&owner) {
+        refused.push(owner);
     }
 }
 

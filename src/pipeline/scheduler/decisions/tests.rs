@@ -13,7 +13,7 @@ fn at(secs: i64) -> Timestamp {
 fn changed(subscription: SubscriptionSeq, cap: u32, hard: bool, callable: bool) -> Input {
     let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
     let gate = if callable { Gate::Open } else { Gate::Closed };
-    let limits = Limits { cap, is_hard: hard, rate: None, gate };
+    let limits = Limits { cap, is_hard: hard, rate: None, gate, has_funnels: true };
     Input::SubscriptionChanged { subscription, limits, tenant, pace }
 }
 
@@ -424,7 +424,7 @@ fn a_probe_that_works_opens_the_gate() {
 fn a_rate_spreads_what_is_due() {
     let mut machine = machine(64, 8);
     let rate = Rate::parse("60/min").ok();
-    let limits = Limits { cap: 8, is_hard: false, rate, gate: Gate::Open };
+    let limits = Limits { cap: 8, is_hard: false, rate, gate: Gate::Open, has_funnels: false };
     let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
     machine.step(at(10), Input::SubscriptionChanged { subscription: SUB, limits, tenant, pace });
     assert_eq!(starts(&machine.step(at(10), fetched(1..9))), [1]);
