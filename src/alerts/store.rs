@@ -219,12 +219,12 @@ pub fn update(
 }
 
 /// Deletes a channel and its subscription, cancels what is not delivered, and resolves the escalations about it.
-/// Returns false, and changes nothing, if more than [`MAX_CANCELLED`] deliveries are open or dead.
-pub fn delete(tx: &WriteTx<'_>, gone: &Channel, now: Timestamp) -> Result<bool> {
+/// Returns the ids of the revoked credentials, or `None`, and changes nothing, if more than [`MAX_CANCELLED`] deliveries are open or dead.
+pub fn delete(tx: &WriteTx<'_>, gone: &Channel, now: Timestamp) -> Result<Option<Vec<String>>> {
     let key = (gone.subscription, MAX_CANCELLED + 1);
     let open = rows(&mut *tx.prepare(UNFINISHED)?, key, |row| Ok(row.get(0)?))?;
     if open.len() > usize::try_from(MAX_CANCELLED).unwrap_or(usize::MAX) {
-        return Ok(false);
+        return Ok(None);
     }
     for delivery in open {
         settlement::cancel(tx, delivery, "its alert channel was deleted", now)?;
@@ -233,9 +233,9 @@ pub fn delete(tx: &WriteTx<'_>, gone: &Channel, now: Timestamp) -> Result<bool> 
         escalations::resolve(tx, &gone.tenant, class, &gone.subject(), now)?;
     }
     tx.prepare(FORGET)?.execute([gone.seq])?;
-    subscriptions::delete(tx, gone.subscription, now)?;
+    let revoked = subscriptions::delete(tx, gone.subscription, now)?;
     one_row(tx.prepare(DELETE)?.execute((gone.seq, now))?, "the alert channel")?;
-    Ok(true)
+    Ok(Some(revoked))
 }
 
 /// The id and the sealed URL of the channel of a subscription; `None` if it has no such URL.

@@ -430,15 +430,15 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.clock.wall();
     act(api, call, move |tx, before| {
         let change = Change::gone("alert_channel", &before.id, &shown(tx, before)?);
-        if !store::delete(tx, before, now)? {
+        let Some(revoked) = store::delete(tx, before, now)? else {
             let most = store::MAX_CANCELLED;
             let detail = format!(
                 "More than {most} deliveries of {:?} are open or dead: cancel or discard them first.",
                 Channel::subscription_name(before.name.as_str())
             );
             return Ok(Err(Problem::conflict(detail)));
-        }
-        Ok(Ok((Value::Null, change)))
+        };
+        Ok(Ok((Value::Null, change.and("revoked", revoked))))
     })
 }
 

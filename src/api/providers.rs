@@ -319,11 +319,9 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         let Some(before) = providers::by_name(tx, &tenant, &name)? else {
             return Ok(Err(Problem::not_found("provider")));
         };
-        providers::delete(tx, before.seq, now)?;
-        Ok(Ok((
-            Value::Null,
-            Change::gone("provider", &before.new.id, &shown(&before, base.as_deref())),
-        )))
+        let revoked = providers::delete(tx, before.seq, now)?;
+        let change = Change::gone("provider", &before.new.id, &shown(&before, base.as_deref()));
+        Ok(Ok((Value::Null, change.and("revoked", revoked))))
     })
 }
 

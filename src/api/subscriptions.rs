@@ -457,11 +457,9 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
                  cancel them first.",
             )));
         }
-        subscriptions::delete(tx, before.seq, now)?;
-        Ok(Ok((
-            Value::Null,
-            Change::gone("subscription", &before.new.id, &SubscriptionAnswer::of(&before)),
-        )))
+        let revoked = subscriptions::delete(tx, before.seq, now)?;
+        let change = Change::gone("subscription", &before.new.id, &SubscriptionAnswer::of(&before));
+        Ok(Ok((Value::Null, change.and("revoked", revoked))))
     })
 }
 

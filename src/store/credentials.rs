@@ -257,6 +257,13 @@ pub fn revoke(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
     one_row(revoked, "the secret")
 }
 
+/// Ends every secret in force of an owner that is being deleted; returns their ids.
+pub(super) fn revoke_all(tx: &WriteTx<'_>, owner: Owner) -> Result<Vec<String>> {
+    let ids: Vec<String> = in_force(tx, owner)?.into_iter().map(|one| one.id).collect();
+    ids.iter().try_for_each(|id| revoke(tx, owner, id))?;
+    Ok(ids)
+}
+
 /// The target refuses the credential that is sent: the one that is `next` is verified now.
 pub fn hasten(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
     tx.prepare(HASTEN)?.execute((seq, now))?;

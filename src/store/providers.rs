@@ -10,6 +10,7 @@ use crate::model::public_url::PublicUrl;
 use crate::privacy::policy::Pii;
 use crate::signatures::provider::{NewProvider, Provider};
 use crate::store::column::{json, to_json, word};
+use crate::store::credentials::{self, Owner};
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
@@ -113,12 +114,13 @@ pub fn update(tx: &WriteTx<'_>, changed: &Provider, now: Timestamp) -> Result<()
     one_row(updated, "the provider")
 }
 
-/// Deletes a provider; its events stay.
+/// Deletes a provider and revokes its secrets; its events stay. Returns the ids of the revoked secrets.
 /// Fails with `Changed` when it was deleted already.
-pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
+pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<Vec<String>> {
     let deleted = tx.prepare(DELETE)?.execute((seq, now))?;
     tx.providers_changed();
-    one_row(deleted, "the provider")
+    one_row(deleted, "the provider")?;
+    credentials::revoke_all(tx, Owner::Provider(seq))
 }
 
 fn provider(row: &Row<'_>) -> Result<Provider> {

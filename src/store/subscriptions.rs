@@ -17,6 +17,7 @@ use crate::model::subscription::{
     CallMethod, NewSubscription, Source, State, Subscription, Target,
 };
 use crate::store::column::{json, to_json, word};
+use crate::store::credentials::{self, Owner};
 use crate::store::error::{Error, Result};
 use crate::store::holds;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
@@ -211,12 +212,14 @@ pub fn set_state(
     one_row(updated, "the subscription")
 }
 
-/// Deletes a subscription; its deliveries stay. The caller must check that none is unfinished or a dead letter.
+/// Deletes a subscription and revokes its credentials; its deliveries stay. The caller must check that none is
+/// unfinished or a dead letter. Returns the ids of the revoked credentials.
 /// Fails with `Changed` when it was deleted already.
-pub fn delete(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
+pub fn delete(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<Vec<String>> {
     let deleted = tx.prepare(DELETE)?.execute((seq, now))?;
     tx.subscriptions_changed();
-    one_row(deleted, "the subscription")
+    one_row(deleted, "the subscription")?;
+    credentials::revoke_all(tx, Owner::Subscription(seq))
 }
 
 /// The stored streak of failures of a subscription.

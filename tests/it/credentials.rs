@@ -145,6 +145,30 @@ fn an_ed25519_key_signs_what_its_public_key_verifies() {
 }
 
 #[test]
+fn the_credentials_of_what_is_deleted_are_revoked_with_it() {
+    let (rig, receiver) = site();
+    set(&rig, &json!({ "kind": "bearer", "secret": "token-0" }));
+    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } },
+                         "event_type": { "constant": "a" } });
+    rig.provider("shop", &scheme, "0123456789abcdef0123456789abcdef");
+    let body = json!({ "name": "ops", "kind": "webhook", "url": receiver.url() });
+    rig.post("/v1/alert-channels", &body).is(201);
+    let in_force = "SELECT count(*) FROM credentials WHERE state <> 'revoked'";
+    assert_eq!(rig.one(in_force), "4");
+    for (path, action, count) in [
+        ("/v1/subscriptions/erp", "subscription.delete", 2),
+        ("/v1/providers/shop", "provider.delete", 1),
+        ("/v1/alert-channels/ops", "alert_channel.delete", 1),
+    ] {
+        rig.delete(path).is(204);
+        let audited = rig.get(&format!("/v1/audit-events?action={action}"));
+        let revoked = audited["items"][0]["changes"]["revoked"]["after"].clone();
+        assert_eq!(revoked.as_array().map(Vec::len), Some(count), "{audited}");
+    }
+    assert_eq!(rig.one(in_force), "0");
+}
+
+#[test]
 fn every_signing_credential_in_force_signs() {
     let (mut rig, receiver) = site();
     let keys: Vec<String> = (0..3)
