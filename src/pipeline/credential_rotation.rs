@@ -169,7 +169,8 @@ impl CredentialRotation {
             environment: Vec::new(),
             input: Vec::new(),
             timeout: COMMAND_TIMEOUT,
-            output_most: MAX_SECRET_BYTES,
+            // One byte more shows that it wrote too much: a secret that is cut would be a wrong one.
+            output_most: MAX_SECRET_BYTES + 1,
         };
         let ended = program
             .run(&self.clock)
@@ -177,6 +178,11 @@ impl CredentialRotation {
         let stdout = Zeroizing::new(ended.stdout);
         if ended.how != How::Exited(0) {
             return Err(format!("the command {name} failed: {}", ended.how));
+        }
+        if stdout.len() > MAX_SECRET_BYTES {
+            return Err(format!(
+                "the command {name} wrote more than {MAX_SECRET_BYTES} bytes; it must write the secret alone"
+            ));
         }
         let text = std::str::from_utf8(&stdout)
             .map_err(|_why| format!("the command {name} wrote something that is no text"))?;

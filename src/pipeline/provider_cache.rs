@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use crate::base::cache::Cache;
+use crate::base::clock::Timestamp;
 use crate::base::faults::{Faults, Step};
 use crate::keys::Keyring;
 use crate::pipeline::credential_uses::{CredentialUses, LastUse};
@@ -24,6 +25,8 @@ pub struct VerifiedProvider {
     pub secrets: Vec<Zeroizing<String>>,
     /// The credentials they come from, in the same order.
     pub key_ids: Vec<String>,
+    /// When each ends by itself, in the same order.
+    pub valid_until: Vec<Option<Timestamp>>,
     /// When each was last used, in the same order.
     pub uses: Vec<Arc<LastUse>>,
     /// Whether its tenant is suspended: nothing may come in.
@@ -77,6 +80,7 @@ impl ProviderCache {
             provider,
             secrets: Vec::new(),
             key_ids: Vec::new(),
+            valid_until: Vec::new(),
             uses: Vec::new(),
             suspended,
         };
@@ -93,6 +97,7 @@ impl ProviderCache {
             read.secrets.push(Zeroizing::new(text.to_owned()));
             read.uses.push(self.uses.track(vec![credential.id.clone()]));
             read.key_ids.push(credential.id);
+            read.valid_until.push(credential.valid_until);
         }
         Ok(Some(read))
     }

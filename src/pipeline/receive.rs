@@ -240,10 +240,16 @@ impl Receive {
         {
             self.certificates.proved(&provider.id, url, found);
         }
-        verified.map_err(|refused| match refused {
-            Refused::Stale { .. } if is_suspect() => Received::ClockSuspect,
-            refused => Received::Refused(refused),
-        })
+        // Upkeep revokes an ended secret, but only when it looks the next time.
+        let is_over = |matched: &usize| {
+            opened.valid_until.get(*matched).copied().flatten().is_some_and(|end| end <= wall)
+        };
+        match verified {
+            Ok(matched) if is_over(&matched) => Err(Received::Refused(Refused::Mismatch)),
+            Ok(matched) => Ok(matched),
+            Err(Refused::Stale { .. }) if is_suspect() => Err(Received::ClockSuspect),
+            Err(refused) => Err(Received::Refused(refused)),
+        }
     }
 
     /// Stores all of it in one transaction, or nothing.

@@ -324,8 +324,27 @@ fn a_providers_old_secret_is_accepted_until_the_window_ends() {
     };
     assert_eq!((status(secrets[0], 1), status(secrets[1], 2)), (200, 200));
     rig.advance(secs(3600));
-    until("the old one ends", || status(secrets[0], 3) == 401);
+    assert_eq!(status(secrets[0], 3), 401, "at once, even before upkeep looks");
     assert_eq!(status(secrets[1], 4), 200);
+    until("upkeep ends it", || {
+        rig.one("SELECT state FROM credentials ORDER BY seq LIMIT 1") == "revoked"
+    });
+}
+
+#[test]
+fn a_command_that_writes_more_than_a_secret_may_have_is_refused() {
+    let script = "head -c 65537 /dev/zero | tr '\\0' x";
+    let argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+    let rig = Rig::with(|settings| {
+        settings.credentials.commands = [("vault".to_owned(), argv)].into_iter().collect();
+    });
+    rig.subscribe("erp", &Receiver::new());
+    let set = json!({ "kind": "bearer", "secret": "token-0" });
+    let made = rig.post("/v1/subscriptions/erp/credentials", &set).is(201).json();
+    let path = format!("/v1/credentials/{}/rotate", made["id"].as_str().unwrap());
+    let detail = rig.post(&path, &json!({ "command": "vault" })).is(422).detail();
+    assert!(detail.contains("more than 65536 bytes"), "{detail}");
+    assert_eq!(rig.one("SELECT count(*) FROM credentials WHERE kind = 'bearer'"), "1");
 }
 
 #[test]
