@@ -153,15 +153,16 @@ fn submit(api: &Api, call: Call, reply: Reply, wanted: Result<(String, Rotation)
         Ok(claimed) => claimed,
         Err(problem) => return reply.send(api.acted(&call, Err(problem))),
     };
-    let own = api.clone();
-    api.flow.tests.submit(Box::new(move |turn| {
+    let (own, tenant) = (api.clone(), call.tenant.clone());
+    let job = move |turn| {
         let done = match turn {
             Turn::Now => run(&own, &call, &old, wanted),
-            Turn::Full => Err(Problem::unavailable("Too many tests and rotations wait.", 5)),
+            Turn::Full(why) => Err(Problem::unavailable(why, 5)),
         };
         drop(claim);
         reply.send(own.acted(&call, done));
-    }));
+    };
+    api.flow.tests.submit(&tenant, Box::new(job));
 }
 
 /// The credential to rotate, which must be in force.

@@ -34,7 +34,8 @@ pub(super) const RESOURCE: Resource = Resource {
         .about(
             "Sends an `oncebox.ping`, or a past event as a delivery would, whatever holds the subscription. The \
              test has a connection of its own. The receiver may carry out a past event: it has its `webhook-id`. \
-             When the test succeeds, the hold `auth` ends.",
+             When the test succeeds, the hold `auth` ends. It takes 30 s at most. Tests and rotations of a tenant run \
+             one at a time; three wait.",
         )
         .returns(&[Returns::json::<TestAnswer>(
             200,
@@ -107,15 +108,15 @@ fn test(api: &Api, call: Call, reply: Reply) {
         Ok(prepared) => prepared,
         Err(problem) => return reply.send(api.acted(&call, Err(problem))),
     };
-    let own = api.clone();
+    let (own, tenant) = (api.clone(), call.tenant.clone());
     let job = move |turn: Turn| {
         let done = match turn {
             Turn::Now => run(&own, &call, &subscription, outgoing),
-            Turn::Full => Err(Problem::unavailable("Too many tests wait; try again shortly.", 5)),
+            Turn::Full(why) => Err(Problem::unavailable(why, 5)),
         };
         reply.send(own.acted(&call, done));
     };
-    api.flow.tests.submit(Box::new(job));
+    api.flow.tests.submit(&tenant, Box::new(job));
 }
 
 /// What is sent.

@@ -98,10 +98,10 @@ impl CredentialRotation {
             self.store.writer().write(Queue::Upkeep, end)?;
         }
         for (tenant, id) in due(rotations::to_verify)? {
-            self.submit(id.clone(), move |own| own.verify(&tenant, &id));
+            self.submit((tenant, id), Self::verify);
         }
         for (tenant, id) in due(rotations::to_rotate)? {
-            self.submit(id.clone(), move |own| own.rotate_by_command(&tenant, &id));
+            self.submit((tenant, id), Self::rotate_by_command);
         }
         Ok(())
     }
@@ -117,17 +117,18 @@ impl CredentialRotation {
         claimed.then(|| Claim { busy: Arc::clone(&self.busy), id: id.to_owned() })
     }
 
-    fn submit(&self, id: String, run: impl FnOnce(&Self) -> Result<()> + Send + 'static) {
+    fn submit(&self, (tenant, id): Named, run: fn(&Self, &str, &str) -> Result<()>) {
         let Some(claim) = self.claim(&id) else { return };
-        let own = self.clone();
-        self.tests.submit(Box::new(move |turn| {
+        let (own, whose) = (self.clone(), tenant.clone());
+        let job = move |turn| {
             let _claim = claim;
             if turn == Turn::Now
-                && let Err(error) = run(&own)
+                && let Err(error) = run(&own, &whose, &id)
             {
                 tracing::error!(%error, credential = id, "a rotation could not go on; it is tried again");
             }
-        }));
+        };
+        self.tests.submit(&tenant, Box::new(job));
     }
 
     fn rotate_by_command(&self, tenant: &str, id: &str) -> Result<()> {

@@ -43,7 +43,8 @@ const MAX_EXCERPT_CHARS: usize = 2048;
 const UNCALLABLE_AGAIN: Duration = Duration::from_secs(30);
 /// When a delivery whose row could not be read is looked at again.
 const UNREADABLE_AGAIN: Duration = Duration::from_secs(5);
-
+/// Time for a test of a subscription at most: other tests wait for it.
+const MAX_TEST_TIME: Duration = Duration::from_secs(30);
 /// When a large delivery is looked at again while others have the memory.
 const CROWDED_AGAIN: Duration = Duration::from_millis(100);
 /// When a delivery is looked at again while one is attempted that the process may have died on.
@@ -337,7 +338,7 @@ impl Deliver {
             url: sealed_url.as_ref().map_or(&request.url, |url| url.as_str()),
             headers: &request.headers,
             body: &outgoing.payload,
-            timeout: destination.timeout,
+            timeout: trace.map_or(destination.timeout, |_| destination.timeout.min(MAX_TEST_TIME)),
             identity: None,
         };
         let outcome = self.send(&call, destination, &opened.echo, (at, trace));

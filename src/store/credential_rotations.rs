@@ -31,8 +31,9 @@ const OVER: &str = "
               AND p.deleted_at IS NOT NULL)
      LIMIT ?2";
 
+// The one of each tenant that is due the longest: they are verified one at a time.
 const TO_VERIFY: &str = "
-    SELECT tenant, id
+    SELECT tenant, id, min(verify_at)
       FROM credentials
      WHERE state = 'next'
        AND verify_at <= ?1
@@ -46,9 +47,11 @@ const TO_VERIFY: &str = "
              FROM providers AS p
             WHERE p.seq = provider_seq
               AND p.deleted_at IS NOT NULL)
+     GROUP BY tenant
+     ORDER BY 3
      LIMIT ?2";
 
-// By the clock, or because the target refuses the credential. A rotation that failed is tried again after a day by the
+// One of each tenant. By the clock, or because the target refuses the credential. A rotation that failed is tried again after a day by the
 // clock, and with the next hold. A target that accepts pings and refuses events gets three versions in a day at most.
 const TO_ROTATE: &str = "
     WITH wanted (seq, since) AS (
@@ -68,7 +71,7 @@ const TO_ROTATE: &str = "
                  WHERE n.subscription_seq = c.subscription_seq
                    AND n.kind = c.kind
                    AND n.created_at > ?1 - 86400000) < 3)
-    SELECT c.tenant, c.id
+    SELECT c.tenant, c.id, min(c.seq)
       FROM wanted AS w
       JOIN credentials AS c ON c.seq = w.seq
      WHERE c.rotate_command IS NOT NULL
@@ -96,6 +99,7 @@ const TO_ROTATE: &str = "
              FROM providers AS p
             WHERE p.seq = c.provider_seq
               AND p.deleted_at IS NOT NULL)
+     GROUP BY c.tenant
      LIMIT ?2";
 
 const TRIED: &str = "
@@ -130,12 +134,12 @@ pub fn over(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<Named>> {
     rows(&mut *tx.prepare(OVER)?, (now, limit), |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-/// Those that are `next` and due to be verified.
+/// Those that are `next` and due to be verified, one of each tenant.
 pub fn to_verify(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<Named>> {
     rows(&mut *tx.prepare(TO_VERIFY)?, (now, limit), |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-/// Those that have to be rotated by their command.
+/// Those that have to be rotated by their command, one of each tenant.
 pub fn to_rotate(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<Named>> {
     rows(&mut *tx.prepare(TO_ROTATE)?, (now, limit), |row| Ok((row.get(0)?, row.get(1)?)))
 }

@@ -332,6 +332,38 @@ fn a_providers_old_secret_is_accepted_until_the_window_ends() {
 }
 
 #[test]
+fn a_tenant_whose_targets_hang_does_not_delay_the_rotations_of_others() {
+    let (rig, hanging, receiver) = (Rig::new(), Receiver::new(), Receiver::new());
+    hanging.always(Reply::status(500));
+    let begin = |token: &str, name: &str, url: &str| {
+        let post = |path: &str, body: &Value| {
+            rig.call_as(token, "POST", path, body.to_string().as_bytes()).is(201)
+        };
+        post("/v1/subscriptions", &json!({ "name": name, "url": url }));
+        let path = format!("/v1/credentials?subscription={name}");
+        let old = rig.call_as(token, "GET", &path, b"").json()["items"][0]["id"].clone();
+        post(&format!("/v1/credentials/{}/rotate", old.as_str().unwrap()), &json!({}));
+    };
+    // More than one look of upkeep takes.
+    let slow = rig.tenant("slow");
+    (0..25).for_each(|n| begin(&slow, &format!("s-{n}"), &hanging.url()));
+    until("each was tried", || {
+        rig.one("SELECT count(*) FROM credentials WHERE verify_error IS NOT NULL") == "25"
+    });
+    let before = hanging.count();
+    hanging.always(Reply::Hang);
+    rig.advance(secs(900));
+    until("one is under way", || hanging.count() > before);
+    begin(&rig.tenant("quick"), "erp", &receiver.url());
+    until("the other tenant's is promoted", || {
+        rig.one("SELECT count(*) FROM credentials WHERE tenant = 'quick' AND state = 'retiring'")
+            == "1"
+    });
+    assert_eq!(hanging.count(), before + 1, "one of a tenant at a time");
+    hanging.release();
+}
+
+#[test]
 fn a_command_that_writes_more_than_a_secret_may_have_is_refused() {
     let script = "head -c 65537 /dev/zero | tr '\\0' x";
     let argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();

@@ -1,8 +1,10 @@
 //! A test of a subscription goes the way of a delivery, tells each step, and moves nothing.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 
 use data_encoding::BASE64;
+use oncebox::http::client::{Answer, Call, CallError, Sender};
 use ring::hmac;
 use serde_json::{Value, json};
 
@@ -197,12 +199,14 @@ fn tests_that_hang_keep_no_handler_from_its_work() {
     let receiver = Receiver::new();
     receiver.always(Reply::Hang);
     rig.subscribe("erp", &receiver);
-    let address = rig.address();
-    let token = format!("Bearer {}", rig.token);
+    let (address, other) = (rig.address(), rig.tenant("other"));
+    let body = json!({ "name": "erp", "url": receiver.url() }).to_string();
+    rig.call_as(&other, "POST", "/v1/subscriptions", body.as_bytes()).is(201);
+    let tokens = [&rig.token, &other].map(|token| format!("Bearer {token}"));
     std::thread::scope(|scope| {
-        let test = || assert_eq!(test_status(address, &token), 200);
-        for _ in 0..8 {
-            scope.spawn(test);
+        for n in 0..8 {
+            let token = &tokens[n % 2];
+            scope.spawn(move || assert_eq!(test_status(address, token), 200));
         }
         until("two run", || receiver.count() == 2);
         rig.publish_type("a");
@@ -275,4 +279,57 @@ fn what_is_asked_for_by_consumers_is_not_tested() {
     let refused = rig.call("POST", "/v1/subscriptions/erp/test", b"").is(409);
     assert!(refused.json()["detail"].as_str().unwrap().contains("oncebox consume"));
     rig.call("POST", "/v1/subscriptions/nobody/test", b"").is(404);
+}
+
+#[test]
+fn a_tenant_whose_targets_hang_delays_no_other_and_is_told_when_too_many_wait() {
+    let (rig, hanging, receiver) = (Rig::new(), Receiver::new(), Receiver::new());
+    hanging.always(Reply::Hang);
+    let subscribe = |token: &str, url: &str| {
+        let body = json!({ "name": "erp", "url": url }).to_string();
+        rig.call_as(token, "POST", "/v1/subscriptions", body.as_bytes()).is(201);
+    };
+    let test = |token: &str| rig.call_as(token, "POST", "/v1/subscriptions/erp/test", b"");
+    let (slow, quick) = (rig.tenant("slow"), rig.tenant("quick"));
+    subscribe(&slow, &hanging.url());
+    subscribe(&quick, &receiver.url());
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..6).map(|_| scope.spawn(|| test(&slow))).collect();
+        until("those beyond are answered", || {
+            all.iter().filter(|one| one.is_finished()).count() == 2
+        });
+        assert_eq!(test(&quick).is(200).json()["ok"], true);
+        assert_eq!(hanging.count(), 1, "one of a tenant at a time");
+        let refused = test(&slow).is(503);
+        assert!(refused.detail().contains("of this tenant"), "{refused:?}");
+        assert!(refused.field("retry-after").is_some(), "{refused:?}");
+        hanging.release();
+        let answers: Vec<u16> = all.into_iter().map(|one| one.join().unwrap().status).collect();
+        assert_eq!(answers.iter().filter(|status| **status == 200).count(), 4, "{answers:?}");
+        assert_eq!(answers.iter().filter(|status| **status == 503).count(), 2, "{answers:?}");
+    });
+    assert_eq!(test(&slow).is(200).json()["ok"], true);
+}
+
+/// Notes how much time each request has, and answers 200.
+#[derive(Default)]
+struct Timeouts(std::sync::Mutex<Vec<std::time::Duration>>);
+
+impl Sender for Timeouts {
+    fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
+        self.0.lock().unwrap().push(call.timeout);
+        Ok(Answer { status: 200, retry_after: None, body: Vec::new() })
+    }
+}
+
+#[test]
+fn a_test_takes_half_a_minute_at_most_however_long_the_target_may_take() {
+    let (mut rig, line) = (Rig::new(), Arc::new(Timeouts::default()));
+    rig.restart_on(Arc::<Timeouts>::clone(&line));
+    for (name, timeout) in [("erp", "10min"), ("quick", "2s")] {
+        let body = json!({ "name": name, "url": "http://127.0.0.1/hook", "policy": { "timeout": timeout } });
+        rig.post("/v1/subscriptions", &body).is(201);
+        assert_eq!(tested(&rig, name)["ok"], true);
+    }
+    assert_eq!(*line.0.lock().unwrap(), [secs(30), secs(2)]);
 }
