@@ -141,6 +141,27 @@ fn rows_of_plain_sql_a_table_and_a_folder_that_do_not_fit_are_quarantined() {
 }
 
 #[test]
+fn the_reason_that_a_row_of_plain_sql_does_not_fit_follows_the_privacy_policy() {
+    let rig = Rig::new();
+    let schema = json!({ "type": "object", "additionalProperties": false });
+    put(&rig, "invoice.created", &json!({ "schema": schema })).is(201);
+    let policy = json!({ "pii": { "rules": [{ "detect": ["email"], "action": "mask" }] } });
+    rig.patch("/v1/tenants/default", &policy).is(200);
+    let own = Connection::open(rig.data().join("oncebox.db")).unwrap();
+    own.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    own.execute_batch(
+        "INSERT INTO outbox (event_type, payload) VALUES
+         ('invoice.created', '{\"max@example.org\":1}')",
+    )
+    .unwrap();
+    until("it is quarantined", || quarantined(&rig).len() == 1);
+    let found = quarantined(&rig).remove(0);
+    assert_eq!(found["error_code"], "misfit");
+    let why = found["last_error"].as_str().unwrap();
+    assert!(why.contains("is not allowed") && !why.contains("max@"), "{found}");
+}
+
+#[test]
 fn a_schema_that_cannot_be_used_is_refused_with_the_place() {
     let rig = Rig::new();
     let recursive =
