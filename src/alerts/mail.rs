@@ -1,6 +1,9 @@
-//! Alerts by e-mail, over the mail server of the settings. One connection for each message.
+//! Alerts by e-mail, over the mail server of the settings. One connection for each message. The mail crate bounds
+//! neither a line nor the time of a whole mail, so its connection is [`bounded`].
 
 use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -16,6 +19,7 @@ use zeroize::Zeroizing;
 use crate::alerts::message::Message;
 use crate::base::clock::Timestamp;
 use crate::config::{CREDENTIALS, Settings, Smtp, SmtpTls, environment};
+use crate::http::bounded::{Bounds, Exceeded, bounded};
 use crate::model::delivery::OutgoingRequest;
 use crate::model::outcome::{Cause, Outcome};
 
@@ -25,6 +29,10 @@ const CREDENTIAL: &str = "oncebox-smtp-password";
 const PEM_END: &str = "-----END CERTIFICATE-----";
 /// The most addresses of a channel.
 const MAX_ADDRESSES: usize = 20;
+/// Bytes that the server may send for one mail, its certificates included.
+const MAX_SERVER_BYTES: usize = 256 * 1024;
+/// A whole mail may take as many times as long as one answer.
+const MAX_ANSWER_TIMES: u32 = 4;
 
 /// Sends a message to the addresses, which are separated by commas.
 pub(super) fn send(
@@ -38,14 +46,37 @@ pub(super) fn send(
         Err(reason) => return Outcome::Unbuildable { reason },
     };
     // What is missing in the settings is the administrator's to add: the message waits for it.
-    let transport = match transport(settings) {
-        Ok(transport) => transport,
+    let server = match check(settings) {
+        Ok(server) => server,
         Err(reason) => return Outcome::Blocked { reason },
     };
-    match transport.send(&mail) {
-        Ok(response) => Outcome::Accepted { excerpt: said(&response) },
-        Err(error) => failed(&error),
+    let connect = settings.smtp.timeout;
+    let total = connect.saturating_mul(MAX_ANSWER_TIMES);
+    let bounds = Bounds { connect, total, bytes: MAX_SERVER_BYTES };
+    let sent = bounded(server, bounds, |address| {
+        transport(settings, address).map(|transport| transport.send(&mail))
+    });
+    match sent {
+        Ok((Ok(Ok(response)), _)) => Outcome::Accepted { excerpt: said(&response) },
+        Ok((Ok(Err(_)), Some(exceeded))) => broken_off(exceeded, total),
+        Ok((Ok(Err(error)), None)) => failed(&error),
+        Ok((Err(reason), _)) => Outcome::Blocked { reason },
+        Err(error) => {
+            let is_late = error.kind() == io::ErrorKind::TimedOut;
+            let cause = if is_late { Cause::Timeout } else { Cause::NoConnection };
+            Outcome::Unreachable { cause, reason: format!("the mail server: {error}") }
+        }
     }
+}
+
+fn broken_off(exceeded: Exceeded, total: Duration) -> Outcome {
+    let (cause, why) = match exceeded {
+        Exceeded::Time => {
+            (Cause::Timeout, format!("the mail took more than {} s", total.as_secs()))
+        }
+        Exceeded::Bytes => (Cause::Broken, format!("it sent more than {MAX_SERVER_BYTES} bytes")),
+    };
+    Outcome::Unreachable { cause, reason: format!("the mail server: {why}") }
 }
 
 /// Checks addresses; returns them as they are stored.
@@ -63,21 +94,33 @@ pub fn addresses(texts: &[String]) -> Result<String, String> {
     Ok(texts.join(","))
 }
 
-/// Checks the settings of the mail server.
-pub fn check(settings: &Settings) -> Result<(), String> {
-    transport(settings).map(drop)
+/// Checks the settings of the mail server; returns its name and port.
+pub fn check(settings: &Settings) -> Result<(&str, u16), String> {
+    transport(settings, (Ipv4Addr::LOCALHOST, 0).into())?;
+    let usual = match settings.smtp.tls {
+        SmtpTls::StartTls => 587,
+        SmtpTls::Tls => 465,
+        SmtpTls::None => 25,
+    };
+    let port = settings.smtp.port.and_then(|port| u16::try_from(port).ok()).unwrap_or(usual);
+    Ok((host(&settings.smtp)?, port))
 }
 
-fn transport(settings: &Settings) -> Result<SmtpTransport, String> {
-    let Smtp { host, port, tls, user, timeout, .. } = &settings.smtp;
-    let host =
-        host.as_deref().ok_or("no mail server is set; add host under [smtp] in the settings")?;
+fn host(smtp: &Smtp) -> Result<&str, String> {
+    let host = smtp.host.as_deref();
+    host.ok_or_else(|| "no mail server is set; add host under [smtp] in the settings".to_owned())
+}
+
+/// What sends mails over the connection at this address.
+fn transport(settings: &Settings, address: SocketAddr) -> Result<SmtpTransport, String> {
+    let Smtp { tls, user, timeout, .. } = &settings.smtp;
+    let host = host(&settings.smtp)?;
     let is_here = matches!(host, "localhost" | "127.0.0.1" | "::1");
     let parameters = || parameters(host, settings.delivery.ca_file.as_deref());
-    let (tls, usual) = match tls {
-        SmtpTls::StartTls => (Tls::Required(parameters()?), 587),
-        SmtpTls::Tls => (Tls::Wrapper(parameters()?), 465),
-        SmtpTls::None if is_here && user.is_none() => (Tls::None, 25),
+    let tls = match tls {
+        SmtpTls::StartTls => Tls::Required(parameters()?),
+        SmtpTls::Tls => Tls::Wrapper(parameters()?),
+        SmtpTls::None if is_here && user.is_none() => Tls::None,
         SmtpTls::None => {
             return Err(
                 "smtp.tls is none, which is for localhost without a user; set starttls or tls"
@@ -85,9 +128,10 @@ fn transport(settings: &Settings) -> Result<SmtpTransport, String> {
             );
         }
     };
-    let port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or(usual);
-    let mut builder =
-        SmtpTransport::builder_dangerous(host).port(port).tls(tls).timeout(Some(*timeout));
+    let mut builder = SmtpTransport::builder_dangerous(address.ip().to_string())
+        .port(address.port())
+        .tls(tls)
+        .timeout(Some(*timeout));
     if let Some(user) = user {
         let password = password(&settings.smtp)?;
         builder = builder.credentials(Credentials::new(user.clone(), password.as_str().to_owned()));
@@ -119,7 +163,7 @@ fn password(smtp: &Smtp) -> Result<Zeroizing<String>, String> {
     let path = smtp.password_file.clone().or_else(credential).ok_or_else(|| {
         format!("smtp.user has no password; set smtp.password_file or the systemd credential {CREDENTIAL}")
     })?;
-    let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
+    let wrong = |error: io::Error| format!("{}: {error}", path.display());
     let mode = fs::metadata(&path).map_err(wrong)?.permissions().mode() & 0o777;
     if smtp.password_file.is_some() && mode & 0o077 != 0 {
         return Err(format!(

@@ -261,7 +261,7 @@ settings! {
             "The sender's address.",
             unset "oncebox@ and the host", "\"Oncebox <alerts@example.com>\"";
         timeout: Duration = Duration::from_secs(20), TIMEOUT, Reload,
-            "Time to connect, and for each answer.";
+            "Time to connect, and for each answer. A mail may take four times as long.";
     }
     log: Log, "The log on stderr." {
         level: LogLevel = LogLevel::Info, Word(&LogLevel::WORDS), Restart,

@@ -4,6 +4,7 @@
 //! thread (`server`) calls the [`service`]; `answer` encodes the response, and `connection` writes it.
 
 mod answer;
+pub mod bounded;
 pub mod certificate;
 pub mod client;
 mod connection;

@@ -1,5 +1,6 @@
 //! Alert channels: who is told of an escalation, when, and over what.
 
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
@@ -455,6 +456,46 @@ fn mail_goes_out_over_starttls_tls_and_to_localhost_in_the_clear() {
         }
         assert_eq!(rig.one("SELECT excerpt FROM attempts"), "250 taken as 4711");
     }
+}
+
+/// Greets as it is told, and tells how the first attempt of a mail went.
+fn greeted_by(greet: fn(&mut std::net::TcpStream) -> std::io::Result<()>) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || listener.incoming().for_each(|one| drop(greet(&mut one.unwrap()))));
+    let rig = Rig::with(|settings| {
+        settings.smtp.host = Some("localhost".to_owned());
+        settings.smtp.port = Some(port.into());
+        settings.smtp.tls = oncebox::config::SmtpTls::None;
+        settings.smtp.timeout = secs(1);
+    });
+    let body = json!({ "name": "ops", "kind": "email", "to": ["a@b.example"] });
+    rig.post("/v1/alert-channels", &body).is(201);
+    rig.post("/v1/alert-channels/ops/test", &Value::Null).is(200);
+    until("it was tried", || rig.one("SELECT count(*) FROM attempts") == "1");
+    rig.one("SELECT class || ' ' || failed_reason FROM attempts")
+}
+
+#[test]
+fn a_mail_server_that_sends_a_line_without_end_is_left() {
+    // The sender stops by itself, so that a client that takes everything does not end the machine.
+    let reason = greeted_by(|server| {
+        (0..4096).try_for_each(|_| server.write_all(&[b'2'; 16_000]))?;
+        std::thread::sleep(secs(5));
+        Ok(())
+    });
+    assert_eq!(reason, "transient the mail server: it sent more than 262144 bytes");
+}
+
+#[test]
+fn a_mail_server_that_sends_answers_without_end_is_left() {
+    let reason = greeted_by(|server| {
+        loop {
+            server.write_all(b"220-still here\r\n")?;
+            std::thread::sleep(secs(1) / 20);
+        }
+    });
+    assert_eq!(reason, "transient the mail server: the mail took more than 4 s");
 }
 
 #[test]
