@@ -339,7 +339,8 @@ fn a_tenant_whose_targets_hang_does_not_delay_the_rotations_of_others() {
         let post = |path: &str, body: &Value| {
             rig.call_as(token, "POST", path, body.to_string().as_bytes()).is(201)
         };
-        post("/v1/subscriptions", &json!({ "name": name, "url": url }));
+        let body = json!({ "name": name, "url": url, "policy": { "timeout": "30s" } });
+        post("/v1/subscriptions", &body);
         let path = format!("/v1/credentials?subscription={name}");
         let old = rig.call_as(token, "GET", &path, b"").json()["items"][0]["id"].clone();
         post(&format!("/v1/credentials/{}/rotate", old.as_str().unwrap()), &json!({}));

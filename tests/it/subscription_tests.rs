@@ -286,7 +286,7 @@ fn a_tenant_whose_targets_hang_delays_no_other_and_is_told_when_too_many_wait() 
     let (rig, hanging, receiver) = (Rig::new(), Receiver::new(), Receiver::new());
     hanging.always(Reply::Hang);
     let subscribe = |token: &str, url: &str| {
-        let body = json!({ "name": "erp", "url": url }).to_string();
+        let body = json!({ "name": "erp", "url": url, "policy": { "timeout": "30s" } }).to_string();
         rig.call_as(token, "POST", "/v1/subscriptions", body.as_bytes()).is(201);
     };
     let test = |token: &str| rig.call_as(token, "POST", "/v1/subscriptions/erp/test", b"");
@@ -298,6 +298,7 @@ fn a_tenant_whose_targets_hang_delays_no_other_and_is_told_when_too_many_wait() 
         until("those beyond are answered", || {
             all.iter().filter(|one| one.is_finished()).count() == 2
         });
+        until("one runs", || hanging.count() == 1);
         assert_eq!(test(&quick).is(200).json()["ok"], true);
         assert_eq!(hanging.count(), 1, "one of a tenant at a time");
         let refused = test(&slow).is(503);
