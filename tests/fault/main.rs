@@ -25,6 +25,7 @@ mod leases;
 mod log_room;
 mod memory;
 mod offline;
+mod order;
 mod plain_sql;
 mod planned;
 mod process;
