@@ -78,6 +78,14 @@ const fn words(class: Class) -> (&'static str, &'static str) {
             "has its requests refused by its target",
             "See what the target answers, and correct the subscription or the target. Its deliveries wait.",
         ),
+        Class::SubscriptionBreaker => (
+            "has a target that fails again and again",
+            "See what it answers: oncebox delivery list. It is probed; its deliveries wait and go on by themselves.",
+        ),
+        Class::SubscriptionRateLimit => (
+            "has a target that asks to wait for more than an hour",
+            "Ask its operator for a higher limit, or set policy.rate. Its deliveries wait and go on by themselves.",
+        ),
         Class::SubscriptionDisabled => (
             "was disabled",
             "Its target is gone, or has failed for five days. Correct it: oncebox subscription resume NAME.",

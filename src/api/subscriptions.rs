@@ -457,6 +457,7 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
                  cancel them first.",
             )));
         }
+        settlement::resolve_escalations(tx, &before, now)?;
         let revoked = subscriptions::delete(tx, before.seq, now)?;
         let change = Change::gone("subscription", &before.new.id, &SubscriptionAnswer::of(&before));
         Ok(Ok((Value::Null, change.and("revoked", revoked))))

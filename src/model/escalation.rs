@@ -26,6 +26,10 @@ pub enum Class {
     SubscriptionAuth,
     /// A target refuses what it is sent.
     SubscriptionRejecting,
+    /// A target has failed several times in a row and is only probed.
+    SubscriptionBreaker,
+    /// A target asks to wait for more than an hour.
+    SubscriptionRateLimit,
     /// A subscription was disabled: its target is gone, or has failed for five days.
     SubscriptionDisabled,
     /// The site has no network connection to the outside.
@@ -74,7 +78,7 @@ impl Severity {
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::SourceFailing,
         Self::SourceReplaced,
         Self::SourceSilent,
@@ -83,6 +87,8 @@ impl Class {
         Self::DeliveryDead,
         Self::SubscriptionAuth,
         Self::SubscriptionRejecting,
+        Self::SubscriptionBreaker,
+        Self::SubscriptionRateLimit,
         Self::SubscriptionDisabled,
         Self::SiteOffline,
         Self::DiskLow,
@@ -103,6 +109,8 @@ impl Class {
             Self::DeliveryDead => "delivery.dead_lettered",
             Self::SubscriptionAuth => "subscription.auth",
             Self::SubscriptionRejecting => "subscription.rejecting",
+            Self::SubscriptionBreaker => "subscription.breaker",
+            Self::SubscriptionRateLimit => "subscription.rate_limit",
             Self::SubscriptionDisabled => "subscription.disabled",
             Self::SiteOffline => "site.offline",
             Self::DiskLow => "disk.low",
@@ -125,6 +133,8 @@ impl Class {
             Self::SourceSilent
             | Self::DropRejected
             | Self::DeliveryDead
+            | Self::SubscriptionBreaker
+            | Self::SubscriptionRateLimit
             | Self::ClockWrong
             | Self::BackupOld
             | Self::EventQuarantined

@@ -3,6 +3,7 @@
 //! A subscription can have several holds, and is called when it has none. A hold changes no row of a delivery.
 
 use crate::base::clock::Timestamp;
+use crate::model::escalation::Class;
 
 /// Why a subscription must not be called for now. Stored in `holds.reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,6 +66,19 @@ impl HoldReason {
     /// Whether resuming a subscription ends it. Resuming does not shorten the wait that a target asked for.
     pub const fn ends_by_resume(self) -> bool {
         !matches!(self, Self::Suspended | Self::RateLimit | Self::Offline)
+    }
+
+    /// The escalation that is resolved when it ends. A person who pauses or suspends needs none; of the site, the line
+    /// tells.
+    pub const fn escalation(self) -> Option<Class> {
+        match self {
+            Self::Disabled => Some(Class::SubscriptionDisabled),
+            Self::Rejecting => Some(Class::SubscriptionRejecting),
+            Self::RateLimit => Some(Class::SubscriptionRateLimit),
+            Self::Breaker => Some(Class::SubscriptionBreaker),
+            Self::Auth => Some(Class::SubscriptionAuth),
+            Self::Paused | Self::Suspended | Self::Offline => None,
+        }
     }
 
     /// Whether a change of the subscription ends it, because the target may be another one now.

@@ -19,7 +19,7 @@ use crate::pipeline::site_watch::SiteWatch;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{Store, deliveries, holds, idempotency_keys, subscriptions};
+use crate::store::{Store, deliveries, holds, idempotency_keys, settlement, subscriptions};
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
@@ -141,7 +141,7 @@ impl Upkeep {
     fn end_holds(&mut self) -> Result<()> {
         let now = self.clock.now();
         if self.store.read(|tx| holds::any_over(tx, now))? {
-            let run = move |tx: &WriteTx<'_>| holds::end_over(tx, now, MAX_ROWS);
+            let run = move |tx: &WriteTx<'_>| settlement::end_over(tx, now, MAX_ROWS);
             self.store.writer().write(Queue::Upkeep, run)?;
         }
         Ok(())

@@ -162,14 +162,9 @@ pub(super) fn is_held(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result
     Ok(is_held)
 }
 
-/// Ends at most `limit` holds whose time is over; returns how many.
-pub fn end_over(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
-    let over: Vec<SubscriptionSeq> =
-        rows(&mut *tx.prepare(OVER)?, (now, limit), |row| Ok(row.get(0)?))?;
-    for subscription in &over {
-        release(tx, *subscription, HoldReason::RateLimit)?;
-    }
-    Ok(over.len())
+/// The subscriptions of at most `limit` holds whose time is over.
+pub fn over(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<SubscriptionSeq>> {
+    rows(&mut *tx.prepare(OVER)?, (now, limit), |row| Ok(row.get(0)?))
 }
 
 /// Whether any hold exists.
@@ -179,7 +174,7 @@ pub fn any(tx: &ReadTx<'_>) -> Result<bool> {
 
 /// Whether any hold's time is over.
 pub fn any_over(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
-    Ok(first(&mut *tx.prepare(OVER)?, (now, 1), |_row| Ok(()))?.is_some())
+    Ok(!over(tx, now, 1)?.is_empty())
 }
 
 /// Shortens holds that were put while the clock was ahead.

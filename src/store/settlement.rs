@@ -29,6 +29,9 @@ use crate::store::{
     operational, outbox, subscriptions, webhook_events,
 };
 
+/// A target that asks for a longer wait than this is escalated.
+const LONG_WAIT: Duration = Duration::from_hours(1);
+
 /// Stores an attempt and what follows from it; returns what was stored, or `None` if the attempt was already stored.
 ///
 /// If the delivery was cancelled or reopened meanwhile, the attempt is only recorded.
@@ -186,23 +189,31 @@ fn hold(tx: &WriteTx<'_>, report: &AttemptReport, origin: Origin, verdict: &Verd
     let (seq, at) = (report.subscription, report.attempt.finished_at);
     let target = (seq, report.delivery);
     let detail = report.attempt.failed_reason.clone().unwrap_or_default();
-    let stands = |reason| -> Result<bool> {
-        Ok(holds::of(tx, seq)?.iter().any(|hold| hold.reason == reason))
+    let standing = |reason| -> Result<Option<Hold>> {
+        Ok(holds::of(tx, seq)?.into_iter().find(|hold| hold.reason == reason))
     };
+    let stands = |reason| -> Result<bool> { Ok(standing(reason)?.is_some()) };
     let since = report.now;
     let by = Some(origin);
     let put = |reason| HoldChange { subscription: seq, reason, since, detail: &detail, by, at };
     match new {
         NewHold::Until(until) => {
             let (reason, until) = (HoldReason::RateLimit, Some(*until));
+            let is_long = |until: Timestamp| until.since(since) > LONG_WAIT;
+            let known = standing(reason)?.and_then(|hold| hold.until).is_some_and(is_long);
+            if !known && until.is_some_and(is_long) {
+                escalate(tx, target, Class::SubscriptionRateLimit, &detail, at)?;
+            }
             let detail = detail.clone();
             holds::put(tx, seq, &Hold { reason, since, until, probe_at: None, probe_no: 0, detail })
         }
         NewHold::Probe { reason, at: probe_at, failed } => {
             if !stands(*reason)? {
                 note_hold(tx, &put(*reason))?;
+                if let Some(class) = reason.escalation() {
+                    escalate(tx, target, class, &detail, at)?;
+                }
                 if *reason == HoldReason::Auth {
-                    escalate(tx, target, Class::SubscriptionAuth, &detail, at)?;
                     credentials::hasten(tx, seq, at)?;
                 }
             }
@@ -222,23 +233,28 @@ fn hold(tx: &WriteTx<'_>, report: &AttemptReport, origin: Origin, verdict: &Verd
     }
 }
 
-/// Ends the holds that end with a success. The audit events name Oncebox as the actor.
+/// Ends at most `limit` holds whose time is over.
+pub fn end_over(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<()> {
+    for seq in holds::over(tx, now, limit)? {
+        holds::release(tx, seq, HoldReason::RateLimit)?;
+        resolve_escalation(tx, seq, Class::SubscriptionRateLimit, now)?;
+    }
+    Ok(())
+}
+
+/// Ends the holds that end with a success, and their escalations. The audit events name Oncebox as the actor.
 fn end_holds(tx: &WriteTx<'_>, seq: SubscriptionSeq, origin: Origin, at: Timestamp) -> Result<()> {
     if !holds::is_held(tx, seq)? {
         return Ok(());
     }
     let ends =
         |reason| matches!(reason, HoldReason::Auth | HoldReason::Breaker | HoldReason::Rejecting);
-    end_audited(tx, seq, ends, Some(origin), at)?;
-    resolve_escalation(tx, seq, Class::SubscriptionAuth, at)?;
-    resolve_escalation(tx, seq, Class::SubscriptionRejecting, at)
+    end_audited(tx, seq, ends, Some(origin), at).map(drop)
 }
 
 /// The target accepts the credential: ends the hold that waits for it, and its escalation. Tells whether it was held.
 pub fn end_auth_hold(tx: &WriteTx<'_>, seq: SubscriptionSeq, at: Timestamp) -> Result<bool> {
-    let was_held = end_audited(tx, seq, |reason| reason == HoldReason::Auth, None, at)?;
-    resolve_escalation(tx, seq, Class::SubscriptionAuth, at)?;
-    Ok(was_held)
+    end_audited(tx, seq, |reason| reason == HoldReason::Auth, None, at)
 }
 
 /// As [`end`], for a subscription that works again. Oncebox is the actor. Tells whether a hold ended.
@@ -257,7 +273,7 @@ fn end_audited(
     Ok(!ended.is_empty())
 }
 
-/// Ends those holds of a subscription that `ends` names, and tells of it; returns their reasons.
+/// Ends those holds of a subscription that `ends` names and their escalations, and tells of it; returns their reasons.
 fn end(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
@@ -271,6 +287,9 @@ fn end(
             let detail = detail.as_str();
             let change = HoldChange { subscription, reason, since, detail, by, at };
             operational::resumed(tx, &change)?;
+            if let Some(class) = reason.escalation() {
+                resolve_escalation(tx, subscription, class, at)?;
+            }
             if reason == HoldReason::Auth {
                 deliveries::retry_refused(tx, subscription, at)?;
             }
@@ -304,11 +323,6 @@ pub fn pause(
 pub fn resume(tx: &WriteTx<'_>, subscription: &Subscription, now: Timestamp) -> Result<()> {
     let seq = subscription.seq;
     end(tx, seq, HoldReason::ends_by_resume, None, now)?;
-    for class in
-        [Class::SubscriptionAuth, Class::SubscriptionRejecting, Class::SubscriptionDisabled]
-    {
-        resolve_escalation(tx, seq, class, now)?;
-    }
     subscriptions::restart_failing(tx, seq, now)?;
     subscriptions::set_state(tx, seq, SubscriptionState::Active, now)
 }
@@ -316,9 +330,15 @@ pub fn resume(tx: &WriteTx<'_>, subscription: &Subscription, now: Timestamp) -> 
 /// Ends the holds that end when the subscription is changed, because its target may be different now.
 pub fn end_holds_by_change(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
     end(tx, seq, HoldReason::ends_by_change, None, now)?;
-    subscriptions::restart_failing(tx, seq, now)?;
-    resolve_escalation(tx, seq, Class::SubscriptionAuth, now)?;
-    resolve_escalation(tx, seq, Class::SubscriptionRejecting, now)
+    subscriptions::restart_failing(tx, seq, now)
+}
+
+/// Resolves the escalations about a subscription that is deleted.
+pub fn resolve_escalations(tx: &WriteTx<'_>, gone: &Subscription, now: Timestamp) -> Result<()> {
+    let (tenant, subject) = (&gone.new.tenant, subject(gone));
+    Class::ALL
+        .into_iter()
+        .try_for_each(|class| escalations::resolve(tx, tenant, class, &subject, now))
 }
 
 /// Disables a subscription. The audit event names Oncebox as the actor. Does nothing more if it is already disabled.

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use oncebox::base::id::uuid7_of;
+use oncebox::model::escalation::Class;
 use serde_json::{Value, json};
 
 use crate::rig::receiver::{Receiver, Reply};
@@ -159,6 +160,16 @@ fn slack_gets_a_text_and_the_path_of_its_url_is_nowhere_in_the_clear() {
     for name in ["oncebox.db", "oncebox.db-wal"] {
         let bytes = std::fs::read(rig.data().join(name)).unwrap_or_default();
         assert!(!bytes.windows(12).any(|at| at == b"hidden-token"), "{name}");
+    }
+}
+
+#[test]
+fn the_page_names_each_class_with_its_severity() {
+    let page = include_str!("../../docs/alerts.md");
+    for class in Class::ALL {
+        let row = format!("| {} |", class.severity().as_str());
+        let row = page.lines().find(|line| line.starts_with(&row)).unwrap();
+        assert!(row.contains(&format!("`{}`", class.as_str())), "{class:?} is missing: {row}");
     }
 }
 

@@ -402,6 +402,26 @@ fn a_429_holds_the_subscription_for_as_long_as_it_says_and_does_not_count() {
 }
 
 #[test]
+fn a_429_that_asks_for_more_than_an_hour_is_escalated_until_that_is_over() {
+    let (rig, receiver) = failing(429);
+    receiver.always(Reply::with(429, "retry-after", "3601"));
+    event(&rig, "x");
+    rig.settle();
+    event(&rig, "y");
+    rig.settle();
+    assert_eq!(escalations(&rig), ["subscription.rate_limit 1"]);
+    assert_eq!(receiver.count(), 1);
+    receiver.always(Reply::status(200));
+    after(&rig, 3601);
+    until("the hold is over", || escalations(&rig).is_empty());
+    assert_eq!((receiver.count(), holds(&rig)), (3, vec![]));
+    receiver.always(Reply::with(429, "retry-after", "3600"));
+    event(&rig, "z");
+    rig.settle();
+    assert_eq!((holds(&rig).len(), escalations(&rig)), (1, vec![]));
+}
+
+#[test]
 fn a_429_that_names_no_time_waits_longer_each_time() {
     let (rig, receiver) = failing(429);
     event(&rig, "x");
@@ -468,13 +488,50 @@ fn ten_failures_in_a_row_open_the_breaker_and_a_probe_closes_it() {
         after(&rig, 1);
         assert_eq!((receiver.count(), counted(&rig)), (11 + n, 10));
         assert_eq!(hold(&rig, "breaker")["probe_no"], n + 1);
+        assert_eq!(escalations(&rig), ["subscription.breaker 1"]);
     }
     receiver.always(Reply::status(200));
     after(&rig, 300);
-    assert_eq!(holds(&rig), [""; 0]);
+    assert_eq!((holds(&rig), escalations(&rig)), (vec![], vec![]));
     after(&rig, 4 * HOUR);
     assert_eq!(rig.one("SELECT count(*) FROM deliveries WHERE state = 'completed'"), "12");
     assert_eq!((dead(&rig), counted(&rig)), (0, 10));
+}
+
+#[test]
+fn a_breaker_is_no_longer_escalated_when_a_person_has_acted() {
+    let act: [fn(&Rig, &Receiver); 2] = [
+        |rig, _| resume(rig),
+        |rig, receiver| {
+            let url = json!({ "url": format!("{}/v2", receiver.url()) });
+            rig.patch("/v1/subscriptions/erp", &url).is(200);
+        },
+    ];
+    for act in act {
+        let (rig, receiver) = failing(503);
+        for n in 0..10 {
+            event(&rig, &n.to_string());
+            rig.settle();
+        }
+        assert_eq!(escalations(&rig), ["subscription.breaker 1"]);
+        act(&rig, &receiver);
+        assert_eq!((holds(&rig), escalations(&rig)), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn a_deleted_subscription_has_no_open_escalations() {
+    let (rig, _receiver) = failing(503);
+    for n in 0..10 {
+        event(&rig, &n.to_string());
+        rig.settle();
+    }
+    for n in 1..=10 {
+        rig.call("POST", &format!("/v1/deliveries/dlv_{n}/cancel"), b"").is(200);
+    }
+    assert_eq!(escalations(&rig), ["subscription.breaker 1"]);
+    rig.delete("/v1/subscriptions/erp").is(204);
+    assert_eq!(escalations(&rig), [""; 0]);
 }
 
 #[test]

@@ -492,7 +492,7 @@ impl File {
         }
     }
 
-    /// `holds::end_over`
+    /// `settlement::end_over`
     pub(crate) fn end_over(&mut self, now: Ms, effects: &mut Effects) {
         let is_over = |sub: &&Sub| {
             sub.holds.iter().any(|hold| hold.until.is_some_and(|until| until.ms() <= now))
