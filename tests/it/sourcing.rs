@@ -264,6 +264,26 @@ fn an_unsuitable_table_is_reported_until_it_is_corrected() {
 }
 
 #[test]
+fn a_source_that_has_stopped_is_escalated_until_it_goes_on() {
+    let rig = Rig::new();
+    let erp = Erp::new(&rig);
+    erp.write(1);
+    erp.source(&rig);
+    until_stored(&rig, 1);
+    let away = erp.path.with_extension("away");
+    std::fs::rename(&erp.path, &away).unwrap();
+    until("its lag is unknown", || rig.get("/v1/sources/erp")["lag"].is_null());
+    // It may be on its way back: a person is told when it has been gone for a minute.
+    rig.advance(secs(60));
+    trouble(&rig, "erp.db");
+    until("it is escalated", || escalations(&rig) == [("source.failing".to_owned(), 1)]);
+    std::fs::rename(&away, &erp.path).unwrap();
+    until("that is resolved", || escalations(&rig).is_empty());
+    erp.write(1);
+    until_stored(&rig, 2);
+}
+
+#[test]
 fn a_file_restored_to_an_older_state_is_not_sent_again_until_a_person_decides() {
     let rig = Rig::new();
     let erp = Erp::new(&rig);

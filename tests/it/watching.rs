@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::{Duration, SystemTime};
 
+use oncebox::backup::manifest;
 use oncebox::base::clock::Timestamp;
 use oncebox::base::faults::{Faults, Step};
 use oncebox::store::tx::WriteTx;
@@ -11,6 +13,8 @@ use serde_json::{Value, json};
 
 use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{DISK_TOTAL, Rig, file, secs, until};
+
+const HOUR: Duration = Duration::from_hours(1);
 
 #[test]
 fn below_the_reserve_nothing_new_is_taken_and_people_can_still_act() {
@@ -94,6 +98,46 @@ fn what_is_wrong_with_the_site_is_escalated_until_it_is_well_again() {
             listed[0]["class"] == "event.quarantined" && listed[0]["count"] == count
         });
     }
+}
+
+#[test]
+fn a_backup_that_has_become_old_is_escalated_until_there_is_a_newer_one() {
+    let rig = Rig::with(|settings| settings.backup.every = Some(HOUR));
+    let directory = rig.data().join("backups");
+    // The age is that of the file, which the kernel writes by its own clock.
+    let written_at = |at: Timestamp| {
+        let manifests = std::fs::read_dir(&directory).into_iter().flatten().flatten();
+        let manifests = manifests
+            .filter(|entry| entry.file_name().to_string_lossy().ends_with(manifest::ENDING));
+        manifests
+            .map(|entry| {
+                let file = std::fs::File::options().append(true).open(entry.path()).unwrap();
+                file.set_modified(
+                    SystemTime::UNIX_EPOCH + Duration::from_millis(at.ms().unsigned_abs()),
+                )
+                .unwrap();
+            })
+            .count()
+    };
+    let open = || {
+        let listed = rig.get("/v1/escalations")["items"].clone();
+        let line = |found: &Value| {
+            format!("{} {}", found["class"].as_str().unwrap(), found["detail"].as_str().unwrap())
+        };
+        listed.as_array().unwrap().iter().map(line).collect::<Vec<_>>()
+    };
+    let state = || checks(&rig.send("GET", "/readyz?verbose", &[], b"").json())["backup"].0.clone();
+    until("the first is made", || written_at(rig.now()) == 1);
+    assert_eq!(state(), "ok");
+    until("it is well", || open().is_empty());
+    written_at(rig.now().minus(2 * HOUR + secs(1)));
+    assert_eq!(state(), "warn");
+    let told = "backup.old the newest is 2h 1s old: the log says why";
+    until("it is escalated", || open() == [told]);
+    // The next one is made when it is due.
+    rig.advance(HOUR);
+    until("the second is made", || written_at(rig.now()) == 2);
+    until("that is resolved", || open().is_empty());
 }
 
 /// The checks of `/readyz?verbose` by name: state and value.
