@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use data_encoding::BASE64;
 use ring::digest;
@@ -211,8 +212,9 @@ pub(super) fn publish(api: &Api, call: Call, reply: Reply) {
         Ok((events, idempotency)) => {
             // The memory is reserved until the answer, because the events wait for the writer.
             let share = call.share;
+            let count = events.len();
             let done = move |outcome| {
-                reply.send(response(outcome));
+                reply.send(response(outcome, count));
                 drop(share);
             };
             api.flow.publish.publish(call.tenant, events, idempotency, encode, done);
@@ -236,13 +238,10 @@ fn read(api: &Api, call: &Call) -> Result<(Vec<NewEvent>, Option<Idempotency>), 
         let detail = format!("A request holds 1 to {MAX_EVENTS} events; this one has {count}.");
         return Err(Problem::unprocessable(detail));
     }
-    let single = publications.len() == 1;
+    let count = publications.len();
     let events = publications.into_iter().enumerate().map(|(n, Object(publication))| {
-        new_event(api, call, publication).map_err(|problem| {
-            let place =
-                if single { String::new() } else { format!("Event {n} (counted from 0): ") };
-            Problem::unprocessable(format!("{place}{problem}."))
-        })
+        new_event(api, call, publication)
+            .map_err(|problem| Problem::unprocessable(format!("{}{problem}.", place(n, count))))
     });
     let events = events.collect::<Result<Vec<_>, _>>()?;
     check_sources(call, &events)?;
@@ -254,14 +253,18 @@ fn read(api: &Api, call: &Call) -> Result<(Vec<NewEvent>, Option<Idempotency>), 
 fn check_sources(call: &Call, events: &[NewEvent]) -> Result<(), Problem> {
     for (n, event) in events.iter().enumerate() {
         let name = event.source_system.as_str();
-        let place =
-            if events.len() == 1 { String::new() } else { format!("Event {n} (counted from 0): ") };
+        let place = place(n, events.len());
         let allowed = call.scope.as_ref().map_or(Ok(()), |scope| scope.check_publish(name));
         allowed.map_err(|why| Problem::forbidden(format!("Not allowed: {place}{why}.")))?;
         event::check_http_source(name)
             .map_err(|why| Problem::unprocessable(format!("{place}{why}.")))?;
     }
     Ok(())
+}
+
+/// Which event of a request a problem is about; nothing if it is the only one.
+fn place(event: usize, count: usize) -> String {
+    if count == 1 { String::new() } else { format!("Event {event} (counted from 0): ") }
 }
 
 fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<NewEvent, String> {
@@ -367,7 +370,11 @@ fn encode(published: &[Published]) -> (u16, Vec<u8>) {
     (status, serde_json::to_vec(&Publications { events }).unwrap_or_default())
 }
 
-fn response(outcome: Outcome) -> Response {
+fn response(outcome: Outcome, count: usize) -> Response {
+    let refused = |event, why: &dyn Display| {
+        let it = if count == 1 { "The event" } else { "it" };
+        Problem::unprocessable(format!("{}{it} {why}.", place(event, count))).into()
+    };
     match outcome {
         Outcome::Stored(published) => {
             let (status, body) = encode(&published);
@@ -379,14 +386,9 @@ fn response(outcome: Outcome) -> Response {
         Outcome::Running => {
             Problem::conflict("The same request is still being carried out.").into()
         }
-        Outcome::Refused { event, why } => {
-            let detail = format!("Event {event} (counted from 0) is not accepted: {why}.");
-            Problem::unprocessable(detail).into()
-        }
+        Outcome::Refused { event, why } => refused(event, &format_args!("is not accepted: {why}")),
         Outcome::Misfit { event, why } => {
-            let detail =
-                format!("Event {event} (counted from 0) does not fit its event type: {why}.");
-            Problem::unprocessable(detail).into()
+            refused(event, &format_args!("does not fit its event type: {why}"))
         }
         Outcome::OfSource(name) => Problem::of_source(&name).into(),
         Outcome::Failed(error) => Problem::from(error).into(),

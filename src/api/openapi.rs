@@ -128,7 +128,10 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn webhooks(parts: &mut Components) -> Map<String, Value> {
     let described = OwnEvent::ALL.into_iter().map(|kind| {
         let schema = kind.schema(&mut parts.answered).to_value();
-        (kind.as_str().to_owned(), webhook(kind.as_str(), kind.about(), &schema, None))
+        (
+            kind.as_str().to_owned(),
+            webhook(kind.as_str(), kind.about(), &schema, Some(&kind.example())),
+        )
     });
     described.collect()
 }

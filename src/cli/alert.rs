@@ -1,18 +1,27 @@
 //! `oncebox alert`: channels that tell people of escalations.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::cli::exit::Failure;
+use crate::base::stop::Stop;
+use crate::cli::exit::{FAILED, Failure};
 use crate::cli::noun::{self, DeleteArgs, Listing, NameArg, Noun, Verbs};
-use crate::cli::remote::{ConnectArgs, Remote, once};
+use crate::cli::remote::{ConnectArgs, Remote, once, plain};
 use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{Instant, Minute, Text, Words};
-use crate::cli::show::text;
+use crate::cli::show::{clean, text};
 use crate::cli::{input, out, secrets};
+
+/// A test is looked at so often, which is 15 seconds in all …
+const LOOKS: u32 = 75;
+/// … at this interval.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Characters of the answer that are shown.
+const EXCERPT_CHARS: usize = 200;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
@@ -21,8 +30,17 @@ pub(super) enum Verb {
         #[command(subcommand)]
         verb: ChannelVerb,
     },
-    /// Send a message to a channel that says it is a test
-    Test(NameArg),
+    /// Send a message to a channel that says it is a test, and tell whether it arrived
+    Test(Test),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Test {
+    /// Its name
+    name: String,
+    /// Do not wait for what becomes of it
+    #[arg(long)]
+    no_wait: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -140,16 +158,77 @@ impl Verbs for Verb {
         let remote = connect.open(shared)?;
         match self {
             Self::Channel { verb } => verb.run(&remote),
-            Self::Test(NameArg { name }) => {
-                let sent = remote.post(&format!("{}/test", CHANNELS.at(name)), None)?;
-                let subscription = text(&sent, "subscription");
-                let look = format_args!(
-                    "queued for {name}\nWhether it arrived: oncebox delivery list --subscription {subscription}"
-                );
-                remote.answer(&sent, look)
-            }
+            Self::Test(test) => test.run(&remote),
         }
     }
+}
+
+impl Test {
+    fn run(&self, remote: &Remote) -> Result<(), Failure> {
+        let name = &self.name;
+        let mut sent = remote.post(&format!("{}/test", CHANNELS.at(name)), None)?;
+        if self.no_wait {
+            let subscription = text(&sent, "subscription");
+            let look = format_args!(
+                "queued for {name}\nWhether it arrived: oncebox delivery list --subscription {subscription}"
+            );
+            return remote.answer(&sent, look);
+        }
+        let delivery = tried(remote, &text(&sent, "event_id"))?;
+        let id = text(&delivery, "id");
+        let attempts = remote.get(&format!("/v1/deliveries/{}/attempts", plain(&id)))?;
+        let last = attempts.get("items").and_then(Value::as_array).and_then(|all| all.last());
+        let attempt = last.cloned().unwrap_or_default();
+        let excerpt: String =
+            clean(&text(&attempt, "excerpt")).chars().take(EXCERPT_CHARS).collect();
+        let said = if excerpt.is_empty() { excerpt } else { format!("\nit said: {excerpt}") };
+        let is_delivered = text(&delivery, "state") == "completed";
+        if let (true, Value::Object(told)) = (remote.json(), &mut sent) {
+            told.insert("delivery".to_owned(), delivery);
+            told.insert("attempt".to_owned(), attempt);
+            out::json(&sent)?;
+            return if is_delivered { Ok(()) } else { Err(Failure::new(FAILED, "")) };
+        }
+        if is_delivered {
+            let status = text(&attempt, "http_status");
+            let answer =
+                if status.is_empty() { status } else { format!(", the answer was {status}") };
+            return out::line(format_args!("delivered to {name}{answer}{said}"));
+        }
+        let waits = delivery.pointer("/waiting/detail").and_then(Value::as_str);
+        let why = match (text(&attempt, "failed_reason").as_str(), waits) {
+            ("", None) => "there was no answer yet".to_owned(),
+            ("", Some(waits)) => clean(waits),
+            (failed, _) => clean(failed),
+        };
+        let next = if text(&delivery, "state") == "pending" {
+            "It is tried again"
+        } else {
+            "It was given up"
+        };
+        Err(Failure::failed(format_args!(
+            "not delivered to {name}: {why}{said}\n{next}: oncebox delivery show {id}"
+        )))
+    }
+}
+
+/// The delivery of an event once it was tried, is held, or has been waited for long enough.
+fn tried(remote: &Remote, event: &str) -> Result<Value, Failure> {
+    let found = remote.get(&format!("/v1/deliveries?event_id={}", plain(event)))?;
+    let id = found.pointer("/items/0/id").and_then(Value::as_str).unwrap_or_default();
+    let path = format!("/v1/deliveries/{}", plain(id));
+    let mut delivery = remote.get(&path)?;
+    for _look in 0..LOOKS {
+        let is_untried =
+            text(&delivery, "state") == "pending" && text(&delivery, "attempt_count") == "0";
+        let hold = delivery.pointer("/waiting/hold").filter(|hold| hold.is_string());
+        if !is_untried || hold.is_some() {
+            break;
+        }
+        Stop::new().wait(LOOK_EVERY);
+        delivery = remote.get(&path)?;
+    }
+    Ok(delivery)
 }
 
 impl ChannelVerb {

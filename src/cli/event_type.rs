@@ -99,7 +99,8 @@ impl Verbs for Verb {
                     )));
                 }
                 let events = events.cloned().unwrap_or_default();
-                out::note(format_args!("made from {events} events"));
+                let noun = if events == json!(1) { "event" } else { "events" };
+                out::note(format_args!("made from {events} {noun}"));
                 if *save {
                     return EVENT_TYPES.print(&remote, &put(name, &json!({ "schema": schema }))?);
                 }

@@ -92,6 +92,10 @@ pub(super) struct Change {
     #[arg(long, value_name = "NAME")]
     #[serde(skip)]
     remove_header: Vec<String>,
+    /// Remove the filter, the template or the event headers; may be repeated
+    #[arg(long, value_parser = ["filter", "template", "event-headers"], help_heading = "Content")]
+    #[serde(skip)]
+    remove: Vec<String>,
 }
 
 /// What both creating and changing can say.
@@ -290,6 +294,10 @@ impl Change {
         let path = SUBSCRIPTIONS.at(&self.name);
         let before = remote.get(&path)?;
         let mut body = noun::body(self);
+        for name in &self.remove {
+            let nothing = if name == "event-headers" { json!([]) } else { Value::Null };
+            body.insert(name.replace('-', "_"), nothing);
+        }
         self.terms.put(&mut body, &before)?;
         if !self.remove_header.is_empty() {
             let known = || before.get("headers").cloned().unwrap_or_default();

@@ -51,9 +51,6 @@ pub(super) struct Content {
     /// The template of a header field, 'Name: text'; may be repeated
     #[arg(long = "template-header", value_name = "FIELD", value_parser = header)]
     template_headers: Vec<(String, String)>,
-    /// Remove the filter, the template or the event headers; may be repeated
-    #[arg(long, value_parser = ["filter", "template", "event-headers"])]
-    remove: Vec<String>,
     /// Save nothing: show what would be sent of this event or webhook event
     #[arg(long = "try", value_name = "EVENT")]
     tried: Option<String>,
@@ -67,10 +64,6 @@ impl Content {
 
     /// Adds what was given to a body; of a template what is not given stays.
     pub(super) fn put(&self, body: &mut Map<String, Value>, before: &Value) -> Result<(), Failure> {
-        for name in &self.remove {
-            let nothing = if name == "event-headers" { json!([]) } else { Value::Null };
-            body.insert(name.replace('-', "_"), nothing);
-        }
         let list = |items: &[Value]| (!items.is_empty()).then(|| Value::from(items));
         let names: Vec<Value> =
             self.event_headers.iter().map(|name| name.as_str().into()).collect();

@@ -3,6 +3,7 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::base::clock::Timestamp;
 use crate::model::escalation::Class;
@@ -174,6 +175,61 @@ impl Kind {
             }
             HoldReason::Disabled => Some(Self::SubscriptionDisabled),
             HoldReason::Suspended | HoldReason::RateLimit | HoldReason::Offline => None,
+        }
+    }
+
+    /// A body of it.
+    pub fn example(self) -> Value {
+        let (at, id) = ("2026-01-31T12:00:00.000Z", "019c142a-1f00-7000-8000-0123456789ab");
+        let delivery = |more: Value| {
+            let mut body = json!({
+                "delivery_id": "dlv_17", "event_id": id, "webhook_id": "evt_AEBAGBAFAYDQQCIKBMGA2DQPCA",
+                "event_type": "invoice.created", "aggregate_type": "invoice", "aggregate_id": "4711",
+                "idempotency_key": "invoice-4711", "subscription": "erp", "attempts": 1,
+            });
+            if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
+                body.extend(more);
+            }
+            body
+        };
+        let condition = |condition: &str| {
+            let subject = if condition.starts_with("source") { "source:shop" } else { "site" };
+            json!({ "subject": subject, "condition": condition, "escalation_id": id,
+                "detail": "what was found, and what to do", "at": at })
+        };
+        match self {
+            Self::DeliveryCompleted | Self::RunCompleted => {
+                delivery(json!({ "http_status": 200, "completed_at": at }))
+            }
+            Self::DeliveryDeadLettered => delivery(json!({
+                "http_status": 422, "class": "validation", "reason": "the target answered 422", "dead_lettered_at": at,
+            })),
+            Self::IntegrationFailed | Self::IntegrationResolved => json!({
+                "failure_id": "flr_3", "delivery_id": "dlv_17", "subscription": "erp", "event_id": id,
+                "event_type": "invoice.created", "class": "transient", "code": "503",
+                "reason": "the target answered 503", "is_dead_letter": false, "at": at,
+            }),
+            Self::SubscriptionHeld | Self::SubscriptionResumed => json!({
+                "subscription_id": id, "subscription": "erp", "reason": "auth",
+                "detail": "the target answered 401", "at": at,
+            }),
+            Self::SubscriptionDisabled => json!({
+                "subscription_id": id, "subscription": "erp", "reason": "disabled",
+                "detail": "the target answered 410", "at": at,
+            }),
+            Self::CredentialRotated | Self::CredentialRotationFailed => json!({
+                "credential_id": id, "owner": "subscription:erp", "kind": "bearer", "version": 2,
+                "reason": (self == Self::CredentialRotationFailed).then_some("the target answered 401"),
+                "at": at,
+            }),
+            Self::SourceRecovered => condition("source.failing"),
+            Self::SiteOnline => condition("site.offline"),
+            Self::SourceFailing
+            | Self::SourceReplaced
+            | Self::SourceSilent
+            | Self::SiteOffline
+            | Self::DiskLow
+            | Self::ClockWrong => condition(self.as_str()),
         }
     }
 

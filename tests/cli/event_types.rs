@@ -7,7 +7,9 @@ fn a_schema_is_proposed_registered_shown_and_deleted() {
     let rig = Rig::new();
     assert_eq!(rig.run(&["event-type", "infer", "invoice.created"]).code, 65);
     rig.ok(&["emit", "invoice.created", "--payload", r#"{"total":"99.00"}"#]);
-    let proposed = rig.ok(&["event-type", "infer", "invoice.created"]);
+    let inferred = rig.run(&["event-type", "infer", "invoice.created"]);
+    assert!(inferred.err.contains("made from 1 event\n"), "{inferred:?}");
+    let proposed = inferred.out;
     let proposed = rig.file("schema.json", &proposed).display().to_string();
     let schema = format!("@{proposed}");
     rig.ok(&[
@@ -24,6 +26,13 @@ fn a_schema_is_proposed_registered_shown_and_deleted() {
     assert!(shown.contains("An invoice.") && shown.contains("\"total\""), "{shown}");
     let refused = rig.run(&["emit", "invoice.created", "--payload", r#"{"total":1}"#]);
     assert!(refused.code != 0 && refused.err.contains("/total must be string"), "{refused:?}");
+    let lines = rig.file(
+        "lines",
+        "{\"event_type\":\"invoice.created\",\"payload\":{\"total\":\"1\"}}\n\
+         {\"event_type\":\"invoice.created\",\"payload\":{\"total\":1}}\n",
+    );
+    let refused = rig.run(&["emit", "--file", lines.to_str().unwrap()]);
+    assert!(refused.err.contains("line 2: it does not fit its event type"), "{refused:?}");
     rig.ok(&["event-type", "infer", "invoice.created", "--save"]);
     assert_eq!(rig.json(&["event-type", "show", "invoice.created"])["on_invalid"], "reject");
     let wrong = rig.run(&["event-type", "set", "a", "--schema", "{"]);

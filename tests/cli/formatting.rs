@@ -83,6 +83,8 @@ fn what_cannot_be_used_is_refused_with_what_to_change() {
     let refused =
         rig.run(&["subscription", "create", "two", "--url", URL, "--template-file", "wrong.j2"]);
     assert!(refused.code != 0 && refused.err.contains("body, line 2: syntax error"), "{refused:?}");
+    let refused = rig.run(&["subscription", "create", "two", "--url", URL, "--remove", "filter"]);
+    assert!(refused.code == 2 && refused.err.contains("--remove"), "{refused:?}");
     let refused =
         rig.run(&["subscription", "create", "two", "--url", URL, "--filter", "$.total is 100"]);
     assert!(refused.code != 0 && refused.err.contains("PATH OP VALUE"), "{refused:?}");

@@ -13,6 +13,7 @@
 
 mod acting_on_many;
 mod admitting;
+mod alerts;
 mod as_root;
 mod asking;
 mod auditing;

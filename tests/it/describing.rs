@@ -96,6 +96,11 @@ fn every_example_is_what_its_schema_allows() {
             assert!(words || validator.is_valid(&param["example"]), "{method} {path}: {param}");
         }
     }
+    for (name, told) in document["webhooks"].as_object().unwrap() {
+        let media = &told["post"]["requestBody"]["content"]["application/json"];
+        let validator = contract::validator(&document, media["schema"].clone());
+        assert!(validator.is_valid(&media["example"]), "{name}: {}", media["example"]);
+    }
 }
 
 /// The credential that signs what goes to the first subscription.

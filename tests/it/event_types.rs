@@ -57,12 +57,12 @@ fn an_event_that_does_not_fit_is_rejected_with_the_place_and_the_reason() {
     ] {
         let answer = rig.post("/v1/events", &invoice(&payload)).is(422).json();
         let detail = answer["detail"].as_str().unwrap();
-        assert!(detail.starts_with("Event 0 ") && detail.contains(why), "{detail}");
+        assert!(detail.starts_with("The event does not fit ") && detail.contains(why), "{detail}");
     }
     // All or none, and the item is named.
     let batch = json!([invoice(&json!({ "total": "1.00" })), invoice(&json!({ "total": 1 }))]);
     let detail = rig.post("/v1/events", &batch).is(422).json()["detail"].to_string();
-    assert!(detail.contains("Event 1 "), "{detail}");
+    assert!(detail.contains("Event 1 (counted from 0): it does not fit"), "{detail}");
     assert_eq!(rig.one("SELECT count(*) FROM outbox"), "0");
     let bytes = json!({ "event_type": "invoice.created", "payload_base64": "AAAA" });
     let detail = rig.post("/v1/events", &bytes).is(422).json()["detail"].to_string();
