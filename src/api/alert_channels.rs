@@ -17,7 +17,7 @@ use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
 use crate::api::schema::{NameText, Text, Uuid, Whole, value};
 use crate::api::sealing::to_seal;
-use crate::api::subscription_terms::{SecretText, address};
+use crate::api::subscription_terms::{SecretText, sealed_address};
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, SubscriptionSeq};
 use crate::http::message::Response;
@@ -218,7 +218,7 @@ impl ChannelTerms {
         match (kind, url, to, command) {
             (_, None, None, None) => Ok(None),
             (Kind::Slack | Kind::Webhook, Some(url), None, None) => {
-                let url = address(api, url)?;
+                let url = sealed_address(api, url)?;
                 if url.as_str().contains('{') {
                     return Err(Problem::unprocessable(
                         "The url of a channel has no placeholders.",

@@ -85,17 +85,26 @@ fn no_url() -> Problem {
 /// An address that may be called.
 /// Fails with 422 with why it may not, or with the secret in it.
 pub(super) fn address(api: &Api, url: &str) -> Result<TargetUrl, Problem> {
-    let wrong = |why: String| Problem::unprocessable(format!("The url cannot be used: {why}"));
-    let url = TargetUrl::parse(url).map_err(|error| wrong(error.to_string()))?;
+    let url = sealed_address(api, url)?;
     if let Some(name) = url.secret_in_query() {
-        return Err(wrong(format!(
+        return Err(unusable(format!(
             "the parameter {name} carries a secret, and URLs are not sealed; leave it out, and set a credential of \
              the kind api_key or bearer instead: oncebox credential set"
         )));
     }
-    url.check(&api.settings.get().delivery.policy())
-        .map_err(|refused| wrong(refused.to_string()))?;
     Ok(url)
+}
+
+/// As [`address`], for a URL that is sealed: it may carry a secret.
+pub(super) fn sealed_address(api: &Api, url: &str) -> Result<TargetUrl, Problem> {
+    let url = TargetUrl::parse(url).map_err(|error| unusable(error.to_string()))?;
+    url.check(&api.settings.get().delivery.policy())
+        .map_err(|refused| unusable(refused.to_string()))?;
+    Ok(url)
+}
+
+fn unusable(why: String) -> Problem {
+    Problem::unprocessable(format!("The url cannot be used: {why}"))
 }
 
 /// Which types it wants.

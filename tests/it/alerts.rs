@@ -120,9 +120,10 @@ fn a_disk_that_fills_is_told_signed_and_its_end_too() {
 }
 
 #[test]
-fn slack_gets_a_text_and_the_path_of_its_url_is_nowhere_in_the_clear() {
+fn slack_gets_a_text_and_path_and_query_of_its_url_are_nowhere_in_the_clear() {
     let (rig, receiver) = (Rig::new(), Receiver::scripted([Reply::status(500)]));
-    let url = format!("{}/T0/B0/hidden-token", receiver.url());
+    // Teams' workflows have their secret in the query.
+    let url = format!("{}/T0/B0/hidden-token?sig=hidden-token", receiver.url());
     let body = json!({ "name": "ops", "kind": "slack", "url": url });
     let made = rig.post("/v1/alert-channels", &body).is(201).text();
     raise(&rig, "backup.old", "<!channel> & co");
@@ -132,7 +133,10 @@ fn slack_gets_a_text_and_the_path_of_its_url_is_nowhere_in_the_clear() {
     until("it was tried again", || receiver.count() == 2);
     rig.settle();
     let request = receiver.seen().remove(1);
-    assert!(request.first_line.starts_with("POST /hook/T0/B0/hidden-token "), "{request:?}");
+    assert!(
+        request.first_line.starts_with("POST /hook/T0/B0/hidden-token?sig=hidden-token "),
+        "{request:?}"
+    );
     let body: Value = serde_json::from_slice(&request.body).unwrap();
     assert_eq!(body.as_object().unwrap().len(), 1);
     let text = body["text"].as_str().unwrap();
