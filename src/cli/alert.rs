@@ -201,10 +201,10 @@ impl Test {
             ("", Some(waits)) => clean(waits),
             (failed, _) => clean(failed),
         };
-        let next = if text(&delivery, "state") == "pending" {
-            "It is tried again"
-        } else {
-            "It was given up"
+        let next = match (text(&delivery, "state").as_str(), attempt.is_null()) {
+            ("pending", true) => "It waits",
+            ("pending", false) => "It is tried again",
+            _ => "It was given up",
         };
         Err(Failure::failed(format_args!(
             "not delivered to {name}: {why}{said}\n{next}: oncebox delivery show {id}"

@@ -141,7 +141,8 @@ impl Upkeep {
     fn end_holds(&mut self) -> Result<()> {
         let now = self.clock.now();
         if self.store.read(|tx| holds::any_over(tx, now))? {
-            let run = move |tx: &WriteTx<'_>| settlement::end_over(tx, now, MAX_ROWS);
+            let at = self.clock.wall();
+            let run = move |tx: &WriteTx<'_>| settlement::end_over(tx, (now, at), MAX_ROWS);
             self.store.writer().write(Queue::Upkeep, run)?;
         }
         Ok(())

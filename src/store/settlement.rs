@@ -233,11 +233,11 @@ fn hold(tx: &WriteTx<'_>, report: &AttemptReport, origin: Origin, verdict: &Verd
     }
 }
 
-/// Ends at most `limit` holds whose time is over.
-pub fn end_over(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<()> {
+/// Ends at most `limit` holds whose time is over, and their escalations. `at` is the wall's time, `now` the schedule's.
+pub fn end_over(tx: &WriteTx<'_>, (now, at): (Timestamp, Timestamp), limit: u32) -> Result<()> {
     for seq in holds::over(tx, now, limit)? {
         holds::release(tx, seq, HoldReason::RateLimit)?;
-        resolve_escalation(tx, seq, Class::SubscriptionRateLimit, now)?;
+        resolve_escalation(tx, seq, Class::SubscriptionRateLimit, at)?;
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ fn a_test_that_waits_for_something_else_says_for_what() {
     rig.ok(&["subscription", "pause", "alert-ops"]);
     let waits = rig.run(&["alert", "test", "ops"]);
     assert_eq!(waits.code, 1, "{waits:?}");
-    assert!(waits.err.contains("paused"), "{waits:?}");
+    assert!(waits.err.contains("paused") && waits.err.contains("It waits: "), "{waits:?}");
     let queued = rig.ok(&["alert", "test", "ops", "--no-wait"]);
     assert!(queued.contains("queued for ops"), "{queued}");
 }
