@@ -13,6 +13,7 @@
 
 mod addresses;
 mod chains;
+mod lanes;
 mod policies;
 mod retries;
 mod signatures;
