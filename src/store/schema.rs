@@ -18,7 +18,7 @@ use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::tenant;
 use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
-use crate::store::pool::{STATEMENTS_KEPT, wait_for_lock};
+use crate::store::pool::wait_for_lock;
 use crate::store::schema_shape::SCHEMA;
 use crate::store::tx::{WriteTx, WriterCache};
 use crate::store::work_done::WorkDone;
@@ -232,7 +232,7 @@ fn open_raw(path: &Path) -> Result<Connection> {
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_handler(Some(wait_for_lock))?;
-    conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    pool::keep_statements(&conn)?;
     Ok(conn)
 }
 
