@@ -50,6 +50,8 @@ struct File {
     draw: SystemDraw,
     /// What its events happened to.
     aggregate_id: Option<String>,
+    /// Keys of its events, in turns; 0: they have none.
+    keys: u32,
 }
 
 /// The indexes that an event and its delivery are written into for the sake of lists alone.
@@ -77,11 +79,13 @@ impl File {
         history::write(&conn, events, now().ms(), None);
         drop(conn);
         let (store, writer) = Store::open(&path, Faults::none()).unwrap();
-        Self { store, writer, directory, draw: SystemDraw::new(), aggregate_id: None }
+        Self { store, writer, directory, draw: SystemDraw::new(), aggregate_id: None, keys: 0 }
     }
 
     fn insert(&mut self) -> f64 {
-        let events: Vec<NewEvent> = (0..ROWS).map(|_| self.event()).collect();
+        let key = |n: u32| n.checked_rem(self.keys).map(|key| key.to_string());
+        let events: Vec<NewEvent> =
+            (0..ROWS).map(|n| NewEvent { ordering_key: key(n), ..self.event() }).collect();
         let begun = Instant::now();
         let stored = self.writer.direct(|tx| {
             events.iter().try_for_each(|event| outbox::insert(tx, event, now()).map(drop))
@@ -272,11 +276,39 @@ fn operational_events(report: &mut Report, options: Options) {
     report.times(what, (named, "us"), base, Some(1.2));
 }
 
+/// What an event costs more in a lane of its own: insert and settlement; and what the terms of an order cost an event
+/// that is in no lane.
+fn order(report: &mut Report, options: Options) {
+    let mut files = [File::with_past(0), File::with_past(0), File::with_past(0)];
+    let ask = |file: &File, terms: &str| {
+        let sql = format!("UPDATE subscriptions SET {terms} WHERE seq = 1");
+        rig::floor::open(&file.directory.join("oncebox.db")).execute_batch(&sql).unwrap();
+    };
+    ask(&files[1], "ordering = 'key'");
+    ask(&files[2], r#"order_terms = '{"funnel_point":"sap","head_of_line":"skip"}'"#);
+    files[1].keys = ROWS;
+    files[2].keys = ROWS;
+    let mut costs: [Vec<Round>; 3] = Default::default();
+    for _ in 0..options.pick(50, 500) {
+        for (file, costs) in files.iter_mut().zip(&mut costs) {
+            costs.push(file.round(&mut Vec::new()));
+        }
+    }
+    let event = |costs: &Vec<Round>| {
+        median(&costs.iter().map(|round| round.insert + round.settle).collect::<Vec<_>>())
+    };
+    let [none, lane, terms] = costs.each_ref().map(event);
+    report.line("insert and settle a row, no order", none, "us");
+    report.at_most("a lane, an event", lane - none, "us", 3.0);
+    report.at_most("the terms of an order, an event in no lane", terms - none, "us", 0.5);
+}
+
 fn main() {
     let Some(options) = rig::begin() else { return };
     let mut report = Report::new("claim", options);
     list_indexes(&mut report, options);
     operational_events(&mut report, options);
+    order(&mut report, options);
     compare(&mut report, options.pick(20_000, 1_000_000), options);
     if options.full {
         compare(&mut report, 5_000_000, options);
