@@ -314,25 +314,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     given.put(&mut terms);
     check(&terms, &call.tenant)?;
     let now = api.clock.wall();
-    let new = NewSubscription {
-        id: id::uuid7(now, &*api.draw),
-        tenant: call.tenant.clone(),
-        name: subscription_name,
-        owner_id: OWN_SOURCE.to_owned(),
-        source: Source::Outbox,
-        event_types: Patterns::parse(&[ALERT_TYPE.to_owned()])
-            .map_err(|error| Problem::unprocessable(error.to_string()))?,
-        target: destination.target.clone(),
-        method: CallMethod::default(),
-        headers: std::collections::BTreeMap::new(),
-        policy: Policy::default(),
-        ordering: Ordering::None,
-        order: OrderTerms::default(),
-        format: Format::default(),
-        event_headers: Vec::new(),
-        filter: Vec::new(),
-        template: None,
-    };
+    let new = subscription(api, call, (subscription_name, destination.target.clone()), now)?;
     let channel = Channel {
         seq: 0,
         id: id::uuid7(now, &*api.draw),
@@ -363,6 +345,34 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     })?;
     let secret = (kind == Kind::Webhook).then(|| signing.as_str().to_owned());
     Ok(made.map(|made| value(NewChannelAnswer { made, secret })))
+}
+
+/// The subscription of a new channel.
+fn subscription(
+    api: &Api,
+    call: &Call,
+    (name, target): (Name, Target),
+    now: Timestamp,
+) -> Result<NewSubscription, Problem> {
+    Ok(NewSubscription {
+        id: id::uuid7(now, &*api.draw),
+        tenant: call.tenant.clone(),
+        name,
+        owner_id: OWN_SOURCE.to_owned(),
+        source: Source::Outbox,
+        event_types: Patterns::parse(&[ALERT_TYPE.to_owned()])
+            .map_err(|error| Problem::unprocessable(error.to_string()))?,
+        target,
+        method: CallMethod::default(),
+        headers: std::collections::BTreeMap::new(),
+        policy: Policy::default(),
+        ordering: Ordering::None,
+        order: OrderTerms::default(),
+        format: Format::default(),
+        event_headers: Vec::new(),
+        filter: Vec::new(),
+        template: None,
+    })
 }
 
 /// What seals a channel's URL. Only the writer may use it: a rotation of the master key must not miss what it seals.

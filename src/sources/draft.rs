@@ -140,7 +140,7 @@ impl Draft {
         match self.text(field, facts)?.as_deref() {
             None | Some("0" | "false") => Ok(false),
             Some("1" | "true") => Ok(true),
-            Some(other) => Err(wrong(field, &format!("is {other:?}; it is true or false, 1 or 0"))),
+            Some(other) => Err(wrong(field, format!("is {other:?}; it is true or false, 1 or 0"))),
         }
     }
 

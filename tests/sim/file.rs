@@ -574,6 +574,16 @@ impl File {
                     self.elect_after(delivery, now, effects);
                 }
             }
+            Deed::Retry(_) | Deed::Cancel(_) => {}
+            Deed::Park(_) | Deed::Skip(_) | Deed::Unpark(_) | Deed::MoveToEnd(_) => {
+                self.act_in_lane(deed, now, effects);
+            }
+        }
+    }
+
+    /// `settlement::park`, `skip`, `release`, `move_to_end`
+    fn act_in_lane(&mut self, deed: Deed, now: Ms, effects: &mut Effects) {
+        match deed {
             Deed::Park(delivery) if self.row(delivery).is_some_and(is_open_in_lane) => {
                 park(self.at(delivery), "a person");
                 self.elect_after(delivery, now, effects);
@@ -605,12 +615,7 @@ impl File {
                 (row.order_at, row.moved_in) = (last + 1, Some(commits));
                 self.elect_after(delivery, now, effects);
             }
-            Deed::Retry(_)
-            | Deed::Cancel(_)
-            | Deed::Park(_)
-            | Deed::Skip(_)
-            | Deed::Unpark(_)
-            | Deed::MoveToEnd(_) => {}
+            _ => {}
         }
     }
 

@@ -11,7 +11,7 @@ use crate::store::error::{Error, Result};
 use crate::store::schema;
 use crate::store::subjects::{self, KeyId};
 use crate::store::writer::room::LowDisk;
-use crate::store::writer::working::{MAX_BATCH_JOBS, WriterLoop};
+use crate::store::writer::{MAX_BATCH_JOBS, WriterLoop};
 use crate::sys::locks::{self, LogIndex};
 
 /// Size of a page in the file, in bytes.

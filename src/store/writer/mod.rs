@@ -8,25 +8,25 @@
 
 mod log;
 mod room;
-mod working;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{SendError, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Select, SendError, Sender, TryRecvError, bounded, unbounded};
 use rusqlite::Connection;
 
-use crate::base::faults::Faults;
+use crate::base::faults::{Faults, Stall, Step};
 use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
-use crate::store::tx::{WriteTx, WriterCache};
+use crate::store::subscriptions;
+use crate::store::tx::{Effects, ReadTx, WriteTx, WriterCache};
 use crate::store::work_done::WorkDone;
-use crate::store::writer::working::{BoxedJob, Closure};
-use crate::sys::disk::Gauge;
-use crate::telemetry::heartbeat::Heartbeat;
+use crate::sys::disk::{self, Gauge};
+use crate::sys::locks::LogIndex;
+use crate::telemetry::heartbeat::{BEAT, Heartbeat};
 
 pub use room::LogRoom;
-pub use working::{AfterCommit, Queue, WriterLoop};
 
 /// Jobs that may wait in the accept queue, approximately. If it is full, handlers answer 503.
 const MAX_ACCEPT_JOBS: usize = 8192;
@@ -147,4 +147,346 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
     };
     let (done, room) = (Arc::clone(&writer_loop.done), Arc::clone(&writer_loop.room));
     (Writer { settle, accept, upkeep, done, room }, writer_loop)
+}
+
+/// Maximum jobs per transaction. Measurements show that more jobs gain nothing and delay the first answer.
+const MAX_BATCH_JOBS: usize = 512;
+/// Maximum upkeep jobs per transaction: they are long, and new events wait for them.
+const MAX_BATCH_UPKEEP: usize = 4;
+
+/// The queue of a job. Queues are drained in this order. Only jobs of `Accept` and `Upkeep` are refused while another
+/// program keeps the database locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// Outcomes of our own attempts. Nobody would report them again, so they wait without a limit.
+    Settle,
+    /// New events, changes by people and consumers' reports: the caller is told to try again.
+    Accept,
+    /// Upkeep that can wait.
+    Upkeep,
+}
+
+/// A job with any result type.
+trait Job: Send {
+    /// The queue of the job, and when it was submitted.
+    fn handed_in(&self) -> (Queue, Duration);
+    /// Runs the job; may be called more than once.
+    fn run(&mut self, tx: &WriteTx<'_>) -> Result<()>;
+    /// Reports the result after the transaction was committed or rolled back.
+    fn done(self: Box<Self>, outcome: Result<()>);
+}
+
+/// A waiting job.
+type BoxedJob = Box<dyn Job>;
+
+/// A job made of closures.
+struct Closure<T, R, D> {
+    handed_in: (Queue, Duration),
+    run: R,
+    done: D,
+    value: Option<T>,
+}
+
+impl<T, R, D> Job for Closure<T, R, D>
+where
+    T: Send,
+    R: FnMut(&WriteTx<'_>) -> Result<T> + Send,
+    D: FnOnce(Result<T>) + Send,
+{
+    fn handed_in(&self) -> (Queue, Duration) {
+        self.handed_in
+    }
+
+    fn run(&mut self, tx: &WriteTx<'_>) -> Result<()> {
+        self.value = None;
+        self.value = Some((self.run)(tx)?);
+        Ok(())
+    }
+
+    fn done(self: Box<Self>, outcome: Result<()>) {
+        let Self { done, value, .. } = *self;
+        done(outcome.and_then(|()| value.ok_or(Error::Stopped)));
+    }
+}
+
+/// Whether a transaction includes jobs that arrive while the writer waits for the lock.
+#[derive(Clone, Copy, Debug)]
+enum NewJobs {
+    /// Yes: in the next transaction they might have to wait for another program again.
+    Included,
+    /// No: the job runs alone.
+    Excluded,
+}
+
+/// Called by the writer's thread. Must neither block nor write.
+pub trait AfterCommit: Send + Sync {
+    /// A transaction was committed.
+    fn committed(&self, effects: Effects);
+    /// A write failed because there was no room; nothing was stored.
+    fn full(&self);
+    /// The disk failed while writing; the process must end.
+    fn fatal(&self, error: &Error);
+}
+
+/// The writer's loop. Owns the write connection.
+pub struct WriterLoop {
+    conn: Connection,
+    faults: Faults,
+    cache: WriterCache,
+    settle: Receiver<BoxedJob>,
+    accept: Receiver<BoxedJob>,
+    upkeep: Receiver<BoxedJob>,
+    done: Arc<WorkDone>,
+    /// Limits and numbers of the log, shared with the disk watch.
+    room: Arc<LogRoom>,
+    /// Measures the free space of the disk.
+    gauge: Gauge,
+    /// The `-shm` file; `None` if it could not be opened.
+    index: Option<LogIndex>,
+    /// Frames in the log when copying it was last tried.
+    tried_at: u64,
+    /// The checkpoint size for which `journal_size_limit` was last set.
+    limited_to: u64,
+    /// Whether the writer does checkpoints; if not, another program does.
+    checkpoints: bool,
+    /// Whether the write-ahead log may still contain a destroyed key.
+    must_empty_log: bool,
+    /// The sharing of the write lock with other programs.
+    contention: WriteContention,
+}
+
+impl std::fmt::Debug for WriterLoop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriterLoop").finish_non_exhaustive()
+    }
+}
+
+impl WriterLoop {
+    /// Runs until `stop` is disconnected, then runs the jobs that still wait and closes the file.
+    pub fn run(mut self, stop: &Receiver<()>, observer: &Arc<dyn AfterCommit>) {
+        let mut batch = Vec::with_capacity(MAX_BATCH_JOBS);
+        self.contention.set_at_start(false);
+        // Opened here and not earlier: its file is never closed, and a start may be tried many times.
+        self.index = LogIndex::open(&self.beside("-shm")).ok();
+        self.maintain_log(false);
+        loop {
+            self.faults.stand(Stall::Writer);
+            self.done.pulse.tick();
+            // A batch that is not empty waits for a locked database: it is tried again at once, with new jobs.
+            let stopping = self.wait(stop, batch.is_empty());
+            self.drain(&mut batch);
+            if batch.is_empty() {
+                self.empty_log_if_required();
+                self.maintain_log(true);
+                if stopping {
+                    break;
+                }
+                continue;
+            }
+            self.done.begin(batch.iter().map(|job| job.handed_in().1).min().unwrap_or_default());
+            let finished = self.commit_all(&mut batch, NewJobs::Included, observer);
+            self.done.end();
+            if let Err(fatal) = finished {
+                observer.fatal(&fatal);
+                // The content of the disk is unknown now, so nothing more is written.
+                return self.refuse(&fatal, stop);
+            }
+            self.maintain_log(false);
+            if stopping {
+                batch.drain(..).for_each(|job| job.done(Err(Error::Busy)));
+            }
+            self.contention.yield_lock(&self.conn, &self.done);
+        }
+        self.close();
+    }
+
+    /// Refuses new jobs until `stop` is disconnected, so that no caller waits forever.
+    fn refuse(&mut self, fatal: &Error, stop: &Receiver<()>) {
+        let mut batch = Vec::new();
+        loop {
+            let stopping = self.wait(stop, true);
+            self.drain(&mut batch);
+            if batch.is_empty() && stopping {
+                return;
+            }
+            for job in batch.drain(..) {
+                job.done(Err(fatal.clone()));
+            }
+        }
+    }
+
+    /// Lets transactions wait for other programs' locks without a limit, until the loop starts.
+    pub fn wait_for_others(&mut self) {
+        self.contention.set_at_start(true);
+    }
+
+    /// Reads directly, before the loop is started. Does not wait for other programs.
+    pub fn read<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
+        read(&ReadTx::new(&self.conn))
+    }
+
+    /// Runs one transaction directly, before the loop is started.
+    pub fn direct<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
+        let transaction = self.contention.begin(&self.conn, &self.done)?;
+        let tx = WriteTx::new(&transaction, &self.cache);
+        let value = run(&tx)?;
+        drop(tx);
+        transaction.commit().map_err(Error::at_commit)?;
+        Ok(value)
+    }
+
+    /// If `idle`, waits for a job, the stop signal or the next heartbeat. Returns whether to stop.
+    fn wait(&self, stop: &Receiver<()>, idle: bool) -> bool {
+        if idle {
+            self.wait_for_work(stop);
+        }
+        matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
+    }
+
+    fn wait_for_work(&self, stop: &Receiver<()>) {
+        let mut select = Select::new();
+        let _ = select.recv(&self.settle);
+        let _ = select.recv(&self.accept);
+        let _ = select.recv(&self.upkeep);
+        let _ = select.recv(stop);
+        // The caller checks every queue.
+        let _is_ready = select.ready_timeout(BEAT).is_ok();
+    }
+
+    /// Fills a batch up from the queues.
+    fn drain(&self, batch: &mut Vec<BoxedJob>) {
+        let is_upkeep = |job: &&BoxedJob| job.handed_in().0 == Queue::Upkeep;
+        let upkeep_most = MAX_BATCH_UPKEEP.saturating_sub(batch.iter().filter(is_upkeep).count());
+        for (queue, most) in [
+            (&self.settle, MAX_BATCH_JOBS),
+            (&self.accept, MAX_BATCH_JOBS),
+            (&self.upkeep, upkeep_most),
+        ] {
+            let room = MAX_BATCH_JOBS.saturating_sub(batch.len()).min(most);
+            batch.extend(queue.try_iter().take(room));
+        }
+    }
+
+    /// Commits a batch in one transaction, or each job in its own if that fails. Jobs that remain in the batch wait for
+    /// another program to release the lock.
+    /// Fails only if the disk failed.
+    fn commit_all(
+        &mut self,
+        batch: &mut Vec<BoxedJob>,
+        new_jobs: NewJobs,
+        observer: &Arc<dyn AfterCommit>,
+    ) -> Result<()> {
+        let began = self.done.now();
+        let committed = self.commit(batch, new_jobs);
+        if committed.is_err() {
+            self.done.failures.add();
+        }
+        match committed {
+            Ok(effects) => {
+                let accepted = batch.iter().map(|job| job.handed_in());
+                let accepted = accepted.filter(|(queue, _)| *queue == Queue::Accept);
+                self.done.committed(began, batch.len(), accepted.map(|(_, at)| at));
+                self.must_empty_log |= effects.subjects_erased;
+                observer.committed(effects);
+                self.empty_log_if_required();
+                self.contention.lock_acquired();
+                for job in batch.drain(..) {
+                    job.done(Ok(()));
+                }
+                return Ok(());
+            }
+            Err(fatal @ Error::Fatal(_)) => {
+                for job in batch.drain(..) {
+                    job.done(Err(fatal.clone()));
+                }
+                return Err(fatal);
+            }
+            Err(Error::Busy) => {
+                self.contention.locked_out();
+                // The kept jobs may fill the batch, so that waiting jobs would never be taken and refused.
+                for queue in [&self.accept, &self.upkeep] {
+                    batch.extend(queue.try_iter().take(queue.len()));
+                }
+                *batch = refuse_new(batch);
+                return Ok(());
+            }
+            Err(error) if batch.len() == 1 => {
+                if matches!(error, Error::Full) {
+                    observer.full();
+                }
+                for job in batch.drain(..) {
+                    job.done(Err(error.clone()));
+                }
+                return Ok(());
+            }
+            Err(error) => tracing::debug!(%error, jobs = batch.len(), "batch is run job by job"),
+        }
+        let (mut fatal, mut kept) = (None, Vec::new());
+        for job in batch.drain(..) {
+            if let Some(error) = &fatal {
+                job.done(Err(Error::clone(error)));
+                continue;
+            }
+            let mut single = vec![job];
+            fatal = self.commit_all(&mut single, NewJobs::Excluded, observer).err();
+            kept.append(&mut single);
+        }
+        batch.append(&mut kept);
+        fatal.map_or(Ok(()), Err)
+    }
+
+    fn commit(&mut self, batch: &mut Vec<BoxedJob>, new_jobs: NewJobs) -> Result<Effects> {
+        let committed = self.transact(batch, new_jobs);
+        committed.map_err(|error| error.full_or_fatal(|| self.is_out_of_room()))
+    }
+
+    fn transact(&mut self, batch: &mut Vec<BoxedJob>, new_jobs: NewJobs) -> Result<Effects> {
+        let low_disk = self.low_disk();
+        let transaction = self.contention.begin(&self.conn, &self.done)?;
+        if matches!(new_jobs, NewJobs::Included) {
+            self.drain(batch);
+        }
+        let tx = WriteTx::new(&transaction, &self.cache);
+        let admitted = low_disk.is_none_or(|disk| disk.admits(batch.len()));
+        let is_refused = !admitted || self.faults.hit(Step::Write);
+        let outcome = if is_refused { Err(Error::Full) } else { Ok(()) };
+        let outcome = outcome
+            .and_then(|()| batch.iter_mut().try_for_each(|job| job.run(&tx)))
+            .and_then(|()| subscriptions::store_attempts(&tx))
+            .and_then(|()| self.leaves_room(low_disk, batch.len()));
+        let effects = tx.into_effects();
+        let committed = match outcome {
+            Ok(()) if self.faults.hit(Step::Commit) => Err(Error::Full),
+            Ok(()) if self.faults.hit(Step::BreakDisk) => Err(Error::planned_write_failure()),
+            Ok(()) => transaction.commit().map_err(Error::at_commit),
+            // Dropping the transaction rolls it back, if SQLite has not done so already.
+            Err(error) => {
+                drop(transaction);
+                Err(error)
+            }
+        };
+        self.contention.ended(self.done.now());
+        if committed.is_err() {
+            self.cache.clear();
+        }
+        committed.map(|()| effects)
+    }
+
+    /// Whether a write failed because there is no room, and not because the disk is broken.
+    fn is_out_of_room(&self) -> bool {
+        let Some(path) = self.conn.path().map(Path::new) else { return false };
+        let directory = path.parent().unwrap_or_else(|| Path::new("."));
+        disk::is_out_of_room(directory, &[path, &self.beside("-wal"), &self.beside("-shm")])
+    }
+}
+
+/// Answers jobs with `Busy`, because another program keeps the database locked. Returns the outcomes of attempts, which
+/// must be stored.
+fn refuse_new(batch: &mut Vec<BoxedJob>) -> Vec<BoxedJob> {
+    let is_kept = |job: &BoxedJob| job.handed_in().0 == Queue::Settle;
+    let (kept, refused): (Vec<_>, Vec<_>) = batch.drain(..).partition(is_kept);
+    for job in refused {
+        job.done(Err(Error::Busy));
+    }
+    kept
 }
