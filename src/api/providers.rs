@@ -10,12 +10,13 @@ use serde_json::Value;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
+use crate::api::event_repairs::given;
 use crate::api::lists;
 use crate::api::pii::{self, PiiForm};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
-use crate::api::schema::{NameText, Uuid, Whole, as_sent, value, values};
+use crate::api::schema::{HeaderName, NameText, Text, Uuid, Whole, as_sent, value, values};
 use crate::api::scheme::SchemeForm;
 use crate::api::sealing::{ToSeal, ids, to_seal};
 use crate::base::clock::Timestamp;
@@ -23,6 +24,7 @@ use crate::base::id;
 use crate::http::message::Response;
 use crate::keys::Keyring;
 use crate::model::credential::Settings;
+use crate::model::key_place::KeyPlace;
 use crate::model::lenient_int;
 use crate::model::name::Name;
 use crate::model::public_url::PublicUrl;
@@ -134,9 +136,13 @@ struct ProviderCreation {
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<ReplayWindow>")]
     replay_window_secs: Option<u64>,
+    /// Where its webhooks have their ordering key; absent: they have none.
+    #[schemars(with = "Option<KeyPlaceForm>")]
+    ordering_key: Option<Value>,
 }
 
 /// `PATCH /v1/providers/{name}`. `secret` adds a secret; the others stay valid.
+#[expect(clippy::option_option, reason = "absent, null and a value are three things")]
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ProviderChange {
@@ -164,6 +170,21 @@ struct ProviderChange {
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<ReplayWindow>")]
     replay_window_secs: Option<u64>,
+    /// Where webhooks that come from now on have their ordering key; null: they have none.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<KeyPlaceForm>")]
+    ordering_key: Option<Option<Value>>,
+}
+
+/// Where the ordering key of a webhook is: the first text or number at a path of the body (or of a batch's item), or a
+/// header field.
+#[derive(JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "OrderingKeyPlace")]
+#[expect(dead_code, reason = "describes what the model reads")]
+enum KeyPlaceForm {
+    Path(Text<1, 512>),
+    Header(HeaderName),
 }
 
 /// `POST /v1/providers`
@@ -178,6 +199,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         body_bytes_max,
         tolerance_secs,
         replay_window_secs,
+        ordering_key,
     } = call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     let Some(pii) = pii else {
@@ -208,6 +230,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         body_bytes_max: body_bytes(body_bytes_max)?.unwrap_or(BODY_BYTES_DEFAULT),
         tolerance: tolerance(tolerance_secs)?.unwrap_or(default_tolerance),
         replay_window: replay_window(replay_window_secs)?.unwrap_or(REPLAY_WINDOW_DEFAULT),
+        ordering_key: read_key_place(ordering_key)?,
     };
     // Versions are numbered as they are stored, and the newest is tried first.
     let sealed: Vec<ToSeal> = secrets
@@ -255,6 +278,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         body_bytes_max,
         tolerance_secs,
         replay_window_secs,
+        ordering_key,
     } = call.json()?;
     let public_url = public_url.map(|url| read_url(&url)).transpose()?;
     let base = public_base(api);
@@ -263,6 +287,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let body_bytes_max = body_bytes(body_bytes_max)?;
     let tolerance = tolerance(tolerance_secs)?;
     let replay_window = replay_window(replay_window_secs)?;
+    let ordering_key = ordering_key.map(read_key_place).transpose()?;
     check_secrets(scheme.as_ref().unwrap_or(&found.new.scheme), secret.as_slice())?;
     let now = api.clock.wall();
     let key = Arc::clone(&api.key);
@@ -296,6 +321,9 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         row.new.body_bytes_max = body_bytes_max.unwrap_or(row.new.body_bytes_max);
         row.new.tolerance = tolerance.unwrap_or(row.new.tolerance);
         row.new.replay_window = replay_window.unwrap_or(row.new.replay_window);
+        if let Some(place) = &ordering_key {
+            row.new.ordering_key.clone_from(place);
+        }
         providers::update(tx, &row, now)?;
         if let Some(secret) = &sealed {
             credentials::insert(tx, &secret.of(&tenant, Owner::Provider(row.seq), now))?;
@@ -329,6 +357,17 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 pub(super) fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
     let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, call.param(0)))?;
     found.ok_or_else(|| Problem::not_found("provider"))
+}
+
+/// Reads where the ordering key is. It is read separately from the body, so that an error is answered 422, not 400.
+fn read_key_place(place: Option<Value>) -> Result<Option<KeyPlace>, Problem> {
+    let read = place.map(serde_json::from_value).transpose();
+    read.map_err(|error| {
+        Problem::unprocessable(format!(
+            "The ordering_key cannot be used: {error}; write it as {{\"path\": \"$.data.id\"}} or \
+             {{\"header\": \"X-Order-Id\"}}."
+        ))
+    })
 }
 
 /// Reads a scheme. It is read separately from the body, so that an error is answered 422, not 400.
@@ -443,6 +482,9 @@ struct ProviderAnswer<'a> {
     /// event. Only for schemes whose signature does not cover the id (docs/providers.md).
     #[schemars(with = "ReplayWindow")]
     replay_window_secs: u64,
+    /// Where its webhooks have their ordering key.
+    #[schemars(with = "Option<KeyPlaceForm>")]
+    ordering_key: Option<&'a KeyPlace>,
     created_at: Timestamp,
     updated_at: Timestamp,
 }
@@ -469,6 +511,7 @@ fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
         body_bytes_max: new.body_bytes_max,
         tolerance_secs: new.tolerance.as_secs(),
         replay_window_secs: new.replay_window.as_secs(),
+        ordering_key: new.ordering_key.as_ref(),
         created_at: *created_at,
         updated_at: *updated_at,
     })

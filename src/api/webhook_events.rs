@@ -151,6 +151,8 @@ struct NewWebhookEventAnswer {
     #[serde(rename = "sealed_fields", with = "payloads::sealed_fields")]
     #[schemars(with = "u32")]
     sealed: Sealed,
+    /// The key of its lane, where its provider says where to find one.
+    ordering_key: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -5,7 +5,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::cli::exit::Failure;
 use crate::cli::input::{object, seconds};
@@ -108,6 +108,23 @@ struct Terms {
                 0s: each id is an event]"
     )]
     replay_window_secs: Option<u64>,
+    #[arg(
+        long,
+        value_name = "PATH|header:NAME|none",
+        value_parser = key_place,
+        help = "Where the ordering key of its webhooks is, like '$.data.object.id' or header:X-Order-Id (docs/order.md)"
+    )]
+    #[serde(skip)]
+    ordering_key: Option<Value>,
+}
+
+fn key_place(text: &str) -> Result<Value, String> {
+    match text.strip_prefix("header:") {
+        Some(name) => Ok(json!({ "header": name })),
+        None if text.starts_with('$') => Ok(json!({ "path": text })),
+        None if text == "none" => Ok(Value::Null),
+        None => Err("give a path like $.data.object.id, header:NAME, or none".to_owned()),
+    }
 }
 
 /// Printed if the settings of the scheme `generic` are wrong or missing; `docs/providers.md` explains them.
@@ -141,6 +158,7 @@ const PROVIDERS: Noun = Noun {
         ("largest body", By(|p| format!("{} bytes", text(p, "body_bytes_max")))),
         ("tolerance", By(|p| format!("{} s", text(p, "tolerance_secs")))),
         ("replay window", By(|p| format!("{} s", text(p, "replay_window_secs")))),
+        ("ordering key", Text("ordering_key")),
         ("created", Instant("created_at")),
         ("changed", Instant("updated_at")),
     ],
@@ -197,6 +215,13 @@ pub(super) fn parse_scheme(kind: &str, settings: Option<&str>) -> Result<(Value,
 }
 
 impl Terms {
+    /// The given flags. `--ordering-key none` is a null, which removes the place.
+    fn body(&self, flags: &impl Serialize) -> Map<String, Value> {
+        let mut body = noun::body(flags);
+        body.extend(self.ordering_key.clone().map(|place| ("ordering_key".to_owned(), place)));
+        body
+    }
+
     fn scheme(&self, kind: &str) -> Result<(Value, Scheme), Failure> {
         parse_scheme(kind, self.scheme_settings.as_deref())
     }
@@ -222,7 +247,7 @@ impl Create {
                 "give the provider's secret with --secret-file or --secret-stdin, or make one with --generate-secret",
             ));
         }
-        let mut body = noun::body(self);
+        let mut body = self.terms.body(self);
         body.insert("scheme".to_owned(), scheme_json);
         body.insert("pii".to_owned(), pii::policy_from_flag("--pii", &self.pii)?);
         let made = send(body, secret.as_ref(), |body| remote.post(PROVIDERS.path, Some(body)))?;
@@ -251,7 +276,7 @@ impl Create {
 
 impl Change {
     fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let mut body = noun::body(self);
+        let mut body = self.terms.body(self);
         let mut scheme = None;
         if let Some(kind) = &self.scheme {
             let (json, parsed) = self.terms.scheme(kind)?;

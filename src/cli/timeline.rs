@@ -82,6 +82,7 @@ const WEBHOOK: &[Field] = &[
     ("provider", Text("provider")),
     ("provider's id", Text("provider_event_id")),
     ("webhook-id", Text("webhook_id")),
+    ("ordering key", Text("ordering_key")),
     ("received", By(|e| moment(e, "received_at"))),
     ("came again", By(|e| times(e, "duplicate_count"))),
     ("completed", By(|e| if is_completed(e) { moment(e, "completed_at") } else { String::new() })),

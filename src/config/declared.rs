@@ -107,7 +107,7 @@ const TENANT: [Field; 3] = [
 ];
 
 #[rustfmt::skip]
-const PROVIDER: [Field; 10] = [
+const PROVIDER: [Field; 11] = [
     NAME,
     required("scheme", Form::TextOrTable, "Signature scheme: \"stripe\", or a table as in the API"),
     optional("public_url", Form::Text, "The URL that it posts to, if not its path below listen.public_url"),
@@ -116,6 +116,8 @@ const PROVIDER: [Field; 10] = [
     optional("tolerance_secs", Form::Number, "Largest difference between its signed time and ours"),
     optional("replay_window_secs", Form::Number,
         "How long identical signed bytes count as one event, if the id is not signed; 0: each id is an event"),
+    optional("ordering_key", Form::Table,
+        "Where its webhooks have their ordering key: { path = \"$.data.object.id\" } or { header = \"X-Order-Id\" }"),
     SECRET_FILE,
     SECRET_ENV,
     SECRET_CREDENTIAL,

@@ -3,6 +3,7 @@
 //! A payload is looked at within bounds that depend on it alone, so that the same payload is always judged the same. What
 //! is sealed in it counts as absent.
 
+use std::cell::RefCell;
 use std::cmp::Ordering;
 
 use serde_json::Value;
@@ -69,6 +70,23 @@ fn holds(
     let found = any_place(path, path.start(), payload, left, &passes);
     let is_negated = *op == Op::NotEquals || (*op == Op::Exists && *wanted == Value::Bool(false));
     *left > 0 && found != is_negated
+}
+
+/// The first text or number at a path, as a text; `None` if there is none, or too much was looked at.
+pub fn first_text(path: &Path, payload: &Payload) -> Option<String> {
+    let (mut left, found) = (MAX_PLACES, RefCell::new(None));
+    let takes = |value: &Value| {
+        let text = match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let is_found = text.is_some();
+        found.replace(text);
+        is_found
+    };
+    let _is_found = any_place(path, path.start(), payload.0.as_ref()?, &mut left, &takes);
+    found.into_inner()
 }
 
 /// Whether a place of the path passes the test.

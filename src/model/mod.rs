@@ -18,6 +18,7 @@ pub mod hold;
 pub mod in_doubt;
 pub mod json;
 pub mod json_path;
+pub mod key_place;
 pub mod lane;
 pub mod lease;
 pub mod lenient_int;

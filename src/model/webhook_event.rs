@@ -89,6 +89,8 @@ pub struct NewWebhookEvent {
     pub batch: Option<(String, u32)>,
     /// Which part of the payload is sealed.
     pub sealed: Sealed,
+    /// The key of its lane; 1–255 characters.
+    pub ordering_key: Option<String>,
 }
 
 /// A webhook event as stored.

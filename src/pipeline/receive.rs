@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Timestamp};
+use crate::base::headers::Headers;
 use crate::base::id::{self, Draw};
 use crate::base::semaphore::Semaphore;
+use crate::formats::filter::{self, Payload};
+use crate::model::key_place::{KeyPlace, MAX_KEY_CHARS};
 use crate::model::sealed::Sealed;
 use crate::model::trace;
 use crate::model::webhook_event::NewWebhookEvent;
@@ -171,11 +174,22 @@ impl Receive {
                 trace_id: incoming.headers.get("traceparent").and_then(trace::trace_id),
                 batch: batch_id.clone().map(|id| (id, number)),
                 sealed: Sealed::default(),
+                ordering_key: None,
             };
+            let key = |payload: &[u8]| {
+                ordering_key(provider.ordering_key.as_ref()?, incoming.headers, payload)
+            };
+            event.ordering_key = key(&event.payload);
             if let Some(policy) = provider.pii.rules() {
                 let admitted = self.privacy.admit_webhook(policy, &mut event, &mut fresh);
                 admitted.map_err(not_admitted)?;
+                let stored = key(&event.payload);
+                self.privacy.protect_key(policy, &mut event, stored);
             }
+            event.ordering_key = event.ordering_key.map(|key| {
+                let is_long = key.chars().count() > MAX_KEY_CHARS;
+                if is_long { id::sha256_hex(key.as_bytes()) } else { key }
+            });
             events.push(event);
         }
         let once = scheme.nonce(incoming).map(|nonce| {
@@ -276,6 +290,15 @@ impl Receive {
             },
         );
     }
+}
+
+/// The ordering key in a webhook, unless it is empty.
+fn ordering_key(place: &KeyPlace, headers: &Headers, payload: &[u8]) -> Option<String> {
+    let found = match place {
+        KeyPlace::Path(path) => filter::first_text(path, &Payload::read(payload)),
+        KeyPlace::Header(name) => headers.get(name.as_str()).map(|text| text.trim().to_owned()),
+    };
+    found.filter(|key| !key.is_empty())
 }
 
 /// How to recognize this request if it is sent again under another id. A batch needs nothing: the ids of its items are

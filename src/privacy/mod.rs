@@ -241,6 +241,21 @@ impl Privacy {
         Ok(())
     }
 
+    /// Replaces the ordering key of an admitted webhook event by an HMAC if the policy matches it, or has changed the
+    /// place it comes from. `stored` is what is at that place now.
+    pub fn protect_key(
+        &self,
+        policy: &Policy,
+        event: &mut NewWebhookEvent,
+        stored: Option<String>,
+    ) {
+        let is_plain = |key: &String| policy.masked(key).is_none() && stored.as_ref() == Some(key);
+        if let Some(key) = event.ordering_key.take() {
+            let kept = if is_plain(&key) { key } else { self.names.value(&event.tenant, &key) };
+            event.ordering_key = Some(kept);
+        }
+    }
+
     /// A body with its policy applied; `None` if nothing changes.
     fn change(
         &self,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::base::clock::Timestamp;
+use crate::model::key_place::KeyPlace;
 use crate::model::name::Name;
 use crate::model::public_url::PublicUrl;
 use crate::privacy::policy::Pii;
@@ -42,6 +43,8 @@ pub struct NewProvider {
     /// For how long equal signed bytes under another, unsigned id count as a repetition; zero: each id is an event.
     /// See [`Scheme::fingerprint`].
     pub replay_window: Duration,
+    /// Where its webhooks have their ordering key.
+    pub ordering_key: Option<KeyPlace>,
 }
 
 /// A stored provider.

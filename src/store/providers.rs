@@ -17,8 +17,8 @@ use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 const INSERT: &str = "
     INSERT INTO providers
            (id, tenant, name, scheme, pii, public_url, body_bytes_max, tolerance_ms, created_at, updated_at,
-            replay_window_ms)
-    VALUES (?1, ?2, ?3, ?4, ?9, ?5, ?6, ?7, ?8, ?8, ?10)
+            replay_window_ms, ordering_key)
+    VALUES (?1, ?2, ?3, ?4, ?9, ?5, ?6, ?7, ?8, ?8, ?10, ?11)
         ON CONFLICT DO NOTHING";
 
 /// Selects the columns that [`provider`] reads, in its order, from a tenant's providers that are not deleted.
@@ -26,7 +26,7 @@ macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at,
-                public_url, pii, replay_window_ms
+                public_url, pii, replay_window_ms, ordering_key
                FROM providers
               WHERE tenant = ?1 AND deleted_at IS NULL ",
             $rest
@@ -41,7 +41,7 @@ const PAGE: &str = select!("AND seq > ?2 ORDER BY seq LIMIT ?3");
 const UPDATE: &str = "
     UPDATE providers
        SET scheme = ?2, body_bytes_max = ?3, tolerance_ms = ?4, updated_at = ?5, public_url = ?6,
-           pii = ?7, replay_window_ms = ?8
+           pii = ?7, replay_window_ms = ?8, ordering_key = ?9
      WHERE seq = ?1
        AND deleted_at IS NULL";
 
@@ -73,6 +73,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewProvider, now: Timestamp) -> Result<Opt
         now,
         new.pii.to_string(),
         millis(new.replay_window),
+        ordering_key(new)?,
     ))?;
     tx.providers_changed();
     Ok((inserted == 1).then(|| tx.conn().last_insert_rowid()))
@@ -109,6 +110,7 @@ pub fn update(tx: &WriteTx<'_>, changed: &Provider, now: Timestamp) -> Result<()
         new.public_url.as_ref().map(PublicUrl::as_str),
         new.pii.to_string(),
         millis(new.replay_window),
+        ordering_key(new)?,
     ))?;
     tx.providers_changed();
     one_row(updated, "the provider")
@@ -123,6 +125,10 @@ pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<Vec<String>>
     credentials::revoke_all(tx, Owner::Provider(seq))
 }
 
+fn ordering_key(new: &NewProvider) -> Result<Option<String>> {
+    new.ordering_key.as_ref().map(|place| to_json("providers.ordering_key", place)).transpose()
+}
+
 fn provider(row: &Row<'_>) -> Result<Provider> {
     let name: String = row.get(3)?;
     let scheme: String = row.get(4)?;
@@ -130,6 +136,7 @@ fn provider(row: &Row<'_>) -> Result<Provider> {
     let public_url: Option<String> = row.get(9)?;
     let read_url = |text: &str| PublicUrl::parse(text).ok();
     let pii: String = row.get(10)?;
+    let ordering_key: Option<String> = row.get(12)?;
     Ok(Provider {
         seq: row.get(0)?,
         new: NewProvider {
@@ -144,6 +151,9 @@ fn provider(row: &Row<'_>) -> Result<Provider> {
             body_bytes_max: row.get(5)?,
             tolerance: span(row.get(6)?),
             replay_window: span(row.get(11)?),
+            ordering_key: ordering_key
+                .map(|text| json("providers.ordering_key", &text))
+                .transpose()?,
         },
         created_at: row.get(7)?,
         updated_at: row.get(8)?,

@@ -25,8 +25,8 @@ const INSERT: &str = "
     INSERT INTO webhook_events
            (id, tenant, provider, provider_event_id, event_type, received_at, payload, payload_seq,
             content_type, headers, key_id, trace_id, status, open_deliveries, completed_at, batch_id,
-            item_no, sealed_fields, fingerprint)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
+            item_no, sealed_fields, fingerprint, ordering_key)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)
         ON CONFLICT (tenant, provider, provider_event_id) DO NOTHING";
 
 pub(super) const FIND_IDENTITY: &str = "
@@ -64,7 +64,8 @@ macro_rules! select {
         concat!(
             "SELECT seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type,
                 headers, key_id, trace_id, status, open_deliveries, duplicate_count, retry_count,
-                processing_started_at, completed_at, error_message, batch_id, item_no, sealed_fields",
+                processing_started_at, completed_at, error_message, batch_id, item_no, sealed_fields,
+                ordering_key",
             $rest
         )
     };
@@ -133,7 +134,7 @@ pub fn insert(
         provider: Some(&new.provider),
         event_type: &new.event_type,
         target: None,
-        key: Key::default(),
+        key: Key { ordering_key: new.ordering_key.as_deref(), ..Key::default() },
     };
     let matching = deliveries::matching(tx, routed, || Ok(Cow::Borrowed(&new.payload)))?;
     let open = u32::try_from(matching.len()).unwrap_or(u32::MAX);
@@ -161,6 +162,7 @@ pub fn insert(
         batch.map(|(_, number)| number),
         new.sealed.fields,
         replay.map(|replay| &replay.fingerprint),
+        &new.ordering_key,
     ])?;
     if inserted == 0 {
         return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));
@@ -249,7 +251,7 @@ pub(crate) fn refresh(
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<WebhookEvent>> {
     first(&mut *tx.prepare(BY_ID)?, (tenant, id), |row| {
         let mut found = webhook_event(row)?;
-        found.new.payload = payloads::fetch(tx, row.get_ref(21)?, row.get(22)?)?;
+        found.new.payload = payloads::fetch(tx, row.get_ref(22)?, row.get(23)?)?;
         Ok(found)
     })
 }
@@ -317,6 +319,7 @@ fn webhook_event(row: &Row<'_>) -> Result<WebhookEvent> {
             trace_id: row.get(10)?,
             batch: batch.0.zip(batch.1),
             sealed: Sealed { fields: row.get(20)?, key: None },
+            ordering_key: row.get(21)?,
         },
         status: word("webhook_events.status", &status, Status::parse)?,
         open_deliveries: row.get(12)?,

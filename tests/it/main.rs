@@ -62,3 +62,4 @@ mod supervising;
 mod tenants;
 mod tls;
 mod watching;
+mod webhook_lanes;
