@@ -173,6 +173,7 @@ fn shared(
         settings: settings.clone(),
         counts: Arc::clone(&flow.counts),
         statuses: SourceStatuses::default(),
+        marks: flow.publish.source_marks.clone(),
         clock_watch: Arc::clone(&flow.clock_watch),
         privacy: Arc::clone(&flow.privacy),
         event_types: Arc::clone(&flow.event_types),

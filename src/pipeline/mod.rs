@@ -39,6 +39,7 @@ pub mod relay;
 pub mod rotation;
 pub mod scheduler;
 pub mod site_watch;
+pub mod source_marks;
 pub mod subscription_test;
 pub mod suspects;
 pub mod threads;
@@ -83,6 +84,7 @@ use crate::pipeline::relay::{Relay, SqlRows};
 use crate::pipeline::scheduler::decisions::Input;
 use crate::pipeline::scheduler::{Dispatcher, Ended, HandOut, Mailbox, assignments};
 use crate::pipeline::site_watch::SiteWatch;
+use crate::pipeline::source_marks::SourceMarks;
 use crate::pipeline::subscription_test::SubscriptionTests;
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::threads::{Spawner, join, spawn};
@@ -410,6 +412,7 @@ struct Common {
     counts: Arc<Counts>,
     line: Arc<Line>,
     in_flight: Arc<InFlight>,
+    source_marks: SourceMarks,
 }
 
 impl Common {
@@ -430,6 +433,7 @@ impl Common {
             counts: Arc::default(),
             line: Arc::new(line),
             in_flight: Arc::default(),
+            source_marks: SourceMarks::default(),
         })
     }
 }
@@ -522,6 +526,7 @@ impl Parts {
             store: self.store.clone(),
             reader: self.store.own_reader()?,
             sql_rows: self.sql_rows(common),
+            source_marks: common.source_marks.clone(),
             counts: Arc::clone(&common.counts),
         })
     }
@@ -534,6 +539,7 @@ impl Parts {
             privacy: Arc::clone(&common.privacy),
             event_types: Arc::clone(&common.event_types),
             sql_rows: self.sql_rows(common),
+            source_marks: common.source_marks.clone(),
             is_source: self.is_source,
         }
     }

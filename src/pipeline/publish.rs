@@ -9,15 +9,16 @@ use crate::event_types::{EventTypes, Misfit, OnInvalid};
 use crate::model::event::{NewEvent, Status};
 use crate::pipeline::counts::Counts;
 use crate::pipeline::relay::SqlRows;
+use crate::pipeline::source_marks::SourceMarks;
 use crate::privacy::policy::Refused;
 use crate::privacy::{NotAdmitted, Privacy};
-use crate::store::Store;
 use crate::store::error::{Error, Result};
 use crate::store::idempotency_keys::{self, Seen};
 use crate::store::outbox::{self, Inserted};
 use crate::store::outbox_relay::MISFIT;
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::writer::Queue;
+use crate::store::{Store, subscriptions};
 
 /// Whether the tenant has a source of this name.
 pub type IsSource = fn(&ReadTx<'_>, &str, &str) -> Result<bool>;
@@ -121,6 +122,8 @@ pub struct Publish {
     pub event_types: Arc<EventTypes>,
     /// Routes rows that plain SQL inserted before.
     pub sql_rows: SqlRows,
+    /// How far the sources are read.
+    pub source_marks: SourceMarks,
     /// Whether the tenant has a source of this name.
     pub is_source: IsSource,
 }
@@ -154,10 +157,12 @@ impl Publish {
             outcome.count(&counts);
             return done(outcome);
         }
+        let is_guaranteed = events.iter().any(|event| event.order.guaranteed);
+        self.source_marks.wait(Some(&tenant), || is_guaranteed || self.is_ordered(&tenant));
         self.store.writer().submit(
             Queue::Accept,
             move |tx| {
-                let relayed = sql_rows.relay_before(tx)?;
+                let relayed = sql_rows.relay_before(tx, is_guaranteed)?;
                 let outcome =
                     match (configured_source(tx, is_source, (&tenant, &events))?, &idempotency) {
                         (Some(name), _) => Outcome::OfSource(name),
@@ -186,6 +191,11 @@ impl Publish {
 }
 
 impl Publish {
+    /// Whether a subscription of the tenant asks for order.
+    fn is_ordered(&self, tenant: &str) -> bool {
+        self.store.read(|tx| subscriptions::has_order(tx, Some(tenant))).unwrap_or(false)
+    }
+
     /// The events that do not fit their types and are quarantined, each with the reason. The error is that of an event
     /// that is rejected.
     fn misfits(&self, events: &[NewEvent]) -> std::result::Result<Misfits, Outcome> {

@@ -18,11 +18,12 @@ use crate::config::Live;
 use crate::event_types::EventTypes;
 use crate::model::event::NewEvent;
 use crate::pipeline::counts::Counts;
+use crate::pipeline::source_marks::SourceMarks;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_relay::{self, MAX_ROWS, Relayed, Terms};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{OwnReader, Store};
+use crate::store::{OwnReader, Store, subscriptions};
 use crate::sys::watch::Watch;
 
 /// How often the relay looks if nothing wakes it.
@@ -46,6 +47,8 @@ pub struct Relay {
     pub reader: OwnReader,
     /// Routes the rows.
     pub sql_rows: SqlRows,
+    /// How far the sources are read.
+    pub source_marks: SourceMarks,
     /// Counters and histograms.
     pub counts: Arc<Counts>,
 }
@@ -81,9 +84,9 @@ impl Relay {
 
     /// Routes the rows that are there; returns whether all could be handled.
     fn look(&self, stop: &Stop) -> bool {
-        let routed = self
-            .unrouted(0, 1)
-            .and_then(|found| if found.is_empty() { Ok(()) } else { self.relay_all(stop) });
+        let routed = self.unrouted(0, 1).and_then(|found| {
+            if found.is_empty() { Ok(()) } else { self.relay_after_sources(stop) }
+        });
         match routed {
             Ok(()) => true,
             Err(Error::Stopped) => false,
@@ -97,6 +100,13 @@ impl Relay {
 
     fn unrouted(&self, after: i64, limit: u32) -> Result<Vec<i64>> {
         outbox_relay::unrouted(&self.reader.tx(), after, limit)
+    }
+
+    /// Rows of sources that were committed before these go first.
+    fn relay_after_sources(&self, stop: &Stop) -> Result<()> {
+        let has_order = || subscriptions::has_order(&self.reader.tx(), None).unwrap_or(false);
+        self.source_marks.wait(None, has_order);
+        self.relay_all(stop)
     }
 
     /// Fails only with errors that pass by themselves; every other error is handled row by row.
@@ -186,10 +196,11 @@ impl SqlRows {
     }
 
     /// See [`outbox_relay::relay_before`].
-    pub(super) fn relay_before(&self, tx: &WriteTx<'_>) -> Result<Relayed> {
+    pub(super) fn relay_before(&self, tx: &WriteTx<'_>, is_guaranteed: bool) -> Result<Relayed> {
         let misfit = |event: &NewEvent| self.misfit(event);
         let terms = self.terms(&misfit);
-        outbox_relay::relay_before(tx, terms, &|| id::uuid7(terms.wall, &*self.draw))
+        let fresh = || id::uuid7(terms.wall, &*self.draw);
+        outbox_relay::relay_before(tx, is_guaranteed, terms, &fresh)
     }
 
     /// See [`outbox_relay::set_aside`].

@@ -2,11 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::clock::Timestamp;
 use crate::base::stop::Stop;
 use crate::model::escalation::Class;
+use crate::pipeline::source_marks::Mark;
 use crate::sources::folder_reader::FolderReader;
 use crate::sources::inspect::permitted;
 use crate::sources::shared::{Obstacle, Shared, SourceError, Turn, escalation, subject};
@@ -16,7 +18,7 @@ use crate::store::error::Result;
 use crate::store::escalations;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::sys::files::with_ending;
+use crate::sys::files::{stamps, with_ending};
 use crate::sys::watch::Watch;
 
 /// How often the source is read without a sign of a change.
@@ -77,6 +79,8 @@ pub(super) struct Relay {
     silence_raised: bool,
     /// Reads left at the short interval.
     hot: u32,
+    /// The number of the latest read.
+    number: u64,
 }
 
 impl Relay {
@@ -91,6 +95,7 @@ impl Relay {
             raised: None,
             silence_raised: false,
             hot: 0,
+            number: 0,
         }
     }
 
@@ -131,6 +136,7 @@ impl Relay {
                 }
             }
             Err(error) => {
+                self.shared.marks.forget(self.seq);
                 // A folder's reader is kept: its other files are not affected.
                 if !matches!(self.reader, Some(Reader::Folder(_))) {
                     self.reader = None;
@@ -163,6 +169,7 @@ impl Relay {
             }
         });
         if waits_for.is_some() {
+            self.shared.marks.forget(self.seq);
             return Ok(Turn::Done);
         }
         let (settings, new) = (self.shared.settings.get(), &source.new);
@@ -174,12 +181,27 @@ impl Relay {
                 return Err(SourceError::lasting(why));
             }
         };
+        self.number = self.number.saturating_add(1);
+        self.shared.marks.begin(self.seq, self.number);
+        let files: Arc<[PathBuf]> = watched(&new.settings).into();
+        // The sign of a change comes before the change can be read.
+        let seen = (self.hot == 0).then(|| stamps(&files));
         let reader = self.reader.get_or_insert_with(|| Reader::of(&new.settings));
-        if path == new.settings.path() {
-            return reader.turn(&self.shared, source);
+        let turn = if path == new.settings.path() {
+            reader.turn(&self.shared, source)
+        } else {
+            let new = NewSource { settings: new.settings.at(path), ..new.clone() };
+            reader.turn(&self.shared, &Source { new, ..source.clone() })
+        }?;
+        if turn == Turn::Done {
+            if seen.as_ref().is_some_and(|seen| *seen != stamps(&files)) {
+                self.hot = 1;
+            }
+            let (tenant, number) = (source.new.tenant.clone(), self.number);
+            let mark = Mark { tenant, files, seen, begun: number, done: number };
+            self.shared.marks.done(self.seq, mark);
         }
-        let new = NewSource { settings: new.settings.at(path), ..new.clone() };
-        reader.turn(&self.shared, &Source { new, ..source.clone() })
+        Ok(turn)
     }
 
     /// Waits for a change, at most the poll interval.

@@ -136,6 +136,7 @@ impl Relays {
                 self.ending.push((seq, running));
             }
             self.shared.statuses.forget(seq);
+            self.shared.marks.forget(seq);
         }
         self.ending.retain(|(_, ending)| !ending.thread.is_finished());
         for source in &sources {

@@ -17,6 +17,7 @@ use crate::model::event::NewEvent;
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::disk_watch::DiskWatch;
+use crate::pipeline::source_marks::SourceMarks;
 use crate::pipeline::suspects::Suspects;
 use crate::privacy::Privacy;
 use crate::sources::Source;
@@ -75,6 +76,7 @@ pub struct Shared {
     pub settings: Live,
     pub counts: Arc<Counts>,
     pub statuses: SourceStatuses,
+    pub marks: SourceMarks,
     pub clock_watch: Arc<ClockWatch>,
     pub privacy: Arc<Privacy>,
     pub event_types: Arc<EventTypes>,

@@ -161,15 +161,16 @@ pub fn relay(
 }
 
 /// Routes rows that were committed before this transaction, so that events published in it come after them. Does
-/// nothing unless a subscription is ordered, and runs once per transaction. The relay routes rows beyond the first
+/// nothing unless a subscription or the published event asks for order, and runs once per transaction. The relay routes rows beyond the first
 /// thousand and rows that fail here.
 pub fn relay_before(
     tx: &WriteTx<'_>,
+    is_guaranteed: bool,
     terms: Terms<'_>,
     fresh: &dyn Fn() -> String,
 ) -> Result<Relayed> {
-    let is_needed = tx.is_first_relay()
-        && subscriptions::is_order_asked_for(tx)?
+    let is_needed = (is_guaranteed || subscriptions::is_order_asked_for(tx)?)
+        && tx.is_first_relay()
         && !unrouted(tx, 0, 1)?.is_empty();
     if !is_needed {
         return Ok(Relayed::default());

@@ -53,6 +53,14 @@ const PAGE: &str = select!("AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3")
 // The limit is far above what routing, which scans all subscriptions, can serve (docs/data.md).
 const LIVE: &str = select!("ORDER BY seq LIMIT 100000");
 
+const HAS_ORDER: &str = "
+    SELECT 1
+      FROM subscriptions
+     WHERE (?1 IS NULL OR tenant = ?1)
+       AND ordering <> 'none'
+       AND deleted_at IS NULL
+     LIMIT 1";
+
 const UPDATE: &str = "
     UPDATE subscriptions
        SET owner_id = ?2, source = ?3, event_types = ?4, url = ?5, method = ?6, headers = ?7,
@@ -172,6 +180,12 @@ pub(crate) fn routes(tx: &WriteTx<'_>) -> Result<Arc<Vec<Subscription>>> {
 /// Whether any subscription is ordered.
 pub(crate) fn is_order_asked_for(tx: &WriteTx<'_>) -> Result<bool> {
     Ok(routes(tx)?.iter().any(|subscription| subscription.new.ordering != Ordering::None))
+}
+
+/// Whether a subscription of a tenant, or of any, asks for order.
+pub fn has_order(tx: &ReadTx<'_>, tenant: Option<&str>) -> Result<bool> {
+    let found = first(&mut *tx.prepare(HAS_ORDER)?, [tenant], |_| Ok(()))?;
+    Ok(found.is_some())
 }
 
 /// Updates everything except name, tenant, target kind and state.

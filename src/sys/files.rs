@@ -7,8 +7,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, accessat, fchmod,
-    mkdirat, openat, openat2, renameat, renameat_with, statat, unlinkat,
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags,
+    accessat, fchmod, makedev, mkdirat, openat, openat2, renameat, renameat_with, statat, statx,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -140,6 +141,22 @@ impl Stamp {
             written_at: (file.mtime(), file.mtime_nsec()),
         }
     }
+}
+
+/// The stamps of files and directories; `None` where there is none. Other machines are not asked: of a network share this
+/// is what is known here.
+pub fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
+    let wanted = StatxFlags::BASIC_STATS;
+    let stamp = |path: &PathBuf| {
+        let found = statx(CWD, path.as_path(), AtFlags::STATX_DONT_SYNC, wanted).ok()?;
+        Some(Stamp {
+            device: makedev(found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            size: found.stx_size,
+            written_at: (found.stx_mtime.tv_sec, i64::from(found.stx_mtime.tv_nsec)),
+        })
+    };
+    paths.iter().map(stamp).collect()
 }
 
 /// A file's content and stamp. The file is held open, so that no other file gets its inode number.

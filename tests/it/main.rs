@@ -37,6 +37,7 @@ mod login;
 mod measuring;
 mod offline;
 mod operational;
+mod order_of_sources;
 mod ordering;
 mod plain_sql;
 mod privacy;
