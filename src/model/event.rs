@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::base::clock::Timestamp;
-use crate::model::lane::EventOrder;
 use crate::model::sealed::Sealed;
 
 /// A larger payload is stored in a row of its own. Measured: if a row contains a payload of 1 MB, each change of its
@@ -126,6 +125,21 @@ pub fn derive(counts: DeliveryCounts) -> Status {
     } else {
         Status::Skipped
     }
+}
+
+/// What an event asks about its order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventOrder {
+    /// Whether it goes into its lane even where the subscription has no order.
+    pub guaranteed: bool,
+    /// Whether dead letters ahead of it in its lane do not block it.
+    pub exclude_failed: bool,
+    /// The funnel point at which its `funnel_value` counts; every point if absent.
+    pub funnel_point: Option<String>,
+    /// Of events with the same value, one is in flight at a time.
+    pub funnel_value: Option<String>,
+    /// What its `aggregate_id` is an id of; its event type if absent.
+    pub entity_type: Option<String>,
 }
 
 /// An event to be stored. Every field has been checked against its limit (see [`NewEvent::check`]).

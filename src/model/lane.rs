@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::id::{SubscriptionSeq, identity_digest};
+use crate::model::event::EventOrder;
 use crate::model::lenient_int;
 
 /// Which events of a subscription are kept in order. Stored in `subscriptions.ordering`.
@@ -139,21 +140,6 @@ impl OrderTerms {
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
-}
-
-/// What an event asks about its order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EventOrder {
-    /// Whether it goes into its lane even where the subscription has no order.
-    pub guaranteed: bool,
-    /// Whether dead letters ahead of it in its lane do not block it.
-    pub exclude_failed: bool,
-    /// The funnel point at which its `funnel_value` counts; every point if absent.
-    pub funnel_point: Option<String>,
-    /// Of events with the same value, one is in flight at a time.
-    pub funnel_value: Option<String>,
-    /// What its `aggregate_id` is an id of; its event type if absent.
-    pub entity_type: Option<String>,
 }
 
 /// The fields of an event that decide its lane and its funnel.

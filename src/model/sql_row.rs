@@ -7,8 +7,8 @@
 //! Not here: checks that read other rows, such as whether tenant and parent exist (`store::outbox_relay`).
 
 use crate::base::clock::Timestamp;
+use crate::model::event::EventOrder;
 use crate::model::event::{NewEvent, check_headers};
-use crate::model::lane::EventOrder;
 use crate::model::sealed::Sealed;
 use crate::model::{json, trace};
 

@@ -12,8 +12,8 @@ use rusqlite::Transaction;
 
 pub use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw, SystemDraw};
+use crate::model::event::EventOrder;
 use crate::model::event::{FieldError, NewEvent, SQL_SOURCE};
-use crate::model::lane::EventOrder;
 use crate::model::name::Name;
 use crate::model::sealed::Sealed;
 use crate::model::{json, tenant, trace};

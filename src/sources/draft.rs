@@ -9,8 +9,8 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::base::clock::Timestamp;
+use crate::model::event::EventOrder;
 use crate::model::event::{FieldError, NewEvent};
-use crate::model::lane::EventOrder;
 use crate::model::sealed::Sealed;
 use crate::model::{json, trace};
 use crate::sources::field::{Cell, Field};

@@ -2,8 +2,8 @@
 
 use rusqlite::{Row, params};
 
+use crate::model::event::EventOrder;
 use crate::model::event::{Event, NewEvent, Status};
-use crate::model::lane::EventOrder;
 use crate::model::sealed::Sealed;
 use crate::model::tenant;
 use crate::store::column::{clamped_count, word};

@@ -10,7 +10,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::jobs::{Action, Batch, Cursor, Filter, Item, Kind, MAX_BATCH, NewJob};
 use crate::model::delivery::State;
-use crate::model::lane::EventOrder;
+use crate::model::event::EventOrder;
 use crate::model::lane::Key;
 use crate::model::subscription::{Routed, Subscription};
 use crate::store::column::word;
