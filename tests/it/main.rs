@@ -56,6 +56,7 @@ mod roles;
 mod rotation;
 mod running;
 mod secrecy;
+mod seed_states;
 mod slow_bodies;
 mod sourcing;
 mod subscription_tests;
