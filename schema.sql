@@ -468,8 +468,8 @@ CREATE INDEX deliveries_funnel_taken ON deliveries (funnel) WHERE funnel IS NOT 
 CREATE INDEX deliveries_entity ON deliveries (entity, order_at, seq)
   WHERE entity IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX deliveries_confirmations ON deliveries (confirm_until) WHERE state = 'waiting';
--- Deliveries that wait behind a head, for counting.
-CREATE INDEX deliveries_behind ON deliveries (subscription_seq) WHERE state = 'pending' AND head = 0;
+-- Deliveries that wait behind a head: their number, and those that have waited too long.
+CREATE INDEX deliveries_behind ON deliveries (subscription_seq, due_at) WHERE state = 'pending' AND head = 0;
 -- The few deliveries that may need attention; a delivery that succeeds at once costs nothing here.
 CREATE INDEX deliveries_attention ON deliveries (state, tenant, seq)
   WHERE state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting'
@@ -837,17 +837,23 @@ CREATE TABLE alerts (
 -- followed by one for an older state, and the same state is not sent twice.
 CREATE TABLE external_calls (
   subscription_seq INTEGER NOT NULL REFERENCES subscriptions (seq),
-  -- A hash of entity_key, as in deliveries.
+  -- A hash of entity_key, as in deliveries; where each event is sent once: the delivery's number.
   entity           INTEGER NOT NULL,
   entity_key       TEXT NOT NULL,
+  -- The latest call: its delivery, and the SHA-256 of its body.
   delivery_seq     INTEGER NOT NULL,
-  order_at         INTEGER NOT NULL,
-  -- SHA-256 of the body that was sent.
-  body_hash        BLOB,
+  body_hash        BLOB NOT NULL,
   state            TEXT NOT NULL,
+  -- Failed calls since the last one that was accepted before the latest.
   failed_count     INTEGER NOT NULL DEFAULT 0,
+  -- The newest call that was made: its delivery, place and SHA-256. Without the SHA-256 no answer came, and it
+  -- may have been made.
+  made_seq         INTEGER,
+  made_order_at    INTEGER,
+  made_hash        BLOB,
   created_at       INTEGER NOT NULL,
   updated_at       INTEGER NOT NULL,
   PRIMARY KEY (subscription_seq, entity),
   CONSTRAINT external_call_state_is_known CHECK (state IN ('PROCESSING', 'OK', 'FAILED', 'FAILED_END'))
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX external_calls_newest ON external_calls (subscription_seq, delivery_seq);

@@ -186,6 +186,9 @@ fn success(delivery: DeliverySeq) -> AttemptReport {
         jitter: Jitter::default(),
         is_probe: false,
         is_offline: false,
+        is_latest_only: false,
+        is_call: false,
+        custom_data: None,
         now: at,
     }
 }

@@ -20,6 +20,7 @@ mod escalations;
 mod event_repairs;
 mod event_types;
 mod events;
+mod external_calls;
 mod guards;
 mod health;
 mod in_doubt;
@@ -104,6 +105,7 @@ static RESOURCES: &[&Resource] = &[
     &sources::RESOURCE,
     &deliveries::RESOURCE,
     &dead_letters::RESOURCE,
+    &external_calls::RESOURCE,
     &replays::RESOURCE,
     &jobs::RESOURCE,
     &in_doubt::RESOURCE,

@@ -15,8 +15,8 @@ use crate::http::trace;
 use crate::jobs;
 use crate::model::name::Name;
 use crate::model::{
-    audit, credential, delivery, escalation, event, format, health, hold, lane, outcome,
-    subscription, token, waiting, webhook_event,
+    audit, credential, delivery, escalation, event, external_call, format, health, hold, lane,
+    outcome, subscription, token, waiting, webhook_event,
 };
 use crate::privacy::policy;
 use crate::sources;
@@ -184,6 +184,7 @@ written_words! {
     credential::State = "CredentialState"
     delivery::State = "DeliveryState"
     event::Status = "EventStatus"
+    external_call::CallState = "ExternalCallState"
     health::Level = "CheckState"
     event_types::OnInvalid = "OnInvalid"
     jobs::Kind = "JobKind"

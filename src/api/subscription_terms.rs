@@ -15,6 +15,7 @@ use crate::api::schema::{
 };
 use crate::base::clock::Timestamp;
 use crate::formats::{Formats, filter};
+use crate::model::delivery::CUSTOM_DATA;
 use crate::model::format::{Condition, Format, Op, TemplateText};
 use crate::model::hold::{Hold, HoldReason};
 use crate::model::json_path::Path;
@@ -177,12 +178,18 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
 
 /// Whether the terms of its order can be used, and go together.
 fn check_order(new: &NewSubscription) -> Result<(), Problem> {
-    let OrderTerms { group, park_after, funnel_point, external_calls, call_path, .. } = &new.order;
+    let OrderTerms {
+        group, park_after, funnel_point, latest_only, external_calls, call_path, ..
+    } = &new.order;
     for (field, name) in [("group", group), ("funnel_point", funnel_point)] {
         if let Some(Err(error)) = name.as_deref().map(Name::parse) {
             return Err(Problem::unprocessable(format!("order.{field}: {error}.")));
         }
     }
+    let path = call_path.as_deref().map_or(Ok(()), |path| Path::parse(path).map(drop));
+    let used = path.map_err(|error| format!("call_path: {error}"));
+    used.and_then(|()| new.order.postponed_after().map(drop))
+        .map_err(|why| Problem::unprocessable(format!("The order cannot be used: {why}.")))?;
     let is_call = external_calls.is_some();
     let wrong = if park_after.is_some() && new.order.parks_after().is_none() {
         "park_after is of head_of_line park: give both, or leave it out"
@@ -190,6 +197,10 @@ fn check_order(new: &NewSubscription) -> Result<(), Problem> {
         "park_after must be 1 to 1000"
     } else if funnel_point.is_some() && new.target == Target::Pull {
         "a pull subscription has no funnel_point: consumers ask for its events. Use ordering and group"
+    } else if is_call && new.target == Target::Pull {
+        "external_calls is of requests, and a pull subscription makes none: its consumers have guards for that"
+    } else if *latest_only && *external_calls == Some(CallKey::Event) {
+        "latest_only compares states of an entity: give external_calls entity or custom with it, or none"
     } else if funnel_point.is_some() && is_call {
         "funnel_point and external_calls each keep all but one call waiting: use one of them"
     } else if (*external_calls == Some(CallKey::Custom)) != call_path.is_some() {
@@ -493,7 +504,7 @@ fn as_holds<S: Serializer>(holds: &[Hold], to: S) -> Result<S::Ok, S::Error> {
 }
 
 /// Header fields that are ours to set.
-const HEADERS_OURS: [&str; 11] = [
+const HEADERS_OURS: [&str; 12] = [
     "host",
     "content-length",
     "content-type",
@@ -505,6 +516,7 @@ const HEADERS_OURS: [&str; 11] = [
     "x-idempotency-key",
     "traceparent",
     "expect",
+    CUSTOM_DATA,
 ];
 
 /// Header fields that carry secrets. Headers stand in the file in the clear, so these are refused.

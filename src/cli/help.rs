@@ -17,6 +17,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "webhook",
             "delivery",
             "dead-letter",
+            "external-call",
             "job",
             "consume",
             "listen",

@@ -19,6 +19,7 @@ mod escalation;
 mod event;
 mod event_type;
 mod exit;
+mod external_call;
 mod generate;
 mod help;
 mod input;
@@ -95,6 +96,8 @@ enum Command {
     /// Deliveries that were given up: list, count by error, send again, discard
     #[command(alias = "dlq")]
     DeadLetter(Api<delivery::DeadLetterVerb>),
+    /// The latest call about each entity, where a subscription has external_calls
+    ExternalCall(Api<external_call::Verb>),
     /// What the service does to many at once: how far it is, and stopping it
     Job(Api<job::Verb>),
     /// Run a command for each event of a pull subscription
@@ -166,7 +169,7 @@ impl Command {
     #[rustfmt::skip]
     fn run(&self, shared: &Shared) -> Result<(), Failure> {
         run!(self, shared, [
-            Serve, Demo, DemoPart, Status, Emit, Event, EventType, Webhook, Delivery, DeadLetter, Job, Consume, Listen, Trigger,
+            Serve, Demo, DemoPart, Status, Emit, Event, EventType, Webhook, Delivery, DeadLetter, ExternalCall, Job, Consume, Listen, Trigger,
             VerifySignature, Provider, Subscription, Credential, Source, Escalation, Alert, Tenant, Pii, Subject, Token, Doctor,
             Config, Apply, Export, Audit, Backup, Restore, InDoubt, Migrate, Keys, Conformance, OpenApi, Completions, Manual
         ])

@@ -15,6 +15,7 @@ use crate::http::identity::Identity;
 use crate::http::resolver::{GuardedResolver, LookupFailed, Refused};
 use crate::http::trace::{StepName, Trace};
 use crate::model::address::AddressPolicy;
+use crate::model::delivery::CUSTOM_DATA;
 use crate::model::outcome::Cause;
 use crate::sys::host;
 
@@ -84,6 +85,8 @@ pub struct Answer {
     pub status: u16,
     /// Its `Retry-After`.
     pub retry_after: Option<String>,
+    /// Its `oncebox-custom-data`.
+    pub custom_data: Option<String>,
     /// The first 64 KiB of its body.
     pub body: Vec<u8>,
 }
@@ -194,9 +197,11 @@ impl Client {
 fn answer_of(answer: Result<http::Response<Vec<u8>>, CallError>) -> Result<Answer, CallError> {
     let answer = answer?;
     let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
+    let custom_data = answer.headers().get(CUSTOM_DATA);
     Ok(Answer {
         status: answer.status().as_u16(),
         retry_after: retry_after.map(str::to_owned),
+        custom_data: custom_data.map(|data| String::from_utf8_lossy(data.as_bytes()).into_owned()),
         body: answer.into_body(),
     })
 }

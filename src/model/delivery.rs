@@ -23,6 +23,10 @@ const MAX_JITTER: u64 = 1_000_000;
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
 /// Allowed time limits of an attempt. A shorter one fails on any real network, a longer one occupies a thread.
 pub const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
+/// The header field that carries `custom_data`, in answers and in requests.
+pub const CUSTOM_DATA: &str = "oncebox-custom-data";
+/// Bytes of it that are kept and sent.
+const MAX_CUSTOM_DATA: usize = 1024;
 const MAX_STEPS: usize = 50;
 const MIN_STEP: Duration = Duration::from_millis(100);
 const MAX_STEP: Duration = Duration::from_hours(7 * 24);
@@ -214,6 +218,24 @@ pub struct OutgoingRequest {
     pub trace_id: Option<String>,
     /// The event's own `max_attempts`.
     pub max_attempts: Option<u32>,
+    /// Its part in an order.
+    pub order: OutgoingOrder,
+}
+
+/// What an attempt needs to know about the order of its delivery.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutgoingOrder {
+    /// The number of what it is about, if its subscription asks.
+    pub entity: Option<i64>,
+    /// What the event's `aggregate_id` is an id of.
+    pub entity_type: Option<String>,
+    /// What the latest answer of the target said to send back; without one, the event's own.
+    pub custom_data: Option<String>,
+}
+
+/// Whether `custom_data` can be sent as a header field.
+pub fn is_custom_data(text: &str) -> bool {
+    text.len() <= MAX_CUSTOM_DATA && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 
 impl OutgoingRequest {

@@ -56,6 +56,12 @@ pub struct AttemptReport {
     pub is_probe: bool,
     /// Whether the site was offline.
     pub is_offline: bool,
+    /// Whether older deliveries about its entity are superfluous once it is completed.
+    pub is_latest_only: bool,
+    /// Whether it is noted as an external call.
+    pub is_call: bool,
+    /// What the target wants to get back with the next attempt.
+    pub custom_data: Option<String>,
     /// Schedule time of the report, from which waits are counted.
     pub now: Timestamp,
 }
@@ -387,6 +393,42 @@ fn transient(attempt: &AttemptResult<'_>, rules: &Rules, facts: &Facts) -> Verdi
         Next::Retry(attempt.wait(rules.schedule.wait_after(failures)))
     };
     Verdict { class: attempt.class, counted: true, next, hold, is_alone }
+}
+
+impl Settlement {
+    /// What follows for a delivery that is given up without an attempt. `at` is wall time.
+    pub fn without_attempt(
+        delivery: DeliverySeq,
+        (subscription, run_no): (SubscriptionSeq, u32),
+        reason: &str,
+        (now, at): (Timestamp, Timestamp),
+    ) -> Self {
+        let attempt = Attempt {
+            n: 0,
+            started_at: at,
+            finished_at: at,
+            url: String::new(),
+            class: AttemptClass::Transient,
+            counted: false,
+            http_status: None,
+            latency_ms: 0,
+            excerpt: None,
+            failed_reason: Some(reason.to_owned()),
+            key_id: None,
+            span: None,
+        };
+        Self {
+            delivery,
+            subscription,
+            run_no,
+            accepted_at: at,
+            attempt: Arc::new(attempt),
+            code: String::new(),
+            is_alone: false,
+            next: Next::GiveUp(reason.to_owned()),
+            now,
+        }
+    }
 }
 
 impl AttemptReport {

@@ -2,6 +2,9 @@
 //!
 //! Not here: which delivery is first in a lane, which is SQL (`store::lanes`).
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::id::{SubscriptionSeq, identity_digest};
@@ -96,6 +99,10 @@ impl CallKey {
 /// The counted failures after which a delivery is parked, if the subscription does not say.
 pub const PARK_AFTER: u32 = 3;
 
+/// How long a delivery may wait behind others at most, if it is limited.
+const POSTPONE_LIMITS: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_hours(30 * 24);
+
 /// What a subscription's order is beyond [`Ordering`]. Stored as JSON in `order_terms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -135,6 +142,15 @@ impl OrderTerms {
     pub fn parks_after(&self) -> Option<u32> {
         let is_parked = self.head_of_line == HeadOfLine::Park;
         is_parked.then(|| self.park_after.unwrap_or(PARK_AFTER))
+    }
+
+    /// How long a delivery may wait behind others; `None`: without limit. The error says why it cannot be used.
+    pub fn postponed_after(&self) -> Result<Option<Duration>, String> {
+        let Some(text) = &self.postpone_limit else { return Ok(None) };
+        let limit = humantime::parse_duration(text)
+            .map_err(|error| format!("postpone_limit {text:?} is not a span like 300s: {error}"))?;
+        let is_usable = POSTPONE_LIMITS.contains(&limit);
+        is_usable.then_some(Some(limit)).ok_or("postpone_limit must be 1s to 30days".to_owned())
     }
 }
 
@@ -227,6 +243,40 @@ pub fn funnel(scope: Scope<'_>, key: Key<'_>) -> Option<i64> {
     is_here.then(|| hash(&["funnel", scope.tenant, point, value]))
 }
 
+/// What an event is about, to a subscription with `latest_only` or `external_calls`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entity {
+    /// Its number.
+    pub number: i64,
+    /// The text that names it.
+    pub key: String,
+}
+
+/// What an event is about, if the subscription asks and the event says. `at_path` reads the text at a path of its
+/// payload.
+pub fn entity(
+    scope: Scope<'_>,
+    (event_type, key): (&str, Key<'_>),
+    at_path: impl FnOnce(&str) -> Option<String>,
+) -> Option<Entity> {
+    let OrderTerms { external_calls, latest_only, call_path, .. } = scope.terms;
+    let subscription = scope.subscription.0.to_string();
+    match external_calls {
+        // A delivery is the only one of its event.
+        Some(CallKey::Event) => return None,
+        Some(CallKey::Custom) => {
+            let key = at_path(call_path.as_deref()?)?;
+            return Some(Entity { number: hash(&["custom", &subscription, &key]), key });
+        }
+        None if !latest_only => return None,
+        Some(CallKey::Entity) | None => {}
+    }
+    let (_, Some(id)) = key.aggregate else { return None };
+    let kind = key.order.and_then(|order| order.entity_type.as_deref()).unwrap_or(event_type);
+    let number = hash(&["entity", &subscription, kind, id]);
+    Some(Entity { number, key: format!("{kind}/{id}") })
+}
+
 /// 63 bits of a hash over the parts.
 pub fn hash(parts: &[&str]) -> i64 {
     let digest = identity_digest(parts);
@@ -269,6 +319,41 @@ mod tests {
         let lane_of = |ordering, key| lane(scope(&terms, 1, ordering), key);
         assert_eq!(lane_of(Ordering::None, asked), lane_of(Ordering::Key, invoice));
         assert_eq!(lane_of(Ordering::None, invoice), None);
+    }
+
+    #[test]
+    fn an_entity_is_of_a_type_and_an_id_or_of_a_text_in_the_payload() {
+        let of = |calls, latest_only, entity_type: Option<&str>, event_type| {
+            let call_path = (calls == Some(CallKey::Custom)).then(|| "$.sku".to_owned());
+            let external_calls = calls;
+            let terms =
+                OrderTerms { latest_only, external_calls, call_path, ..OrderTerms::default() };
+            let order =
+                EventOrder { entity_type: entity_type.map(str::to_owned), ..EventOrder::default() };
+            let key = Key { aggregate: (None, Some("7")), order: Some(&order), ..Key::default() };
+            let at_path = |path: &str| Some(format!("at {path}"));
+            entity(scope(&terms, 1, Ordering::None), (event_type, key), at_path)
+        };
+        assert_eq!(of(None, false, None, "a"), None);
+        assert_eq!(of(Some(CallKey::Event), false, None, "a"), None);
+        let latest = of(None, true, None, "a").unwrap();
+        assert_eq!(latest.key, "a/7");
+        assert_ne!(of(None, true, None, "b").unwrap().number, latest.number);
+        let named = of(Some(CallKey::Entity), false, Some("invoice"), "a");
+        assert_eq!(named, of(None, true, Some("invoice"), "b"));
+        assert_eq!(of(Some(CallKey::Custom), true, None, "a").unwrap().key, "at $.sku");
+    }
+
+    #[test]
+    fn a_postpone_limit_is_a_span() {
+        let limit = |text: &str| {
+            OrderTerms { postpone_limit: Some(text.into()), ..OrderTerms::default() }
+                .postponed_after()
+        };
+        assert_eq!(limit("300s"), Ok(Some(Duration::from_mins(5))));
+        assert_eq!(OrderTerms::default().postponed_after(), Ok(None));
+        assert!(limit("soon").unwrap_err().contains("not a span"));
+        assert!(limit("1ms").unwrap_err().contains("1s to 30days"));
     }
 
     #[test]

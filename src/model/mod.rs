@@ -10,6 +10,7 @@ pub mod delivery;
 pub mod disk;
 pub mod escalation;
 pub mod event;
+pub mod external_call;
 pub mod failure;
 pub mod few;
 pub mod format;

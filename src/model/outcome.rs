@@ -18,6 +18,8 @@ pub enum Outcome {
         status: u16,
         /// `Retry-After`, parsed and limited.
         retry_after: Option<Duration>,
+        /// What the target wants to get back with the next attempt.
+        custom_data: Option<String>,
         /// The first 2,048 characters of the answer.
         excerpt: String,
     },

@@ -225,6 +225,8 @@ fn scrubbed(mut answer: Answer, secrets: &[&str]) -> Answer {
             let text = String::from_utf8_lossy(&answer.body).replace(form.as_str(), SCRUBBED);
             answer.body = text.into_bytes();
         }
+        // It would be stored and sent back as it is.
+        answer.custom_data.take_if(|data| data.contains(form.as_str()));
     }
     answer
 }

@@ -119,8 +119,12 @@ mod tests {
 
     #[test]
     fn every_status_and_cause_has_advice_that_is_a_sentence() {
-        let answered =
-            |status| Outcome::Answered { status, retry_after: None, excerpt: String::new() };
+        let answered = |status| Outcome::Answered {
+            status,
+            retry_after: None,
+            custom_data: None,
+            excerpt: String::new(),
+        };
         let unreachable = |cause| Outcome::Unreachable { cause, reason: String::new() };
         let causes =
             [Cause::NoConnection, Cause::Refused, Cause::Tls, Cause::Timeout, Cause::Broken];

@@ -1,13 +1,15 @@
 //! The deliverers: each takes one assignment, sends one request, hands in its outcome.
 //!
 //! No transaction is open while a request is under way, and nobody waits for the settlement's COMMIT:
-//! the dispatcher learns of it from the writer.
+//! the dispatcher learns of it from the writer. An external call is noted before it is made, and that is waited for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender as ChannelSender;
+use ring::digest::{SHA256, digest};
+use zeroize::Zeroizing;
 
 use crate::alerts::Messenger;
 use crate::base::budget::Budget;
@@ -15,10 +17,17 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::{Faults, Step};
 use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
 use crate::formats::add_headers;
+use crate::formats::filter::{self, Payload};
 use crate::http::client::{Call, CallError, Sender};
 use crate::http::trace::{StepName, Trace};
-use crate::model::delivery::{Attempt, Jitter, OutgoingRequest, retry_after};
+use crate::model::delivery::{
+    Attempt, CUSTOM_DATA, Jitter, OutgoingOrder, OutgoingRequest, is_custom_data, retry_after,
+};
+use crate::model::event::EventOrder;
+use crate::model::external_call::NewCall;
 use crate::model::failure::{AttemptReport, Rules};
+use crate::model::json_path::Path;
+use crate::model::lane::{self, CallKey, Key};
 use crate::model::outcome::{Cause, Outcome};
 use crate::model::subscription::Target;
 use crate::pipeline::counts::Counts;
@@ -33,9 +42,9 @@ use crate::privacy::policy::ResponseScrub;
 use crate::privacy::{NOT_OPENED, Opened, Privacy};
 use crate::store::deliveries::Sized;
 use crate::store::error::{Error, Result as StoreResult};
-use crate::store::tx::Settled;
+use crate::store::tx::{Settled, WriteTx};
 use crate::store::writer::Queue;
-use crate::store::{Store, deliveries, settlement};
+use crate::store::{Store, deliveries, entities, settlement, superseded};
 
 /// Characters of an answer that are kept.
 const MAX_EXCERPT_CHARS: usize = 2048;
@@ -53,6 +62,8 @@ const SUSPECT_AGAIN: Duration = Duration::from_millis(20);
 const PARCEL_BYTES_SMALL: usize = 64 * 1024;
 /// How much memory an outgoing request takes for each byte of its body: as it is stored, and with its seals opened.
 const PARCEL_FACTOR: usize = 2;
+/// Characters of an external call's key that are kept.
+const MAX_KEY_CHARS: usize = 255;
 /// Why a delivery is given up that was in hand at two unclean ends.
 const DIED: &str = "the service ended twice in a row while this was being sent, without being asked to (for want \
                     of memory, perhaps; its log says more), so it is not sent again by itself";
@@ -96,6 +107,8 @@ pub struct Deliver {
 struct Request {
     url: String,
     headers: Vec<(String, String)>,
+    /// What is called in its place, and kept nowhere.
+    sealed_url: Option<Zeroizing<String>>,
     key_id: String,
     span: String,
 }
@@ -191,20 +204,25 @@ impl Deliver {
             Ok(destination) if destination.subscription.is_held_by_a_person() => {
                 self.let_go(assignment, Some(self.clock.now()));
             }
-            Ok(destination) => match self.privacy.open_sealed(&mut outgoing) {
-                Ok(opened) => {
-                    let why_not = is_convicted.then_some(DIED);
-                    let why_not = why_not.or_else(|| (!opened.is_whole).then_some(NOT_OPENED));
-                    let probe = assignment.is_probe;
-                    let request = (&opened, why_not);
-                    self.settle(self.attempt(&mut outgoing, &destination, request, probe));
-                    return Some(destination.timeout);
+            Ok(destination) if self.is_superseded(assignment, &outgoing, &destination) => {}
+            Ok(destination) => {
+                let call = external_call(&outgoing, &destination);
+                match self.privacy.open_sealed(&mut outgoing) {
+                    Ok(opened) => {
+                        let why_not = is_convicted.then_some(DIED);
+                        let why_not = why_not.or_else(|| (!opened.is_whole).then_some(NOT_OPENED));
+                        let request = (&opened, why_not, call);
+                        let report =
+                            self.attempt(&mut outgoing, &destination, request, assignment)?;
+                        self.settle(report);
+                        return Some(destination.timeout);
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, %delivery, "a sealed field cannot be opened");
+                        self.reschedule(assignment, UNCALLABLE_AGAIN, false);
+                    }
                 }
-                Err(error) => {
-                    tracing::error!(%error, %delivery, "a sealed field cannot be opened");
-                    self.reschedule(assignment, UNCALLABLE_AGAIN, false);
-                }
-            },
+            }
             // The reason is on our side (settings, key, file): the target has refused nothing, so nothing counts.
             Err(reason) => {
                 tracing::error!(%delivery, %reason, "the subscription cannot be called; it is tried again");
@@ -230,26 +248,81 @@ impl Deliver {
         self.tell(Input::Reschedule { delivery, subscription, until, all });
     }
 
+    /// Whether the delivery is not sent, because a newer one about the same entity waits.
+    fn is_superseded(
+        &self,
+        assignment: Assignment,
+        outgoing: &OutgoingRequest,
+        destination: &Destination,
+    ) -> bool {
+        if !is_latest_only(outgoing, destination) {
+            return false;
+        }
+        let (delivery, now) = (outgoing.delivery, self.clock.now());
+        let skipped = self.store.read(|tx| entities::newer(tx, delivery, now)).and_then(|newer| {
+            // A read is cheap, and mostly finds nothing.
+            newer.map_or(Ok(false), |_| {
+                let skip = move |tx: &WriteTx<'_>| superseded::skip_if_newer(tx, delivery, now);
+                self.store.writer().write(Queue::Settle, skip)
+            })
+        });
+        skipped.unwrap_or_else(|error| {
+            tracing::error!(%error, %delivery, "whether a newer delivery waits could not be read");
+            self.reschedule(assignment, UNREADABLE_AGAIN, false);
+            true
+        })
+    }
+
+    /// Notes that an external call is about to be made; tells whether it may be.
+    fn begins(&self, assignment: Assignment, call: NewCall) -> bool {
+        let (delivery, times) = (call.delivery, (self.clock.now(), self.clock.wall()));
+        let begin = move |tx: &WriteTx<'_>| superseded::begin_call(tx, &call, times);
+        self.store.writer().write(Queue::Settle, begin).unwrap_or_else(|error| {
+            tracing::error!(%error, %delivery, "an external call could not be noted; it is not made yet");
+            self.reschedule(assignment, UNREADABLE_AGAIN, false);
+            false
+        })
+    }
+
+    /// Sends a delivery; `None` if it must not be sent.
     fn attempt(
         &self,
         outgoing: &mut OutgoingRequest,
         destination: &Destination,
-        (opened, why_not): (&Opened, Option<&str>),
-        is_probe: bool,
-    ) -> AttemptReport {
+        (opened, why_not, call): (&Opened, Option<&str>, Option<NewCall>),
+        assignment: Assignment,
+    ) -> Option<AttemptReport> {
         let started_at = self.clock.wall();
         let started = self.clock.monotonic();
+        let at = (started_at, None);
+        let mut is_call = false;
         // A panic on the way is an outcome, not the end of the thread.
-        let exchange = || match why_not {
-            Some(why) => (None, Outcome::Unbuildable { reason: why.to_owned() }),
-            None => self.exchange(outgoing, destination, opened, (started_at, None)),
+        let exchange = || {
+            let prepared = match why_not {
+                Some(why) => Err(Outcome::Unbuildable { reason: why.to_owned() }),
+                None => self.prepare(outgoing, destination, at),
+            };
+            let request = match prepared {
+                Ok(request) => request,
+                Err(outcome) => return Some((None, outcome)),
+            };
+            if let Some(mut call) = call {
+                call.body_hash = digest(&SHA256, &outgoing.payload).as_ref().to_vec();
+                is_call = self.begins(assignment, call);
+                if !is_call {
+                    return None;
+                }
+            }
+            let outcome = self.send(&request, outgoing, destination, (&opened.echo, at));
+            Some((Some(request), outcome))
         };
-        let exchanged = catch_unwind(AssertUnwindSafe(exchange));
-        let (request, outcome) = exchanged.unwrap_or_else(|_panic| {
+        let exchanged = catch_unwind(AssertUnwindSafe(exchange)).unwrap_or_else(|_panic| {
             tracing::error!(delivery = %outgoing.delivery, "sending panicked; it counts as a failed attempt");
             let reason = "oncebox failed while sending; see its log".to_owned();
-            (None, Outcome::Unreachable { cause: Cause::Broken, reason })
+            Some((None, Outcome::Unreachable { cause: Cause::Broken, reason }))
         });
+        let (request, outcome) = exchanged?;
+        let custom_data = custom_data(&outcome, outgoing.delivery, &opened.echo);
         // Before it is judged: what is given up tells the reason as well.
         let outcome = outcome.map_reason(|reason| cleaned(&opened.echo, reason));
         let latency = self.clock.monotonic().saturating_sub(started);
@@ -274,7 +347,7 @@ impl Deliver {
             key_id,
             span,
         };
-        AttemptReport {
+        Some(AttemptReport {
             delivery: outgoing.delivery,
             subscription: outgoing.subscription,
             run_no: outgoing.run_no,
@@ -284,10 +357,13 @@ impl Deliver {
             retry_after,
             rules: rules_for(outgoing, destination),
             jitter: Jitter::new(&*self.draw),
-            is_probe,
+            is_probe: assignment.is_probe,
             is_offline,
+            is_latest_only: is_latest_only(outgoing, destination),
+            is_call,
+            custom_data,
             now: self.clock.now(),
-        }
+        })
     }
 
     /// One request as a delivery of it would send it, on a connection of its own; no delivery is touched. Returns its
@@ -303,61 +379,60 @@ impl Deliver {
             return Ok((String::new(), Outcome::Unbuildable { reason: NOT_OPENED.to_owned() }));
         }
         let now = (self.clock.wall(), Some(trace));
-        let (request, outcome) = self.exchange(outgoing, destination, &opened, now);
-        let outcome = outcome.map_reason(|reason| cleaned(&opened.echo, reason));
-        Ok((request.map_or_else(String::new, |request| request.url), outcome))
+        let (url, outcome) = match self.prepare(outgoing, destination, now) {
+            Ok(request) => {
+                let outcome = self.send(&request, outgoing, destination, (&opened.echo, now));
+                (request.url, outcome)
+            }
+            Err(outcome) => (String::new(), outcome),
+        };
+        Ok((url, outcome.map_reason(|reason| cleaned(&opened.echo, reason))))
     }
 
-    /// Builds and sends the request.
-    fn exchange(
+    /// Builds the request. The error is the outcome where there is nothing more to send.
+    fn prepare(
         &self,
         outgoing: &mut OutgoingRequest,
         destination: &Destination,
-        opened: &Opened,
         (at, trace): (Timestamp, Option<&Trace>),
-    ) -> (Option<Request>, Outcome) {
+    ) -> Result<Request, Outcome> {
         let new = &destination.subscription.new;
         if let Some(outcome) = self.messenger.send(&new.target, outgoing) {
-            return (None, outcome);
+            return Err(outcome);
         }
-        let request = match self.build(outgoing, destination, at) {
-            Ok(request) => request,
-            Err(reason) => return (None, Outcome::Unbuildable { reason }),
-        };
+        let unbuildable = |reason| Outcome::Unbuildable { reason };
+        let mut request = self.build(outgoing, destination, at).map_err(unbuildable)?;
         if let Some(trace) = trace {
             let (method, bytes) = (destination.subscription.new.method, outgoing.payload.len());
             trace.note(StepName::Build, format!("{} of {bytes} bytes", method.as_str()));
         }
-        let sealed_url = match self.messenger.sealed_url(&destination.subscription) {
-            Ok(url) => url,
-            Err(reason) => return (None, Outcome::Unbuildable { reason }),
-        };
+        let sealed = self.messenger.sealed_url(&destination.subscription);
+        request.sealed_url = sealed.map_err(unbuildable)?;
+        Ok(request)
+    }
+
+    fn send(
+        &self,
+        request: &Request,
+        outgoing: &OutgoingRequest,
+        destination: &Destination,
+        (echo, (at, trace)): (&ResponseScrub, (Timestamp, Option<&Trace>)),
+    ) -> Outcome {
         let call = Call {
-            method: new.method.as_str(),
+            method: destination.subscription.new.method.as_str(),
             // The attempt keeps the other one, which has no secret in it.
-            url: sealed_url.as_ref().map_or(&request.url, |url| url.as_str()),
+            url: request.sealed_url.as_ref().map_or(&request.url, |url| url.as_str()),
             headers: &request.headers,
             body: &outgoing.payload,
             timeout: trace.map_or(destination.timeout, |_| destination.timeout.min(MAX_TEST_TIME)),
             identity: None,
         };
-        let outcome = self.send(&call, destination, &opened.echo, (at, trace));
-        (Some(request), outcome)
-    }
-
-    fn send(
-        &self,
-        call: &Call<'_>,
-        destination: &Destination,
-        echo: &ResponseScrub,
-        (at, trace): (Timestamp, Option<&Trace>),
-    ) -> Outcome {
         if self.faults.hit(Step::BeforeSend) {
             let reason = "planned: the line is down".to_owned();
             return Outcome::Unreachable { cause: Cause::NoConnection, reason };
         }
         let line = (&*self.sender, &self.clock, trace);
-        let answer = destination.access.send(line, call);
+        let answer = destination.access.send(line, &call);
         if self.faults.hit(Step::AfterSend) {
             let reason = "planned: the answer is lost".to_owned();
             return Outcome::Unreachable { cause: Cause::Broken, reason };
@@ -367,6 +442,7 @@ impl Deliver {
             Ok(answer) => Outcome::Answered {
                 status: answer.status,
                 retry_after: answer.retry_after.and_then(|value| retry_after(&value, at)),
+                custom_data: answer.custom_data,
                 excerpt: excerpt(&answer.body, echo),
             },
             Err(NotSent::Call(CallError::Blocked(reason))) => Outcome::Blocked { reason },
@@ -407,7 +483,8 @@ impl Deliver {
         let more = destination.formats.write(outgoing)?;
         let mut headers = destination.headers(outgoing, at, &span);
         add_headers(&mut headers, more);
-        Ok(Request { url, headers, key_id: destination.access.key_id().to_owned(), span })
+        let key_id = destination.access.key_id().to_owned();
+        Ok(Request { url, headers, sealed_url: None, key_id, span })
     }
 
     /// Hands in an outcome. What the disk refuses for now is handed in again by upkeep; until then the
@@ -446,6 +523,58 @@ fn rules_for(outgoing: &OutgoingRequest, destination: &Destination) -> Rules {
         outgoing.max_attempts.and_then(|most| rules.schedule.clone().with_max_attempts(most).ok());
     rules.schedule = own.unwrap_or(rules.schedule);
     rules
+}
+
+fn is_latest_only(outgoing: &OutgoingRequest, destination: &Destination) -> bool {
+    destination.subscription.new.order.latest_only && outgoing.order.entity.is_some()
+}
+
+/// The external call that the request is, where the subscription protects them. The key is read of what is stored: what
+/// is sealed in it stays sealed.
+fn external_call(outgoing: &OutgoingRequest, destination: &Destination) -> Option<NewCall> {
+    let Destination { subscription, .. } = destination;
+    let kind = subscription.new.order.external_calls?;
+    let OutgoingOrder { entity, entity_type, .. } = &outgoing.order;
+    let order = EventOrder { entity_type: entity_type.clone(), ..EventOrder::default() };
+    let key = Key {
+        aggregate: (None, outgoing.aggregate_id.as_deref()),
+        order: Some(&order),
+        ..Key::default()
+    };
+    let at_path = |path: &str| {
+        filter::first_text(&Path::parse(path).ok()?, &Payload::read(&outgoing.payload))
+    };
+    let (entity, entity_key) = if kind == CallKey::Event {
+        (outgoing.delivery.0, outgoing.event_id.clone())
+    } else {
+        let found = lane::entity(subscription.scope(), (&outgoing.event_type, key), at_path);
+        let key = found.map(|entity| entity.key).unwrap_or_default();
+        // It is the number by which the dispatcher sends one after another.
+        ((*entity)?, key.chars().take(MAX_KEY_CHARS).collect())
+    };
+    Some(NewCall {
+        delivery: outgoing.delivery,
+        subscription: outgoing.subscription,
+        run_no: outgoing.run_no,
+        kind,
+        entity,
+        entity_key,
+        body_hash: Vec::new(),
+    })
+}
+
+/// What an answer says to send back, if it can be stored and sent.
+fn custom_data(outcome: &Outcome, delivery: DeliverySeq, echo: &ResponseScrub) -> Option<String> {
+    let Outcome::Answered { custom_data: Some(data), .. } = outcome else { return None };
+    let is_clean = echo.is_idle() || echo.clean(data.clone()) == *data;
+    if is_clean && is_custom_data(data) {
+        return Some(data.clone());
+    }
+    tracing::warn!(
+        %delivery,
+        "the answer's {CUSTOM_DATA} is ignored: it may have 1,024 printable ASCII characters, and no personal data"
+    );
+    None
 }
 
 /// The beginning of an answer. What may not be kept of it is taken out before it is cut.

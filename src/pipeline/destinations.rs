@@ -13,7 +13,7 @@ use crate::base::id::SubscriptionSeq;
 use crate::config::{Delivery, Live};
 use crate::formats::Formats;
 use crate::keys::Keyring;
-use crate::model::delivery::{OutgoingRequest, Schedule, TIMEOUTS};
+use crate::model::delivery::{CUSTOM_DATA, OutgoingRequest, Schedule, TIMEOUTS, is_custom_data};
 use crate::model::failure::{BREAKER_AFTER, Rules};
 use crate::model::lease::LEASES;
 use crate::model::outcome::ClassTable;
@@ -65,6 +65,10 @@ impl Destination {
             ("x-idempotency-key".to_owned(), outgoing.idempotency_key.clone()),
             ("traceparent".to_owned(), format!("00-{trace}-{span}-01")),
         ];
+        let data = outgoing.order.custom_data.as_deref();
+        if let Some(data) = data.filter(|data| !data.is_empty() && is_custom_data(data)) {
+            headers.push((CUSTOM_DATA.to_owned(), data.to_owned()));
+        }
         let own = &self.subscription.new.headers;
         headers.extend(own.iter().map(|(name, value)| (name.clone(), value.clone())));
         headers

@@ -28,6 +28,11 @@ impl InFlight {
         deliveries.iter().any(|delivery| all.contains_key(delivery))
     }
 
+    /// All of them.
+    pub fn all(&self) -> Vec<DeliverySeq> {
+        self.0.lock().keys().copied().collect()
+    }
+
     /// Since when a delivery is being attempted.
     pub fn since(&self, delivery: DeliverySeq) -> Option<Timestamp> {
         self.0.lock().get(&delivery).copied()

@@ -31,6 +31,7 @@ pub mod in_flight;
 pub mod inbox;
 pub mod line;
 mod oauth2;
+mod postponing;
 pub mod provider_cache;
 pub mod publish;
 pub mod receive;

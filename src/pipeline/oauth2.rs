@@ -149,7 +149,7 @@ impl TokenSource {
     }
 
     fn granted(&self, answer: Answer) -> Result<Granted, NotSent> {
-        let Answer { status, retry_after, body } = answer;
+        let Answer { status, retry_after, body, .. } = answer;
         if !(200..=299).contains(&status) {
             return Err(self.refused(status, retry_after, &body));
         }

@@ -16,7 +16,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{self, DeliverySeq, SubscriptionSeq};
 use crate::http::certificate::Seen;
 use crate::http::trace::{Step, StepName, Trace};
-use crate::model::delivery::OutgoingRequest;
+use crate::model::delivery::{OutgoingOrder, OutgoingRequest};
 use crate::model::event::OWN_SOURCE;
 pub use crate::model::event::PING;
 use crate::model::outcome::{AttemptClass, Outcome};
@@ -160,6 +160,7 @@ impl SubscriptionTests {
             occurred_at: None,
             trace_id: None,
             max_attempts: None,
+            order: OutgoingOrder::default(),
         }
     }
 

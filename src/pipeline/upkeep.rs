@@ -14,6 +14,7 @@ use crate::pipeline::credential_rotation::CredentialRotation;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::disk_watch::DiskWatch;
 use crate::pipeline::guard_expiry::GuardExpiry;
+use crate::pipeline::postponing::Postponing;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::site_watch::SiteWatch;
 use crate::store::error::Result;
@@ -23,7 +24,7 @@ use crate::store::{Store, deliveries, holds, idempotency_keys, settlement, subsc
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 13] = [
+const CHORES: [(&str, Chore); 14] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         Ok(())
@@ -39,6 +40,7 @@ const CHORES: [(&str, Chore); 13] = [
     ("check the clock", Upkeep::check_clock),
     ("clamp due times after the clock was set", Upkeep::clamp_due_times),
     ("end holds whose time is over", Upkeep::end_holds),
+    ("give up what waits too long behind others", |upkeep| upkeep.postponing.run()),
     ("check whether the site is online again", |upkeep| upkeep.deliver.line.look()),
     ("raise what is wrong with the site", |upkeep| upkeep.site.look()),
     ("tell alert channels of escalations", |upkeep| upkeep.alerts.run()),
@@ -68,6 +70,7 @@ pub struct Upkeep {
     guard_expiry: GuardExpiry,
     rotation: CredentialRotation,
     alerts: AlertChore,
+    postponing: Postponing,
     /// Whether due times may lie too far ahead: after the clock was set, and at the start, because an earlier run with
     /// another clock may have written them.
     are_due_times_suspect: bool,
@@ -85,6 +88,8 @@ impl Upkeep {
     ) -> Self {
         let guard_expiry = GuardExpiry::new(store.clone(), clock.clone(), Arc::clone(&clock_watch));
         let alerts = AlertChore::new(store.clone(), clock.clone());
+        let in_flight = Arc::clone(&deliver.in_flight);
+        let postponing = Postponing::new(store.clone(), clock.clone(), in_flight);
         Self {
             store,
             clock,
@@ -97,6 +102,7 @@ impl Upkeep {
             guard_expiry,
             rotation,
             alerts,
+            postponing,
             are_due_times_suspect: true,
         }
     }

@@ -16,7 +16,7 @@ use crate::store::error::Result;
 use crate::store::leases::{self, Held};
 use crate::store::settlement::{note_attempt, note_failure, refresh};
 use crate::store::tx::WriteTx;
-use crate::store::{attempts, lanes, subscriptions};
+use crate::store::{attempts, lanes, settlement, subscriptions, superseded};
 
 /// The failure code of a failure that a consumer reports.
 const CODE: &str = "consumer";
@@ -60,6 +60,8 @@ pub struct Consumer {
     pub schedule: Schedule,
     /// Counted failures after which a delivery in a lane is parked.
     pub park_after: Option<u32>,
+    /// Whether older deliveries about the entity of a completed one are superfluous.
+    pub latest_only: bool,
     /// Schedule time.
     pub now: Timestamp,
     /// Wall time.
@@ -105,7 +107,11 @@ pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
         return Ok(Vec::new());
     }
     let (mut bytes, mut leased) = (0_u64, Vec::new());
+    let is_latest_only = found.is_some_and(|found| found.new.order.latest_only);
     for candidate in leases::due_with_size(tx, *subscription, *now, *most)? {
+        if is_latest_only && superseded::skip_if_newer(tx, candidate.delivery, *now)? {
+            continue;
+        }
         bytes = bytes.saturating_add(candidate.payload_bytes);
         if bytes > *bytes_most && !leased.is_empty() {
             break;
@@ -155,6 +161,9 @@ fn settle_unprotected(
     }
     let settlement = settlement_of(&held, consumer, lease, outcome, draw);
     store(tx, &held, &settlement, false)?;
+    if consumer.latest_only && settlement.next == Next::Complete {
+        settlement::skip_older(tx, delivery, consumer.now)?;
+    }
     let result = ReportResult::Stored(state_after(&settlement.next), None);
     Ok(Settled { result, settlement: Some(settlement) })
 }
@@ -245,7 +254,7 @@ fn settlement_of(
     outcome: &LeaseOutcome,
     draw: &dyn Draw,
 ) -> Settlement {
-    let Consumer { subscription, url, schedule, park_after, now, wall } = consumer;
+    let Consumer { subscription, url, schedule, park_after, now, wall, .. } = consumer;
     // The schema limits an event's max_attempts, so this does not fail.
     let own = held.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
     let schedule = own.as_ref().unwrap_or(schedule);

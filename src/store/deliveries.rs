@@ -11,34 +11,35 @@ use rusqlite::Row;
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::formats::filter::{self, Payload};
-use crate::model::delivery::{OutgoingRequest, State};
+use crate::model::delivery::{OutgoingOrder, OutgoingRequest, State};
 use crate::model::event::DeliveryCounts;
 use crate::model::failure::Settlement;
+use crate::model::json_path::Path;
 use crate::model::lane::{self, Places};
 use crate::model::subscription::{NewSubscription, Routed};
 use crate::store::column::{clamped_count, to_json, word};
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{lanes, payloads, subscriptions};
+use crate::store::{external_calls, lanes, payloads, subscriptions};
 
 const INSERT: &str = "
     INSERT INTO deliveries
            (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at,
-            funnel)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+            funnel, entity)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
 // An event that is ordered by arrival goes behind earlier ones, even if the clock was set back in between. Another one is
 // late if deliveries that come behind it are there already.
 pub(super) const INSERT_INTO_LANE: &str = "
     INSERT INTO deliveries
            (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at,
-            funnel, lane, head, late)
-    SELECT ?1, ?2, ?3, ?4, iif(?12, max(?5, coalesce(last_at, ?5)), ?5), ?6, ?7, ?8, ?9,
-           ?10, ?11, 0, NOT ?12 AND coalesce(last_at > ?5, 0)
+            funnel, entity, lane, head, late)
+    SELECT ?1, ?2, ?3, ?4, iif(?13, max(?5, coalesce(last_at, ?5)), ?5), ?6, ?7, ?8, ?9,
+           ?10, ?11, ?12, 0, NOT ?13 AND coalesce(last_at > ?5, 0)
       FROM (SELECT (
            SELECT d.order_at
              FROM deliveries AS d
-            WHERE d.lane = ?11
+            WHERE d.lane = ?12
               AND d.finished_at IS NULL
               AND d.state <> 'parked'
             ORDER BY d.order_at DESC
@@ -86,7 +87,7 @@ pub(super) const OUTGOING: &str = "
            coalesce(o.received_at, w.received_at),
            coalesce(o.sealed_fields, w.sealed_fields),
            coalesce(o.headers, w.headers),
-           o.occurred_at
+           o.occurred_at, d.entity, o.entity_type, coalesce(d.custom_data, o.custom_data)
       FROM deliveries AS d
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
@@ -97,14 +98,14 @@ pub(super) const OUTGOING: &str = "
 const OUTGOING_OF_EVENT: &str = "
     SELECT ?1, 0, 0, tenant, id, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            content_type, trace_id, max_attempts, payload, payload_seq, received_at, sealed_fields,
-           headers, occurred_at
+           headers, occurred_at, NULL, entity_type, custom_data
       FROM outbox
      WHERE tenant = ?2
        AND id = ?3
      UNION ALL
     SELECT ?1, 0, 0, tenant, id, 'in:' || provider, provider_event_id, event_type, NULL, NULL,
            content_type, trace_id, NULL, payload, payload_seq, received_at, sealed_fields,
-           headers, NULL
+           headers, NULL, NULL, NULL, NULL
       FROM webhook_events
      WHERE tenant = ?2
        AND id = ?3
@@ -131,6 +132,8 @@ pub(super) const FINISH: &str = "
      WHERE seq = ?1
        AND run_no = ?2
        AND state = 'pending'";
+
+const SET_CUSTOM_DATA: &str = "UPDATE deliveries SET custom_data = ?2 WHERE seq = ?1";
 
 const COUNT_LATE: &str = "
     UPDATE deliveries
@@ -275,6 +278,7 @@ pub struct Route {
 pub(crate) struct MatchedSubscription {
     subscription: SubscriptionSeq,
     places: Places,
+    entity: Option<i64>,
 }
 
 /// The subscriptions that match an event. Its payload is read where a filter asks for it, and once.
@@ -287,10 +291,18 @@ pub(crate) fn matching<'p>(
     let (mut matching, mut read) = (Vec::new(), None);
     for found in routes.iter() {
         if wants(&found.new, event, &mut read, &payload)? {
-            let (lane, funnel) =
-                (lane::lane(found.scope(), event.key), lane::funnel(found.scope(), event.key));
-            let places = Places { lane, funnel };
-            matching.push(MatchedSubscription { subscription: found.seq, places });
+            let (scope, order) = (found.scope(), &found.new.order);
+            if order.call_path.is_some() && read.is_none() {
+                read = Some(Payload::read(&payload()?));
+            }
+            let at_path = |path: &str| filter::first_text(&Path::parse(path).ok()?, read.as_ref()?);
+            let entity = lane::entity(scope, (event.event_type, event.key), at_path);
+            let entity = entity.map(|entity| entity.number);
+            // Of the calls about one entity, one is in flight at a time.
+            let call = entity.filter(|_| order.external_calls.is_some());
+            let funnel = call.or_else(|| lane::funnel(scope, event.key));
+            let places = Places { lane: lane::lane(scope, event.key), funnel };
+            matching.push(MatchedSubscription { subscription: found.seq, places, entity });
         }
     }
     Ok(matching)
@@ -333,17 +345,21 @@ pub(crate) fn route(
     let state = if in_doubt { State::InDoubt } else { State::Pending };
     let (state, due_at) = (state.as_str(), (!in_doubt).then_some(first_at));
     let mut insert = tx.prepare(INSERT)?;
-    for MatchedSubscription { subscription, places: Places { lane, funnel } } in matching {
-        let row =
-            (outbox, webhook, subscription, tenant, order_at, state, due_at, epoch, now, funnel);
+    for MatchedSubscription { subscription, places: Places { lane, funnel }, entity } in matching {
+        let order_at = match entity.filter(|_| by_arrival) {
+            Some(entity) => external_calls::place(tx, (*subscription, entity), order_at)?,
+            None => order_at,
+        };
+        let places = (funnel, entity);
+        let row = (outbox, webhook, subscription, tenant, order_at, state, due_at, epoch, now);
+        let ((a, b, c, d, e, f, g, h, i), (j, k)) = (row, places);
         if let Some(lane) = lane {
-            let (a, b, c, d, e, f, g, h, i, j) = row;
-            let row = (a, b, c, d, e, f, g, h, i, j, lane, by_arrival);
+            let row = (a, b, c, d, e, f, g, h, i, j, k, lane, by_arrival);
             tx.prepare(INSERT_INTO_LANE)?.execute(row)?;
             // If this insert changes the head, the new row is the head, and its due time is already correct.
             lanes::elect_head(tx, *lane, first_at)?;
         } else {
-            insert.execute(row)?;
+            insert.execute((a, b, c, d, e, f, g, h, i, j, k))?;
         }
         tx.ring(*subscription);
     }
@@ -448,6 +464,11 @@ fn outgoing_request(
         sealed_fields: clamped_count(row, 16)?,
         headers: row.get(17)?,
         occurred_at: row.get(18)?,
+        order: OutgoingOrder {
+            entity: row.get(19)?,
+            entity_type: row.get(20)?,
+            custom_data: row.get(21)?,
+        },
     })
 }
 
@@ -527,6 +548,11 @@ pub(super) fn finish(
     let class = attempt.class.as_str();
     let row = (delivery, run_no, state.as_str(), now, attempt.counted, class, reason);
     one_row(tx.prepare(FINISH)?.execute(row)?, "the delivery")
+}
+
+/// Stores what the receiver wants to get back with the next attempt.
+pub(super) fn set_custom_data(tx: &WriteTx<'_>, delivery: DeliverySeq, data: &str) -> Result<()> {
+    one_row(tx.prepare(SET_CUSTOM_DATA)?.execute((delivery, data))?, "the delivery")
 }
 
 /// Counts an attempt that came too late to change the delivery's state.

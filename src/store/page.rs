@@ -97,7 +97,7 @@ pub struct Found<T> {
 
 impl<T> Found<T> {
     /// A page from an index: if it is full, there may be more rows.
-    pub(super) fn of(rows: Vec<T>, limit: u32, seq: impl Fn(&T) -> i64) -> Self {
+    pub(crate) fn of(rows: Vec<T>, limit: u32, seq: impl Fn(&T) -> i64) -> Self {
         let is_full = u32::try_from(rows.len()).is_ok_and(|have| have >= limit);
         let next = rows.last().filter(|_| is_full).map(seq);
         Self { rows, next }

@@ -3,9 +3,10 @@
 use rusqlite::Connection;
 
 use crate::store::{
-    attempts, audit_events, deliveries, delivery_lists, escalations, idempotency_keys, in_doubt,
-    lanes, leases, outbox, outbox_lists, outbox_relay, outbox_routing, payloads, pool,
-    processed_events, quarantine, schema_shape, stats, subjects, tokens, webhook_events,
+    attempts, audit_events, deliveries, delivery_lists, entities, escalations, external_calls,
+    idempotency_keys, in_doubt, lanes, leases, outbox, outbox_lists, outbox_relay, outbox_routing,
+    payloads, pool, postponed, processed_events, quarantine, schema_shape, stats, subjects, tokens,
+    webhook_events,
 };
 
 /// The query plan of a statement, one step per line.
@@ -270,4 +271,26 @@ fn the_head_and_the_first_delivery_of_a_lane_are_one_seek_each() {
     uses(lanes::BLOCKED_BY, &["INDEX deliveries_blocking (lane=?", BY_ROW]);
     uses(lanes::BLOCKING_OF, &["INDEX deliveries_attention_of (subscription_seq=? AND state=?)"]);
     uses(deliveries::INSERT_INTO_LANE, &["INDEX deliveries_lane (lane=?)"]);
+}
+
+#[test]
+fn what_a_newer_delivery_or_call_makes_superfluous_is_found_by_seeks() {
+    let entity = "INDEX deliveries_entity (entity=? AND (order_at,seq)>(?,?))";
+    uses(entities::NEWER, &["SEARCH d USING INTEGER PRIMARY KEY", entity, "SEARCH o"]);
+    let entity = "INDEX deliveries_entity (entity=? AND (order_at,seq)<(?,?))";
+    uses(entities::OLDER, &["SEARCH d USING INTEGER PRIMARY KEY", entity]);
+    uses(entities::PLACE, &[BY_ROW]);
+    let call = "PRIMARY KEY (subscription_seq=? AND entity=?)";
+    uses(external_calls::MADE, &[call, BY_ROW]);
+    uses(external_calls::NEWEST_PLACE, &[call, "INDEX deliveries_entity (entity=?)"]);
+    let newest = "INDEX external_calls_newest (subscription_seq=? AND delivery_seq";
+    uses(external_calls::END, &[newest, BY_ROW]);
+    uses(external_calls::PAGE, &[newest, BY_ROW]);
+}
+
+#[test]
+fn what_waits_too_long_behind_others_is_found_by_its_due_time() {
+    uses(postponed::BEHIND, &["INDEX deliveries_behind (subscription_seq=? AND due_at<?)"]);
+    let due = "INDEX deliveries_due (subscription_seq=? AND due_at<?)";
+    uses(postponed::IN_FUNNEL, &[due, "INDEX deliveries_funnel_taken (funnel=?)", BY_ROW]);
 }

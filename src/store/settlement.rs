@@ -12,21 +12,22 @@ use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::delivery::State;
 use crate::model::escalation::{Class, NewEscalation};
+use crate::model::external_call::CallState;
 use crate::model::failure::{
     AttemptReport, ESCALATED_AT, Facts, NewHold, Next, Settlement, Streak, UNSEEN_AFTER, Verdict,
     judge,
 };
 use crate::model::hold::{Hold, HoldReason};
 use crate::model::operational::Kind;
-use crate::model::outcome::AttemptClass;
+use crate::model::outcome::{AttemptClass, Cause};
 use crate::model::subscription::{State as SubscriptionState, Subscription};
 use crate::store::deliveries::{self, DeliveryState, MatchedSubscription, Origin, Route};
 use crate::store::error::{Error, Result};
 use crate::store::operational::HoldChange;
 use crate::store::tx::{Settled, WriteTx};
 use crate::store::{
-    attempts, audit_events, credentials, escalations, failures, holds, in_doubt, lanes, leases,
-    operational, outbox, subscriptions, webhook_events,
+    attempts, audit_events, credentials, entities, escalations, external_calls, failures, holds,
+    in_doubt, lanes, leases, operational, outbox, postponed, subscriptions, webhook_events,
 };
 
 /// A target that asks for a longer wait than this is escalated.
@@ -50,8 +51,14 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
     let verdict = judge(&report.result(), &report.rules, &facts);
     let settlement = report.settled_as(&verdict);
     attempts::insert(tx, *delivery, before.attempt_count.saturating_add(1), &settlement.attempt)?;
+    if report.is_call {
+        end_call(tx, report, (&settlement, before.state))?;
+    }
     let next_due = if before.state == State::Pending && before.run_no == *run_no {
-        follow(tx, &settlement, &before, report.is_offline)?
+        if let Some(data) = &report.custom_data {
+            deliveries::set_custom_data(tx, *delivery, data)?;
+        }
+        follow(tx, &settlement, &before, (report.is_offline, report.is_latest_only))?
     } else {
         deliveries::count_late(tx, *delivery)?;
         // If the delivery was reopened during this attempt, the dispatcher learns its due time only now.
@@ -68,6 +75,35 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
     }
     done(next_due);
     Ok(Some(settlement))
+}
+
+/// A delivery was completed: older ones about its entity that wait are skipped. One that is in flight is not tried again.
+pub(super) fn skip_older(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+    for older in entities::older(tx, delivery)? {
+        skip(tx, older, &superseded_by(delivery), now)?;
+    }
+    Ok(())
+}
+
+/// Why a delivery about the same entity is skipped.
+pub(super) fn superseded_by(delivery: DeliverySeq) -> String {
+    format!("superseded by {delivery} (latest_only)")
+}
+
+/// Notes how an external call has ended. One that was stopped meanwhile is not tried again.
+fn end_call(
+    tx: &WriteTx<'_>,
+    report: &AttemptReport,
+    (settlement, state): (&Settlement, State),
+) -> Result<()> {
+    let state = match (&settlement.next, state) {
+        (Next::Complete, _) => CallState::Ok,
+        (Next::Retry(_) | Next::Park(_), State::Pending | State::Parked) => CallState::Failed,
+        (Next::Retry(_) | Next::Park(_) | Next::GiveUp(_), _) => CallState::FailedEnd,
+    };
+    let of = (report.subscription, report.delivery);
+    let is_unknown = [Cause::Timeout, Cause::Broken].iter().any(|c| c.as_str() == report.code);
+    external_calls::end(tx, of, (state, is_unknown), report.attempt.finished_at)
 }
 
 /// What `judge` needs to know about the delivery and its subscription before the attempt.
@@ -111,7 +147,7 @@ fn follow(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
     before: &DeliveryState,
-    is_offline: bool,
+    (is_offline, is_latest_only): (bool, bool),
 ) -> Result<Option<Timestamp>> {
     let Settlement { attempt, next, now, .. } = settlement;
     let mut next_due = None;
@@ -125,7 +161,12 @@ fn follow(
             deliveries::reschedule(tx, settlement, *now, Duration::ZERO)?;
             lanes::park(tx, settlement.delivery, reason)?;
         }
-        Next::Complete => deliveries::finish(tx, settlement, State::Completed, None)?,
+        Next::Complete => {
+            deliveries::finish(tx, settlement, State::Completed, None)?;
+            if is_latest_only {
+                skip_older(tx, settlement.delivery, *now)?;
+            }
+        }
         Next::GiveUp(reason) => {
             deliveries::finish(tx, settlement, State::DeadLetter, Some(reason))?;
             lanes::given_up(tx, settlement.delivery, settlement.subscription)?;
@@ -520,6 +561,9 @@ pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestam
         State::InDoubt => in_doubt::skip(tx, delivery, reason, now)?,
         _ => lanes::skip(tx, delivery, (reason, now))?,
     }
+    if before.state == State::Pending && before.counted_failures >= ESCALATED_AT {
+        resolve_escalation(tx, before.subscription, Class::DeliveryFailing, now)?;
+    }
     refresh(tx, before.origin, None, now)?;
     before.elect_head(tx, now)
 }
@@ -531,6 +575,31 @@ pub fn park(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestam
     lanes::park(tx, delivery, reason)?;
     refresh(tx, before.origin, None, now)?;
     before.elect_head(tx, now)
+}
+
+/// Gives up a delivery that has waited behind others since `due_by` or longer. `at` is wall time.
+pub fn postpone(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    (due_by, reason): (Timestamp, &str),
+    (now, at): (Timestamp, Timestamp),
+) -> Result<()> {
+    let before = deliveries::state(tx, delivery)?;
+    if !postponed::give_up(tx, delivery, (due_by, now), reason)? {
+        return Ok(());
+    }
+    let subscription = before.subscription;
+    lanes::given_up(tx, delivery, subscription)?;
+    refresh(tx, before.origin, Some(reason), now)?;
+    before.elect_head(tx, now)?;
+    if before.counted_failures >= ESCALATED_AT {
+        resolve_escalation(tx, subscription, Class::DeliveryFailing, at)?;
+    }
+    let settlement =
+        Settlement::without_attempt(delivery, (subscription, before.run_no), reason, (now, at));
+    operational::delivery(tx, &settlement, before.origin, before.attempt_count)?;
+    let detail = format!("{delivery} was given up: {reason}");
+    escalate(tx, (subscription, delivery), Class::DeliveryDead, &detail, at)
 }
 
 /// Moves a pending delivery behind all others of its lane.

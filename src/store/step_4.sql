@@ -57,6 +57,8 @@ UPDATE deliveries SET head = 0 WHERE lane IS NOT NULL AND state = 'dead_letter';
 DROP INDEX deliveries_due;
 CREATE INDEX deliveries_due ON deliveries (subscription_seq, due_at, seq, lane, funnel)
   WHERE state = 'pending' AND head = 1;
+DROP INDEX deliveries_behind;
+CREATE INDEX deliveries_behind ON deliveries (subscription_seq, due_at) WHERE state = 'pending' AND head = 0;
 DROP INDEX deliveries_lane;
 CREATE INDEX deliveries_lane ON deliveries (lane, order_at, seq)
   WHERE lane IS NOT NULL AND finished_at IS NULL AND state <> 'parked';
@@ -72,12 +74,15 @@ CREATE TABLE external_calls (
   entity           INTEGER NOT NULL,
   entity_key       TEXT NOT NULL,
   delivery_seq     INTEGER NOT NULL,
-  order_at         INTEGER NOT NULL,
-  body_hash        BLOB,
+  body_hash        BLOB NOT NULL,
   state            TEXT NOT NULL,
   failed_count     INTEGER NOT NULL DEFAULT 0,
+  made_seq         INTEGER,
+  made_order_at    INTEGER,
+  made_hash        BLOB,
   created_at       INTEGER NOT NULL,
   updated_at       INTEGER NOT NULL,
   PRIMARY KEY (subscription_seq, entity),
   CONSTRAINT external_call_state_is_known CHECK (state IN ('PROCESSING', 'OK', 'FAILED', 'FAILED_END'))
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX external_calls_newest ON external_calls (subscription_seq, delivery_seq);

@@ -171,6 +171,9 @@ impl World {
             jitter: Jitter::default(),
             is_probe: false,
             is_offline: false,
+            is_latest_only: false,
+            is_call: false,
+            custom_data: None,
             now,
         };
         self.writer.direct(|tx| settlement::settle(tx, &report).map(drop)).unwrap();

@@ -16,6 +16,7 @@ mod clock;
 mod crash_loop;
 mod credentials;
 mod disk;
+mod external_calls;
 mod hostile;
 mod jobs;
 mod keeping;

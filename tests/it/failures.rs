@@ -756,6 +756,9 @@ fn report(rig: &Rig) -> AttemptReport {
         jitter: oncebox::model::delivery::Jitter::default(),
         is_probe: false,
         is_offline: false,
+        is_latest_only: false,
+        is_call: false,
+        custom_data: None,
         now: Timestamp::from_ms(rig.now().ms()),
     }
 }

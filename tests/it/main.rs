@@ -19,6 +19,7 @@ mod consuming;
 mod credentials;
 mod credentials_tls;
 mod delivering;
+mod dependence;
 mod describing;
 mod drop_folder;
 mod embedding;

@@ -96,7 +96,7 @@ impl Sender for Line {
         thread::sleep(Duration::from_millis(3));
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         self.arrived.lock().push((host, String::from_utf8_lossy(call.body).into_owned()));
-        Ok(Answer { status: 200, retry_after: None, body: Vec::new() })
+        Ok(Answer { status: 200, retry_after: None, custom_data: None, body: Vec::new() })
     }
 
     fn has_line(&self, probe: &[std::net::SocketAddr]) -> bool {

@@ -80,6 +80,7 @@ const TABLE: &[(&str, &str)] = &[
     ("POST /v1/sources/{name}/pause", "133..."),
     ("POST /v1/sources/{name}/resume", "133..."),
     ("POST /v1/sources/{name}/reset", "133..."),
+    ("GET /v1/external-calls", "13...."),
     ("GET /v1/escalations", "13...."),
     ("GET /v1/escalations/{id}", "13...."),
     ("POST /v1/escalations/{id}/acknowledge", "133..."),

@@ -319,7 +319,7 @@ struct Timeouts(std::sync::Mutex<Vec<std::time::Duration>>);
 impl Sender for Timeouts {
     fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
         self.0.lock().unwrap().push(call.timeout);
-        Ok(Answer { status: 200, retry_after: None, body: Vec::new() })
+        Ok(Answer { status: 200, retry_after: None, custom_data: None, body: Vec::new() })
     }
 }
 

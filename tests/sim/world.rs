@@ -991,8 +991,12 @@ impl World {
         let boot = flight.boot;
         let endpoint = &mut self.endpoints[usize::try_from(subscription.0 - 1).unwrap()];
         let manner = endpoint.manner(delivery.0, now, heal_at);
-        let answered =
-            |status, retry_after| Outcome::Answered { status, retry_after, excerpt: String::new() };
+        let answered = |status, retry_after| Outcome::Answered {
+            status,
+            retry_after,
+            custom_data: None,
+            excerpt: String::new(),
+        };
         let (wait, outcome) = match manner {
             Manner::Takes(wait) => (wait, answered(200, None)),
             Manner::Answers(status, asked) => {

@@ -338,6 +338,7 @@ impl Consume {
             url: format!("pull:{}", subscription.new.name),
             schedule: self.schedule(Some(subscription)),
             park_after: subscription.new.order.parks_after(),
+            latest_only: subscription.new.order.latest_only,
             now: self.clock.now(),
             wall: self.clock.wall(),
         }

@@ -1,0 +1,158 @@
+//! Protection of external calls: no call for an older state after one for a newer state, and no state twice.
+//!
+//! Not here: what a call is about (`model::lane`), and its row (`store::external_calls`).
+
+use crate::base::clock::Timestamp;
+use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::model::lane::CallKey;
+
+/// The state of the latest call about an entity. Stored in `external_calls.state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallState {
+    /// It is under way, or the service ended during it.
+    Processing,
+    /// The target accepted it.
+    Ok,
+    /// It failed and is tried again.
+    Failed,
+    /// It failed or was stopped, and is not tried again.
+    FailedEnd,
+}
+
+impl CallState {
+    /// All.
+    pub const ALL: [Self; 4] = [Self::Processing, Self::Ok, Self::Failed, Self::FailedEnd];
+
+    /// The word in SQL and API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Processing => "PROCESSING",
+            Self::Ok => "OK",
+            Self::Failed => "FAILED",
+            Self::FailedEnd => "FAILED_END",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+}
+
+/// A call that is about to be made.
+#[derive(Clone, Debug)]
+pub struct NewCall {
+    /// The delivery.
+    pub delivery: DeliverySeq,
+    /// Its subscription.
+    pub subscription: SubscriptionSeq,
+    /// The delivery's run.
+    pub run_no: u32,
+    /// What calls of the subscription are about.
+    pub kind: CallKey,
+    /// The number of what it is about.
+    pub entity: i64,
+    /// The text that names it.
+    pub entity_key: String,
+    /// The SHA-256 of its body.
+    pub body_hash: Vec<u8>,
+}
+
+/// The newest call about an entity that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MadeCall {
+    /// Its delivery.
+    pub delivery: DeliverySeq,
+    /// The delivery's place.
+    pub order_at: Timestamp,
+    /// The SHA-256 of its body; `None` if no answer came, so that nobody knows whether it was made.
+    pub body_hash: Option<Vec<u8>>,
+}
+
+impl NewCall {
+    /// Why the call must not be made, if it must not. `order_at` is its delivery's place.
+    pub fn why_not(&self, order_at: Timestamp, made: &MadeCall) -> Option<String> {
+        let Self { delivery, kind, body_hash, .. } = self;
+        let by = made.delivery;
+        if *kind == CallKey::Event {
+            let why = "its event was sent before, and external_calls allows that once";
+            return made.body_hash.is_some().then(|| why.to_owned());
+        }
+        if (made.order_at, by) > (order_at, *delivery) {
+            let when = if made.body_hash.is_some() { "was" } else { "may have been" };
+            return Some(format!("a call for a newer state {when} made: {by} (external_calls)"));
+        }
+        let is_same = made.body_hash.as_ref() == Some(body_hash);
+        is_same.then(|| format!("the same state was sent before: {by} (external_calls)"))
+    }
+}
+
+/// The latest call about an entity, as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalCall {
+    /// The text that names the entity.
+    pub entity_key: String,
+    /// The state of the latest call.
+    pub state: CallState,
+    /// Failed calls since the last one that was accepted before it.
+    pub failed_count: u32,
+    /// Its delivery.
+    pub delivery: DeliverySeq,
+    /// The delivery whose state the target has; `None` if nobody knows, or it has accepted none.
+    pub made_by: Option<DeliverySeq>,
+    /// When the first call about the entity began.
+    pub created_at: Timestamp,
+    /// When the latest began or ended.
+    pub updated_at: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why_not(kind: CallKey, delivery: i64, at: i64, made_hash: Option<u8>) -> Option<String> {
+        let call = NewCall {
+            delivery: DeliverySeq(delivery),
+            subscription: SubscriptionSeq(1),
+            run_no: 1,
+            kind,
+            entity: 1,
+            entity_key: "invoice/1".into(),
+            body_hash: vec![1],
+        };
+        let made = MadeCall {
+            delivery: DeliverySeq(5),
+            order_at: Timestamp::from_ms(100),
+            body_hash: made_hash.map(|byte| vec![byte]),
+        };
+        call.why_not(Timestamp::from_ms(at), &made)
+    }
+
+    #[test]
+    fn every_state_is_read_back_from_its_word() {
+        for state in CallState::ALL {
+            assert_eq!(CallState::parse(state.as_str()), Some(state));
+        }
+    }
+
+    #[test]
+    fn a_call_for_an_older_state_or_for_the_same_one_is_not_made() {
+        for kind in [CallKey::Entity, CallKey::Custom] {
+            // Older by time, and older by number at the same time.
+            assert!(why_not(kind, 9, 99, Some(2)).unwrap().contains("was made: dlv_5"));
+            assert!(why_not(kind, 4, 100, Some(2)).is_some());
+            assert!(why_not(kind, 9, 99, None).unwrap().contains("may have been made"));
+            // Newer, with another state, and with the same one.
+            assert_eq!(why_not(kind, 6, 100, Some(2)), None);
+            assert!(why_not(kind, 6, 100, Some(1)).unwrap().contains("the same state"));
+            // After a crash, the interrupted call itself is repeated.
+            assert_eq!(why_not(kind, 5, 100, None), None);
+        }
+    }
+
+    #[test]
+    fn an_event_is_sent_once() {
+        assert!(why_not(CallKey::Event, 5, 100, Some(2)).is_some());
+        assert_eq!(why_not(CallKey::Event, 5, 100, None), None);
+    }
+}

@@ -1,0 +1,85 @@
+//! Gives up deliveries that wait behind others for longer than `order.postpone_limit`.
+//!
+//! The time while a subscription was held, or the service was off, does not count: nothing could go then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::model::subscription::Subscription;
+use crate::pipeline::in_flight::InFlight;
+use crate::store::error::Result;
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{Store, postponed, settlement, subscriptions};
+
+/// Deliveries that are given up in one transaction.
+const MAX_ROWS: u32 = 100;
+
+/// The chore, and since when each subscription was not held.
+pub struct Postponing {
+    store: Store,
+    clock: Clock,
+    in_flight: Arc<InFlight>,
+    free_since: BTreeMap<SubscriptionSeq, Timestamp>,
+}
+
+impl Postponing {
+    /// A chore that has not run yet.
+    pub fn new(store: Store, clock: Clock, in_flight: Arc<InFlight>) -> Self {
+        Self { store, clock, in_flight, free_since: BTreeMap::new() }
+    }
+
+    /// Gives up what has waited too long.
+    pub fn run(&mut self) -> Result<()> {
+        if !self.store.read(postponed::any_limit)? {
+            self.free_since.clear();
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let before = std::mem::take(&mut self.free_since);
+        for Subscription { seq, new, holds, .. } in self.store.read(subscriptions::live)? {
+            // Checked when it was stored.
+            let Ok(Some(limit)) = new.order.postponed_after() else { continue };
+            let since = before.get(&seq).filter(|since| holds.is_empty() && **since <= now);
+            let since = *self.free_since.entry(seq).or_insert(since.copied().unwrap_or(now));
+            if now.since(since) > limit {
+                while self.give_up(seq, limit, now)? {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up some of a subscription; tells whether there may be more.
+    fn give_up(
+        &self,
+        subscription: SubscriptionSeq,
+        limit: Duration,
+        now: Timestamp,
+    ) -> Result<bool> {
+        let due_by = now.minus(limit);
+        let busy = self.in_flight.all();
+        let wanted = (due_by, MAX_ROWS);
+        let found = self.store.read(|tx| postponed::find(tx, subscription, wanted, &busy))?;
+        if found.is_empty() {
+            return Ok(false);
+        }
+        let is_full = u32::try_from(found.len()).is_ok_and(|count| count >= MAX_ROWS);
+        let (at, in_flight) = (self.clock.wall(), Arc::clone(&self.in_flight));
+        let reason = format!(
+            "postponed: it waited behind others for more than {}",
+            humantime::format_duration(limit)
+        );
+        let give_up = move |tx: &WriteTx<'_>| {
+            let is_idle = |delivery: &&DeliverySeq| in_flight.since(**delivery).is_none();
+            for delivery in found.iter().filter(is_idle) {
+                settlement::postpone(tx, *delivery, (due_by, &reason), (now, at))?;
+            }
+            Ok(())
+        };
+        self.store.writer().write(Queue::Upkeep, give_up)?;
+        Ok(is_full)
+    }
+}

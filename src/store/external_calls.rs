@@ -1,0 +1,138 @@
+//! Table `external_calls`: the latest call about each entity, and the newest one that was made.
+
+use crate::base::clock::Timestamp;
+use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::model::external_call::{CallState, ExternalCall, MadeCall, NewCall};
+use crate::store::column::word;
+use crate::store::error::Result;
+use crate::store::page::Newest;
+use crate::store::tx::{ReadTx, WriteTx, first, rows};
+
+// A call of another delivery that is still under way was interrupted: of one entity there is one at a time.
+pub(super) const MADE: &str = "
+    SELECT iif(is_open, delivery_seq, made_seq), iif(is_open, order_at, made_order_at),
+           iif(is_open, NULL, made_hash)
+      FROM (SELECT c.state = 'PROCESSING' AND c.delivery_seq <> ?3 AS is_open, c.delivery_seq, d.order_at,
+                   c.made_seq, c.made_order_at, c.made_hash
+              FROM external_calls AS c
+              JOIN deliveries AS d ON d.seq = c.delivery_seq
+             WHERE c.subscription_seq = ?1
+               AND c.entity = ?2)
+     WHERE is_open
+        OR made_seq IS NOT NULL";
+
+const BEGIN: &str = "
+    INSERT INTO external_calls
+           (subscription_seq, entity, entity_key, delivery_seq, body_hash, state, made_seq, made_order_at,
+            made_hash, created_at, updated_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, 'PROCESSING', ?6, ?7, ?8, ?9, ?9)
+        ON CONFLICT DO UPDATE
+       SET entity_key = excluded.entity_key,
+           failed_count = iif(state = 'OK', 0, failed_count),
+           delivery_seq = excluded.delivery_seq, body_hash = excluded.body_hash, state = 'PROCESSING',
+           made_seq = excluded.made_seq, made_order_at = excluded.made_order_at,
+           made_hash = excluded.made_hash, updated_at = excluded.updated_at";
+
+// ?5: nobody knows whether the target has accepted it.
+pub(super) const END: &str = "
+    UPDATE external_calls
+       SET state = ?3, updated_at = ?4, failed_count = failed_count + (?3 <> 'OK'),
+           made_seq = iif(?3 = 'OK' OR ?5, delivery_seq, made_seq),
+           made_order_at = iif(?3 = 'OK' OR ?5, (
+               SELECT d.order_at FROM deliveries AS d WHERE d.seq = delivery_seq), made_order_at),
+           made_hash = iif(?3 = 'OK', body_hash, iif(?5, NULL, made_hash))
+     WHERE subscription_seq = ?1
+       AND delivery_seq = ?2
+       AND state = 'PROCESSING'";
+
+pub(super) const NEWEST_PLACE: &str = "
+    SELECT max(
+           coalesce((SELECT made_order_at FROM external_calls WHERE subscription_seq = ?1 AND entity = ?2), ?3),
+           coalesce((
+               SELECT order_at
+                 FROM deliveries
+                WHERE entity = ?2
+                  AND finished_at IS NULL
+                ORDER BY order_at DESC
+                LIMIT 1), ?3), ?3)";
+
+// What was stopped between two attempts is not tried again.
+pub(super) const PAGE: &str = "
+    SELECT c.entity_key,
+           iif(c.state IN ('PROCESSING', 'FAILED') AND d.state IN ('dead_letter', 'skipped', 'cancelled'),
+               'FAILED_END', c.state),
+           c.failed_count, c.delivery_seq, iif(c.made_hash IS NULL, NULL, c.made_seq), c.created_at, c.updated_at
+      FROM external_calls AS c
+      JOIN deliveries AS d ON d.seq = c.delivery_seq
+     WHERE c.subscription_seq = ?1
+       AND c.delivery_seq < ?2
+       AND d.tenant = ?4
+     ORDER BY c.delivery_seq DESC
+     LIMIT ?3";
+
+/// The newest call about the entity of a new one that was made, or may have been before the service ended.
+pub(super) fn made(tx: &ReadTx<'_>, call: &NewCall) -> Result<Option<MadeCall>> {
+    let NewCall { subscription, entity, delivery, .. } = call;
+    first(&mut *tx.prepare(MADE)?, (subscription, entity, delivery), |row| {
+        Ok(MadeCall { delivery: row.get(0)?, order_at: row.get(1)?, body_hash: row.get(2)? })
+    })
+}
+
+/// Notes that a call is about to be made. `made` is the newest one that was.
+pub(super) fn begin(
+    tx: &WriteTx<'_>,
+    call: &NewCall,
+    made: Option<&MadeCall>,
+    at: Timestamp,
+) -> Result<()> {
+    let NewCall { subscription, entity, entity_key, delivery, body_hash, .. } = call;
+    let by = made.map(|made| made.delivery);
+    let (order_at, hash) = (made.map(|m| m.order_at), made.and_then(|m| m.body_hash.as_ref()));
+    let row = (subscription, entity, entity_key, delivery, body_hash, by, order_at, hash, at);
+    tx.prepare(BEGIN)?.execute(row)?;
+    Ok(())
+}
+
+/// Notes how the call of a delivery has ended; does nothing if none is under way. `is_unknown`: no answer came, so the
+/// target may have accepted it.
+pub(super) fn end(
+    tx: &WriteTx<'_>,
+    (subscription, delivery): (SubscriptionSeq, DeliverySeq),
+    (state, is_unknown): (CallState, bool),
+    at: Timestamp,
+) -> Result<()> {
+    tx.prepare(END)?.execute((subscription, delivery, state.as_str(), at, is_unknown))?;
+    Ok(())
+}
+
+/// The place of an event that is ordered by arrival: not before earlier ones about its entity, even if the clock was
+/// set back in between.
+pub(super) fn place(
+    tx: &ReadTx<'_>,
+    (subscription, entity): (SubscriptionSeq, i64),
+    order_at: Timestamp,
+) -> Result<Timestamp> {
+    let key = (subscription, entity, order_at);
+    Ok(tx.prepare(NEWEST_PLACE)?.query_row(key, |row| row.get(0))?)
+}
+
+/// A page of a subscription's calls, the latest first.
+pub fn page(
+    tx: &ReadTx<'_>,
+    newest: Newest<'_>,
+    subscription: SubscriptionSeq,
+) -> Result<Vec<ExternalCall>> {
+    let Newest { tenant, before, limit } = newest;
+    rows(&mut *tx.prepare(PAGE)?, (subscription, before, limit, tenant), |row| {
+        let state: String = row.get(1)?;
+        Ok(ExternalCall {
+            entity_key: row.get(0)?,
+            state: word("external_calls.state", &state, CallState::parse)?,
+            failed_count: row.get(2)?,
+            delivery: row.get(3)?,
+            made_by: row.get(4)?,
+            created_at: row.get(5)?,
+            updated_at: row.get(6)?,
+        })
+    })
+}

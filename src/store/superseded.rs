@@ -1,0 +1,57 @@
+//! Deliveries that are skipped when their turn comes: a newer one about the same entity waits, or the call they would
+//! make must not be made any more.
+
+use crate::base::clock::Timestamp;
+use crate::base::id::DeliverySeq;
+use crate::model::delivery::State;
+use crate::model::external_call::NewCall;
+use crate::store::deliveries::{self, DeliveryState};
+use crate::store::error::Result;
+use crate::store::tx::{Settled, WriteTx};
+use crate::store::{entities, external_calls, settlement};
+
+/// Skips a pending delivery if a newer one about the same entity waits; tells whether it did.
+pub fn skip_if_newer(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<bool> {
+    let Some(newer) = entities::newer(tx, delivery, now)? else { return Ok(false) };
+    let before = deliveries::state(tx, delivery)?;
+    skip(tx, (delivery, &before), &settlement::superseded_by(newer), now)?;
+    Ok(true)
+}
+
+/// Notes that a call is about to be made, or skips its delivery; tells whether the call may be made. If the delivery was
+/// cancelled or reopened since it was read, the dispatcher looks again.
+pub fn begin_call(
+    tx: &WriteTx<'_>,
+    call: &NewCall,
+    (now, at): (Timestamp, Timestamp),
+) -> Result<bool> {
+    let NewCall { delivery, subscription, run_no, .. } = call;
+    let before = deliveries::state(tx, *delivery)?;
+    if before.state != State::Pending || before.run_no != *run_no {
+        let (delivery, subscription) = (*delivery, *subscription);
+        tx.settled(Settled { delivery, subscription, next_due: Some(now) });
+        return Ok(false);
+    }
+    let made = external_calls::made(tx, call)?;
+    let order_at = entities::place(tx, *delivery)?;
+    if let Some(why) = made.as_ref().and_then(|made| call.why_not(order_at, made)) {
+        skip(tx, (*delivery, &before), &why, now)?;
+        return Ok(false);
+    }
+    external_calls::begin(tx, call, made.as_ref(), at)?;
+    Ok(true)
+}
+
+/// Skips a pending delivery. The dispatcher may have it in hand, and learns that it is settled.
+fn skip(
+    tx: &WriteTx<'_>,
+    (delivery, before): (DeliverySeq, &DeliveryState),
+    reason: &str,
+    now: Timestamp,
+) -> Result<()> {
+    settlement::skip(tx, delivery, reason, now)?;
+    // Where it was a probe of a held subscription, another one is due in its place.
+    tx.settled(Settled { delivery, subscription: before.subscription, next_due: Some(now) });
+    tx.ring(before.subscription);
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! External calls under kill -9: once the target has accepted a state, no older one reaches it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::process::{Process, ms};
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{file, until};
+
+const ENTITIES: u64 = 10;
+const STATES: u64 = 12;
+
+/// The newest state that the target has accepted, by entity, and what came after a newer one.
+#[derive(Debug, Default)]
+struct Accepted {
+    states: BTreeMap<u64, u64>,
+    wrong: Vec<String>,
+    refused: u32,
+    random: u64,
+}
+
+impl Accepted {
+    fn take(&mut self, body: &Value) -> Reply {
+        let (entity, n) = (body["entity"].as_u64().unwrap(), body["n"].as_u64().unwrap());
+        let newest = self.states.entry(entity).or_default();
+        if n < *newest {
+            self.wrong.push(format!("state {n} of {entity} came after {newest}"));
+        }
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        // Eight refusals of one delivery would make it poison.
+        if (self.random >> 33) % 10 < 4 && self.refused < 4 {
+            self.refused += 1;
+            return Reply::status(503);
+        }
+        (*newest, self.refused) = (n.max(*newest), 0);
+        // The answer to a third of those that are accepted is lost.
+        if (self.random >> 40) % 3 == 0 { Reply::CutRead } else { Reply::status(200) }
+    }
+}
+
+fn event(entity: u64, n: u64, payload: &Value) -> Value {
+    let at = format!("2026-01-31T11:00:{n:02}Z");
+    json!({
+        "event_type": "stock", "aggregate_id": entity.to_string(), "occurred_at": at, "payload": payload,
+    })
+}
+
+#[test]
+fn an_older_state_is_not_sent_after_a_newer_one_whose_answer_a_kill_has_lost() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    let is_first = Arc::new(Mutex::new(true));
+    receiver.decide(move |request| match request.body.as_slice() {
+        b"\"new\"" if std::mem::take(&mut *is_first.lock().unwrap()) => Reply::Hang,
+        b"\"new\"" => Reply::status(200),
+        _ => Reply::status(503),
+    });
+    let mut process = Process::start(home.path());
+    let terms = json!({
+        "name": "erp", "url": receiver.url(), "order": { "external_calls": "entity" },
+        "policy": { "breaker_after": 0, "timeout": "60s" },
+    });
+    process.call("POST", "/v1/subscriptions", &terms).is(201);
+    process.call("POST", "/v1/events", &event(1, 1, &json!("old"))).is(201);
+    until("the old state has failed", || receiver.count() >= 1);
+    process.call("POST", "/v1/events", &event(1, 2, &json!("new"))).is(201);
+    let count = |body: &[u8]| receiver.seen().iter().filter(|seen| seen.body == body).count();
+    until("the new state is under way", || count(b"\"new\"") == 1);
+    let old = count(b"\"old\"");
+    process.kill();
+    process = Process::start(home.path());
+    until("everything has ended", || process.pending() == Some(0));
+    process.stop();
+    assert_eq!((count(b"\"old\""), count(b"\"new\"")), (old, 2));
+    let conn = file::open(&home.path().join("data/oncebox.db"));
+    let states =
+        file::lines(&conn, "SELECT state, coalesce(reason, '') FROM deliveries ORDER BY seq");
+    assert!(states[0].starts_with("skipped a call for a newer state"), "{states:?}");
+    assert!(states[1].starts_with("completed"), "{states:?}");
+    let calls = "SELECT state, delivery_seq, made_seq FROM external_calls";
+    assert_eq!(file::lines(&conn, calls), ["OK 2 2"]);
+}
+
+#[test]
+fn no_older_state_follows_an_accepted_one_across_failures_and_kills() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    let accepted = Arc::new(Mutex::new(Accepted::default()));
+    let shared = Arc::clone(&accepted);
+    receiver.decide(move |request| {
+        shared.lock().unwrap().take(&serde_json::from_slice(&request.body).unwrap())
+    });
+    let mut process = Process::start(home.path());
+    let terms = json!({
+        "name": "erp", "url": receiver.url(), "order": { "external_calls": "entity" },
+        "policy": { "breaker_after": 0, "in_flight_max": 64 },
+    });
+    process.call("POST", "/v1/subscriptions", &terms).is(201);
+    // The states of an entity arrive mixed up.
+    for step in 0..STATES {
+        let state = |entity: u64| {
+            let n = (step * 5 + entity) % STATES + 1;
+            event(entity, n, &json!({ "entity": entity, "n": n }))
+        };
+        let events: Vec<Value> = (0..ENTITIES).map(state).collect();
+        process.call("POST", "/v1/events", &json!(events)).is(201);
+        if step % 3 == 1 {
+            thread::sleep(ms(60));
+            process.kill();
+            process = Process::start(home.path());
+        }
+    }
+    for _ in 0..3 {
+        thread::sleep(ms(300));
+        process.kill();
+        process = Process::start(home.path());
+    }
+    until("everything has ended", || process.pending() == Some(0));
+    process.stop();
+    let accepted = accepted.lock().unwrap();
+    assert_eq!(accepted.wrong, [""; 0]);
+    assert!(accepted.states.values().all(|newest| *newest == STATES), "{accepted:?}");
+    let conn = file::open(&home.path().join("data/oncebox.db"));
+    let calls = "SELECT state, count(*) FROM external_calls GROUP BY state";
+    assert_eq!(file::lines(&conn, calls), [format!("OK {ENTITIES}")]);
+    file::check(&home.path().join("data/oncebox.db"));
+}

@@ -1,0 +1,452 @@
+//! Dependence of deliveries: what a newer one makes superfluous, calls that are made once, and what waits too long.
+
+use std::sync::mpsc;
+
+use serde_json::{Value, json};
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, file, secs, until};
+
+/// A receiver that answers each request when it is told to, and with what.
+fn on_word() -> (Receiver, mpsc::Sender<u16>) {
+    let (tell, told) = mpsc::channel();
+    let receiver = Receiver::new();
+    receiver.decide(move |_| Reply::status(told.recv().unwrap_or(200)));
+    (receiver, tell)
+}
+
+/// What was sent, in the order it came.
+fn bodies(receiver: &Receiver) -> Vec<String> {
+    let body = |request: &crate::rig::http::Message| {
+        String::from_utf8_lossy(&request.body).trim_matches('"').to_owned()
+    };
+    receiver.seen().iter().map(body).collect()
+}
+
+/// A state of an invoice.
+fn invoice(rig: &Rig, id: &str, payload: &str) {
+    publish(rig, &json!({ "aggregate_id": id, "payload": payload }));
+}
+
+fn publish(rig: &Rig, fields: &Value) {
+    let mut event = json!({ "event_type": "invoice.changed", "aggregate_type": "invoice" });
+    event.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    rig.publish(&event);
+}
+
+fn delivery(rig: &Rig, n: u32) -> (String, String) {
+    let shown = rig.get(&format!("/v1/deliveries/dlv_{n}"));
+    let text = |field: &str| shown[field].as_str().unwrap_or_default().to_owned();
+    (text("state"), text("reason"))
+}
+
+fn is_in(rig: &Rig, n: u32, state: &str) -> bool {
+    rig.one(&format!("SELECT state FROM deliveries WHERE seq = {n}")) == state
+}
+
+fn calls(rig: &Rig) -> Vec<Value> {
+    rig.get("/v1/external-calls?subscription=erp")["items"].as_array().unwrap().clone()
+}
+
+/// The columns of the one call about an entity: its state, its failures, its delivery and the one that was accepted.
+fn call_about(rig: &Rig, key: &str) -> (String, u64, String, String) {
+    let all = calls(rig);
+    let call = all.iter().find(|call| call["entity_key"] == key).unwrap_or(&Value::Null);
+    let text = |field: &str| call[field].as_str().unwrap_or_default().to_owned();
+    let failed = call["failed_count"].as_u64().unwrap_or(99);
+    (text("state"), failed, text("delivery"), text("made_by"))
+}
+
+/// A person has everything sent again that has ended.
+fn replay_all(rig: &Rig) {
+    rig.post("/v1/events/replay", &json!({ "filter": {} })).is(201);
+}
+
+#[test]
+fn of_two_waiting_states_of_an_entity_the_older_is_skipped() {
+    let rig = Rig::new();
+    let (receiver, tell) = on_word();
+    rig.subscribe_with("erp", &receiver, &json!({ "order": { "latest_only": true } }));
+    invoice(&rig, "1", "a1");
+    until("a1 is sent", || receiver.count() == 1);
+    invoice(&rig, "1", "a2");
+    publish(&rig, &json!({ "payload": "without" }));
+    invoice(&rig, "1", "a3");
+    invoice(&rig, "2", "b1");
+    // The first waits for its retry when a3 is accepted: it is superfluous as well.
+    for status in [500, 200, 200, 200] {
+        tell.send(status).unwrap();
+    }
+    until("the others are sent", || receiver.count() == 4);
+    until("a3 is accepted", || is_in(&rig, 4, "completed"));
+    rig.advance(secs(6));
+    rig.settle();
+    assert_eq!(delivery(&rig, 1).1, "superseded by dlv_4 (latest_only)");
+    let mut sent = bodies(&receiver);
+    sent.sort();
+    assert_eq!(sent, ["a1", "a3", "b1", "without"]);
+    let (state, reason) = delivery(&rig, 2);
+    assert_eq!((state.as_str(), reason.as_str()), ("skipped", "superseded by dlv_4 (latest_only)"));
+    let attempts = "SELECT attempt_count FROM deliveries WHERE seq = 2";
+    assert_eq!(rig.one(attempts), "0");
+    let event = rig.get("/v1/deliveries/dlv_2")["event_id"].as_str().unwrap().to_owned();
+    assert_eq!(rig.get(&format!("/v1/events/{event}"))["status"], "skipped");
+}
+
+#[test]
+fn in_a_lane_the_older_state_lets_the_newer_go() {
+    let rig = Rig::new();
+    let (receiver, tell) = on_word();
+    let terms = json!({ "ordering": "key", "order": { "latest_only": true } });
+    rig.subscribe_with("erp", &receiver, &terms);
+    for body in ["a1", "a2", "a3"] {
+        invoice(&rig, "1", body);
+    }
+    until("a1 is sent", || receiver.count() == 1);
+    tell.send(500).unwrap();
+    until("it waits", || rig.one("SELECT attempt_count FROM deliveries WHERE seq = 1") == "1");
+    rig.advance(secs(6));
+    tell.send(200).unwrap();
+    until("a3 is sent", || receiver.count() == 2);
+    rig.settle();
+    assert_eq!(bodies(&receiver), ["a1", "a3"]);
+    assert!(is_in(&rig, 1, "skipped") && is_in(&rig, 2, "skipped"));
+}
+
+#[test]
+fn a_state_that_must_not_go_yet_supersedes_none_and_another_entity_type_is_another_entity() {
+    let rig = Rig::new();
+    let (receiver, tell) = on_word();
+    rig.subscribe_with("erp", &receiver, &json!({ "order": { "latest_only": true } }));
+    invoice(&rig, "0", "first");
+    until("the first is sent", || receiver.count() == 1);
+    let later = rig.now().plus(secs(3600));
+    invoice(&rig, "1", "now");
+    publish(&rig, &json!({ "aggregate_id": "1", "payload": "later", "not_before": later }));
+    publish(&rig, &json!({ "aggregate_id": "1", "payload": "other", "entity_type": "order" }));
+    for _ in 0..4 {
+        tell.send(200).unwrap();
+    }
+    until("two more are sent", || receiver.count() == 3);
+    rig.advance(secs(3600));
+    until("the last is sent", || receiver.count() == 4);
+    rig.settle();
+    let mut sent = bodies(&receiver);
+    sent[1..3].sort();
+    assert_eq!(sent, ["first", "now", "other", "later"]);
+}
+
+#[test]
+fn consumers_get_the_latest_state_alone() {
+    let rig = Rig::new();
+    let body = json!({ "name": "erp", "target": "pull", "order": { "latest_only": true } });
+    rig.post("/v1/subscriptions", &body).is(201);
+    for payload in ["a1", "a2", "a3"] {
+        invoice(&rig, "1", payload);
+    }
+    invoice(&rig, "2", "b1");
+    // The first two candidates are superfluous: the request goes on to the next.
+    let next = rig.get("/v1/consumers/erp/next?max=2");
+    let payloads: Vec<&str> =
+        next["items"].as_array().unwrap().iter().map(|i| i["payload"].as_str().unwrap()).collect();
+    assert_eq!(payloads, ["a3", "b1"]);
+    // One that a consumer has handed back is superfluous once a newer one is done.
+    let word = |n: usize, more: &Value| {
+        let item = &next["items"][n];
+        let mut word = json!({ "delivery": item["delivery"], "lease": item["lease"] });
+        word.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "items": [word] })
+    };
+    rig.post("/v1/consumers/erp/nack", &word(1, &json!({ "delay": "1h" }))).is(200);
+    invoice(&rig, "2", "b2");
+    let newest = rig.get("/v1/consumers/erp/next?max=2");
+    assert_eq!(newest["items"][0]["payload"], "b2");
+    let item = &newest["items"][0];
+    let done = json!({ "items": [{ "delivery": item["delivery"], "lease": item["lease"] }] });
+    rig.post("/v1/consumers/erp/ack", &done).is(200);
+    assert_eq!(delivery(&rig, 4).1, "superseded by dlv_5 (latest_only)");
+    assert_eq!(delivery(&rig, 1).1, "superseded by dlv_3 (latest_only)");
+    assert!(is_in(&rig, 2, "skipped"));
+}
+
+#[test]
+fn the_clock_that_is_set_back_makes_no_new_state_an_old_one() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    let terms = json!({ "order": { "external_calls": "entity" } });
+    rig.subscribe_with("erp", &receiver, &terms);
+    invoice(&rig, "1", "a1");
+    rig.settle();
+    rig.time.set_wall(rig.now().minus(secs(3600)));
+    invoice(&rig, "1", "a2");
+    until("a2 is sent", || {
+        receiver.count() == 2 || {
+            rig.advance(secs(1));
+            false
+        }
+    });
+    rig.settle();
+    assert_eq!(bodies(&receiver), ["a1", "a2"]);
+}
+
+#[test]
+fn a_call_for_an_older_state_is_never_made_after_one_for_a_newer_state() {
+    let rig = Rig::new();
+    let (receiver, tell) = on_word();
+    rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
+    let at = |second: u32, body: &str| {
+        let at = format!("2026-01-31T11:00:{second:02}Z");
+        publish(&rig, &json!({ "aggregate_id": "1", "payload": body, "occurred_at": at }));
+    };
+    at(2, "a2");
+    until("a2 is sent", || receiver.count() == 1);
+    let (state, failed, by, made) = call_about(&rig, "invoice.changed/1");
+    assert_eq!(
+        (state.as_str(), failed, by.as_str(), made.as_str()),
+        ("PROCESSING", 0, "dlv_1", "")
+    );
+    // Of one entity one call is in flight.
+    at(3, "a3");
+    tell.send(500).unwrap();
+    until("a3 is sent", || receiver.count() == 2);
+    tell.send(500).unwrap();
+    until("a3 has failed", || call_about(&rig, "invoice.changed/1").0 == "FAILED");
+    assert_eq!(call_about(&rig, "invoice.changed/1").1, 2);
+    rig.advance(secs(6));
+    // Both failed: a2 may go first, because nothing newer was accepted.
+    tell.send(200).unwrap();
+    tell.send(200).unwrap();
+    until("a3 is accepted", || is_in(&rig, 2, "completed"));
+    at(1, "a1");
+    until("a1 is skipped", || is_in(&rig, 3, "skipped"));
+    let (_, reason) = delivery(&rig, 3);
+    assert_eq!(reason, "a call for a newer state was made: dlv_2 (external_calls)");
+    // A person's replay makes no older call either.
+    rig.settle();
+    let sent = receiver.count();
+    replay_all(&rig);
+    until("the replays are skipped", || (1..=3).all(|n| is_in(&rig, n, "skipped")));
+    assert!(delivery(&rig, 2).1.contains("the same state was sent before: dlv_2"));
+    rig.settle();
+    assert_eq!(receiver.count(), sent);
+    let (state, _, by, made) = call_about(&rig, "invoice.changed/1");
+    assert_eq!((state.as_str(), by.as_str(), made.as_str()), ("OK", "dlv_2", "dlv_2"));
+}
+
+#[test]
+fn a_call_without_an_answer_may_have_been_made() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::CutRead]);
+    rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
+    invoice(&rig, "1", "a2");
+    until("a2 has failed", || call_about(&rig, "invoice.changed/1").0 == "FAILED");
+    let at = "2026-01-31T11:00:00Z";
+    publish(&rig, &json!({ "aggregate_id": "1", "payload": "a1", "occurred_at": at }));
+    until("a1 is skipped", || is_in(&rig, 2, "skipped"));
+    let reason = "a call for a newer state may have been made: dlv_1 (external_calls)";
+    assert_eq!(delivery(&rig, 2).1, reason);
+    rig.advance(secs(6));
+    until("a2 is accepted", || is_in(&rig, 1, "completed"));
+    assert_eq!(bodies(&receiver), ["a2", "a2"]);
+}
+
+#[test]
+fn the_same_state_is_sent_once_and_another_state_again() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    let order = json!({ "external_calls": "custom", "call_path": "$.sku" });
+    rig.subscribe_with("erp", &receiver, &json!({ "order": order }));
+    let stock = |sku: &str, count: u32| {
+        rig.publish(&json!({ "event_type": "stock", "payload": { "sku": sku, "count": count } }));
+        rig.settle();
+    };
+    stock("x", 1);
+    stock("x", 1);
+    stock("y", 1);
+    stock("x", 2);
+    stock("x", 1);
+    rig.publish(&json!({ "event_type": "stock", "payload": { "count": 1 } }));
+    rig.settle();
+    let skipped = "SELECT seq FROM deliveries WHERE state = 'skipped'";
+    assert_eq!(file::lines(&rig.file(), skipped), ["2"]);
+    assert_eq!(delivery(&rig, 2).1, "the same state was sent before: dlv_1 (external_calls)");
+    assert_eq!(receiver.count(), 5);
+    let all = calls(&rig);
+    let keys: Vec<_> = all.iter().map(|call| call["entity_key"].as_str().unwrap()).collect();
+    assert_eq!(keys, ["x", "y"]);
+    // Pages, and all subscriptions.
+    let page = rig.get("/v1/external-calls?limit=1");
+    assert_eq!(page["items"][0]["entity_key"], "x");
+    let next = page["next"].as_str().unwrap();
+    let page = rig.get(&format!("/v1/external-calls?limit=1&after={next}"));
+    assert_eq!(page["items"][0]["entity_key"], "y");
+    assert!(
+        rig.get("/v1/external-calls?subscription=none")["items"].as_array().unwrap().is_empty()
+    );
+}
+
+#[test]
+fn each_event_is_sent_once_where_calls_are_of_events() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(400)]);
+    rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "event" } }));
+    invoice(&rig, "1", "a1");
+    rig.settle();
+    let event = rig.one("SELECT id FROM outbox");
+    assert_eq!(call_about(&rig, &event).0, "FAILED_END");
+    // It was not accepted, so it may be sent again.
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
+    until("it is accepted", || is_in(&rig, 1, "completed"));
+    assert_eq!(call_about(&rig, &event).0, "OK");
+    rig.settle();
+    replay_all(&rig);
+    until("the replay is skipped", || is_in(&rig, 1, "skipped"));
+    let (_, reason) = delivery(&rig, 1);
+    assert_eq!(reason, "its event was sent before, and external_calls allows that once");
+    assert_eq!(receiver.count(), 2);
+    // A call that is stopped between two attempts is not tried again.
+    receiver.always(Reply::status(500));
+    invoice(&rig, "1", "a2");
+    let event = rig.one("SELECT id FROM outbox ORDER BY seq DESC LIMIT 1");
+    until("it has failed", || call_about(&rig, &event).0 == "FAILED");
+    rig.call("POST", "/v1/deliveries/dlv_2/cancel", b"").is(200);
+    assert_eq!(call_about(&rig, &event).0, "FAILED_END");
+}
+
+#[test]
+fn an_answer_after_a_cancel_still_counts_as_made() {
+    let rig = Rig::new();
+    let (receiver, tell) = on_word();
+    rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
+    invoice(&rig, "1", "a1");
+    until("it is sent", || receiver.count() == 1);
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
+    tell.send(200).unwrap();
+    until("it is noted", || call_about(&rig, "invoice.changed/1").0 == "OK");
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
+    until("it is skipped", || is_in(&rig, 1, "skipped"));
+    assert!(delivery(&rig, 1).1.contains("the same state was sent before"));
+    rig.settle();
+    assert_eq!(receiver.count(), 1);
+}
+
+#[test]
+fn a_delivery_that_waits_too_long_behind_others_becomes_a_dead_letter() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::status(500));
+    let told = Receiver::new();
+    let own = json!({ "event_types": ["delivery.dead_lettered"] });
+    rig.subscribe_with("told", &told, &own);
+    let order = json!({ "postpone_limit": "100s" });
+    let terms = json!({ "ordering": "key", "order": order, "policy": { "steps": ["1h"] } });
+    rig.subscribe_with("erp", &receiver, &terms);
+    invoice(&rig, "1", "a1");
+    until("a1 has failed", || rig.one("SELECT attempt_count FROM deliveries") == "1");
+    invoice(&rig, "1", "a2");
+    let later = rig.now().plus(secs(90));
+    publish(&rig, &json!({ "aggregate_id": "1", "payload": "a3", "not_before": later }));
+    // While its subscription is held, and for the limit after that, nothing is given up.
+    rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
+    rig.advance(secs(200));
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
+    rig.advance(secs(50));
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert!(is_in(&rig, 2, "pending"));
+    until("a2 is given up", || {
+        is_in(&rig, 2, "dead_letter") || {
+            rig.advance(secs(20));
+            false
+        }
+    });
+    until("a3 is given up", || is_in(&rig, 3, "dead_letter"));
+    let (_, reason) = delivery(&rig, 2);
+    assert_eq!(reason, "postponed: it waited behind others for more than 1m 40s");
+    assert!(is_in(&rig, 1, "pending"), "the first waits for its time, not behind others");
+    assert_eq!(rig.one("SELECT attempt_count FROM deliveries WHERE seq = 2"), "0");
+    let escalations = rig.get("/v1/escalations");
+    assert_eq!(escalations["items"][0]["class"], "delivery.dead_lettered", "{escalations}");
+    until("both are told", || told.count() == 2);
+    let body = String::from_utf8_lossy(&told.seen()[0].body).into_owned();
+    assert!(body.contains("postponed: it waited"), "{body}");
+    // It blocks its lane like any dead letter.
+    invoice(&rig, "1", "a4");
+    assert_eq!(rig.one("SELECT head FROM deliveries ORDER BY seq DESC LIMIT 1"), "0");
+    let summary = rig.get("/v1/dead-letters/summary");
+    assert_eq!(summary["groups"][0]["class"], Value::Null, "{summary}");
+}
+
+#[test]
+fn a_delivery_that_waits_too_long_for_its_funnel_becomes_a_dead_letter() {
+    let rig = Rig::new();
+    let (receiver, tell) = on_word();
+    let order = json!({ "funnel_point": "sap", "postpone_limit": "100s" });
+    let terms = json!({ "order": order, "policy": { "timeout": "10min" } });
+    rig.subscribe_with("erp", &receiver, &terms);
+    rig.publish(&json!({ "event_type": "first", "payload": "first" }));
+    until("the first is sent", || receiver.count() == 1);
+    tell.send(200).unwrap();
+    rig.settle();
+    for body in ["x1", "x2"] {
+        rig.publish(&json!({ "event_type": "a", "funnel_value": "x", "payload": body }));
+    }
+    until("x1 is sent", || receiver.count() == 2);
+    until("x2 is given up", || {
+        is_in(&rig, 3, "dead_letter") || {
+            rig.advance(secs(20));
+            false
+        }
+    });
+    assert!(is_in(&rig, 2, "pending"), "it is in flight, and waits for nobody");
+    tell.send(200).unwrap();
+    until("x1 is accepted", || is_in(&rig, 2, "completed"));
+}
+
+#[test]
+fn what_an_answer_says_in_custom_data_comes_back_with_the_next_attempt() {
+    let rig = Rig::new();
+    let data = |text: &str| Reply::with(500, "Oncebox-Custom-Data", text);
+    let long = "x".repeat(1025);
+    let answers = [Reply::status(500), data("page=2"), data(&long), data(""), data("\u{e9}")];
+    let receiver = Receiver::scripted(answers);
+    rig.subscribe_with("erp", &receiver, &json!({ "policy": { "steps": ["1s"] } }));
+    rig.publish(&json!({ "event_type": "a", "payload": 1, "custom_data": "page=1" }));
+    for n in 1..=6 {
+        until("it is sent", || {
+            receiver.count() >= n || {
+                rig.advance(secs(1));
+                false
+            }
+        });
+    }
+    rig.settle();
+    rig.publish(&json!({ "event_type": "a", "payload": 1, "custom_data": "no header: \u{e9}" }));
+    until("another is sent", || receiver.count() == 7);
+    let seen = receiver.seen();
+    let sent: Vec<_> =
+        seen.iter().map(|request| request.field("oncebox-custom-data").unwrap_or("none")).collect();
+    assert_eq!(sent, ["page=1", "page=1", "page=2", "page=2", "none", "none", "none"]);
+}
+
+#[test]
+fn terms_that_cannot_hold_are_refused() {
+    let rig = Rig::new();
+    let refused = |body: &Value, why: &str| {
+        let said = rig.post("/v1/subscriptions", body).is(422);
+        assert!(said.text().contains(why), "{said:?}");
+    };
+    for (order, why) in [
+        (json!({ "postpone_limit": "soon" }), "is not a span like 300s"),
+        (json!({ "postpone_limit": "1ms" }), "1s to 30days"),
+        (json!({ "external_calls": "custom", "call_path": "sku" }), "begins with $"),
+        (json!({ "external_calls": "event", "latest_only": true }), "states of an entity"),
+    ] {
+        refused(&json!({ "name": "erp", "url": "https://example.com/", "order": order }), why);
+    }
+    let pull = json!({ "name": "erp", "target": "pull", "order": { "external_calls": "entity" } });
+    refused(&pull, "makes none");
+    let headers = json!({ "Oncebox-Custom-Data": "x" });
+    let body = json!({ "name": "erp", "url": "https://example.com/", "headers": headers });
+    refused(&body, "is set by Oncebox");
+}
