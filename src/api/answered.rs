@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 
 use crate::http::message::{Asked, Method, Response};
 use crate::model::throttle::{self, Limit, Throttle, Verdict};
+use crate::pipeline::confirmations::CONFIRM_PATH;
 
 /// Paths whose successful requests are ordinary traffic, not changes by a person.
-const TRAFFIC: [&str; 3] = ["/in/", "/v1/events", "/v1/processed-events"];
+const TRAFFIC: [&str; 4] = ["/in/", CONFIRM_PATH, "/v1/events", "/v1/processed-events"];
 
 /// How many refusals of one client are logged at `info`.
 const REFUSALS_LOGGED: Limit = Limit { max: 60, span: Duration::from_mins(1), max_keys: 4096 };
@@ -61,6 +62,8 @@ fn add_request_id(response: &mut Response, request_id: &str) {
 fn log(asked: &Asked, took: Duration, (refusals, now): (&Refusals, Duration), response: &Response) {
     let Asked { request_id, client, target } = asked;
     let (method, path) = match target {
+        // The rest of the path is a secret.
+        Some((method, path)) if path.starts_with(CONFIRM_PATH) => (method.as_str(), CONFIRM_PATH),
         Some((method, path)) => (method.as_str(), path.as_str()),
         None => ("-", "-"),
     };
@@ -121,6 +124,7 @@ mod tests {
         assert!(change(Method::Post, "/v1/events/1/replay"));
         assert!(!change(Method::Post, "/v1/events"));
         assert!(!change(Method::Post, "/in/acme/stripe"));
+        assert!(!change(Method::Post, "/confirm/1-1-1-x"));
         assert!(!change(Method::Get, "/v1/tokens"));
     }
 }

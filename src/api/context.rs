@@ -19,6 +19,7 @@ use crate::http::message::Response;
 use crate::http::server::StatsHandle;
 use crate::jobs::runner::Bell;
 use crate::keys::Keyring;
+use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::consume::Consume;
 use crate::pipeline::credential_rotation::CredentialRotation;
 use crate::pipeline::disk_watch::DiskWatch;
@@ -41,6 +42,8 @@ pub struct Stages {
     pub publish: Publish,
     /// Serves pull consumers.
     pub consume: Consume,
+    /// Takes confirmations.
+    pub confirmations: Confirmations,
     /// Audits refused calls.
     pub refusals: Refusals,
     /// Tests of subscriptions.

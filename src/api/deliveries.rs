@@ -88,8 +88,7 @@ pub(super) const RESOURCE: Resource = Resource {
 /// Why a delivery cannot be sent again.
 const RETRY_RULE: &str = "only a delivery that waits, that a consumer has or that was given up can be sent again, and only while its subscription exists";
 /// Why a delivery cannot be cancelled.
-const CANCEL_RULE: &str =
-    "only a delivery that waits, that a consumer has, that is dead or in doubt can be cancelled";
+const CANCEL_RULE: &str = "only a delivery that waits, that a consumer has, that is dead, parked or in doubt can be cancelled";
 
 /// `GET /v1/deliveries`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
@@ -245,6 +244,8 @@ pub(super) struct DeliveryAnswer {
     due_at: Option<Timestamp>,
     /// When the consumer's lease ends; null if it is not leased.
     lease_until: Option<Timestamp>,
+    /// When the target's time to confirm it ends; null if it does not wait for that.
+    confirm_until: Option<Timestamp>,
     /// Whether it waits for an earlier delivery of its lane.
     is_behind: bool,
     /// Attempts in all runs.
@@ -317,7 +318,7 @@ struct FailureAnswer {
     /// The class of the latest failed attempt.
     class: AttemptClass,
     /// The HTTP status of that attempt, or its kind of error: `no_connection`, `refused`, `tls`, `timeout`, `broken`,
-    /// `blocked`, `unbuildable`, `consumer`.
+    /// `blocked`, `unbuildable`, `consumer`, `unconfirmed`.
     code: String,
     first_at: Timestamp,
     last_at: Timestamp,

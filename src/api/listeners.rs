@@ -9,22 +9,23 @@ use crate::api::problem::Problem;
 use crate::api::status::Health;
 use crate::http::message::{Asked, Head, Request, Response};
 use crate::http::service::{Reply, Service};
+use crate::pipeline::confirmations::CONFIRM_PATH;
 
 /// What a listening socket serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointRole {
     /// The intake and the API.
     Everything,
-    /// The intake, and `/livez` for health checks.
+    /// The intake, confirm URLs, and `/livez` for health checks.
     Intake,
-    /// Everything but the intake, which has a socket of its own.
+    /// Everything but the intake and confirm URLs, which have a socket of their own.
     Api,
 }
 
 impl EndpointRole {
     /// Whether a path is served.
     pub fn admits(self, path: &str) -> bool {
-        let is_intake = path.starts_with("/in/");
+        let is_intake = path.starts_with("/in/") || path.starts_with(CONFIRM_PATH);
         match self {
             Self::Everything => true,
             Self::Intake => is_intake || path == "/livez",
@@ -119,6 +120,8 @@ mod tests {
         for (path, intake, api) in [
             ("/in/stripe", true, false),
             ("/in/acme/stripe", true, false),
+            ("/confirm/1-1-1-x", true, false),
+            ("/v1/deliveries/1/confirm", false, true),
             ("/livez", true, true),
             ("/readyz", false, true),
             ("/v1/events", false, true),

@@ -9,6 +9,7 @@ mod audit_events;
 mod audited;
 pub mod auth;
 mod call;
+mod confirmations;
 mod consumers;
 pub mod context;
 mod credential_rotation;
@@ -76,6 +77,7 @@ use crate::http::service::{Reply, Service};
 use crate::keys::Keyring;
 use crate::model::audit::Actor;
 use crate::model::token::{Role, Token};
+use crate::pipeline::confirmations::CONFIRM_PATH;
 use crate::store::Store;
 
 pub(crate) use crate::api::tokens::shown_new as shown_new_token;
@@ -104,6 +106,7 @@ static RESOURCES: &[&Resource] = &[
     &credential_rotation::RESOURCE,
     &sources::RESOURCE,
     &deliveries::RESOURCE,
+    &confirmations::RESOURCE,
     &dead_letters::RESOURCE,
     &external_calls::RESOURCE,
     &replays::RESOURCE,
@@ -323,6 +326,10 @@ impl Service for Api {
             (Post, path) if path.starts_with("/in/") => {
                 intake::find(self, &params)?.provider.new.body_bytes_max
             }
+            (Post, path) if path.starts_with(CONFIRM_PATH) => {
+                confirmations::named(self, &params)?;
+                return Ok(confirmations::BODY_BYTES);
+            }
             _ => return Ok(BODY_BYTES_SMALL),
         };
         Ok(usize::try_from(bytes).unwrap_or(BODY_BYTES_SMALL))
@@ -366,6 +373,7 @@ mod tests {
         let unaudited = routes().filter(|route| route.method != Get && !route.is_audited());
         for route in unaudited.filter(|route| !reads.contains(&route.path)) {
             let sent = route.path.starts_with("/in/")
+                || route.path.starts_with(CONFIRM_PATH)
                 || route.path.starts_with("/v1/consumers/")
                 || ["/v1/events", "/v1/processed-events"].contains(&route.path);
             assert!(sent && matches!(route.answer, Later(_)), "{route:?} has to be a Change");

@@ -39,10 +39,19 @@ mod tests {
 
     /// Whether a path ends with an action on one thing or on many.
     fn acts(path: &str) -> bool {
-        let verb =
-            ["/discard", "/end", "/erase", "/find", "/release", "/replay", "/rotate", "/skip"]
-                .iter()
-                .any(|verb| path.ends_with(verb));
+        let verb = [
+            "/confirm/{token}",
+            "/discard",
+            "/end",
+            "/erase",
+            "/find",
+            "/release",
+            "/replay",
+            "/rotate",
+            "/skip",
+        ]
+        .iter()
+        .any(|verb| path.ends_with(verb));
         verb || (path.contains("}/") && !path.starts_with("/in/"))
     }
 

@@ -27,6 +27,7 @@ use crate::model::subscription::{
     CallMethod, NewSubscription, Policy, Source, State, Subscription, Target,
 };
 use crate::model::target_url::TargetUrl;
+use crate::pipeline::confirmations::CONFIRM_URL_HEADER;
 use crate::pipeline::destinations::{effective, lease_time};
 
 /// Header fields that a subscription may add.
@@ -141,16 +142,19 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     let unusable = |error| Problem::unprocessable(format!("The policy cannot be used: {error}."));
     effective(new, &api.settings.get().delivery).map_err(unusable)?;
     lease_time(&new.policy).map_err(unusable)?;
-    let Policy { timeout, in_flight_max, lease, rate, breaker_after, classes, .. } = &new.policy;
+    let Policy {
+        timeout, in_flight_max, lease, rate, breaker_after, confirm_within, classes, ..
+    } = &new.policy;
     let is_of_requests = timeout.is_some()
         || in_flight_max.is_some()
         || rate.is_some()
         || breaker_after.is_some()
+        || confirm_within.is_some()
         || !classes.is_empty();
     match &new.target {
         Target::Pull if is_of_requests => {
-            let why = "a pull subscription has a lease; timeout, in_flight_max, rate, breaker_after and \
-                       classes are of requests, and none is made";
+            let why = "a pull subscription has a lease; timeout, in_flight_max, rate, breaker_after, \
+                       confirm_within and classes are of requests, and none is made";
             return Err(unusable(why.to_owned()));
         }
         Target::Pull if new.method != CallMethod::default() => {
@@ -295,7 +299,7 @@ pub(super) struct PolicyForm {
     /// Transient failures in a row after which it is held and probed; 0: never; 10 if absent.
     #[schemars(with = "Option<Whole<0, 100_000>>")]
     breaker_after: Option<u32>,
-    /// How long the target has to confirm what it accepted, like `1h`. Without it, a 2xx completes a delivery.
+    /// How long the target has to confirm what it accepted: `1s` to `30days`. Without it, a 2xx completes a delivery.
     #[schemars(with = "Option<SomeText>")]
     confirm_within: Option<String>,
     /// What answers mean where that differs from the default, like `{"409": "success", "5xx": "validation"}`.
@@ -504,7 +508,7 @@ fn as_holds<S: Serializer>(holds: &[Hold], to: S) -> Result<S::Ok, S::Error> {
 }
 
 /// Header fields that are ours to set.
-const HEADERS_OURS: [&str; 12] = [
+const HEADERS_OURS: [&str; 13] = [
     "host",
     "content-length",
     "content-type",
@@ -515,6 +519,7 @@ const HEADERS_OURS: [&str; 12] = [
     "webhook-signature",
     "x-idempotency-key",
     "traceparent",
+    CONFIRM_URL_HEADER,
     "expect",
     CUSTOM_DATA,
 ];

@@ -21,6 +21,7 @@ use crate::base::id::Draw;
 use crate::base::secret::{KeyTextError, MasterKey, SecretBytes};
 use crate::config::{CREDENTIALS, Settings, environment};
 use crate::keys::Keyring;
+use crate::keys::confirm_token::ConfirmTokens;
 use crate::keys::file::{self, KeyFileError};
 use crate::keys::subject::Pseudonyms;
 use crate::model::audit::changes::Changes;
@@ -125,6 +126,8 @@ pub struct Keys {
     pub hasher: Arc<TokenHasher>,
     /// Hashes the names of subjects.
     pub names: Pseudonyms,
+    /// Makes the tokens of confirm URLs.
+    pub confirm_tokens: ConfirmTokens,
     /// Rotates the master key.
     pub rotation: Rotation,
 }
@@ -143,7 +146,8 @@ pub fn unlock(
     let hasher = Arc::new(TokenHasher::new(&pepper));
     let rotation =
         Rotation::new(Arc::clone(&ring), Arc::clone(draw), source.file(), faults.clone());
-    Ok(Keys { ring, hasher, names: Pseudonyms::new(&pepper), rotation })
+    let confirm_tokens = ConfirmTokens::new(&pepper);
+    Ok(Keys { ring, hasher, names: Pseudonyms::new(&pepper), confirm_tokens, rotation })
 }
 
 /// Loads every key that the database names. If the database names another current key, or secrets are still encrypted

@@ -55,7 +55,7 @@ impl Appliance {
         let data = DataDirectory::lock(settings.directory())?;
         let sockets = Sockets::open(&settings.listen, passed)?;
         let (found, store, mut writer_loop) = prepare(&data, &settings, &*draw, (&clock, &faults))?;
-        let Keys { ring, hasher, names, rotation } =
+        let Keys { ring, hasher, names, confirm_tokens, rotation } =
             master_key::unlock(&mut writer_loop, &settings, found, &draw, (clock.wall(), &faults))?;
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
         check_guarded(&mut writer_loop, &sockets, &clock)?;
@@ -75,6 +75,7 @@ impl Appliance {
             draw: Arc::clone(&draw),
             key: Arc::clone(&ring),
             names,
+            confirm_tokens,
             sender,
             settings: settings.clone(),
             disk: Arc::clone(&disk),
@@ -306,6 +307,7 @@ fn stages(
         receive: flow.receive.clone(),
         publish: flow.publish.clone(),
         consume: flow.consume.clone(),
+        confirmations: flow.confirmations.clone(),
         refusals: flow.refusals.clone(),
         tests: flow.rotation.tests().clone(),
         credential_rotation: flow.rotation.clone(),

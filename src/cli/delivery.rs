@@ -46,6 +46,17 @@ pub(super) enum DeliveryVerb {
         #[command(flatten)]
         confirm: Confirm,
     },
+    /// Report that the target has done what it accepted, or has failed
+    Confirm {
+        /// The delivery's id
+        id: String,
+        /// It failed, and why; it counts as a failed attempt
+        #[arg(long, value_name = "REASON")]
+        failed: Option<String>,
+        /// Give it up: it can never succeed
+        #[arg(long = "final", requires = "failed")]
+        is_final: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -127,7 +138,7 @@ pub(super) struct ListDeliveries {
     #[arg(
         long,
         visible_alias = "status",
-        help = "Its state: pending, leased, parked, in_doubt, completed, dead_letter, cancelled, skipped"
+        help = "Its state: pending, leased, waiting, parked, in_doubt, completed, dead_letter, cancelled, skipped"
     )]
     state: Option<String>,
     #[command(flatten)]
@@ -267,6 +278,16 @@ impl Verbs for DeliveryVerb {
                 confirm.ask(format_args!("Cancel {}", ids.join(", ")))?;
                 each(&remote, ids, "cancel")
             }
+            Self::Confirm { id, failed, is_final } => {
+                let body = match failed {
+                    Some(reason) => {
+                        json!({ "result": "failed", "reason": reason, "final": is_final })
+                    }
+                    None => json!({ "result": "ok" }),
+                };
+                let path = format!("{}/confirm", DELIVERIES.at(id));
+                print_state(&remote, &remote.post(&path, Some(&body))?)
+            }
         }
     }
 }
@@ -381,12 +402,7 @@ fn each(remote: &Remote, ids: &[String], action: &str) -> Result<(), Failure> {
     let mut first = None;
     for id in ids {
         match remote.post(&format!("{}/{action}", DELIVERIES.at(id)), None) {
-            Ok(delivery) => {
-                let due = instant(&delivery, "due_at");
-                let when = if due.is_empty() { due } else { format!(", due {due} UTC") };
-                let (id, state) = (text(&delivery, "id"), text(&delivery, "state"));
-                remote.answer(&delivery, format_args!("{id} is {state}{when}"))?;
-            }
+            Ok(delivery) => print_state(remote, &delivery)?,
             Err(Failure { code, message }) => {
                 let named = Failure::new(code, format!("{id}: {message}"));
                 if ids.len() == 1 || code == exit::UNREACHABLE {
@@ -398,6 +414,13 @@ fn each(remote: &Remote, ids: &[String], action: &str) -> Result<(), Failure> {
         }
     }
     first.map_or(Ok(()), |code| Err(Failure::new(code, "not all of it could be done; see above")))
+}
+
+fn print_state(remote: &Remote, delivery: &Value) -> Result<(), Failure> {
+    let due = instant(delivery, "due_at");
+    let when = if due.is_empty() { due } else { format!(", due {due} UTC") };
+    let (id, state) = (text(delivery, "id"), text(delivery, "state"));
+    remote.answer(delivery, format_args!("{id} is {state}{when}"))
 }
 
 /// Says how many deliveries it was, or would be.

@@ -147,6 +147,9 @@ struct Policy {
     /// How long a consumer of a pull subscription has an event to itself, like 60s
     #[arg(long, value_name = "SPAN", value_parser = input::span)]
     lease: Option<String>,
+    /// How long its target has to confirm what it accepted, like 1h; without it, a 2xx completes a delivery
+    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    confirm_within: Option<String>,
     /// Requests in flight at once
     #[arg(long, value_name = "N")]
     in_flight_max: Option<u32>,

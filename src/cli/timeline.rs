@@ -215,7 +215,7 @@ pub(super) fn state(delivery: &Value) -> String {
 
 /// Why a delivery waits. A list does not say it, so the delivery is asked for where it was listed.
 fn waits(remote: &Remote, delivery: &Value) -> Result<String, Failure> {
-    if text(delivery, "state") != "pending" {
+    if !["pending", "waiting"].contains(&text(delivery, "state").as_str()) {
         return Ok(String::new());
     }
     let found = match delivery.get("waiting") {
@@ -263,6 +263,10 @@ pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> 
         let replay = replay(event, &to);
         match text(delivery, "state").as_str() {
             "pending" => lines.push(format!("  oncebox delivery retry {id}   (at once)")),
+            "waiting" => {
+                let note = "(its target has done it; --failed REASON: it has not)";
+                lines.push(format!("  oncebox delivery confirm {id}   {note}"));
+            }
             "dead_letter" => {
                 lines.push(format!("  oncebox delivery retry {id}   (as it is)"));
                 if !is_webhook(event) {

@@ -4,6 +4,7 @@
 //! its key. Not here: where keys are on the machine (`app::master_key`), and the sealing itself
 //! ([`crate::base::secret`]).
 
+pub mod confirm_token;
 pub mod file;
 pub mod subject;
 

@@ -141,7 +141,7 @@ fn split(sealed: &[u8]) -> Option<([u8; ID_BYTES], &[u8])> {
 }
 
 /// HMAC-SHA-256 over length-prefixed parts, so that no two lists of parts share an input.
-fn keyed(key: &[u8], parts: &[&[u8]]) -> hmac::Tag {
+pub(super) fn keyed(key: &[u8], parts: &[&[u8]]) -> hmac::Tag {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     let mut context = hmac::Context::with_key(&key);
     for part in parts {

@@ -130,6 +130,8 @@ pub struct Delivery {
     pub due_at: Option<Timestamp>,
     /// When its lease ends; set while a consumer has it.
     pub lease_until: Option<Timestamp>,
+    /// When the target's time to confirm it ends; set while it waits for that.
+    pub confirm_until: Option<Timestamp>,
     /// Whether it waits for an earlier delivery of its lane.
     pub is_behind: bool,
     /// Attempts so far, in all runs.

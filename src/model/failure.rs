@@ -75,11 +75,18 @@ pub struct Rules {
     pub breaker_after: u32,
     /// Counted failures after which a delivery in a lane is parked; `None`: never.
     pub park_after: Option<u32>,
+    /// How long the target has to confirm what it accepted; `None`: a 2xx completes a delivery.
+    pub confirm_within: Option<Duration>,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { schedule: Schedule::default(), breaker_after: BREAKER_AFTER, park_after: None }
+        Self {
+            schedule: Schedule::default(),
+            breaker_after: BREAKER_AFTER,
+            park_after: None,
+            confirm_within: None,
+        }
     }
 }
 
@@ -131,6 +138,8 @@ pub struct Facts {
 pub enum Next {
     /// Done.
     Complete,
+    /// Accepted: the target has this long to confirm that it is done.
+    Confirm(Duration),
     /// Tried again after this wait.
     Retry(Duration),
     /// Given up, with the reason.
@@ -218,7 +227,10 @@ pub fn judge(attempt: &AttemptResult<'_>, rules: &Rules, facts: &Facts) -> Verdi
         attempt.class
     };
     let mut verdict = match class {
-        AttemptClass::Success => return Verdict::uncounted(class, Next::Complete, None),
+        AttemptClass::Success => {
+            let next = rules.confirm_within.map_or(Next::Complete, Next::Confirm);
+            return Verdict::uncounted(class, next, None);
+        }
         AttemptClass::Validation | AttemptClass::Poison => refused(attempt, class, facts),
         AttemptClass::Gone => Verdict {
             class,
@@ -495,6 +507,15 @@ mod tests {
     }
 
     const FIVE: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn what_has_to_be_confirmed_is_not_completed_by_its_answer() {
+        let rules = Rules { confirm_within: Some(FIVE), ..Rules::default() };
+        let verdict = judge(&attempt(200, AttemptClass::Success), &rules, &Facts::default());
+        assert_eq!(verdict.next, Next::Confirm(FIVE));
+        let failed = judge(&attempt(500, AttemptClass::Transient), &rules, &Facts::default());
+        assert!(matches!(failed.next, Next::Retry(_)));
+    }
 
     #[test]
     fn a_failing_target_is_tried_22_times() {

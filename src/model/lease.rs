@@ -34,11 +34,13 @@ pub enum LeaseOutcome {
     },
 }
 
-/// Decides what follows a report. There is never a hold, because a consumer decides itself when it takes more.
+/// Decides what follows a report of a consumer, or of a target that has accepted a delivery. `park_after`: failures after
+/// which it is parked, if its lane parks. There is never a hold: a consumer decides itself when it takes more, and a target
+/// that accepts deliveries is called.
 pub fn judge_lease(
     outcome: &LeaseOutcome,
     counted_failures: u32,
-    schedule: &Schedule,
+    (schedule, park_after): (&Schedule, Option<u32>),
     jitter: Jitter,
 ) -> Verdict {
     let failures = counted_failures.saturating_add(1);
@@ -51,6 +53,12 @@ pub fn judge_lease(
         LeaseOutcome::Failed { reason, counted: true, .. } if schedule.gives_up(failures) => {
             let why = format!("given up after {failures} attempts; the last: {reason}");
             (AttemptClass::Transient, true, Next::GiveUp(why))
+        }
+        LeaseOutcome::Failed { reason, counted: true, .. }
+            if park_after.is_some_and(|most| failures >= most) =>
+        {
+            let why = format!("failed {failures} times; the last: {reason}");
+            (AttemptClass::Transient, true, Next::Park(why))
         }
         LeaseOutcome::Failed { wait, counted, .. } => {
             (AttemptClass::Transient, *counted, Next::Retry(wait.unwrap_or_else(step)))
@@ -76,7 +84,7 @@ mod tests {
     fn next(outcome: &LeaseOutcome, counted_failures: u32) -> (bool, Next) {
         let (schedule, jitter) = (Schedule::default(), Jitter::default());
         let Verdict { counted, next, .. } =
-            judge_lease(outcome, counted_failures, &schedule, jitter);
+            judge_lease(outcome, counted_failures, (&schedule, None), jitter);
         (counted, next)
     }
 

@@ -20,19 +20,22 @@ pub enum WaitReason {
     Turn,
     /// A consumer that fetches it, or that has leased it.
     Consumer,
+    /// The target, which has accepted it and has to confirm it.
+    Confirmation,
     /// A person.
     Person,
 }
 
 impl WaitReason {
     /// All.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Attempt,
         Self::Hold,
         Self::Earlier,
         Self::Time,
         Self::Turn,
         Self::Consumer,
+        Self::Confirmation,
         Self::Person,
     ];
 
@@ -45,6 +48,7 @@ impl WaitReason {
             Self::Time => "time",
             Self::Turn => "turn",
             Self::Consumer => "consumer",
+            Self::Confirmation => "confirmation",
             Self::Person => "person",
         }
     }
@@ -94,7 +98,9 @@ pub fn waiting(context: WaitContext<'_>, head: Option<WaitContext<'_>>) -> Optio
             plain(WaitReason::Consumer, "a consumer has leased it".to_owned(), delivery.lease_until)
         }
         State::Waiting => {
-            plain(WaitReason::Consumer, "the target has to confirm it".to_owned(), None)
+            let until = delivery.confirm_until;
+            let end = until.map(|until| format!(" until {until}")).unwrap_or_default();
+            plain(WaitReason::Confirmation, format!("the target has to confirm it{end}"), until)
         }
         State::Parked => {
             plain(WaitReason::Person, "it is parked until a person acts".to_owned(), None)
@@ -212,6 +218,7 @@ mod tests {
             state: State::Pending,
             due_at: Some(Timestamp::from_secs(100)),
             lease_until: None,
+            confirm_until: None,
             is_behind,
             attempt_count: 2,
             counted_failures: 2,

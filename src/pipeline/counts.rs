@@ -109,11 +109,15 @@ impl Counts {
     }
 
     fn count(&self, settlement: &Settlement) {
-        let attempt = &settlement.attempt;
-        if let Some((_, counter)) = self.attempts.iter().find(|(class, _)| *class == attempt.class)
-        {
+        let class = settlement.attempt.class;
+        if let Some((_, counter)) = self.attempts.iter().find(|(of, _)| *of == class) {
             counter.add();
         }
+        self.count_end(settlement);
+    }
+
+    fn count_end(&self, settlement: &Settlement) {
+        let attempt = &settlement.attempt;
         match settlement.next {
             Next::Complete => {
                 self.completed.add();
@@ -121,13 +125,22 @@ impl Counts {
                 self.delivered_span.note_span(taken);
             }
             Next::GiveUp(_) => self.dead_lettered.add(),
-            Next::Retry(_) | Next::Park(_) => (),
+            Next::Confirm(_) | Next::Retry(_) | Next::Park(_) => (),
         }
     }
 
     /// Counts a settled lease. Its time is not noted: the latency histogram is of our own attempts only.
     pub fn consumed(&self, settlement: &Settlement) {
         self.count(settlement);
+    }
+
+    /// Counts a confirmation. The attempt of one that says `ok` was counted when it was accepted.
+    pub fn confirmed(&self, settlement: &Settlement) {
+        if settlement.attempt.class.is_success() {
+            self.count_end(settlement);
+        } else {
+            self.count(settlement);
+        }
     }
 
     /// Settled attempts by class.

@@ -20,6 +20,7 @@ use crate::formats::add_headers;
 use crate::formats::filter::{self, Payload};
 use crate::http::client::{Call, CallError, Sender};
 use crate::http::trace::{StepName, Trace};
+use crate::keys::confirm_token::ConfirmTokens;
 use crate::model::delivery::{
     Attempt, CUSTOM_DATA, Jitter, OutgoingOrder, OutgoingRequest, is_custom_data, retry_after,
 };
@@ -30,6 +31,7 @@ use crate::model::json_path::Path;
 use crate::model::lane::{self, CallKey, Key};
 use crate::model::outcome::{Cause, Outcome};
 use crate::model::subscription::Target;
+use crate::pipeline::confirmations::{self, CONFIRM_URL_HEADER};
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destination, Destinations};
 use crate::pipeline::in_flight::InFlight;
@@ -99,6 +101,8 @@ pub struct Deliver {
     pub budget: Budget,
     /// What the process may have died on.
     pub suspects: Arc<Suspects>,
+    /// Makes the tokens of confirm URLs.
+    pub confirm_tokens: ConfirmTokens,
     /// Planned failures.
     pub faults: Faults,
 }
@@ -443,7 +447,7 @@ impl Deliver {
                 status: answer.status,
                 retry_after: answer.retry_after.and_then(|value| retry_after(&value, at)),
                 custom_data: answer.custom_data,
-                excerpt: excerpt(&answer.body, echo),
+                excerpt: without_token(excerpt(&answer.body, echo), call.headers),
             },
             Err(NotSent::Call(CallError::Blocked(reason))) => Outcome::Blocked { reason },
             Err(NotSent::Call(CallError::Unbuildable(reason))) => Outcome::Unbuildable { reason },
@@ -484,6 +488,8 @@ impl Deliver {
         let mut headers = destination.headers(outgoing, at, &span);
         add_headers(&mut headers, more);
         let key_id = destination.access.key_id().to_owned();
+        let confirm_url = confirmations::url(&self.confirm_tokens, destination, outgoing);
+        headers.extend(confirm_url.map(|url| (CONFIRM_URL_HEADER.to_owned(), url)));
         Ok(Request { url, headers, sealed_url: None, key_id, span })
     }
 
@@ -584,6 +590,15 @@ fn excerpt(body: &[u8], echo: &ResponseScrub) -> String {
         return text.chars().take(MAX_EXCERPT_CHARS).collect();
     }
     echo.clean(text.into_owned()).chars().take(MAX_EXCERPT_CHARS).collect()
+}
+
+/// An answer may repeat what was sent, but whoever reads it must not be able to confirm the delivery.
+fn without_token(excerpt: String, headers: &[(String, String)]) -> String {
+    let url = headers.iter().find(|(name, _)| name == CONFIRM_URL_HEADER);
+    match url.and_then(|(_, url)| url.rsplit_once('/')) {
+        Some((_, token)) => excerpt.replace(token, "***"),
+        None => excerpt,
+    }
 }
 
 /// Why an attempt failed is always told.

@@ -2,6 +2,7 @@
 //! until a subscription changes.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ use crate::store::credentials::{self, Credential};
 use crate::store::error::Result as StoreResult;
 use crate::store::{Store, subscriptions};
 
+/// How long a target may have to confirm what it accepted.
+const CONFIRMED_WITHIN: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_hours(30 * 24);
 /// How long a pull consumer has an event to itself, where its subscription does not say.
 const LEASE: Duration = Duration::from_mins(1);
 /// Destinations kept open at most; those beyond are opened for each attempt.
@@ -41,6 +45,8 @@ pub struct Destination {
     pub classes: ClassTable,
     /// Time for a whole attempt.
     pub timeout: Duration,
+    /// The URL before `/confirm/`, if its deliveries have to be confirmed and our public URL is known.
+    pub confirm_base: Option<String>,
     /// How its requests are written.
     pub formats: Formats,
     /// How it proves who it is.
@@ -143,10 +149,22 @@ impl Destinations {
             return Ok(None);
         };
         let access = self.access(seq, &carried(&in_force, chosen), chosen.is_some())?;
+        let settings = self.settings.get();
         let Effective { rules, classes, timeout, .. } =
-            effective(&subscription.new, &self.settings.get().delivery)?;
+            effective(&subscription.new, &settings.delivery)?;
         let formats = Formats::of(&subscription.new)?;
-        Ok(Some(Destination { subscription, rules, classes, timeout, formats, access }))
+        let public =
+            settings.listen.public_url.as_deref().filter(|_| rules.confirm_within.is_some());
+        let confirm_base = public.map(|url| url.trim_end_matches('/').to_owned());
+        Ok(Some(Destination {
+            subscription,
+            rules,
+            classes,
+            timeout,
+            confirm_base,
+            formats,
+            access,
+        }))
     }
 
     fn access(
@@ -211,8 +229,15 @@ pub fn effective(new: &NewSubscription, defaults: &Delivery) -> Result<Effective
     }
     let classes = ClassTable::new(&policy.classes)?;
     policy.rate.as_deref().map(Rate::parse).transpose()?;
+    let confirm_within = policy.confirm_within.as_ref().map(span).transpose()?;
+    if let Some(within) = confirm_within
+        && !CONFIRMED_WITHIN.contains(&within)
+    {
+        return Err("confirm_within must be 1s to 30days".to_owned());
+    }
+    let park_after = new.order.parks_after();
     Ok(Effective {
-        rules: Rules { schedule, breaker_after, park_after: new.order.parks_after() },
+        rules: Rules { schedule, breaker_after, park_after, confirm_within },
         classes,
         timeout,
     })

@@ -19,6 +19,7 @@
 pub mod access;
 pub mod advice;
 pub mod clock_watch;
+pub mod confirmations;
 pub mod consume;
 pub mod counts;
 pub mod credential_rotation;
@@ -64,9 +65,11 @@ use crate::config::Live;
 use crate::event_types::EventTypes;
 use crate::http::client::{self, Call};
 use crate::keys::Keyring;
+use crate::keys::confirm_token::ConfirmTokens;
 use crate::keys::subject::Pseudonyms;
 use crate::model::failure::AttemptReport;
 use crate::pipeline::clock_watch::ClockWatch;
+use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::consume::Consume;
 use crate::pipeline::consume::manager::LeaseManager;
 use crate::pipeline::counts::Counts;
@@ -112,6 +115,8 @@ pub struct Parts {
     pub key: Arc<Keyring>,
     /// Makes the pseudonyms of subjects.
     pub names: Pseudonyms,
+    /// Makes the tokens of confirm URLs.
+    pub confirm_tokens: ConfirmTokens,
     /// Sends HTTP requests.
     pub sender: Arc<dyn client::Sender>,
     /// The settings in force.
@@ -144,6 +149,8 @@ pub struct Pipeline {
     pub publish: Publish,
     /// Serves pull consumers.
     pub consume: Consume,
+    /// Takes confirmations.
+    pub confirmations: Confirmations,
     /// Records refused calls.
     pub refusals: Refusals,
     /// Rotates credentials, and runs tests of subscriptions.
@@ -296,6 +303,7 @@ impl Pipeline {
         let upkeep_stop = Stop::new();
         let (relay, lease_manager) = (parts.relay(&common)?, LeaseManager::new(consume.clone()));
         let (receive, publish) = (parts.receive(&common), parts.publish(&common));
+        let confirmations = parts.confirmations(&common);
         let (writer_stop, writer_stopped) = bounded(0);
         let (writer_loop, after_commit) = (parts.writer_loop, Arc::clone(&listener));
         let ended = Arc::new(Mutex::new(Ended::default()));
@@ -310,6 +318,7 @@ impl Pipeline {
             receive,
             publish,
             consume,
+            confirmations,
             refusals: upkeep.refusals.clone(),
             rotation,
             counts: common.counts,
@@ -472,6 +481,7 @@ impl Parts {
             },
             budget: self.budget.clone(),
             suspects: Arc::clone(&self.suspects),
+            confirm_tokens: self.confirm_tokens.clone(),
             faults: self.faults.clone(),
         }
     }
@@ -483,6 +493,18 @@ impl Parts {
             self.settings.clone(),
             (Arc::clone(&common.counts), Arc::clone(&common.privacy)),
         )
+    }
+
+    fn confirmations(&self, common: &Common) -> Confirmations {
+        Confirmations {
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            draw: Arc::clone(&self.draw),
+            settings: self.settings.clone(),
+            privacy: Arc::clone(&common.privacy),
+            counts: Arc::clone(&common.counts),
+            tokens: self.confirm_tokens.clone(),
+        }
     }
 
     fn upkeep(
@@ -502,7 +524,7 @@ impl Parts {
             Arc::clone(&self.disk),
             refusals,
             outcomes,
-            (site, rotation),
+            (site, rotation, self.confirmations(common)),
         )
     }
 

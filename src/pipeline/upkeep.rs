@@ -10,6 +10,7 @@ use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::model::failure::AttemptReport;
 use crate::pipeline::clock_watch::ClockWatch;
+use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::credential_rotation::CredentialRotation;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::disk_watch::DiskWatch;
@@ -20,11 +21,13 @@ use crate::pipeline::site_watch::SiteWatch;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{Store, deliveries, holds, idempotency_keys, settlement, subscriptions};
+use crate::store::{
+    Store, confirmations, deliveries, holds, idempotency_keys, settlement, subscriptions,
+};
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 14] = [
+const CHORES: [(&str, Chore); 15] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         Ok(())
@@ -41,6 +44,7 @@ const CHORES: [(&str, Chore); 14] = [
     ("clamp due times after the clock was set", Upkeep::clamp_due_times),
     ("end holds whose time is over", Upkeep::end_holds),
     ("give up what waits too long behind others", |upkeep| upkeep.postponing.run()),
+    ("end waits for a confirmation whose time is over", |upkeep| upkeep.confirmations.expire()),
     ("check whether the site is online again", |upkeep| upkeep.deliver.line.look()),
     ("raise what is wrong with the site", |upkeep| upkeep.site.look()),
     ("tell alert channels of escalations", |upkeep| upkeep.alerts.run()),
@@ -69,6 +73,7 @@ pub struct Upkeep {
     site: SiteWatch,
     guard_expiry: GuardExpiry,
     rotation: CredentialRotation,
+    confirmations: Confirmations,
     alerts: AlertChore,
     postponing: Postponing,
     /// Whether due times may lie too far ahead: after the clock was set, and at the start, because an earlier run with
@@ -84,7 +89,7 @@ impl Upkeep {
         disk: Arc<DiskWatch>,
         refusals: Refusals,
         (unsettled, deliver): (Receiver<AttemptReport>, Deliver),
-        (site, rotation): (SiteWatch, CredentialRotation),
+        (site, rotation, confirmations): (SiteWatch, CredentialRotation, Confirmations),
     ) -> Self {
         let guard_expiry = GuardExpiry::new(store.clone(), clock.clone(), Arc::clone(&clock_watch));
         let alerts = AlertChore::new(store.clone(), clock.clone());
@@ -101,6 +106,7 @@ impl Upkeep {
             site,
             guard_expiry,
             rotation,
+            confirmations,
             alerts,
             postponing,
             are_due_times_suspect: true,
@@ -183,6 +189,13 @@ impl Upkeep {
                 if moved < usize::try_from(MAX_ROWS).unwrap_or(usize::MAX) {
                     break;
                 }
+            }
+        }
+        loop {
+            let clock = self.clock.clone();
+            let run = move |tx: &WriteTx<'_>| confirmations::clamp(tx, clock.now(), MAX_ROWS);
+            if self.store.writer().write(Queue::Upkeep, run)? == 0 {
+                break;
             }
         }
         if self.store.read(holds::any)? {

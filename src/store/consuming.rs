@@ -20,6 +20,8 @@ use crate::store::{attempts, lanes, settlement, subscriptions, superseded};
 
 /// The failure code of a failure that a consumer reports.
 const CODE: &str = "consumer";
+/// The failure code of a confirmation that failed or did not come.
+const UNCONFIRMED: &str = "unconfirmed";
 /// The failure reason of an expired lease.
 const EXPIRED: &str = "lease expired";
 
@@ -159,7 +161,8 @@ fn settle_unprotected(
         }
         _ => return Ok(ReportResult::Refused(why_not(&held, own)).into()),
     }
-    let settlement = settlement_of(&held, consumer, lease, outcome, draw);
+    let began = of_lease(lease, &held, consumer.wall);
+    let settlement = settlement_of(&held, consumer, began, outcome, draw);
     store(tx, &held, &settlement, false)?;
     if consumer.latest_only && settlement.next == Next::Complete {
         settlement::skip_older(tx, delivery, consumer.now)?;
@@ -236,7 +239,8 @@ pub fn expire(
     }
     let outcome = LeaseOutcome::Failed { reason: EXPIRED.to_owned(), wait: None, counted: true };
     let lease = held.owner.clone().unwrap_or_default();
-    let settlement = settlement_of(&held, consumer, &lease, &outcome, draw);
+    let began = of_lease(&lease, &held, consumer.wall);
+    let settlement = settlement_of(&held, consumer, began, &outcome, draw);
     store(tx, &held, &settlement, true)?;
     Ok(Some(settlement))
 }
@@ -247,10 +251,15 @@ pub fn span(lease: &str, delivery: DeliverySeq) -> String {
     data_encoding::HEXLOWER.encode(digest.get(..8).unwrap_or_default())
 }
 
-fn settlement_of(
+/// When the work under a lease began, and its span.
+fn of_lease(lease: &str, held: &Held, wall: Timestamp) -> (Timestamp, Option<String>) {
+    (id::made_at(lease).unwrap_or(wall), Some(span(lease, held.delivery)))
+}
+
+pub(super) fn settlement_of(
     held: &Held,
     consumer: &Consumer,
-    lease: &str,
+    (started_at, span): (Timestamp, Option<String>),
     outcome: &LeaseOutcome,
     draw: &dyn Draw,
 ) -> Settlement {
@@ -258,15 +267,10 @@ fn settlement_of(
     // The schema limits an event's max_attempts, so this does not fail.
     let own = held.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
     let schedule = own.as_ref().unwrap_or(schedule);
-    let Verdict { class, counted, mut next, .. } =
-        judge_lease(outcome, held.counted_failures, schedule, Jitter::new(draw));
-    let failures = held.counted_failures.saturating_add(1);
-    let is_parked =
-        counted && held.lane.is_some() && park_after.is_some_and(|most| failures >= most);
-    if let (Next::Retry(_), true, Some(reason)) = (&next, is_parked, outcome.failed_reason()) {
-        next = Next::Park(format!("failed {failures} times; the last: {reason}"));
-    }
-    let started_at = id::made_at(lease).unwrap_or(*wall);
+    let park_after = park_after.filter(|_| held.lane.is_some());
+    let rules = (schedule, park_after);
+    let Verdict { class, counted, next, .. } =
+        judge_lease(outcome, held.counted_failures, rules, Jitter::new(draw));
     let took = wall.since(started_at);
     Settlement {
         delivery: held.delivery,
@@ -285,18 +289,29 @@ fn settlement_of(
             excerpt: None,
             failed_reason: outcome.failed_reason().map(str::to_owned),
             key_id: None,
-            span: Some(span(lease, held.delivery)),
+            span,
         }),
-        code: CODE.to_owned(),
+        code: if held.state == State::Waiting { UNCONFIRMED } else { CODE }.to_owned(),
         is_alone: false,
         next,
         now: *now,
     }
 }
 
-fn store(tx: &WriteTx<'_>, held: &Held, settlement: &Settlement, keep: bool) -> Result<()> {
+/// Stores a report of a consumer, or a confirmation of a target. `keep`: a late report under the lease is still accepted.
+pub(super) fn store(
+    tx: &WriteTx<'_>,
+    held: &Held,
+    settlement: &Settlement,
+    keep: bool,
+) -> Result<()> {
     let Settlement { delivery, subscription, attempt, next, now, .. } = settlement;
-    attempts::insert(tx, *delivery, held.attempt_count.saturating_add(1), attempt)?;
+    let is_confirmation = held.state == State::Waiting;
+    // The attempt that a target now says is done was stored when the target accepted it.
+    let is_attempt = !(is_confirmation && attempt.class.is_success());
+    if is_attempt {
+        attempts::insert(tx, *delivery, held.attempt_count.saturating_add(1), attempt)?;
+    }
     match next {
         Next::Retry(wait) => {
             leases::put_back(tx, settlement, now.plus(*wait), (*wait, keep))?;
@@ -306,9 +321,12 @@ fn store(tx: &WriteTx<'_>, held: &Held, settlement: &Settlement, keep: bool) -> 
             leases::put_back(tx, settlement, *now, (Duration::ZERO, false))?;
             lanes::park(tx, *delivery, reason)?;
         }
-        Next::Complete => leases::finish(tx, settlement, State::Completed, None)?,
+        // A consumer's report is its confirmation.
+        Next::Complete | Next::Confirm(_) => {
+            leases::finish(tx, settlement, (State::Completed, None), is_attempt)?;
+        }
         Next::GiveUp(reason) => {
-            leases::finish(tx, settlement, State::DeadLetter, Some(reason))?;
+            leases::finish(tx, settlement, (State::DeadLetter, Some(reason)), true)?;
             lanes::given_up(tx, *delivery, *subscription)?;
         }
     }
@@ -316,17 +334,25 @@ fn store(tx: &WriteTx<'_>, held: &Held, settlement: &Settlement, keep: bool) -> 
     if let Some(lane) = held.lane {
         lanes::elect_head(tx, lane, *now)?;
     }
+    if is_confirmation {
+        lanes::ring_funnels(tx)?;
+    }
     // A delivery that a consumer hands back without trying it has not failed.
     if !attempt.class.is_success() && !attempt.counted {
         return Ok(());
     }
-    note_failure(tx, settlement, held.origin, (held.attempt_count, held.counted_failures))?;
+    let before = held.attempt_count.saturating_sub(u32::from(!is_attempt));
+    note_failure(tx, settlement, held.origin, (before, held.counted_failures))?;
+    // The subscription's target has answered: only the work on this delivery has failed.
+    if is_confirmation {
+        return Ok(());
+    }
     note_attempt(tx, *subscription, (attempt.class, true), attempt.finished_at)
 }
 
 fn state_after(next: &Next) -> State {
     match next {
-        Next::Complete => State::Completed,
+        Next::Complete | Next::Confirm(_) => State::Completed,
         Next::Retry(_) => State::Pending,
         Next::GiveUp(_) => State::DeadLetter,
         Next::Park(_) => State::Parked,

@@ -135,6 +135,14 @@ pub(super) const FINISH: &str = "
 
 const SET_CUSTOM_DATA: &str = "UPDATE deliveries SET custom_data = ?2 WHERE seq = ?1";
 
+pub(super) const WAIT: &str = "
+    UPDATE deliveries
+       SET state = 'waiting', due_at = NULL, confirm_until = ?3, delay_ms = ?4,
+           attempt_count = attempt_count + 1, last_class = ?5
+     WHERE seq = ?1
+       AND run_no = ?2
+       AND state = 'pending'";
+
 const COUNT_LATE: &str = "
     UPDATE deliveries
        SET attempt_count = attempt_count + 1
@@ -553,6 +561,14 @@ pub(super) fn finish(
 /// Stores what the receiver wants to get back with the next attempt.
 pub(super) fn set_custom_data(tx: &WriteTx<'_>, delivery: DeliverySeq, data: &str) -> Result<()> {
     one_row(tx.prepare(SET_CUSTOM_DATA)?.execute((delivery, data))?, "the delivery")
+}
+
+/// Makes a delivery wait for its confirmation, after the target has accepted it.
+pub(super) fn wait(tx: &WriteTx<'_>, settlement: &Settlement, within: Duration) -> Result<()> {
+    let Settlement { delivery, run_no, attempt, now, .. } = settlement;
+    let class = attempt.class.as_str();
+    let row = (delivery, run_no, now.plus(within), millis(within), class);
+    one_row(tx.prepare(WAIT)?.execute(row)?, "the delivery")
 }
 
 /// Counts an attempt that came too late to change the delivery's state.

@@ -17,7 +17,8 @@ const BY_SEQ: &str = "
            coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
            d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
            d.lease_until, d.head = 0 AND d.state = 'pending',
-           o.aggregate_type, o.aggregate_id, coalesce(o.idempotency_key, w.provider_event_id)
+           o.aggregate_type, o.aggregate_id, coalesce(o.idempotency_key, w.provider_event_id),
+           d.confirm_until
       FROM deliveries AS d
       JOIN subscriptions AS s ON s.seq = d.subscription_seq
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
@@ -157,5 +158,6 @@ fn delivery(row: &Row<'_>) -> Result<Delivery> {
         aggregate_type: row.get(16)?,
         aggregate_id: row.get(17)?,
         key: row.get(18)?,
+        confirm_until: row.get(19)?,
     })
 }

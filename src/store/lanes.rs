@@ -167,6 +167,35 @@ pub fn waits_for(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Delive
     head.map_or_else(|| blocked_by(tx, lane, (order_at, delivery)), |head| Ok(Some(head)))
 }
 
+/// Makes a delivery that waits for its confirmation the head of its lane, unless another one is in hand. An earlier one
+/// may have arrived during its attempt.
+pub(super) fn hold(
+    tx: &WriteTx<'_>,
+    lane: i64,
+    delivery: DeliverySeq,
+    now: Timestamp,
+) -> Result<()> {
+    let head = first(&mut *tx.prepare(HEAD)?, [lane], |row| {
+        Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?))
+    })?;
+    match head {
+        Some((head, is_taken)) if head == delivery || is_taken => return Ok(()),
+        Some((head, _)) => one_row(tx.prepare(DEMOTE)?.execute([head])?, "the delivery")?,
+        None => {}
+    }
+    Ok(tx.prepare(PROMOTE)?.query_row((delivery, now), |_| Ok(()))?)
+}
+
+/// Rings every subscription with a funnel point: a delivery that held its funnel has gone on.
+pub(super) fn ring_funnels(tx: &WriteTx<'_>) -> Result<()> {
+    for route in subscriptions::routes(tx)?.iter() {
+        if route.new.order.funnel_point.is_some() {
+            tx.ring(route.seq);
+        }
+    }
+    Ok(())
+}
+
 /// A delivery of the subscription was given up: its lane is blocked only where the subscription wants that.
 pub(super) fn given_up(
     tx: &WriteTx<'_>,

@@ -37,31 +37,31 @@ pub(super) const LEASE: &str = "
 
 pub(super) const HELD: &str = "
     SELECT d.state, d.run_no, d.attempt_count, d.counted_failures, d.outbox_seq, d.webhook_seq, d.lane,
-           d.lease_until, d.lease_owner, o.max_attempts, coalesce(o.received_at, w.received_at), d.reason
+           d.lease_until, d.lease_owner, o.max_attempts, coalesce(o.received_at, w.received_at), d.reason,
+           d.subscription_seq, d.tenant, coalesce(o.id, w.id), d.confirm_until, d.delay_ms
       FROM deliveries AS d
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
-     WHERE d.seq = ?1
-       AND d.subscription_seq = ?2";
+     WHERE d.seq = ?1";
 
 // ?7: keep the owner until another consumer takes the delivery, so that a late report is still accepted.
 pub(super) const PUT_BACK: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?3, delay_ms = ?4, attempt_count = attempt_count + 1,
            counted_failures = counted_failures + ?5, last_class = ?6, lease_until = NULL,
-           lease_owner = iif(?7, lease_owner, NULL)
+           confirm_until = NULL, lease_owner = iif(?7, lease_owner, NULL)
      WHERE seq = ?1
        AND run_no = ?2
-       AND state = 'leased'";
+       AND (state = 'leased' OR state = 'waiting')";
 
 pub(super) const FINISH: &str = "
     UPDATE deliveries
-       SET state = ?3, due_at = NULL, lease_until = NULL, finished_at = ?4,
-           attempt_count = attempt_count + 1, counted_failures = counted_failures + ?5, last_class = ?6,
+       SET state = ?3, due_at = NULL, lease_until = NULL, confirm_until = NULL, finished_at = ?4,
+           attempt_count = attempt_count + ?8, counted_failures = counted_failures + ?5, last_class = ?6,
            reason = ?7
      WHERE seq = ?1
        AND run_no = ?2
-       AND (state = 'leased' OR state = 'pending')";
+       AND (state = 'leased' OR state = 'pending' OR state = 'waiting')";
 
 pub(super) const EXTEND: &str = "
     UPDATE deliveries
@@ -111,13 +111,27 @@ pub(super) struct Candidate {
     pub(super) payload_bytes: u64,
 }
 
-/// The columns of a delivery that a report needs.
+/// The columns of a delivery that a report or a confirmation needs.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) delivery: DeliverySeq,
-    pub(super) state: State,
-    pub(super) run_no: u32,
-    pub(super) attempt_count: u32,
+pub struct Held {
+    /// The delivery.
+    pub delivery: DeliverySeq,
+    /// Its subscription.
+    pub subscription: SubscriptionSeq,
+    /// Its tenant.
+    pub tenant: String,
+    /// The UUID of the event or webhook event it carries.
+    pub event_id: String,
+    /// Its state.
+    pub state: State,
+    /// Its run.
+    pub run_no: u32,
+    /// Attempts so far.
+    pub attempt_count: u32,
+    /// When the target's time to confirm it ends.
+    pub confirm_until: Option<Timestamp>,
+    /// The wait that began last; while it waits for its confirmation, the time for that.
+    pub delay: Duration,
     pub(super) counted_failures: u32,
     pub(super) origin: Origin,
     pub(super) lane: Option<i64>,
@@ -170,7 +184,12 @@ pub(super) fn held(
     delivery: DeliverySeq,
     subscription: SubscriptionSeq,
 ) -> Result<Option<Held>> {
-    first(&mut *tx.prepare(HELD)?, (delivery, subscription), |row| {
+    Ok(any(tx, delivery)?.filter(|held| held.subscription == subscription))
+}
+
+/// A delivery in any state.
+pub fn any(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Held>> {
+    first(&mut *tx.prepare(HELD)?, [delivery], |row| {
         let state: String = row.get(0)?;
         let outbox: Option<i64> = row.get(4)?;
         let webhook: Option<i64> = row.get(5)?;
@@ -188,6 +207,11 @@ pub(super) fn held(
             max_attempts: row.get(9)?,
             accepted_at: row.get(10)?,
             reason: row.get(11)?,
+            subscription: row.get(12)?,
+            tenant: row.get(13)?,
+            event_id: row.get(14)?,
+            confirm_until: row.get(15)?,
+            delay: Duration::from_millis(row.get::<_, i64>(16)?.unsigned_abs()),
         })
     })
 }
@@ -205,16 +229,16 @@ pub(super) fn put_back(
     one_row(tx.prepare(PUT_BACK)?.execute(row)?, "the delivery")
 }
 
-/// Puts a delivery into its final state after a report.
+/// Puts a delivery into its final state after a report. `is_attempt`: it is one more attempt.
 pub(super) fn finish(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
-    state: State,
-    reason: Option<&str>,
+    (state, reason): (State, Option<&str>),
+    is_attempt: bool,
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, now, .. } = settlement;
     let class = attempt.class.as_str();
-    let row = (delivery, run_no, state.as_str(), now, attempt.counted, class, reason);
+    let row = (delivery, run_no, state.as_str(), now, attempt.counted, class, reason, is_attempt);
     one_row(tx.prepare(FINISH)?.execute(row)?, "the delivery")
 }
 

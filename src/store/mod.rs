@@ -7,6 +7,7 @@ pub mod attempts;
 pub mod audit_events;
 pub mod boots;
 pub(crate) mod column;
+pub mod confirmations;
 pub mod consuming;
 mod contention;
 pub mod credential_rotations;

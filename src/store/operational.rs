@@ -153,7 +153,7 @@ pub(super) fn delivery(
     let kinds: &[Kind] = match settlement.next {
         Next::Complete => &[Kind::DeliveryCompleted, Kind::RunCompleted],
         Next::GiveUp(_) => &[Kind::DeliveryDeadLettered],
-        Next::Retry(_) | Next::Park(_) => &[],
+        Next::Confirm(_) | Next::Retry(_) | Next::Park(_) => &[],
     };
     for kind in kinds {
         if !is_named_at_all(tx, *kind)? {

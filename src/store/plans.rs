@@ -3,10 +3,10 @@
 use rusqlite::Connection;
 
 use crate::store::{
-    attempts, audit_events, deliveries, delivery_lists, entities, escalations, external_calls,
-    idempotency_keys, in_doubt, lanes, leases, outbox, outbox_lists, outbox_relay, outbox_routing,
-    payloads, pool, postponed, processed_events, quarantine, schema_shape, stats, subjects, tokens,
-    webhook_events,
+    attempts, audit_events, confirmations, deliveries, delivery_lists, entities, escalations,
+    external_calls, idempotency_keys, in_doubt, lanes, leases, outbox, outbox_lists, outbox_relay,
+    outbox_routing, payloads, pool, postponed, processed_events, quarantine, schema_shape, stats,
+    subjects, tokens, webhook_events,
 };
 
 /// The query plan of a statement, one step per line.
@@ -62,6 +62,7 @@ fn a_settlement_touches_rows_by_their_numbers() {
         deliveries::STATE,
         deliveries::RETRY,
         deliveries::FINISH,
+        deliveries::WAIT,
         outbox::SETTLED,
         outbox_routing::END,
         outbox::REPEATED,
@@ -260,6 +261,12 @@ fn taking_and_reporting_deliveries_uses_indexes() {
     }
     uses(leases::BETWEEN, &["INDEX deliveries_leases (lease_until>? AND lease_until<?)"]);
     uses(leases::NEXT_EXPIRY, &["COVERING INDEX deliveries_leases"]);
+}
+
+#[test]
+fn ends_of_times_to_confirm_are_found_by_their_index() {
+    uses(confirmations::OVER, &["INDEX deliveries_confirmations (confirm_until<?)"]);
+    uses(confirmations::CLAMP, &["INDEX deliveries_confirmations (confirm_until>?)", BY_ROW]);
 }
 
 #[test]

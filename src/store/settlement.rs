@@ -97,7 +97,7 @@ fn end_call(
     (settlement, state): (&Settlement, State),
 ) -> Result<()> {
     let state = match (&settlement.next, state) {
-        (Next::Complete, _) => CallState::Ok,
+        (Next::Complete | Next::Confirm(_), _) => CallState::Ok,
         (Next::Retry(_) | Next::Park(_), State::Pending | State::Parked) => CallState::Failed,
         (Next::Retry(_) | Next::Park(_) | Next::GiveUp(_), _) => CallState::FailedEnd,
     };
@@ -167,6 +167,10 @@ fn follow(
                 skip_older(tx, settlement.delivery, *now)?;
             }
         }
+        Next::Confirm(within) => {
+            deliveries::wait(tx, settlement, *within)?;
+            before.lane.map_or(Ok(()), |lane| lanes::hold(tx, lane, settlement.delivery, *now))?;
+        }
         Next::GiveUp(reason) => {
             deliveries::finish(tx, settlement, State::DeadLetter, Some(reason))?;
             lanes::given_up(tx, settlement.delivery, settlement.subscription)?;
@@ -174,7 +178,8 @@ fn follow(
     }
     refresh(tx, before.origin, attempt.failed_reason.as_deref(), *now)?;
     before.elect_head(tx, *now)?;
-    if !is_offline {
+    // What is only accepted has neither succeeded nor failed.
+    if !is_offline && !matches!(next, Next::Confirm(_)) {
         let so_far = (before.attempt_count, before.counted_failures);
         note_failure(tx, settlement, before.origin, so_far)?;
     }
@@ -518,11 +523,15 @@ pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<
     Ok(())
 }
 
-/// Cancels a delivery that is pending, leased, in doubt or a dead letter. An attempt in progress is not stopped.
+/// Cancels a delivery that is pending, leased, waiting, parked, in doubt or a dead letter. An attempt in progress is not
+/// stopped.
 /// Fails with `Changed` if it is in another state.
 pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
     deliveries::cancel(tx, delivery, reason, now)?;
+    if before.state == State::Waiting {
+        lanes::ring_funnels(tx)?;
+    }
     if before.counted_failures >= ESCALATED_AT {
         resolve_escalation(tx, before.subscription, Class::DeliveryFailing, now)?;
     }

@@ -30,6 +30,30 @@ fn settled(rig: &Rig, event: &str, state: &str) {
 }
 
 #[test]
+fn what_a_target_has_accepted_is_shown_and_confirmed() {
+    let (rig, target) = (Rig::new(), Target::answering(202));
+    let create = ["subscription", "create", "odoo", "--url", &target.url, "--confirm-within", "1h"];
+    rig.ok(&create);
+    let event = emit(&rig, "4711");
+    settled(&rig, &event, "waiting");
+    let id = rig.items(&["delivery", "list", "--event-id", &event])[0]["id"].clone();
+    let id = id.as_str().unwrap();
+    let screen = rig.ok(&["delivery", "show", id]);
+    for words in ["the target has to confirm it until 20", "oncebox delivery confirm dlv_"] {
+        assert!(screen.contains(words), "{words} is not on\n{screen}");
+    }
+    let said = rig.ok(&["delivery", "confirm", id, "--failed", "no stock", "--final"]);
+    assert!(said.contains("is dead_letter"), "{said}");
+    let screen = rig.ok(&["delivery", "show", id]);
+    assert!(screen.contains("no stock"), "{screen}");
+    rig.ok(&["delivery", "retry", id]);
+    settled(&rig, &event, "waiting");
+    assert!(rig.ok(&["delivery", "confirm", id]).contains("is completed"));
+    let changed = rig.ok(&["subscription", "change", "odoo", "--confirm-within", "2h"]);
+    assert!(changed.contains("2h"), "{changed}");
+}
+
+#[test]
 fn did_invoice_4711_go_out_when_and_what_did_they_answer() {
     let (rig, target) = subscribed(500);
     let event = emit(&rig, "4711");

@@ -62,7 +62,7 @@ proptest! {
             at: Timestamp::from_secs(0),
         };
         let facts = Facts { counted_failures: failures, ..Facts::default() };
-        let verdict = judge(&tried, &Rules { schedule, breaker_after: 10, park_after: None }, &facts);
+        let verdict = judge(&tried, &Rules { schedule, breaker_after: 10, ..Rules::default() }, &facts);
         let Next::Retry(wait) = verdict.next else { panic!("{verdict:?}") };
         prop_assert!(wait >= step && wait >= asked.unwrap_or_default());
         prop_assert!(wait <= (step + step / 10 + Duration::from_millis(1)).max(asked.unwrap_or_default()));

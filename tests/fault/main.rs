@@ -13,6 +13,7 @@
 
 mod alerts;
 mod clock;
+mod confirmations;
 mod crash_loop;
 mod credentials;
 mod disk;

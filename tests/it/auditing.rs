@@ -195,6 +195,14 @@ fn acts_on_deliveries(cases: &mut BTreeMap<&'static str, Case>) {
         dead_delivery(rig, receiver);
         ("/v1/deliveries/dlv_1/cancel".to_owned(), Value::Null)
     });
+    cases.insert("delivery.confirm", |rig, receiver| {
+        let classes = json!({ "422": "success" });
+        let policy = json!({ "policy": { "confirm_within": "1h", "classes": classes } });
+        rig.subscribe_with("erp", receiver, &policy);
+        rig.publish_type("a");
+        rig.settle();
+        ("/v1/deliveries/dlv_1/confirm".to_owned(), json!({ "result": "ok" }))
+    });
     cases.insert("subject.erase", |rig, _| {
         let policy = json!({
             "rules": [{ "path": "$.name", "action": "seal" }], "subject": "$.name",

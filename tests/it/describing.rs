@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::rig::contract::{self, judge};
 use crate::rig::http::{Answer, read_message};
+use crate::rig::receiver::Receiver;
 use crate::rig::{Rig, secs};
 
 type Operations = BTreeMap<(String, String), Value>;
@@ -109,7 +110,10 @@ const SIGNING: &str = "SELECT id FROM credentials
 
 #[test]
 fn every_example_of_a_body_is_accepted() {
-    let rig = Rig::new();
+    let rig = Rig::with(|settings| {
+        settings.listen.public_url = Some(crate::confirmations::PUBLIC.to_owned());
+    });
+    let receiver = Receiver::new();
     let example = |path: &str, method: &str| {
         let operation = &operations(&openapi::document())[&(path.to_owned(), method.to_owned())];
         operation["requestBody"]["content"]["application/json"]["example"].clone()
@@ -149,6 +153,9 @@ fn every_example_of_a_body_is_accepted() {
             rig.patch("/v1/subscriptions/erp", &json!({ "source": "all", "event_types": ["*"] }))
                 .is(200);
             route.path.replace("{id}", &id)
+        } else if route.path.contains("/confirm") {
+            let (id, token) = crate::confirmations::waiting(&rig, &receiver);
+            route.path.replace("{id}", &id).replace("{token}", &token)
         } else {
             route.path.to_owned()
         };

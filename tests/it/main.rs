@@ -15,6 +15,7 @@ mod backing_up;
 mod batching;
 mod bulk;
 mod changes;
+mod confirmations;
 mod consuming;
 mod credentials;
 mod credentials_tls;

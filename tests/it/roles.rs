@@ -44,6 +44,8 @@ const TABLE: &[(&str, &str)] = &[
     ("GET /v1/deliveries/{id}/attempts", "13...."),
     ("POST /v1/deliveries/{id}/retry", "133..."),
     ("POST /v1/deliveries/{id}/cancel", "133..."),
+    ("POST /v1/deliveries/{id}/confirm", "133..."),
+    ("POST /confirm/{token}", "......"),
     ("GET /v1/dead-letters", "13...."),
     ("GET /v1/dead-letters/summary", "13...."),
     ("POST /v1/dead-letters/replay", "133..."),

@@ -146,7 +146,7 @@ const RULES: [(&str, &str); 10] = [
                                 THEN iif(o.completed_at IS NULL, 'quarantined', 'cancelled')
                                 WHEN sum(d.state = 'pending' AND d.counted_failures > 0) > 0 THEN 'failed'
                                 WHEN count(d.seq) = 0 THEN 'skipped'
-                                WHEN sum(d.state = 'leased') > 0 THEN 'processing'
+                                WHEN sum(d.state IN ('leased', 'waiting')) > 0 THEN 'processing'
                                 WHEN sum(d.finished_at IS NULL) = count(d.seq) THEN 'pending'
                                 WHEN sum(d.finished_at IS NULL) > 0 THEN 'processing'
                                 WHEN sum(d.state = 'dead_letter') > 0 THEN 'dead_letter'

@@ -328,7 +328,8 @@ impl File {
                     row.due_at = Some(now + row.delay);
                 }
                 Next::Park(why) => park(row, why),
-                Next::Complete => finish(row, State::Completed, None),
+                // No subscription has a time to confirm.
+                Next::Complete | Next::Confirm(_) => finish(row, State::Completed, None),
                 Next::GiveUp(why) => {
                     finish(row, State::DeadLetter, Some(why));
                     (row.head, row.dead_in) = (blocks, commits);

@@ -193,7 +193,7 @@ fn sub(dice: &mut Dice, seq: i64, heal_at: Ms) -> Sub {
         rules: Rules {
             schedule,
             breaker_after: u32::try_from(dice.pick(&[0, 3, 10])).unwrap(),
-            park_after: None,
+            ..Rules::default()
         },
         is_slow: dice.one_in(5),
         timeout: dice.pick(&[2 * SECOND, 30 * SECOND]),

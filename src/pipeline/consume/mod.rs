@@ -171,6 +171,28 @@ pub struct Consume {
     waiting: Arc<AtomicUsize>,
 }
 
+/// Removes the data of an event from a reported reason. If the event cannot be opened, its data is unknown, and the reason
+/// is not kept.
+pub(super) fn clean_reason(
+    opened: Result<Option<Opened>>,
+    delivery: DeliverySeq,
+    reason: &mut String,
+) -> Result<()> {
+    match opened {
+        Ok(None) => {}
+        Ok(Some(Opened { echo, is_whole: true })) => {
+            *reason = echo.clean_reason(std::mem::take(reason));
+        }
+        Ok(Some(_)) => UNOPENED.clone_into(reason),
+        Err(error) if error.concerns_all() => return Err(error),
+        Err(error) => {
+            tracing::error!(%error, %delivery, "an event cannot be opened; the reported reason is not kept");
+            UNOPENED.clone_into(reason);
+        }
+    }
+    Ok(())
+}
+
 impl Consume {
     /// No request waits yet.
     pub(super) fn new(
@@ -195,27 +217,14 @@ impl Consume {
         self.inbox.leave(|messages| messages.requests.push(Waiter { request, until }));
     }
 
-    /// Removes the event's sealed data, and what the policy's detectors find, from a report. If the event cannot be
-    /// opened, that data is unknown: the outcome is kept without its reason.
+    /// Removes the event's sealed data, and what the policy's detectors find, from a report.
     fn cleaned(&self, subscription: &Subscription, mut report: Report) -> Result<Report> {
         let (LeaseOutcome::Failed { reason, .. } | LeaseOutcome::Refused { reason }) =
             &mut report.outcome
         else {
             return Ok(report);
         };
-        match self.opened(subscription, report.delivery) {
-            Ok(None) => {}
-            Ok(Some(Opened { echo, is_whole: true })) => {
-                *reason = echo.clean_reason(std::mem::take(reason));
-            }
-            Ok(Some(_)) => UNOPENED.clone_into(reason),
-            Err(error) if error.concerns_all() => return Err(error),
-            Err(error) => {
-                let delivery = report.delivery;
-                tracing::error!(%error, %delivery, "an event cannot be opened; the reported reason is not kept");
-                UNOPENED.clone_into(reason);
-            }
-        }
+        clean_reason(self.opened(subscription, report.delivery), report.delivery, reason)?;
         Ok(report)
     }
 

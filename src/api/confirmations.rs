@@ -1,0 +1,193 @@
+//! Confirmations of deliveries that their target has accepted: `POST /v1/deliveries/{id}/confirm`, and `POST
+//! /confirm/{token}`, whose URL the target gets with each attempt.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::Call;
+use crate::api::context::Api;
+use crate::api::deliveries::{DeliveryAnswer, ID, find};
+use crate::api::kind::Kind;
+use crate::api::problem::Problem;
+use crate::api::route::Answer::{Act, Later};
+use crate::api::route::{Param, Resource, Returns, post, public};
+use crate::api::schema::SomeText;
+use crate::http::message::Method::Post;
+use crate::http::message::Response;
+use crate::http::service::Reply;
+use crate::keys::confirm_token::PresentedToken;
+use crate::model::lease::LeaseOutcome;
+use crate::model::token::Right::Operate;
+use crate::pipeline::confirmations::Confirmed;
+use crate::store::delivery_lists;
+use crate::store::leases::{self, Held};
+use crate::store::writer::Queue;
+
+/// The largest body of a confirmation.
+pub(super) const BODY_BYTES: usize = 16 * 1024;
+/// Characters of a reason that are kept.
+const MAX_REASON_CHARS: usize = 2048;
+/// `Retry-After` while the attempt is not settled.
+const EARLY_RETRY_AFTER_SECS: u64 = 1;
+
+const TOKEN: Param =
+    Param::path::<SomeText>("token", "The token of the confirm URL.", "17-1-1-xxxx");
+
+/// Confirmations.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Confirmations",
+    about: "Where a subscription has `confirm_within`, a 2xx only means that a delivery is accepted, and it waits for its \
+            confirmation. If `listen.public_url` is set, each request has the header `oncebox-confirm-url`.",
+    routes: &[
+        post(
+            "/v1/deliveries/{id}/confirm",
+            Operate,
+            Act("delivery.confirm", confirm),
+        )
+        .doc("confirmDelivery", "Confirm a delivery that its target has accepted")
+        .about(
+            "`ok` completes it. `failed` counts as a failed attempt: it is retried by the schedule, or given up. A \
+             repeated confirmation gets the same answer; a late one gets 409.",
+        )
+        .body::<Confirmation>(EXAMPLE)
+        .returns(&[Returns::json::<DeliveryAnswer>(200, "The delivery as it is now.")])
+        .params(&[ID]),
+        public(Post, "/confirm/{token}", Later(confirm_by_url))
+        .doc("confirmByUrl", "Confirm an attempt by its confirm URL")
+        .about(
+            "Works once, and only while this attempt waits for its confirmation; otherwise it is answered 404. 503: \
+             the attempt is not settled yet; send it again.",
+        )
+        .body::<Confirmation>(EXAMPLE)
+        .returns(&[Returns::nothing("It is stored and synced to the disk.")])
+        .params(&[TOKEN])
+        .problems(&[Kind::Unprocessable]),
+    ],
+};
+
+const EXAMPLE: &str = r#"{"result":"failed","reason":"the article is unknown"}"#;
+
+/// What became of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(rename = "ConfirmationResult")]
+enum ConfirmedAs {
+    Ok,
+    Failed,
+}
+
+/// What became of a delivery, and why.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Confirmation {
+    /// `ok`: it is done. `failed`: it counts as a failed attempt.
+    result: ConfirmedAs,
+    /// Why it failed; the first 2048 characters are kept.
+    #[serde(default)]
+    reason: Option<String>,
+    /// It can never succeed: it becomes a dead letter at once.
+    #[serde(default, rename = "final")]
+    is_final: bool,
+}
+
+impl Confirmation {
+    /// Fails with 422 when its fields do not go together.
+    fn outcome(self) -> Result<LeaseOutcome, Problem> {
+        let reason = self.reason.filter(|reason| !reason.trim().is_empty());
+        let reason = reason.map(|reason| reason.chars().take(MAX_REASON_CHARS).collect());
+        match (self.result, reason, self.is_final) {
+            (ConfirmedAs::Ok, None, false) => Ok(LeaseOutcome::Done),
+            (ConfirmedAs::Failed, Some(reason), true) => Ok(LeaseOutcome::Refused { reason }),
+            (ConfirmedAs::Failed, Some(reason), false) => {
+                Ok(LeaseOutcome::Failed { reason, wait: None, counted: true })
+            }
+            (ConfirmedAs::Ok, ..) => {
+                Err(Problem::unprocessable("reason and final go with failed, not with ok."))
+            }
+            (ConfirmedAs::Failed, None, _) => Err(Problem::unprocessable("failed needs a reason.")),
+        }
+    }
+}
+
+/// `POST /v1/deliveries/{id}/confirm`
+fn confirm(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let outcome = call.json::<Confirmation>()?.outcome()?;
+    let missing = || Problem::not_found("delivery");
+    let (tenant, seq) = (call.tenant.clone(), find(api, call)?.seq);
+    let confirm = api.flow.confirmations.clone();
+    let held = api.store.read(|tx| leases::any(tx, seq))?.ok_or_else(missing)?;
+    let outcome = confirm.cleaned(&held, outcome)?;
+    let done = change(api, call, move |tx| {
+        let before = delivery_lists::by_seq(tx, &tenant, seq)?;
+        let settlement = match confirm.settle(tx, seq, None, &outcome)? {
+            Confirmed::Stored(settlement) => Some(settlement),
+            Confirmed::Again => None,
+            Confirmed::Refused(why) => return Ok(Err(Problem::conflict(why))),
+            Confirmed::Missing | Confirmed::TooEarly => return Ok(Err(missing())),
+        };
+        let after = delivery_lists::by_seq(tx, &tenant, seq)?;
+        let Some((before, after)) = before.zip(after) else { return Ok(Err(missing())) };
+        let after = DeliveryAnswer::of(&after);
+        let change =
+            Change::changed("delivery", &seq.to_string(), &DeliveryAnswer::of(&before), &after);
+        Ok(Ok(((after, settlement), change)))
+    })?;
+    Ok(done.map(|(delivery, settlement)| {
+        if let Some(settlement) = settlement {
+            api.flow.confirmations.counts.confirmed(&settlement);
+        }
+        delivery
+    }))
+}
+
+/// The delivery that a confirm URL names.
+/// Fails with the same 404 for whatever does not wait for this token.
+pub(super) fn named(api: &Api, params: &[String]) -> Result<(PresentedToken, Held), Problem> {
+    let token = params.first().map_or("", String::as_str);
+    api.flow.confirmations.of_token(token)?.ok_or_else(unknown)
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("confirmation")
+}
+
+/// `POST /confirm/{token}`; the reply is sent after COMMIT.
+fn confirm_by_url(api: &Api, call: Call, reply: Reply) {
+    let confirm = api.flow.confirmations.clone();
+    let read = || -> Result<_, Problem> {
+        let (presented, held) = named(api, &call.params)?;
+        let outcome = call.json::<Confirmation>()?.outcome()?;
+        Ok((presented, confirm.cleaned(&held, outcome)?))
+    };
+    let (presented, outcome) = match read() {
+        Ok(read) => read,
+        Err(problem) => return reply.send(problem.into()),
+    };
+    let (delivery, counts, share) =
+        (presented.attempt.delivery, Arc::clone(&confirm.counts), call.share);
+    api.store.writer().submit(
+        Queue::Accept,
+        move |tx| confirm.settle(tx, delivery, Some(&presented), &outcome),
+        move |done| {
+            reply.send(match done {
+                Ok(Confirmed::Stored(settlement)) => {
+                    counts.confirmed(&settlement);
+                    Response::new(204)
+                }
+                Ok(Confirmed::TooEarly) => {
+                    let detail =
+                        "Our record of this attempt is not stored yet; confirm it again shortly.";
+                    Problem::unavailable(detail, EARLY_RETRY_AFTER_SECS).into()
+                }
+                Ok(_) => unknown().into(),
+                Err(error) => Problem::from(error).into(),
+            });
+            // The memory is reserved until the answer, because the report waits for the writer.
+            drop(share);
+        },
+    );
+}

@@ -1,0 +1,207 @@
+//! Confirmations: what a target reports of a delivery that it has accepted, and the end of its time to do so.
+//!
+//! Not here: what follows (`store::confirmations`), and how a report is read and answered (`api::confirmations`).
+
+use std::sync::Arc;
+
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
+use crate::config::Live;
+use crate::keys::confirm_token::{AttemptKey, ConfirmTokens, PresentedToken};
+use crate::model::delivery::{OutgoingRequest, State};
+use crate::model::failure::{Rules, Settlement};
+use crate::model::lease::LeaseOutcome;
+use crate::pipeline::consume::clean_reason;
+use crate::pipeline::counts::Counts;
+use crate::pipeline::destinations::{Destination, effective};
+use crate::privacy::Privacy;
+use crate::store::consuming::Consumer;
+use crate::store::error::Result;
+use crate::store::leases::{self, Held};
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{Store, confirmations, deliveries, subscriptions};
+
+/// The header field with the URL at which the target confirms an attempt.
+pub const CONFIRM_URL_HEADER: &str = "oncebox-confirm-url";
+/// The path of these URLs, before the token.
+pub const CONFIRM_PATH: &str = "/confirm/";
+/// Deliveries whose time is ended in one transaction.
+const MAX_ROWS: u32 = 200;
+
+/// Takes confirmations.
+#[derive(Clone)]
+pub struct Confirmations {
+    /// The database.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// Randomness for jitter.
+    pub draw: Arc<dyn Draw>,
+    /// The settings in force.
+    pub settings: Live,
+    /// Cleans reasons of personal data.
+    pub privacy: Arc<Privacy>,
+    /// What was counted.
+    pub counts: Arc<Counts>,
+    /// Verifies the tokens of confirm URLs.
+    pub tokens: ConfirmTokens,
+}
+
+/// What became of a confirmation.
+#[derive(Debug)]
+pub enum Confirmed {
+    /// It is stored.
+    Stored(Box<Settlement>),
+    /// It was stored before.
+    Again,
+    /// The delivery does not wait for it. Holds the reason as text.
+    Refused(String),
+    /// The attempt of the confirm URL is not settled yet.
+    TooEarly,
+    /// There is no such delivery, or it does not wait for the confirm URL.
+    Missing,
+}
+
+/// The confirm URL of an attempt; `None` if it has none.
+pub fn url(
+    tokens: &ConfirmTokens,
+    destination: &Destination,
+    outgoing: &OutgoingRequest,
+) -> Option<String> {
+    let OutgoingRequest { delivery, run_no, attempt_count, event_id, .. } = outgoing;
+    // A test of a subscription has no delivery.
+    let base = destination.confirm_base.as_deref().filter(|_| delivery.0 > 0)?;
+    let n = attempt_count.saturating_add(1);
+    let attempt = AttemptKey { delivery: *delivery, run_no: *run_no, n };
+    Some(format!("{base}{CONFIRM_PATH}{}", tokens.token(attempt, event_id)))
+}
+
+impl Confirmations {
+    /// The delivery that a confirm URL names, if its token is ours and its attempt waits or is not settled yet.
+    pub fn of_token(&self, token: &str) -> Result<Option<(PresentedToken, Held)>> {
+        let Some(presented) = PresentedToken::parse(token) else { return Ok(None) };
+        let held = self.store.look_up(|tx| leases::any(tx, presented.attempt.delivery))?;
+        let held = held.filter(|held| self.has_settled(&presented, held).is_some());
+        Ok(held.map(|held| (presented, held)))
+    }
+
+    /// Whether the attempt of a confirm URL is settled and waits; `None` if it never will.
+    fn has_settled(&self, presented: &PresentedToken, held: &Held) -> Option<bool> {
+        let AttemptKey { run_no, n, .. } = presented.attempt;
+        let is_ours = self.tokens.verify(presented, &held.event_id) && held.run_no == run_no;
+        match held.state {
+            State::Waiting if is_ours && held.attempt_count == n => Some(true),
+            // The target is quicker than our COMMIT of its answer.
+            State::Pending if is_ours && held.attempt_count.saturating_add(1) == n => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Removes the event's sealed data, and what the policy's detectors find, from the reason of a report.
+    pub fn cleaned(&self, held: &Held, mut outcome: LeaseOutcome) -> Result<LeaseOutcome> {
+        if let LeaseOutcome::Failed { reason, .. } | LeaseOutcome::Refused { reason } = &mut outcome
+        {
+            let of = (held.tenant.as_str(), held.event_id.as_str());
+            let outgoing =
+                self.store.read(|tx| deliveries::outgoing_of_event(tx, held.subscription, of))?;
+            let open = |mut outgoing| self.privacy.open_sealed(&mut outgoing);
+            let opened = outgoing.map(open).transpose();
+            clean_reason(opened, held.delivery, reason)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Stores a confirmation of a delivery; one by a confirm URL only if its attempt still waits.
+    pub fn settle(
+        &self,
+        tx: &WriteTx<'_>,
+        delivery: DeliverySeq,
+        presented: Option<&PresentedToken>,
+        outcome: &LeaseOutcome,
+    ) -> Result<Confirmed> {
+        let Some(held) = leases::any(tx, delivery)? else { return Ok(Confirmed::Missing) };
+        let has_settled = presented.map(|presented| self.has_settled(presented, &held));
+        match has_settled {
+            Some(None) => Ok(Confirmed::Missing),
+            Some(Some(false)) => Ok(Confirmed::TooEarly),
+            _ if held.state == State::Waiting => {
+                Ok(Confirmed::Stored(Box::new(self.store_one(tx, &held, outcome)?)))
+            }
+            _ if confirmations::is_repeated(tx, &held, outcome)? => Ok(Confirmed::Again),
+            _ => Ok(Confirmed::Refused(confirmations::why_not(tx, &held)?)),
+        }
+    }
+
+    fn store_one(
+        &self,
+        tx: &WriteTx<'_>,
+        held: &Held,
+        outcome: &LeaseOutcome,
+    ) -> Result<Settlement> {
+        let Rules { schedule, park_after, .. } = self.rules(tx, held.subscription)?;
+        let (now, wall) = (self.clock.now(), self.clock.wall());
+        let (subscription, url) = (held.subscription, String::new());
+        let routes = subscriptions::routes(tx)?;
+        let own = routes.iter().find(|found| found.seq == subscription);
+        let latest_only = own.is_some_and(|found| found.new.order.latest_only);
+        let target = Consumer { subscription, url, schedule, park_after, latest_only, now, wall };
+        confirmations::settle(tx, held, &target, outcome, &*self.draw)
+    }
+
+    /// A subscription's rules; those of the settings if its own can no longer be read.
+    fn rules(&self, tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<Rules> {
+        let defaults = &self.settings.get().delivery;
+        let routes = subscriptions::routes(tx)?;
+        let own = routes.iter().find(|found| found.seq == subscription);
+        let own = own.and_then(|found| effective(&found.new, defaults).ok());
+        let default = || Rules { schedule: defaults.schedule(), ..Rules::default() };
+        Ok(own.map_or_else(default, |effective| effective.rules))
+    }
+
+    /// Ends the waits whose time is over, each as a failed attempt.
+    pub fn expire(&self) -> Result<()> {
+        loop {
+            let now = self.clock.now();
+            let over = self.store.read(|tx| confirmations::over(tx, now, MAX_ROWS))?;
+            let confirm = self.clone();
+            if over.is_empty() {
+                return Ok(());
+            }
+            let ended = self.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
+                let mut ended = Vec::new();
+                for delivery in &over {
+                    // A damaged row must not keep the others from being ended.
+                    match tx.in_savepoint(|| confirm.expire_one(tx, *delivery, now))? {
+                        Ok(done) => ended.extend(done),
+                        Err(error) if error.concerns_all() => return Err(error),
+                        Err(error) => {
+                            tracing::error!(%error, %delivery, "a wait for a confirmation cannot be ended");
+                        }
+                    }
+                }
+                Ok(ended)
+            })?;
+            if ended.is_empty() {
+                return Ok(());
+            }
+            for settlement in ended {
+                self.counts.confirmed(&settlement);
+            }
+        }
+    }
+
+    fn expire_one(
+        &self,
+        tx: &WriteTx<'_>,
+        delivery: DeliverySeq,
+        now: Timestamp,
+    ) -> Result<Option<Settlement>> {
+        let is_over = |held: &Held| held.confirm_until.is_some_and(|until| until <= now);
+        // It may have been confirmed since it was read.
+        let Some(held) = leases::any(tx, delivery)?.filter(is_over) else { return Ok(None) };
+        let reason = format!("not confirmed within {}", humantime::format_duration(held.delay));
+        let outcome = LeaseOutcome::Failed { reason, wait: None, counted: true };
+        self.store_one(tx, &held, &outcome).map(Some)
+    }
+}

@@ -1,0 +1,37 @@
+//! kill -9 while a target still has to confirm what it accepted.
+
+use serde_json::{Value, json};
+
+use crate::process::Process;
+use crate::rig::receiver::Receiver;
+use crate::rig::{file, until};
+
+#[test]
+fn a_kill_neither_ends_nor_repeats_what_waits_for_its_confirmation() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    let mut process = Process::start(home.path());
+    let body = json!({
+        "name": "erp", "url": receiver.url(), "ordering": "strict", "policy": { "confirm_within": "1h" },
+    });
+    process.call("POST", "/v1/subscriptions", &body).is(201);
+    let event = json!({ "event_type": "a", "payload": 1 });
+    process.call("POST", "/v1/events", &json!([event, event, event])).is(201);
+    for delivery in 1..=3 {
+        let path = format!("/v1/deliveries/dlv_{delivery}");
+        let state =
+            |process: &Process| process.call("GET", &path, &Value::Null).json()["state"].clone();
+        until("it waits", || state(&process) == "waiting");
+        process.kill();
+        process = Process::start(home.path());
+        assert_eq!((state(&process), receiver.count()), (json!("waiting"), delivery));
+        let confirm = format!("{path}/confirm");
+        process.call("POST", &confirm, &json!({ "result": "ok" })).is(200);
+        process.kill();
+        process = Process::start(home.path());
+        assert_eq!(state(&process), "completed");
+    }
+    process.stop();
+    assert_eq!(receiver.count(), 3);
+    file::check(&home.path().join("data/oncebox.db"));
+}
