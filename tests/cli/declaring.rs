@@ -16,6 +16,7 @@ name = "machine"
 scheme = { kind = "generic", check = { token = { header = "X-Token" } } }
 pii = "allow"
 tolerance_secs = 60
+ordering_key = { path = "$.order.id" }
 secret_env = ["MACHINE_NEW", "MACHINE_OLD"]
 
 [[subscription]]

@@ -184,3 +184,20 @@ fn completions_are_made_for_every_shell() {
         assert!(rig.ok(&["completions", shell]).contains("oncebox"));
     }
 }
+
+#[test]
+fn a_provider_says_where_its_ordering_key_is() {
+    let rig = Rig::new();
+    let args = ["provider", "create", "shop", "--scheme", "shopify", "--pii", "allow"];
+    let key = ["--generate-secret", "--ordering-key", "$.order_id"];
+    rig.ok(&[&args[..], &key[..]].concat());
+    let shown = || rig.items(&["provider", "list"])[0]["ordering_key"].clone();
+    assert_eq!(shown(), serde_json::json!({ "path": "$.order_id" }));
+    let change = |to| rig.run(&["provider", "change", "shop", "--ordering-key", to]);
+    assert_eq!(change("header:X-Order-Id").code, 0);
+    assert_eq!(shown(), serde_json::json!({ "header": "X-Order-Id" }));
+    assert_eq!(change("none").code, 0);
+    assert_eq!(shown(), serde_json::Value::Null);
+    let refused = change("order_id");
+    assert!(refused.code == 2 && refused.err.contains("header:NAME"), "{refused:?}");
+}
