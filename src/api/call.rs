@@ -178,11 +178,17 @@ impl Query {
     /// `limit` and `after`.
     /// Fails with 400 when they are not numbers, or the limit is out of bounds.
     pub(super) fn page(&self) -> Result<Page, Problem> {
+        Ok(Page { limit: self.limit()?, after: self.word("after", cursor)? })
+    }
+
+    /// `limit`.
+    /// Fails with 400 when it is not a number, or out of bounds.
+    pub(super) fn limit(&self) -> Result<u32, Problem> {
         let limit = self.word("limit", |text| text.parse().ok())?.unwrap_or(PAGE_ROWS_DEFAULT);
         if !(1..=MAX_PAGE_ROWS).contains(&limit) {
             return Err(Problem::bad_request(format!("limit must be 1 to {MAX_PAGE_ROWS}.")));
         }
-        Ok(Page { limit, after: self.word("after", cursor)? })
+        Ok(limit)
     }
 }
 

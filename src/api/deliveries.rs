@@ -12,13 +12,14 @@ use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, get, post};
 use crate::api::schema::{
-    AnyDeliveryId, DeliveryId, NameText, SomeText, Whole, answers, value, values,
+    AnyDeliveryId, DeliveryId, LaneId, NameText, SomeText, Whole, answers, value, values,
 };
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::http::message::Response;
 use crate::model::delivery::{Attempt, Delivery, State};
 use crate::model::hold::HoldReason;
+use crate::model::lane;
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::Target;
 use crate::model::token::Right::{Operate, Read};
@@ -62,8 +63,9 @@ pub(super) const RESOURCE: Resource = Resource {
         post("/v1/deliveries/{id}/retry", Operate, Act("delivery.retry", retry))
             .doc("retryDelivery", "Send a delivery again")
             .about(
-                "A waiting delivery becomes due now. A leased one is taken back from its consumer. A \
-                 dead letter is reopened. The delivery keeps its `webhook-id`.",
+                "A waiting delivery becomes due now. A parked one goes back to its place in its lane. A \
+                 leased one is taken back from its consumer. A dead letter is reopened. The delivery keeps \
+                 its `webhook-id`.",
             )
             .returns(&[Returns::json::<DeliveryAnswer>(200, "The delivery as it is now.")])
             .params(&[ID]),
@@ -86,7 +88,7 @@ pub(super) const RESOURCE: Resource = Resource {
 };
 
 /// Why a delivery cannot be sent again.
-const RETRY_RULE: &str = "only a delivery that waits, that a consumer has or that was given up can be sent again, and only while its subscription exists";
+const RETRY_RULE: &str = "only a delivery that waits, that is parked, that a consumer has or that was given up can be sent again, and only while its subscription exists";
 /// Why a delivery cannot be cancelled.
 const CANCEL_RULE: &str = "only a delivery that waits, that a consumer has, that is dead, parked or in doubt can be cancelled";
 
@@ -134,7 +136,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 }
 
 /// Why a delivery waits.
-fn waiting(api: &Api, tx: &ReadTx<'_>, of: &Delivery) -> StoreResult<Option<Waiting>> {
+pub(super) fn waiting(api: &Api, tx: &ReadTx<'_>, of: &Delivery) -> StoreResult<Option<Waiting>> {
     let Some(subscription) = subscriptions::find(tx, &of.tenant, &of.subscription)? else {
         return Ok(None);
     };
@@ -169,34 +171,32 @@ pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem>
 /// `POST /v1/deliveries/{id}/retry`: due now if it waits, reopened if it was given up.
 pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.clock.now();
-    act(api, call, RETRY_RULE, move |tx, seq| settlement::retry(tx, seq, now))
+    act(api, call, (RETRY_RULE, None), move |tx, of| settlement::retry(tx, of.seq, now))
 }
 
 /// `POST /v1/deliveries/{id}/cancel`
 pub(super) fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.clock.now();
     let reason = format!("cancelled by {}", call.who.display);
-    act(api, call, CANCEL_RULE, move |tx, seq| settlement::cancel(tx, seq, &reason, now))
+    act(api, call, (CANCEL_RULE, None), move |tx, of| settlement::cancel(tx, of.seq, &reason, now))
 }
 
-/// Changes one delivery. `rule` is the detail of the 409 if its state does not allow that.
+/// Changes one delivery. `rule` is the detail of the 409 if its state does not allow that. The reason is audited.
 pub(super) fn act(
     api: &Api,
     call: &Call,
-    rule: &str,
-    mut run: impl FnMut(&WriteTx<'_>, DeliverySeq) -> StoreResult<()> + Send + 'static,
+    (rule, reason): (&'static str, Option<String>),
+    mut run: impl FnMut(&WriteTx<'_>, &Delivery) -> StoreResult<()> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let found = find(api, call)?;
     let (tenant, seq) = (call.tenant.clone(), found.seq);
-    let rule = rule.to_owned();
     change(api, call, move |tx| {
         let missing = || Ok(Err(Problem::not_found("delivery")));
         let Some(before) = delivery_lists::by_seq(tx, &tenant, seq)? else { return missing() };
-        match tx.in_savepoint(|| run(tx, seq))? {
+        match tx.in_savepoint(|| run(tx, &before))? {
             // A statement found a row in another state. What those before it changed is undone.
             Err(Error::Changed(_)) => {
-                let detail = format!("{seq} is {}; {rule}.", before.state);
-                return Ok(Err(Problem::conflict(detail)));
+                return Ok(Err(refused(&before, rule)));
             }
             done => done?,
         }
@@ -204,8 +204,27 @@ pub(super) fn act(
         let body = DeliveryAnswer::of(&after);
         let change =
             Change::changed("delivery", &seq.to_string(), &DeliveryAnswer::of(&before), &body);
+        let change = match &reason {
+            Some(reason) => change.and("given_reason", reason.as_str()),
+            None => change,
+        };
         Ok(Ok((body, change)))
     })
+}
+
+/// The 409 for a delivery in another state: it names the state, the rule, and what can be done.
+pub(super) fn refused(delivery: &Delivery, rule: &str) -> Problem {
+    let possible = match delivery.state {
+        State::Pending if delivery.lane.is_some() => "retry, park, move-to-end, skip, cancel",
+        State::Pending | State::DeadLetter => "retry, skip, cancel",
+        State::Leased => "retry, cancel",
+        State::Waiting => "cancel",
+        State::Parked | State::InDoubt => "release, skip, cancel",
+        State::Skipped | State::Cancelled => "retry",
+        State::Completed => "a replay of its event",
+    };
+    let Delivery { seq, state, .. } = delivery;
+    Problem::conflict(format!("{seq} is {state}; {rule}. Possible now: {possible}."))
 }
 
 pub(super) fn find(api: &Api, call: &Call) -> Result<Delivery, Problem> {
@@ -246,6 +265,14 @@ pub(super) struct DeliveryAnswer {
     lease_until: Option<Timestamp>,
     /// When the target's time to confirm it ends; null if it does not wait for that.
     confirm_until: Option<Timestamp>,
+    /// Its lane; null if it has none.
+    #[serde(serialize_with = "as_lane")]
+    #[schemars(with = "Option<LaneId>")]
+    lane: Option<i64>,
+    /// The time by which its lane is ordered.
+    order_at: Timestamp,
+    /// Whether it arrived after deliveries that come behind it in its lane.
+    late: bool,
     /// Whether it waits for an earlier delivery of its lane.
     is_behind: bool,
     /// Attempts in all runs.
@@ -263,7 +290,7 @@ answers!(DeliveryAnswer, Delivery);
 
 /// A delivery, and whether it is being attempted at this moment.
 #[derive(Serialize, JsonSchema)]
-struct InFlightDelivery<T = DeliveryAnswer> {
+pub(super) struct InFlightDelivery<T = DeliveryAnswer> {
     #[serde(flatten)]
     delivery: T,
     /// When the current attempt began; null if there is none.
@@ -271,7 +298,7 @@ struct InFlightDelivery<T = DeliveryAnswer> {
 }
 
 impl InFlightDelivery<Value> {
-    fn of(api: &Api, delivery: &Delivery) -> Self {
+    pub(super) fn of(api: &Api, delivery: &Delivery) -> Self {
         // The outcome may be stored a moment before the deliverer is done.
         let is_open = delivery.state == State::Pending;
         let in_flight_since = api.flow.in_flight.since(delivery.seq).filter(|_| is_open);
@@ -347,6 +374,11 @@ values! {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field by reference")]
 fn as_text<S: Serializer>(seq: &DeliverySeq, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(seq)
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a field by reference")]
+fn as_lane<S: Serializer>(lane: &Option<i64>, to: S) -> Result<S::Ok, S::Error> {
+    lane.map(lane::id).serialize(to)
 }
 
 #[expect(clippy::ref_option, reason = "serde passes a field by reference")]

@@ -1,6 +1,6 @@
-//! Deliveries in doubt after a restore: counting them, and releasing or skipping them.
+//! Deliveries in doubt after a restore: counting them, and releasing or skipping many.
 //!
-//! Not here: listing them (`GET /v1/deliveries?state=in_doubt`).
+//! Not here: listing them (`GET /v1/deliveries?state=in_doubt`), and deciding about one ([`super::lanes`]).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,6 @@ use serde_json::Value;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok};
 use crate::api::context::Api;
-use crate::api::deliveries::{DeliveryAnswer, ID, act};
 use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed};
@@ -27,13 +26,8 @@ use crate::store::{meta, settlement};
 
 /// The most deliveries of one request, in one transaction; the client repeats it while `more` is true.
 const ROWS_A_REQUEST: u32 = 2000;
-/// The reason that a skipped delivery gets.
-const SETTLED: &str = "made before the restore";
-/// Why another delivery is refused.
-const RULE: &str = "only a delivery in doubt can be released or skipped";
 
 const MOVED: &[Returns] = &[Returns::json::<Moved>(200, "How many were changed, or would be.")];
-const ONE: &[Returns] = &[Returns::json::<DeliveryAnswer>(200, "The delivery as it is now.")];
 
 /// Deliveries in doubt.
 pub(super) const RESOURCE: Resource = Resource {
@@ -67,16 +61,6 @@ pub(super) const RESOURCE: Resource = Resource {
             )
             .returns(MOVED)
             .body::<Selection>(r#"{"filter":{"subscription":"erp"},"dry_run":true}"#),
-        post("/v1/deliveries/{id}/release", Operate, Act("delivery.release", release))
-            .doc("releaseDelivery", "Let a delivery in doubt be sent")
-            .about("It keeps its `webhook-id`, so a consumer with a guard processes it once.")
-            .returns(ONE)
-            .params(&[ID]),
-        post("/v1/deliveries/{id}/skip", Operate, Act("delivery.skip", skip))
-            .doc("skipDelivery", "End a delivery in doubt without sending it")
-            .about("For a delivery that was sent before the restore.")
-            .returns(ONE)
-            .params(&[ID]),
     ],
 };
 
@@ -145,23 +129,9 @@ impl Decision {
     }
 }
 
-/// `POST /v1/deliveries/{id}/release`
-pub(super) fn release(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    one(api, call, Decision::Release)
-}
-
-/// `POST /v1/deliveries/{id}/skip`
-pub(super) fn skip(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    one(api, call, Decision::Skip(reason(call)))
-}
-
-fn reason(call: &Call) -> String {
-    format!("{SETTLED}, says {}", call.who.display)
-}
-
-fn one(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Problem> {
-    let now = api.clock.now();
-    act(api, call, RULE, move |tx, seq| decision.carry_out(tx, seq, now))
+/// The reason that a skipped delivery gets, if the person gives none.
+pub(super) fn reason(call: &Call) -> String {
+    format!("made before the restore, says {}", call.who.display)
 }
 
 /// The body of a decision about many.

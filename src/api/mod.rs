@@ -29,6 +29,7 @@ mod intake;
 mod jobs;
 mod keys;
 pub mod kind;
+mod lanes;
 mod last_write;
 mod list_queue;
 pub mod listeners;
@@ -109,6 +110,7 @@ static RESOURCES: &[&Resource] = &[
     &confirmations::RESOURCE,
     &dead_letters::RESOURCE,
     &external_calls::RESOURCE,
+    &lanes::RESOURCE,
     &replays::RESOURCE,
     &jobs::RESOURCE,
     &in_doubt::RESOURCE,
@@ -322,7 +324,9 @@ impl Service for Api {
         self.authorize(route, head).map_err(Response::from)?;
         room::check(self, route).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
-            (Post, "/v1/events") => self.settings.get().limits.request_bytes,
+            (Post, "/v1/events" | "/v1/deliveries/{id}/edit-and-resend") => {
+                self.settings.get().limits.request_bytes
+            }
             (Post, path) if path.starts_with("/in/") => {
                 intake::find(self, &params)?.provider.new.body_bytes_max
             }

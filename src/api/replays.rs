@@ -1,18 +1,22 @@
-//! `/v1/events/{id}/replay` and similar routes: sending one event again, as it was or as a new one; cancelling it.
+//! `/v1/events/{id}/replay` and similar routes: sending one event again, as it was or as a new one; cancelling it; and
+//! sending another payload in place of a delivery.
 //!
 //! Not here: many events at once ([`super::jobs`]), and a single delivery ([`super::deliveries`]).
+
+use std::collections::BTreeMap;
 
 use data_encoding::{BASE64, HEXLOWER};
 use ring::digest;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::api::audited::{Audited, Change, Verdict, change};
 use crate::api::call::Call;
 use crate::api::context::Api;
-use crate::api::events::{self, EventAnswer};
+use crate::api::deliveries::{self, DeliveryAnswer};
+use crate::api::events::{self, EventAnswer, EventHeaders};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Act;
 use crate::api::route::{Resource, Returns, post};
@@ -29,7 +33,7 @@ use crate::privacy::NotAdmitted;
 use crate::store::deliveries::Origin;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::{ReadTx, WriteTx};
-use crate::store::{outbox_lists, settlement, subscriptions, webhook_events};
+use crate::store::{delivery_lists, outbox_lists, settlement, subscriptions, webhook_events};
 
 /// Sending one event again, or cancelling it.
 pub(super) const RESOURCE: Resource = Resource {
@@ -68,6 +72,20 @@ pub(super) const RESOURCE: Resource = Resource {
             .returns(&[Returns::json::<WebhookEventAnswer>(200, "The webhook event as it is now.")])
             .params(&[webhooks::ID])
             .optional_body::<Replay>(r#"{"subscription":"erp"}"#),
+        post(
+            "/v1/deliveries/{id}/edit-and-resend",
+            Operate,
+            Act("delivery.edit_and_resend", edit_and_resend),
+        )
+            .doc("editAndResendDelivery", "Send another payload in place of a delivery")
+            .about(
+                "For a delivery that is pending, parked or a dead letter. It is skipped. A new event with the \
+                 payload takes its place in the lane, so it goes next; it names the old event in `replay_of`. \
+                 While an attempt is in flight it is refused: park the delivery first.",
+            )
+            .returns(&[Returns::json::<DeliveryAnswer>(201, "The delivery of the new event.")])
+            .params(&[deliveries::ID])
+            .body::<Edited>(r#"{"payload":{"total":"99.00"}}"#),
     ],
 };
 
@@ -232,6 +250,79 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
         let body = EventAnswer::of(&made.ok_or(Error::Changed("the event"))?);
         let change = Change::made("event", &new.id, &body).and("payload_sha256", sha256.as_str());
         Ok(Ok((body, change)))
+    })
+}
+
+/// What is sent in place of a delivery.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Edited {
+    /// Any JSON.
+    #[serde(default)]
+    #[schemars(with = "Option<Value>")]
+    payload: Option<Box<RawValue>>,
+    /// Any bytes, instead of `payload`.
+    #[serde(default)]
+    #[schemars(with = "Option<StrictBase64>")]
+    payload_base64: Option<String>,
+    /// The content type of the payload; that of the event if absent.
+    #[serde(default)]
+    #[schemars(with = "Option<Ascii<0, 255>>")]
+    content_type: Option<String>,
+    /// Header fields of the event, instead of those it has.
+    #[serde(default)]
+    #[schemars(with = "Option<EventHeaders>")]
+    headers: Option<BTreeMap<String, String>>,
+}
+
+/// `POST /v1/deliveries/{id}/edit-and-resend`
+fn edit_and_resend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    const RULE: &str = "only one that is pending, parked or dead can be replaced, and only while its subscription takes the event";
+    let Edited { payload, payload_base64, content_type, headers } = call.json()?;
+    if payload.is_none() && payload_base64.is_none() {
+        let detail = "Give the new payload, as payload or payload_base64.";
+        return Err(Problem::unprocessable(detail));
+    }
+    if api.flow.disk.is_low() {
+        return Err(Problem::no_room());
+    }
+    let of = deliveries::find(api, call)?;
+    if of.of_webhook_event {
+        let detail = "What a provider sent does not change: skip the delivery, and publish an event instead \
+                      (POST /v1/events).";
+        return Err(Problem::unprocessable(detail));
+    }
+    if api.flow.in_flight.since(of.seq).is_some() {
+        return Err(deliveries::refused(
+            &of,
+            "an attempt is in flight: park it, or wait for the end",
+        ));
+    }
+    let found = api.store.read(|tx| outbox_lists::by_id(tx, &of.tenant, &of.event_id))?;
+    let mut found = found.ok_or_else(|| Problem::not_found("event"))?;
+    found.new.target = Some(of.subscription.clone());
+    if let Some(headers) = headers {
+        found.new.headers = (!headers.is_empty()).then(|| json!(headers).to_string());
+    }
+    let replay = Replay { payload, payload_base64, content_type, ..Replay::default() };
+    let new = new_event(api, &replay, found)?;
+    let (tenant, seq, now) = (call.tenant.clone(), of.seq, api.clock.now());
+    let sha256 = HEXLOWER.encode(digest::digest(&digest::SHA256, &new.payload).as_ref());
+    change(api, call, move |tx| {
+        let shown = |seq| delivery_lists::by_seq(tx, &tenant, seq);
+        let missing = || Ok(Err(Problem::not_found("delivery")));
+        let Some(before) = shown(seq)? else { return missing() };
+        let made = match tx.in_savepoint(|| settlement::replace(tx, seq, &new, now))? {
+            Err(Error::Changed(_)) => return Ok(Err(deliveries::refused(&before, RULE))),
+            made => made?,
+        };
+        tables::events::set_replay_of(tx, &new.id, &before.event_id)?;
+        let (Some(after), Some(made)) = (shown(seq)?, shown(made)?) else { return missing() };
+        let (body, [before, after]) =
+            (DeliveryAnswer::of(&made), [before, after].map(|of| DeliveryAnswer::of(&of)));
+        let change = Change::made_within("delivery", &seq.to_string(), &before, &after);
+        let change = change.and("replaced_by", made.seq.to_string());
+        Ok(Ok((body, change.and("payload_sha256", sha256.as_str()))))
     })
 }
 

@@ -82,6 +82,12 @@ values! {
     DeliveryId = { "type": "string", "pattern": "^dlv_[0-9]+$" }
     /// An id of a delivery, with its prefix or without.
     AnyDeliveryId = { "type": "string", "pattern": "^(dlv_)?[0-9]{1,18}$" }
+    /// An id of a lane.
+    LaneId = { "type": "string", "pattern": "^lane_[0-9]+$" }
+    /// An id of a lane, with its prefix or without.
+    AnyLaneId = { "type": "string", "pattern": "^(lane_)?[0-9]{1,19}$" }
+    /// Where a page of lanes starts.
+    LaneCursor = { "type": "string", "pattern": "^[0-9]{1,20}$" }
     /// A SHA-256, in hex.
     Sha256 = { "type": "string", "pattern": "^[0-9a-f]{64}$" }
     /// Bytes.

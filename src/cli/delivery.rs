@@ -1,19 +1,22 @@
 //! `oncebox delivery`, `dead-letter` and `in-doubt`: one event for one subscription; those that were given up; and
 //! those that may have been made before a restore.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use clap::{Args, Subcommand};
+use data_encoding::BASE64;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::exit::{self, Failure};
-use crate::cli::input::time;
+use crate::cli::input::{self, time};
 use crate::cli::noun::{self, Confirm, DryRun, Listing, Noun, Verbs};
 use crate::cli::remote::{ConnectArgs, Remote, with_query};
 use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text};
 use crate::cli::show::{self, Column, Field, instant, minute, text};
+use crate::cli::subscription_content::header;
 use crate::cli::{job, out, timeline};
 
 #[derive(Debug, Subcommand)]
@@ -38,6 +41,38 @@ pub(super) enum DeliveryVerb {
         #[arg(required = true)]
         ids: Vec<String>,
     },
+    /// Set deliveries aside, so that their lanes go on
+    Park(Chosen),
+    /// Let deliveries be sent that are parked or in doubt, each at its place in its lane
+    Release {
+        #[command(flatten)]
+        chosen: Chosen,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+    /// End deliveries without sending them, so that their lanes go on
+    Skip {
+        #[command(flatten)]
+        chosen: Chosen,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+    /// Move deliveries behind all others of their lanes
+    MoveToEnd(Chosen),
+    /// Send another payload in place of a delivery, as a new event at its place in its lane
+    EditAndResend {
+        /// The delivery's id
+        id: String,
+        /// The new body: JSON, @file, or - for stdin
+        #[arg(long)]
+        payload: String,
+        /// The content type of that body [default: the event's]
+        #[arg(long, value_name = "TYPE")]
+        content_type: Option<String>,
+        /// A header field of the event, 'Name: value', instead of those it has; may be repeated
+        #[arg(long = "header", value_name = "FIELD", value_parser = header)]
+        headers: Vec<(String, String)>,
+    },
     /// Stop deliveries that wait
     Cancel {
         /// Ids of deliveries
@@ -57,6 +92,23 @@ pub(super) enum DeliveryVerb {
         #[arg(long = "final", requires = "failed")]
         is_final: bool,
     },
+}
+
+/// Deliveries, and why something is done with them.
+#[derive(Debug, Args)]
+pub(super) struct Chosen {
+    /// Ids of deliveries
+    #[arg(required = true)]
+    ids: Vec<String>,
+    /// Why; kept in the audit log
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+impl Chosen {
+    fn act(&self, remote: &Remote, action: &str) -> Result<(), Failure> {
+        each(remote, &self.ids, action, self.reason.as_deref())
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -273,10 +325,35 @@ impl Verbs for DeliveryVerb {
             Self::Attempts { id, listing } => {
                 ATTEMPTS.list_at(&format!("{}/attempts", ATTEMPTS.at(id)), &remote, listing, &())
             }
-            Self::Retry { ids } => each(&remote, ids, "retry"),
+            Self::Retry { ids } => each(&remote, ids, "retry", None),
+            Self::Park(chosen) => chosen.act(&remote, "park"),
+            Self::Release { chosen, confirm } => {
+                confirm.ask(format_args!("Release {}", chosen.ids.join(", ")))?;
+                chosen.act(&remote, "release")
+            }
+            Self::Skip { chosen, confirm } => {
+                confirm.ask(format_args!("Skip {}", chosen.ids.join(", ")))?;
+                chosen.act(&remote, "skip")
+            }
+            Self::MoveToEnd(chosen) => chosen.act(&remote, "move-to-end"),
+            Self::EditAndResend { id, payload, content_type, headers } => {
+                let headers: BTreeMap<_, _> = headers.iter().cloned().collect();
+                let body = noun::body(&json!({
+                    "payload_base64": BASE64.encode(&input::bytes(payload)?),
+                    "content_type": content_type,
+                    "headers": headers,
+                }));
+                let path = format!("{}/edit-and-resend", DELIVERIES.at(id));
+                let made = remote.post(&path, Some(&Value::Object(body)))?;
+                let [new, event] = ["id", "event_id"].map(|field| text(&made, field));
+                remote.answer(
+                    &made,
+                    format_args!("{id} is skipped; {new} of event {event} is sent in its place"),
+                )
+            }
             Self::Cancel { ids, confirm } => {
                 confirm.ask(format_args!("Cancel {}", ids.join(", ")))?;
-                each(&remote, ids, "cancel")
+                each(&remote, ids, "cancel", None)
             }
             Self::Confirm { id, failed, is_final } => {
                 let body = match failed {
@@ -398,10 +475,15 @@ fn restored(remote: &Remote, in_doubt: &Value) -> Result<(), Failure> {
 }
 
 /// Does the same with each delivery. A refusal does not stop the others; the first one is the exit code.
-fn each(remote: &Remote, ids: &[String], action: &str) -> Result<(), Failure> {
-    let mut first = None;
+fn each(
+    remote: &Remote,
+    ids: &[String],
+    action: &str,
+    reason: Option<&str>,
+) -> Result<(), Failure> {
+    let (mut first, body) = (None, reason.map(|reason| json!({ "reason": reason })));
     for id in ids {
-        match remote.post(&format!("{}/{action}", DELIVERIES.at(id)), None) {
+        match remote.post(&format!("{}/{action}", DELIVERIES.at(id)), body.as_ref()) {
             Ok(delivery) => print_state(remote, &delivery)?,
             Err(Failure { code, message }) => {
                 let named = Failure::new(code, format!("{id}: {message}"));
@@ -457,7 +539,7 @@ impl Which {
             confirm.ask(format_args!("{verb} {which}"))?;
         }
         if !ids.is_empty() {
-            return each(remote, ids, action);
+            return each(remote, ids, action, None);
         }
         let body = json!({ "filter": filter, "dry_run": dry_run.dry_run });
         let mut count = 0;

@@ -18,6 +18,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "delivery",
             "dead-letter",
             "external-call",
+            "lane",
             "job",
             "consume",
             "listen",

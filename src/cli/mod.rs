@@ -25,6 +25,7 @@ mod help;
 mod input;
 mod job;
 mod keys;
+mod lane;
 mod listen;
 mod migrate;
 mod noun;
@@ -98,6 +99,8 @@ enum Command {
     DeadLetter(Api<delivery::DeadLetterVerb>),
     /// The latest call about each entity, where a subscription has external_calls
     ExternalCall(Api<external_call::Verb>),
+    /// Lanes: deliveries that go one after another, and what they wait for
+    Lane(Api<lane::Verb>),
     /// What the service does to many at once: how far it is, and stopping it
     Job(Api<job::Verb>),
     /// Run a command for each event of a pull subscription
@@ -169,7 +172,7 @@ impl Command {
     #[rustfmt::skip]
     fn run(&self, shared: &Shared) -> Result<(), Failure> {
         run!(self, shared, [
-            Serve, Demo, DemoPart, Status, Emit, Event, EventType, Webhook, Delivery, DeadLetter, ExternalCall, Job, Consume, Listen, Trigger,
+            Serve, Demo, DemoPart, Status, Emit, Event, EventType, Webhook, Delivery, DeadLetter, Lane, ExternalCall, Job, Consume, Listen, Trigger,
             VerifySignature, Provider, Subscription, Credential, Source, Escalation, Alert, Tenant, Pii, Subject, Token, Doctor,
             Config, Apply, Export, Audit, Backup, Restore, InDoubt, Migrate, Keys, Conformance, OpenApi, Completions, Manual
         ])

@@ -92,8 +92,8 @@ pub(super) struct Change {
     #[arg(long, value_name = "NAME")]
     #[serde(skip)]
     remove_header: Vec<String>,
-    /// Remove the filter, the template or the event headers; may be repeated
-    #[arg(long, value_parser = ["filter", "template", "event-headers"], help_heading = "Content")]
+    /// Remove the filter, the template, the event headers or what the flags of the order say; may be repeated
+    #[arg(long, value_parser = ["filter", "template", "event-headers", "order"], help_heading = "Content")]
     #[serde(skip)]
     remove: Vec<String>,
 }
@@ -127,10 +127,43 @@ struct Terms {
     owner: Option<String>,
     #[command(flatten)]
     #[serde(skip)]
+    order: Order,
+    #[command(flatten)]
+    #[serde(skip)]
     policy: Policy,
     #[command(flatten)]
     #[serde(skip)]
     content: Content,
+}
+
+/// The field `order`; `--remove order` takes away what there is.
+#[derive(Debug, Args, Serialize)]
+#[command(next_help_heading = "Order")]
+struct Order {
+    /// Subscriptions with the same group share their lanes
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// What a lane does when its first delivery fails [default when created: block]
+    #[arg(long, value_parser = ["block", "park", "skip"])]
+    head_of_line: Option<String>,
+    /// Counted failures until a delivery is parked, with --head-of-line park
+    #[arg(long, value_name = "N")]
+    park_after: Option<u32>,
+    /// The point at which one delivery for each funnel value is in flight
+    #[arg(long, value_name = "NAME")]
+    funnel_point: Option<String>,
+    /// Of deliveries about the same entity that wait, only the newest is sent
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    latest_only: Option<bool>,
+    /// Never a call for an older state after one for a newer: of one event, one entity, or the text at --call-path
+    #[arg(long, value_parser = ["event", "entity", "custom"])]
+    external_calls: Option<String>,
+    /// Where the key of a custom external call is in the payload, a JSONPath
+    #[arg(long, value_name = "PATH")]
+    call_path: Option<String>,
+    /// How long a delivery may wait behind others until it is given up, like 300s
+    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    postpone_limit: Option<String>,
 }
 
 #[derive(Debug, Args, Serialize)]
@@ -173,6 +206,7 @@ pub(super) const SUBSCRIPTIONS: Noun = Noun {
         ("id", Text("id")),
         ("target", By(target)),
         ("ordering", Text("ordering")),
+        ("order", By(|s| text(s, "order").replace("{}", ""))),
         ("source", Text("source")),
         ("types", Words("event_types")),
         ("owner", Text("owner_id")),
@@ -243,6 +277,13 @@ impl Terms {
             }
             body.insert("headers".to_owned(), Value::Object(all));
         }
+        let order = noun::body(&self.order);
+        if !order.is_empty() {
+            let removed = body.get("order").and_then(Value::as_object).cloned();
+            let mut all = removed.or_else(|| known("order")).unwrap_or_default();
+            all.extend(order);
+            body.insert("order".to_owned(), Value::Object(all));
+        }
         let policy = noun::body(&self.policy);
         if !policy.is_empty() {
             let mut all = known("policy").unwrap_or_default();
@@ -298,7 +339,11 @@ impl Change {
         let before = remote.get(&path)?;
         let mut body = noun::body(self);
         for name in &self.remove {
-            let nothing = if name == "event-headers" { json!([]) } else { Value::Null };
+            let nothing = match name.as_str() {
+                "event-headers" => json!([]),
+                "order" => json!({}),
+                _ => Value::Null,
+            };
             body.insert(name.replace('-', "_"), nothing);
         }
         self.terms.put(&mut body, &before)?;

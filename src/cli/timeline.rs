@@ -199,12 +199,19 @@ pub(super) fn delivery(remote: &Remote, delivery: &Value) -> Result<(), Failure>
     let title = format!("Delivery {} to {}", text(delivery, "id"), text(delivery, "subscription"));
     out::line(format_args!("{title:<60}  {}", state(delivery)))?;
     show::labelled(&[
+        ("lane", lane(delivery)),
         ("due", moment(delivery, "due_at")),
         ("waits", waits(remote, delivery)?),
         ("finished", moment(delivery, "finished_at")),
         ("reason", text(delivery, "reason")),
     ])?;
     attempts(remote, &text(delivery, "id"))
+}
+
+/// The lane of a delivery, and whether it came late.
+fn lane(delivery: &Value) -> String {
+    let late = if text(delivery, "late") == "true" { "   (it arrived late)" } else { "" };
+    format!("{}{late}", text(delivery, "lane"))
 }
 
 /// The state of a delivery; `processing` while an attempt is under way.
@@ -215,7 +222,7 @@ pub(super) fn state(delivery: &Value) -> String {
 
 /// Why a delivery waits. A list does not say it, so the delivery is asked for where it was listed.
 fn waits(remote: &Remote, delivery: &Value) -> Result<String, Failure> {
-    if !["pending", "waiting"].contains(&text(delivery, "state").as_str()) {
+    if !text(delivery, "finished_at").is_empty() {
         return Ok(String::new());
     }
     let found = match delivery.get("waiting") {
@@ -266,6 +273,9 @@ pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> 
             "waiting" => {
                 let note = "(its target has done it; --failed REASON: it has not)";
                 lines.push(format!("  oncebox delivery confirm {id}   {note}"));
+            }
+            "parked" => {
+                lines.push(format!("  oncebox delivery release {id}   (at its place in its lane)"));
             }
             "dead_letter" => {
                 lines.push(format!("  oncebox delivery retry {id}   (as it is)"));

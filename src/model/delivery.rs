@@ -146,6 +146,27 @@ pub struct Delivery {
     pub finished_at: Option<Timestamp>,
     /// Why it is dead, skipped or cancelled.
     pub reason: Option<String>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Its lane.
+    pub lane: Option<i64>,
+    /// The time by which its lane is ordered.
+    pub order_at: Timestamp,
+    /// Whether it arrived after deliveries that come behind it in its lane.
+    pub late: bool,
+    /// The event's `ordering_key`.
+    pub ordering_key: Option<String>,
+}
+
+impl Delivery {
+    /// What its event is about: the aggregate, else the event's key.
+    pub fn about(&self) -> String {
+        match (&self.aggregate_type, &self.aggregate_id) {
+            (Some(kind), Some(id)) => format!("{kind}/{id}"),
+            (None, Some(id)) => id.clone(),
+            (_, None) => self.key.clone(),
+        }
+    }
 }
 
 /// An attempt as stored. Never changed after it is written.

@@ -277,6 +277,17 @@ pub fn entity(
     Some(Entity { number, key: format!("{kind}/{id}") })
 }
 
+/// The id of a lane, like `lane_4711`.
+pub fn id(lane: i64) -> String {
+    format!("lane_{lane}")
+}
+
+/// The lane with an id, with its prefix or without.
+pub fn parse_id(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix("lane_").unwrap_or(text);
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
 /// 63 bits of a hash over the parts.
 pub fn hash(parts: &[&str]) -> i64 {
     let digest = identity_digest(parts);

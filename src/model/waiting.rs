@@ -161,11 +161,12 @@ fn behind(head: Option<WaitContext<'_>>) -> Waiting {
         };
     };
     let front = head.delivery;
-    let about = match (&front.aggregate_type, &front.aggregate_id) {
-        (Some(kind), Some(id)) => format!("{kind}/{id}"),
-        (None, Some(id)) => id.clone(),
-        (_, None) => front.key.clone(),
-    };
+    let about = front.about();
+    if front.state == State::DeadLetter {
+        let detail = format!("behind {} of {about}: {}", front.seq, blocked(front));
+        let behind = Some(front.seq);
+        return Waiting { reason: WaitReason::Earlier, detail, until: None, hold: None, behind };
+    }
     let why = waiting(head, None);
     let detail = match &why {
         Some(why) => format!("behind {} of {about}, which waits: {}", front.seq, why.detail),
@@ -173,6 +174,14 @@ fn behind(head: Option<WaitContext<'_>>) -> Waiting {
     };
     let (until, hold) = why.map_or((None, None), |why| (why.until, why.hold));
     Waiting { reason: WaitReason::Earlier, detail, until, hold, behind: Some(front.seq) }
+}
+
+/// Why a lane waits behind a dead letter.
+pub fn blocked(front: &Delivery) -> String {
+    let why = front.reason.as_deref().unwrap_or("it failed");
+    format!(
+        "it was given up ({why}) and blocks its lane until a person retries, skips or cancels it"
+    )
 }
 
 fn pending(context: WaitContext<'_>) -> Option<Waiting> {
@@ -226,6 +235,11 @@ mod tests {
             run_no: 1,
             finished_at: None,
             reason: None,
+            created_at: Timestamp::from_secs(1),
+            lane: Some(7),
+            order_at: Timestamp::from_secs(1),
+            late: false,
+            ordering_key: None,
         }
     }
 

@@ -117,6 +117,20 @@ pub(super) const STATE: &str = "
       FROM deliveries
      WHERE seq = ?1";
 
+// Of deliveries with the same time the first inserted goes first. So the time is a millisecond earlier, unless that would
+// pass one that goes before.
+pub(super) const PLACE: &str = "
+    SELECT subscription_seq, lane, order_at - NOT EXISTS (
+           SELECT 1
+             FROM deliveries AS l
+            WHERE l.lane = deliveries.lane
+              AND l.order_at = deliveries.order_at
+              AND l.seq < deliveries.seq
+              AND l.finished_at IS NULL
+              AND l.state <> 'parked')
+      FROM deliveries
+     WHERE seq = ?1";
+
 pub(super) const RETRY: &str = "
     UPDATE deliveries
        SET due_at = ?3, delay_ms = ?4, attempt_count = attempt_count + 1,
@@ -287,6 +301,30 @@ pub(crate) struct MatchedSubscription {
     subscription: SubscriptionSeq,
     places: Places,
     entity: Option<i64>,
+}
+
+/// The place of a delivery, for the one that replaces it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) subscription: SubscriptionSeq,
+    lane: Option<i64>,
+    pub(super) order_at: Timestamp,
+}
+
+impl Place {
+    /// The subscription of this place among those that match, in the lane of this place.
+    pub(super) fn of(self, matching: &[MatchedSubscription]) -> Option<MatchedSubscription> {
+        let found = matching.iter().find(|found| found.subscription == self.subscription)?;
+        let places = Places { lane: self.lane, ..found.places };
+        Some(MatchedSubscription { places, ..*found })
+    }
+}
+
+/// The place of a delivery.
+pub(super) fn place(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Place> {
+    Ok(tx.prepare(PLACE)?.query_row([delivery], |row| {
+        Ok(Place { subscription: row.get(0)?, lane: row.get(1)?, order_at: row.get(2)? })
+    })?)
 }
 
 /// The subscriptions that match an event. Its payload is read where a filter asks for it, and once.

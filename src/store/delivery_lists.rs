@@ -18,7 +18,7 @@ const BY_SEQ: &str = "
            d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
            d.lease_until, d.head = 0 AND d.state = 'pending',
            o.aggregate_type, o.aggregate_id, coalesce(o.idempotency_key, w.provider_event_id),
-           d.confirm_until
+           d.confirm_until, d.created_at, d.lane, d.order_at, d.late, coalesce(o.ordering_key, w.ordering_key)
       FROM deliveries AS d
       JOIN subscriptions AS s ON s.seq = d.subscription_seq
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
@@ -159,5 +159,10 @@ fn delivery(row: &Row<'_>) -> Result<Delivery> {
         aggregate_id: row.get(17)?,
         key: row.get(18)?,
         confirm_until: row.get(19)?,
+        created_at: row.get(20)?,
+        lane: row.get(21)?,
+        order_at: row.get(22)?,
+        late: row.get(23)?,
+        ordering_key: row.get(24)?,
     })
 }

@@ -1,11 +1,13 @@
 //! Table `outbox`, writing: stores each event once with its deliveries, and counts repeated ones.
 
 use crate::base::clock::Timestamp;
+use crate::base::id::DeliverySeq;
 use crate::keys::subject::SubjectKey;
 use crate::model::event::{DeliveryCounts, MAX_INLINE_BYTES, NewEvent, Status, derive};
 use crate::model::sealed::equal_except_keys;
+use crate::store::deliveries::Place;
 use crate::store::error::{Error, Result};
-use crate::store::outbox_routing::{carry_out, end, plan};
+use crate::store::outbox_routing::{RoutingPlan, carry_out, end, plan};
 use crate::store::tx::{ReadTx, WriteTx, one_row};
 use crate::store::{meta, outbox_lists, payloads, quarantine, subjects};
 
@@ -67,6 +69,29 @@ pub enum Inserted {
 /// Stores an event once and makes its deliveries, all in this transaction.
 pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Inserted> {
     let plan = plan(tx, new, now)?;
+    insert_planned(tx, new, &plan, now)
+}
+
+/// Stores an event that replaces a delivery, and its one delivery at that one's place; returns the delivery.
+/// Fails with `Changed` if the subscription does not take the event.
+pub(super) fn insert_in_place(
+    tx: &WriteTx<'_>,
+    new: &NewEvent,
+    place: Place,
+    now: Timestamp,
+) -> Result<DeliverySeq> {
+    let plan = plan(tx, new, now)?.in_place(place)?;
+    insert_planned(tx, new, &plan, now)?;
+    // The delivery is the row that was inserted last.
+    Ok(DeliverySeq(tx.conn().last_insert_rowid()))
+}
+
+fn insert_planned(
+    tx: &WriteTx<'_>,
+    new: &NewEvent,
+    plan: &RoutingPlan,
+    now: Timestamp,
+) -> Result<Inserted> {
     let standing = (plan.open(), plan.epoch());
     // Checked first for a large payload, so that a repeated event leaves no row in `payloads`.
     let is_there = new.payload.len() > MAX_INLINE_BYTES && is_stored(tx, identity(new))?;
@@ -82,7 +107,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
         subjects::keep(tx, key, new.received_at)?;
     }
     let in_doubt = plan.in_doubt();
-    Ok(Inserted::First { status: carry_out(tx, seq, new, &plan, now)?, in_doubt })
+    Ok(Inserted::First { status: carry_out(tx, seq, new, plan, now)?, in_doubt })
 }
 
 /// Inserts the row unless its identity exists; returns how many rows it inserted.

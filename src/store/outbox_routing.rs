@@ -7,8 +7,8 @@ use crate::base::clock::Timestamp;
 use crate::model::event::{NewEvent, OWN_SOURCE, Status};
 use crate::model::lane::Key;
 use crate::model::subscription::Routed;
-use crate::store::deliveries::{self, MatchedSubscription, Origin, Route};
-use crate::store::error::Result;
+use crate::store::deliveries::{self, MatchedSubscription, Origin, Place, Route};
+use crate::store::error::{Error, Result};
 use crate::store::tx::{WriteTx, one_row};
 use crate::store::{meta, tenants};
 
@@ -42,6 +42,16 @@ impl RoutingPlan {
     pub(super) fn at_original_place(mut self) -> Self {
         self.route.by_arrival = false;
         self
+    }
+
+    /// Changes the plan for an event that replaces a delivery: it has one delivery, at that one's place.
+    /// Fails with `Changed` if the subscription does not take it.
+    pub(super) fn in_place(mut self, place: Place) -> Result<Self> {
+        let found = place.of(&self.matching).ok_or(Error::Changed("the subscription"))?;
+        self.matching = vec![found];
+        self.route =
+            Route { order_at: place.order_at, by_arrival: false, in_doubt: false, ..self.route };
+        Ok(self)
     }
 
     /// How often the file was restored.

@@ -4,9 +4,9 @@ use rusqlite::Connection;
 
 use crate::store::{
     attempts, audit_events, confirmations, deliveries, delivery_lists, entities, escalations,
-    external_calls, idempotency_keys, in_doubt, lanes, leases, outbox, outbox_lists, outbox_relay,
-    outbox_routing, payloads, pool, postponed, processed_events, quarantine, schema_shape, stats,
-    subjects, tokens, webhook_events,
+    external_calls, idempotency_keys, in_doubt, lane_lists, lanes, leases, outbox, outbox_lists,
+    outbox_relay, outbox_routing, payloads, pool, postponed, processed_events, quarantine,
+    schema_shape, stats, subjects, tokens, webhook_events,
 };
 
 /// The query plan of a statement, one step per line.
@@ -277,6 +277,7 @@ fn the_head_and_the_first_delivery_of_a_lane_are_one_seek_each() {
     uses(lanes::PROMOTE, &[BY_ROW]);
     uses(lanes::BLOCKED_BY, &["INDEX deliveries_blocking (lane=?", BY_ROW]);
     uses(lanes::BLOCKING_OF, &["INDEX deliveries_attention_of (subscription_seq=? AND state=?)"]);
+    uses(deliveries::PLACE, &[BY_ROW, "INDEX deliveries_lane (lane=? AND order_at=? AND seq<?)"]);
     uses(deliveries::INSERT_INTO_LANE, &["INDEX deliveries_lane (lane=?)"]);
 }
 
@@ -300,4 +301,22 @@ fn what_waits_too_long_behind_others_is_found_by_its_due_time() {
     uses(postponed::BEHIND, &["INDEX deliveries_behind (subscription_seq=? AND due_at<?)"]);
     let due = "INDEX deliveries_due (subscription_seq=? AND due_at<?)";
     uses(postponed::IN_FUNNEL, &[due, "INDEX deliveries_funnel_taken (funnel=?)", BY_ROW]);
+}
+
+#[test]
+fn lanes_are_listed_in_the_order_of_their_indexes() {
+    uses(lane_lists::WITH_HEAD, &["INDEX deliveries_lane_head (lane>?)"]);
+    uses(
+        lane_lists::WITHOUT_HEAD,
+        &["INDEX deliveries_blocking (lane>?)", "INDEX deliveries_lane_head (lane=?)"],
+    );
+    uses(lane_lists::BLOCKER, &["INDEX deliveries_blocking (lane=?)"]);
+    uses(lane_lists::IN_LANE, &["INDEX deliveries_lane (lane=?)"]);
+    for (sql, index) in [
+        (lane_lists::COUNT, "INDEX deliveries_lane (lane=?)"),
+        (lane_lists::PARKED, "INDEX deliveries_attention (state=? AND tenant=?)"),
+    ] {
+        let plan = plan(sql);
+        assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{plan}");
+    }
 }

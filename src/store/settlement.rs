@@ -12,6 +12,7 @@ use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::delivery::State;
 use crate::model::escalation::{Class, NewEscalation};
+use crate::model::event::NewEvent;
 use crate::model::external_call::CallState;
 use crate::model::failure::{
     AttemptReport, ESCALATED_AT, Facts, NewHold, Next, Settlement, Streak, UNSEEN_AFTER, Verdict,
@@ -507,13 +508,17 @@ pub(super) fn note_attempt(
     Ok(())
 }
 
-/// Sends a delivery again: a waiting one becomes due now, a leased one is taken from its consumer, a finished one is
-/// reopened.
-/// Fails with `Changed` if it is completed, parked, in doubt or waiting, or its subscription is deleted.
+/// Sends a delivery again: a waiting one becomes due now, a parked one goes back to its lane, a leased one is taken from
+/// its consumer, a finished one is reopened.
+/// Fails with `Changed` if it is completed, in doubt or waiting, or its subscription is deleted.
 pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
     match before.state {
         State::Pending => deliveries::make_due_now(tx, delivery, now)?,
+        State::Parked => {
+            lanes::release(tx, delivery, now)?;
+            deliveries::make_due_now(tx, delivery, now)?;
+        }
         State::Leased => leases::take_from(tx, delivery, now)?,
         _ => deliveries::reopen(tx, delivery, now)?,
     }
@@ -617,6 +622,23 @@ pub fn move_to_end(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> R
     let before = deliveries::state(tx, delivery)?;
     lanes::move_to_end(tx, delivery)?;
     before.elect_head(tx, now)
+}
+
+/// Replaces a delivery that is pending, parked or a dead letter: it is skipped, and the delivery of a new event takes its
+/// place in the lane. Returns that delivery.
+/// Fails with `Changed` when it is in another state, or its subscription does not take the event.
+pub fn replace(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    new: &NewEvent,
+    now: Timestamp,
+) -> Result<DeliverySeq> {
+    let place = deliveries::place(tx, delivery)?;
+    if deliveries::state(tx, delivery)?.state == State::InDoubt {
+        return Err(Error::Changed("the delivery"));
+    }
+    skip(tx, delivery, &format!("replaced by event {}", new.id), now)?;
+    outbox::insert_in_place(tx, new, place, now)
 }
 
 /// Sends a finished delivery again, even a completed one. It keeps its `webhook-id` and its place in its lane.

@@ -26,6 +26,7 @@ mod emitting;
 mod event_types;
 mod formatting;
 mod keeping;
+mod lanes;
 mod looking;
 mod refusing;
 mod rig;

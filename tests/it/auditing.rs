@@ -220,6 +220,18 @@ fn acts_on_deliveries(cases: &mut BTreeMap<&'static str, Case>) {
         delivery_in_doubt(rig, receiver);
         ("/v1/deliveries/dlv_1/skip".to_owned(), Value::Null)
     });
+    cases.insert("delivery.park", |rig, receiver| {
+        delivery_in_lane(rig, receiver);
+        ("/v1/deliveries/dlv_1/park".to_owned(), Value::Null)
+    });
+    cases.insert("delivery.move_to_end", |rig, receiver| {
+        delivery_in_lane(rig, receiver);
+        ("/v1/deliveries/dlv_1/move-to-end".to_owned(), json!({ "reason": "a test" }))
+    });
+    cases.insert("delivery.edit_and_resend", |rig, receiver| {
+        delivery_in_lane(rig, receiver);
+        ("/v1/deliveries/dlv_1/edit-and-resend".to_owned(), json!({ "payload": 2 }))
+    });
     cases.insert("delivery.release_many", |rig, receiver| {
         delivery_in_doubt(rig, receiver);
         ("/v1/deliveries/release".to_owned(), json!({ "filter": {} }))
@@ -330,6 +342,12 @@ fn dead_delivery(rig: &Rig, receiver: &Receiver) {
     until("it is dead", || {
         rig.one("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'") == "1"
     });
+}
+
+fn delivery_in_lane(rig: &Rig, receiver: &Receiver) {
+    rig.subscribe_with("s", receiver, &json!({ "ordering": "strict" }));
+    rig.call("POST", "/v1/subscriptions/s/pause", b"").is(200);
+    rig.publish_type("a");
 }
 
 /// As a restore leaves it.

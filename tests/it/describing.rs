@@ -148,6 +148,15 @@ fn every_example_of_a_body_is_accepted() {
                 event["target"] = json!("erp");
             }
             route.path.replace("{id}", rig.publish(&event)["id"].as_str().unwrap())
+        } else if route.path.starts_with("/v1/deliveries/") {
+            let lane = json!({ "name": "lane", "target": "pull", "ordering": "strict" });
+            rig.post("/v1/subscriptions", &lane);
+            rig.publish(&json!({ "event_type": "a", "payload": 1, "target": "lane" }));
+            let newest = rig.one("SELECT max(seq) FROM deliveries");
+            if route.path.ends_with("/release") {
+                rig.post(&format!("/v1/deliveries/{newest}/park"), &json!({})).is(200);
+            }
+            route.path.replace("{id}", &newest)
         } else if route.path.starts_with("/v1/webhook-events/") {
             let id = crate::bulk::skipped_webhook(&rig);
             rig.patch("/v1/subscriptions/erp", &json!({ "source": "all", "event_types": ["*"] }))

@@ -33,6 +33,7 @@ mod formats;
 mod guarding;
 mod isolation;
 mod keys;
+mod lanes;
 mod list_limits;
 mod lists;
 mod login;

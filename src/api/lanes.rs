@@ -1,0 +1,335 @@
+//! `/v1/lanes`: which lanes wait for what, and what is in a lane. `/v1/deliveries/{id}/park` and similar routes: what a
+//! person does with a delivery of a lane.
+//!
+//! Not here: sending a delivery with another payload ([`super::replays`]), many at once ([`super::in_doubt`]).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::api::audited::Audited;
+use crate::api::call::{Call, ok};
+use crate::api::context::Api;
+use crate::api::deliveries::{DeliveryAnswer, ID, InFlightDelivery, act, waiting};
+use crate::api::in_doubt;
+use crate::api::lists;
+use crate::api::problem::Problem;
+use crate::api::route::Answer::{Act, Listed};
+use crate::api::route::{LIMIT, Param, Resource, Returns, get, post};
+use crate::api::schema::{
+    AnyLaneId, DeliveryId, LaneCursor, LaneId, ListPage, NameText, SomeText, Text, TrueOrFalse,
+};
+use crate::base::clock::Timestamp;
+use crate::base::id::DeliverySeq;
+use crate::http::message::Response;
+use crate::model::delivery::{Delivery, State};
+use crate::model::lane::{self, Ordering};
+use crate::model::token::Right::{Operate, Read};
+use crate::model::waiting::blocked;
+use crate::store::error::Result as StoreResult;
+use crate::store::page::MAX_LOOKED_AT;
+use crate::store::tx::ReadTx;
+use crate::store::{delivery_lists, lane_lists, settlement, subscriptions};
+
+/// The most deliveries that are counted in a lane.
+const MAX_COUNTED: u32 = 1000;
+/// The most deliveries that are shown of a lane.
+const MAX_SHOWN: u32 = 50;
+/// The most characters of a reason.
+const MAX_REASON_CHARS: usize = 1000;
+
+const LANE: Param = Param::path::<AnyLaneId>("id", "The lane's id.", "lane_4711");
+const SUBSCRIPTION: Param = Param::query::<SomeText>(
+    "subscription",
+    "Only lanes whose first delivery is for the subscription of this name.",
+    "erp",
+);
+const BLOCKED: Param = Param::query::<TrueOrFalse>(
+    "blocked",
+    "Only lanes that a dead letter blocks, or only the others.",
+    "",
+)
+.quick();
+const AFTER: Param = Param::query::<LaneCursor>("after", "`next` of the previous page.", "17");
+
+const ONE: &[Returns] = &[Returns::json::<DeliveryAnswer>(200, "The delivery as it is now.")];
+const REASON: &str = r#"{"reason":"the invoice was sent by hand"}"#;
+
+/// Lanes.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Lanes",
+    about: "Deliveries that go one after another. The first one is the head; a dead letter may block its lane.",
+    routes: &[
+        get("/v1/lanes", Read, Listed(list))
+            .doc("listLanes", "List the lanes in which something waits")
+            .about("The blocked ones first.")
+            .returns(&[Returns::page::<LaneAnswer>("A page of lanes.")])
+            .params(&[SUBSCRIPTION, BLOCKED, LIMIT, AFTER]),
+        get("/v1/lanes/{id}", Read, Listed(show))
+            .doc("getLane", "Show a lane")
+            .about("Its head or the dead letter that blocks it, its first 50 open deliveries, and parked ones.")
+            .returns(&[Returns::json::<LaneDetail>(200, "The lane.")])
+            .params(&[LANE]),
+        post("/v1/deliveries/{id}/park", Operate, Act("delivery.park", park))
+            .doc("parkDelivery", "Set a delivery aside, so that its lane goes on")
+            .about("It waits apart until it is released. An attempt that is in flight is not stopped.")
+            .returns(ONE)
+            .params(&[ID])
+            .optional_body::<Reason>(REASON),
+        post("/v1/deliveries/{id}/release", Operate, Act("delivery.release", release))
+            .doc("releaseDelivery", "Let a delivery be sent that is parked or in doubt")
+            .about(
+                "It goes to its place in its lane. It keeps its `webhook-id`, so a consumer with a guard \
+                 processes it once.",
+            )
+            .returns(ONE)
+            .params(&[ID])
+            .optional_body::<Reason>(REASON),
+        post("/v1/deliveries/{id}/skip", Operate, Act("delivery.skip", skip))
+            .doc("skipDelivery", "End a delivery without sending it")
+            .about("Its lane goes on. An attempt that is in flight is not stopped.")
+            .returns(ONE)
+            .params(&[ID])
+            .optional_body::<Reason>(REASON),
+        post("/v1/deliveries/{id}/move-to-end", Operate, Act("delivery.move_to_end", move_to_end))
+            .doc("moveDeliveryToEnd", "Move a delivery behind all others of its lane")
+            .about("An attempt that is in flight is not stopped.")
+            .returns(ONE)
+            .params(&[ID])
+            .optional_body::<Reason>(REASON),
+    ],
+};
+
+/// Why a person changes a delivery.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "GivenReason")]
+struct Reason {
+    /// Why; kept in the audit log, and with a delivery that is parked or skipped.
+    #[schemars(with = "Option<Text<1, MAX_REASON_CHARS>>")]
+    reason: Option<String>,
+}
+
+impl Reason {
+    fn read(call: &Call) -> Result<Option<String>, Problem> {
+        let Self { reason } = call.optional_json()?;
+        let is_wrong =
+            |text: &String| text.trim().is_empty() || text.chars().count() > MAX_REASON_CHARS;
+        if reason.as_ref().is_some_and(is_wrong) {
+            let detail = format!("reason must have 1 to {MAX_REASON_CHARS} characters.");
+            return Err(Problem::unprocessable(detail));
+        }
+        Ok(reason)
+    }
+}
+
+/// The reason that is kept with a delivery.
+fn kept(call: &Call, reason: Option<&str>, done: &str) -> String {
+    let who = &call.who.display;
+    reason.map_or_else(|| format!("{done} by {who}"), |reason| format!("{reason}, says {who}"))
+}
+
+/// `POST /v1/deliveries/{id}/park`
+fn park(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let (given, now) = (Reason::read(call)?, api.clock.now());
+    let reason = kept(call, given.as_deref(), "parked");
+    let rule = "only a pending delivery in a lane can be parked";
+    act(api, call, (rule, given), move |tx, of| settlement::park(tx, of.seq, &reason, now))
+}
+
+/// `POST /v1/deliveries/{id}/release`
+fn release(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let (given, now) = (Reason::read(call)?, api.clock.now());
+    let rule = "only a delivery that is parked or in doubt can be released";
+    act(api, call, (rule, given), move |tx, of| settlement::release(tx, of.seq, now))
+}
+
+/// `POST /v1/deliveries/{id}/skip`
+fn skip(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let (given, now) = (Reason::read(call)?, api.clock.now());
+    let reason = kept(call, given.as_deref(), "skipped");
+    let in_doubt = if given.is_some() { reason.clone() } else { in_doubt::reason(call) };
+    let rule = "only a delivery that is pending, parked, dead or in doubt can be skipped";
+    act(api, call, (rule, given), move |tx, of| {
+        let reason = if of.state == State::InDoubt { &in_doubt } else { &reason };
+        settlement::skip(tx, of.seq, reason, now)
+    })
+}
+
+/// `POST /v1/deliveries/{id}/move-to-end`
+fn move_to_end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let (given, now) = (Reason::read(call)?, api.clock.now());
+    let rule = "only a pending delivery in a lane can be moved";
+    act(api, call, (rule, given), move |tx, of| settlement::move_to_end(tx, of.seq, now))
+}
+
+/// `GET /v1/lanes`
+fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let query = &call.query;
+    let blocked: Option<bool> = query.word("blocked", |text| text.parse().ok())?;
+    let subscription = query.text("subscription");
+    let limit = usize::try_from(query.limit()?).unwrap_or(usize::MAX);
+    let start = query.word("after", Start::parse)?.unwrap_or(Start { is_blocked: true, after: -1 });
+    let page = lists::read(api, call, |tx| {
+        // A page also ends when it has counted many deliveries.
+        let (mut items, mut counted, mut start) = (Vec::new(), 0_u32, Some(start));
+        while let Some(Start { is_blocked, after }) = start {
+            let of = (call.tenant.as_str(), subscription.as_deref());
+            let rest = (after, limit.saturating_sub(items.len()));
+            let (found, next) = match blocked {
+                Some(wanted) if wanted != is_blocked => (Vec::new(), None),
+                _ => lane_lists::fronts(tx, is_blocked, of, rest)?,
+            };
+            let mut next = next;
+            for (lane, front) in found {
+                let of = (api, call.tenant.as_str());
+                let Some(item) = LaneAnswer::read(of, tx, lane, (front, is_blocked))? else {
+                    continue;
+                };
+                counted = counted.saturating_add(item.waiting);
+                items.push(item);
+                if counted >= MAX_LOOKED_AT {
+                    next = Some(lane);
+                    break;
+                }
+            }
+            if let Some(after) = next {
+                let next = Some(Start { is_blocked, after }.to_string());
+                return Ok(ListPage { items, next });
+            }
+            start = is_blocked.then_some(Start { is_blocked: false, after: -1 });
+        }
+        Ok(ListPage { items, next: None })
+    })?;
+    Ok(ok(&page))
+}
+
+/// Where a page of lanes starts: first come all blocked lanes, then the others, each by number.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    is_blocked: bool,
+    after: i64,
+}
+
+impl Start {
+    /// Reads the cursor: the number of a lane, and whether the blocked ones are over, in one number.
+    fn parse(text: &str) -> Option<Self> {
+        let number: u64 = text.parse().ok()?;
+        let after = i64::try_from(number >> 1).ok()?;
+        Some(Self { is_blocked: number & 1 == 0, after })
+    }
+}
+
+impl std::fmt::Display for Start {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let number = (self.after.unsigned_abs() << 1) | u64::from(!self.is_blocked);
+        write!(f, "{number}")
+    }
+}
+
+/// `GET /v1/lanes/{id}`
+fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let missing = || Problem::not_found("lane");
+    let lane = lane::parse_id(call.param(0)).ok_or_else(missing)?;
+    let tenant = &call.tenant;
+    let detail = lists::read(api, call, |tx| {
+        let all = |seqs: Vec<DeliverySeq>| -> StoreResult<Vec<_>> {
+            let found = seqs.into_iter().map(|seq| delivery_lists::by_seq(tx, tenant, seq));
+            let found = found.filter_map(Result::transpose);
+            found.map(|found| Ok(InFlightDelivery::of(api, &found?))).collect()
+        };
+        let parked = all(lane_lists::parked(tx, tenant, lane, MAX_SHOWN)?)?;
+        let front = match lane_lists::front(tx, lane)? {
+            Some(front) => LaneAnswer::read((api, tenant), tx, lane, front)?,
+            None => None,
+        };
+        let deliveries = all(lane_lists::open(tx, lane, MAX_SHOWN)?)?;
+        let is_there = !deliveries.is_empty() || !parked.is_empty() || front.is_some();
+        Ok(is_there.then_some(LaneDetail { id: lane::id(lane), lane: front, deliveries, parked }))
+    })?;
+    detail.map(|detail| ok(&detail)).ok_or_else(missing)
+}
+
+/// A lane, and what it waits for.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Lane")]
+struct LaneAnswer {
+    #[schemars(with = "LaneId")]
+    id: String,
+    /// The subscription of its first delivery.
+    #[schemars(with = "NameText")]
+    subscription: String,
+    /// The group of subscriptions that share it.
+    group: Option<String>,
+    /// The key of its first delivery: `ordering_key`, else the aggregate; null if all events are in one lane.
+    key: Option<String>,
+    /// Whether a dead letter blocks it.
+    blocked: bool,
+    /// Its first delivery: its head, or the dead letter that blocks it.
+    #[schemars(with = "DeliveryId")]
+    delivery: String,
+    state: State,
+    /// Open deliveries behind that one, counted up to 1,000.
+    waiting: u32,
+    /// Whether there are more than were counted.
+    more: bool,
+    /// Since when its first delivery is there; of a dead letter, when it was given up.
+    since: Timestamp,
+    /// Why it waits, for a person.
+    why: String,
+}
+
+impl LaneAnswer {
+    /// Reads a lane with its first delivery; `None` if that is gone, or another tenant's.
+    fn read(
+        (api, tenant): (&Api, &str),
+        tx: &ReadTx<'_>,
+        lane: i64,
+        (front, is_blocked): (DeliverySeq, bool),
+    ) -> StoreResult<Option<Self>> {
+        let Some(first) = delivery_lists::by_seq(tx, tenant, front)? else { return Ok(None) };
+        let subscription = subscriptions::find(tx, tenant, &first.subscription)?;
+        let terms = subscription.map(|found| (found.new.ordering, found.new.order.group));
+        let (ordering, group) = terms.unwrap_or_default();
+        let not_behind = u32::from(!is_blocked);
+        let open = lane_lists::count(tx, lane, MAX_COUNTED + not_behind + 1)?;
+        let behind = open.saturating_sub(not_behind);
+        let why = if is_blocked {
+            format!("{front} of {}: {}", first.about(), blocked(&first))
+        } else {
+            waiting(api, tx, &first)?.map(|why| why.detail).unwrap_or_default()
+        };
+        let given_up = first.finished_at.filter(|_| is_blocked);
+        Ok(Some(Self {
+            id: lane::id(lane),
+            key: if ordering == Ordering::Strict { None } else { key(&first) },
+            subscription: first.subscription,
+            group,
+            blocked: is_blocked,
+            delivery: front.to_string(),
+            state: first.state,
+            waiting: behind.min(MAX_COUNTED),
+            more: behind > MAX_COUNTED,
+            since: given_up.unwrap_or(first.created_at),
+            why,
+        }))
+    }
+}
+
+/// What decides a delivery's lane.
+fn key(of: &Delivery) -> Option<String> {
+    of.ordering_key.clone().or_else(|| of.aggregate_id.is_some().then(|| of.about()))
+}
+
+/// A lane and its deliveries.
+#[derive(Serialize, JsonSchema)]
+struct LaneDetail<D = InFlightDelivery> {
+    #[schemars(with = "LaneId")]
+    id: String,
+    /// What it waits for; null if only parked deliveries are left.
+    lane: Option<LaneAnswer>,
+    /// Its first 50 open deliveries, in its order.
+    deliveries: Vec<D>,
+    /// Deliveries that were taken out of it: 50 at most, of the tenant's first 20,000 parked ones.
+    parked: Vec<D>,
+}

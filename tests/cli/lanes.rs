@@ -1,0 +1,109 @@
+//! `oncebox lane`, and what is done with the deliveries of a lane.
+
+use crate::rig::{Rig, Target};
+
+#[test]
+fn a_blocked_lane_is_found_shown_and_let_go_on() {
+    let (rig, target) = (Rig::new(), Target::answering(400));
+    let terms = ["--ordering", "key", "--head-of-line", "block"];
+    rig.ok(&[&["subscription", "create", "erp", "--url", &target.url], &terms[..]].concat());
+    for n in 1..=4 {
+        let payload = n.to_string();
+        rig.ok(&["emit", "a", "--ordering-key", "4711", "--payload", &payload]);
+    }
+    rig.until("the first is dead", |rig| rig.json(&["status"])["dead_letters"] == 1);
+    let listed = rig.ok(&["lane", "list", "--blocked"]);
+    assert!(listed.contains("4711") && listed.contains("blocked"), "{listed}");
+    let lane = rig.items(&["lane", "list", "--subscription", "erp"])[0].clone();
+    assert_eq!((&lane["waiting"], &lane["delivery"]), (&3.into(), &"dlv_1".into()));
+    let id = lane["id"].as_str().unwrap();
+    let shown = rig.ok(&["lane", "show", id]);
+    assert!(shown.contains("oncebox delivery skip dlv_1") && shown.contains("dlv_4"), "{shown}");
+    assert!(rig.ok(&["delivery", "show", "dlv_2"]).contains(id));
+
+    let parked = rig.ok(&["delivery", "park", "dlv_2", "--reason", "the ERP is told"]);
+    assert!(parked.contains("dlv_2 is parked"), "{parked}");
+    let shown = rig.ok(&["delivery", "show", "dlv_2"]);
+    assert!(
+        shown.contains("the ERP is told") && shown.contains("delivery release dlv_2"),
+        "{shown}"
+    );
+    assert!(rig.ok(&["lane", "show", id]).contains("Parked:"));
+    assert!(rig.ok(&["delivery", "release", "dlv_2", "--yes"]).contains("dlv_2 is pending"));
+    assert!(rig.ok(&["delivery", "move-to-end", "dlv_2"]).contains("dlv_2 is pending"));
+    let order = rig.json(&["lane", "show", id])["deliveries"].clone();
+    let ids: Vec<&str> =
+        order.as_array().unwrap().iter().map(|d| d["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["dlv_3", "dlv_4", "dlv_2"]);
+    rig.file("new.json", "{\"n\":5}");
+    let edit =
+        ["delivery", "edit-and-resend", "dlv_3", "--payload", "@new.json", "--header", "X-A: b"];
+    assert!(rig.ok(&edit).contains("dlv_3 is skipped; dlv_5 of event"));
+    let asked = rig.run(&["delivery", "skip", "dlv_1"]);
+    assert!(asked.code == 2 && asked.err.contains("--yes"), "{asked:?}");
+    assert!(rig.ok(&["delivery", "skip", "dlv_1", "--yes"]).contains("dlv_1 is skipped"));
+    rig.until("the next is tried", |rig| rig.json(&["status"])["dead_letters"] == 1);
+    assert_eq!(rig.items(&["lane", "list"])[0]["delivery"], "dlv_5");
+    let refused = rig.run(&["delivery", "park", "dlv_1"]);
+    assert!(refused.code != 0 && refused.err.contains("Possible now: retry"), "{refused:?}");
+}
+
+#[test]
+fn the_flags_of_the_order_go_over_what_there_is() {
+    let rig = Rig::new();
+    let url = "http://127.0.0.1:9999/";
+    rig.ok(&[
+        "subscription",
+        "create",
+        "erp",
+        "--url",
+        url,
+        "--ordering",
+        "key",
+        "--group",
+        "sap",
+        "--head-of-line",
+        "park",
+        "--park-after",
+        "2",
+        "--funnel-point",
+        "sap",
+        "--postpone-limit",
+        "300s",
+    ]);
+    let order = |rig: &Rig| rig.json(&["subscription", "show", "erp"])["order"].to_string();
+    assert_eq!(
+        order(&rig),
+        r#"{"group":"sap","head_of_line":"park","park_after":2,"funnel_point":"sap","postpone_limit":"300s"}"#
+    );
+    assert!(rig.ok(&["subscription", "show", "erp"]).contains("park_after"));
+    rig.ok(&["subscription", "change", "erp", "--park-after", "5", "--latest-only"]);
+    let changed = order(&rig);
+    assert!(
+        changed.contains(r#""park_after":5"#) && changed.contains(r#""group":"sap""#),
+        "{changed}"
+    );
+    assert!(changed.contains(r#""latest_only":true"#), "{changed}");
+    rig.ok(&["subscription", "change", "erp", "--latest-only", "false"]);
+    assert!(!order(&rig).contains("latest_only"));
+    rig.ok(&["subscription", "change", "erp", "--remove", "order", "--group", "other"]);
+    assert_eq!(order(&rig), r#"{"group":"other"}"#);
+    let calls = ["--external-calls", "custom", "--call-path", "$.customer"];
+    rig.ok(&[&["subscription", "change", "erp"], &calls[..]].concat());
+    assert!(order(&rig).contains("$.customer"));
+}
+
+#[test]
+fn an_order_is_declared_in_a_file() {
+    let rig = Rig::new();
+    rig.file(
+        "declared.toml",
+        "[[subscription]]\nname = \"erp\"\nurl = \"http://127.0.0.1:9999/\"\nordering = \"key\"\n\
+         order = { group = \"sap\", head_of_line = \"park\", park_after = 2 }\n",
+    );
+    let apply = ["apply", "--file", "declared.toml"];
+    assert!(rig.ok(&apply).contains("create"));
+    let order = rig.json(&["subscription", "show", "erp"])["order"].to_string();
+    assert_eq!(order, r#"{"group":"sap","head_of_line":"park","park_after":2}"#);
+    assert!(!rig.ok(&[&apply[..], &["--dry-run"]].concat()).contains("would"));
+}
