@@ -368,6 +368,9 @@ CREATE INDEX outbox_listed ON outbox (tenant) WHERE tenant <> 'default';
 CREATE INDEX outbox_quarantined ON outbox (seq) WHERE status = 'quarantined';
 CREATE INDEX outbox_aggregate ON outbox (tenant, aggregate_id) WHERE aggregate_id IS NOT NULL;
 CREATE INDEX outbox_children ON outbox (parent_seq) WHERE parent_seq IS NOT NULL;
+-- The status of a parent is derived by seeks for its hard children of one status.
+CREATE INDEX outbox_hard_children ON outbox (parent_seq, status)
+  WHERE parent_binding = 'hard' AND routed_at IS NOT NULL;
 CREATE INDEX outbox_process ON outbox (tenant, process_id) WHERE process_id IS NOT NULL;
 
 -- Oncebox's own statements set own = 1 and no seq, which is below 1 in a BEFORE trigger: they pass after two

@@ -26,9 +26,10 @@ use crate::model::token::Right::Operate;
 use crate::privacy::NotAdmitted;
 use crate::sources;
 use crate::store::error::{Error, Result as StoreResult};
+use crate::store::families::{CIRCLE, TOO_DEEP, UNKNOWN_PARENT};
 use crate::store::outbox_relay::PolicyApplied;
 use crate::store::tx::ReadTx;
-use crate::store::{outbox_lists, outbox_relay, quarantine, tenants};
+use crate::store::{families, outbox_lists, outbox_relay, quarantine, tenants};
 
 const ONE: &[Returns] = &[Returns::json::<EventAnswer>(200, "The event as it is now.")];
 /// Characters of a reason at most.
@@ -94,6 +95,12 @@ struct Repair {
     ordering_key: Option<Option<String>>,
     #[serde(deserialize_with = "given")]
     process_id: Option<Option<String>>,
+    /// Another parent, or null for none.
+    #[serde(deserialize_with = "given")]
+    parent_id: Option<Option<String>>,
+    /// Another parent by its key in the same source system, instead of `parent_id`.
+    #[schemars(with = "Ascii<1, 255>")]
+    parent_key: Option<String>,
     #[serde(deserialize_with = "given")]
     trace_id: Option<Option<String>>,
     #[serde(deserialize_with = "given")]
@@ -120,6 +127,8 @@ struct Changes {
     payload: Option<Vec<u8>>,
     occurred_at: Option<Option<Timestamp>>,
     not_before: Option<Option<Timestamp>>,
+    parent_id: Option<Option<String>>,
+    parent_key: Option<String>,
 }
 
 impl Changes {
@@ -135,6 +144,9 @@ impl Changes {
                 return Err(Problem::unprocessable(detail));
             }
         };
+        if repair.parent_id.is_some() && repair.parent_key.is_some() {
+            return Err(Problem::unprocessable("Give either parent_id or parent_key."));
+        }
         let headers = repair.headers.map(|headers| json!(headers).to_string());
         let required = [
             (Column::EventType, repair.event_type),
@@ -155,8 +167,8 @@ impl Changes {
         let required = required.into_iter().map(|(column, text)| (column, text.map(Some)));
         let texts = required.chain(optional);
         let texts = texts.filter_map(|(column, text)| text.map(|text| (column, text))).collect();
-        let Repair { occurred_at, not_before, .. } = repair;
-        Ok(Self { texts, payload, occurred_at, not_before })
+        let Repair { occurred_at, not_before, parent_id, parent_key, .. } = repair;
+        Ok(Self { texts, payload, occurred_at, not_before, parent_id, parent_key })
     }
 
     fn apply(&self, row: &mut SqlRow) {
@@ -172,6 +184,25 @@ impl Changes {
         if let Some(at) = self.not_before {
             row.not_before = at.map(Timestamp::ms);
         }
+    }
+
+    /// Sets the parent. The inner error is the reason why that cannot be done.
+    fn set_parent(&self, tx: &ReadTx<'_>, row: &mut SqlRow) -> StoreResult<Result<(), Problem>> {
+        let name = match (&self.parent_id, self.parent_key.as_deref()) {
+            (None, None) => return Ok(Ok(())),
+            (Some(None), _) => {
+                row.parent_seq = None;
+                return Ok(Ok(()));
+            }
+            (Some(id), key) => (id.as_deref(), key),
+            (None, key) => (None, key),
+        };
+        let texts =
+            [Column::Tenant, Column::SourceSystem].map(|of| row.text(of).unwrap_or_default());
+        let [tenant, source] = &texts;
+        Ok(families::find(tx, (tenant, source), name)?
+            .map(|parent| row.parent_seq = Some(parent))
+            .map_err(|defect| still_invalid(&defect)))
     }
 }
 
@@ -245,6 +276,16 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let before = shown(tx, seq)?;
         let mut row = outbox_relay::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
         changes.apply(&mut row);
+        let code = before.get("error_code").and_then(Value::as_str);
+        let lacks_parent = matches!(code, Some(UNKNOWN_PARENT | TOO_DEEP | CIRCLE));
+        if lacks_parent && changes.parent_id.is_none() && changes.parent_key.is_none() {
+            let detail =
+                "It has no parent: give parent_id or parent_key, or \"parent_id\": null for none.";
+            return Ok(Err(Problem::unprocessable(detail)));
+        }
+        if let Err(problem) = changes.set_parent(tx, &mut row)? {
+            return Ok(Err(problem));
+        }
         let (is_replaced, own) = (changes.payload.is_some(), row.own);
         // What is sealed takes more room than what was allowed in.
         let (most, policy_applied) = if own || is_replaced {

@@ -24,8 +24,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::http::message::Response;
 use crate::http::service::Reply;
-use crate::model::event::EventOrder;
-use crate::model::event::{self, Event, NewEvent, Status};
+use crate::model::event::{self, Binding, Event, EventOrder, NewEvent, Status};
 use crate::model::few::Few;
 use crate::model::sealed::Sealed;
 use crate::model::strict_object::Object;
@@ -52,6 +51,10 @@ const IDEMPOTENCY_KEY: Param =
 const AGGREGATE_ID: Param =
     Param::query::<SomeText>("aggregate_id", "Only those about the thing with this id.", "4711")
         .quick();
+const PARENT_ID: Param =
+    Param::query::<Uuid>("parent_id", "Only the children of the event with this id.", "").quick();
+const PROCESS_ID: Param =
+    Param::query::<SomeText>("process_id", "Only those of this process.", "order-4711").quick();
 const WEBHOOK_ID: Param = Param::query::<SomeText>(
     "webhook_id",
     "The one whose deliveries carry this `webhook-id`.",
@@ -109,6 +112,8 @@ pub(super) const RESOURCE: Resource = Resource {
                 IDEMPOTENCY_KEY,
                 AGGREGATE_ID,
                 WEBHOOK_ID,
+                PARENT_ID,
+                PROCESS_ID,
                 SINCE,
                 UNTIL,
                 LIMIT,
@@ -176,6 +181,15 @@ struct Publication<'a> {
     /// What `aggregate_id` is an id of, if several event types change the same thing.
     #[schemars(with = "Option<Text<1, 64>>")]
     entity_type: Option<String>,
+    /// Its parent: an event of the same tenant, stored before.
+    #[schemars(with = "Option<Uuid>")]
+    parent_id: Option<String>,
+    /// Its parent by its key in the same source system, instead of `parent_id`. It may be earlier in the same request.
+    #[schemars(with = "Option<Ascii<1, 255>>")]
+    parent_key: Option<String>,
+    /// `hard`: the parent completes after this event, and is a dead letter if this is one. `soft` if absent: no influence.
+    #[schemars(with = "Option<Binding>")]
+    parent_binding: Option<Binding>,
     #[schemars(with = "Option<Text<1, 255>>")]
     process_id: Option<String>,
     #[serde(default, deserialize_with = "lenient_int::optional")]
@@ -287,6 +301,10 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
             payload.len()
         ));
     }
+    let has_parent = publication.parent_id.is_some() || publication.parent_key.is_some();
+    if publication.parent_binding.is_some() && !has_parent {
+        return Err("parent_binding needs a parent: give parent_id or parent_key".to_owned());
+    }
     let trace = call.request.head.headers.get("traceparent");
     let own = publication.headers.filter(|fields| !fields.is_empty());
     let event = NewEvent {
@@ -314,6 +332,9 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
             funnel_point: publication.funnel_point,
             funnel_value: publication.funnel_value,
             entity_type: publication.entity_type,
+            parent_id: publication.parent_id,
+            parent_key: publication.parent_key,
+            parent_binding: publication.parent_binding,
         },
         process_id: publication.process_id,
         trace_id: trace.and_then(trace::trace_id),
@@ -390,6 +411,10 @@ fn response(outcome: Outcome, count: usize) -> Response {
         Outcome::Misfit { event, why } => {
             refused(event, &format_args!("does not fit its event type: {why}"))
         }
+        Outcome::NoParent { event, why } => {
+            let detail = format!("Event {event} (counted from 0) cannot be stored: {why}.");
+            Problem::unprocessable(detail).into()
+        }
         Outcome::OfSource(name) => Problem::of_source(&name).into(),
         Outcome::Failed(error) => Problem::from(error).into(),
     }
@@ -405,6 +430,8 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         idempotency_key: query.text("idempotency_key"),
         aggregate_id: query.text("aggregate_id"),
         webhook_id: query.text("webhook_id"),
+        parent_id: query.text("parent_id"),
+        process_id: query.text("process_id"),
         received: query.span()?,
     };
     let newest = page.newest(&call.tenant);
@@ -456,6 +483,11 @@ pub(super) struct EventAnswer {
     /// Why it is quarantined, or was before it was discarded, such as `bad_payload`.
     error_code: Option<String>,
     completed_at: Option<Timestamp>,
+    /// How many events name it as their parent with the binding `hard`.
+    hard_children: u32,
+    /// Its own deliveries are done, and a hard child is not: `GET /v1/events?parent_id=` lists them.
+    #[serde(getter = "Event::waits_for_children")]
+    waits_for_children: bool,
     /// The event that a person sent again as this new one.
     #[schemars(with = "Option<Uuid>")]
     replay_of: Option<String>,
@@ -505,6 +537,10 @@ struct EventOrderAnswer {
     funnel_point: Option<String>,
     funnel_value: Option<String>,
     entity_type: Option<String>,
+    #[schemars(with = "Option<Uuid>")]
+    parent_id: Option<String>,
+    #[schemars(with = "Option<Binding>")]
+    parent_binding: Option<Binding>,
 }
 
 #[expect(clippy::ref_option, reason = "serde gives the field as it is")]

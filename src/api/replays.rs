@@ -32,6 +32,7 @@ use crate::pipeline::publish;
 use crate::privacy::NotAdmitted;
 use crate::store::deliveries::Origin;
 use crate::store::error::{Error, Result as StoreResult};
+use crate::store::outbox::Inserted;
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{delivery_lists, outbox_lists, settlement, subscriptions, webhook_events};
 
@@ -244,7 +245,9 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
             };
             new.target = Some(found.new.name.as_str().to_owned());
         }
-        publish::admit(tx, &new, now)?;
+        if let Inserted::NoParent(defect) = publish::admit(tx, &new, now)? {
+            return Ok(Err(Problem::unprocessable(format!("{}.", defect.reason))));
+        }
         tables::events::set_replay_of(tx, &new.id, &of)?;
         let made = outbox_lists::by_id(tx, &new.tenant, &new.id)?;
         let body = EventAnswer::of(&made.ok_or(Error::Changed("the event"))?);

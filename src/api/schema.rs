@@ -177,6 +177,7 @@ words! {
     format::Format = "Format"
     lane::HeadOfLine = "HeadOfLine"
     lane::CallKey = "CallKey"
+    event::Binding = "ParentBinding"
     token::Role = "Role"
     policy::detect::Detector = "Detector"
     policy::Action = "PiiAction"

@@ -13,7 +13,7 @@ use crate::cli::remote::{ConnectArgs, Remote};
 use crate::cli::shared::Shared;
 use crate::cli::show::text;
 use crate::cli::timeline::{self, EVENTS};
-use crate::cli::{input, job};
+use crate::cli::{input, job, process};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
@@ -26,6 +26,11 @@ pub(super) enum Verb {
         /// Print the payload alone
         #[arg(long)]
         payload: bool,
+    },
+    /// The events of a process and their descendants, as a tree
+    Process {
+        /// The process of its events
+        id: String,
     },
     /// Repair a quarantined event: it is checked again, and sent when it has no error any more
     #[command(
@@ -81,6 +86,12 @@ pub(super) struct ListEvents {
     /// The webhook-id that its deliveries carry
     #[arg(long)]
     webhook_id: Option<String>,
+    /// Only the children of the event with this id
+    #[arg(long, value_name = "ID")]
+    parent_id: Option<String>,
+    /// Its process
+    #[arg(long, value_name = "ID")]
+    process_id: Option<String>,
     #[command(flatten)]
     #[serde(skip)]
     listing: Listing,
@@ -169,6 +180,9 @@ pub(super) struct Fix {
     /// Another content type
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
+    /// Another parent, by its key in the same source system
+    #[arg(long, value_name = "KEY")]
+    parent_key: Option<String>,
     #[arg(
         long,
         value_name = "FIELD=JSON",
@@ -188,6 +202,7 @@ impl Verbs for Verb {
                 let event = event.map_err(|failure| timeline::not_an_id(failure, id))?;
                 timeline::show(&remote, &event, *payload)
             }
+            Self::Process { id } => process::show(&remote, id),
             Self::Fix(fix) => change(&remote, &fix.id, "fix", fix.body()?),
             Self::Replay(replay) => replay.run(&remote),
             Self::Cancel { id, confirm } => {

@@ -31,6 +31,7 @@ mod migrate;
 mod noun;
 mod out;
 mod pii;
+mod process;
 mod provider;
 mod remote;
 mod restore;

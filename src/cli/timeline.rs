@@ -66,6 +66,9 @@ const EVENT: &[Field] = &[
     ("key", Text("idempotency_key")),
     ("source", Text("source_system")),
     ("for", Text("target")),
+    ("process", Text("process_id")),
+    ("parent", By(parent)),
+    ("hard children", By(children)),
     ("webhook-id", Text("webhook_id")),
     ("occurred", By(|e| moment(e, "occurred_at"))),
     ("received", By(|e| moment(e, "received_at"))),
@@ -178,6 +181,9 @@ fn undelivered(event: &Value) -> Vec<String> {
 fn repair(event: &Value, id: &str) -> String {
     let fix = format!("  oncebox event fix {id}");
     match text(event, "error_code").as_str() {
+        "unknown_parent" | "parent_too_deep" | "parent_circle" => {
+            format!("{fix} --parent-key KEY   (or without a parent: --set parent_id=null)")
+        }
         "unknown_target" => format!("{fix} --no-target   (or --target NAME)"),
         "unknown_tenant" => {
             let tenant = quoted(&text(event, "tenant"));
@@ -330,6 +336,23 @@ fn is_completed(event: &Value) -> bool {
 /// The last error; empty if the event is completed, because its attempts show it.
 fn last_error(event: &Value, field: &str) -> String {
     if is_completed(event) { String::new() } else { text(event, field) }
+}
+
+fn parent(event: &Value) -> String {
+    let parent = text(event, "parent_id");
+    if parent.is_empty() { parent } else { format!("{parent} ({})", text(event, "parent_binding")) }
+}
+
+/// How many hard children an event has, and the command that lists them if it waits for one.
+fn children(event: &Value) -> String {
+    match event.get("hard_children").and_then(Value::as_u64) {
+        None | Some(0) => String::new(),
+        Some(count) if event.get("waits_for_children").and_then(Value::as_bool) == Some(true) => {
+            let list = format!("oncebox event list --parent-id {}", text(event, "id"));
+            format!("{count}; it waits until all are done: {list}")
+        }
+        Some(count) => count.to_string(),
+    }
 }
 
 fn times(event: &Value, field: &str) -> String {

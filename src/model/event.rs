@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::clock::Timestamp;
 use crate::model::sealed::Sealed;
 
@@ -18,13 +20,13 @@ const MAX_HEADERS_BYTES: usize = 16 * 1024;
 pub enum Status {
     /// No attempt has been settled.
     Pending,
-    /// Some of its deliveries are done, or a consumer or target is working on one.
+    /// Some of its deliveries are done, or a consumer or target is working on one, or a hard child is not done.
     Processing,
     /// Final: at least one delivery is completed and none is dead.
     Completed,
     /// A delivery failed and waits for its next attempt.
     Failed,
-    /// Every delivery is final and at least one is dead.
+    /// Every delivery is final and at least one is dead, or a hard child is.
     DeadLetter,
     /// Final: a person stopped it.
     Cancelled,
@@ -127,7 +129,36 @@ pub fn derive(counts: DeliveryCounts) -> Status {
     }
 }
 
-/// What an event asks about its order.
+/// How far a child decides about its parent. Stored in `outbox.parent_binding`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Binding {
+    /// Not at all.
+    #[default]
+    Soft,
+    /// The parent completes after it, and is a dead letter if it is one.
+    Hard,
+}
+
+impl Binding {
+    /// All.
+    pub const ALL: [Self; 2] = [Self::Soft, Self::Hard];
+
+    /// The word in SQL and API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Soft => "soft",
+            Self::Hard => "hard",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|binding| binding.as_str() == text)
+    }
+}
+
+/// What an event asks about its order, and its parent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventOrder {
     /// Whether it goes into its lane even where the subscription has no order.
@@ -140,6 +171,41 @@ pub struct EventOrder {
     pub funnel_value: Option<String>,
     /// What its `aggregate_id` is an id of; its event type if absent.
     pub entity_type: Option<String>,
+    /// The parent's UUID.
+    pub parent_id: Option<String>,
+    /// The parent's idempotency key in the same source system, instead of its UUID.
+    pub parent_key: Option<String>,
+    /// How far it decides about its parent; soft if absent.
+    pub parent_binding: Option<Binding>,
+}
+
+/// What is known of an event's hard children.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HardChildren {
+    /// One of them is not final.
+    pub any_open: bool,
+    /// One of them is a dead letter.
+    pub any_dead: bool,
+    /// One of them is completed.
+    pub any_completed: bool,
+}
+
+/// The status of an event with hard children. `alone` is its status by its own deliveries: as long as they are open, it
+/// counts; so it does when they are dead or a person cancelled them all.
+///
+/// ```
+/// use oncebox::model::event::{with_children, HardChildren, Status};
+/// let open = HardChildren { any_open: true, ..HardChildren::default() };
+/// assert_eq!(with_children(Status::Completed, open), Status::Processing);
+/// assert_eq!(with_children(Status::Completed, HardChildren { any_dead: true, ..open }), Status::DeadLetter);
+/// ```
+pub fn with_children(alone: Status, children: HardChildren) -> Status {
+    match alone {
+        Status::Completed | Status::Skipped if children.any_dead => Status::DeadLetter,
+        Status::Completed | Status::Skipped if children.any_open => Status::Processing,
+        Status::Skipped if children.any_completed => Status::Completed,
+        _ => alone,
+    }
 }
 
 /// An event to be stored. Every field has been checked against its limit (see [`NewEvent::check`]).
@@ -254,12 +320,18 @@ impl NewEvent {
             ("funnel_point", &self.order.funnel_point, 255),
             ("funnel_value", &self.order.funnel_value, 255),
             ("entity_type", &self.order.entity_type, 64),
+            ("parent_id", &self.order.parent_id, 36),
+            ("parent_key", &self.order.parent_key, 255),
             ("process_id", &self.process_id, 255),
             ("custom_data", &self.custom_data, 4096),
         ] {
             if let Some(value) = value {
                 check_length(field, value, 1, most)?;
             }
+        }
+        if self.order.parent_id.is_some() && self.order.parent_key.is_some() {
+            let problem = "is given together with parent_id: give one of them".to_owned();
+            return Err(FieldError { field: "parent_key", problem });
         }
         if let Some(most) = self.max_attempts
             && !(1..=1000).contains(&most)
@@ -386,11 +458,18 @@ pub struct Event {
     pub error_code: Option<String>,
     /// When it became final.
     pub completed_at: Option<Timestamp>,
+    /// How many events name it as their parent with the binding `hard`.
+    pub hard_children: u32,
     /// The id of the event that it repeats.
     pub replay_of: Option<String>,
 }
 
 impl Event {
+    /// Whether all its deliveries are done and a hard child is not.
+    pub fn waits_for_children(&self) -> bool {
+        self.hard_children > 0 && self.open_deliveries == 0 && self.status == Status::Processing
+    }
+
     /// The `webhook-id` its deliveries carry.
     pub fn webhook_id(&self) -> String {
         crate::base::id::webhook_id(
@@ -434,6 +513,38 @@ mod tests {
             derive(DeliveryCounts { cancelled: 1, skipped: 1, ..DeliveryCounts::default() }),
             Status::Skipped
         );
+    }
+
+    #[test]
+    fn a_parent_follows_its_hard_children_once_its_own_deliveries_are_done() {
+        use Status::{Cancelled, Completed, DeadLetter, Failed, Pending, Processing, Skipped};
+        let children = |letters: &str| HardChildren {
+            any_open: letters.contains('o'),
+            any_dead: letters.contains('d'),
+            any_completed: letters.contains('c'),
+        };
+        for (alone, letters, status) in [
+            // Children that are all cancelled or skipped count as done.
+            (Completed, "", Completed),
+            (Completed, "c", Completed),
+            (Completed, "o", Processing),
+            (Completed, "oc", Processing),
+            (Completed, "d", DeadLetter),
+            (Completed, "ocd", DeadLetter),
+            // Nobody wanted the parent itself.
+            (Skipped, "", Skipped),
+            (Skipped, "c", Completed),
+            (Skipped, "o", Processing),
+            (Skipped, "cd", DeadLetter),
+            // Its own deliveries decide.
+            (Pending, "cd", Pending),
+            (Failed, "d", Failed),
+            (Processing, "d", Processing),
+            (DeadLetter, "oc", DeadLetter),
+            (Cancelled, "ocd", Cancelled),
+        ] {
+            assert_eq!(with_children(alone, children(letters)), status, "{alone} with {letters:?}");
+        }
     }
 
     #[test]

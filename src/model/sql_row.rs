@@ -116,6 +116,8 @@ pub struct SqlRow {
     pub not_before: Option<i64>,
     /// The parent event.
     pub parent_seq: Option<i64>,
+    /// Whether events name it as their parent with the binding `hard`.
+    pub has_children: bool,
     /// Whether it asks for its lane, and whether dead letters ahead of it are left out.
     pub is_ordered: (bool, bool),
     /// Counted attempts until it is given up.
@@ -191,6 +193,8 @@ impl SqlRow {
                 funnel_point: self.text(Column::FunnelPoint),
                 funnel_value: self.text(Column::FunnelValue),
                 entity_type: self.text(Column::EntityType),
+                // It is in `parent_seq` already.
+                ..EventOrder::default()
             },
             process_id: self.text(Column::ProcessId),
             trace_id: self.text(Column::TraceId).map(|text| trace_id(&text)).transpose()?,

@@ -12,8 +12,8 @@ use rusqlite::Transaction;
 
 pub use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw, SystemDraw};
-use crate::model::event::EventOrder;
-use crate::model::event::{FieldError, NewEvent, SQL_SOURCE};
+pub use crate::model::event::Binding;
+use crate::model::event::{EventOrder, FieldError, NewEvent, SQL_SOURCE};
 use crate::model::name::Name;
 use crate::model::sealed::Sealed;
 use crate::model::{json, tenant, trace};
@@ -168,6 +168,14 @@ impl Event {
         self
     }
 
+    /// Sets its parent: an event of the same tenant and source system, by its key, appended before. With
+    /// [`Binding::Hard`] the parent completes after this event, and is a dead letter if this is one.
+    pub fn parent_key(mut self, key: impl Into<String>, binding: Binding) -> Self {
+        self.new.order.parent_key = Some(key.into());
+        self.new.order.parent_binding = Some(binding);
+        self
+    }
+
     /// Sets the process that it belongs to.
     pub fn process_id(mut self, id: impl Into<String>) -> Self {
         self.new.process_id = Some(id.into());
@@ -304,6 +312,10 @@ pub enum Error {
 pub fn append(tx: &Transaction<'_>, event: Event) -> Result<Appended, Error> {
     let (new, traceparent) = event.checked()?;
     let appended = store::append(tx, &new, traceparent.as_deref()).map_err(explain)?;
+    let appended = appended.ok_or_else(|| FieldError {
+        field: "parent_key",
+        problem: "is the key of no event of this source system: append the parent first".to_owned(),
+    })?;
     let Row { id, already_there, differs, is_quarantined } = appended;
     let webhook_id = id::webhook_id(&new.tenant, &new.source_system, &new.idempotency_key);
     Ok(Appended { id, webhook_id, already_there, differs, is_quarantined })

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Result};
 use serde_json::{Map, Value};
 
 use crate::base::clock::Timestamp;
-use crate::model::event::{MAX_INLINE_BYTES, NewEvent};
+use crate::model::event::{Binding, MAX_INLINE_BYTES, NewEvent};
 
 /// Creates the table, with a column for every field that a source reads, if it is missing.
 pub(crate) const TABLE: &str = "\
@@ -29,6 +29,9 @@ CREATE TABLE IF NOT EXISTS outbox (
   ordering_key    TEXT,
   guaranteed_order INTEGER,
   funnel_value    TEXT,
+  parent_key      TEXT,
+  -- hard or soft.
+  parent_binding  TEXT,
   process_id      TEXT,
   max_attempts    INTEGER,
   custom_data     TEXT,
@@ -48,11 +51,19 @@ const APPEND: &str = "
     INSERT INTO outbox
            (tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
             payload, payload_seq, content_type, occurred_at, not_before, ordering_key, process_id, trace_id,
-            max_attempts, custom_data, headers, guaranteed_order, funnel_value, own)
+            max_attempts, custom_data, headers, guaranteed_order, funnel_value, parent_seq, parent_binding,
+            own)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, coalesce(?18, '{}'),
-            ?19, ?20, 1)
+            ?19, ?20, ?21, ?22, 1)
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING
  RETURNING id";
+
+const FIND_PARENT: &str = "
+    SELECT seq
+      FROM outbox
+     WHERE tenant = ?1
+       AND source_system = ?2
+       AND idempotency_key = ?3";
 
 const APPEND_PAYLOAD: &str = "
     INSERT INTO payloads (body)
@@ -72,8 +83,8 @@ const APPEND_TO_ERP: &str = "
     INSERT INTO outbox
            (source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target, payload,
             content_type, headers, occurred_at, not_before, ordering_key, process_id, max_attempts, custom_data,
-            guaranteed_order, funnel_value)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+            guaranteed_order, funnel_value, parent_key, parent_binding)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
         ON CONFLICT (source_system, idempotency_key) DO NOTHING
  RETURNING id";
 
@@ -94,17 +105,40 @@ pub(super) struct Row {
     pub is_quarantined: bool,
 }
 
-/// Appends an event once, in the connection's transaction.
-pub(super) fn append(conn: &Connection, new: &NewEvent, traceparent: Option<&str>) -> Result<Row> {
+/// Appends an event once, in the connection's transaction. `None`: its parent does not exist. In an ERP's own file that
+/// is checked later.
+pub(super) fn append(
+    conn: &Connection,
+    new: &NewEvent,
+    traceparent: Option<&str>,
+) -> Result<Option<Row>> {
     let is_ours = conn.prepare_cached(IS_OURS)?.query_row([], |row| row.get(0))?;
-    if is_ours { append_to_oncebox(conn, new) } else { append_to_erp(conn, new, traceparent) }
+    if is_ours {
+        append_to_oncebox(conn, new)
+    } else {
+        append_to_erp(conn, new, traceparent).map(Some)
+    }
 }
 
-fn append_to_oncebox(conn: &Connection, new: &NewEvent) -> Result<Row> {
+fn append_to_oncebox(conn: &Connection, new: &NewEvent) -> Result<Option<Row>> {
     let is_large = new.payload.len() > MAX_INLINE_BYTES;
     if is_large && let Some(row) = find(conn, new)? {
-        return Ok(row);
+        return Ok(Some(row));
     }
+    let parent = match &new.order.parent_key {
+        None => None,
+        Some(key) => {
+            let identity = (&new.tenant, &new.source_system, key);
+            let found: Option<i64> = conn
+                .prepare_cached(FIND_PARENT)?
+                .query_row(identity, |row| row.get(0))
+                .optional()?;
+            if found.is_none() {
+                return Ok(None);
+            }
+            found
+        }
+    };
     let payload_seq = if is_large {
         conn.prepare_cached(APPEND_PAYLOAD)?.execute([&new.payload])?;
         Some(conn.last_insert_rowid())
@@ -133,11 +167,15 @@ fn append_to_oncebox(conn: &Connection, new: &NewEvent) -> Result<Row> {
         new.headers,
         new.order.guaranteed,
         new.order.funnel_value,
+        parent,
+        new.order.parent_binding.map(Binding::as_str),
     ];
     let id = conn.prepare_cached(APPEND)?.query_row(params, |row| row.get(0)).optional()?;
     match id {
-        Some(id) => Ok(Row { id, already_there: false, differs: false, is_quarantined: false }),
-        None => find(conn, new)?.ok_or(rusqlite::Error::QueryReturnedNoRows),
+        Some(id) => {
+            Ok(Some(Row { id, already_there: false, differs: false, is_quarantined: false }))
+        }
+        None => find(conn, new)?.map(Some).ok_or(rusqlite::Error::QueryReturnedNoRows),
     }
 }
 
@@ -182,6 +220,8 @@ fn append_to_erp(conn: &Connection, new: &NewEvent, traceparent: Option<&str>) -
         new.custom_data,
         new.order.guaranteed,
         new.order.funnel_value,
+        new.order.parent_key,
+        new.order.parent_binding.map(Binding::as_str),
     ];
     let row = |row: &rusqlite::Row<'_>, already_there, differs| {
         let id: i64 = row.get(0)?;

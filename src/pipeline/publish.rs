@@ -7,6 +7,7 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::id;
 use crate::event_types::{EventTypes, Misfit, OnInvalid};
 use crate::model::event::{NewEvent, Status};
+use crate::model::sql_row::Defect;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::relay::SqlRows;
 use crate::pipeline::source_marks::SourceMarks;
@@ -75,6 +76,13 @@ pub enum Outcome {
         /// What is wrong.
         why: String,
     },
+    /// An event cannot have the parent that it names; none is stored.
+    NoParent {
+        /// Which, from 0.
+        event: usize,
+        /// What is wrong.
+        why: String,
+    },
     /// Nothing was stored.
     Failed(Error),
 }
@@ -88,7 +96,9 @@ impl Outcome {
                     counts.admitted(event.repeated, event.differs);
                 }
             }
-            Self::Refused { .. } | Self::Misfit { .. } => counts.publishes_unwanted.add(),
+            Self::Refused { .. } | Self::Misfit { .. } | Self::NoParent { .. } => {
+                counts.publishes_unwanted.add();
+            }
             Self::Failed(_) => counts.publishes_failed.add(),
             _ => (),
         }
@@ -163,16 +173,15 @@ impl Publish {
             Queue::Accept,
             move |tx| {
                 let relayed = sql_rows.relay_before(tx, is_guaranteed)?;
-                let outcome =
-                    match (configured_source(tx, is_source, (&tenant, &events))?, &idempotency) {
-                        (Some(name), _) => Outcome::OfSource(name),
-                        (None, None) => {
-                            Outcome::Stored(store_all(tx, (&events, &misfits), &clock)?)
-                        }
-                        (None, Some(key)) => {
-                            store_once(tx, (&tenant, key), (&events, &misfits), (&clock, encode))?
-                        }
-                    };
+                if let Some(name) = configured_source(tx, is_source, (&tenant, &events))? {
+                    return Ok((Outcome::OfSource(name), relayed));
+                }
+                let outcome = all_or_none(tx, &events, || match &idempotency {
+                    None => store_all(tx, (&events, &misfits), &clock),
+                    Some(key) => {
+                        store_once(tx, (&tenant, key), (&events, &misfits), (&clock, encode))
+                    }
+                })?;
                 Ok((outcome, relayed))
             },
             move |stored| {
@@ -234,6 +243,28 @@ fn configured_source(
     Ok(None)
 }
 
+/// Stores the events of a request with `store`. If one of them cannot have its parent, nothing is stored.
+fn all_or_none(
+    tx: &WriteTx<'_>,
+    events: &[NewEvent],
+    store: impl Fn() -> Result<Outcome>,
+) -> Result<Outcome> {
+    let has_parent =
+        |event: &NewEvent| event.order.parent_id.is_some() || event.order.parent_key.is_some();
+    if !events.iter().any(has_parent) {
+        return store();
+    }
+    let mut refused = None;
+    let stored = tx.in_savepoint(|| match store()? {
+        outcome @ Outcome::NoParent { .. } => {
+            refused = Some(outcome);
+            Err(Error::Changed("the parent"))
+        }
+        outcome => Ok(outcome),
+    })?;
+    refused.map_or(stored, Ok)
+}
+
 /// Stores the events of a request, unless the request was carried out before.
 fn store_once(
     tx: &WriteTx<'_>,
@@ -244,10 +275,12 @@ fn store_once(
     let Idempotency { key, request_hash } = idempotency;
     match idempotency_keys::begin(tx, tenant, key, request_hash, clock.now())? {
         Seen::First => {
-            let stored = store_all(tx, events, clock)?;
-            let (status, body) = encode(&stored);
-            idempotency_keys::finish(tx, tenant, key, status, &body)?;
-            Ok(Outcome::Stored(stored))
+            let outcome = store_all(tx, events, clock)?;
+            if let Outcome::Stored(stored) = &outcome {
+                let (status, body) = encode(stored);
+                idempotency_keys::finish(tx, tenant, key, status, &body)?;
+            }
+            Ok(outcome)
         }
         Seen::Answered { status, body } => Ok(Outcome::Replayed { status, body }),
         Seen::OtherRequest => Ok(Outcome::OtherRequest),
@@ -259,33 +292,49 @@ fn store_all(
     tx: &WriteTx<'_>,
     (events, misfits): (&[NewEvent], &Misfits),
     clock: &Clock,
-) -> Result<Vec<Published>> {
+) -> Result<Outcome> {
     let now = clock.now();
-    events
-        .iter()
-        .enumerate()
-        .map(|(n, event)| {
-            let webhook_id =
-                id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
-            let stored = match misfits.get(&n) {
-                None => admit(tx, event, now)?,
-                Some(why) => outbox::insert_quarantined(tx, event, (MISFIT, why), now)?,
-            };
-            Ok(match stored {
-                Inserted::First { status, in_doubt } => Published {
-                    id: event.id.clone(),
-                    webhook_id,
-                    status,
-                    repeated: false,
-                    differs: false,
-                    in_doubt,
-                },
-                Inserted::Again { id, status, differs } => {
-                    Published { id, webhook_id, status, repeated: true, differs, in_doubt: false }
-                }
-            })
-        })
-        .collect()
+    let mut published = Vec::with_capacity(events.len());
+    for (n, event) in events.iter().enumerate() {
+        let webhook_id =
+            id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
+        let stored = match misfits.get(&n) {
+            None => admit(tx, event, now)?,
+            Some(why) => outbox::insert_quarantined(tx, event, (MISFIT, why), now)?,
+        };
+        published.push(match stored {
+            Inserted::First { status, in_doubt } => Published {
+                id: event.id.clone(),
+                webhook_id,
+                status,
+                repeated: false,
+                differs: false,
+                in_doubt,
+            },
+            Inserted::Again { id, status, differs } => {
+                Published { id, webhook_id, status, repeated: true, differs, in_doubt: false }
+            }
+            Inserted::NoParent(Defect { reason, .. }) => {
+                return Ok(Outcome::NoParent { event: n, why: reason });
+            }
+        });
+    }
+    Ok(Outcome::Stored(published))
+}
+
+/// As [`admit`], for an event of a source: it is quarantined if it cannot have the parent that it names. Tells whether
+/// it was.
+pub(crate) fn admit_or_quarantine(
+    tx: &WriteTx<'_>,
+    event: &NewEvent,
+    now: Timestamp,
+) -> Result<(Inserted, bool)> {
+    match admit(tx, event, now)? {
+        Inserted::NoParent(Defect { code, reason }) => {
+            Ok((outbox::insert_quarantined(tx, event, (code, &reason), now)?, true))
+        }
+        stored => Ok((stored, false)),
+    }
 }
 
 /// Stores an event once, with its deliveries. It has passed [`NewEvent::check`].

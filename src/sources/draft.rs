@@ -9,8 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::base::clock::Timestamp;
-use crate::model::event::EventOrder;
-use crate::model::event::{FieldError, NewEvent};
+use crate::model::event::{Binding, EventOrder, FieldError, NewEvent};
 use crate::model::sealed::Sealed;
 use crate::model::{json, trace};
 use crate::sources::field::{Cell, Field};
@@ -126,6 +125,11 @@ impl Draft {
                 funnel_point: text(Field::FunnelPoint)?,
                 funnel_value: text(Field::FunnelValue)?,
                 entity_type: text(Field::EntityType)?,
+                parent_id: None,
+                parent_key: text(Field::ParentKey)?.map(short_key),
+                parent_binding: text(Field::ParentBinding)?
+                    .map(|text| binding(&text))
+                    .transpose()?,
             },
             process_id: text(Field::ProcessId)?,
             trace_id: text(Field::Headers)?.map(|text| trace_id(&text)).transpose()?.flatten(),
@@ -269,6 +273,11 @@ fn short_key(key: String) -> String {
         return key;
     }
     format!("sha256:{}", HEXLOWER.encode(digest(&SHA256, key.as_bytes()).as_ref()))
+}
+
+fn binding(text: &str) -> Result<Binding, FieldError> {
+    let found = Binding::parse(&text.to_ascii_lowercase());
+    found.ok_or_else(|| wrong(Field::ParentBinding, format!("is {text:?}; it is hard or soft")))
 }
 
 fn attempts(text: &str) -> Result<u32, FieldError> {

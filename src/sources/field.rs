@@ -39,6 +39,10 @@ pub enum Field {
     FunnelValue,
     /// What the aggregate's id is an id of.
     EntityType,
+    /// The key of its parent in the same source system.
+    ParentKey,
+    /// Whether its parent waits for it: `hard` or `soft`.
+    ParentBinding,
     /// The payload's media type.
     ContentType,
     /// A JSON object; only `traceparent` is used.
@@ -56,7 +60,7 @@ pub enum Field {
 }
 
 impl Field {
-    const NAMED: [(Self, &'static str); 20] = [
+    const NAMED: [(Self, &'static str); 22] = [
         (Self::EventType, "event_type"),
         (Self::Payload, "payload"),
         (Self::IdempotencyKey, "idempotency_key"),
@@ -70,6 +74,8 @@ impl Field {
         (Self::FunnelPoint, "funnel_point"),
         (Self::FunnelValue, "funnel_value"),
         (Self::EntityType, "entity_type"),
+        (Self::ParentKey, "parent_key"),
+        (Self::ParentBinding, "parent_binding"),
         (Self::ContentType, "content_type"),
         (Self::Headers, "headers"),
         (Self::SourceSystem, "source_system"),
@@ -96,6 +102,7 @@ impl Field {
                 | Self::OrderingKey
                 | Self::FunnelValue
                 | Self::ProcessId
+                | Self::ParentKey
         )
     }
 

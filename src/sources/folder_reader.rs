@@ -14,7 +14,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::model::escalation::Class;
 use crate::model::event::NewEvent;
-use crate::pipeline::publish::admit;
+use crate::pipeline::publish::admit_or_quarantine;
 use crate::privacy::NotAdmitted;
 use crate::sources::Source;
 use crate::sources::draft::{RowContext, describe};
@@ -373,7 +373,6 @@ fn store(
     read: &ReadFile<'_>,
     events: Vec<(NewEvent, Option<String>)>,
 ) -> crate::store::error::Result<()> {
-    let misfits = events.iter().filter(|(_, misfit)| misfit.is_some()).count();
     let count = u64::try_from(events.len()).unwrap_or(u64::MAX);
     let cursor = source.new.cursor;
     let progress =
@@ -396,13 +395,15 @@ fn store(
         escalations::resolve(tx, &tenant, Class::SourceSilent, &subject, clock.wall())?;
         let now = clock.now();
         let one = |(event, misfit): &(NewEvent, Option<String>)| match misfit {
-            None => admit(tx, event, now),
-            Some(why) => outbox::insert_quarantined(tx, event, (MISFIT, why), now),
+            None => admit_or_quarantine(tx, event, now),
+            Some(why) => Ok((outbox::insert_quarantined(tx, event, (MISFIT, why), now)?, true)),
         };
         events.iter().map(one).collect::<Result<Vec<_>, _>>()
     })?;
-    shared.admitted(source.new.name.as_str(), stored.iter());
-    (0..misfits).for_each(|_| shared.counts.events_quarantined.add());
+    shared.admitted(source.new.name.as_str(), stored.iter().map(|(inserted, _)| inserted));
+    for _quarantined in stored.iter().filter(|(_, is_quarantined)| *is_quarantined) {
+        shared.counts.events_quarantined.add();
+    }
     shared.counts.files_taken.add();
     Ok(())
 }

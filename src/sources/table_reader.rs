@@ -7,7 +7,7 @@ use crate::config::settings::MAX_PAYLOAD_BYTES;
 use crate::event_types::Misfit;
 use crate::model::escalation::Class;
 use crate::model::event::NewEvent;
-use crate::pipeline::publish::admit;
+use crate::pipeline::publish::admit_or_quarantine;
 use crate::privacy::NotAdmitted;
 use crate::sources::Source;
 use crate::sources::draft::{Draft, RowContext, describe};
@@ -294,7 +294,7 @@ fn copy(shared: &Shared, source: &Source, progress: Progress, ready: Vec<ReadyRo
 
 fn insert(tx: &WriteTx<'_>, row: &ReadyRow, now: Timestamp) -> Result<(Inserted, bool)> {
     match row {
-        ReadyRow::Event(event) => Ok((admit(tx, event, now)?, false)),
+        ReadyRow::Event(event) => admit_or_quarantine(tx, event, now),
         ReadyRow::Unusable(event, code, why) => {
             Ok((outbox::insert_quarantined(tx, event, (code, why), now)?, true))
         }

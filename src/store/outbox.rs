@@ -1,15 +1,18 @@
 //! Table `outbox`, writing: stores each event once with its deliveries, and counts repeated ones.
 
+use std::borrow::Cow;
+
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::keys::subject::SubjectKey;
-use crate::model::event::{DeliveryCounts, MAX_INLINE_BYTES, NewEvent, Status, derive};
+use crate::model::event::{Binding, DeliveryCounts, MAX_INLINE_BYTES, NewEvent, Status, derive};
 use crate::model::sealed::equal_except_keys;
+use crate::model::sql_row::Defect;
 use crate::store::deliveries::Place;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{RoutingPlan, carry_out, end, plan};
-use crate::store::tx::{ReadTx, WriteTx, one_row};
-use crate::store::{meta, outbox_lists, payloads, quarantine, subjects};
+use crate::store::tx::{ReadTx, WriteTx, first, one_row};
+use crate::store::{families, meta, outbox_lists, payloads, quarantine, subjects, tenants};
 
 /// The code of a quarantined event that cannot be used for another reason than its type's schema.
 pub const UNUSABLE: &str = "unusable";
@@ -20,9 +23,9 @@ const INSERT: &str = "
             payload, payload_seq, content_type, occurred_at, received_at, not_before, ordering_key,
             process_id, trace_id, max_attempts, custom_data, routed_at, open_deliveries, epoch,
             sealed_fields, headers, guaranteed_order, exclude_failed, funnel_point, funnel_value,
-            entity_type, own)
+            entity_type, parent_seq, parent_binding, own)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-            ?21, ?22, ?23, coalesce(?24, '{}'), ?25, ?26, ?27, ?28, ?29, 1)
+            ?21, ?22, ?23, coalesce(?24, '{}'), ?25, ?26, ?27, ?28, ?29, ?30, ?31, 1)
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING";
 
 pub(super) const EXISTS: &str = "
@@ -42,7 +45,8 @@ pub(super) const SETTLED: &str = "
     UPDATE outbox
        SET status = ?2, open_deliveries = ?3, completed_at = ?4, last_error = coalesce(?5, last_error)
      WHERE seq = ?1
-       AND routed_at IS NOT NULL";
+       AND routed_at IS NOT NULL
+ RETURNING hard_children > 0, iif(parent_binding = 'hard', parent_seq, NULL)";
 
 /// The result of storing an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,12 +68,22 @@ pub enum Inserted {
         /// Whether the content sent now differs from the stored content.
         differs: bool,
     },
+    /// Nothing was stored, because it cannot have the parent that it names.
+    NoParent(Defect),
 }
 
 /// Stores an event once and makes its deliveries, all in this transaction.
 pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Inserted> {
+    let parent = match families::parent_of(tx, new)? {
+        Ok(parent) => parent,
+        Err(defect) => {
+            let again =
+                if is_stored(tx, identity(new))? { repeated(tx, new, false, now)? } else { None };
+            return Ok(again.unwrap_or(Inserted::NoParent(defect)));
+        }
+    };
     let plan = plan(tx, new, now)?;
-    insert_planned(tx, new, &plan, now)
+    insert_planned(tx, new, (&plan, parent), now)
 }
 
 /// Stores an event that replaces a delivery, and its one delivery at that one's place; returns the delivery.
@@ -81,7 +95,8 @@ pub(super) fn insert_in_place(
     now: Timestamp,
 ) -> Result<DeliverySeq> {
     let plan = plan(tx, new, now)?.in_place(place)?;
-    insert_planned(tx, new, &plan, now)?;
+    let parent = families::parent_of(tx, new)?.unwrap_or_default();
+    insert_planned(tx, new, (&plan, parent), now)?;
     // The delivery is the row that was inserted last.
     Ok(DeliverySeq(tx.conn().last_insert_rowid()))
 }
@@ -89,10 +104,10 @@ pub(super) fn insert_in_place(
 fn insert_planned(
     tx: &WriteTx<'_>,
     new: &NewEvent,
-    plan: &RoutingPlan,
+    (plan, parent): (&RoutingPlan, Option<i64>),
     now: Timestamp,
 ) -> Result<Inserted> {
-    let standing = (plan.open(), plan.epoch());
+    let standing = (plan.open(), plan.epoch(), parent);
     // Checked first for a large payload, so that a repeated event leaves no row in `payloads`.
     let is_there = new.payload.len() > MAX_INLINE_BYTES && is_stored(tx, identity(new))?;
     if is_there || write(tx, new, now, standing)? == 0 {
@@ -107,7 +122,11 @@ fn insert_planned(
         subjects::keep(tx, key, new.received_at)?;
     }
     let in_doubt = plan.in_doubt();
-    Ok(Inserted::First { status: carry_out(tx, seq, new, plan, now)?, in_doubt })
+    let status = carry_out(tx, seq, new, plan, now)?;
+    if parent.is_some() {
+        families::join(tx, seq, now)?;
+    }
+    Ok(Inserted::First { status, in_doubt })
 }
 
 /// Inserts the row unless its identity exists; returns how many rows it inserted.
@@ -115,7 +134,7 @@ fn write(
     tx: &WriteTx<'_>,
     new: &NewEvent,
     now: Timestamp,
-    (open, epoch): (u32, u32),
+    (open, epoch, parent): (u32, u32, Option<i64>),
 ) -> Result<usize> {
     let placed = payloads::place(tx, &new.payload)?;
     Ok(tx.prepare(INSERT)?.execute(rusqlite::params![
@@ -148,10 +167,13 @@ fn write(
         new.order.funnel_point,
         new.order.funnel_value,
         new.order.entity_type,
+        parent,
+        new.order.parent_binding.map(Binding::as_str),
     ])?)
 }
 
-/// Stores an event that cannot be used as quarantined, with the reason. It gets no deliveries.
+/// Stores an event that cannot be used as quarantined, with the reason. It gets no deliveries, and no parent if it cannot
+/// have the one that it names.
 pub fn insert_quarantined(
     tx: &WriteTx<'_>,
     new: &NewEvent,
@@ -163,14 +185,27 @@ pub fn insert_quarantined(
     {
         return Ok(again);
     }
-    let inserted = write(tx, new, now, (0, meta::cached_fence(tx)?.epoch))?;
+    let (parent, code, why) = match families::parent_of(tx, new)? {
+        Ok(parent) => (parent, code, Cow::Borrowed(why)),
+        Err(lost) if lost.code == code => (None, code, Cow::Borrowed(why)),
+        // A repair must name the parent again.
+        Err(lost) => (None, lost.code, format!("{}; {why}", lost.reason).into()),
+    };
+    let why = tenants::pii(tx, &new.tenant)?
+        .rules()
+        .map(|policy| policy.sanitize(&why).into())
+        .unwrap_or(why);
+    let inserted = write(tx, new, now, (0, meta::cached_fence(tx)?.epoch, parent))?;
     one_row(inserted, "the event")?;
     let (seq, status) = (tx.conn().last_insert_rowid(), Status::Quarantined);
     // A person may repair the event; its sealed values must be readable then.
     if let Some(key) = &new.sealed.key {
         subjects::keep(tx, key, new.received_at)?;
     }
-    end(tx, seq, (status, None), Some((code, why)))?;
+    end(tx, seq, (status, None), Some((code, &why)))?;
+    if parent.is_some() {
+        families::join(tx, seq, now)?;
+    }
     Ok(Inserted::First { status, in_doubt: false })
 }
 
@@ -211,7 +246,7 @@ fn differs(kept: &NewEvent, new: &NewEvent) -> bool {
         && !(sealed && equal_except_keys(&kept.payload, &new.payload, SubjectKey::id_in))
 }
 
-/// Derives an event's status again after one of its deliveries changed.
+/// Derives an event's status again after one of its deliveries changed, and the status of the events above it.
 pub(crate) fn refresh(
     tx: &WriteTx<'_>,
     seq: i64,
@@ -221,7 +256,13 @@ pub(crate) fn refresh(
 ) -> Result<()> {
     let status = derive(counts);
     let completed_at = status.is_final().then_some(now);
-    let stored =
-        tx.prepare(SETTLED)?.execute((seq, status.as_str(), counts.open, completed_at, error))?;
-    one_row(stored, "the event")
+    let settled = (seq, status.as_str(), counts.open, completed_at, error);
+    let kin = first(&mut *tx.prepare(SETTLED)?, settled, |row| {
+        Ok((row.get::<_, bool>(0)?, row.get::<_, Option<i64>>(1)?))
+    })?;
+    match kin.ok_or(Error::Changed("the event"))? {
+        (false, None) => Ok(()),
+        (false, Some(parent)) => families::refresh(tx, parent, false, now),
+        (true, _) => families::refresh(tx, seq, true, now),
+    }
 }

@@ -1,9 +1,8 @@
 //! Table `outbox`, for the API: single events, and pages.
 
-use rusqlite::{Row, params};
+use rusqlite::{Row, ToSql, params};
 
-use crate::model::event::EventOrder;
-use crate::model::event::{Event, NewEvent, Status};
+use crate::model::event::{Binding, Event, EventOrder, NewEvent, Status};
 use crate::model::sealed::Sealed;
 use crate::model::tenant;
 use crate::store::column::{clamped_count, word};
@@ -11,8 +10,8 @@ use crate::store::error::Result;
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, newest_seq, row_from,
 };
-use crate::store::payloads;
 use crate::store::tx::{ReadTx, first};
+use crate::store::{families, payloads};
 
 /// Selects the columns that [`event`] reads, in its order, and further columns.
 macro_rules! select {
@@ -22,7 +21,9 @@ macro_rules! select {
                 target, content_type, occurred_at, received_at, not_before, ordering_key, process_id,
                 trace_id, max_attempts, custom_data, status, open_deliveries, duplicate_count,
                 differing_count, last_error, error_code, completed_at, sealed_fields, replay_of,
-                headers, guaranteed_order <> 0, exclude_failed <> 0, funnel_point, funnel_value, entity_type",
+                headers, guaranteed_order <> 0, exclude_failed <> 0, funnel_point, funnel_value, entity_type,
+                (SELECT p.id FROM outbox AS p WHERE p.seq = outbox.parent_seq),
+                iif(parent_seq IS NULL, NULL, coalesce(parent_binding, 'soft')), hard_children",
             $rest
         )
     };
@@ -32,7 +33,9 @@ macro_rules! select {
 macro_rules! filter {
     () => {
         "(?5 IS NULL OR status = ?5) AND (?6 IS NULL OR event_type = ?6)
-     AND (?7 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?7)"
+     AND (?7 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?7)
+     AND (?8 IS NULL OR aggregate_id = ?8) AND (?9 IS NULL OR idempotency_key = ?9)
+     AND (?10 IS NULL OR parent_seq = ?10) AND (?11 IS NULL OR process_id = ?11)"
     };
 }
 
@@ -69,10 +72,24 @@ pub(super) const CUTOFF_OF_AGGREGATE: &str = cutoff!(
     "outbox INDEXED BY outbox_aggregate" where "tenant = ?4 AND aggregate_id = ?5"
 );
 
-pub(super) const PAGE_OF_KEY: &str = newest_of_id!(
-    "outbox", "source_system", "idempotency_key"
-    where "(?8 IS NULL OR aggregate_id = ?8) AND ", filter!()
+pub(super) const PAGE_OF_CHILDREN: &str = newest_first!(
+    "outbox INDEXED BY outbox_children" where "tenant = ?4 AND parent_seq = ?10 AND ", filter!()
 );
+
+pub(super) const CUTOFF_OF_CHILDREN: &str = cutoff!(
+    "outbox INDEXED BY outbox_children" where "tenant = ?4 AND parent_seq = ?5"
+);
+
+pub(super) const PAGE_OF_PROCESS: &str = newest_first!(
+    "outbox INDEXED BY outbox_process" where "tenant = ?4 AND process_id = ?11 AND ", filter!()
+);
+
+pub(super) const CUTOFF_OF_PROCESS: &str = cutoff!(
+    "outbox INDEXED BY outbox_process" where "tenant = ?4 AND process_id = ?5"
+);
+
+pub(super) const PAGE_OF_KEY: &str =
+    newest_of_id!("outbox", "source_system", "idempotency_key" where filter!());
 
 /// An event with its payload.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>> {
@@ -102,48 +119,76 @@ pub struct Filter {
     pub aggregate_id: Option<String>,
     /// The `webhook-id` of their deliveries.
     pub webhook_id: Option<String>,
+    /// The UUID of their parent.
+    pub parent_id: Option<String>,
+    /// Their process.
+    pub process_id: Option<String>,
     /// When they were received.
     pub received: Span,
+}
+
+impl Filter {
+    /// The number of the parent; one that no event has, if there is no such parent.
+    pub(super) fn parent(&self, tx: &ReadTx<'_>, tenant: &str) -> Result<Option<i64>> {
+        let Some(id) = &self.parent_id else { return Ok(None) };
+        let found = first(&mut *tx.prepare(families::BY_ID)?, (tenant, id), |row| Ok(row.get(0)?))?;
+        Ok(found.or(Some(0)))
+    }
 }
 
 /// A page of events without their payloads, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { status, event_type, idempotency_key, aggregate_id, webhook_id, received } = filter;
+    let Filter {
+        status,
+        event_type,
+        idempotency_key,
+        aggregate_id,
+        webhook_id,
+        parent_id: _,
+        process_id,
+        received,
+    } = filter;
     let mut range = SeqRange::new(tx, RECEIVED_FROM, before, *received)?;
-    let status = status.map(Status::as_str);
-    let unserved = status.is_some() || event_type.is_some() || webhook_id.is_some();
-    let seqs = match (idempotency_key, aggregate_id) {
-        (Some(key), _) => range.seqs(
-            tx,
-            PAGE_OF_KEY,
-            limit,
-            params![tenant, status, event_type, webhook_id, aggregate_id, key],
-        ),
-        (None, Some(aggregate_id)) => {
-            if unserved {
-                range.limit_rows(tx, CUTOFF_OF_AGGREGATE, params![tenant, aggregate_id])?;
-            }
-            range.seqs(
-                tx,
-                PAGE_OF_AGGREGATE,
-                limit,
-                params![tenant, status, event_type, webhook_id, aggregate_id],
-            )
-        }
-        (None, None) => {
-            let page = if tenant == tenant::DEFAULT {
-                range.limit_numbers(tx, NEWEST)?;
-                PAGE
-            } else {
-                if unserved {
-                    range.limit_rows(tx, CUTOFF_OF_TENANT, params![tenant])?;
-                }
-                PAGE_OF_TENANT
-            };
-            range.seqs(tx, page, limit, params![tenant, status, event_type, webhook_id])
-        }
+    let (status, parent) = (status.map(Status::as_str), filter.parent(tx, tenant)?);
+    let others = [aggregate_id.is_some(), parent.is_some(), process_id.is_some()];
+    let unserved = status.is_some()
+        || event_type.is_some()
+        || webhook_id.is_some()
+        || others.into_iter().filter(|is_given| *is_given).count() > 1;
+    // The page, and how many rows it looks at when an index does not serve the whole filter.
+    let mut limited = |page, cutoff, more: &[&dyn ToSql]| {
+        if unserved { range.limit_rows(tx, cutoff, more) } else { Ok(()) }.map(|()| page)
     };
+    let page = if idempotency_key.is_some() {
+        PAGE_OF_KEY
+    } else if parent.is_some() {
+        limited(PAGE_OF_CHILDREN, CUTOFF_OF_CHILDREN, params![tenant, parent])?
+    } else if process_id.is_some() {
+        limited(PAGE_OF_PROCESS, CUTOFF_OF_PROCESS, params![tenant, process_id])?
+    } else if aggregate_id.is_some() {
+        limited(PAGE_OF_AGGREGATE, CUTOFF_OF_AGGREGATE, params![tenant, aggregate_id])?
+    } else if tenant == tenant::DEFAULT {
+        range.limit_numbers(tx, NEWEST)?;
+        PAGE
+    } else {
+        limited(PAGE_OF_TENANT, CUTOFF_OF_TENANT, params![tenant])?
+    };
+    let seqs = range.seqs(
+        tx,
+        page,
+        limit,
+        params![
+            tenant,
+            status,
+            event_type,
+            webhook_id,
+            aggregate_id,
+            idempotency_key,
+            parent,
+            process_id
+        ],
+    );
     Ok(range.found(by_seqs(tx, seqs?)?, limit, |event| event.seq))
 }
 
@@ -154,7 +199,7 @@ pub(super) fn by_seqs(tx: &ReadTx<'_>, seqs: Vec<i64>) -> Result<Vec<Event>> {
 
 fn with_payload(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Event> {
     let mut event = event(row)?;
-    event.new.payload = payloads::fetch(tx, row.get_ref(33)?, row.get(34)?)?;
+    event.new.payload = payloads::fetch(tx, row.get_ref(36)?, row.get(37)?)?;
     Ok(event)
 }
 
@@ -167,6 +212,8 @@ fn headers(row: &Row<'_>) -> Result<Option<String>> {
 
 fn event(row: &Row<'_>) -> Result<Event> {
     let status: String = row.get(18)?;
+    let binding: Option<String> = row.get(34)?;
+    let binding = binding.map(|text| word("outbox.parent_binding", &text, Binding::parse));
     Ok(Event {
         seq: row.get(0)?,
         new: NewEvent {
@@ -191,6 +238,9 @@ fn event(row: &Row<'_>) -> Result<Event> {
                 funnel_point: row.get(30)?,
                 funnel_value: row.get(31)?,
                 entity_type: row.get(32)?,
+                parent_id: row.get(33)?,
+                parent_key: None,
+                parent_binding: binding.transpose()?,
             },
             process_id: row.get(14)?,
             trace_id: row.get(15)?,
@@ -206,5 +256,6 @@ fn event(row: &Row<'_>) -> Result<Event> {
         error_code: row.get(23)?,
         completed_at: row.get(24)?,
         replay_of: row.get(26)?,
+        hard_children: clamped_count(row, 35)?,
     })
 }

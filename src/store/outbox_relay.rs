@@ -19,7 +19,7 @@ use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::payloads::{self, Placed};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{contention, subscriptions, tenants};
+use crate::store::{contention, families, subscriptions, tenants};
 
 /// The code of a quarantined event that does not fit its type.
 pub const MISFIT: &str = "misfit";
@@ -44,12 +44,7 @@ pub(super) const ROW: &str = "
            content_type, headers, ordering_key, funnel_point, funnel_value, process_id, trace_id,
            custom_data, entity_type, occurred_at, received_at, not_before, parent_seq, max_attempts,
            octet_length(payload), iif(octet_length(payload) <= ?2, payload, NULL), payload_seq, own,
-           sealed_fields, guaranteed_order <> 0, exclude_failed <> 0
-      FROM outbox
-     WHERE seq = ?1";
-
-pub(super) const PARENT: &str = "
-    SELECT tenant
+           sealed_fields, guaranteed_order <> 0, exclude_failed <> 0, hard_children > 0
       FROM outbox
      WHERE seq = ?1";
 
@@ -72,7 +67,7 @@ pub(super) const QUARANTINE: &str = "
            aggregate_type = ?7, aggregate_id = ?8, target = ?9, content_type = ?10, headers = ?11,
            ordering_key = ?12, funnel_point = ?13, funnel_value = ?14, process_id = ?15, trace_id = ?16,
            custom_data = ?17, occurred_at = ?18, received_at = ?19, not_before = ?20,
-           parent_seq = (SELECT parent.seq FROM outbox AS parent WHERE parent.seq = ?21),
+           parent_seq = ?21,
            status = 'quarantined', routed_at = ?22, error_code = ?23, last_error = ?24, own = 0,
            entity_type = ?25
      WHERE seq = ?1
@@ -253,21 +248,15 @@ pub fn check(
     {
         return Ok(Err(Defect::new("personal_data", reason)));
     }
-    if let Some(parent) = row.parent_seq
-        && !is_parent(tx, parent, row.seq, &event.tenant)?
-    {
-        let reason =
-            format!("parent_seq was {parent}; no other event of its tenant has that number");
-        return Ok(Err(Defect::new("unknown_parent", reason)));
-    }
-    Ok(Ok(event))
+    Ok(check_parent(tx, row, &event.tenant)?.map(|()| event))
 }
 
-fn is_parent(tx: &ReadTx<'_>, parent: i64, seq: i64, tenant: &str) -> Result<bool> {
-    let found = first(&mut *tx.prepare(PARENT)?, [parent], |row| {
-        Ok(matches!(row.get_ref(0)?, ValueRef::Text(bytes) if bytes == tenant.as_bytes()))
-    })?;
-    Ok(found == Some(true) && parent != seq)
+fn check_parent(
+    tx: &ReadTx<'_>,
+    row: &SqlRow,
+    tenant: &str,
+) -> Result<std::result::Result<(), Defect>> {
+    row.parent_seq.map_or(Ok(Ok(())), |parent| families::check(tx, parent, (tenant, Some(row.seq))))
 }
 
 /// Reads a row without validation; `None` if the number does not exist. A payload above `payload_bytes_most` is not
@@ -296,6 +285,7 @@ pub fn read(tx: &ReadTx<'_>, seq: i64, payload_bytes_most: u64) -> Result<Option
             received_at: row.get(18)?,
             not_before: row.get(19)?,
             parent_seq: row.get(20)?,
+            has_children: row.get(29)?,
             is_ordered: (row.get(27)?, row.get(28)?),
             max_attempts: row.get(21)?,
             own: row.get(25)?,
@@ -326,7 +316,11 @@ pub(super) fn route(
     if row.payload_seq.is_none() && event.payload.len() > MAX_INLINE_BYTES {
         let _payload_seq = replace_payload(tx, seq, event)?;
     }
-    outbox_routing::carry_out(tx, seq, event, plan, now)
+    let status = outbox_routing::carry_out(tx, seq, event, plan, now)?;
+    if row.parent_seq.is_some() || row.has_children {
+        families::join(tx, seq, now)?;
+    }
+    Ok(status)
 }
 
 /// Replaces the payload of a row; returns its number in `payloads`, if it is stored there.
@@ -349,12 +343,15 @@ fn quarantine(
     fresh: &str,
 ) -> Result<()> {
     let row = row.presentable(fresh, terms.wall);
-    // A parent_seq without a row is removed: the next upgrade would report the file as damaged.
-    let parent = row.parent_seq.filter(|_| defect.code != "unknown_parent");
-    let pii = tenants::pii(tx, &row.text(Column::Tenant).unwrap_or_default())?;
-    let reason = pii.rules().map_or(Cow::Borrowed(&defect.reason), |policy| {
-        Cow::Owned(policy.sanitize(&defect.reason))
-    });
+    let tenant = row.text(Column::Tenant).unwrap_or_default();
+    // A parent that it cannot have is removed: the next upgrade would report the file as damaged.
+    let (parent, reason) = match check_parent(tx, &row, &tenant)? {
+        Ok(()) => (row.parent_seq, Cow::Borrowed(defect.reason.as_str())),
+        Err(lost) if lost.code == defect.code => (None, Cow::Borrowed(defect.reason.as_str())),
+        Err(lost) => (None, Cow::Owned(format!("{}; {}", defect.reason, lost.reason))),
+    };
+    let pii = tenants::pii(tx, &tenant)?;
+    let reason = pii.rules().map(|policy| policy.sanitize(&reason).into()).unwrap_or(reason);
     let text = |column| row.text(column);
     let stored = tx.prepare(QUARANTINE)?.execute(rusqlite::params![
         row.seq,
@@ -383,7 +380,8 @@ fn quarantine(
         reason,
         text(Column::EntityType),
     ])?;
-    one_row(stored, "the event")
+    one_row(stored, "the event")?;
+    if parent.is_some() { families::join(tx, row.seq, terms.now) } else { Ok(()) }
 }
 
 /// Quarantines a row that [`relay`] can neither route nor quarantine, with the error `why`. Makes its text presentable

@@ -4,9 +4,9 @@ use rusqlite::Connection;
 
 use crate::store::{
     attempts, audit_events, confirmations, deliveries, delivery_lists, entities, escalations,
-    external_calls, idempotency_keys, in_doubt, lane_lists, lanes, leases, outbox, outbox_lists,
-    outbox_relay, outbox_routing, payloads, pool, postponed, processed_events, quarantine,
-    schema_shape, stats, subjects, tokens, webhook_events,
+    external_calls, families, idempotency_keys, in_doubt, lane_lists, lanes, leases, outbox,
+    outbox_lists, outbox_relay, outbox_routing, payloads, pool, postponed, processed_events,
+    quarantine, schema_shape, stats, subjects, tokens, webhook_events,
 };
 
 /// The query plan of a statement, one step per line.
@@ -98,7 +98,6 @@ fn rows_that_plain_sql_inserted_are_found_by_their_index() {
     uses(outbox_relay::UNROUTED, &["INDEX outbox_unrouted (seq>?)"]);
     for sql in [
         outbox_relay::ROW,
-        outbox_relay::PARENT,
         outbox_relay::ROUTED,
         outbox_relay::REPLACE_PAYLOAD,
         outbox_relay::QUARANTINE,
@@ -141,6 +140,11 @@ fn lists_use_their_indexes() {
     let of_aggregate = [PAGE_OF_AGGREGATE, CUTOFF_OF_AGGREGATE];
     let keys = "tenant=? AND aggregate_id=? AND ";
     searches_range(&of_aggregate, "outbox_aggregate", keys, "rowid");
+    let of_parent = [outbox_lists::PAGE_OF_CHILDREN, outbox_lists::CUTOFF_OF_CHILDREN];
+    searches_range(&of_parent, "outbox_children", "parent_seq=? AND ", "rowid");
+    let of_process = [outbox_lists::PAGE_OF_PROCESS, outbox_lists::CUTOFF_OF_PROCESS];
+    let keys = "tenant=? AND process_id=? AND ";
+    searches_range(&of_process, "outbox_process", keys, "rowid");
     searches_range(&[quarantine::CUTOFF], "outbox_quarantined", "", "seq");
     let quarantined = plan(quarantine::PAGE);
     let index = "INDEX outbox_quarantined (seq>? AND seq<?)";
@@ -267,6 +271,22 @@ fn taking_and_reporting_deliveries_uses_indexes() {
 fn ends_of_times_to_confirm_are_found_by_their_index() {
     uses(confirmations::OVER, &["INDEX deliveries_confirmations (confirm_until<?)"]);
     uses(confirmations::CLAMP, &["INDEX deliveries_confirmations (confirm_until>?)", BY_ROW]);
+}
+
+#[test]
+fn a_family_is_followed_by_seeks() {
+    uses(families::BY_ID, &["INDEX sqlite_autoindex_outbox_1 (id=?)"]);
+    let identity = "INDEX outbox_identity (tenant=? AND source_system=? AND idempotency_key=?)";
+    uses(families::BY_KEY, &[identity]);
+    for sql in [families::JOIN, families::LEAVE, families::PARENT, families::KIN, families::FOLLOW]
+    {
+        uses(sql, &[BY_ROW]);
+    }
+    let children = plan(families::CHILDREN);
+    let seek = "INDEX outbox_hard_children (parent_seq=? AND status=?)";
+    assert_eq!(children.matches(seek).count(), 3, "{children}");
+    let chain = plan(families::CHAIN);
+    assert_eq!(chain.matches("SEARCH o USING INTEGER PRIMARY KEY").count(), 2, "{chain}");
 }
 
 #[test]

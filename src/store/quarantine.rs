@@ -14,7 +14,7 @@ use crate::store::outbox_lists::{self, Filter};
 use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::page::{Found, Newest, SeqRange, cutoff, newest_first};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row};
-use crate::store::{audit_events, outbox_relay, payloads, subjects};
+use crate::store::{audit_events, families, outbox_relay, payloads, subjects};
 
 /// The condition that a tenant may see an event: its own events, and for `default` those of unknown tenants.
 macro_rules! is_visible_to {
@@ -37,6 +37,8 @@ pub(super) const PAGE: &str = newest_first!(
      AND (?6 IS NULL OR idempotency_key = ?6)
      AND (?7 IS NULL OR aggregate_id = ?7)
      AND (?8 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?8)
+     AND (?9 IS NULL OR parent_seq = ?9)
+     AND (?10 IS NULL OR process_id = ?10)
      AND ",
     is_visible_to!("?4")
 );
@@ -66,7 +68,7 @@ pub(super) const REOPEN: &str = "
        SET source_system = ?2, idempotency_key = ?3, event_type = ?4, aggregate_type = ?5,
            aggregate_id = ?6, target = ?7, content_type = ?8, headers = ?9, ordering_key = ?10,
            process_id = ?11, trace_id = ?12, custom_data = ?13, occurred_at = ?14, not_before = ?15,
-           status = 'pending', routed_at = NULL, error_code = NULL, last_error = NULL
+           status = 'pending', routed_at = NULL, error_code = NULL, last_error = NULL, parent_seq = ?16
      WHERE seq = ?1
        AND status = 'quarantined'";
 
@@ -81,15 +83,17 @@ pub(super) const DISCARD: &str = "
 /// A page of quarantined events without their payloads, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { status: _, event_type, idempotency_key, aggregate_id, webhook_id, received } =
-        filter;
+    let Filter {
+        event_type, idempotency_key, aggregate_id, webhook_id, process_id, received, ..
+    } = filter;
+    let parent = filter.parent(tx, tenant)?;
     let mut range = SeqRange::new(tx, outbox_lists::RECEIVED_FROM, before, *received)?;
     range.limit_rows(tx, CUTOFF, &[])?;
     let seqs = range.seqs(
         tx,
         PAGE,
         limit,
-        params![tenant, event_type, idempotency_key, aggregate_id, webhook_id],
+        params![tenant, event_type, idempotency_key, aggregate_id, webhook_id, parent, process_id],
     )?;
     Ok(range.found(outbox_lists::by_seqs(tx, seqs)?, limit, |event| event.seq))
 }
@@ -158,6 +162,7 @@ pub fn release(
     ready: &Ready,
     now: Timestamp,
 ) -> Result<Status> {
+    let left = families::leave(tx, row.seq)?;
     let reopened = tx.prepare(REOPEN)?.execute(rusqlite::params![
         row.seq,
         event.source_system,
@@ -174,6 +179,7 @@ pub fn release(
         event.custom_data,
         event.occurred_at,
         event.not_before,
+        row.parent_seq,
     ])?;
     one_row(reopened, "the event")?;
     if is_replaced {
@@ -185,7 +191,11 @@ pub fn release(
             subjects::keep(tx, key, event.received_at)?;
         }
     }
-    outbox_relay::route(tx, row, event, &ready.0, now)
+    let status = outbox_relay::route(tx, row, event, &ready.0, now)?;
+    if let Some(parent) = left {
+        families::refresh(tx, parent, false, now)?;
+    }
+    Ok(status)
 }
 
 /// Discards a quarantined event whose key is published again, because it must not block a usable event. The audit
@@ -207,5 +217,6 @@ pub(super) fn discard_republished(
 /// Discards a quarantined event: it is never routed, and its key is free. Its error code stays.
 /// Fails with `Changed` when it is not quarantined.
 pub fn discard(tx: &WriteTx<'_>, seq: i64, reason: &str, now: Timestamp) -> Result<()> {
-    one_row(tx.prepare(DISCARD)?.execute((seq, now, reason))?, "the event")
+    one_row(tx.prepare(DISCARD)?.execute((seq, now, reason))?, "the event")?;
+    families::changed(tx, seq, now)
 }

@@ -23,6 +23,8 @@ ALTER TABLE outbox ADD COLUMN entity_type TEXT
 ALTER TABLE outbox ADD COLUMN hard_children INTEGER NOT NULL DEFAULT 0;
 
 CREATE INDEX outbox_children ON outbox (parent_seq) WHERE parent_seq IS NOT NULL;
+CREATE INDEX outbox_hard_children ON outbox (parent_seq, status)
+  WHERE parent_binding = 'hard' AND routed_at IS NOT NULL;
 CREATE INDEX outbox_process ON outbox (tenant, process_id) WHERE process_id IS NOT NULL;
 
 DROP TRIGGER outbox_own_columns_are_left_out;

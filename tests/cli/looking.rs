@@ -273,3 +273,41 @@ fn a_paused_subscription_is_not_overdue_and_one_with_dead_letters_alone_points_a
     assert!(status.contains("--state dead_letter"), "{status}");
     assert!(!status.contains("--state pending"), "{status}");
 }
+
+#[test]
+fn a_whole_process_is_shown_as_a_tree() {
+    let (rig, target) = subscribed(200);
+    let emit = |event_type: &str, key: &str, more: &[&str]| {
+        let all = [&["emit", event_type, "--key", key, "--payload", "1"], more].concat();
+        rig.json(&all)["events"][0]["id"].as_str().unwrap().to_owned()
+    };
+    let order = emit("order.placed", "o1", &["--process-id", "p 1"]);
+    let hard = ["--parent-key", "o1", "--parent-binding", "hard"];
+    let invoice = emit("invoice.paid", "i1", &[&hard[..], &["--aggregate", "invoice/1"]].concat());
+    let note = emit("note.made", "n1", &["--parent-id", &invoice]);
+    settled(&rig, &invoice, "completed");
+    let tree = rig.ok(&["event", "process", "p 1"]);
+    let line = |n: usize| {
+        let line = tree.lines().nth(n).unwrap();
+        (
+            line.len() - line.trim_start().len(),
+            line.split_whitespace().collect::<Vec<_>>().join(" "),
+        )
+    };
+    assert_eq!(line(0), (0, format!("order.placed completed {order}")), "{tree}");
+    assert_eq!(line(1), (2, format!("invoice.paid invoice/1 completed {invoice} hard")), "{tree}");
+    assert_eq!(line(2), (4, format!("note.made skipped {note} soft")), "{tree}");
+    assert_eq!(rig.json(&["event", "process", "p 1"])["items"].as_array().unwrap().len(), 3);
+    target.status.store(500, Ordering::SeqCst);
+    let open = emit("invoice.paid", "i2", &hard);
+    let shown = rig.ok(&["event", "show", &order]);
+    assert!(
+        shown.contains("it waits until all are done") || shown.contains("dead_letter"),
+        "{shown}"
+    );
+    settled(&rig, &open, "dead_letter");
+    let shown = rig.ok(&["event", "show", &order]);
+    assert!(shown.contains(&format!("its hard child {open} is a dead letter")), "{shown}");
+    assert!(rig.ok(&["event", "show", &open]).contains(&format!("{order} (hard)")));
+    assert_eq!(rig.items(&["event", "list", "--parent-id", &order]).len(), 2);
+}

@@ -18,6 +18,7 @@ mod crash_loop;
 mod credentials;
 mod disk;
 mod external_calls;
+mod families;
 mod hostile;
 mod jobs;
 mod keeping;

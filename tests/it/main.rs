@@ -28,6 +28,7 @@ mod erasing_events;
 mod event_types;
 mod failures;
 mod fairness;
+mod families;
 mod foreign_programs;
 mod formats;
 mod guarding;

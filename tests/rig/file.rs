@@ -101,7 +101,7 @@ fn deliveries(conn: &Connection, text: &mut String, of: &str, since_ms: i64) {
 }
 
 /// What must hold of every file, and a query of what breaks it.
-const RULES: [(&str, &str); 10] = [
+const RULES: [(&str, &str); 11] = [
         ("foreign keys point somewhere", "PRAGMA foreign_key_check"),
         (
             "what waits has a due time, and nothing else has",
@@ -138,9 +138,8 @@ const RULES: [(&str, &str); 10] = [
               WHERE d.finished_at IS NULL AND s.deleted_at IS NOT NULL",
         ),
         (
-            "an event's status is what its deliveries say",
-            "SELECT o.seq, o.status, o.open_deliveries, t.says, t.open
-               FROM outbox AS o JOIN (
+            "an event's status is what its deliveries and its hard children say",
+            "WITH alone AS (
                     SELECT o.seq, count(d.seq) FILTER (WHERE d.finished_at IS NULL) AS open,
                            CASE WHEN o.error_code IS NOT NULL AND count(d.seq) = 0
                                 THEN iif(o.completed_at IS NULL, 'quarantined', 'cancelled')
@@ -154,8 +153,28 @@ const RULES: [(&str, &str); 10] = [
                                 WHEN sum(d.state = 'cancelled') = count(d.seq) THEN 'cancelled'
                                 ELSE 'skipped' END AS says
                       FROM outbox AS o LEFT JOIN deliveries AS d ON d.outbox_seq = o.seq
-                     GROUP BY o.seq) AS t ON t.seq = o.seq
+                     GROUP BY o.seq),
+                  children AS (
+                    SELECT parent_seq AS seq, sum(status = 'dead_letter') > 0 AS dead,
+                           sum(completed_at IS NULL) > 0 AS open, sum(status = 'completed') > 0 AS done
+                      FROM outbox WHERE parent_binding = 'hard' AND routed_at IS NOT NULL
+                     GROUP BY parent_seq),
+                  together AS (
+                    SELECT a.seq, a.open,
+                           CASE WHEN c.seq IS NULL OR a.says NOT IN ('completed', 'skipped') THEN a.says
+                                WHEN c.dead THEN 'dead_letter'
+                                WHEN c.open THEN 'processing'
+                                ELSE iif(c.done, 'completed', a.says) END AS says
+                      FROM alone AS a LEFT JOIN children AS c ON c.seq = a.seq)
+             SELECT o.seq, o.status, o.open_deliveries, t.says, t.open
+               FROM outbox AS o JOIN together AS t ON t.seq = o.seq
               WHERE o.routed_at IS NOT NULL AND (t.says <> o.status OR t.open <> o.open_deliveries)",
+        ),
+        (
+            "a parent knows how many hard children it has",
+            "SELECT o.seq, o.hard_children FROM outbox AS o
+              WHERE o.hard_children <> (SELECT count(*) FROM outbox AS c WHERE c.parent_seq = o.seq
+                    AND c.parent_binding = 'hard' AND c.routed_at IS NOT NULL)",
         ),
         (
             "a webhook event knows how many of its deliveries are open",

@@ -99,6 +99,15 @@ struct SingleEvent {
     /// Of events with the same value, one at a time is in flight, at subscriptions with a funnel point
     #[arg(long, value_name = "VALUE", requires = "event_type")]
     funnel_value: Option<String>,
+    /// Its parent, by the parent's id
+    #[arg(long, value_name = "ID", requires = "event_type", conflicts_with = "parent_key")]
+    parent_id: Option<String>,
+    /// Its parent, by the parent's key in the same source system
+    #[arg(long, value_name = "KEY", requires = "event_type")]
+    parent_key: Option<String>,
+    /// hard: the parent completes after this event, and is a dead letter if this is one [default: soft]
+    #[arg(long, value_name = "hard|soft", requires = "event_type", value_parser = ["hard", "soft"])]
+    parent_binding: Option<String>,
     /// The process it belongs to
     #[arg(long, value_name = "ID", requires = "event_type")]
     process_id: Option<String>,

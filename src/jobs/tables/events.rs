@@ -354,6 +354,7 @@ fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<StoredEvent>> {
                 funnel_point: row.get(13)?,
                 funnel_value: row.get(14)?,
                 entity_type: row.get(15)?,
+                ..EventOrder::default()
             },
         })
     })
