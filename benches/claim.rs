@@ -30,7 +30,7 @@ use oncebox::base::id::{self, DeliverySeq, SubscriptionSeq, SystemDraw};
 use oncebox::model::delivery::{Attempt, Jitter};
 use oncebox::model::event::EventOrder;
 use oncebox::model::event::NewEvent;
-use oncebox::model::failure::{AttemptReport, Rules};
+use oncebox::model::failure::{AttemptOrder, AttemptReport, Rules};
 use oncebox::model::outcome::AttemptClass;
 use oncebox::model::sealed::Sealed;
 use oncebox::store::writer::WriterLoop;
@@ -186,9 +186,7 @@ fn success(delivery: DeliverySeq) -> AttemptReport {
         jitter: Jitter::default(),
         is_probe: false,
         is_offline: false,
-        is_latest_only: false,
-        is_call: false,
-        custom_data: None,
+        order: AttemptOrder::default(),
         now: at,
     }
 }

@@ -98,7 +98,7 @@ enum Command {
     /// Deliveries that were given up: list, count by error, send again, discard
     #[command(alias = "dlq")]
     DeadLetter(Api<delivery::DeadLetterVerb>),
-    /// The latest call about each entity, where a subscription has external_calls
+    /// The latest call about each entity, where a subscription protects external calls
     ExternalCall(Api<external_call::Verb>),
     /// Lanes: deliveries that go one after another, and what they wait for
     Lane(Api<lane::Verb>),

@@ -56,14 +56,21 @@ pub struct AttemptReport {
     pub is_probe: bool,
     /// Whether the site was offline.
     pub is_offline: bool,
+    /// Its part in an order.
+    pub order: AttemptOrder,
+    /// Schedule time of the report, from which waits are counted.
+    pub now: Timestamp,
+}
+
+/// What an attempt means for the order of its delivery.
+#[derive(Clone, Debug, Default)]
+pub struct AttemptOrder {
     /// Whether older deliveries about its entity are superfluous once it is completed.
     pub is_latest_only: bool,
     /// Whether it is noted as an external call.
     pub is_call: bool,
     /// What the target wants to get back with the next attempt.
     pub custom_data: Option<String>,
-    /// Schedule time of the report, from which waits are counted.
-    pub now: Timestamp,
 }
 
 /// The limits of a delivery: its subscription's, or the event's own `max_attempts` if it has one.

@@ -150,7 +150,11 @@ impl OrderTerms {
         let limit = humantime::parse_duration(text)
             .map_err(|error| format!("postpone_limit {text:?} is not a span like 300s: {error}"))?;
         let is_usable = POSTPONE_LIMITS.contains(&limit);
-        is_usable.then_some(Some(limit)).ok_or("postpone_limit must be 1s to 30days".to_owned())
+        if is_usable {
+            Ok(Some(limit))
+        } else {
+            Err("postpone_limit must be 1s to 30days".to_owned())
+        }
     }
 }
 

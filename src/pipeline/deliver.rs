@@ -26,7 +26,7 @@ use crate::model::delivery::{
 };
 use crate::model::event::EventOrder;
 use crate::model::external_call::NewCall;
-use crate::model::failure::{AttemptReport, Rules};
+use crate::model::failure::{AttemptOrder, AttemptReport, Rules};
 use crate::model::json_path::Path;
 use crate::model::lane::{self, CallKey, Key};
 use crate::model::outcome::{Cause, Outcome};
@@ -215,7 +215,7 @@ impl Deliver {
                     Ok(opened) => {
                         let why_not = is_convicted.then_some(DIED);
                         let why_not = why_not.or_else(|| (!opened.is_whole).then_some(NOT_OPENED));
-                        let request = (&opened, why_not, call);
+                        let request = (&opened, why_not, call.as_ref());
                         let report =
                             self.attempt(&mut outgoing, &destination, request, assignment)?;
                         self.settle(report);
@@ -293,33 +293,15 @@ impl Deliver {
         &self,
         outgoing: &mut OutgoingRequest,
         destination: &Destination,
-        (opened, why_not, call): (&Opened, Option<&str>, Option<NewCall>),
+        request: (&Opened, Option<&str>, Option<&NewCall>),
         assignment: Assignment,
     ) -> Option<AttemptReport> {
+        let (opened, _, call) = request;
         let started_at = self.clock.wall();
         let started = self.clock.monotonic();
         let at = (started_at, None);
-        let mut is_call = false;
         // A panic on the way is an outcome, not the end of the thread.
-        let exchange = || {
-            let prepared = match why_not {
-                Some(why) => Err(Outcome::Unbuildable { reason: why.to_owned() }),
-                None => self.prepare(outgoing, destination, at),
-            };
-            let request = match prepared {
-                Ok(request) => request,
-                Err(outcome) => return Some((None, outcome)),
-            };
-            if let Some(mut call) = call {
-                call.body_hash = digest(&SHA256, &outgoing.payload).as_ref().to_vec();
-                is_call = self.begins(assignment, call);
-                if !is_call {
-                    return None;
-                }
-            }
-            let outcome = self.send(&request, outgoing, destination, (&opened.echo, at));
-            Some((Some(request), outcome))
-        };
+        let exchange = || self.exchange(outgoing, destination, request, (assignment, at));
         let exchanged = catch_unwind(AssertUnwindSafe(exchange)).unwrap_or_else(|_panic| {
             tracing::error!(delivery = %outgoing.delivery, "sending panicked; it counts as a failed attempt");
             let reason = "oncebox failed while sending; see its log".to_owned();
@@ -327,6 +309,7 @@ impl Deliver {
         });
         let (request, outcome) = exchanged?;
         let custom_data = custom_data(&outcome, outgoing.delivery, &opened.echo);
+        let is_call = call.is_some() && request.is_some();
         // Before it is judged: what is given up tells the reason as well.
         let outcome = outcome.map_reason(|reason| cleaned(&opened.echo, reason));
         let latency = self.clock.monotonic().saturating_sub(started);
@@ -363,11 +346,39 @@ impl Deliver {
             jitter: Jitter::new(&*self.draw),
             is_probe: assignment.is_probe,
             is_offline,
-            is_latest_only: is_latest_only(outgoing, destination),
-            is_call,
-            custom_data,
+            order: AttemptOrder {
+                is_latest_only: is_latest_only(outgoing, destination),
+                is_call,
+                custom_data,
+            },
             now: self.clock.now(),
         })
+    }
+
+    /// Builds and sends the request, and notes before that an external call is made; `None` if it must not be sent. The
+    /// request is there if it was sent.
+    fn exchange(
+        &self,
+        outgoing: &mut OutgoingRequest,
+        destination: &Destination,
+        (opened, why_not, call): (&Opened, Option<&str>, Option<&NewCall>),
+        (assignment, at): (Assignment, (Timestamp, Option<&Trace>)),
+    ) -> Option<(Option<Request>, Outcome)> {
+        if let Some(why) = why_not {
+            return Some((None, Outcome::Unbuildable { reason: why.to_owned() }));
+        }
+        let request = match self.prepare(outgoing, destination, at) {
+            Ok(request) => request,
+            Err(outcome) => return Some((None, outcome)),
+        };
+        if let Some(call) = call {
+            let body_hash = digest(&SHA256, &outgoing.payload).as_ref().to_vec();
+            if !self.begins(assignment, NewCall { body_hash, ..call.clone() }) {
+                return None;
+            }
+        }
+        let outcome = self.send(&request, outgoing, destination, (&opened.echo, at));
+        Some((Some(request), outcome))
     }
 
     /// One request as a delivery of it would send it, on a connection of its own; no delivery is touched. Returns its

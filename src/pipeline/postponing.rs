@@ -44,7 +44,8 @@ impl Postponing {
             // Checked when it was stored.
             let Ok(Some(limit)) = new.order.postponed_after() else { continue };
             let since = before.get(&seq).filter(|since| holds.is_empty() && **since <= now);
-            let since = *self.free_since.entry(seq).or_insert(since.copied().unwrap_or(now));
+            let since =
+                *self.free_since.entry(seq).or_insert_with(|| since.copied().unwrap_or(now));
             if now.since(since) > limit {
                 while self.give_up(seq, limit, now)? {}
             }

@@ -52,14 +52,14 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
     let verdict = judge(&report.result(), &report.rules, &facts);
     let settlement = report.settled_as(&verdict);
     attempts::insert(tx, *delivery, before.attempt_count.saturating_add(1), &settlement.attempt)?;
-    if report.is_call {
+    if report.order.is_call {
         end_call(tx, report, (&settlement, before.state))?;
     }
     let next_due = if before.state == State::Pending && before.run_no == *run_no {
-        if let Some(data) = &report.custom_data {
+        if let Some(data) = &report.order.custom_data {
             deliveries::set_custom_data(tx, *delivery, data)?;
         }
-        follow(tx, &settlement, &before, (report.is_offline, report.is_latest_only))?
+        follow(tx, &settlement, &before, (report.is_offline, report.order.is_latest_only))?
     } else {
         deliveries::count_late(tx, *delivery)?;
         // If the delivery was reopened during this attempt, the dispatcher learns its due time only now.

@@ -37,7 +37,7 @@ impl Accepted {
         }
         (*newest, self.refused) = (n.max(*newest), 0);
         // The answer to a third of those that are accepted is lost.
-        if (self.random >> 40) % 3 == 0 { Reply::CutRead } else { Reply::status(200) }
+        if (self.random >> 40).is_multiple_of(3) { Reply::CutRead } else { Reply::status(200) }
     }
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use oncebox::model::failure::{AttemptReport, Rules};
+use oncebox::model::failure::{AttemptOrder, AttemptReport, Rules};
 use oncebox::store::settlement;
 use oncebox::store::writer::Queue;
 use serde_json::{Value, json};
@@ -756,9 +756,7 @@ fn report(rig: &Rig) -> AttemptReport {
         jitter: oncebox::model::delivery::Jitter::default(),
         is_probe: false,
         is_offline: false,
-        is_latest_only: false,
-        is_call: false,
-        custom_data: None,
+        order: AttemptOrder::default(),
         now: Timestamp::from_ms(rig.now().ms()),
     }
 }
