@@ -26,22 +26,22 @@ pub(super) const BEHIND: &str = "
 
 // ?4: deliveries in flight. Their funnels are taken, as are those of deliveries that wait for their confirmation.
 pub(super) const IN_FUNNEL: &str = "
-    SELECT d.seq
-      FROM (SELECT seq, funnel
+    SELECT seq
+      FROM (SELECT seq, funnel AS point
               FROM deliveries
              WHERE subscription_seq = ?1
                AND state = 'pending'
                AND head = 1
                AND due_at <= ?2
              ORDER BY due_at, seq
-             LIMIT ?5) AS d
-     WHERE d.funnel IS NOT NULL
-       AND d.seq NOT IN (SELECT value FROM json_each(?4))
-       AND (EXISTS (SELECT 1 FROM deliveries AS w WHERE w.funnel = d.funnel AND w.state = 'waiting')
-            OR d.funnel IN (SELECT f.funnel
-                              FROM json_each(?4) AS busy
-                             CROSS JOIN deliveries AS f ON f.seq = busy.value
-                             WHERE f.funnel IS NOT NULL))
+             LIMIT ?5)
+     WHERE point IS NOT NULL
+       AND seq NOT IN (SELECT value FROM json_each(?4))
+       AND (EXISTS (SELECT 1 FROM deliveries AS w WHERE w.funnel = point AND w.state = 'waiting')
+            OR point IN (SELECT f.funnel
+                              FROM deliveries AS f
+                             WHERE f.seq IN (SELECT value FROM json_each(?4))
+                               AND f.funnel IS NOT NULL))
      LIMIT ?3";
 
 const GIVE_UP: &str = "
