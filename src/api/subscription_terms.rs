@@ -207,6 +207,8 @@ fn check_order(new: &NewSubscription) -> Result<(), Problem> {
         "latest_only compares states of an entity: give external_calls entity or custom with it, or none"
     } else if funnel_point.is_some() && is_call {
         "funnel_point and external_calls each keep all but one call waiting: use one of them"
+    } else if is_call && new.policy.confirm_within.is_some() {
+        "external_calls and confirm_within each decide when a call is done: use one of them"
     } else if (*external_calls == Some(CallKey::Custom)) != call_path.is_some() {
         "call_path is of external_calls custom: give both, or leave it out"
     } else {

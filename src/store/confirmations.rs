@@ -7,14 +7,14 @@
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, Draw};
 use crate::model::delivery::{Attempt, State};
-use crate::model::failure::Settlement;
+use crate::model::failure::{Next, Settlement};
 use crate::model::lease::LeaseOutcome;
 use crate::model::outcome::AttemptClass;
-use crate::store::attempts;
 use crate::store::consuming::{self, Consumer};
 use crate::store::error::Result;
 use crate::store::leases::Held;
 use crate::store::tx::{ReadTx, WriteTx, rows};
+use crate::store::{attempts, settlement};
 
 // Without INDEXED BY, SQLite chooses `deliveries_attention`, which is not in this order.
 pub(super) const OVER: &str = "
@@ -58,6 +58,9 @@ pub fn settle(
 ) -> Result<Settlement> {
     let settlement = consuming::settlement_of(held, target, (target.wall, None), outcome, draw);
     consuming::store(tx, held, &settlement, false)?;
+    if target.latest_only && settlement.next == Next::Complete {
+        settlement::skip_older(tx, held.delivery, target.now)?;
+    }
     Ok(settlement)
 }
 

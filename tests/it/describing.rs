@@ -105,6 +105,37 @@ fn every_example_is_what_its_schema_allows() {
 }
 
 /// The credential that signs what goes to the first subscription.
+/// The path of a route with the ids of things that it can change.
+fn path_of(rig: &Rig, receiver: &Receiver, path: &str) -> String {
+    // Of events, those that are quarantined can be changed; they have ids that nobody chose.
+    if path.starts_with("/v1/events/") {
+        let mut event = json!({ "event_type": "a", "payload": 1, "target": "nobody" });
+        if path.ends_with("/replay") {
+            event["target"] = json!("erp");
+        }
+        path.replace("{id}", rig.publish(&event)["id"].as_str().unwrap())
+    } else if path.starts_with("/v1/deliveries/") {
+        let lane = json!({ "name": "lane", "target": "pull", "ordering": "strict" });
+        rig.post("/v1/subscriptions", &lane);
+        rig.publish(&json!({ "event_type": "a", "payload": 1, "target": "lane" }));
+        let newest = rig.one("SELECT max(seq) FROM deliveries");
+        if path.ends_with("/release") {
+            rig.post(&format!("/v1/deliveries/{newest}/park"), &json!({})).is(200);
+        }
+        path.replace("{id}", &newest)
+    } else if path.starts_with("/v1/webhook-events/") {
+        let id = crate::bulk::skipped_webhook(rig);
+        rig.patch("/v1/subscriptions/erp", &json!({ "source": "all", "event_types": ["*"] }))
+            .is(200);
+        path.replace("{id}", &id)
+    } else if path.contains("/confirm") {
+        let (id, token) = crate::confirmations::waiting(rig, receiver);
+        path.replace("{id}", &id).replace("{token}", &token)
+    } else {
+        path.to_owned()
+    }
+}
+
 const SIGNING: &str = "SELECT id FROM credentials
                         WHERE state = 'active' AND subscription_seq IS NOT NULL AND kind = 'signing' LIMIT 1";
 
@@ -141,33 +172,7 @@ fn every_example_of_a_body_is_accepted() {
         if body.is_null() {
             continue;
         }
-        // Of events, those that are quarantined can be changed; they have ids that nobody chose.
-        let path = if route.path.starts_with("/v1/events/") {
-            let mut event = json!({ "event_type": "a", "payload": 1, "target": "nobody" });
-            if route.path.ends_with("/replay") {
-                event["target"] = json!("erp");
-            }
-            route.path.replace("{id}", rig.publish(&event)["id"].as_str().unwrap())
-        } else if route.path.starts_with("/v1/deliveries/") {
-            let lane = json!({ "name": "lane", "target": "pull", "ordering": "strict" });
-            rig.post("/v1/subscriptions", &lane);
-            rig.publish(&json!({ "event_type": "a", "payload": 1, "target": "lane" }));
-            let newest = rig.one("SELECT max(seq) FROM deliveries");
-            if route.path.ends_with("/release") {
-                rig.post(&format!("/v1/deliveries/{newest}/park"), &json!({})).is(200);
-            }
-            route.path.replace("{id}", &newest)
-        } else if route.path.starts_with("/v1/webhook-events/") {
-            let id = crate::bulk::skipped_webhook(&rig);
-            rig.patch("/v1/subscriptions/erp", &json!({ "source": "all", "event_types": ["*"] }))
-                .is(200);
-            route.path.replace("{id}", &id)
-        } else if route.path.contains("/confirm") {
-            let (id, token) = crate::confirmations::waiting(&rig, &receiver);
-            route.path.replace("{id}", &id).replace("{token}", &token)
-        } else {
-            route.path.to_owned()
-        };
+        let path = path_of(&rig, &receiver, route.path);
         let mut body = body;
         let path = if route.path.starts_with("/v1/credentials/") {
             // The rotation that the first loop began is over.

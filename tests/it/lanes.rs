@@ -93,7 +93,7 @@ fn a_lane_says_what_is_first_why_it_waits_and_what_is_behind_it() {
     assert!(first["why"].as_str().unwrap().contains("blocks its lane until a person"), "{first}");
     assert_eq!((&second["key"], &second["waiting"]), (&json!("b"), &json!(1)));
     assert!(second["why"].as_str().unwrap().contains("an attempt is under way"), "{second}");
-    assert_eq!(lanes(&rig, "?blocked=true"), [first.clone()]);
+    assert_eq!(lanes(&rig, "?blocked=true"), std::slice::from_ref(first));
     assert_eq!(lanes(&rig, "?blocked=false").len(), 1);
     assert!(lanes(&rig, "?subscription=other").is_empty());
     let path = format!("/v1/lanes/{}", first["id"].as_str().unwrap());
@@ -251,7 +251,7 @@ fn what_cannot_be_done_is_refused_with_the_state_and_what_can() {
     rig.publish_type("a");
     let say = |verb: &str, body: &Value, status: u16| {
         let path = format!("/v1/deliveries/dlv_1/{verb}");
-        rig.post(&path, body).is(status).detail().clone()
+        rig.post(&path, body).is(status).detail()
     };
     let refused = say("park", &json!({}), 409);
     assert_eq!(
