@@ -8,7 +8,7 @@ use oncebox::base::id::{DeliverySeq, SubscriptionSeq, SystemDraw, uuid7};
 use oncebox::model::delivery::{Attempt, Jitter};
 use oncebox::model::event::EventOrder;
 use oncebox::model::event::NewEvent;
-use oncebox::model::failure::{AttemptReport, Rules};
+use oncebox::model::failure::{AttemptOrder, AttemptReport, Rules};
 use oncebox::model::outcome::AttemptClass;
 use oncebox::store::writer::WriterLoop;
 use oncebox::store::{Store, deliveries, outbox, settlement};
@@ -171,9 +171,7 @@ impl World {
             jitter: Jitter::default(),
             is_probe: false,
             is_offline: false,
-            is_latest_only: false,
-            is_call: false,
-            custom_data: None,
+            order: AttemptOrder::default(),
             now,
         };
         self.writer.direct(|tx| settlement::settle(tx, &report).map(drop)).unwrap();

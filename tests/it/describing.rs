@@ -104,7 +104,6 @@ fn every_example_is_what_its_schema_allows() {
     }
 }
 
-/// The credential that signs what goes to the first subscription.
 /// The path of a route with the ids of things that it can change.
 fn path_of(rig: &Rig, receiver: &Receiver, path: &str) -> String {
     // Of events, those that are quarantined can be changed; they have ids that nobody chose.
@@ -114,6 +113,9 @@ fn path_of(rig: &Rig, receiver: &Receiver, path: &str) -> String {
             event["target"] = json!("erp");
         }
         path.replace("{id}", rig.publish(&event)["id"].as_str().unwrap())
+    } else if path.contains("/confirm") {
+        let (id, token) = crate::confirmations::waiting(rig, receiver);
+        path.replace("{id}", &id).replace("{token}", &token)
     } else if path.starts_with("/v1/deliveries/") {
         let lane = json!({ "name": "lane", "target": "pull", "ordering": "strict" });
         rig.post("/v1/subscriptions", &lane);
@@ -128,14 +130,12 @@ fn path_of(rig: &Rig, receiver: &Receiver, path: &str) -> String {
         rig.patch("/v1/subscriptions/erp", &json!({ "source": "all", "event_types": ["*"] }))
             .is(200);
         path.replace("{id}", &id)
-    } else if path.contains("/confirm") {
-        let (id, token) = crate::confirmations::waiting(rig, receiver);
-        path.replace("{id}", &id).replace("{token}", &token)
     } else {
         path.to_owned()
     }
 }
 
+/// The credential that signs what goes to the first subscription.
 const SIGNING: &str = "SELECT id FROM credentials
                         WHERE state = 'active' AND subscription_seq IS NOT NULL AND kind = 'signing' LIMIT 1";
 
