@@ -93,7 +93,7 @@ fn a_lane_says_what_is_first_why_it_waits_and_what_is_behind_it() {
     assert!(first["why"].as_str().unwrap().contains("blocks its lane until a person"), "{first}");
     assert_eq!((&second["key"], &second["waiting"]), (&json!("b"), &json!(1)));
     assert!(second["why"].as_str().unwrap().contains("an attempt is under way"), "{second}");
-    assert_eq!(lanes(&rig, "?blocked=true"), std::slice::from_ref(first));
+    assert_eq!(lanes(&rig, "?blocked=true"), std::slice::from_ref(&first));
     assert_eq!(lanes(&rig, "?blocked=false").len(), 1);
     assert!(lanes(&rig, "?subscription=other").is_empty());
     let path = format!("/v1/lanes/{}", first["id"].as_str().unwrap());
