@@ -51,8 +51,12 @@ const IDEMPOTENCY_KEY: Param =
 const AGGREGATE_ID: Param =
     Param::query::<SomeText>("aggregate_id", "Only those about the thing with this id.", "4711")
         .quick();
-const PARENT_ID: Param =
-    Param::query::<Uuid>("parent_id", "Only the children of the event with this id.", "").quick();
+const PARENT_ID: Param = Param::query::<Uuid>(
+    "parent_id",
+    "Only the children of the event with this id.",
+    "019c1447-5800-7000-8000-000000000001",
+)
+.quick();
 const PROCESS_ID: Param =
     Param::query::<SomeText>("process_id", "Only those of this process.", "order-4711").quick();
 const WEBHOOK_ID: Param = Param::query::<SomeText>(

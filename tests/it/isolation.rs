@@ -16,6 +16,8 @@ const MARK: &str = "only-for-the-first";
 const FIRST: &str = "tenant-of-the-first";
 const SECOND: &str = "tenant-of-the-second";
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+/// A lane of the first tenant.
+const LANE: &str = "lane_4711";
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
 /// One tenant with one of everything. The names, keys and ids that people choose are the same in each.
@@ -207,7 +209,9 @@ enum Case {
 /// What a route is to keep; `None` for one that nobody has thought about.
 fn case(of: &Side, route: &Route) -> Option<Case> {
     // The audit of who asks holds what he has named, which is no leak; so it is looked at apart.
-    if route.path.starts_with("/in/") || route.path == "/v1/audit-events" {
+    // A confirm URL names a delivery by a token that nobody else can make (tests/it/confirmations.rs).
+    let is_apart = ["/in/", "/confirm/", "/v1/audit-events"];
+    if is_apart.iter().any(|path| route.path.starts_with(path)) {
         return Some(Case::Apart);
     }
     if ["/v1/tenants", "/v1/keys", "/v1/in-doubt/end"]
@@ -250,6 +254,7 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
         // A provider is found by the name that people give; its id must not lead to it either.
         "/v1/providers" => vec![&of.provider],
         "/v1/deliveries" => vec![&of.dead, &of.pending],
+        "/v1/lanes" => vec![LANE],
         "/v1/tokens" => vec![&of.robot],
         // Like a provider, it is found by its name alone.
         "/v1/sources" => vec![&of.source],
@@ -272,6 +277,8 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
         ("PATCH", "/v1/sources") => json!({ "silent_after_ms": 0 }),
         ("POST", "/v1/sources") if rest == "/reset" => json!({ "cursor": 0 }),
         ("PATCH", "/v1/providers") => json!({ "tolerance_secs": 5 }),
+        ("POST", "/v1/deliveries") if rest == "/confirm" => json!({ "result": "ok" }),
+        ("POST", "/v1/deliveries") if rest == "/edit-and-resend" => json!({ "payload": "mine" }),
         ("POST", "/v1/consumers") => json!({ "items": [{ "delivery": of.pending, "lease": "x" }] }),
         _ => json!({}),
     };
@@ -288,6 +295,7 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
             ("webhook_id", &webhook_id),
             ("status", "dead_letter"),
             ("event_type", "invoice.paid"),
+            ("parent_id", &event),
         ],
         ("GET", "/v1/webhook-events") => {
             &[("provider", "hub"), ("provider_event_id", "delivery-1"), ("event_type", "push")]
@@ -302,6 +310,9 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
         ],
         ("GET", "/v1/dead-letters" | "/v1/dead-letters/summary") => {
             &[("subscription", &of.subscription), ("subscription", "erp")]
+        }
+        ("GET", "/v1/lanes" | "/v1/external-calls") => {
+            &[("subscription", "erp"), ("subscription", &of.subscription)]
         }
         ("GET", "/v1/credentials") => {
             &[("subscription", "erp"), ("subscription", &of.subscription), ("provider", "hub")]
@@ -455,7 +466,8 @@ fn no_route_shows_or_changes_what_belongs_to_another_tenant() {
     assert_eq!(first.tenant, FIRST);
     let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
     let doubted = conn.execute(
-        "UPDATE deliveries SET state = 'in_doubt', due_at = NULL WHERE tenant = ?1 AND state = 'pending'",
+        "UPDATE deliveries SET state = 'in_doubt', due_at = NULL, lane = 4711
+          WHERE tenant = ?1 AND state = 'pending'",
         [FIRST],
     );
     assert_eq!(doubted.unwrap(), 1);
