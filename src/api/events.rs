@@ -51,7 +51,7 @@ const IDEMPOTENCY_KEY: Param =
 const AGGREGATE_ID: Param =
     Param::query::<SomeText>("aggregate_id", "Only those about the thing with this id.", "4711")
         .quick();
-const PARENT_ID: Param = Param::query::<Uuid>(
+const PARENT_ID: Param = Param::query::<SomeText>(
     "parent_id",
     "Only the children of the event with this id.",
     "019c1447-5800-7000-8000-000000000001",
