@@ -2,7 +2,7 @@
 //!
 //! A job is a closure over `&WriteTx`. It changes only the database, so that it can run again if another job of the
 //! batch makes the transaction fail. Answers and wake-ups happen after COMMIT, in `done` and through
-//! [`Effects`](crate::store::tx::Effects).
+//! [`Effects`].
 //!
 //! `pipeline` starts the thread that calls [`WriterLoop::run`].
 
