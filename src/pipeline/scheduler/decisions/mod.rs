@@ -438,7 +438,7 @@ impl Machine {
         let stopping = self.stopping;
         let Some(window) = self.windows.get_mut(&subscription) else { return };
         window.fetching = false;
-        window.needs_fetch |= more;
+        let (mut has_taken, mut is_refused) = (false, false);
         if window.limits.gate.is_open(now) && !stopping {
             for (delivery, places) in rows {
                 if window.limits.gate.is_probe() && window.in_hand > 0 {
@@ -446,14 +446,20 @@ impl Machine {
                     window.needs_fetch = true;
                     break;
                 }
+                let is_in_hand = self.in_hand.deliveries.contains_key(&delivery);
                 if self.in_hand.take(delivery, subscription, places) {
                     window.ready.push_back(delivery);
                     window.in_hand += 1;
+                    has_taken = true;
+                } else {
+                    is_refused |= !is_in_hand;
                 }
             }
         } else {
             window.needs_fetch = true;
         }
+        // If every place is taken, another fetch would read the same rows: the release of a place asks for it.
+        window.needs_fetch |= more && (has_taken || !is_refused);
         self.wake_at(subscription, next_due);
         self.enqueue(subscription);
     }

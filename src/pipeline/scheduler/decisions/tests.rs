@@ -186,6 +186,29 @@ fn a_funnel_in_hand_is_refused_in_every_subscription_that_names_its_point() {
     assert_eq!(starts(&machine.step(at(0), fetched(other, 2))), [2]);
 }
 
+#[test]
+fn rows_whose_places_are_all_taken_are_not_asked_for_again_before_a_release() {
+    for place in [Places { lane: Some(7), funnel: None }, Places { lane: None, funnel: Some(9) }] {
+        let mut machine = machine(4, 4);
+        let other = SubscriptionSeq(2);
+        let gate = Gate::Open;
+        let limits = Limits { cap: 4, is_hard: true, rate: None, gate, has_funnels: false };
+        let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
+        let changed = Input::SubscriptionChanged { subscription: other, limits, tenant, pace };
+        machine.step(at(0), changed);
+        let fetched = |subscription, seqs: std::ops::Range<i64>, more| Input::Fetched {
+            subscription,
+            rows: seqs.map(|seq| (DeliverySeq(seq), place)).collect(),
+            more,
+            next_due: None,
+        };
+        assert_eq!(starts(&machine.step(at(0), fetched(SUB, 1..2, false))), [1]);
+        assert!(fetches(&machine.step(at(0), fetched(other, 2..80, true))).is_empty());
+        machine.step(at(0), finished(Duration::ZERO));
+        assert_eq!(fetches(&machine.step(at(0), settled(1, None))), [other]);
+    }
+}
+
 fn reschedule(delivery: i64, until: Timestamp, all: bool) -> Input {
     Input::Reschedule { delivery: DeliverySeq(delivery), subscription: SUB, until, all }
 }
