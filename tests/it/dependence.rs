@@ -99,10 +99,12 @@ fn in_a_lane_the_older_state_lets_the_newer_go() {
     let (receiver, tell) = on_word();
     let terms = json!({ "ordering": "key", "order": { "latest_only": true } });
     rig.subscribe_with("erp", &receiver, &terms);
-    for body in ["a1", "a2", "a3"] {
+    // Picked up later, it would be superfluous already.
+    invoice(&rig, "1", "a1");
+    until("a1 is sent", || receiver.count() == 1);
+    for body in ["a2", "a3"] {
         invoice(&rig, "1", body);
     }
-    until("a1 is sent", || receiver.count() == 1);
     tell.send(500).unwrap();
     until("it waits", || rig.one("SELECT attempt_count FROM deliveries WHERE seq = 1") == "1");
     rig.advance(secs(6));
