@@ -72,7 +72,7 @@ pub(super) struct Create {
     #[serde(flatten)]
     terms: Terms,
     /// File with the secret that the receiver has already (whsec_…) [default: a new one is made]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Secret")]
     #[serde(skip)]
     secret_file: Option<PathBuf>,
 }
@@ -167,6 +167,7 @@ struct Order {
 }
 
 #[derive(Debug, Args, Serialize)]
+#[command(next_help_heading = "Attempts")]
 struct Policy {
     /// Waits between attempts, like 5s,30s,5min; the last is repeated
     #[arg(long, value_name = "SPANS", value_delimiter = ',', value_parser = input::span)]

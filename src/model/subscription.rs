@@ -322,6 +322,12 @@ impl Subscription {
 }
 
 impl NewSubscription {
+    /// Whether the order of its events matters: in lanes, or because an older state must not follow a newer one.
+    pub fn asks_for_order(&self) -> bool {
+        let OrderTerms { latest_only, external_calls, .. } = &self.order;
+        self.ordering != Ordering::None || *latest_only || external_calls.is_some()
+    }
+
     /// Whether it belongs to an alert channel. Nobody else may use this owner.
     pub fn is_of_alerts(&self) -> bool {
         self.owner_id == OWN_SOURCE

@@ -57,7 +57,9 @@ const HAS_ORDER: &str = "
     SELECT 1
       FROM subscriptions
      WHERE (?1 IS NULL OR tenant = ?1)
-       AND ordering <> 'none'
+       AND (ordering <> 'none'
+            OR json_extract(order_terms, '$.latest_only')
+            OR json_extract(order_terms, '$.external_calls') IS NOT NULL)
        AND deleted_at IS NULL
      LIMIT 1";
 
@@ -179,7 +181,7 @@ pub(crate) fn routes(tx: &WriteTx<'_>) -> Result<Arc<Vec<Subscription>>> {
 
 /// Whether any subscription is ordered.
 pub(crate) fn is_order_asked_for(tx: &WriteTx<'_>) -> Result<bool> {
-    Ok(routes(tx)?.iter().any(|subscription| subscription.new.ordering != Ordering::None))
+    Ok(routes(tx)?.iter().any(|subscription| subscription.new.asks_for_order()))
 }
 
 /// Whether a subscription of a tenant, or of any, asks for order.

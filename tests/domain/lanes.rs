@@ -11,7 +11,7 @@ use oncebox::model::event::NewEvent;
 use oncebox::model::failure::{AttemptOrder, AttemptReport, Rules};
 use oncebox::model::outcome::AttemptClass;
 use oncebox::store::writer::WriterLoop;
-use oncebox::store::{Store, deliveries, outbox, settlement};
+use oncebox::store::{Store, deliveries, outbox, settlement, subscriptions};
 use proptest::prelude::*;
 use rusqlite::Connection;
 
@@ -211,5 +211,32 @@ proptest! {
             world.operate(operation);
         }
         world.drain();
+    }
+}
+
+#[test]
+fn what_keeps_an_older_state_back_asks_for_order_as_lanes_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("oncebox.db");
+    drop(Store::open(&path, Faults::none()).unwrap());
+    let conn = Connection::open(&path).unwrap();
+    for (tenant, ordering, terms) in [
+        ("keyed", "key", "{}"),
+        ("latest", "none", r#"{"latest_only":true}"#),
+        ("calls", "none", r#"{"external_calls":"entity"}"#),
+        ("none", "none", r#"{"head_of_line":"skip"}"#),
+    ] {
+        let row = (tenant, ordering, terms);
+        let sql = r#"INSERT INTO subscriptions
+                (id, tenant, name, event_types, url, ordering, order_terms, created_at, updated_at)
+              VALUES (?1, ?1, ?1, '["*"]', 'https://example.com/', ?2, ?3, 0, 0)"#;
+        conn.execute(sql, row).unwrap();
+    }
+    let (store, _writer) = Store::open(&path, Faults::none()).unwrap();
+    let has = |tenant| store.read(|tx| subscriptions::has_order(tx, Some(tenant))).unwrap();
+    assert_eq!(["keyed", "latest", "calls", "none"].map(has), [true, true, true, false]);
+    let live = store.read(|tx| subscriptions::live(tx)).unwrap();
+    for found in &live {
+        assert_eq!(found.new.asks_for_order(), has(&found.new.tenant), "{}", found.new.tenant);
     }
 }
