@@ -283,6 +283,9 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let text = secret.to_text();
     let sealed = to_seal(api, now, Settings::Signing {}, &text);
     let made = change(api, call, move |tx| {
+        if let Some(problem) = mixed_group(tx, &new)? {
+            return Ok(Err(problem));
+        }
         let stored = subscriptions::insert(tx, &new, now)?;
         let subscription = match stored {
             Some(seq) => {
@@ -369,6 +372,9 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     act(api, call, move |tx, before| {
         let mut row = before.clone();
         apply(&mut row.new);
+        if let Some(problem) = mixed_group(tx, &row.new)? {
+            return Ok(Err(problem));
+        }
         let gives_up = row.new.ordering == Ordering::None && before.new.ordering != Ordering::None;
         if gives_up && deliveries::has_unfinished(tx, before.seq)? {
             let detail = "The order cannot be given up while deliveries are open or dead: they stand in \
@@ -387,6 +393,24 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         }
         Ok(Ok(()))
     })
+}
+
+/// Whether a subscription's group has one of the other kind: what is in flight and what a consumer has leased cannot see
+/// each other.
+fn mixed_group(tx: &WriteTx<'_>, new: &NewSubscription) -> StoreResult<Option<Problem>> {
+    let is_mixed = |found: &Subscription| {
+        new.order.group.is_some()
+            && found.new.order.group == new.order.group
+            && found.new.tenant == new.tenant
+            && found.new.target.kind() != new.target.kind()
+    };
+    Ok(subscriptions::routes(tx)?.iter().find(|found| is_mixed(found)).map(|found| {
+        let (name, kind) = (found.new.name.as_str(), found.new.target.kind());
+        Problem::unprocessable(format!(
+            "The order cannot be used: {name} of this group has the target {kind:?}. The subscriptions of a group \
+             have the same kind of target."
+        ))
+    }))
 }
 
 /// A filter as it is kept; null is none.

@@ -335,6 +335,8 @@ pub(super) fn store(
         lanes::elect_head(tx, lane, *now)?;
     }
     if is_confirmation {
+        // Its funnel may have lost its point meanwhile.
+        tx.ring(*subscription);
         lanes::ring_funnels(tx)?;
     }
     // A delivery that a consumer hands back without trying it has not failed.

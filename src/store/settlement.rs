@@ -535,6 +535,7 @@ pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timest
     let before = deliveries::state(tx, delivery)?;
     deliveries::cancel(tx, delivery, reason, now)?;
     if before.state == State::Waiting {
+        tx.ring(before.subscription);
         lanes::ring_funnels(tx)?;
     }
     if before.counted_failures >= ESCALATED_AT {

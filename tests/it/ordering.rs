@@ -589,4 +589,15 @@ fn terms_of_an_order_that_do_not_go_together_are_refused() {
         let said = rig.post("/v1/subscriptions", &body).is(422);
         assert!(said.text().contains(why), "{said:?}");
     }
+    let of = |name: &str, target: &str| {
+        let mut body = json!({ "name": name, "target": target, "order": { "group": "sap" } });
+        if target == "http" {
+            body["url"] = json!("https://example.com/");
+        }
+        rig.post("/v1/subscriptions", &body)
+    };
+    of("sent", "http").is(201);
+    assert!(of("pulled", "pull").is(422).text().contains("sent of this group"));
+    rig.post("/v1/subscriptions", &json!({ "name": "pulled", "target": "pull" })).is(201);
+    rig.patch("/v1/subscriptions/pulled", &json!({ "order": { "group": "sap" } })).is(422);
 }
