@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::audited::{Audited, Change, change};
+use crate::api::audited::{Audited, Change, Verdict, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
 use crate::api::event_repairs::given;
@@ -15,12 +15,13 @@ use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
 use crate::api::schema::{ChosenTargetKind, HeaderName, NameText, Text, Uuid, value};
-use crate::api::sealing::{ids, to_seal};
+use crate::api::sealing::{ToSeal, ids, to_seal};
 use crate::api::subscription_terms::{
     self as terms, ConditionForm, OrderForm, OwnHeaders, PatternText, PolicyForm, SecretText,
     SourceText, SubscriptionAnswer, TemplateForm,
 };
 use crate::api::subscription_trials::{self as trials, OrTrial, Trial};
+use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::formats::filter::MAX_CONDITIONS;
 use crate::http::message::Response;
@@ -282,28 +283,36 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     }
     let text = secret.to_text();
     let sealed = to_seal(api, now, Settings::Signing {}, &text);
-    let made = change(api, call, move |tx| {
-        if let Some(problem) = mixed_group(tx, &new)? {
-            return Ok(Err(problem));
-        }
-        let stored = subscriptions::insert(tx, &new, now)?;
-        let subscription = match stored {
-            Some(seq) => {
-                credentials::insert(tx, &sealed.of(&new.tenant, Owner::Subscription(seq), now))?;
-                subscriptions::by_seq(tx, seq)?
-            }
-            None => None,
-        };
-        let Some(subscription) = subscription else {
-            let detail = format!("There is a subscription named {:?} already.", new.name.as_str());
-            return Ok(Err(Problem::conflict(detail)));
-        };
-        let body = SubscriptionAnswer::of(&subscription);
-        let secrets = ids(std::slice::from_ref(&sealed));
-        let change = Change::made("subscription", &new.id, &body).and("credentials", secrets);
-        Ok(Ok((body, change)))
-    })?;
+    let made = change(api, call, move |tx| insert(tx, &new, &sealed, now))?;
     Ok(made.map(|made| value(NewSubscriptionAnswer { made, secret: text.as_str().to_owned() })))
+}
+
+/// Stores a subscription and its secret, unless its name is taken or its group refuses it.
+fn insert(
+    tx: &WriteTx<'_>,
+    new: &NewSubscription,
+    sealed: &ToSeal,
+    now: Timestamp,
+) -> Verdict<Value> {
+    if let Some(problem) = mixed_group(tx, new)? {
+        return Ok(Err(problem));
+    }
+    let stored = subscriptions::insert(tx, new, now)?;
+    let subscription = match stored {
+        Some(seq) => {
+            credentials::insert(tx, &sealed.of(&new.tenant, Owner::Subscription(seq), now))?;
+            subscriptions::by_seq(tx, seq)?
+        }
+        None => None,
+    };
+    let Some(subscription) = subscription else {
+        let detail = format!("There is a subscription named {:?} already.", new.name.as_str());
+        return Ok(Err(Problem::conflict(detail)));
+    };
+    let body = SubscriptionAnswer::of(&subscription);
+    let secrets = ids(std::slice::from_ref(sealed));
+    let change = Change::made("subscription", &new.id, &body).and("credentials", secrets);
+    Ok(Ok((body, change)))
 }
 
 /// `GET /v1/subscriptions`

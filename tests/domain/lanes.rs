@@ -235,7 +235,7 @@ fn what_keeps_an_older_state_back_asks_for_order_as_lanes_do() {
     let (store, _writer) = Store::open(&path, Faults::none()).unwrap();
     let has = |tenant| store.read(|tx| subscriptions::has_order(tx, Some(tenant))).unwrap();
     assert_eq!(["keyed", "latest", "calls", "none"].map(has), [true, true, true, false]);
-    let live = store.read(|tx| subscriptions::live(tx)).unwrap();
+    let live = store.read(subscriptions::live).unwrap();
     for found in &live {
         assert_eq!(found.new.asks_for_order(), has(&found.new.tenant), "{}", found.new.tenant);
     }
