@@ -229,6 +229,54 @@ CREATE TABLE tokens (
   CONSTRAINT token_names_are_json CHECK (json_valid(source_systems) AND json_valid(consumer_groups))
 ) STRICT;
 
+-- People who use the console.
+CREATE TABLE users (
+  seq           INTEGER PRIMARY KEY AUTOINCREMENT,
+  id            TEXT NOT NULL UNIQUE,
+  tenant        TEXT NOT NULL,
+  name          TEXT NOT NULL,
+  role          TEXT NOT NULL,
+  -- argon2id in PHC form. NULL: the user logs in with one-time links only.
+  password_hash TEXT,
+  created_at    INTEGER NOT NULL,
+  last_login_at INTEGER,
+  disabled_at   INTEGER,
+  deleted_at    INTEGER,
+  CONSTRAINT user_name_is_1_to_63_of_a_z_0_9_dash
+    CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
+  CONSTRAINT user_role_is_known CHECK (role IN ('read', 'operate', 'admin')),
+  CONSTRAINT user_deleted_has_no_password CHECK (deleted_at IS NULL OR password_hash IS NULL)
+) STRICT;
+
+-- The name is unique in the file, not in the tenant: who logs in gives no tenant.
+CREATE UNIQUE INDEX users_name ON users (name) WHERE deleted_at IS NULL;
+CREATE INDEX users_listed ON users (tenant, seq) WHERE deleted_at IS NULL;
+
+-- Log-ins of users. A session ends when it is ended, at ends_at, or when it was not used for a while.
+CREATE TABLE sessions (
+  seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+  id           TEXT NOT NULL UNIQUE,
+  user_seq     INTEGER NOT NULL REFERENCES users (seq),
+  -- HMAC of the cookie's value, as in tokens.
+  hash         BLOB NOT NULL UNIQUE,
+  created_at   INTEGER NOT NULL,
+  last_used_at INTEGER NOT NULL,
+  ends_at      INTEGER NOT NULL,
+  ended_at     INTEGER,
+  address      TEXT NOT NULL,
+  user_agent   TEXT
+) STRICT;
+
+CREATE INDEX sessions_of_user ON sessions (user_seq, seq);
+
+-- One-time links with which a user logs in. The latest link of a user replaces the one before.
+CREATE TABLE login_links (
+  user_seq   INTEGER PRIMARY KEY REFERENCES users (seq),
+  -- HMAC of the link's secret, as in tokens.
+  hash       BLOB NOT NULL UNIQUE,
+  expires_at INTEGER NOT NULL
+) STRICT;
+
 -- Events received from providers: one row per (tenant, provider, provider_event_id), ever.
 CREATE TABLE webhook_events (
   seq                   INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -584,7 +632,8 @@ CREATE TABLE audit_events (
   seq            INTEGER PRIMARY KEY AUTOINCREMENT,
   at             INTEGER NOT NULL,
   tenant         TEXT NOT NULL,
-  -- 'token', 'cli' (offline, by a user who may open the file), 'system' or 'anonymous'.
+  -- 'token', 'user' (of the console), 'cli' (offline, by a user of the machine who may open the file), 'system' or
+  -- 'anonymous'.
   actor_type     TEXT NOT NULL,
   actor_id       TEXT NOT NULL DEFAULT '',
   actor_display  TEXT NOT NULL DEFAULT '',
@@ -606,7 +655,7 @@ CREATE TABLE audit_events (
   changes        TEXT NOT NULL DEFAULT '{}',
   previous_hash  BLOB NOT NULL,
   hash           BLOB NOT NULL,
-  CONSTRAINT audit_actor_type_is_known CHECK (actor_type IN ('token', 'cli', 'system', 'anonymous')),
+  CONSTRAINT audit_actor_type_is_known CHECK (actor_type IN ('token', 'user', 'cli', 'system', 'anonymous')),
   CONSTRAINT audit_result_is_known CHECK (result IN ('SUCCESS', 'FAILURE', 'DENIED')),
   CONSTRAINT audit_changes_is_json CHECK (json_valid(changes)),
   CONSTRAINT audit_hashes_are_sha_256 CHECK (length(previous_hash) = 32 AND length(hash) = 32)

@@ -64,7 +64,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 values! {
     /// The kinds of actors.
-    ActorKind = { "type": "string", "enum": ["token", "cli", "system", "anonymous"] }
+    ActorKind = { "type": "string", "enum": ["token", "user", "cli", "system", "anonymous"] }
 }
 
 /// An audit event.

@@ -9,7 +9,7 @@
 
 use serde_json::Value;
 
-use crate::api::auth::{Denied, actor};
+use crate::api::auth::Denied;
 use crate::api::call::{Call, answer};
 use crate::api::context::Api;
 use crate::api::problem::Problem;
@@ -168,8 +168,8 @@ impl Api {
 
     /// Audits a call that was denied.
     pub(super) fn note_denial(&self, action: &str, head: &Head, denied: &Denied) {
-        let (tenant, who) = match denied.token.as_deref() {
-            Some(token) => (token.tenant.as_str(), actor(token)),
+        let (tenant, who) = match denied.by.as_deref() {
+            Some((tenant, who)) => (tenant.as_str(), who.clone()),
             None => (DEFAULT_TENANT, Actor::anonymous()),
         };
         let event = NewAuditEvent::local(self.clock.wall(), tenant, who, action);
@@ -177,7 +177,8 @@ impl Api {
         self.note(event, Outcome::Denied, &denied.problem);
     }
 
-    fn note(&self, mut event: NewAuditEvent, outcome: Outcome, problem: &Problem) {
+    /// Audits a call that was not carried out.
+    pub(super) fn note(&self, mut event: NewAuditEvent, outcome: Outcome, problem: &Problem) {
         event.outcome = outcome;
         event.origin.status = Some(problem.status());
         event.changes = Changes::none().and("problem", problem.kind());
@@ -185,7 +186,8 @@ impl Api {
     }
 }
 
-fn origin(head: &Head) -> Origin {
+/// Where a call came from.
+pub(super) fn origin(head: &Head) -> Origin {
     let field = |name: &str| head.headers.get(name);
     let trace = || field("traceparent").and_then(trace::trace_id);
     Origin {

@@ -11,14 +11,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use ring::hmac;
 
+use crate::api::log_ins::LogIns;
 use crate::api::problem::Problem;
 use crate::base::cache::Cache;
 use crate::base::clock::{Clock, Timestamp, millis};
 use crate::base::secret::SecretBytes;
 use crate::http::message::Head;
 use crate::model::audit::{Actor, ActorType};
+use crate::model::tenant;
 use crate::model::throttle::{self, Limit, Throttle, Verdict};
-use crate::model::token::{self, Right, Token};
+use crate::model::token::{self, Right, Role, Scope, Token};
 use crate::store::tokens::Presented;
 use crate::store::writer::Queue;
 use crate::store::{Store, tokens};
@@ -56,19 +58,44 @@ impl TokenHasher {
 pub(super) struct Denied {
     /// What is answered.
     pub(super) problem: Problem,
-    /// The token.
-    pub(super) token: Option<Box<Token>>,
+    /// The tenant of the caller, and the caller.
+    pub(super) by: Option<Box<(String, Actor)>>,
+}
+
+/// Who calls, after authorization.
+#[derive(Debug)]
+pub(super) struct Caller {
+    /// The tenant.
+    pub(super) tenant: String,
+    /// The bearer of the token, or the person.
+    pub(super) who: Actor,
+    /// The source systems and consumer groups of a `publish` token; `None`: not limited.
+    pub(super) scope: Option<Scope>,
+}
+
+impl Caller {
+    /// Nobody in particular, on public paths.
+    pub(super) fn anonymous() -> Self {
+        Self { tenant: tenant::DEFAULT.to_owned(), who: Actor::anonymous(), scope: None }
+    }
+
+    /// The bearer of a token.
+    pub(super) fn of(token: Token) -> Self {
+        let who = actor(&token);
+        let scope = (token.role == Role::Publish).then_some(token.scope);
+        Self { tenant: token.tenant, who, scope }
+    }
 }
 
 impl Denied {
     /// Denies a call without a valid token.
     fn without_token(problem: Problem) -> Self {
-        Self { problem, token: None }
+        Self { problem, by: None }
     }
 }
 
 /// The bearer of a token, for audit events.
-pub(super) fn actor(token: &Token) -> Actor {
+fn actor(token: &Token) -> Actor {
     Actor { kind: ActorType::Token, id: token.id.clone(), display: token.name.clone() }
 }
 
@@ -84,6 +111,7 @@ struct Inner {
     known: Cache<Vec<u8>, Known>,
     /// Failures by client.
     failures: Mutex<Throttle<IpAddr>>,
+    log_ins: LogIns,
 }
 
 /// A token that was presented before.
@@ -99,12 +127,19 @@ impl Auth {
     pub fn new(store: Store, clock: Clock, hasher: Arc<TokenHasher>) -> Self {
         let known = Cache::new(MAX_REMEMBERED);
         let failures = Mutex::new(Throttle::new(FAILURES));
-        Self(Arc::new(Inner { store, clock, hasher, known, failures }))
+        let log_ins = LogIns::new();
+        Self(Arc::new(Inner { store, clock, hasher, known, failures, log_ins }))
     }
 
-    /// Empties the cache; called after a commit that changed a token or a tenant.
+    /// Empties the caches; called after a commit that changed a token, a user, a session or a tenant.
     pub fn forget(&self) {
         self.0.known.forget();
+        self.0.log_ins.forget();
+    }
+
+    /// What log-ins of people need.
+    pub(super) fn log_ins(&self) -> &LogIns {
+        &self.0.log_ins
     }
 
     /// The token of a request, if it has the right.
@@ -133,7 +168,8 @@ impl Auth {
         }
         self.note_use(&known, now);
         let Presented { token, suspended } = &known.presented;
-        let denied = |problem| Denied { problem, token: Some(Box::new(token.clone())) };
+        let by = || Some(Box::new((token.tenant.clone(), actor(token))));
+        let denied = |problem| Denied { problem, by: by() };
         if *suspended {
             return Err(denied(Problem::tenant_suspended()));
         }

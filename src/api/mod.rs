@@ -34,11 +34,13 @@ mod last_write;
 mod list_queue;
 pub mod listeners;
 mod lists;
+mod log_ins;
 pub mod metrics;
 pub mod openapi;
 mod payloads;
+pub(crate) mod people;
 mod pii;
-mod problem;
+pub(crate) mod problem;
 mod providers;
 mod replays;
 mod requests;
@@ -62,7 +64,7 @@ mod webhook_events;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::auth::{Auth, Denied, TokenHasher};
+use crate::api::auth::{Auth, Caller, Denied, TokenHasher};
 use crate::api::call::{Call, Query};
 use crate::api::context::{Api, Stages};
 use crate::api::problem::Problem;
@@ -76,8 +78,7 @@ use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::server::StatsHandle;
 use crate::http::service::{Reply, Service};
 use crate::keys::Keyring;
-use crate::model::audit::Actor;
-use crate::model::token::{Role, Token};
+use crate::model::token::Token;
 use crate::pipeline::confirmations::CONFIRM_PATH;
 use crate::store::Store;
 
@@ -183,6 +184,7 @@ impl Api {
             last_write: Arc::default(),
             requests: Arc::new(Requests::new(counted)),
             lists: Arc::default(),
+            waits_for_list: Arc::default(),
             server_stats: StatsHandle::default(),
             started_at,
             refusals,
@@ -231,18 +233,33 @@ impl Api {
     fn call(&self, request: Request) -> Result<(&'static Route, Call), Problem> {
         let head = &request.head;
         let (route, params) = self.find(head.method, &head.path)?;
-        let (tenant, who, scope) = match self.authorize(route, head)? {
-            None => (DEFAULT_TENANT.to_owned(), Actor::anonymous(), None),
-            Some(token) => {
-                let who = auth::actor(&token);
-                (token.tenant, who, (token.role == Role::Publish).then_some(token.scope))
-            }
-        };
+        let caller = self.authorize(route, head)?.map_or_else(Caller::anonymous, Caller::of);
+        self.prepared((route, params), request, caller)
+    }
+
+    /// The call of a request that was authorized.
+    fn prepared(
+        &self,
+        (route, params): (&'static Route, Vec<String>),
+        request: Request,
+        Caller { tenant, who, scope }: Caller,
+    ) -> Result<(&'static Route, Call), Problem> {
+        let head = &request.head;
         let action = route.action().unwrap_or_default();
         let query = Query::read(head.query.as_deref(), &route.doc)?;
         let doc = &route.doc;
         let share = self.share(request.body.len().saturating_mul(factor(route)))?;
         Ok((route, Call { request, params, query, tenant, scope, who, action, doc, share }))
+    }
+
+    /// Answers a call.
+    fn dispatch(&self, route: &Route, call: Call, reply: Reply) {
+        match route.answer {
+            Now(answer) => reply.send(answer(self, &call).unwrap_or_else(Into::into)),
+            Listed(answer) => lists::answer(self, answer, call, reply),
+            Later(answer) | ActLater(_, answer) => answer(self, call, reply),
+            Act(_, answer) => reply.send(self.acted(&call, answer(self, &call))),
+        }
     }
 
     /// Reserves memory for a request until it is answered.
@@ -264,7 +281,7 @@ impl Api {
                     self.note_denial(action, head, &denied);
                 }
             }
-            let Denied { problem, token: _ } = denied;
+            let Denied { problem, by: _ } = denied;
             problem
         })?;
         Ok(Some(token))
@@ -342,15 +359,7 @@ impl Service for Api {
     fn call(&self, request: Request, reply: Reply) {
         match Self::call(self, request) {
             Err(problem) => reply.send(problem.into()),
-            Ok((route, call)) => match route.answer {
-                Now(answer) => {
-                    reply.send(answer(self, &call).unwrap_or_else(Into::into));
-                }
-                Listed(answer) => lists::answer(self, answer, call, reply),
-                Later(answer) => answer(self, call, reply),
-                Act(_, answer) => reply.send(self.acted(&call, answer(self, &call))),
-                ActLater(_, answer) => answer(self, call, reply),
-            },
+            Ok((route, call)) => self.dispatch(route, call, reply),
         }
     }
 

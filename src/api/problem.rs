@@ -18,7 +18,7 @@ use crate::store::error::Error;
 
 /// An error, ready to be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     kind: Kind,
     detail: String,
     headers: Vec<(&'static str, String)>,
@@ -37,7 +37,7 @@ impl Problem {
     }
 
     /// 400: the request cannot be understood.
-    pub(super) fn bad_request(detail: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(Kind::BadRequest, detail)
     }
 
@@ -65,7 +65,7 @@ impl Problem {
     }
 
     /// 403: the token's role does not allow it.
-    pub(super) fn forbidden(detail: impl Into<String>) -> Self {
+    pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(Kind::Forbidden, detail)
     }
 
@@ -86,13 +86,34 @@ impl Problem {
         Self::new(Kind::Throttled, detail).header("retry-after", secs.to_string())
     }
 
+    /// 401: a log-in failed.
+    pub(super) fn log_in_failed(detail: impl Into<String>) -> Self {
+        Self::new(Kind::Unauthorized, detail)
+    }
+
+    /// 429: too many log-ins failed.
+    pub(super) fn too_many_log_ins(again_in: Duration) -> Self {
+        let secs = again_in.as_secs().saturating_add(1);
+        let detail = format!(
+            "Too many log-ins failed, from your address or with this name. Try it again in {secs} s, or use a one-time \
+             link: oncebox console link."
+        );
+        Self::new(Kind::Throttled, detail).header("retry-after", secs.to_string())
+    }
+
+    /// 500: Oncebox failed; the log has the cause.
+    pub(super) fn internal(cause: impl Into<String>) -> Self {
+        let detail = "Oncebox failed; its log says why. Nothing was acknowledged.";
+        Self::new(Kind::Internal, detail).because(cause)
+    }
+
     /// 404: there is no such thing, or it belongs to another tenant.
-    pub(super) fn not_found(what: &str) -> Self {
+    pub(crate) fn not_found(what: &str) -> Self {
         Self::new(Kind::NotFound, format!("There is no such {what}."))
     }
 
     /// 405: the path exists, the method does not.
-    pub(super) fn method_not_allowed(allowed: &str) -> Self {
+    pub(crate) fn method_not_allowed(allowed: &str) -> Self {
         let detail = format!("This path answers {allowed}.");
         Self::new(Kind::MethodNotAllowed, detail).header("allow", allowed)
     }
@@ -103,7 +124,7 @@ impl Problem {
     }
 
     /// 422: understood, but a value cannot be accepted.
-    pub(super) fn unprocessable(detail: impl Into<String>) -> Self {
+    pub(crate) fn unprocessable(detail: impl Into<String>) -> Self {
         Self::new(Kind::Unprocessable, detail)
     }
 
@@ -123,7 +144,7 @@ impl Problem {
     }
 
     /// 503: not now, but after `retry_after_secs` again.
-    pub(super) fn unavailable(detail: impl Into<String>, retry_after_secs: u64) -> Self {
+    pub(crate) fn unavailable(detail: impl Into<String>, retry_after_secs: u64) -> Self {
         Self::new(Kind::Unavailable, detail).header("retry-after", retry_after_secs.to_string())
     }
 
@@ -151,7 +172,7 @@ impl Problem {
     }
 
     /// A refusal by the listener, by its status.
-    pub(super) fn of_listener(status: u16, detail: &str) -> Self {
+    pub(crate) fn of_listener(status: u16, detail: &str) -> Self {
         let kind = match status {
             400 => Kind::BadRequest,
             408 => Kind::Timeout,
@@ -174,13 +195,23 @@ impl Problem {
     }
 
     /// The status it is answered with.
-    pub(super) fn status(&self) -> u16 {
+    pub(crate) fn status(&self) -> u16 {
         self.kind.facts().status
     }
 
     /// The last part of its `type`.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         self.kind.facts().word
+    }
+
+    /// Its kind, in words.
+    pub(crate) fn title(&self) -> &'static str {
+        self.kind.facts().title
+    }
+
+    /// What is wrong with this request, for a person.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
     }
 
     #[must_use]
@@ -201,10 +232,7 @@ impl From<Error> for Problem {
             Error::Full => Self::no_room(),
             Error::Constraint(_) => Self::unprocessable(error.to_string()),
             Error::Changed(_) => Self::conflict(error.to_string()),
-            _ => {
-                let detail = "Oncebox failed; its log says why. Nothing was acknowledged.";
-                Self::new(Kind::Internal, detail).because(error.to_string())
-            }
+            _ => Self::internal(error.to_string()),
         }
     }
 }

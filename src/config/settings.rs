@@ -228,6 +228,12 @@ settings! {
             "Below this free space new work is refused with 507; outcomes are still stored. 0: never.",
             unset "the smallest of max(64 MB, 5 %), 25 % of the file system and 1 GiB", "\"256MiB\"";
     }
+    console: Console, "The console, for people in a browser." {
+        idle_timeout: Duration = Duration::from_hours(8), Span(Duration::from_mins(5), Duration::from_hours(24 * 30)), Reload,
+            "A session that was not used for this long has ended.";
+        session_lifetime: Duration = Duration::from_hours(7 * 24), Span(Duration::from_mins(5), Duration::from_hours(24 * 366)), Reload,
+            "A session ends after this time at the latest.";
+    }
     backup: Backup, "Scheduled backups." {
         directory: Option<PathBuf> = None, Maybe(Path), Restart,
             "Where scheduled backups are written, best on another disk.",

@@ -39,5 +39,6 @@ pub mod tenant;
 pub mod throttle;
 pub mod token;
 pub mod trace;
+pub mod user;
 pub mod waiting;
 pub mod webhook_event;

@@ -73,6 +73,13 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
         if max == 0 { Verdict::Reached(span) } else { Verdict::Within }
     }
 
+    /// How long a key still has to wait; `None` if another occurrence is within the limit. Counts nothing.
+    pub fn blocked(&mut self, key: &K, now: Duration) -> Option<Duration> {
+        self.forget_ended(now);
+        let count = self.counts.get(key).filter(|count| count.seen >= self.limit.max)?;
+        Some(count.since.saturating_add(self.limit.span).saturating_sub(now))
+    }
+
     /// The number of counted keys.
     #[cfg(test)]
     pub fn keys(&self) -> usize {

@@ -57,6 +57,11 @@ impl Role {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
     }
 
+    /// Whether the role has the right in a tenant. Only an admin of the tenant `default` manages tenants.
+    pub fn may_in(self, of: &str, right: Right) -> bool {
+        self.may(right) && (right != Right::Box || of == tenant::DEFAULT)
+    }
+
     /// Whether the role has the right. [`Right::Box`] also depends on the tenant: see [`Token::may`].
     ///
     /// ```
@@ -92,9 +97,14 @@ const CHARS: usize = 43;
 
 /// A new token: `obx_` and 32 random bytes. Shown once; only its hash is kept.
 pub fn generate(draw: &dyn Draw) -> String {
+    secret(PREFIX, draw)
+}
+
+/// A new secret: a prefix and 32 random bytes.
+pub fn secret(prefix: &str, draw: &dyn Draw) -> String {
     let mut bytes = [0_u8; BYTES];
     draw.fill(&mut bytes);
-    format!("{PREFIX}{}", BASE64URL_NOPAD.encode(&bytes))
+    format!("{prefix}{}", BASE64URL_NOPAD.encode(&bytes))
 }
 
 /// Whether a text has the form of a token. Other texts are refused without a look into the database.
@@ -106,7 +116,12 @@ pub fn generate(draw: &dyn Draw) -> String {
 /// assert!(!has_form("obx_guess"));
 /// ```
 pub fn has_form(text: &str) -> bool {
-    let rest = text.strip_prefix(PREFIX);
+    is_secret(PREFIX, text)
+}
+
+/// Whether a text has the form of a [`secret`] with this prefix.
+pub fn is_secret(prefix: &str, text: &str) -> bool {
+    let rest = text.strip_prefix(prefix);
     rest.is_some_and(|rest| {
         rest.len() == CHARS
             && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
@@ -240,7 +255,7 @@ pub struct Token {
 impl Token {
     /// Whether it has the right. Only an admin of the tenant `default` manages tenants.
     pub fn may(&self, right: Right) -> bool {
-        self.role.may(right) && (right != Right::Box || self.tenant == tenant::DEFAULT)
+        self.role.may_in(&self.tenant, right)
     }
 
     /// Whether it can administer the whole installation at this time.

@@ -60,7 +60,12 @@ impl Steps {
     /// The steps of this program. A step that a released program has is never edited.
     pub const RELEASED: Self = Self {
         oldest: 1,
-        sql: &[include_str!("step_2.sql"), include_str!("step_3.sql"), include_str!("step_4.sql")],
+        sql: &[
+            include_str!("step_2.sql"),
+            include_str!("step_3.sql"),
+            include_str!("step_4.sql"),
+            include_str!("step_5.sql"),
+        ],
     };
 
     /// The schema version that the last step leads to.

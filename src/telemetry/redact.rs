@@ -6,8 +6,17 @@
 /// Replaces a secret.
 const MASK: &str = "[redacted]";
 /// Prefixes of our own secrets, tokens and keys, and of `Authorization` fields.
-const SECRETS: [&str; 7] =
-    ["obx_", "whsec_", "whsk_", "oncebox-master-key-1:", "Bearer ", "Basic ", "Bearer%20"];
+const SECRETS: [&str; 9] = [
+    "obx_",
+    "obs_",
+    "obl_",
+    "whsec_",
+    "whsk_",
+    "oncebox-master-key-1:",
+    "Bearer ",
+    "Basic ",
+    "Bearer%20",
+];
 
 /// The text without secrets, and without the userinfo and the query of any URL.
 pub(super) fn redact(text: &str) -> String {

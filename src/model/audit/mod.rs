@@ -23,6 +23,8 @@ pub use row::AuditEvent;
 pub enum ActorType {
     /// A caller with a token, over the API.
     Token,
+    /// A person who is logged in to the console.
+    User,
     /// A user of this machine, with a command that opens the file directly.
     Cli,
     /// Oncebox itself.
@@ -36,6 +38,7 @@ impl ActorType {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Token => "token",
+            Self::User => "user",
             Self::Cli => "cli",
             Self::System => "system",
             Self::Anonymous => "anonymous",
@@ -48,7 +51,7 @@ impl ActorType {
 pub struct Actor {
     /// The kind of actor.
     pub kind: ActorType,
-    /// The token's UUID, or the user id on this machine; empty for the other kinds.
+    /// The UUID of the token or user, or the user id on this machine; empty for the other kinds.
     pub id: String,
     /// The token's name or the user's name.
     pub display: String,

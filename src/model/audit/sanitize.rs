@@ -3,7 +3,8 @@
 /// The longest stored text, in characters. Without a limit, any caller could fill the file.
 const MAX_TEXT_CHARS: usize = 255;
 /// Prefixes of our secrets. A path or header may contain a secret by mistake.
-const SECRET_PREFIXES: [&str; 4] = ["obx_", "whsec_", "whsk_", "oncebox-master-key-1:"];
+const SECRET_PREFIXES: [&str; 6] =
+    ["obx_", "obs_", "obl_", "whsec_", "whsk_", "oncebox-master-key-1:"];
 
 /// The text without control characters and secrets, cut to the limit.
 pub(super) fn sanitize(text: &str) -> String {

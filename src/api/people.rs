@@ -1,0 +1,335 @@
+//! People who are logged in: log-in, sessions, and requests that are answered in a person's name.
+//!
+//! Called by the console, in this process. Over HTTP, programs use tokens.
+
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, bounded};
+use zeroize::Zeroizing;
+
+use crate::api::audited::origin;
+use crate::api::auth::{Caller, Denied};
+use crate::api::call::Call;
+use crate::api::context::Api;
+use crate::api::lists;
+use crate::api::log_ins::shortened;
+use crate::api::problem::Problem;
+use crate::api::room;
+use crate::api::route::Answer::{Act, ActLater, Later, Listed, Now};
+use crate::api::route::Route;
+use crate::base::clock::Timestamp;
+use crate::base::id;
+use crate::http::message::{Head, Request, Response};
+use crate::http::service::{Reply, WayBack};
+use crate::model::audit::changes::Changes;
+use crate::model::audit::{Actor, ActorType, NewAuditEvent, Outcome};
+use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
+use crate::model::token::{self, Right, Role};
+use crate::model::user::{LINK_PREFIX, MAX_PASSWORD_CHARS, SESSION_PREFIX, User};
+use crate::store::error::Result as StoreResult;
+use crate::store::sessions::{self, NewSession as StoredNew};
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{audit_events, tenants, users};
+
+/// How long an ended session stays in the file.
+const SESSIONS_KEPT: Duration = Duration::from_hours(30 * 24);
+/// The longest stored name of a browser, in characters.
+const MAX_AGENT_CHARS: usize = 200;
+
+/// A person who is logged in.
+#[derive(Clone, Debug)]
+pub(crate) struct Person {
+    /// The user's UUID.
+    pub id: String,
+    /// The user's name.
+    pub name: String,
+    /// The tenant whose data it may use.
+    pub tenant: String,
+    /// What it may do.
+    pub role: Role,
+}
+
+/// A session that was just begun.
+pub(crate) struct NewSession {
+    /// The cookie's value; only its hash is stored.
+    pub secret: Zeroizing<String>,
+    /// Whose it is.
+    pub person: Person,
+    /// When it ends at the latest.
+    pub ends_at: Timestamp,
+}
+
+/// The session of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    /// Its UUID.
+    pub id: String,
+    /// Whose it is.
+    pub person: Person,
+    seq: i64,
+}
+
+impl Person {
+    fn of(user: &User) -> Self {
+        let User { id, name, tenant, role, .. } = user.clone();
+        Self { id, name, tenant, role }
+    }
+
+    fn actor(&self) -> Actor {
+        Actor { kind: ActorType::User, id: self.id.clone(), display: self.name.clone() }
+    }
+}
+
+/// A new session, before it is stored.
+struct Beginning {
+    secret: Zeroizing<String>,
+    new: StoredNew,
+    now: Timestamp,
+    event: NewAuditEvent,
+}
+
+impl Api {
+    /// Begins a session of the user with this name and password.
+    /// Fails with 401 when one of them is wrong, 403 when the tenant is suspended, 429 after too many failures.
+    pub(crate) fn log_in(
+        &self,
+        head: &Head,
+        name: &str,
+        password: &str,
+    ) -> Result<NewSession, Problem> {
+        let refused = |problem| self.refused(head, Some(name), problem);
+        self.auth
+            .log_ins()
+            .check(head.client, Some(name), self.clock.monotonic())
+            .map_err(refused)?;
+        let found = self.store.read(|tx| users::by_name(tx, name))?;
+        let found = found.filter(|found| found.user.disabled_at.is_none());
+        let hash = found.as_ref().and_then(|found| found.password_hash.as_deref());
+        let fits = password.chars().count() <= MAX_PASSWORD_CHARS;
+        let is_right = fits && self.auth.log_ins().verify(password, hash)?;
+        let (Some(found), true) = (&found, is_right) else {
+            self.auth.log_ins().failed(head.client, Some(name), self.clock.monotonic());
+            return Err(refused(Problem::log_in_failed("The name or the password is wrong.")));
+        };
+        let (name, hash) = (found.user.name.clone(), found.password_hash.clone());
+        // The password may have been changed while it was checked.
+        let begun = self.begin(head, "password", move |tx, _now| {
+            let now_found = users::by_name(tx, &name)?;
+            let same = now_found.filter(|now| now.password_hash == hash);
+            Ok(same.map(|found| found.user).filter(|user| user.disabled_at.is_none()))
+        })?;
+        begun.ok_or_else(|| Problem::log_in_failed("The name or the password is wrong."))
+    }
+
+    /// Begins a session with a one-time link's secret, which is used up by that.
+    /// Fails with 401 when it is not valid, 403 when the tenant is suspended, 429 after too many failures.
+    pub(crate) fn enter(&self, head: &Head, link: &str) -> Result<NewSession, Problem> {
+        let refused = |problem| self.refused(head, None, problem);
+        self.auth.log_ins().check(head.client, None, self.clock.monotonic()).map_err(refused)?;
+        let hash = self.hasher.hash(link);
+        let begun = if token::is_secret(LINK_PREFIX, link) {
+            self.begin(head, "link", move |tx, now| users::of_link(tx, &hash, now))?
+        } else {
+            None
+        };
+        begun.ok_or_else(|| {
+            self.auth.log_ins().failed(head.client, None, self.clock.monotonic());
+            refused(Problem::log_in_failed(
+                "The link is unknown, used or expired. Make another one: oncebox console link.",
+            ))
+        })
+    }
+
+    /// The session of a cookie's value; `None` if there is none, or it has ended.
+    pub(crate) fn session(&self, secret: &str) -> Result<Option<Session>, Problem> {
+        if !token::is_secret(SESSION_PREFIX, secret) {
+            return Ok(None);
+        }
+        let read = |hash: &[u8]| self.store.look_up(|tx| sessions::by_hash(tx, hash));
+        let found = self.auth.log_ins().session(self.hasher.hash(secret), read)?;
+        let (now, idle) = (self.clock.wall(), self.settings.get().console.idle_timeout);
+        let Some(known) = found.filter(|known| !known.is_over(now, idle)) else { return Ok(None) };
+        let seq = known.stored.seq;
+        if known.is_to_be_noted(now) {
+            self.store.writer().submit(
+                Queue::Upkeep,
+                move |tx| sessions::used(tx, seq, now),
+                |outcome| {
+                    if let Err(error) = outcome {
+                        tracing::debug!(%error, "a session's last use was not stored");
+                    }
+                },
+            );
+        }
+        let person = Person::of(&known.stored.user);
+        Ok(Some(Session { id: known.stored.id.clone(), person, seq }))
+    }
+
+    /// Ends a session.
+    pub(crate) fn log_out(&self, head: &Head, session: &Session) -> Result<(), Problem> {
+        let (now, seq) = (self.clock.wall(), session.seq);
+        let Person { id, tenant, .. } = &session.person;
+        let event = NewAuditEvent::local(now, tenant, session.person.actor(), "user.logout");
+        let changes = Changes::none().and("session", session.id.as_str());
+        let mut event = event.of("user", id, changes);
+        event.origin = origin(head);
+        Ok(self.store.writer().write(Queue::Accept, move |tx| {
+            sessions::end(tx, seq, now)?;
+            audit_events::append(tx, &event)
+        })?)
+    }
+
+    /// Whether there is any user.
+    pub(crate) fn has_users(&self) -> Result<bool, Problem> {
+        Ok(self.store.read(users::any)?)
+    }
+
+    /// Answers a request in a person's name, with the rights of its role and tenant.
+    pub(crate) fn ask(&self, person: &Person, request: Request, reply: Reply) {
+        match self.called_by(person, request) {
+            Err(problem) => reply.send(problem.into()),
+            Ok((route, call)) => self.dispatch(route, call, reply),
+        }
+    }
+
+    /// The same for a caller that waits for the answer. A route that answers later is a 500: use [`Api::ask`].
+    pub(crate) fn ask_now(&self, person: &Person, request: Request) -> Response {
+        let (route, call) = match self.called_by(person, request) {
+            Err(problem) => return problem.into(),
+            Ok(called) => called,
+        };
+        match route.answer {
+            Now(answer) => answer(self, &call).unwrap_or_else(Into::into),
+            Act(_, answer) => self.acted(&call, answer(self, &call)),
+            Listed(answer) => {
+                let (send, answered) = bounded(1);
+                let lost = || Problem::unavailable("The list was not answered.", 1).into();
+                lists::answer(self, answer, call, Reply::new(Box::new(Waiting(send)), lost()));
+                // If the list runs on this thread, it is answered by now. If not, it waits for another list to end, and
+                // of the handlers only one may wait for that.
+                if let Ok(response) = answered.try_recv() {
+                    return response;
+                }
+                let Some(_turn) = self.waits_for_list.try_lock() else {
+                    return Problem::unavailable("Too many lists are asked for at once.", 1).into();
+                };
+                answered.recv().unwrap_or_else(|_closed| lost())
+            }
+            Later(_) | ActLater(..) => {
+                Problem::internal(format!("{route:?} does not answer at once")).into()
+            }
+        }
+    }
+
+    /// The route and the call of a person's request.
+    fn called_by(
+        &self,
+        person: &Person,
+        request: Request,
+    ) -> Result<(&'static Route, Call), Problem> {
+        let head = &request.head;
+        let (route, params) = self.find(head.method, &head.path)?;
+        if let Some(right) = route.right {
+            self.allow(person, right).map_err(|problem| {
+                if let Some(action) = route.action() {
+                    let by = Some(Box::new((person.tenant.clone(), person.actor())));
+                    self.note_denial(action, head, &Denied { problem: problem.clone(), by });
+                }
+                problem
+            })?;
+        }
+        room::check(self, route)?;
+        let caller = Caller { tenant: person.tenant.clone(), who: person.actor(), scope: None };
+        self.prepared((route, params), request, caller)
+    }
+
+    /// Fails with 403 when the person's role does not allow it, or its tenant is suspended.
+    fn allow(&self, person: &Person, right: Right) -> Result<(), Problem> {
+        self.check_tenant(&person.tenant)?;
+        if person.role.may_in(&person.tenant, right) {
+            return Ok(());
+        }
+        Err(Problem::forbidden(if right == Right::Box {
+            "Only an admin of the tenant default may do this.".to_owned()
+        } else {
+            format!("A user with the role {} may not do this.", person.role)
+        }))
+    }
+
+    fn check_tenant(&self, tenant: &str) -> Result<(), Problem> {
+        let is_suspended = self.store.look_up(|tx| tenants::is_suspended(tx, tenant))?;
+        if is_suspended { Err(Problem::tenant_suspended()) } else { Ok(()) }
+    }
+
+    /// Stores a new session of the user that `find` finds; `None` if it finds none.
+    fn begin(
+        &self,
+        head: &Head,
+        by: &'static str,
+        find: impl Fn(&WriteTx<'_>, Timestamp) -> StoreResult<Option<User>> + Send + 'static,
+    ) -> Result<Option<NewSession>, Problem> {
+        let Beginning { secret, new, now, event } = self.beginning(head, by);
+        let ends_at = new.ends_at;
+        let user = self.store.writer().write(Queue::Accept, move |tx| {
+            let Some(user) = find(tx, now)? else { return Ok(None) };
+            if tenants::is_suspended(tx, &user.tenant)? {
+                return Ok(Some(Err(Problem::tenant_suspended())));
+            }
+            users::drop_link(tx, user.seq)?;
+            users::logged_in(tx, user.seq, now)?;
+            sessions::insert(tx, user.seq, &new, (now, now.minus(SESSIONS_KEPT)))?;
+            let person = Person::of(&user);
+            let mut event = event.clone();
+            (event.tenant, event.actor) = (user.tenant, person.actor());
+            event.resource_id = Some(user.id);
+            audit_events::append(tx, &event)?;
+            Ok(Some(Ok(person)))
+        })?;
+        let person = user.transpose()?;
+        Ok(person.map(|person| NewSession { secret, person, ends_at }))
+    }
+
+    fn beginning(&self, head: &Head, by: &'static str) -> Beginning {
+        let now = self.clock.wall();
+        let secret = Zeroizing::new(token::secret(SESSION_PREFIX, &*self.draw));
+        let agent = |text: &str| -> String {
+            text.chars().filter(|c| !c.is_control()).take(MAX_AGENT_CHARS).collect()
+        };
+        let new = StoredNew {
+            id: id::uuid7(now, &*self.draw),
+            hash: self.hasher.hash(&secret),
+            ends_at: now.plus(self.settings.get().console.session_lifetime),
+            address: head.client.to_string(),
+            user_agent: head.headers.get("user-agent").map(agent),
+        };
+        let changes = Changes::none().and("session", new.id.as_str()).and("by", by);
+        let event = NewAuditEvent::local(now, DEFAULT_TENANT, Actor::anonymous(), "user.login");
+        let event = NewAuditEvent { origin: origin(head), changes, ..event };
+        Beginning { secret, new, now, event }
+    }
+
+    /// Audits a log-in that failed.
+    fn refused(&self, head: &Head, name: Option<&str>, problem: Problem) -> Problem {
+        let now = self.clock.wall();
+        let event = NewAuditEvent::local(now, DEFAULT_TENANT, Actor::anonymous(), "user.login");
+        let resource_id = name.map(shortened);
+        let event = NewAuditEvent { origin: origin(head), resource_id, ..event };
+        self.note(event, Outcome::Failure, &problem);
+        problem
+    }
+}
+
+/// Where an answer goes that a thread waits for.
+struct Waiting(Sender<Response>);
+
+impl WayBack for Waiting {
+    fn deliver(self: Box<Self>, response: Response) {
+        // Nobody waits any more: the caller was answered.
+        drop(self.0.send(response));
+    }
+
+    fn is_left(&self) -> bool {
+        false
+    }
+}

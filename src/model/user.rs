@@ -1,0 +1,76 @@
+//! People who use the console: their passwords, sessions and one-time links.
+
+use crate::base::clock::Timestamp;
+use crate::model::token::Role;
+
+/// The prefix of a session's secret, which the cookie holds.
+pub const SESSION_PREFIX: &str = "obs_";
+/// The prefix of a one-time link's secret.
+pub const LINK_PREFIX: &str = "obl_";
+/// The fewest characters of a password.
+pub const MIN_PASSWORD_CHARS: usize = 12;
+/// The most characters of a password.
+pub const MAX_PASSWORD_CHARS: usize = 128;
+
+/// A user as stored, without the password's hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Its number in the file.
+    pub seq: i64,
+    /// Its UUID.
+    pub id: String,
+    /// The tenant whose data it may use.
+    pub tenant: String,
+    /// Its name, unique in the file.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// Whether it has a password. Without one it logs in with one-time links.
+    pub has_password: bool,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it last logged in.
+    pub last_login_at: Option<Timestamp>,
+    /// When it was disabled: it cannot log in.
+    pub disabled_at: Option<Timestamp>,
+}
+
+/// A session as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredSession {
+    /// Its number in the file.
+    pub seq: i64,
+    /// Its UUID.
+    pub id: String,
+    /// Whose it is.
+    pub user: User,
+    /// When it was begun.
+    pub created_at: Timestamp,
+    /// Its last use, to the minute.
+    pub last_used_at: Timestamp,
+    /// When it ends at the latest.
+    pub ends_at: Timestamp,
+    /// From where it was begun.
+    pub address: String,
+    /// The browser, as it names itself.
+    pub user_agent: Option<String>,
+}
+
+/// The roles of users. Publishing is for programs.
+pub const ROLES: [Role; 3] = [Role::Read, Role::Operate, Role::Admin];
+
+/// Checks a role of a user.
+pub fn check_role(role: Role) -> Result<(), &'static str> {
+    if ROLES.contains(&role) {
+        return Ok(());
+    }
+    Err("A user's role is read, operate or admin. Programs that publish use a token.")
+}
+
+/// Checks a new password.
+pub fn check_password(password: &str) -> Result<(), String> {
+    if (MIN_PASSWORD_CHARS..=MAX_PASSWORD_CHARS).contains(&password.chars().count()) {
+        return Ok(());
+    }
+    Err(format!("A password has {MIN_PASSWORD_CHARS} to {MAX_PASSWORD_CHARS} characters."))
+}

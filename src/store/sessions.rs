@@ -1,0 +1,172 @@
+//! Table `sessions`: who is logged in. Only hashes of the cookies' values are stored.
+
+use rusqlite::Row;
+
+use crate::base::clock::Timestamp;
+use crate::model::user::StoredSession;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::users;
+
+const INSERT: &str = "
+    INSERT INTO sessions (id, user_seq, hash, created_at, last_used_at, ends_at, address, user_agent)
+    VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7)";
+
+/// Selects the columns that [`session`] reads, in its order, of sessions that are not ended.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT s.seq, s.id, s.created_at, s.last_used_at, s.ends_at, s.address, s.user_agent,
+                u.seq, u.id, u.tenant, u.name, u.role, u.created_at, u.last_login_at, u.disabled_at,
+                u.password_hash
+               FROM sessions AS s
+               JOIN users AS u ON u.seq = s.user_seq
+              WHERE s.ended_at IS NULL AND u.disabled_at IS NULL AND u.deleted_at IS NULL ",
+            $rest
+        )
+    };
+}
+
+pub(super) const BY_HASH: &str = select!("AND s.hash = ?1");
+
+const BY_ID: &str = select!("AND u.tenant = ?1 AND s.id = ?2");
+
+const PAGE: &str = select!(
+    "AND u.tenant = ?1 AND s.seq > ?2 AND s.ends_at > ?3 AND s.last_used_at > ?4
+     ORDER BY s.seq LIMIT ?5"
+);
+
+const USED: &str = "
+    UPDATE sessions
+       SET last_used_at = ?2
+     WHERE seq = ?1
+       AND ended_at IS NULL";
+
+const END: &str = "
+    UPDATE sessions
+       SET ended_at = ?2
+     WHERE seq = ?1
+       AND ended_at IS NULL";
+
+pub(super) const END_OF_USER: &str = "
+    UPDATE sessions
+       SET ended_at = ?2
+     WHERE seq IN (
+           SELECT seq
+             FROM sessions
+            WHERE user_seq = ?1
+              AND ended_at IS NULL
+              AND seq <> ?3
+            LIMIT 1000)";
+
+pub(super) const PRUNE: &str = "
+    DELETE FROM sessions
+     WHERE seq IN (
+           SELECT seq
+             FROM sessions
+            WHERE user_seq = ?1
+              AND (ended_at < ?2 OR ends_at < ?2)
+            LIMIT 100)";
+
+/// A session to be stored.
+#[derive(Clone, Debug)]
+pub struct NewSession {
+    /// A fresh UUIDv7.
+    pub id: String,
+    /// HMAC of the cookie's value.
+    pub hash: Vec<u8>,
+    /// When it ends at the latest.
+    pub ends_at: Timestamp,
+    /// The client's address.
+    pub address: String,
+    /// The browser, as it names itself.
+    pub user_agent: Option<String>,
+}
+
+/// Which sessions a list shows: those that have not ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Live {
+    /// Now.
+    pub now: Timestamp,
+    /// Sessions that were not used since then have ended.
+    pub used_since: Timestamp,
+}
+
+/// Stores a session of a user, and removes those of the same user that ended before `prune_before`.
+pub fn insert(
+    tx: &WriteTx<'_>,
+    user_seq: i64,
+    new: &NewSession,
+    (now, prune_before): (Timestamp, Timestamp),
+) -> Result<()> {
+    let NewSession { id, hash, ends_at, address, user_agent } = new;
+    tx.prepare(PRUNE)?.execute((user_seq, prune_before))?;
+    tx.prepare(INSERT)?.execute((id, user_seq, hash, now, ends_at, address, user_agent))?;
+    Ok(())
+}
+
+/// The session with this hash, if it was not ended and its user may log in. It may have expired.
+pub fn by_hash(tx: &ReadTx<'_>, hash: &[u8]) -> Result<Option<StoredSession>> {
+    first(&mut *tx.prepare(BY_HASH)?, [hash], session)
+}
+
+/// A session of a tenant's user, by its UUID.
+pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<StoredSession>> {
+    first(&mut *tx.prepare(BY_ID)?, (tenant, id), session)
+}
+
+/// Sessions of a tenant's users by number, after `after`.
+pub fn page(
+    tx: &ReadTx<'_>,
+    tenant: &str,
+    live: Live,
+    (after, limit): (i64, u32),
+) -> Result<Vec<StoredSession>> {
+    let params = (tenant, after, live.now, live.used_since, limit);
+    rows(&mut *tx.prepare(PAGE)?, params, session)
+}
+
+/// Stores the time of a session's last use.
+pub fn used(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
+    tx.prepare(USED)?.execute((seq, now))?;
+    Ok(())
+}
+
+/// Ends a session.
+/// Fails with `Changed` when it was ended already.
+pub fn end(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
+    let ended = tx.prepare(END)?.execute((seq, now))?;
+    tx.tokens_changed();
+    one_row(ended, "the session")
+}
+
+/// Ends the sessions of a user, except one; returns how many were ended.
+pub fn end_all(
+    tx: &WriteTx<'_>,
+    user_seq: i64,
+    except: Option<i64>,
+    now: Timestamp,
+) -> Result<usize> {
+    let mut ended = 0;
+    loop {
+        let some = tx.prepare(END_OF_USER)?.execute((user_seq, now, except.unwrap_or(0)))?;
+        if some == 0 {
+            tx.tokens_changed();
+            return Ok(ended);
+        }
+        ended += some;
+    }
+}
+
+fn session(row: &Row<'_>) -> Result<StoredSession> {
+    Ok(StoredSession {
+        seq: row.get(0)?,
+        id: row.get(1)?,
+        created_at: row.get(2)?,
+        last_used_at: row.get(3)?,
+        ends_at: row.get(4)?,
+        address: row.get(5)?,
+        user_agent: row.get(6)?,
+        user: users::user(row, 7)?,
+    })
+}
