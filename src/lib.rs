@@ -32,6 +32,8 @@ mod config;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod conformance;
 #[cfg(all(feature = "service", not(feature = "internals")))]
+mod console;
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod demo;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod event_types;
@@ -90,7 +92,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { alerts api app backup base cli config conformance demo event_types formats http jobs keys model pipeline privacy signatures sources store sys telemetry }
+open! { alerts api app backup base cli config conformance console demo event_types formats http jobs keys model pipeline privacy signatures sources store sys telemetry }
 
 pub use rusqlite;
 

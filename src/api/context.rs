@@ -90,9 +90,7 @@ pub struct Api {
     /// Counts answers.
     pub(super) requests: Arc<Requests>,
     /// Lists that run or wait.
-    pub(super) lists: Arc<Lists<ReadHandler>>,
-    /// Locked by the one handler that waits for a list which another handler reads.
-    pub(super) waits_for_list: Arc<Mutex<()>>,
+    pub(super) lists: Arc<Lists>,
     /// The listener's counters.
     pub server_stats: StatsHandle,
     /// When the process started, in wall time.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use parking_lot::{Mutex, MutexGuard};
 use tracing::Span;
 
-use crate::api::call::Call;
+use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::http::service::Reply;
 use crate::store::LIST_READERS;
@@ -15,38 +15,33 @@ use crate::store::LIST_READERS;
 const MAX_WAITING: usize = 8;
 
 /// The lists that run, and those that wait.
-#[derive(Debug)]
-pub(super) struct Lists<A>(Mutex<Running<A>>);
+#[derive(Default)]
+pub(super) struct Lists(Mutex<Running>);
 
-#[derive(Debug)]
-struct Running<A> {
+#[derive(Default)]
+struct Running {
     count: u32,
-    waiting: VecDeque<List<A>>,
+    waiting: VecDeque<List>,
 }
 
-impl<A> Default for Lists<A> {
-    fn default() -> Self {
-        Self(Mutex::new(Running { count: 0, waiting: VecDeque::new() }))
-    }
-}
+/// What answers a request for a list.
+pub(super) type Work = Box<dyn FnOnce(&Api, Reply) + Send>;
 
-/// A request for a list, and the handler that answers it.
-#[derive(Debug)]
-pub(super) struct List<A> {
-    pub(super) answer: A,
-    pub(super) call: Call,
+/// A request for a list, and the work that answers it.
+pub(super) struct List {
+    pub(super) work: Work,
     pub(super) reply: Reply,
     /// The request's span, for the log.
     pub(super) span: Span,
 }
 
-impl<A> Lists<A> {
-    fn lock(&self) -> MutexGuard<'_, Running<A>> {
+impl Lists {
+    fn lock(&self) -> MutexGuard<'_, Running> {
         self.0.lock()
     }
 
     /// Lets a list begin, queues it, or refuses it if the queue is full.
-    pub(super) fn admit(&self, list: List<A>) -> Option<Permit<'_, A>> {
+    pub(super) fn admit(&self, list: List) -> Option<Permit<'_>> {
         let mut running = self.lock();
         if running.count < LIST_READERS {
             running.count = running.count.saturating_add(1);
@@ -63,13 +58,13 @@ impl<A> Lists<A> {
 }
 
 /// The permission to read lists.
-pub(super) struct Permit<'a, A> {
-    lists: &'a Lists<A>,
-    pub(super) next: Option<List<A>>,
+pub(super) struct Permit<'a> {
+    lists: &'a Lists,
+    pub(super) next: Option<List>,
     is_released: bool,
 }
 
-impl<A> Permit<'_, A> {
+impl Permit<'_> {
     /// Takes the next list from the queue. If there is none, the permit is released.
     pub(super) fn take_next(&mut self) {
         let mut running = self.lists.lock();
@@ -81,7 +76,7 @@ impl<A> Permit<'_, A> {
     }
 }
 
-impl<A> Drop for Permit<'_, A> {
+impl Drop for Permit<'_> {
     /// After a panic there may be no other permit to answer the waiting lists. Dropping them answers 500.
     fn drop(&mut self) {
         if !self.is_released {

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use crate::api::call::ok;
-use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::status::Health;
 use crate::http::message::{Asked, Head, Request, Response};
@@ -39,39 +38,39 @@ impl EndpointRole {
     }
 }
 
-/// The API behind its listening sockets.
+/// A service behind its listening sockets.
 #[derive(Debug)]
-pub struct Endpoints {
-    api: Api,
+pub struct Endpoints<S> {
+    service: S,
     roles: Vec<EndpointRole>,
 }
 
-impl Endpoints {
-    /// The API, and the role of each of the server's sockets, in their order.
-    pub fn new(api: Api, roles: Vec<EndpointRole>) -> Self {
-        Self { api, roles }
+impl<S: Service> Endpoints<S> {
+    /// The service, and the role of each of the server's sockets, in their order.
+    pub fn new(service: S, roles: Vec<EndpointRole>) -> Self {
+        Self { service, roles }
     }
 }
 
-impl Service for Endpoints {
+impl<S: Service> Service for Endpoints<S> {
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         let role = self.roles.get(head.door);
         if !role.is_some_and(|role| role.admits(&head.path)) {
             return Err(Problem::not_found("path").into());
         }
-        self.api.body_limit(head)
+        self.service.body_limit(head)
     }
 
     fn call(&self, request: Request, reply: Reply) {
-        Service::call(&self.api, request, reply);
+        self.service.call(request, reply);
     }
 
     fn refusal(&self, status: u16, detail: &str) -> Response {
-        self.api.refusal(status, detail)
+        self.service.refusal(status, detail)
     }
 
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
-        self.api.finish(asked, took, response)
+        self.service.finish(asked, took, response)
     }
 }
 

@@ -15,13 +15,21 @@ use crate::store::tx::ReadTx;
 /// How long a list may read.
 const MAX_SPAN: Duration = Duration::from_secs(1);
 
-/// Answers a list, or queues it. The thread that answers a list continues with the queue.
+/// Answers a list, or queues it.
 pub(super) fn answer(api: &Api, answer: ReadHandler, call: Call, reply: Reply) {
-    let list = List { answer, call, reply, span: Span::current() };
-    let Some(mut permit) = api.lists.admit(list) else { return };
-    while let Some(List { answer, call, reply, span }) = permit.next.take() {
-        span.in_scope(|| reply.send(answer(api, &call).unwrap_or_else(Into::into)));
-        permit.take_next();
+    api.in_turn(move |api, reply| reply.send(answer(api, &call).unwrap_or_else(Into::into)), reply);
+}
+
+impl Api {
+    /// Runs work that reads many rows when its turn comes: few run at a time. The thread that runs it continues with
+    /// the queue.
+    pub(crate) fn in_turn(&self, work: impl FnOnce(&Self, Reply) + Send + 'static, reply: Reply) {
+        let list = List { work: Box::new(work), reply, span: Span::current() };
+        let Some(mut permit) = self.lists.admit(list) else { return };
+        while let Some(List { work, reply, span }) = permit.next.take() {
+            span.in_scope(|| work(self, reply));
+            permit.take_next();
+        }
     }
 }
 

@@ -184,7 +184,6 @@ impl Api {
             last_write: Arc::default(),
             requests: Arc::new(Requests::new(counted)),
             lists: Arc::default(),
-            waits_for_list: Arc::default(),
             server_stats: StatsHandle::default(),
             started_at,
             refusals,

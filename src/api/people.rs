@@ -4,14 +4,12 @@
 
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded};
 use zeroize::Zeroizing;
 
 use crate::api::audited::origin;
 use crate::api::auth::{Caller, Denied};
 use crate::api::call::Call;
 use crate::api::context::Api;
-use crate::api::lists;
 use crate::api::log_ins::shortened;
 use crate::api::problem::Problem;
 use crate::api::room;
@@ -20,7 +18,7 @@ use crate::api::route::Route;
 use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::http::message::{Head, Request, Response};
-use crate::http::service::{Reply, WayBack};
+use crate::http::service::Reply;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, ActorType, NewAuditEvent, Outcome};
 use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
@@ -74,6 +72,11 @@ impl Person {
     fn of(user: &User) -> Self {
         let User { id, name, tenant, role, .. } = user.clone();
         Self { id, name, tenant, role }
+    }
+
+    /// Whether the role allows something.
+    pub(crate) fn may(&self, right: Right) -> bool {
+        self.role.may_in(&self.tenant, right)
     }
 
     fn actor(&self) -> Actor {
@@ -193,29 +196,16 @@ impl Api {
         }
     }
 
-    /// The same for a caller that waits for the answer. A route that answers later is a 500: use [`Api::ask`].
+    /// The same for a caller that waits for the answer, and whose turn in the queue of lists has come
+    /// ([`Api::in_turn`]). A route that answers later is a 500: use [`Api::ask`].
     pub(crate) fn ask_now(&self, person: &Person, request: Request) -> Response {
         let (route, call) = match self.called_by(person, request) {
             Err(problem) => return problem.into(),
             Ok(called) => called,
         };
         match route.answer {
-            Now(answer) => answer(self, &call).unwrap_or_else(Into::into),
+            Now(answer) | Listed(answer) => answer(self, &call).unwrap_or_else(Into::into),
             Act(_, answer) => self.acted(&call, answer(self, &call)),
-            Listed(answer) => {
-                let (send, answered) = bounded(1);
-                let lost = || Problem::unavailable("The list was not answered.", 1).into();
-                lists::answer(self, answer, call, Reply::new(Box::new(Waiting(send)), lost()));
-                // If the list runs on this thread, it is answered by now. If not, it waits for another list to end, and
-                // of the handlers only one may wait for that.
-                if let Ok(response) = answered.try_recv() {
-                    return response;
-                }
-                let Some(_turn) = self.waits_for_list.try_lock() else {
-                    return Problem::unavailable("Too many lists are asked for at once.", 1).into();
-                };
-                answered.recv().unwrap_or_else(|_closed| lost())
-            }
             Later(_) | ActLater(..) => {
                 Problem::internal(format!("{route:?} does not answer at once")).into()
             }
@@ -247,7 +237,7 @@ impl Api {
     /// Fails with 403 when the person's role does not allow it, or its tenant is suspended.
     fn allow(&self, person: &Person, right: Right) -> Result<(), Problem> {
         self.check_tenant(&person.tenant)?;
-        if person.role.may_in(&person.tenant, right) {
+        if person.may(right) {
             return Ok(());
         }
         Err(Problem::forbidden(if right == Right::Box {
@@ -317,19 +307,5 @@ impl Api {
         let event = NewAuditEvent { origin: origin(head), resource_id, ..event };
         self.note(event, Outcome::Failure, &problem);
         problem
-    }
-}
-
-/// Where an answer goes that a thread waits for.
-struct Waiting(Sender<Response>);
-
-impl WayBack for Waiting {
-    fn deliver(self: Box<Self>, response: Response) {
-        // Nobody waits any more: the caller was answered.
-        drop(self.0.send(response));
-    }
-
-    fn is_left(&self) -> bool {
-        false
     }
 }

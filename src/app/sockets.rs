@@ -8,6 +8,7 @@ use crate::api::listeners::{EndpointRole, Endpoints};
 use crate::app::error::Error;
 use crate::base::faults::Faults;
 use crate::config::Listen;
+use crate::console::Console;
 use crate::http::limits::Limits;
 use crate::http::proxies::Proxies;
 use crate::http::server::{self, Server, Setup};
@@ -93,7 +94,7 @@ pub(super) fn listen(
     let (roles, sockets) = sockets.into_parts();
     let address = settings.listen.api;
     let stats = api.server_stats.clone();
-    let started = Server::start(sockets, setup, Arc::new(Endpoints::new(api, roles)));
+    let started = Server::start(sockets, setup, Arc::new(Endpoints::new(Console::new(api), roles)));
     let server = started.map_err(|source| Error::Listen { address, source })?;
     stats.follow(&server);
     Ok((addresses, server))

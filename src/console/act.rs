@@ -1,0 +1,354 @@
+//! Carries out an action: the page that asks first, the form, the call of the API, and what follows.
+
+use maud::{Markup, html};
+use serde_json::{Map, Value};
+
+use crate::api::people::Session;
+use crate::console::Inner;
+use crate::console::actions::{self, Action, Asks, Field, Kind, Then};
+use crate::console::elements::{facts, hidden, json, name_of, text_or, word};
+use crate::console::enter::{is_local, is_own};
+use crate::console::error::PageError;
+use crate::console::form::{Form, segment, with_query};
+use crate::console::json::Fields as _;
+use crate::console::layout::{self, Content};
+use crate::console::once::Submission;
+use crate::console::view::View;
+use crate::http::message::{Head, Method, Request, Response};
+use crate::http::service::{Reply, WayBack};
+
+/// `/console/act/{name}`: the form (GET), or the action itself (POST).
+pub(super) fn answer(
+    inner: &std::sync::Arc<Inner>,
+    request: Request,
+    session: &Session,
+    name: &str,
+    reply: Reply,
+) {
+    let is_post = request.head.method == Method::Post;
+    let given = if is_post { Form::of_body(&request) } else { Form::of_query(&request.head) };
+    let head = request.head;
+    let found = actions::find(name).ok_or_else(|| PageError::not_found(inner.texts));
+    let allowed = found.and_then(|action| {
+        if session.person.may(action.right) {
+            Ok(action)
+        } else {
+            Err(PageError::forbidden(inner.texts))
+        }
+    });
+    let action = match allowed {
+        Ok(action) => action,
+        Err(error) => return reply.send(inner.refused(&head, Some(session), &error)),
+    };
+    let task =
+        Task { inner: std::sync::Arc::clone(inner), action, head, session: session.clone(), given };
+    if is_post { task.run(reply) } else { reply.send(task.form(200, None)) }
+}
+
+/// One submission of an action's form.
+struct Task {
+    inner: std::sync::Arc<Inner>,
+    action: &'static Action,
+    head: Head,
+    session: Session,
+    given: Form,
+}
+
+impl Task {
+    fn run(self, reply: Reply) {
+        let t = self.inner.texts;
+        let is_ours =
+            is_own(&self.head) && self.given.get("csrf") == Some(csrf(&self.head).as_str());
+        let number = self.given.get("form").map(|number| format!("{} {number}", self.session.id));
+        let Some(number) = number.filter(|_| is_ours) else {
+            return reply.send(self.inner.refused(
+                &self.head,
+                Some(&self.session),
+                &PageError::foreign_form(t),
+            ));
+        };
+        let request = match self.request() {
+            Ok(request) => request,
+            Err(detail) => {
+                let error = PageError { status: 422, title: t.error_form.to_owned(), detail };
+                return reply.send(self.form(422, Some(&error)));
+            }
+        };
+        match self.inner.submissions.begin(&number) {
+            Submission::First => {}
+            Submission::Running => {
+                return reply.send(self.inner.refused(
+                    &self.head,
+                    Some(&self.session),
+                    &PageError::running(t),
+                ));
+            }
+            Submission::Done(page) => return reply.send(see(&page)),
+        }
+        let (inner, person) = (std::sync::Arc::clone(&self.inner), self.session.person.clone());
+        let unanswered = Response::new(500);
+        let back = Back { task: self, number, reply };
+        inner.api.ask(&person, request, Reply::new(Box::new(back), unanswered));
+    }
+
+    /// The page after the API's answer.
+    fn after(&self, number: &str, answer: Response) -> Response {
+        if answer.status >= 400 {
+            self.inner.submissions.failed(number);
+            let error = PageError::of(answer);
+            return self.form(error.status, Some(&error));
+        }
+        let back = self.back();
+        let (path, query) = back.split_once('?').unwrap_or((back, ""));
+        let query: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+        let query = query.iter().map(|(name, value)| (&**name, &**value));
+        let next = with_query(path, query.chain([("did", self.action.name)]));
+        self.inner.submissions.done(number, &next);
+        if self.action.then == Then::Back {
+            return see(&next);
+        }
+        let answer: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        self.page(200, |view| {
+            html! {
+                p.notice role="status" { (self.action.done(view.t)) }
+                @if let Some(secret) = ["secret", "token", "url"].iter().find_map(|name| answer.maybe(name)) {
+                    p { (view.t.shown_once) }
+                    (super::elements::code(view, secret))
+                }
+                (json(view, &answer))
+                p { a.button href=(next) { (view.t.go_on) } }
+            }
+        })
+    }
+
+    /// The page to go back to.
+    fn back(&self) -> &str {
+        self.given.get("back").filter(|back| is_local(back)).unwrap_or("/console/")
+    }
+
+    /// The call of the API.
+    fn request(&self) -> Result<Request, String> {
+        let body = self.body()?;
+        let body =
+            if body.is_empty() { Vec::new() } else { Value::Object(body).to_string().into_bytes() };
+        let head = Head {
+            method: self.action.method,
+            path: self.path()?,
+            query: None,
+            ..self.head.clone()
+        };
+        Ok(Request { head, body })
+    }
+
+    fn path(&self) -> Result<String, String> {
+        let mut path = self.action.path.to_owned();
+        for name in ["id", "name", "secret_id"] {
+            let place = format!("{{{name}}}");
+            if path.contains(&place) {
+                let value = self.given.get(name).ok_or_else(|| format!("{name} is missing."))?;
+                path = path.replace(&place, &segment(value));
+            }
+        }
+        Ok(path)
+    }
+
+    /// The JSON body of the fields that are filled in.
+    fn body(&self) -> Result<Map<String, Value>, String> {
+        let mut body = Map::new();
+        for field in self.action.fields {
+            let name = (field.label)(self.inner.texts);
+            match read(field, &self.given).map_err(|error| format!("{name}: {error}."))? {
+                Some(value) => put(&mut body, field.name, value),
+                None if field.is_required => {
+                    return Err(format!("{name}: {}", self.inner.texts.field_missing));
+                }
+                None => {}
+            }
+        }
+        Ok(body)
+    }
+
+    /// The form, with what was typed and what went wrong.
+    fn form(&self, status: u16, error: Option<&PageError>) -> Response {
+        let action = self.action;
+        self.page(status, |view| {
+            html! {
+                p { ((action.about)(view.t)) }
+                @if let Some(error) = error {
+                    div.error role="alert" { p { strong { (error.title) } } p { (error.detail) } }
+                    p.small { (view.t.request_id) ": " code { (self.head.request_id) } }
+                }
+                (self.touched(view))
+                form.act method="post" action={ "/console/act/" (action.name) } {
+                    (hidden(view, self.back()))
+                    @for name in ["id", "name", "secret_id"] {
+                        @if let Some(value) = self.given.get(name).filter(|_| action.path.contains(&format!("{{{name}}}"))) {
+                            input type="hidden" name=(name) value=(value);
+                        }
+                    }
+                    @for field in action.fields { (input(view, field, &self.given)) }
+                    @if action.asks == Asks::DryRun {
+                        button type="submit" formmethod="get" { (view.t.show_again) }
+                    }
+                    button.primary type="submit" { ((action.label)(view.t)) }
+                    a href=(self.back()) { (view.t.back) }
+                }
+            }
+        })
+    }
+
+    /// What the action will touch.
+    fn touched(&self, view: &View<'_>) -> Markup {
+        if self.action.asks == Asks::DryRun {
+            return self.dry_run(view);
+        }
+        let Some(id) = self.given.get("id").or_else(|| self.given.get("name")) else {
+            return html! {};
+        };
+        // The thing itself has the path of the action without its last part.
+        let path = self.path().unwrap_or_default();
+        let thing = if self.action.path.ends_with('}') {
+            path.as_str()
+        } else {
+            path.rsplit_once('/').map_or("", |(thing, _)| thing)
+        };
+        let found = view.read_or_null(thing, &[]);
+        let name = if found.is_null() {
+            id.to_owned()
+        } else {
+            found.maybe("name").map_or_else(|| name_of(&found), str::to_owned)
+        };
+        let shown = ["event_type", "subscription", "kind", "state", "status", "url"];
+        let rows: Vec<_> =
+            shown.iter().filter_map(|name| Some((word(name), found.maybe(name)?))).collect();
+        html! {
+            h2 { (view.t.touches) }
+            (facts(&[(view.t.name, html! { strong { (name) } })]))
+            dl.facts { @for (name, value) in rows { div { dt { (name) } dd { (value) } } } }
+        }
+    }
+
+    fn dry_run(&self, view: &View<'_>) -> Markup {
+        let Ok(mut body) = self.body() else { return html! {} };
+        body.insert("dry_run".to_owned(), true.into());
+        let path = self.path().unwrap_or_default();
+        let found = match view.try_out(self.action.method, &path, &Value::Object(body)) {
+            Ok(found) => found,
+            Err(error) => return html! { div.error { p { (error.detail) } } },
+        };
+        let more = if found.is("more") { "+" } else { "" };
+        html! {
+            h2 { (view.t.touches) }
+            p { strong { (found.int("count")) (more) } " " (view.t.deliveries_or_events) }
+            @if !found.items("sample").is_empty() {
+                ul {
+                    @for row in found.items("sample") {
+                        li { (name_of(row)) " · " (row.text("event_type")) " · " (text_or(row.maybe("subscription"))) }
+                    }
+                }
+            }
+        }
+    }
+
+    fn page(&self, status: u16, body: impl FnOnce(&View<'_>) -> Markup) -> Response {
+        match View::new(&self.inner, &self.head, &self.session, self.given.clone()) {
+            Ok(view) => {
+                let content = Content::new((self.action.label)(view.t), body(&view));
+                Response { status, ..layout::page(&view, None, &content) }
+            }
+            Err(error) => self.inner.refused(&self.head, Some(&self.session), &error),
+        }
+    }
+}
+
+use crate::console::view::csrf;
+
+/// The way of the API's answer back to the browser.
+struct Back {
+    task: Task,
+    number: String,
+    reply: Reply,
+}
+
+impl WayBack for Back {
+    fn deliver(self: Box<Self>, response: Response) {
+        let page = self.task.after(&self.number, response);
+        self.reply.send(page);
+    }
+
+    fn is_left(&self) -> bool {
+        self.reply.is_left()
+    }
+}
+
+fn see(page: &str) -> Response {
+    Response::new(303).header("location", page).header("cache-control", "no-store")
+}
+
+/// The value of a field; `None` if it is empty.
+fn read(field: &Field, given: &Form) -> Result<Option<Value>, String> {
+    let Some(text) = given.get(field.name) else {
+        return Ok(None);
+    };
+    Ok(Some(match field.kind {
+        Kind::Text | Kind::Choice(_) | Kind::Time => text.into(),
+        Kind::Lines | Kind::Secret => given.raw(field.name).unwrap_or_default().into(),
+        Kind::Json => serde_json::from_str(text).map_err(|error| error.to_string())?,
+        Kind::Number => text.parse::<i64>().map_err(|error| error.to_string())?.into(),
+        Kind::Flag => true.into(),
+        Kind::List => text.lines().map(str::trim).filter(|line| !line.is_empty()).collect(),
+    }))
+}
+
+/// Puts a value at a path like `filter.subscription`.
+fn put(body: &mut Map<String, Value>, path: &str, value: Value) {
+    match path.split_once('.') {
+        None => drop(body.insert(path.to_owned(), value)),
+        Some((first, rest)) => {
+            let inner = body.entry(first.to_owned()).or_insert_with(|| Value::Object(Map::new()));
+            if let Value::Object(inner) = inner {
+                put(inner, rest, value);
+            }
+        }
+    }
+}
+
+/// A field with its label, and what was typed before.
+fn input(view: &View<'_>, field: &Field, given: &Form) -> Markup {
+    let value = given.raw(field.name).unwrap_or_default();
+    let (name, label) = (field.name, (field.label)(view.t));
+    let required = field.is_required;
+    html! {
+        label { span { (label) @if !required { " " small { (view.t.optional) } } }
+            @match field.kind {
+                Kind::Text => input name=(name) value=(value) required[required];,
+                Kind::Time => input name=(name) value=(value) required[required] placeholder="2026-01-31T00:00:00Z";,
+                Kind::Number => input name=(name) value=(value) required[required] inputmode="numeric";,
+                Kind::Secret => input type="password" name=(name) required[required] autocomplete="new-password";,
+                Kind::Lines | Kind::Json | Kind::List => textarea name=(name) rows="8" spellcheck="false" required[required] { (value) },
+                Kind::Flag => input type="checkbox" name=(name) value="true" checked[!value.is_empty()];,
+                Kind::Choice(words) => select name=(name) required[required] {
+                    @if !required { option value="" {} }
+                    @for choice in words { option value=(choice) selected[*choice == value] { (word(choice)) } }
+                },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dotted_names_make_objects() {
+        let mut body = Map::new();
+        put(&mut body, "filter.subscription", "erp".into());
+        put(&mut body, "filter.code", 500.into());
+        put(&mut body, "rate", 5.into());
+        assert_eq!(
+            Value::Object(body).to_string(),
+            r#"{"filter":{"subscription":"erp","code":500},"rate":5}"#
+        );
+    }
+}

@@ -1,0 +1,92 @@
+// Makes pages nicer: times in the reader's zone, a page that stays fresh, copying. Everything works without it.
+"use strict";
+
+const two = (number) => String(number).padStart(2, "0");
+
+// Shows times in the reader's zone; UTC stands in the title.
+function localTimes(root) {
+  for (const element of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(element.dateTime);
+    if (Number.isNaN(at.getTime()) || element.title) continue;
+    element.title = element.textContent;
+    element.textContent =
+      `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ` +
+      `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  }
+}
+
+// Shows the buttons that copy the text beside them.
+function copyButtons(root) {
+  for (const button of root.querySelectorAll("button.copy")) {
+    if (!navigator.clipboard) continue;
+    button.hidden = false;
+    button.addEventListener("click", () =>
+      navigator.clipboard.writeText(button.parentElement.querySelector("code").textContent));
+  }
+}
+
+// A second click on a button that acts does nothing: the form is on its way.
+function singleClicks(root) {
+  for (const form of root.querySelectorAll('form[method="post"]')) {
+    form.addEventListener("submit", (event) => {
+      if (form.dataset.sent) event.preventDefault();
+      form.dataset.sent = "yes";
+    });
+  }
+}
+
+// Checks all boxes of a list.
+function pickAll(root) {
+  for (const all of root.querySelectorAll("input[data-pick-all]")) {
+    all.hidden = false;
+    all.addEventListener("change", () => {
+      for (const box of all.form.querySelectorAll('input[type="checkbox"][name]')) box.checked = all.checked;
+    });
+  }
+}
+
+function enhance(root) {
+  localTimes(root);
+  copyButtons(root);
+  singleClicks(root);
+  pickAll(root);
+}
+
+// Whether the reader is busy with the page: nothing is replaced under the hands.
+function isBusy(main) {
+  const active = document.activeElement;
+  const types = active && main.contains(active) && active.matches("input, select, textarea, button, summary, a");
+  const selected = String(document.getSelection() || "") !== "";
+  return types || selected || main.querySelector("input:checked") !== null || document.hidden;
+}
+
+// Asks for the page again, and replaces the main part if something was committed since.
+function keepFresh(main) {
+  const seconds = Number(main.dataset.live);
+  if (!seconds) return;
+  let version = null;
+  setInterval(async () => {
+    if (isBusy(main)) return;
+    const headers = version ? { "if-none-match": version } : {};
+    try {
+      const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error" });
+      if (answer.status !== 200) return;
+      version = answer.headers.get("etag");
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = page.querySelector("main[data-live]");
+      if (!fresh || isBusy(main)) return;
+      const open = [...main.querySelectorAll("details[open]")].map((element) => element.id);
+      const notice = main.querySelector(".notice");
+      main.replaceChildren(...fresh.childNodes);
+      for (const id of open) if (id) document.getElementById(id)?.setAttribute("open", "");
+      if (notice && !main.querySelector(".notice")) main.querySelector("h1")?.after(notice);
+      enhance(main);
+    } catch {
+      // The service restarts or the line is down: the next look will tell.
+    }
+  }, seconds * 1000);
+}
+
+enhance(document);
+const main = document.querySelector("main");
+if (main) keepFresh(main);

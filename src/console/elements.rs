@@ -1,0 +1,212 @@
+//! What pages are made of: times, states, tables, facts, buttons. All text is escaped by the template.
+
+use maud::{Markup, PreEscaped, Render, html};
+use serde_json::Value;
+
+use crate::console::actions::Action;
+use crate::console::form::{segment, with_query};
+use crate::console::json::Fields as _;
+use crate::console::view::View;
+
+/// A time of the API (RFC 3339, UTC). The script shows it in the reader's zone.
+pub(super) fn time(text: &str) -> Markup {
+    let shown = text.get(..19).map(|start| start.replace('T', " "));
+    html! {
+        @match shown {
+            Some(shown) => time datetime=(text) { (shown) " UTC" },
+            None => (nothing()),
+        }
+    }
+}
+
+/// A time that may be missing.
+pub(super) fn time_or(text: Option<&str>) -> Markup {
+    text.map_or_else(nothing, time)
+}
+
+/// What stands where there is no value.
+pub(super) fn nothing() -> Markup {
+    html! { span.none { "–" } }
+}
+
+/// A text that may be missing.
+pub(super) fn text_or(text: Option<&str>) -> Markup {
+    html! { @match text { Some(text) => (text), None => (nothing()) } }
+}
+
+/// A word of the API as people write it: `dead_letter` is "dead letter".
+pub(super) fn word(text: &str) -> String {
+    text.replace(['_', '.'], " ").to_lowercase()
+}
+
+/// How good a state is: the shape and the color of its badge.
+fn mood(state: &str) -> (&'static str, &'static str) {
+    match state {
+        "completed" | "success" | "ACTIVE" | "active" | "ok" | "SUCCESS" | "accepted" => {
+            ("good", "●")
+        }
+        "pending" | "processing" | "received" | "leased" | "waiting" | "running" | "next"
+        | "retiring" => ("open", "◔"),
+        "dead_letter" | "failed" | "FAILED_END" | "DISABLED_DEAD" | "fail" | "critical"
+        | "FAILURE" | "quarantined" | "poison" | "gone" | "validation" | "auth" | "refused" => {
+            ("bad", "▲")
+        }
+        "PAUSED" | "transient" | "rate_limited" | "warn" | "warning" | "in_doubt" | "parked"
+        | "DENIED" | "blocked" | "held" => ("warn", "◆"),
+        _ => ("off", "■"),
+    }
+}
+
+/// A state, by text and shape.
+pub(super) fn state(text: &str) -> Markup {
+    let (class, shape) = mood(text);
+    html! { span class={ "state " (class) } { span aria-hidden="true" { (shape) } " " (word(text)) } }
+}
+
+/// Names with their values.
+pub(super) fn facts(rows: &[(&str, Markup)]) -> Markup {
+    html! {
+        dl.facts { @for (name, value) in rows { div { dt { (name) } dd { (value) } } } }
+    }
+}
+
+/// A table. Its caption says what it lists; on a narrow screen each row becomes a card.
+pub(super) fn table(caption: &str, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(caption) {
+            table {
+                caption { (caption) }
+                thead { tr { @for head in heads { th scope="col" { (head) } } } }
+                tbody {
+                    @for row in rows {
+                        tr { @for (cell, head) in row.iter().zip(heads) { td data-head=(head) { (cell) } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is shown instead of an empty list: what to do next.
+pub(super) fn empty(text: &str, hint: &str) -> Markup {
+    html! { div.empty { p { (text) } @if !hint.is_empty() { p.small { (hint) } } } }
+}
+
+/// The links to the first page and the next one. The filters of the URL stay.
+pub(super) fn pager(view: &View<'_>, answer: &Value) -> Markup {
+    let others = || view.query.pairs().filter(|(name, _)| !matches!(*name, "after" | "did"));
+    let path = &view.head.path;
+    let next = answer.maybe("next").map(|next| with_query(path, others().chain([("after", next)])));
+    html! {
+        nav.pager aria-label=(view.t.pages) {
+            @if view.query.get("after").is_some() { a href=(with_query(path, others())) { (view.t.newest) } }
+            @if let Some(next) = next { a href=(next) rel="next" { (view.t.older) } }
+        }
+    }
+}
+
+/// A link to a page of one thing: `/console/events/{id}`.
+pub(super) fn link(kind: &str, id: &str) -> Markup {
+    html! { a href={ "/console/" (kind) "/" (segment(id)) } { (id) } }
+}
+
+/// The event or webhook event that a delivery is for.
+pub(super) fn link_of(delivery: &Value) -> Markup {
+    let kind = if delivery.text("of") == "webhook_event" { "webhooks" } else { "events" };
+    html! { a href={ "/console/" (kind) "/" (segment(delivery.text("event_id"))) } { (name_of(delivery)) } }
+}
+
+/// What people call an event: its aggregate, else its key.
+pub(super) fn name_of(event: &Value) -> String {
+    match (event.maybe("aggregate_type"), event.maybe("aggregate_id")) {
+        (Some(kind), Some(id)) => format!("{kind} {id}"),
+        (None, Some(id)) => id.to_owned(),
+        _ => ["key", "provider_event_id", "idempotency_key", "event_id", "id"]
+            .iter()
+            .find_map(|name| event.maybe(name))
+            .unwrap_or_default()
+            .to_owned(),
+    }
+}
+
+/// Text as it is, with a button that copies it.
+pub(super) fn code(view: &View<'_>, text: &str) -> Markup {
+    html! { div.code { pre tabindex="0" { code { (text) } } button.quiet.copy type="button" hidden { (view.t.copy) } } }
+}
+
+/// JSON with indents.
+pub(super) fn json(view: &View<'_>, value: &Value) -> Markup {
+    code(view, &serde_json::to_string_pretty(value).unwrap_or_default())
+}
+
+/// The button of an action. If the action asks first, it is a link to that page; otherwise it acts at once.
+/// Nothing is shown to a person whose role does not allow it.
+pub(super) fn button(view: &View<'_>, action: &'static Action, given: &[(&str, &str)]) -> Markup {
+    if !view.may(action.right) {
+        return html! {};
+    }
+    let path = format!("/console/act/{}", action.name);
+    let label = (action.label)(view.t);
+    let back = with_query(&view.head.path, view.query.pairs().filter(|(name, _)| *name != "did"));
+    if action.asks_first() {
+        let given = given.iter().copied().chain([("back", back.as_str())]);
+        return html! { a.button href=(with_query(&path, given)) { (label) } };
+    }
+    html! {
+        form.inline method="post" action=(path) {
+            (hidden(view, &back))
+            @for (name, value) in given { input type="hidden" name=(name) value=(value); }
+            button type="submit" { (label) }
+        }
+    }
+}
+
+/// The fields that every form carries.
+pub(super) fn hidden(view: &View<'_>, back: &str) -> Markup {
+    html! {
+        input type="hidden" name="csrf" value=(view.csrf());
+        input type="hidden" name="form" value=(view.form_number());
+        input type="hidden" name="back" value=(back);
+    }
+}
+
+/// A form that filters a list by the URL. `fields`: name, label, kind (`text`, `datetime`, or the words to choose from).
+pub(super) fn filters(view: &View<'_>, fields: &[(&str, &str, Filter<'_>)]) -> Markup {
+    html! {
+        form.filters method="get" action=(view.head.path) {
+            @for (name, label, kind) in fields {
+                @let value = view.query.get(name).unwrap_or_default();
+                label { span { (label) }
+                    @match kind {
+                        Filter::Text => input name=(name) value=(value) maxlength="255";,
+                        Filter::Time => input name=(name) value=(value) placeholder="2026-01-31T00:00:00Z" data-time;,
+                        Filter::Choice(words) => select name=(name) {
+                            option value="" { (view.t.all) }
+                            @for choice in *words {
+                                option value=(choice) selected[*choice == value] { (word(choice)) }
+                            }
+                        },
+                    }
+                }
+            }
+            button type="submit" { (view.t.filter) }
+            @if view.query.pairs().any(|(_, value)| !value.is_empty()) { a href=(view.head.path) { (view.t.clear) } }
+        }
+    }
+}
+
+/// The kinds of fields in [`filters`].
+pub(super) enum Filter<'a> {
+    Text,
+    Time,
+    Choice(&'a [&'a str]),
+}
+
+/// SVG that a page draws itself.
+pub(super) struct Svg(pub(super) String);
+
+impl Render for Svg {
+    fn render(&self) -> Markup {
+        PreEscaped(self.0.clone())
+    }
+}

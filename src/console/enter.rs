@@ -1,0 +1,167 @@
+//! Logging in, by name and password or by a one-time link, and logging out.
+
+use maud::html;
+
+use crate::api::people::{NewSession, Session};
+use crate::console::error::PageError;
+use crate::console::form::Form;
+use crate::console::layout::{Content, entrance};
+use crate::console::view::csrf;
+use crate::console::{Inner, cookie};
+use crate::http::message::{Head, Method, Request, Response};
+
+/// `/console/enter` and `/console/log-in`. A link is used by a button, not by opening it: programs that look at links
+/// in mails do not use it up.
+pub(super) fn answer(inner: &Inner, request: &Request) -> Response {
+    let head = &request.head;
+    let given =
+        if head.method == Method::Post { Form::of_body(request) } else { Form::of_query(head) };
+    if head.method != Method::Post {
+        return match given.get("link") {
+            Some(link) => link_form(inner, link),
+            None => form(inner, head),
+        };
+    }
+    if !is_own(head) {
+        return inner.refused(head, None, &PageError::foreign_form(inner.texts));
+    }
+    let begun = match given.get("link") {
+        Some(link) => inner.api.enter(head, link),
+        None => {
+            let (name, password) = (given.get("name"), given.raw("password"));
+            inner.api.log_in(head, name.unwrap_or_default(), password.unwrap_or_default())
+        }
+    };
+    match begun {
+        Ok(session) => enter(inner, head, &session, given.get("to")),
+        Err(problem) => {
+            let error = PageError::of(problem.into());
+            login(inner, &given, head, Some(&error))
+        }
+    }
+}
+
+fn enter(inner: &Inner, head: &Head, session: &NewSession, to: Option<&str>) -> Response {
+    let to = to.filter(|to| is_local(to)).unwrap_or("/console/");
+    let lasts = session.ends_at.ms().saturating_sub(inner.api.clock.wall().ms()) / 1000;
+    Response::new(303)
+        .header("location", to)
+        .header("set-cookie", cookie::set(&session.secret, lasts, is_tls(inner, head)))
+        .header("cache-control", "no-store")
+}
+
+/// Ends the session.
+pub(super) fn leave(inner: &Inner, request: &Request, session: &Session) -> Response {
+    let head = &request.head;
+    if !is_own(head) || Form::of_body(request).get("csrf") != Some(csrf(head).as_str()) {
+        return inner.refused(head, Some(session), &PageError::foreign_form(inner.texts));
+    }
+    if let Err(problem) = inner.api.log_out(head, session) {
+        return inner.refused(head, Some(session), &PageError::of(problem.into()));
+    }
+    Response::new(303).header("location", "/console/").header("set-cookie", cookie::clear())
+}
+
+/// The form to log in.
+pub(super) fn form(inner: &Inner, head: &Head) -> Response {
+    login(inner, &Form::default(), head, None)
+}
+
+fn login(inner: &Inner, given: &Form, head: &Head, error: Option<&PageError>) -> Response {
+    let t = inner.texts;
+    let has_users = inner.api.has_users().unwrap_or(true);
+    let here =
+        head.query.as_ref().map_or(head.path.clone(), |query| format!("{}?{query}", head.path));
+    let to = given.get("to").unwrap_or(here.as_str());
+    let body = html! {
+        @if let Some(error) = error {
+            p.error role="alert" { (error.detail) }
+            p.small { (t.request_id) ": " code { (head.request_id) } }
+        }
+        @if has_users {
+            form method="post" action="/console/log-in" {
+                input type="hidden" name="to" value=(to);
+                label for="name" { (t.user_name) }
+                input #name name="name" autocomplete="username" required maxlength="64"
+                    value=(given.get("name").unwrap_or_default());
+                label for="password" { (t.password) }
+                input #password type="password" name="password" autocomplete="current-password" required maxlength="128";
+                button.primary type="submit" { (t.log_in) }
+            }
+            p.small { (t.log_in_help) " " code { "oncebox console link" } }
+        } @else {
+            p { (t.first_user_help) }
+            pre { code { "oncebox console link" } }
+        }
+    };
+    let status = error.map_or(200, |error| error.status);
+    entrance(inner, status, &Content::new(t.log_in, body))
+}
+
+fn link_form(inner: &Inner, link: &str) -> Response {
+    let t = inner.texts;
+    let body = html! {
+        p { (t.link_help) }
+        form method="post" action="/console/enter" {
+            input type="hidden" name="link" value=(link);
+            button.primary type="submit" autofocus { (t.log_in) }
+        }
+    };
+    entrance(inner, 200, &Content::new(t.log_in, body))
+}
+
+/// Whether a form comes from one of our pages, as far as the browser says so.
+pub(super) fn is_own(head: &Head) -> bool {
+    let field = |name: &str| head.headers.get(name);
+    let is_same_site =
+        field("sec-fetch-site").is_none_or(|site| matches!(site, "same-origin" | "none"));
+    let host = field("host").unwrap_or_default();
+    // Our pages send no referrer, so browsers name their origin `null`.
+    let is_same_origin = field("origin").filter(|origin| *origin != "null").is_none_or(|origin| {
+        origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host))
+    });
+    is_same_site && is_same_origin
+}
+
+/// Whether a path stays in the console: a page to go back to must not lead elsewhere.
+pub(super) fn is_local(path: &str) -> bool {
+    path.starts_with("/console/") && !path.contains(['\\', '\r', '\n']) && !path.contains("//")
+}
+
+/// Whether the browser's connection is encrypted, by a proxy before us.
+fn is_tls(inner: &Inner, head: &Head) -> bool {
+    let settings = inner.api.settings.get();
+    let by_proxy =
+        head.client != head.peer.ip() && head.headers.get("x-forwarded-proto") == Some("https");
+    by_proxy
+        || settings
+            .listen
+            .public_url
+            .as_deref()
+            .is_some_and(|url| url.starts_with("https://") && host_is(head, url))
+}
+
+/// Whether a URL has the host that the browser asked.
+fn host_is(head: &Head, url: &str) -> bool {
+    let authority = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next();
+    head.headers.get("host").is_some_and(|host| authority == Some(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pages_of_the_console_are_gone_back_to() {
+        for (path, expected) in [
+            ("/console/events/1?limit=5", true),
+            ("https://evil.example/console/", false),
+            ("//evil.example/console/", false),
+            ("/console//evil.example", false),
+            ("/console/\\evil", false),
+            ("/v1/events", false),
+        ] {
+            assert_eq!(is_local(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Why a page cannot be shown, in words for its reader.
+
+use serde_json::Value;
+
+use crate::console::json::Fields as _;
+use crate::console::texts::Texts;
+use crate::http::message::Response;
+
+/// What is shown instead of a page.
+#[derive(Clone, Debug)]
+pub(super) struct PageError {
+    pub(super) status: u16,
+    pub(super) title: String,
+    pub(super) detail: String,
+}
+
+impl PageError {
+    fn new(status: u16, (title, detail): (&str, &str)) -> Self {
+        Self { status, title: title.to_owned(), detail: detail.to_owned() }
+    }
+
+    /// The problem that the API answered.
+    pub(super) fn of(response: Response) -> Self {
+        let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+        Self::new(response.status, (body.text("title"), body.text("detail")))
+    }
+
+    /// There is no such page.
+    pub(super) fn not_found(t: &Texts) -> Self {
+        Self::new(404, (t.error_no_page, t.error_no_page_help))
+    }
+
+    /// The person's role does not allow it.
+    pub(super) fn forbidden(t: &Texts) -> Self {
+        Self::new(403, (t.error_forbidden, t.error_forbidden_help))
+    }
+
+    /// A form came without a session.
+    pub(super) fn logged_out(t: &Texts) -> Self {
+        Self::new(401, (t.error_logged_out, t.error_logged_out_help))
+    }
+
+    /// A form did not come from this session's page.
+    pub(super) fn foreign_form(t: &Texts) -> Self {
+        Self::new(403, (t.error_foreign_form, t.error_foreign_form_help))
+    }
+
+    /// The same form is still being carried out.
+    pub(super) fn running(t: &Texts) -> Self {
+        Self::new(409, (t.error_running, t.error_running_help))
+    }
+}

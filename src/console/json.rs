@@ -1,0 +1,45 @@
+//! Reads fields of the API's answers. A field that is missing or null is empty: pages show what is there.
+
+use serde_json::Value;
+
+/// Fields of a JSON object.
+pub(super) trait Fields {
+    /// A text; empty if there is none.
+    fn text(&self, name: &str) -> &str;
+    /// A text, if there is one.
+    fn maybe(&self, name: &str) -> Option<&str>;
+    /// A whole number; 0 if there is none.
+    fn int(&self, name: &str) -> i64;
+    /// Whether a field is `true`.
+    fn is(&self, name: &str) -> bool;
+    /// The items of a list; none if there is no list.
+    fn items(&self, name: &str) -> &[Value];
+    /// A field; null if there is none.
+    fn field(&self, name: &str) -> &Value;
+}
+
+impl Fields for Value {
+    fn text(&self, name: &str) -> &str {
+        self.maybe(name).unwrap_or_default()
+    }
+
+    fn maybe(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(Self::as_str)
+    }
+
+    fn int(&self, name: &str) -> i64 {
+        self.get(name).and_then(Self::as_i64).unwrap_or_default()
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.get(name).and_then(Self::as_bool).unwrap_or_default()
+    }
+
+    fn items(&self, name: &str) -> &[Value] {
+        self.get(name).and_then(Self::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    fn field(&self, name: &str) -> &Value {
+        self.get(name).unwrap_or(&Self::Null)
+    }
+}

@@ -1,0 +1,138 @@
+//! The frame of every page: head, menu, search box, main part.
+
+use maud::{DOCTYPE, Markup, html};
+
+use crate::api::people::Session;
+use crate::console::Inner;
+use crate::console::error::PageError;
+use crate::console::form::Form;
+use crate::console::pages::{PAGES, Page};
+use crate::console::view::View;
+use crate::http::message::{Head, Response};
+
+/// The content of a page.
+pub(super) struct Content {
+    /// Says where one is; also the heading.
+    pub(super) title: String,
+    /// Below the heading.
+    pub(super) body: Markup,
+}
+
+impl Content {
+    pub(super) fn new(title: impl Into<String>, body: Markup) -> Self {
+        Self { title: title.into(), body }
+    }
+}
+
+/// A page for a person who is logged in. `page`: the entry of the menu it belongs to.
+pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> Response {
+    let here = page.map_or("", |page| page.section());
+    let is_live = page.is_some_and(|page| page.is_live);
+    let done = view.query.get("did").and_then(super::actions::find);
+    let t = view.t;
+    let body = html! {
+        a.skip href="#main" { (t.skip_to_content) }
+        header.top {
+            a.brand href="/console/" { (t.brand) }
+            form.search role="search" action="/console/search" method="get" {
+                label.hidden for="q" { (t.search) }
+                input #q type="search" name="q" placeholder=(t.search_placeholder)
+                    value=(view.query.get("q").unwrap_or_default()) maxlength="255" accesskey="s";
+                button type="submit" { (t.search) }
+            }
+            div.me {
+                span { (view.person().name) " · " (view.person().role.as_str())
+                    @if view.person().tenant != "default" { " · " (view.person().tenant) } }
+                form method="post" action="/console/log-out" {
+                    input type="hidden" name="csrf" value=(view.csrf());
+                    button.quiet type="submit" { (t.log_out) }
+                }
+            }
+        }
+        nav.menu aria-label=(t.menu) {
+            ul {
+                @for entry in PAGES.iter().filter(|entry| view.may(entry.right)) {
+                    @if let Some(name) = entry.menu {
+                        li { a href=(entry.path) aria-current=[(entry.section() == here).then_some("page")] {
+                            (name(t)) } }
+                    }
+                }
+            }
+        }
+        main #main tabindex="-1" data-live=[is_live.then_some("3")] {
+            h1 { (content.title) }
+            @if let Some(done) = done { p.notice role="status" { (done.done(t)) } }
+            (content.body)
+        }
+    };
+    framed(view.inner(), 200, &content.title, &body)
+}
+
+/// A page for somebody who is not logged in.
+pub(super) fn entrance(inner: &Inner, status: u16, content: &Content) -> Response {
+    let body = html! {
+        main #main.narrow tabindex="-1" { p.brand { (inner.texts.brand) } h1 { (content.title) } (content.body) }
+    };
+    framed(inner, status, &content.title, &body)
+}
+
+/// A page that says what went wrong.
+pub(super) fn error(
+    inner: &Inner,
+    head: &Head,
+    session: Option<&Session>,
+    error: &PageError,
+) -> Response {
+    let t = inner.texts;
+    let body = html! {
+        p.error role="alert" { (error.detail) }
+        p.small { (t.request_id) ": " code { (head.request_id) } }
+        p { a href="/console/" { (t.to_overview) } }
+    };
+    let content = Content::new(error.title.clone(), body);
+    let view = session.and_then(|session| View::new(inner, head, session, Form::default()).ok());
+    match view {
+        Some(view) => Response { status: error.status, ..page(&view, None, &content) },
+        None => entrance(inner, error.status, &content),
+    }
+}
+
+fn framed(inner: &Inner, status: u16, title: &str, body: &Markup) -> Response {
+    let assets = &inner.assets;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="robots" content="noindex";
+                title { (title) " · " (inner.texts.brand) }
+                link rel="icon" href=(assets.icon());
+                link rel="stylesheet" href=(assets.style());
+                script src=(assets.script()) defer {}
+            }
+            body { (body) }
+        }
+    };
+    with_guards(Response::with_body(
+        status,
+        "text/html; charset=utf-8",
+        page.into_string().into_bytes(),
+    ))
+}
+
+/// The header fields of everything that a person sees: nothing foreign is loaded, run, framed or told.
+pub(super) fn with_guards(response: Response) -> Response {
+    response
+        .header(
+            "content-security-policy",
+            "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
+             form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+        )
+        .header("x-content-type-options", "nosniff")
+        .header("x-frame-options", "DENY")
+        .header("referrer-policy", "no-referrer")
+        .header("cross-origin-opener-policy", "same-origin")
+        .header("cache-control", "no-store")
+}

@@ -1,0 +1,176 @@
+//! The console: pages for people under `/console/`, made on top of the API in this process.
+//!
+//! A page reads the API with the rights of the person who is logged in, and renders what it answers. So the console has
+//! no SQL and no second meaning of anything. An action is an API route too: its audit event names the person.
+//! A page is one file in `pages/` and one line in [`pages::PAGES`]; an action is one entry in [`actions::ACTIONS`].
+
+mod act;
+mod actions;
+mod assets;
+mod cookie;
+mod elements;
+mod enter;
+mod error;
+mod form;
+mod json;
+mod layout;
+mod once;
+mod pages;
+mod texts;
+mod view;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::context::Api;
+use crate::api::people::Session;
+use crate::console::assets::Assets;
+use crate::console::error::PageError;
+use crate::console::form::Form;
+use crate::console::once::Submissions;
+use crate::console::pages::{PAGES, Page};
+use crate::console::texts::{EN, Texts};
+use crate::console::view::View;
+use crate::http::message::{Asked, Head, Method, Request, Response};
+use crate::http::service::{Reply, Service};
+
+/// The largest form, in bytes: more than an event's payload, encoded.
+const MAX_FORM_BYTES: usize = 4 << 20;
+/// The largest form of somebody who is not logged in.
+const MAX_LOGIN_BYTES: usize = 8 << 10;
+
+/// The API, and the console beside it.
+#[derive(Clone)]
+pub struct Console(Arc<Inner>);
+
+struct Inner {
+    api: Api,
+    router: matchit::Router<&'static Page>,
+    assets: Assets,
+    submissions: Submissions,
+    texts: &'static Texts,
+}
+
+impl std::fmt::Debug for Console {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Console")
+    }
+}
+
+impl Console {
+    /// Puts the console beside the API.
+    pub fn new(api: Api) -> Self {
+        let mut router = matchit::Router::new();
+        for page in PAGES {
+            let inserted = router.insert(page.path, *page);
+            assert!(inserted.is_ok(), "two pages have the path {}", page.path);
+        }
+        let (assets, submissions) = (Assets::new(), Submissions::default());
+        Self(Arc::new(Inner { api, router, assets, submissions, texts: &EN }))
+    }
+
+    fn serves(path: &str) -> bool {
+        path == "/console" || path.starts_with("/console/")
+    }
+}
+
+impl Inner {
+    /// Answers a request below `/console`. Runs in the queue of the lists.
+    fn answer(self: &Arc<Self>, request: Request, reply: Reply) {
+        let head = &request.head;
+        let path = head.path.strip_prefix("/console/").unwrap_or_default().to_owned();
+        let session = match self.session(head) {
+            Ok(session) => session,
+            Err(error) => return reply.send(self.refused(head, None, &error)),
+        };
+        let is_post = head.method == Method::Post;
+        let response = match (path.as_str(), session) {
+            ("enter" | "log-in", _) => enter::answer(self, &request),
+            (_, None) if is_post => self.refused(head, None, &PageError::logged_out(self.texts)),
+            (_, None) => enter::form(self, head),
+            ("log-out", Some(session)) if is_post => enter::leave(self, &request, &session),
+            (path, Some(session)) => match path.strip_prefix("act/") {
+                Some(action) => return act::answer(self, request, &session, action, reply),
+                None => self.page(head, &session),
+            },
+        };
+        reply.send(response);
+    }
+
+    /// A page, or 304 if nothing was committed since the reader's copy.
+    fn page(&self, head: &Head, session: &Session) -> Response {
+        let made = View::new(self, head, session, Form::of_query(head)).and_then(|mut view| {
+            let Ok(found) = self.router.at(&head.path) else {
+                return Err(PageError::not_found(self.texts));
+            };
+            let page = *found.value;
+            if !view.may(page.right) {
+                return Err(PageError::forbidden(self.texts));
+            }
+            if head.method != Method::Get && head.method != Method::Head {
+                return Err(PageError::not_found(self.texts));
+            }
+            let version = page.is_live.then(|| view.version());
+            if version
+                .as_deref()
+                .is_some_and(|version| head.headers.get("if-none-match") == Some(version))
+            {
+                return Ok(Response::new(304));
+            }
+            view.params = found.params.iter().map(|(_, value)| form::decode(value)).collect();
+            let content = (page.show)(&view)?;
+            let response = layout::page(&view, Some(page), &content);
+            Ok(match version {
+                Some(version) => response.header("etag", version),
+                None => response,
+            })
+        });
+        made.unwrap_or_else(|error| self.refused(head, Some(session), &error))
+    }
+
+    fn session(&self, head: &Head) -> Result<Option<Session>, PageError> {
+        let Some(secret) = cookie::session(head) else { return Ok(None) };
+        self.api.session(secret).map_err(|problem| PageError::of(problem.into()))
+    }
+
+    /// A page that says what went wrong.
+    fn refused(&self, head: &Head, session: Option<&Session>, error: &PageError) -> Response {
+        layout::error(self, head, session, error)
+    }
+}
+
+impl Service for Console {
+    fn body_limit(&self, head: &Head) -> Result<usize, Response> {
+        if !Self::serves(&head.path) {
+            return self.0.api.body_limit(head);
+        }
+        if !matches!(head.method, Method::Get | Method::Head | Method::Post) {
+            return Err(Response::new(405).header("allow", "GET, HEAD, POST"));
+        }
+        let is_known = matches!(self.0.session(head), Ok(Some(_)));
+        Ok(if is_known { MAX_FORM_BYTES } else { MAX_LOGIN_BYTES })
+    }
+
+    fn call(&self, request: Request, reply: Reply) {
+        let path = &request.head.path;
+        if !Self::serves(path) {
+            return self.0.api.call(request, reply);
+        }
+        if path == "/console" {
+            return reply.send(Response::new(308).header("location", "/console/"));
+        }
+        if let Some(name) = path.strip_prefix("/console/assets/") {
+            return reply.send(self.0.assets.get(name));
+        }
+        let inner = Arc::clone(&self.0);
+        self.0.api.in_turn(move |_api, reply| inner.answer(request, reply), reply);
+    }
+
+    fn refusal(&self, status: u16, detail: &str) -> Response {
+        self.0.api.refusal(status, detail)
+    }
+
+    fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
+        self.0.api.finish(asked, took, response)
+    }
+}

@@ -1,0 +1,51 @@
+//! Search: one box finds events, webhooks, deliveries and subscriptions.
+
+use maud::html;
+
+use crate::console::elements::{empty, state, table, time_or, word};
+use crate::console::error::PageError;
+use crate::console::form::segment;
+use crate::console::json::Fields as _;
+use crate::console::layout::Content;
+use crate::console::pages::Page;
+use crate::console::view::View;
+use crate::model::token::Right::Read;
+
+pub(super) const PAGE: Page =
+    Page { path: "/console/search", menu: None, right: Read, is_live: true, show };
+
+fn show(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let Some(q) = view.query.get("q") else {
+        return Ok(Content::new(t.search_results, empty(t.search_hint, "")));
+    };
+    let found = view.read("/v1/search", &[("q", q)])?;
+    let rows: Vec<_> = found
+        .items("items")
+        .iter()
+        .map(|row| {
+            let kind = row.text("kind");
+            let page = match kind {
+                "webhook_event" => "webhooks",
+                "delivery" => "deliveries",
+                "subscription" => "subscriptions",
+                _ => "events",
+            };
+            vec![
+                html! { a href={ "/console/" (page) "/" (segment(row.text("id"))) } { (row.text("value")) } },
+                html! { (word(kind)) },
+                html! { (row.text("event_type")) },
+                row.maybe("status").map_or_else(Default::default, state),
+                time_or(row.maybe("at")),
+                html! { (word(row.text("matched"))) },
+            ]
+        })
+        .collect();
+    let heads = [t.search_found, t.kind, t.event_type, t.state, t.at, t.matched];
+    let body = html! {
+        @if rows.is_empty() { (empty(t.search_nothing, t.search_hint)) }
+        @else { (table(&format!("{}: {q}", t.search_results), &heads, &rows)) }
+        @if found.is("more") { p.small { (t.search_more) } }
+    };
+    Ok(Content::new(format!("{}: {q}", t.search_results), body))
+}

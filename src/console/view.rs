@@ -1,0 +1,130 @@
+//! What a page gets: the person, the query, and the API with the person's rights.
+
+use ring::hmac;
+use serde_json::Value;
+
+use crate::api::people::{Person, Session};
+use crate::console::Inner;
+use crate::console::error::PageError;
+use crate::console::form::{Form, with_query};
+use crate::console::texts::Texts;
+use crate::http::message::{Head, Method, Request, Response};
+use crate::model::token::Right;
+
+/// One request of a person.
+pub(super) struct View<'a> {
+    pub(super) t: &'static Texts,
+    pub(super) head: &'a Head,
+    /// The variable parts of the path, decoded.
+    pub(super) params: Vec<String>,
+    /// The query.
+    pub(super) query: Form,
+    pub(super) session: &'a Session,
+    inner: &'a Inner,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(
+        inner: &'a Inner,
+        head: &'a Head,
+        session: &'a Session,
+        query: Form,
+    ) -> Result<Self, PageError> {
+        Ok(Self { t: inner.texts, head, params: Vec::new(), query, session, inner })
+    }
+
+    /// The person who is logged in.
+    pub(super) fn person(&self) -> &Person {
+        &self.session.person
+    }
+
+    /// Whether the person's role allows something.
+    pub(super) fn may(&self, right: Right) -> bool {
+        self.person().may(right)
+    }
+
+    /// The `n`-th variable part of the path.
+    pub(super) fn param(&self, n: usize) -> &str {
+        self.params.get(n).map_or("", String::as_str)
+    }
+
+    /// Reads a path of the API: `view.read("/v1/deliveries", &[("limit", "50")])`. Empty values are left out; variable
+    /// parts of the path must be encoded ([`segment`](super::form::segment)).
+    pub(super) fn read(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, PageError> {
+        let query = with_query("", query.iter().copied());
+        let query = query.strip_prefix('?').map(str::to_owned);
+        let response = self.ask(Method::Get, path, query, Vec::new());
+        if response.status >= 400 {
+            return Err(PageError::of(response));
+        }
+        Ok(serde_json::from_slice(&response.body).unwrap_or_default())
+    }
+
+    /// The same, where a page goes on without it: null if the API refuses.
+    pub(super) fn read_or_null(&self, path: &str, query: &[(&str, &str)]) -> Value {
+        self.read(path, query).unwrap_or_default()
+    }
+
+    /// Sends a body to a path of the API that changes nothing, such as a dry run.
+    pub(super) fn try_out(
+        &self,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> Result<Value, PageError> {
+        let response = self.ask(method, path, None, body.to_string().into_bytes());
+        if response.status >= 400 {
+            return Err(PageError::of(response));
+        }
+        Ok(serde_json::from_slice(&response.body).unwrap_or_default())
+    }
+
+    fn ask(&self, method: Method, path: &str, query: Option<String>, body: Vec<u8>) -> Response {
+        let head = Head { method, path: path.to_owned(), query, ..self.head.clone() };
+        self.inner.api.ask_now(self.person(), Request { head, body })
+    }
+
+    /// Changes with each commit: as long as it stays, the page does too. It costs no SQL.
+    pub(super) fn version(&self) -> String {
+        let commits = self.inner.api.store.writer().done().commits.get();
+        let seed = (
+            commits,
+            &self.session.id,
+            &self.head.path,
+            &self.head.query,
+            self.inner.assets.version(),
+        );
+        format!("W/\"{:x}\"", crc(&format!("{seed:?}")))
+    }
+
+    /// The token that this session's forms carry.
+    pub(super) fn csrf(&self) -> String {
+        csrf(self.head)
+    }
+
+    /// A fresh number for a form, so that it is carried out once.
+    pub(super) fn form_number(&self) -> String {
+        crate::base::id::uuid7(self.inner.api.clock.wall(), &*self.inner.api.draw)
+    }
+
+    /// Wall time, in ms.
+    pub(super) fn now_ms(&self) -> i64 {
+        self.inner.api.clock.wall().ms()
+    }
+
+    pub(super) fn inner(&self) -> &'a Inner {
+        self.inner
+    }
+}
+
+/// The token against forged forms: only who has the session's cookie can compute it.
+pub(super) fn csrf(head: &Head) -> String {
+    let secret = super::cookie::session(head).unwrap_or_default();
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+    data_encoding::HEXLOWER.encode(hmac::sign(&key, b"oncebox console form").as_ref())
+}
+
+fn crc(text: &str) -> u64 {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().take(8).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
+}
