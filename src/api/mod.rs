@@ -38,9 +38,9 @@ mod log_ins;
 pub mod metrics;
 pub mod openapi;
 mod payloads;
-pub(crate) mod people;
+pub mod people;
 mod pii;
-pub(crate) mod problem;
+pub mod problem;
 mod providers;
 mod replays;
 mod requests;
@@ -50,6 +50,7 @@ mod schema;
 mod scheme;
 mod sealing;
 mod secrets;
+mod sessions;
 mod sources;
 mod status;
 mod subjects;
@@ -59,6 +60,7 @@ mod subscription_trials;
 mod subscriptions;
 mod tenants;
 mod tokens;
+mod users;
 mod webhook_events;
 
 use std::sync::Arc;
@@ -119,6 +121,8 @@ static RESOURCES: &[&Resource] = &[
     &guards::RESOURCE,
     &subjects::RESOURCE,
     &tokens::RESOURCE,
+    &users::RESOURCE,
+    &sessions::RESOURCE,
     &keys::RESOURCE,
     &tenants::RESOURCE,
     &escalations::RESOURCE,

@@ -37,7 +37,7 @@ const MAX_AGENT_CHARS: usize = 200;
 
 /// A person who is logged in.
 #[derive(Clone, Debug)]
-pub(crate) struct Person {
+pub struct Person {
     /// The user's UUID.
     pub id: String,
     /// The user's name.
@@ -49,7 +49,7 @@ pub(crate) struct Person {
 }
 
 /// A session that was just begun.
-pub(crate) struct NewSession {
+pub struct NewSession {
     /// The cookie's value; only its hash is stored.
     pub secret: Zeroizing<String>,
     /// Whose it is.
@@ -58,9 +58,15 @@ pub(crate) struct NewSession {
     pub ends_at: Timestamp,
 }
 
+impl std::fmt::Debug for NewSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewSession").field("person", &self.person).finish_non_exhaustive()
+    }
+}
+
 /// The session of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Session {
+pub struct Session {
     /// Its UUID.
     pub id: String,
     /// Whose it is.
@@ -95,12 +101,7 @@ struct Beginning {
 impl Api {
     /// Begins a session of the user with this name and password.
     /// Fails with 401 when one of them is wrong, 403 when the tenant is suspended, 429 after too many failures.
-    pub(crate) fn log_in(
-        &self,
-        head: &Head,
-        name: &str,
-        password: &str,
-    ) -> Result<NewSession, Problem> {
+    pub fn log_in(&self, head: &Head, name: &str, password: &str) -> Result<NewSession, Problem> {
         let refused = |problem| self.refused(head, Some(name), problem);
         self.auth
             .log_ins()
@@ -127,7 +128,7 @@ impl Api {
 
     /// Begins a session with a one-time link's secret, which is used up by that.
     /// Fails with 401 when it is not valid, 403 when the tenant is suspended, 429 after too many failures.
-    pub(crate) fn enter(&self, head: &Head, link: &str) -> Result<NewSession, Problem> {
+    pub fn enter(&self, head: &Head, link: &str) -> Result<NewSession, Problem> {
         let refused = |problem| self.refused(head, None, problem);
         self.auth.log_ins().check(head.client, None, self.clock.monotonic()).map_err(refused)?;
         let hash = self.hasher.hash(link);
@@ -145,7 +146,7 @@ impl Api {
     }
 
     /// The session of a cookie's value; `None` if there is none, or it has ended.
-    pub(crate) fn session(&self, secret: &str) -> Result<Option<Session>, Problem> {
+    pub fn session(&self, secret: &str) -> Result<Option<Session>, Problem> {
         if !token::is_secret(SESSION_PREFIX, secret) {
             return Ok(None);
         }
@@ -170,7 +171,7 @@ impl Api {
     }
 
     /// Ends a session.
-    pub(crate) fn log_out(&self, head: &Head, session: &Session) -> Result<(), Problem> {
+    pub fn log_out(&self, head: &Head, session: &Session) -> Result<(), Problem> {
         let (now, seq) = (self.clock.wall(), session.seq);
         let Person { id, tenant, .. } = &session.person;
         let event = NewAuditEvent::local(now, tenant, session.person.actor(), "user.logout");
@@ -184,12 +185,12 @@ impl Api {
     }
 
     /// Whether there is any user.
-    pub(crate) fn has_users(&self) -> Result<bool, Problem> {
+    pub fn has_users(&self) -> Result<bool, Problem> {
         Ok(self.store.read(users::any)?)
     }
 
     /// Answers a request in a person's name, with the rights of its role and tenant.
-    pub(crate) fn ask(&self, person: &Person, request: Request, reply: Reply) {
+    pub fn ask(&self, person: &Person, request: Request, reply: Reply) {
         match self.called_by(person, request) {
             Err(problem) => reply.send(problem.into()),
             Ok((route, call)) => self.dispatch(route, call, reply),
@@ -198,7 +199,7 @@ impl Api {
 
     /// The same for a caller that waits for the answer, and whose turn in the queue of lists has come
     /// ([`Api::in_turn`]). A route that answers later is a 500: use [`Api::ask`].
-    pub(crate) fn ask_now(&self, person: &Person, request: Request) -> Response {
+    pub fn ask_now(&self, person: &Person, request: Request) -> Response {
         let (route, call) = match self.called_by(person, request) {
             Err(problem) => return problem.into(),
             Ok(called) => called,

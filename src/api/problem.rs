@@ -18,7 +18,7 @@ use crate::store::error::Error;
 
 /// An error, ready to be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub struct Problem {
     kind: Kind,
     detail: String,
     headers: Vec<(&'static str, String)>,
@@ -37,7 +37,7 @@ impl Problem {
     }
 
     /// 400: the request cannot be understood.
-    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+    pub fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(Kind::BadRequest, detail)
     }
 
@@ -65,7 +65,7 @@ impl Problem {
     }
 
     /// 403: the token's role does not allow it.
-    pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
+    pub fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(Kind::Forbidden, detail)
     }
 
@@ -108,12 +108,12 @@ impl Problem {
     }
 
     /// 404: there is no such thing, or it belongs to another tenant.
-    pub(crate) fn not_found(what: &str) -> Self {
+    pub fn not_found(what: &str) -> Self {
         Self::new(Kind::NotFound, format!("There is no such {what}."))
     }
 
     /// 405: the path exists, the method does not.
-    pub(crate) fn method_not_allowed(allowed: &str) -> Self {
+    pub fn method_not_allowed(allowed: &str) -> Self {
         let detail = format!("This path answers {allowed}.");
         Self::new(Kind::MethodNotAllowed, detail).header("allow", allowed)
     }
@@ -124,7 +124,7 @@ impl Problem {
     }
 
     /// 422: understood, but a value cannot be accepted.
-    pub(crate) fn unprocessable(detail: impl Into<String>) -> Self {
+    pub fn unprocessable(detail: impl Into<String>) -> Self {
         Self::new(Kind::Unprocessable, detail)
     }
 
@@ -144,7 +144,7 @@ impl Problem {
     }
 
     /// 503: not now, but after `retry_after_secs` again.
-    pub(crate) fn unavailable(detail: impl Into<String>, retry_after_secs: u64) -> Self {
+    pub fn unavailable(detail: impl Into<String>, retry_after_secs: u64) -> Self {
         Self::new(Kind::Unavailable, detail).header("retry-after", retry_after_secs.to_string())
     }
 
@@ -172,7 +172,7 @@ impl Problem {
     }
 
     /// A refusal by the listener, by its status.
-    pub(crate) fn of_listener(status: u16, detail: &str) -> Self {
+    pub fn of_listener(status: u16, detail: &str) -> Self {
         let kind = match status {
             400 => Kind::BadRequest,
             408 => Kind::Timeout,
@@ -195,22 +195,22 @@ impl Problem {
     }
 
     /// The status it is answered with.
-    pub(crate) fn status(&self) -> u16 {
+    pub fn status(&self) -> u16 {
         self.kind.facts().status
     }
 
     /// The last part of its `type`.
-    pub(crate) fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         self.kind.facts().word
     }
 
     /// Its kind, in words.
-    pub(crate) fn title(&self) -> &'static str {
+    pub fn title(&self) -> &'static str {
         self.kind.facts().title
     }
 
     /// What is wrong with this request, for a person.
-    pub(crate) fn detail(&self) -> &str {
+    pub fn detail(&self) -> &str {
         &self.detail
     }
 

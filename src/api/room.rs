@@ -8,7 +8,7 @@ use crate::api::route::Route;
 use crate::http::message::Method;
 
 /// POST paths that make something new. Every other POST acts on something that exists.
-const NEW_WORK: [&str; 10] = [
+const NEW_WORK: [&str; 11] = [
     "/in/{provider}",
     "/in/{tenant}/{provider}",
     "/v1/events",
@@ -17,6 +17,7 @@ const NEW_WORK: [&str; 10] = [
     "/v1/sources",
     "/v1/processed-events",
     "/v1/tokens",
+    "/v1/users",
     "/v1/tenants",
     "/v1/alert-channels",
 ];

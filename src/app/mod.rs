@@ -78,6 +78,12 @@ impl Appliance {
         own.map(|(_, address)| *address)
     }
 
+    /// The API, which the console asks in this process.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
     /// The database.
     pub fn store(&self) -> &Store {
         &self.api.store

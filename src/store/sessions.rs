@@ -56,7 +56,6 @@ pub(super) const END_OF_USER: &str = "
              FROM sessions
             WHERE user_seq = ?1
               AND ended_at IS NULL
-              AND seq <> ?3
             LIMIT 1000)";
 
 pub(super) const PRUNE: &str = "
@@ -140,16 +139,11 @@ pub fn end(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     one_row(ended, "the session")
 }
 
-/// Ends the sessions of a user, except one; returns how many were ended.
-pub fn end_all(
-    tx: &WriteTx<'_>,
-    user_seq: i64,
-    except: Option<i64>,
-    now: Timestamp,
-) -> Result<usize> {
+/// Ends the sessions of a user; returns how many were ended.
+pub fn end_all(tx: &WriteTx<'_>, user_seq: i64, now: Timestamp) -> Result<usize> {
     let mut ended = 0;
     loop {
-        let some = tx.prepare(END_OF_USER)?.execute((user_seq, now, except.unwrap_or(0)))?;
+        let some = tx.prepare(END_OF_USER)?.execute((user_seq, now))?;
         if some == 0 {
             tx.tokens_changed();
             return Ok(ended);

@@ -1,0 +1,99 @@
+//! `/v1/sessions`: who is logged in to the console.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::{Call, page_of};
+use crate::api::context::Api;
+use crate::api::kind::Kind;
+use crate::api::lists;
+use crate::api::problem::Problem;
+use crate::api::route::Answer::{Act, Listed};
+use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get};
+use crate::api::schema::{NameText, Uuid, value};
+use crate::api::tokens::tenant_of;
+use crate::base::clock::Timestamp;
+use crate::http::message::Response;
+use crate::model::token::Right::Admin;
+use crate::model::user::StoredSession;
+use crate::store::sessions::{self, Live};
+
+const ID: Param =
+    Param::path::<Uuid>("id", "The session's id.", "019c1447-5800-7000-8000-000000000001");
+const TENANT: Param = Param::query::<NameText>(
+    "tenant",
+    "The tenant of the users; your own if absent. Only an admin of `default` may name another one.",
+    "default",
+);
+
+/// Who is logged in.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Sessions",
+    about: "Who is logged in to the console.",
+    routes: &[
+        get("/v1/sessions", Admin, Listed(list))
+            .doc("listSessions", "List the sessions")
+            .about("Without those that have ended.")
+            .returns(&[Returns::page::<SessionAnswer>("A page of sessions, the oldest first.")])
+            .params(&[TENANT, LIMIT, AFTER])
+            .problems(&[Kind::NotFound]),
+        delete("/v1/sessions/{id}", Admin, Act("session.end", end))
+            .doc("endSession", "End a session")
+            .about("Whoever uses it has to log in again.")
+            .returns(&[Returns::nothing("It is ended.")])
+            .params(&[ID, TENANT]),
+    ],
+};
+
+/// `GET /v1/sessions`
+fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let page = call.query.page()?;
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
+    let now = api.clock.wall();
+    let live = Live { now, used_since: now.minus(api.settings.get().console.idle_timeout) };
+    let rows = (page.after.unwrap_or(0), page.limit);
+    let found = lists::read(api, call, |tx| sessions::page(tx, &tenant, live, rows))?;
+    Ok(page_of(&found, page, |session| session.seq, shown))
+}
+
+/// `DELETE /v1/sessions/{id}`
+fn end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
+    let (id, now) = (call.param(0).to_owned(), api.clock.wall());
+    change(api, call, move |tx| {
+        let Some(session) = sessions::by_id(tx, &tenant, &id)? else {
+            return Ok(Err(Problem::not_found("session")));
+        };
+        sessions::end(tx, session.seq, now)?;
+        Ok(Ok((Value::Null, Change::gone("session", &id, &shown(&session)))))
+    })
+}
+
+fn shown(session: &StoredSession) -> Value {
+    let StoredSession { id, user, created_at, last_used_at, ends_at, address, user_agent, .. } =
+        session.clone();
+    let user = user.name;
+    value(SessionAnswer { id, user, created_at, last_used_at, ends_at, address, user_agent })
+}
+
+/// A session.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Session")]
+struct SessionAnswer {
+    #[schemars(with = "Uuid")]
+    id: String,
+    /// The name of its user.
+    #[schemars(with = "NameText")]
+    user: String,
+    created_at: Timestamp,
+    /// Its last use, to the minute.
+    last_used_at: Timestamp,
+    /// When it ends at the latest.
+    ends_at: Timestamp,
+    /// The address from which it was begun.
+    address: String,
+    /// The browser, as it names itself.
+    user_agent: Option<String>,
+}

@@ -1,0 +1,349 @@
+//! `/v1/users`: the people who use the console.
+//!
+//! An admin manages the users of its own tenant. An admin of the tenant `default` manages those of all tenants.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::{Call, ok, page_of};
+use crate::api::context::Api;
+use crate::api::kind::Kind;
+use crate::api::lists;
+use crate::api::problem::Problem;
+use crate::api::route::Answer::{Act, Listed, Now};
+use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
+use crate::api::schema::{NameText, Text, Uuid, answers, value, values};
+use crate::api::tokens::tenant_of;
+use crate::base::clock::Timestamp;
+use crate::base::id;
+use crate::http::message::Response;
+use crate::model::audit::ActorType;
+use crate::model::name::Name;
+use crate::model::token::Right::{Admin, Read};
+use crate::model::token::{self, Role};
+use crate::model::user::{
+    LINK_PREFIX, MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, User, check_password, check_role,
+};
+use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::users::{Found, NewUser};
+use crate::store::{sessions, users};
+
+const NAME: Param = Param::path::<NameText>("name", "The user's name.", "anna");
+const TENANT: Param = Param::query::<NameText>(
+    "tenant",
+    "The tenant of the users; your own if absent. Only an admin of `default` may name another one.",
+    "default",
+);
+/// How long a one-time link can be used.
+const LINK_LIFETIME: Duration = Duration::from_mins(15);
+
+/// The people who use the console.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Users",
+    about: "The people who use the console. A user has one role: `read`, `operate` or `admin`. Programs use tokens.",
+    routes: &[
+        get("/v1/users", Admin, Listed(list))
+            .doc("listUsers", "List the users")
+            .about("Without deleted ones.")
+            .returns(&[Returns::page::<UserAnswer>("A page of users, the oldest first.")])
+            .params(&[TENANT, LIMIT, AFTER])
+            .problems(&[Kind::NotFound]),
+        post("/v1/users", Admin, Act("user.create", create))
+            .doc("createUser", "Make a user")
+            .about(
+                "The name is unique on this box, whatever the tenant. A user without a password logs in with one-time \
+                 links.",
+            )
+            .returns(&[Returns::json::<UserAnswer>(201, "The user.")])
+            .body::<UserCreation>(r#"{"name":"anna","role":"operate"}"#)
+            .problems(&[Kind::NotFound]),
+        get("/v1/users/{name}", Admin, Now(show))
+            .doc("getUser", "Show a user")
+            .about("A password is not shown.")
+            .returns(&[Returns::json::<UserAnswer>(200, "The user.")])
+            .params(&[NAME, TENANT]),
+        patch("/v1/users/{name}", Admin, Act("user.change", change_one))
+            .doc("changeUser", "Change a user")
+            .about("What is absent stays. A change ends the user's sessions and its one-time link.")
+            .returns(&[Returns::json::<UserAnswer>(200, "The user as it is now.")])
+            .params(&[NAME, TENANT])
+            .body::<UserChange>(r#"{"role":"read","disabled":false}"#),
+        delete("/v1/users/{name}", Admin, Act("user.delete", remove))
+            .doc("deleteUser", "Delete a user")
+            .about("Its sessions end. Its name can be given again; audit events keep it.")
+            .returns(&[Returns::nothing("It is deleted.")])
+            .params(&[NAME, TENANT]),
+        post("/v1/users/{name}/link", Admin, Act("user.link", link))
+            .doc("createLoginLink", "Make a one-time link")
+            .about(
+                "Whoever opens it is logged in as this user, once and within 15 minutes. An earlier link of the user is \
+                 void. Only this answer has it.",
+            )
+            .returns(&[Returns::json::<LoginLink>(201, "The link.")])
+            .params(&[NAME, TENANT]),
+        post("/v1/users/{name}/password", Read, Act("user.password", change_own_password))
+            .doc("changeOwnPassword", "Change your own password")
+            .about("For the user who is logged in; tokens are answered 403. Ends all sessions of the user.")
+            .returns(&[Returns::json::<UserAnswer>(200, "The user.")])
+            .params(&[NAME])
+            .body::<PasswordChange>(
+                r#"{"current":"correct horse battery","new":"staple correct horse"}"#,
+            ),
+    ],
+};
+
+values! {
+    /// The role of a user.
+    UserRole = { "type": "string", "enum": ["read", "operate", "admin"] }
+}
+
+/// `POST /v1/users`
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct UserCreation {
+    name: Name,
+    #[schemars(with = "UserRole")]
+    role: Role,
+    /// The tenant whose data it may use; your own if absent. Only an admin of `default` may name another one.
+    #[schemars(with = "Option<NameText>")]
+    tenant: Option<String>,
+    /// Absent: the user logs in with one-time links.
+    #[schemars(with = "Option<Text<MIN_PASSWORD_CHARS, MAX_PASSWORD_CHARS>>")]
+    password: Option<Zeroizing<String>>,
+}
+
+/// `PATCH /v1/users/{name}`
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct UserChange {
+    #[schemars(with = "Option<UserRole>")]
+    role: Option<Role>,
+    #[schemars(with = "Option<Text<MIN_PASSWORD_CHARS, MAX_PASSWORD_CHARS>>")]
+    password: Option<Zeroizing<String>>,
+    /// Whether it is kept from logging in.
+    disabled: Option<bool>,
+}
+
+/// `POST /v1/users/{name}/password`
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PasswordChange {
+    /// Absent only if the user has no password yet.
+    #[schemars(with = "Option<String>")]
+    current: Option<Zeroizing<String>>,
+    #[schemars(with = "Text<MIN_PASSWORD_CHARS, MAX_PASSWORD_CHARS>")]
+    new: Zeroizing<String>,
+}
+
+/// `GET /v1/users`
+fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let page = call.query.page()?;
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
+    let after = page.after.unwrap_or(0);
+    let found = lists::read(api, call, |tx| users::page(tx, &tenant, after, page.limit))?;
+    Ok(page_of(&found, page, |user| user.seq, UserAnswer::of))
+}
+
+/// `GET /v1/users/{name}`
+fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
+    let found = api.store.read(|tx| find(tx, &tenant, call.param(0)))?.ok_or_else(missing)?;
+    Ok(ok(&UserAnswer::of(&found.user)))
+}
+
+/// `POST /v1/users`
+fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let UserCreation { name, role, tenant, password } = call.json()?;
+    check_role(role).map_err(Problem::unprocessable)?;
+    let tenant = tenant_of(api, call, tenant.as_deref())?;
+    let password_hash = password.map(|password| hash_of(api, &password)).transpose()?;
+    let now = api.clock.wall();
+    let id = id::uuid7(now, &*api.draw);
+    let new = NewUser { id, tenant, name: name.into(), role, password_hash };
+    change(api, call, move |tx| {
+        if !users::insert(tx, &new, now)? {
+            let name = &new.name;
+            return Ok(Err(Problem::conflict(format!("The name {name:?} is taken."))));
+        }
+        let Some(found) = users::by_name(tx, &new.name)? else { return Ok(Err(missing())) };
+        let body = UserAnswer::of(&found.user);
+        let change = Change::made("user", &new.id, &body);
+        Ok(Ok((body, change)))
+    })
+}
+
+/// `PATCH /v1/users/{name}`
+fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let UserChange { role, password, disabled } = call.json()?;
+    role.map_or(Ok(()), check_role).map_err(Problem::unprocessable)?;
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
+    let hash = password.map(|password| hash_of(api, &password)).transpose()?;
+    let now = api.clock.wall();
+    alter(api, call, tenant, move |found| {
+        found.user.role = role.unwrap_or(found.user.role);
+        let disabled = disabled.unwrap_or(found.user.disabled_at.is_some());
+        found.user.disabled_at = disabled.then(|| found.user.disabled_at.unwrap_or(now));
+        set_password(found, hash.as_ref());
+        Ok(())
+    })
+}
+
+/// `POST /v1/users/{name}/password`
+fn change_own_password(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let PasswordChange { current, new } = call.json()?;
+    let name = call.param(0);
+    if call.who.kind != ActorType::User || call.who.display != name {
+        return Err(Problem::forbidden(
+            "A user changes the own password only. An admin sets the password of another user with PATCH.",
+        ));
+    }
+    let log_ins = api.auth.log_ins();
+    let (client, now) = (call.request.head.client, api.clock.monotonic());
+    log_ins.check(client, Some(name), now)?;
+    let found = api.store.read(|tx| find(tx, &call.tenant, name))?.ok_or_else(missing)?;
+    let before = found.password_hash;
+    if let Some(hash) = &before {
+        let current = current.as_ref().map_or("", |current| current.as_str());
+        if !log_ins.verify(current, Some(hash))? {
+            log_ins.failed(client, Some(name), now);
+            return Err(Problem::forbidden("The current password is wrong."));
+        }
+    }
+    let hash = hash_of(api, &new)?;
+    alter(api, call, call.tenant.clone(), move |found| {
+        if found.password_hash != before {
+            return Err(Problem::conflict("The password was changed meanwhile."));
+        }
+        set_password(found, Some(&hash));
+        Ok(())
+    })
+}
+
+/// Changes the user that the path names, and ends its sessions.
+fn alter(
+    api: &Api,
+    call: &Call,
+    tenant: String,
+    run: impl Fn(&mut Found) -> Result<(), Problem> + Send + 'static,
+) -> Result<Audited<Value>, Problem> {
+    let (name, now) = (call.param(0).to_owned(), api.clock.wall());
+    change(api, call, move |tx| {
+        let Some(before) = find(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        let mut after = before.clone();
+        if let Err(problem) = run(&mut after) {
+            return Ok(Err(problem));
+        }
+        users::set(tx, &after)?;
+        let ended = shut_out(tx, after.user.seq, now)?;
+        let body = UserAnswer::of(&after.user);
+        let change = Change::changed("user", &after.user.id, &UserAnswer::of(&before.user), &body);
+        let change = change.and("sessions_ended", ended);
+        let is_new = before.password_hash != after.password_hash;
+        Ok(Ok((body, if is_new { change.and("password", "changed") } else { change })))
+    })
+}
+
+/// `DELETE /v1/users/{name}`
+fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
+    let (name, now) = (call.param(0).to_owned(), api.clock.wall());
+    change(api, call, move |tx| {
+        let Some(Found { user, .. }) = find(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        users::delete(tx, user.seq, now)?;
+        let ended = shut_out(tx, user.seq, now)?;
+        let change = Change::gone("user", &user.id, &UserAnswer::of(&user));
+        Ok(Ok((Value::Null, change.and("sessions_ended", ended))))
+    })
+}
+
+/// `POST /v1/users/{name}/link`: only this answer has the link.
+fn link(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
+    let secret = Zeroizing::new(token::secret(LINK_PREFIX, &*api.draw));
+    let (name, hash) = (call.param(0).to_owned(), api.hasher.hash(&secret));
+    let expires_at = api.clock.wall().plus(LINK_LIFETIME);
+    let made = change(api, call, move |tx| {
+        let Some(Found { user, .. }) = find(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        if user.disabled_at.is_some() {
+            return Ok(Err(Problem::conflict("The user is disabled.")));
+        }
+        users::set_link(tx, user.seq, &hash, expires_at)?;
+        let change = Change::made("user", &user.id, &Value::Null);
+        Ok(Ok(((), change.and("expires_at", expires_at.to_string()))))
+    })?;
+    let url = format!("{}/console/enter?link={}", address(api, call), secret.as_str());
+    Ok(made.map(|()| value(LoginLink { url, expires_at })))
+}
+
+/// The URL of this service, as the caller reaches it.
+fn address(api: &Api, call: &Call) -> String {
+    let settings = api.settings.get();
+    let listen = &settings.listen;
+    // With an intake of its own, the public URL leads to the intake only.
+    if let (Some(url), None) = (&listen.public_url, &listen.intake) {
+        return url.trim_end_matches('/').to_owned();
+    }
+    let host = call.request.head.headers.get("host").filter(|host| !host.is_empty());
+    host.map_or_else(|| format!("http://{}", listen.api), |host| format!("http://{host}"))
+}
+
+/// Ends the sessions and the one-time link of a user; returns how many sessions.
+fn shut_out(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> crate::store::error::Result<usize> {
+    users::drop_link(tx, seq)?;
+    sessions::end_all(tx, seq, now)
+}
+
+fn hash_of(api: &Api, password: &str) -> Result<String, Problem> {
+    check_password(password).map_err(Problem::unprocessable)?;
+    api.auth.log_ins().hash(password, &*api.draw)
+}
+
+fn set_password(found: &mut Found, hash: Option<&String>) {
+    if let Some(hash) = hash {
+        found.password_hash = Some(hash.clone());
+        found.user.has_password = true;
+    }
+}
+
+fn find(tx: &ReadTx<'_>, tenant: &str, name: &str) -> crate::store::error::Result<Option<Found>> {
+    Ok(users::by_name(tx, name)?.filter(|found| found.user.tenant == tenant))
+}
+
+fn missing() -> Problem {
+    Problem::not_found("user")
+}
+
+/// A user, without its password.
+#[derive(Serialize, JsonSchema)]
+#[serde(remote = "User")]
+#[schemars(rename = "User")]
+struct UserAnswer {
+    #[schemars(with = "Uuid")]
+    id: String,
+    #[schemars(with = "NameText")]
+    tenant: String,
+    #[schemars(with = "NameText")]
+    name: String,
+    #[schemars(with = "UserRole")]
+    role: Role,
+    /// Whether it has a password. Without one it logs in with one-time links.
+    has_password: bool,
+    created_at: Timestamp,
+    last_login_at: Option<Timestamp>,
+    /// When it was disabled; null if it is not.
+    disabled_at: Option<Timestamp>,
+}
+answers!(UserAnswer, User);
+
+/// A one-time link.
+#[derive(Serialize, JsonSchema)]
+struct LoginLink {
+    /// Where to open it. It is not shown again.
+    url: String,
+    expires_at: Timestamp,
+}
