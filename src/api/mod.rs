@@ -42,6 +42,7 @@ pub mod people;
 mod pii;
 pub mod problem;
 mod providers;
+mod recent;
 mod replays;
 mod requests;
 mod room;

@@ -11,7 +11,7 @@ use crate::api::problem::{CheckAnswer, Problem};
 use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Param, Resource, Returns, get, public};
 use crate::api::schema::values;
-use crate::api::{health, lists};
+use crate::api::{health, lists, recent};
 use crate::base::clock::Timestamp;
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
@@ -45,6 +45,13 @@ pub(super) const RESOURCE: Resource = Resource {
                  for all tenants together.",
             )
             .returns(&[Returns::json::<Stats>(200, "The counts.")]),
+        get("/v1/stats/recent", Read, Listed(recent::show))
+            .doc("getRecentStats", "Show the last hour")
+            .about(
+                "Counts of the tenant by minute, and the latest 50 attempts of each subscription. They are in \
+                 memory and begin with the process: see `since`.",
+            )
+            .returns(&[Returns::json::<recent::RecentStats>(200, "The last hour.")]),
     ],
 };
 

@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
+use crate::base::clock::Clock;
 use crate::model::failure::{Next, Settlement};
 use crate::model::outcome::AttemptClass;
+use crate::pipeline::recent::Recent;
 use crate::store::outbox_relay::Relayed;
 use crate::telemetry::tally::{self, Counter, Histogram};
 
@@ -54,10 +56,13 @@ pub struct Counts {
     pub attempt_span: Histogram,
     /// From an event's arrival to its completed delivery, all waits included.
     pub delivered_span: Histogram,
+    /// What happened in the last hour.
+    pub recent: Recent,
 }
 
-impl Default for Counts {
-    fn default() -> Self {
+impl Counts {
+    /// Nothing is counted yet.
+    pub fn new(clock: Clock) -> Self {
         Self {
             webhooks_stored: Counter::default(),
             webhooks_repeated: Counter::default(),
@@ -80,19 +85,31 @@ impl Default for Counts {
             dead_lettered: Counter::default(),
             attempt_span: Histogram::new(tally::SPANS),
             delivered_span: Histogram::new(tally::LONG_SPANS),
+            recent: Recent::new(clock),
         }
     }
-}
 
-impl Counts {
     /// Counts rows that plain SQL inserted.
-    pub fn relayed(&self, relayed: Relayed) {
+    pub fn relayed(&self, relayed: &Relayed) {
         self.sql_routed.add_many(relayed.routed);
         self.sql_quarantined.add_many(relayed.quarantined);
+        for (tenant, rows) in &relayed.tenants {
+            self.recent.accepted(tenant, *rows, 0);
+        }
     }
 
-    /// Counts one event.
-    pub fn admitted(&self, repeated: bool, differs: bool) {
+    /// Counts the events of one request or batch, each with whether it was stored before and whether it differs from
+    /// what was stored.
+    pub fn admitted(&self, tenant: &str, events: impl Iterator<Item = (bool, bool)>) {
+        let mut new = 0_u32;
+        for (repeated, differs) in events {
+            self.admitted_one(repeated, differs);
+            new = new.saturating_add(u32::from(!repeated));
+        }
+        self.recent.accepted(tenant, new, 0);
+    }
+
+    fn admitted_one(&self, repeated: bool, differs: bool) {
         let counter = match (repeated, differs) {
             (false, _) => &self.events_stored,
             (true, false) => &self.events_repeated,
@@ -105,10 +122,12 @@ impl Counts {
     pub fn settled(&self, settlement: &Settlement) {
         let latency = Duration::from_millis(settlement.attempt.latency_ms.into());
         self.attempt_span.note_span(latency);
-        self.count(settlement);
+        self.count(settlement, true);
     }
 
-    fn count(&self, settlement: &Settlement) {
+    fn count(&self, settlement: &Settlement, is_ours: bool) {
+        let of = (settlement.subscription, settlement.delivery);
+        self.recent.attempted(of, &settlement.attempt, is_ours);
         let class = settlement.attempt.class;
         if let Some((_, counter)) = self.attempts.iter().find(|(of, _)| *of == class) {
             counter.add();
@@ -121,6 +140,7 @@ impl Counts {
         match settlement.next {
             Next::Complete => {
                 self.completed.add();
+                self.recent.completed(settlement.subscription);
                 let taken = attempt.finished_at.since(settlement.accepted_at);
                 self.delivered_span.note_span(taken);
             }
@@ -131,7 +151,7 @@ impl Counts {
 
     /// Counts a settled lease. Its time is not noted: the latency histogram is of our own attempts only.
     pub fn consumed(&self, settlement: &Settlement) {
-        self.count(settlement);
+        self.count(settlement, false);
     }
 
     /// Counts a confirmation. The attempt of one that says `ok` was counted when it was accepted.
@@ -139,7 +159,7 @@ impl Counts {
         if settlement.attempt.class.is_success() {
             self.count_end(settlement);
         } else {
-            self.count(settlement);
+            self.count(settlement, false);
         }
     }
 

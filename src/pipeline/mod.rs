@@ -36,6 +36,7 @@ mod postponing;
 pub mod provider_cache;
 pub mod publish;
 pub mod receive;
+pub mod recent;
 pub mod refusals;
 pub mod relay;
 pub mod rotation;
@@ -440,7 +441,7 @@ impl Common {
             privacy: Arc::new(privacy),
             event_types: Arc::new(EventTypes::new(store.clone(), settings.clone())),
             clock_watch: Arc::default(),
-            counts: Arc::default(),
+            counts: Arc::new(Counts::new(clock.clone())),
             line: Arc::new(line),
             in_flight: Arc::default(),
             source_marks: SourceMarks::default(),

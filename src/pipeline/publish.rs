@@ -89,12 +89,10 @@ pub enum Outcome {
 
 impl Outcome {
     /// Counts the outcome. A replayed answer stores nothing and is not counted.
-    fn count(&self, counts: &Counts) {
+    fn count(&self, tenant: &str, counts: &Counts) {
         match self {
             Self::Stored(events) => {
-                for event in events {
-                    counts.admitted(event.repeated, event.differs);
-                }
+                counts.admitted(tenant, events.iter().map(|event| (event.repeated, event.differs)));
             }
             Self::Refused { .. } | Self::Misfit { .. } | Self::NoParent { .. } => {
                 counts.publishes_unwanted.add();
@@ -155,7 +153,7 @@ impl Publish {
         let misfits = match self.misfits(&events) {
             Ok(misfits) => misfits,
             Err(outcome) => {
-                outcome.count(&counts);
+                outcome.count(&tenant, &counts);
                 return done(outcome);
             }
         };
@@ -164,11 +162,12 @@ impl Publish {
                 NotAdmitted::Refused { event, why } => Outcome::Refused { event, why },
                 NotAdmitted::Failed(error) => Outcome::Failed(error),
             };
-            outcome.count(&counts);
+            outcome.count(&tenant, &counts);
             return done(outcome);
         }
         let is_guaranteed = events.iter().any(|event| event.order.guaranteed);
         self.source_marks.wait(Some(&tenant), || is_guaranteed || self.is_ordered(&tenant));
+        let of = tenant.clone();
         self.store.writer().submit(
             Queue::Accept,
             move |tx| {
@@ -187,12 +186,12 @@ impl Publish {
             move |stored| {
                 let outcome = match stored {
                     Ok((outcome, relayed)) => {
-                        counts.relayed(relayed);
+                        counts.relayed(&relayed);
                         outcome
                     }
                     Err(error) => Outcome::Failed(error),
                 };
-                outcome.count(&counts);
+                outcome.count(&of, &counts);
                 done(outcome);
             },
         );

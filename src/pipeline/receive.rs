@@ -67,7 +67,13 @@ pub enum Received {
 
 impl Received {
     /// Counts the outcome.
-    fn count(&self, counts: &Counts) {
+    fn count(&self, tenant: &str, counts: &Counts) {
+        let new = match self {
+            Self::Stored(inserted) => u32::from(!inserted.already_processed),
+            Self::Batch { stored, .. } => u32::try_from(*stored).unwrap_or(u32::MAX),
+            _ => 0,
+        };
+        counts.recent.accepted(tenant, 0, new);
         let counter = match self {
             Self::Stored(Inserted { already_processed: false, .. }) => &counts.webhooks_stored,
             Self::Stored(Inserted { already_processed: true, .. }) => &counts.webhooks_repeated,
@@ -122,9 +128,9 @@ impl Receive {
         incoming: &Incoming<'_>,
         done: impl FnOnce(Received) + Send + 'static,
     ) {
-        let counts = Arc::clone(&self.counts);
+        let (counts, tenant) = (Arc::clone(&self.counts), opened.provider.new.tenant.clone());
         let done = move |received: Received| {
-            received.count(&counts);
+            received.count(&tenant, &counts);
             done(received);
         };
         match self.accept(opened, incoming) {

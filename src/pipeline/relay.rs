@@ -123,7 +123,7 @@ impl Relay {
                 }
                 Ok(done) => done,
             };
-            self.counts.relayed(done);
+            self.counts.relayed(&done);
             if !done.more {
                 break;
             }

@@ -400,7 +400,8 @@ fn store(
         };
         events.iter().map(one).collect::<Result<Vec<_>, _>>()
     })?;
-    shared.admitted(source.new.name.as_str(), stored.iter().map(|(inserted, _)| inserted));
+    let of = (source.new.tenant.as_str(), source.new.name.as_str());
+    shared.admitted(of, stored.iter().map(|(inserted, _)| inserted));
     for _quarantined in stored.iter().filter(|(_, is_quarantined)| *is_quarantined) {
         shared.counts.events_quarantined.add();
     }

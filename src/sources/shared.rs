@@ -93,13 +93,18 @@ impl std::fmt::Debug for Shared {
 
 impl Shared {
     /// Counts stored rows. Warns if rows have the key of an event with other content, because nothing else shows it.
-    pub(super) fn admitted<'i, I: Iterator<Item = &'i Inserted>>(&self, source: &str, stored: I) {
+    pub(super) fn admitted<'i, I: Iterator<Item = &'i Inserted>>(
+        &self,
+        (tenant, source): (&str, &str),
+        stored: I,
+    ) {
         let mut differing = 0_u64;
-        for inserted in stored {
+        let each = stored.map(|inserted| {
             let differs = matches!(inserted, Inserted::Again { differs: true, .. });
-            self.counts.admitted(matches!(inserted, Inserted::Again { .. }), differs);
             differing = differing.saturating_add(u64::from(differs));
-        }
+            (matches!(inserted, Inserted::Again { .. }), differs)
+        });
+        self.counts.admitted(tenant, each);
         if differing > 0 {
             tracing::warn!(
                 source,

@@ -285,7 +285,8 @@ fn copy(shared: &Shared, source: &Source, progress: Progress, ready: Vec<ReadyRo
         let now = clock.now();
         ready.iter().map(|row| insert(tx, row, now)).collect::<Result<Vec<_>>>()
     })?;
-    shared.admitted(source.new.name.as_str(), stored.iter().map(|(inserted, _)| inserted));
+    let of = (source.new.tenant.as_str(), source.new.name.as_str());
+    shared.admitted(of, stored.iter().map(|(inserted, _)| inserted));
     for _quarantined in stored.iter().filter(|(_, is_quarantined)| *is_quarantined) {
         shared.counts.events_quarantined.add();
     }

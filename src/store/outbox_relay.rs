@@ -6,6 +6,7 @@
 //! A person repairs or discards a quarantined event with [`crate::store::quarantine`].
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
@@ -82,12 +83,14 @@ pub(super) const SET_ASIDE: &str = "
        AND routed_at IS NULL";
 
 /// The result of a batch of the relay.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relayed {
     /// Rows that were routed, with or without a matching subscription.
     pub routed: u64,
     /// Rows that cannot be used.
     pub quarantined: u64,
+    /// Rows that were routed, by tenant.
+    pub tenants: BTreeMap<String, u32>,
     /// The number of the last row that was checked.
     pub last: i64,
     /// Whether there may be more rows after it.
@@ -99,6 +102,10 @@ impl Relayed {
     pub fn add(&mut self, other: Self) {
         self.routed = self.routed.saturating_add(other.routed);
         self.quarantined = self.quarantined.saturating_add(other.quarantined);
+        for (tenant, rows) in other.tenants {
+            let sum = self.tenants.entry(tenant).or_default();
+            *sum = sum.saturating_add(rows);
+        }
     }
 }
 
@@ -146,8 +153,12 @@ pub fn relay(
             bytes = bytes.saturating_add(u64::try_from(payload.len()).unwrap_or(u64::MAX));
         }
         match relay_one(tx, &row, terms, fresh)? {
-            Status::Quarantined => done.quarantined = done.quarantined.saturating_add(1),
-            _ => done.routed = done.routed.saturating_add(1),
+            None => done.quarantined = done.quarantined.saturating_add(1),
+            Some(tenant) => {
+                done.routed = done.routed.saturating_add(1);
+                let sum = done.tenants.entry(tenant).or_default();
+                *sum = sum.saturating_add(1);
+            }
         }
         done.last = *seq;
     }
@@ -175,8 +186,8 @@ pub fn relay_before(
         for _ in 0..MAX_BATCHES_BEFORE {
             if all.more {
                 let done = relay(tx, all.last, MAX_ROWS, terms, fresh)?;
-                all.add(done);
                 (all.last, all.more) = (done.last, done.more);
+                all.add(done);
             }
         }
         Ok(all)
@@ -190,12 +201,13 @@ pub fn relay_before(
     }
 }
 
+/// Routes a row, and returns its tenant; `None` if it was quarantined.
 fn relay_one(
     tx: &WriteTx<'_>,
     row: &SqlRow,
     terms: Terms<'_>,
     fresh: &dyn Fn() -> String,
-) -> Result<Status> {
+) -> Result<Option<String>> {
     let checked = match check(tx, row, terms.payload_bytes_most, PolicyApplied::No)? {
         Ok(event) => match (terms.misfit)(&event)? {
             Some(why) => Err(Defect::new(MISFIT, why)),
@@ -206,11 +218,12 @@ fn relay_one(
     match checked {
         Ok(event) => {
             let plan = outbox_routing::plan(tx, &event, terms.now)?;
-            route(tx, row, &event, &plan, terms.now)
+            let status = route(tx, row, &event, &plan, terms.now)?;
+            Ok((status != Status::Quarantined).then_some(event.tenant))
         }
         Err(defect) => {
             quarantine(tx, row, &defect, terms, &fresh())?;
-            Ok(Status::Quarantined)
+            Ok(None)
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Table `subscriptions`: which events are delivered, and where.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use rusqlite::Row;
@@ -52,6 +53,13 @@ const PAGE: &str = select!("AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3")
 
 // The limit is far above what routing, which scans all subscriptions, can serve (docs/data.md).
 const LIVE: &str = select!("ORDER BY seq LIMIT 100000");
+
+// Deleted ones too.
+const ALL_OF: &str = "
+    SELECT seq, iif(deleted_at IS NULL, name, NULL)
+      FROM subscriptions
+     WHERE tenant = ?1
+     LIMIT 100000";
 
 const HAS_ORDER: &str = "
     SELECT 1
@@ -150,6 +158,12 @@ pub fn by_seq(tx: &ReadTx<'_>, seq: SubscriptionSeq) -> Result<Option<Subscripti
 /// Subscriptions by number, after `after`.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Subscription>> {
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), |row| subscription(tx, row))
+}
+
+/// All subscriptions of a tenant, each with its name; `None` where it is deleted.
+pub fn all_of(tx: &ReadTx<'_>, tenant: &str) -> Result<HashMap<SubscriptionSeq, Option<String>>> {
+    let found = rows(&mut *tx.prepare(ALL_OF)?, [tenant], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(found.into_iter().collect())
 }
 
 /// All readable subscriptions of all tenants.

@@ -49,6 +49,7 @@ mod provider_names;
 mod publishers;
 mod publishing;
 mod receiving;
+mod recent;
 mod regressions;
 mod replays;
 mod restoring;

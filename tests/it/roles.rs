@@ -118,6 +118,7 @@ const TABLE: &[(&str, &str)] = &[
     ("POST /v1/keys/rotate", "13333."),
     ("GET /metrics", "13..3."),
     ("GET /v1/stats", "13...."),
+    ("GET /v1/stats/recent", "13...."),
     ("GET /livez", "......"),
     ("GET /readyz", "......"),
     ("GET /openapi.json", "......"),

@@ -1,0 +1,109 @@
+//! `/v1/stats/recent`: what happened in the last hour. [`crate::pipeline::recent`] keeps it.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::api::call::{Call, ok};
+use crate::api::context::Api;
+use crate::api::lists;
+use crate::api::problem::Problem;
+use crate::api::schema::{DeliveryId, NameText, Whole};
+use crate::base::clock::Timestamp;
+use crate::http::message::Response;
+use crate::model::outcome::AttemptClass;
+use crate::pipeline::recent::{BUCKETS, LATENCY_BOUNDS_MS, Minute, Reading, RecentAttempt};
+use crate::store::subscriptions;
+
+/// The last hour of a tenant.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct RecentStats {
+    /// The time on this machine.
+    now: Timestamp,
+    /// When counting began: the start of the process.
+    since: Timestamp,
+    /// The upper bounds of the latency buckets, in milliseconds. The last bucket has no bound.
+    latency_bounds_ms: [u32; LATENCY_BOUNDS_MS.len()],
+    /// The last 60 minutes, the oldest first. The last one is not over.
+    minutes: Vec<MinuteAnswer>,
+    /// The subscriptions that had attempts, by name.
+    subscriptions: Vec<SubscriptionAnswer>,
+    /// Attempts, events and webhooks of the whole service that were not counted: only 1,000 subscriptions and 100
+    /// tenants are.
+    left_out: u64,
+}
+
+/// The counts of a minute.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RecentMinute")]
+struct MinuteAnswer {
+    /// When it began.
+    at: Timestamp,
+    /// Events that were stored for the first time.
+    events: u32,
+    /// Webhooks that were stored for the first time.
+    webhooks: u32,
+    /// Deliveries that were completed.
+    delivered: u32,
+    /// Attempts that failed.
+    failed: u32,
+    /// How many requests took how long, by bucket. Work of pull consumers is not counted here.
+    latencies: [u32; BUCKETS],
+}
+
+/// The latest attempts of a subscription.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RecentSubscription")]
+struct SubscriptionAnswer {
+    #[schemars(with = "NameText")]
+    subscription: String,
+    /// At most 50, the newest first.
+    attempts: Vec<AttemptAnswer>,
+}
+
+/// An attempt that has ended.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RecentAttempt")]
+struct AttemptAnswer {
+    #[schemars(with = "DeliveryId")]
+    delivery: String,
+    /// When it ended.
+    at: Timestamp,
+    class: AttemptClass,
+    #[schemars(with = "Option<Whole<100, 999>>")]
+    http_status: Option<u16>,
+    latency_ms: u32,
+}
+
+/// `GET /v1/stats/recent`
+pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let own = lists::read(api, call, |tx| subscriptions::all_of(tx, &call.tenant))?;
+    let recent = &api.flow.receive.counts.recent;
+    let Reading { since, first, minutes, attempts, left_out } =
+        recent.read(&call.tenant, |seq| own.contains_key(&seq));
+    let each = (0_u64..).zip(minutes).map(|(n, minute)| {
+        let Minute { events, webhooks, delivered, failed, latencies } = minute;
+        let at = first.plus(Duration::from_mins(n));
+        MinuteAnswer { at, events, webhooks, delivered, failed, latencies }
+    });
+    let minutes = each.collect();
+    let named = attempts.into_iter().filter(|(_, attempts)| !attempts.is_empty());
+    let mut subscriptions: Vec<SubscriptionAnswer> = named
+        .filter_map(|(seq, attempts)| {
+            let subscription = own.get(&seq)?.clone()?;
+            let attempts = attempts.into_iter().map(AttemptAnswer::of).collect();
+            Some(SubscriptionAnswer { subscription, attempts })
+        })
+        .collect();
+    subscriptions.sort_unstable_by(|a, b| a.subscription.cmp(&b.subscription));
+    let (now, latency_bounds_ms) = (api.clock.wall(), LATENCY_BOUNDS_MS);
+    Ok(ok(&RecentStats { now, since, latency_bounds_ms, minutes, subscriptions, left_out }))
+}
+
+impl AttemptAnswer {
+    fn of(attempt: RecentAttempt) -> Self {
+        let RecentAttempt { delivery, at, class, http_status, latency_ms } = attempt;
+        Self { delivery: delivery.to_string(), at, class, http_status, latency_ms }
+    }
+}

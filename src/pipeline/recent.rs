@@ -1,0 +1,322 @@
+//! What happened in the last hour, in memory: counts by minute, and the latest attempts of each subscription.
+//!
+//! Everything is bounded: the hour, the tenants, the subscriptions and their attempts. A restart begins anew. Not here:
+//! counters since the start ([`super::counts`]).
+
+use std::collections::{HashMap, VecDeque};
+
+use parking_lot::Mutex;
+
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::model::delivery::Attempt;
+use crate::model::outcome::AttemptClass;
+
+/// How many minutes are kept.
+pub const MINUTES: usize = 60;
+/// How many attempts of a subscription are kept.
+const MAX_ATTEMPTS: usize = 50;
+/// How many subscriptions are kept. Those without an attempt for an hour make room; further ones are left out.
+const MAX_SUBSCRIPTIONS: usize = 1_000;
+/// How many tenants' arrivals are kept. Those of further tenants are left out.
+const MAX_TENANTS: usize = 100;
+/// The upper bounds of the latency buckets, in milliseconds; the last bucket has none.
+pub const LATENCY_BOUNDS_MS: [u32; 7] = [10, 50, 100, 500, 1_000, 5_000, 30_000];
+/// The number of latency buckets.
+pub const BUCKETS: usize = LATENCY_BOUNDS_MS.len() + 1;
+const MINUTE_MS: i64 = 60_000;
+
+/// The counts of one minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Minute {
+    /// Events stored for the first time.
+    pub events: u32,
+    /// Webhooks stored for the first time.
+    pub webhooks: u32,
+    /// Deliveries completed.
+    pub delivered: u32,
+    /// Attempts that failed.
+    pub failed: u32,
+    /// Our own attempts by latency.
+    pub latencies: [u32; BUCKETS],
+}
+
+impl Minute {
+    fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.events, other.events),
+            (&mut self.webhooks, other.webhooks),
+            (&mut self.delivered, other.delivered),
+            (&mut self.failed, other.failed),
+        ];
+        let latencies = self.latencies.iter_mut().zip(other.latencies);
+        for (sum, more) in pairs.into_iter().chain(latencies) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
+/// An attempt that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecentAttempt {
+    /// Its delivery.
+    pub delivery: DeliverySeq,
+    /// When it ended.
+    pub at: Timestamp,
+    /// Its class.
+    pub class: AttemptClass,
+    /// The HTTP status.
+    pub http_status: Option<u16>,
+    /// How long it took.
+    pub latency_ms: u32,
+}
+
+/// The minutes that had something, the oldest first, by their number since 1970.
+#[derive(Debug, Default)]
+struct Hour(VecDeque<(i64, Minute)>);
+
+impl Hour {
+    /// Changes the counts of a minute, and forgets what is older than an hour. If the clock was set back, the latest
+    /// minute counts.
+    fn change<T>(&mut self, minute: i64, change: impl FnOnce(&mut Minute) -> T) -> Option<T> {
+        let first = oldest(minute);
+        while self.0.front().is_some_and(|(number, _)| *number < first) {
+            self.0.pop_front();
+        }
+        if self.0.back().is_none_or(|(latest, _)| *latest < minute) {
+            self.0.push_back((minute, Minute::default()));
+        }
+        self.0.back_mut().map(|(_, counts)| change(counts))
+    }
+
+    fn add_to(&self, sums: &mut [Minute], now: i64) {
+        for (number, minute) in &self.0 {
+            let place =
+                number.checked_sub(oldest(now)).and_then(|place| usize::try_from(place).ok());
+            if let Some(sum) = place.and_then(|place| sums.get_mut(place)) {
+                sum.add(minute);
+            }
+        }
+    }
+}
+
+/// The number of the oldest minute that is kept.
+fn oldest(now: i64) -> i64 {
+    now.saturating_sub(i64::try_from(MINUTES).unwrap_or(i64::MAX)).saturating_add(1)
+}
+
+#[derive(Debug, Default)]
+struct OfSubscription {
+    hour: Hour,
+    attempts: VecDeque<RecentAttempt>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    arrivals: HashMap<String, Hour>,
+    subscriptions: HashMap<SubscriptionSeq, OfSubscription>,
+    left_out: u64,
+    /// The minute in which idle subscriptions were removed last.
+    cleared: i64,
+}
+
+/// What happened in the last hour.
+#[derive(Debug)]
+pub struct Recent {
+    clock: Clock,
+    since: Timestamp,
+    kept: Mutex<Kept>,
+}
+
+/// A reading for one tenant.
+#[derive(Debug)]
+pub struct Reading {
+    /// When counting began: the start of the process.
+    pub since: Timestamp,
+    /// When the first minute begins.
+    pub first: Timestamp,
+    /// The counts of [`MINUTES`] minutes, the oldest first; the last one is not over.
+    pub minutes: Vec<Minute>,
+    /// The latest attempts by subscription, the newest first.
+    pub attempts: Vec<(SubscriptionSeq, Vec<RecentAttempt>)>,
+    /// Attempts and arrivals of all tenants that are not counted, because there are too many subscriptions or tenants.
+    pub left_out: u64,
+}
+
+impl Recent {
+    /// Nothing has happened yet.
+    pub fn new(clock: Clock) -> Self {
+        let since = clock.wall();
+        Self { clock, since, kept: Mutex::default() }
+    }
+
+    fn minute(&self) -> i64 {
+        self.clock.wall().ms().div_euclid(MINUTE_MS)
+    }
+
+    /// Counts what a tenant accepted: events and webhooks that were stored for the first time.
+    pub fn accepted(&self, tenant: &str, events: u32, webhooks: u32) {
+        if events == 0 && webhooks == 0 {
+            return;
+        }
+        let minute = self.minute();
+        let mut kept = self.kept.lock();
+        let is_new = !kept.arrivals.contains_key(tenant);
+        if is_new && kept.arrivals.len() >= MAX_TENANTS {
+            kept.left_out =
+                kept.left_out.saturating_add(u64::from(events.saturating_add(webhooks)));
+            return;
+        }
+        if is_new {
+            kept.arrivals.insert(tenant.to_owned(), Hour::default());
+        }
+        if let Some(hour) = kept.arrivals.get_mut(tenant) {
+            hour.change(minute, |m| m.add(&Minute { events, webhooks, ..Minute::default() }));
+        }
+    }
+
+    /// Counts an attempt; `is_ours` if its latency is that of a request of ours, not of a consumer's work.
+    pub fn attempted(
+        &self,
+        (subscription, delivery): (SubscriptionSeq, DeliverySeq),
+        attempt: &Attempt,
+        is_ours: bool,
+    ) {
+        let Attempt { class, http_status, latency_ms, finished_at: at, .. } = *attempt;
+        let bucket = LATENCY_BOUNDS_MS.partition_point(|bound| *bound < latency_ms);
+        self.note(subscription, |minute| {
+            minute.failed = minute.failed.saturating_add(u32::from(!class.is_success()));
+            if let Some(count) = minute.latencies.get_mut(bucket).filter(|_| is_ours) {
+                *count = count.saturating_add(1);
+            }
+            Some(RecentAttempt { delivery, at, class, http_status, latency_ms })
+        });
+    }
+
+    /// Counts a completed delivery.
+    pub fn completed(&self, subscription: SubscriptionSeq) {
+        self.note(subscription, |minute| {
+            minute.delivered = minute.delivered.saturating_add(1);
+            None
+        });
+    }
+
+    fn note(
+        &self,
+        subscription: SubscriptionSeq,
+        count: impl FnOnce(&mut Minute) -> Option<RecentAttempt>,
+    ) {
+        let minute = self.minute();
+        let mut kept = self.kept.lock();
+        let is_new = !kept.subscriptions.contains_key(&subscription);
+        if is_new && kept.subscriptions.len() >= MAX_SUBSCRIPTIONS {
+            // Looks for idle ones once a minute at most.
+            if kept.cleared < minute {
+                let first = oldest(minute);
+                kept.cleared = minute;
+                let is_busy =
+                    |of: &OfSubscription| of.hour.0.back().is_some_and(|(n, _)| *n >= first);
+                kept.subscriptions.retain(|_, of| is_busy(of));
+            }
+            if kept.subscriptions.len() >= MAX_SUBSCRIPTIONS {
+                kept.left_out = kept.left_out.saturating_add(1);
+                return;
+            }
+        }
+        let of = kept.subscriptions.entry(subscription).or_default();
+        if let Some(attempt) = of.hour.change(minute, count).flatten() {
+            of.attempts.truncate(MAX_ATTEMPTS.saturating_sub(1));
+            of.attempts.push_front(attempt);
+        }
+    }
+
+    /// What happened to a tenant, whose subscriptions are given.
+    pub fn read(&self, tenant: &str, own: impl Fn(SubscriptionSeq) -> bool) -> Reading {
+        let now = self.minute();
+        let mut minutes = vec![Minute::default(); MINUTES];
+        let mut attempts = Vec::new();
+        let kept = self.kept.lock();
+        if let Some(hour) = kept.arrivals.get(tenant) {
+            hour.add_to(&mut minutes, now);
+        }
+        for (seq, of) in kept.subscriptions.iter().filter(|(seq, _)| own(**seq)) {
+            of.hour.add_to(&mut minutes, now);
+            attempts.push((*seq, of.attempts.iter().copied().collect()));
+        }
+        let left_out = kept.left_out;
+        drop(kept);
+        let first = Timestamp::from_ms(oldest(now).saturating_mul(MINUTE_MS));
+        Reading { since: self.since, first, minutes, attempts, left_out }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::base::clock::{ManualTime, TimeSource};
+
+    fn attempt(class: AttemptClass, latency_ms: u32) -> Attempt {
+        Attempt {
+            n: 1,
+            started_at: Timestamp::from_secs(0),
+            finished_at: Timestamp::from_secs(0),
+            url: String::new(),
+            class,
+            counted: true,
+            http_status: Some(200),
+            latency_ms,
+            excerpt: None,
+            failed_reason: None,
+            key_id: None,
+            span: None,
+        }
+    }
+
+    #[test]
+    fn an_hour_later_the_minute_is_gone_and_the_attempts_stay() {
+        let hands = ManualTime::at(Timestamp::from_secs(1_000_000));
+        let source: Arc<dyn TimeSource> = hands.clone();
+        let recent = Recent::new(Clock::from_source(source));
+        let of = (SubscriptionSeq(1), DeliverySeq(7));
+        recent.accepted("default", 3, 1);
+        recent.attempted(of, &attempt(AttemptClass::Success, 11), true);
+        recent.completed(of.0);
+        recent.attempted(of, &attempt(AttemptClass::Transient, 30_001), true);
+        let last = *recent.read("default", |_| true).minutes.last().unwrap();
+        let latencies = [0, 1, 0, 0, 0, 0, 0, 1];
+        assert_eq!(last, Minute { events: 3, webhooks: 1, delivered: 1, failed: 1, latencies });
+        assert_eq!(recent.read("other", |_| false).minutes, [Minute::default(); MINUTES]);
+        hands.advance(std::time::Duration::from_mins(59));
+        assert_eq!(recent.read("default", |_| true).minutes[0], last);
+        hands.advance(std::time::Duration::from_mins(1));
+        let reading = recent.read("default", |_| true);
+        assert_eq!(reading.minutes, [Minute::default(); MINUTES]);
+        assert_eq!(reading.attempts[0].1.len(), 2);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_says_what_is_left_out() {
+        let hands = ManualTime::at(Timestamp::from_secs(1_000_000));
+        let source: Arc<dyn TimeSource> = hands.clone();
+        let recent = Recent::new(Clock::from_source(source));
+        for n in 0..1_010 {
+            recent.accepted(&n.to_string(), 1, 0);
+            let of = (SubscriptionSeq(n), DeliverySeq(n));
+            recent.attempted(of, &attempt(AttemptClass::Success, 1), true);
+        }
+        for n in 0..60 {
+            let of = (SubscriptionSeq(1), DeliverySeq(n));
+            recent.attempted(of, &attempt(AttemptClass::Success, 1), false);
+        }
+        let reading = recent.read("1", |_| true);
+        assert_eq!((reading.attempts.len(), reading.left_out), (1_000, 920));
+        let (_, of_one) = reading.attempts.iter().find(|(seq, _)| seq.0 == 1).unwrap();
+        assert_eq!((of_one.len(), of_one[0].delivery), (50, DeliverySeq(59)));
+        hands.advance(std::time::Duration::from_hours(1));
+        recent.completed(SubscriptionSeq(5_000));
+        let reading = recent.read("1", |seq| seq.0 == 5_000);
+        assert_eq!((reading.attempts.len(), reading.left_out), (1, 920));
+    }
+}

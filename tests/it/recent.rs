@@ -1,0 +1,92 @@
+//! `GET /v1/stats/recent`: the last hour of a tenant, in memory.
+
+use serde_json::{Value, json};
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, secs, until};
+
+fn last(rig: &Rig, token: &str) -> Value {
+    let recent = rig.call_as(token, "GET", "/v1/stats/recent", b"").is(200).json();
+    let minutes = recent["minutes"].as_array().unwrap();
+    assert_eq!(minutes.len(), 60);
+    minutes[59].clone()
+}
+
+#[test]
+fn the_last_hour_has_what_came_in_and_what_went_out_by_minute() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500), Reply::status(200)]);
+    rig.subscribe("erp", &receiver);
+    let key =
+        json!({ "event_type": "a", "payload": 1, "idempotency_key": "k", "source_system": "s" });
+    rig.publish(&key);
+    // A repeated event is not new.
+    rig.post("/v1/events", &key);
+    until("it was refused", || receiver.count() == 1);
+    rig.settle();
+    rig.advance(secs(10));
+    until("it was sent again", || receiver.count() == 2);
+    rig.settle();
+    let first = last(&rig, &rig.token);
+    for (field, value) in [("events", 1), ("webhooks", 0), ("delivered", 1), ("failed", 1)] {
+        assert_eq!(first[field], value, "{field}: {first}");
+    }
+    let latencies = first["latencies"].as_array().unwrap();
+    assert_eq!(latencies.len(), 8);
+    assert_eq!(latencies.iter().map(|n| n.as_u64().unwrap()).sum::<u64>(), 2);
+    let recent = rig.get("/v1/stats/recent");
+    assert_eq!(recent["latency_bounds_ms"], json!([10, 50, 100, 500, 1000, 5000, 30000]));
+    let of_erp = &recent["subscriptions"][0];
+    assert_eq!(of_erp["subscription"], "erp");
+    let attempts: Vec<_> = of_erp["attempts"].as_array().unwrap().iter().collect();
+    let shown = |field: &str| attempts.iter().map(|of| of[field].clone()).collect::<Vec<_>>();
+    assert_eq!(shown("class"), ["success", "transient"]);
+    assert_eq!(shown("http_status"), [200, 500]);
+    assert_eq!(shown("delivery"), ["dlv_1", "dlv_1"]);
+
+    rig.advance(secs(3600));
+    let later = rig.get("/v1/stats/recent");
+    assert!(later["minutes"].as_array().unwrap().iter().all(|m| m["events"] == 0));
+    assert_eq!(later["since"], recent["since"]);
+    assert_eq!(later["subscriptions"], recent["subscriptions"]);
+}
+
+#[test]
+fn webhooks_and_rows_of_plain_sql_are_counted_and_a_deleted_subscription_still_counts() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    crate::bulk::skipped_webhook(&rig);
+    rusqlite::Connection::open(rig.data().join("oncebox.db"))
+        .unwrap()
+        .execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('a', '1'), ('b', '2')")
+        .unwrap();
+    until("they were sent", || receiver.count() == 2);
+    rig.settle();
+    rig.delete("/v1/subscriptions/erp").is(204);
+    let minute = last(&rig, &rig.token);
+    for (field, value) in [("events", 2), ("webhooks", 1), ("delivered", 2), ("failed", 0)] {
+        assert_eq!(minute[field], value, "{field}: {minute}");
+    }
+}
+
+#[test]
+fn each_tenant_sees_its_own_hour_and_a_restart_begins_anew() {
+    let mut rig = Rig::new();
+    let (receiver, second) = (Receiver::new(), rig.tenant("second"));
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    until("it was sent", || receiver.count() == 1);
+    rig.settle();
+    assert_eq!(last(&rig, &rig.token)["delivered"], 1);
+    let theirs = last(&rig, &second);
+    for field in ["events", "delivered", "failed"] {
+        assert_eq!(theirs[field], 0, "{field}");
+    }
+    let before = rig.get("/v1/stats/recent");
+    rig.advance(secs(60));
+    rig.restart();
+    let after = rig.get("/v1/stats/recent");
+    assert_ne!(after["since"], before["since"]);
+    assert_eq!(after["subscriptions"], json!([]));
+}
