@@ -50,6 +50,7 @@ pub mod route;
 mod schema;
 mod scheme;
 mod sealing;
+mod search;
 mod secrets;
 mod sessions;
 mod sources;
@@ -128,6 +129,7 @@ static RESOURCES: &[&Resource] = &[
     &tenants::RESOURCE,
     &escalations::RESOURCE,
     &alert_channels::RESOURCE,
+    &search::RESOURCE,
     &audit_events::RESOURCE,
     &status::RESOURCE,
     &metrics::RESOURCE,

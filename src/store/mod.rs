@@ -44,6 +44,7 @@ pub mod providers;
 pub mod quarantine;
 pub mod schema;
 pub(crate) mod schema_shape;
+pub mod search;
 pub mod sessions;
 pub mod settlement;
 pub mod stats;

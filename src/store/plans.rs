@@ -6,7 +6,7 @@ use crate::store::{
     attempts, audit_events, confirmations, deliveries, delivery_lists, entities, escalations,
     external_calls, families, idempotency_keys, in_doubt, lane_lists, lanes, leases, outbox,
     outbox_lists, outbox_relay, outbox_routing, payloads, pool, postponed, processed_events,
-    quarantine, schema_shape, stats, subjects, tokens, webhook_events,
+    quarantine, schema_shape, search, stats, subjects, tokens, webhook_events,
 };
 
 /// The query plan of a statement, one step per line.
@@ -209,6 +209,47 @@ fn an_id_of_a_source_or_a_provider_is_found_by_one_seek_per_source() {
         assert_eq!(plan.matches(&least).count(), 2, "{plan}");
         assert!(!plan.contains("AUTOMATIC") && !plan.contains("SCAN t"), "{plan}");
     }
+}
+
+#[test]
+fn a_search_seeks_in_an_index_or_reads_the_newest_rows() {
+    uses(
+        search::EVENTS_OF_AGGREGATE,
+        &["INDEX outbox_aggregate (tenant=? AND aggregate_id>? AND aggregate_id<?)"],
+    );
+    let key = "INDEX outbox_identity (tenant=? AND source_system=? AND idempotency_key>? AND idempotency_key<?)";
+    uses(search::EVENTS_OF_KEY, &[key]);
+    let id = "INDEX webhook_events_identity (tenant=? AND provider=? AND provider_event_id>? AND provider_event_id<?)";
+    uses(search::WEBHOOK_EVENTS_OF_ID, &[id]);
+    for (sql, index) in [
+        (search::SOURCE_SYSTEMS, "COVERING INDEX outbox_identity (tenant=?"),
+        (search::PROVIDERS, "COVERING INDEX webhook_events_identity (tenant=?"),
+    ] {
+        let plan = plan(sql);
+        assert_eq!(plan.matches(index).count(), 2, "{plan}");
+        assert!(!plan.contains("AUTOMATIC") && !plan.contains("SCAN t"), "{plan}");
+    }
+    // The few rows of the inner statement, which has a LIMIT, are scanned.
+    let newest = "INDEX webhook_events_listed (tenant=?)";
+    for (sql, inner) in [
+        (search::EVENTS_BY_ID, "INDEX sqlite_autoindex_outbox_1 (id>? AND id<?)"),
+        (search::WEBHOOK_EVENTS_BY_ID, "INDEX sqlite_autoindex_webhook_events_1 (id>? AND id<?)"),
+        (search::EVENTS_OF_WEBHOOK_ID, "SEARCH outbox USING INTEGER PRIMARY KEY (rowid>?)"),
+        (search::EVENTS_OF_TYPE, "SEARCH outbox USING INTEGER PRIMARY KEY (rowid>?)"),
+        (search::EVENTS_OF_WEBHOOK_ID_OF_TENANT, "INDEX outbox_listed (tenant=?)"),
+        (search::EVENTS_OF_TYPE_OF_TENANT, "INDEX outbox_listed (tenant=?)"),
+        (search::WEBHOOK_EVENTS_OF_WEBHOOK_ID, newest),
+        (search::WEBHOOK_EVENTS_OF_TYPE, newest),
+    ] {
+        let plan = plan(sql);
+        assert!(plan.contains(inner), "{inner}:\n{plan}");
+        assert!(plan.contains("SEARCH t USING INTEGER PRIMARY KEY (rowid=?)"), "{plan}");
+        assert!(!plan.contains("AUTOMATIC") && !plan.contains("TEMP B-TREE"), "{plan}");
+        assert_eq!(plan.matches("SCAN").count(), 1, "{plan}");
+    }
+    let name = "INDEX subscriptions_name (tenant=? AND name>? AND name<?)";
+    uses(search::SUBSCRIPTIONS_OF_NAME, &[name]);
+    uses(search::SUBSCRIPTIONS_BY_ID, &["INDEX subscriptions_name (tenant=?)"]);
 }
 
 #[test]

@@ -318,6 +318,25 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
             &[("subscription", "erp"), ("subscription", &of.subscription), ("provider", "hub")]
         }
         ("GET", "/v1/escalations") => &[("all", "true")],
+        ("GET", "/v1/search") => {
+            let texts = [
+                "4711",
+                "invoice:4711",
+                "invoice",
+                "delivery-1",
+                "push",
+                "erp",
+                &webhook_id,
+                &event,
+                &of.webhook_event,
+                &of.subscription,
+                &of.dead,
+                &of.pending,
+                MARK,
+            ];
+            let paths = texts.map(|text| format!("/v1/search?q={text}"));
+            return Some(Case::Looks(paths.to_vec()));
+        }
         ("GET", "/v1/jobs") => &[("state", "completed")],
         ("GET", "/readyz") => &[("verbose", ""), ("verbose", "true")],
         ("POST", "/v1/deliveries/release" | "/v1/deliveries/skip") => {

@@ -60,6 +60,7 @@ mod rig;
 mod roles;
 mod rotation;
 mod running;
+mod searching;
 mod secrecy;
 mod seed_states;
 mod slow_bodies;

@@ -119,6 +119,7 @@ const TABLE: &[(&str, &str)] = &[
     ("GET /metrics", "13..3."),
     ("GET /v1/stats", "13...."),
     ("GET /v1/stats/recent", "13...."),
+    ("GET /v1/search", "13...."),
     ("GET /livez", "......"),
     ("GET /readyz", "......"),
     ("GET /openapi.json", "......"),

@@ -1,0 +1,341 @@
+//! Finds events, webhook events, deliveries and subscriptions by a text that a person has: an id, a key, a type.
+//!
+//! Each field is a statement that seeks in an index, or reads the newest 20,000 rows where there is none. So the work is
+//! bounded, however many rows there are.
+
+use rusqlite::{Row, ToSql, params};
+
+use crate::base::clock::Timestamp;
+use crate::base::id::DeliverySeq;
+use crate::model::delivery::Delivery;
+use crate::model::tenant;
+use crate::store::delivery_lists;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, rows};
+
+/// The most hits of a field. Statements ask for one more, to see whether there are more.
+const MAX_HITS: usize = 20;
+/// The most source systems, or providers, that are looked in. The statement lists one more.
+const MAX_SOURCES: usize = 50;
+/// The fewest characters of the beginning of a value.
+const MIN_PREFIX: usize = 2;
+/// The fewest characters of the beginning of a UUID: all that are made within weeks begin alike.
+const MIN_UUID_PREFIX: usize = 8;
+/// Follows every other character.
+const LAST: char = '\u{10ffff}';
+
+/// Selects what [`hit`] reads.
+macro_rules! hits {
+    ($value:literal, $from:expr, $rest:expr) => {
+        concat!(
+            "SELECT t.seq, t.id, ",
+            $value,
+            ", t.event_type, t.status, t.received_at FROM ",
+            $from,
+            " WHERE t.tenant = ?1 AND ",
+            $value,
+            " BETWEEN ?2 AND ?3 ",
+            $rest,
+            " LIMIT 21"
+        )
+    };
+}
+
+/// Hits by UUID. UUIDs of other tenants lie between, so the number of rows that are read is limited.
+macro_rules! by_id {
+    ($table:literal) => {
+        hits!(
+            "t.id",
+            concat!(
+                "(SELECT seq FROM ",
+                $table,
+                " WHERE id BETWEEN ?2 AND ?3 ORDER BY id DESC LIMIT 1000) AS n
+              CROSS JOIN ",
+                $table,
+                " AS t ON t.seq = n.seq"
+            ),
+            ""
+        )
+    };
+}
+
+/// Hits among the newest rows that meet a condition.
+macro_rules! newest {
+    ($table:literal where $of:literal, $value:literal) => {
+        hits!(
+            $value,
+            concat!(
+                "(SELECT seq FROM ",
+                $table,
+                " WHERE ",
+                $of,
+                " ORDER BY seq DESC LIMIT 20000) AS n
+              CROSS JOIN ",
+                $table,
+                " AS t ON t.seq = n.seq"
+            ),
+            ""
+        )
+    };
+}
+
+/// The names of a tenant's source systems or providers, each found by one seek.
+macro_rules! sources {
+    ($table:literal, $source:literal) => {
+        concat!(
+            "WITH RECURSIVE sources (name) AS (
+                  SELECT min(",
+            $source,
+            ") FROM ",
+            $table,
+            " WHERE tenant = ?1
+                   UNION ALL
+                  SELECT (SELECT min(t.",
+            $source,
+            ") FROM ",
+            $table,
+            " AS t
+                           WHERE t.tenant = ?1 AND t.",
+            $source,
+            " > s.name)
+                    FROM sources AS s WHERE s.name IS NOT NULL
+                   LIMIT 51)
+             SELECT name FROM sources WHERE name IS NOT NULL"
+        )
+    };
+}
+
+pub(super) const EVENTS_BY_ID: &str = by_id!("outbox");
+pub(super) const EVENTS_OF_AGGREGATE: &str = hits!(
+    "t.aggregate_id",
+    "outbox AS t INDEXED BY outbox_aggregate",
+    "ORDER BY t.aggregate_id DESC, t.seq DESC"
+);
+pub(super) const SOURCE_SYSTEMS: &str = sources!("outbox", "source_system");
+pub(super) const EVENTS_OF_KEY: &str = hits!(
+    "t.idempotency_key",
+    "outbox AS t INDEXED BY outbox_identity",
+    "AND t.source_system = ?4 ORDER BY t.idempotency_key DESC"
+);
+pub(super) const EVENTS_OF_WEBHOOK_ID: &str = newest!(
+    "outbox" where "seq > (SELECT max(seq) FROM outbox) - 20000",
+    "webhook_id(t.tenant, t.source_system, t.idempotency_key)"
+);
+pub(super) const EVENTS_OF_WEBHOOK_ID_OF_TENANT: &str = newest!(
+    "outbox" where "tenant = ?1 AND tenant <> 'default'",
+    "webhook_id(t.tenant, t.source_system, t.idempotency_key)"
+);
+pub(super) const EVENTS_OF_TYPE: &str = newest!(
+    "outbox" where "seq > (SELECT max(seq) FROM outbox) - 20000", "t.event_type"
+);
+pub(super) const EVENTS_OF_TYPE_OF_TENANT: &str = newest!(
+    "outbox" where "tenant = ?1 AND tenant <> 'default'", "t.event_type"
+);
+pub(super) const WEBHOOK_EVENTS_BY_ID: &str = by_id!("webhook_events");
+pub(super) const PROVIDERS: &str = sources!("webhook_events", "provider");
+pub(super) const WEBHOOK_EVENTS_OF_ID: &str = hits!(
+    "t.provider_event_id",
+    "webhook_events AS t INDEXED BY webhook_events_identity",
+    "AND t.provider = ?4 ORDER BY t.provider_event_id DESC"
+);
+pub(super) const WEBHOOK_EVENTS_OF_WEBHOOK_ID: &str = newest!(
+    "webhook_events" where "tenant = ?1",
+    "webhook_id(t.tenant, 'in:' || t.provider, t.provider_event_id)"
+);
+pub(super) const WEBHOOK_EVENTS_OF_TYPE: &str =
+    newest!("webhook_events" where "tenant = ?1", "t.event_type");
+
+/// Hits among subscriptions, of which a tenant has few.
+macro_rules! subscriptions {
+    ($value:literal) => {
+        concat!(
+            "SELECT seq, id, ",
+            $value,
+            ", NULL, state, created_at
+               FROM subscriptions
+              WHERE tenant = ?1 AND deleted_at IS NULL AND ",
+            $value,
+            " BETWEEN ?2 AND ?3
+              ORDER BY name
+              LIMIT 21"
+        )
+    };
+}
+
+pub(super) const SUBSCRIPTIONS_BY_ID: &str = subscriptions!("id");
+pub(super) const SUBSCRIPTIONS_OF_NAME: &str = subscriptions!("name");
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HitKind {
+    /// An event of the outbox.
+    Event,
+    /// An event of a provider.
+    WebhookEvent,
+    /// A delivery.
+    Delivery,
+    /// A subscription.
+    Subscription,
+}
+
+/// Something that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// What it is.
+    pub kind: HitKind,
+    /// Its number.
+    pub seq: i64,
+    /// Its id in the API.
+    pub id: String,
+    /// The field that was found.
+    pub matched: &'static str,
+    /// The field's value.
+    pub value: String,
+    /// Its event type.
+    pub event_type: Option<String>,
+    /// Its status or state.
+    pub status: String,
+    /// When it was received or made.
+    pub at: Timestamp,
+}
+
+/// A field that is searched.
+struct Field {
+    kind: HitKind,
+    matched: &'static str,
+    sql: &'static str,
+    /// The statement for tenants other than `default`, if it is another one.
+    of_tenant: Option<&'static str>,
+    /// Lists the sources, each of which is searched.
+    sources: Option<&'static str>,
+    min_prefix: usize,
+    /// Whether a text can be a value, for fields without an index.
+    fits: Option<fn(&str) -> bool>,
+}
+
+const fn field(kind: HitKind, matched: &'static str, sql: &'static str) -> Field {
+    let min_prefix = MIN_PREFIX;
+    Field { kind, matched, sql, of_tenant: None, sources: None, min_prefix, fits: None }
+}
+
+const FIELDS: [Field; 11] = {
+    use HitKind::{Event, Subscription, WebhookEvent};
+    let is_webhook_id: Option<fn(&str) -> bool> = Some(|text| text.starts_with("evt_"));
+    // Reading so many rows for a number would be in vain.
+    let is_type: Option<fn(&str) -> bool> = Some(|text| !text.bytes().all(|b| b.is_ascii_digit()));
+    [
+        Field { min_prefix: MIN_UUID_PREFIX, ..field(Event, "id", EVENTS_BY_ID) },
+        field(Event, "aggregate_id", EVENTS_OF_AGGREGATE),
+        Field { sources: Some(SOURCE_SYSTEMS), ..field(Event, "idempotency_key", EVENTS_OF_KEY) },
+        Field {
+            of_tenant: Some(EVENTS_OF_WEBHOOK_ID_OF_TENANT),
+            fits: is_webhook_id,
+            ..field(Event, "webhook_id", EVENTS_OF_WEBHOOK_ID)
+        },
+        Field {
+            of_tenant: Some(EVENTS_OF_TYPE_OF_TENANT),
+            fits: is_type,
+            ..field(Event, "event_type", EVENTS_OF_TYPE)
+        },
+        Field { min_prefix: MIN_UUID_PREFIX, ..field(WebhookEvent, "id", WEBHOOK_EVENTS_BY_ID) },
+        Field {
+            sources: Some(PROVIDERS),
+            ..field(WebhookEvent, "provider_event_id", WEBHOOK_EVENTS_OF_ID)
+        },
+        Field {
+            fits: is_webhook_id,
+            ..field(WebhookEvent, "webhook_id", WEBHOOK_EVENTS_OF_WEBHOOK_ID)
+        },
+        Field { fits: is_type, ..field(WebhookEvent, "event_type", WEBHOOK_EVENTS_OF_TYPE) },
+        Field { min_prefix: MIN_UUID_PREFIX, ..field(Subscription, "id", SUBSCRIPTIONS_BY_ID) },
+        field(Subscription, "name", SUBSCRIPTIONS_OF_NAME),
+    ]
+};
+
+/// Finds what a tenant has by a text: by kind, the newest first. Also tells whether there may be more.
+pub fn find(tx: &ReadTx<'_>, tenant: &str, text: &str) -> Result<(Vec<Hit>, bool)> {
+    let (mut all, mut more): (Vec<Hit>, bool) = (Vec::new(), false);
+    for field in &FIELDS {
+        if field.fits.is_some_and(|fits| !fits(text)) {
+            continue;
+        }
+        let (found, has_more) = field.find(tx, tenant, text)?;
+        more |= has_more;
+        for hit in found {
+            if !all.iter().any(|known| (known.kind, known.seq) == (hit.kind, hit.seq)) {
+                all.push(hit);
+            }
+        }
+    }
+    // `dlv_17.3` is an attempt of a delivery.
+    let number = text.split_once('.').map_or(text, |(number, _attempt)| number);
+    let seq = DeliverySeq::parse(number);
+    let delivery = seq.map(|seq| delivery_lists::by_seq(tx, tenant, seq)).transpose()?.flatten();
+    all.extend(delivery.map(of_delivery));
+    all.sort_by(|a, b| (a.kind, b.seq).cmp(&(b.kind, a.seq)));
+    Ok((all, more))
+}
+
+impl Field {
+    /// Hits of the text itself, then of values that begin with it.
+    fn find(&self, tx: &ReadTx<'_>, tenant: &str, text: &str) -> Result<(Vec<Hit>, bool)> {
+        let to = format!("{text}{LAST}");
+        let is_prefix = text.chars().count() >= self.min_prefix;
+        // Without an index the same rows would be read twice.
+        let mut found = if is_prefix && self.fits.is_some() {
+            Vec::new()
+        } else {
+            self.between(tx, tenant, (text, text))?
+        };
+        if is_prefix && found.len() <= MAX_HITS {
+            let beginning = self.between(tx, tenant, (text, &to))?;
+            let is_new = |hit: &Hit| !found.iter().any(|known| known.seq == hit.seq);
+            let new: Vec<Hit> = beginning.into_iter().filter(is_new).collect();
+            found.extend(new);
+        }
+        let more = found.len() > MAX_HITS;
+        found.truncate(MAX_HITS);
+        Ok((found, more))
+    }
+
+    fn between(&self, tx: &ReadTx<'_>, tenant: &str, (from, to): (&str, &str)) -> Result<Vec<Hit>> {
+        let sql = self.of_tenant.filter(|_| tenant != tenant::DEFAULT).unwrap_or(self.sql);
+        let mut statement = tx.prepare(sql)?;
+        let mut hits = |params: &[&dyn ToSql]| rows(&mut statement, params, |row| self.hit(row));
+        let Some(sources) = self.sources else { return hits(params![tenant, from, to]) };
+        let names = rows(&mut *tx.prepare(sources)?, [tenant], |row| Ok(row.get::<_, String>(0)?))?;
+        let mut all = Vec::new();
+        for name in names.iter().take(MAX_SOURCES) {
+            all.extend(hits(params![tenant, from, to, name])?);
+        }
+        all.sort_by_key(|hit: &Hit| std::cmp::Reverse(hit.seq));
+        Ok(all)
+    }
+
+    fn hit(&self, row: &Row<'_>) -> Result<Hit> {
+        Ok(Hit {
+            kind: self.kind,
+            seq: row.get(0)?,
+            id: row.get(1)?,
+            matched: self.matched,
+            value: row.get(2)?,
+            event_type: row.get(3)?,
+            status: row.get(4)?,
+            at: row.get(5)?,
+        })
+    }
+}
+
+fn of_delivery(delivery: Delivery) -> Hit {
+    let id = delivery.seq.to_string();
+    Hit {
+        kind: HitKind::Delivery,
+        seq: delivery.seq.0,
+        value: id.clone(),
+        id,
+        matched: "id",
+        event_type: Some(delivery.event_type),
+        status: delivery.state.as_str().to_owned(),
+        at: delivery.created_at,
+    }
+}
