@@ -177,9 +177,45 @@ pub(super) const CANCEL_DELIVERY: Action = Action::new(
 )
 .asks(Asks::First);
 
+pub(super) const EDIT_AND_RESEND: Action = Action::new(
+    "edit-and-resend",
+    (|t| t.edit_and_resend, |t| t.edit_and_resend_about),
+    Operate,
+    (Post, "/v1/deliveries/{id}/edit-and-resend"),
+)
+.fields(&[required("payload", |t| t.payload, Kind::Json)])
+.asks(Asks::First);
+
+/// An action on a delivery that takes a reason.
+const fn of_delivery(name: &'static str, texts: (Text, Text), path: &'static str) -> Action {
+    Action::new(name, texts, Operate, (Post, path)).fields(&[REASON]).asks(Asks::First)
+}
+
+pub(super) const PARK: Action =
+    of_delivery("park", (|t| t.park, |t| t.park_about), "/v1/deliveries/{id}/park");
+pub(super) const SKIP: Action =
+    of_delivery("skip", (|t| t.skip, |t| t.skip_about), "/v1/deliveries/{id}/skip");
+pub(super) const RELEASE: Action =
+    of_delivery("release", (|t| t.release, |t| t.release_about), "/v1/deliveries/{id}/release");
+pub(super) const MOVE_TO_END: Action = of_delivery(
+    "move-to-end",
+    (|t| t.move_to_end, |t| t.move_to_end_about),
+    "/v1/deliveries/{id}/move-to-end",
+);
+
 /// All actions.
-pub(super) static ACTIONS: &[&Action] =
-    &[&REPLAY_EVENT, &CANCEL_EVENT, &REPLAY_WEBHOOK, &RETRY_DELIVERY, &CANCEL_DELIVERY];
+pub(super) static ACTIONS: &[&Action] = &[
+    &REPLAY_EVENT,
+    &CANCEL_EVENT,
+    &REPLAY_WEBHOOK,
+    &RETRY_DELIVERY,
+    &CANCEL_DELIVERY,
+    &EDIT_AND_RESEND,
+    &PARK,
+    &SKIP,
+    &RELEASE,
+    &MOVE_TO_END,
+];
 
 /// The action of a name.
 pub(super) fn find(name: &str) -> Option<&'static Action> {

@@ -40,7 +40,7 @@ pub(super) fn word(text: &str) -> String {
 }
 
 /// How good a state is: the shape and the color of its badge.
-fn mood(state: &str) -> (&'static str, &'static str) {
+pub(super) fn mood(state: &str) -> (&'static str, &'static str) {
     match state {
         "completed" | "success" | "ACTIVE" | "active" | "ok" | "SUCCESS" | "accepted" => {
             ("good", "●")

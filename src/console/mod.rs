@@ -7,6 +7,7 @@
 mod act;
 mod actions;
 mod assets;
+mod charts;
 mod cookie;
 mod elements;
 mod enter;

@@ -1,5 +1,7 @@
 //! The pages: one file each, listed here in the order of the menu.
 
+mod event;
+mod events;
 mod overview;
 mod search;
 
@@ -31,4 +33,13 @@ impl Page {
 }
 
 /// All pages. Those with an entry in the menu stand in its order.
-pub(super) static PAGES: &[&Page] = &[&overview::PAGE, &search::PAGE];
+pub(super) static PAGES: &[&Page] = &[
+    &overview::PAGE,
+    &search::PAGE,
+    &events::EVENTS,
+    &event::EVENT,
+    &events::RECEIVED,
+    &event::WEBHOOK,
+    &events::DELIVERIES,
+    &event::DELIVERY,
+];

@@ -1,0 +1,222 @@
+//! One event, webhook event or delivery: did it go out, when, what did they answer, why does it wait?
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::console::actions;
+use crate::console::charts::timeline;
+use crate::console::elements::{
+    button, code, empty, facts, json, link, link_of, name_of, state, table, text_or, time, time_or,
+};
+use crate::console::error::PageError;
+use crate::console::form::segment;
+use crate::console::json::Fields as _;
+use crate::console::layout::Content;
+use crate::console::pages::Page;
+use crate::console::view::View;
+use crate::model::token::Right::Read;
+
+pub(super) const EVENT: Page =
+    Page { path: "/console/events/{id}", menu: None, right: Read, is_live: true, show: event };
+pub(super) const WEBHOOK: Page =
+    Page { path: "/console/webhooks/{id}", menu: None, right: Read, is_live: true, show: webhook };
+pub(super) const DELIVERY: Page = Page {
+    path: "/console/deliveries/{id}",
+    menu: None,
+    right: Read,
+    is_live: true,
+    show: delivery,
+};
+
+/// Deliveries whose attempts are shown; the others are linked.
+const MAX_DELIVERIES: usize = 6;
+/// Characters of a payload that are shown.
+const MAX_PAYLOAD_CHARS: usize = 20_000;
+
+fn event(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let id = view.param(0);
+    let event = view.read(&format!("/v1/events/{}", segment(id)), &[])?;
+    let is_open = event.int("open_deliveries") > 0;
+    let children =
+        view.read_or_null("/v1/events", &[("parent_id", event.text("id")), ("limit", "20")]);
+    let body = html! {
+        div.actions {
+            (state(event.text("status")))
+            @if !matches!(event.text("status"), "quarantined" | "cancelled") {
+                (button(view, &actions::REPLAY_EVENT, &[("id", id)]))
+            }
+            @if is_open { (button(view, &actions::CANCEL_EVENT, &[("id", id)])) }
+        }
+        @if let Some(error) = event.maybe("last_error") { p.error { (error) } }
+        (facts(&[
+            (t.event_type, html! { (event.text("event_type")) }),
+            (t.at, time(event.text("received_at"))),
+            (t.occurred, time_or(event.maybe("occurred_at"))),
+            (t.completed, time_or(event.maybe("completed_at"))),
+            (t.source, html! { (event.text("source_system")) }),
+            (t.key, html! { code { (event.text("idempotency_key")) } }),
+            (t.webhook_id, html! { code { (event.text("webhook_id")) } }),
+            (t.id, html! { code { (event.text("id")) } }),
+            (t.repeated, html! { (event.int("duplicate_count")) }),
+            (t.process, text_or(event.maybe("process_id"))),
+            (t.parent, event.maybe("parent_id").map_or_else(|| text_or(None), |id| link("events", id))),
+        ]))
+        (deliveries(view, event.text("id")))
+        @if !children.items("items").is_empty() {
+            h2 { (t.children) }
+            (table(t.children, &[t.name, t.event_type, t.state], &children.items("items").iter().map(|row| vec![
+                html! { a href={ "/console/events/" (segment(row.text("id"))) } { (name_of(row)) } },
+                html! { (row.text("event_type")) },
+                state(row.text("status")),
+            ]).collect::<Vec<_>>()))
+        }
+        (content(view, &event))
+    };
+    Ok(Content::new(format!("{}: {}", t.event, name_of(&event)), body))
+}
+
+fn webhook(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let id = view.param(0);
+    let event = view.read(&format!("/v1/webhook-events/{}", segment(id)), &[])?;
+    let body = html! {
+        div.actions {
+            (state(event.text("status")))
+            (button(view, &actions::REPLAY_WEBHOOK, &[("id", id)]))
+        }
+        @if let Some(error) = event.maybe("error_message") { p.error { (error) } }
+        (facts(&[
+            (t.provider, html! { (event.text("provider")) }),
+            (t.event_type, html! { (event.text("event_type")) }),
+            (t.at, time(event.text("received_at"))),
+            (t.completed, time_or(event.maybe("completed_at"))),
+            (t.signature, event.maybe("key_id").map_or_else(|| text_or(None), |key| html! { (t.signature_checked) " " code { (key) } })),
+            (t.provider_id, html! { code { (event.text("provider_event_id")) } }),
+            (t.webhook_id, html! { code { (event.text("webhook_id")) } }),
+            (t.id, html! { code { (event.text("id")) } }),
+            (t.repeated, html! { (event.int("duplicate_count")) }),
+        ]))
+        (deliveries(view, event.text("id")))
+        (content(view, &event))
+    };
+    Ok(Content::new(format!("{}: {}", t.webhook, event.text("provider_event_id")), body))
+}
+
+fn delivery(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let found = view.read(&format!("/v1/deliveries/{}", segment(view.param(0))), &[])?;
+    let title = format!("{} {}: {}", t.delivery, found.text("id"), name_of(&found));
+    let body = html! {
+        (one(view, &found, 2))
+        (facts(&[
+            (t.event, link_of(&found)),
+            (t.event_type, html! { (found.text("event_type")) }),
+            (t.lane, found.maybe("lane").map_or_else(|| text_or(None), |lane| link("lanes", lane))),
+            (t.runs, html! { (found.int("run_no")) }),
+            (t.attempts, html! { (found.int("attempt_count")) " (" (found.int("counted_failures")) " " (t.counted) ")" }),
+        ]))
+    };
+    Ok(Content::new(title, body))
+}
+
+/// The deliveries of an event, each with its attempts.
+fn deliveries(view: &View<'_>, event: &str) -> Markup {
+    let t = view.t;
+    let found = view.read_or_null("/v1/deliveries", &[("event_id", event), ("limit", "50")]);
+    let all = found.items("items");
+    html! {
+        h2 { (t.deliveries) }
+        @if all.is_empty() { (empty(t.nobody_wants_it, t.nobody_wants_it_help)) }
+        @for row in all.iter().take(MAX_DELIVERIES) {
+            @let detail = view.read_or_null(&format!("/v1/deliveries/{}", segment(row.text("id"))), &[]);
+            (one(view, if detail.is_null() { row } else { &detail }, 3))
+        }
+        @if all.len() > MAX_DELIVERIES {
+            ul { @for row in all.iter().skip(MAX_DELIVERIES) {
+                li { (link("deliveries", row.text("id"))) " " (row.text("subscription")) " " (state(row.text("state"))) }
+            } }
+        }
+    }
+}
+
+/// A delivery: its state, why it waits, and its attempts. `level` is that of its heading.
+fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
+    let t = view.t;
+    let id = delivery.text("id");
+    let given = [("id", id)];
+    let state_of = delivery.text("state");
+    let is_open = matches!(state_of, "pending" | "parked" | "waiting" | "in_doubt");
+    let attempts =
+        view.read_or_null(&format!("/v1/deliveries/{}/attempts", segment(id)), &[("limit", "100")]);
+    let waiting = delivery.field("waiting");
+    let heading =
+        html! { (link("subscriptions", delivery.text("subscription"))) " " (state(state_of)) };
+    html! {
+        section.card {
+            @if level == 2 { h2 { (heading) } } @else { h3 { (heading) } }
+            @if let Some(why) = waiting.maybe("detail") {
+                p { strong { (t.waits_because) } " " (why)
+                    @if let Some(until) = waiting.maybe("until") { " (" (t.until) " " (time(until)) ")" } }
+            }
+            @if let Some(reason) = delivery.maybe("reason") { p { (reason) } }
+            (timeline(view, attempts.items("items")))
+            (attempt_table(view, attempts.items("items")))
+            div.actions {
+                @if matches!(state_of, "pending" | "dead_letter") { (button(view, &actions::RETRY_DELIVERY, &given)) }
+                @if delivery.maybe("lane").is_some() && state_of == "pending" {
+                    (button(view, &actions::PARK, &given))
+                    (button(view, &actions::SKIP, &given))
+                }
+                @if matches!(state_of, "parked" | "in_doubt") { (button(view, &actions::RELEASE, &given)) }
+                @if is_open { (button(view, &actions::CANCEL_DELIVERY, &given)) }
+                @if !is_open && state_of != "leased" { (button(view, &actions::EDIT_AND_RESEND, &given)) }
+            }
+        }
+    }
+}
+
+fn attempt_table(view: &View<'_>, attempts: &[Value]) -> Markup {
+    let t = view.t;
+    if attempts.is_empty() {
+        return html! { p.small { (t.no_attempts) } };
+    }
+    let rows: Vec<_> = attempts
+        .iter()
+        .map(|row| {
+            let status = row.field("http_status");
+            vec![
+                html! { (row.int("n")) },
+                time(row.text("started_at")),
+                state(row.text("class")),
+                html! { @if status.is_null() { (text_or(None)) } @else { (status) } },
+                html! { (row.int("latency_ms")) " ms" },
+                html! { (row.maybe("failed_reason").or(row.maybe("excerpt")).unwrap_or_default()) },
+            ]
+        })
+        .collect();
+    html! {
+        (table(t.attempts, &["#", t.at, t.result, t.answer, t.took, t.they_said], &rows))
+        @if let Some(url) = attempts.last().and_then(|last| last.maybe("url")) { p.small { (t.sent_to) " " code { (url) } } }
+    }
+}
+
+/// Headers and payload. Sealed fields stay closed: the API answers them so.
+fn content(view: &View<'_>, event: &Value) -> Markup {
+    let t = view.t;
+    let text = event.maybe("payload_text").or(event.maybe("payload_base64")).map(str::to_owned);
+    let text = text.unwrap_or_else(|| {
+        serde_json::to_string_pretty(event.field("payload")).unwrap_or_default()
+    });
+    let shown: String = text.chars().take(MAX_PAYLOAD_CHARS).collect();
+    let is_cut = shown.len() < text.len();
+    html! {
+        h2 { (t.payload) }
+        @if event.int("sealed_fields") > 0 { p.small { (t.sealed_fields) } }
+        (code(view, &shown))
+        @if is_cut { p.small { (t.payload_cut) } }
+        p.small { (event.text("content_type")) " · SHA-256 " code { (event.text("payload_sha256")) } }
+        h2 { (t.headers) }
+        (json(view, event.field("headers")))
+    }
+}

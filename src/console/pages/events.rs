@@ -1,0 +1,171 @@
+//! The lists of events, webhook events and deliveries. Filters stand in the URL.
+
+use maud::html;
+
+use crate::console::elements::{
+    Filter, empty, filters, link, link_of, name_of, pager, state, table, text_or, time, time_or,
+};
+use crate::console::error::PageError;
+use crate::console::form::segment;
+use crate::console::json::Fields as _;
+use crate::console::layout::Content;
+use crate::console::pages::Page;
+use crate::console::view::View;
+use crate::model::token::Right::Read;
+
+pub(super) const EVENTS: Page = Page {
+    path: "/console/events",
+    menu: Some(|t| t.events),
+    right: Read,
+    is_live: true,
+    show: events,
+};
+pub(super) const RECEIVED: Page = Page {
+    path: "/console/webhooks",
+    menu: Some(|t| t.received),
+    right: Read,
+    is_live: true,
+    show: received,
+};
+pub(super) const DELIVERIES: Page = Page {
+    path: "/console/deliveries",
+    menu: Some(|t| t.deliveries),
+    right: Read,
+    is_live: true,
+    show: deliveries,
+};
+
+const EVENT_STATES: &[&str] = &[
+    "pending",
+    "processing",
+    "completed",
+    "failed",
+    "dead_letter",
+    "cancelled",
+    "skipped",
+    "quarantined",
+];
+const WEBHOOK_STATES: &[&str] = &["received", "processing", "completed", "failed", "skipped"];
+pub(super) const DELIVERY_STATES: &[&str] = &[
+    "pending",
+    "leased",
+    "waiting",
+    "parked",
+    "in_doubt",
+    "completed",
+    "dead_letter",
+    "skipped",
+    "cancelled",
+];
+
+/// The parameters of the API's list that the URL of a page gives.
+fn given<'a>(view: &'a View<'_>, names: &[&'static str]) -> Vec<(&'static str, &'a str)> {
+    names.iter().filter_map(|name| Some((*name, view.query.get(name)?))).collect()
+}
+
+fn events(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let query = given(view, &["status", "event_type", "aggregate_id", "since", "until", "after"]);
+    let found = view.read("/v1/events", &query)?;
+    let rows: Vec<_> = found
+        .items("items")
+        .iter()
+        .map(|row| {
+            vec![
+                html! { a href={ "/console/events/" (segment(row.text("id"))) } { (name_of(row)) } },
+                html! { (row.text("event_type")) },
+                state(row.text("status")),
+                time(row.text("received_at")),
+                html! { (row.text("source_system")) },
+                text_or(row.maybe("last_error")),
+            ]
+        })
+        .collect();
+    let body = html! {
+        (filters(view, &[
+            ("status", t.state, Filter::Choice(EVENT_STATES)),
+            ("event_type", t.event_type, Filter::Text),
+            ("aggregate_id", t.aggregate_id, Filter::Text),
+            ("since", t.since, Filter::Time),
+            ("until", t.until, Filter::Time),
+        ]))
+        @if rows.is_empty() { (empty(t.no_events, t.no_events_help)) }
+        @else { (table(t.events, &[t.name, t.event_type, t.state, t.at, t.source, t.error], &rows)) }
+        (pager(view, &found))
+    };
+    Ok(Content::new(t.events, body))
+}
+
+fn received(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let query = given(view, &["status", "provider", "event_type", "since", "until", "after"]);
+    let found = view.read("/v1/webhook-events", &query)?;
+    let rows: Vec<_> = found
+        .items("items")
+        .iter()
+        .map(|row| {
+            let provider = row.text("provider");
+            vec![
+                html! { a href={ "/console/webhooks/" (segment(row.text("id"))) } { (row.text("provider_event_id")) } },
+                html! { (provider) },
+                html! { (row.text("event_type")) },
+                state(row.text("status")),
+                time(row.text("received_at")),
+                html! { (row.int("duplicate_count")) },
+            ]
+        })
+        .collect();
+    let providers = view.read_or_null("/v1/providers", &[]);
+    let names: Vec<&str> = providers.items("items").iter().map(|row| row.text("name")).collect();
+    let body = html! {
+        (filters(view, &[
+            ("provider", t.provider, Filter::Choice(&names)),
+            ("status", t.state, Filter::Choice(WEBHOOK_STATES)),
+            ("event_type", t.event_type, Filter::Text),
+            ("since", t.since, Filter::Time),
+            ("until", t.until, Filter::Time),
+        ]))
+        @if rows.is_empty() { (empty(t.no_webhooks, t.no_webhooks_help)) }
+        @else { (table(t.accepted, &[t.provider_id, t.provider, t.event_type, t.state, t.at, t.repeated], &rows)) }
+        (pager(view, &found))
+    };
+    Ok(Content::new(t.received, body))
+}
+
+fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let query = given(view, &["state", "subscription", "since", "until", "after"]);
+    let found = view.read("/v1/deliveries", &query)?;
+    let rows: Vec<_> = found
+        .items("items")
+        .iter()
+        .map(|row| {
+            vec![
+                link("deliveries", row.text("id")),
+                link_of(row),
+                html! { (row.text("event_type")) },
+                link("subscriptions", row.text("subscription")),
+                state(row.text("state")),
+                html! { (row.int("attempt_count")) },
+                time_or(row.maybe("due_at").or(row.maybe("finished_at"))),
+            ]
+        })
+        .collect();
+    let subscriptions = view.read_or_null("/v1/subscriptions", &[("limit", "200")]);
+    let names: Vec<&str> =
+        subscriptions.items("items").iter().map(|row| row.text("name")).collect();
+    let heads =
+        [t.delivery, t.event, t.event_type, t.subscription, t.state, t.attempts, t.due_or_done];
+    let body = html! {
+        (filters(view, &[
+            ("state", t.state, Filter::Choice(DELIVERY_STATES)),
+            ("subscription", t.subscription, Filter::Choice(&names)),
+            ("since", t.since, Filter::Time),
+            ("until", t.until, Filter::Time),
+        ]))
+        @if rows.is_empty() { (empty(t.no_deliveries, t.no_deliveries_help)) }
+        @else { (table(t.deliveries, &heads, &rows)) }
+        (pager(view, &found))
+    };
+    Ok(Content::new(t.deliveries, body))
+}
