@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::api::people::Session;
 use crate::console::Inner;
 use crate::console::actions::{self, Action, Asks, Field, Kind, Then};
-use crate::console::elements::{facts, hidden, json, name_of, text_or, word};
+use crate::console::elements::{facts, hidden, json, name_of, state, table, text_or, word};
 use crate::console::enter::{is_local, is_own};
 use crate::console::error::PageError;
 use crate::console::form::{Form, segment, with_query};
@@ -98,16 +98,21 @@ impl Task {
             let error = PageError::of(answer);
             return self.form(error.status, Some(&error));
         }
-        let back = self.back();
+        let answer: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let led = match (self.action.then, answer.maybe("id")) {
+            (Then::Leads(list), Some(id)) => Some(format!("/console/{list}/{}", segment(id))),
+            (Then::Leads(list), None) => Some(format!("/console/{list}")),
+            _ => None,
+        };
+        let back = led.as_deref().unwrap_or_else(|| self.back());
         let (path, query) = back.split_once('?').unwrap_or((back, ""));
         let query: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let query = query.iter().map(|(name, value)| (&**name, &**value));
         let next = with_query(path, query.chain([("did", self.action.name)]));
         self.inner.submissions.done(number, &next);
-        if self.action.then == Then::Back {
+        if self.action.then != Then::Answer {
             return see(&next);
         }
-        let answer: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         self.page(200, |view| {
             html! {
                 p.notice role="status" { (self.action.done(view.t)) }
@@ -115,7 +120,8 @@ impl Task {
                     p { (view.t.shown_once) }
                     (super::elements::code(view, secret))
                 }
-                (json(view, &answer))
+                (steps(view, &answer))
+                details { summary { (view.t.whole_answer) } (json(view, &without_secrets(&answer))) }
                 p { a.button href=(next) { (view.t.go_on) } }
             }
         })
@@ -281,6 +287,36 @@ impl WayBack for Back {
     }
 }
 
+/// The steps of a test, and what to change.
+fn steps(view: &View<'_>, answer: &Value) -> Markup {
+    let t = view.t;
+    let rows: Vec<_> = answer
+        .items("steps")
+        .iter()
+        .map(|step| {
+            vec![
+                html! { (word(step.text("step"))) },
+                state(if step.is("ok") { "ok" } else { "fail" }),
+                html! { (step.field("took_ms")) " ms" },
+                html! { (step.text("detail")) },
+            ]
+        })
+        .collect();
+    html! {
+        @if !rows.is_empty() { (table(t.steps, &[t.check, t.state, t.took, t.detail], &rows)) }
+        @if let Some(advice) = answer.maybe("advice") { p.error { (advice) } }
+    }
+}
+
+/// The answer without the secret, which is shown above.
+fn without_secrets(answer: &Value) -> Value {
+    let mut answer = answer.clone();
+    if let Value::Object(fields) = &mut answer {
+        fields.retain(|name, _| !matches!(name.as_str(), "secret" | "token"));
+    }
+    answer
+}
+
 fn see(page: &str) -> Response {
     Response::new(303).header("location", page).header("cache-control", "no-store")
 }
@@ -292,11 +328,16 @@ fn read(field: &Field, given: &Form) -> Result<Option<Value>, String> {
     };
     Ok(Some(match field.kind {
         Kind::Text | Kind::Choice(_) | Kind::Time => text.into(),
-        Kind::Lines | Kind::Secret => given.raw(field.name).unwrap_or_default().into(),
+        Kind::Secret => given.raw(field.name).unwrap_or_default().into(),
         Kind::Json => serde_json::from_str(text).map_err(|error| error.to_string())?,
         Kind::Number => text.parse::<i64>().map_err(|error| error.to_string())?.into(),
-        Kind::Flag => true.into(),
-        Kind::List => text.lines().map(str::trim).filter(|line| !line.is_empty()).collect(),
+        // One entry a line, or a box for each.
+        Kind::List => given
+            .all(field.name)
+            .flat_map(str::lines)
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .collect(),
     }))
 }
 
@@ -315,7 +356,7 @@ fn put(body: &mut Map<String, Value>, path: &str, value: Value) {
 
 /// A field with its label, and what was typed before.
 fn input(view: &View<'_>, field: &Field, given: &Form) -> Markup {
-    let value = given.raw(field.name).unwrap_or_default();
+    let value = given.all(field.name).collect::<Vec<_>>().join("\n");
     let (name, label) = (field.name, (field.label)(view.t));
     let required = field.is_required;
     html! {
@@ -325,8 +366,7 @@ fn input(view: &View<'_>, field: &Field, given: &Form) -> Markup {
                 Kind::Time => input name=(name) value=(value) required[required] placeholder="2026-01-31T00:00:00Z";,
                 Kind::Number => input name=(name) value=(value) required[required] inputmode="numeric";,
                 Kind::Secret => input type="password" name=(name) required[required] autocomplete="new-password";,
-                Kind::Lines | Kind::Json | Kind::List => textarea name=(name) rows="8" spellcheck="false" required[required] { (value) },
-                Kind::Flag => input type="checkbox" name=(name) value="true" checked[!value.is_empty()];,
+                Kind::Json | Kind::List => textarea name=(name) rows="8" spellcheck="false" required[required] { (value) },
                 Kind::Choice(words) => select name=(name) required[required] {
                     @if !required { option value="" {} }
                     @for choice in words { option value=(choice) selected[*choice == value] { (word(choice)) } }

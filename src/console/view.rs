@@ -79,6 +79,12 @@ impl<'a> View<'a> {
         Ok(serde_json::from_slice(&response.body).unwrap_or_default())
     }
 
+    /// The checks of `/readyz`, whether they fail or not.
+    pub(super) fn checks(&self) -> Value {
+        let response = self.ask(Method::Get, "/readyz", Some("verbose".to_owned()), Vec::new());
+        serde_json::from_slice(&response.body).unwrap_or_default()
+    }
+
     fn ask(&self, method: Method, path: &str, query: Option<String>, body: Vec<u8>) -> Response {
         let head = Head { method, path: path.to_owned(), query, ..self.head.clone() };
         self.inner.api.ask_now(self.person(), Request { head, body })
@@ -105,11 +111,6 @@ impl<'a> View<'a> {
     /// A fresh number for a form, so that it is carried out once.
     pub(super) fn form_number(&self) -> String {
         crate::base::id::uuid7(self.inner.api.clock.wall(), &*self.inner.api.draw)
-    }
-
-    /// Wall time, in ms.
-    pub(super) fn now_ms(&self) -> i64 {
-        self.inner.api.clock.wall().ms()
     }
 
     pub(super) fn inner(&self) -> &'a Inner {

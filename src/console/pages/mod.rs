@@ -1,9 +1,16 @@
 //! The pages: one file each, listed here in the order of the menu.
 
+mod alerts;
+mod audit;
+mod dead_letters;
 mod event;
 mod events;
+mod lanes;
 mod overview;
 mod search;
+mod settings;
+mod sources;
+mod subscriptions;
 
 use crate::console::error::PageError;
 use crate::console::layout::Content;
@@ -42,4 +49,17 @@ pub(super) static PAGES: &[&Page] = &[
     &event::WEBHOOK,
     &events::DELIVERIES,
     &event::DELIVERY,
+    &dead_letters::LIST,
+    &dead_letters::JOBS,
+    &dead_letters::JOB,
+    &lanes::LIST,
+    &lanes::ONE,
+    &subscriptions::LIST,
+    &subscriptions::ONE,
+    &sources::LIST,
+    &sources::ONE,
+    &sources::PROVIDER,
+    &alerts::PAGE,
+    &audit::PAGE,
+    &settings::PAGE,
 ];

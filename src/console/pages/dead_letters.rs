@@ -1,0 +1,174 @@
+//! Dead letters, by subscription and error; and the jobs that send or discard many.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::console::actions;
+use crate::console::charts::bar;
+use crate::console::elements::{
+    button, empty, facts, link, link_of, pager, state, table, text_or, time, time_or, word,
+};
+use crate::console::error::PageError;
+use crate::console::form::{segment, with_query};
+use crate::console::json::Fields as _;
+use crate::console::layout::Content;
+use crate::console::pages::Page;
+use crate::console::view::View;
+use crate::model::token::Right::{Operate, Read};
+
+pub(super) const LIST: Page = Page {
+    path: "/console/dead-letters",
+    menu: Some(|t| t.dead_letters),
+    right: Read,
+    // A list with boxes is not replaced under the hands.
+    is_live: false,
+    show: list,
+};
+pub(super) const JOBS: Page =
+    Page { path: "/console/jobs", menu: None, right: Read, is_live: true, show: jobs };
+pub(super) const JOB: Page =
+    Page { path: "/console/jobs/{id}", menu: None, right: Read, is_live: true, show: job };
+
+fn list(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let subscription = view.query.get("subscription").unwrap_or_default();
+    let summary = view.read("/v1/dead-letters/summary", &[("subscription", subscription)])?;
+    let found = view.read(
+        "/v1/dead-letters",
+        &[
+            ("subscription", subscription),
+            ("limit", "50"),
+            ("after", view.query.get("after").unwrap_or_default()),
+        ],
+    )?;
+    let body = html! {
+        p { (t.dead_letters_about) " " a href="/console/jobs" { (t.jobs) } }
+        @if found.items("items").is_empty() { (empty(t.no_dead_letters, t.no_dead_letters_help)) }
+        @else { (groups(view, &summary)) (letters(view, found.items("items"))) }
+        (pager(view, &found))
+    };
+    let title = if subscription.is_empty() {
+        t.dead_letters.to_owned()
+    } else {
+        format!("{}: {subscription}", t.dead_letters)
+    };
+    Ok(Content::new(title, body))
+}
+
+fn groups(view: &View<'_>, summary: &Value) -> Markup {
+    let t = view.t;
+    let rows: Vec<_> = summary
+        .items("groups")
+        .iter()
+        .map(|row| {
+            let name = row.text("subscription");
+            let code = row.field("code").as_i64().map(|code| code.to_string()).unwrap_or_default();
+            let given = [
+                ("filter.subscription", name),
+                ("filter.class", row.text("class")),
+                ("filter.code", code.as_str()),
+            ];
+            vec![
+                html! { a href=(with_query("/console/dead-letters", [("subscription", name)])) { (name) } },
+                html! { (word(row.text("class"))) " " (code) },
+                html! { (row.maybe("reason").unwrap_or_default()) },
+                html! { (row.int("count")) },
+                time(row.text("oldest_at")),
+                time(row.text("newest_at")),
+                html! { (button(view, &actions::REPLAY_DEAD, &given)) " " (button(view, &actions::DISCARD_DEAD, &given)) },
+            ]
+        })
+        .collect();
+    let heads = [t.subscription, t.error, t.reason, t.count, t.oldest, t.newest_one, t.act];
+    table(t.by_error, &heads, &rows)
+}
+
+/// The newest ones, to be picked: a plain form that leads to the page that asks first.
+fn letters(view: &View<'_>, found: &[Value]) -> Markup {
+    let t = view.t;
+    let may = view.may(Operate);
+    let rows: Vec<_> = found
+        .iter()
+        .map(|row| {
+            let id = row.text("id");
+            vec![
+                html! { @if may { input type="checkbox" name="filter.ids" value=(id) aria-label={ (t.pick) " " (id) }; } },
+                link("deliveries", id),
+                link_of(row),
+                html! { (row.text("subscription")) },
+                text_or(row.maybe("reason")),
+                time_or(row.maybe("finished_at")),
+            ]
+        })
+        .collect();
+    let heads = [t.pick, t.delivery, t.event, t.subscription, t.reason, t.at];
+    html! {
+        h2 { (t.newest) }
+        form method="get" action={ "/console/act/" (actions::REPLAY_DEAD.name) } {
+            input type="hidden" name="back" value=(view.head.path);
+            @if may { label { input type="checkbox" data-pick-all hidden; " " (t.pick_all) } }
+            (table(t.dead_letters, &heads, &rows))
+            @if may {
+                div.actions {
+                    button type="submit" { (t.replay_picked) }
+                    button type="submit" formaction={ "/console/act/" (actions::DISCARD_DEAD.name) } { (t.discard_picked) }
+                }
+            }
+        }
+    }
+}
+
+fn jobs(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let found = view.read(
+        "/v1/jobs",
+        &[("limit", "50"), ("after", view.query.get("after").unwrap_or_default())],
+    )?;
+    let rows: Vec<_> = found
+        .items("items")
+        .iter()
+        .map(|row| {
+            vec![
+                link("jobs", row.text("id")),
+                html! { (word(row.text("kind"))) },
+                state(row.text("state")),
+                html! { (row.int("done")) " / " (row.int("matched")) },
+                html! { (row.text("requested_by")) },
+                time(row.text("created_at")),
+            ]
+        })
+        .collect();
+    let body = html! {
+        @if rows.is_empty() { (empty(t.no_jobs, t.no_jobs_help)) }
+        @else { (table(t.jobs, &[t.id, t.kind, t.state, t.progress, t.who, t.at], &rows)) }
+        (pager(view, &found))
+    };
+    Ok(Content::new(t.jobs, body))
+}
+
+fn job(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let found = view.read(&format!("/v1/jobs/{}", segment(view.param(0))), &[])?;
+    let (done, matched) = (found.int("done"), found.int("matched"));
+    let more = if found.is("matched_more") { "+" } else { "" };
+    let body = html! {
+        div.actions {
+            (state(found.text("state")))
+            @if found.text("state") == "running" { (button(view, &actions::CANCEL_JOB, &[("id", found.text("id"))])) }
+        }
+        @if let Some(error) = found.maybe("error") { p.error { (error) } }
+        (bar(done, matched))
+        p { (done) " / " (matched) (more) }
+        (facts(&[
+            (t.skipped, html! { (found.int("skipped")) }),
+            (t.deliveries, html! { (found.int("deliveries")) }),
+            (t.who, html! { (found.text("requested_by")) }),
+            (t.reason, text_or(found.maybe("reason"))),
+            (t.at, time(found.text("created_at"))),
+            (t.completed, time_or(found.maybe("finished_at"))),
+        ]))
+        h2 { (t.filter) }
+        (crate::console::elements::json(view, found.field("filter")))
+    };
+    Ok(Content::new(format!("{}: {}", t.job, word(found.text("kind"))), body))
+}

@@ -1,0 +1,101 @@
+//! Lanes: who is first, why it waits, and what is behind it.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::console::actions;
+use crate::console::elements::{
+    Filter, button, empty, filters, link, link_of, pager, state, table, text_or, time,
+};
+use crate::console::error::PageError;
+use crate::console::form::segment;
+use crate::console::json::Fields as _;
+use crate::console::layout::Content;
+use crate::console::pages::Page;
+use crate::console::view::View;
+use crate::model::token::Right::Read;
+
+pub(super) const LIST: Page = Page {
+    path: "/console/lanes",
+    menu: Some(|t| t.lanes),
+    right: Read,
+    is_live: true,
+    show: list,
+};
+pub(super) const ONE: Page =
+    Page { path: "/console/lanes/{id}", menu: None, right: Read, is_live: true, show: one };
+
+fn list(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let names = ["subscription", "blocked", "after"];
+    let query: Vec<_> =
+        names.iter().filter_map(|name| Some((*name, view.query.get(name)?))).collect();
+    let found = view.read("/v1/lanes", &query)?;
+    let rows: Vec<_> = found
+        .items("items")
+        .iter()
+        .map(|row| {
+            let more = if row.is("more") { "+" } else { "" };
+            vec![
+                html! { a href={ "/console/lanes/" (segment(row.text("id"))) } { (row.maybe("key").unwrap_or(row.text("id"))) } },
+                html! { (row.text("subscription")) },
+                html! { @if row.is("blocked") { (state("blocked")) } @else { (state(row.text("state"))) } },
+                html! { (row.text("why")) },
+                time(row.text("since")),
+                html! { (row.int("waiting")) (more) },
+            ]
+        })
+        .collect();
+    let body = html! {
+        (filters(view, &[
+            ("subscription", t.subscription, Filter::Text),
+            ("blocked", t.blocked, Filter::Choice(&["true"])),
+        ]))
+        @if rows.is_empty() { (empty(t.no_lanes, t.no_lanes_help)) }
+        @else { (table(t.lanes, &[t.key, t.subscription, t.state, t.why, t.since, t.behind], &rows)) }
+        (pager(view, &found))
+    };
+    Ok(Content::new(t.lanes, body))
+}
+
+fn one(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let found = view.read(&format!("/v1/lanes/{}", segment(view.param(0))), &[])?;
+    let lane = found.field("lane");
+    let name = lane.maybe("key").unwrap_or(view.param(0));
+    let body = html! {
+        @if let Some(why) = lane.maybe("why") { p { strong { (t.waits_because) } " " (why) } }
+        h2 { (t.in_order) }
+        @if found.items("deliveries").is_empty() { (empty(t.lane_empty, "")) } @else { (rows(view, t.in_order, found.items("deliveries"))) }
+        @if !found.items("parked").is_empty() { h2 { (t.parked) } (rows(view, t.parked, found.items("parked"))) }
+    };
+    Ok(Content::new(format!("{}: {name}", t.lane), body))
+}
+
+fn rows(view: &View<'_>, caption: &str, deliveries: &[Value]) -> Markup {
+    let t = view.t;
+    let rows: Vec<_> = deliveries
+        .iter()
+        .map(|row| {
+            let given = [("id", row.text("id"))];
+            let state_of = row.text("state");
+            vec![
+                link("deliveries", row.text("id")),
+                link_of(row),
+                state(state_of),
+                text_or(row.maybe("reason")),
+                time(row.text("order_at")),
+                html! {
+                    @if matches!(state_of, "parked" | "in_doubt") { (button(view, &actions::RELEASE, &given)) }
+                    @else {
+                        @if state_of == "dead_letter" { (button(view, &actions::RETRY_DELIVERY, &given)) " " }
+                        (button(view, &actions::PARK, &given)) " "
+                        (button(view, &actions::SKIP, &given)) " "
+                        (button(view, &actions::MOVE_TO_END, &given))
+                    }
+                },
+            ]
+        })
+        .collect();
+    table(caption, &[t.delivery, t.event, t.state, t.reason, t.at, t.act], &rows)
+}

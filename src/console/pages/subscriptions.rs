@@ -1,0 +1,168 @@
+//! Subscriptions: who gets what, who is failing, what holds them, and how to stop or mend it.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::console::actions;
+use crate::console::charts::strip;
+use crate::console::elements::{
+    button, empty, facts, json, link, state, table, text_or, time, time_or, word,
+};
+use crate::console::error::PageError;
+use crate::console::form::{segment, with_query};
+use crate::console::json::Fields as _;
+use crate::console::layout::Content;
+use crate::console::pages::Page;
+use crate::console::view::View;
+use crate::model::token::Right::{Admin, Read};
+
+pub(super) const LIST: Page = Page {
+    path: "/console/subscriptions",
+    menu: Some(|t| t.subscriptions),
+    right: Read,
+    is_live: true,
+    show: list,
+};
+pub(super) const ONE: Page =
+    Page { path: "/console/subscriptions/{id}", menu: None, right: Read, is_live: true, show: one };
+
+fn list(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let found = view.read(
+        "/v1/subscriptions",
+        &[("limit", "100"), ("after", view.query.get("after").unwrap_or_default())],
+    )?;
+    let recent = view.read_or_null("/v1/stats/recent", &[]);
+    let mut all: Vec<&Value> = found.items("items").iter().collect();
+    // Those that need a look come first.
+    all.sort_by_key(|row| (row.items("holds").is_empty(), row.maybe("failing_since").is_none()));
+    let rows: Vec<_> = all
+        .into_iter()
+        .map(|row| {
+            vec![
+                link("subscriptions", row.text("name")),
+                html! { (state(row.text("state"))) @for hold in row.items("holds") { " " (word(hold.text("reason"))) } },
+                html! { (row.maybe("url").unwrap_or(row.text("target"))) },
+                html! { (types(row)) },
+                time_or(row.maybe("last_success_at")),
+                time_or(row.maybe("failing_since")),
+                strip(view, latest(&recent, row.text("name"))),
+            ]
+        })
+        .collect();
+    let heads = [
+        t.name,
+        t.state,
+        t.goes_to,
+        t.event_types,
+        t.last_success,
+        t.failing_since,
+        t.last_attempts,
+    ];
+    let body = html! {
+        div.actions { (button(view, &actions::CREATE_SUBSCRIPTION, &[])) }
+        @if rows.is_empty() { (empty(t.no_subscriptions, t.no_subscriptions_help)) }
+        @else { (table(t.subscriptions, &heads, &rows)) }
+        (crate::console::elements::pager(view, &found))
+    };
+    Ok(Content::new(t.subscriptions, body))
+}
+
+fn types(subscription: &Value) -> String {
+    let types: Vec<&str> =
+        subscription.items("event_types").iter().filter_map(Value::as_str).collect();
+    types.join(", ")
+}
+
+/// The latest attempts of a subscription in `/v1/stats/recent`.
+fn latest<'a>(recent: &'a Value, name: &str) -> &'a [Value] {
+    let found = recent.items("subscriptions").iter().find(|row| row.text("subscription") == name);
+    found.map_or(&[], |row| row.items("attempts"))
+}
+
+fn one(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let found = view.read(&format!("/v1/subscriptions/{}", segment(view.param(0))), &[])?;
+    let (name, id) = (found.text("name"), found.text("id"));
+    let recent = view.read_or_null("/v1/stats/recent", &[]);
+    let is_stopped = found.items("holds").iter().any(|hold| hold.text("reason") == "paused");
+    let given = [("id", name)];
+    let listed = |path: &str| with_query(path, [("subscription", name)]);
+    let body = html! {
+        div.actions {
+            (state(found.text("state")))
+            @if is_stopped { (button(view, &actions::RESUME, &given)) } @else { (button(view, &actions::PAUSE, &given)) }
+            @if found.text("target") == "http" { (button(view, &actions::TEST, &given)) }
+            (button(view, &actions::RECOVER, &given))
+            (button(view, &actions::CHANGE_SUBSCRIPTION, &[("id", name), ("url", found.text("url")), ("event_types", types(&found).replace(", ", "\n").as_str())]))
+            (button(view, &actions::DELETE_SUBSCRIPTION, &given))
+        }
+        (holds(view, found.items("holds")))
+        (strip(view, latest(&recent, name)))
+        (facts(&[
+            (t.goes_to, text_or(found.maybe("url"))),
+            (t.method, html! { (found.text("method")) }),
+            (t.source, html! { (found.text("source")) }),
+            (t.event_types, html! { (types(&found)) }),
+            (t.ordering, html! { (found.text("ordering")) }),
+            (t.format, html! { (word(found.text("format"))) }),
+            (t.last_success, time_or(found.maybe("last_success_at"))),
+            (t.last_failure, time_or(found.maybe("last_failure_at"))),
+            (t.failing_since, time_or(found.maybe("failing_since"))),
+            (t.id, html! { code { (id) } }),
+        ]))
+        p {
+            a href=(listed("/console/deliveries")) { (t.deliveries) } " · "
+            a href=(listed("/console/dead-letters")) { (t.dead_letters) } " · "
+            a href=(listed("/console/lanes")) { (t.lanes) }
+            @if view.may(Admin) { " · " a href=(with_query("/console/audit", [("resource", &*format!("subscription/{id}"))])) { (t.who_changed_it) } }
+        }
+        (credentials(view, name))
+        details #terms { summary { (t.all_terms) }
+            @for part in ["policy", "order", "filter", "headers", "template"] { h2 { (word(part)) } (json(view, found.field(part))) } }
+    };
+    Ok(Content::new(format!("{}: {name}", t.subscription), body))
+}
+
+fn holds(view: &View<'_>, holds: &[Value]) -> Markup {
+    let t = view.t;
+    html! {
+        @for hold in holds {
+            div.error {
+                p { strong { (t.held) ": " (word(hold.text("reason"))) } " " (hold.text("detail")) }
+                p.small { (t.since) " " (time(hold.text("since")))
+                    @if let Some(until) = hold.maybe("until") { " · " (t.until) " " (time(until)) }
+                    @if let Some(probe) = hold.maybe("probe_at") { " · " (t.next_probe) " " (time(probe)) } }
+            }
+        }
+    }
+}
+
+fn credentials(view: &View<'_>, name: &str) -> Markup {
+    let t = view.t;
+    let found = view.read_or_null("/v1/credentials", &[("subscription", name), ("limit", "50")]);
+    let rows: Vec<_> = found
+        .items("items")
+        .iter()
+        .map(|row| {
+            let given = [("id", row.text("id"))];
+            let is_active = row.text("state") == "active";
+            vec![
+                html! { (word(row.text("kind"))) " " (row.int("version")) },
+                state(row.text("state")),
+                time(row.text("created_at")),
+                time_or(row.maybe("valid_until")),
+                time_or(row.maybe("last_used_at")),
+                html! {
+                    @if is_active { (button(view, &actions::ROTATE, &given)) }
+                    @if row.text("state") != "revoked" && !is_active { (button(view, &actions::REVOKE, &given)) }
+                },
+            ]
+        })
+        .collect();
+    html! {
+        h2 { (t.credentials) }
+        @if rows.is_empty() { p.small { (t.no_credentials) } }
+        @else { (table(t.credentials, &[t.kind, t.state, t.made, t.valid_until, t.last_used, t.act], &rows)) }
+    }
+}
