@@ -54,14 +54,14 @@ kinds! {
         "It is not valid HTTP/1.1, its body has the wrong form, or a query parameter does not exist here.",
         "Change the request; `detail` names the place.";
     Unauthorized = "unauthorized", 401, "Not authorized",
-        "There is no token, or it is unknown, revoked or expired.",
+        "There is no token, or it is unknown, revoked or expired. Or a log-in failed.",
         "Send `Authorization: Bearer` with a valid token.";
     BadSignature = "bad-signature", 401, "Signature not accepted",
         "A webhook's signature is missing or wrong, or its time differs too much from this machine's clock. The log says which.",
         "Compare the secret and the scheme on both sides.";
     Forbidden = "forbidden", 403, "Not permitted",
-        "The token's role does not allow this, or only a token of the tenant `default` may do it.",
-        "Use a token with the role the route needs.";
+        "The role of the token or user does not allow this, or only a token of the tenant `default` may do it.",
+        "Use a token or user with the role the route needs.";
     TenantSuspended = "tenant-suspended", 403, "Tenant suspended",
         "The token's tenant is suspended. Its data is kept and its deliveries wait.",
         "Ask the administrator to resume it (`oncebox tenant resume`).";
@@ -96,8 +96,8 @@ kinds! {
         "The `Idempotency-Key` was sent with another request in the last 24 hours.",
         "Use a new key for a new request.";
     Throttled = "throttled", 429, "Too many failed attempts",
-        "More than ten invalid tokens came from this address within a minute. A valid token is still accepted.",
-        "Send a valid token, or wait for `Retry-After`.";
+        "More than ten invalid tokens, or ten failed log-ins, came from this address within a minute. A valid token is still accepted. Or ten log-ins with this name failed within five minutes.",
+        "Send a valid token, log in with a one-time link, or wait for `Retry-After`.";
     HeadTooLarge = "head-too-large", 431, "The request's head is too large",
         "The head has more than 16 KiB or more than 64 fields.",
         "Send fewer or shorter header fields.";

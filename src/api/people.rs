@@ -222,12 +222,11 @@ impl Api {
         let head = &request.head;
         let (route, params) = self.find(head.method, &head.path)?;
         if let Some(right) = route.right {
-            self.allow(person, right).map_err(|problem| {
+            self.allow(person, right).inspect_err(|problem| {
                 if let Some(action) = route.action() {
                     let by = Some(Box::new((person.tenant.clone(), person.actor())));
                     self.note_denial(action, head, &Denied { problem: problem.clone(), by });
                 }
-                problem
             })?;
         }
         room::check(self, route)?;

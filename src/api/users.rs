@@ -186,8 +186,9 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.clock.wall();
     alter(api, call, tenant, move |found| {
         found.user.role = role.unwrap_or(found.user.role);
-        let disabled = disabled.unwrap_or(found.user.disabled_at.is_some());
-        found.user.disabled_at = disabled.then(|| found.user.disabled_at.unwrap_or(now));
+        if let Some(disabled) = disabled {
+            found.user.disabled_at = disabled.then(|| found.user.disabled_at.unwrap_or(now));
+        }
         set_password(found, hash.as_ref());
         Ok(())
     })
@@ -195,13 +196,13 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `POST /v1/users/{name}/password`
 fn change_own_password(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let PasswordChange { current, new } = call.json()?;
     let name = call.param(0);
     if call.who.kind != ActorType::User || call.who.display != name {
         return Err(Problem::forbidden(
             "A user changes the own password only. An admin sets the password of another user with PATCH.",
         ));
     }
+    let PasswordChange { current, new } = call.json()?;
     let log_ins = api.auth.log_ins();
     let (client, now) = (call.request.head.client, api.clock.monotonic());
     log_ins.check(client, Some(name), now)?;

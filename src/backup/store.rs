@@ -57,7 +57,7 @@ const META: &str = "
      WHERE key = ?1";
 
 /// The tables whose rows are counted.
-const COUNTED: [(&str, &str); 11] = [
+const COUNTED: [(&str, &str); 12] = [
     ("attempts", "SELECT count(*) FROM attempts"),
     ("audit_events", "SELECT count(*) FROM audit_events"),
     ("credentials", "SELECT count(*) FROM credentials"),
@@ -68,6 +68,7 @@ const COUNTED: [(&str, &str); 11] = [
     ("subscriptions", "SELECT count(*) FROM subscriptions"),
     ("tenants", "SELECT count(*) FROM tenants"),
     ("tokens", "SELECT count(*) FROM tokens"),
+    ("users", "SELECT count(*) FROM users"),
     ("webhook_events", "SELECT count(*) FROM webhook_events"),
 ];
 /// Deliveries moved in one transaction.
@@ -88,6 +89,15 @@ const STOP_JOBS: &str = "
     UPDATE jobs
        SET state = 'cancelled', finished_at = ?1
      WHERE state = 'running'";
+
+// A session or link that was ended after the backup must not be valid again.
+const END_SESSIONS: &str = "
+    UPDATE sessions
+       SET ended_at = ?1
+     WHERE ended_at IS NULL";
+
+const DROP_LINKS: &str = "
+    DELETE FROM login_links";
 
 // A table that never had a row has no number yet.
 const BEGIN_NUMBERS: &str = "
@@ -310,6 +320,8 @@ pub fn prepare_restored(
             }
         }
         tx.prepare(STOP_JOBS)?.execute([restored.at])?;
+        tx.prepare(END_SESSIONS)?.execute([restored.at])?;
+        tx.prepare(DROP_LINKS)?.execute([])?;
         Ok(epoch)
     })?;
     let (mut after, mut count) = (DeliverySeq(0), 0_u64);

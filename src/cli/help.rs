@@ -8,7 +8,7 @@ use crate::cli::exit;
 
 /// The commands under each heading. A command that is not listed comes under [`REST`].
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Run it", &["serve", "demo", "status"]),
+    ("Run it", &["serve", "demo", "status", "console"]),
     (
         "Send and look",
         &[
@@ -36,6 +36,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "source",
             "event-type",
             "token",
+            "user",
             "tenant",
             "pii",
             "apply",
@@ -55,6 +56,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "audit",
             "subject",
             "keys",
+            "session",
         ],
     ),
 ];

@@ -49,6 +49,7 @@ mod tenant;
 mod timeline;
 mod token;
 mod trigger;
+mod user;
 mod verify_signature;
 mod webhook;
 
@@ -131,6 +132,12 @@ enum Command {
     Subject(Api<subject::Verb>),
     /// Tokens for the API
     Token(Api<token::Verb>),
+    /// People who use the console
+    User(Api<user::UserVerb>),
+    /// Who is logged in to the console: list, end
+    Session(Api<user::SessionVerb>),
+    /// The console in a browser: a link that logs you in
+    Console(Api<user::ConsoleVerb>),
     /// Check the installation: files, key, disk, clock, address
     Doctor(doctor::Doctor),
     /// Show settings and where they are set, and check them for mistakes
@@ -174,7 +181,7 @@ impl Command {
     fn run(&self, shared: &Shared) -> Result<(), Failure> {
         run!(self, shared, [
             Serve, Demo, DemoPart, Status, Emit, Event, EventType, Webhook, Delivery, DeadLetter, Lane, ExternalCall, Job, Consume, Listen, Trigger,
-            VerifySignature, Provider, Subscription, Credential, Source, Escalation, Alert, Tenant, Pii, Subject, Token, Doctor,
+            VerifySignature, Provider, Subscription, Credential, Source, Escalation, Alert, Tenant, Pii, Subject, Token, User, Session, Console, Doctor,
             Config, Apply, Export, Audit, Backup, Restore, InDoubt, Migrate, Keys, Conformance, OpenApi, Completions, Manual
         ])
     }

@@ -6,7 +6,7 @@ use crate::store::{
     attempts, audit_events, confirmations, deliveries, delivery_lists, entities, escalations,
     external_calls, families, idempotency_keys, in_doubt, lane_lists, lanes, leases, outbox,
     outbox_lists, outbox_relay, outbox_routing, payloads, pool, postponed, processed_events,
-    quarantine, schema_shape, search, stats, subjects, tokens, webhook_events,
+    quarantine, schema_shape, search, sessions, stats, subjects, tokens, users, webhook_events,
 };
 
 /// The query plan of a statement, one step per line.
@@ -128,6 +128,11 @@ fn keys_and_tokens_are_looked_up_by_their_indexes() {
         assert!(needed.contains(index), "{needed}");
     }
     uses(tokens::BY_HASH, &["INDEX sqlite_autoindex_tokens_2 (hash=?)"]);
+    uses(sessions::BY_HASH, &["INDEX sqlite_autoindex_sessions_2 (hash=?)"]);
+    uses(users::BY_NAME, &["INDEX users_name (name=?)"]);
+    uses(users::OF_LINK, &["INDEX sqlite_autoindex_login_links_1 (hash=?)"]);
+    uses(sessions::END_OF_USER, &["INDEX sessions_of_user (user_seq=?)"]);
+    uses(sessions::PRUNE, &["INDEX sessions_of_user (user_seq=?)"]);
 }
 
 /// Asserts that the statements of a page search one index within the range of numbers.

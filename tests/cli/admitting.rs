@@ -128,3 +128,44 @@ fn where_no_oncebox_has_run_no_token_is_made() {
     let left: Vec<_> = std::fs::read_dir(rig.dir.path()).unwrap().map(|e| e.unwrap()).collect();
     assert_eq!(left.len(), 1, "nothing is made but what was there: {left:?}");
 }
+
+#[test]
+fn a_link_is_printed_for_a_user_who_is_created_if_need_be() {
+    let rig = Rig::new();
+    let link = rig.run(&["console", "link", "--user", "anna"]);
+    let url = link.out.trim();
+    assert!(
+        url.starts_with("http://127.0.0.1:") && url.contains("/console/enter?link=obl_"),
+        "{url}"
+    );
+    assert!(link.err.contains("created with the role admin"), "{link:?}");
+    let again = rig.run(&["console", "link", "--user", "anna", "--role", "read"]);
+    assert!(again.code == 0 && !again.err.contains("created"), "{again:?}");
+    assert_eq!(rig.items(&["user", "list"])[0]["role"], "admin");
+    let own = rig.json(&["console", "link"]);
+    assert!(own["url"].is_string() && rig.items(&["user", "list"]).len() == 2, "{own}");
+    assert!(rig.items(&["session", "list"]).is_empty());
+    assert_eq!(rig.run(&["session", "end", "none", "--yes"]).code, 4);
+}
+
+#[test]
+fn a_user_is_made_shown_changed_and_deleted() {
+    let rig = Rig::new();
+    let password = rig.file("password", "correct horse battery\n");
+    let create = ["user", "create", "anna", "--role", "read"];
+    let made = rig.json(&[&create[..], &["--password-file", password.to_str().unwrap()]].concat());
+    assert_eq!(made["has_password"], true);
+    assert_eq!(rig.run(&create).code, 5);
+    assert_eq!(rig.run(&["user", "create", "b", "--role", "publish"]).code, 2);
+    assert_eq!(rig.run(&["user", "change", "anna"]).code, 2);
+    let changed = rig.ok(&["user", "change", "anna", "--role", "operate", "--disable"]);
+    assert!(changed.contains("operate") && changed.contains("disabled since"), "{changed}");
+    assert_eq!(rig.run(&["console", "link", "--user", "anna"]).code, 5);
+    rig.ok(&["user", "change", "anna", "--enable"]);
+    assert!(rig.ok(&["user", "show", "anna"]).contains("operate"));
+    let short = rig.file("short", "too short");
+    let change = ["user", "change", "anna", "--password-file", short.to_str().unwrap()];
+    assert_eq!(rig.run(&change).code, 65);
+    rig.ok(&["user", "delete", "anna", "--yes"]);
+    assert_eq!(rig.run(&["user", "show", "anna"]).code, 4);
+}

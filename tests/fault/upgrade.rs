@@ -5,6 +5,7 @@ use std::process::Command;
 
 use oncebox::backup::upgrade;
 use oncebox::base::clock::Clock;
+use oncebox::store::audit_events::Trail;
 use oncebox::store::schema::Steps;
 use serde_json::{Value, json};
 
@@ -48,6 +49,11 @@ fn a_file_of_schema_3_is_upgraded_and_what_waits_in_it_is_delivered() {
     upgraded_and_delivered(3);
 }
 
+#[test]
+fn a_file_of_schema_4_is_upgraded_and_what_waits_in_it_is_delivered() {
+    upgraded_and_delivered(4);
+}
+
 fn upgraded_and_delivered(from: i64) {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");
@@ -62,7 +68,7 @@ fn upgraded_and_delivered(from: i64) {
     );
     let process = Process::start(home.path());
     let database = file::open(&data.join("oncebox.db"));
-    assert_eq!(file::lines(&database, "PRAGMA user_version"), ["4"]);
+    assert_eq!(file::lines(&database, "PRAGMA user_version"), ["5"]);
     let held = process.call("GET", "/v1/subscriptions/erp", &Value::Null).json();
     assert_eq!(held["holds"][0]["reason"], "paused");
     let receiver = Receiver::new();
@@ -74,5 +80,7 @@ fn upgraded_and_delivered(from: i64) {
     until("all are delivered", || process.pending() == Some(0));
     assert_eq!(receiver.count(), 6);
     process.stop();
+    let chain = Trail::open(&data.join("oncebox.db")).unwrap().unwrap().verify(&[]).unwrap();
+    assert!(chain.rows > 4 && chain.breaks.is_empty(), "{chain:?}");
     file::check(&data.join("oncebox.db"));
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{Rig, file, secs, until};
 
+const ANNA: &str = "anna";
 const SECRET: &str = "whsec_0123456789abcdef0123456789";
 const SECOND_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
@@ -85,7 +86,32 @@ fn cases() -> BTreeMap<&'static str, Case> {
     administers(&mut cases);
     acts_on_sources(&mut cases);
     acts_on_alert_channels(&mut cases);
+    acts_on_users(&mut cases);
     cases
+}
+
+fn acts_on_users(cases: &mut BTreeMap<&'static str, Case>) {
+    cases.insert("user.create", |_, _| {
+        ("/v1/users".to_owned(), json!({ "name": ANNA, "role": "read" }))
+    });
+    cases.insert("user.change", |rig, _| {
+        rig.user(ANNA, "read");
+        ("/v1/users/anna".to_owned(), json!({ "role": "admin" }))
+    });
+    cases.insert("user.delete", |rig, _| {
+        rig.user(ANNA, "read");
+        ("/v1/users/anna".to_owned(), Value::Null)
+    });
+    cases.insert("user.link", |rig, _| {
+        rig.user(ANNA, "read");
+        ("/v1/users/anna/link".to_owned(), Value::Null)
+    });
+    cases.insert("session.end", |rig, _| {
+        rig.user(ANNA, "read");
+        drop(rig.log_in_by_link(ANNA));
+        let id = rig.get("/v1/sessions")["items"][0]["id"].as_str().unwrap().to_owned();
+        (format!("/v1/sessions/{id}"), Value::Null)
+    });
 }
 
 fn acts_on_sources(cases: &mut BTreeMap<&'static str, Case>) {
@@ -369,8 +395,12 @@ fn rows(rig: &Rig) -> u64 {
 #[test]
 fn one_call_of_every_route_that_changes_something_makes_one_row() {
     let mut cases = cases();
+    // No token may change a password; tests/it/users.rs does it as the user.
     for route in routes().filter(|route| route.is_audited()) {
         let action = route.action().unwrap();
+        if action == "user.password" {
+            continue;
+        }
         let case = cases.remove(action).unwrap_or_else(|| panic!("{action} has no case here"));
         let rig = Rig::new();
         let receiver = Receiver::scripted([Reply::status(422), Reply::status(422)]);

@@ -169,7 +169,8 @@ fn every_example_of_a_body_is_accepted() {
     rig.post("/v1/subscriptions", &pull).is(201);
     for route in routes().filter(|route| route.path.contains('{')) {
         let body = example(route.path, route.method.as_str());
-        if body.is_null() {
+        // No token may change a password; tests/it/users.rs does it as the user.
+        if body.is_null() || route.path == "/v1/users/{name}/password" {
             continue;
         }
         let path = path_of(&rig, &receiver, route.path);

@@ -3,6 +3,7 @@
 
 use oncebox::api::route::Route;
 use oncebox::api::routes;
+use oncebox::http::message::Method;
 use serde_json::{Value, json};
 
 use crate::rig::file;
@@ -38,6 +39,8 @@ struct Side {
     escalation: String,
     channel: String,
     job: String,
+    user: String,
+    session: String,
 }
 
 impl Side {
@@ -77,6 +80,14 @@ impl Side {
         // It finds nothing, and is over at once.
         let nothing = json!({ "filter": { "event_type": mark } });
         let job = text(&post("/v1/dead-letters/replay", &nothing), "id");
+        let user = format!("user-{tenant}");
+        post("/v1/users", &json!({ "name": user, "role": "read" }));
+        let path = format!("/v1/users/{user}/link");
+        let url = text(&post(&path, &Value::Null), "url");
+        let (head, link) = (Rig::head(Method::Post, "/"), url.rsplit('=').next().unwrap());
+        drop(rig.appliance().api().enter(&head, link).unwrap());
+        let sessions = rig.call_as(&token, "GET", "/v1/sessions", b"").is(200).json();
+        let session = text(&sessions["items"][0], "id");
         let delivery = |state: &str| {
             let path = format!("/v1/deliveries?state={state}");
             let listed = rig.call_as(&token, "GET", &path, b"").is(200).json();
@@ -97,13 +108,15 @@ impl Side {
             escalation,
             channel,
             job,
+            user,
+            session,
             token,
             receiver,
         }
     }
 
     /// What nobody else may be shown.
-    fn marks(&self) -> [String; 14] {
+    fn marks(&self) -> [String; 16] {
         [
             MARK.to_owned(),
             FIRST.to_owned(),
@@ -119,6 +132,8 @@ impl Side {
             self.escalation.clone(),
             self.channel.clone(),
             self.job.clone(),
+            self.user.clone(),
+            self.session.clone(),
         ]
     }
 }
@@ -209,6 +224,10 @@ enum Case {
 /// What a route is to keep; `None` for one that nobody has thought about.
 fn case(of: &Side, route: &Route) -> Option<Case> {
     // The audit of who asks holds what he has named, which is no leak; so it is looked at apart.
+    // Nobody but the user who is logged in changes the own password (tests/it/users.rs).
+    if route.path == "/v1/users/{name}/password" {
+        return Some(Case::Apart);
+    }
     // A confirm URL names a delivery by a token that nobody else can make (tests/it/confirmations.rs).
     let is_apart = ["/in/", "/confirm/", "/v1/audit-events"];
     if is_apart.iter().any(|path| route.path.starts_with(path)) {
@@ -261,6 +280,8 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
         "/v1/escalations" => vec![&of.escalation],
         "/v1/alert-channels" => vec![&of.channel],
         "/v1/jobs" => vec![&of.job],
+        "/v1/users" => vec![&of.user],
+        "/v1/sessions" => vec![&of.session],
         "/v1/credentials" => vec![&of.credential],
         _ => return None,
     };
@@ -352,8 +373,8 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
         (
             "GET",
             "/v1/in-doubt" | "/v1/subjects" | "/v1/sources" | "/v1/providers" | "/v1/subscriptions"
-            | "/v1/alert-channels" | "/v1/event-types" | "/v1/stats" | "/v1/tokens" | "/metrics"
-            | "/v1/stats/recent" | "/livez" | "/openapi.json",
+            | "/v1/users" | "/v1/sessions" | "/v1/alert-channels" | "/v1/event-types" | "/v1/stats"
+            | "/v1/stats/recent" | "/v1/tokens" | "/metrics" | "/livez" | "/openapi.json",
         ) => &[],
         _ => return None,
     };
@@ -392,6 +413,12 @@ fn doing(route: &Route) -> Option<Case> {
             let body = json!({ "name": "robot", "role": "read" });
             rig.call_as(token, "POST", "/v1/tokens", body.to_string().as_bytes())
         },
+        // The name is of the whole box, so each needs its own.
+        ("POST", "/v1/users") => |rig, token| {
+            let users = rig.one("SELECT count(*) FROM users");
+            let body = json!({ "name": format!("mine-{users}"), "role": "read" }).to_string();
+            rig.call_as(token, "POST", "/v1/users", body.as_bytes())
+        },
         _ => return None,
     }))
 }
@@ -414,6 +441,7 @@ fn rows(rig: &Rig, tenant: &str) -> Vec<String> {
         "event_types",
         "alert_channels",
         "jobs",
+        "users",
     ];
     let mut all: Vec<String> = Vec::new();
     for table in whole {
@@ -421,6 +449,9 @@ fn rows(rig: &Rig, tenant: &str) -> Vec<String> {
         all.extend(of(format!("SELECT * FROM {table} WHERE {column} = '{tenant}'")));
     }
     all.extend(of(format!("SELECT id, revoked_at FROM tokens WHERE tenant = '{tenant}'")));
+    all.extend(of(format!(
+        "SELECT s.* FROM sessions AS s JOIN users AS u ON u.seq = s.user_seq WHERE u.tenant = '{tenant}'"
+    )));
     all.extend(of(format!(
         "SELECT a.* FROM attempts AS a JOIN deliveries AS d ON d.seq = a.delivery_seq
           WHERE d.tenant = '{tenant}'"

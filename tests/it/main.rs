@@ -69,5 +69,6 @@ mod subscription_tests;
 mod supervising;
 mod tenants;
 mod tls;
+mod users;
 mod watching;
 mod webhook_lanes;

@@ -10,6 +10,7 @@ use oncebox::backup::{Error, Result};
 use oncebox::base::clock::Timestamp;
 use oncebox::base::faults::Faults;
 use oncebox::config::KEY_FILE;
+use oncebox::http::message::Method;
 use oncebox::keys::file::{read as read_key, retired_ids};
 use oncebox::model::audit::Actor;
 use oncebox::model::in_doubt::Window;
@@ -95,6 +96,20 @@ fn open_deliveries_are_held_after_a_restore_and_keep_their_webhook_id() {
     assert_eq!(seen[1].field("webhook-id"), seen[2].field("webhook-id"));
     assert_eq!(rig.get("/v1/in-doubt")["in_doubt"], 0);
     rig.call("POST", "/v1/deliveries/dlv_1/release", b"").is(409);
+}
+
+#[test]
+fn sessions_and_one_time_links_end_at_a_restore() {
+    let mut rig = Rig::new();
+    rig.user("anna", "read");
+    let session = rig.log_in_by_link("anna");
+    let link = rig.link("anna");
+    back_up(&rig);
+    restore(&mut rig);
+    assert!(rig.appliance().api().session(&session.secret).unwrap().is_none());
+    let head = Rig::head(Method::Post, "/console/enter");
+    assert_eq!(rig.appliance().api().enter(&head, &link).unwrap_err().status(), 401);
+    drop(rig.log_in_by_link("anna"));
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn below_the_reserve_nothing_new_is_taken_and_people_can_still_act() {
         ("/v1/providers", json!({})),
         ("/v1/subscriptions", json!({})),
         ("/v1/tokens", json!({})),
+        ("/v1/users", json!({})),
     ] {
         let answer = rig.post(path, &body).is(507);
         assert_eq!(answer.field("retry-after"), Some("60"), "{path}");

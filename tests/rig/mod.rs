@@ -16,13 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use oncebox::api::people::NewSession;
 use oncebox::app::data_directory::{DATABASE, TOKEN_FILE};
 use oncebox::app::{Appliance, Error, Injected};
 use oncebox::base::clock::{Clock, ManualTime, Timestamp};
 use oncebox::base::faults::Faults;
+use oncebox::base::headers::Headers;
 use oncebox::base::id::{Draw, SystemDraw};
 use oncebox::config::Settings;
 use oncebox::http::client::Sender;
+use oncebox::http::message::{Head, Method};
 use oncebox::sys::disk::{Gauge, Space};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -372,6 +375,44 @@ impl Rig {
         }
         let made = self.post("/v1/tokens", &body).is(201).json();
         made["token"].as_str().unwrap().to_owned()
+    }
+
+    /// A user of the console in the tenant `default`, without a password.
+    #[track_caller]
+    pub(crate) fn user(&self, name: &str, role: &str) {
+        self.post("/v1/users", &json!({ "name": name, "role": role })).is(201);
+    }
+
+    /// The head of a request of a browser.
+    pub(crate) fn head(method: Method, path: &str) -> Head {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let mut headers = Headers::default();
+        headers.push("user-agent", b"Firefox");
+        Head {
+            method,
+            path: path.to_owned(),
+            query: (!query.is_empty()).then(|| query.to_owned()),
+            headers,
+            door: 0,
+            peer: SocketAddr::from(([192, 0, 2, 1], 40_000)),
+            client: [192, 0, 2, 1].into(),
+            request_id: "req-1".to_owned(),
+        }
+    }
+
+    /// The secret of a new one-time link of a user.
+    #[track_caller]
+    pub(crate) fn link(&self, name: &str) -> String {
+        let made = self.post(&format!("/v1/users/{name}/link"), &Value::Null).is(201).json();
+        let url = made["url"].as_str().unwrap().to_owned();
+        url.split_once("/console/enter?link=").unwrap().1.to_owned()
+    }
+
+    /// A session of a user, begun with a one-time link.
+    #[track_caller]
+    pub(crate) fn log_in_by_link(&self, name: &str) -> NewSession {
+        let head = Self::head(Method::Post, "/console/enter");
+        self.appliance().api().enter(&head, &self.link(name)).unwrap()
     }
 
     /// A new tenant; returns an admin token of it.
