@@ -223,7 +223,8 @@ impl Api {
         let (route, params) = self.find(head.method, &head.path)?;
         if let Some(right) = route.right {
             self.allow(person, right).inspect_err(|problem| {
-                if let Some(action) = route.action() {
+                let denies = problem.status() == 403;
+                if let Some(action) = route.action().filter(|_| denies) {
                     let by = Some(Box::new((person.tenant.clone(), person.actor())));
                     self.note_denial(action, head, &Denied { problem: problem.clone(), by });
                 }

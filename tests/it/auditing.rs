@@ -86,7 +86,6 @@ fn cases() -> BTreeMap<&'static str, Case> {
     administers(&mut cases);
     acts_on_sources(&mut cases);
     acts_on_alert_channels(&mut cases);
-    acts_on_users(&mut cases);
     cases
 }
 
@@ -360,6 +359,7 @@ fn administers(cases: &mut BTreeMap<&'static str, Case>) {
         rig.post("/v1/tenants/acme/suspend", &Value::Null).is(200);
         ("/v1/tenants/acme/resume".to_owned(), Value::Null)
     });
+    acts_on_users(cases);
 }
 
 fn dead_delivery(rig: &Rig, receiver: &Receiver) {
