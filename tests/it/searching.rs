@@ -8,7 +8,11 @@ use crate::rig::{Rig, until};
 const SECRET: &str = "a-shared-secret-of-32-characters";
 
 fn search(rig: &Rig, text: &str) -> Value {
-    let text = text.replace('%', "%25").replace('+', "%2B").replace(' ', "%20");
+    let text = text
+        .replace('%', "%25")
+        .replace('+', "%2B")
+        .replace(' ', "%20")
+        .replace('\u{10ffff}', "%F4%8F%BF%BF");
     rig.get(&format!("/v1/search?q={text}"))
 }
 
@@ -37,7 +41,7 @@ fn a_number_finds_an_event_by_its_aggregate_and_its_key_and_a_webhook_by_the_pro
     let receiver = Receiver::new();
     rig.subscribe("shop-4711", &receiver);
     let check = json!({ "token": { "header": "X-Token" } });
-    let scheme = json!({ "kind": "generic", "check": check, "event_id": { "json": "id" }, "event_type": { "json": "type" } });
+    let scheme = json!({ "kind": "generic", "check": check, "event_id": { "pointer": "/id" }, "event_type": { "pointer": "/type" } });
     rig.provider("hub", &scheme, SECRET);
     rig.publish(&invoice("4711", "invoice.paid:4711"));
     rig.publish(&invoice("471", "4711-a"));
@@ -79,15 +83,14 @@ fn a_number_finds_an_event_by_its_aggregate_and_its_key_and_a_webhook_by_the_pro
 fn ids_find_what_they_name() {
     let rig = Rig::new();
     let receiver = Receiver::new();
-    let subscription = rig.subscribe("erp", &receiver);
+    rig.subscribe("erp", &receiver);
     let event = rig.publish(&invoice("4711", "k"));
     until("it was sent", || receiver.count() == 1);
     rig.settle();
-    assert!(!subscription.is_empty());
     let text = |field: &str| event[field].as_str().unwrap().to_owned();
     let (id, webhook_id) = (text("id"), text("webhook_id"));
     assert_eq!(hits(&rig, &id), [hit("event", "id", &id)]);
-    assert_eq!(hits(&rig, &id[..10]), [hit("event", "id", &id)]);
+    assert_eq!(hits(&rig, &id[..20]), [hit("event", "id", &id)]);
     assert_eq!(hits(&rig, &id[..7]), [] as [[String; 3]; 0], "a UUID needs 8 characters");
     assert_eq!(hits(&rig, &webhook_id), [hit("event", "webhook_id", &webhook_id)]);
     assert_eq!(hits(&rig, &webhook_id[..12]), [hit("event", "webhook_id", &webhook_id)]);
@@ -104,7 +107,7 @@ fn a_field_shows_twenty_hits_the_exact_ones_first_and_says_that_there_are_more()
     let rig = Rig::new();
     let many: Vec<Value> =
         (0..30).map(|n| invoice(&format!("A-{n:02}"), &format!("k{n}"))).collect();
-    rig.post("/v1/events", &json!({ "events": many })).is(201);
+    rig.post("/v1/events", &json!(many)).is(201);
     let found = search(&rig, "A-");
     assert_eq!(
         (found["more"].clone(), found["items"].as_array().unwrap().len()),
@@ -112,7 +115,7 @@ fn a_field_shows_twenty_hits_the_exact_ones_first_and_says_that_there_are_more()
     );
     assert_eq!(hits(&rig, "A-")[0], hit("event", "aggregate_id", "A-29"));
     let same: Vec<Value> = (0..3).map(|n| invoice("A-1", &format!("x{n}"))).collect();
-    rig.post("/v1/events", &json!({ "events": same })).is(201);
+    rig.post("/v1/events", &json!(same)).is(201);
     let found = hits(&rig, "A-1");
     assert_eq!(found.len(), 13);
     assert!(found[..3].iter().all(|of| *of == hit("event", "aggregate_id", "A-1")), "{found:?}");
