@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::api::call::{Call, page_found};
+use crate::api::call::{Call, ok, page_found};
 use crate::api::context::Api;
 use crate::api::lists;
 use crate::api::problem::Problem;
@@ -14,6 +14,7 @@ use crate::api::schema::{AnyObject, Sha256, Whole, value, values};
 use crate::base::clock::Timestamp;
 use crate::http::message::Response;
 
+use crate::model::audit::chain::Report;
 use crate::model::audit::{AuditEvent, Hash, Outcome};
 use crate::model::token::Right::Admin;
 use crate::store::audit_events::{self, Filter};
@@ -23,12 +24,25 @@ pub(super) const RESOURCE: Resource = Resource {
     tag: "Audit events",
     about: "Who changed what, from where, and what was refused. Each event has the hash of the one before it; \
             `oncebox audit verify` checks the chain.",
-    routes: &[get("/v1/audit-events", Admin, Listed(list))
+    routes: &[
+        get("/v1/audit-events", Admin, Listed(list))
         .doc("listAuditEvents", "List the audit events")
         .about("The newest first. Webhooks and published events are not audited.")
         .returns(&[Returns::page::<AuditEventAnswer<'_>>("A page of audit events.")])
-        .params(&[ACTOR, ACTION, RESOURCE_OF, RESULT, SINCE, UNTIL, LIMIT, AFTER])],
+        .params(&[ACTOR, ACTION, RESOURCE_OF, RESULT, SINCE, UNTIL, LIMIT, AFTER]),
+        get("/v1/audit-events/verification", Admin, Listed(verify))
+            .doc("verifyAuditEvents", "Verify the newest audit events")
+            .about(
+                "Checks the hashes of the newest 1,000 audit events, of all tenants: they are one chain. \
+                 `oncebox audit verify` checks all of it.",
+            )
+            .returns(&[Returns::json::<Verification>(200, "Whether they are intact.")])],
 };
+
+/// The most audit events that are verified at once.
+const MAX_VERIFIED: u32 = 1_000;
+/// The most breaks that are shown.
+const MAX_BREAKS: usize = 10;
 
 const ACTOR: Param = Param::query::<String>(
     "actor",
@@ -60,6 +74,31 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let newest = page.newest(&call.tenant);
     let found = lists::read(api, call, |tx| audit_events::page(tx, newest, &filter))?;
     Ok(page_found(&found, |event| value(AuditEventAnswer::new(event))))
+}
+
+/// Whether the newest audit events are intact.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "AuditVerification")]
+struct Verification {
+    /// Whether there is no break.
+    ok: bool,
+    /// How many audit events were checked.
+    rows: u64,
+    /// The first one.
+    from_seq: i64,
+    /// The last one.
+    to_seq: i64,
+    /// At most ten breaks, in words.
+    breaks: Vec<String>,
+}
+
+/// `GET /v1/audit-events/verification`
+fn verify(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let report = lists::read(api, call, |tx| audit_events::verify_newest(tx, MAX_VERIFIED))?;
+    let Report { rows, start, end, breaks } = report;
+    let (ok_so_far, from_seq) = (breaks.is_empty(), start.seq.saturating_add(1));
+    let breaks = breaks.iter().take(MAX_BREAKS).map(ToString::to_string).collect();
+    Ok(ok(&Verification { ok: ok_so_far, rows, from_seq, to_seq: end.seq, breaks }))
 }
 
 values! {

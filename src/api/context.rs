@@ -10,6 +10,7 @@ use crate::api::call::Call;
 use crate::api::last_write::LastWrite;
 use crate::api::list_queue::Lists;
 use crate::api::problem::Problem;
+use crate::api::refused_webhooks::RefusedWebhooks;
 use crate::api::requests::Requests;
 use crate::base::budget::Budget;
 use crate::base::clock::{Clock, Timestamp};
@@ -95,6 +96,8 @@ pub struct Api {
     pub server_stats: StatsHandle,
     /// When the process started, in wall time.
     pub(super) started_at: Timestamp,
+    /// The webhooks that were refused.
+    pub(super) refused_webhooks: Arc<RefusedWebhooks>,
     /// Limits how many refusals are logged.
     pub(super) refusals: Arc<answered::Refusals>,
     /// Maps each path to the indexes of its routes in the route table.

@@ -43,6 +43,7 @@ mod pii;
 pub mod problem;
 mod providers;
 mod recent;
+mod refused_webhooks;
 mod replays;
 mod requests;
 mod room;
@@ -129,6 +130,7 @@ static RESOURCES: &[&Resource] = &[
     &tenants::RESOURCE,
     &escalations::RESOURCE,
     &alert_channels::RESOURCE,
+    &refused_webhooks::RESOURCE,
     &search::RESOURCE,
     &audit_events::RESOURCE,
     &status::RESOURCE,
@@ -194,6 +196,7 @@ impl Api {
             server_stats: StatsHandle::default(),
             started_at,
             refusals,
+            refused_webhooks: Arc::default(),
             router,
             document: Arc::default(),
         }
@@ -377,6 +380,7 @@ impl Service for Api {
         let target = asked.target.as_ref();
         let index = target.and_then(|(method, path)| self.route_index(*method, path));
         self.requests.count(index, response.status, took);
+        refused_webhooks::note(self, asked, &response);
         answered::finish(asked, took, (&self.refusals, self.clock.monotonic()), response)
     }
 }

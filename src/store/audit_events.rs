@@ -122,6 +122,26 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
     Ok(range.found(rows, limit, |event: &AuditEvent| event.seq))
 }
 
+/// Verifies the newest `limit` rows of the chain, each linked to the one before it.
+pub fn verify_newest(tx: &ReadTx<'_>, limit: u32) -> Result<Report> {
+    let (start, stored) = (meta::audit_start(tx)?, meta::audit_head(tx)?);
+    let before = stored.map_or(start.seq, |head| head.seq).saturating_sub(i64::from(limit));
+    // Two more: the row before the first, and one that was added after the stored head.
+    let after = before.max(start.seq).saturating_sub(1);
+    let mut found = rows(&mut *tx.prepare(AFTER)?, (after, limit.saturating_add(2)), audit_event)?;
+    let start = if before > start.seq && !found.is_empty() {
+        let row = found.remove(0);
+        Head { seq: row.seq, hash: row.hash }
+    } else {
+        start
+    };
+    let mut verifier = Verifier::new(start);
+    for row in &found {
+        verifier.push(row);
+    }
+    Ok(verifier.finish(stored))
+}
+
 /// The head of the chain: number and hash of the latest row.
 pub fn head(tx: &ReadTx<'_>) -> Result<Head> {
     meta::audit_head(tx)?.map_or_else(|| meta::audit_start(tx), Ok)

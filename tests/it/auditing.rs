@@ -606,3 +606,44 @@ fn the_list_is_filtered_and_paged_and_only_an_administrator_sees_it() {
     }
     rig.call("GET", "/v1/audit-events?result=maybe", b"").is(400);
 }
+
+#[test]
+fn the_newest_rows_are_verified_and_a_changed_one_is_named() {
+    let rig = Rig::new();
+    let verify = || rig.get("/v1/audit-events/verification");
+    let first = verify();
+    assert_eq!((first["ok"].clone(), first["from_seq"].clone()), (json!(true), json!(1)));
+    for n in 0..1_010 {
+        let token = json!({ "name": format!("t{n}"), "role": "read" });
+        rig.post("/v1/tokens", &token).is(201);
+    }
+    let whole = verify();
+    let last = rows(&rig);
+    assert_eq!(whole["ok"], true, "{whole}");
+    assert_eq!((whole["rows"].clone(), whole["to_seq"].clone()), (json!(1_000), json!(last)));
+    assert_eq!(whole["from_seq"], last - 999);
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let change = |seq: u64, action: &str| {
+        let trigger: String = conn
+            .query_row(
+                "SELECT sql FROM sqlite_master WHERE name = 'audit_events_are_never_changed'",
+                [],
+                |row| row.get(0),
+            )
+            .unwrap();
+        let update = format!("UPDATE audit_events SET action = '{action}' WHERE seq = {seq}");
+        let drop = "DROP TRIGGER audit_events_are_never_changed";
+        conn.execute_batch(&format!("BEGIN; {drop}; {update}; {trigger}; COMMIT")).unwrap();
+    };
+    // Older than the newest 1,000: only the command sees it.
+    change(2, "nothing");
+    assert_eq!(verify()["ok"], true);
+    change(last - 5, "nothing");
+    let broken = verify();
+    assert_eq!(broken["ok"], false);
+    let told = broken["breaks"][0].as_str().unwrap().to_owned();
+    assert!(told.contains(&(last - 5).to_string()), "{told}");
+    change(2, "token.create");
+    change(last - 5, "token.create");
+    assert_eq!(verify()["ok"], true);
+}

@@ -50,6 +50,7 @@ mod publishers;
 mod publishing;
 mod receiving;
 mod recent;
+mod refused_webhooks;
 mod regressions;
 mod replays;
 mod restoring;

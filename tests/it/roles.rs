@@ -130,6 +130,8 @@ const TABLE: &[(&str, &str)] = &[
     ("GET /v1/stats", "13...."),
     ("GET /v1/stats/recent", "13...."),
     ("GET /v1/search", "13...."),
+    ("GET /v1/refused-webhooks", "13...."),
+    ("GET /v1/audit-events/verification", "1333.."),
     ("GET /livez", "......"),
     ("GET /readyz", "......"),
     ("GET /openapi.json", "......"),

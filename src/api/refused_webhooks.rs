@@ -1,0 +1,223 @@
+//! `/v1/refused-webhooks`: what came in and was refused, and why. In memory, since the start of the process.
+//!
+//! Anybody can cause refusals. So their number is bounded, equal ones are one row, and unknown providers, whose names
+//! anybody can invent, have few rows of their own.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::api::call::{Call, ok};
+use crate::api::context::Api;
+use crate::api::problem::Problem;
+use crate::api::route::Answer::Now;
+use crate::api::route::{Resource, Returns, get};
+use crate::api::schema::Whole;
+use crate::base::clock::Timestamp;
+use crate::http::message::{Asked, Method, Response};
+use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
+use crate::model::token::Right::Read;
+
+/// The most rows of a tenant.
+const MAX_ROWS: usize = 200;
+/// The most rows of unknown providers.
+const MAX_UNKNOWN: usize = 50;
+/// The most tenants that have rows. Those of further tenants are not kept.
+const MAX_TENANTS: usize = 100;
+/// Equal refusals within this time are one row.
+const GROUPED_WITHIN: Duration = Duration::from_hours(1);
+/// The most characters that are kept of a provider's name, and of a reason.
+const MAX_NAME_CHARS: usize = 63;
+const MAX_REASON_CHARS: usize = 300;
+const PATH: &str = "/in/";
+/// The status for an unknown provider.
+const NOT_FOUND: u16 = 404;
+
+/// The refused webhooks.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Refused webhooks",
+    about: "Webhooks that were refused since the start of the process.",
+    routes: &[get("/v1/refused-webhooks", Read, Now(list))
+        .doc("listRefusedWebhooks", "List the refused webhooks")
+        .about(
+            "The latest first, at most 200. Refusals of the same provider, reason and address within an hour are \
+             one row. A webhook to an unknown provider belongs to the tenant `default`. A restart forgets them.",
+        )
+        .returns(&[Returns::json::<RefusedAnswer>(200, "The refused webhooks.")])],
+};
+
+/// The rows by tenant, the latest last.
+#[derive(Debug, Default)]
+pub(super) struct RefusedWebhooks(Mutex<HashMap<String, VecDeque<Refused>>>);
+
+/// Equal refusals.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RefusedWebhook")]
+pub(super) struct Refused {
+    /// The provider's name, as the path has it.
+    provider: String,
+    /// Whether there is such a provider.
+    is_known: bool,
+    /// The status that was answered.
+    #[schemars(with = "Whole<400, 599>")]
+    status: u16,
+    /// Why it was refused, of the latest one. The sender is not told what is wrong with a signature.
+    reason: String,
+    /// The client's address, as trusted proxies report it.
+    #[schemars(with = "String")]
+    address: IpAddr,
+    /// When the first one came.
+    first_at: Timestamp,
+    /// When the latest one came.
+    last_at: Timestamp,
+    /// How many there were.
+    count: u64,
+}
+
+impl Refused {
+    /// Whether another refusal belongs to this row. Numbers in a reason, such as of seconds, may differ.
+    fn has(&self, other: &Self) -> bool {
+        let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+        (self.address, self.status, self.is_known) == (other.address, other.status, other.is_known)
+            // One address can invent any number of names.
+            && (self.provider == other.provider || !self.is_known)
+            && other.last_at.since(self.first_at) <= GROUPED_WITHIN
+            && words(&self.reason) == words(&other.reason)
+    }
+}
+
+impl RefusedWebhooks {
+    fn note(&self, tenant: &str, new: Refused) {
+        let mut all = self.0.lock();
+        if !all.contains_key(tenant) {
+            if all.len() >= MAX_TENANTS {
+                return;
+            }
+            all.insert(tenant.to_owned(), VecDeque::new());
+        }
+        let Some(rows) = all.get_mut(tenant) else { return };
+        let same = rows.iter().rposition(|row| row.has(&new));
+        let row = if let Some(row) = same.and_then(|place| rows.remove(place)) {
+            let (first_at, count) = (row.first_at, row.count.saturating_add(1));
+            Refused { first_at, count, ..new }
+        } else {
+            let unknown = rows.iter().filter(|row| !row.is_known).count();
+            let oldest = if !new.is_known && unknown >= MAX_UNKNOWN {
+                rows.iter().position(|row| !row.is_known)
+            } else {
+                (rows.len() >= MAX_ROWS).then_some(0)
+            };
+            oldest.and_then(|place| rows.remove(place));
+            new
+        };
+        rows.push_back(row);
+    }
+}
+
+/// What was refused.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RefusedWebhooks")]
+struct RefusedAnswer {
+    /// Since when they are kept: the start of the process.
+    since: Timestamp,
+    items: Vec<Refused>,
+}
+
+/// `GET /v1/refused-webhooks`
+#[expect(clippy::unnecessary_wraps, reason = "every route has this shape")]
+fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let all = api.refused_webhooks.0.lock();
+    let rows = all.get(&call.tenant).map(|rows| rows.iter().rev().cloned().collect());
+    drop(all);
+    Ok(ok(&RefusedAnswer { since: api.started_at, items: rows.unwrap_or_default() }))
+}
+
+/// Notes an answer, if it refuses a webhook.
+pub(super) fn note(api: &Api, asked: &Asked, response: &Response) {
+    let Some((Method::Post, path)) = &asked.target else { return };
+    let Some(name) = path.strip_prefix(PATH).filter(|_| response.status >= 400) else { return };
+    let (tenant, provider) = name.split_once('/').unwrap_or((DEFAULT_TENANT, name));
+    if provider.contains('/') {
+        return;
+    }
+    let is_known = response.status != NOT_FOUND
+        && api.flow.receive.provider(tenant, provider).is_ok_and(|found| found.is_some());
+    let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+    let detail = body.get("detail").and_then(Value::as_str).unwrap_or_default();
+    let is_missing = response.status == NOT_FOUND;
+    let detail = if is_missing { "There is no such provider." } else { detail };
+    let reason = match &response.cause {
+        Some(cause) => format!("{detail} The cause: {cause}."),
+        None => detail.to_owned(),
+    };
+    let cut = |text: &str, most| text.chars().take(most).collect::<String>();
+    let now = api.clock.wall();
+    let name = if is_known { provider } else { name };
+    let refused = Refused {
+        provider: cut(name, MAX_NAME_CHARS),
+        is_known,
+        status: response.status,
+        reason: cut(&reason, MAX_REASON_CHARS),
+        address: asked.client,
+        first_at: now,
+        last_at: now,
+        count: 1,
+    };
+    api.refused_webhooks.note(if is_known { tenant } else { DEFAULT_TENANT }, refused);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn refused(provider: &str, is_known: bool, address: u32, at: i64) -> Refused {
+        let at = Timestamp::from_secs(at);
+        Refused {
+            provider: provider.to_owned(),
+            is_known,
+            status: if is_known { 401 } else { 404 },
+            reason: format!("it differs by {at} s"),
+            address: Ipv4Addr::from_bits(address).into(),
+            first_at: at,
+            last_at: at,
+            count: 1,
+        }
+    }
+
+    #[test]
+    fn a_flood_of_invented_names_and_addresses_leaves_the_rows_of_known_providers() {
+        let all = RefusedWebhooks::default();
+        all.note("default", refused("stripe", true, 1, 0));
+        for n in 0..1_000_u32 {
+            all.note("default", refused(&format!("x{n}"), false, n, 0));
+            all.note("default", refused(&format!("y{n}"), false, 7, 0));
+        }
+        let rows = all.0.lock()["default"].clone();
+        assert_eq!(rows.len(), MAX_UNKNOWN + 1);
+        assert_eq!(rows[0].provider, "stripe");
+        for n in 0..1_000 {
+            all.note("default", refused("stripe", true, n, 0));
+            all.note(&n.to_string(), refused("stripe", true, n, 0));
+        }
+        let kept = all.0.lock();
+        assert_eq!((kept["default"].len(), kept.len()), (MAX_ROWS, MAX_TENANTS));
+    }
+
+    #[test]
+    fn after_an_hour_a_row_of_its_own_begins() {
+        let all = RefusedWebhooks::default();
+        for at in [0, 1_800, 3_600, 3_601] {
+            all.note("default", refused("stripe", true, 1, at));
+        }
+        let rows = all.0.lock()["default"].clone();
+        let counts: Vec<_> = rows.iter().map(|row| (row.count, row.first_at.secs())).collect();
+        assert_eq!(counts, [(3, 0), (1, 3_601)]);
+    }
+}

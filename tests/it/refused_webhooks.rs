@@ -1,0 +1,80 @@
+//! `GET /v1/refused-webhooks`: what came in and was refused, and why.
+
+use serde_json::{Value, json};
+
+use crate::rig::{Rig, secs};
+
+const SECRET: &str = "a-shared-secret-of-32-characters";
+
+fn with_provider(more: &Value) -> Rig {
+    let rig = Rig::new();
+    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
+    let mut body = json!({ "name": "hub", "scheme": scheme, "pii": "allow", "secret": SECRET });
+    for (name, value) in more.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    rig.post("/v1/providers", &body).is(201);
+    rig
+}
+
+fn refused(rig: &Rig) -> Vec<Value> {
+    rig.get("/v1/refused-webhooks")["items"].as_array().unwrap().clone()
+}
+
+fn send(rig: &Rig, path: &str, token: &str, body: &[u8]) -> u16 {
+    rig.send("POST", path, &[("X-Token", token)], body).status
+}
+
+#[test]
+fn each_reason_is_one_row_with_how_often_and_when() {
+    let rig = with_provider(&json!({ "body_bytes_max": 1024 }));
+    assert_eq!(refused(&rig), [] as [Value; 0]);
+    assert_eq!(send(&rig, "/in/hub", SECRET, b"{}"), 200);
+    for n in 0..3 {
+        assert_eq!(send(&rig, "/in/hub", &format!("wrong-{n}"), b"{}"), 401);
+        rig.advance(secs(10));
+    }
+    assert_eq!(send(&rig, "/in/hub", SECRET, &[b'x'; 2048]), 413);
+    assert_eq!(send(&rig, "/in/nobody", SECRET, b"{}"), 404);
+    assert_eq!(send(&rig, "/in/no-tenant/hub", SECRET, b"{}"), 404);
+    let rows = refused(&rig);
+    let shown: Vec<_> =
+        rows.iter().map(|row| (row["status"].clone(), row["count"].clone())).collect();
+    assert_eq!(shown, [(json!(404), json!(2)), (json!(413), json!(1)), (json!(401), json!(3))]);
+    let reason = |row: &Value| row["reason"].as_str().unwrap().to_owned();
+    assert_eq!(reason(&rows[0]), "There is no such provider.");
+    assert_eq!(
+        (rows[0]["is_known"].clone(), rows[0]["provider"].clone()),
+        (json!(false), json!("no-tenant/hub"))
+    );
+    assert!(reason(&rows[2]).contains("signature"), "{}", reason(&rows[2]));
+    assert_eq!(
+        (rows[2]["is_known"].clone(), rows[2]["provider"].clone()),
+        (json!(true), json!("hub"))
+    );
+    assert_eq!(rows[2]["address"], "127.0.0.1");
+    assert_ne!(rows[2]["first_at"], rows[2]["last_at"]);
+    rig.advance(secs(3600));
+    assert_eq!(send(&rig, "/in/hub", "wrong", b"{}"), 401);
+    assert_eq!(refused(&rig)[0]["count"], 1);
+    // Nothing of what was sent is kept: no token, no body.
+    let text = rig.get("/v1/refused-webhooks").to_string();
+    assert!(!text.contains("wrong-") && !text.contains(SECRET), "{text}");
+}
+
+#[test]
+fn a_full_disk_and_a_policy_are_reasons_and_other_tenants_see_nothing() {
+    let policy = json!({ "rules": [{ "path": "$.name", "action": "reject" }] });
+    let rig = with_provider(&json!({ "pii": policy }));
+    let other = rig.tenant("second");
+    assert_eq!(send(&rig, "/in/hub", SECRET, br#"{"name":"Ada"}"#), 422);
+    rig.disk_free(0);
+    rig.advance(secs(2));
+    crate::rig::until("the disk is full", || send(&rig, "/in/hub", SECRET, b"{}") == 507);
+    let rows = refused(&rig);
+    let statuses: Vec<_> = rows.iter().map(|row| row["status"].clone()).collect();
+    assert_eq!(statuses, [507, 422]);
+    assert!(rows[1]["reason"].as_str().unwrap().contains("name"), "{rows:?}");
+    let theirs = rig.call_as(&other, "GET", "/v1/refused-webhooks", b"").is(200).json();
+    assert_eq!(theirs["items"], json!([]));
+}
