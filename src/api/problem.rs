@@ -204,16 +204,6 @@ impl Problem {
         self.kind.facts().word
     }
 
-    /// Its kind, in words.
-    pub fn title(&self) -> &'static str {
-        self.kind.facts().title
-    }
-
-    /// What is wrong with this request, for a person.
-    pub fn detail(&self) -> &str {
-        &self.detail
-    }
-
     #[must_use]
     fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));

@@ -174,6 +174,8 @@ texts! {
     provider_id: "Provider's id",
     no_webhooks: "No webhooks here yet.",
     no_webhooks_help: "Tell Oncebox who sends them: oncebox provider create. A filter above may also hide them.",
+    refused: "Refused webhooks",
+    nothing_refused: "Nothing was refused.",
     signature: "Signature",
     signature_checked: "checked with key",
 
@@ -307,6 +309,8 @@ texts! {
     changes: "Changes",
     no_audit: "Nothing was changed.",
     no_audit_help: "A filter above may hide entries.",
+    audit_intact: "newest entries are unchanged.",
+    audit_broken: "Entries were changed, removed or added by somebody who writes the file.",
     audit_verify: "Each entry holds the hash of the one before it. This checks the whole chain:",
 
     // Settings, tokens, users.

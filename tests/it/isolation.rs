@@ -372,24 +372,23 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
         }
         (
             "GET",
-            "/v1/in-doubt" | "/v1/subjects" | "/v1/sources" | "/v1/providers" | "/v1/subscriptions"
-            | "/v1/users" | "/v1/sessions" | "/v1/alert-channels" | "/v1/event-types" | "/v1/stats"
-            | "/v1/stats/recent" | "/v1/tokens" | "/metrics" | "/livez" | "/openapi.json",
             "/v1/in-doubt"
             | "/v1/subjects"
             | "/v1/sources"
             | "/v1/providers"
             | "/v1/subscriptions"
+            | "/v1/users"
+            | "/v1/sessions"
             | "/v1/alert-channels"
             | "/v1/event-types"
             | "/v1/stats"
+            | "/v1/stats/recent"
             | "/v1/tokens"
             | "/metrics"
-            | "/v1/stats/recent"
-            | "/v1/refused-webhooks"
-            | "/v1/audit-events/verification"
             | "/livez"
-            | "/openapi.json",
+            | "/openapi.json"
+            | "/v1/refused-webhooks"
+            | "/v1/audit-events/verification",
         ) => &[],
         _ => return None,
     };

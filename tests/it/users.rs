@@ -78,7 +78,8 @@ fn a_wrong_name_and_a_wrong_password_are_answered_alike_and_throttled() {
     let api = rig.appliance().api();
     let wrong = api.log_in(&head(), "anna", "not the password").unwrap_err();
     let unknown = api.log_in(&head(), &"x".repeat(100), PASSWORD).unwrap_err();
-    assert_eq!((wrong.status(), wrong.detail()), (401, unknown.detail()));
+    let (wrong, unknown) = (Response::from(wrong), Response::from(unknown));
+    assert_eq!((wrong.status, wrong.body), (401, unknown.body));
     let row = audited(&rig, "user.login");
     assert_eq!((&row["result"], &row["resource"]["id"]), (&json!("FAILURE"), &json!("anna")));
     for _ in 0..8 {

@@ -47,9 +47,22 @@ fn show(view: &View<'_>) -> Result<Content, PageError> {
         @if rows.is_empty() { (empty(t.no_audit, t.no_audit_help)) }
         @else { (table(t.audit, &[t.at, t.who, t.action, t.resource, t.result, t.changes], &rows)) }
         (pager(view, &found))
+        (verified(view))
         p.small { (t.audit_verify) " " code { "oncebox audit verify" } }
     };
     Ok(Content::new(t.audit, body))
+}
+
+/// Whether the newest entries are as they were written.
+fn verified(view: &View<'_>) -> Markup {
+    let t = view.t;
+    let found = view.read_or_null("/v1/audit-events/verification", &[]);
+    html! {
+        @if found.is("ok") { p { (state("ok")) " " (found.int("rows")) " " (t.audit_intact) } }
+        @else if !found.is_null() {
+            div.error role="alert" { p { (t.audit_broken) } @for line in found.items("breaks") { p { (line.as_str().unwrap_or_default()) } } }
+        }
+    }
 }
 
 /// Each changed field: old → new.

@@ -1,6 +1,6 @@
 //! The lists of events, webhook events and deliveries. Filters stand in the URL.
 
-use maud::html;
+use maud::{Markup, html};
 
 use crate::console::elements::{
     Filter, empty, filters, link, link_of, name_of, pager, state, table, text_or, time, time_or,
@@ -128,8 +128,37 @@ fn received(view: &View<'_>) -> Result<Content, PageError> {
         @if rows.is_empty() { (empty(t.no_webhooks, t.no_webhooks_help)) }
         @else { (table(t.accepted, &[t.provider_id, t.provider, t.event_type, t.state, t.at, t.repeated], &rows)) }
         (pager(view, &found))
+        (refused(view))
     };
     Ok(Content::new(t.received, body))
+}
+
+/// What came in and was not taken, with why.
+fn refused(view: &View<'_>) -> Markup {
+    let t = view.t;
+    let found = view.read_or_null("/v1/refused-webhooks", &[]);
+    let wanted = view.query.get("provider");
+    let all = found.items("items").iter();
+    let rows: Vec<_> = all
+        .filter(|row| wanted.is_none_or(|wanted| row.text("provider") == wanted))
+        .take(100)
+        .map(|row| {
+            vec![
+                html! { (row.text("provider")) },
+                html! { (row.text("reason")) },
+                html! { (row.int("status")) },
+                html! { (row.text("address")) },
+                time(row.text("last_at")),
+                html! { (row.int("count")) },
+            ]
+        })
+        .collect();
+    html! {
+        h2 { (t.refused) }
+        @if rows.is_empty() { (empty(t.nothing_refused, "")) }
+        @else { (table(t.refused, &[t.provider, t.reason, t.answer, t.address, t.at, t.count], &rows)) }
+        @if let Some(since) = found.maybe("since") { p.small { (t.counted_since) " " (time(since)) } }
+    }
 }
 
 fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
