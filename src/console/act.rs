@@ -257,13 +257,9 @@ impl Task {
     }
 
     fn page(&self, status: u16, body: impl FnOnce(&View<'_>) -> Markup) -> Response {
-        match View::new(&self.inner, &self.head, &self.session, self.given.clone()) {
-            Ok(view) => {
-                let content = Content::new((self.action.label)(view.t), body(&view));
-                Response { status, ..layout::page(&view, None, &content) }
-            }
-            Err(error) => self.inner.refused(&self.head, Some(&self.session), &error),
-        }
+        let view = View::new(&self.inner, &self.head, &self.session, self.given.clone());
+        let content = Content::new((self.action.label)(view.t), body(&view));
+        Response { status, ..layout::page(&view, None, &content) }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Pictures: SVG of our own. Each has a text that says the same.
 
-use std::fmt::Write as _;
-
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -42,16 +40,15 @@ pub(super) fn timeline(view: &View<'_>, attempts: &[Value]) -> Markup {
 
 /// The latest attempts of a subscription, the oldest first: a bar each.
 pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
-    let mut bars = String::new();
-    for (n, row) in (0_i64..).zip(attempts.iter().take(50)) {
+    let bars = (0_i64..).zip(attempts.iter().take(50)).map(|(n, row)| {
         let (color, _) = mood(row.text("class"));
         let (x, height) = (490 - n * 10, if color == "good" { 14 } else { 24 });
-        let _ = write!(
-            bars,
+        format!(
             "<rect x=\"{x}\" y=\"{}\" width=\"7\" height=\"{height}\" class=\"{color}\"/>",
             24 - height
-        );
-    }
+        )
+    });
+    let bars = bars.collect::<Vec<_>>().concat();
     let failed = attempts.iter().filter(|row| row.text("class") != "success").count();
     let label =
         format!("{} {}, {} {}", view.t.last_attempts, attempts.len(), failed, view.t.failed);
@@ -96,25 +93,20 @@ pub(super) fn heat(view: &View<'_>, minutes: &[Value], bounds: &[Value]) -> Mark
         row.items("latencies").iter().map(|n| n.as_i64().unwrap_or(0)).collect::<Vec<_>>()
     };
     let most = minutes.iter().flat_map(cells).max().unwrap_or(0).max(1);
-    let mut drawn = String::new();
-    for (row, n) in minutes.iter().zip(0_i64..) {
-        for (bucket, count) in (0_i64..).zip(cells(row)) {
+    let cell = |(n, row): (i64, &Value)| {
+        let each = (0_i64..).zip(cells(row)).map(move |(bucket, count)| {
             let shade = if count == 0 { 0 } else { 1 + count.saturating_mul(3) / most };
             let (x, y) = (60 + n * 11, 100 - bucket * 13);
-            let _ = write!(
-                drawn,
-                "<rect x=\"{x}\" y=\"{y}\" width=\"10\" height=\"12\" class=\"h{shade}\"/>"
-            );
-        }
-    }
-    for (bound, bucket) in bounds.iter().zip(0_i64..) {
-        let _ = write!(
-            drawn,
-            "<text x=\"4\" y=\"{}\">{} ms</text>",
-            110 - bucket * 13,
-            bound.as_i64().unwrap_or(0)
-        );
-    }
+            format!("<rect x=\"{x}\" y=\"{y}\" width=\"10\" height=\"12\" class=\"h{shade}\"/>")
+        });
+        each.collect::<Vec<_>>().concat()
+    };
+    let name = |(bucket, bound): (i64, &Value)| {
+        let (y, bound) = (110 - bucket * 13, bound.as_i64().unwrap_or(0));
+        format!("<text x=\"4\" y=\"{y}\">{bound} ms</text>")
+    };
+    let cells_drawn = (0_i64..).zip(minutes).map(cell);
+    let drawn = cells_drawn.chain((0_i64..).zip(bounds).map(name)).collect::<Vec<_>>().concat();
     let all: i64 = minutes.iter().flat_map(cells).sum();
     picture(&format!("{}: {all}", view.t.latency_hour), 118, &drawn)
 }

@@ -17,20 +17,17 @@ pub(super) fn answer(inner: &Inner, request: &Request) -> Response {
     let given =
         if head.method == Method::Post { Form::of_body(request) } else { Form::of_query(head) };
     if head.method != Method::Post {
-        return match given.get("link") {
-            Some(link) => link_form(inner, link),
-            None => form(inner, head),
-        };
+        let link = given.get("link");
+        return link.map_or_else(|| form(inner, head), |link| link_form(inner, link));
     }
     if !is_own(head) {
         return inner.refused(head, None, &PageError::foreign_form(inner.texts));
     }
-    let begun = match given.get("link") {
-        Some(link) => inner.api.enter(head, link),
-        None => {
-            let (name, password) = (given.get("name"), given.raw("password"));
-            inner.api.log_in(head, name.unwrap_or_default(), password.unwrap_or_default())
-        }
+    let begun = if let Some(link) = given.get("link") {
+        inner.api.enter(head, link)
+    } else {
+        let (name, password) = (given.get("name"), given.raw("password"));
+        inner.api.log_in(head, name.unwrap_or_default(), password.unwrap_or_default())
     };
     match begun {
         Ok(session) => enter(inner, head, &session, given.get("to")),
@@ -70,9 +67,9 @@ pub(super) fn form(inner: &Inner, head: &Head) -> Response {
 fn login(inner: &Inner, given: &Form, head: &Head, error: Option<&PageError>) -> Response {
     let t = inner.texts;
     let has_users = inner.api.has_users().unwrap_or(true);
-    let here =
-        head.query.as_ref().map_or(head.path.clone(), |query| format!("{}?{query}", head.path));
-    let to = given.get("to").unwrap_or(here.as_str());
+    let query = head.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
+    let here = format!("{}{query}", head.path);
+    let to = given.get("to").unwrap_or(&here);
     let body = html! {
         @if let Some(error) = error {
             p.error role="alert" { (error.detail) }

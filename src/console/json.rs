@@ -8,6 +8,10 @@ pub(super) trait Fields {
     fn text(&self, name: &str) -> &str;
     /// A text, if there is one.
     fn maybe(&self, name: &str) -> Option<&str>;
+    /// The first of these texts that is there; empty if none is.
+    fn first_of(&self, names: &[&str]) -> &str {
+        names.iter().find_map(|name| self.maybe(name)).unwrap_or_default()
+    }
     /// A whole number; 0 if there is none.
     fn int(&self, name: &str) -> i64;
     /// Whether a field is `true`.

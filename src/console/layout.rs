@@ -90,7 +90,7 @@ pub(super) fn error(
         p { a href="/console/" { (t.to_overview) } }
     };
     let content = Content::new(error.title.clone(), body);
-    let view = session.and_then(|session| View::new(inner, head, session, Form::default()).ok());
+    let view = session.map(|session| View::new(inner, head, session, Form::default()));
     match view {
         Some(view) => Response { status: error.status, ..page(&view, None, &content) },
         None => entrance(inner, error.status, &content),

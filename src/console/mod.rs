@@ -60,6 +60,9 @@ impl std::fmt::Debug for Console {
 
 impl Console {
     /// Puts the console beside the API.
+    ///
+    /// # Panics
+    /// Two pages have the same path: a test would have failed.
     pub fn new(api: Api) -> Self {
         let mut router = matchit::Router::new();
         for page in PAGES {
@@ -100,33 +103,27 @@ impl Inner {
 
     /// A page, or 304 if nothing was committed since the reader's copy.
     fn page(&self, head: &Head, session: &Session) -> Response {
-        let made = View::new(self, head, session, Form::of_query(head)).and_then(|mut view| {
-            let Ok(found) = self.router.at(&head.path) else {
-                return Err(PageError::not_found(self.texts));
-            };
-            let page = *found.value;
-            if !view.may(page.right) {
-                return Err(PageError::forbidden(self.texts));
-            }
-            if head.method != Method::Get && head.method != Method::Head {
-                return Err(PageError::not_found(self.texts));
-            }
-            let version = page.is_live.then(|| view.version());
-            if version
-                .as_deref()
-                .is_some_and(|version| head.headers.get("if-none-match") == Some(version))
-            {
-                return Ok(Response::new(304));
-            }
-            view.params = found.params.iter().map(|(_, value)| form::decode(value)).collect();
-            let content = (page.show)(&view)?;
-            let response = layout::page(&view, Some(page), &content);
-            Ok(match version {
-                Some(version) => response.header("etag", version),
-                None => response,
-            })
-        });
-        made.unwrap_or_else(|error| self.refused(head, Some(session), &error))
+        self.show(head, session).unwrap_or_else(|error| self.refused(head, Some(session), &error))
+    }
+
+    fn show(&self, head: &Head, session: &Session) -> Result<Response, PageError> {
+        let found = self.router.at(&head.path).ok();
+        let is_read = matches!(head.method, Method::Get | Method::Head);
+        let Some(found) = found.filter(|_| is_read) else {
+            return Err(PageError::not_found(self.texts));
+        };
+        let page = *found.value;
+        let mut view = View::new(self, head, session, Form::of_query(head));
+        if !view.may(page.right) {
+            return Err(PageError::forbidden(self.texts));
+        }
+        let version = page.is_live.then(|| view.version());
+        if version.is_some() && head.headers.get("if-none-match") == version.as_deref() {
+            return Ok(Response::new(304));
+        }
+        view.params = found.params.iter().map(|(_, value)| form::decode(value)).collect();
+        let response = layout::page(&view, Some(page), &(page.show)(&view)?);
+        Ok(version.into_iter().fold(response, |response, version| response.header("etag", version)))
     }
 
     fn session(&self, head: &Head) -> Result<Option<Session>, PageError> {

@@ -24,13 +24,8 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(
-        inner: &'a Inner,
-        head: &'a Head,
-        session: &'a Session,
-        query: Form,
-    ) -> Result<Self, PageError> {
-        Ok(Self { t: inner.texts, head, params: Vec::new(), query, session, inner })
+    pub(super) fn new(inner: &'a Inner, head: &'a Head, session: &'a Session, query: Form) -> Self {
+        Self { t: inner.texts, head, params: Vec::new(), query, session, inner }
     }
 
     /// The person who is logged in.

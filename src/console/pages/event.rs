@@ -191,7 +191,7 @@ fn attempt_table(view: &View<'_>, attempts: &[Value]) -> Markup {
                 state(row.text("class")),
                 html! { @if status.is_null() { (text_or(None)) } @else { (status) } },
                 html! { (row.int("latency_ms")) " ms" },
-                html! { (row.maybe("failed_reason").or(row.maybe("excerpt")).unwrap_or_default()) },
+                html! { (row.first_of(&["failed_reason", "excerpt"])) },
             ]
         })
         .collect();
@@ -204,10 +204,10 @@ fn attempt_table(view: &View<'_>, attempts: &[Value]) -> Markup {
 /// Headers and payload. Sealed fields stay closed: the API answers them so.
 fn content(view: &View<'_>, event: &Value) -> Markup {
     let t = view.t;
-    let text = event.maybe("payload_text").or(event.maybe("payload_base64")).map(str::to_owned);
-    let text = text.unwrap_or_else(|| {
-        serde_json::to_string_pretty(event.field("payload")).unwrap_or_default()
-    });
+    let text = match event.first_of(&["payload_text", "payload_base64"]) {
+        "" => serde_json::to_string_pretty(event.field("payload")).unwrap_or_default(),
+        text => text.to_owned(),
+    };
     let shown: String = text.chars().take(MAX_PAYLOAD_CHARS).collect();
     let is_cut = shown.len() < text.len();
     html! {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::console::elements::{
-    Filter, empty, filters, link, link_of, name_of, pager, state, table, text_or, time, time_or,
+    Filter, empty, filters, link, link_of, name_of, pager, state, table, text_or, time,
 };
 use crate::console::error::PageError;
 use crate::console::form::segment;
@@ -176,7 +176,7 @@ fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
                 link("subscriptions", row.text("subscription")),
                 state(row.text("state")),
                 html! { (row.int("attempt_count")) },
-                time_or(row.maybe("due_at").or(row.maybe("finished_at"))),
+                time(row.first_of(&["due_at", "finished_at"])),
             ]
         })
         .collect();

@@ -37,7 +37,7 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
         .map(|row| {
             let more = if row.is("more") { "+" } else { "" };
             vec![
-                html! { a href={ "/console/lanes/" (segment(row.text("id"))) } { (row.maybe("key").unwrap_or(row.text("id"))) } },
+                html! { a href={ "/console/lanes/" (segment(row.text("id"))) } { (row.first_of(&["key", "id"])) } },
                 html! { (row.text("subscription")) },
                 html! { @if row.is("blocked") { (state("blocked")) } @else { (state(row.text("state"))) } },
                 html! { (row.text("why")) },
@@ -62,7 +62,7 @@ fn one(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let found = view.read(&format!("/v1/lanes/{}", segment(view.param(0))), &[])?;
     let lane = found.field("lane");
-    let name = lane.maybe("key").unwrap_or(view.param(0));
+    let name = lane.maybe("key").unwrap_or_else(|| view.param(0));
     let body = html! {
         @if let Some(why) = lane.maybe("why") { p { strong { (t.waits_because) } " " (why) } }
         h2 { (t.in_order) }

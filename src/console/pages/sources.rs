@@ -45,7 +45,7 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
                 html! { (row.int("event_count")) },
                 time_or(row.maybe("last_event_at")),
                 html! { @if row.field("lag").is_null() { (text_or(None)) } @else { (row.int("lag")) } },
-                text_or(row.maybe("last_error").or(row.maybe("waits_for"))),
+                html! { (row.first_of(&["last_error", "waits_for"])) },
             ]
         })
         .collect();
@@ -59,7 +59,7 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
             (table(t.providers, &[t.name, t.scheme, t.url], &providers.items("items").iter().map(|row| vec![
                 link("providers", row.text("name")),
                 html! { (row.field("scheme").text("kind")) },
-                html! { code { (row.maybe("url").unwrap_or(row.text("path"))) } },
+                html! { code { (row.first_of(&["url", "path"])) } },
             ]).collect::<Vec<_>>()))
         }
     };
@@ -128,7 +128,7 @@ fn provider(view: &View<'_>) -> Result<Content, PageError> {
         .collect();
     let body = html! {
         p { (t.provider_url) }
-        (crate::console::elements::code(view, found.maybe("url").unwrap_or(found.text("path"))))
+        (crate::console::elements::code(view, found.first_of(&["url", "path"])))
         p { a href=(crate::console::form::with_query("/console/webhooks", [("provider", name)])) { (t.received) } }
         (facts(&[(t.scheme, html! { (found.field("scheme").text("kind")) }), (t.made, time(found.text("created_at")))]))
         h2 { (t.secrets) }

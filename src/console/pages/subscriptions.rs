@@ -42,7 +42,7 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
             vec![
                 link("subscriptions", row.text("name")),
                 html! { (state(row.text("state"))) @for hold in row.items("holds") { " " (word(hold.text("reason"))) } },
-                html! { (row.maybe("url").unwrap_or(row.text("target"))) },
+                html! { (row.first_of(&["url", "target"])) },
                 html! { (types(row)) },
                 time_or(row.maybe("last_success_at")),
                 time_or(row.maybe("failing_since")),
