@@ -16,6 +16,8 @@ mod batching;
 mod bulk;
 mod changes;
 mod confirmations;
+mod console_events;
+mod console_rig;
 mod consuming;
 mod credentials;
 mod credentials_tls;

@@ -1,0 +1,165 @@
+//! A browser for the console: a person who is logged in, pages, and the forms that stand in them.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use crate::rig::Rig;
+use crate::rig::http::{self, Answer};
+
+/// A browser with the cookie of a person's session.
+pub(crate) struct Browser<'a> {
+    rig: &'a Rig,
+    cookie: String,
+}
+
+/// A form as it stands in a page.
+#[derive(Clone, Debug)]
+pub(crate) struct Form {
+    /// `get` or `post`.
+    pub(crate) method: String,
+    /// Where it is sent.
+    pub(crate) action: String,
+    /// What it sends if nothing is typed: hidden fields, values that are filled in, chosen options.
+    pub(crate) fields: Vec<(String, String)>,
+    /// Its HTML.
+    pub(crate) html: String,
+}
+
+impl<'a> Browser<'a> {
+    /// A new user of that role, logged in by a one-time link.
+    #[track_caller]
+    pub(crate) fn new(rig: &'a Rig, role: &str) -> Self {
+        Self::named(rig, role, role)
+    }
+
+    /// The same with a name of its own.
+    #[track_caller]
+    pub(crate) fn named(rig: &'a Rig, name: &str, role: &str) -> Self {
+        rig.post("/v1/users", &json!({ "name": name, "role": role })).is(201);
+        let made = rig.call("POST", &format!("/v1/users/{name}/link"), b"").is(201).json();
+        let url = made["url"].as_str().unwrap();
+        let query = url.split_once('?').unwrap().1;
+        let mut browser = Self { rig, cookie: String::new() };
+        let entered = browser.send("POST", "/console/enter", query.as_bytes()).is(303);
+        let cookie = entered.field("set-cookie").unwrap();
+        cookie.split(';').next().unwrap().clone_into(&mut browser.cookie);
+        browser
+    }
+
+    /// A request as browsers send it.
+    pub(crate) fn send(&self, method: &str, path: &str, body: &[u8]) -> Answer {
+        let fields = [
+            ("Cookie", self.cookie.as_str()),
+            ("Content-Type", "application/x-www-form-urlencoded"),
+            ("Sec-Fetch-Site", "same-origin"),
+        ];
+        http::send(self.rig.address(), method, path, &fields, body).unwrap()
+    }
+
+    /// A page, which must be there; its HTML. No page may run what was stored.
+    #[track_caller]
+    pub(crate) fn get(&self, path: &str) -> String {
+        let page = self.send("GET", path, b"").is(200).text();
+        assert!(page.len() <= 100_000, "{path} has {} bytes", page.len());
+        assert_eq!(page.matches("<script").count(), 1, "{path} has a script of its own");
+        assert!(!page.contains(" style=\""), "{path} has an inline style");
+        page
+    }
+
+    /// Sends a form with these values in place of its own.
+    pub(crate) fn submit(&self, form: &Form, values: &[(&str, &str)]) -> Answer {
+        let mut fields = form.fields.clone();
+        for (name, value) in values {
+            fields.retain(|(have, _)| have != name);
+            fields.push(((*name).to_owned(), (*value).to_owned()));
+        }
+        let fields =
+            fields.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
+        let body = fields.collect::<Vec<_>>().join("&");
+        if form.method == "get" {
+            return self.send("GET", &format!("{}?{body}", form.action), b"");
+        }
+        self.send("POST", &form.action, body.as_bytes())
+    }
+
+    /// Carries out an action from a page: its form there, or the page that a link to it leads to. Returns the page after.
+    #[track_caller]
+    pub(crate) fn act(&self, page: &str, action: &str, values: &[(&str, &str)]) -> String {
+        let html = self.get(page);
+        let path = format!("/console/act/{action}");
+        let form = form(&html, &path).unwrap_or_else(|| {
+            let link = links(&html).into_iter().find(|link| link.split('?').next() == Some(&path));
+            let link = link.unwrap_or_else(|| panic!("{page} has no {action}:\n{html}"));
+            form(&self.get(&link), &path).unwrap()
+        });
+        let answer = self.submit(&form, values);
+        if answer.status == 303 {
+            return self.get(answer.field("location").unwrap());
+        }
+        answer.is(200).text()
+    }
+}
+
+/// The form of a page that is sent to this path.
+pub(crate) fn form(html: &str, action: &str) -> Option<Form> {
+    let form = html.split("<form").skip(1).map(|rest| rest.split("</form>").next().unwrap());
+    let form = form.map(|form| form.split_once('>').unwrap());
+    let found =
+        form.filter(|(tag, _)| attribute(tag, "action").as_deref() == Some(action)).next()?;
+    let (tag, html) = found;
+    let mut fields = Vec::new();
+    for input in html.split("<input").skip(1).map(|rest| rest.split('>').next().unwrap()) {
+        let is_off = attribute(input, "type").as_deref() == Some("checkbox")
+            && !input.split(' ').any(|word| word.starts_with("checked"));
+        if let Some(name) = attribute(input, "name").filter(|_| !is_off) {
+            fields.push((name, attribute(input, "value").unwrap_or_default()));
+        }
+    }
+    for area in html.split("<textarea").skip(1) {
+        let (tag, rest) = area.split_once('>').unwrap();
+        let value = unescaped(rest.split("</textarea>").next().unwrap());
+        fields.push((attribute(tag, "name").unwrap(), value));
+    }
+    for select in html.split("<select").skip(1) {
+        let (tag, rest) = select.split_once('>').unwrap();
+        let options = rest.split("</select>").next().unwrap().split("<option").skip(1);
+        let mut options = options.map(|option| option.split('>').next().unwrap());
+        let chosen = options.clone().find(|option| option.contains(" selected"));
+        let chosen =
+            chosen.or_else(|| options.next()).and_then(|option| attribute(option, "value"));
+        fields.push((attribute(tag, "name").unwrap(), chosen.unwrap_or_default()));
+    }
+    let method = attribute(tag, "method").unwrap_or_else(|| "get".to_owned());
+    Some(Form { method, action: action.to_owned(), fields, html: html.to_owned() })
+}
+
+/// Where the links of a page lead.
+pub(crate) fn links(html: &str) -> Vec<String> {
+    let tags = html.split("<a ").skip(1).map(|rest| rest.split('>').next().unwrap());
+    tags.filter_map(|tag| attribute(&format!(" {tag}"), "href")).collect()
+}
+
+fn attribute(tag: &str, name: &str) -> Option<String> {
+    let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
+    rest.split('"').next().map(unescaped)
+}
+
+/// Text as it was before the template escaped it.
+pub(crate) fn unescaped(html: &str) -> String {
+    let plain = html.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
+    plain.replace("&amp;", "&")
+}
+
+/// A value as forms and queries carry it.
+pub(crate) fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            write!(encoded, "%{byte:02X}").unwrap();
+        }
+    }
+    encoded
+}
