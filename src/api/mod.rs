@@ -16,6 +16,7 @@ mod credential_rotation;
 mod credentials;
 mod dead_letters;
 mod deliveries;
+mod delivery_request;
 mod description;
 mod escalations;
 mod event_repairs;
@@ -113,6 +114,7 @@ static RESOURCES: &[&Resource] = &[
     &credential_rotation::RESOURCE,
     &sources::RESOURCE,
     &deliveries::RESOURCE,
+    &delivery_request::RESOURCE,
     &confirmations::RESOURCE,
     &dead_letters::RESOURCE,
     &external_calls::RESOURCE,

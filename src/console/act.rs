@@ -1,5 +1,6 @@
 //! Carries out an action: the page that asks first, the form, the call of the API, and what follows.
 
+use data_encoding::BASE64;
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
@@ -325,6 +326,10 @@ fn read(field: &Field, given: &Form) -> Result<Option<Value>, String> {
     Ok(Some(match field.kind {
         Kind::Text | Kind::Choice(_) | Kind::Time => text.into(),
         Kind::Secret => given.raw(field.name).unwrap_or_default().into(),
+        Kind::Bytes => {
+            let text = given.raw(field.name).unwrap_or_default().replace("\r\n", "\n");
+            BASE64.encode(text.as_bytes()).into()
+        }
         Kind::Json => serde_json::from_str(text).map_err(|error| error.to_string())?,
         Kind::Number => text.parse::<i64>().map_err(|error| error.to_string())?.into(),
         // One entry a line, or a box for each.
@@ -362,7 +367,7 @@ fn input(view: &View<'_>, field: &Field, given: &Form) -> Markup {
                 Kind::Time => input name=(name) value=(value) required[required] placeholder="2026-01-31T00:00:00Z";,
                 Kind::Number => input name=(name) value=(value) required[required] inputmode="numeric";,
                 Kind::Secret => input type="password" name=(name) required[required] autocomplete="new-password";,
-                Kind::Json | Kind::List => textarea name=(name) rows="8" spellcheck="false" required[required] { (value) },
+                Kind::Json | Kind::Bytes | Kind::List => textarea name=(name) rows="8" spellcheck="false" required[required] { (value) },
                 Kind::Choice(words) => select name=(name) required[required] {
                     @if !required { option value="" {} }
                     @for choice in words { option value=(choice) selected[*choice == value] { (word(choice)) } }

@@ -67,6 +67,8 @@ pub(super) enum Kind {
     Text,
     /// JSON.
     Json,
+    /// Many lines of text, sent byte for byte as base64.
+    Bytes,
     Number,
     /// One of these words.
     Choice(&'static [&'static str]),
@@ -188,7 +190,7 @@ pub(super) const EDIT_AND_RESEND: Action = Action::new(
     Operate,
     (Post, "/v1/deliveries/{id}/edit-and-resend"),
 )
-.fields(&[required("payload", |t| t.payload, Kind::Json)])
+.fields(&[required("payload_base64", |t| t.payload, Kind::Bytes)])
 .asks(Asks::First);
 
 /// An action on a delivery that takes a reason.

@@ -134,6 +134,60 @@ pub(super) fn code(view: &View<'_>, text: &str) -> Markup {
     html! { div.code { pre tabindex="0" { code { (text) } } button.quiet.copy type="button" hidden { (view.t.copy) } } }
 }
 
+/// JSON text with indents. Only whitespace changes: numbers keep their digits.
+pub(super) fn indented(json: &str) -> String {
+    let mut out = String::with_capacity(json.len().saturating_mul(2));
+    let (mut depth, mut in_text, mut is_escaped) = (0_usize, false, false);
+    let line = |out: &mut String, depth: usize| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n("  ", depth));
+    };
+    let mut chars = json.chars().filter(|c| !c.is_control()).peekable();
+    while let Some(c) = chars.next() {
+        if in_text {
+            out.push(c);
+            in_text = c != '"' || is_escaped;
+            is_escaped = c == '\\' && !is_escaped;
+            continue;
+        }
+        match c {
+            ' ' => {}
+            '{' | '[' => {
+                out.push(c);
+                while chars.next_if_eq(&' ').is_some() {}
+                if let Some(end) = chars.next_if(|next| matches!(next, '}' | ']')) {
+                    out.push(end);
+                } else {
+                    depth = depth.saturating_add(1);
+                    line(&mut out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            c => {
+                in_text = c == '"';
+                out.push(c);
+            }
+        }
+    }
+    out
+}
+
+/// The beginning of a text, and whether that is all.
+pub(super) fn beginning(text: &str, most: usize) -> (&str, bool) {
+    text.char_indices()
+        .nth(most)
+        .map_or((text, true), |(end, _)| (text.get(..end).unwrap_or(text), false))
+}
+
 /// JSON with indents.
 pub(super) fn json(view: &View<'_>, value: &Value) -> Markup {
     code(view, &serde_json::to_string_pretty(value).unwrap_or_default())

@@ -1,7 +1,10 @@
 //! What a page gets: the person, the query, and the API with the person's rights.
 
+use std::collections::BTreeMap;
+
 use ring::hmac;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::api::people::{Person, Session};
 use crate::console::Inner;
@@ -58,6 +61,22 @@ impl<'a> View<'a> {
     /// The same, where a page goes on without it: null if the API refuses.
     pub(super) fn read_or_null(&self, path: &str, query: &[(&str, &str)]) -> Value {
         self.read(path, query).unwrap_or_default()
+    }
+
+    /// The same, with the text of its `payload` as it is stored: numbers keep their digits. The value lacks it.
+    pub(super) fn read_payload(&self, path: &str) -> Result<(Value, Option<String>), PageError> {
+        let response = self.ask(Method::Get, path, None, Vec::new());
+        if response.status >= 400 {
+            return Err(PageError::of(response));
+        }
+        let mut fields: BTreeMap<String, &RawValue> =
+            serde_json::from_slice(&response.body).unwrap_or_default();
+        let payload = fields.remove("payload").map(|raw| raw.get().to_owned());
+        let rest = fields.into_iter().map(|(name, raw)| {
+            let value = serde_json::from_str(raw.get()).unwrap_or_default();
+            (name, value)
+        });
+        Ok((Value::Object(rest.collect()), payload))
     }
 
     /// Sends a body to a path of the API that changes nothing, such as a dry run.

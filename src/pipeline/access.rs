@@ -163,6 +163,14 @@ impl Access {
         entries.collect::<Vec<_>>().join(" ")
     }
 
+    /// The header field that logs on, if one does.
+    pub fn log_on_field(&self) -> Option<&str> {
+        self.log_on.as_ref().map(|log_on| match log_on {
+            LogOn::Field(field) => field.name.as_str(),
+            LogOn::Tokens(_) => "authorization",
+        })
+    }
+
     /// Sends a request that is signed already, with what logs on and the certificate. An OAuth2 token that is refused
     /// with 401 is fetched again, once. No secret is in what is returned.
     pub fn send(&self, line: Line<'_>, call: &Call<'_>) -> Result<Answer, NotSent> {

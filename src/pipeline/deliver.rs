@@ -31,6 +31,7 @@ use crate::model::json_path::Path;
 use crate::model::lane::{self, CallKey, Key};
 use crate::model::outcome::{Cause, Outcome};
 use crate::model::subscription::Target;
+use crate::model::target_url::is_named_like_a_secret;
 use crate::pipeline::confirmations::{self, CONFIRM_URL_HEADER};
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destination, Destinations};
@@ -117,7 +118,34 @@ struct Request {
     span: String,
 }
 
+/// A request as an attempt would send it now, without its secrets.
+#[derive(Debug)]
+pub struct Preview {
+    /// Where it goes.
+    pub url: String,
+    /// Its header fields: name, value, and whether the value or a part of it is hidden.
+    pub headers: Vec<(String, String, bool)>,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
 impl Deliver {
+    /// The request that a delivery would send. The error says why there is none.
+    pub fn preview(&self, mut outgoing: OutgoingRequest) -> Result<Preview, String> {
+        let destination = self.destinations.of(outgoing.subscription)?;
+        let request = self.build(&mut outgoing, &destination, self.clock.wall())?;
+        let mut headers = request.headers;
+        let log_on = destination.access.log_on_field();
+        // It takes the place of a field of the event.
+        headers.retain(|(name, _)| log_on.is_none_or(|own| !name.eq_ignore_ascii_case(own)));
+        headers.extend(log_on.map(|name| (name.to_owned(), String::new())));
+        let shown = headers.into_iter().map(|(name, value)| match masked(&name, &value, log_on) {
+            Some(masked) => (name, masked, true),
+            None => (name, value, false),
+        });
+        Ok(Preview { url: request.url, headers: shown.collect(), body: outgoing.payload })
+    }
+
     /// Works off assignments until there are no more.
     pub fn run(&self, assignments: &Assignments) {
         while let Some(assignment) = assignments.take() {
@@ -529,6 +557,22 @@ impl Deliver {
                 drop(unsettled.send(Arc::unwrap_or_clone(again)));
             },
         );
+    }
+}
+
+/// The value of a header field with `***` in place of what is secret; `None` if nothing of it is.
+fn masked(name: &str, value: &str, log_on: Option<&str>) -> Option<String> {
+    let lower = name.to_ascii_lowercase();
+    match lower.as_str() {
+        // A request with a valid signature could be sent by whoever sees it.
+        "webhook-signature" => Some("v1,***".to_owned()),
+        CONFIRM_URL_HEADER => value.rsplit_once('/').map(|(base, _)| format!("{base}/***")),
+        "x-idempotency-key" => None,
+        "cookie" | "proxy-authorization" => Some("***".to_owned()),
+        name => {
+            let is_log_on = log_on.is_some_and(|own| own.eq_ignore_ascii_case(name));
+            (is_log_on || is_named_like_a_secret(name)).then(|| "***".to_owned())
+        }
     }
 }
 

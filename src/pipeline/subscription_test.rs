@@ -22,7 +22,7 @@ pub use crate::model::event::PING;
 use crate::model::outcome::{AttemptClass, Outcome};
 use crate::model::subscription::Subscription;
 use crate::pipeline::advice::advice;
-use crate::pipeline::deliver::Deliver;
+use crate::pipeline::deliver::{Deliver, Preview};
 use crate::pipeline::destinations::Destination;
 use crate::pipeline::threads::Spawner;
 use crate::store::error::Result;
@@ -180,6 +180,11 @@ impl SubscriptionTests {
         let (_, outcome) = self.deliver.try_out(&mut ping, &destination, &trace)?;
         let class = destination.classes.classify(&outcome);
         Ok((class, outcome.failed_reason(class).unwrap_or_default()))
+    }
+
+    /// What a delivery would send; nothing is sent.
+    pub fn preview(&self, outgoing: OutgoingRequest) -> std::result::Result<Preview, String> {
+        self.deliver.preview(outgoing)
     }
 
     /// Sends one request as a delivery of it would.

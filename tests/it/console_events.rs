@@ -2,13 +2,133 @@
 
 use serde_json::json;
 
-use crate::console_rig::Browser;
-use crate::rig::Rig;
+use crate::console_rig::{Browser, form, unescaped};
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, secs};
+
+/// What a stored text must not become.
+const HOSTILE: &str = "<script>alert('x')</script>\"onload=";
+
+/// An event whose delivery failed once and waits; its id and the delivery's.
+fn failed(rig: &Rig, receiver: &Receiver) -> (String, String) {
+    receiver.always(Reply::status(500));
+    rig.subscribe("erp", receiver);
+    let payload = json!({ "text": HOSTILE, "name": "Zoë" });
+    rig.publish(&json!({
+        "event_type": "invoice.created", "idempotency_key": "invoice-4711",
+        "aggregate_type": "invoice", "aggregate_id": HOSTILE, "payload": payload,
+    }));
+    rig.settle();
+    let event = rig.get("/v1/events")["items"][0]["id"].as_str().unwrap().to_owned();
+    let delivery = rig.get("/v1/deliveries")["items"][0]["id"].as_str().unwrap().to_owned();
+    (event, delivery)
+}
 
 #[test]
-fn who_is_logged_in_sees_a_page() {
+fn an_event_tells_why_it_waits_and_what_each_attempt_came_to() {
     let rig = Rig::new();
+    let receiver = Receiver::new();
+    let (event, delivery) = failed(&rig, &receiver);
     let browser = Browser::new(&rig, "read");
-    rig.publish(&json!({ "event_type": "a.b", "payload": {} }));
-    assert!(browser.get("/console/").contains("Overview"));
+    for path in [format!("/console/events/{event}"), format!("/console/deliveries/{delivery}")] {
+        let page = browser.get(&path);
+        for part in ["invoice.created", "invoice-4711", "erp", "transient", ">500<", "<svg"] {
+            assert!(page.contains(part), "{path} lacks {part}:\n{page}");
+        }
+        assert!(unescaped(&page).contains(HOSTILE), "{path}");
+        assert!(!page.contains("/console/act/"), "a reader has no buttons: {path}");
+    }
+    for path in
+        ["/console/events?status=processing", "/console/deliveries?state=pending&subscription=erp"]
+    {
+        assert!(browser.get(path).contains("invoice.created"), "{path}");
+    }
+    assert!(browser.get("/console/events?status=quarantined").contains("No events here."));
+    assert!(browser.get("/console/deliveries?state=parked").contains("No deliveries here."));
+    assert_eq!(browser.send("GET", "/console/events/nothing", b"").status, 404);
+    let answer = browser.send("POST", "/console/act/retry-delivery", b"id=dlv_1");
+    assert_eq!(answer.status, 403);
+}
+
+#[test]
+fn a_delivery_is_tried_edited_and_skipped_in_the_name_of_the_person() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    let (event, delivery) = failed(&rig, &receiver);
+    let browser = Browser::named(&rig, "anna", "operate");
+    let path = format!("/console/deliveries/{delivery}");
+    let sent = receiver.count();
+    browser.act(&path, "retry-delivery", &[]);
+    rig.settle();
+    assert_eq!(receiver.count(), sent + 1);
+    // Numbers keep their digits, since the text is sent as it was typed.
+    let page = browser.get(&path);
+    let edit = form(&page, "/console/act/edit-and-resend").unwrap();
+    assert!(
+        edit.fields.iter().any(|(name, value)| name == "payload_base64" && value.contains("Zoë"))
+    );
+    let foreign = browser.submit(&edit, &[("csrf", "wrong")]);
+    assert_eq!(foreign.status, 403);
+    receiver.always(Reply::status(200));
+    browser.submit(&edit, &[("payload_base64", "{\"total\": 99.00}")]).is(303);
+    rig.settle();
+    assert_eq!(receiver.seen().last().unwrap().body, b"{\"total\": 99.00}");
+    let page = browser.get(&path);
+    assert!(page.contains("skipped") && !page.contains("/console/act/skip-delivery"), "{page}");
+    assert!(
+        !browser.get(&format!("/console/events/{event}")).contains("/console/act/cancel-event")
+    );
+    let audited = rig.get("/v1/audit-events?action=delivery.edit_and_resend");
+    assert_eq!(audited["items"][0]["actor"]["display"], "anna", "{audited}");
+}
+
+#[test]
+fn the_request_is_shown_without_its_secrets() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    let (_, delivery) = failed(&rig, &receiver);
+    let secret = "a-token-of-the-target-4711";
+    let body = json!({ "kind": "bearer", "secret": secret });
+    rig.post("/v1/subscriptions/erp/credentials", &body).is(201);
+    let shown = rig.get(&format!("/v1/deliveries/{delivery}/request"));
+    let value = |name: &str| {
+        let headers = shown["headers"].as_array().unwrap();
+        let found = headers.iter().find(|field| field["name"] == name);
+        found.unwrap_or_else(|| panic!("{name}: {shown}"))["value"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        (value("webhook-signature"), value("authorization")),
+        ("v1,***".into(), "***".into())
+    );
+    assert_eq!(value("x-idempotency-key"), "invoice-4711");
+    let sent = receiver.seen().remove(0);
+    assert_eq!(sent.field("webhook-id").unwrap(), value("webhook-id"));
+    assert_eq!(String::from_utf8(sent.body).unwrap(), shown["body"].as_str().unwrap());
+    let page =
+        unescaped(&Browser::new(&rig, "read").get(&format!("/console/deliveries/{delivery}")));
+    assert!(page.contains("curl -X POST") && page.contains("authorization: ***"), "{page}");
+    assert!(!page.contains(secret));
+    rig.get(&format!("/v1/deliveries/{delivery}"));
+    rig.call("GET", "/v1/deliveries/dlv_99/request", b"").is(404);
+}
+
+#[test]
+fn webhooks_of_a_provider_stand_beside_those_that_were_refused() {
+    let rig = Rig::new();
+    rig.provider("shop", &json!({ "kind": "none" }), "whsec_0123456789abcdef0123456789");
+    let browser = Browser::new(&rig, "operate");
+    assert!(browser.get("/console/webhooks").contains("No webhooks here."));
+    rig.send(
+        "POST",
+        "/in/shop",
+        &[("Content-Type", "application/json")],
+        br#"{"id":"evt_1","type":"order.paid"}"#,
+    );
+    rig.advance(secs(1));
+    let page = browser.get("/console/webhooks?provider=shop");
+    assert!(page.contains("Refused"), "{page}");
+    for item in rig.get("/v1/webhook-events")["items"].as_array().unwrap() {
+        let path = format!("/console/webhooks/{}", item["id"].as_str().unwrap());
+        assert!(browser.get(&path).contains("Signature"));
+    }
 }

@@ -119,6 +119,7 @@ pub(crate) fn form(html: &str, action: &str) -> Option<Form> {
     for area in html.split("<textarea").skip(1) {
         let (tag, rest) = area.split_once('>').unwrap();
         let value = unescaped(rest.split("</textarea>").next().unwrap());
+        let value = value.strip_prefix('\n').unwrap_or(&value).to_owned();
         fields.push((attribute(tag, "name").unwrap(), value));
     }
     for select in html.split("<select").skip(1) {

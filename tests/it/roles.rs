@@ -42,6 +42,7 @@ const TABLE: &[(&str, &str)] = &[
     ("GET /v1/deliveries", "13...."),
     ("GET /v1/deliveries/{id}", "13...."),
     ("GET /v1/deliveries/{id}/attempts", "13...."),
+    ("GET /v1/deliveries/{id}/request", "13...."),
     ("POST /v1/deliveries/{id}/retry", "133..."),
     ("POST /v1/deliveries/{id}/cancel", "133..."),
     ("POST /v1/deliveries/{id}/confirm", "133..."),

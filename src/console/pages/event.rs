@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::console::actions;
 use crate::console::charts::timeline;
 use crate::console::elements::{
-    button, code, empty, facts, json, link, link_of, name_of, state, table, text_or, time, time_or,
+    beginning, button, code, empty, facts, hidden, indented, json, link, link_of, name_of, state,
+    table, text_or, time, time_or,
 };
 use crate::console::error::PageError;
 use crate::console::form::segment;
@@ -29,21 +30,25 @@ pub(super) const DELIVERY: Page = Page {
 };
 
 /// Deliveries whose attempts are shown; the others are linked.
-const MAX_DELIVERIES: usize = 6;
+const MAX_DELIVERIES: usize = 3;
 /// Characters of a payload that are shown.
 const MAX_PAYLOAD_CHARS: usize = 20_000;
+/// Characters of a request that are shown, and of a payload that is edited in the page.
+const MAX_BODY_CHARS: usize = 8_000;
+/// Characters of an answer in the table of attempts.
+const MAX_ANSWER_CHARS: usize = 300;
 
 fn event(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let id = view.param(0);
-    let event = view.read(&format!("/v1/events/{}", segment(id)), &[])?;
+    let (event, payload) = view.read_payload(&format!("/v1/events/{}", segment(id)))?;
     let is_open = event.int("open_deliveries") > 0;
     let children =
         view.read_or_null("/v1/events", &[("parent_id", event.text("id")), ("limit", "20")]);
     let body = html! {
         div.actions {
             (state(event.text("status")))
-            @if !matches!(event.text("status"), "quarantined" | "cancelled") {
+            @if !matches!(event.text("status"), "quarantined") {
                 (button(view, &actions::REPLAY_EVENT, &[("id", id)]))
             }
             @if is_open { (button(view, &actions::CANCEL_EVENT, &[("id", id)])) }
@@ -71,7 +76,7 @@ fn event(view: &View<'_>) -> Result<Content, PageError> {
                 state(row.text("status")),
             ]).collect::<Vec<_>>()))
         }
-        (content(view, &event))
+        (content(view, &event, payload))
     };
     Ok(Content::new(format!("{}: {}", t.event, name_of(&event)), body))
 }
@@ -79,7 +84,7 @@ fn event(view: &View<'_>) -> Result<Content, PageError> {
 fn webhook(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let id = view.param(0);
-    let event = view.read(&format!("/v1/webhook-events/{}", segment(id)), &[])?;
+    let (event, payload) = view.read_payload(&format!("/v1/webhook-events/{}", segment(id)))?;
     let body = html! {
         div.actions {
             (state(event.text("status")))
@@ -98,7 +103,7 @@ fn webhook(view: &View<'_>) -> Result<Content, PageError> {
             (t.repeated, html! { (event.int("duplicate_count")) }),
         ]))
         (deliveries(view, event.text("id")))
-        (content(view, &event))
+        (content(view, &event, payload))
     };
     Ok(Content::new(format!("{}: {}", t.webhook, event.text("provider_event_id")), body))
 }
@@ -116,8 +121,88 @@ fn delivery(view: &View<'_>) -> Result<Content, PageError> {
             (t.runs, html! { (found.int("run_no")) }),
             (t.attempts, html! { (found.int("attempt_count")) " (" (found.int("counted_failures")) " " (t.counted) ")" }),
         ]))
+        (request(view, &found))
+        (edit(view, &found))
     };
     Ok(Content::new(title, body))
+}
+
+/// The request as an attempt sends it, and as a curl command.
+fn request(view: &View<'_>, of: &Value) -> Markup {
+    let t = view.t;
+    let path = format!("/v1/deliveries/{}/request", segment(of.text("id")));
+    let found = match view.read(&path, &[]) {
+        Ok(found) => found,
+        Err(error) => return html! { h2 { (t.request_as_sent) } p.small { (error.detail) } },
+    };
+    let (method, url) = (found.text("method"), found.text("url"));
+    let mut raw = format!("{method} {url}\n");
+    let mut curl = format!("curl -X {method} {}", quoted(url));
+    for field in found.items("headers") {
+        let line = format!("{}: {}", field.text("name"), field.text("value"));
+        raw.push_str(&line);
+        raw.push('\n');
+        curl.push_str(" \\\n  -H ");
+        curl.push_str(&quoted(&line));
+    }
+    let body = found.maybe("body");
+    let text = body.or(found.maybe("body_base64")).unwrap_or_default();
+    let (shown, is_all) = beginning(text, MAX_BODY_CHARS);
+    raw.push('\n');
+    raw.push_str(shown);
+    curl.push_str(" \\\n  --data-binary ");
+    let body = body.filter(|_| is_all).map_or_else(|| "@body".to_owned(), quoted);
+    curl.push_str(&body);
+    html! {
+        h2 { (t.request_as_sent) }
+        p.small { (t.request_about) }
+        (code(view, &raw))
+        @if !is_all { p.small { (t.payload_cut) } }
+        details { summary { (t.as_curl) } (code(view, &curl)) }
+    }
+}
+
+/// A word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// The form to send another payload, filled with the present one where a page can hold it.
+fn edit(view: &View<'_>, of: &Value) -> Markup {
+    let t = view.t;
+    let action = &actions::EDIT_AND_RESEND;
+    let is_open = matches!(of.text("state"), "pending" | "parked" | "dead_letter");
+    let is_idle = of.maybe("in_flight_since").is_none();
+    if !is_open || !is_idle || of.text("of") != "event" || !view.may(action.right) {
+        return html! {};
+    }
+    let path = format!("/v1/events/{}", segment(of.text("event_id")));
+    let Ok((event, payload)) = view.read_payload(&path) else { return html! {} };
+    let is_text = payload.is_some() || event.maybe("payload_text").is_some();
+    let text = payload_text(&event, payload);
+    // What is sealed is not shown, so it would be lost.
+    let is_whole = event.int("sealed_fields") == 0 && beginning(&text, MAX_BODY_CHARS).1;
+    if !is_text || !is_whole {
+        return button(view, action, &[("id", of.text("id"))]);
+    }
+    html! {
+        details { summary { (t.edit_and_resend) }
+            p { (t.edit_and_resend_about) }
+            form.act method="post" action={ "/console/act/" (action.name) } {
+                (hidden(view, &view.head.path))
+                input type="hidden" name="id" value=(of.text("id"));
+                label { span { (t.payload) }
+                    textarea name="payload_base64" rows="12" spellcheck="false" required { "\n" (text) } }
+                button.primary type="submit" { (t.edit_and_resend) }
+            }
+        }
+    }
+}
+
+/// A payload as people read it.
+fn payload_text(event: &Value, payload: Option<String>) -> String {
+    let text = event.maybe("payload_text").or(event.maybe("payload_base64"));
+    payload.map_or_else(|| text.unwrap_or_default().to_owned(), |json| indented(&json))
 }
 
 /// The deliveries of an event, each with its attempts.
@@ -146,7 +231,8 @@ fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
     let id = delivery.text("id");
     let given = [("id", id)];
     let state_of = delivery.text("state");
-    let is_open = matches!(state_of, "pending" | "parked" | "waiting" | "in_doubt");
+    // What the API would not refuse in this state.
+    let is = |states: &[&str]| states.contains(&state_of);
     let attempts =
         view.read_or_null(&format!("/v1/deliveries/{}/attempts", segment(id)), &[("limit", "100")]);
     let waiting = delivery.field("waiting");
@@ -163,14 +249,11 @@ fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
             (timeline(view, attempts.items("items")))
             (attempt_table(view, attempts.items("items")))
             div.actions {
-                @if matches!(state_of, "pending" | "dead_letter") { (button(view, &actions::RETRY_DELIVERY, &given)) }
-                @if delivery.maybe("lane").is_some() && state_of == "pending" {
-                    (button(view, &actions::PARK, &given))
-                    (button(view, &actions::SKIP, &given))
-                }
-                @if matches!(state_of, "parked" | "in_doubt") { (button(view, &actions::RELEASE, &given)) }
-                @if is_open { (button(view, &actions::CANCEL_DELIVERY, &given)) }
-                @if !is_open && state_of != "leased" { (button(view, &actions::EDIT_AND_RESEND, &given)) }
+                @if is(&["pending", "leased", "dead_letter", "skipped", "cancelled"]) { (button(view, &actions::RETRY_DELIVERY, &given)) }
+                @if is(&["pending"]) && delivery.maybe("lane").is_some() { (button(view, &actions::PARK, &given)) }
+                @if is(&["parked", "in_doubt"]) { (button(view, &actions::RELEASE, &given)) }
+                @if is(&["pending", "dead_letter", "parked", "in_doubt"]) { (button(view, &actions::SKIP, &given)) }
+                @if is(&["pending", "leased", "waiting", "dead_letter", "parked", "in_doubt"]) { (button(view, &actions::CANCEL_DELIVERY, &given)) }
             }
         }
     }
@@ -191,30 +274,27 @@ fn attempt_table(view: &View<'_>, attempts: &[Value]) -> Markup {
                 state(row.text("class")),
                 html! { @if status.is_null() { (text_or(None)) } @else { (status) } },
                 html! { (row.int("latency_ms")) " ms" },
-                html! { (row.first_of(&["failed_reason", "excerpt"])) },
+                html! { @if row.is("counted") { (t.yes) } @else { (t.no) } },
+                html! { (beginning(row.first_of(&["failed_reason", "excerpt"]), MAX_ANSWER_CHARS).0) },
             ]
         })
         .collect();
     html! {
-        (table(t.attempts, &["#", t.at, t.result, t.answer, t.took, t.they_said], &rows))
+        (table(t.attempts, &["#", t.at, t.result, t.answer, t.took, t.counts, t.they_said], &rows))
         @if let Some(url) = attempts.last().and_then(|last| last.maybe("url")) { p.small { (t.sent_to) " " code { (url) } } }
     }
 }
 
 /// Headers and payload. Sealed fields stay closed: the API answers them so.
-fn content(view: &View<'_>, event: &Value) -> Markup {
+fn content(view: &View<'_>, event: &Value, payload: Option<String>) -> Markup {
     let t = view.t;
-    let text = match event.first_of(&["payload_text", "payload_base64"]) {
-        "" => serde_json::to_string_pretty(event.field("payload")).unwrap_or_default(),
-        text => text.to_owned(),
-    };
-    let shown: String = text.chars().take(MAX_PAYLOAD_CHARS).collect();
-    let is_cut = shown.len() < text.len();
+    let text = payload_text(event, payload);
+    let (shown, is_all) = beginning(&text, MAX_PAYLOAD_CHARS);
     html! {
         h2 { (t.payload) }
         @if event.int("sealed_fields") > 0 { p.small { (t.sealed_fields) } }
-        (code(view, &shown))
-        @if is_cut { p.small { (t.payload_cut) } }
+        (code(view, shown))
+        @if !is_all { p.small { (t.payload_cut) } }
         p.small { (event.text("content_type")) " · SHA-256 " code { (event.text("payload_sha256")) } }
         h2 { (t.headers) }
         (json(view, event.field("headers")))

@@ -6,7 +6,7 @@ use crate::console::elements::{
     Filter, empty, filters, link, link_of, name_of, pager, state, table, text_or, time,
 };
 use crate::console::error::PageError;
-use crate::console::form::segment;
+use crate::console::form::{segment, with_query};
 use crate::console::json::Fields as _;
 use crate::console::layout::Content;
 use crate::console::pages::Page;
@@ -115,6 +115,10 @@ fn received(view: &View<'_>) -> Result<Content, PageError> {
             ]
         })
         .collect();
+    let now = view.inner().api.clock.wall().to_string();
+    let midnight = format!("{}T00:00:00Z", now.get(..10).unwrap_or_default());
+    let provider = view.query.get("provider").unwrap_or_default();
+    let today = with_query(&view.head.path, [("provider", provider), ("since", midnight.as_str())]);
     let providers = view.read_or_null("/v1/providers", &[]);
     let names: Vec<&str> = providers.items("items").iter().map(|row| row.text("name")).collect();
     let body = html! {
@@ -125,6 +129,7 @@ fn received(view: &View<'_>) -> Result<Content, PageError> {
             ("since", t.since, Filter::Time),
             ("until", t.until, Filter::Time),
         ]))
+        p { a href=(today) { (t.today) " (UTC)" } }
         @if rows.is_empty() { (empty(t.no_webhooks, t.no_webhooks_help)) }
         @else { (table(t.accepted, &[t.provider_id, t.provider, t.event_type, t.state, t.at, t.repeated], &rows)) }
         (pager(view, &found))
@@ -138,9 +143,12 @@ fn refused(view: &View<'_>) -> Markup {
     let t = view.t;
     let found = view.read_or_null("/v1/refused-webhooks", &[]);
     let wanted = view.query.get("provider");
+    let from = view.query.get("since").unwrap_or_default();
     let all = found.items("items").iter();
     let rows: Vec<_> = all
         .filter(|row| wanted.is_none_or(|wanted| row.text("provider") == wanted))
+        // Times of the API have one form, so they compare as text.
+        .filter(|row| row.text("last_at") >= from)
         .take(100)
         .map(|row| {
             vec![

@@ -17,6 +17,7 @@ use host::{read_host, read_port, split_port};
 use template::{Piece, dot_segment, encode, read_template};
 
 pub use error::{FillError, UrlError};
+pub(crate) use secrets::is_secret as is_named_like_a_secret;
 
 /// An HTTP or HTTPS URL whose path and query may have placeholders.
 ///

@@ -16,7 +16,8 @@ pub(super) fn in_query(query: &str) -> Option<String> {
     named.find(|name| is_secret(&name.to_ascii_lowercase()))
 }
 
-fn is_secret(name: &str) -> bool {
+/// Whether a name in lower case, of a query parameter or a header field, is that of a secret.
+pub(crate) fn is_secret(name: &str) -> bool {
     let last = name.rsplit(['_', '-', '.']).next().unwrap_or(name);
     NAMES.contains(&name) || ENDINGS.contains(&last)
 }
