@@ -43,7 +43,7 @@ fn an_event_tells_why_it_waits_and_what_each_attempt_came_to() {
     {
         assert!(browser.get(path).contains("invoice.created"), "{path}");
     }
-    assert!(browser.get("/console/events?status=quarantined").contains("No events here."));
+    assert!(browser.get("/console/events?status=quarantined").contains("No events here yet."));
     assert!(browser.get("/console/deliveries?state=parked").contains("No deliveries here."));
     assert_eq!(browser.send("GET", "/console/events/nothing", b"").status, 404);
     let answer = browser.send("POST", "/console/act/retry-delivery", b"id=dlv_1");
@@ -117,7 +117,7 @@ fn webhooks_of_a_provider_stand_beside_those_that_were_refused() {
     let rig = Rig::new();
     rig.provider("shop", &json!({ "kind": "none" }), "whsec_0123456789abcdef0123456789");
     let browser = Browser::new(&rig, "operate");
-    assert!(browser.get("/console/webhooks").contains("No webhooks here."));
+    assert!(browser.get("/console/webhooks").contains("No webhooks here yet."));
     rig.send(
         "POST",
         "/in/shop",
