@@ -177,7 +177,6 @@ texts! {
     // Received.
     received: "Received",
     accepted: "Accepted webhooks",
-    last: "Last",
     today: "Today",
     provider: "Provider",
     provider_id: "Provider's id",
