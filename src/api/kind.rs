@@ -96,8 +96,8 @@ kinds! {
         "The `Idempotency-Key` was sent with another request in the last 24 hours.",
         "Use a new key for a new request.";
     Throttled = "throttled", 429, "Too many failed attempts",
-        "More than ten invalid tokens, or ten failed log-ins, came from this address within a minute. A valid token is still accepted. Or ten log-ins with this name failed within five minutes.",
-        "Send a valid token, log in with a one-time link, or wait for `Retry-After`.";
+        "Too many invalid tokens or failed log-ins came from this address, or too many log-ins with this name failed. A valid token is still accepted.",
+        "Send a valid token, or wait for `Retry-After`.";
     HeadTooLarge = "head-too-large", 431, "The request's head is too large",
         "The head has more than 16 KiB or more than 64 fields.",
         "Send fewer or shorter header fields.";
