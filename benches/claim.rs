@@ -124,8 +124,9 @@ impl File {
     /// The due query, as the dispatcher asks it.
     fn due(&self) -> (Vec<DeliverySeq>, Duration) {
         let begun = Instant::now();
-        let due =
-            self.store.read(|tx| deliveries::due(tx, SUBSCRIPTION, (now(), ROWS), &[])).unwrap();
+        let wanted = (now(), ROWS);
+        let due = self.store.read(|tx| deliveries::due(tx, SUBSCRIPTION, wanted, &[], None));
+        let (due, _) = due.unwrap();
         (due.into_iter().map(|(delivery, _)| delivery).collect(), begun.elapsed())
     }
 

@@ -22,7 +22,7 @@ use crate::http::service::Reply;
 use crate::keys::confirm_token::PresentedToken;
 use crate::model::lease::LeaseOutcome;
 use crate::model::token::Right::Operate;
-use crate::pipeline::confirmations::Confirmed;
+use crate::pipeline::confirmations::{Confirmed, Presented};
 use crate::store::delivery_lists;
 use crate::store::leases::{self, Held};
 use crate::store::writer::Queue;
@@ -51,7 +51,7 @@ pub(super) const RESOURCE: Resource = Resource {
         .doc("confirmDelivery", "Confirm a delivery that its target has accepted")
         .about(
             "`ok` completes it. `failed` counts as a failed attempt: it is retried by the schedule, or given up. A \
-             repeated confirmation gets the same answer; a late one gets 409.",
+             repeated confirmation gets the same answer; a late one gets 409, and one before the attempt is settled 503: send it again.",
         )
         .body::<Confirmation>(EXAMPLE)
         .returns(&[Returns::json::<DeliveryAnswer>(200, "The delivery as it is now.")])
@@ -119,15 +119,18 @@ fn confirm(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let missing = || Problem::not_found("delivery");
     let (tenant, seq) = (call.tenant.clone(), find(api, call)?.seq);
     let confirm = api.flow.confirmations.clone();
+    // Asked first: the attempt's outcome goes to the writer before it is no longer in flight.
+    let is_early = api.flow.in_flight.since(seq).is_some();
     let held = api.store.read(|tx| leases::any(tx, seq))?.ok_or_else(missing)?;
     let outcome = confirm.cleaned(&held, outcome)?;
     let done = change(api, call, move |tx| {
         let before = delivery_lists::by_seq(tx, &tenant, seq)?;
-        let settlement = match confirm.settle(tx, seq, None, &outcome)? {
+        let settlement = match confirm.settle(tx, seq, Presented::ByName { is_early }, &outcome)? {
             Confirmed::Stored(settlement) => Some(settlement),
             Confirmed::Again => None,
             Confirmed::Refused(why) => return Ok(Err(Problem::conflict(why))),
-            Confirmed::Missing | Confirmed::TooEarly => return Ok(Err(missing())),
+            Confirmed::TooEarly => return Ok(Err(too_early())),
+            Confirmed::Missing => return Ok(Err(missing())),
         };
         let after = delivery_lists::by_seq(tx, &tenant, seq)?;
         let Some((before, after)) = before.zip(after) else { return Ok(Err(missing())) };
@@ -151,6 +154,11 @@ pub(super) fn named(api: &Api, params: &[String]) -> Result<(PresentedToken, Hel
     api.flow.confirmations.of_token(token)?.ok_or_else(unknown)
 }
 
+fn too_early() -> Problem {
+    let detail = "Our record of this attempt is not stored yet; confirm it again shortly.";
+    Problem::unavailable(detail, EARLY_RETRY_AFTER_SECS)
+}
+
 fn unknown() -> Problem {
     Problem::not_found("confirmation")
 }
@@ -171,18 +179,14 @@ fn confirm_by_url(api: &Api, call: Call, reply: Reply) {
         (presented.attempt.delivery, Arc::clone(&confirm.counts), call.share);
     api.store.writer().submit(
         Queue::Accept,
-        move |tx| confirm.settle(tx, delivery, Some(&presented), &outcome),
+        move |tx| confirm.settle(tx, delivery, Presented::Token(&presented), &outcome),
         move |done| {
             reply.send(match done {
                 Ok(Confirmed::Stored(settlement)) => {
                     counts.confirmed(&settlement);
                     Response::new(204)
                 }
-                Ok(Confirmed::TooEarly) => {
-                    let detail =
-                        "Our record of this attempt is not stored yet; confirm it again shortly.";
-                    Problem::unavailable(detail, EARLY_RETRY_AFTER_SECS).into()
-                }
+                Ok(Confirmed::TooEarly) => too_early().into(),
                 Ok(_) => unknown().into(),
                 Err(error) => Problem::from(error).into(),
             });

@@ -22,7 +22,7 @@ use crate::api::subscription_terms::{
 };
 use crate::api::subscription_trials::{self as trials, OrTrial, Trial};
 use crate::base::clock::Timestamp;
-use crate::base::id;
+use crate::base::id::{self, SubscriptionSeq};
 use crate::formats::filter::MAX_CONDITIONS;
 use crate::http::message::Response;
 use crate::model::credential::Settings;
@@ -36,11 +36,12 @@ use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
 use crate::store::error::Result as StoreResult;
 use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
 use crate::store::{deliveries, lanes, settlement, subscriptions};
 
 pub(super) const ID: Param = Param::path::<NameText>("id", "The subscription's id or name.", "erp");
 
-/// Lanes that go on at once when their subscription stops blocking them.
+/// Lanes that go on in one transaction when their subscription stops blocking them.
 const MAX_UNBLOCKED: u32 = 10_000;
 
 /// Subscriptions.
@@ -378,7 +379,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         return trials::show(api, call, &wanted, &event);
     }
     let now = api.clock.wall();
-    act(api, call, move |tx, before| {
+    let changed = act(api, call, move |tx, before| {
         let mut row = before.clone();
         apply(&mut row.new);
         if let Some(problem) = mixed_group(tx, &row.new)? {
@@ -397,11 +398,30 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
             settlement::end_holds_by_change(tx, before.seq, now)?;
         }
         subscriptions::update(tx, &row, now)?;
-        if row.new.order.head_of_line != HeadOfLine::Block {
-            lanes::unblock_all(tx, before.seq, (MAX_UNBLOCKED, now))?;
-        }
         Ok(Ok(()))
-    })
+    })?;
+    if wanted.order.head_of_line != HeadOfLine::Block {
+        unblock(api, found.seq)?;
+    }
+    Ok(changed)
+}
+
+/// Lets the lanes of a subscription go on if its dead letters block none any more, some in each transaction.
+fn unblock(api: &Api, subscription: SubscriptionSeq) -> StoreResult<()> {
+    let full = usize::try_from(MAX_UNBLOCKED).unwrap_or(usize::MAX);
+    loop {
+        let clock = api.clock.clone();
+        let run = move |tx: &WriteTx<'_>| {
+            let found = subscriptions::by_seq(tx, subscription)?;
+            if found.is_none_or(|found| found.new.order.head_of_line == HeadOfLine::Block) {
+                return Ok(0);
+            }
+            lanes::unblock_all(tx, subscription, (MAX_UNBLOCKED, clock.now()))
+        };
+        if api.store.writer().write(Queue::Accept, run)? < full {
+            return Ok(());
+        }
+    }
 }
 
 /// Whether a subscription's group has one of the other kind: what is in flight and what a consumer has leased cannot see

@@ -539,6 +539,14 @@ impl Which {
             confirm.ask(format_args!("{verb} {which}"))?;
         }
         if !ids.is_empty() {
+            // The route also ends or releases deliveries in other states, which nobody asked for here.
+            for id in ids {
+                let state = text(&remote.get(&DELIVERIES.at(id))?, "state");
+                if state != "in_doubt" {
+                    let why = format!("{id} is {state}, not in doubt; nothing was {done}");
+                    return Err(Failure::new(exit::CONFLICT, why));
+                }
+            }
             return each(remote, ids, action, None);
         }
         let body = json!({ "filter": filter, "dry_run": dry_run.dry_run });

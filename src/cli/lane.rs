@@ -108,7 +108,9 @@ fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
             out::line(format_args!("{} {}: nothing waits in it", LANES.one, text(&found, "id")))?;
         }
     }
-    for (field, heading) in [("deliveries", "In its order"), ("parked", "Parked")] {
+    for (field, heading) in
+        [("deliveries", "In its order"), ("parked", "Parked (of the tenant's first 20,000)")]
+    {
         let rows = found.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
         if !rows.is_empty() {
             out::line(format_args!("\n{heading}:"))?;

@@ -54,7 +54,7 @@ pub struct NewCall {
     pub entity: i64,
     /// The text that names it.
     pub entity_key: String,
-    /// The SHA-256 of its body.
+    /// The SHA-256 of its body, without the envelope of a format.
     pub body_hash: Vec<u8>,
 }
 

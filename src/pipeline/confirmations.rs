@@ -48,6 +48,18 @@ pub struct Confirmations {
     pub tokens: ConfirmTokens,
 }
 
+/// How a confirmation names its delivery.
+#[derive(Clone, Copy, Debug)]
+pub enum Presented<'a> {
+    /// By a confirm URL.
+    Token(&'a PresentedToken),
+    /// By its name, with a token of the API.
+    ByName {
+        /// Whether an attempt was in flight when the confirmation came.
+        is_early: bool,
+    },
+}
+
 /// What became of a confirmation.
 #[derive(Debug)]
 pub enum Confirmed {
@@ -57,7 +69,7 @@ pub enum Confirmed {
     Again,
     /// The delivery does not wait for it. Holds the reason as text.
     Refused(String),
-    /// The attempt of the confirm URL is not settled yet.
+    /// The attempt is not settled yet.
     TooEarly,
     /// There is no such delivery, or it does not wait for the confirm URL.
     Missing,
@@ -117,18 +129,21 @@ impl Confirmations {
         &self,
         tx: &WriteTx<'_>,
         delivery: DeliverySeq,
-        presented: Option<&PresentedToken>,
+        presented: Presented<'_>,
         outcome: &LeaseOutcome,
     ) -> Result<Confirmed> {
         let Some(held) = leases::any(tx, delivery)? else { return Ok(Confirmed::Missing) };
-        let has_settled = presented.map(|presented| self.has_settled(presented, &held));
-        match has_settled {
-            Some(None) => Ok(Confirmed::Missing),
-            Some(Some(false)) => Ok(Confirmed::TooEarly),
-            _ if held.state == State::Waiting => {
-                Ok(Confirmed::Stored(Box::new(self.store_one(tx, &held, outcome)?)))
-            }
+        let is_early = match presented {
+            Presented::ByName { is_early } => is_early && held.state == State::Pending,
+            Presented::Token(token) => match self.has_settled(token, &held) {
+                Some(has_settled) => !has_settled,
+                None => return Ok(Confirmed::Missing),
+            },
+        };
+        match held.state {
+            State::Waiting => Ok(Confirmed::Stored(Box::new(self.store_one(tx, &held, outcome)?))),
             _ if confirmations::is_repeated(tx, &held, outcome)? => Ok(Confirmed::Again),
+            _ if is_early => Ok(Confirmed::TooEarly),
             _ => Ok(Confirmed::Refused(confirmations::why_not(tx, &held)?)),
         }
     }

@@ -27,6 +27,7 @@ use crate::model::delivery::{
 use crate::model::event::EventOrder;
 use crate::model::external_call::NewCall;
 use crate::model::failure::{AttemptOrder, AttemptReport, Rules};
+use crate::model::format::Format;
 use crate::model::json_path::Path;
 use crate::model::lane::{self, CallKey, Key};
 use crate::model::outcome::{Cause, Outcome};
@@ -395,12 +396,16 @@ impl Deliver {
         if let Some(why) = why_not {
             return Some((None, Outcome::Unbuildable { reason: why.to_owned() }));
         }
+        let hash = |payload: &[u8]| digest(&SHA256, payload).as_ref().to_vec();
+        // An envelope names the event and its time, so two with the same state differ.
+        let has_envelope = destination.subscription.new.format != Format::Raw;
+        let own = call.filter(|_| has_envelope).map(|_| hash(&outgoing.payload));
         let request = match self.prepare(outgoing, destination, at) {
             Ok(request) => request,
             Err(outcome) => return Some((None, outcome)),
         };
         if let Some(call) = call {
-            let body_hash = digest(&SHA256, &outgoing.payload).as_ref().to_vec();
+            let body_hash = own.unwrap_or_else(|| hash(&outgoing.payload));
             if !self.begins(assignment, NewCall { body_hash, ..call.clone() }) {
                 return None;
             }

@@ -75,12 +75,21 @@ impl Postponing {
         );
         let give_up = move |tx: &WriteTx<'_>| {
             let is_idle = |delivery: &&DeliverySeq| in_flight.since(**delivery).is_none();
+            let mut has_any = false;
             for delivery in found.iter().filter(is_idle) {
-                settlement::postpone(tx, *delivery, (due_by, &reason), (now, at))?;
+                let postpone = || settlement::postpone(tx, *delivery, (due_by, &reason), (now, at));
+                // A damaged row must not keep the others from being given up.
+                match tx.in_savepoint(postpone)? {
+                    Ok(()) => has_any = true,
+                    Err(error) if error.concerns_all() => return Err(error),
+                    Err(error) => {
+                        tracing::error!(%error, %delivery, "a delivery that waits too long cannot be given up");
+                    }
+                }
             }
-            Ok(())
+            Ok(has_any)
         };
-        self.store.writer().write(Queue::Upkeep, give_up)?;
-        Ok(is_full)
+        let has_any = self.store.writer().write(Queue::Upkeep, give_up)?;
+        Ok(is_full && has_any)
     }
 }

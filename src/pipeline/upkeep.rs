@@ -44,7 +44,7 @@ const CHORES: [(&str, Chore); 15] = [
     ("clamp due times after the clock was set", Upkeep::clamp_due_times),
     ("end holds whose time is over", Upkeep::end_holds),
     ("give up what waits too long behind others", |upkeep| upkeep.postponing.run()),
-    ("end waits for a confirmation whose time is over", |upkeep| upkeep.confirmations.expire()),
+    ("end waits for a confirmation whose time is over", Upkeep::end_waits),
     ("check whether the site is online again", |upkeep| upkeep.deliver.line.look()),
     ("raise what is wrong with the site", |upkeep| upkeep.site.look()),
     ("tell alert channels of escalations", |upkeep| upkeep.alerts.run()),
@@ -56,6 +56,8 @@ const CHORES: [(&str, Chore); 15] = [
 type Chore = fn(&mut Upkeep) -> Result<()>;
 /// How often upkeep runs.
 const EVERY: Duration = Duration::from_secs(1);
+/// How long no wait for a confirmation ends after a start: nobody could confirm while the service was off.
+const CONFIRM_GRACE: Duration = Duration::from_mins(1);
 /// Rows that a chore changes in one transaction.
 const MAX_ROWS: u32 = 500;
 
@@ -76,6 +78,8 @@ pub struct Upkeep {
     confirmations: Confirmations,
     alerts: AlertChore,
     postponing: Postponing,
+    /// When it was started.
+    started_at: Duration,
     /// Whether due times may lie too far ahead: after the clock was set, and at the start, because an earlier run with
     /// another clock may have written them.
     are_due_times_suspect: bool,
@@ -95,6 +99,7 @@ impl Upkeep {
         let alerts = AlertChore::new(store.clone(), clock.clone());
         let in_flight = Arc::clone(&deliver.in_flight);
         let postponing = Postponing::new(store.clone(), clock.clone(), in_flight);
+        let started_at = clock.monotonic();
         Self {
             store,
             clock,
@@ -109,6 +114,7 @@ impl Upkeep {
             confirmations,
             alerts,
             postponing,
+            started_at,
             are_due_times_suspect: true,
         }
     }
@@ -158,6 +164,11 @@ impl Upkeep {
             self.store.writer().write(Queue::Upkeep, run)?;
         }
         Ok(())
+    }
+
+    fn end_waits(&mut self) -> Result<()> {
+        let is_new = self.clock.monotonic().saturating_sub(self.started_at) < CONFIRM_GRACE;
+        if is_new { Ok(()) } else { self.confirmations.expire() }
     }
 
     fn expire_idempotency_keys(&mut self) -> Result<()> {

@@ -17,10 +17,13 @@ use crate::model::failure::Settlement;
 use crate::model::json_path::Path;
 use crate::model::lane::{self, Places};
 use crate::model::subscription::{NewSubscription, Routed};
-use crate::store::column::{clamped_count, to_json, word};
+use crate::store::column::{clamped_count, word};
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{external_calls, lanes, payloads, subscriptions};
+
+/// Due deliveries of taken funnels that one look passes by at most.
+const MAX_PASSED_BY: u32 = 1000;
 
 const INSERT: &str = "
     INSERT INTO deliveries
@@ -28,40 +31,48 @@ const INSERT: &str = "
             funnel, entity)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-// An event that is ordered by arrival goes behind earlier ones, even if the clock was set back in between. Another one is
-// late if deliveries that come behind it are there already.
+// An event that is ordered by arrival goes behind earlier ones and behind the dead letters that block the lane, even if
+// the clock was set back in between. One with a time of its own is late if it goes before some of them.
 pub(super) const INSERT_INTO_LANE: &str = "
     INSERT INTO deliveries
            (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at,
             funnel, entity, lane, head, late)
-    SELECT ?1, ?2, ?3, ?4, iif(?13, max(?5, coalesce(last_at, ?5)), ?5), ?6, ?7, ?8, ?9,
-           ?10, ?11, ?12, 0, NOT ?13 AND coalesce(last_at > ?5, 0)
-      FROM (SELECT (
-           SELECT d.order_at
-             FROM deliveries AS d
-            WHERE d.lane = ?12
-              AND d.finished_at IS NULL
-              AND d.state <> 'parked'
-            ORDER BY d.order_at DESC
-            LIMIT 1) AS last_at)";
+    SELECT ?1, ?2, ?3, ?4, iif(?13 = 'arrival', max(?5, last_at), ?5), ?6, ?7, ?8, ?9,
+           ?10, ?11, ?12, 0, ?13 = 'time' AND last_at > ?5
+      FROM (SELECT max(
+           coalesce((
+               SELECT d.order_at
+                 FROM deliveries AS d
+                WHERE d.lane = ?12
+                  AND d.finished_at IS NULL
+                  AND d.state <> 'parked'
+                ORDER BY d.order_at DESC
+                LIMIT 1), ?5),
+           coalesce((
+               SELECT b.order_at
+                 FROM deliveries AS b INDEXED BY deliveries_blocking
+                WHERE b.lane = ?12
+                  AND b.state = 'dead_letter'
+                  AND b.head = 1
+                ORDER BY b.order_at DESC
+                LIMIT 1), ?5)) AS last_at)";
 
-// ?4: funnels that are in hand. One whose delivery waits for its confirmation is taken as well.
+// The flag: a delivery of the same funnel waits for its confirmation.
 pub(super) const DUE: &str = "
-    SELECT d.seq, d.lane, d.funnel
+    SELECT d.seq, d.lane, d.funnel, d.due_at,
+           d.funnel IS NOT NULL AND EXISTS (
+               SELECT 1
+                 FROM deliveries AS w
+                WHERE w.funnel = d.funnel
+                  AND w.state = 'waiting')
       FROM deliveries AS d
      WHERE d.subscription_seq = ?1
        AND d.state = 'pending'
        AND d.head = 1
        AND d.due_at <= ?2
-       AND (d.funnel IS NULL
-            OR (d.funnel NOT IN (SELECT value FROM json_each(?4))
-                AND NOT EXISTS (
-                    SELECT 1
-                      FROM deliveries AS w
-                     WHERE w.funnel = d.funnel
-                       AND w.state = 'waiting')))
+       AND (d.due_at, d.seq) > (?3, ?4)
      ORDER BY d.due_at, d.seq
-     LIMIT ?3";
+     LIMIT ?5";
 
 pub(super) const NEXT_DUE: &str = "
     SELECT min(due_at)
@@ -117,19 +128,52 @@ pub(super) const STATE: &str = "
       FROM deliveries
      WHERE seq = ?1";
 
-// Of deliveries with the same time the first inserted goes first. So the time is a millisecond earlier, unless that would
-// pass one that goes before.
+// Of deliveries with the same time the first inserted goes first, so the replacement of one would go behind all of them.
+// The flag: nothing with that time goes before it, so the replacement may go a millisecond earlier. Not if it is about an
+// entity: there, an earlier time means an older state.
 pub(super) const PLACE: &str = "
-    SELECT subscription_seq, lane, order_at - NOT EXISTS (
-           SELECT 1
-             FROM deliveries AS l
-            WHERE l.lane = deliveries.lane
-              AND l.order_at = deliveries.order_at
-              AND l.seq < deliveries.seq
-              AND l.finished_at IS NULL
-              AND l.state <> 'parked')
+    SELECT subscription_seq, lane, order_at,
+           lane IS NOT NULL
+           AND entity IS NULL
+           AND NOT EXISTS (
+               SELECT 1
+                 FROM deliveries AS l
+                WHERE l.lane = deliveries.lane
+                  AND l.order_at = deliveries.order_at
+                  AND l.seq < deliveries.seq
+                  AND l.finished_at IS NULL
+                  AND l.state <> 'parked')
+           AND NOT EXISTS (
+               SELECT 1
+                 FROM deliveries AS b INDEXED BY deliveries_blocking
+                WHERE b.lane = deliveries.lane
+                  AND b.order_at = deliveries.order_at
+                  AND b.seq < deliveries.seq
+                  AND b.state = 'dead_letter'
+                  AND b.head = 1)
       FROM deliveries
      WHERE seq = ?1";
+
+// Deliveries with the same time that go behind one get the next millisecond.
+pub(super) const MAKE_WAY: &str = "
+    UPDATE deliveries
+       SET order_at = order_at + 1
+     WHERE seq IN (
+           SELECT l.seq
+             FROM deliveries AS l
+            WHERE l.lane = ?1
+              AND l.order_at = ?2
+              AND l.seq > ?3
+              AND l.finished_at IS NULL
+              AND l.state <> 'parked'
+            UNION ALL
+           SELECT b.seq
+             FROM deliveries AS b INDEXED BY deliveries_blocking
+            WHERE b.lane = ?1
+              AND b.order_at = ?2
+              AND b.seq > ?3
+              AND b.state = 'dead_letter'
+              AND b.head = 1)";
 
 pub(super) const RETRY: &str = "
     UPDATE deliveries
@@ -285,14 +329,35 @@ pub struct Route {
     pub due_at: Timestamp,
     /// The time by which a lane is ordered.
     pub order_at: Timestamp,
-    /// Whether `order_at` is the time of arrival. Such an event goes behind all earlier ones in its lane.
-    pub by_arrival: bool,
+    /// What `order_at` is.
+    pub order: OrderedBy,
     /// Whether they may have been delivered before a restore. A person then decides whether they are sent.
     pub in_doubt: bool,
     /// How often the file was restored.
     pub epoch: u32,
     /// When they are made.
     pub now: Timestamp,
+}
+
+/// What the time is by which a lane is ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderedBy {
+    /// That of arrival: the event goes behind all earlier ones in its lane.
+    Arrival,
+    /// One of the event's own: it may go before others that are there already, and is late then.
+    Time,
+    /// That of the delivery which it replaces.
+    Place,
+}
+
+impl OrderedBy {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Arrival => "arrival",
+            Self::Time => "time",
+            Self::Place => "place",
+        }
+    }
 }
 
 /// A subscription that matches an event, and the places of the delivery.
@@ -320,11 +385,18 @@ impl Place {
     }
 }
 
-/// The place of a delivery.
-pub(super) fn place(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Place> {
-    Ok(tx.prepare(PLACE)?.query_row([delivery], |row| {
-        Ok(Place { subscription: row.get(0)?, lane: row.get(1)?, order_at: row.get(2)? })
-    })?)
+/// The place of a delivery, made free for the one that replaces it.
+pub(super) fn place(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<Place> {
+    let (mut place, may_go_earlier) = tx.prepare(PLACE)?.query_row([delivery], |row| {
+        let place = Place { subscription: row.get(0)?, lane: row.get(1)?, order_at: row.get(2)? };
+        Ok((place, row.get(3)?))
+    })?;
+    if may_go_earlier {
+        place.order_at = place.order_at.minus(Duration::from_millis(1));
+    } else if let Some(lane) = place.lane {
+        tx.prepare(MAKE_WAY)?.execute((lane, place.order_at, delivery))?;
+    }
+    Ok(place)
 }
 
 /// The subscriptions that match an event. Its payload is read where a filter asks for it, and once.
@@ -387,12 +459,12 @@ pub(crate) fn route(
         Origin::Outbox(seq) => (Some(seq), None),
         Origin::WebhookEvent(seq) => (None, Some(seq)),
     };
-    let Route { due_at: first_at, order_at, by_arrival, in_doubt, epoch, now } = route;
+    let Route { due_at: first_at, order_at, order, in_doubt, epoch, now } = route;
     let state = if in_doubt { State::InDoubt } else { State::Pending };
     let (state, due_at) = (state.as_str(), (!in_doubt).then_some(first_at));
     let mut insert = tx.prepare(INSERT)?;
     for MatchedSubscription { subscription, places: Places { lane, funnel }, entity } in matching {
-        let order_at = match entity.filter(|_| by_arrival) {
+        let order_at = match entity.filter(|_| order == OrderedBy::Arrival) {
             Some(entity) => external_calls::place(tx, (*subscription, entity), order_at)?,
             None => order_at,
         };
@@ -400,7 +472,7 @@ pub(crate) fn route(
         let row = (outbox, webhook, subscription, tenant, order_at, state, due_at, epoch, now);
         let ((a, b, c, d, e, f, g, h, i), (j, k)) = (row, places);
         if let Some(lane) = lane {
-            let row = (a, b, c, d, e, f, g, h, i, j, k, lane, by_arrival);
+            let row = (a, b, c, d, e, f, g, h, i, j, k, lane, order.as_str());
             tx.prepare(INSERT_INTO_LANE)?.execute(row)?;
             // If this insert changes the head, the new row is the head, and its due time is already correct.
             lanes::elect_head(tx, *lane, first_at)?;
@@ -415,17 +487,37 @@ pub(crate) fn route(
 /// A delivery that is due, and its places.
 pub type Due = (DeliverySeq, Places);
 
-/// Deliveries of a subscription that are due, oldest first, without those of the funnels in `taken`.
+/// Where a look at due deliveries has ended: the due time and the number of the last one.
+pub type DueMark = (Timestamp, DeliverySeq);
+
+/// Deliveries of a subscription that are due, oldest first, without those of the funnels in `taken`, which are in order.
+/// It begins after a mark, and looks at a bounded number. The mark is where it ended if there may be more.
 pub fn due(
     tx: &ReadTx<'_>,
     subscription: SubscriptionSeq,
     (now, limit): (Timestamp, u32),
     taken: &[i64],
-) -> Result<Vec<Due>> {
-    let taken = to_json("the funnels", &taken)?;
-    rows(&mut *tx.prepare(DUE)?, (subscription, now, limit, taken), |row| {
-        Ok((row.get(0)?, Places { lane: row.get(1)?, funnel: row.get(2)? }))
-    })
+    after: Option<DueMark>,
+) -> Result<(Vec<Due>, Option<DueMark>)> {
+    let (from, seq) = after.unwrap_or((Timestamp::from_ms(i64::MIN), DeliverySeq(0)));
+    let most = limit.saturating_add(MAX_PASSED_BY);
+    let mut statement = tx.prepare(DUE)?;
+    let mut rows = statement.query((subscription, now, from, seq, most))?;
+    let (mut due, mut looked_at, mut mark): (Vec<Due>, u32, _) = (Vec::new(), 0, None);
+    let is_full = |due: &[Due]| u32::try_from(due.len()).is_ok_and(|count| count >= limit);
+    while !is_full(&due)
+        && let Some(row) = rows.next()?
+    {
+        let (seq, funnel): (DeliverySeq, Option<i64>) = (row.get(0)?, row.get(2)?);
+        let is_taken = funnel.is_some_and(|funnel| taken.binary_search(&funnel).is_ok());
+        if !is_taken && !row.get::<_, bool>(4)? {
+            due.push((seq, Places { lane: row.get(1)?, funnel }));
+        }
+        looked_at = looked_at.saturating_add(1);
+        mark = Some((row.get(3)?, seq));
+    }
+    let may_be_more = is_full(&due) || looked_at >= most;
+    Ok((due, mark.filter(|_| may_be_more)))
 }
 
 /// The next due time of a subscription's deliveries after `now`.

@@ -7,7 +7,7 @@ use crate::base::clock::Timestamp;
 use crate::model::event::{NewEvent, OWN_SOURCE, Status};
 use crate::model::lane::Key;
 use crate::model::subscription::Routed;
-use crate::store::deliveries::{self, MatchedSubscription, Origin, Place, Route};
+use crate::store::deliveries::{self, MatchedSubscription, OrderedBy, Origin, Place, Route};
 use crate::store::error::{Error, Result};
 use crate::store::tx::{WriteTx, one_row};
 use crate::store::{meta, tenants};
@@ -40,7 +40,7 @@ impl RoutingPlan {
 
     /// Changes the plan for an event that arrived earlier: it gets its original place in its lane.
     pub(super) fn at_original_place(mut self) -> Self {
-        self.route.by_arrival = false;
+        self.route.order = OrderedBy::Time;
         self
     }
 
@@ -49,8 +49,8 @@ impl RoutingPlan {
     pub(super) fn in_place(mut self, place: Place) -> Result<Self> {
         let found = place.of(&self.matching).ok_or(Error::Changed("the subscription"))?;
         self.matching = vec![found];
-        self.route =
-            Route { order_at: place.order_at, by_arrival: false, in_doubt: false, ..self.route };
+        let (order_at, order) = (place.order_at, OrderedBy::Place);
+        self.route = Route { order_at, order, in_doubt: false, ..self.route };
         Ok(self)
     }
 
@@ -79,7 +79,7 @@ pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<R
     let route = Route {
         due_at: new.not_before.map_or(now, |not_before| not_before.max(now)),
         order_at: new.occurred_at.unwrap_or(new.received_at),
-        by_arrival: new.occurred_at.is_none(),
+        order: new.occurred_at.map_or(OrderedBy::Arrival, |_| OrderedBy::Time),
         in_doubt: fence.is_in_doubt(new.occurred_at, new.received_at),
         epoch: fence.epoch,
         now,

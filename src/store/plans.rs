@@ -34,6 +34,7 @@ pub(crate) fn uses(sql: &str, texts: &[&str]) {
         "SCAN CONSTANT ROW",
         "SCAN (subquery-1)",
         "SCAN (subquery-2)",
+        "SCAN (subquery-3)",
         "SCAN json_each VIRTUAL TABLE INDEX 1:",
     ];
     let scans = plan.lines().any(|step| step.starts_with("SCAN") && !small.contains(&step));
@@ -46,7 +47,7 @@ const BY_ROW: &str = "USING INTEGER PRIMARY KEY";
 fn due_deliveries_are_found_by_the_due_index() {
     uses(
         deliveries::DUE,
-        &["USING COVERING INDEX deliveries_due (subscription_seq=? AND due_at<?)"],
+        &["USING COVERING INDEX deliveries_due (subscription_seq=? AND due_at>? AND due_at<?)"],
     );
     uses(deliveries::NEXT_DUE, &["INDEX deliveries_due (subscription_seq=? AND due_at>?)"]);
     uses(
@@ -348,8 +349,12 @@ fn the_head_and_the_first_delivery_of_a_lane_are_one_seek_each() {
     uses(lanes::PROMOTE, &[BY_ROW]);
     uses(lanes::BLOCKED_BY, &["INDEX deliveries_blocking (lane=?", BY_ROW]);
     uses(lanes::BLOCKING_OF, &["INDEX deliveries_attention_of (subscription_seq=? AND state=?)"]);
-    uses(deliveries::PLACE, &[BY_ROW, "INDEX deliveries_lane (lane=? AND order_at=? AND seq<?)"]);
-    uses(deliveries::INSERT_INTO_LANE, &["INDEX deliveries_lane (lane=?)"]);
+    for (sql, seq) in [(deliveries::PLACE, "seq<?"), (deliveries::MAKE_WAY, "seq>?")] {
+        let of = |index: &str| format!("INDEX {index} (lane=? AND order_at=? AND {seq})");
+        uses(sql, &[BY_ROW, &of("deliveries_lane"), &of("deliveries_blocking")]);
+    }
+    let of = ["INDEX deliveries_lane (lane=?)", "INDEX deliveries_blocking (lane=?)"];
+    uses(deliveries::INSERT_INTO_LANE, &of);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::model::sealed::Sealed;
 use crate::model::subscription::Routed;
 use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent, derive};
 use crate::store::column::{json, to_json, word};
-use crate::store::deliveries::{self, Origin, Route};
+use crate::store::deliveries::{self, OrderedBy, Origin, Route};
 use crate::store::error::{Error, Result};
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, row_from,
@@ -174,7 +174,7 @@ pub fn insert(
     let route = Route {
         due_at: now,
         order_at: new.received_at,
-        by_arrival: true,
+        order: OrderedBy::Arrival,
         in_doubt: is_in_doubt(fence, new),
         epoch: fence.epoch,
         now,

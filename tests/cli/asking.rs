@@ -29,6 +29,18 @@ fn without_a_terminal_nothing_is_deleted_unless_yes_is_said() {
 }
 
 #[test]
+fn only_what_is_in_doubt_is_settled_or_released_as_such() {
+    let rig = Rig::new();
+    rig.ok(&["subscription", "create", "erp", "--pull"]);
+    rig.ok(&["emit", "invoice.paid", "--payload", "1"]);
+    for args in [&["in-doubt", "settle", "dlv_1", "--yes"][..], &["in-doubt", "release", "dlv_1"]] {
+        let refused = rig.run(args);
+        assert!(refused.code == 5 && refused.err.contains("dlv_1 is pending"), "{refused:?}");
+    }
+    assert_eq!(rig.json(&["delivery", "show", "dlv_1"])["state"], "pending");
+}
+
+#[test]
 fn a_dry_run_says_how_many_and_sends_nothing() {
     let (rig, target) = (Rig::new(), Target::answering(500));
     let args = ["subscription", "create", "odoo", "--url", &target.url, "--max-attempts", "1"];

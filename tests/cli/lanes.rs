@@ -28,7 +28,7 @@ fn a_blocked_lane_is_found_shown_and_let_go_on() {
         shown.contains("the ERP is told") && shown.contains("delivery release dlv_2"),
         "{shown}"
     );
-    assert!(rig.ok(&["lane", "show", id]).contains("Parked:"));
+    assert!(rig.ok(&["lane", "show", id]).contains("Parked (of the tenant's first 20,000):"));
     assert!(rig.ok(&["delivery", "release", "dlv_2", "--yes"]).contains("dlv_2 is pending"));
     assert!(rig.ok(&["delivery", "move-to-end", "dlv_2"]).contains("dlv_2 is pending"));
     let order = rig.json(&["lane", "show", id])["deliveries"].clone();

@@ -137,7 +137,8 @@ impl World {
     /// Whether something was due.
     fn attempt(&mut self, sub: i64, status: u16) -> bool {
         let (seq, now) = (SubscriptionSeq(sub), self.now);
-        let due = self.store.read(|tx| deliveries::due(tx, seq, (now, 1), &[])).unwrap();
+        let read = self.store.read(|tx| deliveries::due(tx, seq, (now, 1), &[], None));
+        let (due, _) = read.unwrap();
         let Some((delivery, _)) = due.first().copied() else { return false };
         let stored = self.store.read(|tx| deliveries::outgoing(tx, delivery)).unwrap().unwrap();
         let park_after = (sub == 2).then_some(2);

@@ -43,12 +43,8 @@ pub(crate) fn waiting(rig: &Rig, receiver: &Receiver) -> (String, String) {
 fn accepted(rig: &Rig) -> String {
     let id = publish(rig, "1");
     rig.settle();
-    assert_eq!(state(rig, 1), "waiting");
+    assert_eq!(rig.state(1), "waiting");
     id
-}
-
-fn state(rig: &Rig, delivery: u32) -> String {
-    rig.one(&format!("SELECT state FROM deliveries WHERE seq = {delivery}"))
 }
 
 fn confirm(rig: &Rig, body: &Value) -> Answer {
@@ -125,7 +121,7 @@ fn a_delivery_that_is_confirmed_as_failed_is_sent_again_until_its_attempts_are_u
     assert_eq!(rig.get("/v1/subscriptions/erp")["failure_count"], 0);
     rig.advance(secs(5));
     until("it is sent again", || receiver.count() == 2);
-    until("it waits again", || state(&rig, 1) == "waiting");
+    until("it waits again", || rig.state(1) == "waiting");
     let said = confirm(&rig, &failed("no stock")).is(200).json();
     assert_eq!(said["state"], "dead_letter", "{said}");
     assert!(said["reason"].as_str().unwrap().contains("given up after 2 attempts"), "{said}");
@@ -156,20 +152,33 @@ fn what_is_not_confirmed_in_time_has_failed_and_a_late_confirmation_is_told_so()
     let (mut rig, receiver) = confirming(&json!({}));
     accepted(&rig);
     let first = path(&receiver, 0);
-    rig.advance(secs(3599));
+    rig.advance(secs(3500));
     rig.restart();
-    assert_eq!((state(&rig, 1).as_str(), receiver.count()), ("waiting", 1));
-    rig.advance(secs(1));
-    until("its time is over", || state(&rig, 1) == "pending");
+    assert_eq!((rig.state(1).as_str(), receiver.count()), ("waiting", 1));
+    rig.advance(secs(100));
+    until("its time is over", || rig.state(1) == "pending");
     let late = confirm(&rig, &ok()).is(409).detail();
     assert!(late.contains("dlv_1 is pending (not confirmed within 1h)"), "{late}");
     by_url(&rig, &first, &ok()).is(404);
     rig.advance(secs(5));
     until("it is sent again", || receiver.count() == 2);
-    until("it waits again", || state(&rig, 1) == "waiting");
+    until("it waits again", || rig.state(1) == "waiting");
     by_url(&rig, &first, &ok()).is(404);
     by_url(&rig, &path(&receiver, 1), &ok()).is(204);
-    assert_eq!(state(&rig, 1), "completed");
+    assert_eq!(rig.state(1), "completed");
+}
+
+#[test]
+fn who_could_not_confirm_while_the_service_was_off_has_a_minute_to_do_it() {
+    let (mut rig, receiver) = confirming(&json!({}));
+    accepted(&rig);
+    rig.stop();
+    rig.time.advance(secs(7200));
+    rig.start_again();
+    rig.advance(secs(50));
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(rig.state(1), "waiting");
+    by_url(&rig, &path(&receiver, 0), &ok()).is(204);
 }
 
 #[test]
@@ -181,7 +190,7 @@ fn a_time_to_confirm_that_a_wrong_clock_set_too_far_ahead_is_corrected() {
     rig.start_again();
     let most = rig.now().plus(secs(3600)).ms().to_string();
     until("it is corrected", || rig.one("SELECT confirm_until FROM deliveries") <= most);
-    assert_eq!(state(&rig, 1), "waiting");
+    assert_eq!(rig.state(1), "waiting");
 }
 
 #[test]
@@ -191,7 +200,7 @@ fn a_confirm_url_works_once_and_only_by_post() {
     let path = path(&receiver, 0);
     rig.send("GET", &path, &[], b"").is(405);
     rig.send("HEAD", &path, &[], b"").is(405);
-    assert_eq!(state(&rig, 1), "waiting");
+    assert_eq!(rig.state(1), "waiting");
     for (body, status) in [
         ("", 400),
         ("{}", 400),
@@ -205,13 +214,13 @@ fn a_confirm_url_works_once_and_only_by_post() {
         let said = rig.send("POST", &path, &[], body.as_bytes()).is(status);
         assert!(!said.text().contains("dlv_"), "{said:?}");
     }
-    assert_eq!(state(&rig, 1), "waiting");
+    assert_eq!(rig.state(1), "waiting");
     let said = by_url(&rig, &path, &ok()).is(204);
     assert!(said.body().is_empty());
-    assert_eq!(state(&rig, 1), "completed");
+    assert_eq!(rig.state(1), "completed");
     by_url(&rig, &path, &ok()).is(404);
     by_url(&rig, &path, &failed("late")).is(404);
-    assert_eq!(state(&rig, 1), "completed");
+    assert_eq!(rig.state(1), "completed");
 }
 
 #[test]
@@ -249,13 +258,13 @@ fn a_wrong_token_is_answered_alike_whatever_is_wrong_and_before_its_body_is_read
     // A path that is no text at all has no route.
     assert!(answers.iter().all(|said| said.contains("There is no such")), "{answers:?}");
     assert!(answers.len() <= 3, "{answers:?}");
-    assert_eq!((state(&rig, 1).as_str(), state(&rig, 2).as_str()), ("waiting", "waiting"));
+    assert_eq!((rig.state(1).as_str(), rig.state(2).as_str()), ("waiting", "waiting"));
     // Too large a body is refused by its head, with the right token and with a wrong one.
     let huge = vec![b' '; 200_000];
     rig.send("POST", &one, &[], &huge).is(413);
     let refused = rig.send("POST", "/confirm/1-1-1-x", &[], &huge);
     assert_eq!(refused.status, 404);
-    assert_eq!(state(&rig, 1), "waiting");
+    assert_eq!(rig.state(1), "waiting");
     by_url(&rig, &one, &ok()).is(204);
 }
 
@@ -268,8 +277,10 @@ fn a_target_that_confirms_before_it_answers_is_told_to_do_it_again() {
     let path = path(&receiver, 0);
     let early = by_url(&rig, &path, &ok()).is(503);
     assert_eq!(early.field("retry-after"), Some("1"));
+    let early = confirm(&rig, &ok()).is(503);
+    assert_eq!(early.field("retry-after"), Some("1"));
     receiver.release();
-    until("it waits", || state(&rig, 1) == "waiting");
+    until("it waits", || rig.state(1) == "waiting");
     by_url(&rig, &path, &ok()).is(204);
 }
 
@@ -317,7 +328,7 @@ fn confirm_urls_are_served_where_webhooks_are_and_not_where_the_api_is() {
     let body = ok().to_string();
     let said = crate::rig::http::send(intake, "POST", &path, &[], body.as_bytes()).unwrap();
     assert_eq!(said.status, 204, "{said:?}");
-    assert_eq!(state(&rig, 1), "completed");
+    assert_eq!(rig.state(1), "completed");
 }
 
 #[test]
@@ -336,11 +347,11 @@ fn the_rest_of_a_lane_waits_for_the_confirmation() {
     assert_eq!(receiver.count(), 1, "the first is still the first");
     rig.advance(secs(5));
     until("it is sent again", || receiver.count() == 2);
-    until("it waits again", || state(&rig, 1) == "waiting");
+    until("it waits again", || rig.state(1) == "waiting");
     confirm(&rig, &ok()).is(200);
     until("the next is sent", || receiver.count() == 3);
     rig.settle();
-    assert_eq!(state(&rig, 2), "waiting");
+    assert_eq!(rig.state(2), "waiting");
 }
 
 #[test]
@@ -355,10 +366,10 @@ fn an_earlier_event_that_arrives_meanwhile_waits_for_the_confirmation_as_well() 
     until("it is sent", || receiver.count() == 1);
     at(1);
     receiver.release();
-    until("it waits", || state(&rig, 1) == "waiting");
+    until("it waits", || rig.state(1) == "waiting");
     rig.advance(secs(60));
     rig.settle();
-    assert_eq!((receiver.count(), state(&rig, 2).as_str()), (1, "pending"));
+    assert_eq!((receiver.count(), rig.state(2).as_str()), (1, "pending"));
     confirm(&rig, &ok()).is(200);
     until("the earlier one is sent", || receiver.count() == 2);
     rig.settle();
@@ -399,10 +410,10 @@ fn a_pause_leaves_what_waits_alone() {
     accepted(&rig);
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(409);
-    assert_eq!(state(&rig, 1), "waiting");
+    assert_eq!(rig.state(1), "waiting");
     confirm(&rig, &failed("no stock")).is(200);
     rig.advance(secs(60));
-    assert_eq!((receiver.count(), state(&rig, 1).as_str()), (1, "pending"));
+    assert_eq!((receiver.count(), rig.state(1).as_str()), (1, "pending"));
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
     until("it is sent again", || receiver.count() == 2);
     rig.settle();
@@ -417,7 +428,7 @@ fn a_restore_puts_what_waits_in_doubt_and_makes_its_url_worthless() {
     rig.settle();
     let (kept, lost) = (path(&receiver, 0), path(&receiver, 1));
     restore(&mut rig);
-    assert_eq!(state(&rig, 1), "in_doubt");
+    assert_eq!(rig.state(1), "in_doubt");
     confirm(&rig, &ok()).is(409);
     by_url(&rig, &kept, &ok()).is(404);
     rig.call("POST", "/v1/in-doubt/end", b"").is(200);

@@ -1,27 +1,9 @@
 //! Dependence of deliveries: what a newer one makes superfluous, calls that are made once, and what waits too long.
 
-use std::sync::mpsc;
-
 use serde_json::{Value, json};
 
 use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{Rig, file, secs, until};
-
-/// A receiver that answers each request when it is told to, and with what.
-fn on_word() -> (Receiver, mpsc::Sender<u16>) {
-    let (tell, told) = mpsc::channel();
-    let receiver = Receiver::new();
-    receiver.decide(move |_| Reply::status(told.recv().unwrap_or(200)));
-    (receiver, tell)
-}
-
-/// What was sent, in the order it came.
-fn bodies(receiver: &Receiver) -> Vec<String> {
-    let body = |request: &crate::rig::http::Message| {
-        String::from_utf8_lossy(&request.body).trim_matches('"').to_owned()
-    };
-    receiver.seen().iter().map(body).collect()
-}
 
 /// A state of an invoice.
 fn invoice(rig: &Rig, id: &str, payload: &str) {
@@ -41,7 +23,7 @@ fn delivery(rig: &Rig, n: u32) -> (String, String) {
 }
 
 fn is_in(rig: &Rig, n: u32, state: &str) -> bool {
-    rig.one(&format!("SELECT state FROM deliveries WHERE seq = {n}")) == state
+    rig.state(n) == state
 }
 
 fn calls(rig: &Rig) -> Vec<Value> {
@@ -65,7 +47,7 @@ fn replay_all(rig: &Rig) {
 #[test]
 fn of_two_waiting_states_of_an_entity_the_older_is_skipped() {
     let rig = Rig::new();
-    let (receiver, tell) = on_word();
+    let (receiver, tell) = Receiver::on_word();
     rig.subscribe_with("erp", &receiver, &json!({ "order": { "latest_only": true } }));
     invoice(&rig, "1", "a1");
     until("a1 is sent", || receiver.count() == 1);
@@ -82,7 +64,7 @@ fn of_two_waiting_states_of_an_entity_the_older_is_skipped() {
     rig.advance(secs(6));
     rig.settle();
     assert_eq!(delivery(&rig, 1).1, "superseded by dlv_4 (latest_only)");
-    let mut sent = bodies(&receiver);
+    let mut sent = receiver.bodies();
     sent.sort();
     assert_eq!(sent, ["a1", "a3", "b1", "without"]);
     let (state, reason) = delivery(&rig, 2);
@@ -96,7 +78,7 @@ fn of_two_waiting_states_of_an_entity_the_older_is_skipped() {
 #[test]
 fn in_a_lane_the_older_state_lets_the_newer_go() {
     let rig = Rig::new();
-    let (receiver, tell) = on_word();
+    let (receiver, tell) = Receiver::on_word();
     let terms = json!({ "ordering": "key", "order": { "latest_only": true } });
     rig.subscribe_with("erp", &receiver, &terms);
     // Picked up later, it would be superfluous already.
@@ -111,14 +93,14 @@ fn in_a_lane_the_older_state_lets_the_newer_go() {
     tell.send(200).unwrap();
     until("a3 is sent", || receiver.count() == 2);
     rig.settle();
-    assert_eq!(bodies(&receiver), ["a1", "a3"]);
+    assert_eq!(receiver.bodies(), ["a1", "a3"]);
     assert!(is_in(&rig, 1, "skipped") && is_in(&rig, 2, "skipped"));
 }
 
 #[test]
 fn a_state_that_must_not_go_yet_supersedes_none_and_another_entity_type_is_another_entity() {
     let rig = Rig::new();
-    let (receiver, tell) = on_word();
+    let (receiver, tell) = Receiver::on_word();
     rig.subscribe_with("erp", &receiver, &json!({ "order": { "latest_only": true } }));
     invoice(&rig, "0", "first");
     until("the first is sent", || receiver.count() == 1);
@@ -133,7 +115,7 @@ fn a_state_that_must_not_go_yet_supersedes_none_and_another_entity_type_is_anoth
     rig.advance(secs(3600));
     until("the last is sent", || receiver.count() == 4);
     rig.settle();
-    let mut sent = bodies(&receiver);
+    let mut sent = receiver.bodies();
     sent[1..3].sort();
     assert_eq!(sent, ["first", "now", "other", "later"]);
 }
@@ -188,13 +170,13 @@ fn the_clock_that_is_set_back_makes_no_new_state_an_old_one() {
         }
     });
     rig.settle();
-    assert_eq!(bodies(&receiver), ["a1", "a2"]);
+    assert_eq!(receiver.bodies(), ["a1", "a2"]);
 }
 
 #[test]
 fn a_call_for_an_older_state_is_never_made_after_one_for_a_newer_state() {
     let rig = Rig::new();
-    let (receiver, tell) = on_word();
+    let (receiver, tell) = Receiver::on_word();
     rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
     let at = |second: u32, body: &str| {
         let at = format!("2026-01-31T11:00:{second:02}Z");
@@ -249,7 +231,40 @@ fn a_call_without_an_answer_may_have_been_made() {
     assert_eq!(delivery(&rig, 2).1, reason);
     rig.advance(secs(6));
     until("a2 is accepted", || is_in(&rig, 1, "completed"));
-    assert_eq!(bodies(&receiver), ["a2", "a2"]);
+    assert_eq!(receiver.bodies(), ["a2", "a2"]);
+}
+
+#[test]
+fn another_payload_replaces_a_call_that_may_have_been_made() {
+    for ordering in ["none", "key"] {
+        let rig = Rig::new();
+        let receiver = Receiver::scripted([Reply::CutRead]);
+        let terms = json!({ "ordering": ordering, "order": { "external_calls": "entity" } });
+        rig.subscribe_with("erp", &receiver, &terms);
+        invoice(&rig, "1", "a1");
+        until("a1 has failed", || call_about(&rig, "invoice.changed/1").0 == "FAILED");
+        let edited = json!({ "payload": "b1" });
+        rig.post("/v1/deliveries/dlv_1/edit-and-resend", &edited).is(201);
+        receiver.gets(&["a1", "b1"]);
+        until("b1 is accepted", || is_in(&rig, 2, "completed"));
+    }
+}
+
+#[test]
+fn what_is_the_same_state_is_told_by_the_payload_and_not_by_its_envelope() {
+    for format in ["cloudevents_structured", "standard_webhooks"] {
+        let rig = Rig::new();
+        let receiver = Receiver::new();
+        let terms = json!({ "format": format, "order": { "external_calls": "entity" } });
+        rig.subscribe_with("erp", &receiver, &terms);
+        for payload in ["a1", "a1", "a2"] {
+            invoice(&rig, "1", payload);
+            rig.settle();
+            rig.advance(secs(1));
+        }
+        assert_eq!(receiver.count(), 2, "{format}");
+        assert_eq!(delivery(&rig, 2).1, "the same state was sent before: dlv_1 (external_calls)");
+    }
 }
 
 #[test]
@@ -318,7 +333,7 @@ fn each_event_is_sent_once_where_calls_are_of_events() {
 #[test]
 fn an_answer_after_a_cancel_still_counts_as_made() {
     let rig = Rig::new();
-    let (receiver, tell) = on_word();
+    let (receiver, tell) = Receiver::on_word();
     rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
     invoice(&rig, "1", "a1");
     until("it is sent", || receiver.count() == 1);
@@ -380,9 +395,38 @@ fn a_delivery_that_waits_too_long_behind_others_becomes_a_dead_letter() {
 }
 
 #[test]
+fn a_delivery_that_cannot_be_given_up_does_not_keep_the_others_from_it() {
+    let mut rig = Rig::new();
+    let (receiver, _tell) = Receiver::on_word();
+    let terms = json!({ "ordering": "key", "order": { "postpone_limit": "100s" } });
+    rig.subscribe_with("erp", &receiver, &terms);
+    rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
+    for n in 1..=3 {
+        invoice(&rig, "1", &n.to_string());
+    }
+    rig.stop();
+    let file = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    file.execute_batch(
+        "PRAGMA foreign_keys = OFF; UPDATE deliveries SET outbox_seq = 99 WHERE seq = 2",
+    )
+    .unwrap();
+    rig.start_again();
+    rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
+    until("the third is given up", || {
+        is_in(&rig, 3, "dead_letter") || {
+            rig.advance(secs(20));
+            false
+        }
+    });
+    assert!(is_in(&rig, 2, "pending"));
+    rig.stop();
+    file.execute_batch("UPDATE deliveries SET outbox_seq = 2 WHERE seq = 2").unwrap();
+}
+
+#[test]
 fn a_delivery_that_waits_too_long_for_its_funnel_becomes_a_dead_letter() {
     let rig = Rig::new();
-    let (receiver, tell) = on_word();
+    let (receiver, tell) = Receiver::on_word();
     let order = json!({ "funnel_point": "sap", "postpone_limit": "100s" });
     let terms = json!({ "order": order, "policy": { "timeout": "10min" } });
     rig.subscribe_with("erp", &receiver, &terms);

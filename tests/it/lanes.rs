@@ -5,14 +5,12 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::receiver::Receiver;
 use crate::rig::{Rig, START, file, secs, until};
 
 /// A subscription whose target answers each request when it is told to, and with what.
 fn ordered(terms: &Value) -> (Rig, Receiver, mpsc::Sender<u16>) {
-    let (tell, told) = mpsc::channel();
-    let (rig, receiver) = (Rig::new(), Receiver::new());
-    receiver.decide(move |_| Reply::status(told.recv().unwrap_or(200)));
+    let (rig, (receiver, tell)) = (Rig::new(), Receiver::on_word());
     rig.subscribe_with("erp", &receiver, terms);
     (rig, receiver, tell)
 }
@@ -28,25 +26,8 @@ fn publish(rig: &Rig, key: &str, count: u32) {
     }
 }
 
-fn bodies(receiver: &Receiver) -> Vec<String> {
-    let body = |request: &crate::rig::http::Message| {
-        String::from_utf8_lossy(&request.body).trim_matches('"').to_owned()
-    };
-    receiver.seen().iter().map(body).collect()
-}
-
-#[track_caller]
-fn sent(receiver: &Receiver, wanted: &[&str]) {
-    until("the next is sent", || receiver.count() >= wanted.len());
-    assert_eq!(bodies(receiver), wanted);
-}
-
-fn state(rig: &Rig, delivery: u32) -> String {
-    rig.one(&format!("SELECT state FROM deliveries WHERE seq = {delivery}"))
-}
-
 fn is(rig: &Rig, delivery: u32, wanted: &str) {
-    until(wanted, || state(rig, delivery) == wanted);
+    until(wanted, || rig.state(delivery) == wanted);
 }
 
 fn act(rig: &Rig, delivery: u32, verb: &str) -> Value {
@@ -70,7 +51,7 @@ fn a_lane_says_what_is_first_why_it_waits_and_what_is_behind_it() {
     let (rig, receiver, tell) = ordered(&json!({ "ordering": "key" }));
     publish(&rig, "a", 3);
     tell.send(500).unwrap();
-    sent(&receiver, &["a1"]);
+    receiver.gets(&["a1"]);
     until("it waits", || rig.one("SELECT attempt_count FROM deliveries WHERE seq = 1") == "1");
     let lane = lanes(&rig, "").remove(0);
     let shown = ["subscription", "key", "delivery", "state"].map(|field| lane[field].clone());
@@ -141,7 +122,7 @@ fn what_blocks_a_lane_is_sent_again_skipped_or_cancelled() {
             tell.send(200).unwrap();
         }
         rig.call("POST", &format!("/v1/deliveries/dlv_1/{verb}"), b"").is(200);
-        sent(&receiver, &wanted);
+        receiver.gets(&wanted);
         is(&rig, 2, "completed");
         assert!(lanes(&rig, "").is_empty(), "{verb}");
         rig.settle();
@@ -157,7 +138,7 @@ fn a_discarded_dead_letter_lets_its_lane_go_on() {
     let body = json!({ "filter": {}, "reason": "a test" });
     rig.post("/v1/dead-letters/discard", &body).is(201);
     tell.send(200).unwrap();
-    sent(&receiver, &["a1", "a2"]);
+    receiver.gets(&["a1", "a2"]);
     rig.settle();
 }
 
@@ -183,37 +164,62 @@ fn other_terms_unblock_the_lanes_of_a_subscription() {
     }
 }
 
+/// Dead letters, each alone in its lane.
+const DEAD: &str = "
+    WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
+    INSERT INTO deliveries (outbox_seq, subscription_seq, tenant, lane, order_at, state, finished_at, head)
+    SELECT 1 + i, 1, 'default', i * 7919, i, 'dead_letter', ?2, 1
+      FROM n";
+
+#[test]
+fn any_number_of_lanes_is_unblocked_by_one_change() {
+    let mut rig = Rig::new();
+    rig.subscribe_with("erp", &Receiver::new(), &json!({ "ordering": "key" }));
+    rig.stop();
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.execute_batch("PRAGMA synchronous = OFF").unwrap();
+    let count = 10_050;
+    conn.execute(EVENTS, (count, START.ms(), 1)).unwrap();
+    conn.execute(DEAD, (count, START.ms())).unwrap();
+    drop(conn);
+    rig.start_again();
+    let terms = json!({ "order": { "head_of_line": "skip" } });
+    rig.patch("/v1/subscriptions/erp", &terms).is(200);
+    let blocked = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter' AND head = 1";
+    assert_eq!(rig.one(blocked), "0");
+}
+
 #[test]
 fn a_delivery_that_is_parked_moved_or_skipped_in_flight_keeps_its_lane_until_it_is_settled() {
     let (rig, receiver, tell) = strict();
     publish(&rig, "a", 6);
-    sent(&receiver, &["a1"]);
+    receiver.gets(&["a1"]);
     act(&rig, 1, "park");
     assert_eq!(rig.get("/v1/deliveries/dlv_2")["is_behind"], false);
     rig.advance(secs(60));
     answer(&receiver, &tell, 1);
     // Its request succeeded; it is parked all the same, and a person decides.
-    sent(&receiver, &["a1", "a2"]);
+    receiver.gets(&["a1", "a2"]);
     act(&rig, 2, "move-to-end");
     rig.advance(secs(60));
     assert_eq!(receiver.count(), 2);
     tell.send(500).unwrap();
-    sent(&receiver, &["a1", "a2", "a3"]);
+    receiver.gets(&["a1", "a2", "a3"]);
     act(&rig, 3, "skip");
     rig.advance(secs(60));
     answer(&receiver, &tell, 3);
-    sent(&receiver, &["a1", "a2", "a3", "a4"]);
+    receiver.gets(&["a1", "a2", "a3", "a4"]);
     // The parked one goes to its place: before the rest, and after who is in flight.
     act(&rig, 1, "release");
     rig.advance(secs(60));
     answer(&receiver, &tell, 4);
-    sent(&receiver, &["a1", "a2", "a3", "a4", "a1"]);
+    receiver.gets(&["a1", "a2", "a3", "a4", "a1"]);
     for so_far in 5..8 {
         answer(&receiver, &tell, so_far);
         until("the next is sent", || receiver.count() > so_far);
         rig.advance(secs(60));
     }
-    assert_eq!(bodies(&receiver)[5..], ["a5", "a6", "a2"]);
+    assert_eq!(receiver.bodies()[5..], ["a5", "a6", "a2"]);
     tell.send(200).unwrap();
     rig.settle();
     let states = file::lines(&rig.file(), "SELECT state FROM deliveries ORDER BY seq");
@@ -240,7 +246,7 @@ fn a_parked_delivery_is_sent_by_a_retry_too() {
         tell.send(200).unwrap();
     }
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
-    sent(&receiver, &["a1", "a2"]);
+    receiver.gets(&["a1", "a2"]);
     rig.settle();
 }
 
@@ -276,7 +282,7 @@ fn another_payload_goes_to_the_place_of_what_it_replaces() {
     let (rig, receiver, tell) = strict();
     // All in one millisecond, so that nothing but the order of arrival tells them apart.
     publish(&rig, "a", 4);
-    sent(&receiver, &["a1"]);
+    receiver.gets(&["a1"]);
     let edit = |delivery: u32, payload: &str| {
         let body = json!({ "payload": payload, "headers": { "X-Site": "north" } });
         rig.post(&format!("/v1/deliveries/dlv_{delivery}/edit-and-resend"), &body)
@@ -285,8 +291,7 @@ fn another_payload_goes_to_the_place_of_what_it_replaces() {
     assert!(refused.detail().contains("an attempt is in flight: park it"), "{}", refused.detail());
     tell.send(400).unwrap();
     is(&rig, 1, "dead_letter");
-    // One in the middle keeps its place behind the others.
-    act(&rig, 3, "park");
+    // One in the middle keeps its place behind the dead letter and before the last.
     let third = edit(3, "b3").is(201).json();
     let first = edit(1, "b1").is(201).json();
     let old = rig.get("/v1/deliveries/dlv_1");
@@ -303,13 +308,29 @@ fn another_payload_goes_to_the_place_of_what_it_replaces() {
     for _ in 0..4 {
         tell.send(200).unwrap();
     }
-    until("all are sent", || receiver.count() == 5);
-    assert_eq!(bodies(&receiver)[..3], ["a1", "b1", "a2"]);
-    assert!(bodies(&receiver).contains(&"b3".to_owned()));
+    receiver.gets(&["a1", "b1", "a2", "b3", "a4"]);
+    assert_eq!((&first["late"], &third["late"]), (&json!(false), &json!(false)));
     rig.settle();
     let audited = rig.get("/v1/audit-events?action=delivery.edit_and_resend");
     let changes = audited["items"][0]["changes"].to_string();
     assert!(changes.contains("payload_sha256") && changes.contains("replaced_by"), "{changes}");
+}
+
+#[test]
+fn another_payload_goes_behind_the_dead_letter_that_blocks_its_lane() {
+    let (rig, receiver, tell) = strict();
+    publish(&rig, "a", 2);
+    tell.send(400).unwrap();
+    is(&rig, 1, "dead_letter");
+    let edited = json!({ "payload": "b2" });
+    rig.post("/v1/deliveries/dlv_2/edit-and-resend", &edited).is(201);
+    assert_eq!(lanes(&rig, "?blocked=true").len(), 1);
+    for _ in 0..2 {
+        tell.send(200).unwrap();
+    }
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
+    receiver.gets(&["a1", "a1", "b2"]);
+    rig.settle();
 }
 
 #[test]
@@ -327,7 +348,7 @@ fn another_payload_is_checked_like_a_published_one() {
     // As large as a published one may be.
     let large = "x".repeat((1 << 20) - 2);
     edit(&json!({ "payload": large })).is(201);
-    assert_eq!(state(&rig, 1), "skipped");
+    assert_eq!(rig.state(1), "skipped");
     tell.send(200).unwrap();
     is(&rig, 2, "completed");
     let webhook = crate::bulk::skipped_webhook(&rig);
@@ -339,6 +360,15 @@ fn another_payload_is_checked_like_a_published_one() {
     let refused = rig.post("/v1/deliveries/dlv_3/edit-and-resend", &json!({ "payload": 1 }));
     assert!(refused.is(422).detail().contains("publish an event instead"));
 }
+
+/// Events with one delivery each; that of every ?3-th is dead.
+const EVENTS: &str = "
+    WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
+    INSERT INTO outbox (id, tenant, idempotency_key, event_type, payload, received_at, routed_at, open_deliveries,
+                        own, status, completed_at)
+    SELECT printf('01980000-0000-7000-8000-%012x', i), 'default', printf('k-%09d', i), 'a', '{}', ?2, ?2, i % ?3 <> 0, 1,
+           iif(i % ?3 = 0, 'dead_letter', 'pending'), iif(i % ?3 = 0, ?2, NULL)
+      FROM n";
 
 /// Deliveries in lanes of 100, each with a head; every hundredth lane is blocked.
 const MANY: &str = "
@@ -357,16 +387,9 @@ fn many_lanes_are_listed_by_one_seek_each() {
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     rig.stop();
     let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
-    let events = "
-        WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
-        INSERT INTO outbox (id, tenant, idempotency_key, event_type, payload, received_at, routed_at, open_deliveries,
-                            own, status, completed_at)
-        SELECT printf('01980000-0000-7000-8000-%012x', i), 'default', printf('k-%09d', i), 'a', '{}', ?2, ?2, i % 10000 <> 0, 1,
-               iif(i % 10000 = 0, 'dead_letter', 'pending'), iif(i % 10000 = 0, ?2, NULL)
-          FROM n";
     conn.execute_batch("PRAGMA synchronous = OFF").unwrap();
     let count = 200_000;
-    conn.execute(events, (count, START.ms())).unwrap();
+    conn.execute(EVENTS, (count, START.ms(), 10_000)).unwrap();
     conn.execute(MANY, (count, START.ms())).unwrap();
     drop(conn);
     rig.start_again();

@@ -2,11 +2,14 @@
 
 use std::sync::mpsc;
 
+use oncebox::base::id::SubscriptionSeq;
+use oncebox::store::deliveries;
+use oncebox::store::tx::ReadTx;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, file, secs, until};
+use crate::rig::{Rig, START, file, secs, until};
 
 fn pulling(ordering: &str) -> Rig {
     let rig = Rig::new();
@@ -195,28 +198,6 @@ fn order_is_not_given_up_while_anything_is_open() {
     assert!(wrong.detail().contains("one of none, key, strict"));
 }
 
-/// A receiver that answers each request when it is told to, and with what.
-fn on_word() -> (Receiver, mpsc::Sender<u16>) {
-    let (tell, told) = mpsc::channel();
-    let receiver = Receiver::new();
-    receiver.decide(move |_| Reply::status(told.recv().unwrap_or(200)));
-    (receiver, tell)
-}
-
-/// What was sent, in the order it came.
-fn bodies(receiver: &Receiver) -> Vec<String> {
-    let body = |request: &crate::rig::http::Message| {
-        String::from_utf8_lossy(&request.body).trim_matches('"').to_owned()
-    };
-    receiver.seen().iter().map(body).collect()
-}
-
-#[track_caller]
-fn sent(receiver: &Receiver, wanted: &[&str]) {
-    until("the next is sent", || receiver.count() >= wanted.len());
-    assert_eq!(bodies(receiver), wanted);
-}
-
 /// An event of the one lane, at a second of its source's clock.
 fn at(rig: &Rig, second: u32) {
     let occurred_at = format!("2026-01-31T11:00:{second:02}Z");
@@ -228,25 +209,25 @@ fn at(rig: &Rig, second: u32) {
 #[test]
 fn a_dead_letter_that_is_sent_again_waits_for_who_is_in_flight_and_goes_before_the_rest() {
     let rig = Rig::new();
-    let (receiver, tell) = on_word();
+    let (receiver, tell) = Receiver::on_word();
     let terms = json!({ "ordering": "strict", "order": { "head_of_line": "skip" } });
     rig.subscribe_with("erp", &receiver, &terms);
     for n in 1..=3 {
         publish(&rig, "a", n);
     }
     tell.send(400).unwrap();
-    sent(&receiver, &["a1", "a2"]);
+    receiver.gets(&["a1", "a2"]);
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
     assert_eq!(rig.get("/v1/deliveries/dlv_2")["is_behind"], true);
     tell.send(500).unwrap();
-    sent(&receiver, &["a1", "a2", "a1"]);
+    receiver.gets(&["a1", "a2", "a1"]);
     tell.send(200).unwrap();
     until("it is done", || rig.one("SELECT state FROM deliveries WHERE seq = 1") == "completed");
     // The second waits for its retry, and the third behind it.
     assert_eq!(receiver.count(), 3);
     rig.advance(secs(5));
     tell.send(200).unwrap();
-    sent(&receiver, &["a1", "a2", "a1", "a2", "a3"]);
+    receiver.gets(&["a1", "a2", "a1", "a2", "a3"]);
     tell.send(200).unwrap();
     rig.settle();
 }
@@ -254,18 +235,18 @@ fn a_dead_letter_that_is_sent_again_waits_for_who_is_in_flight_and_goes_before_t
 #[test]
 fn one_that_is_cancelled_in_flight_lets_the_next_go_when_its_request_has_ended() {
     let rig = Rig::new();
-    let (receiver, tell) = on_word();
+    let (receiver, tell) = Receiver::on_word();
     rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
     publish(&rig, "a", 1);
     publish(&rig, "a", 2);
-    sent(&receiver, &["a1"]);
+    receiver.gets(&["a1"]);
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
     assert_eq!(rig.get("/v1/deliveries/dlv_2")["is_behind"], false);
     // Others are looked at meanwhile, and this lane is passed by.
     rig.advance(secs(60));
-    assert_eq!(bodies(&receiver), ["a1"]);
+    assert_eq!(receiver.bodies(), ["a1"]);
     tell.send(200).unwrap();
-    sent(&receiver, &["a1", "a2"]);
+    receiver.gets(&["a1", "a2"]);
     tell.send(200).unwrap();
     rig.settle();
     let states = file::lines(&rig.file(), "SELECT state FROM deliveries ORDER BY seq");
@@ -275,20 +256,20 @@ fn one_that_is_cancelled_in_flight_lets_the_next_go_when_its_request_has_ended()
 #[test]
 fn a_late_arrival_goes_after_who_is_in_flight_and_before_its_retry() {
     let rig = Rig::new();
-    let (receiver, tell) = on_word();
+    let (receiver, tell) = Receiver::on_word();
     rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
     at(&rig, 2);
     at(&rig, 3);
-    sent(&receiver, &["2"]);
+    receiver.gets(&["2"]);
     at(&rig, 1);
-    assert_eq!(bodies(&receiver), ["2"]);
+    assert_eq!(receiver.bodies(), ["2"]);
     tell.send(500).unwrap();
-    sent(&receiver, &["2", "1"]);
+    receiver.gets(&["2", "1"]);
     tell.send(200).unwrap();
     until("it is done", || rig.one("SELECT state FROM deliveries WHERE seq = 3") == "completed");
     rig.advance(secs(5));
     tell.send(200).unwrap();
-    sent(&receiver, &["2", "1", "2", "3"]);
+    receiver.gets(&["2", "1", "2", "3"]);
     tell.send(200).unwrap();
     rig.settle();
 }
@@ -296,12 +277,12 @@ fn a_late_arrival_goes_after_who_is_in_flight_and_before_its_retry() {
 #[test]
 fn a_pause_stops_a_lane_where_it_is_and_it_goes_on_from_there() {
     let rig = Rig::new();
-    let (receiver, tell) = on_word();
+    let (receiver, tell) = Receiver::on_word();
     rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
     for n in 1..=3 {
         publish(&rig, "a", n);
     }
-    sent(&receiver, &["a1"]);
+    receiver.gets(&["a1"]);
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     tell.send(500).unwrap();
     until("it has failed", || {
@@ -309,12 +290,12 @@ fn a_pause_stops_a_lane_where_it_is_and_it_goes_on_from_there() {
     });
     rig.advance(secs(5));
     at(&rig, 0);
-    assert_eq!(bodies(&receiver), ["a1"]);
+    assert_eq!(receiver.bodies(), ["a1"]);
     for _ in 0..4 {
         tell.send(200).unwrap();
     }
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
-    sent(&receiver, &["a1", "0", "a1", "a2", "a3"]);
+    receiver.gets(&["a1", "0", "a1", "a2", "a3"]);
     rig.settle();
 }
 
@@ -410,6 +391,93 @@ fn arrival_is_the_order_of_what_does_not_say_when_it_happened_whatever_the_clock
 }
 
 #[test]
+fn what_comes_after_the_clock_was_set_back_does_not_pass_a_blocked_lane() {
+    let rig = Rig::new();
+    let (receiver, tell) = ordered(&rig, "erp", &json!({ "ordering": "strict" }));
+    publish(&rig, "a", 1);
+    tell.send(400).unwrap();
+    until("it is dead", || rig.state(1) == "dead_letter");
+    rig.time.set_wall(rig.now().minus(secs(3600)));
+    publish(&rig, "a", 2);
+    rig.advance(secs(60));
+    assert_eq!(rig.one("SELECT head FROM deliveries WHERE seq = 2"), "0");
+    for _ in 0..2 {
+        tell.send(200).unwrap();
+    }
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
+    until("all are sent", || {
+        receiver.count() == 3 || {
+            rig.advance(secs(1));
+            false
+        }
+    });
+    assert_eq!(receiver.bodies(), ["a1", "a1", "a2"]);
+    rig.settle();
+}
+
+/// Deliveries with the funnel of the first one, all due since the start.
+const OF_ONE_VALUE: &str = "
+    WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
+    INSERT INTO deliveries (outbox_seq, subscription_seq, tenant, order_at, state, due_at, funnel)
+    SELECT 1000 + i, 1, 'default', ?2, 'pending', ?2, (SELECT funnel FROM deliveries ORDER BY seq DESC LIMIT 1)
+      FROM n";
+
+const THEIR_EVENTS: &str = "
+    WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
+    INSERT INTO outbox (seq, id, tenant, idempotency_key, event_type, payload, received_at, routed_at, open_deliveries,
+                        own)
+    SELECT 1000 + i, printf('01980000-0000-7000-8000-%012x', i), 'default', printf('k-%09d', i), 'a', '{}', ?2, ?2, 1, 1
+      FROM n";
+
+#[test]
+fn what_is_behind_many_deliveries_of_a_taken_funnel_is_sent_in_slices() {
+    let mut rig = Rig::new();
+    let (erp, tell) = ordered(&rig, "erp", &json!({ "order": { "funnel_point": "sap" } }));
+    answered_once(&rig, &[(&erp, &tell)]);
+    let of_value = |value: &str| {
+        let event = json!({ "event_type": "a", "funnel_value": value, "payload": value });
+        rig.publish(&event);
+    };
+    of_value("x");
+    until("x is sent", || erp.count() == 2);
+    tell.send(200).unwrap();
+    rig.settle();
+    rig.stop();
+    let conn = Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.execute_batch("PRAGMA synchronous = OFF").unwrap();
+    conn.execute(THEIR_EVENTS, (20_000, START.ms())).unwrap();
+    conn.execute(OF_ONE_VALUE, (20_000, START.ms())).unwrap();
+    rig.start_again();
+    until("one of x is sent", || erp.count() == 3);
+    // One fetch looks at a part of them, and says where it has ended.
+    let funnel: i64 = rig.one("SELECT max(funnel) FROM deliveries").parse().unwrap();
+    let now = rig.now();
+    let fetch = |after| {
+        let read =
+            |tx: &ReadTx<'_>| deliveries::due(tx, SubscriptionSeq(1), (now, 64), &[funnel], after);
+        rig.appliance().store().read(read).unwrap()
+    };
+    let (mut fetches, mut after) = (1, fetch(None).1);
+    while after.is_some() {
+        let (due, end) = fetch(after);
+        assert!(due.is_empty());
+        (fetches, after) = (fetches + 1, end);
+    }
+    assert!((15..25).contains(&fetches), "{fetches}");
+    // Each finds its way past those of x, also when x goes on meanwhile and its next is taken.
+    for value in ["y", "z"] {
+        rig.publish(&json!({ "event_type": "a", "funnel_value": value, "payload": value }));
+        until("it is sent", || {
+            erp.bodies().contains(&value.to_owned()) || {
+                rig.advance(std::time::Duration::from_millis(250));
+                false
+            }
+        });
+        tell.send(200).unwrap();
+    }
+}
+
+#[test]
 fn what_is_published_comes_after_the_rows_that_were_committed_before_it() {
     let mut rig = Rig::new();
     let receiver = Receiver::new();
@@ -445,7 +513,7 @@ fn publish_as(rig: &Rig, n: u32) {
 
 /// A subscription with an order, and a way to say what its target answers.
 fn ordered(rig: &Rig, name: &str, terms: &Value) -> (Receiver, mpsc::Sender<u16>) {
-    let (receiver, tell) = on_word();
+    let (receiver, tell) = Receiver::on_word();
     rig.subscribe_with(name, &receiver, terms);
     (receiver, tell)
 }
@@ -460,10 +528,6 @@ fn answered_once(rig: &Rig, targets: &[(&Receiver, &mpsc::Sender<u16>)]) {
     rig.settle();
 }
 
-fn state(rig: &Rig, delivery: u32) -> String {
-    rig.one(&format!("SELECT state FROM deliveries WHERE seq = {delivery}"))
-}
-
 #[test]
 fn a_dead_letter_blocks_its_lane_until_a_person_acts() {
     let rig = Rig::new();
@@ -472,10 +536,10 @@ fn a_dead_letter_blocks_its_lane_until_a_person_acts() {
         publish(&rig, "a", n);
     }
     tell.send(400).unwrap();
-    until("a1 is dead", || state(&rig, 1) == "dead_letter");
+    until("a1 is dead", || rig.state(1) == "dead_letter");
     publish(&rig, "b", 1);
     tell.send(200).unwrap();
-    sent(&receiver, &["a1", "b1"]);
+    receiver.gets(&["a1", "b1"]);
     let waits = rig.get("/v1/deliveries/dlv_2");
     assert_eq!(waits["waiting"]["behind"], "dlv_1", "{waits}");
     assert_eq!(waits["waiting"]["reason"], "earlier", "{waits}");
@@ -486,10 +550,10 @@ fn a_dead_letter_blocks_its_lane_until_a_person_acts() {
     rig.publish(&passes);
     rig.call("POST", "/v1/deliveries/dlv_2/cancel", b"").is(200);
     tell.send(200).unwrap();
-    sent(&receiver, &["a1", "b1", "a3"]);
+    receiver.gets(&["a1", "b1", "a3"]);
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
     tell.send(200).unwrap();
-    sent(&receiver, &["a1", "b1", "a3", "a1"]);
+    receiver.gets(&["a1", "b1", "a3", "a1"]);
     rig.settle();
 }
 
@@ -502,13 +566,13 @@ fn a_delivery_that_is_parked_waits_apart_and_its_lane_goes_on() {
         publish(&rig, "a", n);
     }
     tell.send(500).unwrap();
-    sent(&receiver, &["a1"]);
+    receiver.gets(&["a1"]);
     until("it waits", || rig.one("SELECT attempt_count FROM deliveries WHERE seq = 1") == "1");
     tell.send(500).unwrap();
     rig.advance(secs(6));
     tell.send(200).unwrap();
-    sent(&receiver, &["a1", "a1", "a2"]);
-    assert_eq!(state(&rig, 1), "parked");
+    receiver.gets(&["a1", "a1", "a2"]);
+    assert_eq!(rig.state(1), "parked");
     rig.settle();
 }
 
@@ -529,7 +593,7 @@ fn an_event_may_ask_for_its_lane() {
         tell.send(200).unwrap();
     }
     until("all are sent", || receiver.count() == 4);
-    let at = |text: &str| bodies(&receiver).iter().position(|body| body == text);
+    let at = |text: &str| receiver.bodies().iter().position(|body| body == text);
     assert!(at("a1") < at("a2"));
     rig.settle();
 }

@@ -279,6 +279,11 @@ impl Rig {
         assert_eq!(lines.len(), 1, "{sql}: {lines:?}");
         lines.remove(0)
     }
+
+    /// The state of a delivery in the file.
+    pub(crate) fn state(&self, delivery: u32) -> String {
+        self.one(&format!("SELECT state FROM deliveries WHERE seq = {delivery}"))
+    }
 }
 
 /// The API, by its verbs.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -66,6 +66,14 @@ impl Receiver {
         Self::listening(Ipv4Addr::LOCALHOST.into(), script)
     }
 
+    /// Answers each request when it is told to, and with what.
+    pub(crate) fn on_word() -> (Self, mpsc::Sender<u16>) {
+        let (tell, told) = mpsc::channel();
+        let receiver = Self::new();
+        receiver.decide(move |_| Reply::status(told.recv().unwrap_or(200)));
+        (receiver, tell)
+    }
+
     /// Answers 200 at another address of this machine.
     pub(crate) fn at(address: IpAddr) -> Self {
         Self::listening(address, [])
@@ -119,6 +127,20 @@ impl Receiver {
     /// The requests so far.
     pub(crate) fn seen(&self) -> Vec<Message> {
         self.shared.seen.lock().unwrap().clone()
+    }
+
+    /// What was sent, in the order it came; of JSON texts without the quotes.
+    pub(crate) fn bodies(&self) -> Vec<String> {
+        let body =
+            |request: &Message| String::from_utf8_lossy(&request.body).trim_matches('"').to_owned();
+        self.seen().iter().map(body).collect()
+    }
+
+    /// Waits for as many requests as these, and compares.
+    #[track_caller]
+    pub(crate) fn gets(&self, wanted: &[&str]) {
+        super::until("the next is sent", || self.count() >= wanted.len());
+        assert_eq!(self.bodies(), wanted);
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -14,7 +14,7 @@ use crate::model::event::EventOrder;
 use crate::model::lane::Key;
 use crate::model::subscription::{Routed, Subscription};
 use crate::store::column::word;
-use crate::store::deliveries::{self, Origin, Route};
+use crate::store::deliveries::{self, OrderedBy, Origin, Route};
 use crate::store::error::{Error, Result};
 use crate::store::page::{MAX_LOOKED_AT, number_at};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
@@ -418,7 +418,7 @@ pub(super) fn create(
     let route = Route {
         due_at: event.not_before.map_or(now, |not_before| not_before.max(now)),
         order_at: event.order_at(),
-        by_arrival: false,
+        order: OrderedBy::Time,
         in_doubt: false,
         epoch: meta::cached_fence(tx)?.epoch,
         now,

@@ -141,7 +141,9 @@ impl LeaseManager {
             queue.waiters.iter().map(|waiter| waiter.request.most).fold(0, u32::saturating_add);
         let now = self.consume.clock.now();
         let looked = self.consume.store.read(|tx| {
-            let due = deliveries::due(tx, subscription, (now, wanted.min(MAX_DUE)), &[])?.len();
+            let (due, _) =
+                deliveries::due(tx, subscription, (now, wanted.min(MAX_DUE)), &[], None)?;
+            let due = due.len();
             let next = deliveries::next_due(tx, subscription, now)?;
             Ok((u32::try_from(due).unwrap_or(u32::MAX), next))
         });

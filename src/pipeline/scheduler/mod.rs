@@ -20,6 +20,7 @@ use crate::model::rate::Rate;
 use crate::model::subscription::{Subscription, Target};
 use crate::pipeline::inbox::Inbox;
 use crate::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
+use crate::store::deliveries::DueMark;
 use crate::store::error::{Error, Result};
 use crate::store::{OwnReader, deliveries, subscriptions};
 use crate::telemetry::heartbeat::Heartbeat;
@@ -32,6 +33,8 @@ const SETTLE_GRACE: Duration = Duration::from_secs(5);
 /// How long a stop waits for attempts that are under way. An attempt without an answer by then is abandoned as if the
 /// process had been killed. Nothing is counted, and the next start sends the delivery again.
 pub const STOP_GRACE: Duration = Duration::from_secs(20);
+/// Delay before another look behind deliveries of taken funnels, if the last one found nothing.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Delay before a failed read is repeated.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
@@ -81,6 +84,8 @@ pub struct Dispatcher {
     settings: Live,
     /// Each subscription's limits as the machine knows them.
     known: BTreeMap<SubscriptionSeq, Limits>,
+    /// Subscriptions with more due deliveries of taken funnels than one look passes by.
+    crowded: BTreeMap<SubscriptionSeq, Crowded>,
     /// Whether the site was offline when subscriptions were last read.
     is_offline: bool,
     /// When the stop began.
@@ -109,6 +114,7 @@ impl Dispatcher {
             deliverers,
             settings,
             known: BTreeMap::new(),
+            crowded: BTreeMap::new(),
             is_offline: false,
             stopping_since: None,
             idle_since: None,
@@ -178,7 +184,7 @@ impl Dispatcher {
     }
 
     /// Reads due deliveries. A failed read counts as empty and is repeated after [`READ_AGAIN`].
-    fn fetched(&self, subscription: SubscriptionSeq, limit: u32, taken: &[i64]) -> Input {
+    fn fetched(&mut self, subscription: SubscriptionSeq, limit: u32, taken: &[i64]) -> Input {
         self.fetch(subscription, limit, taken).unwrap_or_else(|error| {
             tracing::error!(%error, "the dispatcher could not read what is due; it tries again");
             let next_due = Some(self.clock.now().plus(READ_AGAIN));
@@ -186,14 +192,34 @@ impl Dispatcher {
         })
     }
 
-    fn fetch(&self, subscription: SubscriptionSeq, limit: u32, taken: &[i64]) -> Result<Input> {
+    /// Reads due deliveries from the first one on. Where that look ended before it found enough, another one goes on where
+    /// the last has ended, so that what is behind many deliveries of a taken funnel is reached in slices.
+    fn fetch(&mut self, subscription: SubscriptionSeq, limit: u32, taken: &[i64]) -> Result<Input> {
         if self.faults.hit(Step::ReadDue) {
             return Err(Error::Busy);
         }
         let (now, tx) = (self.clock.now(), self.reader.tx());
-        let rows = deliveries::due(&tx, subscription, (now, limit), taken)?;
-        let more = u32::try_from(rows.len()).is_ok_and(|have| have >= limit);
+        let due = |limit, after| deliveries::due(&tx, subscription, (now, limit), taken, after);
+        let (mut rows, end) = due(limit, None)?;
+        let wanted = limit.saturating_sub(u32::try_from(rows.len()).unwrap_or(limit));
+        let (mut more, mut again) = (wanted == 0, None);
+        if let Some(end) = end.filter(|_| wanted > 0) {
+            let monotonic = self.clock.monotonic();
+            let crowded = self.crowded.entry(subscription).or_default();
+            match crowded.begin(end, monotonic) {
+                Ok(after) => {
+                    let (found, end) = due(wanted, Some(after))?;
+                    crowded.ended(end, !found.is_empty(), monotonic);
+                    more = end.is_some();
+                    rows.extend(found);
+                }
+                Err(wait) => again = Some(now.plus(wait)),
+            }
+        } else if wanted > 0 {
+            self.crowded.remove(&subscription);
+        }
         let next_due = if more { None } else { deliveries::next_due(&tx, subscription, now)? };
+        let next_due = next_due.into_iter().chain(again).min();
         Ok(Input::Fetched { subscription, rows, more, next_due })
     }
 
@@ -223,6 +249,7 @@ impl Dispatcher {
         }
         let gone = self.known.keys().filter(|known| !fresh.contains_key(known));
         inputs.extend(gone.copied().map(Input::SubscriptionGone));
+        self.crowded.retain(|known, _| fresh.contains_key(known));
         self.known = fresh;
         if std::mem::replace(&mut self.is_offline, is_offline) && !is_offline {
             inputs.insert(0, Input::LineIsBack);
@@ -251,6 +278,37 @@ impl Dispatcher {
     fn sleep(&self) -> Duration {
         let until = self.machine.sleep_until().map(|at| at.since(self.clock.now()));
         until.map_or(MAX_SLEEP, |span| span.min(MAX_SLEEP))
+    }
+}
+
+/// Where the look behind deliveries of taken funnels is. It goes from the front to the end of what is due, and begins
+/// again at the front if it found something, or after [`LOOK_AGAIN`].
+#[derive(Debug, Default)]
+struct Crowded {
+    /// Where the last slice ended.
+    at: Option<DueMark>,
+    has_found: bool,
+    /// Not before this time does it begin again.
+    not_before: Duration,
+}
+
+impl Crowded {
+    /// Where the next slice begins. `front` is the end of the first one. The error is the time until it may begin.
+    fn begin(&mut self, front: DueMark, now: Duration) -> std::result::Result<DueMark, Duration> {
+        if let Some(at) = self.at {
+            return Ok(at.max(front));
+        }
+        let wait = self.not_before.saturating_sub(now);
+        if wait.is_zero() { Ok(front) } else { Err(wait) }
+    }
+
+    /// A slice was read. `end`: there may be more behind it.
+    fn ended(&mut self, end: Option<DueMark>, has_found: bool, now: Duration) {
+        self.at = end;
+        self.has_found |= has_found;
+        if end.is_none() && !std::mem::take(&mut self.has_found) {
+            self.not_before = now.saturating_add(LOOK_AGAIN);
+        }
     }
 }
 
