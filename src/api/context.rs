@@ -10,7 +10,7 @@ use crate::api::call::Call;
 use crate::api::last_write::LastWrite;
 use crate::api::list_queue::Lists;
 use crate::api::problem::Problem;
-use crate::api::refused_webhooks::RefusedWebhooks;
+use crate::api::refused_rows::RefusedWebhooks;
 use crate::api::requests::Requests;
 use crate::base::budget::Budget;
 use crate::base::clock::{Clock, Timestamp};
@@ -18,6 +18,7 @@ use crate::base::id::Draw;
 use crate::config::Live;
 use crate::http::message::Response;
 use crate::http::server::StatsHandle;
+use crate::http::service::Reply;
 use crate::jobs::runner::Bell;
 use crate::keys::Keyring;
 use crate::pipeline::confirmations::Confirmations;
@@ -91,7 +92,7 @@ pub struct Api {
     /// Counts answers.
     pub(super) requests: Arc<Requests>,
     /// Lists that run or wait.
-    pub(super) lists: Arc<Lists>,
+    pub(super) lists: Arc<Lists<ListWork>>,
     /// The listener's counters.
     pub server_stats: StatsHandle,
     /// When the process started, in wall time.
@@ -114,3 +115,6 @@ impl std::fmt::Debug for Api {
 
 /// A handler that changes nothing.
 pub(super) type ReadHandler = fn(&Api, &Call) -> Result<Response, Problem>;
+
+/// What answers a request that reads many rows.
+pub(super) type ListWork = Box<dyn FnOnce(&Api, Reply) + Send>;

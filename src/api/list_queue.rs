@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use parking_lot::{Mutex, MutexGuard};
 use tracing::Span;
 
-use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::http::service::Reply;
 use crate::store::LIST_READERS;
@@ -15,33 +14,34 @@ use crate::store::LIST_READERS;
 const MAX_WAITING: usize = 8;
 
 /// The lists that run, and those that wait.
-#[derive(Default)]
-pub(super) struct Lists(Mutex<Running>);
+pub(super) struct Lists<W>(Mutex<Running<W>>);
 
-#[derive(Default)]
-struct Running {
+struct Running<W> {
     count: u32,
-    waiting: VecDeque<List>,
+    waiting: VecDeque<List<W>>,
 }
 
-/// What answers a request for a list.
-pub(super) type Work = Box<dyn FnOnce(&Api, Reply) + Send>;
+impl<W> Default for Lists<W> {
+    fn default() -> Self {
+        Self(Mutex::new(Running { count: 0, waiting: VecDeque::new() }))
+    }
+}
 
 /// A request for a list, and the work that answers it.
-pub(super) struct List {
-    pub(super) work: Work,
+pub(super) struct List<W> {
+    pub(super) work: W,
     pub(super) reply: Reply,
     /// The request's span, for the log.
     pub(super) span: Span,
 }
 
-impl Lists {
-    fn lock(&self) -> MutexGuard<'_, Running> {
+impl<W> Lists<W> {
+    fn lock(&self) -> MutexGuard<'_, Running<W>> {
         self.0.lock()
     }
 
     /// Lets a list begin, queues it, or refuses it if the queue is full.
-    pub(super) fn admit(&self, list: List) -> Option<Permit<'_>> {
+    pub(super) fn admit(&self, list: List<W>) -> Option<Permit<'_, W>> {
         let mut running = self.lock();
         if running.count < LIST_READERS {
             running.count = running.count.saturating_add(1);
@@ -58,13 +58,13 @@ impl Lists {
 }
 
 /// The permission to read lists.
-pub(super) struct Permit<'a> {
-    lists: &'a Lists,
-    pub(super) next: Option<List>,
+pub(super) struct Permit<'a, W> {
+    lists: &'a Lists<W>,
+    pub(super) next: Option<List<W>>,
     is_released: bool,
 }
 
-impl Permit<'_> {
+impl<W> Permit<'_, W> {
     /// Takes the next list from the queue. If there is none, the permit is released.
     pub(super) fn take_next(&mut self) {
         let mut running = self.lists.lock();
@@ -76,7 +76,7 @@ impl Permit<'_> {
     }
 }
 
-impl Drop for Permit<'_> {
+impl<W> Drop for Permit<'_, W> {
     /// After a panic there may be no other permit to answer the waiting lists. Dropping them answers 500.
     fn drop(&mut self) {
         if !self.is_released {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::Span;
 
 use crate::api::call::Call;
-use crate::api::context::{Api, ReadHandler};
+use crate::api::context::{Api, ListWork, ReadHandler};
 use crate::api::list_queue::List;
 use crate::api::problem::Problem;
 use crate::http::service::Reply;
@@ -24,7 +24,8 @@ impl Api {
     /// Runs work that reads many rows when its turn comes: few run at a time. The thread that runs it continues with
     /// the queue.
     pub(crate) fn in_turn(&self, work: impl FnOnce(&Self, Reply) + Send + 'static, reply: Reply) {
-        let list = List { work: Box::new(work), reply, span: Span::current() };
+        let work: ListWork = Box::new(work);
+        let list = List { work, reply, span: Span::current() };
         let Some(mut permit) = self.lists.admit(list) else { return };
         while let Some(List { work, reply, span }) = permit.next.take() {
             span.in_scope(|| work(self, reply));

@@ -44,6 +44,7 @@ mod pii;
 pub mod problem;
 mod providers;
 mod recent;
+mod refused_rows;
 mod refused_webhooks;
 mod replays;
 mod requests;

@@ -3,11 +3,6 @@
 //! Anybody can cause refusals. So their number is bounded, equal ones are one row, and unknown providers, whose names
 //! anybody can invent, have few rows of their own.
 
-use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
-use std::time::Duration;
-
-use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -15,22 +10,14 @@ use serde_json::Value;
 use crate::api::call::{Call, ok};
 use crate::api::context::Api;
 use crate::api::problem::Problem;
+use crate::api::refused_rows::Refused;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Resource, Returns, get};
-use crate::api::schema::Whole;
 use crate::base::clock::Timestamp;
 use crate::http::message::{Asked, Method, Response};
 use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::Right::Read;
 
-/// The most rows of a tenant.
-const MAX_ROWS: usize = 200;
-/// The most rows of unknown providers.
-const MAX_UNKNOWN: usize = 50;
-/// The most tenants that have rows. Those of further tenants are not kept.
-const MAX_TENANTS: usize = 100;
-/// Equal refusals within this time are one row.
-const GROUPED_WITHIN: Duration = Duration::from_hours(1);
 /// The most characters that are kept of a provider's name, and of a reason.
 const MAX_NAME_CHARS: usize = 63;
 const MAX_REASON_CHARS: usize = 300;
@@ -51,74 +38,6 @@ pub(super) const RESOURCE: Resource = Resource {
         .returns(&[Returns::json::<RefusedAnswer>(200, "The refused webhooks.")])],
 };
 
-/// The rows by tenant, the latest last.
-#[derive(Debug, Default)]
-pub(super) struct RefusedWebhooks(Mutex<HashMap<String, VecDeque<Refused>>>);
-
-/// Equal refusals.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(rename = "RefusedWebhook")]
-pub(super) struct Refused {
-    /// The provider's name, as the path has it.
-    provider: String,
-    /// Whether there is such a provider.
-    is_known: bool,
-    /// The status that was answered.
-    #[schemars(with = "Whole<400, 599>")]
-    status: u16,
-    /// Why it was refused, of the latest one. The sender is not told what is wrong with a signature.
-    reason: String,
-    /// The client's address, as trusted proxies report it.
-    #[schemars(with = "String")]
-    address: IpAddr,
-    /// When the first one came.
-    first_at: Timestamp,
-    /// When the latest one came.
-    last_at: Timestamp,
-    /// How many there were.
-    count: u64,
-}
-
-impl Refused {
-    /// Whether another refusal belongs to this row. Numbers in a reason, such as of seconds, may differ.
-    fn has(&self, other: &Self) -> bool {
-        let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
-        (self.address, self.status, self.is_known) == (other.address, other.status, other.is_known)
-            // One address can invent any number of names.
-            && (self.provider == other.provider || !self.is_known)
-            && other.last_at.since(self.first_at) <= GROUPED_WITHIN
-            && words(&self.reason) == words(&other.reason)
-    }
-}
-
-impl RefusedWebhooks {
-    fn note(&self, tenant: &str, new: Refused) {
-        let mut all = self.0.lock();
-        if !all.contains_key(tenant) {
-            if all.len() >= MAX_TENANTS {
-                return;
-            }
-            all.insert(tenant.to_owned(), VecDeque::new());
-        }
-        let Some(rows) = all.get_mut(tenant) else { return };
-        let same = rows.iter().rposition(|row| row.has(&new));
-        let row = if let Some(row) = same.and_then(|place| rows.remove(place)) {
-            let (first_at, count) = (row.first_at, row.count.saturating_add(1));
-            Refused { first_at, count, ..new }
-        } else {
-            let unknown = rows.iter().filter(|row| !row.is_known).count();
-            let oldest = if !new.is_known && unknown >= MAX_UNKNOWN {
-                rows.iter().position(|row| !row.is_known)
-            } else {
-                (rows.len() >= MAX_ROWS).then_some(0)
-            };
-            oldest.and_then(|place| rows.remove(place));
-            new
-        };
-        rows.push_back(row);
-    }
-}
-
 /// What was refused.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "RefusedWebhooks")]
@@ -131,10 +50,8 @@ struct RefusedAnswer {
 /// `GET /v1/refused-webhooks`
 #[expect(clippy::unnecessary_wraps, reason = "every route has this shape")]
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let all = api.refused_webhooks.0.lock();
-    let rows = all.get(&call.tenant).map(|rows| rows.iter().rev().cloned().collect());
-    drop(all);
-    Ok(ok(&RefusedAnswer { since: api.started_at, items: rows.unwrap_or_default() }))
+    let items = api.refused_webhooks.of(&call.tenant);
+    Ok(ok(&RefusedAnswer { since: api.started_at, items }))
 }
 
 /// Notes an answer, if it refuses a webhook.

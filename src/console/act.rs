@@ -5,22 +5,23 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 
 use crate::api::people::Session;
-use crate::console::Inner;
 use crate::console::actions::{self, Action, Asks, Field, Kind, Then};
 use crate::console::elements::{facts, hidden, json, name_of, state, table, text_or, word};
 use crate::console::enter::{is_local, is_own};
 use crate::console::error::PageError;
 use crate::console::form::{Form, segment, with_query};
 use crate::console::json::Fields as _;
-use crate::console::layout::{self, Content};
+use crate::console::layout;
 use crate::console::once::Submission;
+use crate::console::page::Content;
+use crate::console::shared::Shared;
 use crate::console::view::View;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::service::{Reply, WayBack};
 
 /// `/console/act/{name}`: the form (GET), or the action itself (POST).
 pub(super) fn answer(
-    inner: &std::sync::Arc<Inner>,
+    inner: &Shared,
     request: Request,
     session: &Session,
     name: &str,
@@ -39,16 +40,15 @@ pub(super) fn answer(
     });
     let action = match allowed {
         Ok(action) => action,
-        Err(error) => return reply.send(inner.refused(&head, Some(session), &error)),
+        Err(error) => return reply.send(layout::error(inner, &head, Some(session), &error)),
     };
-    let task =
-        Task { inner: std::sync::Arc::clone(inner), action, head, session: session.clone(), given };
+    let task = Task { inner: inner.clone(), action, head, session: session.clone(), given };
     if is_post { task.run(reply) } else { reply.send(task.form(200, None)) }
 }
 
 /// One submission of an action's form.
 struct Task {
-    inner: std::sync::Arc<Inner>,
+    inner: Shared,
     action: &'static Action,
     head: Head,
     session: Session,
@@ -62,12 +62,19 @@ impl Task {
             is_own(&self.head) && self.given.get("csrf") == Some(csrf(&self.head).as_str());
         let number = self.given.get("form").map(|number| format!("{} {number}", self.session.id));
         let Some(number) = number.filter(|_| is_ours) else {
-            return reply.send(self.inner.refused(
+            return reply.send(layout::error(
+                &self.inner,
                 &self.head,
                 Some(&self.session),
                 &PageError::foreign_form(t),
             ));
         };
+        // What is carried out is what was shown.
+        if self.action.asks == Asks::DryRun
+            && self.given.get("shown") != self.selection().as_deref()
+        {
+            return reply.send(self.form(200, None));
+        }
         let request = match self.request() {
             Ok(request) => request,
             Err(detail) => {
@@ -78,7 +85,8 @@ impl Task {
         match self.inner.submissions.begin(&number) {
             Submission::First => {}
             Submission::Running => {
-                return reply.send(self.inner.refused(
+                return reply.send(layout::error(
+                    &self.inner,
                     &self.head,
                     Some(&self.session),
                     &PageError::running(t),
@@ -86,7 +94,7 @@ impl Task {
             }
             Submission::Done(page) => return reply.send(see(&page)),
         }
-        let (inner, person) = (std::sync::Arc::clone(&self.inner), self.session.person.clone());
+        let (inner, person) = (self.inner.clone(), self.session.person.clone());
         let unanswered = Response::new(500);
         let back = Back { task: self, number, reply };
         inner.api.ask(&person, request, Reply::new(Box::new(back), unanswered));
@@ -117,7 +125,7 @@ impl Task {
         self.page(200, |view| {
             html! {
                 p.notice role="status" { (self.action.done(view.t)) }
-                @if let Some(secret) = ["secret", "token", "url"].iter().find_map(|name| answer.maybe(name)) {
+                @if let Some(secret) = ["secret", "token", "url"].iter().find_map(|name| answer.maybe(name)).filter(|_| answer.items("steps").is_empty()) {
                     p { (view.t.shown_once) }
                     (super::elements::code(view, secret))
                 }
@@ -135,7 +143,7 @@ impl Task {
 
     /// The call of the API.
     fn request(&self) -> Result<Request, String> {
-        let body = self.body()?;
+        let body = self.body(true)?;
         let body =
             if body.is_empty() { Vec::new() } else { Value::Object(body).to_string().into_bytes() };
         let head = Head {
@@ -159,20 +167,27 @@ impl Task {
         Ok(path)
     }
 
-    /// The JSON body of the fields that are filled in.
-    fn body(&self) -> Result<Map<String, Value>, String> {
+    /// The JSON body of the fields that are filled in. `all`: those that are required must be.
+    fn body(&self, all: bool) -> Result<Map<String, Value>, String> {
         let mut body = Map::new();
         for field in self.action.fields {
             let name = (field.label)(self.inner.texts);
             match read(field, &self.given).map_err(|error| format!("{name}: {error}."))? {
                 Some(value) => put(&mut body, field.name, value),
-                None if field.is_required => {
+                None if field.is_required && all => {
                     return Err(format!("{name}: {}", self.inner.texts.field_missing));
                 }
                 None => {}
             }
         }
         Ok(body)
+    }
+
+    /// What a dry run is about: the fields, without the reason and the rate. `None`: a field cannot be used.
+    fn selection(&self) -> Option<String> {
+        let mut body = self.body(false).ok()?;
+        body.retain(|name, _| !matches!(name.as_str(), "reason" | "rate"));
+        Some(Value::Object(body).to_string())
     }
 
     /// The form, with what was typed and what went wrong.
@@ -193,6 +208,9 @@ impl Task {
                             input type="hidden" name=(name) value=(value);
                         }
                     }
+                    @if let Some(shown) = self.selection().filter(|_| action.asks == Asks::DryRun) {
+                        input type="hidden" name="shown" value=(shown);
+                    }
                     @for field in action.fields { (input(view, field, &self.given)) }
                     @if action.asks == Asks::DryRun {
                         button type="submit" formmethod="get" { (view.t.show_again) }
@@ -207,11 +225,18 @@ impl Task {
     /// What the action will touch.
     fn touched(&self, view: &View<'_>) -> Markup {
         if self.action.asks == Asks::DryRun {
-            return self.dry_run(view);
+            // Without what must be given, the API would take all.
+            let is_missing = |field: &&Field| field.is_required && field.name != "reason";
+            let mut wanted = self.action.fields.iter().filter(is_missing);
+            let missing = wanted.find(|field| self.given.get(field.name).is_none());
+            return missing.map_or_else(
+                || self.dry_run(view),
+                |field| html! { p.error { ((field.label)(view.t)) ": " (view.t.field_missing) } },
+            );
         }
-        let Some(id) = self.given.get("id").or_else(|| self.given.get("name")) else {
-            return html! {};
-        };
+        let is_named = |name: &&str| self.action.path.contains(&format!("{{{name}}}"));
+        let mut names = ["id", "name"].into_iter().filter(is_named);
+        let Some(id) = names.find_map(|name| self.given.get(name)) else { return html! {} };
         // The thing itself has the path of the action without its last part.
         let path = self.path().unwrap_or_default();
         let thing = if self.action.path.ends_with('}') {
@@ -236,7 +261,13 @@ impl Task {
     }
 
     fn dry_run(&self, view: &View<'_>) -> Markup {
-        let Ok(mut body) = self.body() else { return html! {} };
+        let Ok(mut body) = self.body(false) else { return html! {} };
+        // The API wants a reason even where nothing is discarded yet.
+        let needs_reason =
+            self.action.fields.iter().any(|field| field.name == "reason" && field.is_required);
+        if needs_reason && !body.contains_key("reason") {
+            body.insert("reason".to_owned(), "-".into());
+        }
         body.insert("dry_run".to_owned(), true.into());
         let path = self.path().unwrap_or_default();
         let found = match view.try_out(self.action.method, &path, &Value::Object(body)) {
@@ -330,7 +361,6 @@ fn read(field: &Field, given: &Form) -> Result<Option<Value>, String> {
             let text = given.raw(field.name).unwrap_or_default().replace("\r\n", "\n");
             BASE64.encode(text.as_bytes()).into()
         }
-        Kind::Json => serde_json::from_str(text).map_err(|error| error.to_string())?,
         Kind::Number => text.parse::<i64>().map_err(|error| error.to_string())?.into(),
         // One entry a line, or a box for each.
         Kind::List => given
@@ -367,7 +397,7 @@ fn input(view: &View<'_>, field: &Field, given: &Form) -> Markup {
                 Kind::Time => input name=(name) value=(value) required[required] placeholder="2026-01-31T00:00:00Z";,
                 Kind::Number => input name=(name) value=(value) required[required] inputmode="numeric";,
                 Kind::Secret => input type="password" name=(name) required[required] autocomplete="new-password";,
-                Kind::Json | Kind::Bytes | Kind::List => textarea name=(name) rows="8" spellcheck="false" required[required] { (value) },
+                Kind::Bytes | Kind::List => textarea name=(name) rows="8" spellcheck="false" required[required] { (value) },
                 Kind::Choice(words) => select name=(name) required[required] {
                     @if !required { option value="" {} }
                     @for choice in words { option value=(choice) selected[*choice == value] { (word(choice)) } }

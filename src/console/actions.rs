@@ -65,8 +65,6 @@ pub(super) struct Field {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Text,
-    /// JSON.
-    Json,
     /// Many lines of text, sent byte for byte as base64.
     Bytes,
     Number,
@@ -239,6 +237,18 @@ pub(super) const DISCARD_DEAD: Action = Action::new(
 .fields(&[FILTER[0], FILTER[1], FILTER[2], FILTER[3], required("reason", |t| t.reason, Kind::Text)])
 .asks(Asks::DryRun)
 .leads_to("jobs");
+
+/// Only what was picked: an empty pick is refused, and never means all.
+const PICKED: Field = required("filter.ids", |t| t.only_these, Kind::List);
+
+pub(super) const REPLAY_PICKED: Action =
+    Action { name: "replay-picked", fields: &[PICKED, RATE], ..REPLAY_DEAD };
+
+pub(super) const DISCARD_PICKED: Action = Action {
+    name: "discard-picked",
+    fields: &[PICKED, required("reason", |t| t.reason, Kind::Text)],
+    ..DISCARD_DEAD
+};
 
 pub(super) const CANCEL_JOB: Action = Action::new(
     "cancel-job",
@@ -500,6 +510,8 @@ pub(super) static ACTIONS: &[&Action] = &[
     &MOVE_TO_END,
     &REPLAY_DEAD,
     &DISCARD_DEAD,
+    &REPLAY_PICKED,
+    &DISCARD_PICKED,
     &CANCEL_JOB,
     &CREATE_SUBSCRIPTION,
     &CHANGE_SUBSCRIPTION,

@@ -3,16 +3,18 @@
 use maud::html;
 
 use crate::api::people::{NewSession, Session};
+use crate::console::cookie;
 use crate::console::error::PageError;
 use crate::console::form::Form;
-use crate::console::layout::{Content, entrance};
+use crate::console::layout::{self, entrance};
+use crate::console::page::Content;
+use crate::console::shared::Shared;
 use crate::console::view::csrf;
-use crate::console::{Inner, cookie};
 use crate::http::message::{Head, Method, Request, Response};
 
 /// `/console/enter` and `/console/log-in`. A link is used by a button, not by opening it: programs that look at links
 /// in mails do not use it up.
-pub(super) fn answer(inner: &Inner, request: &Request) -> Response {
+pub(super) fn answer(inner: &Shared, request: &Request) -> Response {
     let head = &request.head;
     let given =
         if head.method == Method::Post { Form::of_body(request) } else { Form::of_query(head) };
@@ -21,7 +23,7 @@ pub(super) fn answer(inner: &Inner, request: &Request) -> Response {
         return link.map_or_else(|| form(inner, head), |link| link_form(inner, link));
     }
     if !is_own(head) {
-        return inner.refused(head, None, &PageError::foreign_form(inner.texts));
+        return layout::error(inner, head, None, &PageError::foreign_form(inner.texts));
     }
     let begun = if let Some(link) = given.get("link") {
         inner.api.enter(head, link)
@@ -38,7 +40,7 @@ pub(super) fn answer(inner: &Inner, request: &Request) -> Response {
     }
 }
 
-fn enter(inner: &Inner, head: &Head, session: &NewSession, to: Option<&str>) -> Response {
+fn enter(inner: &Shared, head: &Head, session: &NewSession, to: Option<&str>) -> Response {
     let to = to.filter(|to| is_local(to)).unwrap_or("/console/");
     let lasts = session.ends_at.ms().saturating_sub(inner.api.clock.wall().ms()) / 1000;
     Response::new(303)
@@ -48,23 +50,23 @@ fn enter(inner: &Inner, head: &Head, session: &NewSession, to: Option<&str>) -> 
 }
 
 /// Ends the session.
-pub(super) fn leave(inner: &Inner, request: &Request, session: &Session) -> Response {
+pub(super) fn leave(inner: &Shared, request: &Request, session: &Session) -> Response {
     let head = &request.head;
     if !is_own(head) || Form::of_body(request).get("csrf") != Some(csrf(head).as_str()) {
-        return inner.refused(head, Some(session), &PageError::foreign_form(inner.texts));
+        return layout::error(inner, head, Some(session), &PageError::foreign_form(inner.texts));
     }
     if let Err(problem) = inner.api.log_out(head, session) {
-        return inner.refused(head, Some(session), &PageError::of(problem.into()));
+        return layout::error(inner, head, Some(session), &PageError::of(problem.into()));
     }
     Response::new(303).header("location", "/console/").header("set-cookie", cookie::clear())
 }
 
 /// The form to log in.
-pub(super) fn form(inner: &Inner, head: &Head) -> Response {
+pub(super) fn form(inner: &Shared, head: &Head) -> Response {
     login(inner, &Form::default(), head, None)
 }
 
-fn login(inner: &Inner, given: &Form, head: &Head, error: Option<&PageError>) -> Response {
+fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -> Response {
     let t = inner.texts;
     let has_users = inner.api.has_users().unwrap_or(true);
     let query = head.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
@@ -95,7 +97,7 @@ fn login(inner: &Inner, given: &Form, head: &Head, error: Option<&PageError>) ->
     entrance(inner, status, &Content::new(t.log_in, body))
 }
 
-fn link_form(inner: &Inner, link: &str) -> Response {
+fn link_form(inner: &Shared, link: &str) -> Response {
     let t = inner.texts;
     let body = html! {
         p { (t.link_help) }
@@ -126,7 +128,7 @@ pub(super) fn is_local(path: &str) -> bool {
 }
 
 /// Whether the browser's connection is encrypted, by a proxy before us.
-fn is_tls(inner: &Inner, head: &Head) -> bool {
+fn is_tls(inner: &Shared, head: &Head) -> bool {
     let settings = inner.api.settings.get();
     let by_proxy =
         head.client != head.peer.ip() && head.headers.get("x-forwarded-proto") == Some("https");

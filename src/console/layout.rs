@@ -3,26 +3,13 @@
 use maud::{DOCTYPE, Markup, html};
 
 use crate::api::people::Session;
-use crate::console::Inner;
 use crate::console::error::PageError;
 use crate::console::form::Form;
-use crate::console::pages::{PAGES, Page};
+use crate::console::page::{Content, Page};
+use crate::console::pages::PAGES;
+use crate::console::shared::Shared;
 use crate::console::view::View;
 use crate::http::message::{Head, Response};
-
-/// The content of a page.
-pub(super) struct Content {
-    /// Says where one is; also the heading.
-    pub(super) title: String,
-    /// Below the heading.
-    pub(super) body: Markup,
-}
-
-impl Content {
-    pub(super) fn new(title: impl Into<String>, body: Markup) -> Self {
-        Self { title: title.into(), body }
-    }
-}
 
 /// A page for a person who is logged in. `page`: the entry of the menu it belongs to.
 pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> Response {
@@ -69,7 +56,7 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
 }
 
 /// A page for somebody who is not logged in.
-pub(super) fn entrance(inner: &Inner, status: u16, content: &Content) -> Response {
+pub(super) fn entrance(inner: &Shared, status: u16, content: &Content) -> Response {
     let body = html! {
         main #main.narrow tabindex="-1" { p.brand { (inner.texts.brand) } h1 { (content.title) } (content.body) }
     };
@@ -78,7 +65,7 @@ pub(super) fn entrance(inner: &Inner, status: u16, content: &Content) -> Respons
 
 /// A page that says what went wrong.
 pub(super) fn error(
-    inner: &Inner,
+    inner: &Shared,
     head: &Head,
     session: Option<&Session>,
     error: &PageError,
@@ -97,7 +84,7 @@ pub(super) fn error(
     }
 }
 
-fn framed(inner: &Inner, status: u16, title: &str, body: &Markup) -> Response {
+fn framed(inner: &Shared, status: u16, title: &str, body: &Markup) -> Response {
     let assets = &inner.assets;
     let page = html! {
         (DOCTYPE)

@@ -16,7 +16,9 @@ mod form;
 mod json;
 mod layout;
 mod once;
+mod page;
 mod pages;
+mod shared;
 mod texts;
 mod view;
 
@@ -25,12 +27,11 @@ use std::time::Duration;
 
 use crate::api::context::Api;
 use crate::api::people::Session;
-use crate::console::assets::Assets;
 use crate::console::error::PageError;
 use crate::console::form::Form;
-use crate::console::once::Submissions;
-use crate::console::pages::{PAGES, Page};
-use crate::console::texts::{EN, Texts};
+use crate::console::page::Page;
+use crate::console::pages::PAGES;
+use crate::console::shared::Shared;
 use crate::console::view::View;
 use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
@@ -45,11 +46,8 @@ const MAX_LOGIN_BYTES: usize = 8 << 10;
 pub struct Console(Arc<Inner>);
 
 struct Inner {
-    api: Api,
+    shared: Shared,
     router: matchit::Router<&'static Page>,
-    assets: Assets,
-    submissions: Submissions,
-    texts: &'static Texts,
 }
 
 impl std::fmt::Debug for Console {
@@ -69,8 +67,7 @@ impl Console {
             let inserted = router.insert(page.path, *page);
             assert!(inserted.is_ok(), "two pages have the path {}", page.path);
         }
-        let (assets, submissions) = (Assets::new(), Submissions::default());
-        Self(Arc::new(Inner { api, router, assets, submissions, texts: &EN }))
+        Self(Arc::new(Inner { shared: Shared::new(api), router }))
     }
 
     fn serves(path: &str) -> bool {
@@ -81,20 +78,22 @@ impl Console {
 impl Inner {
     /// Answers a request below `/console`. Runs in the queue of the lists.
     fn answer(self: &Arc<Self>, request: Request, reply: Reply) {
-        let head = &request.head;
+        let (shared, head) = (&self.shared, &request.head);
         let path = head.path.strip_prefix("/console/").unwrap_or_default().to_owned();
         let session = match self.session(head) {
             Ok(session) => session,
-            Err(error) => return reply.send(self.refused(head, None, &error)),
+            Err(error) => return reply.send(layout::error(shared, head, None, &error)),
         };
         let is_post = head.method == Method::Post;
         let response = match (path.as_str(), session) {
-            ("enter" | "log-in", _) => enter::answer(self, &request),
-            (_, None) if is_post => self.refused(head, None, &PageError::logged_out(self.texts)),
-            (_, None) => enter::form(self, head),
-            ("log-out", Some(session)) if is_post => enter::leave(self, &request, &session),
+            ("enter" | "log-in", _) => enter::answer(shared, &request),
+            (_, None) if is_post => {
+                layout::error(shared, head, None, &PageError::logged_out(shared.texts))
+            }
+            (_, None) => enter::form(shared, head),
+            ("log-out", Some(session)) if is_post => enter::leave(shared, &request, &session),
             (path, Some(session)) => match path.strip_prefix("act/") {
-                Some(action) => return act::answer(self, request, &session, action, reply),
+                Some(action) => return act::answer(shared, request, &session, action, reply),
                 None => self.page(head, &session),
             },
         };
@@ -103,19 +102,21 @@ impl Inner {
 
     /// A page, or 304 if nothing was committed since the reader's copy.
     fn page(&self, head: &Head, session: &Session) -> Response {
-        self.show(head, session).unwrap_or_else(|error| self.refused(head, Some(session), &error))
+        let shared = &self.shared;
+        self.show(head, session)
+            .unwrap_or_else(|error| layout::error(shared, head, Some(session), &error))
     }
 
     fn show(&self, head: &Head, session: &Session) -> Result<Response, PageError> {
         let found = self.router.at(&head.path).ok();
         let is_read = matches!(head.method, Method::Get | Method::Head);
         let Some(found) = found.filter(|_| is_read) else {
-            return Err(PageError::not_found(self.texts));
+            return Err(PageError::not_found(self.shared.texts));
         };
         let page = *found.value;
-        let mut view = View::new(self, head, session, Form::of_query(head));
+        let mut view = View::new(&self.shared, head, session, Form::of_query(head));
         if !view.may(page.right) {
-            return Err(PageError::forbidden(self.texts));
+            return Err(PageError::forbidden(self.shared.texts));
         }
         let version = page.is_live.then(|| view.version());
         if version.is_some() && head.headers.get("if-none-match") == version.as_deref() {
@@ -128,19 +129,14 @@ impl Inner {
 
     fn session(&self, head: &Head) -> Result<Option<Session>, PageError> {
         let Some(secret) = cookie::session(head) else { return Ok(None) };
-        self.api.session(secret).map_err(|problem| PageError::of(problem.into()))
-    }
-
-    /// A page that says what went wrong.
-    fn refused(&self, head: &Head, session: Option<&Session>, error: &PageError) -> Response {
-        layout::error(self, head, session, error)
+        self.shared.api.session(secret).map_err(|problem| PageError::of(problem.into()))
     }
 }
 
 impl Service for Console {
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         if !Self::serves(&head.path) {
-            return self.0.api.body_limit(head);
+            return self.0.shared.api.body_limit(head);
         }
         if !matches!(head.method, Method::Get | Method::Head | Method::Post) {
             return Err(Response::new(405).header("allow", "GET, HEAD, POST"));
@@ -152,23 +148,23 @@ impl Service for Console {
     fn call(&self, request: Request, reply: Reply) {
         let path = &request.head.path;
         if !Self::serves(path) {
-            return self.0.api.call(request, reply);
+            return self.0.shared.api.call(request, reply);
         }
         if path == "/console" {
             return reply.send(Response::new(308).header("location", "/console/"));
         }
         if let Some(name) = path.strip_prefix("/console/assets/") {
-            return reply.send(self.0.assets.get(name));
+            return reply.send(self.0.shared.assets.get(name));
         }
         let inner = Arc::clone(&self.0);
-        self.0.api.in_turn(move |_api, reply| inner.answer(request, reply), reply);
+        self.0.shared.api.in_turn(move |_api, reply| inner.answer(request, reply), reply);
     }
 
     fn refusal(&self, status: u16, detail: &str) -> Response {
-        self.0.api.refusal(status, detail)
+        self.0.shared.api.refusal(status, detail)
     }
 
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
-        self.0.api.finish(asked, took, response)
+        self.0.shared.api.finish(asked, took, response)
     }
 }

@@ -144,7 +144,6 @@ texts! {
     counts: "Counted",
     yes: "yes",
     no: "no",
-    latest_answer: "The latest answer",
     request_as_sent: "The request",
     request_about: "As the next attempt would send it now. What is secret is ***.",
     as_curl: "As a curl command",

@@ -7,9 +7,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::api::people::{Person, Session};
-use crate::console::Inner;
 use crate::console::error::PageError;
 use crate::console::form::{Form, with_query};
+use crate::console::shared::Shared;
 use crate::console::texts::Texts;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::model::token::Right;
@@ -23,11 +23,16 @@ pub(super) struct View<'a> {
     /// The query.
     pub(super) query: Form,
     pub(super) session: &'a Session,
-    inner: &'a Inner,
+    inner: &'a Shared,
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(inner: &'a Inner, head: &'a Head, session: &'a Session, query: Form) -> Self {
+    pub(super) fn new(
+        inner: &'a Shared,
+        head: &'a Head,
+        session: &'a Session,
+        query: Form,
+    ) -> Self {
         Self { t: inner.texts, head, params: Vec::new(), query, session, inner }
     }
 
@@ -127,7 +132,7 @@ impl<'a> View<'a> {
         crate::base::id::uuid7(self.inner.api.clock.wall(), &*self.inner.api.draw)
     }
 
-    pub(super) fn inner(&self) -> &'a Inner {
+    pub(super) fn inner(&self) -> &'a Shared {
         self.inner
     }
 }

@@ -22,8 +22,6 @@ pub(crate) struct Form {
     pub(crate) action: String,
     /// What it sends if nothing is typed: hidden fields, values that are filled in, chosen options.
     pub(crate) fields: Vec<(String, String)>,
-    /// Its HTML.
-    pub(crate) html: String,
 }
 
 impl<'a> Browser<'a> {
@@ -104,9 +102,8 @@ impl<'a> Browser<'a> {
 /// The form of a page that is sent to this path.
 pub(crate) fn form(html: &str, action: &str) -> Option<Form> {
     let form = html.split("<form").skip(1).map(|rest| rest.split("</form>").next().unwrap());
-    let form = form.map(|form| form.split_once('>').unwrap());
-    let found =
-        form.filter(|(tag, _)| attribute(tag, "action").as_deref() == Some(action)).next()?;
+    let mut form = form.map(|form| form.split_once('>').unwrap());
+    let found = form.find(|(tag, _)| attribute(tag, "action").as_deref() == Some(action))?;
     let (tag, html) = found;
     let mut fields = Vec::new();
     for input in html.split("<input").skip(1).map(|rest| rest.split('>').next().unwrap()) {
@@ -132,7 +129,7 @@ pub(crate) fn form(html: &str, action: &str) -> Option<Form> {
         fields.push((attribute(tag, "name").unwrap(), chosen.unwrap_or_default()));
     }
     let method = attribute(tag, "method").unwrap_or_else(|| "get".to_owned());
-    Some(Form { method, action: action.to_owned(), fields, html: html.to_owned() })
+    Some(Form { method, action: action.to_owned(), fields })
 }
 
 /// Where the links of a page lead.

@@ -6,8 +6,7 @@ use serde_json::Value;
 use crate::console::elements::{Filter, empty, filters, pager, state, table, time};
 use crate::console::error::PageError;
 use crate::console::json::Fields as _;
-use crate::console::layout::Content;
-use crate::console::pages::Page;
+use crate::console::page::{Content, Page};
 use crate::console::view::View;
 use crate::model::token::Right::Admin;
 

@@ -11,8 +11,7 @@ use crate::console::elements::{
 use crate::console::error::PageError;
 use crate::console::form::{segment, with_query};
 use crate::console::json::Fields as _;
-use crate::console::layout::Content;
-use crate::console::pages::Page;
+use crate::console::page::{Content, Page};
 use crate::console::view::View;
 use crate::model::token::Right::{Operate, Read};
 
@@ -104,14 +103,14 @@ fn letters(view: &View<'_>, found: &[Value]) -> Markup {
     let heads = [t.pick, t.delivery, t.event, t.subscription, t.reason, t.at];
     html! {
         h2 { (t.newest) }
-        form method="get" action={ "/console/act/" (actions::REPLAY_DEAD.name) } {
+        form method="get" action={ "/console/act/" (actions::REPLAY_PICKED.name) } {
             input type="hidden" name="back" value=(view.head.path);
             @if may { label { input type="checkbox" data-pick-all hidden; " " (t.pick_all) } }
             (table(t.dead_letters, &heads, &rows))
             @if may {
                 div.actions {
                     button type="submit" { (t.replay_picked) }
-                    button type="submit" formaction={ "/console/act/" (actions::DISCARD_DEAD.name) } { (t.discard_picked) }
+                    button type="submit" formaction={ "/console/act/" (actions::DISCARD_PICKED.name) } { (t.discard_picked) }
                 }
             }
         }

@@ -12,8 +12,7 @@ use crate::console::elements::{
 use crate::console::error::PageError;
 use crate::console::form::segment;
 use crate::console::json::Fields as _;
-use crate::console::layout::Content;
-use crate::console::pages::Page;
+use crate::console::page::{Content, Page};
 use crate::console::view::View;
 use crate::model::token::Right::Read;
 
@@ -146,7 +145,7 @@ fn request(view: &View<'_>, of: &Value) -> Markup {
         curl.push_str(&quoted(&line));
     }
     let body = found.maybe("body");
-    let text = body.or(found.maybe("body_base64")).unwrap_or_default();
+    let text = body.or_else(|| found.maybe("body_base64")).unwrap_or_default();
     let (shown, is_all) = beginning(text, MAX_BODY_CHARS);
     raw.push('\n');
     raw.push_str(shown);
@@ -201,7 +200,7 @@ fn edit(view: &View<'_>, of: &Value) -> Markup {
 
 /// A payload as people read it.
 fn payload_text(event: &Value, payload: Option<String>) -> String {
-    let text = event.maybe("payload_text").or(event.maybe("payload_base64"));
+    let text = event.maybe("payload_text").or_else(|| event.maybe("payload_base64"));
     payload.map_or_else(|| text.unwrap_or_default().to_owned(), |json| indented(&json))
 }
 

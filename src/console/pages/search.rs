@@ -6,8 +6,7 @@ use crate::console::elements::{empty, state, table, time_or, word};
 use crate::console::error::PageError;
 use crate::console::form::segment;
 use crate::console::json::Fields as _;
-use crate::console::layout::Content;
-use crate::console::pages::Page;
+use crate::console::page::{Content, Page};
 use crate::console::view::View;
 use crate::model::token::Right::Read;
 

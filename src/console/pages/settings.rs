@@ -6,8 +6,7 @@ use crate::console::actions;
 use crate::console::elements::{button, facts, state, table, time, time_or, word};
 use crate::console::error::PageError;
 use crate::console::json::Fields as _;
-use crate::console::layout::Content;
-use crate::console::pages::Page;
+use crate::console::page::{Content, Page};
 use crate::console::view::View;
 use crate::model::token::Right::{Admin, Box, Read};
 

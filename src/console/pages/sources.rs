@@ -9,8 +9,7 @@ use crate::console::elements::{
 use crate::console::error::PageError;
 use crate::console::form::segment;
 use crate::console::json::Fields as _;
-use crate::console::layout::Content;
-use crate::console::pages::Page;
+use crate::console::page::{Content, Page};
 use crate::console::view::View;
 use crate::model::token::Right::{Operate, Read};
 
@@ -77,7 +76,7 @@ fn one(view: &View<'_>) -> Result<Content, PageError> {
             (state(found.text("state")))
             @if found.text("state") == "PAUSED" { (button(view, &actions::RESUME_SOURCE, &given)) }
             @else { (button(view, &actions::PAUSE_SOURCE, &given)) }
-            (button(view, &actions::RESET_SOURCE, &given))
+            @if found.text("kind") == "sqlite" { (button(view, &actions::RESET_SOURCE, &given)) }
             @if view.may(Operate) { a.button href={ "/console/sources/" (segment(name)) "?test=now" } { (t.test) } }
         }
         @if let Some(error) = found.maybe("last_error") { p.error { (error) } }

@@ -11,8 +11,7 @@ use crate::console::elements::{
 use crate::console::error::PageError;
 use crate::console::form::{segment, with_query};
 use crate::console::json::Fields as _;
-use crate::console::layout::Content;
-use crate::console::pages::Page;
+use crate::console::page::{Content, Page};
 use crate::console::view::View;
 use crate::model::token::Right::{Admin, Read};
 
@@ -30,12 +29,15 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let found = view.read(
         "/v1/subscriptions",
-        &[("limit", "100"), ("after", view.query.get("after").unwrap_or_default())],
+        &[("limit", "20"), ("after", view.query.get("after").unwrap_or_default())],
     )?;
     let recent = view.read_or_null("/v1/stats/recent", &[]);
     let mut all: Vec<&Value> = found.items("items").iter().collect();
     // Those that need a look come first.
-    all.sort_by_key(|row| (row.items("holds").is_empty(), row.maybe("failing_since").is_none()));
+    all.sort_by_key(|row| {
+        let is_fine = row.text("state") == "ACTIVE" && row.items("holds").is_empty();
+        (is_fine, row.maybe("failing_since").is_none())
+    });
     let rows: Vec<_> = all
         .into_iter()
         .map(|row| {
@@ -115,7 +117,7 @@ fn one(view: &View<'_>) -> Result<Content, PageError> {
             a href=(listed("/console/deliveries")) { (t.deliveries) } " · "
             a href=(listed("/console/dead-letters")) { (t.dead_letters) } " · "
             a href=(listed("/console/lanes")) { (t.lanes) }
-            @if view.may(Admin) { " · " a href=(with_query("/console/audit", [("resource", &*format!("subscription/{id}"))])) { (t.who_changed_it) } }
+            @if view.may(Admin) { " · " a href=(with_query("/console/audit", [("resource", id)])) { (t.who_changed_it) } }
         }
         (credentials(view, name))
         details #terms { summary { (t.all_terms) }

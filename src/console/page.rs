@@ -1,0 +1,43 @@
+//! What a page is: its place, its right, its content.
+
+use maud::Markup;
+
+use crate::console::error::PageError;
+use crate::console::texts::Texts;
+use crate::console::view::View;
+use crate::model::token::Right;
+
+/// A page: its path, who may see it, and what makes it.
+pub(super) struct Page {
+    /// The path; `{…}` are variable parts.
+    pub(super) path: &'static str,
+    /// Its entry in the menu, if it has one.
+    pub(super) menu: Option<fn(&Texts) -> &'static str>,
+    /// What a person's role must allow.
+    pub(super) right: Right,
+    /// Whether it is refreshed while it is looked at.
+    pub(super) is_live: bool,
+    /// Reads and renders it.
+    pub(super) show: fn(&View<'_>) -> Result<Content, PageError>,
+}
+
+impl Page {
+    /// The first part of the path below `/console/`: pages of one section share an entry in the menu.
+    pub(super) fn section(&self) -> &'static str {
+        self.path.trim_start_matches("/console/").split('/').next().unwrap_or_default()
+    }
+}
+
+/// The content of a page.
+pub(super) struct Content {
+    /// Says where one is; also the heading.
+    pub(super) title: String,
+    /// Below the heading.
+    pub(super) body: Markup,
+}
+
+impl Content {
+    pub(super) fn new(title: impl Into<String>, body: Markup) -> Self {
+        Self { title: title.into(), body }
+    }
+}
