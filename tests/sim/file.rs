@@ -205,8 +205,12 @@ impl File {
             let funnel = spec.funnel.filter(|_| has_funnel).map(|value| 1_000_000 + value);
             let mut order_at = spec.earlier.map_or(now, |earlier| now - earlier);
             if let (Some(lane), None) = (lane, spec.earlier) {
-                let open = self.rows.iter().filter(|row| row.lane == Some(lane) && row.is_open());
-                order_at = order_at.max(open.map(|row| row.order_at).max().unwrap_or(order_at));
+                let counts = |row: &&Row| {
+                    let blocks = row.state == State::DeadLetter && row.head;
+                    row.lane == Some(lane) && (row.is_open() || blocks)
+                };
+                let last = self.rows.iter().filter(counts).map(|row| row.order_at).max();
+                order_at = order_at.max(last.unwrap_or(order_at));
             }
             let due_at = now.max(not_before);
             self.rows.push(Row {
