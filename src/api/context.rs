@@ -12,6 +12,7 @@ use crate::api::list_queue::Lists;
 use crate::api::problem::Problem;
 use crate::api::refused_rows::RefusedWebhooks;
 use crate::api::requests::Requests;
+use crate::backup::schedule::Backups;
 use crate::base::budget::Budget;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::Draw;
@@ -32,6 +33,7 @@ use crate::pipeline::refusals::Refusals;
 use crate::pipeline::rotation::Rotation;
 use crate::pipeline::subscription_test::SubscriptionTests;
 use crate::pipeline::suspects::Suspects;
+use crate::pipeline::threads::Spawner;
 use crate::sources::SourceStatuses;
 use crate::store::Store;
 
@@ -62,6 +64,10 @@ pub struct Stages {
     pub sources: SourceStatuses,
     /// Deliveries that are being attempted.
     pub in_flight: Arc<InFlight>,
+    /// Makes backups.
+    pub backups: Backups,
+    /// Starts threads.
+    pub spawner: Spawner,
     /// Wakes the thread that runs jobs.
     pub jobs: Bell,
 }

@@ -8,6 +8,7 @@ mod answered;
 mod audit_events;
 mod audited;
 pub mod auth;
+mod backups;
 mod call;
 mod confirmations;
 mod consumers;
@@ -56,6 +57,7 @@ mod sealing;
 mod search;
 mod secrets;
 mod sessions;
+mod settings;
 mod sources;
 mod status;
 mod subjects;
@@ -134,6 +136,8 @@ static RESOURCES: &[&Resource] = &[
     &escalations::RESOURCE,
     &alert_channels::RESOURCE,
     &refused_webhooks::RESOURCE,
+    &backups::RESOURCE,
+    &settings::RESOURCE,
     &search::RESOURCE,
     &audit_events::RESOURCE,
     &status::RESOURCE,

@@ -1,4 +1,7 @@
-//! The rows of `/v1/refused-webhooks`, in memory: bounded, and equal refusals are one row.
+//! The refused webhooks in memory, as rows of equal ones.
+//!
+//! Anybody can cause refusals. So their number is bounded, equal ones are one row, and unknown providers, whose names
+//! anybody can invent, have few rows of their own.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -19,7 +22,6 @@ const MAX_UNKNOWN: usize = 50;
 const MAX_TENANTS: usize = 100;
 /// Equal refusals within this time are one row.
 const GROUPED_WITHIN: Duration = Duration::from_hours(1);
-
 /// The rows by tenant, the latest last.
 #[derive(Debug, Default)]
 pub(super) struct RefusedWebhooks(Mutex<HashMap<String, VecDeque<Refused>>>);
@@ -63,10 +65,11 @@ impl Refused {
 impl RefusedWebhooks {
     /// The rows of a tenant, the latest first.
     pub(super) fn of(&self, tenant: &str) -> Vec<Refused> {
-        self.0.lock().get(tenant).map_or_else(Vec::new, |rows| rows.iter().rev().cloned().collect())
+        let all = self.0.lock();
+        all.get(tenant).map(|rows| rows.iter().rev().cloned().collect()).unwrap_or_default()
     }
 
-    /// Counts a refusal.
+    /// Adds a refusal to its row, or makes one.
     pub(super) fn note(&self, tenant: &str, new: Refused) {
         let mut all = self.0.lock();
         if !all.contains_key(tenant) {
@@ -91,5 +94,56 @@ impl RefusedWebhooks {
             new
         };
         rows.push_back(row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn refused(provider: &str, is_known: bool, address: u32, at: i64) -> Refused {
+        let at = Timestamp::from_secs(at);
+        Refused {
+            provider: provider.to_owned(),
+            is_known,
+            status: if is_known { 401 } else { 404 },
+            reason: format!("it differs by {at} s"),
+            address: Ipv4Addr::from_bits(address).into(),
+            first_at: at,
+            last_at: at,
+            count: 1,
+        }
+    }
+
+    #[test]
+    fn a_flood_of_invented_names_and_addresses_leaves_the_rows_of_known_providers() {
+        let all = RefusedWebhooks::default();
+        all.note("default", refused("stripe", true, 1, 0));
+        for n in 0..1_000_u32 {
+            all.note("default", refused(&format!("x{n}"), false, n, 0));
+            all.note("default", refused(&format!("y{n}"), false, 7, 0));
+        }
+        let rows = all.0.lock()["default"].clone();
+        assert_eq!(rows.len(), MAX_UNKNOWN + 1);
+        assert_eq!(rows[0].provider, "stripe");
+        for n in 0..1_000 {
+            all.note("default", refused("stripe", true, n, 0));
+            all.note(&n.to_string(), refused("stripe", true, n, 0));
+        }
+        let kept = all.0.lock();
+        assert_eq!((kept["default"].len(), kept.len()), (MAX_ROWS, MAX_TENANTS));
+    }
+
+    #[test]
+    fn after_an_hour_a_row_of_its_own_begins() {
+        let all = RefusedWebhooks::default();
+        for at in [0, 1_800, 3_600, 3_601] {
+            all.note("default", refused("stripe", true, 1, at));
+        }
+        let rows = all.0.lock()["default"].clone();
+        let counts: Vec<_> = rows.iter().map(|row| (row.count, row.first_at.secs())).collect();
+        assert_eq!(counts, [(3, 0), (1, 3_601)]);
     }
 }

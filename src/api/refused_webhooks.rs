@@ -1,7 +1,5 @@
 //! `/v1/refused-webhooks`: what came in and was refused, and why. In memory, since the start of the process.
-//!
-//! Anybody can cause refusals. So their number is bounded, equal ones are one row, and unknown providers, whose names
-//! anybody can invent, have few rows of their own.
+//! [`super::refused_rows`] keeps them.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -86,55 +84,4 @@ pub(super) fn note(api: &Api, asked: &Asked, response: &Response) {
         count: 1,
     };
     api.refused_webhooks.note(if is_known { tenant } else { DEFAULT_TENANT }, refused);
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use super::*;
-
-    fn refused(provider: &str, is_known: bool, address: u32, at: i64) -> Refused {
-        let at = Timestamp::from_secs(at);
-        Refused {
-            provider: provider.to_owned(),
-            is_known,
-            status: if is_known { 401 } else { 404 },
-            reason: format!("it differs by {at} s"),
-            address: Ipv4Addr::from_bits(address).into(),
-            first_at: at,
-            last_at: at,
-            count: 1,
-        }
-    }
-
-    #[test]
-    fn a_flood_of_invented_names_and_addresses_leaves_the_rows_of_known_providers() {
-        let all = RefusedWebhooks::default();
-        all.note("default", refused("stripe", true, 1, 0));
-        for n in 0..1_000_u32 {
-            all.note("default", refused(&format!("x{n}"), false, n, 0));
-            all.note("default", refused(&format!("y{n}"), false, 7, 0));
-        }
-        let rows = all.0.lock()["default"].clone();
-        assert_eq!(rows.len(), MAX_UNKNOWN + 1);
-        assert_eq!(rows[0].provider, "stripe");
-        for n in 0..1_000 {
-            all.note("default", refused("stripe", true, n, 0));
-            all.note(&n.to_string(), refused("stripe", true, n, 0));
-        }
-        let kept = all.0.lock();
-        assert_eq!((kept["default"].len(), kept.len()), (MAX_ROWS, MAX_TENANTS));
-    }
-
-    #[test]
-    fn after_an_hour_a_row_of_its_own_begins() {
-        let all = RefusedWebhooks::default();
-        for at in [0, 1_800, 3_600, 3_601] {
-            all.note("default", refused("stripe", true, 1, at));
-        }
-        let rows = all.0.lock()["default"].clone();
-        let counts: Vec<_> = rows.iter().map(|row| (row.count, row.first_at.secs())).collect();
-        assert_eq!(counts, [(3, 0), (1, 3_601)]);
-    }
 }

@@ -42,6 +42,7 @@ mod tests {
     fn acts(path: &str) -> bool {
         let verb = [
             "/confirm/{token}",
+            "/backups",
             "/discard",
             "/end",
             "/erase",

@@ -21,7 +21,7 @@ use crate::api::listeners::EndpointRole;
 use crate::app::data_directory::DataDirectory;
 use crate::app::injected::ReplaceableClient;
 use crate::base::stop::Stop;
-use crate::config::{Change, Settings};
+use crate::config::{Change, Loaded, Settings};
 use crate::http::server::Server;
 use crate::jobs::runner::Runner;
 use crate::pipeline::Pipeline;
@@ -139,6 +139,11 @@ impl Appliance {
     #[cfg(any(test, feature = "internals"))]
     pub fn settings(&self) -> &crate::config::Live {
         &self.api.settings
+    }
+
+    /// Takes over where the settings in force come from.
+    pub fn note_origins(&self, loaded: &Loaded) {
+        self.api.settings.set_origins(loaded);
     }
 
     /// Applies new settings as far as possible without a restart, and returns what changed. After an error, the old

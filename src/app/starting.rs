@@ -16,7 +16,7 @@ use crate::app::injected::{self, Injected, ReplaceableClient};
 use crate::app::master_key::{self, Keys};
 use crate::app::sockets::{self, Sockets};
 use crate::app::{Appliance, log_audit_head};
-use crate::backup::schedule::Schedule;
+use crate::backup::schedule::{Backups, Schedule};
 use crate::backup::upgrade::{self as schema_upgrade, Upgraded};
 use crate::backup::{erasures, restore};
 use crate::base::budget::Budget;
@@ -66,8 +66,8 @@ impl Appliance {
         let (settings, stop) = (Live::new(settings), Stop::new());
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
         let cached = auth.clone();
-        let disk = disk_watch(gauge, &settings, &store);
-        let bell = Bell::default();
+        let (disk, bell) = (disk_watch(gauge, &settings, &store), Bell::default());
+        let (backups, schedule) = backups(&settings.get(), (&store, &clock), &stop);
         let flow = Pipeline::start(PipelineParts {
             store: store.clone(),
             writer_loop,
@@ -79,7 +79,7 @@ impl Appliance {
             sender,
             settings: settings.clone(),
             disk: Arc::clone(&disk),
-            backups: schedule(&settings.get(), &store, &clock),
+            backups: schedule,
             budget: budget.clone(),
             suspects: Arc::clone(&suspects),
             faults: faults.clone(),
@@ -99,7 +99,7 @@ impl Appliance {
             key: ring,
             auth,
             hasher,
-            flow: stages(&flow, (disk, suspects, rotation), &sources, &jobs),
+            flow: stages(&flow, (disk, suspects, rotation, backups), &sources, &jobs),
             budget,
             settings,
         });
@@ -238,15 +238,23 @@ pub(super) fn upgrade(
     Ok(database)
 }
 
-/// The scheduled backups, if there are any.
-fn schedule(settings: &Settings, store: &Store, clock: &Clock) -> Option<Schedule> {
-    Some(Schedule {
+/// What makes backups, and their schedule if there is one.
+fn backups(
+    settings: &Settings,
+    (store, clock): (&Store, &Clock),
+    stop: &Stop,
+) -> (Backups, Option<Schedule>) {
+    let backups = Backups {
         store: store.clone(),
         clock: clock.clone(),
         directory: settings.backup_directory(),
-        every: settings.backup.every?,
         keep: usize::try_from(settings.backup.keep).unwrap_or(usize::MAX),
-    })
+        stop: stop.clone(),
+        running: Arc::default(),
+    };
+    let schedule = |every| Schedule { backups: backups.clone(), every };
+    let schedule = settings.backup.every.map(schedule);
+    (backups, schedule)
 }
 
 /// Creates the first admin token if there is no token at all; returns whether it did.
@@ -298,7 +306,7 @@ fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> R
 
 fn stages(
     flow: &Pipeline,
-    (disk, suspects, rotation): (Arc<DiskWatch>, Arc<Suspects>, Rotation),
+    (disk, suspects, rotation, backups): (Arc<DiskWatch>, Arc<Suspects>, Rotation, Backups),
     sources: &Relaying,
     jobs: &Runner,
 ) -> Stages {
@@ -315,6 +323,8 @@ fn stages(
         suspects,
         sources: sources.statuses().clone(),
         in_flight: Arc::clone(&flow.in_flight),
+        backups,
+        spawner: flow.spawner.clone(),
         jobs: jobs.bell().clone(),
     }
 }

@@ -1,9 +1,11 @@
-//! Scheduled backups: makes one when the newest is old enough, then removes the oldest ones. `pipeline` gives it a
+//! Backups of the running service: when somebody asks, and scheduled: makes one when the newest is old enough, then removes the oldest ones. `pipeline` gives it a
 //! thread of its own, because a copy can take minutes.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::backup::manifest::{Manifest, Reason};
@@ -22,59 +24,55 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// The pause after a failed backup, unless the next is due earlier.
 const RETRY_AFTER: Duration = Duration::from_mins(10);
 
-/// The scheduled backups.
+/// Makes and lists backups in one directory. Clones share whether one is being made.
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub struct Backups {
     /// The file.
     pub store: Store,
     /// Time.
     pub clock: Clock,
     /// The directory of the backups; created if it is missing.
     pub directory: PathBuf,
-    /// The interval.
-    pub every: Duration,
     /// How many scheduled backups are kept.
     pub keep: usize,
+    /// Abandons a copy that somebody asked for.
+    pub stop: Stop,
+    /// Whether one is being made.
+    pub running: Arc<AtomicBool>,
 }
 
-impl Schedule {
-    /// Makes backups until a stop is asked for. A copy under way is then abandoned, and leaves nothing that counts as
-    /// a backup.
-    pub fn run(&self, stop: &Stop) {
-        let mut next = self.clock.now().plus(self.left());
-        while !stop.wait(CHECK_EVERY) {
-            if self.clock.now() < next {
-                continue;
-            }
-            let taken = self.take(stop);
-            if stop.asked() {
-                return;
-            }
-            let wait = if taken.is_ok() { self.every } else { self.every.min(RETRY_AFTER) };
-            next = self.clock.now().plus(wait);
-            self.report(taken);
-        }
+/// While this exists, no other backup begins.
+#[derive(Debug)]
+pub struct Running(Arc<AtomicBool>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Backups {
+    /// Begins a backup; `None` while another one is being made.
+    pub fn begin(&self) -> Option<Running> {
+        let was_running = self.running.swap(true, Ordering::AcqRel);
+        (!was_running).then(|| Running(Arc::clone(&self.running)))
     }
 
-    /// The time until the next backup is due. A backup dated in the future, by a clock that was wrong, counts as made
-    /// now.
-    fn left(&self) -> Duration {
-        let backups = retention::list(&self.directory).unwrap_or_default();
-        let ours = |backup: &retention::BackupFile| backup.manifest.reason == Reason::Scheduled;
-        backups.into_iter().find(ours).map_or(Duration::ZERO, |newest| {
-            self.every.saturating_sub(self.clock.wall().since(newest.manifest.created_at))
-        })
+    /// The backups that are there, the newest first.
+    pub fn list(&self) -> Vec<retention::BackupFile> {
+        // The directory is made with the first backup.
+        retention::list(&self.directory).unwrap_or_default()
     }
 
-    /// Takes a backup, and only then removes old ones.
-    fn take(&self, stop: &Stop) -> Result<Manifest> {
+    /// Takes a backup, and only then removes old ones. The caller has begun it.
+    pub fn take(&self, reason: Reason, stop: &Stop) -> Result<(PathBuf, Manifest)> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
         made.map_err(file_error(&self.directory))?;
         let now = self.clock.wall();
         let plan = Plan {
             database: self.store.path().to_owned(),
             to: online::destination(&self.directory, now),
-            reason: Reason::Scheduled,
+            reason,
             now,
             faults: Faults::none(),
         };
@@ -82,7 +80,48 @@ impl Schedule {
         for removed in retention::clear(&self.directory, self.keep, manifest.created_at)? {
             tracing::info!(path = %removed.display(), "an old backup was removed");
         }
-        Ok(manifest)
+        Ok((plan.to, manifest))
+    }
+}
+
+/// The scheduled backups.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// Makes them.
+    pub backups: Backups,
+    /// The interval.
+    pub every: Duration,
+}
+
+impl Schedule {
+    /// Makes backups until a stop is asked for. A copy under way is then abandoned, and leaves nothing that counts as
+    /// a backup.
+    pub fn run(&self, stop: &Stop) {
+        let clock = &self.backups.clock;
+        let mut next = clock.now().plus(self.left());
+        while !stop.wait(CHECK_EVERY) {
+            if clock.now() < next {
+                continue;
+            }
+            let Some(running) = self.backups.begin() else { continue };
+            let taken = self.backups.take(Reason::Scheduled, stop);
+            drop(running);
+            if stop.asked() {
+                return;
+            }
+            let wait = if taken.is_ok() { self.every } else { self.every.min(RETRY_AFTER) };
+            next = clock.now().plus(wait);
+            self.report(taken.map(|(_, manifest)| manifest));
+        }
+    }
+
+    /// The time until the next backup is due. A backup dated in the future, by a clock that was wrong, counts as made
+    /// now.
+    fn left(&self) -> Duration {
+        let ours = |backup: &retention::BackupFile| backup.manifest.reason == Reason::Scheduled;
+        self.backups.list().into_iter().find(ours).map_or(Duration::ZERO, |newest| {
+            self.every.saturating_sub(self.backups.clock.wall().since(newest.manifest.created_at))
+        })
     }
 
     /// Logs the outcome, and stores a failure in the database for the health checks.
@@ -96,7 +135,7 @@ impl Schedule {
             Err(Error::Store(StoreError::Stopped)) => return,
             Err(error) => {
                 tracing::error!(%error, "a backup could not be made; it is retried");
-                Some((self.clock.wall(), error.to_string()))
+                Some((self.backups.clock.wall(), error.to_string()))
             }
         };
         if let Err(error) = self.note(failure) {
@@ -105,11 +144,36 @@ impl Schedule {
     }
 
     fn note(&self, failure: Option<(Timestamp, String)>) -> Result<()> {
-        let noted = self.store.read(meta::backup_failure)?;
+        let noted = self.backups.store.read(meta::backup_failure)?;
         if failure.is_none() && noted.is_none() {
             return Ok(());
         }
         let run = move |tx: &WriteTx<'_>| meta::set_backup_failure(tx, failure.as_ref());
-        Ok(self.store.writer().write(Queue::Upkeep, run)?)
+        Ok(self.backups.store.writer().write(Queue::Upkeep, run)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_backup_is_made_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _writer) = Store::open(&dir.path().join("oncebox.db"), Faults::none()).unwrap();
+        let backups = Backups {
+            store,
+            clock: Clock::machine(),
+            directory: dir.path().join("backups"),
+            keep: 1,
+            stop: Stop::new(),
+            running: Arc::default(),
+        };
+        let other = backups.clone();
+        let running = backups.begin().unwrap();
+        assert!(other.begin().is_none());
+        drop(running);
+        assert!(other.begin().is_some());
+        assert!(backups.begin().is_some());
     }
 }

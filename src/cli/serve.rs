@@ -50,23 +50,24 @@ impl Serve {
         if let Some(address) = self.listen {
             sources.flag("listen.api", "--listen", address);
         }
-        let settings = sources.load().map(|loaded| loaded.settings);
+        let loaded = sources.load();
         // If the settings are wrong, the log that says so is written with the default settings.
         let defaults = Settings::default();
-        telemetry::start(&settings.as_ref().unwrap_or(&defaults).log);
+        telemetry::start(&loaded.as_ref().map_or(&defaults, |loaded| &loaded.settings).log);
         let notifier = Notifier::to(environment("NOTIFY_SOCKET").as_deref());
         let failed_starts = FailedStarts::of_manager();
-        let started = settings
+        let started = loaded
             .map_err(Failure::from)
-            .and_then(|settings| Ok((self.start(&settings, &notifier, &signals)?, settings)));
-        let (appliance, settings) = match started {
+            .and_then(|loaded| Ok((self.start(&loaded.settings, &notifier, &signals)?, loaded)));
+        let (appliance, loaded) = match started {
             Ok(started) => started,
             Err(failure) => {
                 signals.starting.store(false, Ordering::Relaxed);
                 return Err(failed_starts.wait(failure, &notifier, &signals.stop));
             }
         };
-        greet(&appliance, &settings);
+        appliance.note_origins(&loaded);
+        greet(&appliance, &loaded.settings);
         let stop = appliance.stop_signal().clone();
         let clock = Clock::machine();
         let mut supervision = Supervision::new(&appliance, notifier, watchdog());
@@ -267,6 +268,7 @@ fn reload(appliance: &Appliance, sources: &Sources) {
         Ok(change) => change,
         Err(error) => return refused(&error),
     };
+    appliance.note_origins(&loaded);
     tracing::info!(changed = named(&change.taken), "settings reloaded");
     if !change.waiting.is_empty() {
         let keys = named(&change.waiting);

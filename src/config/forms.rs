@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -98,6 +98,11 @@ pub(super) trait Form {
     /// The value as it is written in a file. JSON and TOML write these values alike.
     fn shown(&self, value: &Self::Output) -> Value;
 
+    /// What may be shown to people other than the one at the machine; null if nothing.
+    fn public(&self, value: &Self::Output) -> Value {
+        self.shown(value)
+    }
+
     /// The allowed values as JSON Schema.
     fn schema(&self) -> Value;
 
@@ -110,7 +115,8 @@ macro_rules! form {
     (
         $(#[$about:meta])*
         $form:ident$(($least:ident, $most:ident: $bound:ty))? = $held:ty;
-        read $read:expr, shown $shown:expr, schema $schema:expr, says $says:expr
+        read $read:expr, shown $shown:expr,
+        $(public $public:expr,)? schema $schema:expr, says $says:expr
     ) => {
         $(#[$about])*
         pub(super) struct $form$((pub(super) $bound, pub(super) $bound))?;
@@ -128,6 +134,11 @@ macro_rules! form {
                 let shown: fn(&$held) -> Value = $shown;
                 shown(held)
             }
+
+            $(fn public(&self, held: &$held) -> Value {
+                let public: fn(&$held) -> Value = $public;
+                public(held)
+            })?
 
             fn schema(&self) -> Value {
                 $(let Self($least, $most) = self; let _bounds = ($least, $most);)?
@@ -166,6 +177,16 @@ form! {
 }
 
 form! {
+    /// A file with a secret.
+    SecretPath = PathBuf;
+    read |given| Path.read(given),
+    shown |held| Path.shown(held),
+    public |_held| Value::Null,
+    schema Path.schema(),
+    says Path.says()
+}
+
+form! {
     /// Programs with their arguments, by name.
     Commands = BTreeMap<String, Vec<String>>;
     read |given| {
@@ -187,6 +208,8 @@ form! {
         }
     },
     shown |held| json!(held),
+    // Arguments may be secrets.
+    public |held| held.iter().map(|(name, argv)| (name.clone(), json!(argv.get(..1)))).collect::<Map<_, _>>().into(),
     schema json!({ "type": "object",
         "additionalProperties": { "type": "array", "items": { "type": "string" }, "minItems": 1 } }),
     says "a table of programs with their arguments".to_owned()
@@ -391,6 +414,10 @@ impl<F: Form> Form for Maybe<F> {
 
     fn shown(&self, held: &Self::Output) -> Value {
         held.as_ref().map_or(Value::Null, |held| self.0.shown(held))
+    }
+
+    fn public(&self, held: &Self::Output) -> Value {
+        held.as_ref().map_or(Value::Null, |held| self.0.public(held))
     }
 
     fn schema(&self) -> Value {

@@ -107,7 +107,10 @@ impl Sources {
 
 /// The current settings. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Live(Arc<RwLock<Arc<Settings>>>);
+pub struct Live {
+    settings: Arc<RwLock<Arc<Settings>>>,
+    origins: Arc<RwLock<BTreeMap<String, Origin>>>,
+}
 
 /// What a reload changes.
 #[derive(Debug)]
@@ -123,17 +126,32 @@ pub struct Change {
 impl Live {
     /// Starts with these settings.
     pub fn new(settings: Settings) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(settings))))
+        Self { settings: Arc::new(RwLock::new(Arc::new(settings))), origins: Arc::default() }
     }
 
     /// The current settings.
     pub fn get(&self) -> Arc<Settings> {
-        Arc::clone(&self.0.read())
+        Arc::clone(&self.settings.read())
     }
 
     /// Replaces the settings.
     pub fn set(&self, settings: Settings) {
-        *self.0.write() = Arc::new(settings);
+        *self.settings.write() = Arc::new(settings);
+    }
+
+    /// The origin of the value of a key.
+    pub fn origin(&self, key: &Key) -> Origin {
+        self.origins.read().get(&key.path()).cloned().unwrap_or_default()
+    }
+
+    /// Takes over the origins of the values that are in force. The others wait for a restart.
+    pub fn set_origins(&self, loaded: &Loaded) {
+        let settings = self.get();
+        let is_in_force = |key: &&Key| key.get(&settings) == key.get(&loaded.settings);
+        let mut origins = self.origins.write();
+        for key in KEYS.iter().filter(is_in_force) {
+            origins.insert(key.path(), loaded.origin(key));
+        }
     }
 
     /// Compares with `fresh`: the settings that a reload would lead to, and the changed keys.

@@ -14,8 +14,8 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::config::forms::{
-    Address, Addresses, Bytes, Commands, Flag, Form, Given, Maybe, Networks, Number, Path, Size,
-    Span, Steps, Text, Url, Word,
+    Address, Addresses, Bytes, Commands, Flag, Form, Given, Maybe, Networks, Number, Path,
+    SecretPath, Size, Span, Steps, Text, Url, Word,
 };
 use crate::model::address::AddressPolicy;
 use crate::model::delivery::{self, Schedule};
@@ -55,6 +55,7 @@ pub struct Key {
     put: fn(&mut Settings, Given<'_>) -> Result<(), String>,
     copy: fn(&mut Settings, &Settings),
     get: fn(&Settings) -> Value,
+    public: fn(&Settings) -> Value,
     schema: fn() -> Value,
     says: fn() -> String,
 }
@@ -83,6 +84,11 @@ impl Key {
     /// The value as it is written in a file; null if there is none.
     pub fn get(&self, from: &Settings) -> Value {
         (self.get)(from)
+    }
+
+    /// The value as the API shows it; null if there is none, or if it is the place of a secret.
+    pub fn shown(&self, from: &Settings) -> Value {
+        (self.public)(from)
     }
 
     /// The allowed values as JSON Schema.
@@ -142,6 +148,7 @@ macro_rules! settings {
                 },
                 copy: |into, from| into.$section.$name.clone_from(&from.$section.$name),
                 get: |settings| $form.shown(&settings.$section.$name),
+                public: |settings| $form.public(&settings.$section.$name),
                 schema: || $form.schema(),
                 says: || $form.says(),
             },
@@ -173,7 +180,7 @@ settings! {
             "Whether Oncebox empties the write-ahead log. Set false only if Litestream does; otherwise the log grows without end.";
     }
     keys: Keys, "The master key, under which every stored secret is sealed." {
-        master_key_file: Option<PathBuf> = None, Maybe(Path), Restart,
+        master_key_file: Option<PathBuf> = None, Maybe(SecretPath), Restart,
             "File of the master key, mode 0600. The systemd credential oncebox-master-key and the variable ONCEBOX_MASTER_KEY take precedence.",
             unset "master.key in the data directory", "\"/etc/oncebox/master.key\"";
     }
@@ -260,7 +267,7 @@ settings! {
         user: Option<String> = None, Maybe(Text), Reload,
             "The user to log on with.",
             unset "none: no log-on", "\"alerts@example.com\"";
-        password_file: Option<PathBuf> = None, Maybe(Path), Reload,
+        password_file: Option<PathBuf> = None, Maybe(SecretPath), Reload,
             "File of the password, mode 0600.",
             unset "the systemd credential oncebox-smtp-password", "\"/etc/oncebox/smtp-password\"";
         from: Option<String> = None, Maybe(Text), Reload,

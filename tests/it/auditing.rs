@@ -345,6 +345,7 @@ fn administers(cases: &mut BTreeMap<&'static str, Case>) {
         rig.call("PUT", "/v1/event-types/a", br#"{"schema":true}"#).is(201);
         ("/v1/event-types/a".to_owned(), Value::Null)
     });
+    cases.insert("backup.make", |_, _| ("/v1/backups".to_owned(), Value::Null));
     cases.insert("tenant.create", |_, _| ("/v1/tenants".to_owned(), json!({ "name": "acme" })));
     cases.insert("tenant.change", |rig, _| {
         rig.post("/v1/tenants", &json!({ "name": "acme" })).is(201);

@@ -75,3 +75,56 @@ fn a_failed_backup_is_reported_until_one_succeeds() {
     until("it is tried again and succeeds", || rig.one(failure) == "0");
     assert_eq!(retention::list(&rig.home().join("file/backups")).unwrap().len(), 1);
 }
+
+#[test]
+fn a_backup_that_is_asked_for_is_made_beside_the_scheduled_ones_and_stays() {
+    let rig = rig();
+    until("the first is made", || shelf(&rig).len() == 1);
+    rig.publish_type("a");
+    rig.advance(secs(60));
+    let made = rig.call("POST", "/v1/backups", b"").is(201).json();
+    let path = std::path::PathBuf::from(made["path"].as_str().unwrap());
+    assert_eq!(path.parent().unwrap(), rig.data().join("backups"));
+    assert_eq!(made["bytes"], fs::metadata(&path).unwrap().len());
+    assert!(made["seconds"].is_number());
+    let manifest = online::verify(&path).unwrap();
+    assert_eq!((manifest.reason, manifest.facts.rows["outbox"]), (Reason::Asked, 1));
+    let listed = rig.get("/v1/backups");
+    assert_eq!(listed["every_secs"], 3600);
+    let items = listed["items"].as_array().unwrap();
+    let reasons: Vec<_> = items.iter().map(|item| item["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons, ["asked", "scheduled"]);
+    assert_eq!(items[0]["path"], made["path"]);
+    until("two more are made by the clock, and the first is removed", || {
+        rig.advance(HOUR);
+        let newer = |of: &&BackupFile| of.manifest.created_at > manifest.created_at;
+        shelf(&rig).iter().filter(newer).count() == 2
+    });
+    until("two scheduled ones are kept", || shelf(&rig).len() == 3);
+    online::verify(&path).unwrap();
+}
+
+#[test]
+fn of_backups_at_one_time_one_is_made_and_a_failure_says_why() {
+    let rig = Rig::new();
+    let listed = rig.get("/v1/backups");
+    assert_eq!(
+        (listed["every_secs"].clone(), listed["items"].clone()),
+        (().into(), Vec::<()>::new().into())
+    );
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let ask = || rig.call("POST", "/v1/backups", b"").status;
+        let asked: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        asked.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 1, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| **status == 409).count(), 3, "{statuses:?}");
+    assert_eq!(shelf(&rig).len(), 1);
+    rig.advance(secs(1));
+    fs::remove_dir_all(rig.data().join("backups")).unwrap();
+    fs::write(rig.data().join("backups"), "a file").unwrap();
+    let refused = rig.call("POST", "/v1/backups", b"").is(409);
+    assert!(refused.detail().contains("backups"), "{}", refused.detail());
+    fs::remove_file(rig.data().join("backups")).unwrap();
+    rig.call("POST", "/v1/backups", b"").is(201);
+}

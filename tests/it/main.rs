@@ -66,6 +66,7 @@ mod running;
 mod searching;
 mod secrecy;
 mod seed_states;
+mod settings;
 mod slow_bodies;
 mod sourcing;
 mod subscription_tests;
