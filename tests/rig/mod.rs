@@ -8,6 +8,7 @@ pub(crate) mod file;
 pub(crate) mod http;
 pub(crate) mod receiver;
 pub(crate) mod smtp;
+pub(crate) mod webdriver;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,94 @@
+//! Who gets in, how long, and what each sees.
+
+use serde_json::json;
+
+use crate::rig::secs;
+use crate::rig::webdriver::{Browser, Driver};
+use crate::world::{PASSWORD, World};
+
+#[track_caller]
+fn log_in(browser: &Browser<'_>, name: &str, password: &str) {
+    browser.fill("#name", name);
+    browser.fill("#password", password);
+    browser.click("main button");
+}
+
+#[test]
+fn a_link_and_a_password_open_the_console_and_logging_out_closes_it() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::empty(), driver.browser());
+    let link = world.link("anna");
+    browser.open(&link);
+    browser.click("main button");
+    assert_eq!(browser.text("h1"), "Overview");
+    assert!(browser.text(".me").contains("anna · admin"));
+    // No script of a page sees the session.
+    assert_eq!(browser.run("return document.cookie"), json!(""));
+    let cookie = browser.cookies()[0].clone();
+    assert_eq!((&cookie["httpOnly"], &cookie["sameSite"]), (&json!(true), &json!("Strict")));
+    browser.press("Log out");
+    assert_eq!(browser.text("h1"), "Log in");
+    // Neither the link, nor the button to go back, nor the old address opens it again.
+    browser.go_back();
+    assert!(!browser.has(".me"), "{}", browser.text("body"));
+    browser.open(&link);
+    browser.click("main button");
+    assert!(browser.text(".error").contains("used or expired"), "{}", browser.text("body"));
+    browser.open(&world.at("/console/search?q=4711"));
+    assert_eq!(browser.text("h1"), "Log in");
+    // What was wanted comes after logging in. A wrong password keeps the name and says so.
+    log_in(&browser, "otto", "wrong horse battery");
+    assert!(browser.text(".error").contains("name or the password is wrong"));
+    assert!(browser.text("main").contains("Request:"), "the request's id helps who is asked for help");
+    assert_eq!(browser.run("return document.querySelector('#name').value"), "otto");
+    browser.fill("#password", PASSWORD);
+    browser.click("main button");
+    assert!(browser.text(".me").contains("otto · operate"));
+    assert!(browser.url().ends_with("/console/search?q=4711"), "{}", browser.url());
+}
+
+#[test]
+fn a_session_that_ended_is_asked_to_log_in_and_nothing_was_changed() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::empty(), driver.browser());
+    browser.open(&world.at("/console/"));
+    log_in(&browser, "anna", PASSWORD);
+    assert_eq!(browser.text("h1"), "Overview");
+    // Longer than a session may be idle.
+    world.rig.advance(secs(9 * 3600));
+    browser.press("Log out");
+    assert_eq!(browser.text("h1"), "You are logged out");
+    browser.open(&world.at("/console/"));
+    assert_eq!(browser.text("h1"), "Log in");
+}
+
+#[test]
+fn two_roles_and_two_tenants_see_their_own() {
+    let Some(driver) = Driver::start() else { return };
+    let world = World::empty();
+    let invoice = world.invoice(4711)["id"].as_str().unwrap().to_owned();
+    world.rig.tenant("acme");
+    let user = json!({ "name": "acme-eva", "role": "admin", "tenant": "acme", "password": PASSWORD });
+    world.rig.post("/v1/users", &user).is(201);
+    let (reader, stranger) = (driver.browser(), driver.browser());
+    world.enter(&reader, "rita");
+    world.rig.post("/v1/users/acme-eva/link?tenant=acme", &json!(null)).is(201);
+    stranger.open(&world.at("/console/"));
+    log_in(&stranger, "acme-eva", PASSWORD);
+    assert!(stranger.text(".me").contains("acme-eva · admin · acme"), "{}", stranger.text("body"));
+    // A reader finds it, and is offered nothing that acts.
+    world.search(&reader, "4711");
+    assert!(reader.text("main").contains("4711"), "{}", reader.text("body"));
+    assert!(!reader.has("main form[method=post]"));
+    reader.open(&world.at(&format!("/console/act/replay-event?id={invoice}")));
+    assert_eq!(reader.text("h1"), "Your role does not allow this");
+    // Another tenant's people do not find it by any way.
+    world.search(&stranger, "4711");
+    assert!(stranger.text("main").contains("Nothing was found"), "{}", stranger.text("body"));
+    stranger.open(&world.at(&format!("/console/events/{invoice}")));
+    assert_eq!(stranger.text("h1"), "There is no such page");
+    let replay = format!("/console/act/replay-event?id={invoice}&back=/console/");
+    stranger.open(&world.at(&replay));
+    stranger.click("main button.primary");
+    assert!(stranger.has(".error"), "{}", stranger.text("body"));
+}

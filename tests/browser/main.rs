@@ -1,0 +1,20 @@
+//! The console in a real browser: Debian's Chromium, driven through ChromeDriver.
+//!
+//! Each test has an Oncebox and a Chromium of its own. Where there is no Chromium, it says so and is skipped.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
+    reason = "tests fail by panicking and own their threads"
+)]
+
+mod entering;
+mod everybody;
+mod hostile;
+#[path = "../rig/mod.rs"]
+mod rig;
+mod walk;
+mod world;

@@ -1,0 +1,327 @@
+//! A real Chromium, driven through ChromeDriver by the W3C WebDriver protocol.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{http, skipped, until};
+
+const DRIVER: &str = "/usr/bin/chromedriver";
+const CHROMIUM: &str = "/usr/bin/chromium";
+/// The member of an answer that names an element.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// ChromeDriver. Dropping it ends it and its browsers.
+pub(crate) struct Driver {
+    shell: Child,
+    address: SocketAddr,
+}
+
+impl Driver {
+    /// Starts it; `None`, and a line that says so, where there is none.
+    #[track_caller]
+    pub(crate) fn start() -> Option<Self> {
+        if !Path::new(DRIVER).exists() || !Path::new(CHROMIUM).exists() {
+            skipped("no chromedriver");
+            return None;
+        }
+        // The shell ends the driver when its input ends: also when this process is killed.
+        let mut shell = Command::new("sh")
+            .args(["-c", &format!("{DRIVER} --port=0 & read -r _; kill $!; wait")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(shell.stdout.take().unwrap()).lines();
+        let port = lines.find_map(|line| {
+            let line = line.unwrap();
+            let port = line.split_once("successfully on port ")?.1;
+            port.trim_end_matches('.').parse().ok()
+        });
+        let address = SocketAddr::from(([127, 0, 0, 1], port.expect("it says its port")));
+        Some(Self { shell, address })
+    }
+
+    /// A new Chromium with an empty profile.
+    #[track_caller]
+    pub(crate) fn browser(&self) -> Browser<'_> {
+        let profile = tempfile::tempdir().unwrap();
+        let profile_arg = format!("--user-data-dir={}", profile.path().display());
+        let args = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-extensions",
+            "--hide-scrollbars",
+            "--force-color-profile=srgb",
+            // Without the driver at its other end, Chromium ends.
+            "--remote-debugging-pipe",
+            "--window-size=1200,900",
+            &profile_arg,
+        ];
+        let options = json!({ "binary": CHROMIUM, "args": args });
+        let wanted = json!({ "capabilities": { "alwaysMatch": {
+            "browserName": "chrome", "goog:chromeOptions": options,
+        }}});
+        let made = self.call("POST", "/session", &wanted).unwrap_or_else(|error| panic!("{error}"));
+        let session = made["sessionId"].as_str().unwrap().to_owned();
+        Browser { driver: self, session, _profile: profile }
+    }
+
+    fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+        let body = if method == "POST" { body.to_string() } else { String::new() };
+        let fields = [("Content-Type", "application/json")];
+        let answer = http::send(self.address, method, path, &fields, body.as_bytes())
+            .map_err(|error| format!("{method} {path}: {error}"))?;
+        let value = answer.json()["value"].take();
+        if answer.status == 200 {
+            return Ok(value);
+        }
+        Err(format!("{method} {path}: {} {}", value["error"], value["message"]))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        drop(self.shell.wait());
+    }
+}
+
+/// One Chromium. What is found is named by a CSS selector.
+pub(crate) struct Browser<'a> {
+    driver: &'a Driver,
+    session: String,
+    _profile: TempDir,
+}
+
+impl Browser<'_> {
+    fn try_call(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+        self.driver.call(method, &format!("/session/{}/{path}", self.session), body)
+    }
+
+    #[track_caller]
+    fn post(&self, path: &str, body: &Value) -> Value {
+        self.try_call("POST", path, body).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[track_caller]
+    fn get(&self, path: &str) -> String {
+        let value = self.try_call("GET", path, &Value::Null);
+        value.unwrap_or_else(|error| panic!("{error}")).as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Opens an address, and waits until it is loaded.
+    #[track_caller]
+    pub(crate) fn open(&self, url: &str) {
+        self.post("url", &json!({ "url": url }));
+    }
+
+    #[track_caller]
+    pub(crate) fn reload(&self) {
+        self.post("refresh", &json!({}));
+    }
+
+    #[track_caller]
+    pub(crate) fn go_back(&self) {
+        self.post("back", &json!({}));
+    }
+
+    #[track_caller]
+    pub(crate) fn url(&self) -> String {
+        self.get("url")
+    }
+
+    #[track_caller]
+    pub(crate) fn title(&self) -> String {
+        self.get("title")
+    }
+
+    /// The page as it is now, as HTML.
+    #[track_caller]
+    pub(crate) fn source(&self) -> String {
+        self.get("source")
+    }
+
+    fn find(&self, css: &str) -> Option<String> {
+        let body = json!({ "using": "css selector", "value": css });
+        let found = self.try_call("POST", "elements", &body).ok()?;
+        Some(found[0][ELEMENT].as_str()?.to_owned())
+    }
+
+    pub(crate) fn has(&self, css: &str) -> bool {
+        self.find(css).is_some()
+    }
+
+    /// The first element, as soon as it is there.
+    #[track_caller]
+    fn element(&self, css: &str) -> String {
+        let mut found = None;
+        for _ in 0..100 {
+            found = self.find(css);
+            if found.is_some() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        found.unwrap_or_else(|| panic!("no {css} on {}:\n{}", self.url(), self.text("body")))
+    }
+
+    /// Clicks as a person does: what covers the element gets the click. Waits for the page that follows.
+    #[track_caller]
+    pub(crate) fn click(&self, css: &str) {
+        self.post(&format!("element/{}/click", self.element(css)), &json!({}));
+    }
+
+    /// Clicks the first link or button with this text.
+    #[track_caller]
+    pub(crate) fn press(&self, text: &str) {
+        let quoted = Value::from(text);
+        let path = format!(
+            "//*[self::a or self::button or self::summary or self::label][normalize-space()={quoted}]"
+        );
+        let body = json!({ "using": "xpath", "value": path });
+        let found = self.post("elements", &body);
+        let found = found[0][ELEMENT].as_str().unwrap_or_else(|| {
+            panic!("nothing says {text:?} on {}:\n{}", self.url(), self.text("body"))
+        });
+        self.post(&format!("element/{found}/click"), &json!({}));
+    }
+
+    /// Replaces what is typed in a field.
+    #[track_caller]
+    pub(crate) fn fill(&self, css: &str, text: &str) {
+        let element = self.element(css);
+        self.post(&format!("element/{element}/clear"), &json!({}));
+        self.post(&format!("element/{element}/value"), &json!({ "text": text }));
+    }
+
+    /// Presses a key of the keyboard, by its WebDriver code.
+    #[track_caller]
+    pub(crate) fn key(&self, key: &str) {
+        let strokes = [
+            json!({ "type": "keyDown", "value": key }),
+            json!({ "type": "keyUp", "value": key }),
+        ];
+        let keyboard = json!({ "type": "key", "id": "keyboard", "actions": strokes });
+        self.post("actions", &json!({ "actions": [keyboard] }));
+    }
+
+    /// The text of the first element, as it is seen.
+    #[track_caller]
+    pub(crate) fn text(&self, css: &str) -> String {
+        let script = "return document.querySelector(arguments[0])?.innerText ?? ''";
+        self.run_with(script, &json!([css])).as_str().unwrap().to_owned()
+    }
+
+    /// Waits until the first element has this text in it.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, css: &str, text: &str) {
+        until(&format!("{text:?} in {css}"), || self.text(css).contains(text));
+    }
+
+    /// Runs a script in the page, and returns what it returns.
+    #[track_caller]
+    pub(crate) fn run(&self, script: &str) -> Value {
+        self.run_with(script, &json!([]))
+    }
+
+    #[track_caller]
+    pub(crate) fn run_with(&self, script: &str, args: &Value) -> Value {
+        self.post("execute/sync", &json!({ "script": script, "args": args }))
+    }
+
+    /// A command of Chromium's own protocol.
+    #[track_caller]
+    pub(crate) fn cdp(&self, command: &str, params: &Value) -> Value {
+        self.post("goog/cdp/execute", &json!({ "cmd": command, "params": params }))
+    }
+
+    /// The size of the window, and how many dots a pixel has.
+    #[track_caller]
+    pub(crate) fn size(&self, width: u32, height: u32, zoom: u32) {
+        let (width, height) = (width / zoom, height / zoom);
+        let size = json!({
+            "width": width, "height": height, "deviceScaleFactor": zoom, "mobile": false,
+        });
+        self.cdp("Emulation.setDeviceMetricsOverride", &size);
+    }
+
+    /// What the person prefers: `[("prefers-color-scheme", "dark")]`.
+    #[track_caller]
+    pub(crate) fn prefers(&self, features: &[(&str, &str)]) {
+        let features: Vec<_> =
+            features.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
+        self.cdp("Emulation.setEmulatedMedia", &json!({ "features": features }));
+    }
+
+    /// Whether pages run scripts from now on.
+    #[track_caller]
+    pub(crate) fn scripts(&self, run: bool) {
+        self.cdp("Emulation.setScriptExecutionDisabled", &json!({ "value": !run }));
+    }
+
+    /// What a screen reader is told: all nodes that are not ignored.
+    #[track_caller]
+    pub(crate) fn accessibility(&self) -> Vec<Value> {
+        let tree = self.cdp("Accessibility.getFullAXTree", &json!({}));
+        let nodes = tree["nodes"].as_array().unwrap().iter();
+        nodes.filter(|node| node["ignored"] == false).cloned().collect()
+    }
+
+    /// The whole page as a picture, PNG.
+    #[track_caller]
+    pub(crate) fn screenshot(&self, height_max: u32) -> Vec<u8> {
+        let size = self.run("return [innerWidth, document.documentElement.scrollHeight]");
+        let height = size[1].as_u64().unwrap().min(height_max.into());
+        let clip = json!({ "x": 0, "y": 0, "width": size[0], "height": height, "scale": 1 });
+        let shot = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
+        let shot = self.cdp("Page.captureScreenshot", &shot);
+        data_encoding::BASE64.decode(shot["data"].as_str().unwrap().as_bytes()).unwrap()
+    }
+
+    /// Opens a second tab, and returns its name. It is not shown until it is switched to.
+    #[track_caller]
+    pub(crate) fn new_tab(&self) -> String {
+        let made = self.post("window/new", &json!({ "type": "tab" }));
+        made["handle"].as_str().unwrap().to_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn tab(&self) -> String {
+        self.get("window")
+    }
+
+    #[track_caller]
+    pub(crate) fn switch_to(&self, tab: &str) {
+        self.post("window", &json!({ "handle": tab }));
+    }
+
+    /// Forgets who is logged in.
+    #[track_caller]
+    pub(crate) fn forget(&self) {
+        self.try_call("DELETE", "cookie", &Value::Null).unwrap();
+    }
+
+    #[track_caller]
+    pub(crate) fn cookies(&self) -> Value {
+        self.try_call("GET", "cookie", &Value::Null).unwrap()
+    }
+}
+
+impl Drop for Browser<'_> {
+    fn drop(&mut self) {
+        drop(self.driver.call("DELETE", &format!("/session/{}", self.session), &Value::Null));
+    }
+}
