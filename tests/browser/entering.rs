@@ -10,7 +10,7 @@ use crate::world::{PASSWORD, World};
 fn log_in(browser: &Browser<'_>, name: &str, password: &str) {
     browser.fill("#name", name);
     browser.fill("#password", password);
-    browser.click("main button");
+    browser.follow("main button");
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn a_link_and_a_password_open_the_console_and_logging_out_closes_it() {
     let (world, browser) = (World::empty(), driver.browser());
     let link = world.link("anna");
     browser.open(&link);
-    browser.click("main button");
+    browser.follow("main button");
     assert_eq!(browser.text("h1"), "Overview");
     assert!(browser.text(".me").contains("anna · admin"));
     // No script of a page sees the session.
@@ -32,7 +32,7 @@ fn a_link_and_a_password_open_the_console_and_logging_out_closes_it() {
     browser.go_back();
     assert!(!browser.has(".me"), "{}", browser.text("body"));
     browser.open(&link);
-    browser.click("main button");
+    browser.follow("main button");
     assert!(browser.text(".error").contains("used or expired"), "{}", browser.text("body"));
     browser.open(&world.at("/console/search?q=4711"));
     assert_eq!(browser.text("h1"), "Log in");
@@ -42,7 +42,7 @@ fn a_link_and_a_password_open_the_console_and_logging_out_closes_it() {
     assert!(browser.text("main").contains("Request:"), "the request's id helps who is asked for help");
     assert_eq!(browser.run("return document.querySelector('#name').value"), "otto");
     browser.fill("#password", PASSWORD);
-    browser.click("main button");
+    browser.follow("main button");
     assert!(browser.text(".me").contains("otto · operate"));
     assert!(browser.url().ends_with("/console/search?q=4711"), "{}", browser.url());
 }
@@ -86,9 +86,9 @@ fn two_roles_and_two_tenants_see_their_own() {
     world.search(&stranger, "4711");
     assert!(stranger.text("main").contains("Nothing was found"), "{}", stranger.text("body"));
     stranger.open(&world.at(&format!("/console/events/{invoice}")));
-    assert_eq!(stranger.text("h1"), "There is no such page");
+    assert_eq!(stranger.text("h1"), "Not found");
     let replay = format!("/console/act/replay-event?id={invoice}&back=/console/");
     stranger.open(&world.at(&replay));
-    stranger.click("main button.primary");
+    stranger.follow("main button.primary");
     assert!(stranger.has(".error"), "{}", stranger.text("body"));
 }

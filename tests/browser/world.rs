@@ -115,7 +115,7 @@ impl World {
     #[track_caller]
     pub(crate) fn enter(&self, browser: &Browser<'_>, name: &str) {
         browser.open(&self.link(name));
-        browser.click("main button");
+        browser.follow("main button");
         assert!(browser.has(".me"), "{}", browser.text("body"));
     }
 
@@ -123,7 +123,7 @@ impl World {
     #[track_caller]
     pub(crate) fn search(&self, browser: &Browser<'_>, text: &str) {
         browser.fill("#q", text);
-        browser.click(".search button");
+        browser.follow(".search button");
     }
 
     /// Waits for a delivery to the good receiver.

@@ -178,25 +178,42 @@ impl Browser<'_> {
         found.unwrap_or_else(|| panic!("no {css} on {}:\n{}", self.url(), self.text("body")))
     }
 
-    /// Clicks as a person does: what covers the element gets the click. Waits for the page that follows.
+    /// Clicks as a person does: what covers the element gets the click.
     #[track_caller]
     pub(crate) fn click(&self, css: &str) {
         self.post(&format!("element/{}/click", self.element(css)), &json!({}));
     }
 
-    /// Clicks the first link or button with this text.
+    /// Clicks a link or a button, and waits for the page that follows.
+    #[track_caller]
+    pub(crate) fn follow(&self, css: &str) {
+        self.leave(|| self.click(css));
+    }
+
+    /// Follows the first link or button with this text.
     #[track_caller]
     pub(crate) fn press(&self, text: &str) {
         let quoted = Value::from(text);
-        let path = format!(
-            "//*[self::a or self::button or self::summary or self::label][normalize-space()={quoted}]"
-        );
+        let path =
+            format!("//*[self::a or self::button or self::summary][normalize-space()={quoted}]");
         let body = json!({ "using": "xpath", "value": path });
         let found = self.post("elements", &body);
         let found = found[0][ELEMENT].as_str().unwrap_or_else(|| {
             panic!("nothing says {text:?} on {}:\n{}", self.url(), self.text("body"))
         });
-        self.post(&format!("element/{found}/click"), &json!({}));
+        self.leave(|| drop(self.post(&format!("element/{found}/click"), &json!({}))));
+    }
+
+    /// Waits until another page is loaded.
+    #[track_caller]
+    fn leave(&self, act: impl FnOnce()) {
+        self.run("document.left = true");
+        act();
+        let is_new = "return !document.left && document.readyState === 'complete'";
+        until("another page", || {
+            let ran = json!({ "script": is_new, "args": [] });
+            self.try_call("POST", "execute/sync", &ran).is_ok_and(|value| value == true)
+        });
     }
 
     /// Replaces what is typed in a field.

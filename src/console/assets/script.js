@@ -87,6 +87,11 @@ function keepFresh(main) {
   }, seconds * 1000);
 }
 
+// A page that the browser kept, as after logging out and going back, is asked for again.
+addEventListener("pageshow", (event) => {
+  if (event.persisted) location.reload();
+});
+
 enhance(document);
 const main = document.querySelector("main");
 if (main) keepFresh(main);
