@@ -24,7 +24,7 @@ const MIN_UUID_PREFIX: usize = 8;
 /// Follows every other character.
 const LAST: char = '\u{10ffff}';
 
-/// Selects what [`hit`] reads.
+/// Selects what a hit is read from.
 macro_rules! hits {
     ($value:literal, $from:expr, $rest:expr) => {
         concat!(

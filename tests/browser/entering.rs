@@ -39,7 +39,10 @@ fn a_link_and_a_password_open_the_console_and_logging_out_closes_it() {
     // What was wanted comes after logging in. A wrong password keeps the name and says so.
     log_in(&browser, "otto", "wrong horse battery");
     assert!(browser.text(".error").contains("name or the password is wrong"));
-    assert!(browser.text("main").contains("Request:"), "the request's id helps who is asked for help");
+    assert!(
+        browser.text("main").contains("Request:"),
+        "the request's id helps who is asked for help"
+    );
     assert_eq!(browser.run("return document.querySelector('#name').value"), "otto");
     browser.fill("#password", PASSWORD);
     browser.follow("main button");
@@ -68,7 +71,8 @@ fn two_roles_and_two_tenants_see_their_own() {
     let world = World::empty();
     let invoice = world.invoice(4711)["id"].as_str().unwrap().to_owned();
     world.rig.tenant("acme");
-    let user = json!({ "name": "acme-eva", "role": "admin", "tenant": "acme", "password": PASSWORD });
+    let user =
+        json!({ "name": "acme-eva", "role": "admin", "tenant": "acme", "password": PASSWORD });
     world.rig.post("/v1/users", &user).is(201);
     let (reader, stranger) = (driver.browser(), driver.browser());
     world.enter(&reader, "rita");

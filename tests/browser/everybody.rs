@@ -139,8 +139,21 @@ fn unheard(browser: &Browser<'_>, is_inside: bool) -> Vec<String> {
         faults.push("no menu".to_owned());
     }
     let controls = [
-        "link", "button", "textbox", "searchbox", "checkbox", "radio", "combobox", "listbox", "region",
-        "navigation", "table", "image", "spinbutton", "DisclosureTriangle", "group",
+        "link",
+        "button",
+        "textbox",
+        "searchbox",
+        "checkbox",
+        "radio",
+        "combobox",
+        "listbox",
+        "region",
+        "navigation",
+        "table",
+        "image",
+        "spinbutton",
+        "DisclosureTriangle",
+        "group",
     ];
     for node in &nodes {
         let role = role(node);

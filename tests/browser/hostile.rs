@@ -144,7 +144,11 @@ fn plant(world: &World, texts: &[String]) -> Vec<String> {
         let kind = ("content-type", "text/html".to_owned());
         Reply::Answer(422, vec![kind], text.clone().into_bytes())
     });
-    rig.subscribe_with("hostile", &world.bad, &json!({ "ordering": "key", "event_types": ["hostile.*"] }));
+    rig.subscribe_with(
+        "hostile",
+        &world.bad,
+        &json!({ "ordering": "key", "event_types": ["hostile.*"] }),
+    );
     let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
     rig.provider("plain", &scheme, "a-shared-secret-of-32-characters");
     let mut pages = Vec::new();
@@ -155,7 +159,14 @@ fn plant(world: &World, texts: &[String]) -> Vec<String> {
             "event_type": "hostile.text", "aggregate_type": "Text", "payload": { text: text, "list": [text, { "x": text }] },
             "custom_data": without_nul,
         });
-        let fields = ["aggregate_id", "idempotency_key", "ordering_key", "source_system", "aggregate_type", "process_id"];
+        let fields = [
+            "aggregate_id",
+            "idempotency_key",
+            "ordering_key",
+            "source_system",
+            "aggregate_type",
+            "process_id",
+        ];
         for field in fields {
             let mut with = event.clone();
             with[field] = json!(without_nul.chars().take(120).collect::<String>());
@@ -187,11 +198,32 @@ fn plant(world: &World, texts: &[String]) -> Vec<String> {
         let query: String = form_urlencoded::byte_serialize(text.as_bytes()).collect();
         pages.push(format!("/console/search?q={query}"));
         // In an address, as a filter, as what was done, as where to go back to.
-        let filters = ["state", "status", "subscription", "event_type", "since", "after", "did", "back", "id", "name"];
+        let filters = [
+            "state",
+            "status",
+            "subscription",
+            "event_type",
+            "since",
+            "after",
+            "did",
+            "back",
+            "id",
+            "name",
+        ];
         let filters: Vec<_> = filters.iter().map(|name| format!("{name}={query}")).collect();
-        let lists = ["events", "received", "deliveries", "audit", "dead-letters", "lanes", "act/replay-event", "enter"];
+        let lists = [
+            "events",
+            "received",
+            "deliveries",
+            "audit",
+            "dead-letters",
+            "lanes",
+            "act/replay-event",
+            "enter",
+        ];
         pages.push(format!("/console/{}?{}", lists[n % lists.len()], filters.join("&")));
-        pages.push(format!("/console/{}/{query}", ["events", "subscriptions", "deliveries"][n % 3]));
+        pages
+            .push(format!("/console/{}/{query}", ["events", "subscriptions", "deliveries"][n % 3]));
     }
     rig.settle();
     for _ in 0..14 {
@@ -212,7 +244,9 @@ fn nothing_that_is_stored_runs_leaves_or_breaks_a_page() {
     // Before logging in: the name that was typed, the page that was wanted, the link.
     for text in texts.iter().filter(|text| !text.chars().any(char::is_control)) {
         let query: String = form_urlencoded::byte_serialize(text.as_bytes()).collect();
-        for path in [format!("/console/enter?link={query}&to={query}"), format!("/console/x?{query}")] {
+        for path in
+            [format!("/console/enter?link={query}&to={query}"), format!("/console/x?{query}")]
+        {
             browser.open(&world.at(&path));
             found.extend(faults(&browser).iter().map(|fault| format!("{path}: {fault}")));
         }

@@ -1,4 +1,4 @@
-//! The console in a real browser: Debian's Chromium, driven through ChromeDriver.
+//! The console in a real browser: Debian's Chromium, driven through `ChromeDriver`.
 //!
 //! Each test has an Oncebox and a Chromium of its own. Where there is no Chromium, it says so and is skipped.
 #![allow(

@@ -17,7 +17,11 @@ pub(crate) fn kind(path: &str) -> String {
         .enumerate()
         .map(|(n, part)| {
             let is_word = part.chars().all(|c| c.is_ascii_lowercase() || c == '-');
-            if n == 0 || parts[0] == "act" || parts[0] == "settings" && is_word { *part } else { "*" }
+            if n == 0 || parts[0] == "act" || parts[0] == "settings" && is_word {
+                *part
+            } else {
+                "*"
+            }
         })
         .collect();
     let mut names: Vec<_> = query.split('&').filter_map(|pair| pair.split('=').next()).collect();
@@ -31,8 +35,13 @@ pub(crate) fn pages(world: &World, browser: &Browser<'_>) -> Vec<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut found = Vec::new();
     let mut next = VecDeque::from(
-        ["/console/", "/console/search?q=4711", "/console/search", "/console/search?q=nothing-like-it"]
-            .map(str::to_owned),
+        [
+            "/console/",
+            "/console/search?q=4711",
+            "/console/search",
+            "/console/search?q=nothing-like-it",
+        ]
+        .map(str::to_owned),
     );
     while let Some(path) = next.pop_front() {
         let count = seen.entry(kind(&path)).or_default();

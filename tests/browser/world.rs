@@ -69,7 +69,9 @@ impl World {
         }));
         rig.provider("stripe", &json!({ "kind": "stripe" }), STRIPE);
         for n in 1..4 {
-            world.stripe(&format!(r#"{{"id":"evt_{n}","type":"invoice.paid","amount":{n}00}}"#)).is(200);
+            world
+                .stripe(&format!(r#"{{"id":"evt_{n}","type":"invoice.paid","amount":{n}00}}"#))
+                .is(200);
         }
         let forged = [("Stripe-Signature", "t=1769860800,v1=00")];
         rig.send("POST", "/in/stripe", &forged, br#"{"id":"evt_9","type":"invoice.paid"}"#).is(401);
@@ -95,8 +97,7 @@ impl World {
         let key = hmac::Key::new(hmac::HMAC_SHA256, STRIPE.as_bytes());
         let signature = hmac::sign(&key, format!("{at}.{body}").as_bytes());
         let header = format!("t={at},v1={}", HEXLOWER.encode(signature.as_ref()));
-        let fields =
-            [("Stripe-Signature", header.as_str()), ("Content-Type", "application/json")];
+        let fields = [("Stripe-Signature", header.as_str()), ("Content-Type", "application/json")];
         self.rig.send("POST", "/in/stripe", &fields, body.as_bytes())
     }
 

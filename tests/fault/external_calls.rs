@@ -86,7 +86,7 @@ fn an_older_state_is_not_sent_after_a_newer_one_whose_answer_a_kill_has_lost() {
 
 /// Kills the process, and lets the receiver read what was on the line: a request that is read after the next start
 /// would look like a new one.
-fn kill(process: &mut Process) {
+fn kill(process: Process) {
     process.kill();
     thread::sleep(ms(400));
 }
@@ -116,13 +116,13 @@ fn no_older_state_follows_an_accepted_one_across_failures_and_kills() {
         process.call("POST", "/v1/events", &json!(events)).is(201);
         if step % 3 == 1 {
             thread::sleep(ms(60));
-            kill(&mut process);
+            kill(process);
             process = Process::start(home.path());
         }
     }
     for _ in 0..3 {
         thread::sleep(ms(300));
-        kill(&mut process);
+        kill(process);
         process = Process::start(home.path());
     }
     until("everything has ended", || process.pending() == Some(0));

@@ -39,7 +39,7 @@ fn an_event_tells_why_it_waits_and_what_each_attempt_came_to() {
         assert!(!page.contains("/console/act/"), "a reader has no buttons: {path}");
     }
     for path in
-        ["/console/events?status=processing", "/console/deliveries?state=pending&subscription=erp"]
+        ["/console/events?status=failed", "/console/deliveries?state=pending&subscription=erp"]
     {
         assert!(browser.get(path).contains("invoice.created"), "{path}");
     }
@@ -115,7 +115,7 @@ fn the_request_is_shown_without_its_secrets() {
 #[test]
 fn webhooks_of_a_provider_stand_beside_those_that_were_refused() {
     let rig = Rig::new();
-    rig.provider("shop", &json!({ "kind": "none" }), "whsec_0123456789abcdef0123456789");
+    rig.provider("shop", &json!({ "kind": "github" }), "whsec_0123456789abcdef0123456789");
     let browser = Browser::new(&rig, "operate");
     assert!(browser.get("/console/webhooks").contains("No webhooks here yet."));
     rig.send(

@@ -1,4 +1,4 @@
-//! A real Chromium, driven through ChromeDriver by the W3C WebDriver protocol.
+//! A real Chromium, driven through `ChromeDriver` by the W3C `WebDriver` protocol.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ const CHROMIUM: &str = "/usr/bin/chromium";
 /// The member of an answer that names an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// ChromeDriver. Dropping it ends it and its browsers.
+/// `ChromeDriver`. Dropping it ends it and its browsers.
 pub(crate) struct Driver {
     shell: Child,
     address: SocketAddr,
@@ -224,13 +224,11 @@ impl Browser<'_> {
         self.post(&format!("element/{element}/value"), &json!({ "text": text }));
     }
 
-    /// Presses a key of the keyboard, by its WebDriver code.
+    /// Presses a key of the keyboard, by its `WebDriver` code.
     #[track_caller]
     pub(crate) fn key(&self, key: &str) {
-        let strokes = [
-            json!({ "type": "keyDown", "value": key }),
-            json!({ "type": "keyUp", "value": key }),
-        ];
+        let strokes =
+            [json!({ "type": "keyDown", "value": key }), json!({ "type": "keyUp", "value": key })];
         let keyboard = json!({ "type": "key", "id": "keyboard", "actions": strokes });
         self.post("actions", &json!({ "actions": [keyboard] }));
     }
