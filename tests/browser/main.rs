@@ -11,9 +11,12 @@
     reason = "tests fail by panicking and own their threads"
 )]
 
+mod acting;
+mod asking;
 mod entering;
 mod everybody;
 mod hostile;
+mod pictures;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod walk;

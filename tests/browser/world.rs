@@ -12,7 +12,7 @@ use crate::rig::{Rig, secs, until};
 pub(crate) const PASSWORD: &str = "correct horse battery";
 /// Stripe's secret.
 pub(crate) const STRIPE: &str = "whsec_stripe0123456789abcdef0123456789";
-/// The receiver's own secret, which it must not see on a page again.
+/// A receiver's secret.
 pub(crate) const BEARER: &str = "bearer-secret-of-the-crm-0123456789";
 
 /// A service with users.
@@ -20,8 +20,10 @@ pub(crate) struct World {
     pub(crate) rig: Rig,
     /// Where `bank` and `crm` are delivered: it answers well.
     pub(crate) well: Receiver,
-    /// Where `shop` is delivered: it refuses.
+    /// Where `shop` and `ledger` are delivered: it refuses.
     pub(crate) bad: Receiver,
+    /// Where `warehouse` is delivered: it is out of order.
+    pub(crate) away: Receiver,
 }
 
 impl World {
@@ -32,56 +34,64 @@ impl World {
             let user = json!({ "name": name, "role": role, "password": PASSWORD });
             rig.post("/v1/users", &user).is(201);
         }
-        Self { rig, well: Receiver::new(), bad: Receiver::new() }
+        Self { rig, well: Receiver::new(), bad: Receiver::new(), away: Receiver::new() }
     }
 
-    /// Invoices went out, one receiver refuses, webhooks came in and were refused, a lane is blocked.
+    /// A morning: invoices went out, one receiver refuses, one is away, a lane is blocked, webhooks came in.
     pub(crate) fn new() -> Self {
         let world = Self::empty();
         let rig = &world.rig;
+        let json_type = ("content-type", "application/json".to_owned());
         let answer = br#"{"accepted":true,"booking":"B-90210"}"#.to_vec();
-        world.well.always(Reply::Answer(
-            200,
-            vec![("content-type", "application/json".to_owned())],
-            answer,
-        ));
+        world.well.always(Reply::Answer(200, vec![json_type], answer));
         let refusal = b"the price list is missing".to_vec();
         world.bad.always(Reply::Answer(422, Vec::new(), refusal));
-        rig.subscribe_with("bank", &world.well, &json!({ "event_types": ["invoice.*"] }));
-        let crm = json!({ "event_types": ["customer.*"], "ordering": "key" });
-        rig.subscribe_with("crm", &world.well, &crm);
-        let crm = rig.get("/v1/subscriptions")["items"][1]["id"].as_str().unwrap().to_owned();
+        world.away.always(Reply::status(503));
+        for (name, to, types, ordering) in [
+            ("archive", &world.well, "order.*", "none"),
+            ("bank", &world.well, "invoice.*", "none"),
+            ("crm", &world.well, "customer.*", "key"),
+            ("ledger", &world.bad, "booking.*", "key"),
+            ("shop", &world.bad, "price.*", "none"),
+            ("warehouse", &world.away, "order.*", "none"),
+        ] {
+            rig.subscribe_with(name, to, &json!({ "event_types": [types], "ordering": ordering }));
+        }
         let bearer = json!({ "kind": "bearer", "secret": BEARER });
-        rig.post(&format!("/v1/subscriptions/{crm}/credentials"), &bearer).is(201);
-        rig.subscribe_with("shop", &world.bad, &json!({ "event_types": ["price.*"] }));
-        for n in 4705..4715 {
-            world.invoice(n);
-        }
-        for n in 1..4 {
-            rig.publish(&json!({
-                "event_type": "price.changed", "aggregate_type": "Price", "aggregate_id": format!("P-{n}"),
-                "payload": { "price": format!("{n}9.90") },
-            }));
-        }
-        rig.publish(&json!({
-            "event_type": "customer.changed", "aggregate_type": "Customer", "aggregate_id": "C-7",
-            "payload": { "name": "Jansen & Zonen" },
-        }));
+        rig.post("/v1/subscriptions/crm/credentials", &bearer).is(201);
+        rig.call("POST", "/v1/subscriptions/archive/pause", b"").is(200);
         rig.provider("stripe", &json!({ "kind": "stripe" }), STRIPE);
-        for n in 1..4 {
-            world
-                .stripe(&format!(r#"{{"id":"evt_{n}","type":"invoice.paid","amount":{n}00}}"#))
-                .is(200);
+        let told = json!({ "name": "office", "kind": "webhook", "url": world.well.url() });
+        rig.post("/v1/alert-channels", &told).is(201);
+        for n in 0..45_u32 {
+            for more in 0..n % 4 {
+                world.invoice(4680 + n + more);
+            }
+            if n % 6 == 0 {
+                world.stripe(&format!(r#"{{"id":"evt_{n}","type":"invoice.paid","amount":{n}00}}"#)).is(200);
+            }
+            rig.advance(secs(60));
         }
+        for n in 1..4 {
+            let price = json!({ "price": format!("{n}9.90"), "currency": "EUR" });
+            world.of("price.changed", "Price", &format!("P-{n}"), &price);
+        }
+        for n in 1..4 {
+            world.of("booking.made", "Account", "A-9", &json!({ "booking": n, "amount": "10.00" }));
+        }
+        world.of("customer.changed", "Customer", "C-7", &json!({ "name": "Jansen & Zonen" }));
+        world.of("order.placed", "Order", "O-88", &json!({ "order": 88, "lines": 3 }));
         let forged = [("Stripe-Signature", "t=1769860800,v1=00")];
         rig.send("POST", "/in/stripe", &forged, br#"{"id":"evt_9","type":"invoice.paid"}"#).is(401);
         rig.settle();
-        // All attempts that the schedule allows.
-        for _ in 0..14 {
-            rig.advance(secs(48 * 3600));
-            rig.settle();
-        }
+        until("everybody is told", || rig.get("/v1/escalations")["items"] != json!([]));
         world
+    }
+
+    fn of(&self, event_type: &str, kind: &str, id: &str, payload: &Value) -> Value {
+        self.rig.publish(&json!({
+            "event_type": event_type, "aggregate_type": kind, "aggregate_id": id, "payload": payload,
+        }))
     }
 
     pub(crate) fn invoice(&self, n: u32) -> Value {
@@ -97,7 +107,8 @@ impl World {
         let key = hmac::Key::new(hmac::HMAC_SHA256, STRIPE.as_bytes());
         let signature = hmac::sign(&key, format!("{at}.{body}").as_bytes());
         let header = format!("t={at},v1={}", HEXLOWER.encode(signature.as_ref()));
-        let fields = [("Stripe-Signature", header.as_str()), ("Content-Type", "application/json")];
+        let fields =
+            [("Stripe-Signature", header.as_str()), ("Content-Type", "application/json")];
         self.rig.send("POST", "/in/stripe", &fields, body.as_bytes())
     }
 
@@ -127,7 +138,8 @@ impl World {
         browser.follow(".search button");
     }
 
-    /// Waits for a delivery to the good receiver.
+    /// Waits until so many requests reached the good receiver.
+    #[track_caller]
     pub(crate) fn arrives(&self, count: usize) {
         until("it arrives", || self.well.count() >= count);
     }

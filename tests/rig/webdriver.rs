@@ -295,13 +295,16 @@ impl Browser<'_> {
         nodes.filter(|node| node["ignored"] == false).cloned().collect()
     }
 
-    /// The whole page as a picture, PNG.
+    /// The page as a picture, from its top on: `png`, or `webp`, which is small.
     #[track_caller]
-    pub(crate) fn screenshot(&self, height_max: u32) -> Vec<u8> {
+    pub(crate) fn screenshot(&self, format: &str, height_max: u32) -> Vec<u8> {
         let size = self.run("return [innerWidth, document.documentElement.scrollHeight]");
         let height = size[1].as_u64().unwrap().min(height_max.into());
         let clip = json!({ "x": 0, "y": 0, "width": size[0], "height": height, "scale": 1 });
-        let shot = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
+        let mut shot = json!({ "format": format, "captureBeyondViewport": true, "clip": clip });
+        if format != "png" {
+            shot["quality"] = json!(50);
+        }
         let shot = self.cdp("Page.captureScreenshot", &shot);
         data_encoding::BASE64.decode(shot["data"].as_str().unwrap().as_bytes()).unwrap()
     }

@@ -1,0 +1,174 @@
+//! What a person does: sends again, one and many; rotates, tests; in two tabs, and without JavaScript.
+
+use serde_json::json;
+
+use crate::rig::receiver::Reply;
+use crate::rig::until;
+use crate::rig::webdriver::Driver;
+use crate::world::World;
+
+#[test]
+fn an_event_is_sent_again_once_however_often_its_form_is_sent() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::new(), driver.browser());
+    world.enter(&browser, "otto");
+    world.search(&browser, "4711");
+    browser.press("4711");
+    let before = world.well.count();
+    browser.press("Send again");
+    assert!(browser.text("main").contains("Invoice 4711"), "it says what it touches");
+    // The second click of a double click, and then the button to go back and the same form again.
+    browser.run("const form = document.querySelector('form.act'); form.requestSubmit(); form.requestSubmit()");
+    browser.wait_for(".notice", "Send again: done");
+    world.arrives(before + 1);
+    browser.go_back();
+    browser.run("delete document.querySelector('form.act').dataset.sent");
+    browser.follow("form.act button.primary");
+    browser.wait_for("h1", "Invoice 4711");
+    world.rig.settle();
+    assert_eq!(world.well.count(), before + 1, "one form, one replay");
+    let ids: Vec<_> = world.well.seen().iter().map(|sent| sent.field("webhook-id").unwrap().to_owned()).collect();
+    let last = ids.last().unwrap();
+    assert_eq!(ids.iter().filter(|id| *id == last).count(), 2, "the same webhook-id");
+    let audit = world.rig.get("/v1/audit-events?action=event.replay");
+    assert_eq!(audit["items"][0]["actor"]["type"], "user");
+    assert_eq!(audit["items"][0]["actor"]["display"], "otto");
+}
+
+#[test]
+fn picked_dead_letters_are_sent_again_after_a_look_at_what_that_touches() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::new(), driver.browser());
+    world.enter(&browser, "otto");
+    browser.open(&world.at("/console/dead-letters?subscription=shop"));
+    browser.click("input[data-pick-all]");
+    browser.press("Send the picked ones again");
+    assert!(browser.text("main").contains("3 deliveries"), "{}", browser.text("main"));
+    world.bad.always(Reply::status(200));
+    browser.follow("form.act button.primary");
+    browser.wait_for("main", "completed");
+    world.rig.settle();
+    browser.open(&world.at("/console/dead-letters?subscription=shop"));
+    assert!(browser.text("main").contains("Nothing was given up"), "{}", browser.text("main"));
+}
+
+#[test]
+fn a_rotated_secret_is_shown_once_and_a_test_shows_its_steps() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::new(), driver.browser());
+    world.enter(&browser, "anna");
+    browser.open(&world.at("/console/subscriptions/bank"));
+    browser.press("Rotate");
+    browser.follow("form.act button.primary");
+    let secret = browser.text("main .code");
+    assert!(secret.contains("whsec_"), "{}", browser.text("main"));
+    browser.press("Go on");
+    assert!(!browser.source().contains(secret.trim()));
+    assert!(browser.text("main").contains("retiring"), "{}", browser.text("main"));
+    // Going back shows the form or the page's end, not the secret.
+    browser.press("Test");
+    let steps = browser.text("main");
+    assert!(["connect", "200"].iter().all(|step| steps.contains(step)), "{steps}");
+}
+
+#[test]
+fn a_form_that_fails_keeps_what_was_typed_and_says_what_to_do() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::empty(), driver.browser());
+    world.enter(&browser, "anna");
+    browser.open(&world.at("/console/act/create-subscription"));
+    browser.fill("[name=name]", "shop");
+    browser.fill("[name=url]", "ftp://shop.example/hook");
+    browser.fill("[name=event_types]", "price.*\norder.*");
+    browser.follow("form.act button.primary");
+    assert!(browser.text("[role=alert]").contains("http"), "{}", browser.text("main"));
+    assert!(browser.text("main").contains("Request:"));
+    let typed = "return ['name', 'url', 'event_types'].map((name) => document.querySelector(`[name=${name}]`).value)";
+    assert_eq!(browser.run(typed), json!(["shop", "ftp://shop.example/hook", "price.*\norder.*"]));
+    browser.fill("[name=url]", &world.well.url());
+    browser.follow("form.act button.primary");
+    assert!(browser.text("main").contains("whsec_"), "{}", browser.text("main"));
+}
+
+#[test]
+fn everything_works_without_javascript() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::new(), driver.browser());
+    browser.scripts(false);
+    world.enter(&browser, "otto");
+    world.search(&browser, "4711");
+    browser.press("4711");
+    assert!(browser.text("main time").ends_with(" UTC"), "{}", browser.text("main time"));
+    let before = world.well.count();
+    browser.press("Send again");
+    browser.follow("form.act button.primary");
+    assert!(browser.text(".notice").contains("Send again: done"));
+    world.arrives(before + 1);
+    // Filters, picked rows, a second page.
+    browser.open(&world.at("/console/deliveries"));
+    browser.run("document.querySelector('select[name=state]').value = 'completed'");
+    browser.follow(".filters button");
+    assert!(browser.url().contains("state=completed"), "{}", browser.url());
+    browser.open(&world.at("/console/dead-letters?subscription=shop"));
+    browser.click("input[name='filter.ids']");
+    browser.press("Send the picked ones again");
+    assert!(browser.text("main").contains("1 deliveries"), "{}", browser.text("main"));
+    browser.press("Log out");
+    assert_eq!(browser.text("h1"), "Log in");
+}
+
+#[test]
+fn a_second_tab_goes_its_own_way_and_knows_when_the_session_ended() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::new(), driver.browser());
+    world.enter(&browser, "otto");
+    world.search(&browser, "4711");
+    browser.press("4711");
+    let event = browser.url();
+    browser.press("Send again");
+    let (first, second) = (browser.tab(), browser.new_tab());
+    browser.switch_to(&second);
+    browser.open(&event);
+    browser.press("Send again");
+    let before = world.well.count();
+    browser.follow("form.act button.primary");
+    world.arrives(before + 1);
+    world.rig.settle();
+    // Two tabs, two forms: each is meant.
+    browser.switch_to(&first);
+    browser.follow("form.act button.primary");
+    world.arrives(before + 2);
+    browser.press("Send again");
+    browser.switch_to(&second);
+    browser.press("Log out");
+    browser.switch_to(&first);
+    browser.follow("form.act button.primary");
+    assert_eq!(browser.text("h1"), "You are logged out");
+    world.rig.settle();
+    assert_eq!(world.well.count(), before + 2);
+}
+
+#[test]
+fn a_delivery_appears_without_a_reload_and_not_under_the_hands() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::new(), driver.browser());
+    world.enter(&browser, "rita");
+    browser.open(&world.at("/console/events"));
+    browser.run("window.mine = 1");
+    world.invoice(4900);
+    browser.wait_for("main", "4900");
+    assert_eq!(browser.run("return window.mine"), 1, "the page was not loaded again");
+    assert!(browser.has("main time[title$=UTC]"), "what came later has the reader's time too");
+    // Who types in a filter is left alone until the field is left.
+    browser.click("[name=event_type]");
+    world.invoice(4901);
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    assert!(!browser.text("main").contains("4901"));
+    browser.run("document.activeElement.blur()");
+    browser.wait_for("main", "4901");
+    // Nothing was committed: the answer is 304, without a body.
+    until("an answer without a body", || {
+        let last = "const all = performance.getEntriesByType('resource'); return all[all.length - 1]?.responseStatus";
+        browser.run(last) == 304
+    });
+}
