@@ -327,6 +327,22 @@ pub(super) const RECOVER: Action = Action::new(
 .asks(Asks::DryRun)
 .leads_to("jobs");
 
+pub(super) const REPLAY_SINCE: Action = Action::new(
+    "replay-events",
+    (|t| t.replay_since, |t| t.replay_since_about),
+    Operate,
+    (Post, "/v1/events/replay"),
+)
+.fields(&[
+    required("filter.subscription", |t| t.subscription, Kind::Text),
+    required("filter.since", |t| t.since, Kind::Time),
+    field("filter.until", |t| t.until, Kind::Time),
+    field("filter.event_type", |t| t.event_type, Kind::Text),
+    RATE,
+])
+.asks(Asks::DryRun)
+.leads_to("jobs");
+
 pub(super) const ROTATE: Action = Action::new(
     "rotate-credential",
     (|t| t.rotate, |t| t.rotate_about),
@@ -519,6 +535,7 @@ pub(super) static ACTIONS: &[&Action] = &[
     &PAUSE,
     &RESUME,
     &TEST,
+    &REPLAY_SINCE,
     &RECOVER,
     &ROTATE,
     &REVOKE,

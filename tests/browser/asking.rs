@@ -76,14 +76,14 @@ fn who_changed_the_address() {
     let browser = &asked.browser;
     browser.open(&world.at("/console/subscriptions/bank"));
     browser.press("Change");
-    browser.fill("[name=url]", "http://127.0.0.1:9/new-bank");
+    browser.fill("[name=url]", "http://127.0.0.1:8099/new-bank");
     browser.press("Change");
-    browser.wait_for("main", "Change: done");
+    assert!(browser.text(".notice").contains("Change: done"), "{}", browser.text("main"));
     browser.open(&world.at("/console/settings"));
     asked.search(&world, "bank");
     asked.click("bank");
     asked.click("Who changed it");
-    asked.sees("main", &["anna", "subscription.change", "http://127.0.0.1:9/new-bank", &world.well.url()]);
+    asked.sees("main", &["anna", "subscription.change", "http://127.0.0.1:8099/new-bank", &world.well.url()]);
 }
 
 #[test]
@@ -95,11 +95,11 @@ fn send_last_nights_again() {
     asked.click("bank");
     let before = world.well.count();
     asked.click("Send again since");
-    asked.browser.fill("[name=since]", "2026-01-31T12:40:00Z");
+    asked.browser.fill("[name='filter.since']", "2026-01-31T12:40:00Z");
     asked.click("Send again since");
     asked.browser.wait_for("main", "completed");
     world.rig.settle();
-    assert!(world.well.count() > before, "they are sent again");
+    assert!(world.well.count() > before, "{}", asked.browser.text("main"));
     asked.sees("main", &["completed", "anna"]);
 }
 

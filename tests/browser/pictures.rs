@@ -40,6 +40,7 @@ fn each_page_has_its_picture() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (made, kept) = (root.join("target/screenshots"), root.join("docs/console"));
     fs::create_dir_all(&made).unwrap();
+    fs::create_dir_all(&kept).unwrap();
     let keeps = std::env::var_os("ONCEBOX_WRITE_DOCS").is_some();
     let (world, empty, browser) = (World::new(), World::empty(), driver.browser());
     let rig = &world.rig;

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -173,7 +174,7 @@ impl Browser<'_> {
             if found.is_some() {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         }
         found.unwrap_or_else(|| panic!("no {css} on {}:\n{}", self.url(), self.text("body")))
     }
@@ -243,7 +244,11 @@ impl Browser<'_> {
     /// Waits until the first element has this text in it.
     #[track_caller]
     pub(crate) fn wait_for(&self, css: &str, text: &str) {
-        until(&format!("{text:?} in {css}"), || self.text(css).contains(text));
+        let started = Instant::now();
+        while !self.text(css).contains(text) {
+            let is_late = started.elapsed() > Duration::from_secs(20);
+            assert!(!is_late, "waited in vain for {text:?} in {css}: {}", self.text("body"));
+        }
     }
 
     /// Runs a script in the page, and returns what it returns.

@@ -95,12 +95,15 @@ fn one(view: &View<'_>) -> Result<Content, PageError> {
             (state(found.text("state")))
             @if is_stopped { (button(view, &actions::RESUME, &given)) } @else { (button(view, &actions::PAUSE, &given)) }
             @if found.text("target") == "http" { (button(view, &actions::TEST, &given)) }
+            @if found.text("source") == "outbox" { (button(view, &actions::REPLAY_SINCE, &[("filter.subscription", name)])) }
             (button(view, &actions::RECOVER, &given))
             (button(view, &actions::CHANGE_SUBSCRIPTION, &[("id", name), ("url", found.text("url")), ("event_types", types(&found).replace(", ", "\n").as_str())]))
             (button(view, &actions::DELETE_SUBSCRIPTION, &given))
         }
         (holds(view, found.items("holds")))
-        (strip(view, latest(&recent, name)))
+        @if !latest(&recent, name).is_empty() {
+            figure { (strip(view, latest(&recent, name))) figcaption.small { (t.last_attempts) " " (latest(&recent, name).len()) } }
+        }
         (facts(&[
             (t.goes_to, text_or(found.maybe("url"))),
             (t.method, html! { (found.text("method")) }),
