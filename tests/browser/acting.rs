@@ -23,12 +23,16 @@ fn an_event_is_sent_again_once_however_often_its_form_is_sent() {
     browser.wait_for(".notice", "Send again: done");
     world.arrives(before + 1);
     browser.go_back();
-    browser.run_with("document.querySelector('form.act [name=form]').value = arguments[0]", &json!([number]));
+    browser.run_with(
+        "document.querySelector('form.act [name=form]').value = arguments[0]",
+        &json!([number]),
+    );
     browser.follow("form.act button.primary");
     browser.wait_for("h1", "Invoice 4711");
     world.rig.settle();
     assert_eq!(world.well.count(), before + 1, "one form, one replay");
-    let ids: Vec<_> = world.well.seen().iter().map(|sent| sent.field("webhook-id").unwrap().to_owned()).collect();
+    let ids: Vec<_> =
+        world.well.seen().iter().map(|sent| sent.field("webhook-id").unwrap().to_owned()).collect();
     let last = ids.last().unwrap();
     assert_eq!(ids.iter().filter(|id| *id == last).count(), 2, "the same webhook-id");
     let audit = world.rig.get("/v1/audit-events?action=event.replay");

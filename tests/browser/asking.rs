@@ -83,7 +83,10 @@ fn who_changed_the_address() {
     asked.search(&world, "bank");
     asked.click("bank");
     asked.click("Who changed it");
-    asked.sees("main", &["anna", "subscription.change", "http://127.0.0.1:8099/new-bank", &world.well.url()]);
+    asked.sees(
+        "main",
+        &["anna", "subscription.change", "http://127.0.0.1:8099/new-bank", &world.well.url()],
+    );
 }
 
 #[test]

@@ -53,7 +53,12 @@ fn each_page_has_its_picture() {
     ];
     world.enter(&browser, "anna");
     for (name, path, is_kept_all) in PAGES {
-        let at = if name == "first-visit" { empty.enter(&browser, "anna"); &empty } else { &world };
+        let at = if name == "first-visit" {
+            empty.enter(&browser, "anna");
+            &empty
+        } else {
+            &world
+        };
         let path = ids.iter().fold(path.to_owned(), |path, (name, id)| path.replace(name, id));
         for (kind, width, scheme) in
             [("", 1200, "light"), ("-dark", 1200, "dark"), ("-phone", 390, "light")]
@@ -62,7 +67,10 @@ fn each_page_has_its_picture() {
             browser.prefers(&[("prefers-color-scheme", scheme)]);
             browser.open(&at.at(&path));
             let heading = browser.text("h1");
-            assert!(!heading.is_empty() && !browser.has("main > [role=alert]"), "{path}: {heading}");
+            assert!(
+                !heading.is_empty() && !browser.has("main > [role=alert]"),
+                "{path}: {heading}"
+            );
             let name = format!("{name}{kind}");
             fs::write(made.join(format!("{name}.png")), browser.screenshot("png", 4000)).unwrap();
             if keeps && (kind.is_empty() || is_kept_all) {
@@ -73,5 +81,8 @@ fn each_page_has_its_picture() {
     }
     let kept = fs::read_dir(kept).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
     let (count, bytes) = kept.fold((0, 0), |(count, bytes), len| (count + 1, bytes + len));
-    assert!(bytes <= KEPT_BYTES && count >= PAGES.len(), "{count} pictures of {bytes} bytes are kept");
+    assert!(
+        bytes <= KEPT_BYTES && count >= PAGES.len(),
+        "{count} pictures of {bytes} bytes are kept"
+    );
 }

@@ -68,7 +68,9 @@ impl World {
                 world.invoice(4680 + n + more);
             }
             if n % 6 == 0 {
-                world.stripe(&format!(r#"{{"id":"evt_{n}","type":"invoice.paid","amount":{n}00}}"#)).is(200);
+                world
+                    .stripe(&format!(r#"{{"id":"evt_{n}","type":"invoice.paid","amount":{n}00}}"#))
+                    .is(200);
             }
             rig.advance(secs(60));
         }
@@ -107,8 +109,7 @@ impl World {
         let key = hmac::Key::new(hmac::HMAC_SHA256, STRIPE.as_bytes());
         let signature = hmac::sign(&key, format!("{at}.{body}").as_bytes());
         let header = format!("t={at},v1={}", HEXLOWER.encode(signature.as_ref()));
-        let fields =
-            [("Stripe-Signature", header.as_str()), ("Content-Type", "application/json")];
+        let fields = [("Stripe-Signature", header.as_str()), ("Content-Type", "application/json")];
         self.rig.send("POST", "/in/stripe", &fields, body.as_bytes())
     }
 
@@ -132,6 +133,7 @@ impl World {
     }
 
     /// Types into the search box and sends it.
+    #[expect(clippy::unused_self, reason = "it reads as what a person in this world does")]
     #[track_caller]
     pub(crate) fn search(&self, browser: &Browser<'_>, text: &str) {
         browser.fill("#q", text);
