@@ -212,11 +212,13 @@ impl Task {
                         input type="hidden" name="shown" value=(shown);
                     }
                     @for field in action.fields { (input(view, field, &self.given)) }
-                    @if action.asks == Asks::DryRun {
-                        button type="submit" formmethod="get" { (view.t.show_again) }
+                    div.actions {
+                        @if action.asks == Asks::DryRun {
+                            button type="submit" formmethod="get" { (view.t.show_again) }
+                        }
+                        button.primary type="submit" { ((action.label)(view.t)) }
+                        a href=(self.back()) { (view.t.back) }
                     }
-                    button.primary type="submit" { ((action.label)(view.t)) }
-                    a href=(self.back()) { (view.t.back) }
                 }
             }
         })
@@ -397,7 +399,8 @@ fn input(view: &View<'_>, field: &Field, given: &Form) -> Markup {
                 Kind::Time => input name=(name) value=(value) required[required] placeholder="2026-01-31T00:00:00Z";,
                 Kind::Number => input name=(name) value=(value) required[required] inputmode="numeric";,
                 Kind::Secret => input type="password" name=(name) required[required] autocomplete="new-password";,
-                Kind::Bytes | Kind::List => textarea name=(name) rows="8" spellcheck="false" required[required] { (value) },
+                Kind::List => textarea name=(name) rows="3" spellcheck="false" required[required] { (value) },
+                Kind::Bytes => textarea name=(name) rows="8" spellcheck="false" required[required] { (value) },
                 Kind::Choice(words) => select name=(name) required[required] {
                     @if !required { option value="" {} }
                     @for choice in words { option value=(choice) selected[*choice == value] { (word(choice)) } }

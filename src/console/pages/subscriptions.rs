@@ -1,5 +1,7 @@
 //! Subscriptions: who gets what, who is failing, what holds them, and how to stop or mend it.
 
+use std::time::Duration;
+
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -89,13 +91,14 @@ fn one(view: &View<'_>) -> Result<Content, PageError> {
     let recent = view.read_or_null("/v1/stats/recent", &[]);
     let is_stopped = found.items("holds").iter().any(|hold| hold.text("reason") == "paused");
     let given = [("id", name)];
+    let a_day_ago = view.inner().api.clock.wall().minus(Duration::from_hours(24)).to_string();
     let listed = |path: &str| with_query(path, [("subscription", name)]);
     let body = html! {
         div.actions {
             (state(found.text("state")))
             @if is_stopped { (button(view, &actions::RESUME, &given)) } @else { (button(view, &actions::PAUSE, &given)) }
             @if found.text("target") == "http" { (button(view, &actions::TEST, &given)) }
-            @if found.text("source") == "outbox" { (button(view, &actions::REPLAY_SINCE, &[("filter.subscription", name)])) }
+            @if found.text("source") == "outbox" { (button(view, &actions::REPLAY_SINCE, &[("filter.subscription", name), ("filter.since", a_day_ago.as_str())])) }
             (button(view, &actions::RECOVER, &given))
             (button(view, &actions::CHANGE_SUBSCRIPTION, &[("id", name), ("url", found.text("url")), ("event_types", types(&found).replace(", ", "\n").as_str())]))
             (button(view, &actions::DELETE_SUBSCRIPTION, &given))
