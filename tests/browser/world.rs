@@ -69,7 +69,7 @@ impl World {
             }
             if n % 6 == 0 {
                 world
-                    .stripe(&format!(r#"{{"id":"evt_{n}","type":"invoice.paid","amount":{n}00}}"#))
+                    .stripe(&format!(r#"{{"id":"evt_{n}","type":"invoice.paid","amount":{n}}}"#))
                     .is(200);
             }
             rig.advance(secs(60));

@@ -225,11 +225,11 @@ impl Browser<'_> {
         self.post(&format!("element/{element}/value"), &json!({ "text": text }));
     }
 
-    /// Presses a key of the keyboard, by its `WebDriver` code.
+    /// Presses a key of the keyboard so many times, by its code.
     #[track_caller]
-    pub(crate) fn key(&self, key: &str) {
-        let strokes =
-            [json!({ "type": "keyDown", "value": key }), json!({ "type": "keyUp", "value": key })];
+    pub(crate) fn keys(&self, key: &str, count: u64) {
+        let stroke = ["keyDown", "keyUp"].map(|kind| json!({ "type": kind, "value": key }));
+        let strokes: Vec<_> = (0..count).flat_map(|_| stroke.clone()).collect();
         let keyboard = json!({ "type": "key", "id": "keyboard", "actions": strokes });
         self.post("actions", &json!({ "actions": [keyboard] }));
     }
