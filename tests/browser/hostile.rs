@@ -135,7 +135,6 @@ fn faults(browser: &Browser<'_>) -> Vec<String> {
 }
 
 /// Stores each text wherever the API takes one. Returns the paths of the pages that show them.
-#[expect(clippy::too_many_lines, reason = "one list of all places that take a text")]
 fn plant(world: &World, texts: &[String]) -> Vec<String> {
     let rig = &world.rig;
     let (count, answers) = (Arc::new(AtomicUsize::new(0)), texts.to_vec());
@@ -193,7 +192,7 @@ fn plant(world: &World, texts: &[String]) -> Vec<String> {
 }
 
 /// A browser that notes what its pages try.
-fn watching<'a>(driver: &'a Driver) -> Browser<'a> {
+fn watching(driver: &Driver) -> Browser<'_> {
     let browser = driver.browser();
     browser.cdp("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": WATCH }));
     browser.size(1200, 900, 1);
