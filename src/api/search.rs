@@ -39,7 +39,8 @@ pub(super) const RESOURCE: Resource = Resource {
         .params(&[Q])],
 };
 
-const Q: Param = Param::query::<Text<1, MAX_CHARS>>("q", "The text.", "4711");
+const Q: Param =
+    Param::query::<Text<1, MAX_CHARS>>("q", "The text. Without it, nothing is found.", "4711");
 
 values! {
     /// The kinds of hits.
@@ -81,7 +82,10 @@ struct HitAnswer {
 
 /// `GET /v1/search`
 fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let text = call.query.get("q").map(str::trim).unwrap_or_default();
+    // Without a text, nothing is found.
+    let Some(text) = call.query.get("q").map(str::trim) else {
+        return Ok(ok(&SearchAnswer { items: Vec::new(), more: false }));
+    };
     if text.is_empty() || text.chars().count() > MAX_CHARS {
         return Err(Problem::bad_request(format!("q must have 1 to {MAX_CHARS} characters.")));
     }
