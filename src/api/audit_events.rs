@@ -10,7 +10,7 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Listed;
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, get};
-use crate::api::schema::{AnyObject, Sha256, Whole, value, values};
+use crate::api::schema::{AnyObject, Sha256, SomeText, Whole, value, values};
 use crate::base::clock::Timestamp;
 use crate::http::message::Response;
 
@@ -44,17 +44,17 @@ const MAX_VERIFIED: u32 = 1_000;
 /// The most breaks that are shown.
 const MAX_BREAKS: usize = 10;
 
-const ACTOR: Param = Param::query::<String>(
+const ACTOR: Param = Param::query::<SomeText>(
     "actor",
     "Only those of this actor: a token's id or name, or `token`, `cli`, `system`, `anonymous`.",
     "system",
 );
-const ACTION: Param = Param::query::<String>(
+const ACTION: Param = Param::query::<SomeText>(
     "action",
     "Only this action; the part before the dot means all actions on that type of resource.",
     "subscription.pause",
 );
-const RESOURCE_OF: Param = Param::query::<String>(
+const RESOURCE_OF: Param = Param::query::<SomeText>(
     "resource",
     "Only those about the resource of this id or type.",
     "subscription",
