@@ -40,19 +40,25 @@ pub(super) fn timeline(view: &View<'_>, attempts: &[Value]) -> Markup {
 
 /// The latest attempts of a subscription, the oldest first: a bar each.
 pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
-    let bars = (0_i64..).zip(attempts.iter().take(50)).map(|(n, row)| {
+    let shown = attempts.iter().take(50).rev();
+    let width = i64::try_from(shown.len()).unwrap_or(0).saturating_mul(10);
+    let bars = (0_i64..).zip(shown).map(|(n, row)| {
         let (color, _) = mood(row.text("class"));
-        let (x, height) = (490 - n * 10, if color == "good" { 14 } else { 24 });
-        format!(
-            "<rect x=\"{x}\" y=\"{}\" width=\"7\" height=\"{height}\" class=\"{color}\"/>",
-            24 - height
-        )
+        let (x, height) = (n * 10, if color == "good" { 14 } else { 24 });
+        let y = 24 - height;
+        format!("<rect x=\"{x}\" y=\"{y}\" width=\"7\" height=\"{height}\" class=\"{color}\"/>")
     });
     let bars = bars.collect::<Vec<_>>().concat();
     let failed = attempts.iter().filter(|row| row.text("class") != "success").count();
     let label =
         format!("{} {}, {} {}", view.t.last_attempts, attempts.len(), failed, view.t.failed);
-    html! { (svg(&label, (500, 24), &bars)) }
+    html! {
+        @if width > 0 {
+            // Many bars are made narrow, not low.
+            svg.strip viewBox={ "0 0 " (width) " 24" } width=(width) height="24" preserveAspectRatio="none" role="img"
+                aria-label=(label) { (Svg(bars)) }
+        }
+    }
 }
 
 /// Two lines over the minutes of an hour.

@@ -69,8 +69,12 @@ fn a_rotated_secret_is_shown_once_and_a_test_shows_its_steps() {
     assert!(secret.contains("whsec_"), "{}", browser.text("main"));
     browser.press("Go on");
     assert!(!browser.source().contains(secret.trim()));
-    assert!(browser.text("main").contains("next"), "{}", browser.text("main"));
-    // Going back shows the form or the page's end, not the secret.
+    assert!(browser.text("main").contains("signing 2"), "{}", browser.text("main"));
+    // Going back does not show it again, and rotates nothing.
+    browser.go_back();
+    until("the secret is gone", || !browser.source().contains(secret.trim()));
+    browser.open(&world.at("/console/subscriptions/bank"));
+    assert!(!browser.text("main").contains("signing 3"), "{}", browser.text("main"));
     browser.press("Test");
     let steps = browser.text("main");
     assert!(["connect", "200"].iter().all(|step| steps.contains(step)), "{steps}");
