@@ -70,9 +70,9 @@ impl Task {
             ));
         };
         // What is carried out is what was shown.
-        if self.action.asks == Asks::DryRun
-            && self.given.get("shown") != self.selection().as_deref()
-        {
+        let is_shown = self.given.get("shown") == self.selection().as_deref();
+        let asks_again = self.given.get("again").is_some();
+        if self.action.asks == Asks::DryRun && (asks_again || !is_shown) {
             return reply.send(self.form(200, None));
         }
         let request = match self.request() {
@@ -214,7 +214,7 @@ impl Task {
                     @for field in action.fields { (input(view, field, &self.given)) }
                     div.actions {
                         @if action.asks == Asks::DryRun {
-                            button type="submit" formmethod="get" { (view.t.show_again) }
+                            button type="submit" name="again" value="yes" { (view.t.show_again) }
                         }
                         button.primary type="submit" { ((action.label)(view.t)) }
                         a href=(self.back()) { (view.t.back) }
