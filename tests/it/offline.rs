@@ -108,7 +108,10 @@ impl Sender for Line {
 
 fn site(line: &Arc<Line>) -> Rig {
     let mut rig = Rig::new();
+    let looks = line.looks.load(Ordering::SeqCst);
     rig.restart_on(Arc::<Line>::clone(line));
+    // A site that was never seen online cannot go offline. A second look shows that the first one has ended.
+    until("the line was seen", || line.looks.load(Ordering::SeqCst) > looks + 1);
     rig
 }
 
