@@ -8,7 +8,7 @@ use crate::cli::exit;
 
 /// The commands under each heading. A command that is not listed comes under [`REST`].
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Run it", &["serve", "demo", "status", "console"]),
+    ("Run it", &["serve", "demo", "status", "top", "console"]),
     (
         "Send and look",
         &[

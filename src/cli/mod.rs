@@ -48,6 +48,7 @@ mod subscription_test;
 mod tenant;
 mod timeline;
 mod token;
+mod top;
 mod trigger;
 mod user;
 mod verify_signature;
@@ -84,6 +85,8 @@ enum Command {
     DemoPart(demo::DemoPart),
     /// Show whether the service runs, and how much waits
     Status(status::Status),
+    /// Show what happens now, anew each second
+    Top(top::Top),
     /// Publish events: one from flags, or many as lines of JSON
     Emit(Box<emit::Emit>),
     /// Published events: their deliveries and the answers
@@ -180,7 +183,7 @@ impl Command {
     #[rustfmt::skip]
     fn run(&self, shared: &Shared) -> Result<(), Failure> {
         run!(self, shared, [
-            Serve, Demo, DemoPart, Status, Emit, Event, EventType, Webhook, Delivery, DeadLetter, Lane, ExternalCall, Job, Consume, Listen, Trigger,
+            Serve, Demo, DemoPart, Status, Top, Emit, Event, EventType, Webhook, Delivery, DeadLetter, Lane, ExternalCall, Job, Consume, Listen, Trigger,
             VerifySignature, Provider, Subscription, Credential, Source, Escalation, Alert, Tenant, Pii, Subject, Token, User, Session, Console, Doctor,
             Config, Apply, Export, Audit, Backup, Restore, InDoubt, Migrate, Keys, Conformance, OpenApi, Completions, Manual
         ])

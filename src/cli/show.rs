@@ -146,7 +146,7 @@ pub(super) fn table(columns: &[Column], rows: &[Value]) -> Result<(), Failure> {
     out::line(rendered(columns, rows, Table::new().width()))
 }
 
-fn rendered(columns: &[Column], rows: &[Value], width: Option<u16>) -> String {
+pub(super) fn rendered(columns: &[Column], rows: &[Value], width: Option<u16>) -> String {
     let mut shown: Vec<&Column> = columns.iter().collect();
     if let Some(width) = width {
         while needed(&shown, rows) > width {

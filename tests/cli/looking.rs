@@ -1,6 +1,6 @@
 //! What was sent, where it went, what was answered: lists, single things, and sending again.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::Stdio;
 use std::sync::atomic::Ordering;
 
@@ -310,4 +310,51 @@ fn a_whole_process_is_shown_as_a_tree() {
     assert!(shown.contains(&format!("its hard child {open} is a dead letter")), "{shown}");
     assert!(rig.ok(&["event", "show", &open]).contains(&format!("{order} (hard)")));
     assert_eq!(rig.items(&["event", "list", "--parent-id", &order]).len(), 2);
+}
+
+#[test]
+fn top_prints_one_picture_without_a_terminal() {
+    let (rig, _target) = subscribed(422);
+    let event = emit(&rig, "4711");
+    settled(&rig, &event, "dead_letter");
+    for args in [&["top"][..], &["top", "--once"]] {
+        let picture = rig.ok(args);
+        for words in ["oncebox 0", "1 dead letters", "THIS MINUTE", "odoo", "failed attempts"] {
+            assert!(picture.contains(words), "{words} is not in\n{picture}");
+        }
+        let odoo = picture.lines().find(|line| line.starts_with("odoo")).unwrap();
+        assert!(odoo.trim_end().ends_with(" x"), "one attempt that was refused: {odoo}");
+        assert!(picture.lines().all(|line| line.chars().count() <= 80), "{picture}");
+        assert!(!picture.contains('\u{1b}'), "no terminal, no escapes: {picture}");
+    }
+    let all = rig.json(&["top"]);
+    assert_eq!(all["stats"]["dead_letters"], 1, "{all}");
+    rig.signal("TERM");
+    rig.until("the service is gone", |rig| rig.run(&["top"]).code != 0);
+}
+
+#[test]
+fn top_draws_on_a_screen_of_its_own_and_leaves_the_terminal_as_it_was() {
+    let (mut rig, _target) = subscribed(200);
+    // `script` gives the program a terminal.
+    let top = format!("{} top", assert_cmd::cargo::cargo_bin!("oncebox").display());
+    let mut child = rig.terminal(&top).spawn().unwrap();
+    let (mut typed, mut drawn) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (mut seen, mut part) = (String::new(), [0; 4096]);
+    let mut read_until = |words: &str| {
+        while !seen.contains(words) {
+            let length = drawn.read(&mut part).unwrap();
+            assert!(length > 0, "it has ended: {seen}");
+            seen.push_str(&String::from_utf8_lossy(&part[..length]));
+        }
+        std::mem::take(&mut seen)
+    };
+    let first = read_until("odoo");
+    assert!(first.starts_with("\x1b[?1049h"), "{first:?}");
+    read_until("\x1b[H");
+    rig.kill();
+    read_until("NO ANSWER");
+    typed.write_all(b"\x03").unwrap();
+    read_until("\x1b[?25h\x1b[?1049l");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }

@@ -101,6 +101,16 @@ impl Rig {
         command
     }
 
+    /// A shell's command with a terminal of its own, which copies its keys from stdin and its screen to stdout.
+    pub(crate) fn terminal(&self, line: &str) -> Command {
+        let mut command = Command::new("script");
+        let directory = self.dir.path();
+        command.args(["--quiet", "--return", "--command", line, "/dev/null"]);
+        command.env("ONCEBOX_DATABASE__DIRECTORY", directory).current_dir(directory);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+    }
+
     /// Runs the program to its end.
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
         self.run_with(args, "")
