@@ -1,5 +1,5 @@
-//! Decides what each listening socket serves. The intake may have its own socket, so that a proxy can reach it but not
-//! the API.
+//! Decides what each listening socket serves. The intake and the console may have sockets of their own, so that a proxy
+//! can reach them but not the API.
 
 use std::time::Duration;
 
@@ -10,31 +10,34 @@ use crate::http::message::{Asked, Head, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::pipeline::confirmations::CONFIRM_PATH;
 
-/// What a listening socket serves.
+/// What a listening socket serves. `/livez` is for health checks, and every socket has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndpointRole {
-    /// The intake and the API.
-    Everything,
-    /// The intake, confirm URLs, and `/livez` for health checks.
-    Intake,
-    /// Everything but the intake and confirm URLs, which have a socket of their own.
-    Api,
+pub struct EndpointRole {
+    /// Webhooks, and confirm URLs.
+    pub intake: bool,
+    /// The API and all that is not named here.
+    pub api: bool,
+    /// The console.
+    pub console: bool,
 }
 
 impl EndpointRole {
+    /// All of it.
+    pub const EVERYTHING: Self = Self { intake: true, api: true, console: true };
+    /// Only the intake.
+    pub const INTAKE: Self = Self { intake: true, api: false, console: false };
+    /// Only the console.
+    pub const CONSOLE: Self = Self { intake: false, api: false, console: true };
+
     /// Whether a path is served.
     pub fn admits(self, path: &str) -> bool {
-        let is_intake = path.starts_with("/in/") || path.starts_with(CONFIRM_PATH);
-        match self {
-            Self::Everything => true,
-            Self::Intake => is_intake || path == "/livez",
-            Self::Api => !is_intake,
+        if path.starts_with("/in/") || path.starts_with(CONFIRM_PATH) {
+            self.intake
+        } else if path == "/console" || path.starts_with("/console/") {
+            self.console
+        } else {
+            self.api || path == "/livez"
         }
-    }
-
-    /// Whether it serves the API.
-    pub fn has_api(self) -> bool {
-        self != Self::Intake
     }
 }
 
@@ -115,22 +118,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_intake_and_the_api_share_no_path_but_livez() {
-        for (path, intake, api) in [
-            ("/in/stripe", true, false),
-            ("/in/acme/stripe", true, false),
-            ("/confirm/1-1-1-x", true, false),
-            ("/v1/deliveries/1/confirm", false, true),
-            ("/livez", true, true),
-            ("/readyz", false, true),
-            ("/v1/events", false, true),
-            ("/", false, true),
-            ("/in", false, true),
-            ("/v1/../in/stripe", false, true),
+    fn sockets_of_their_own_share_no_path_but_livez() {
+        let rest = EndpointRole { intake: false, api: true, console: false };
+        for (path, intake, api, console) in [
+            ("/in/stripe", true, false, false),
+            ("/in/acme/stripe", true, false, false),
+            ("/confirm/1-1-1-x", true, false, false),
+            ("/v1/deliveries/1/confirm", false, true, false),
+            ("/livez", true, true, true),
+            ("/readyz", false, true, false),
+            ("/v1/events", false, true, false),
+            ("/", false, true, false),
+            ("/in", false, true, false),
+            ("/v1/../in/stripe", false, true, false),
+            ("/console", false, false, true),
+            ("/console/events", false, false, true),
+            ("/consoles", false, true, false),
         ] {
-            assert_eq!(EndpointRole::Intake.admits(path), intake, "{path}");
-            assert_eq!(EndpointRole::Api.admits(path), api, "{path}");
-            assert!(EndpointRole::Everything.admits(path));
+            assert_eq!(EndpointRole::INTAKE.admits(path), intake, "{path}");
+            assert_eq!(rest.admits(path), api, "{path}");
+            assert_eq!(EndpointRole::CONSOLE.admits(path), console, "{path}");
+            assert!(EndpointRole::EVERYTHING.admits(path));
         }
     }
 }

@@ -281,13 +281,15 @@ fn link(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     Ok(made.map(|()| value(LoginLink { url, expires_at })))
 }
 
-/// The URL of this service, as the caller reaches it.
+/// The URL of the console, as people reach it.
 fn address(api: &Api, call: &Call) -> String {
     let settings = api.settings.get();
-    let listen = &settings.listen;
-    // With an intake of its own, the public URL leads to the intake only.
-    if let (Some(url), None) = (&listen.public_url, &listen.intake) {
+    if let Some(url) = settings.console_url() {
         return url.trim_end_matches('/').to_owned();
+    }
+    let listen = &settings.listen;
+    if let Some(address) = listen.console {
+        return format!("http://{address}");
     }
     let host = call.request.head.headers.get("host").filter(|host| !host.is_empty());
     host.map_or_else(|| format!("http://{}", listen.api), |host| format!("http://{host}"))

@@ -74,7 +74,7 @@ impl Appliance {
     }
 
     fn own_intake(&self) -> Option<SocketAddr> {
-        let own = self.addresses.iter().find(|(serves, _)| *serves == EndpointRole::Intake);
+        let own = self.addresses.iter().find(|(serves, _)| *serves == EndpointRole::INTAKE);
         own.map(|(_, address)| *address)
     }
 

@@ -19,31 +19,38 @@ use crate::sys::systemd::Passed;
 pub(super) struct Sockets(Vec<(EndpointRole, SocketAddr, TcpListener)>);
 
 impl Sockets {
-    /// Takes the service manager's sockets, and binds those that are missing by the settings. A socket named `intake` or
-    /// `api` serves only that; any other serves both.
+    /// Takes the service manager's sockets, and binds those that are missing by the settings. A socket named `intake`,
+    /// `api` or `console` serves only that; any other serves all but a console with its own address.
     pub(super) fn open(listen: &Listen, passed: Vec<Passed>) -> Result<Self, Error> {
         let named = |name: &str| passed.iter().any(|passed| passed.name == name);
-        let (intake, api) = (named("intake"), named("api"));
-        let both = passed.iter().any(|passed| !matches!(passed.name.as_str(), "intake" | "api"));
-        let own_intake = listen.intake.filter(|address| *address != listen.api);
-        let apart = intake || own_intake.is_some();
-        let served_by_api = if apart { EndpointRole::Api } else { EndpointRole::Everything };
+        let (intake, api, console) = (named("intake"), named("api"), named("console"));
+        let is_own = |name: &str| matches!(name, "intake" | "api" | "console");
+        let shared = passed.iter().any(|passed| !is_own(&passed.name));
+        let own = |address: Option<SocketAddr>| address.filter(|address| *address != listen.api);
+        let (own_intake, own_console) = (own(listen.intake), own(listen.console));
+        let everything =
+            EndpointRole { console: !console && own_console.is_none(), ..EndpointRole::EVERYTHING };
+        let served_by_api = EndpointRole { intake: !intake && own_intake.is_none(), ..everything };
         let mut sockets = Self(Vec::new());
         for Passed { name, socket } in passed {
             let serves = match name.as_str() {
-                "intake" => EndpointRole::Intake,
+                "intake" => EndpointRole::INTAKE,
+                "console" => EndpointRole::CONSOLE,
                 "api" => served_by_api,
-                _ => EndpointRole::Everything,
+                _ => everything,
             };
             sockets.push(serves, socket, listen.api)?;
         }
-        if !api && !both {
+        if !api && !shared {
             sockets.push(served_by_api, bind(listen.api)?, listen.api)?;
         }
-        if let Some(address) = own_intake.filter(|_| !intake && !both) {
-            sockets.push(EndpointRole::Intake, bind(address)?, address)?;
+        if let Some(address) = own_intake.filter(|_| !intake && !shared) {
+            sockets.push(EndpointRole::INTAKE, bind(address)?, address)?;
         }
-        sockets.0.sort_by_key(|(serves, ..)| !serves.has_api());
+        if let Some(address) = own_console.filter(|_| !console) {
+            sockets.push(EndpointRole::CONSOLE, bind(address)?, address)?;
+        }
+        sockets.0.sort_by_key(|(serves, ..)| !serves.api);
         Ok(sockets)
     }
 
@@ -104,33 +111,55 @@ pub(super) fn listen(
 mod tests {
     use super::*;
 
-    fn listen(intake: Option<&str>) -> Listen {
-        let loopback = "127.0.0.1:0".parse().unwrap();
-        let intake = intake.map(|address| address.parse().unwrap());
-        Listen { api: loopback, intake, public_url: None, trusted_proxies: Vec::new() }
-    }
+    const EVERYTHING: EndpointRole = EndpointRole::EVERYTHING;
+    const INTAKE: EndpointRole = EndpointRole::INTAKE;
+    const CONSOLE: EndpointRole = EndpointRole::CONSOLE;
+    const REST: EndpointRole = EndpointRole { intake: false, ..EVERYTHING };
 
-    fn serves(intake: Option<&str>, names: &[&str]) -> Vec<EndpointRole> {
+    fn serves_with(
+        (intake, console): (Option<&str>, Option<&str>),
+        names: &[&str],
+    ) -> Vec<EndpointRole> {
+        let address = |text: Option<&str>| text.map(|address| address.parse().unwrap());
+        let listen = Listen {
+            api: "127.0.0.1:0".parse().unwrap(),
+            intake: address(intake),
+            console: address(console),
+            public_url: None,
+            trusted_proxies: Vec::new(),
+        };
         let passed = names.iter().map(|name| {
             let socket = server::bind("127.0.0.1:0".parse().unwrap()).unwrap();
             Passed { name: (*name).to_owned(), socket }
         });
-        let sockets = Sockets::open(&listen(intake), passed.collect()).unwrap();
-        sockets.into_parts().0
+        Sockets::open(&listen, passed.collect()).unwrap().into_parts().0
     }
 
     #[test]
     fn sockets_that_are_handed_over_stand_in_for_those_of_the_settings() {
-        use EndpointRole::{Api, Everything, Intake};
+        let serves = |intake, names: &[&str]| serves_with((intake, None), names);
         let other = Some("127.0.0.2:0");
-        assert_eq!(serves(None, &[]), [Everything]);
-        assert_eq!(serves(other, &[]), [Api, Intake]);
-        assert_eq!(serves(Some("127.0.0.1:0"), &[]), [Everything], "the same address is one");
-        assert_eq!(serves(None, &["api"]), [Everything]);
-        assert_eq!(serves(other, &["api"]), [Api, Intake]);
-        assert_eq!(serves(None, &["intake"]), [Api, Intake]);
-        assert_eq!(serves(None, &["intake", "api"]), [Api, Intake]);
-        assert_eq!(serves(other, &["oncebox.socket"]), [Everything]);
-        assert_eq!(serves(None, &["", "oncebox.socket"]), [Everything, Everything]);
+        assert_eq!(serves(None, &[]), [EVERYTHING]);
+        assert_eq!(serves(other, &[]), [REST, INTAKE]);
+        assert_eq!(serves(Some("127.0.0.1:0"), &[]), [EVERYTHING], "the same address is one");
+        assert_eq!(serves(None, &["api"]), [EVERYTHING]);
+        assert_eq!(serves(other, &["api"]), [REST, INTAKE]);
+        assert_eq!(serves(None, &["intake"]), [REST, INTAKE]);
+        assert_eq!(serves(None, &["intake", "api"]), [REST, INTAKE]);
+        assert_eq!(serves(other, &["oncebox.socket"]), [EVERYTHING]);
+        assert_eq!(serves(None, &["", "oncebox.socket"]), [EVERYTHING, EVERYTHING]);
+    }
+
+    #[test]
+    fn a_console_of_its_own_is_nowhere_else() {
+        let serves = |console, names: &[&str]| serves_with((None, console), names);
+        let (other, apart) = (Some("127.0.0.2:0"), EndpointRole { console: false, ..EVERYTHING });
+        assert_eq!(serves(other, &[]), [apart, CONSOLE]);
+        assert_eq!(serves(Some("127.0.0.1:0"), &[]), [EVERYTHING], "the same address is one");
+        assert_eq!(serves(other, &["oncebox.socket"]), [apart, CONSOLE]);
+        assert_eq!(serves(None, &["console"]), [apart, CONSOLE]);
+        assert_eq!(serves(None, &["console", "api"]), [apart, CONSOLE]);
+        let both = serves_with((Some("127.0.0.3:0"), other), &[]);
+        assert_eq!(both, [EndpointRole { intake: false, ..apart }, INTAKE, CONSOLE]);
     }
 }

@@ -295,7 +295,7 @@ fn first_token(
 /// Refuses to listen for other machines without an admin token.
 fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> Result<(), Error> {
     let public = |(serves, address): &(EndpointRole, SocketAddr)| {
-        serves.has_api() && !address.ip().to_canonical().is_loopback()
+        serves.api && !address.ip().to_canonical().is_loopback()
     };
     let Some((_, address)) = sockets.addresses().find(public) else { return Ok(()) };
     if writer.read(|tx| tokens::any_admin(tx, clock.wall()))? {

@@ -163,6 +163,9 @@ settings! {
         intake: Option<SocketAddr> = None, Maybe(Address), Restart,
             "Address of the intake (/in/…), so that a proxy reaches the intake only.",
             unset "the API's", "\"127.0.0.1:8711\"";
+        console: Option<SocketAddr> = None, Maybe(Address), Restart,
+            "Address of the console (/console/…), so that a proxy reaches the console only.",
+            unset "the API's", "\"127.0.0.1:8712\"";
         public_url: Option<String> = None, Maybe(Url), Reload,
             "URL of the intake, as the proxy shows it.",
             unset "none", "\"https://hooks.example.com\"";
@@ -236,6 +239,11 @@ settings! {
             unset "the smallest of max(64 MB, 5 %), 25 % of the file system and 1 GiB", "\"256MiB\"";
     }
     console: Console, "The console, for people in a browser." {
+        enabled: bool = true, Flag, Reload,
+            "Whether there is a console.";
+        public_url: Option<String> = None, Maybe(Url), Reload,
+            "URL of the console, as the proxy shows it.",
+            unset "listen.public_url, if the console has the intake's address", "\"https://oncebox.example.com\"";
         idle_timeout: Duration = Duration::from_hours(8), Span(Duration::from_mins(5), Duration::from_hours(24 * 30)), Reload,
             "A session that was not used for this long has ended.";
         session_lifetime: Duration = Duration::from_hours(7 * 24), Span(Duration::from_mins(5), Duration::from_hours(24 * 366)), Reload,
@@ -344,6 +352,14 @@ impl Settings {
     /// The intake's address: its own, or the API's.
     pub fn intake(&self) -> SocketAddr {
         self.listen.intake.unwrap_or(self.listen.api)
+    }
+
+    /// The public URL of the console: its own, or the intake's where both have one address.
+    pub fn console_url(&self) -> Option<&str> {
+        let Listen { intake, console, public_url, .. } = &self.listen;
+        let is_shared = intake.is_none() && console.is_none();
+        let shared = public_url.as_deref().filter(|_| is_shared);
+        self.console.public_url.as_deref().or(shared)
     }
 
     /// The file of the master key.

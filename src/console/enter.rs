@@ -69,6 +69,8 @@ pub(super) fn form(inner: &Shared, head: &Head) -> Response {
 fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -> Response {
     let t = inner.texts;
     let has_users = inner.api.has_users().unwrap_or(true);
+    // Somebody elsewhere learns only that there is nobody yet.
+    let is_refused = !has_users && !head.client.is_loopback();
     let query = head.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
     let here = format!("{}{query}", head.path);
     let to = given.get("to").unwrap_or(&here);
@@ -77,7 +79,9 @@ fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -
             p.error role="alert" { (error.detail) }
             p.small { (t.request_id) ": " code { (head.request_id) } }
         }
-        @if has_users {
+        @if is_refused {
+            p.error role="alert" { (t.no_user_yet) }
+        } @else if has_users {
             form method="post" action="/console/log-in" {
                 input type="hidden" name="to" value=(to);
                 label for="name" { (t.user_name) }
@@ -93,7 +97,7 @@ fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -
             pre { code { "oncebox console link" } }
         }
     };
-    let status = error.map_or(200, |error| error.status);
+    let status = if is_refused { 403 } else { error.map_or(200, |error| error.status) };
     entrance(inner, status, &Content::new(t.log_in, body))
 }
 
@@ -132,12 +136,8 @@ fn is_tls(inner: &Shared, head: &Head) -> bool {
     let settings = inner.api.settings.get();
     let by_proxy =
         head.client != head.peer.ip() && head.headers.get("x-forwarded-proto") == Some("https");
-    by_proxy
-        || settings
-            .listen
-            .public_url
-            .as_deref()
-            .is_some_and(|url| url.starts_with("https://") && host_is(head, url))
+    let is_https = |url: &str| url.starts_with("https://") && host_is(head, url);
+    by_proxy || settings.console_url().is_some_and(is_https)
 }
 
 /// Whether a URL has the host that the browser asked.

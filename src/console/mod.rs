@@ -70,8 +70,9 @@ impl Console {
         Self(Arc::new(Inner { shared: Shared::new(api), router }))
     }
 
-    fn serves(path: &str) -> bool {
-        path == "/console" || path.starts_with("/console/")
+    fn serves(&self, path: &str) -> bool {
+        let is_ours = path == "/console" || path.starts_with("/console/");
+        is_ours && self.0.shared.api.settings.get().console.enabled
     }
 }
 
@@ -135,7 +136,7 @@ impl Inner {
 
 impl Service for Console {
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
-        if !Self::serves(&head.path) {
+        if !self.serves(&head.path) {
             return self.0.shared.api.body_limit(head);
         }
         if !matches!(head.method, Method::Get | Method::Head | Method::Post) {
@@ -147,7 +148,7 @@ impl Service for Console {
 
     fn call(&self, request: Request, reply: Reply) {
         let path = &request.head.path;
-        if !Self::serves(path) {
+        if !self.serves(path) {
             return self.0.shared.api.call(request, reply);
         }
         if path == "/console" {

@@ -54,6 +54,7 @@ texts! {
     user_name: "User name",
     password: "Password",
     link_help: "This link can be used once.",
+    no_user_yet: "There is no user yet. Whoever runs this service makes the first one on its machine: oncebox console link",
     first_user_help: "Nobody can log in yet. Make a one-time link on this machine:",
 
     // Actions.

@@ -182,4 +182,8 @@ fn an_api_that_others_can_reach_needs_an_admin_token() {
     let mut loopback = unit.start();
     loopback.address();
     loopback.stop();
+    unit.settings = format!("{}console = \"0.0.0.0:0\"\n", settings("127.0.0.1:0"));
+    let mut console = unit.start();
+    console.address();
+    console.stop();
 }
