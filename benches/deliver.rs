@@ -97,6 +97,34 @@ fn saturated(report: &mut Report, server: &Server, sink: &Sink, options: Options
     report.line("load generator's own CPU per request", median(&owns), "us");
 }
 
+/// What an event with a key of its own costs more when the subscription keeps an order: processor time, in turns with
+/// one that keeps none.
+fn ordered(report: &mut Report, options: Options) {
+    let span = Duration::from_secs(options.pick(2, 5));
+    let setups = ["none", "key"].map(|ordering| {
+        let server = Server::start(&format!("deliver-{ordering}"));
+        let sink = Sink::start(SECRET);
+        server.subscribe("hook", &sink.url("/hook"), "outbox", "bench.event");
+        server.order("hook", ordering);
+        (server, sink)
+    });
+    let mut costs: [Vec<f64>; 2] = Default::default();
+    for _ in 0..options.pick(3, 7) {
+        for ((server, sink), costs) in setups.iter().zip(&mut costs) {
+            sink.reset();
+            let cpu = server.cpu_seconds();
+            let kind =
+                Kind::Ordered { token: server.token.clone(), event_type: "bench.event".to_owned() };
+            let loaded = Load { kind, ..load(server, "bench.event", 64, span) }.run();
+            sink.wait_for(loaded.accepted);
+            costs.push((server.cpu_seconds() - cpu) * 1e6 / loaded.accepted as f64);
+        }
+    }
+    let [none, key] = costs.each_ref().map(|costs| median(costs));
+    report.line("server CPU of an event, no order", none, "us");
+    report.at_most("a lane, an event accepted and delivered", key - none, "us", 3.0);
+}
+
 /// A healthy endpoint beside so many that never answer, which belong to so many tenants. Where there are more than
 /// deliverers it has answered before: nothing tells it from them otherwise.
 fn beside_hanging(report: &mut Report, options: Options, count: usize, tenants: usize) {
@@ -173,6 +201,9 @@ fn main() {
     if std::env::args().any(|arg| arg == "--hanging") {
         return all_hanging(&mut report, options);
     }
+    if std::env::args().any(|arg| arg == "--ordered") {
+        return ordered(&mut report, options);
+    }
     binary(&mut report);
     let server = Server::start("deliver");
     let sink = Sink::start(SECRET);
@@ -183,6 +214,7 @@ fn main() {
     saturated(&mut report, &server, &sink, options);
     report.at_most("RSS at saturation", facts::peak_mib(server.process()), "MiB", 64.0);
     server.stop();
+    ordered(&mut report, options);
     all_hanging(&mut report, options);
     if options.full {
         million_open(&mut report);

@@ -19,6 +19,8 @@ pub(crate) const EVENT_BYTES: usize = 500;
 pub(crate) enum Kind {
     /// `POST /v1/events` with this token, for this event type.
     Publish { token: String, event_type: String },
+    /// The same, each event with an ordering key of its own.
+    Ordered { token: String, event_type: String },
     /// `POST /in/{provider}`, Standard Webhooks with this secret.
     Intake { provider: String, secret: String },
 }
@@ -79,6 +81,7 @@ impl Load {
     fn plan(&self) -> Value {
         let (kind, name, secret) = match &self.kind {
             Kind::Publish { token, event_type } => ("publish", event_type, token),
+            Kind::Ordered { token, event_type } => ("ordered", event_type, token),
             Kind::Intake { provider, secret } => ("intake", provider, secret),
         };
         json!({
@@ -92,7 +95,8 @@ impl Load {
 /// A request with holes for what differs.
 struct Request {
     bytes: Vec<u8>,
-    key: usize,
+    /// Where the key stands.
+    keys: Vec<usize>,
     sent: usize,
     sign: Option<Sign>,
 }
@@ -108,10 +112,10 @@ struct Sign {
 const KEY: &str = "KKKKKKKKKKKKKKKKKKKKKKKK";
 const SENT: &str = "1000000000000000";
 
-fn publish(event_type: &str, token: &str) -> Request {
+fn publish(event_type: &str, token: &str, more: &str) -> Request {
     let payload = padded("{\"sent_us\":");
     let body = format!(
-        "{{\"event_type\":\"{event_type}\",\"idempotency_key\":\"{KEY}\",\"payload\":{payload}}}"
+        "{{\"event_type\":\"{event_type}\",\"idempotency_key\":\"{KEY}\",{more}\"payload\":{payload}}}"
     );
     let length = body.len();
     let bytes = format!(
@@ -147,17 +151,19 @@ fn padded(start: &str) -> String {
 }
 
 fn request(bytes: String, sign: Option<Sign>) -> Request {
-    let place = |mark: &str| wire::find(bytes.as_bytes(), mark.as_bytes()).unwrap();
-    let (key, sent) = (place(KEY), place(SENT));
-    Request { bytes: bytes.into_bytes(), key, sent, sign }
+    let sent = wire::find(bytes.as_bytes(), SENT.as_bytes()).unwrap();
+    let keys = bytes.match_indices(KEY).map(|(at, _)| at).collect();
+    Request { bytes: bytes.into_bytes(), keys, sent, sign }
 }
 
 impl Request {
     /// Fills the holes.
     fn fill(&mut self, prefix: u64, n: u64) -> u64 {
         let now = now_us();
-        digits(&mut self.bytes[self.key..self.key + 12], prefix);
-        digits(&mut self.bytes[self.key + 12..self.key + KEY.len()], n);
+        for key in &self.keys {
+            digits(&mut self.bytes[*key..key + 12], prefix);
+            digits(&mut self.bytes[key + 12..key + KEY.len()], n);
+        }
         digits(&mut self.bytes[self.sent..self.sent + SENT.len()], now);
         if let Some(sign) = &self.sign {
             digits(&mut self.bytes[sign.timestamp..sign.timestamp + 10], now / 1_000_000);
@@ -269,7 +275,8 @@ pub(crate) fn play(plan: &str) {
     let plan: Value = serde_json::from_str(plan).unwrap();
     let text = |name: &str| plan[name].as_str().unwrap();
     let request = match text("kind") {
-        "publish" => publish(text("name"), text("secret")),
+        "publish" => publish(text("name"), text("secret"), ""),
+        "ordered" => publish(text("name"), text("secret"), &format!("\"ordering_key\":\"{KEY}\",")),
         _ => intake(text("name"), text("secret")),
     };
     let mut lines = Lines::new();

@@ -129,6 +129,11 @@ impl Server {
         told["token"].as_str().unwrap().to_owned()
     }
 
+    /// Gives a subscription an order.
+    pub(crate) fn order(&self, name: &str, ordering: &str) {
+        self.ask("PATCH", &format!("/v1/subscriptions/{name}"), &json!({ "ordering": ordering }));
+    }
+
     pub(crate) fn pause(&self, name: &str) {
         self.ask("POST", &format!("/v1/subscriptions/{name}/pause"), &Value::Null);
     }
