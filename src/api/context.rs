@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 
 use crate::api::answered;
 use crate::api::auth::{Auth, TokenHasher};
+use crate::api::background_tests::BackgroundTests;
 use crate::api::call::Call;
 use crate::api::last_write::LastWrite;
 use crate::api::list_queue::Lists;
@@ -95,6 +96,8 @@ pub struct Api {
     pub settings: Live,
     /// Whether the latest test write succeeded.
     pub(super) last_write: Arc<LastWrite>,
+    /// Tests of subscriptions that run in the background.
+    pub(super) tests: Arc<BackgroundTests>,
     /// Counts answers.
     pub(super) requests: Arc<Requests>,
     /// Lists that run or wait.

@@ -8,6 +8,7 @@ mod answered;
 mod audit_events;
 mod audited;
 pub mod auth;
+mod background_tests;
 mod backups;
 mod call;
 mod confirmations;
@@ -198,6 +199,7 @@ impl Api {
             budget,
             settings,
             last_write: Arc::default(),
+            tests: Arc::default(),
             requests: Arc::new(Requests::new(counted)),
             lists: Arc::default(),
             server_stats: StatsHandle::default(),

@@ -1,48 +1,62 @@
 //! `POST /v1/subscriptions/{id}/test`: one request to a subscription, with what each step came to.
+//! `GET /v1/subscription-tests/{id}`: the steps so far of a test in the background.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
-use crate::api::call::Call;
+use crate::api::background_tests::BackgroundTest;
+use crate::api::call::{Call, answer, ok};
 use crate::api::context::Api;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::ActLater;
-use crate::api::route::{Resource, Returns, post};
-use crate::api::schema::{Uuid, value};
+use crate::api::route::Answer::{ActLater, Now};
+use crate::api::route::{Param, Resource, Returns, get, post};
+use crate::api::schema::{NameText, Uuid, value};
 use crate::api::subscriptions;
+use crate::base::id;
+use crate::http::message::Response;
 use crate::http::service::Reply;
-use crate::http::trace::{Step, StepName};
+use crate::http::trace::{Step, StepName, Trace};
 use crate::model::delivery::OutgoingRequest;
 use crate::model::hold::HoldReason;
 use crate::model::outcome::{AttemptClass, Outcome};
 use crate::model::subscription::{Subscription, Target};
-use crate::model::token::Right::Operate;
+use crate::model::token::Right::{Operate, Read};
 use crate::pipeline::subscription_test::{Report, Turn};
 use crate::store::{deliveries, settlement};
 
 /// How much memory a test takes for each byte of the body: as it is stored, and with its seals opened.
 const BODY_FACTOR: usize = 2;
 
+const ID: Param =
+    Param::path::<Uuid>("id", "The test's id.", "019c1447-5800-7000-8000-000000000002");
+
 /// Tests of subscriptions.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Subscription tests",
     about: "One request goes the way of a delivery, and each step is shown. No delivery is made.",
-    routes: &[post("/v1/subscriptions/{id}/test", Operate, ActLater("subscription.test", test))
-        .doc("testSubscription", "Test a subscription")
-        .about(
-            "Sends an `oncebox.ping`, or a past event as a delivery would, whatever holds the subscription. The \
-             test has a connection of its own. The receiver may carry out a past event: it has its `webhook-id`. \
-             When the test succeeds, the hold `auth` ends. It takes 30 s at most. Tests and rotations of a tenant run \
-             one at a time; three wait.",
-        )
-        .returns(&[Returns::json::<TestAnswer>(
-            200,
-            "What came of it; `ok` says whether it worked.",
-        )])
-        .params(&[subscriptions::ID])
-        .optional_body::<TestRequest>(r#"{"event_id":"019c1447-5800-7000-8000-000000000001"}"#)],
+    routes: &[
+        post("/v1/subscriptions/{id}/test", Operate, ActLater("subscription.test", test))
+            .doc("testSubscription", "Test a subscription")
+            .about(
+                "Sends an `oncebox.ping`, or a past event as a delivery would, whatever holds the subscription. The \
+                 test has a connection of its own. The receiver may carry out a past event: it has its `webhook-id`. \
+                 When the test succeeds, the hold `auth` ends. It takes 30 s at most. Tests and rotations of a tenant run \
+                 one at a time; three wait.",
+            )
+            .returns(&[
+                Returns::json::<TestAnswer>(200, "What came of it; `ok` says whether it worked."),
+                Returns::json::<TestBegun>(202, "It runs in the background."),
+            ])
+            .params(&[subscriptions::ID])
+            .optional_body::<TestRequest>(r#"{"event_id":"019c1447-5800-7000-8000-000000000001"}"#),
+        get("/v1/subscription-tests/{id}", Read, Now(progress))
+            .doc("getSubscriptionTest", "Show a test in the background")
+            .about("Its steps so far, and what came of it. The last 100 tests are kept in memory.")
+            .returns(&[Returns::json::<TestProgress>(200, "The test as it is now.")])
+            .params(&[ID]),
+    ],
 };
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -51,6 +65,38 @@ struct TestRequest {
     /// A past event or webhook event to send instead of a ping.
     #[schemars(with = "Option<Uuid>")]
     event_id: Option<String>,
+    /// Answer at once with 202 and the test's id; its steps are asked for while it runs.
+    #[serde(default)]
+    background: bool,
+}
+
+/// A test that runs in the background.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SubscriptionTestBegun")]
+struct TestBegun<'a> {
+    #[schemars(with = "Uuid")]
+    id: &'a str,
+}
+
+/// A test in the background.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SubscriptionTestProgress")]
+struct TestProgress<'a> {
+    #[schemars(with = "Uuid")]
+    id: &'a str,
+    /// The subscription's name.
+    #[schemars(with = "NameText")]
+    subscription: &'a str,
+    is_running: bool,
+    /// The steps that were done while it runs; afterwards, `result` has them.
+    steps: Vec<StepAnswer>,
+    /// The step that is being done; null while it waits for its turn.
+    step: Option<StepName>,
+    /// What came of it.
+    #[schemars(with = "Option<TestAnswer>")]
+    result: Option<&'a Value>,
+    /// Why it was not carried out.
+    problem: Option<&'a str>,
 }
 
 /// What a test came to.
@@ -104,24 +150,62 @@ impl StepAnswer {
 
 /// `POST /v1/subscriptions/{id}/test`
 fn test(api: &Api, call: Call, reply: Reply) {
-    let (subscription, outgoing) = match prepared(api, &call) {
+    let (subscription, outgoing, is_background) = match prepared(api, &call) {
         Ok(prepared) => prepared,
         Err(problem) => return reply.send(api.acted(&call, Err(problem))),
     };
     let (own, tenant) = (api.clone(), call.tenant.clone());
+    let id = id::uuid7(api.clock.wall(), &*api.draw);
+    let reply = if is_background {
+        api.tests.add(&id, &tenant, &subscription);
+        reply.send(answer(202, &TestBegun { id: &id }));
+        None
+    } else {
+        Some(reply)
+    };
     let job = move |turn: Turn| {
+        let trace = Trace::new(own.clock.clone());
+        own.tests.begin(&id, &trace);
         let done = match turn {
-            Turn::Now => run(&own, &call, &subscription, outgoing),
+            Turn::Now => run(&own, &call, &subscription, outgoing, &trace),
             Turn::Full(why) => Err(Problem::unavailable(why, 5)),
         };
-        reply.send(own.acted(&call, done));
+        let answer = own.acted(&call, done);
+        match reply {
+            Some(reply) => reply.send(answer),
+            None => own.tests.end(&id, &answer),
+        }
     };
     api.flow.tests.submit(&tenant, Box::new(job));
 }
 
-/// What is sent.
-fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest), Problem> {
-    let TestRequest { event_id } = call.optional_json()?;
+/// `GET /v1/subscription-tests/{id}`
+fn progress(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let shown = api.tests.show((call.param(0), &call.tenant), |test| {
+        let BackgroundTest { id, subscription, url, trace, answer, .. } = test;
+        let trace = trace.as_ref().filter(|_| answer.is_none());
+        let steps = trace.map(Trace::steps).unwrap_or_default();
+        let (result, problem) = match answer {
+            None => (None, None),
+            Some(Ok(result)) => (Some(result), None),
+            Some(Err(problem)) => (None, Some(problem.as_str())),
+        };
+        ok(&TestProgress {
+            id,
+            subscription,
+            is_running: answer.is_none(),
+            steps: steps.into_iter().map(|step| StepAnswer::of(&(step, false))).collect(),
+            step: trace.map(|trace| trace.unfinished(url).0),
+            result,
+            problem,
+        })
+    });
+    shown.ok_or_else(|| Problem::not_found("subscription test"))
+}
+
+/// What is sent, and whether nobody waits for it.
+fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest, bool), Problem> {
+    let TestRequest { event_id, background } = call.optional_json()?;
     let subscription = subscriptions::find(api, call)?;
     if subscription.new.is_of_alerts() {
         let detail = "It belongs to an alert channel: test that one.";
@@ -134,12 +218,12 @@ fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest), P
     }
     let Some(event_id) = event_id else {
         let ping = api.flow.tests.ping(&subscription);
-        return Ok((subscription, ping));
+        return Ok((subscription, ping, background));
     };
     let event = (call.tenant.as_str(), event_id.as_str());
     let found = api.store.read(|tx| deliveries::outgoing_of_event(tx, subscription.seq, event))?;
     let outgoing = found.ok_or_else(|| Problem::not_found("event or webhook event"))?;
-    Ok((subscription, outgoing))
+    Ok((subscription, outgoing, background))
 }
 
 fn run(
@@ -147,11 +231,12 @@ fn run(
     call: &Call,
     subscription: &Subscription,
     outgoing: OutgoingRequest,
+    trace: &Trace,
 ) -> Result<Audited<Value>, Problem> {
     let _share = api.share(outgoing.payload.len().saturating_mul(BODY_FACTOR))?;
     let (event_id, event_type) = (outgoing.event_id.clone(), outgoing.event_type.clone());
     let webhook_id = outgoing.webhook_id.clone();
-    let Report { url, steps, outcome, class, advice } = api.flow.tests.run(outgoing)?;
+    let Report { url, steps, outcome, class, advice } = api.flow.tests.run(outgoing, trace)?;
     let ok = class.is_success();
     let reason = outcome.failed_reason(class);
     let mut answer = TestAnswer {

@@ -187,16 +187,15 @@ impl SubscriptionTests {
         self.deliver.preview(outgoing)
     }
 
-    /// Sends one request as a delivery of it would.
-    pub fn run(&self, mut outgoing: OutgoingRequest) -> Result<Report> {
-        let trace = Trace::new(self.deliver.clock.clone());
+    /// Sends one request as a delivery of it would, and notes its steps as they are done.
+    pub fn run(&self, mut outgoing: OutgoingRequest, trace: &Trace) -> Result<Report> {
         match self.deliver.destinations.of(outgoing.subscription) {
             Ok(destination) => {
-                let (url, outcome) = self.deliver.try_out(&mut outgoing, &destination, &trace)?;
-                Ok(report(url, outcome, Some(&*destination), &trace))
+                let (url, outcome) = self.deliver.try_out(&mut outgoing, &destination, trace)?;
+                Ok(report(url, outcome, Some(&*destination), trace))
             }
             // The reason is on our side: a key, a setting.
-            Err(reason) => Ok(report(String::new(), Outcome::Unbuildable { reason }, None, &trace)),
+            Err(reason) => Ok(report(String::new(), Outcome::Unbuildable { reason }, None, trace)),
         }
     }
 }

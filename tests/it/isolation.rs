@@ -228,8 +228,9 @@ fn case(of: &Side, route: &Route) -> Option<Case> {
     if route.path == "/v1/users/{name}/password" {
         return Some(Case::Apart);
     }
-    // A confirm URL names a delivery by a token that nobody else can make (tests/it/confirmations.rs).
-    let is_apart = ["/in/", "/confirm/", "/v1/audit-events"];
+    // A confirm URL names a delivery by a token that nobody else can make (tests/it/confirmations.rs). Tests are in memory
+    // (tests/it/console_face.rs).
+    let is_apart = ["/in/", "/confirm/", "/v1/audit-events", "/v1/subscription-tests/"];
     if is_apart.iter().any(|path| route.path.starts_with(path)) {
         return Some(Case::Apart);
     }

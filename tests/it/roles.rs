@@ -34,6 +34,7 @@ const TABLE: &[(&str, &str)] = &[
     ("PATCH /v1/subscriptions/{id}", "1333.."),
     ("DELETE /v1/subscriptions/{id}", "1333.."),
     ("POST /v1/subscriptions/{id}/test", "133..."),
+    ("GET /v1/subscription-tests/{id}", "13...."),
     ("POST /v1/credentials/{id}/rotate", "1333.."),
     ("POST /v1/credentials/{id}/schedule", "1333.."),
     ("POST /integrations/credentials/rotate", "1333.."),
