@@ -21,12 +21,12 @@ const MAX_CHARS: usize = 500;
 /// The search.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Search",
-    about: "Finds events, webhook events, deliveries and subscriptions by a text.",
+    about: "Finds events, webhook events, deliveries, subscriptions, providers and sources by a text.",
     routes: &[get("/v1/search", Read, Listed(find))
         .doc("search", "Find things by a text")
         .about(
             "Looks for an aggregate's id, an idempotency key, a `webhook-id`, a UUID, a provider's id, the id of \
-             a delivery or of an attempt, an event type, and a subscription's name. The text is the value, or its \
+             a delivery or of an attempt, an event type, and the name of a subscription, a provider or a source. The text is the value, or its \
              beginning from 2 characters on, of a UUID from 8 on. Ids of deliveries are given in full. At most 20 \
              are found by each field, the exact ones first, then those with the highest values. A `webhook-id` and \
              an event type are found among the newest 20,000 events. Keys and providers' ids are found in the first \
@@ -34,7 +34,8 @@ pub(super) const RESOURCE: Resource = Resource {
         )
         .returns(&[Returns::json::<SearchAnswer>(
             200,
-            "What was found: events, webhook events, deliveries, subscriptions, of each kind the newest first.",
+            "What was found: events, webhook events, deliveries, subscriptions, providers, sources, of each kind the newest \
+             first.",
         )])
         .params(&[Q])],
 };
@@ -44,7 +45,8 @@ const Q: Param =
 
 values! {
     /// The kinds of hits.
-    HitKindWord = { "type": "string", "enum": ["event", "webhook_event", "delivery", "subscription"] }
+    HitKindWord = { "type": "string", "enum": ["event", "webhook_event", "delivery", "subscription", "provider",
+        "source"] }
     /// The fields that are searched.
     MatchedField = { "type": "string", "enum": ["id", "aggregate_id", "idempotency_key", "webhook_id",
         "provider_event_id", "event_type", "name"] }
@@ -72,10 +74,10 @@ struct HitAnswer {
     matched: &'static str,
     /// The field's value.
     value: String,
-    /// Null for a subscription.
+    /// Null for what has none, such as a subscription.
     event_type: Option<String>,
-    /// Its status or state, in the words of its own route.
-    status: String,
+    /// Its status or state, in the words of its own route; null for a provider.
+    status: Option<String>,
     /// When it was received or made.
     at: Timestamp,
 }
@@ -101,6 +103,8 @@ impl HitAnswer {
             HitKind::WebhookEvent => "webhook_event",
             HitKind::Delivery => "delivery",
             HitKind::Subscription => "subscription",
+            HitKind::Provider => "provider",
+            HitKind::Source => "source",
         };
         Self { kind, id, matched, value, event_type, status, at }
     }

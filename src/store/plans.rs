@@ -253,8 +253,13 @@ fn a_search_seeks_in_an_index_or_reads_the_newest_rows() {
         assert!(!plan.contains("AUTOMATIC") && !plan.contains("TEMP B-TREE"), "{plan}");
         assert_eq!(plan.matches("SCAN").count(), 1, "{plan}");
     }
-    let name = "INDEX subscriptions_name (tenant=? AND name>? AND name<?)";
-    uses(search::SUBSCRIPTIONS_OF_NAME, &[name]);
+    for (sql, index) in [
+        (search::SUBSCRIPTIONS_OF_NAME, "subscriptions_name"),
+        (search::PROVIDERS_OF_NAME, "providers_name"),
+        (search::SOURCES_OF_NAME, "sources_name"),
+    ] {
+        uses(sql, &[&format!("INDEX {index} (tenant=? AND name>? AND name<?)")]);
+    }
     uses(search::SUBSCRIPTIONS_BY_ID, &["INDEX subscriptions_name (tenant=?)"]);
 }
 

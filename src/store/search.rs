@@ -1,4 +1,5 @@
-//! Finds events, webhook events, deliveries and subscriptions by a text that a person has: an id, a key, a type.
+//! Finds events, webhook events, deliveries, subscriptions, providers and sources by a text that a person has: an id, a
+//! key, a type, a name.
 //!
 //! Each field is a statement that seeks in an index, or reads the newest 20,000 rows where there is none. So the work is
 //! bounded, however many rows there are.
@@ -145,14 +146,20 @@ pub(super) const WEBHOOK_EVENTS_OF_WEBHOOK_ID: &str = newest!(
 pub(super) const WEBHOOK_EVENTS_OF_TYPE: &str =
     newest!("webhook_events" where "tenant = ?1", "t.event_type");
 
-/// Hits among subscriptions, of which a tenant has few.
-macro_rules! subscriptions {
-    ($value:literal) => {
+/// Hits among things with a name, of which a tenant has few.
+macro_rules! named {
+    ($table:literal, $id:literal, $value:literal, $status:literal) => {
         concat!(
-            "SELECT seq, id, ",
+            "SELECT seq, ",
+            $id,
+            ", ",
             $value,
-            ", NULL, state, created_at
-               FROM subscriptions
+            ", NULL, ",
+            $status,
+            ", created_at
+               FROM ",
+            $table,
+            "
               WHERE tenant = ?1 AND deleted_at IS NULL AND ",
             $value,
             " BETWEEN ?2 AND ?3
@@ -162,8 +169,10 @@ macro_rules! subscriptions {
     };
 }
 
-pub(super) const SUBSCRIPTIONS_BY_ID: &str = subscriptions!("id");
-pub(super) const SUBSCRIPTIONS_OF_NAME: &str = subscriptions!("name");
+pub(super) const SUBSCRIPTIONS_BY_ID: &str = named!("subscriptions", "id", "id", "state");
+pub(super) const SUBSCRIPTIONS_OF_NAME: &str = named!("subscriptions", "id", "name", "state");
+pub(super) const PROVIDERS_OF_NAME: &str = named!("providers", "name", "name", "NULL");
+pub(super) const SOURCES_OF_NAME: &str = named!("sources", "name", "name", "state");
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -176,6 +185,10 @@ pub enum HitKind {
     Delivery,
     /// A subscription.
     Subscription,
+    /// A provider of webhooks.
+    Provider,
+    /// A source of events.
+    Source,
 }
 
 /// Something that was found.
@@ -193,8 +206,8 @@ pub struct Hit {
     pub value: String,
     /// Its event type.
     pub event_type: Option<String>,
-    /// Its status or state.
-    pub status: String,
+    /// Its status or state, if it has one.
+    pub status: Option<String>,
     /// When it was received or made.
     pub at: Timestamp,
 }
@@ -218,8 +231,8 @@ const fn field(kind: HitKind, matched: &'static str, sql: &'static str) -> Field
     Field { kind, matched, sql, of_tenant: None, sources: None, min_prefix, fits: None }
 }
 
-const FIELDS: [Field; 11] = {
-    use HitKind::{Event, Subscription, WebhookEvent};
+const FIELDS: [Field; 13] = {
+    use HitKind::{Event, Provider, Source, Subscription, WebhookEvent};
     let is_webhook_id: Option<fn(&str) -> bool> = Some(|text| text.starts_with("evt_"));
     // Reading so many rows for a number would be in vain.
     let is_type: Option<fn(&str) -> bool> = Some(|text| !text.bytes().all(|b| b.is_ascii_digit()));
@@ -249,6 +262,8 @@ const FIELDS: [Field; 11] = {
         Field { fits: is_type, ..field(WebhookEvent, "event_type", WEBHOOK_EVENTS_OF_TYPE) },
         Field { min_prefix: MIN_UUID_PREFIX, ..field(Subscription, "id", SUBSCRIPTIONS_BY_ID) },
         field(Subscription, "name", SUBSCRIPTIONS_OF_NAME),
+        field(Provider, "name", PROVIDERS_OF_NAME),
+        field(Source, "name", SOURCES_OF_NAME),
     ]
 };
 
@@ -335,7 +350,7 @@ fn of_delivery(delivery: Delivery) -> Hit {
         id,
         matched: "id",
         event_type: Some(delivery.event_type),
-        status: delivery.state.as_str().to_owned(),
+        status: Some(delivery.state.as_str().to_owned()),
         at: delivery.created_at,
     }
 }

@@ -66,6 +66,12 @@ fn a_number_finds_an_event_by_its_aggregate_and_its_key_and_a_webhook_by_the_pro
     assert_eq!(found["items"][0]["event_type"], "invoice.paid");
     assert_eq!(found["items"][0]["status"], "completed");
     assert_eq!(hits(&rig, "shop"), [hit("subscription", "name", "shop-4711")]);
+    assert_eq!(hits(&rig, "hub"), [hit("provider", "name", "hub")]);
+    assert_eq!(search(&rig, "hub")["items"][0]["id"], "hub");
+    let settings = json!({ "path": rig.home().join("erp.db"), "table": "outbox" });
+    let source = json!({ "name": "hub-files", "kind": "sqlite", "settings": settings });
+    rig.post("/v1/sources", &source).is(201);
+    assert_eq!(hits(&rig, "hub-f"), [hit("source", "name", "hub-files")]);
     assert_eq!(hits(&rig, "order.made"), [hit("webhook_event", "event_type", "order.made")]);
     assert_eq!(hits(&rig, "ord").len(), 1);
     // One character is only found as a whole, and nothing in a text is a pattern.
