@@ -40,6 +40,11 @@ const EVENT_ID: Param = Param::query::<SomeText>(
 )
 .quick();
 
+const CLASS: Param =
+    Param::query::<AttemptClass>("class", "Only those whose last attempt ended like this.", "");
+const CODE: Param =
+    Param::query::<Whole<100, 999>>("code", "Only those whose last answer had this status.", "503");
+
 /// Deliveries.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Deliveries",
@@ -83,7 +88,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 "Deliveries that were given up. They stay until a person retries or cancels them.",
             )
             .returns(&[Returns::page::<InFlightDelivery>("A page of deliveries.")])
-            .params(&[SUBSCRIPTION, SINCE, UNTIL, LIMIT, AFTER]),
+            .params(&[SUBSCRIPTION, CLASS, CODE, SINCE, UNTIL, LIMIT, AFTER]),
     ],
 };
 
@@ -100,6 +105,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         subscription: query.text("subscription"),
         event_id: query.text("event_id"),
         made: query.span()?,
+        ..delivery_lists::Filter::default()
     };
     page(api, call, &filter)
 }
@@ -110,8 +116,11 @@ pub(super) fn list_dead(api: &Api, call: &Call) -> Result<Response, Problem> {
     let filter = delivery_lists::Filter {
         state: Some(State::DeadLetter),
         subscription: query.text("subscription"),
-        event_id: None,
+        class: query.one_of("class", AttemptClass::ALL, AttemptClass::as_str)?,
+        code: query
+            .word("code", |text| text.parse().ok().filter(|code| (100..=999).contains(code)))?,
         made: query.span()?,
+        ..delivery_lists::Filter::default()
     };
     page(api, call, &filter)
 }
@@ -259,6 +268,8 @@ pub(super) struct DeliveryAnswer {
     #[schemars(with = "NameText")]
     subscription: String,
     state: State,
+    /// When it was made.
+    created_at: Timestamp,
     /// When it is tried next; null if it is not tried again.
     due_at: Option<Timestamp>,
     /// When the consumer's lease ends; null if it is not leased.

@@ -64,7 +64,10 @@ pub(super) const NEWEST: &str = newest_seq!("deliveries");
 
 // The partial index serves a list only if the statement contains the state as a literal.
 pub(super) const PAGE_OF_DEAD: &str = newest_first!(
-    "deliveries" where "tenant = ?4 AND state = 'dead_letter' AND ", of_subscription!()
+    "deliveries" where "tenant = ?4 AND state = 'dead_letter' AND (?6 IS NULL OR last_class = ?6)
+       AND (?7 IS NULL OR ?7 = (SELECT a.http_status FROM attempts AS a
+                                 WHERE a.delivery_seq = deliveries.seq AND a.n = attempt_count)) AND ",
+    of_subscription!()
 );
 
 pub(super) const CUTOFF_OF_DEAD: &str =
@@ -90,6 +93,10 @@ pub struct Filter {
     pub subscription: Option<String>,
     /// The UUID of the event or webhook event they carry.
     pub event_id: Option<String>,
+    /// The class of their last attempt; only for dead letters.
+    pub class: Option<AttemptClass>,
+    /// The HTTP status of their last attempt; only for dead letters.
+    pub code: Option<u16>,
     /// When they were made.
     pub made: Span,
 }
@@ -102,7 +109,7 @@ pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: DeliverySeq) -> Result<Option<
 /// A page of deliveries, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Delivery>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { state, subscription, event_id, made } = filter;
+    let Filter { state, subscription, event_id, class, code, made } = filter;
     let mut range = SeqRange::new(tx, MADE_FROM, before, *made)?;
     let word = state.map(State::as_str);
     let seqs = if let Some(event_id) = event_id {
@@ -119,10 +126,15 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
             _ => None,
         };
         if let Some((cutoff, page)) = indexed {
-            if subscription.is_some() {
+            if subscription.is_some() || class.is_some() || code.is_some() {
                 range.limit_rows(tx, cutoff, params![tenant])?;
             }
-            range.seqs(tx, page, limit, params![tenant, subscription])?
+            if *state == Some(State::DeadLetter) {
+                let class = class.map(AttemptClass::as_str);
+                range.seqs(tx, page, limit, params![tenant, subscription, class, code])?
+            } else {
+                range.seqs(tx, page, limit, params![tenant, subscription])?
+            }
         } else {
             range.limit_numbers(tx, NEWEST)?;
             range.seqs(tx, PAGE, limit, params![tenant, subscription, word])?
