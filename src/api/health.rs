@@ -31,12 +31,13 @@ pub(super) fn failures(checks: &[Check]) -> Option<String> {
 fn run_checks(api: &Api, written: Result<(), String>) -> Vec<Check> {
     let now = api.clock.now();
     let DiskState { room, space, reserve } = api.flow.disk.state();
+    let lasts = api.flow.disk.lasts();
     let read = api.store.read(stats::attention);
     let unreadable = read.as_ref().err().map(|error| format!("it cannot be read: {error}"));
     let log = api.store.writer().room();
     let mut checks = vec![
         health::database(unreadable.map_or(written, Err)),
-        health::disk(room, space, reserve),
+        health::lasting(health::disk(room, space, reserve), lasts),
         health::log(log.bytes(), log.reader().is_some()),
         health::clock(api.clock.wall(), api.flow.receive.clock_watch.is_suspect(now)),
         health::writer(api.store.writer().lag()),

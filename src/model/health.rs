@@ -101,6 +101,19 @@ pub fn disk(room: Room, space: Option<Space>, reserve: u64) -> Check {
     Check::new("disk", level, value, detail)
 }
 
+/// Adds to the check of the disk how long the free space lasts, as far as the last hours tell.
+#[must_use]
+pub fn lasting(mut disk: Check, lasts: Option<Duration>) -> Check {
+    if let (Some(lasts), Value::Object(value)) = (lasts, &mut disk.value) {
+        value.insert("lasts_seconds".to_owned(), json!(lasts.as_secs()));
+        let hours = lasts.as_secs() / 3600;
+        let shown =
+            if hours < 48 { format!("{hours} hours") } else { format!("{} days", hours / 24) };
+        disk.detail = format!("{}; at the rate of the last hours it lasts {shown}", disk.detail);
+    }
+    disk
+}
+
 /// Our clock.
 pub fn clock(wall: Timestamp, stepped_lately: bool) -> Check {
     let value = json!({ "now": wall, "stepped": stepped_lately });
@@ -305,6 +318,16 @@ mod tests {
         ] {
             assert_eq!(check.level, level, "{check:?}");
         }
+    }
+
+    #[test]
+    fn the_disk_tells_how_long_it_lasts() {
+        let disk = || disk(Room::Enough, Some(Space { total: 100, free: 10 }), 5);
+        assert_eq!(lasting(disk(), None), disk());
+        let shown = |hours| lasting(disk(), Some(Duration::from_hours(hours)));
+        assert!(shown(47).detail.ends_with("it lasts 47 hours"), "{:?}", shown(47));
+        assert!(shown(49).detail.ends_with("it lasts 2 days"), "{:?}", shown(49));
+        assert_eq!(shown(1).value["lasts_seconds"], 3600);
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //! Upkeep measures it every second. A write that finds no space causes a measurement at once. [`Budget`] decides, the
 //! API refuses.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -15,6 +17,11 @@ use crate::store::writer::LogRoom;
 use crate::sys::disk::{Gauge, Space};
 use crate::telemetry::tally::Counter;
 
+/// How often the free space is remembered, to tell how long it lasts.
+const REMEMBERED_EVERY: Duration = Duration::from_hours(1);
+/// How many such measurements are kept.
+const MAX_REMEMBERED: usize = 24;
+
 /// The free space, as last measured.
 #[derive(Debug)]
 pub struct DiskWatch {
@@ -23,6 +30,7 @@ pub struct DiskWatch {
     settings: Live,
     log: Arc<LogRoom>,
     seen: Mutex<Seen>,
+    trend: Mutex<Trend>,
     is_low: AtomicBool,
     /// Requests refused because of the reserve.
     pub refused: Counter,
@@ -36,6 +44,13 @@ pub struct DiskWatch {
 struct Seen {
     room: Room,
     space: Option<Space>,
+}
+
+/// The free space over the last hours, each with its time.
+#[derive(Debug, Default)]
+struct Trend {
+    hourly: VecDeque<(Duration, u64)>,
+    latest: (Duration, u64),
 }
 
 /// The last measurement, for the API.
@@ -59,6 +74,7 @@ impl DiskWatch {
             settings,
             log,
             seen: Mutex::new(Seen { room: Room::Enough, space: None }),
+            trend: Mutex::default(),
             is_low: AtomicBool::new(false),
             refused: Counter::default(),
             full: Counter::default(),
@@ -81,6 +97,32 @@ impl DiskWatch {
     pub fn state(&self) -> DiskState {
         let Seen { room, space } = *self.seen.lock();
         DiskState { room, space, reserve: self.budget().reserve_of(space.map_or(0, |s| s.total)) }
+    }
+
+    /// Remembers the last measurement.
+    pub fn note(&self, now: Duration) {
+        let Some(Space { free, .. }) = self.state().space else { return };
+        let Trend { hourly, latest } = &mut *self.trend.lock();
+        *latest = (now, free);
+        if hourly.back().is_none_or(|(at, _)| now.saturating_sub(*at) >= REMEMBERED_EVERY) {
+            if hourly.len() >= MAX_REMEMBERED {
+                hourly.pop_front();
+            }
+            hourly.push_back(*latest);
+        }
+    }
+
+    /// How long the space above the reserve lasts, if it shrinks as it did in the last day. `None`: it does not shrink,
+    /// or the first hour is not over.
+    pub fn lasts(&self) -> Option<Duration> {
+        let reserve = self.state().reserve;
+        let trend = self.trend.lock();
+        let (since, free_then) = *trend.hourly.front()?;
+        let (now, free) = trend.latest;
+        let span = Some(now.saturating_sub(since)).filter(|span| *span >= REMEMBERED_EVERY)?;
+        let used = Some(free_then.saturating_sub(free)).filter(|used| *used > 0)?;
+        let seconds = u128::from(free.saturating_sub(reserve)) * u128::from(span.as_secs());
+        u64::try_from(seconds / u128::from(used)).ok().map(Duration::from_secs)
     }
 
     /// Measures the free space, and logs each change between enough and low. If that fails, the last state stays.
@@ -169,5 +211,33 @@ mod tests {
         watch.look();
         assert!(!watch.is_low());
         assert_eq!((watch.times_low.get(), watch.full.get()), (1, 1));
+    }
+
+    #[test]
+    fn the_space_lasts_as_long_as_the_last_day_tells() {
+        let free = Arc::new(AtomicU64::new(10_800));
+        let measured = Arc::clone(&free);
+        let gauge = Gauge::new(move |_: &Path| {
+            Ok(Space { total: 20_000, free: measured.load(Ordering::SeqCst) })
+        });
+        let mut settings = Settings::default();
+        settings.disk.reserve = Some(800);
+        let watch = DiskWatch::new(gauge, Live::new(settings), Arc::default());
+        let at = |minutes: u64, bytes: u64| {
+            free.store(bytes, Ordering::SeqCst);
+            watch.look();
+            watch.note(Duration::from_mins(minutes));
+            watch.lasts().map(|lasts| lasts.as_secs() / 60)
+        };
+        assert_eq!(at(0, 10_800), None);
+        assert_eq!(at(59, 9_800), None, "too early");
+        assert_eq!(at(60, 10_800), None, "it does not shrink");
+        assert_eq!(at(120, 8_800), Some(480), "2,000 in two hours, 8,000 are left");
+        assert_eq!(at(180, 700), Some(0));
+        // After a day, the first hours count no more.
+        for hour in 4..40 {
+            at(hour * 60, 10_000);
+        }
+        assert_eq!(at(40 * 60, 10_000), None);
     }
 }

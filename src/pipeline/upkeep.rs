@@ -30,6 +30,7 @@ use crate::store::{
 const CHORES: [(&str, Chore); 15] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
+        upkeep.disk.note(upkeep.clock.monotonic());
         Ok(())
     }),
     ("store outcomes that the disk refused", |upkeep| {
