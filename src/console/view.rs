@@ -109,11 +109,13 @@ impl<'a> View<'a> {
         self.inner.api.ask_now(self.person(), Request { head, body })
     }
 
-    /// Changes with each commit: as long as it stays, the page does too. It costs no SQL.
+    /// Changes with each change that people see, and each minute: as long as it stays, the page does too. It costs no SQL.
     pub(super) fn version(&self) -> String {
-        let commits = self.inner.api.store.writer().done().commits.get();
+        let api = &self.inner.api;
+        let changes = api.store.writer().done().changes.get();
+        let minute = api.clock.wall().secs() / 60;
         let seed = (
-            commits,
+            (changes, minute),
             &self.session.id,
             &self.head.path,
             &self.head.query,

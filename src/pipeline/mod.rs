@@ -218,6 +218,7 @@ impl AfterCommit for CommitListener {
             sources_changed,
             event_types_changed,
             subjects_erased,
+            unseen_jobs: _,
         } = effects;
         if event_types_changed {
             self.event_types.forget();

@@ -127,6 +127,7 @@ pub fn page(
 
 /// Stores the time of a session's last use.
 pub fn used(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
+    tx.is_unseen();
     tx.prepare(USED)?.execute((seq, now))?;
     Ok(())
 }

@@ -154,6 +154,7 @@ pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<TenantCounts> {
 
 /// Writes a row, to check that the database is writable.
 pub fn probe(tx: &WriteTx<'_>) -> Result<()> {
+    tx.is_unseen();
     tx.prepare(PROBE)?.execute([])?;
     Ok(())
 }

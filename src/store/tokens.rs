@@ -153,6 +153,7 @@ pub fn revoke(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
 
 /// Stores the time of a token's last use.
 pub fn used(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
+    tx.is_unseen();
     tx.prepare(USED)?.execute((seq, now))?;
     Ok(())
 }

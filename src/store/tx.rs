@@ -61,6 +61,8 @@ pub struct Effects {
     pub sources_changed: bool,
     /// Whether a subject was erased.
     pub subjects_erased: bool,
+    /// Jobs whose changes need not be seen at once: a test write, the time of a last use.
+    pub unseen_jobs: usize,
 }
 
 /// A delivery whose attempt is settled.
@@ -203,6 +205,11 @@ impl<'c> WriteTx<'c> {
 
     pub(crate) fn providers_changed(&self) {
         self.effects.borrow_mut().providers_changed = true;
+    }
+
+    /// Called once by a job whose changes need not be seen at once.
+    pub(crate) fn is_unseen(&self) {
+        self.effects.borrow_mut().unseen_jobs += 1;
     }
 
     pub(crate) fn tokens_changed(&self) {

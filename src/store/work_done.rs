@@ -20,6 +20,8 @@ pub struct WorkDone {
     pub(crate) pulse: Heartbeat,
     /// Transactions committed.
     pub commits: Counter,
+    /// Transactions committed that changed what people see: see [`WriteTx::is_unseen`](super::tx::WriteTx::is_unseen).
+    pub changes: Counter,
     /// How often the writer noticed a commit by another program.
     pub foreign_commits: Counter,
     /// Jobs committed.
@@ -41,6 +43,7 @@ impl Default for WorkDone {
             oldest_us: AtomicU64::new(0),
             pulse: Heartbeat::default(),
             commits: Counter::default(),
+            changes: Counter::default(),
             foreign_commits: Counter::default(),
             jobs: Counter::default(),
             failures: Counter::default(),

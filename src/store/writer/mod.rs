@@ -386,6 +386,9 @@ impl WriterLoop {
                 let accepted = batch.iter().map(|job| job.handed_in());
                 let accepted = accepted.filter(|(queue, _)| *queue == Queue::Accept);
                 self.done.committed(began, batch.len(), accepted.map(|(_, at)| at));
+                if effects.unseen_jobs < batch.len() {
+                    self.done.changes.add();
+                }
                 self.must_empty_log |= effects.subjects_erased;
                 observer.committed(effects);
                 self.empty_log_if_required();
