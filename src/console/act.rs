@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Field, Kind, Then};
-use crate::console::elements::{facts, hidden, json, name_of, state, table, text_or, word};
+use crate::console::elements::{facts, hidden, json, name_of, text_or, word};
 use crate::console::enter::{is_local, is_own};
 use crate::console::error::PageError;
 use crate::console::form::{Form, segment, with_query};
@@ -78,8 +78,7 @@ impl Task {
         let request = match self.request() {
             Ok(request) => request,
             Err(detail) => {
-                let error = PageError { status: 422, title: t.error_form.to_owned(), detail };
-                return reply.send(self.form(422, Some(&error)));
+                return reply.send(self.form(422, Some(&PageError::field(t, &detail))));
             }
         };
         match self.inner.submissions.begin(&number) {
@@ -109,7 +108,12 @@ impl Task {
         }
         let answer: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let led = match (self.action.then, answer.maybe("id")) {
-            (Then::Leads(list), Some(id)) => Some(format!("/console/{list}/{}", segment(id))),
+            // The page of what was begun says itself how far it is.
+            (Then::Leads(list), Some(id)) => {
+                let page = format!("/console/{list}/{}", segment(id));
+                self.inner.submissions.done(number, &page);
+                return see(&page);
+            }
             (Then::Leads(list), None) => Some(format!("/console/{list}")),
             _ => None,
         };
@@ -125,11 +129,10 @@ impl Task {
         self.page(200, |view| {
             html! {
                 p.notice role="status" { (self.action.done(view.t)) }
-                @if let Some(secret) = ["secret", "token", "url"].iter().find_map(|name| answer.maybe(name)).filter(|_| answer.items("steps").is_empty()) {
+                @if let Some(secret) = ["secret", "token", "url"].iter().find_map(|name| answer.maybe(name)) {
                     p { (view.t.shown_once) }
                     (super::elements::code(view, secret))
                 }
-                (steps(view, &answer))
                 details { summary { (view.t.whole_answer) } (json(view, &without_secrets(&answer))) }
                 p { a.button href=(next) { (view.t.go_on) } }
             }
@@ -317,27 +320,6 @@ impl WayBack for Back {
     }
 }
 
-/// The steps of a test, and what to change.
-fn steps(view: &View<'_>, answer: &Value) -> Markup {
-    let t = view.t;
-    let rows: Vec<_> = answer
-        .items("steps")
-        .iter()
-        .map(|step| {
-            vec![
-                html! { (word(step.text("step"))) },
-                state(if step.is("ok") { "ok" } else { "fail" }),
-                html! { (step.field("took_ms")) " ms" },
-                html! { (step.text("detail")) },
-            ]
-        })
-        .collect();
-    html! {
-        @if !rows.is_empty() { (table(t.steps, &[t.check, t.state, t.took, t.detail], &rows)) }
-        @if let Some(advice) = answer.maybe("advice") { p.error { (advice) } }
-    }
-}
-
 /// The answer without the secret, which is shown above.
 fn without_secrets(answer: &Value) -> Value {
     let mut answer = answer.clone();
@@ -353,10 +335,13 @@ fn see(page: &str) -> Response {
 
 /// The value of a field; `None` if it is empty.
 fn read(field: &Field, given: &Form) -> Result<Option<Value>, String> {
-    let Some(text) = given.get(field.name) else {
-        return Ok(None);
+    let text = match given.get(field.name) {
+        _ if matches!(field.kind, Kind::Always) => "true",
+        Some(text) => text,
+        None => return Ok(None),
     };
     Ok(Some(match field.kind {
+        Kind::Always => true.into(),
         Kind::Text | Kind::Choice(_) | Kind::Time => text.into(),
         Kind::Secret => given.raw(field.name).unwrap_or_default().into(),
         Kind::Bytes => {
@@ -393,8 +378,9 @@ fn input(view: &View<'_>, field: &Field, given: &Form) -> Markup {
     let (name, label) = (field.name, (field.label)(view.t));
     let required = field.is_required;
     html! {
-        label { span { (label) @if !required { " " small { (view.t.optional) } } }
+        @if !matches!(field.kind, Kind::Always) { label { span { (label) @if !required { " " small { (view.t.optional) } } }
             @match field.kind {
+                Kind::Always => {}
                 Kind::Text => input name=(name) value=(value) required[required];,
                 Kind::Time => input name=(name) value=(value) required[required] placeholder="2026-01-31T00:00:00Z";,
                 Kind::Number => input name=(name) value=(value) required[required] inputmode="numeric";,
@@ -406,7 +392,7 @@ fn input(view: &View<'_>, field: &Field, given: &Form) -> Markup {
                     @for choice in words { option value=(choice) selected[*choice == value] { (word(choice)) } }
                 },
             }
-        }
+        } }
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) enum Asks {
 pub(super) enum Then {
     /// The page that it came from.
     Back,
-    /// A page with the answer: what was tested, or a secret that is shown this once.
+    /// A page with the answer: a secret that is shown this once.
     Answer,
     /// The list of this name; with an id in the answer, the page of the new thing.
     Leads(&'static str),
@@ -76,6 +76,8 @@ pub(super) enum Kind {
     List,
     /// A text that is not shown while it is typed.
     Secret,
+    /// Not a field of the form: it is always `true`.
+    Always,
 }
 
 const fn field(name: &'static str, label: Text, kind: Kind) -> Field {
@@ -311,7 +313,8 @@ pub(super) const TEST: Action = Action::new(
     Operate,
     (Post, "/v1/subscriptions/{id}/test"),
 )
-.answers();
+.fields(&[field("background", |t| t.test, Kind::Always)])
+.leads_to("subscriptions/tests");
 
 pub(super) const RECOVER: Action = Action::new(
     "recover-subscription",

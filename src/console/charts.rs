@@ -3,39 +3,67 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::base::clock::Timestamp;
-use crate::console::elements::{Svg, mood, word};
+use crate::console::elements::{Svg, mood, span, word};
 use crate::console::json::Fields as _;
 use crate::console::view::View;
 
 /// The width of a picture, in its own units.
 const WIDTH: i64 = 720;
 
-/// The attempts of a delivery on a line of time. Shape and color say how each ended.
-pub(super) fn timeline(view: &View<'_>, attempts: &[Value]) -> Markup {
-    let at = |row: &Value| Timestamp::parse(row.text("started_at")).map_or(0, Timestamp::ms);
-    let (Some(first), Some(last)) = (attempts.iter().map(at).min(), attempts.iter().map(at).max())
-    else {
-        return html! {};
-    };
-    let span = last.saturating_sub(first).max(1);
-    let mut marks = String::new();
-    for row in attempts {
-        let x = 20 + at(row).saturating_sub(first).saturating_mul(WIDTH - 40) / span;
-        let class = row.text("class");
-        let (color, _) = mood(class);
+/// A wait of a delivery: before an attempt, or now.
+pub(super) struct Wait {
+    /// How long.
+    pub(super) ms: i64,
+    /// Why, in a few words.
+    pub(super) why: String,
+    /// Whether something holds it; otherwise it only waits for its time.
+    pub(super) is_held: bool,
+}
+
+/// The life of a delivery: its waits as bars, the longer the wider but not to scale, and its attempts as marks. A wait
+/// stands before each attempt; one more is under way. A wait for the time is a line, a held one a box.
+pub(super) fn timeline(view: &View<'_>, attempts: &[Value], waits: &[Wait]) -> Markup {
+    let count = i64::try_from(attempts.len()).unwrap_or(i64::MAX).max(1);
+    let (mark, left) = ((400 / count).clamp(4, 24), 6);
+    let weight = |wait: &Wait| i64::from((wait.ms.max(0).unsigned_abs() / 1000 + 1).ilog2());
+    let weights = waits.iter().map(weight).sum::<i64>().max(1);
+    let unit = ((WIDTH - 2 * left - mark * count) / weights).min(20);
+    let (mut x, mut drawn) = (left, String::new());
+    for (n, wait) in waits.iter().enumerate() {
+        let width = weight(wait) * unit;
+        let (y, high, class) = if wait.is_held { (21, 14, "held") } else { (26, 4, "off") };
+        if width > 0 {
+            let bar = html! { rect x=(x) y=(y) width=(width) height=(high) class=(class) {} };
+            drawn.push_str(&bar.into_string());
+        }
+        let middle = x + width / 2;
+        for (y, text) in [(14, span(wait.ms)), (50, wait.why.clone())] {
+            let fits = i64::try_from(text.chars().count()).unwrap_or(i64::MAX) <= width / 6;
+            if fits {
+                let text = html! { text x=(middle) y=(y) text-anchor="middle" { (text) } };
+                drawn.push_str(&text.into_string());
+            }
+        }
+        x += width;
+        let Some(attempt) = attempts.get(n) else { continue };
+        let (color, _) = mood(attempt.text("class"));
+        let at = x + mark / 2;
         let shape = match color {
-            "good" => format!("<circle cx=\"{x}\" cy=\"20\" r=\"6\" class=\"good\"/>"),
-            "bad" => format!("<path d=\"M{x} 13l7 13h-14z\" class=\"bad\"/>"),
-            _ => format!("<path d=\"M{x} 12l8 8-8 8-8-8z\" class=\"warn\"/>"),
+            "good" => format!("<circle cx=\"{at}\" cy=\"28\" r=\"6\" class=\"good\"/>"),
+            "bad" => format!("<path d=\"M{at} 21l7 13h-14z\" class=\"bad\"/>"),
+            _ => format!("<path d=\"M{at} 20l8 8-8 8-8-8z\" class=\"warn\"/>"),
         };
-        marks.push_str(&shape);
+        drawn.push_str(&shape);
+        x += mark;
     }
     let succeeded = attempts.iter().filter(|row| row.text("class") == "success").count();
+    let (t, waited) = (view.t, span(waits.iter().map(|wait| wait.ms).sum()));
+    let count = attempts.len();
     let label =
-        format!("{}: {}, {} {}", view.t.attempts, attempts.len(), succeeded, word("success"));
-    let line = format!("<path class=\"line\" d=\"M10 20H{}\"/>", WIDTH - 10);
-    picture(&label, 40, &format!("{line}{marks}"))
+        format!("{}: {count}, {succeeded} {}, {} {waited}", t.attempts, word("success"), t.waited);
+    html! {
+        figure { (svg(&label, (WIDTH, 56), &drawn)) figcaption.small { (label) ". " (t.timeline_legend) } }
+    }
 }
 
 /// The latest attempts of a subscription, the oldest first: a bar each.
@@ -51,7 +79,7 @@ pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
     let bars = bars.collect::<Vec<_>>().concat();
     let failed = attempts.iter().filter(|row| row.text("class") != "success").count();
     let label =
-        format!("{} {}, {} {}", view.t.last_attempts, attempts.len(), failed, view.t.failed);
+        format!("{}: {}, {} {}", view.t.last_attempts, attempts.len(), failed, view.t.failed);
     html! {
         @if width > 0 {
             // Many bars are made narrow, not low.
@@ -64,57 +92,97 @@ pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
 /// Two lines over the minutes of an hour.
 pub(super) fn lines(view: &View<'_>, minutes: &[Value]) -> Markup {
     let t = view.t;
-    let accepted = |row: &Value| row.int("events").saturating_add(row.int("webhooks"));
     let delivered = |row: &Value| row.int("delivered");
     let most =
         minutes.iter().map(|row| accepted(row).max(delivered(row))).max().unwrap_or(0).max(1);
     let path = |value: &dyn Fn(&Value) -> i64| {
         let points = (0_i64..).zip(minutes).map(|(n, row)| {
-            let (x, y) = (40 + n * 11, 110 - value(row).saturating_mul(100) / most);
+            let (x, y) = (60 + n * 11, 110 - value(row).saturating_mul(100) / most);
             format!("{x},{y}")
         });
         points.collect::<Vec<_>>().join(" ")
     };
     let drawn = format!(
-        "<path class=\"line\" d=\"M40 10V110H700\"/><text x=\"4\" y=\"16\">{most}</text><text x=\"4\" y=\"112\">0</text>\
-         <polyline class=\"plot-a\" points=\"{}\"/><polyline class=\"plot-b\" points=\"{}\"/>",
+        "<path class=\"line\" d=\"M60 10H709M60 10V110H709\"/><text x=\"52\" y=\"16\" text-anchor=\"end\">{most}</text>\
+         <text x=\"52\" y=\"112\" text-anchor=\"end\">0</text>\
+         <polyline class=\"plot-a\" points=\"{}\"/><polyline class=\"plot-b\" points=\"{}\"/>{}",
         path(&accepted),
-        path(&delivered)
+        path(&delivered),
+        hour(view, 126)
     );
     let sum = |value: &dyn Fn(&Value) -> i64| minutes.iter().map(value).sum::<i64>();
+    let (first, second) = (sum(&accepted), sum(&delivered));
     let label = format!(
-        "{}: {}. {}: {}. {}: {most}.",
-        t.accepted_hour,
-        sum(&accepted),
-        t.delivered_hour,
-        sum(&delivered),
-        t.most_a_minute
+        "{}: {first}. {}: {second}. {most} {}.",
+        t.accepted_hour, t.delivered_hour, t.most_a_minute
     );
-    picture(&label, 120, &drawn)
+    html! {
+        figure {
+            figcaption.legend {
+                strong { (t.a_minute) }
+                span { span.key-a aria-hidden="true" { "━━" } " " (t.accepted_hour) }
+                span { span.key-b aria-hidden="true" { "╍╍" } " " (t.delivered_hour) }
+            }
+            (svg(&label, (WIDTH, 132), &drawn))
+        }
+    }
 }
 
 /// How long requests took, by minute: the darker, the more.
 pub(super) fn heat(view: &View<'_>, minutes: &[Value], bounds: &[Value]) -> Markup {
-    let cells = |row: &Value| {
-        row.items("latencies").iter().map(|n| n.as_i64().unwrap_or(0)).collect::<Vec<_>>()
+    let t = view.t;
+    let all: i64 = minutes.iter().flat_map(latencies).sum();
+    let most = minutes.iter().flat_map(latencies).max().unwrap_or(0).max(1);
+    let rows = i64::try_from(bounds.len()).unwrap_or(0) + 1;
+    let cell = |x: i64, y: i64, shade: i64| {
+        format!("<rect x=\"{x}\" y=\"{y}\" width=\"10\" height=\"12\" class=\"h{shade}\"/>")
     };
-    let most = minutes.iter().flat_map(cells).max().unwrap_or(0).max(1);
-    let cell = |(n, row): (i64, &Value)| {
-        let each = (0_i64..).zip(cells(row)).map(move |(bucket, count)| {
+    let of_minute = |(n, row): (i64, &Value)| {
+        let each = (1_i64..).zip(latencies(row)).map(move |(bucket, count)| {
             let shade = if count == 0 { 0 } else { 1 + count.saturating_mul(3) / most };
-            let (x, y) = (60 + n * 11, 100 - bucket * 13);
-            format!("<rect x=\"{x}\" y=\"{y}\" width=\"10\" height=\"12\" class=\"h{shade}\"/>")
+            cell(60 + n * 11, (rows - bucket) * 13, shade)
         });
         each.collect::<Vec<_>>().concat()
     };
-    let name = |(bucket, bound): (i64, &Value)| {
-        let (y, bound) = (110 - bucket * 13, bound.as_i64().unwrap_or(0));
-        format!("<text x=\"4\" y=\"{y}\">{bound} ms</text>")
+    let name = |row: i64, text: &str| {
+        html! { text x="52" y=((rows - row) * 13 + 10) text-anchor="end" { (text) } }.into_string()
     };
-    let cells_drawn = (0_i64..).zip(minutes).map(cell);
-    let drawn = cells_drawn.chain((0_i64..).zip(bounds).map(name)).collect::<Vec<_>>().concat();
-    let all: i64 = minutes.iter().flat_map(cells).sum();
-    picture(&format!("{}: {all}", view.t.latency_hour), 118, &drawn)
+    let names = (1_i64..).zip(bounds).map(|(row, bound)| name(row, &bounded(bound)));
+    let drawn = (0_i64..).zip(minutes).map(of_minute).chain(names);
+    let drawn =
+        drawn.collect::<Vec<_>>().concat() + &name(rows, t.longer) + &hour(view, rows * 13 + 14);
+    let label = format!("{}: {all}", t.latency_hour);
+    html! {
+        figure {
+            figcaption.legend {
+                strong { (label) }
+                span { (t.few) " "
+                    svg.keys viewBox="0 0 48 12" width="48" height="12" aria-hidden="true" {
+                        (Svg((1..=4).map(|shade| cell((shade - 1) * 12, 0, shade)).collect::<String>())) }
+                    " " (t.many) }
+            }
+            (svg(&label, (WIDTH, rows * 13 + 20), &drawn))
+        }
+    }
+}
+
+fn accepted(minute: &Value) -> i64 {
+    minute.int("events").saturating_add(minute.int("webhooks"))
+}
+
+fn latencies(minute: &Value) -> Vec<i64> {
+    minute.items("latencies").iter().map(|count| count.as_i64().unwrap_or(0)).collect()
+}
+
+fn bounded(bound: &Value) -> String {
+    format!("≤ {}", span(bound.as_i64().unwrap_or(0)))
+}
+
+/// The ends of an hour below a picture.
+fn hour(view: &View<'_>, y: i64) -> String {
+    let t = view.t;
+    html! { text x="60" y=(y) { (t.an_hour_ago) } text x="709" y=(y) text-anchor="end" { (t.now) } }
+        .into_string()
 }
 
 /// How much of something is done.
@@ -124,10 +192,6 @@ pub(super) fn bar(done: i64, of: i64) -> Markup {
         "<rect width=\"500\" height=\"14\" class=\"h0\"/><rect width=\"{width}\" height=\"14\" class=\"good\"/>"
     );
     svg(&format!("{done} / {of}"), (500, 14), &drawn)
-}
-
-fn picture(label: &str, height: i64, drawn: &str) -> Markup {
-    html! { figure { (svg(label, (WIDTH, height), drawn)) figcaption.small { (label) } } }
 }
 
 fn svg(label: &str, (width, height): (i64, i64), drawn: &str) -> Markup {

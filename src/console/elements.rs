@@ -3,6 +3,7 @@
 use maud::{Markup, PreEscaped, Render, html};
 use serde_json::Value;
 
+use crate::base::clock::Timestamp;
 use crate::console::actions::Action;
 use crate::console::form::{segment, with_query};
 use crate::console::json::Fields as _;
@@ -24,6 +25,27 @@ pub(super) fn time_or(text: Option<&str>) -> Markup {
     text.map_or_else(nothing, time)
 }
 
+/// A time of the API in milliseconds; 0 if it is none.
+pub(super) fn millis(text: &str) -> i64 {
+    Timestamp::parse(text).map_or(0, Timestamp::ms)
+}
+
+/// How long something takes or took, in its two largest units.
+pub(super) fn span(ms: i64) -> String {
+    let seconds = ms / 1000;
+    let two = |first: i64, unit: &str, rest: i64, lower: &str| match rest {
+        0 => format!("{first} {unit}"),
+        rest => format!("{first} {unit} {rest} {lower}"),
+    };
+    match seconds {
+        ..1 => format!("{} ms", ms.max(0)),
+        1..60 => format!("{seconds} s"),
+        60..3600 => two(seconds / 60, "min", seconds % 60, "s"),
+        3600..86_400 => two(seconds / 3600, "h", seconds % 3600 / 60, "min"),
+        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
+    }
+}
+
 /// What stands where there is no value.
 pub(super) fn nothing() -> Markup {
     html! { span.none { "–" } }
@@ -42,11 +64,11 @@ pub(super) fn word(text: &str) -> String {
 /// How good a state is: the shape and the color of its badge.
 pub(super) fn mood(state: &str) -> (&'static str, &'static str) {
     match state {
-        "completed" | "success" | "ACTIVE" | "active" | "ok" | "SUCCESS" | "accepted" => {
+        "completed" | "success" | "ACTIVE" | "active" | "ok" | "SUCCESS" | "accepted" | "done" => {
             ("good", "●")
         }
         "pending" | "processing" | "received" | "leased" | "waiting" | "running" | "next"
-        | "retiring" => ("open", "◔"),
+        | "open" | "retiring" => ("open", "◔"),
         "dead_letter" | "failed" | "FAILED_END" | "DISABLED_DEAD" | "fail" | "critical"
         | "FAILURE" | "quarantined" | "poison" | "gone" | "validation" | "auth" | "refused" => {
             ("bad", "▲")
@@ -262,5 +284,25 @@ pub(super) struct Svg(pub(super) String);
 impl Render for Svg {
     fn render(&self) -> Markup {
         PreEscaped(self.0.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::span;
+
+    #[test]
+    fn a_span_has_its_two_largest_units() {
+        for (ms, text) in [
+            (-5, "0 ms"),
+            (850, "850 ms"),
+            (12_900, "12 s"),
+            (60_000, "1 min"),
+            (3_599_000, "59 min 59 s"),
+            (12_000_000, "3 h 20 min"),
+            (187_200_000, "2 d 4 h"),
+        ] {
+            assert_eq!(span(ms), text);
+        }
     }
 }

@@ -12,11 +12,38 @@ pub(super) struct PageError {
     pub(super) status: u16,
     pub(super) title: String,
     pub(super) detail: String,
+    /// What was looked for and is not there.
+    pub(super) missing: Option<String>,
 }
 
 impl PageError {
     fn new(status: u16, (title, detail): (&str, &str)) -> Self {
-        Self { status, title: title.to_owned(), detail: detail.to_owned() }
+        Self { status, title: title.to_owned(), detail: detail.to_owned(), missing: None }
+    }
+
+    /// A field of a form cannot be used.
+    pub(super) fn field(t: &Texts, detail: &str) -> Self {
+        Self::new(422, (t.error_form, detail))
+    }
+
+    /// If the thing that a page shows is not there: says which. `path` is the page's.
+    pub(super) fn naming(self, t: &Texts, path: &str, name: &str) -> Self {
+        let noun = match path.split("/{").next().and_then(|path| path.strip_prefix("/console/")) {
+            _ if self.status != 404 => return self,
+            Some("events") => t.event,
+            Some("webhooks") => t.webhook,
+            Some("deliveries") => t.delivery,
+            Some("subscriptions") => t.subscription,
+            Some("subscriptions/tests") => t.test,
+            Some("event-types") => t.event_type,
+            Some("jobs") => t.job,
+            Some("sources") => t.source,
+            Some("providers") => t.provider,
+            _ => return Self::not_found(t),
+        };
+        let name: String = name.chars().take(100).collect();
+        let title = format!("{} {} {name}", t.there_is_no, noun.to_lowercase());
+        Self { missing: Some(name), ..Self::new(404, (&title, t.error_no_page_help)) }
     }
 
     /// The problem that the API answered.

@@ -18,6 +18,10 @@ pub(super) trait Fields {
     fn is(&self, name: &str) -> bool;
     /// The items of a list; none if there is no list.
     fn items(&self, name: &str) -> &[Value];
+    /// What is made of each item of a list.
+    fn each<T>(&self, name: &str, with: impl FnMut(&Value) -> T) -> Vec<T> {
+        self.items(name).iter().map(with).collect()
+    }
     /// A field; null if there is none.
     fn field(&self, name: &str) -> &Value;
 }

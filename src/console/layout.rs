@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::api::people::Session;
 use crate::console::error::PageError;
-use crate::console::form::Form;
+use crate::console::form::{Form, with_query};
 use crate::console::page::{Content, Page};
 use crate::console::pages::PAGES;
 use crate::console::shared::Shared;
@@ -46,13 +46,13 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
                 }
             }
         }
-        main #main tabindex="-1" data-live=[is_live.then_some("3")] {
+        main #main tabindex="-1" data-live=[is_live.then_some(if content.is_running { "1" } else { "3" })] {
             h1 { (content.title) }
             @if let Some(done) = done { p.notice role="status" { (done.done(t)) } }
             (content.body)
         }
     };
-    framed(view.inner(), 200, &content.title, &body)
+    framed(view.inner(), 200, content, &body)
 }
 
 /// A page for somebody who is not logged in.
@@ -60,7 +60,7 @@ pub(super) fn entrance(inner: &Shared, status: u16, content: &Content) -> Respon
     let body = html! {
         main #main.narrow tabindex="-1" { p.brand { (inner.texts.brand) } h1 { (content.title) } (content.body) }
     };
-    framed(inner, status, &content.title, &body)
+    framed(inner, status, content, &body)
 }
 
 /// A page that says what went wrong.
@@ -73,6 +73,9 @@ pub(super) fn error(
     let t = inner.texts;
     let body = html! {
         p.error role="alert" { (error.detail) }
+        @if let Some(name) = &error.missing {
+            p { a.button href=(with_query("/console/search", [("q", name.as_str())])) { (t.search) ": " (name) } }
+        }
         p.small { (t.request_id) ": " code { (head.request_id) } }
         p { a href="/console/" { (t.to_overview) } }
     };
@@ -84,7 +87,7 @@ pub(super) fn error(
     }
 }
 
-fn framed(inner: &Shared, status: u16, title: &str, body: &Markup) -> Response {
+fn framed(inner: &Shared, status: u16, content: &Content, body: &Markup) -> Response {
     let assets = &inner.assets;
     let page = html! {
         (DOCTYPE)
@@ -94,7 +97,8 @@ fn framed(inner: &Shared, status: u16, title: &str, body: &Markup) -> Response {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 meta name="robots" content="noindex";
-                title { (title) " · " (inner.texts.brand) }
+                title { (content.title) " · " (inner.texts.brand) }
+                @if content.is_running { noscript { meta http-equiv="refresh" content="1"; } }
                 link rel="icon" href=(assets.icon());
                 link rel="stylesheet" href=(assets.style());
                 script src=(assets.script()) defer {}

@@ -124,7 +124,11 @@ impl Inner {
             return Ok(Response::new(304));
         }
         view.params = found.params.iter().map(|(_, value)| form::decode(value)).collect();
-        let response = layout::page(&view, Some(page), &(page.show)(&view)?);
+        let named = |error: PageError| error.naming(view.t, page.path, view.param(0));
+        let content = (page.show)(&view).map_err(named)?;
+        // What runs may change without a commit.
+        let version = version.filter(|_| !content.is_running);
+        let response = layout::page(&view, Some(page), &content);
         Ok(version.into_iter().fold(response, |response, version| response.header("etag", version)))
     }
 

@@ -22,6 +22,21 @@ pub(super) struct Page {
 }
 
 impl Page {
+    /// A page that is refreshed, without an entry in the menu.
+    pub(super) const fn new(
+        path: &'static str,
+        right: Right,
+        show: fn(&View<'_>) -> Result<Content, PageError>,
+    ) -> Self {
+        Self { path, menu: None, right, is_live: true, show }
+    }
+
+    /// Gives it an entry in the menu.
+    pub(super) const fn menu(mut self, name: fn(&Texts) -> &'static str) -> Self {
+        self.menu = Some(name);
+        self
+    }
+
     /// The first part of the path below `/console/`: pages of one section share an entry in the menu.
     pub(super) fn section(&self) -> &'static str {
         self.path.trim_start_matches("/console/").split('/').next().unwrap_or_default()
@@ -34,10 +49,12 @@ pub(super) struct Content {
     pub(super) title: String,
     /// Below the heading.
     pub(super) body: Markup,
+    /// Whether it shows what goes on: it is refreshed each second, without JavaScript too.
+    pub(super) is_running: bool,
 }
 
 impl Content {
     pub(super) fn new(title: impl Into<String>, body: Markup) -> Self {
-        Self { title: title.into(), body }
+        Self { title: title.into(), body, is_running: false }
     }
 }

@@ -55,6 +55,12 @@ impl<'a> Browser<'a> {
         http::send(self.rig.address(), method, path, &fields, body).unwrap()
     }
 
+    /// Asks for a page again that the browser has.
+    pub(crate) fn revisit(&self, path: &str, etag: &str) -> Answer {
+        let fields = [("Cookie", self.cookie.as_str()), ("If-None-Match", etag)];
+        http::send(self.rig.address(), "GET", path, &fields, b"").unwrap()
+    }
+
     /// A page, which must be there; its HTML. No page may run what was stored.
     #[track_caller]
     pub(crate) fn get(&self, path: &str) -> String {

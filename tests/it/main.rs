@@ -18,6 +18,7 @@ mod changes;
 mod confirmations;
 mod console_address;
 mod console_events;
+mod console_face;
 mod console_rig;
 mod consuming;
 mod credentials;

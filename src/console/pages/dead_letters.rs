@@ -23,61 +23,60 @@ pub(super) const LIST: Page = Page {
     is_live: false,
     show: list,
 };
-pub(super) const JOBS: Page =
-    Page { path: "/console/jobs", menu: None, right: Read, is_live: true, show: jobs };
-pub(super) const JOB: Page =
-    Page { path: "/console/jobs/{id}", menu: None, right: Read, is_live: true, show: job };
+pub(super) const JOBS: Page = Page::new("/console/jobs", Read, jobs);
+pub(super) const JOB: Page = Page::new("/console/jobs/{id}", Read, job);
 
 fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let subscription = view.query.get("subscription").unwrap_or_default();
     let summary = view.read("/v1/dead-letters/summary", &[("subscription", subscription)])?;
-    let found = view.read(
-        "/v1/dead-letters",
-        &[
-            ("subscription", subscription),
-            ("limit", "50"),
-            ("after", view.query.get("after").unwrap_or_default()),
-        ],
-    )?;
+    let mut query = vec![("limit", "50")];
+    let narrowed = |name| Some((name, view.query.get(name)?));
+    query.extend(["subscription", "class", "code"].into_iter().filter_map(narrowed));
+    let is_filtered = query.len() > 1;
+    let title = query.iter().skip(1).fold(t.dead_letters.to_owned(), |title, (_, part)| {
+        format!("{title}{} {}", if title == t.dead_letters { ":" } else { "," }, word(part))
+    });
+    query.push(("after", view.query.get("after").unwrap_or_default()));
+    let found = view.read("/v1/dead-letters", &query)?;
     let body = html! {
         p { (t.dead_letters_about) " " a href="/console/jobs" { (t.jobs) } }
-        @if found.items("items").is_empty() { (empty(t.no_dead_letters, t.no_dead_letters_help)) }
-        @else { (groups(view, &summary)) (letters(view, found.items("items"))) }
+        @if !summary.items("groups").is_empty() { (groups(view, &summary)) }
+        @if is_filtered { p { a href=(view.head.path) { (t.show_all) } } }
+        @if !found.items("items").is_empty() { (letters(view, found.items("items"))) }
+        @else if is_filtered { (empty(t.none_match, "")) }
+        @else { (empty(t.no_dead_letters, t.no_dead_letters_help)) }
         (pager(view, &found))
-    };
-    let title = if subscription.is_empty() {
-        t.dead_letters.to_owned()
-    } else {
-        format!("{}: {subscription}", t.dead_letters)
     };
     Ok(Content::new(title, body))
 }
 
 fn groups(view: &View<'_>, summary: &Value) -> Markup {
     let t = view.t;
-    let rows: Vec<_> = summary
-        .items("groups")
-        .iter()
-        .map(|row| {
-            let name = row.text("subscription");
-            let code = row.field("code").as_i64().map(|code| code.to_string()).unwrap_or_default();
-            let given = [
-                ("filter.subscription", name),
-                ("filter.class", row.text("class")),
-                ("filter.code", code.as_str()),
-            ];
-            vec![
-                html! { a href=(with_query("/console/dead-letters", [("subscription", name)])) { (name) } },
-                html! { (word(row.text("class"))) " " (code) },
-                html! { (row.maybe("reason").unwrap_or_default()) },
-                html! { (row.int("count")) },
-                time(row.text("oldest_at")),
-                time(row.text("newest_at")),
-                html! { (button(view, &actions::REPLAY_DEAD, &given)) " " (button(view, &actions::DISCARD_DEAD, &given)) },
-            ]
-        })
-        .collect();
+    let rows = summary.each("groups", |row| {
+        let name = row.text("subscription");
+        let code = row.field("code").as_i64().map(|code| code.to_string()).unwrap_or_default();
+        let given = [
+            ("filter.subscription", name),
+            ("filter.class", row.text("class")),
+            ("filter.code", code.as_str()),
+        ];
+        let of_name = with_query(&view.head.path, [("subscription", name)]);
+        let class = ("class", row.text("class"));
+        let of_error = [("subscription", name), class, ("code", code.as_str())];
+        let of_error = with_query(&view.head.path, of_error);
+        let is_shown = view.query.get("class") == row.maybe("class")
+            && view.query.get("code").unwrap_or_default() == code;
+        vec![
+            html! { a href=(of_name) { (name) } },
+            html! { a href=(of_error) aria-current=[is_shown.then_some("true")] { (word(row.text("class"))) " " (code) } },
+            html! { (row.maybe("reason").unwrap_or_default()) },
+            html! { (row.int("count")) },
+            time(row.text("oldest_at")),
+            time(row.text("newest_at")),
+            html! { (button(view, &actions::REPLAY_DEAD, &given)) " " (button(view, &actions::DISCARD_DEAD, &given)) },
+        ]
+    });
     let heads = [t.subscription, t.error, t.reason, t.count, t.oldest, t.newest_one, t.act];
     table(t.by_error, &heads, &rows)
 }
@@ -101,10 +100,11 @@ fn letters(view: &View<'_>, found: &[Value]) -> Markup {
         })
         .collect();
     let heads = [t.pick, t.delivery, t.event, t.subscription, t.reason, t.at];
+    let back = with_query(&view.head.path, view.query.pairs().filter(|(name, _)| *name != "did"));
     html! {
         h2 { (t.newest) }
         form method="get" action={ "/console/act/" (actions::REPLAY_PICKED.name) } {
-            input type="hidden" name="back" value=(view.head.path);
+            input type="hidden" name="back" value=(back);
             @if may { label { input type="checkbox" data-pick-all hidden; " " (t.pick_all) } }
             (table(t.dead_letters, &heads, &rows))
             @if may {
@@ -123,20 +123,16 @@ fn jobs(view: &View<'_>) -> Result<Content, PageError> {
         "/v1/jobs",
         &[("limit", "50"), ("after", view.query.get("after").unwrap_or_default())],
     )?;
-    let rows: Vec<_> = found
-        .items("items")
-        .iter()
-        .map(|row| {
-            vec![
-                link("jobs", row.text("id")),
-                html! { (word(row.text("kind"))) },
-                state(row.text("state")),
-                html! { (row.int("done")) " / " (row.int("matched")) },
-                html! { (row.text("requested_by")) },
-                time(row.text("created_at")),
-            ]
-        })
-        .collect();
+    let rows = found.each("items", |row| {
+        vec![
+            link("jobs", row.text("id")),
+            html! { (word(row.text("kind"))) },
+            state(row.text("state")),
+            html! { (row.int("done")) " / " (row.int("matched")) },
+            html! { (row.text("requested_by")) },
+            time(row.text("created_at")),
+        ]
+    });
     let body = html! {
         @if rows.is_empty() { (empty(t.no_jobs, t.no_jobs_help)) }
         @else { (table(t.jobs, &[t.id, t.kind, t.state, t.progress, t.who, t.at], &rows)) }

@@ -4,10 +4,10 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::console::actions;
-use crate::console::charts::timeline;
+use crate::console::charts::{Wait, timeline};
 use crate::console::elements::{
-    beginning, button, code, empty, facts, hidden, indented, json, link, link_of, name_of, state,
-    table, text_or, time, time_or,
+    beginning, button, code, empty, facts, hidden, indented, json, link, link_of, millis, name_of,
+    span, state, table, text_or, time, time_or, word,
 };
 use crate::console::error::PageError;
 use crate::console::form::segment;
@@ -16,17 +16,9 @@ use crate::console::page::{Content, Page};
 use crate::console::view::View;
 use crate::model::token::Right::Read;
 
-pub(super) const EVENT: Page =
-    Page { path: "/console/events/{id}", menu: None, right: Read, is_live: true, show: event };
-pub(super) const WEBHOOK: Page =
-    Page { path: "/console/webhooks/{id}", menu: None, right: Read, is_live: true, show: webhook };
-pub(super) const DELIVERY: Page = Page {
-    path: "/console/deliveries/{id}",
-    menu: None,
-    right: Read,
-    is_live: true,
-    show: delivery,
-};
+pub(super) const EVENT: Page = Page::new("/console/events/{id}", Read, event);
+pub(super) const WEBHOOK: Page = Page::new("/console/webhooks/{id}", Read, webhook);
+pub(super) const DELIVERY: Page = Page::new("/console/deliveries/{id}", Read, delivery);
 
 /// Deliveries whose attempts are shown; the others are linked.
 const MAX_DELIVERIES: usize = 3;
@@ -235,6 +227,7 @@ fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
     let attempts =
         view.read_or_null(&format!("/v1/deliveries/{}/attempts", segment(id)), &[("limit", "100")]);
     let waiting = delivery.field("waiting");
+    let waits = waits(view, delivery, attempts.items("items"));
     let heading =
         html! { (link("subscriptions", delivery.text("subscription"))) " " (state(state_of)) };
     html! {
@@ -245,8 +238,8 @@ fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
                     @if let Some(until) = waiting.maybe("until") { " (" (t.until) " " (time(until)) ")" } }
             }
             @if let Some(reason) = delivery.maybe("reason") { p { (reason) } }
-            (timeline(view, attempts.items("items")))
-            (attempt_table(view, attempts.items("items")))
+            (timeline(view, attempts.items("items"), &waits))
+            (attempt_table(view, attempts.items("items"), &waits, waiting))
             div.actions {
                 @if is(&["pending", "leased", "dead_letter", "skipped", "cancelled"]) { (button(view, &actions::RETRY_DELIVERY, &given)) }
                 @if is(&["pending"]) && delivery.maybe("lane").is_some() { (button(view, &actions::PARK, &given)) }
@@ -258,17 +251,63 @@ fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
     }
 }
 
-fn attempt_table(view: &View<'_>, attempts: &[Value]) -> Markup {
+/// The wait before each attempt, and the one that is not over. What ended a wait is not stored, so the attempt before it
+/// tells why it began.
+fn waits(view: &View<'_>, delivery: &Value, attempts: &[Value]) -> Vec<Wait> {
     let t = view.t;
-    if attempts.is_empty() {
+    let in_lane = delivery.maybe("lane").is_some();
+    let mut since = millis(delivery.text("created_at"));
+    let mut before: Option<&Value> = None;
+    let mut all = Vec::new();
+    for attempt in attempts {
+        let counted = before.is_some_and(|before| before.is("counted"));
+        let (why, is_held) = match before.map(|before| before.text("class")) {
+            None if in_lane => (t.wait_lane, true),
+            None => (t.wait_first, false),
+            Some("transient") if counted => (t.wait_retry, false),
+            Some("rate_limited") => (t.wait_asked, true),
+            Some("auth") => (t.wait_auth, true),
+            Some("transient") => (t.wait_away, true),
+            Some(_) => (t.wait_person, true),
+        };
+        let ms = millis(attempt.text("started_at")).saturating_sub(since).max(0);
+        all.push(Wait { ms, why: why.to_owned(), is_held });
+        since = millis(attempt.text("finished_at"));
+        before = Some(attempt);
+    }
+    let waiting = delivery.field("waiting");
+    let why = match waiting.text("reason") {
+        "" => return all,
+        "hold" => word(waiting.text("hold")),
+        "earlier" => t.wait_lane.to_owned(),
+        "time" if before.is_some() => t.wait_retry.to_owned(),
+        "time" => t.wait_not_before.to_owned(),
+        "person" => word(delivery.text("state")),
+        other => word(other),
+    };
+    let ms = view.inner().api.clock.wall().ms().saturating_sub(since);
+    let is_held = !matches!(waiting.text("reason"), "time" | "turn" | "attempt");
+    all.push(Wait { ms, why, is_held });
+    all
+}
+
+fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &Value) -> Markup {
+    let t = view.t;
+    if waits.is_empty() {
         return html! { p.small { (t.no_attempts) } };
     }
-    let rows: Vec<_> = attempts
+    let waited = |n: usize| {
+        let wait = waits.get(n).filter(|wait| wait.ms >= 1000);
+        html! { @match wait { Some(wait) => { (span(wait.ms)) " · " (wait.why) }, None => (text_or(None)) } }
+    };
+    let mut rows: Vec<_> = attempts
         .iter()
-        .map(|row| {
+        .enumerate()
+        .map(|(n, row)| {
             let status = row.field("http_status");
             vec![
                 html! { (row.int("n")) },
+                waited(n),
                 time(row.text("started_at")),
                 state(row.text("class")),
                 html! { @if status.is_null() { (text_or(None)) } @else { (status) } },
@@ -278,8 +317,14 @@ fn attempt_table(view: &View<'_>, attempts: &[Value]) -> Markup {
             ]
         })
         .collect();
+    if waits.len() > attempts.len() {
+        let mut now =
+            vec![html! { (t.next_one) }, waited(attempts.len()), time_or(waiting.maybe("until"))];
+        now.extend([state("waiting"), text_or(None), text_or(None), text_or(None), text_or(None)]);
+        rows.push(now);
+    }
     html! {
-        (table(t.attempts, &["#", t.at, t.result, t.answer, t.took, t.counts, t.they_said], &rows))
+        (table(t.attempts, &["#", t.waited_before, t.at, t.result, t.answer, t.took, t.counts, t.they_said], &rows))
         @if let Some(url) = attempts.last().and_then(|last| last.maybe("url")) { p.small { (t.sent_to) " " code { (url) } } }
     }
 }

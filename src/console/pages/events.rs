@@ -12,27 +12,11 @@ use crate::console::page::{Content, Page};
 use crate::console::view::View;
 use crate::model::token::Right::Read;
 
-pub(super) const EVENTS: Page = Page {
-    path: "/console/events",
-    menu: Some(|t| t.events),
-    right: Read,
-    is_live: true,
-    show: events,
-};
-pub(super) const RECEIVED: Page = Page {
-    path: "/console/webhooks",
-    menu: Some(|t| t.received),
-    right: Read,
-    is_live: true,
-    show: received,
-};
-pub(super) const DELIVERIES: Page = Page {
-    path: "/console/deliveries",
-    menu: Some(|t| t.deliveries),
-    right: Read,
-    is_live: true,
-    show: deliveries,
-};
+pub(super) const EVENTS: Page = Page::new("/console/events", Read, events).menu(|t| t.events);
+pub(super) const RECEIVED: Page =
+    Page::new("/console/webhooks", Read, received).menu(|t| t.received);
+pub(super) const DELIVERIES: Page =
+    Page::new("/console/deliveries", Read, deliveries).menu(|t| t.deliveries);
 
 const EVENT_STATES: &[&str] = &[
     "pending",
@@ -66,20 +50,16 @@ fn events(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let query = given(view, &["status", "event_type", "aggregate_id", "since", "until", "after"]);
     let found = view.read("/v1/events", &query)?;
-    let rows: Vec<_> = found
-        .items("items")
-        .iter()
-        .map(|row| {
-            vec![
-                html! { a href={ "/console/events/" (segment(row.text("id"))) } { (name_of(row)) } },
-                html! { (row.text("event_type")) },
-                state(row.text("status")),
-                time(row.text("received_at")),
-                html! { (row.text("source_system")) },
-                text_or(row.maybe("last_error")),
-            ]
-        })
-        .collect();
+    let rows = found.each("items", |row| {
+        vec![
+            html! { a href={ "/console/events/" (segment(row.text("id"))) } { (name_of(row)) } },
+            html! { (row.text("event_type")) },
+            state(row.text("status")),
+            time(row.text("received_at")),
+            html! { (row.text("source_system")) },
+            text_or(row.maybe("last_error")),
+        ]
+    });
     let body = html! {
         (filters(view, &[
             ("status", t.state, Filter::Choice(EVENT_STATES)),
@@ -99,21 +79,17 @@ fn received(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let query = given(view, &["status", "provider", "event_type", "since", "until", "after"]);
     let found = view.read("/v1/webhook-events", &query)?;
-    let rows: Vec<_> = found
-        .items("items")
-        .iter()
-        .map(|row| {
-            let provider = row.text("provider");
-            vec![
-                html! { a href={ "/console/webhooks/" (segment(row.text("id"))) } { (row.text("provider_event_id")) } },
-                html! { (provider) },
-                html! { (row.text("event_type")) },
-                state(row.text("status")),
-                time(row.text("received_at")),
-                html! { (row.int("duplicate_count")) },
-            ]
-        })
-        .collect();
+    let rows = found.each("items", |row| {
+        let provider = row.text("provider");
+        vec![
+            html! { a href={ "/console/webhooks/" (segment(row.text("id"))) } { (row.text("provider_event_id")) } },
+            html! { (provider) },
+            html! { (row.text("event_type")) },
+            state(row.text("status")),
+            time(row.text("received_at")),
+            html! { (row.int("duplicate_count")) },
+        ]
+    });
     let now = view.inner().api.clock.wall().to_string();
     let midnight = format!("{}T00:00:00Z", now.get(..10).unwrap_or_default());
     let provider = view.query.get("provider").unwrap_or_default();
@@ -172,21 +148,17 @@ fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let query = given(view, &["state", "subscription", "since", "until", "after"]);
     let found = view.read("/v1/deliveries", &query)?;
-    let rows: Vec<_> = found
-        .items("items")
-        .iter()
-        .map(|row| {
-            vec![
-                link("deliveries", row.text("id")),
-                link_of(row),
-                html! { (row.text("event_type")) },
-                link("subscriptions", row.text("subscription")),
-                state(row.text("state")),
-                html! { (row.int("attempt_count")) },
-                time(row.first_of(&["due_at", "finished_at"])),
-            ]
-        })
-        .collect();
+    let rows = found.each("items", |row| {
+        vec![
+            link("deliveries", row.text("id")),
+            link_of(row),
+            html! { (row.text("event_type")) },
+            link("subscriptions", row.text("subscription")),
+            state(row.text("state")),
+            html! { (row.int("attempt_count")) },
+            time(row.first_of(&["due_at", "finished_at"])),
+        ]
+    });
     let subscriptions = view.read_or_null("/v1/subscriptions", &[("limit", "200")]);
     let names: Vec<&str> =
         subscriptions.items("items").iter().map(|row| row.text("name")).collect();

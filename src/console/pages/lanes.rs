@@ -14,15 +14,8 @@ use crate::console::page::{Content, Page};
 use crate::console::view::View;
 use crate::model::token::Right::Read;
 
-pub(super) const LIST: Page = Page {
-    path: "/console/lanes",
-    menu: Some(|t| t.lanes),
-    right: Read,
-    is_live: true,
-    show: list,
-};
-pub(super) const ONE: Page =
-    Page { path: "/console/lanes/{id}", menu: None, right: Read, is_live: true, show: one };
+pub(super) const LIST: Page = Page::new("/console/lanes", Read, list).menu(|t| t.lanes);
+pub(super) const ONE: Page = Page::new("/console/lanes/{id}", Read, one);
 
 fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
@@ -30,27 +23,27 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
     let query: Vec<_> =
         names.iter().filter_map(|name| Some((*name, view.query.get(name)?))).collect();
     let found = view.read("/v1/lanes", &query)?;
-    let rows: Vec<_> = found
-        .items("items")
-        .iter()
-        .map(|row| {
-            let more = if row.is("more") { "+" } else { "" };
-            vec![
-                html! { a href={ "/console/lanes/" (segment(row.text("id"))) } { (row.first_of(&["key", "id"])) } },
-                html! { (row.text("subscription")) },
-                html! { @if row.is("blocked") { (state("blocked")) } @else { (state(row.text("state"))) } },
-                html! { (row.text("why")) },
-                time(row.text("since")),
-                html! { (row.int("waiting")) (more) },
-            ]
-        })
-        .collect();
+    let rows = found.each("items", |row| {
+        let more = if row.is("more") { "+" } else { "" };
+        vec![
+            html! { a href={ "/console/lanes/" (segment(row.text("id"))) } { (row.first_of(&["key", "id"])) } },
+            html! { (row.text("subscription")) },
+            html! { @if row.is("blocked") { (state("blocked")) } @else { (state(row.text("state"))) } },
+            html! { (row.text("why")) },
+            time(row.text("since")),
+            html! { (row.int("waiting")) (more) },
+        ]
+    });
     let body = html! {
         (filters(view, &[
             ("subscription", t.subscription, Filter::Text),
             ("blocked", t.blocked, Filter::Choice(&["true"])),
         ]))
-        @if rows.is_empty() { (empty(t.no_lanes, t.no_lanes_help)) }
+        @if rows.is_empty() {
+            (empty(t.no_lanes, t.no_lanes_help))
+            p { (t.lanes_about) }
+            p { (t.lanes_turn_on) " " code { "oncebox subscription change NAME --ordering key" } }
+        }
         @else { (table(t.lanes, &[t.key, t.subscription, t.state, t.why, t.since, t.behind], &rows)) }
         (pager(view, &found))
     };
@@ -59,13 +52,17 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
 
 fn one(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let found = view.read(&format!("/v1/lanes/{}", segment(view.param(0))), &[])?;
+    let found = match view.read(&format!("/v1/lanes/{}", segment(view.param(0))), &[]) {
+        // Its last delivery was sent.
+        Err(error) if error.status == 404 => Value::Null,
+        found => found?,
+    };
     let lane = found.field("lane");
     let name = lane.maybe("key").unwrap_or_else(|| view.param(0));
     let body = html! {
         @if let Some(why) = lane.maybe("why") { p { strong { (t.waits_because) } " " (why) } }
         h2 { (t.in_order) }
-        @if found.items("deliveries").is_empty() { (empty(t.lane_empty, "")) } @else { (rows(view, t.in_order, found.items("deliveries"))) }
+        @if found.items("deliveries").is_empty() { (empty(t.lane_empty, t.lane_empty_help)) } @else { (rows(view, t.in_order, found.items("deliveries"))) }
         @if !found.items("parked").is_empty() { h2 { (t.parked) } (rows(view, t.parked, found.items("parked"))) }
     };
     Ok(Content::new(format!("{}: {name}", t.lane), body))

@@ -31,6 +31,7 @@ pub(super) static PAGES: &[&Page] = &[
     &lanes::ONE,
     &subscriptions::LIST,
     &subscriptions::ONE,
+    &subscriptions::TEST,
     &sources::LIST,
     &sources::ONE,
     &sources::PROVIDER,

@@ -3,58 +3,120 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
+use crate::console::actions::{self, Action};
 use crate::console::charts::{heat, lines, strip};
-use crate::console::elements::{empty, link, state, table, time, time_or, word};
+use crate::console::elements::{link, millis, span, state, table, time, word};
 use crate::console::error::PageError;
+use crate::console::form::with_query;
 use crate::console::json::Fields as _;
 use crate::console::page::{Content, Page};
 use crate::console::view::View;
+use crate::model::health::bytes;
 use crate::model::token::Right::Read;
 
-pub(super) const PAGE: Page =
-    Page { path: "/console/", menu: Some(|t| t.overview), right: Read, is_live: true, show };
+pub(super) const PAGE: Page = Page::new("/console/", Read, show).menu(|t| t.overview);
+
+/// Checks whose finding stands on the page already.
+const TOLD: [&str; 3] = ["dead_letters", "quarantined", "escalations"];
 
 fn show(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let stats = view.read("/v1/stats", &[])?;
     let escalations = view.read("/v1/escalations", &[("limit", "10")])?;
     let recent = view.read_or_null("/v1/stats/recent", &[]);
-    let blocked = view.read_or_null("/v1/lanes", &[("blocked", "true"), ("limit", "20")]);
-    let needs = escalations.items("items").len();
+    let found = view.checks();
     let body = html! {
-        @if needs == 0 { p.notice { (t.all_is_well) } }
-        @else { p.error { (needs) " " (t.need_a_person) } }
-        (figures(view, &stats, blocked.items("items").len()))
+        (verdicts(view, &stats, &escalations, &found))
+        (figures(view, &stats, &recent, &found))
         (first_steps(view, &stats))
-        h2 { (t.needs_a_person) }
-        (open_escalations(view, &escalations))
         h2 { (t.last_hour) }
         (lines(view, recent.items("minutes")))
         (heat(view, recent.items("minutes"), recent.items("latency_bounds_ms")))
         (strips(view, &recent))
-        h2 { (t.checks) }
-        (checks(view))
+        h2 #checks { (t.checks) }
+        (checks(view, &found))
     };
     Ok(Content::new(t.overview, body))
 }
 
-fn figures(view: &View<'_>, stats: &Value, blocked: usize) -> Markup {
+/// One line for each thing that needs a person, with a link to it.
+fn verdicts(view: &View<'_>, stats: &Value, escalations: &Value, found: &Value) -> Markup {
     let t = view.t;
-    let card = |name: &str, path: &str, count: i64| {
-        html! {
-            section.card { h2 { (name) } p.figure { a href=(path) { (count) } } }
+    let blocked = view.read_or_null("/v1/lanes", &[("blocked", "true"), ("limit", "20")]);
+    let listed = |list: &Value| (list.items("items").len(), list.maybe("next").is_some());
+    let counted = |name: &str| (usize::try_from(stats.int(name)).unwrap_or(0), false);
+    let things = [
+        (counted("dead_letters"), t.dead_need, "/console/dead-letters"),
+        (listed(&blocked), t.lanes_blocked, "/console/lanes?blocked=true"),
+        (counted("in_doubt"), t.are_in_doubt, "/console/deliveries?state=in_doubt"),
+        (counted("quarantined"), t.are_unusable, "/console/events?status=quarantined"),
+    ];
+    let mut rows: Vec<(&str, Markup)> = Vec::new();
+    for ((count, more), texts, path) in things.into_iter().filter(|((count, _), ..)| *count > 0) {
+        let (one, many) = texts.split_once('|').unwrap_or_default();
+        let text = if count == 1 { one } else { many };
+        let plus = if more { "+" } else { "" };
+        rows.push(("bad", html! { a href=(path) { (count) (plus) " " (text) } }));
+    }
+    rows.extend(escalations.each("items", |row| {
+        let name = html! { a href="/console/alerts" { (word(row.text("class"))) " · " (row.text("subject")) } };
+        ("bad", html! { (name) " " (row.text("detail")) " (" (t.since) " " (time(row.text("first_at"))) ")" })
+    }));
+    let is_new =
+        |check: &&Value| check.text("state") != "ok" && !TOLD.contains(&check.text("name"));
+    for check in found.items("checks").iter().filter(is_new) {
+        let path = if check.text("name") == "subscriptions" {
+            "/console/subscriptions"
+        } else {
+            "#checks"
+        };
+        let mark = if check.text("state") == "fail" { "bad" } else { "warn" };
+        rows.push((
+            mark,
+            html! { a href=(path) { (word(check.text("name"))) } ": " (check.text("detail")) },
+        ));
+    }
+    html! {
+        @if rows.is_empty() { p.notice { (t.all_is_well) " " (t.nobody_needed) } }
+        @else {
+            ul.verdicts aria-label=(t.needs_a_person) {
+                @for (mark, row) in &rows {
+                    li class=(mark) { span aria-hidden="true" { (if *mark == "bad" { "▲" } else { "◆" }) } span { (row) } }
+                }
+            }
         }
+    }
+}
+
+fn figures(view: &View<'_>, stats: &Value, recent: &Value, found: &Value) -> Markup {
+    let t = view.t;
+    let sum = |names: &[&str]| -> i64 {
+        recent.items("minutes").iter().flat_map(|row| names.iter().map(|name| row.int(name))).sum()
     };
-    let blocked = i64::try_from(blocked).unwrap_or(i64::MAX);
+    let late = stats.maybe("oldest_due_at").map(|at| millis(stats.text("now")) - millis(at));
+    let late = late.filter(|late| *late >= 1000);
+    let disk = found.items("checks").iter().find(|check| check.text("name") == "disk");
+    let disk = disk.map(|check| check.field("value"));
+    let card = |name: &str, path: &str, figure: Markup, about: Markup| {
+        html! { section.card { h2 { (name) } p.figure { a href=(path) { (figure) } } p.small { (about) } } }
+    };
     html! {
         div.cards {
-            (card(t.waiting_deliveries, "/console/deliveries?state=pending", stats.int("pending")))
-            (card(t.dead_letters, "/console/dead-letters", stats.int("dead_letters")))
-            (card(t.quarantined, "/console/events?status=quarantined", stats.int("quarantined")))
-            (card(t.blocked_lanes, "/console/lanes?blocked=true", blocked))
-            (card(t.in_doubt, "/console/deliveries?state=in_doubt", stats.int("in_doubt")))
-            section.card { h2 { (t.queue_age) }
-                p { @match stats.maybe("oldest_due_at") { Some(at) => (time(at)), None => (t.nothing_is_late) } } }
+            (card(t.waiting_deliveries, "/console/deliveries?state=pending", html! { (stats.int("pending")) }, html! {
+                @match late { Some(late) => { (t.queue_age) " " (span(late)) }, None => (t.nothing_is_late) }
+            }))
+            (card(t.accepted_hour, "/console/events", html! { (sum(&["events", "webhooks"])) }, html! { (t.last_hour) }))
+            (card(t.delivered_hour, "/console/deliveries?state=completed", html! { (sum(&["delivered"])) }, html! {
+                (t.last_hour) " · " (sum(&["failed"])) " " (t.failed_attempts)
+            }))
+            @if let Some(free) = disk.and_then(|disk| disk.field("free_bytes").as_u64()) {
+                (card(t.disk_free, "#checks", html! { (bytes(free)) }, html! {
+                    @match disk.and_then(|disk| disk.field("lasts_seconds").as_i64()) {
+                        Some(seconds) => { (t.disk_lasts) " " (span(seconds.saturating_mul(1000))) },
+                        None => (t.disk_steady),
+                    }
+                }))
+            }
         }
     }
 }
@@ -70,71 +132,64 @@ fn first_steps(view: &View<'_>, stats: &Value) -> Markup {
     if has_channel && has_delivered {
         return html! {};
     }
+    let form = |action: &Action| {
+        let path = format!("/console/act/{}", action.name);
+        view.may(action.right).then(|| with_query(&path, [("back", "/console/")]))
+    };
     let steps = [
-        (t.step_provider, has("/v1/providers") || has("/v1/events")),
-        (t.step_subscription, has_subscription),
-        (t.step_test, has_delivered),
-        (t.step_alert, has_channel),
+        (
+            t.step_provider,
+            Some("/console/sources".to_owned()),
+            has("/v1/providers") || has("/v1/events"),
+        ),
+        (t.step_subscription, form(&actions::CREATE_SUBSCRIPTION), has_subscription),
+        (t.step_test, has_subscription.then(|| "/console/subscriptions".to_owned()), has_delivered),
+        (t.step_alert, form(&actions::CREATE_CHANNEL), has_channel),
     ];
     html! {
         h2 { (t.first_steps) }
-        ol { @for (step, is_done) in steps { li { (step) " " (state(if is_done { "ok" } else { "open" })) } } }
+        ol.steps {
+            @for (step, path, is_done) in steps {
+                li {
+                    @match path.filter(|_| !is_done) { Some(path) => a href=(path) { (step) }, None => (step) }
+                    " " (state(if is_done { "done" } else { "open" }))
+                }
+            }
+        }
     }
-}
-
-fn open_escalations(view: &View<'_>, found: &Value) -> Markup {
-    let t = view.t;
-    let rows: Vec<_> = found
-        .items("items")
-        .iter()
-        .map(|row| {
-            vec![
-                html! { a href="/console/alerts" { (word(row.text("class"))) } },
-                html! { (row.text("subject")) },
-                html! { (row.text("detail")) },
-                time_or(row.maybe("first_at")),
-                html! { (row.int("count")) },
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
-        return empty(t.nobody_needed, "");
-    }
-    table(t.needs_a_person, &[t.kind, t.what, t.detail, t.since, t.count], &rows)
 }
 
 /// The latest attempts of each subscription.
 fn strips(view: &View<'_>, recent: &Value) -> Markup {
     let t = view.t;
-    let rows: Vec<_> = recent
-        .items("subscriptions")
-        .iter()
-        .take(30)
-        .map(|row| {
-            let name = row.text("subscription");
-            vec![link("subscriptions", name), strip(view, row.items("attempts"))]
-        })
-        .collect();
+    let rows = recent.items("subscriptions").iter().take(30).map(|row| {
+        let (name, attempts) = (row.text("subscription"), row.items("attempts"));
+        let good = attempts.iter().filter(|row| row.text("class") == "success").count();
+        vec![
+            link("subscriptions", name),
+            strip(view, attempts),
+            html! { (good) " / " (attempts.len()) },
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
     html! {
-        @if !rows.is_empty() { (table(t.last_attempts, &[t.subscription, t.last_attempts], &rows)) }
+        @if !rows.is_empty() {
+            h2 { (t.last_attempts_of) }
+            (table(t.last_attempts_of, &[t.subscription, t.last_attempts, t.succeeded], &rows))
+        }
         @if let Some(since) = recent.maybe("since") { p.small { (t.counted_since) " " (time(since)) } }
     }
 }
 
 /// The checks of `/readyz`.
-pub(super) fn checks(view: &View<'_>) -> Markup {
+pub(super) fn checks(view: &View<'_>, found: &Value) -> Markup {
     let t = view.t;
-    let found = view.checks();
-    let rows: Vec<_> = found
-        .items("checks")
-        .iter()
-        .map(|check| {
-            vec![
-                html! { (word(check.text("name"))) },
-                state(check.text("state")),
-                html! { (check.text("detail")) },
-            ]
-        })
-        .collect();
+    let rows = found.each("checks", |check| {
+        vec![
+            html! { (word(check.text("name"))) },
+            state(check.text("state")),
+            html! { (check.text("detail")) },
+        ]
+    });
     table(t.checks, &[t.check, t.state, t.detail], &rows)
 }

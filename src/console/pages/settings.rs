@@ -28,7 +28,7 @@ fn show(view: &View<'_>) -> Result<Content, PageError> {
         ]))
         div.actions { (button(view, &actions::OWN_PASSWORD, &[("name", view.person().name.as_str())])) }
         h2 { (t.checks) }
-        (super::overview::checks(view))
+        (super::overview::checks(view, &view.checks()))
         @if view.may(Admin) { (users(view)) (sessions(view)) (tokens(view)) }
         @if view.may(Box) { (in_doubt(view)) }
     };

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::console::actions;
 use crate::console::charts::strip;
 use crate::console::elements::{
-    button, empty, facts, json, link, state, table, text_or, time, time_or, word,
+    button, empty, facts, json, link, nothing, state, table, text_or, time, time_or, word,
 };
 use crate::console::error::PageError;
 use crate::console::form::{segment, with_query};
@@ -17,15 +17,12 @@ use crate::console::page::{Content, Page};
 use crate::console::view::View;
 use crate::model::token::Right::{Admin, Read};
 
-pub(super) const LIST: Page = Page {
-    path: "/console/subscriptions",
-    menu: Some(|t| t.subscriptions),
-    right: Read,
-    is_live: true,
-    show: list,
-};
-pub(super) const ONE: Page =
-    Page { path: "/console/subscriptions/{id}", menu: None, right: Read, is_live: true, show: one };
+pub(super) const LIST: Page =
+    Page::new("/console/subscriptions", Read, list).menu(|t| t.subscriptions);
+pub(super) const ONE: Page = Page::new("/console/subscriptions/{id}", Read, one);
+
+/// A test while it runs, and what came of it.
+pub(super) const TEST: Page = Page::new("/console/subscriptions/tests/{id}", Read, test);
 
 fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
@@ -149,28 +146,68 @@ fn holds(view: &View<'_>, holds: &[Value]) -> Markup {
 fn credentials(view: &View<'_>, name: &str) -> Markup {
     let t = view.t;
     let found = view.read_or_null("/v1/credentials", &[("subscription", name), ("limit", "50")]);
-    let rows: Vec<_> = found
-        .items("items")
-        .iter()
-        .map(|row| {
-            let given = [("id", row.text("id"))];
-            let is_active = row.text("state") == "active";
-            vec![
-                html! { (word(row.text("kind"))) " " (row.int("version")) },
-                state(row.text("state")),
-                time(row.text("created_at")),
-                time_or(row.maybe("valid_until")),
-                time_or(row.maybe("last_used_at")),
-                html! {
-                    @if is_active { (button(view, &actions::ROTATE, &given)) }
-                    @if row.text("state") != "revoked" && !is_active { (button(view, &actions::REVOKE, &given)) }
-                },
-            ]
-        })
-        .collect();
+    let rows = found.each("items", |row| {
+        let given = [("id", row.text("id"))];
+        let is_active = row.text("state") == "active";
+        vec![
+            html! { (word(row.text("kind"))) " " (row.int("version")) },
+            state(row.text("state")),
+            time(row.text("created_at")),
+            time_or(row.maybe("valid_until")),
+            time_or(row.maybe("last_used_at")),
+            html! {
+                @if is_active { (button(view, &actions::ROTATE, &given)) }
+                @if row.text("state") != "revoked" && !is_active { (button(view, &actions::REVOKE, &given)) }
+            },
+        ]
+    });
     html! {
         h2 { (t.credentials) }
         @if rows.is_empty() { p.small { (t.no_credentials) } }
         @else { (table(t.credentials, &[t.kind, t.state, t.made, t.valid_until, t.last_used, t.act], &rows)) }
     }
+}
+
+fn test(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let found = view.read(&format!("/v1/subscription-tests/{}", segment(view.param(0))), &[])?;
+    let (name, result, is_running) =
+        (found.text("subscription"), found.field("result"), found.is("is_running"));
+    let row = |step: &Value| {
+        let took = step.field("took_ms").as_f64().unwrap_or_default();
+        vec![
+            html! { (word(step.text("step"))) },
+            state(if step.is("ok") { "ok" } else { "failed" }),
+            html! { (format!("{took:.1} ms")) },
+            html! { (step.text("detail")) },
+        ]
+    };
+    let done = found.items("steps").iter().chain(result.items("steps"));
+    let mut rows: Vec<_> = done.map(row).collect();
+    if let Some(step) = found.maybe("step") {
+        rows.push(vec![html! { (word(step)) }, state("running"), nothing(), nothing()]);
+    }
+    let body = html! {
+        @if is_running { p.notice role="status" { @if rows.is_empty() { (t.test_waits) } @else { (t.test_runs) } } }
+        @else if result.is("ok") { p.notice role="status" { (t.test_works) } }
+        @else {
+            div.error role="status" {
+                p { strong { (t.test_fails) } " " (found.first_of(&["problem"])) (result.first_of(&["advice"])) }
+            }
+        }
+        @if !rows.is_empty() { (table(t.steps, &[t.step, t.state, t.took, t.detail], &rows)) }
+        @if !result.is_null() {
+            (facts(&[
+                (t.sent_to, text_or(result.maybe("url").filter(|url| !url.is_empty()))),
+                (t.event_type, html! { (result.text("event_type")) }),
+                (t.result, state(result.text("class"))),
+                (t.they_said, text_or(result.maybe("excerpt"))),
+            ]))
+        }
+        div.actions {
+            @if !is_running { (button(view, &actions::TEST, &[("id", name)])) }
+            (link("subscriptions", name))
+        }
+    };
+    Ok(Content { is_running, ..Content::new(format!("{}: {name}", t.test_of), body) })
 }

@@ -1,0 +1,325 @@
+//! What the pages tell: tests that run, waits, what needs a person, what is not there; and pages that did not change.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::console_rig::{Browser, form, links};
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, secs, until};
+
+/// The id of a test in the background.
+fn begin(rig: &Rig, name: &str) -> String {
+    let path = format!("/v1/subscriptions/{name}/test");
+    let begun = rig.post(&path, &json!({ "background": true })).is(202).json();
+    begun["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_test_in_the_background_tells_its_steps_while_it_runs() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::Hang);
+    rig.subscribe("erp", &receiver);
+    let path = format!("/v1/subscription-tests/{}", begin(&rig, "erp"));
+    until("it waits for the answer", || rig.get(&path)["step"] == "answer");
+    let test = rig.get(&path);
+    assert_eq!((&test["is_running"], &test["result"]), (&json!(true), &Value::Null), "{test}");
+    let steps: Vec<&Value> =
+        test["steps"].as_array().unwrap().iter().map(|step| &step["step"]).collect();
+    assert_eq!(steps, ["build", "credentials", "lookup", "policy", "connect", "request"]);
+    assert_eq!(rig.get("/v1/audit-events?action=subscription.test")["items"], json!([]));
+    let other = rig.tenant("other");
+    rig.call_as(&other, "GET", &path, b"").is(404);
+    receiver.release();
+    until("it ends", || rig.get(&path)["is_running"] == false);
+    let test = rig.get(&path);
+    assert_eq!((&test["step"], &test["problem"]), (&Value::Null, &Value::Null), "{test}");
+    assert_eq!(test["result"]["subscription"], "erp", "{test}");
+    assert_eq!(
+        rig.get("/v1/audit-events?action=subscription.test")["items"][0]["result"],
+        "SUCCESS"
+    );
+    rig.call("GET", "/v1/subscription-tests/019c1447-5800-7000-8000-000000000001", b"").is(404);
+}
+
+#[test]
+fn a_test_that_finds_no_room_says_so_and_the_oldest_is_forgotten() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::Hang);
+    rig.subscribe("erp", &receiver);
+    let tests: Vec<String> = (0..5).map(|_| begin(&rig, "erp")).collect();
+    let last = rig.get(&format!("/v1/subscription-tests/{}", tests[4]));
+    assert_eq!((&last["is_running"], &last["result"]), (&json!(false), &Value::Null), "{last}");
+    assert!(last["problem"].as_str().unwrap().contains("of this tenant wait"), "{last}");
+    assert_eq!(rig.get(&format!("/v1/subscription-tests/{}", tests[3]))["step"], Value::Null);
+    receiver.always(Reply::status(200));
+    receiver.release();
+    for _ in 0..99 {
+        begin(&rig, "erp");
+    }
+    let status =
+        |test: &str| rig.call("GET", &format!("/v1/subscription-tests/{test}"), b"").status;
+    assert_eq!((status(&tests[3]), status(&tests[4])), (404, 200));
+}
+
+#[test]
+fn the_page_of_a_test_refreshes_itself_until_it_is_done() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::Hang);
+    rig.subscribe("erp", &receiver);
+    let browser = Browser::new(&rig, "operate");
+    let html = browser.get("/console/subscriptions/erp");
+    let sent = form(&html, "/console/act/test-subscription").unwrap();
+    let page = browser.submit(&sent, &[]).is(303).field("location").unwrap().to_owned();
+    assert!(page.starts_with("/console/subscriptions/tests/"), "{page}");
+    until("it is under way", || browser.get(&page).contains("connect"));
+    let running = browser.send("GET", &page, b"");
+    assert!(running.field("etag").is_none(), "{running:?}");
+    let html = running.text();
+    assert!(html.contains("<noscript><meta http-equiv=\"refresh\"") && html.contains("under way"));
+    assert_eq!(receiver.count(), 1);
+    // The same form again is the same test.
+    assert_eq!(browser.submit(&sent, &[]).field("location"), Some(page.as_str()));
+    receiver.release_with(422);
+    until("it is done", || !browser.get(&page).contains("http-equiv=\"refresh\""));
+    let html = browser.get(&page);
+    assert!(html.contains("It does not work.") && html.contains("its answer says why"), "{html}");
+    receiver.always(Reply::Answer(200, Vec::new(), b"booked it".to_vec()));
+    // The page of the test that failed offers another one.
+    let again = form(&html, "/console/act/test-subscription").unwrap();
+    let page = browser.submit(&again, &[]).is(303).field("location").unwrap().to_owned();
+    until("it is done", || !browser.get(&page).contains("http-equiv=\"refresh\""));
+    let html = browser.get(&page);
+    assert!(html.contains("It works.") && html.contains("booked it"), "{html}");
+    assert!(browser.send("GET", &page, b"").field("etag").is_some());
+    let missing = browser.send("GET", "/console/subscriptions/tests/nothing", b"").is(404).text();
+    assert!(missing.contains("<h1>There is no test nothing</h1>"), "{missing}");
+}
+
+#[test]
+fn a_delivery_shows_each_wait_and_why() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::status(503));
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "key" }));
+    let event = |key: &str| {
+        let of = json!({ "event_type": "a", "aggregate_type": "invoice", "aggregate_id": "4711",
+                         "idempotency_key": key, "payload": {} });
+        rig.publish(&of)["id"].as_str().unwrap().to_owned()
+    };
+    let (first, second) = (event("1"), event("2"));
+    rig.settle();
+    let due = rig.get("/v1/deliveries/dlv_1")["due_at"].as_str().unwrap().to_owned();
+    assert!(rig.get("/v1/deliveries/dlv_1")["created_at"].as_str().unwrap() < due.as_str());
+    rig.advance(secs(90));
+    rig.settle();
+    let browser = Browser::new(&rig, "read");
+    let page = browser.get(&format!("/console/events/{first}"));
+    for part in ["1 min 30 s · retry", "Waited before", "<figcaption", "class=\"off\"", ">next<"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let page = browser.get(&format!("/console/events/{second}"));
+    for part in ["1 min 30 s · its turn in the lane", "class=\"held\"", "It waits:", "behind dlv_1"]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
+    let page = browser.get(&format!("/console/events/{first}"));
+    assert!(page.contains("(paused)") && page.contains(">next<"), "{page}");
+    rig.advance(secs(3_600));
+    let page = browser.get(&format!("/console/events/{first}"));
+    assert!(page.contains("1 h · paused") && page.contains("class=\"held\""), "{page}");
+    receiver.always(Reply::status(200));
+    rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
+    until("both arrive", || {
+        rig.get("/v1/deliveries?state=completed")["items"].as_array().unwrap().len() == 2
+    });
+    let page = browser.get("/console/deliveries/dlv_2");
+    assert!(
+        page.contains("1 h 1 min · its turn in the lane") && !page.contains(">next<"),
+        "{page}"
+    );
+}
+
+#[test]
+fn the_overview_says_what_needs_a_person_in_plain_words() {
+    let rig = Rig::new();
+    let browser = Browser::new(&rig, "admin");
+    let page = browser.get("/console/");
+    assert!(page.contains("All is well."), "{page}");
+    for step in
+        ["/console/sources", "/console/act/create-subscription", "/console/act/create-channel"]
+    {
+        assert!(
+            links(&page).iter().any(|link| link.split('?').next() == Some(step)),
+            "{step}: {page}"
+        );
+    }
+    let reader = Browser::new(&rig, "read").get("/console/");
+    assert!(
+        !reader.contains("/console/act/") && reader.contains("Make a subscription"),
+        "{reader}"
+    );
+    let receiver = Receiver::new();
+    receiver.always(Reply::status(400));
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "key" }));
+    assert!(links(&browser.get("/console/")).contains(&"/console/subscriptions".to_owned()));
+    for n in 0..2 {
+        let of = json!({ "event_type": "a", "aggregate_type": "invoice", "aggregate_id": n.to_string(), "payload": {} });
+        rig.publish(&of);
+    }
+    until("both are dead", || rig.get("/v1/stats")["dead_letters"] == 2);
+    let page = browser.get("/console/");
+    assert!(!page.contains("All is well."), "{page}");
+    for (path, text) in [
+        ("/console/dead-letters", "2 dead letters need a person"),
+        ("/console/lanes?blocked=true", "2 lanes are blocked"),
+    ] {
+        assert!(page.contains(&format!("<a href=\"{path}\">{text}</a>")), "{text}: {page}");
+    }
+    // Pictures have a legend and say their sums.
+    for text in [
+        "aria-label=\"Accepted: 2. Delivered: 0. 2 most in a minute.\"",
+        "figcaption",
+        "<span class=\"key-b\"",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
+    assert!(browser.get("/console/").contains(">1 dead letter needs a person<"));
+}
+
+#[test]
+fn the_overview_tells_how_late_the_queue_is_and_how_long_the_disk_lasts() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::Hang);
+    rig.subscribe("erp", &receiver);
+    let browser = Browser::new(&rig, "read");
+    let page = browser.get("/console/");
+    assert!(page.contains("Nothing is late") && page.contains("It does not shrink"), "{page}");
+    rig.publish_type("a");
+    rig.advance(secs(7_200));
+    assert!(browser.get("/console/").contains("The oldest is late by 2 h"));
+    let disk = rig.get("/readyz?verbose")["checks"][1]["value"].clone();
+    let free = disk["free_bytes"].as_u64().unwrap();
+    let left = free - disk["reserve_bytes"].as_u64().unwrap();
+    rig.disk_free(free - left / 2);
+    until("the disk is measured", || {
+        browser.get("/console/").contains("At the rate of the last hours it lasts 2 h")
+    });
+    receiver.release();
+}
+
+#[test]
+fn what_is_not_there_is_named_and_can_be_searched() {
+    let rig = Rig::new();
+    rig.provider("shop", &json!({ "kind": "github" }), "whsec_0123456789abcdef0123456789");
+    let browser = Browser::new(&rig, "read");
+    for (path, text) in [
+        ("/console/events/4711", "There is no event 4711"),
+        ("/console/webhooks/4711", "There is no webhook 4711"),
+        ("/console/deliveries/dlv_99", "There is no delivery dlv_99"),
+        ("/console/subscriptions/erp", "There is no subscription erp"),
+        ("/console/jobs/9", "There is no job 9"),
+        ("/console/sources/erp", "There is no source erp"),
+        ("/console/providers/erp", "There is no provider erp"),
+        ("/console/events/%3Cb%3E", "There is no event &lt;b&gt;"),
+        ("/console/nothing", "There is no such page"),
+    ] {
+        let page = browser.send("GET", path, b"").is(404).text();
+        assert!(page.contains(&format!("<h1>{text}</h1>")), "{path}: {page}");
+    }
+    let page = browser.send("GET", "/console/events/4711", b"").text();
+    assert!(links(&page).contains(&"/console/search?q=4711".to_owned()), "{page}");
+    let page = browser.get("/console/search?q=shop");
+    assert!(links(&page).contains(&"/console/providers/shop".to_owned()), "{page}");
+    let page = browser.get("/console/search?q=4711");
+    assert!(page.contains("Nothing begins with 4711.") && page.contains("47 finds 4711"), "{page}");
+    assert!(links(&page).contains(&"/console/webhooks".to_owned()), "{page}");
+    let page = browser.get("/console/lanes");
+    assert!(page.contains("A lane keeps an order") && page.contains("--ordering key"), "{page}");
+    assert!(browser.get("/console/lanes/lane_7").contains("Nothing waits in this lane."));
+}
+
+#[test]
+fn dead_letters_are_filtered_by_class_and_code() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe_with("erp", &receiver, &json!({ "policy": { "max_attempts": 1 } }));
+    for status in [400, 400, 503] {
+        receiver.always(Reply::status(status));
+        rig.publish_type("a");
+        rig.settle();
+    }
+    until("all are dead", || rig.get("/v1/stats")["dead_letters"] == 3);
+    let count = |query: &str| {
+        let found = rig.get(&format!("/v1/dead-letters?{query}"));
+        found["items"].as_array().unwrap().len()
+    };
+    for (query, expected) in [
+        ("class=validation", 2),
+        ("class=transient", 1),
+        ("code=400", 2),
+        ("code=503&class=transient&subscription=erp", 1),
+        ("code=503&class=validation", 0),
+        ("class=auth", 0),
+    ] {
+        assert_eq!(count(query), expected, "{query}");
+    }
+    for query in ["class=bad", "code=99", "code=x"] {
+        rig.call("GET", &format!("/v1/dead-letters?{query}"), b"").is(400);
+    }
+    let browser = Browser::new(&rig, "operate");
+    let page = browser.get("/console/dead-letters");
+    let link = "/console/dead-letters?subscription=erp&class=transient&code=503";
+    assert!(links(&page).contains(&link.to_owned()), "{page}");
+    let page = browser.get(link);
+    assert!(page.contains("<h1>Dead letters: erp, transient, 503</h1>"), "{page}");
+    assert_eq!(page.matches("type=\"checkbox\" name=\"filter.ids\"").count(), 1, "{page}");
+    assert!(links(&page).contains(&"/console/dead-letters".to_owned()), "{page}");
+    let page = browser.get("/console/dead-letters?class=auth");
+    assert!(page.contains("No dead letter matches."), "{page}");
+}
+
+#[test]
+fn a_quiet_box_answers_304_for_a_minute_however_often_it_is_checked() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.settle();
+    let browser = Browser::new(&rig, "operate");
+    let paths = [
+        "/console/",
+        "/console/events",
+        "/console/deliveries",
+        "/console/subscriptions",
+        "/console/alerts",
+    ];
+    let etag =
+        |path: &str| browser.send("GET", path, b"").is(200).field("etag").unwrap().to_owned();
+    until("it is quiet", || rig.get("/v1/deliveries?state=completed")["items"] != json!([]));
+    let known = paths.map(etag);
+    let again = |n: usize| browser.revisit(paths[n], &known[n]).status;
+    // Upkeep runs each second of the machine's clock; health checks write to the file, and tokens are used.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(2_500) {
+        rig.send("GET", "/readyz", &[], b"").is(200);
+        rig.get("/v1/stats");
+        browser.get("/console/settings");
+        for (n, path) in paths.iter().enumerate() {
+            assert_eq!(again(n), 304, "{path}");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    rig.publish_type("a");
+    assert!((0..paths.len()).all(|n| again(n) == 200), "a change is seen at once");
+    rig.settle();
+    let known = etag("/console/");
+    rig.advance(secs(60));
+    assert_eq!(browser.revisit("/console/", &known).status, 200, "ages are told anew each minute");
+}
