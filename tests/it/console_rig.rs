@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use serde_json::json;
-
 use crate::rig::Rig;
 use crate::rig::http::{self, Answer};
 
@@ -34,24 +32,46 @@ impl<'a> Browser<'a> {
     /// The same with a name of its own.
     #[track_caller]
     pub(crate) fn named(rig: &'a Rig, name: &str, role: &str) -> Self {
-        rig.post("/v1/users", &json!({ "name": name, "role": role })).is(201);
+        rig.user(name, role);
+        Self::enter(rig, name)
+    }
+
+    /// A new session of a user, begun with a one-time link.
+    #[track_caller]
+    pub(crate) fn enter(rig: &'a Rig, name: &str) -> Self {
         let made = rig.call("POST", &format!("/v1/users/{name}/link"), b"").is(201).json();
         let url = made["url"].as_str().unwrap();
         let query = url.split_once('?').unwrap().1;
-        let mut browser = Self { rig, cookie: String::new() };
+        let mut browser = Self::nobody(rig);
         let entered = browser.send("POST", "/console/enter", query.as_bytes()).is(303);
         let cookie = entered.field("set-cookie").unwrap();
         cookie.split(';').next().unwrap().clone_into(&mut browser.cookie);
         browser
     }
 
+    /// Nobody is logged in.
+    pub(crate) fn nobody(rig: &'a Rig) -> Self {
+        Self { rig, cookie: String::new() }
+    }
+
     /// A request as browsers send it.
     pub(crate) fn send(&self, method: &str, path: &str, body: &[u8]) -> Answer {
-        let fields = [
+        self.send_with(&[("Sec-Fetch-Site", "same-origin")], method, path, body)
+    }
+
+    /// The same with other header fields beside the cookie.
+    pub(crate) fn send_with(
+        &self,
+        fields: &[(&str, &str)],
+        method: &str,
+        path: &str,
+        body: &[u8],
+    ) -> Answer {
+        let own = [
             ("Cookie", self.cookie.as_str()),
             ("Content-Type", "application/x-www-form-urlencoded"),
-            ("Sec-Fetch-Site", "same-origin"),
         ];
+        let fields = [fields, &own].concat();
         http::send(self.rig.address(), method, path, &fields, body).unwrap()
     }
 
@@ -73,14 +93,7 @@ impl<'a> Browser<'a> {
 
     /// Sends a form with these values in place of its own.
     pub(crate) fn submit(&self, form: &Form, values: &[(&str, &str)]) -> Answer {
-        let mut fields = form.fields.clone();
-        for (name, value) in values {
-            fields.retain(|(have, _)| have != name);
-            fields.push(((*name).to_owned(), (*value).to_owned()));
-        }
-        let fields =
-            fields.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
-        let body = fields.collect::<Vec<_>>().join("&");
+        let body = form.body(values);
         if form.method == "get" {
             return self.send("GET", &format!("{}?{body}", form.action), b"");
         }
@@ -102,6 +115,24 @@ impl<'a> Browser<'a> {
             return self.get(answer.field("location").unwrap());
         }
         answer.is(200).text()
+    }
+}
+
+impl Form {
+    /// What it sends with these values in place of its own.
+    pub(crate) fn body(&self, values: &[(&str, &str)]) -> String {
+        let own = self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let own = own.filter(|(name, _)| values.iter().all(|(other, _)| name != other));
+        let fields = own.chain(values.iter().copied());
+        let fields = fields.map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
+        fields.collect::<Vec<_>>().join("&")
+    }
+
+    /// The value of a field.
+    #[track_caller]
+    pub(crate) fn value(&self, name: &str) -> &str {
+        let found = self.fields.iter().find(|(have, _)| have == name);
+        found.map_or_else(|| panic!("{} has no {name}", self.action), |(_, value)| value)
     }
 }
 
