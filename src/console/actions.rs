@@ -503,6 +503,7 @@ pub(super) const CREATE_TOKEN: Action = Action::new(
 .fields(&[
     required("name", |t| t.name, Kind::Text),
     required("role", |t| t.role, Kind::Choice(&["publish", "read", "operate", "admin"])),
+    field("source_systems", |t| t.source_systems_lines, Kind::List),
 ])
 .asks(Asks::First)
 .answers();

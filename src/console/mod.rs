@@ -35,6 +35,8 @@ use crate::console::shared::Shared;
 use crate::console::view::View;
 use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
+#[cfg(any(test, feature = "internals"))]
+use crate::model::token::Right;
 
 /// The largest form, in bytes: more than an event's payload, encoded.
 const MAX_FORM_BYTES: usize = 4 << 20;
@@ -54,6 +56,18 @@ impl std::fmt::Debug for Console {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Console")
     }
+}
+
+/// The names of all actions, each with what it needs.
+#[cfg(any(test, feature = "internals"))]
+pub fn actions() -> impl Iterator<Item = (&'static str, Right)> {
+    actions::ACTIONS.iter().map(|action| (action.name, action.right))
+}
+
+/// The paths of all pages; `{…}` are variable parts.
+#[cfg(any(test, feature = "internals"))]
+pub fn pages() -> impl Iterator<Item = &'static str> {
+    PAGES.iter().map(|page| page.path)
 }
 
 impl Console {

@@ -387,4 +387,5 @@ texts! {
     tokens: "Tokens of programs",
     create_token: "New token",
     create_token_about: "A program sends it with each request. It is shown once.",
+    source_systems_lines: "Source systems that a publish token may name, one a line; * is all",
 }

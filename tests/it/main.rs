@@ -16,6 +16,7 @@ mod batching;
 mod bulk;
 mod changes;
 mod confirmations;
+mod console_actions;
 mod console_address;
 mod console_events;
 mod console_face;

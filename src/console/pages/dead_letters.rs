@@ -81,7 +81,7 @@ fn groups(view: &View<'_>, summary: &Value) -> Markup {
     table(t.by_error, &heads, &rows)
 }
 
-/// The newest ones, to be picked: a plain form that leads to the page that asks first.
+/// The newest ones, to be picked: a plain form that leads to the page that asks first. Who may not act gets a table.
 fn letters(view: &View<'_>, found: &[Value]) -> Markup {
     let t = view.t;
     let may = view.may(Operate);
@@ -89,31 +89,34 @@ fn letters(view: &View<'_>, found: &[Value]) -> Markup {
         .iter()
         .map(|row| {
             let id = row.text("id");
-            vec![
-                html! { @if may { input type="checkbox" name="filter.ids" value=(id) aria-label={ (t.pick) " " (id) }; } },
+            let box_of = html! { input type="checkbox" name="filter.ids" value=(id) aria-label={ (t.pick) " " (id) }; };
+            let cells = [
+                box_of,
                 link("deliveries", id),
                 link_of(row),
                 html! { (row.text("subscription")) },
                 text_or(row.maybe("reason")),
                 time_or(row.maybe("finished_at")),
-            ]
+            ];
+            cells.into_iter().skip(usize::from(!may)).collect()
         })
         .collect();
     let heads = [t.pick, t.delivery, t.event, t.subscription, t.reason, t.at];
+    let (_, readers) = heads.split_at(1);
     let back = with_query(&view.head.path, view.query.pairs().filter(|(name, _)| *name != "did"));
     html! {
         h2 { (t.newest) }
-        form method="get" action={ "/console/act/" (actions::REPLAY_PICKED.name) } {
-            input type="hidden" name="back" value=(back);
-            @if may { label { input type="checkbox" data-pick-all hidden; " " (t.pick_all) } }
-            (table(t.dead_letters, &heads, &rows))
-            @if may {
+        @if may {
+            form method="get" action={ "/console/act/" (actions::REPLAY_PICKED.name) } {
+                input type="hidden" name="back" value=(back);
+                label { input type="checkbox" data-pick-all hidden; " " (t.pick_all) }
+                (table(t.dead_letters, &heads, &rows))
                 div.actions {
                     button type="submit" { (t.replay_picked) }
                     button type="submit" formaction={ "/console/act/" (actions::DISCARD_PICKED.name) } { (t.discard_picked) }
                 }
             }
-        }
+        } @else { (table(t.dead_letters, readers, &rows)) }
     }
 }
 

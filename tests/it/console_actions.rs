@@ -1,0 +1,440 @@
+//! Acting in the console: for each action of its table, who is refused, and that a form is carried out once.
+
+use std::thread;
+
+use oncebox::console::actions;
+use oncebox::model::token::Role;
+use serde_json::{Value, json};
+
+use crate::console_rig::{Browser, Form, encoded, form, links};
+use crate::rig::http::Answer;
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, file, until};
+
+const PASSWORD: &str = "correct horse battery";
+
+/// A box with people; what an action is done to is made by its case.
+struct World {
+    rig: Rig,
+    well: Receiver,
+    /// Refuses what it is sent.
+    bad: Receiver,
+    /// Is out of order.
+    away: Receiver,
+}
+
+/// How a person carries out an action.
+struct Case {
+    /// The page with its button.
+    page: String,
+    /// What is typed or picked.
+    values: Vec<(&'static str, String)>,
+}
+
+impl World {
+    fn new() -> Self {
+        let rig = Rig::new();
+        for (name, role) in [("anna", "admin"), ("otto", "operate"), ("rita", "read")] {
+            rig.user(name, role);
+        }
+        rig.patch("/v1/users/anna", &json!({ "password": PASSWORD })).is(200);
+        let (well, bad, away) = (Receiver::new(), Receiver::new(), Receiver::new());
+        bad.always(Reply::status(422));
+        away.always(Reply::status(503));
+        Self { rig, well, bad, away }
+    }
+
+    /// A subscription of its own for an action: it wants the events of the type of that name.
+    fn subscribe(&self, action: &str, to: &Receiver, more: &Value) {
+        let mut terms = json!({ "event_types": [action] });
+        terms.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.rig.subscribe_with(action, to, &terms);
+    }
+
+    /// An event for that subscription: the event's id and its delivery's.
+    fn sent(&self, action: &str) -> (String, String) {
+        let event = json!({ "event_type": action, "ordering_key": action, "payload": {} });
+        let event = self.rig.publish(&event)["id"].as_str().unwrap().to_owned();
+        self.rig.settle();
+        let delivery = self.id(&format!("/v1/deliveries?event_id={event}"));
+        (event, delivery)
+    }
+
+    /// The id of the first item of a list.
+    fn id(&self, path: &str) -> String {
+        self.rig.get(path)["items"][0]["id"].as_str().unwrap().to_owned()
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Value {
+        let answer = self.rig.post(path, body);
+        assert!((200..300).contains(&answer.status), "{path}: {answer:?}");
+        answer.json()
+    }
+
+    /// What an action needs. An action without a case fails its tests.
+    fn case(&self, action: &str) -> Case {
+        let (page, values) = match action {
+            "replay-event" | "cancel-event" => {
+                let is_open = action == "cancel-event";
+                let to = if is_open { &self.away } else { &self.well };
+                self.subscribe(action, to, &json!({}));
+                (format!("/console/events/{}", self.sent(action).0), vec![])
+            }
+            "replay-webhook" => {
+                let scheme =
+                    json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
+                let secret = "a-shared-secret-of-32-characters";
+                self.rig.provider("shop", &scheme, secret);
+                self.rig.subscribe_with(action, &self.well, &json!({ "source": "provider:shop" }));
+                self.rig.send("POST", "/in/shop", &[("X-Token", secret)], b"{\"n\":1}").is(200);
+                self.rig.settle();
+                (format!("/console/webhooks/{}", self.id("/v1/webhook-events")), vec![])
+            }
+            "retry-delivery" | "cancel-delivery" | "edit-and-resend" | "skip" => {
+                self.subscribe(action, &self.away, &json!({}));
+                let page = format!("/console/deliveries/{}", self.sent(action).1);
+                let typed = ("payload_base64", "{\"total\": 1.00}".to_owned());
+                (page, if action == "edit-and-resend" { vec![typed] } else { vec![] })
+            }
+            "park" | "release" | "move-to-end" => (self.in_lane(action), vec![]),
+            "replay-dead-letters"
+            | "discard-dead-letters"
+            | "replay-picked"
+            | "discard-picked"
+            | "cancel-job" => self.dead_letters(action),
+            "create-subscription"
+            | "change-subscription"
+            | "delete-subscription"
+            | "pause-subscription"
+            | "resume-subscription"
+            | "test-subscription"
+            | "recover-subscription"
+            | "replay-events"
+            | "rotate-credential"
+            | "revoke-credential" => self.of_subscription(action),
+            "pause-source" | "resume-source" | "reset-source" => self.source(action),
+            "acknowledge" => {
+                self.subscribe(action, &self.bad, &json!({}));
+                self.sent(action);
+                ("/console/alerts".to_owned(), vec![("id", self.escalation(action))])
+            }
+            "create-channel" => (
+                "/console/alerts".to_owned(),
+                vec![
+                    ("name", action.to_owned()),
+                    ("kind", "webhook".to_owned()),
+                    ("url", self.well.url()),
+                    ("severity", "critical".to_owned()),
+                ],
+            ),
+            "test-channel" | "delete-channel" => {
+                // What other cases raise is less severe.
+                let channel = json!({
+                    "name": action, "kind": "webhook", "url": self.well.url(), "severity": "critical",
+                });
+                self.post("/v1/alert-channels", &channel);
+                ("/console/alerts".to_owned(), vec![("name", action.to_owned())])
+            }
+            _ => ("/console/settings".to_owned(), self.who_may_enter(action)),
+        };
+        Case { page, values }
+    }
+
+    /// What is done to a subscription, its events or its credentials.
+    fn of_subscription(&self, action: &str) -> (String, Vec<(&'static str, String)>) {
+        let page = "/console/subscriptions".to_owned();
+        if action == "create-subscription" {
+            return (page, vec![("name", action.to_owned()), ("url", self.well.url())]);
+        }
+        let page = self.subscription(action);
+        match action {
+            "change-subscription" => return (page, vec![("event_types", "other.*".to_owned())]),
+            "resume-subscription" => {
+                self.post(&format!("/v1/subscriptions/{action}/pause"), &Value::Null);
+            }
+            "replay-events" => drop(self.sent(action)),
+            "recover-subscription" => {
+                self.sent(action);
+                return (page, vec![("since", "2026-01-31T00:00:00Z".to_owned())]);
+            }
+            "revoke-credential" => {
+                let id = self.id(&format!("/v1/credentials?subscription={action}"));
+                self.post(&format!("/v1/credentials/{id}/rotate"), &json!({}));
+            }
+            _ => {}
+        }
+        (page, vec![])
+    }
+
+    /// The page of a new subscription.
+    fn subscription(&self, action: &str) -> String {
+        self.subscribe(action, &self.well, &json!({}));
+        format!("/console/subscriptions/{action}")
+    }
+
+    /// The page of a delivery that waits in a lane, or of the lane.
+    fn in_lane(&self, action: &str) -> String {
+        self.subscribe(action, &self.away, &json!({ "ordering": "key" }));
+        self.post(&format!("/v1/subscriptions/{action}/pause"), &Value::Null);
+        let (_, delivery) = self.sent(action);
+        match action {
+            "move-to-end" => {
+                self.sent(action);
+                let lane = self.id(&format!("/v1/lanes?subscription={action}"));
+                return format!("/console/lanes/{lane}");
+            }
+            "release" => drop(self.post(&format!("/v1/deliveries/{delivery}/park"), &json!({}))),
+            _ => {}
+        }
+        format!("/console/deliveries/{delivery}")
+    }
+
+    fn dead_letters(&self, action: &str) -> (String, Vec<(&'static str, String)>) {
+        self.subscribe(action, &self.bad, &json!({}));
+        let (_, delivery) = self.sent(action);
+        let page = format!("/console/dead-letters?subscription={action}");
+        let mut values = Vec::new();
+        if action.ends_with("picked") {
+            values.push(("filter.ids", delivery));
+        }
+        if action.starts_with("discard") {
+            values.push(("reason", "of no use".to_owned()));
+        }
+        if action != "cancel-job" {
+            return (page, values);
+        }
+        // One a second, and the clock stands still.
+        self.sent(action);
+        let body = json!({ "filter": { "subscription": action }, "rate": 1 });
+        let job = self.post("/v1/dead-letters/replay", &body)["id"].as_str().unwrap().to_owned();
+        until("the first is sent", || self.rig.get(&format!("/v1/jobs/{job}"))["done"] == 1);
+        self.rig.settle();
+        (format!("/console/jobs/{job}"), values)
+    }
+
+    /// A source that reads a file of its own.
+    fn source(&self, action: &str) -> (String, Vec<(&'static str, String)>) {
+        let path = self.rig.home().join(format!("{action}.db"));
+        let erp = rusqlite::Connection::open(&path).unwrap();
+        erp.execute_batch(
+            "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT)",
+        )
+        .unwrap();
+        let source = json!({ "name": action, "kind": "sqlite", "settings": { "path": path } });
+        self.post("/v1/sources", &source);
+        let of = format!("/v1/sources/{action}");
+        until("it is read", || !self.rig.get(&of)["last_read_at"].is_null());
+        if action == "resume-source" {
+            self.post(&format!("{of}/pause"), &Value::Null);
+        }
+        let from = ("from", "start".to_owned());
+        let values = if action == "reset-source" { vec![from] } else { vec![] };
+        (format!("/console/sources/{action}"), values)
+    }
+
+    /// The escalation of a subscription's dead letter.
+    fn escalation(&self, subscription: &str) -> String {
+        let is_of =
+            |row: &&Value| row["subject"].as_str().is_some_and(|text| text.contains(subscription));
+        let listed = self.rig.get("/v1/escalations");
+        let found = listed["items"].as_array().unwrap().iter().find(is_of);
+        found.unwrap_or_else(|| panic!("{listed}"))["id"].as_str().unwrap().to_owned()
+    }
+
+    /// What is typed in forms about users, sessions and tokens.
+    fn who_may_enter(&self, action: &str) -> Vec<(&'static str, String)> {
+        let name = ("name", action.to_owned());
+        match action {
+            "create-user" => vec![name, ("role", "read".to_owned())],
+            "create-token" => vec![
+                name,
+                ("role", "publish".to_owned()),
+                ("source_systems", "erp\nshop".to_owned()),
+            ],
+            "change-user" | "delete-user" | "user-link" => {
+                self.rig.user(action, "read");
+                let role = ("role", "operate".to_owned());
+                if action == "change-user" { vec![name, role] } else { vec![name] }
+            }
+            "own-password" => {
+                vec![("current", PASSWORD.to_owned()), ("new", "another good password".to_owned())]
+            }
+            "end-session" => {
+                self.rig.user(action, "read");
+                drop(self.rig.log_in_by_link(action));
+                let listed = self.rig.get("/v1/sessions");
+                let mut all = listed["items"].as_array().unwrap().iter();
+                let own = all.find(|row| row["user"] == action).unwrap();
+                vec![("id", own["id"].as_str().unwrap().to_owned())]
+            }
+            "revoke-token" => {
+                let made = self.post("/v1/tokens", &json!({ "name": action, "role": "read" }));
+                vec![("id", made["id"].as_str().unwrap().to_owned())]
+            }
+            _ => panic!("the action {action} has no case here"),
+        }
+    }
+}
+
+/// Whether a page has the button of an action: a form, a link, or a button of a form.
+fn offers(html: &str, action: &str) -> bool {
+    ["\"", "?"].iter().any(|end| html.contains(&format!("/console/act/{action}{end}")))
+}
+
+impl Case {
+    fn values(&self) -> Vec<(&str, &str)> {
+        self.values.iter().map(|(name, value)| (*name, value.as_str())).collect()
+    }
+
+    /// The form that acts, as a person gets to it from the page, filled in.
+    #[track_caller]
+    fn form(&self, browser: &Browser<'_>, action: &str) -> Form {
+        let (html, path) = (browser.get(&self.page), format!("/console/act/{action}"));
+        assert!(offers(&html, action), "{} has no {action}:\n{html}", self.page);
+        let acts = |form: &Form| form.method == "post";
+        let own = form(&html, &path).filter(acts).unwrap_or_else(|| {
+            let link = links(&html).into_iter().find(|link| link.split('?').next() == Some(&path));
+            // Rows are picked in a form that leads to the one that acts.
+            let values =
+                self.values.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
+            let picked = format!("{path}?{}", values.collect::<Vec<_>>().join("&"));
+            form(&browser.get(&link.unwrap_or(picked)), &path).filter(acts).unwrap()
+        });
+        let is_dry_run = own.fields.iter().any(|(name, _)| name == "shown");
+        let own = if is_dry_run {
+            let shown = browser.submit(&own, &[self.values(), vec![("again", "yes")]].concat());
+            form(&shown.is(200).text(), &path).unwrap()
+        } else {
+            own
+        };
+        let mut fields = own.fields;
+        for (name, value) in &self.values {
+            fields.retain(|(have, _)| have != name);
+            fields.push(((*name).to_owned(), value.clone()));
+        }
+        Form { fields, ..own }
+    }
+}
+
+/// The token against forged forms of a browser's session.
+fn token(browser: &Browser<'_>) -> String {
+    form(&browser.get("/console/settings"), "/console/log-out").unwrap().value("csrf").to_owned()
+}
+
+/// All rows of all tables but those that a look at a page changes: uses of a session, and test writes.
+fn rows(rig: &Rig) -> Vec<String> {
+    let conn = rig.file();
+    let tables = file::lines(
+        &conn,
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'
+            AND name NOT IN ('sessions', 'boots') ORDER BY name",
+    );
+    let rows = tables.iter().flat_map(|table| {
+        let rows = file::lines(&conn, &format!("SELECT * FROM {table}"));
+        rows.into_iter().map(move |row| format!("{table}: {row}"))
+    });
+    rows.filter(|row| !row.starts_with("meta: probe ")).collect()
+}
+
+/// Asserts that nothing was changed since those rows were read.
+#[track_caller]
+fn unchanged(rig: &Rig, before: &[String], action: &str) {
+    let after = rows(rig);
+    let new: Vec<_> = after.iter().filter(|row| !before.contains(row)).collect();
+    assert!(new.is_empty() && after.len() == before.len(), "{action} changed something: {new:#?}");
+}
+
+#[test]
+fn a_form_without_its_sessions_token_is_refused_and_changes_nothing() {
+    let world = World::new();
+    let (anna, again) = (Browser::enter(&world.rig, "anna"), Browser::enter(&world.rig, "anna"));
+    let own_of_another = token(&again);
+    assert_ne!(token(&anna), own_of_another);
+    for (action, _) in actions() {
+        let form = world.case(action).form(&anna, action);
+        let before = rows(&world.rig);
+        let mut without = form.clone();
+        without.fields.retain(|(name, _)| name != "csrf");
+        let (body, foreign) = (form.body(&[]), [("Sec-Fetch-Site", "cross-site")]);
+        let from_elsewhere = anna.send_with(&foreign, "POST", &form.action, body.as_bytes());
+        let refused = [
+            ("no token", anna.submit(&without, &[])),
+            ("an empty token", anna.submit(&form, &[("csrf", "")])),
+            ("a wrong token", anna.submit(&form, &[("csrf", &"0".repeat(64))])),
+            ("another session's token", anna.submit(&form, &[("csrf", &own_of_another)])),
+            ("another session", again.submit(&form, &[])),
+            ("another site", from_elsewhere),
+        ];
+        for (what, answer) in refused {
+            assert_eq!(answer.status, 403, "{action}, {what}: {}", answer.text());
+            let says = answer.text().contains("This form is not from this session");
+            assert!(says, "{action}, {what}: {}", answer.text());
+        }
+        let nobody = Browser::nobody(&world.rig).submit(&form, &[]);
+        assert_eq!(nobody.status, 401, "{action}, nobody: {}", nobody.text());
+        unchanged(&world.rig, &before, action);
+    }
+}
+
+#[test]
+fn who_lacks_the_right_sees_no_button_and_is_refused() {
+    let world = World::new();
+    let anna = Browser::enter(&world.rig, "anna");
+    let others = [("rita", Role::Read), ("otto", Role::Operate)];
+    let others = others.map(|(name, role)| (Browser::enter(&world.rig, name), role));
+    for (action, right) in actions() {
+        let case = world.case(action);
+        let form = case.form(&anna, action);
+        let before = rows(&world.rig);
+        for (browser, role) in &others {
+            let page = browser.send("GET", &case.page, b"").text();
+            assert_eq!(offers(&page, action), role.may(right), "{action}, {role}: {page}");
+            if role.may(right) {
+                continue;
+            }
+            let asked = browser.send("GET", &format!("{}?{}", form.action, form.body(&[])), b"");
+            let sent = browser.submit(&form, &[("csrf", &token(browser))]);
+            for answer in [asked, sent] {
+                assert_eq!(answer.status, 403, "{action}, {role}: {}", answer.text());
+                let says = answer.text().contains("Your role does not allow this");
+                assert!(says, "{action}, {role}: {}", answer.text());
+            }
+        }
+        unchanged(&world.rig, &before, action);
+    }
+}
+
+#[test]
+fn a_form_that_is_sent_twice_is_carried_out_once() {
+    let world = World::new();
+    let done = || -> u32 {
+        let by_people = "SELECT count(*) FROM audit_events WHERE actor_type = 'user'";
+        world.rig.one(by_people).parse().unwrap()
+    };
+    for (action, _) in actions() {
+        let anna = Browser::enter(&world.rig, "anna");
+        let form = world.case(action).form(&anna, action);
+        let before = done();
+        // A double click, and the same form once more later.
+        let clicks = thread::scope(|scope| {
+            let other = scope.spawn(|| anna.submit(&form, &[]));
+            [anna.submit(&form, &[]), other.join().unwrap()]
+        });
+        let later = anna.submit(&form, &[]);
+        assert_eq!(done(), before + 1, "{action}");
+        // A new password ends all sessions: what is sent then needs a new one.
+        let is_out = action == "own-password";
+        let next = later.field("location").unwrap_or_default();
+        let is_done = |answer: &&Answer| match answer.status {
+            303 => is_out || answer.field("location") == Some(next),
+            200 => answer.text().contains(": done"),
+            _ => false,
+        };
+        let statuses = clicks.each_ref().map(|click| click.status);
+        let late = statuses.iter().filter(|status| **status == 409 || is_out && **status == 401);
+        let first = clicks.iter().filter(is_done).count();
+        assert!(first > 0 && first + late.count() == 2, "{action}: {statuses:?}, then {next}");
+        assert_eq!(later.status, if is_out { 401 } else { 303 }, "{action}: {}", later.text());
+        assert!(is_out || next.contains(&format!("did={action}")), "{action}: {next}");
+    }
+}
