@@ -21,6 +21,7 @@ mod console_address;
 mod console_events;
 mod console_face;
 mod console_rig;
+mod console_secrecy;
 mod consuming;
 mod credentials;
 mod credentials_tls;
