@@ -46,7 +46,7 @@ impl<'a> Asked<'a> {
 fn did_4711_go_out_and_what_did_they_answer() {
     let Some(driver) = Driver::start() else { return };
     let world = World::new();
-    let mut asked = Asked::new(&driver, &world, "Did 4711 go out?");
+    let mut asked = Asked::new(driver, &world, "Did 4711 go out?");
     asked.search(&world, "4711");
     // The list answers already; the page says when and to whom.
     asked.sees("main", &["4711", "invoice.booked", "completed"]);
@@ -61,7 +61,7 @@ fn did_4711_go_out_and_what_did_they_answer() {
 fn why_not_yet() {
     let Some(driver) = Driver::start() else { return };
     let world = World::new();
-    let mut asked = Asked::new(&driver, &world, "Why not yet?");
+    let mut asked = Asked::new(driver, &world, "Why not yet?");
     asked.search(&world, "O-88");
     asked.click("O-88");
     asked.sees("main", &["It waits:", "warehouse", "503", "archive", "paused"]);
@@ -71,7 +71,7 @@ fn why_not_yet() {
 fn who_changed_the_address() {
     let Some(driver) = Driver::start() else { return };
     let world = World::new();
-    let mut asked = Asked::new(&driver, &world, "Who changed the address?");
+    let mut asked = Asked::new(driver, &world, "Who changed the address?");
     // Somebody does it in the console.
     let browser = &asked.browser;
     browser.open(&world.at("/console/subscriptions/bank"));
@@ -93,7 +93,7 @@ fn who_changed_the_address() {
 fn send_last_nights_again() {
     let Some(driver) = Driver::start() else { return };
     let world = World::new();
-    let mut asked = Asked::new(&driver, &world, "Send last night's again");
+    let mut asked = Asked::new(driver, &world, "Send last night's again");
     asked.search(&world, "bank");
     asked.click("bank");
     let before = world.well.count();
@@ -112,7 +112,7 @@ fn what_came_from_stripe_today_and_what_was_refused() {
     let Some(driver) = Driver::start() else { return };
     let world = World::new();
     let mut asked =
-        Asked::new(&driver, &world, "What came from Stripe today, and what was refused?");
+        Asked::new(driver, &world, "What came from Stripe today, and what was refused?");
     asked.click("Received");
     asked.click("Today (UTC)");
     asked.sees("main", &["stripe", "evt_42", "invoice.paid"]);
@@ -123,7 +123,7 @@ fn what_came_from_stripe_today_and_what_was_refused() {
 fn who_is_failing_and_is_anything_stuck() {
     let Some(driver) = Driver::start() else { return };
     let world = World::new();
-    let mut asked = Asked::new(&driver, &world, "Who is failing?");
+    let mut asked = Asked::new(driver, &world, "Who is failing?");
     asked.click("Subscriptions");
     asked.sees("main tbody", &["warehouse"]);
     let rows = asked.browser.run(
@@ -131,7 +131,7 @@ fn who_is_failing_and_is_anything_stuck() {
     );
     let place = |name: &str| rows.as_array().unwrap().iter().position(|row| row == name).unwrap();
     assert!(place("warehouse") < place("bank"), "those that need a look come first: {rows}");
-    let mut asked = Asked::new(&driver, &world, "Is anything stuck?");
+    let mut asked = Asked::new(driver, &world, "Is anything stuck?");
     asked.click("Overview");
     asked.sees("main", &["Dead letters", "Blocked lanes"]);
     asked.click("Lanes");
@@ -142,7 +142,7 @@ fn who_is_failing_and_is_anything_stuck() {
 fn stop_sending_to_somebody() {
     let Some(driver) = Driver::start() else { return };
     let world = World::new();
-    let mut asked = Asked::new(&driver, &world, "Stop sending to X");
+    let mut asked = Asked::new(driver, &world, "Stop sending to X");
     asked.search(&world, "bank");
     asked.click("bank");
     asked.click("Stop sending");
@@ -157,7 +157,7 @@ fn stop_sending_to_somebody() {
 fn what_will_this_replay_send() {
     let Some(driver) = Driver::start() else { return };
     let world = World::new();
-    let mut asked = Asked::new(&driver, &world, "What will this replay send?");
+    let mut asked = Asked::new(driver, &world, "What will this replay send?");
     asked.click("Dead letters");
     let row = "main tbody tr:has(a[href$='subscription=shop']) a[href*='replay-dead-letters']";
     asked.clicks += 1;

@@ -120,17 +120,19 @@ fn texts(beacon: &Receiver) -> Vec<String> {
     TEXTS.iter().map(fill).collect()
 }
 
-/// What is wrong with the page that is open, at both widths.
-fn faults(browser: &Browser<'_>) -> Vec<String> {
+/// The widths at which pages are looked at.
+const WIDTHS: [u32; 2] = [1200, 390];
+
+/// What is wrong with the page that is open, at the width it was opened at and at the other one, which stays.
+fn faults(browser: &Browser<'_>, other: u32) -> Vec<String> {
     let secrets = "const secrets = arguments[0].filter((secret) => document.documentElement.outerHTML.includes(secret));";
     let look = format!(
         "{secrets} return secrets.concat((() => {{ {LOOK} }})(), (() => {{ {TOO_WIDE} }})())"
     );
     let mut found = browser.run_with(&look, &json!([[BEARER, STRIPE, PASSWORD]]));
-    browser.size(390, 844, 1);
-    let narrow = browser.run(TOO_WIDE);
-    browser.size(1200, 900, 1);
-    let found = found.as_array_mut().unwrap().iter().chain(narrow.as_array().unwrap());
+    browser.size(other, 900, 1);
+    let resized = browser.run(TOO_WIDE);
+    let found = found.as_array_mut().unwrap().iter().chain(resized.as_array().unwrap());
     found.map(|fault| fault.as_str().unwrap_or_default().to_owned()).collect()
 }
 
@@ -195,7 +197,6 @@ fn plant(world: &World, texts: &[String]) -> Vec<String> {
 fn watching(driver: &Driver) -> Browser<'_> {
     let browser = driver.browser();
     browser.cdp("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": WATCH }));
-    browser.size(1200, 900, 1);
     browser
 }
 
@@ -203,9 +204,10 @@ fn watching(driver: &Driver) -> Browser<'_> {
 #[track_caller]
 fn all_are_harmless(world: &World, browser: &Browser<'_>, pages: &[String]) {
     let mut found = Vec::new();
-    for path in pages {
+    browser.size(WIDTHS[0], 900, 1);
+    for (path, other) in pages.iter().zip(WIDTHS.iter().cycle().skip(1)) {
         browser.open(&world.at(path));
-        found.extend(faults(browser).iter().map(|fault| format!("{path}: {fault}")));
+        found.extend(faults(browser, *other).iter().map(|fault| format!("{path}: {fault}")));
     }
     assert!(found.is_empty(), "{} faults:\n{}", found.len(), found.join("\n"));
 }
@@ -213,10 +215,10 @@ fn all_are_harmless(world: &World, browser: &Browser<'_>, pages: &[String]) {
 #[test]
 fn nothing_that_is_stored_runs_leaves_or_breaks_a_page() {
     let Some(driver) = Driver::start() else { return };
-    let (world, browser, beacon) = (World::new(), watching(&driver), Receiver::new());
+    let (world, browser, beacon) = (World::new(), watching(driver), Receiver::new());
     let mut pages = plant(&world, &texts(&beacon));
     world.enter(&browser, "anna");
-    pages.extend(walk::pages(&world, &browser));
+    pages.extend(walk::pages(&browser));
     let kinds: BTreeSet<_> = pages.iter().map(|path| walk::kind(path)).collect();
     assert!(kinds.len() > 30 && pages.len() > 180, "{kinds:#?}");
     all_are_harmless(&world, &browser, &pages);
@@ -231,7 +233,7 @@ fn nothing_that_is_stored_runs_leaves_or_breaks_a_page() {
 #[test]
 fn nothing_that_stands_in_an_address_runs_leaves_or_breaks_a_page() {
     let Some(driver) = Driver::start() else { return };
-    let (world, browser, beacon) = (World::new(), watching(&driver), Receiver::new());
+    let (world, browser, beacon) = (World::new(), watching(driver), Receiver::new());
     let texts: Vec<String> = texts(&beacon)
         .iter()
         .map(|text| form_urlencoded::byte_serialize(text.as_bytes()).collect())

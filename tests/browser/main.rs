@@ -1,6 +1,6 @@
 //! The console in a real browser: Debian's Chromium, driven through `ChromeDriver`.
 //!
-//! Each test has an Oncebox and a Chromium of its own. Where there is no Chromium, it says so and is skipped.
+//! Each test has an Oncebox of its own, and for its time a Chromium. Where there is no Chromium, it says so and is skipped.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

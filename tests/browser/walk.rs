@@ -1,9 +1,10 @@
 //! Finds every page: follows the links of pages as a person would, one or two of each kind.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
 
 use crate::rig::webdriver::Browser;
-use crate::world::World;
 
 /// Pages of one kind that are looked at.
 const EACH: usize = 2;
@@ -29,34 +30,46 @@ pub(crate) fn kind(path: &str) -> String {
     format!("/console/{}?{}", parts.join("/"), names.join("&")).trim_end_matches('?').to_owned()
 }
 
-/// The paths of all pages that can be reached by links, each kind at most twice.
+/// Where the links of these pages lead, page by page, as the browser reads their HTML.
+const LINKS: &str = r"
+const [paths, done] = arguments;
+const links = async (path) => {
+  const html = await (await fetch(path, { cache: 'no-store' })).text();
+  const page = new DOMParser().parseFromString(html, 'text/html');
+  return [...page.querySelectorAll('a[href]')]
+    .map((a) => new URL(a.getAttribute('href'), new URL(path, location.origin)).href)
+    .filter((href) => href.startsWith(location.origin + '/console/'))
+    .map((href) => href.slice(location.origin.length).split('#')[0]);
+};
+Promise.all(paths.map(links)).then(done);
+";
+
+/// The paths of all pages that can be reached by links, each kind at most twice. The browser is in the console.
 #[track_caller]
-pub(crate) fn pages(world: &World, browser: &Browser<'_>) -> Vec<String> {
+pub(crate) fn pages(browser: &Browser<'_>) -> Vec<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    let mut found = Vec::new();
-    let mut next = VecDeque::from(
-        [
-            "/console/",
-            "/console/search?q=4711",
-            "/console/search",
-            "/console/search?q=nothing-like-it",
-        ]
-        .map(str::to_owned),
-    );
-    while let Some(path) = next.pop_front() {
-        let count = seen.entry(kind(&path)).or_default();
-        if *count >= EACH || found.contains(&path) {
-            continue;
+    let mut found: Vec<String> = Vec::new();
+    let mut next = [
+        "/console/",
+        "/console/search?q=4711",
+        "/console/search",
+        "/console/search?q=nothing-like-it",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    while !next.is_empty() {
+        let mut new = Vec::new();
+        for path in next {
+            let count = seen.entry(kind(&path)).or_default();
+            if *count < EACH && !found.contains(&path) {
+                *count += 1;
+                found.push(path.clone());
+                new.push(path);
+            }
         }
-        *count += 1;
-        browser.open(&world.at(&path));
-        let links = browser.run(
-            "return [...document.querySelectorAll('a[href]')].map((a) => a.href)\
-             .filter((href) => href.startsWith(location.origin + '/console/'))\
-             .map((href) => href.slice(location.origin.length).split('#')[0])",
-        );
-        next.extend(links.as_array().unwrap().iter().map(|link| link.as_str().unwrap().to_owned()));
-        found.push(path);
+        let links = browser.run_until_done(LINKS, &json!([new]));
+        let links = links.as_array().unwrap().iter().filter_map(Value::as_array).flatten();
+        next = links.map(|link| link.as_str().unwrap().to_owned()).collect();
     }
     found
 }

@@ -1,58 +1,86 @@
 //! A real Chromium, driven through `ChromeDriver` by the W3C `WebDriver` protocol.
+//!
+//! A start takes longer than most tests, so a browser that a test has left is used again: with a new tab, without cookies.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use super::{http, skipped, until};
+use super::{PATIENCE, http, skipped};
 
 const DRIVER: &str = "/usr/bin/chromedriver";
 const CHROMIUM: &str = "/usr/bin/chromium";
 /// The member of an answer that names an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// `ChromeDriver`. Dropping it ends it and its browsers.
+/// Runs `ChromeDriver` until its input ends, which is also when this process is killed; then removes the profiles.
+const SHELL: &str = "dir=$(mktemp -d); echo \"$dir\"; \"$0\" --port=0 & read -r _; kill $!; wait; \
+    rm -rf \"$dir\" || { sleep 1; rm -rf \"$dir\"; }";
+
+/// How long to wait before looking again whether something is there.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// `ChromeDriver`, and the browsers that no test uses now. All tests of a program share it.
 pub(crate) struct Driver {
-    shell: Child,
     address: SocketAddr,
+    profiles: PathBuf,
+    started: AtomicUsize,
+    idle: Mutex<Vec<String>>,
+    /// Its input stays open as long as this process runs.
+    _shell: Child,
 }
 
 impl Driver {
-    /// Starts it; `None`, and a line that says so, where there is none.
+    /// The driver, which the first test starts; `None`, and a line that says so, where there is none.
     #[track_caller]
-    pub(crate) fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<&'static Self> {
+        static SHARED: OnceLock<Driver> = OnceLock::new();
         if !Path::new(DRIVER).exists() || !Path::new(CHROMIUM).exists() {
             skipped("no chromedriver");
             return None;
         }
-        // The shell ends the driver when its input ends: also when this process is killed.
+        Some(SHARED.get_or_init(Self::new))
+    }
+
+    fn new() -> Self {
         let mut shell = Command::new("sh")
-            .args(["-c", &format!("{DRIVER} --port=0 & read -r _; kill $!; wait")])
+            .args(["-c", SHELL, DRIVER])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(shell.stdout.take().unwrap()).lines();
+        let profiles = PathBuf::from(lines.next().unwrap().unwrap());
         let port = lines.find_map(|line| {
             let line = line.unwrap();
             let port = line.split_once("successfully on port ")?.1;
             port.trim_end_matches('.').parse().ok()
         });
         let address = SocketAddr::from(([127, 0, 0, 1], port.expect("it says its port")));
-        Some(Self { shell, address })
+        let (started, idle) = (AtomicUsize::new(0), Mutex::default());
+        Self { address, profiles, started, idle, _shell: shell }
     }
 
-    /// A new Chromium with an empty profile.
+    /// A Chromium as a new one: one tab, no cookies, nothing emulated.
     #[track_caller]
     pub(crate) fn browser(&self) -> Browser<'_> {
-        let profile = tempfile::tempdir().unwrap();
-        let profile_arg = format!("--user-data-dir={}", profile.path().display());
+        let idle = self.idle.lock().unwrap().pop();
+        if let Some(session) = idle {
+            let browser = Browser { driver: self, session };
+            browser.begin_anew();
+            return browser;
+        }
+        let number = self.started.fetch_add(1, Ordering::SeqCst);
+        let profile =
+            format!("--user-data-dir={}", self.profiles.join(number.to_string()).display());
         let args = [
             "--headless",
             "--no-sandbox",
@@ -69,7 +97,7 @@ impl Driver {
             // Without the driver at its other end, Chromium ends.
             "--remote-debugging-pipe",
             "--window-size=1200,900",
-            &profile_arg,
+            &profile,
         ];
         let options = json!({ "binary": CHROMIUM, "args": args });
         let wanted = json!({ "capabilities": { "alwaysMatch": {
@@ -77,7 +105,7 @@ impl Driver {
         }}});
         let made = self.call("POST", "/session", &wanted).unwrap_or_else(|error| panic!("{error}"));
         let session = made["sessionId"].as_str().unwrap().to_owned();
-        Browser { driver: self, session, _profile: profile }
+        Browser { driver: self, session }
     }
 
     fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
@@ -93,21 +121,26 @@ impl Driver {
     }
 }
 
-impl Drop for Driver {
-    fn drop(&mut self) {
-        drop(self.shell.stdin.take());
-        drop(self.shell.wait());
-    }
-}
-
 /// One Chromium. What is found is named by a CSS selector.
 pub(crate) struct Browser<'a> {
     driver: &'a Driver,
     session: String,
-    _profile: TempDir,
 }
 
 impl Browser<'_> {
+    /// What a test did to its tab ends with it; cookies are the browser's.
+    #[track_caller]
+    fn begin_anew(&self) {
+        let old = self.try_call("GET", "window/handles", &Value::Null).unwrap();
+        let new = self.new_tab();
+        for tab in old.as_array().unwrap() {
+            self.switch_to(tab.as_str().unwrap());
+            self.try_call("DELETE", "window", &Value::Null).unwrap();
+        }
+        self.switch_to(&new);
+        self.cdp("Network.clearBrowserCookies", &json!({}));
+    }
+
     fn try_call(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
         self.driver.call(method, &format!("/session/{}/{path}", self.session), body)
     }
@@ -169,12 +202,12 @@ impl Browser<'_> {
     #[track_caller]
     fn element(&self, css: &str) -> String {
         let mut found = None;
-        for _ in 0..100 {
+        for _ in 0..200 {
             found = self.find(css);
             if found.is_some() {
                 break;
             }
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(PAUSE);
         }
         found.unwrap_or_else(|| panic!("no {css} on {}:\n{}", self.url(), self.text("body")))
     }
@@ -211,10 +244,12 @@ impl Browser<'_> {
         self.run("document.left = true");
         act();
         let is_new = "return !document.left && document.readyState === 'complete'";
-        until("another page", || {
-            let ran = json!({ "script": is_new, "args": [] });
-            self.try_call("POST", "execute/sync", &ran).is_ok_and(|value| value == true)
-        });
+        let ran = json!({ "script": is_new, "args": [] });
+        let started = Instant::now();
+        while !self.try_call("POST", "execute/sync", &ran).is_ok_and(|value| value == true) {
+            assert!(started.elapsed() < PATIENCE, "no other page came: {}", self.url());
+            thread::sleep(PAUSE);
+        }
     }
 
     /// Replaces what is typed in a field.
@@ -248,6 +283,7 @@ impl Browser<'_> {
         while !self.text(css).contains(text) {
             let is_late = started.elapsed() > Duration::from_secs(20);
             assert!(!is_late, "waited in vain for {text:?} in {css}: {}", self.text("body"));
+            thread::sleep(PAUSE);
         }
     }
 
@@ -260,6 +296,12 @@ impl Browser<'_> {
     #[track_caller]
     pub(crate) fn run_with(&self, script: &str, args: &Value) -> Value {
         self.post("execute/sync", &json!({ "script": script, "args": args }))
+    }
+
+    /// Runs a script that calls the last of its arguments with what it returns.
+    #[track_caller]
+    pub(crate) fn run_until_done(&self, script: &str, args: &Value) -> Value {
+        self.post("execute/async", &json!({ "script": script, "args": args }))
     }
 
     /// A command of Chromium's own protocol.
@@ -306,7 +348,9 @@ impl Browser<'_> {
         let size = self.run("return [innerWidth, document.documentElement.scrollHeight]");
         let height = size[1].as_u64().unwrap().min(height_max.into());
         let clip = json!({ "x": 0, "y": 0, "width": size[0], "height": height, "scale": 1 });
-        let mut shot = json!({ "format": format, "captureBeyondViewport": true, "clip": clip });
+        let mut shot = json!({
+            "format": format, "captureBeyondViewport": true, "clip": clip, "optimizeForSpeed": format == "png",
+        });
         if format != "png" {
             shot["quality"] = json!(50);
         }
@@ -345,6 +389,11 @@ impl Browser<'_> {
 
 impl Drop for Browser<'_> {
     fn drop(&mut self) {
-        drop(self.driver.call("DELETE", &format!("/session/{}", self.session), &Value::Null));
+        // A browser in an unknown state is not used again.
+        if thread::panicking() {
+            drop(self.driver.call("DELETE", &format!("/session/{}", self.session), &Value::Null));
+        } else if let Ok(mut idle) = self.driver.idle.lock() {
+            idle.push(std::mem::take(&mut self.session));
+        }
     }
 }
