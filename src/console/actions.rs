@@ -1,8 +1,8 @@
 //! What a person can do: one entry for each route of the API that a button or a form calls.
 
 use crate::console::texts::Texts;
-use crate::http::message::Method::{self, Delete, Patch, Post};
-use crate::model::token::Right::{self, Admin, Operate, Read};
+use crate::http::message::Method;
+use crate::model::token::Right;
 
 type Text = fn(&Texts) -> &'static str;
 
@@ -89,48 +89,6 @@ const fn required(name: &'static str, label: Text, kind: Kind) -> Field {
 }
 
 impl Action {
-    const fn new(
-        name: &'static str,
-        (label, about): (Text, Text),
-        right: Right,
-        (method, path): (Method, &'static str),
-    ) -> Self {
-        Self {
-            name,
-            label,
-            about,
-            right,
-            method,
-            path,
-            fields: &[],
-            asks: Asks::No,
-            then: Then::Back,
-        }
-    }
-
-    const fn fields(mut self, fields: &'static [Field]) -> Self {
-        self.fields = fields;
-        self
-    }
-
-    /// Shows the form first.
-    const fn asks(mut self, asks: Asks) -> Self {
-        self.asks = asks;
-        self
-    }
-
-    /// Shows the answer afterwards.
-    const fn answers(mut self) -> Self {
-        self.then = Then::Answer;
-        self
-    }
-
-    /// Shows a list, or the new thing of it, afterwards.
-    const fn leads_to(mut self, list: &'static str) -> Self {
-        self.then = Then::Leads(list);
-        self
-    }
-
     pub(super) fn asks_first(&self) -> bool {
         self.asks != Asks::No
     }
@@ -141,424 +99,124 @@ impl Action {
     }
 }
 
+const NAME: Field = required("name", |t| t.name, Kind::Text);
 const REASON: Field = field("reason", |t| t.reason, Kind::Text);
-
-pub(super) const REPLAY_EVENT: Action = Action::new(
-    "replay-event",
-    (|t| t.replay, |t| t.replay_about),
-    Operate,
-    (Post, "/v1/events/{id}/replay"),
-)
-.fields(&[field("subscription", |t| t.only_subscription, Kind::Text)])
-.asks(Asks::First);
-
-pub(super) const CANCEL_EVENT: Action = Action::new(
-    "cancel-event",
-    (|t| t.cancel, |t| t.cancel_about),
-    Operate,
-    (Post, "/v1/events/{id}/cancel"),
-)
-.asks(Asks::First);
-
-pub(super) const REPLAY_WEBHOOK: Action = Action::new(
-    "replay-webhook",
-    (|t| t.replay, |t| t.replay_about),
-    Operate,
-    (Post, "/v1/webhook-events/{id}/replay"),
-)
-.fields(&[field("subscription", |t| t.only_subscription, Kind::Text)])
-.asks(Asks::First);
-
-pub(super) const RETRY_DELIVERY: Action = Action::new(
-    "retry-delivery",
-    (|t| t.retry, |t| t.retry_about),
-    Operate,
-    (Post, "/v1/deliveries/{id}/retry"),
-);
-
-pub(super) const CANCEL_DELIVERY: Action = Action::new(
-    "cancel-delivery",
-    (|t| t.cancel, |t| t.cancel_about),
-    Operate,
-    (Post, "/v1/deliveries/{id}/cancel"),
-)
-.asks(Asks::First);
-
-pub(super) const EDIT_AND_RESEND: Action = Action::new(
-    "edit-and-resend",
-    (|t| t.edit_and_resend, |t| t.edit_and_resend_about),
-    Operate,
-    (Post, "/v1/deliveries/{id}/edit-and-resend"),
-)
-.fields(&[required("payload_base64", |t| t.payload, Kind::Bytes)])
-.asks(Asks::First);
-
-/// An action on a delivery that takes a reason.
-const fn of_delivery(name: &'static str, texts: (Text, Text), path: &'static str) -> Action {
-    Action::new(name, texts, Operate, (Post, path)).fields(&[REASON]).asks(Asks::First)
-}
-
-pub(super) const PARK: Action =
-    of_delivery("park", (|t| t.park, |t| t.park_about), "/v1/deliveries/{id}/park");
-pub(super) const SKIP: Action =
-    of_delivery("skip", (|t| t.skip, |t| t.skip_about), "/v1/deliveries/{id}/skip");
-pub(super) const RELEASE: Action =
-    of_delivery("release", (|t| t.release, |t| t.release_about), "/v1/deliveries/{id}/release");
-pub(super) const MOVE_TO_END: Action = of_delivery(
-    "move-to-end",
-    (|t| t.move_to_end, |t| t.move_to_end_about),
-    "/v1/deliveries/{id}/move-to-end",
-);
-
-// Dead letters and jobs.
-
-const FILTER: [Field; 4] = [
-    field("filter.subscription", |t| t.subscription, Kind::Text),
-    field("filter.class", |t| t.result, Kind::Text),
-    field("filter.code", |t| t.answer, Kind::Number),
-    field("filter.ids", |t| t.only_these, Kind::List),
-];
+const WHY: Field = required("reason", |t| t.reason, Kind::Text);
 const RATE: Field = field("rate", |t| t.rate, Kind::Number);
-
-pub(super) const REPLAY_DEAD: Action = Action::new(
-    "replay-dead-letters",
-    (|t| t.replay, |t| t.replay_dead_about),
-    Operate,
-    (Post, "/v1/dead-letters/replay"),
-)
-.fields(&[FILTER[0], FILTER[1], FILTER[2], FILTER[3], RATE])
-.asks(Asks::DryRun)
-.leads_to("jobs");
-
-pub(super) const DISCARD_DEAD: Action = Action::new(
-    "discard-dead-letters",
-    (|t| t.discard, |t| t.discard_dead_about),
-    Operate,
-    (Post, "/v1/dead-letters/discard"),
-)
-.fields(&[FILTER[0], FILTER[1], FILTER[2], FILTER[3], required("reason", |t| t.reason, Kind::Text)])
-.asks(Asks::DryRun)
-.leads_to("jobs");
-
+const ONLY: Field = field("subscription", |t| t.only_subscription, Kind::Text);
+const DEAD_OF: Field = field("filter.subscription", |t| t.subscription, Kind::Text);
+const DEAD_CLASS: Field = field("filter.class", |t| t.result, Kind::Text);
+const DEAD_CODE: Field = field("filter.code", |t| t.answer, Kind::Number);
+const DEAD_IDS: Field = field("filter.ids", |t| t.only_these, Kind::List);
 /// Only what was picked: an empty pick is refused, and never means all.
 const PICKED: Field = required("filter.ids", |t| t.only_these, Kind::List);
-
-pub(super) const REPLAY_PICKED: Action =
-    Action { name: "replay-picked", fields: &[PICKED, RATE], ..REPLAY_DEAD };
-
-pub(super) const DISCARD_PICKED: Action = Action {
-    name: "discard-picked",
-    fields: &[PICKED, required("reason", |t| t.reason, Kind::Text)],
-    ..DISCARD_DEAD
-};
-
-pub(super) const CANCEL_JOB: Action = Action::new(
-    "cancel-job",
-    (|t| t.cancel, |t| t.cancel_job_about),
-    Operate,
-    (Post, "/v1/jobs/{id}/cancel"),
-)
-.asks(Asks::First);
-
-// Subscriptions and credentials.
-
 const URL: Field = required("url", |t| t.url, Kind::Text);
 const TYPES: Field = field("event_types", |t| t.event_types_lines, Kind::List);
-
-pub(super) const CREATE_SUBSCRIPTION: Action = Action::new(
-    "create-subscription",
-    (|t| t.create_subscription, |t| t.create_subscription_about),
-    Admin,
-    (Post, "/v1/subscriptions"),
-)
-.fields(&[required("name", |t| t.name, Kind::Text), URL, TYPES])
-.asks(Asks::First)
-.answers();
-
-pub(super) const CHANGE_SUBSCRIPTION: Action = Action::new(
-    "change-subscription",
-    (|t| t.change, |t| t.change_subscription_about),
-    Admin,
-    (Patch, "/v1/subscriptions/{id}"),
-)
-.fields(&[URL, TYPES])
-.asks(Asks::First);
-
-pub(super) const DELETE_SUBSCRIPTION: Action = Action::new(
-    "delete-subscription",
-    (|t| t.delete, |t| t.delete_subscription_about),
-    Admin,
-    (Delete, "/v1/subscriptions/{id}"),
-)
-.asks(Asks::First)
-.leads_to("subscriptions");
-
-pub(super) const PAUSE: Action = Action::new(
-    "pause-subscription",
-    (|t| t.pause, |t| t.pause_about),
-    Operate,
-    (Post, "/v1/subscriptions/{id}/pause"),
-);
-
-pub(super) const RESUME: Action = Action::new(
-    "resume-subscription",
-    (|t| t.resume, |t| t.resume_about),
-    Operate,
-    (Post, "/v1/subscriptions/{id}/resume"),
-);
-
-pub(super) const TEST: Action = Action::new(
-    "test-subscription",
-    (|t| t.test, |t| t.test_about),
-    Operate,
-    (Post, "/v1/subscriptions/{id}/test"),
-)
-.fields(&[field("background", |t| t.test, Kind::Always)])
-.leads_to("subscriptions/tests");
-
-pub(super) const RECOVER: Action = Action::new(
-    "recover-subscription",
-    (|t| t.recover, |t| t.recover_about),
-    Operate,
-    (Post, "/v1/subscriptions/{id}/recover"),
-)
-.fields(&[
-    required("since", |t| t.since, Kind::Time),
-    field("until", |t| t.until, Kind::Time),
-    RATE,
-])
-.asks(Asks::DryRun)
-.leads_to("jobs");
-
-pub(super) const REPLAY_SINCE: Action = Action::new(
-    "replay-events",
-    (|t| t.replay_since, |t| t.replay_since_about),
-    Operate,
-    (Post, "/v1/events/replay"),
-)
-.fields(&[
-    required("filter.subscription", |t| t.subscription, Kind::Text),
-    required("filter.since", |t| t.since, Kind::Time),
-    field("filter.until", |t| t.until, Kind::Time),
-    field("filter.event_type", |t| t.event_type, Kind::Text),
-    RATE,
-])
-.asks(Asks::DryRun)
-.leads_to("jobs");
-
-pub(super) const ROTATE: Action = Action::new(
-    "rotate-credential",
-    (|t| t.rotate, |t| t.rotate_about),
-    Admin,
-    (Post, "/v1/credentials/{id}/rotate"),
-)
-.fields(&[field("secret", |t| t.new_secret, Kind::Secret), REASON])
-.asks(Asks::First)
-.answers();
-
-pub(super) const REVOKE: Action = Action::new(
-    "revoke-credential",
-    (|t| t.revoke, |t| t.revoke_about),
-    Admin,
-    (Post, "/v1/credentials/{id}/revoke"),
-)
-.asks(Asks::First);
-
-// Sources.
-
-pub(super) const PAUSE_SOURCE: Action = Action::new(
-    "pause-source",
-    (|t| t.pause, |t| t.pause_source_about),
-    Operate,
-    (Post, "/v1/sources/{name}/pause"),
-);
-
-pub(super) const RESUME_SOURCE: Action = Action::new(
-    "resume-source",
-    (|t| t.resume, |t| t.resume_about),
-    Operate,
-    (Post, "/v1/sources/{name}/resume"),
-);
-
-pub(super) const RESET_SOURCE: Action = Action::new(
-    "reset-source",
-    (|t| t.reset, |t| t.reset_about),
-    Operate,
-    (Post, "/v1/sources/{name}/reset"),
-)
-.fields(&[
-    field("cursor", |t| t.cursor, Kind::Number),
-    field("from", |t| t.read_from, Kind::Choice(&["start", "now"])),
-])
-.asks(Asks::First);
-
-// Alerts.
-
-pub(super) const ACKNOWLEDGE: Action = Action::new(
-    "acknowledge",
-    (|t| t.acknowledge, |t| t.acknowledge_about),
-    Operate,
-    (Post, "/v1/escalations/{id}/acknowledge"),
-);
-
-pub(super) const CREATE_CHANNEL: Action = Action::new(
-    "create-channel",
-    (|t| t.create_channel, |t| t.create_channel_about),
-    Admin,
-    (Post, "/v1/alert-channels"),
-)
-.fields(&[
-    required("name", |t| t.name, Kind::Text),
-    required("kind", |t| t.kind, Kind::Choice(&["slack", "webhook", "email", "command"])),
-    field("url", |t| t.url, Kind::Text),
-    field("to", |t| t.mail_to, Kind::List),
-    field("command", |t| t.command, Kind::Text),
-    field("severity", |t| t.severity, Kind::Choice(&["info", "warning", "critical"])),
-])
-.asks(Asks::First)
-.answers();
-
-pub(super) const TEST_CHANNEL: Action = Action::new(
-    "test-channel",
-    (|t| t.test, |t| t.test_channel_about),
-    Operate,
-    (Post, "/v1/alert-channels/{name}/test"),
-);
-
-pub(super) const DELETE_CHANNEL: Action = Action::new(
-    "delete-channel",
-    (|t| t.delete, |t| t.delete_channel_about),
-    Admin,
-    (Delete, "/v1/alert-channels/{name}"),
-)
-.asks(Asks::First);
-
-// Users, sessions, tokens.
-
 const ROLES: Kind = Kind::Choice(&["read", "operate", "admin"]);
+const TOKEN_ROLES: Kind = Kind::Choice(&["publish", "read", "operate", "admin"]);
+const PASSWORD: Field = field("password", |t| t.password, Kind::Secret);
 
-pub(super) const CREATE_USER: Action = Action::new(
-    "create-user",
-    (|t| t.create_user, |t| t.create_user_about),
-    Admin,
-    (Post, "/v1/users"),
-)
-.fields(&[
-    required("name", |t| t.user_name, Kind::Text),
-    required("role", |t| t.role, ROLES),
-    field("password", |t| t.password, Kind::Secret),
-])
-.asks(Asks::First);
+/// Makes each line a constant, and lists them all.
+macro_rules! actions {
+    ($($constant:ident = $name:literal ($label:ident, $about:ident) $right:ident $method:ident $path:literal
+       [$($field:expr),*] $asks:ident $then:ident$(($list:literal))?;)*) => {
+        $(pub(super) const $constant: Action = Action {
+            name: $name,
+            label: |t| t.$label,
+            about: |t| t.$about,
+            right: Right::$right,
+            method: Method::$method,
+            path: $path,
+            fields: &[$($field),*],
+            asks: Asks::$asks,
+            then: Then::$then$(($list))?,
+        };)*
 
-pub(super) const CHANGE_USER: Action = Action::new(
-    "change-user",
-    (|t| t.change, |t| t.change_user_about),
-    Admin,
-    (Patch, "/v1/users/{name}"),
-)
-.fields(&[field("role", |t| t.role, ROLES), field("password", |t| t.password, Kind::Secret)])
-.asks(Asks::First);
+        /// All actions.
+        pub(super) static ACTIONS: &[&Action] = &[$(&$constant),*];
+    };
+}
 
-pub(super) const DELETE_USER: Action = Action::new(
-    "delete-user",
-    (|t| t.delete, |t| t.delete_user_about),
-    Admin,
-    (Delete, "/v1/users/{name}"),
-)
-.asks(Asks::First);
+// Constant = name (label, what it does), right, route, [fields], whether it asks, what follows.
+actions! {
+    REPLAY_EVENT = "replay-event" (replay, replay_about) Operate Post "/v1/events/{id}/replay" [ONLY] First Back;
+    CANCEL_EVENT = "cancel-event" (cancel, cancel_about) Operate Post "/v1/events/{id}/cancel" [] First Back;
+    REPLAY_WEBHOOK = "replay-webhook" (replay, replay_about) Operate Post "/v1/webhook-events/{id}/replay" [ONLY] First Back;
+    RETRY_DELIVERY = "retry-delivery" (retry, retry_about) Operate Post "/v1/deliveries/{id}/retry" [] No Back;
+    CANCEL_DELIVERY = "cancel-delivery" (cancel, cancel_about) Operate Post "/v1/deliveries/{id}/cancel" [] First Back;
+    EDIT_AND_RESEND = "edit-and-resend" (edit_and_resend, edit_and_resend_about) Operate Post "/v1/deliveries/{id}/edit-and-resend"
+        [required("payload_base64", |t| t.payload, Kind::Bytes)] First Back;
+    PARK = "park" (park, park_about) Operate Post "/v1/deliveries/{id}/park" [REASON] First Back;
+    SKIP = "skip" (skip, skip_about) Operate Post "/v1/deliveries/{id}/skip" [REASON] First Back;
+    RELEASE = "release" (release, release_about) Operate Post "/v1/deliveries/{id}/release" [REASON] First Back;
+    MOVE_TO_END = "move-to-end" (move_to_end, move_to_end_about) Operate Post "/v1/deliveries/{id}/move-to-end" [REASON] First Back;
 
-pub(super) const USER_LINK: Action = Action::new(
-    "user-link",
-    (|t| t.make_link, |t| t.make_link_about),
-    Admin,
-    (Post, "/v1/users/{name}/link"),
-)
-.answers();
+    // Dead letters and jobs.
+    REPLAY_DEAD = "replay-dead-letters" (replay, replay_dead_about) Operate Post "/v1/dead-letters/replay"
+        [DEAD_OF, DEAD_CLASS, DEAD_CODE, DEAD_IDS, RATE] DryRun Leads("jobs");
+    DISCARD_DEAD = "discard-dead-letters" (discard, discard_dead_about) Operate Post "/v1/dead-letters/discard"
+        [DEAD_OF, DEAD_CLASS, DEAD_CODE, DEAD_IDS, WHY] DryRun Leads("jobs");
+    REPLAY_PICKED = "replay-picked" (replay, replay_dead_about) Operate Post "/v1/dead-letters/replay" [PICKED, RATE] DryRun Leads("jobs");
+    DISCARD_PICKED = "discard-picked" (discard, discard_dead_about) Operate Post "/v1/dead-letters/discard" [PICKED, WHY] DryRun Leads("jobs");
+    CANCEL_JOB = "cancel-job" (cancel, cancel_job_about) Operate Post "/v1/jobs/{id}/cancel" [] First Back;
 
-pub(super) const OWN_PASSWORD: Action = Action::new(
-    "own-password",
-    (|t| t.own_password, |t| t.own_password_about),
-    Read,
-    (Post, "/v1/users/{name}/password"),
-)
-.fields(&[
-    required("current", |t| t.password_now, Kind::Secret),
-    required("new", |t| t.password_new, Kind::Secret),
-])
-.asks(Asks::First);
+    // Subscriptions and credentials.
+    CREATE_SUBSCRIPTION = "create-subscription" (create_subscription, create_subscription_about) Admin Post "/v1/subscriptions"
+        [NAME, URL, TYPES] First Answer;
+    CHANGE_SUBSCRIPTION = "change-subscription" (change, change_subscription_about) Admin Patch "/v1/subscriptions/{id}" [URL, TYPES] First Back;
+    DELETE_SUBSCRIPTION = "delete-subscription" (delete, delete_subscription_about) Admin Delete "/v1/subscriptions/{id}"
+        [] First Leads("subscriptions");
+    PAUSE = "pause-subscription" (pause, pause_about) Operate Post "/v1/subscriptions/{id}/pause" [] No Back;
+    RESUME = "resume-subscription" (resume, resume_about) Operate Post "/v1/subscriptions/{id}/resume" [] No Back;
+    TEST = "test-subscription" (test, test_about) Operate Post "/v1/subscriptions/{id}/test"
+        [field("background", |t| t.test, Kind::Always)] No Leads("subscriptions/tests");
+    RECOVER = "recover-subscription" (recover, recover_about) Operate Post "/v1/subscriptions/{id}/recover"
+        [required("since", |t| t.since, Kind::Time), field("until", |t| t.until, Kind::Time), RATE] DryRun Leads("jobs");
+    REPLAY_SINCE = "replay-events" (replay_since, replay_since_about) Operate Post "/v1/events/replay"
+        [
+            required("filter.subscription", |t| t.subscription, Kind::Text),
+            required("filter.since", |t| t.since, Kind::Time),
+            field("filter.until", |t| t.until, Kind::Time),
+            field("filter.event_type", |t| t.event_type, Kind::Text),
+            RATE
+        ] DryRun Leads("jobs");
+    ROTATE = "rotate-credential" (rotate, rotate_about) Admin Post "/v1/credentials/{id}/rotate"
+        [field("secret", |t| t.new_secret, Kind::Secret), REASON] First Answer;
+    REVOKE = "revoke-credential" (revoke, revoke_about) Admin Post "/v1/credentials/{id}/revoke" [] First Back;
 
-pub(super) const END_SESSION: Action = Action::new(
-    "end-session",
-    (|t| t.end_session, |t| t.end_session_about),
-    Admin,
-    (Delete, "/v1/sessions/{id}"),
-);
+    // Sources.
+    PAUSE_SOURCE = "pause-source" (pause, pause_source_about) Operate Post "/v1/sources/{name}/pause" [] No Back;
+    RESUME_SOURCE = "resume-source" (resume, resume_about) Operate Post "/v1/sources/{name}/resume" [] No Back;
+    RESET_SOURCE = "reset-source" (reset, reset_about) Operate Post "/v1/sources/{name}/reset"
+        [field("cursor", |t| t.cursor, Kind::Number), field("from", |t| t.read_from, Kind::Choice(&["start", "now"]))] First Back;
 
-pub(super) const CREATE_TOKEN: Action = Action::new(
-    "create-token",
-    (|t| t.create_token, |t| t.create_token_about),
-    Admin,
-    (Post, "/v1/tokens"),
-)
-.fields(&[
-    required("name", |t| t.name, Kind::Text),
-    required("role", |t| t.role, Kind::Choice(&["publish", "read", "operate", "admin"])),
-    field("source_systems", |t| t.source_systems_lines, Kind::List),
-])
-.asks(Asks::First)
-.answers();
+    // Alerts.
+    ACKNOWLEDGE = "acknowledge" (acknowledge, acknowledge_about) Operate Post "/v1/escalations/{id}/acknowledge" [] No Back;
+    CREATE_CHANNEL = "create-channel" (create_channel, create_channel_about) Admin Post "/v1/alert-channels"
+        [
+            NAME,
+            required("kind", |t| t.kind, Kind::Choice(&["slack", "webhook", "email", "command"])),
+            field("url", |t| t.url, Kind::Text),
+            field("to", |t| t.mail_to, Kind::List),
+            field("command", |t| t.command, Kind::Text),
+            field("severity", |t| t.severity, Kind::Choice(&["info", "warning", "critical"]))
+        ] First Answer;
+    TEST_CHANNEL = "test-channel" (test, test_channel_about) Operate Post "/v1/alert-channels/{name}/test" [] No Back;
+    DELETE_CHANNEL = "delete-channel" (delete, delete_channel_about) Admin Delete "/v1/alert-channels/{name}" [] First Back;
 
-pub(super) const REVOKE_TOKEN: Action = Action::new(
-    "revoke-token",
-    (|t| t.revoke, |t| t.revoke_about),
-    Admin,
-    (Delete, "/v1/tokens/{id}"),
-)
-.asks(Asks::First);
-
-/// All actions.
-pub(super) static ACTIONS: &[&Action] = &[
-    &REPLAY_EVENT,
-    &CANCEL_EVENT,
-    &REPLAY_WEBHOOK,
-    &RETRY_DELIVERY,
-    &CANCEL_DELIVERY,
-    &EDIT_AND_RESEND,
-    &PARK,
-    &SKIP,
-    &RELEASE,
-    &MOVE_TO_END,
-    &REPLAY_DEAD,
-    &DISCARD_DEAD,
-    &REPLAY_PICKED,
-    &DISCARD_PICKED,
-    &CANCEL_JOB,
-    &CREATE_SUBSCRIPTION,
-    &CHANGE_SUBSCRIPTION,
-    &DELETE_SUBSCRIPTION,
-    &PAUSE,
-    &RESUME,
-    &TEST,
-    &REPLAY_SINCE,
-    &RECOVER,
-    &ROTATE,
-    &REVOKE,
-    &PAUSE_SOURCE,
-    &RESUME_SOURCE,
-    &RESET_SOURCE,
-    &ACKNOWLEDGE,
-    &CREATE_CHANNEL,
-    &TEST_CHANNEL,
-    &DELETE_CHANNEL,
-    &CREATE_USER,
-    &CHANGE_USER,
-    &DELETE_USER,
-    &USER_LINK,
-    &OWN_PASSWORD,
-    &END_SESSION,
-    &CREATE_TOKEN,
-    &REVOKE_TOKEN,
-];
+    // Users, sessions, tokens.
+    CREATE_USER = "create-user" (create_user, create_user_about) Admin Post "/v1/users"
+        [required("name", |t| t.user_name, Kind::Text), required("role", |t| t.role, ROLES), PASSWORD] First Back;
+    CHANGE_USER = "change-user" (change, change_user_about) Admin Patch "/v1/users/{name}" [field("role", |t| t.role, ROLES), PASSWORD] First Back;
+    DELETE_USER = "delete-user" (delete, delete_user_about) Admin Delete "/v1/users/{name}" [] First Back;
+    USER_LINK = "user-link" (make_link, make_link_about) Admin Post "/v1/users/{name}/link" [] No Answer;
+    OWN_PASSWORD = "own-password" (own_password, own_password_about) Read Post "/v1/users/{name}/password"
+        [required("current", |t| t.password_now, Kind::Secret), required("new", |t| t.password_new, Kind::Secret)] First Back;
+    END_SESSION = "end-session" (end_session, end_session_about) Admin Delete "/v1/sessions/{id}" [] No Back;
+    CREATE_TOKEN = "create-token" (create_token, create_token_about) Admin Post "/v1/tokens"
+        [NAME, required("role", |t| t.role, TOKEN_ROLES), field("source_systems", |t| t.source_systems_lines, Kind::List)] First Answer;
+    REVOKE_TOKEN = "revoke-token" (revoke, revoke_about) Admin Delete "/v1/tokens/{id}" [] First Back;
+}
 
 /// The action of a name.
 pub(super) fn find(name: &str) -> Option<&'static Action> {
