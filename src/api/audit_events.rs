@@ -8,7 +8,7 @@ use crate::api::call::{Call, ok, page_found};
 use crate::api::context::Api;
 use crate::api::lists;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Listed;
+use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, get};
 use crate::api::schema::{AnyObject, Sha256, SomeText, Whole, value, values};
 use crate::base::clock::Timestamp;
@@ -30,6 +30,11 @@ pub(super) const RESOURCE: Resource = Resource {
         .about("The newest first. Webhooks and published events are not audited.")
         .returns(&[Returns::page::<AuditEventAnswer<'_>>("A page of audit events.")])
         .params(&[ACTOR, ACTION, RESOURCE_OF, RESULT, SINCE, UNTIL, LIMIT, AFTER]),
+        get("/v1/audit-events/{seq}", Admin, Now(show))
+            .doc("getAuditEvent", "Show an audit event")
+            .about("As the list shows it.")
+            .returns(&[Returns::json::<AuditEventAnswer<'_>>(200, "The audit event.")])
+            .params(&[SEQ]),
         get("/v1/audit-events/verification", Admin, Listed(verify))
             .doc("verifyAuditEvents", "Verify the newest audit events")
             .about(
@@ -44,6 +49,8 @@ const MAX_VERIFIED: u32 = 1_000;
 /// The most breaks that are shown.
 const MAX_BREAKS: usize = 10;
 
+const SEQ: Param =
+    Param::path::<Whole<1, 9_223_372_036_854_775_807>>("seq", "The audit event's number.", "17");
 const ACTOR: Param = Param::query::<SomeText>(
     "actor",
     "Only those of this actor: a token's id or name, or `token`, `cli`, `system`, `anonymous`.",
@@ -74,6 +81,14 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let newest = page.newest(&call.tenant);
     let found = lists::read(api, call, |tx| audit_events::page(tx, newest, &filter))?;
     Ok(page_found(&found, |event| value(AuditEventAnswer::new(event))))
+}
+
+/// `GET /v1/audit-events/{seq}`
+fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let missing = || Problem::not_found("audit event");
+    let seq = call.param(0).parse().map_err(|_error| missing())?;
+    let found = api.store.read(|tx| audit_events::by_seq(tx, &call.tenant, seq))?;
+    Ok(ok(&AuditEventAnswer::new(&found.ok_or_else(missing)?)))
 }
 
 /// Whether the newest audit events are intact.

@@ -203,11 +203,44 @@ pub(super) fn indented(json: &str) -> String {
     out
 }
 
-/// The beginning of a text, and whether that is all.
+/// The beginning of a text that takes at most `most` bytes of a page, and whether that is all.
 pub(super) fn beginning(text: &str, most: usize) -> (&str, bool) {
-    text.char_indices()
-        .nth(most)
-        .map_or((text, true), |(end, _)| (text.get(..end).unwrap_or(text), false))
+    let mut left = most;
+    for (end, c) in text.char_indices() {
+        let escaped = match c {
+            '"' => 6,
+            '&' => 5,
+            '<' | '>' => 4,
+            c => c.len_utf8(),
+        };
+        let Some(rest) = left.checked_sub(escaped) else {
+            return (text.get(..end).unwrap_or(text), false);
+        };
+        left = rest;
+    }
+    (text, true)
+}
+
+/// The beginning of a text, which ends with … if that is not all.
+pub(super) fn cut(text: &str, most: usize) -> Markup {
+    let (shown, is_all) = beginning(text, most);
+    html! { (shown) @if !is_all { "…" } }
+}
+
+/// The table of a list of the API, with its pager; `none`: what is said of an empty list, and what to do next.
+pub(super) fn list(
+    view: &View<'_>,
+    caption: &str,
+    heads: &[&str],
+    found: &Value,
+    none: (&str, &str),
+    row: impl FnMut(&Value) -> Vec<Markup>,
+) -> Markup {
+    let rows: Vec<_> = found.items("items").iter().map(row).collect();
+    html! {
+        @if rows.is_empty() { (empty(none.0, none.1)) } @else { (table(caption, heads, &rows)) }
+        (pager(view, found))
+    }
 }
 
 /// JSON with indents.

@@ -122,6 +122,12 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
     Ok(range.found(rows, limit, |event: &AuditEvent| event.seq))
 }
 
+/// The row of a number, if it is of the tenant.
+pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: i64) -> Result<Option<AuditEvent>> {
+    let found = first(&mut *tx.prepare(BY_SEQ)?, [seq], audit_event)?;
+    Ok(found.filter(|event| event.tenant == tenant))
+}
+
 /// Verifies the newest `limit` rows of the chain, each linked to the one before it.
 pub fn verify_newest(tx: &ReadTx<'_>, limit: u32) -> Result<Report> {
     let (start, stored) = (meta::audit_start(tx)?, meta::audit_head(tx)?);

@@ -18,6 +18,7 @@ mod changes;
 mod confirmations;
 mod console_actions;
 mod console_address;
+mod console_audit;
 mod console_events;
 mod console_face;
 mod console_rig;

@@ -105,6 +105,7 @@ const TABLE: &[(&str, &str)] = &[
     ("DELETE /v1/alert-channels/{name}", "1333.."),
     ("POST /v1/alert-channels/{name}/test", "133..."),
     ("GET /v1/audit-events", "1333.."),
+    ("GET /v1/audit-events/{seq}", "1333.."),
     ("GET /v1/subjects", "1333.."),
     ("POST /v1/subjects/find", "1333.."),
     ("POST /v1/subjects/erase", "1333.."),

@@ -3,37 +3,40 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::console::elements::{Filter, empty, filters, pager, state, table, time};
+use crate::console::elements::{Filter, cut, facts, filters, list, state, table, time};
 use crate::console::error::PageError;
+use crate::console::form::segment;
 use crate::console::json::Fields as _;
 use crate::console::page::{Content, Page};
 use crate::console::view::View;
 use crate::model::token::Right::Admin;
 
-pub(super) const PAGE: Page =
-    Page { path: "/console/audit", menu: Some(|t| t.audit), right: Admin, is_live: true, show };
+pub(super) const LIST: Page = Page {
+    path: "/console/audit",
+    menu: Some(|t| t.audit),
+    right: Admin,
+    is_live: true,
+    show: entries,
+};
+pub(super) const ONE: Page =
+    Page { path: "/console/audit/{seq}", menu: None, right: Admin, is_live: false, show: entry };
 
-fn show(view: &View<'_>) -> Result<Content, PageError> {
+/// The most changed fields of an entry in the list. The longest 25 entries stay below 100 kB.
+const MAX_FIELDS: usize = 8;
+/// How much the list shows of a value or a name: bytes of the page.
+const MAX_LISTED_BYTES: usize = 140;
+/// How much an entry's own page shows of a name.
+const MAX_NAME_BYTES: usize = 2_000;
+/// How much the values take on an entry's own page.
+const MAX_VALUES_BYTES: usize = 80_000;
+
+fn entries(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let names = ["actor", "action", "resource", "result", "since", "until", "after"];
-    let query: Vec<_> =
-        names.iter().filter_map(|name| Some((*name, view.query.get(name)?))).collect();
+    let given = names.iter().filter_map(|name| Some((*name, view.query.get(name)?)));
+    let query: Vec<_> = given.chain([("limit", "25")]).collect();
     let found = view.read("/v1/audit-events", &query)?;
-    let rows: Vec<_> = found
-        .items("items")
-        .iter()
-        .map(|row| {
-            let (actor, resource) = (row.field("actor"), row.field("resource"));
-            vec![
-                time(row.text("at")),
-                html! { (actor.text("display")) br; span.small { (actor.text("type")) " " (row.text("address")) } },
-                html! { (row.text("action")) },
-                html! { (resource.text("type")) " " span.small { (resource.text("id")) } },
-                state(row.text("result")),
-                changes(row.field("changes")),
-            ]
-        })
-        .collect();
+    let heads = [t.at, t.who, t.action, t.resource, t.result, t.changes];
     let body = html! {
         (filters(view, &[
             ("action", t.action, Filter::Text),
@@ -43,13 +46,69 @@ fn show(view: &View<'_>) -> Result<Content, PageError> {
             ("since", t.since, Filter::Time),
             ("until", t.until, Filter::Time),
         ]))
-        @if rows.is_empty() { (empty(t.no_audit, t.no_audit_help)) }
-        @else { (table(t.audit, &[t.at, t.who, t.action, t.resource, t.result, t.changes], &rows)) }
-        (pager(view, &found))
+        (list(view, t.audit, &heads, &found, (t.no_audit, t.no_audit_help), |row| {
+            let (actor, resource) = (row.field("actor"), row.field("resource"));
+            vec![
+                html! { a href=(path(row)) { (time(row.text("at"))) } },
+                html! { (cut(actor.text("display"), MAX_LISTED_BYTES)) br; span.small { (actor.text("type")) " " (row.text("address")) } },
+                html! { (row.text("action")) },
+                html! { (resource.text("type")) " " span.small { (cut(resource.text("id"), MAX_LISTED_BYTES)) } },
+                state(row.text("result")),
+                summary(view, row),
+            ]
+        }))
         (verified(view))
         p.small { (t.audit_verify) " " code { "oncebox audit verify" } }
     };
     Ok(Content::new(t.audit, body))
+}
+
+/// The page of an entry.
+fn path(row: &Value) -> String {
+    format!("/console/audit/{}", row.int("seq"))
+}
+
+/// The first changed fields of an entry: old → new.
+fn summary(view: &View<'_>, row: &Value) -> Markup {
+    let changed = changes(row);
+    let more = changed.len().saturating_sub(MAX_FIELDS);
+    html! {
+        ul.plain { @for (name, before, after) in changed.iter().take(MAX_FIELDS) {
+            li { strong { (name) } ": " (cut(before, MAX_LISTED_BYTES)) " → " (cut(after, MAX_LISTED_BYTES)) }
+        } }
+        @if more > 0 { a href=(path(row)) { (view.t.and) " " (more) " " (view.t.more) } }
+    }
+}
+
+/// One entry: all that is stored of it.
+fn entry(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let seq = view.param(0);
+    let row = view.read(&format!("/v1/audit-events/{}", segment(seq)), &[])?;
+    let (actor, resource) = (row.field("actor"), row.field("resource"));
+    let changed = changes(&row);
+    let most = MAX_VALUES_BYTES / changed.len().saturating_mul(2).max(1);
+    let rows: Vec<_> = changed
+        .iter()
+        .map(|(name, before, after)| vec![html! { (name) }, cut(before, most), cut(after, most)])
+        .collect();
+    let body = html! {
+        p { a href="/console/audit" { (t.audit) } }
+        (facts(&[
+            (t.at, time(row.text("at"))),
+            (t.who, html! { (cut(actor.text("display"), MAX_NAME_BYTES)) " (" (actor.text("type")) ")" }),
+            (t.action, html! { (row.text("action")) }),
+            (t.resource, html! { (resource.text("type")) " " (cut(resource.text("id"), MAX_NAME_BYTES)) }),
+            (t.result, state(row.text("result"))),
+            (t.address, html! { (row.text("address")) }),
+            (t.browser, html! { (row.text("user_agent")) }),
+            (t.request_id, html! { (row.text("request_id")) }),
+            (t.hash, html! { code { (row.text("hash")) } }),
+        ]))
+        h2 { (t.changes) }
+        (table(t.changes, &[t.field, t.before, t.after], &rows))
+    };
+    Ok(Content::new(format!("{} {seq}", t.audit_entry), body))
 }
 
 /// Whether the newest entries are as they were written.
@@ -64,23 +123,20 @@ fn verified(view: &View<'_>) -> Markup {
     }
 }
 
-/// Each changed field: old → new.
-fn changes(changes: &Value) -> Markup {
-    let shown = |value: Option<&Value>| match value {
-        None | Some(Value::Null) => "–".to_owned(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
+/// Each changed field, with its value before and after.
+fn changes(row: &Value) -> Vec<(&str, String, String)> {
+    let text = |value: &Value| match value {
+        Value::Null => "–".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
     };
-    let cut = |text: String| text.chars().take(300).collect::<String>();
-    html! {
-        @if let Some(fields) = changes.as_object() {
-            ul.plain { @for (name, change) in fields {
-                li { strong { (name) } ": "
-                    @if change.get("before").is_some() || change.get("after").is_some() {
-                        (cut(shown(change.get("before")))) " → " (cut(shown(change.get("after"))))
-                    } @else { (cut(shown(Some(change)))) }
-                }
-            } }
-        }
-    }
+    let fields = row.field("changes").as_object();
+    let each = fields.into_iter().flatten();
+    each.map(|(name, change)| {
+        let after = change.get("after").unwrap_or(change);
+        (name.as_str(), text(change.field("before")), text(after))
+    })
+    // What is null before and after says nothing.
+    .filter(|(_, before, after)| (before.as_str(), after.as_str()) != ("–", "–"))
+    .collect()
 }

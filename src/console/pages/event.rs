@@ -22,12 +22,12 @@ pub(super) const DELIVERY: Page = Page::new("/console/deliveries/{id}", Read, de
 
 /// Deliveries whose attempts are shown; the others are linked.
 const MAX_DELIVERIES: usize = 3;
-/// Characters of a payload that are shown.
-const MAX_PAYLOAD_CHARS: usize = 20_000;
-/// Characters of a request that are shown, and of a payload that is edited in the page.
-const MAX_BODY_CHARS: usize = 8_000;
-/// Characters of an answer in the table of attempts.
-const MAX_ANSWER_CHARS: usize = 300;
+/// How much is shown of a payload: bytes of the page, as in all of these.
+const MAX_PAYLOAD_BYTES: usize = 20_000;
+/// How much is shown of a request, and of a payload that is edited in the page.
+const MAX_BODY_BYTES: usize = 12_000;
+/// How much is shown of an answer in the table of attempts.
+const MAX_ANSWER_BYTES: usize = 400;
 
 fn event(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
@@ -138,7 +138,7 @@ fn request(view: &View<'_>, of: &Value) -> Markup {
     }
     let body = found.maybe("body");
     let text = body.or_else(|| found.maybe("body_base64")).unwrap_or_default();
-    let (shown, is_all) = beginning(text, MAX_BODY_CHARS);
+    let (shown, is_all) = beginning(text, MAX_BODY_BYTES);
     raw.push('\n');
     raw.push_str(shown);
     curl.push_str(" \\\n  --data-binary ");
@@ -172,7 +172,7 @@ fn edit(view: &View<'_>, of: &Value) -> Markup {
     let is_text = payload.is_some() || event.maybe("payload_text").is_some();
     let text = payload_text(&event, payload);
     // What is sealed is not shown, so it would be lost.
-    let is_whole = event.int("sealed_fields") == 0 && beginning(&text, MAX_BODY_CHARS).1;
+    let is_whole = event.int("sealed_fields") == 0 && beginning(&text, MAX_BODY_BYTES).1;
     if !is_text || !is_whole {
         return button(view, action, &[("id", of.text("id"))]);
     }
@@ -313,7 +313,7 @@ fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &
                 html! { @if status.is_null() { (text_or(None)) } @else { (status) } },
                 html! { (row.int("latency_ms")) " ms" },
                 html! { @if row.is("counted") { (t.yes) } @else { (t.no) } },
-                html! { (beginning(row.first_of(&["failed_reason", "excerpt"]), MAX_ANSWER_CHARS).0) },
+                html! { (beginning(row.first_of(&["failed_reason", "excerpt"]), MAX_ANSWER_BYTES).0) },
             ]
         })
         .collect();
@@ -333,7 +333,7 @@ fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &
 fn content(view: &View<'_>, event: &Value, payload: Option<String>) -> Markup {
     let t = view.t;
     let text = payload_text(event, payload);
-    let (shown, is_all) = beginning(&text, MAX_PAYLOAD_CHARS);
+    let (shown, is_all) = beginning(&text, MAX_PAYLOAD_BYTES);
     html! {
         h2 { (t.payload) }
         @if event.int("sealed_fields") > 0 { p.small { (t.sealed_fields) } }

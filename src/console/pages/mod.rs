@@ -36,6 +36,7 @@ pub(super) static PAGES: &[&Page] = &[
     &sources::ONE,
     &sources::PROVIDER,
     &alerts::PAGE,
-    &audit::PAGE,
+    &audit::LIST,
+    &audit::ONE,
     &settings::PAGE,
 ];

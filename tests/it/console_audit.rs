@@ -1,0 +1,59 @@
+//! The page of the audit trail.
+
+use oncebox::model::audit::changes::Changes;
+use oncebox::model::audit::{Actor, ActorType, NewAuditEvent};
+use oncebox::store::audit_events;
+use oncebox::store::writer::Queue;
+use serde_json::{Value, json};
+
+use crate::console_rig::{Browser, links, unescaped};
+use crate::rig::Rig;
+use crate::rig::receiver::Receiver;
+
+/// Stores 25 entries with many fields. Each value is as long as it may be, and takes six times as much in a page.
+fn long_entries(rig: &Rig) {
+    let long = "\"".repeat(2_000);
+    let version = |text: &str| {
+        let fields = (0..40).map(|n| (format!("a_field_{n:02}"), json!(format!("{text}{long}"))));
+        Value::Object(fields.collect())
+    };
+    let changes = Changes::between(&version("a"), &version("b"));
+    let actor = Actor { kind: ActorType::Token, id: "1".to_owned(), display: "\"".repeat(100) };
+    let event = NewAuditEvent::local(rig.now(), "default", actor, "subscription.change");
+    let event = event.of("subscription", &"\"".repeat(255), changes);
+    let writer = rig.appliance().store().writer();
+    for _ in 0..25 {
+        let event = event.clone();
+        writer.write(Queue::Accept, move |tx| audit_events::append(tx, &event)).unwrap();
+    }
+}
+
+#[test]
+fn the_longest_entries_of_the_audit_are_cut_and_have_a_page_of_their_own() {
+    let rig = Rig::new();
+    let browser = Browser::named(&rig, "anna", "admin");
+    rig.subscribe_with("erp", &Receiver::new(), &json!({ "owner_id": "\"".repeat(255) }));
+    let page = browser.get("/console/audit");
+    let entry = links(&page).into_iter().find(|link| link.starts_with("/console/audit/")).unwrap();
+    assert!(page.contains(&format!("<a href=\"{entry}\">and ")), "{page}");
+    let whole = browser.get(&entry);
+    for part in ["Audit entry", "first admin token", "subscription.create", "owner_id"] {
+        assert!(whole.contains(part), "{part}: {whole}");
+    }
+    assert!(unescaped(&whole).contains(&"\"".repeat(255)));
+    // A number of another tenant is as unknown as one that is nobody's.
+    let acme = rig.tenant("acme");
+    rig.call_as(&acme, "GET", "/v1/audit-events/1", b"").is(404);
+    for seq in ["1000000", "none", "0"] {
+        rig.call("GET", &format!("/v1/audit-events/{seq}"), b"").is(404);
+    }
+    assert_eq!(rig.get("/v1/audit-events/1")["seq"], 1);
+
+    long_entries(&rig);
+    let page = browser.get("/console/audit");
+    let entry = links(&page).into_iter().find(|link| link.starts_with("/console/audit/")).unwrap();
+    assert_eq!(page.matches("and 32 more").count(), 25);
+    let whole = browser.get(&entry);
+    assert!(whole.contains("a_field_39"));
+    println!("the list has {} bytes, an entry {}", page.len(), whole.len());
+}
