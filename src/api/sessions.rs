@@ -5,20 +5,21 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, page_of};
+use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
 use crate::api::kind::Kind;
 use crate::api::lists;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed};
+use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get};
 use crate::api::schema::{NameText, Uuid, value};
 use crate::api::tokens::tenant_of;
 use crate::base::clock::Timestamp;
 use crate::http::message::Response;
-use crate::model::token::Right::Admin;
+use crate::model::audit::ActorType;
+use crate::model::token::Right::{Admin, Read};
 use crate::model::user::StoredSession;
-use crate::store::sessions::{self, Live};
+use crate::store::sessions::{self, Live, Whose};
 
 const ID: Param =
     Param::path::<Uuid>("id", "The session's id.", "019c1447-5800-7000-8000-000000000001");
@@ -39,36 +40,95 @@ pub(super) const RESOURCE: Resource = Resource {
             .returns(&[Returns::page::<SessionAnswer>("A page of sessions, the oldest first.")])
             .params(&[TENANT, LIMIT, AFTER])
             .problems(&[Kind::NotFound]),
+        get("/v1/sessions/{id}", Admin, Now(show))
+            .doc("getSession", "Show a session")
+            .about("Until it is ended.")
+            .returns(&[Returns::json::<SessionAnswer>(200, "The session.")])
+            .params(&[ID, TENANT]),
         delete("/v1/sessions/{id}", Admin, Act("session.end", end))
             .doc("endSession", "End a session")
             .about("Whoever uses it has to log in again.")
             .returns(&[Returns::nothing("It is ended.")])
             .params(&[ID, TENANT]),
+        get("/v1/me/sessions", Read, Listed(list_own))
+            .doc("listOwnSessions", "List your own sessions")
+            .about("For the user who is logged in; tokens are answered 403. Without those that have ended.")
+            .returns(&[Returns::page::<SessionAnswer>("A page of sessions, the oldest first.")])
+            .params(&[LIMIT, AFTER]),
+        delete("/v1/me/sessions/{id}", Read, Act("session.end_own", end_own))
+            .doc("endOwnSession", "End one of your own sessions")
+            .about("For the user who is logged in; tokens are answered 403.")
+            .returns(&[Returns::nothing("It is ended.")])
+            .params(&[ID]),
     ],
 };
 
 /// `GET /v1/sessions`
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let page = call.query.page()?;
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
+    page_of_live(api, call, Whose::Tenant(&tenant))
+}
+
+/// `GET /v1/me/sessions`
+fn list_own(api: &Api, call: &Call) -> Result<Response, Problem> {
+    page_of_live(api, call, Whose::User(own(call)?))
+}
+
+/// The id of the user who is logged in.
+/// Fails with 403 for a token.
+fn own(call: &Call) -> Result<&str, Problem> {
+    if call.who.kind == ActorType::User {
+        return Ok(&call.who.id);
+    }
+    Err(Problem::forbidden("Only a user who is logged in has sessions; a token has none."))
+}
+
+fn page_of_live(api: &Api, call: &Call, whose: Whose<'_>) -> Result<Response, Problem> {
+    let page = call.query.page()?;
     let now = api.clock.wall();
     let live = Live { now, used_since: now.minus(api.settings.get().console.idle_timeout) };
     let rows = (page.after.unwrap_or(0), page.limit);
-    let found = lists::read(api, call, |tx| sessions::page(tx, &tenant, live, rows))?;
+    let found = lists::read(api, call, |tx| sessions::page(tx, whose, live, rows))?;
     Ok(page_of(&found, page, |session| session.seq, shown))
+}
+
+/// `GET /v1/sessions/{id}`
+fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
+    let found = api.store.read(|tx| sessions::by_id(tx, &tenant, call.param(0)))?;
+    Ok(ok(&shown(&found.ok_or_else(missing)?)))
 }
 
 /// `DELETE /v1/sessions/{id}`
 fn end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
+    end_if(api, call, tenant, |_session| true)
+}
+
+/// `DELETE /v1/me/sessions/{id}`
+fn end_own(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let user = own(call)?.to_owned();
+    end_if(api, call, call.tenant.clone(), move |session| session.user.id == user)
+}
+
+/// Ends the session that the path names, if it is one of those.
+fn end_if(
+    api: &Api,
+    call: &Call,
+    tenant: String,
+    may: impl Fn(&StoredSession) -> bool + Send + 'static,
+) -> Result<Audited<Value>, Problem> {
     let (id, now) = (call.param(0).to_owned(), api.clock.wall());
     change(api, call, move |tx| {
-        let Some(session) = sessions::by_id(tx, &tenant, &id)? else {
-            return Ok(Err(Problem::not_found("session")));
-        };
+        let found = sessions::by_id(tx, &tenant, &id)?.filter(|session| may(session));
+        let Some(session) = found else { return Ok(Err(missing())) };
         sessions::end(tx, session.seq, now)?;
         Ok(Ok((Value::Null, Change::gone("session", &id, &shown(&session)))))
     })
+}
+
+fn missing() -> Problem {
+    Problem::not_found("session")
 }
 
 fn shown(session: &StoredSession) -> Value {

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, page_of};
+use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
 use crate::api::kind::Kind;
 use crate::api::lists;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed};
+use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, post};
 use crate::api::schema::{NameText, Text, Uuid, answers, value};
 use crate::base::clock::Timestamp;
@@ -59,6 +59,11 @@ pub(super) const RESOURCE: Resource = Resource {
                 r#"{"name":"shop","role":"publish","source_systems":["shop","pos"]}"#,
             )
             .problems(&[Kind::NotFound]),
+        get("/v1/tokens/{id}", Admin, Now(show))
+            .doc("getToken", "Show a token")
+            .about("The token itself is not stored and cannot be shown.")
+            .returns(&[Returns::json::<TokenAnswer>(200, "The token.")])
+            .params(&[ID, TENANT]),
         delete("/v1/tokens/{id}", Admin, Act("token.revoke", revoke))
             .doc("revokeToken", "Revoke a token")
             .about(
@@ -138,6 +143,13 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let after = page.after.unwrap_or(0);
     let found = lists::read(api, call, |tx| tokens::page(tx, &tenant, after, page.limit))?;
     Ok(page_of(&found, page, |token| token.seq, TokenAnswer::of))
+}
+
+/// `GET /v1/tokens/{id}`
+fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
+    let found = api.store.read(|tx| tokens::by_id(tx, &tenant, call.param(0)))?;
+    Ok(ok(&TokenAnswer::of(&found.ok_or_else(|| Problem::not_found("token"))?)))
 }
 
 /// `DELETE /v1/tokens/{id}`: refuses the last token that can administer the box.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Field, Kind, Then};
-use crate::console::elements::{facts, hidden, json, name_of, text_or, word};
+use crate::console::elements::{facts, hidden, json, name_of, text_or, time, word};
 use crate::console::enter::{is_local, is_own};
 use crate::console::error::PageError;
 use crate::console::form::{Form, segment, with_query};
@@ -18,6 +18,24 @@ use crate::console::shared::Shared;
 use crate::console::view::View;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::service::{Reply, WayBack};
+
+/// What is shown of a thing that an action touches.
+const TOUCHED: [&str; 14] = [
+    "event_type",
+    "subscription",
+    "provider",
+    "kind",
+    "role",
+    "state",
+    "status",
+    "url",
+    "address",
+    "user_agent",
+    "created_at",
+    "last_used_at",
+    "last_login_at",
+    "valid_until",
+];
 
 /// `/console/act/{name}`: the form (GET), or the action itself (POST).
 pub(super) fn answer(
@@ -147,8 +165,9 @@ impl Task {
     /// The call of the API.
     fn request(&self) -> Result<Request, String> {
         let body = self.body(true)?;
-        let body =
-            if body.is_empty() { Vec::new() } else { Value::Object(body).to_string().into_bytes() };
+        // A form that may stay empty is an empty object.
+        let has_body = !self.action.fields.is_empty();
+        let body = if has_body { Value::Object(body).to_string().into_bytes() } else { Vec::new() };
         let head = Head {
             method: self.action.method,
             path: self.path()?,
@@ -249,19 +268,26 @@ impl Task {
         } else {
             path.rsplit_once('/').map_or("", |(thing, _)| thing)
         };
-        let found = view.read_or_null(thing, &[]);
-        let name = if found.is_null() {
-            id.to_owned()
-        } else {
-            found.maybe("name").map_or_else(|| name_of(&found), str::to_owned)
+        let mut found = view.read_or_null(thing, &[]);
+        if let Some((list, id)) = thing.rsplit_once('/').filter(|_| found.is_null()) {
+            // Some things stand in their list only.
+            let listed = view.read_or_null(list, &[]);
+            let row = listed.items("items").iter().find(|row| row.text("id") == id);
+            found = row.cloned().unwrap_or_default();
+        }
+        let name = ["name", "user"].iter().find_map(|field| found.maybe(field));
+        let name = match name {
+            Some(name) => name.to_owned(),
+            None if found.is_null() => id.to_owned(),
+            None => name_of(&found),
         };
-        let shown = ["event_type", "subscription", "kind", "state", "status", "url"];
-        let rows: Vec<_> =
-            shown.iter().filter_map(|name| Some((word(name), found.maybe(name)?))).collect();
+        let rows = TOUCHED.iter().filter_map(|name| Some((name, found.maybe(name)?)));
         html! {
             h2 { (view.t.touches) }
             (facts(&[(view.t.name, html! { strong { (name) } })]))
-            dl.facts { @for (name, value) in rows { div { dt { (name) } dd { (value) } } } }
+            dl.facts { @for (name, value) in rows {
+                div { dt { (word(name)) } dd { @if name.ends_with("_at") { (time(value)) } @else { (value) } } }
+            } }
         }
     }
 
@@ -335,13 +361,11 @@ fn see(page: &str) -> Response {
 
 /// The value of a field; `None` if it is empty.
 fn read(field: &Field, given: &Form) -> Result<Option<Value>, String> {
-    let text = match given.get(field.name) {
-        _ if matches!(field.kind, Kind::Always) => "true",
-        Some(text) => text,
-        None => return Ok(None),
+    let text = given.get(field.name);
+    let Some(text) = text.or_else(|| matches!(field.kind, Kind::Is(_)).then_some("")) else {
+        return Ok(None);
     };
     Ok(Some(match field.kind {
-        Kind::Always => true.into(),
         Kind::Text | Kind::Choice(_) | Kind::Time => text.into(),
         Kind::Secret => given.raw(field.name).unwrap_or_default().into(),
         Kind::Bytes => {
@@ -356,6 +380,7 @@ fn read(field: &Field, given: &Form) -> Result<Option<Value>, String> {
             .map(str::trim)
             .filter(|line| !line.is_empty())
             .collect(),
+        Kind::Is(value) => value.into(),
     }))
 }
 
@@ -377,22 +402,25 @@ fn input(view: &View<'_>, field: &Field, given: &Form) -> Markup {
     let value = given.all(field.name).collect::<Vec<_>>().join("\n");
     let (name, label) = (field.name, (field.label)(view.t));
     let required = field.is_required;
+    if matches!(field.kind, Kind::Is(_)) {
+        return html! {};
+    }
     html! {
-        @if !matches!(field.kind, Kind::Always) { label { span { (label) @if !required { " " small { (view.t.optional) } } }
+        label { span { (label) @if !required { " " small { (view.t.optional) } } }
             @match field.kind {
-                Kind::Always => {}
                 Kind::Text => input name=(name) value=(value) required[required];,
                 Kind::Time => input name=(name) value=(value) required[required] placeholder="2026-01-31T00:00:00Z";,
                 Kind::Number => input name=(name) value=(value) required[required] inputmode="numeric";,
                 Kind::Secret => input type="password" name=(name) required[required] autocomplete="new-password";,
                 Kind::List => textarea name=(name) rows="3" spellcheck="false" required[required] { (value) },
                 Kind::Bytes => textarea name=(name) rows="8" spellcheck="false" required[required] { (value) },
+                Kind::Is(_) => {},
                 Kind::Choice(words) => select name=(name) required[required] {
                     @if !required { option value="" {} }
                     @for choice in words { option value=(choice) selected[*choice == value] { (word(choice)) } }
                 },
             }
-        } }
+        }
     }
 }
 

@@ -76,8 +76,8 @@ pub(super) enum Kind {
     List,
     /// A text that is not shown while it is typed.
     Secret,
-    /// Not a field of the form: it is always `true`.
-    Always,
+    /// Always this value; nobody types it.
+    Is(bool),
 }
 
 const fn field(name: &'static str, label: Text, kind: Kind) -> Field {
@@ -110,6 +110,8 @@ const DEAD_CODE: Field = field("filter.code", |t| t.answer, Kind::Number);
 const DEAD_IDS: Field = field("filter.ids", |t| t.only_these, Kind::List);
 /// Only what was picked: an empty pick is refused, and never means all.
 const PICKED: Field = required("filter.ids", |t| t.only_these, Kind::List);
+/// Never all of them.
+const OF: Field = required("filter.subscription", |t| t.subscription, Kind::Text);
 const URL: Field = required("url", |t| t.url, Kind::Text);
 const TYPES: Field = field("event_types", |t| t.event_types_lines, Kind::List);
 const ROLES: Kind = Kind::Choice(&["read", "operate", "admin"]);
@@ -151,6 +153,11 @@ actions! {
     RELEASE = "release" (release, release_about) Operate Post "/v1/deliveries/{id}/release" [REASON] First Back;
     MOVE_TO_END = "move-to-end" (move_to_end, move_to_end_about) Operate Post "/v1/deliveries/{id}/move-to-end" [REASON] First Back;
 
+    RELEASE_IN_DOUBT = "release-in-doubt" (release, release_in_doubt_about) Operate Post "/v1/deliveries/release"
+        [OF, field("filter.until", |t| t.until, Kind::Time)] DryRun Back;
+    SKIP_IN_DOUBT = "skip-in-doubt" (skip, skip_in_doubt_about) Operate Post "/v1/deliveries/skip"
+        [OF, field("filter.until", |t| t.until, Kind::Time)] DryRun Back;
+
     // Dead letters and jobs.
     REPLAY_DEAD = "replay-dead-letters" (replay, replay_dead_about) Operate Post "/v1/dead-letters/replay"
         [DEAD_OF, DEAD_CLASS, DEAD_CODE, DEAD_IDS, RATE] DryRun Leads("jobs");
@@ -169,12 +176,12 @@ actions! {
     PAUSE = "pause-subscription" (pause, pause_about) Operate Post "/v1/subscriptions/{id}/pause" [] No Back;
     RESUME = "resume-subscription" (resume, resume_about) Operate Post "/v1/subscriptions/{id}/resume" [] No Back;
     TEST = "test-subscription" (test, test_about) Operate Post "/v1/subscriptions/{id}/test"
-        [field("background", |t| t.test, Kind::Always)] No Leads("subscriptions/tests");
+        [field("background", |t| t.test, Kind::Is(true))] No Leads("subscriptions/tests");
     RECOVER = "recover-subscription" (recover, recover_about) Operate Post "/v1/subscriptions/{id}/recover"
         [required("since", |t| t.since, Kind::Time), field("until", |t| t.until, Kind::Time), RATE] DryRun Leads("jobs");
     REPLAY_SINCE = "replay-events" (replay_since, replay_since_about) Operate Post "/v1/events/replay"
         [
-            required("filter.subscription", |t| t.subscription, Kind::Text),
+            OF,
             required("filter.since", |t| t.since, Kind::Time),
             field("filter.until", |t| t.until, Kind::Time),
             field("filter.event_type", |t| t.event_type, Kind::Text),
@@ -189,6 +196,7 @@ actions! {
     RESUME_SOURCE = "resume-source" (resume, resume_about) Operate Post "/v1/sources/{name}/resume" [] No Back;
     RESET_SOURCE = "reset-source" (reset, reset_about) Operate Post "/v1/sources/{name}/reset"
         [field("cursor", |t| t.cursor, Kind::Number), field("from", |t| t.read_from, Kind::Choice(&["start", "now"]))] First Back;
+
 
     // Alerts.
     ACKNOWLEDGE = "acknowledge" (acknowledge, acknowledge_about) Operate Post "/v1/escalations/{id}/acknowledge" [] No Back;
@@ -208,14 +216,29 @@ actions! {
     CREATE_USER = "create-user" (create_user, create_user_about) Admin Post "/v1/users"
         [required("name", |t| t.user_name, Kind::Text), required("role", |t| t.role, ROLES), PASSWORD] First Back;
     CHANGE_USER = "change-user" (change, change_user_about) Admin Patch "/v1/users/{name}" [field("role", |t| t.role, ROLES), PASSWORD] First Back;
+    DISABLE_USER = "disable-user" (disable, disable_user_about) Admin Patch "/v1/users/{name}"
+        [field("disabled", |t| t.state, Kind::Is(true))] First Back;
+    ENABLE_USER = "enable-user" (enable, enable_user_about) Admin Patch "/v1/users/{name}"
+        [field("disabled", |t| t.state, Kind::Is(false))] No Back;
     DELETE_USER = "delete-user" (delete, delete_user_about) Admin Delete "/v1/users/{name}" [] First Back;
     USER_LINK = "user-link" (make_link, make_link_about) Admin Post "/v1/users/{name}/link" [] No Answer;
     OWN_PASSWORD = "own-password" (own_password, own_password_about) Read Post "/v1/users/{name}/password"
-        [required("current", |t| t.password_now, Kind::Secret), required("new", |t| t.password_new, Kind::Secret)] First Back;
-    END_SESSION = "end-session" (end_session, end_session_about) Admin Delete "/v1/sessions/{id}" [] No Back;
+        [field("current", |t| t.password_now, Kind::Secret), required("new", |t| t.password_new, Kind::Secret)] First Back;
+    END_SESSION = "end-session" (end_session, end_session_about) Admin Delete "/v1/sessions/{id}" [] First Back;
+    END_OWN_SESSION = "end-own-session" (end_session, end_session_about) Read Delete "/v1/me/sessions/{id}" [] No Back;
     CREATE_TOKEN = "create-token" (create_token, create_token_about) Admin Post "/v1/tokens"
-        [NAME, required("role", |t| t.role, TOKEN_ROLES), field("source_systems", |t| t.source_systems_lines, Kind::List)] First Answer;
+        [
+            NAME,
+            required("role", |t| t.role, TOKEN_ROLES),
+            field("source_systems", |t| t.source_systems, Kind::List),
+            field("consumer_groups", |t| t.consumer_groups, Kind::List),
+            field("expires_at", |t| t.valid_until, Kind::Time)
+        ] First Answer;
     REVOKE_TOKEN = "revoke-token" (revoke, revoke_about) Admin Delete "/v1/tokens/{id}" [] First Back;
+
+    // The box.
+    BACK_UP = "back-up" (back_up, back_up_about) Box Post "/v1/backups" [] No Back;
+    END_IN_DOUBT = "end-in-doubt" (end_in_doubt, end_in_doubt_about) Box Post "/v1/in-doubt/end" [] First Back;
 }
 
 /// The action of a name.

@@ -13,7 +13,7 @@ use crate::http::message::{Head, Response};
 
 /// A page for a person who is logged in. `page`: the entry of the menu it belongs to.
 pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> Response {
-    let here = page.map_or("", |page| page.section());
+    let here = page.map(Page::section);
     let is_live = page.is_some_and(|page| page.is_live);
     let done = view.query.get("did").and_then(super::actions::find);
     let t = view.t;
@@ -38,9 +38,9 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
         }
         nav.menu aria-label=(t.menu) {
             ul {
-                @for entry in PAGES.iter().filter(|entry| view.may(entry.right)) {
+                @for entry in PAGES.iter().filter(|entry| entry.is_first() && view.may(entry.right)) {
                     @if let Some(name) = entry.menu {
-                        li { a href=(entry.path) aria-current=[(entry.section() == here).then_some("page")] {
+                        li { a href=(entry.path) aria-current=[(Some(entry.section()) == here).then_some("page")] {
                             (name(t)) } }
                     }
                 }
@@ -48,11 +48,29 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
         }
         main #main tabindex="-1" data-live=[is_live.then_some(if content.is_running { "1" } else { "3" })] {
             h1 { (content.title) }
+            (tabs(view, page))
             @if let Some(done) = done { p.notice role="status" { (done.done(t)) } }
             (content.body)
         }
     };
     framed(view.inner(), 200, content, &body)
+}
+
+/// The other pages of a section that has several.
+fn tabs(view: &View<'_>, page: Option<&Page>) -> Markup {
+    let Some(page) = page.filter(|page| page.menu.is_some()) else { return html! {} };
+    let is_tab = |entry: &&&Page| entry.section() == page.section() && view.may(entry.right);
+    let all: Vec<_> =
+        PAGES.iter().filter(is_tab).filter_map(|tab| Some((tab, tab.menu?))).collect();
+    html! {
+        @if all.len() > 1 {
+            nav.tabs aria-label=(view.t.section) {
+                @for (tab, name) in all {
+                    a href=(tab.path) aria-current=[(tab.path == page.path).then_some("page")] { (name(view.t)) }
+                }
+            }
+        }
+    }
 }
 
 /// A page for somebody who is not logged in.

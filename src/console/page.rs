@@ -11,7 +11,7 @@ use crate::model::token::Right;
 pub(super) struct Page {
     /// The path; `{…}` are variable parts.
     pub(super) path: &'static str,
-    /// Its entry in the menu, if it has one.
+    /// Its entry in the menu, if it has one; below the first page of its section, among the section's tabs.
     pub(super) menu: Option<fn(&Texts) -> &'static str>,
     /// What a person's role must allow.
     pub(super) right: Right,
@@ -40,6 +40,11 @@ impl Page {
     /// The first part of the path below `/console/`: pages of one section share an entry in the menu.
     pub(super) fn section(&self) -> &'static str {
         self.path.trim_start_matches("/console/").split('/').next().unwrap_or_default()
+    }
+
+    /// Whether it is the first page of its section.
+    pub(super) fn is_first(&self) -> bool {
+        self.path.matches('/').count() == 2
     }
 }
 

@@ -36,6 +36,11 @@ const PAGE: &str = select!(
      ORDER BY s.seq LIMIT ?5"
 );
 
+pub(super) const OF_USER: &str = select!(
+    "AND u.id = ?1 AND s.seq > ?2 AND s.ends_at > ?3 AND s.last_used_at > ?4
+     ORDER BY s.seq LIMIT ?5"
+);
+
 const USED: &str = "
     UPDATE sessions
        SET last_used_at = ?2
@@ -91,6 +96,15 @@ pub struct Live {
     pub used_since: Timestamp,
 }
 
+/// Whose sessions a list shows.
+#[derive(Clone, Copy, Debug)]
+pub enum Whose<'a> {
+    /// Those of a tenant's users.
+    Tenant(&'a str),
+    /// Those of the user with this UUID.
+    User(&'a str),
+}
+
 /// Stores a session of a user, and removes those of the same user that ended before `prune_before`.
 pub fn insert(
     tx: &WriteTx<'_>,
@@ -114,15 +128,19 @@ pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<StoredSes
     first(&mut *tx.prepare(BY_ID)?, (tenant, id), session)
 }
 
-/// Sessions of a tenant's users by number, after `after`.
+/// Sessions by number, after `after`.
 pub fn page(
     tx: &ReadTx<'_>,
-    tenant: &str,
+    whose: Whose<'_>,
     live: Live,
     (after, limit): (i64, u32),
 ) -> Result<Vec<StoredSession>> {
-    let params = (tenant, after, live.now, live.used_since, limit);
-    rows(&mut *tx.prepare(PAGE)?, params, session)
+    let (sql, id) = match whose {
+        Whose::Tenant(name) => (PAGE, name),
+        Whose::User(id) => (OF_USER, id),
+    };
+    let params = (id, after, live.now, live.used_since, limit);
+    rows(&mut *tx.prepare(sql)?, params, session)
 }
 
 /// Stores the time of a session's last use.

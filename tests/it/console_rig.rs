@@ -175,6 +175,16 @@ pub(crate) fn links(html: &str) -> Vec<String> {
     tags.filter_map(|tag| attribute(&format!(" {tag}"), "href")).collect()
 }
 
+/// The link of a page to the form of an action on a thing of this id or name.
+#[track_caller]
+pub(crate) fn asking(page: &str, action: &str, of: &str) -> String {
+    let links = links(page);
+    let mut found =
+        links.iter().filter(|link| link.starts_with(&format!("/console/act/{action}?")));
+    let link = found.find(|link| link.contains(&format!("={of}&")));
+    link.unwrap_or_else(|| panic!("no {action} of {of}: {page}")).clone()
+}
+
 fn attribute(tag: &str, name: &str) -> Option<String> {
     let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
     rest.split('"').next().map(unescaped)

@@ -224,8 +224,8 @@ enum Case {
 /// What a route is to keep; `None` for one that nobody has thought about.
 fn case(of: &Side, route: &Route) -> Option<Case> {
     // The audit of who asks holds what he has named, which is no leak; so it is looked at apart.
-    // Nobody but the user who is logged in changes the own password (tests/it/users.rs).
-    if route.path == "/v1/users/{name}/password" {
+    // Only the user who is logged in has an own password and own sessions (tests/it/users.rs).
+    if route.path == "/v1/users/{name}/password" || route.path.starts_with("/v1/me/") {
         return Some(Case::Apart);
     }
     // A confirm URL names a delivery by a token that nobody else can make (tests/it/confirmations.rs). Tests are in memory

@@ -23,6 +23,7 @@ mod console_events;
 mod console_face;
 mod console_rig;
 mod console_secrecy;
+mod console_settings;
 mod consuming;
 mod credentials;
 mod credentials_tls;

@@ -68,6 +68,7 @@ const TABLE: &[(&str, &str)] = &[
     ("POST /v1/processed-events", "1.3..."),
     ("GET /v1/tokens", "1333.."),
     ("POST /v1/tokens", "1333.."),
+    ("GET /v1/tokens/{id}", "1333.."),
     ("DELETE /v1/tokens/{id}", "1333.."),
     ("GET /v1/users", "1333.."),
     ("POST /v1/users", "1333.."),
@@ -78,7 +79,10 @@ const TABLE: &[(&str, &str)] = &[
     // Only for the user who is logged in: tests/it/users.rs.
     ("POST /v1/users/{name}/password", "133333"),
     ("GET /v1/sessions", "1333.."),
+    ("GET /v1/sessions/{id}", "1333.."),
     ("DELETE /v1/sessions/{id}", "1333.."),
+    ("GET /v1/me/sessions", "133333"),
+    ("DELETE /v1/me/sessions/{id}", "133333"),
     ("GET /v1/tenants", "13333."),
     ("POST /v1/tenants", "13333."),
     ("GET /v1/tenants/{name}", "13333."),

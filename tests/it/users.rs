@@ -266,6 +266,43 @@ fn a_user_changes_the_own_password_only() {
 }
 
 #[test]
+fn a_user_sees_and_ends_the_own_sessions_only() {
+    let rig = rig();
+    rig.user("bela", "admin");
+    let (first, second, bela) = (
+        log_in(&rig, PASSWORD).unwrap(),
+        log_in(&rig, PASSWORD).unwrap(),
+        rig.log_in_by_link("bela"),
+    );
+    let [first_id, second_id, belas] =
+        [&first, &second, &bela].map(|new| session(&rig, new).unwrap().id);
+    let list = |person| json_of(&ask(&rig, person, Method::Get, "/v1/me/sessions", &Value::Null));
+    let ids = |of: &Value| -> Vec<String> {
+        let items = of["items"].as_array().unwrap().iter();
+        items.map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(&list(&first.person)), [first_id.as_str(), second_id.as_str()]);
+    assert_eq!(ids(&list(&bela.person)), [belas.as_str()], "an admin's own are no others");
+    let end = |person, id: &str| {
+        let path = format!("/v1/me/sessions/{id}");
+        ask(&rig, person, Method::Delete, &path, &Value::Null).status
+    };
+    assert_eq!(end(&first.person, &belas), 404);
+    assert_eq!(end(&bela.person, &first_id), 404);
+    assert_eq!(end(&first.person, &second_id), 204);
+    assert!(session(&rig, &second).is_none() && session(&rig, &bela).is_some());
+    let row = audited(&rig, "session.end_own");
+    assert_eq!(
+        (&row["actor"]["display"], &row["resource"]["id"]),
+        (&json!("anna"), &json!(second_id))
+    );
+    rig.call("GET", "/v1/me/sessions", b"").is(403);
+    let shown = rig.get(&format!("/v1/sessions/{belas}"));
+    assert_eq!(shown["user"], "bela");
+    rig.call("GET", &format!("/v1/sessions/{second_id}"), b"").is(404);
+}
+
+#[test]
 fn a_list_is_answered_while_others_are_asked_for() {
     let rig = rig();
     let anna = log_in(&rig, PASSWORD).unwrap().person;

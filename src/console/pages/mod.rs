@@ -1,5 +1,6 @@
 //! The pages: one file each, listed here in the order of the menu.
 
+mod access;
 mod alerts;
 mod audit;
 mod dead_letters;
@@ -14,7 +15,7 @@ mod subscriptions;
 
 use crate::console::page::Page;
 
-/// All pages. Those with an entry in the menu stand in its order.
+/// All pages. Those with an entry in the menu, or among the tabs of a section, stand in its order.
 pub(super) static PAGES: &[&Page] = &[
     &overview::PAGE,
     &search::PAGE,
@@ -39,4 +40,10 @@ pub(super) static PAGES: &[&Page] = &[
     &audit::LIST,
     &audit::ONE,
     &settings::PAGE,
+    &access::OWN_SESSIONS,
+    &access::USERS,
+    &access::SESSIONS,
+    &access::TOKENS,
+    &settings::IN_FORCE,
+    &settings::BACKUPS,
 ];

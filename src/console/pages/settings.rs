@@ -1,14 +1,17 @@
-//! Settings: is the box well, who may enter, which programs have tokens.
+//! Settings: is the box well, what is set and where, backups. Who may enter is in `access.rs`.
+
+use std::time::Duration;
 
 use maud::{Markup, html};
+use serde_json::Value;
 
 use crate::console::actions;
-use crate::console::elements::{button, facts, state, table, time, time_or, word};
+use crate::console::elements::{button, cut, empty, facts, table, time, time_or, word};
 use crate::console::error::PageError;
 use crate::console::json::Fields as _;
 use crate::console::page::{Content, Page};
 use crate::console::view::View;
-use crate::model::token::Right::{Admin, Box, Read};
+use crate::model::token::Right::{Box, Read};
 
 pub(super) const PAGE: Page = Page {
     path: "/console/settings",
@@ -17,101 +20,41 @@ pub(super) const PAGE: Page = Page {
     is_live: false,
     show,
 };
+pub(super) const IN_FORCE: Page = Page {
+    path: "/console/settings/in-force",
+    menu: Some(|t| t.in_force),
+    right: Box,
+    is_live: false,
+    show: in_force,
+};
+pub(super) const BACKUPS: Page = Page {
+    path: "/console/settings/backups",
+    menu: Some(|t| t.backups),
+    right: Box,
+    is_live: false,
+    show: backups,
+};
+
+/// How much is shown of a value: bytes of the page.
+const MAX_VALUE_BYTES: usize = 300;
+/// The most backups that are shown.
+const MAX_BACKUPS: usize = 100;
 
 fn show(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let stats = view.read("/v1/stats", &[])?;
+    let name = view.person().name.as_str();
     let body = html! {
         (facts(&[
             (t.version, html! { (stats.text("version")) }),
-            (t.you, html! { (view.person().name) " (" (view.person().role.as_str()) ")" }),
+            (t.you, html! { (name) " (" (view.person().role.as_str()) ")" }),
         ]))
-        div.actions { (button(view, &actions::OWN_PASSWORD, &[("name", view.person().name.as_str())])) }
+        div.actions { (button(view, &actions::OWN_PASSWORD, &[("name", name)])) }
         h2 { (t.checks) }
         (super::overview::checks(view, &view.checks()))
-        @if view.may(Admin) { (users(view)) (sessions(view)) (tokens(view)) }
-        @if view.may(Box) { (in_doubt(view)) }
+        (in_doubt(view))
     };
     Ok(Content::new(t.settings, body))
-}
-
-fn users(view: &View<'_>) -> Markup {
-    let t = view.t;
-    let found = view.read_or_null("/v1/users", &[("limit", "200")]);
-    let rows: Vec<_> = found
-        .items("items")
-        .iter()
-        .map(|row| {
-            let given = [("name", row.text("name"))];
-            let is_disabled = row.maybe("disabled_at").is_some();
-            vec![
-                html! { (row.text("name")) },
-                html! { (row.text("role")) },
-                html! { (row.text("tenant")) },
-                state(if is_disabled { "disabled" } else { "active" }),
-                time_or(row.maybe("last_login_at")),
-                html! {
-                    (button(view, &actions::USER_LINK, &given)) " "
-                    (button(view, &actions::CHANGE_USER, &given)) " "
-                    (button(view, &actions::DELETE_USER, &given))
-                },
-            ]
-        })
-        .collect();
-    html! {
-        h2 { (t.users) }
-        div.actions { (button(view, &actions::CREATE_USER, &[])) }
-        (table(t.users, &[t.name, t.role, t.tenant, t.state, t.last_used, t.act], &rows))
-    }
-}
-
-fn sessions(view: &View<'_>) -> Markup {
-    let t = view.t;
-    let found = view.read_or_null("/v1/sessions", &[("limit", "100")]);
-    let rows: Vec<_> = found
-        .items("items")
-        .iter()
-        .map(|row| {
-            vec![
-                html! { (row.text("user")) },
-                html! { (row.text("address")) },
-                html! { (row.text("user_agent")) },
-                time_or(row.maybe("last_used_at")),
-                time_or(row.maybe("ends_at")),
-                button(view, &actions::END_SESSION, &[("id", row.text("id"))]),
-            ]
-        })
-        .collect();
-    html! {
-        h2 { (t.sessions) }
-        (table(t.sessions, &[t.name, t.address, t.browser, t.last_used, t.until, t.act], &rows))
-    }
-}
-
-fn tokens(view: &View<'_>) -> Markup {
-    let t = view.t;
-    let found = view.read_or_null("/v1/tokens", &[("limit", "200")]);
-    let rows: Vec<_> = found
-        .items("items")
-        .iter()
-        .map(|row| {
-            let is_live = row.maybe("revoked_at").is_none();
-            vec![
-                html! { (row.text("name")) },
-                html! { (row.text("role")) },
-                state(if is_live { "active" } else { "revoked" }),
-                time(row.text("created_at")),
-                time_or(row.maybe("expires_at")),
-                time_or(row.maybe("last_used_at")),
-                html! { @if is_live { (button(view, &actions::REVOKE_TOKEN, &[("id", row.text("id"))])) } },
-            ]
-        })
-        .collect();
-    html! {
-        h2 { (t.tokens) }
-        div.actions { (button(view, &actions::CREATE_TOKEN, &[])) }
-        (table(t.tokens, &[t.name, t.role, t.state, t.made, t.valid_until, t.last_used, t.act], &rows))
-    }
 }
 
 /// What may have been sent before a restore.
@@ -119,14 +62,85 @@ fn in_doubt(view: &View<'_>) -> Markup {
     let t = view.t;
     let found = view.read_or_null("/v1/in-doubt", &[]);
     html! {
-        @if found.maybe("restored_at").is_some() {
+        @if found.maybe("restored_at").is_some() || found.int("in_doubt") > 0 {
             h2 { (t.in_doubt) }
             (facts(&[
-                (t.count, html! { (found.int("in_doubt")) }),
-                (t.since, time_or(found.maybe("restored_at"))),
-                (t.until, time_or(found.maybe("until"))),
+                (t.count, html! { a href="/console/deliveries?state=in_doubt" { (found.int("in_doubt")) } }),
+                (t.restored, time_or(found.maybe("restored_at"))),
+                (t.events_held_until, time_or(found.maybe("until"))),
             ]))
-            p { a href="/console/deliveries?state=in_doubt" { (word("in_doubt")) } }
+            div.actions {
+                @if found.int("in_doubt") > 0 { (button(view, &actions::RELEASE_IN_DOUBT, &[])) (button(view, &actions::SKIP_IN_DOUBT, &[])) }
+                @if found.maybe("until").is_some() { (button(view, &actions::END_IN_DOUBT, &[])) }
+            }
         }
     }
+}
+
+/// Every setting: its value, where that comes from, and what it means.
+fn in_force(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let found = view.read("/v1/settings", &[])?;
+    let body = html! {
+        p { (t.in_force_about) }
+        @for section in found.items("sections") {
+            @let name = section.text("name");
+            @let rows: Vec<_> = section.items("settings").iter().map(|row| setting(view, row)).collect();
+            h2 { (name) " " small { (section.text("about")) } }
+            (table(name, &[t.name, t.value, t.set_by, t.meaning], &rows))
+        }
+    };
+    Ok(Content::new(t.in_force, body))
+}
+
+fn setting(view: &View<'_>, row: &Value) -> Vec<Markup> {
+    let value = match row.field("value") {
+        Value::Null if row.is("is_hidden") => view.t.not_shown.to_owned(),
+        Value::Null => row.maybe("unset").unwrap_or("–").to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(none) if none.is_empty() => "–".to_owned(),
+        other => other.to_string(),
+    };
+    vec![
+        html! { code { (row.text("key")) } },
+        cut(&value, MAX_VALUE_BYTES),
+        html! { (word(row.text("from"))) @if let Some(place) = row.maybe("place") { br; span.small { (cut(place, MAX_VALUE_BYTES)) } } },
+        html! { (row.text("about")) },
+    ]
+}
+
+fn backups(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let found = view.read("/v1/backups", &[])?;
+    let all = found.items("items");
+    let rows: Vec<_> = all
+        .iter()
+        .take(MAX_BACKUPS)
+        .map(|row| {
+            vec![
+                time(row.text("created_at")),
+                html! { code { (row.text("path")) } },
+                html! { (megabytes(row.int("bytes"))) },
+                html! { (word(row.text("reason"))) },
+                html! { (row.text("version")) },
+            ]
+        })
+        .collect();
+    let every = found.get("every_secs").and_then(Value::as_u64).map(Duration::from_secs);
+    let every = every
+        .map_or_else(|| t.never.to_owned(), |every| humantime::format_duration(every).to_string());
+    let body = html! {
+        div.actions { (button(view, &actions::BACK_UP, &[])) }
+        (facts(&[(t.directory, html! { code { (found.text("directory")) } }), (t.made_every, html! { (every) })]))
+        @if rows.is_empty() { (empty(t.no_backups, t.no_backups_help)) }
+        @else { (table(t.backups, &[t.made, t.file, t.size, t.made_by, t.version], &rows)) }
+        @if all.len() > MAX_BACKUPS { p { (t.and) " " (all.len().saturating_sub(MAX_BACKUPS)) " " (t.more) } }
+        p.small { (t.backups_help) " " code { "oncebox backup verify" } }
+    };
+    Ok(Content::new(t.backups, body))
+}
+
+/// Bytes as people write them.
+fn megabytes(bytes: i64) -> String {
+    format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10)
 }
