@@ -18,7 +18,8 @@ pub(crate) fn kind(path: &str) -> String {
         .enumerate()
         .map(|(n, part)| {
             let is_word = part.chars().all(|c| c.is_ascii_lowercase() || c == '-');
-            if n == 0 || parts[0] == "act" || parts[0] == "settings" && is_word {
+            if n == 0 || parts[0] == "act" || ["settings", "events"].contains(&parts[0]) && is_word
+            {
                 *part
             } else {
                 "*"

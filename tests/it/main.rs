@@ -19,6 +19,7 @@ mod confirmations;
 mod console_actions;
 mod console_address;
 mod console_audit;
+mod console_event_types;
 mod console_events;
 mod console_face;
 mod console_rig;

@@ -5,6 +5,7 @@ mod alerts;
 mod audit;
 mod dead_letters;
 mod event;
+mod event_types;
 mod events;
 mod lanes;
 mod overview;
@@ -20,6 +21,8 @@ pub(super) static PAGES: &[&Page] = &[
     &overview::PAGE,
     &search::PAGE,
     &events::EVENTS,
+    &event_types::LIST,
+    &event_types::ONE,
     &event::EVENT,
     &events::RECEIVED,
     &event::WEBHOOK,
