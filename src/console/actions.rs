@@ -189,14 +189,19 @@ actions! {
         ] DryRun Leads("jobs");
     ROTATE = "rotate-credential" (rotate, rotate_about) Admin Post "/v1/credentials/{id}/rotate"
         [field("secret", |t| t.new_secret, Kind::Secret), REASON] First Answer;
+    SCHEDULE = "schedule-rotation" (schedule, schedule_about) Admin Post "/v1/credentials/{id}/schedule"
+        [field("every", |t| t.rotate_every, Kind::Text), field("command", |t| t.rotate_command, Kind::Text)] First Back;
     REVOKE = "revoke-credential" (revoke, revoke_about) Admin Post "/v1/credentials/{id}/revoke" [] First Back;
 
-    // Sources.
+    // Sources and providers.
     PAUSE_SOURCE = "pause-source" (pause, pause_source_about) Operate Post "/v1/sources/{name}/pause" [] No Back;
     RESUME_SOURCE = "resume-source" (resume, resume_about) Operate Post "/v1/sources/{name}/resume" [] No Back;
     RESET_SOURCE = "reset-source" (reset, reset_about) Operate Post "/v1/sources/{name}/reset"
         [field("cursor", |t| t.cursor, Kind::Number), field("from", |t| t.read_from, Kind::Choice(&["start", "now"]))] First Back;
 
+    ADD_SECRET = "add-secret" (add_secret, add_secret_about) Admin Post "/v1/providers/{name}/secrets"
+        [required("secret", |t| t.new_secret, Kind::Secret)] First Back;
+    WITHDRAW_SECRET = "withdraw-secret" (withdraw, withdraw_about) Admin Delete "/v1/providers/{name}/secrets/{secret_id}" [] First Back;
 
     // Alerts.
     ACKNOWLEDGE = "acknowledge" (acknowledge, acknowledge_about) Operate Post "/v1/escalations/{id}/acknowledge" [] No Back;

@@ -24,6 +24,7 @@ mod console_events;
 mod console_face;
 mod console_rig;
 mod console_secrecy;
+mod console_secrets;
 mod console_settings;
 mod consuming;
 mod credentials;

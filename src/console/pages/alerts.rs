@@ -3,7 +3,7 @@
 use maud::html;
 
 use crate::console::actions;
-use crate::console::elements::{button, empty, state, table, time, time_or, word};
+use crate::console::elements::{button, empty, nothing, state, table, time, time_or, word};
 use crate::console::error::PageError;
 use crate::console::json::Fields as _;
 use crate::console::page::{Content, Page};
@@ -47,7 +47,11 @@ fn show(view: &View<'_>) -> Result<Content, PageError> {
                 html! { (row.text("name")) },
                 html! { (row.text("kind")) " " (row.text("target")) },
                 html! { (row.text("severity")) },
-                html! { @if row.maybe("failing_since").is_some() { (state("failed")) } @else { (state("ok")) } },
+                match (row.maybe("failing_since"), row.maybe("last_success_at")) {
+                    (Some(_), _) => state("failed"),
+                    (None, Some(_)) => state("ok"),
+                    (None, None) => nothing(),
+                },
                 time_or(row.maybe("last_success_at")),
                 html! { (button(view, &actions::TEST_CHANNEL, &given)) " " (button(view, &actions::DELETE_CHANNEL, &given)) },
             ]

@@ -120,10 +120,19 @@ fn provider(view: &View<'_>) -> Result<Content, PageError> {
     let path = format!("/v1/providers/{}", segment(name));
     let found = view.read(&path, &[])?;
     let secrets = view.read_or_null(&format!("{path}/secrets"), &[]);
-    let rows: Vec<_> = secrets
-        .items("items")
+    let in_force = secrets.items("items");
+    let rows: Vec<_> = in_force
         .iter()
-        .map(|row| vec![html! { (row.int("version")) }, time(row.text("created_at"))])
+        .map(|row| {
+            let given = [("name", name), ("secret_id", row.text("id"))];
+            vec![
+                html! { (row.int("version")) },
+                html! { code { (row.text("id")) } },
+                time(row.text("created_at")),
+                // The last one stays.
+                html! { @if in_force.len() > 1 { (button(view, &actions::WITHDRAW_SECRET, &given)) } },
+            ]
+        })
         .collect();
     let body = html! {
         p { (t.provider_url) }
@@ -131,7 +140,9 @@ fn provider(view: &View<'_>) -> Result<Content, PageError> {
         p { a href=(crate::console::form::with_query("/console/webhooks", [("provider", name)])) { (t.received) } }
         (facts(&[(t.scheme, html! { (found.field("scheme").text("kind")) }), (t.made, time(found.text("created_at")))]))
         h2 { (t.secrets) }
-        (table(t.secrets, &[t.version, t.made], &rows))
+        p { (t.secrets_about) }
+        div.actions { (button(view, &actions::ADD_SECRET, &[("name", name)])) }
+        @if !rows.is_empty() { (table(t.secrets, &[t.version, t.id, t.made, t.act], &rows)) }
         h2 { (t.personal_data) }
         (json(view, found.field("pii")))
     };

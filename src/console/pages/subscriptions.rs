@@ -32,11 +32,7 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
     )?;
     let recent = view.read_or_null("/v1/stats/recent", &[]);
     let mut all: Vec<&Value> = found.items("items").iter().collect();
-    // Those that need a look come first.
-    all.sort_by_key(|row| {
-        let is_fine = row.text("state") == "ACTIVE" && row.items("holds").is_empty();
-        (is_fine, row.maybe("failing_since").is_none())
-    });
+    all.sort_by_key(|row| urgency(row));
     let rows: Vec<_> = all
         .into_iter()
         .map(|row| {
@@ -67,6 +63,16 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
         (crate::console::elements::pager(view, &found))
     };
     Ok(Content::new(t.subscriptions, body))
+}
+
+/// The order of the list: what was given up, what fails or is held, what is paused, the others.
+fn urgency(row: &Value) -> u8 {
+    match row.text("state") {
+        "DISABLED_DEAD" => 0,
+        "PAUSED" => 2,
+        _ if row.maybe("failing_since").is_some() || !row.items("holds").is_empty() => 1,
+        _ => 3,
+    }
 }
 
 fn types(subscription: &Value) -> String {
@@ -147,24 +153,31 @@ fn credentials(view: &View<'_>, name: &str) -> Markup {
     let t = view.t;
     let found = view.read_or_null("/v1/credentials", &[("subscription", name), ("limit", "50")]);
     let rows = found.each("items", |row| {
-        let given = [("id", row.text("id"))];
-        let is_active = row.text("state") == "active";
-        vec![
-            html! { (word(row.text("kind"))) " " (row.int("version")) },
-            state(row.text("state")),
-            time(row.text("created_at")),
-            time_or(row.maybe("valid_until")),
-            time_or(row.maybe("last_used_at")),
-            html! {
-                @if is_active { (button(view, &actions::ROTATE, &given)) }
-                @if row.text("state") != "revoked" && !is_active { (button(view, &actions::REVOKE, &given)) }
-            },
-        ]
+            let (is_active, kind) = (row.text("state") == "active", row.text("kind"));
+            // The one that signs is replaced, not revoked.
+            let may_go = row.text("state") != "revoked" && !(is_active && kind.starts_with("signing"));
+            let id = ("id", row.text("id"));
+            let (every, command) = (row.text("rotate_every"), row.text("rotate_command"));
+            vec![
+                html! { (word(kind)) " " (row.int("version")) },
+                html! { (state(row.text("state"))) @if let Some(error) = row.maybe("verify_error") { br; (error) } },
+                time(row.text("created_at")),
+                time_or(row.maybe("valid_until")),
+                time_or(row.maybe("last_used_at")),
+                html! { (text_or(row.maybe("rotate_every"))) " " (command) },
+                html! {
+                    @if is_active {
+                        (button(view, &actions::ROTATE, &[id])) " "
+                        (button(view, &actions::SCHEDULE, &[id, ("every", every), ("command", command)])) " "
+                    }
+                    @if may_go { (button(view, &actions::REVOKE, &[id])) }
+                },
+            ]
     });
     html! {
         h2 { (t.credentials) }
         @if rows.is_empty() { p.small { (t.no_credentials) } }
-        @else { (table(t.credentials, &[t.kind, t.state, t.made, t.valid_until, t.last_used, t.act], &rows)) }
+        @else { (table(t.credentials, &[t.kind, t.state, t.made, t.valid_until, t.last_used, t.rotation, t.act], &rows)) }
     }
 }
 
