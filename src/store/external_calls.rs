@@ -8,12 +8,12 @@ use crate::store::error::Result;
 use crate::store::page::Newest;
 use crate::store::tx::{ReadTx, WriteTx, first, rows};
 
-// A call of another delivery that is still under way was interrupted: of one entity there is one at a time.
+// A call that is still under way was interrupted, even one of the same delivery: of one entity there is one at a time.
 pub(super) const MADE: &str = "
     SELECT iif(is_open, delivery_seq, made_seq), iif(is_open, order_at, made_order_at),
            iif(is_open, NULL, made_hash)
-      FROM (SELECT c.state = 'PROCESSING' AND c.delivery_seq <> ?3 AS is_open, c.delivery_seq, d.order_at,
-                   c.made_seq, c.made_order_at, c.made_hash
+      FROM (SELECT c.state = 'PROCESSING' AS is_open, c.delivery_seq, d.order_at, c.made_seq, c.made_order_at,
+                   c.made_hash
               FROM external_calls AS c
               JOIN deliveries AS d ON d.seq = c.delivery_seq
              WHERE c.subscription_seq = ?1
@@ -45,6 +45,15 @@ pub(super) const END: &str = "
        AND delivery_seq = ?2
        AND state = 'PROCESSING'";
 
+pub(super) const ADVANCE: &str = "
+    UPDATE external_calls
+       SET made_seq = ?3, made_order_at = ?4
+     WHERE subscription_seq = ?1
+       AND entity = ?2
+       AND state <> 'PROCESSING'
+       AND made_hash = ?5
+       AND (made_order_at, made_seq) < (?4, ?3)";
+
 pub(super) const NEWEST_PLACE: &str = "
     SELECT max(
            coalesce((SELECT made_order_at FROM external_calls WHERE subscription_seq = ?1 AND entity = ?2), ?3),
@@ -72,10 +81,17 @@ pub(super) const PAGE: &str = "
 
 /// The newest call about the entity of a new one that was made, or may have been before the service ended.
 pub(super) fn made(tx: &ReadTx<'_>, call: &NewCall) -> Result<Option<MadeCall>> {
-    let NewCall { subscription, entity, delivery, .. } = call;
-    first(&mut *tx.prepare(MADE)?, (subscription, entity, delivery), |row| {
+    first(&mut *tx.prepare(MADE)?, (call.subscription, call.entity), |row| {
         Ok(MadeCall { delivery: row.get(0)?, order_at: row.get(1)?, body_hash: row.get(2)? })
     })
+}
+
+/// A call is not made. If the target has the same state from an older one, it has this newer one's: no call for a state
+/// between them may follow. `order_at` is its delivery's place.
+pub(super) fn advance(tx: &WriteTx<'_>, call: &NewCall, order_at: Timestamp) -> Result<()> {
+    let NewCall { subscription, entity, delivery, body_hash, .. } = call;
+    tx.prepare(ADVANCE)?.execute((subscription, entity, delivery, order_at, body_hash))?;
+    Ok(())
 }
 
 /// Notes that a call is about to be made. `made` is the newest one that was.

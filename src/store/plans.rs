@@ -372,6 +372,7 @@ fn what_a_newer_delivery_or_call_makes_superfluous_is_found_by_seeks() {
     uses(entities::PLACE, &[BY_ROW]);
     let call = "PRIMARY KEY (subscription_seq=? AND entity=?)";
     uses(external_calls::MADE, &[call, BY_ROW]);
+    uses(external_calls::ADVANCE, &[call]);
     uses(external_calls::NEWEST_PLACE, &[call, "INDEX deliveries_entity (entity=?)"]);
     let newest = "INDEX external_calls_newest (subscription_seq=? AND delivery_seq";
     uses(external_calls::END, &[newest, BY_ROW]);

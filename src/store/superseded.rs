@@ -5,10 +5,11 @@ use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::model::delivery::State;
 use crate::model::external_call::NewCall;
+use crate::model::subscription::Subscription;
 use crate::store::deliveries::{self, DeliveryState};
 use crate::store::error::Result;
 use crate::store::tx::{Settled, WriteTx};
-use crate::store::{entities, external_calls, settlement};
+use crate::store::{entities, external_calls, settlement, subscriptions};
 
 /// Skips a pending delivery if a newer one about the same entity waits; tells whether it did.
 pub fn skip_if_newer(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<bool> {
@@ -19,7 +20,7 @@ pub fn skip_if_newer(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) ->
 }
 
 /// Notes that a call is about to be made, or skips its delivery; tells whether the call may be made. If the delivery was
-/// cancelled or reopened since it was read, the dispatcher looks again.
+/// cancelled or reopened since it was read, or its subscription held by a person, the dispatcher looks again.
 pub fn begin_call(
     tx: &WriteTx<'_>,
     call: &NewCall,
@@ -27,7 +28,9 @@ pub fn begin_call(
 ) -> Result<bool> {
     let NewCall { delivery, subscription, run_no, .. } = call;
     let before = deliveries::state(tx, *delivery)?;
-    if before.state != State::Pending || before.run_no != *run_no {
+    let routes = subscriptions::routes(tx)?;
+    let is_held = |found: &Subscription| found.seq == *subscription && found.is_held_by_a_person();
+    if before.state != State::Pending || before.run_no != *run_no || routes.iter().any(is_held) {
         let (delivery, subscription) = (*delivery, *subscription);
         tx.settled(Settled { delivery, subscription, next_due: Some(now) });
         return Ok(false);
@@ -35,6 +38,7 @@ pub fn begin_call(
     let made = external_calls::made(tx, call)?;
     let order_at = entities::place(tx, *delivery)?;
     if let Some(why) = made.as_ref().and_then(|made| call.why_not(order_at, made)) {
+        external_calls::advance(tx, call, order_at)?;
         skip(tx, (*delivery, &before), &why, now)?;
         return Ok(false);
     }

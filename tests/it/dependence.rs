@@ -303,6 +303,26 @@ fn the_same_state_is_sent_once_and_another_state_again() {
 }
 
 #[test]
+fn a_state_between_two_equal_ones_is_not_sent_after_the_newer_one() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
+    // The target has the newest state from the oldest event: another call would change it.
+    for (second, body, state) in
+        [(1, "a1", "completed"), (3, "a1", "skipped"), (2, "a2", "skipped")]
+    {
+        let at = format!("2026-01-31T11:00:{second:02}Z");
+        publish(&rig, &json!({ "aggregate_id": "1", "payload": body, "occurred_at": at }));
+        let count = rig.one("SELECT max(seq) FROM deliveries").parse().unwrap();
+        until("it has ended", || is_in(&rig, count, state));
+    }
+    assert_eq!(delivery(&rig, 2).1, "the same state was sent before: dlv_1 (external_calls)");
+    assert_eq!(delivery(&rig, 3).1, "a call for a newer state was made: dlv_2 (external_calls)");
+    assert_eq!(call_about(&rig, "invoice.changed/1").3, "dlv_2");
+    assert_eq!(receiver.bodies(), ["a1"]);
+}
+
+#[test]
 fn each_event_is_sent_once_where_calls_are_of_events() {
     let rig = Rig::new();
     let receiver = Receiver::scripted([Reply::status(400)]);
