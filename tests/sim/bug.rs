@@ -23,19 +23,44 @@ pub(crate) enum Bug {
     BlockNotSeen,
     /// The dispatcher does not learn of funnels.
     FunnelNotTold,
+    /// The lane of a delivery that waits for its confirmation goes on.
+    WaitingDoesNotHold,
+    /// A confirm URL of an earlier attempt still counts.
+    ConfirmedByOldUrl,
+    /// Nobody learns that a delivery no longer holds its funnel.
+    FunnelNotRung,
+    /// A call that the end of the process interrupted is repeated as if it had not been made.
+    InterruptedCallForgotten,
+    /// A call for an older state is made.
+    OlderCallMade,
+    /// A call is made although a person has paused its subscription before it was noted.
+    HeldCallMade,
+    /// A state that is not sent because the target has it from an older one does not count as sent.
+    SameStateForgotten,
+    /// A parent does not learn that its child has ended.
+    ParentNotTold,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Self; 10] = [
-        Self::SettledBeforeCommit,
-        Self::RetryAfterIgnored,
-        Self::HoldNotTold,
-        Self::ClampWithOldTime,
-        Self::ProbeGateOpen,
-        Self::OfflineCounts,
-        Self::HoldNotEnded,
-        Self::HoldsNotClamped,
-        Self::BlockNotSeen,
-        Self::FunnelNotTold,
+    /// Each with a seed that finds it; when worlds change, another one does.
+    pub(crate) const ALL: [(Self, u32); 18] = [
+        (Self::SettledBeforeCommit, 0),
+        (Self::RetryAfterIgnored, 0),
+        (Self::HoldNotTold, 0),
+        (Self::ClampWithOldTime, 51),
+        (Self::ProbeGateOpen, 0),
+        (Self::OfflineCounts, 2),
+        (Self::HoldNotEnded, 0),
+        (Self::HoldsNotClamped, 1042),
+        (Self::BlockNotSeen, 68),
+        (Self::FunnelNotTold, 1),
+        (Self::WaitingDoesNotHold, 222),
+        (Self::ConfirmedByOldUrl, 353),
+        (Self::FunnelNotRung, 96),
+        (Self::InterruptedCallForgotten, 2157),
+        (Self::OlderCallMade, 3),
+        (Self::HeldCallMade, 497),
+        (Self::SameStateForgotten, 63),
+        (Self::ParentNotTold, 6),
     ];
 }

@@ -1,5 +1,8 @@
 //! Choices that follow from a seed.
 
+use std::sync::Mutex;
+
+use oncebox::base::id::Draw;
 use oncebox::base::split_mix::SplitMix64;
 
 /// Milliseconds: a time since the world began, or a span.
@@ -49,5 +52,24 @@ impl Dice {
 
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[usize::try_from(self.below(i64::try_from(from.len()).unwrap())).unwrap()]
+    }
+}
+
+/// Randomness for the jitter.
+#[derive(Debug)]
+pub(crate) struct JitterDraw(Mutex<Dice>);
+
+impl JitterDraw {
+    pub(crate) fn new(seed: u32) -> Self {
+        Self(Mutex::new(Dice::new(seed, "jitter")))
+    }
+}
+
+impl Draw for JitterDraw {
+    fn fill(&self, into: &mut [u8]) {
+        let mut dice = self.0.lock().unwrap();
+        for byte in into {
+            *byte = dice.draw().to_le_bytes()[0];
+        }
     }
 }

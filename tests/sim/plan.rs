@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use oncebox::model::delivery::Schedule;
+use oncebox::model::event::Binding;
 use oncebox::model::failure::{Rules, Streak};
-use oncebox::model::lane::HeadOfLine;
+use oncebox::model::lane::{CallKey, HeadOfLine};
 
 use crate::dice::{DAY, Dice, HOUR, MINUTE, Ms, SECOND};
 use crate::endpoint::Endpoint;
@@ -13,6 +14,11 @@ use crate::file::{Deed, Spec, Sub};
 
 /// After the causes are gone, the longest wait that anybody may have asked for, and some.
 pub(crate) const PATIENCE: Ms = DAY + 6 * HOUR;
+
+/// Seeds that found something before there were confirmations, external calls and families. Their worlds have none.
+pub(crate) const OLD: [u32; 4] = [2305, 3774, 3961, 13361];
+/// Ancestors of an event at most.
+const MAX_DEPTH: u32 = 8;
 
 /// Something that is asked of Oncebox, and asked again until it is acknowledged.
 #[derive(Clone, Debug)]
@@ -40,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) failing_commits: i64,
     /// One read in so many fails; 0: none.
     pub(crate) failing_reads: i64,
+    /// Whether the file is restored after some ends of the process: what is not sent is in doubt then.
+    pub(crate) is_restored: bool,
     /// From then on nothing goes wrong any more.
     pub(crate) heal_at: Ms,
 }
@@ -62,13 +70,28 @@ impl Plan {
             offline: Vec::new(),
             failing_commits: dice.pick(&[0, 0, 5, 30]),
             failing_reads: dice.pick(&[0, 0, 5, 30]),
+            is_restored: false,
             heal_at,
         };
         plan.publish(dice);
         plan.act(dice);
         plan.disturb(dice);
         plan.depend(&mut Dice::new(seed, "order"));
+        if !OLD.contains(&seed) {
+            plan.work(&mut Dice::new(seed, "work"));
+        }
         plan
+    }
+
+    /// Without what cannot be asked of a real file here.
+    pub(crate) fn for_a_file(mut self) -> Self {
+        self.is_restored = false;
+        for (_, wish) in &mut self.wishes {
+            if let Wish::Act(Deed::Replay(delivery)) = wish {
+                *wish = Wish::Act(Deed::Retry(*delivery));
+            }
+        }
+        self
     }
 
     fn any_time(&self, dice: &mut Dice) -> Ms {
@@ -86,6 +109,9 @@ impl Plan {
                 earlier: dice.one_in(8).then(|| dice.spread(SECOND, HOUR)),
                 funnel: None,
                 exclude_failed: false,
+                entity: None,
+                content: 0,
+                parent: None,
                 max_attempts: dice.one_in(8).then(|| u32::try_from(dice.between(1, 6)).unwrap()),
             };
             let at = self.any_time(dice);
@@ -142,6 +168,58 @@ impl Plan {
         }
     }
 
+    /// What targets do with what they accept: confirmations, external calls, families, restores.
+    fn work(&mut self, dice: &mut Dice) {
+        if dice.one_in(3) {
+            return;
+        }
+        for sub in &mut self.subs {
+            match dice.below(5) {
+                0 | 1 => {
+                    let within = dice.pick(&[3 * SECOND, MINUTE, HOUR, 5 * HOUR]);
+                    let within = Duration::from_millis(within.unsigned_abs());
+                    sub.rules.confirm_within = Some(within);
+                }
+                2 | 3 => {
+                    let kind = dice.pick(&[CallKey::Entity, CallKey::Entity, CallKey::Event]);
+                    sub.calls = Some(kind);
+                }
+                _ => {}
+            }
+        }
+        let has_families = dice.one_in(2);
+        let mut depths: Vec<(usize, u32)> = Vec::new();
+        for n in 0..self.wishes.len() {
+            let begun = depths.clone();
+            let parent = (has_families && !begun.is_empty() && dice.one_in(2))
+                .then(|| dice.pick(&begun))
+                .filter(|(_, depth)| *depth < MAX_DEPTH);
+            let after = parent.map(|(parent, _)| self.wishes[parent].0 + dice.below(2 * SECOND));
+            let (at, wish) = &mut self.wishes[n];
+            let Wish::Publish(spec) = wish else { continue };
+            spec.entity = dice.pick(&[None, Some(1), Some(1), Some(2)]);
+            spec.content = u8::try_from(dice.between(1, 3)).unwrap();
+            let binding = dice.pick(&[Binding::Hard, Binding::Hard, Binding::Soft]);
+            spec.parent = parent.map(|(parent, _)| (parent, binding));
+            *at = (*at).max(after.unwrap_or(0));
+            depths.push((n, parent.map_or(0, |(_, depth)| depth + 1)));
+        }
+        for _ in 0..dice.below(6) {
+            let delivery = dice.between(1, 30);
+            let deed = dice.pick(&[
+                Deed::Replay(delivery),
+                Deed::Replay(delivery),
+                Deed::Retry(delivery),
+                Deed::Cancel(delivery),
+            ]);
+            let at = self.any_time(dice);
+            self.wishes.push((at, Wish::Act(deed)));
+        }
+        self.is_restored = dice.one_in(6);
+        let ends = [self.any_time(dice), self.heal_at + dice.between(5 * SECOND, MINUTE)];
+        self.wishes.extend(ends.map(|at| (at, Wish::Act(Deed::EndDoubt))));
+    }
+
     fn disturb(&mut self, dice: &mut Dice) {
         for _ in 0..dice.pick(&[0, 1, 1, 3, 8]) {
             self.kills.insert(dice.spread(3, 3000).unsigned_abs());
@@ -190,6 +268,7 @@ fn sub(dice: &mut Dice, seq: i64, heal_at: Ms) -> Sub {
         group: None,
         head_of_line: HeadOfLine::Skip,
         has_funnel: false,
+        calls: None,
         rules: Rules {
             schedule,
             breaker_after: u32::try_from(dice.pick(&[0, 3, 10])).unwrap(),

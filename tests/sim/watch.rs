@@ -1,11 +1,15 @@
 //! What must hold in every world: looked at each time a request goes out, and at the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use oncebox::model::delivery::State;
+use oncebox::model::event::Status;
+use oncebox::model::external_call::NewCall;
 use oncebox::model::failure::{NewHold, Verdict};
+use oncebox::model::lease::LeaseOutcome;
 use oncebox::model::outcome::Outcome;
 
+use crate::confirm::Confirmation;
 use crate::dice::{DAY, HOUR, Ms, SECOND};
 use crate::file::{File, Report, Row};
 
@@ -40,6 +44,20 @@ struct Track {
     /// Answers that end a delivery for good.
     refused: bool,
     sends: u32,
+    /// Attempts whose wait for a confirmation has ended: run and number.
+    ended: BTreeSet<(u32, u32)>,
+}
+
+/// What a target has of an entity, as far as anybody outside can tell.
+#[derive(Clone, Debug, Default)]
+struct Entity {
+    sends: u32,
+    /// The place of the newest delivery that it accepted, or may have.
+    newest: Option<(Ms, i64)>,
+    /// The state that it accepted last, or may have.
+    content: Option<Vec<u8>>,
+    /// That state, once its acceptance is stored.
+    known: Option<Vec<u8>>,
 }
 
 /// A request that goes out.
@@ -52,6 +70,7 @@ pub(crate) struct Send<'a> {
     pub(crate) schedule: Ms,
     /// The latest commit that this run of the process has learned of.
     pub(crate) told: u64,
+    pub(crate) call: Option<&'a NewCall>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -67,6 +86,8 @@ pub(crate) struct Watch {
     failing: BTreeMap<i64, Ms>,
     /// The latest start of a subscription that takes a request a second, and the run of the process.
     slow: BTreeMap<i64, (Ms, u32)>,
+    /// By subscription and entity.
+    entities: BTreeMap<(i64, i64), Entity>,
     pub(crate) violation: Option<String>,
 }
 
@@ -106,6 +127,7 @@ impl Watch {
         }
         self.looks_at_lane(send, file, &name);
         self.looks_at_funnel(send, file, &name);
+        self.looks_at_call(send, &name);
         let (latest, forward) = (self.latest, self.forward);
         let track = self.track(row.seq);
         let (unsettled, taken, asked) = (track.unsettled, track.taken, track.asked);
@@ -169,8 +191,11 @@ impl Watch {
             // It may have been fetched before it was moved to the end.
             let is_moved = send.row.moved_in.is_some_and(|moved_in| moved_in >= fetched);
             let is_before = other.place() < send.row.place() && !is_moved;
-            if is_before && other.is_open() && other.since < fetched {
+            if is_before && other.is_standing() && other.since < fetched {
                 self.fail(format!("{name} is sent before {} of its lane", other.seq));
+            }
+            if other.state == State::Waiting && other.waits_in <= fetched {
+                self.fail(format!("{name} is sent while {} of its lane waits", other.seq));
             }
             let blocks = other.is_blocking() && !send.row.exclude_failed;
             if is_before && blocks && other.dead_in < fetched {
@@ -184,6 +209,120 @@ impl Watch {
             let is_other = send.row.funnel.is_some() && other.seq != send.row.seq;
             if is_other && self.track(other.seq).unsettled == Some(send.boot) {
                 self.fail(format!("{name} is sent while {} of its funnel is", other.seq));
+            }
+            let fetched = self.track(send.row.seq).fetched.unwrap_or(file.commits);
+            if is_other && other.state == State::Waiting && other.waits_in <= fetched {
+                self.fail(format!("{name} is sent while {} of its funnel waits", other.seq));
+            }
+        }
+    }
+
+    fn looks_at_call(&mut self, send: Send<'_>, name: &str) {
+        let Some(call) = send.call else { return };
+        let entity = self.entity(call);
+        entity.sends += 1;
+        let Entity { newest, known, .. } = entity.clone();
+        if newest > Some(send.row.place()) {
+            self.fail(format!("{name} is sent after {newest:?}, which is a newer state"));
+        }
+        if known.as_ref() == Some(&call.body_hash) {
+            self.fail(format!("{name} is sent, and its state was accepted before"));
+        }
+    }
+
+    /// An event without a time of its own is stored: it is newer than what a target has of its entity.
+    pub(crate) fn arrives(&mut self, event: usize, file: &File) {
+        for row in file.events[&event].deliveries.iter().filter_map(|seq| file.row(*seq)) {
+            let known = row.entity.and_then(|entity| self.entities.get(&(row.sub, entity)));
+            let newest = known.and_then(|entity| entity.newest);
+            if newest > Some(row.place()) {
+                self.fail(format!(
+                    "delivery {} arrives behind {newest:?}, which was sent",
+                    row.seq
+                ));
+            }
+        }
+    }
+
+    fn entity(&mut self, call: &NewCall) -> &mut Entity {
+        self.entities.entry((call.subscription.0, call.entity)).or_default()
+    }
+
+    /// A target accepts an external call, or may have.
+    pub(crate) fn accepts(&mut self, call: &NewCall, row: &Row) {
+        let entity = self.entity(call);
+        entity.newest = entity.newest.max(Some(row.place()));
+        let state = Some(call.body_hash.clone());
+        if entity.known != state {
+            entity.known = None;
+        }
+        entity.content = state;
+    }
+
+    /// The acceptance of an external call is stored.
+    pub(crate) fn accepted(&mut self, call: &NewCall) {
+        let entity = self.entity(call);
+        if entity.content.as_ref() == Some(&call.body_hash) {
+            entity.known = Some(call.body_hash.clone());
+        }
+    }
+
+    /// A confirmation is stored. `before` is its delivery as it was.
+    pub(crate) fn confirmed(&mut self, confirmation: &Confirmation, before: &Row) {
+        let n = (before.run_no, before.attempts);
+        if confirmation.token.is_some_and(|token| token != n) {
+            self.fail(format!("{confirmation:?} ends another wait: {n:?}"));
+        }
+        self.wait_ends(before);
+        let track = self.track(before.seq);
+        track.refused |= matches!(confirmation.outcome, LeaseOutcome::Refused { .. });
+        if confirmation.outcome != LeaseOutcome::Done {
+            track.taken = None;
+        }
+    }
+
+    /// A wait for a confirmation has ended without one. `before` is its delivery as it was.
+    pub(crate) fn expired(&mut self, before: &Row) {
+        if before.confirm_until.is_none_or(|until| until > self.latest) {
+            self.fail(format!("the wait of delivery {} ends early: {before:?}", before.seq));
+        }
+        self.wait_ends(before);
+        self.track(before.seq).taken = None;
+    }
+
+    fn wait_ends(&mut self, before: &Row) {
+        let n = (before.run_no, before.attempts);
+        if before.state != State::Waiting || !self.track(before.seq).ended.insert(n) {
+            self.fail(format!("the wait {n:?} of delivery {} ends again", before.seq));
+        }
+    }
+
+    /// What must hold in the file after every commit.
+    pub(crate) fn looks_at(&mut self, file: &File) {
+        let mut seen = BTreeSet::new();
+        for row in file.rows.iter().filter(|row| row.is_standing()) {
+            let Some(lane) = row.lane.filter(|lane| seen.insert(*lane)) else { continue };
+            let heads = file
+                .rows
+                .iter()
+                .filter(|row| row.lane == Some(lane) && row.is_standing() && row.head);
+            let heads = heads.count();
+            if heads > 1 || (heads == 0 && file.next_in(lane).is_some()) {
+                self.fail(format!("the lane of delivery {} has {heads} heads", row.seq));
+            }
+        }
+        let mut held = BTreeSet::new();
+        for row in file.rows.iter().filter(|row| row.state == State::Waiting) {
+            let is_free = |place: Option<i64>| place.is_none_or(|place| held.insert(place));
+            if ![row.lane, row.funnel].map(is_free).iter().all(|is| *is) {
+                self.fail(format!("delivery {} waits beside another one", row.seq));
+            }
+        }
+        let parents = file.events.iter().filter(|(_, event)| event.hard_children > 0);
+        for (n, event) in parents {
+            let statuses = allowed(file, *n);
+            if !statuses.contains(&event.status) {
+                self.fail(format!("event {n} is {}, not one of {statuses:?}", event.status));
             }
         }
     }
@@ -247,6 +386,11 @@ impl Watch {
         track.wanted = true;
     }
 
+    /// What its target asked for is over.
+    pub(crate) fn is_freed(&mut self, delivery: i64) {
+        self.track(delivery).asked = None;
+    }
+
     /// The process was killed.
     pub(crate) fn killed(&mut self) {
         for track in self.tracks.values_mut() {
@@ -259,16 +403,73 @@ impl Watch {
         for row in &file.rows {
             let Track { refused, sends, .. } = *self.track(row.seq);
             let sub = &file.subs[&row.sub];
+            let key = (row.sub, row.entity.unwrap_or(row.seq));
+            let called = self.entities.get(&key).is_some_and(|entity| entity.sends > 0);
             let most = row.max_attempts.unwrap_or_else(|| sub.rules.schedule.max_attempts());
             match row.state {
                 State::Completed if sends == 0 => {
                     self.fail(format!("delivery {} is completed and was never sent", row.seq));
                 }
+                State::Skipped
+                    if row.reason.as_ref().is_some_and(|why| why.contains("external_calls"))
+                        && !called =>
+                {
+                    self.fail(format!("delivery {} is skipped without a call: {row:?}", row.seq));
+                }
+                State::Waiting => self.fail(format!("delivery {} waits for ever", row.seq)),
                 State::DeadLetter if !refused && row.counted < most.min(8) => {
                     self.fail(format!("delivery {} is dead without a reason: {row:?}", row.seq));
                 }
                 _ => {}
             }
         }
+        self.looks_at_states(file);
+    }
+
+    /// Where nobody stopped a call, the target has the newest state of each entity.
+    fn looks_at_states(&mut self, file: &File) {
+        for ((sub, entity), Entity { content, .. }) in self.entities.clone() {
+            let own: Vec<&Row> = file
+                .rows
+                .iter()
+                .filter(|row| row.sub == sub && row.entity == Some(entity))
+                .collect();
+            let is_stopped = |row: &&&Row| match row.state {
+                State::Completed => false,
+                State::Skipped => {
+                    !row.reason.as_ref().is_some_and(|why| why.contains("external_calls"))
+                }
+                _ => true,
+            };
+            let Some(newest) = own.iter().max_by_key(|row| row.place()) else { continue };
+            let state = vec![file.events[&newest.event].content];
+            if !own.iter().any(|row| is_stopped(&row)) && content != Some(state) {
+                self.fail(format!(
+                    "the target of subscription {sub} has {content:?}, and {newest:?} is the newest"
+                ));
+            }
+        }
+    }
+}
+
+/// The statuses that an event with hard children may have.
+fn allowed(file: &File, event: usize) -> &'static [Status] {
+    let own = file.counts(event);
+    let any =
+        |statuses: &[Status]| file.hard_children(event).any(|child| statuses.contains(&child));
+    if own.open > 0 {
+        &[Status::Pending, Status::Processing, Status::Failed]
+    } else if own.dead > 0 {
+        &[Status::DeadLetter]
+    } else if own.cancelled > 0 && own.completed + own.skipped == 0 {
+        &[Status::Cancelled]
+    } else if any(&[Status::DeadLetter]) {
+        &[Status::DeadLetter]
+    } else if any(&[Status::Pending, Status::Processing, Status::Failed]) {
+        &[Status::Processing]
+    } else if own.completed > 0 || any(&[Status::Completed]) {
+        &[Status::Completed]
+    } else {
+        &[Status::Skipped]
     }
 }

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::base::clock::{Clock, ManualTime, Timestamp};
-use oncebox::base::id::{DeliverySeq, Draw, SubscriptionSeq};
-use oncebox::model::delivery::{Jitter, retry_after};
+use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
+use oncebox::model::delivery::{Jitter, State, retry_after};
+use oncebox::model::external_call::NewCall;
 use oncebox::model::failure::Verdict;
 use oncebox::model::hold::{Gate, Hold, HoldReason};
+use oncebox::model::lease::LeaseOutcome;
 use oncebox::model::outcome::{Cause, ClassTable, Outcome};
 use oncebox::model::rate::Rate;
 use oncebox::pipeline::clock_watch::ClockWatch;
@@ -20,10 +22,13 @@ use oncebox::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits
 use oncebox::store::tx::Settled;
 
 use crate::bug::Bug;
-use crate::dice::{Dice, Ms, SECOND};
+use crate::calls::external_call;
+use crate::confirm::{Confirmation, Confirmed};
+use crate::dice::{Dice, JitterDraw, MINUTE, Ms, SECOND};
 use crate::endpoint::{Endpoint, Manner};
 use crate::file::{Deed, Effects, File, Report, Row, Sub};
 use crate::plan::{PATIENCE, Plan, Wish};
+use crate::real::Real;
 use crate::watch::{Send, Watch};
 
 /// Wall time at the beginning.
@@ -32,6 +37,8 @@ const START: Ms = 1_800_000_000_000;
 const MAX_EVENTS: u64 = 400_000;
 /// The cap of a subscription that does not say.
 const CAP: u32 = 8;
+/// How long no wait for a confirmation ends after a start, as in `upkeep`.
+const CONFIRM_GRACE: Ms = MINUTE;
 /// How long the dispatcher sleeps at most.
 const MAX_SLEEP: Ms = 250;
 
@@ -48,6 +55,8 @@ enum Event {
     Boot,
     /// The request reaches the endpoint.
     Arrive(u64),
+    /// A target reports what became of a delivery that it has accepted.
+    Confirm(usize),
     /// A step of the process, in one of its runs.
     Step(u32, Step),
 }
@@ -62,7 +71,7 @@ enum Step {
     /// The transaction is on the disk.
     Commit,
     /// The writer tells what was committed.
-    Tell(Told),
+    Tell(Box<Told>),
     /// A deliverer takes an assignment and sends it.
     Take(Assignment),
     /// The answer is here, or the time is over.
@@ -83,6 +92,19 @@ struct Told {
     acknowledged: Vec<usize>,
     refused: Vec<Job>,
     commit: u64,
+    /// External calls that are noted, and whether each may be made.
+    begun: Vec<(Box<Outgoing>, bool)>,
+    /// Confirmations and their answers.
+    confirmed: Vec<(usize, Confirmed)>,
+}
+
+/// A request that a deliverer has read and not sent yet.
+#[derive(Clone, Debug)]
+struct Outgoing {
+    assignment: Assignment,
+    row: Row,
+    sub: Sub,
+    call: Option<NewCall>,
 }
 
 /// A job for the writer.
@@ -95,6 +117,12 @@ enum Job {
     EndHolds(Ms),
     RestartFailing,
     Clamp(i64, Ms),
+    /// An external call is about to be made.
+    Begin(Box<Outgoing>, Ms),
+    /// A confirmation, and whether an attempt was in flight when it came.
+    Confirm(usize, bool),
+    /// Waits for a confirmation whose time was over then.
+    EndWaits(Vec<i64>, Ms),
 }
 
 #[derive(Debug)]
@@ -103,12 +131,20 @@ struct Batch {
     fails: bool,
 }
 
+/// What a target reports.
+#[derive(Clone, Debug)]
+struct Asked {
+    confirmation: Confirmation,
+    is_answered: bool,
+    /// How often it came too early.
+    early: u32,
+}
+
 /// A request under way.
 #[derive(Clone, Debug)]
 struct Flight {
     boot: u32,
-    assignment: Assignment,
-    run_no: u32,
+    outgoing: Box<Outgoing>,
     started: Ms,
     began_offline: bool,
     outcome: Outcome,
@@ -118,6 +154,7 @@ struct Flight {
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each true or not")]
 struct Process {
     boot: u32,
+    started_at: Ms,
     clock: Clock,
     clock_watch: ClockWatch,
     machine: Machine,
@@ -147,6 +184,8 @@ struct Process {
     /// Deliveries that were started, until the machine knows that they are settled.
     unsettled_starts: BTreeMap<SubscriptionSeq, BTreeSet<DeliverySeq>>,
     was_offline: bool,
+    /// Deliveries that are being attempted.
+    in_flight: BTreeSet<i64>,
     line: Line,
     /// Turns in a row that nobody asked for, and since when.
     idle_turns: (u32, Ms),
@@ -162,9 +201,10 @@ struct Line {
 }
 
 impl Process {
-    fn new(boot: u32, clock: Clock, deliverers: usize, commits: u64) -> Self {
+    fn new((boot, started_at): (u32, Ms), clock: Clock, deliverers: usize, commits: u64) -> Self {
         Self {
             boot,
+            started_at,
             clock,
             clock_watch: ClockWatch::default(),
             machine: Machine::new(deliverers),
@@ -190,21 +230,9 @@ impl Process {
             started: BTreeMap::new(),
             unsettled_starts: BTreeMap::new(),
             was_offline: false,
+            in_flight: BTreeSet::new(),
             line: Line::default(),
             idle_turns: (0, 0),
-        }
-    }
-}
-
-/// Randomness for the jitter.
-#[derive(Debug)]
-struct JitterDraw(std::sync::Mutex<Dice>);
-
-impl Draw for JitterDraw {
-    fn fill(&self, into: &mut [u8]) {
-        let mut dice = self.0.lock().unwrap();
-        for byte in into {
-            *byte = dice.draw().to_le_bytes()[0];
         }
     }
 }
@@ -228,8 +256,11 @@ pub(crate) struct World {
     count: u64,
     steps: u64,
     file: File,
+    /// A real file that does the same.
+    real: Option<Real>,
     endpoints: Vec<Endpoint>,
     flights: BTreeMap<u64, Flight>,
+    confirmations: Vec<Asked>,
     acknowledged: Vec<bool>,
     process: Process,
     is_up: bool,
@@ -239,24 +270,36 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(seed: u32, bug: Option<Bug>, is_traced: bool) -> Self {
-        let plan = Plan::draw(seed);
+        Self::of(seed, Plan::draw(seed), bug, is_traced)
+    }
+
+    /// One with a real file beside the simulated one.
+    pub(crate) fn beside_a_file(seed: u32) -> Self {
+        let plan = Plan::draw(seed).for_a_file();
+        let real = Real::new(&plan.subs);
+        Self { real: Some(real), ..Self::of(seed, plan, None, true) }
+    }
+
+    fn of(seed: u32, plan: Plan, bug: Option<Bug>, is_traced: bool) -> Self {
         let time = ManualTime::at(Timestamp::from_ms(START));
         let clock = Clock::from_source(time.clone());
         let subs = plan.subs.iter().map(|sub| (sub.seq, sub.clone())).collect();
         let mut world = Self {
             bug,
             dice: Dice::new(seed, "world"),
-            jitter: JitterDraw(std::sync::Mutex::new(Dice::new(seed, "jitter"))),
+            jitter: JitterDraw::new(seed),
             time,
             now: 0,
             queue: BTreeMap::new(),
             count: 0,
             steps: 0,
+            real: None,
             file: File { subs, bug, ..File::default() },
             endpoints: plan.endpoints.clone(),
             flights: BTreeMap::new(),
+            confirmations: Vec::new(),
             acknowledged: vec![false; plan.wishes.len()],
-            process: Process::new(0, clock, plan.deliverers, 0),
+            process: Process::new((0, 0), clock, plan.deliverers, 0),
             is_up: false,
             watch: Watch::default(),
             trace: is_traced.then(Vec::new),
@@ -312,13 +355,14 @@ impl World {
     fn is_done(&self) -> bool {
         // What is open in a lane without a head waits for a person.
         let goes_on = |row: &Row| {
-            row.is_open() && row.lane.is_none_or(|lane| self.file.next_in(lane).is_some())
+            let has_head = || row.lane.is_none_or(|lane| self.file.next_in(lane).is_some());
+            row.state == State::Waiting || (row.is_standing() && has_head())
         };
         self.acknowledged.iter().all(|is| *is) && !self.file.rows.iter().any(goes_on)
     }
 
     fn stuck(&self) -> String {
-        let open: Vec<_> = self.file.rows.iter().filter(|row| row.is_open()).collect();
+        let open: Vec<_> = self.file.rows.iter().filter(|row| row.is_standing()).collect();
         let asked = self.acknowledged.iter().filter(|is| !**is).count();
         format!(
             "{asked} wishes are not acknowledged, {} deliveries are open; schedule time is {}; {open:?} {:?}",
@@ -395,6 +439,7 @@ impl World {
             Event::Stop => {}
             Event::Boot => self.boot(),
             Event::Arrive(flight) => self.arrive(flight),
+            Event::Confirm(n) => self.confirm(n),
             Event::Step(_, step) => self.step(step),
         }
     }
@@ -404,10 +449,11 @@ impl World {
             Step::Turn => self.turn(),
             Step::Write => self.write(),
             Step::Commit => self.commit(),
-            Step::Tell(told) => self.tell(told),
+            Step::Tell(told) => self.tell(*told),
             Step::Take(assignment) => self.take(assignment),
             Step::Answer(flight) => self.answer(flight),
             Step::HandIn(report) => {
+                self.process.in_flight.remove(&report.delivery);
                 self.process.settle.push(Job::Settle(report));
                 self.wake_writer();
             }
@@ -438,6 +484,22 @@ impl World {
         self.wake_writer();
     }
 
+    /// A target asks until it has an answer.
+    fn confirm(&mut self, n: usize) {
+        let Asked { confirmation, is_answered, .. } = &self.confirmations[n];
+        if *is_answered {
+            return;
+        }
+        if self.is_up && !self.process.stopping {
+            let is_early = self.process.in_flight.contains(&confirmation.delivery);
+            self.process.accept.push(Job::Confirm(n, is_early));
+            self.wake_writer();
+        } else {
+            let wait = self.dice.between(SECOND, 20 * SECOND);
+            self.at(self.now + wait, Event::Confirm(n));
+        }
+    }
+
     fn set_clock(&mut self, by: Ms) {
         if self.is_healed() {
             return;
@@ -452,7 +514,8 @@ impl World {
     fn boot(&mut self) {
         let boot = self.process.boot + 1;
         let clock = Clock::from_source(self.time.clone());
-        self.process = Process::new(boot, clock, self.plan.deliverers, self.file.commits);
+        self.process =
+            Process::new((boot, self.now), clock, self.plan.deliverers, self.file.commits);
         self.process.line.is_down = self.file.offline.is_some();
         self.is_up = true;
         self.watch.clock(self.now, self.schedule_now());
@@ -472,8 +535,19 @@ impl World {
     fn goes_down(&mut self) {
         self.is_up = false;
         self.watch.killed();
+        if self.plan.is_restored && !self.is_healed() && self.dice.one_in(2) {
+            let now = self.schedule_now();
+            self.file.restore(now);
+            self.note(|| "restored".to_owned());
+        }
         let wait = self.dice.spread(100, 20 * SECOND);
         self.at(self.now + wait, Event::Boot);
+        for n in 0..self.confirmations.len() {
+            let wait = self.dice.between(SECOND, 5 * SECOND);
+            if !self.confirmations[n].is_answered {
+                self.at(self.now + wait, Event::Confirm(n));
+            }
+        }
         for n in 0..self.acknowledged.len() {
             if !self.acknowledged[n] && self.plan.wishes[n].0 <= self.now {
                 let wait = self.dice.between(SECOND, 5 * SECOND);
@@ -628,6 +702,14 @@ impl World {
         }
         let rows = self.file.due(subscription.0, (now, limit), taken);
         let commits = self.file.commits;
+        if let Some(real) = &self.real {
+            let due: Vec<i64> = rows.iter().map(|(delivery, _)| delivery.0).collect();
+            let simulated = (due, self.file.next_due(subscription.0, now));
+            let found = real.due(subscription.0, (now, limit), taken);
+            if found != simulated {
+                self.watch.fail(format!("{found:?} is due in the real file, not {simulated:?}"));
+            }
+        }
         for (delivery, _) in &rows {
             self.watch.fetched(delivery.0, commits);
         }
@@ -723,6 +805,8 @@ impl World {
             acknowledged: Vec::new(),
             refused: Vec::new(),
             commit: 0,
+            begun: Vec::new(),
+            confirmed: Vec::new(),
         };
         if fails {
             told.refused = jobs;
@@ -733,48 +817,136 @@ impl World {
             }
         }
         told.commit = self.file.commits;
-        self.soon(Step::Tell(told));
+        told.effects.freed.iter().for_each(|delivery| self.watch.is_freed(*delivery));
+        self.watch.looks_at(&self.file);
+        let differs = self.real.as_ref().and_then(|real| real.differs(&self.file, &told.effects));
+        if let Some(what) = differs {
+            self.watch.fail(what);
+        }
+        self.soon(Step::Tell(Box::new(told)));
     }
 
     fn carry_out(&mut self, job: Job, told: &mut Told) {
-        match job {
+        let (now, at) = (self.schedule_now(), self.process.clock.wall().ms());
+        match job.clone() {
             Job::Settle(report) => {
+                if let Some(real) = &self.real {
+                    real.settle(&report, self.file.row(report.delivery).unwrap());
+                }
                 let verdict = self.file.settle(&report, &mut told.effects);
                 self.settled(&report, &verdict);
             }
             Job::Line(is_down) => {
-                let (now, at) = (self.schedule_now(), self.process.clock.wall().ms());
+                self.real.iter().for_each(|real| real.line(is_down, (now, at)));
                 self.file.line(is_down, now, at, &mut told.effects);
                 self.process.line.is_down &= is_down;
             }
             Job::RestartFailing => {
-                let at = self.process.clock.wall().ms();
+                self.real.iter().for_each(|real| real.restart_failing(at));
                 self.file.restart_failing(None, at);
             }
-            Job::EndHolds(now) => self.file.end_over(now, &mut told.effects),
+            Job::EndHolds(now) => {
+                self.real.iter().for_each(|real| real.end_over(now, at));
+                self.file.end_over(now, &mut told.effects);
+            }
             Job::Wish(n, now) => {
-                match self.plan.wishes[n].1.clone() {
-                    Wish::Publish(spec) => self.file.publish(n, &spec, now, &mut told.effects),
-                    Wish::Act(deed) => self.act(deed, now, told),
+                if self.grants(n, now, told) {
+                    told.acknowledged.push(n);
+                } else {
+                    told.refused.push(job);
                 }
-                told.acknowledged.push(n);
             }
             Job::Clamp(sub, handed_in) => {
                 // What is settled in the same transaction may be younger than the job.
-                let is_old = self.has(Bug::ClampWithOldTime);
-                let now = if is_old { handed_in } else { self.schedule_now() };
+                let now = if self.has(Bug::ClampWithOldTime) { handed_in } else { now };
+                self.real.iter().for_each(|real| real.clamp(sub, now));
                 self.file.clamp(sub, now, &mut told.effects);
+                self.file.clamp_waits(now);
                 self.file.clamp_holds(now, &mut told.effects);
+            }
+            Job::Begin(outgoing, now) => {
+                let call = outgoing.call.as_ref().unwrap();
+                let may_go = self.file.begin_call(call, now, &mut told.effects);
+                if self.real.as_ref().is_some_and(|real| real.begin_call(call, now) != may_go) {
+                    self.watch.fail(format!("only one file lets {call:?} be made"));
+                }
+                told.begun.push((outgoing, may_go));
+            }
+            Job::Confirm(n, is_early) => {
+                let confirmed = self.stores(n, is_early, told);
+                told.confirmed.push((n, confirmed));
+            }
+            Job::EndWaits(over, then) => {
+                for delivery in over {
+                    self.expires(delivery, then, told);
+                }
             }
         }
     }
 
-    fn act(&mut self, deed: Deed, now: Ms, told: &mut Told) {
-        if let Deed::Retry(delivery) = deed {
-            self.watch.is_wanted(delivery);
+    /// Does what is asked; tells whether that is possible.
+    fn grants(&mut self, n: usize, now: Ms, told: &mut Told) -> bool {
+        match self.plan.wishes[n].1.clone() {
+            Wish::Publish(spec) => {
+                let is_new = !self.file.events.contains_key(&n);
+                let is_stored = self.file.publish(n, &spec, now, &mut told.effects);
+                if self.real.as_ref().is_some_and(|real| real.publish(n, &spec, now) != is_stored) {
+                    self.watch.fail(format!("only one file stores event {n}"));
+                }
+                if is_stored && is_new && spec.earlier.is_none() {
+                    self.watch.arrives(n, &self.file);
+                }
+                is_stored
+            }
+            Wish::Act(deed) => {
+                if let Deed::Retry(delivery) | Deed::Replay(delivery) = deed {
+                    self.watch.is_wanted(delivery);
+                }
+                let at = self.process.clock.wall().ms();
+                let deed = self.file.resolved(deed);
+                self.real.iter().for_each(|real| real.act(deed, (now, at)));
+                self.file.act(deed, now, at, &mut told.effects);
+                true
+            }
         }
-        let at = self.process.clock.wall().ms();
-        self.file.act(deed, now, at, &mut told.effects);
+    }
+
+    fn stores(&mut self, n: usize, is_early: bool, told: &mut Told) -> Confirmed {
+        let confirmation = self.confirmations[n].confirmation.clone();
+        let Confirmation { delivery, outcome, .. } = &confirmation;
+        let before = self.file.row(*delivery).unwrap().clone();
+        let times @ (seed, now, at) = self.times();
+        let by = (&confirmation, is_early);
+        let jitter = Jitter::new(&JitterDraw::new(seed));
+        let confirmed = self.file.confirm(by, (jitter, now, at), &mut told.effects);
+        if confirmed == Confirmed::Stored {
+            self.watch.confirmed(&confirmation, &before);
+            if let Some(real) = &self.real {
+                real.end_wait((*delivery, outcome), &self.file.subs[&before.sub], None, times);
+            }
+        }
+        confirmed
+    }
+
+    fn expires(&mut self, delivery: i64, then: Ms, told: &mut Told) {
+        let before = self.file.row(delivery).unwrap().clone();
+        let times @ (seed, now, at) = self.times();
+        let jitter = Jitter::new(&JitterDraw::new(seed));
+        if self.file.expire((delivery, then), (jitter, now, at), &mut told.effects) {
+            self.watch.expired(&before);
+        }
+        if let Some(real) = &self.real {
+            let reason = "not confirmed".to_owned();
+            let outcome = LeaseOutcome::Failed { reason, wait: None, counted: true };
+            let sub = &self.file.subs[&before.sub];
+            real.end_wait((delivery, &outcome), sub, Some(then), times);
+        }
+    }
+
+    /// What the storing of a confirmation needs: a seed for the jitter, schedule time and wall time.
+    fn times(&mut self) -> (u32, Ms, Ms) {
+        let seed = u32::try_from(self.dice.draw() >> 32).unwrap();
+        (seed, self.schedule_now(), self.process.clock.wall().ms())
     }
 
     fn settled(&mut self, report: &Report, verdict: &Verdict) {
@@ -784,12 +956,17 @@ impl World {
             self.watch.fail(format!("a success has not ended {hold:?}"));
         }
         let row = self.file.row(report.delivery).unwrap();
+        let content = self.file.events[&row.event].content;
+        let call = external_call(&self.file.subs[&row.sub], row, content);
+        if let Some(call) = call.filter(|_| report.call.is_some() && report.class.is_success()) {
+            self.watch.accepted(&call);
+        }
         self.watch.settled(report, verdict, row, self.now);
     }
 
     fn tell(&mut self, told: Told) {
-        let Told { effects, acknowledged, refused, commit } = told;
-        let Effects { rang, gates, settled, subscriptions_changed } = effects;
+        let Told { effects, acknowledged, refused, commit, begun, confirmed } = told;
+        let Effects { rang, gates, settled, subscriptions_changed, freed: _ } = effects;
         if subscriptions_changed {
             self.process.destinations.clear();
         }
@@ -807,6 +984,23 @@ impl World {
         for n in acknowledged {
             self.acknowledged[n] = true;
         }
+        for (n, confirmed) in confirmed {
+            let asked = &mut self.confirmations[n];
+            asked.is_answered |= confirmed != Confirmed::TooEarly;
+            if !asked.is_answered {
+                // As `Retry-After` says at first; an attempt that a kill has ended is not settled for long.
+                let wait = SECOND << asked.early.min(12);
+                asked.early += 1;
+                self.at(self.now + wait, Event::Confirm(n));
+            }
+        }
+        for (outgoing, may_go) in begun {
+            if may_go {
+                self.fly(outgoing);
+            } else {
+                self.lets_go(outgoing.assignment);
+            }
+        }
         for job in refused {
             match job {
                 Job::Settle(report) => {
@@ -817,7 +1011,14 @@ impl World {
                 // The next attempt that fails says it again.
                 Job::Line(true) => self.process.line.is_down = false,
                 Job::EndHolds(_) | Job::RestartFailing => {}
-                Job::Line(false) => self.upkeep_within(SECOND),
+                Job::Confirm(n, _) => self.at(self.now + SECOND, Event::Confirm(n)),
+                Job::Begin(outgoing, _) => {
+                    let Assignment { delivery, subscription, .. } = outgoing.assignment;
+                    let until = Timestamp::from_ms(self.schedule_now() + 5 * SECOND);
+                    self.says(Input::Reschedule { delivery, subscription, until, all: false });
+                    self.lets_go(outgoing.assignment);
+                }
+                Job::Line(false) | Job::EndWaits(..) => self.upkeep_within(SECOND),
                 Job::Clamp(..) => {
                     self.process.are_due_times_suspect = true;
                     self.upkeep_within(SECOND);
@@ -850,6 +1051,11 @@ impl World {
         let ends = self.file.subs.values().flat_map(|sub| &sub.holds);
         if let Some(end) = ends.filter_map(|hold| hold.until).min() {
             let wait = (end.ms() - now).max(0) + self.dice.between(1, SECOND);
+            self.upkeep_after(wait);
+        }
+        if let Some(end) = self.file.next_wait_over() {
+            let grace = self.process.started_at + CONFIRM_GRACE - self.now;
+            let wait = (end - now).max(grace).max(0) + self.dice.between(1, SECOND);
             self.upkeep_after(wait);
         }
         if self.process.line.is_down {
@@ -885,7 +1091,12 @@ impl World {
             let now = self.schedule_now();
             self.process.upkeep.extend(self.file.subs.keys().map(|sub| Job::Clamp(*sub, now)));
         }
-        self.process.upkeep.push(Job::EndHolds(self.schedule_now()));
+        let now = self.schedule_now();
+        self.process.upkeep.push(Job::EndHolds(now));
+        let over = self.file.waits_over(now);
+        if !over.is_empty() && self.now - self.process.started_at >= CONFIRM_GRACE {
+            self.process.upkeep.push(Job::EndWaits(over, now));
+        }
         if self.process.line.is_down && self.probe(self.now) {
             self.process.upkeep.push(Job::Line(false));
         }
@@ -961,34 +1172,59 @@ impl World {
             self.says(Input::Settled(Settled { delivery, subscription, next_due }));
             return self.idle(assignment, 0, None);
         };
+        self.process.in_flight.insert(row.seq);
+        let call = external_call(&sub, &row, self.file.events[&row.event].content);
+        let is_call = call.is_some();
+        let outgoing = Box::new(Outgoing { assignment, row, sub, call });
+        if is_call {
+            let now = self.schedule_now();
+            self.process.settle.push(Job::Begin(outgoing, now));
+            self.wake_writer();
+        } else {
+            self.fly(outgoing);
+        }
+    }
+
+    /// The request is not sent.
+    fn lets_go(&mut self, assignment: Assignment) {
+        self.process.in_flight.remove(&assignment.delivery.0);
+        self.idle(assignment, 0, None);
+    }
+
+    fn fly(&mut self, outgoing: Box<Outgoing>) {
         let (boot, now, told) = (self.process.boot, self.now, self.process.told);
+        let Outgoing { row, sub, call, .. } = &*outgoing;
         let schedule = self.schedule_now();
-        self.watch.sends(Send { row: &row, boot, now, schedule, told }, &self.file);
+        // A call is under way since it was noted: a hold of the same transaction comes too late.
+        let told = told - u64::from(call.is_some());
+        let send = Send { row, boot, now, schedule, told, call: call.as_ref() };
+        self.watch.sends(send, &self.file);
         let flight = self.count;
         let reason = "no answer in time".to_owned();
-        let outcome = Outcome::Unreachable { cause: Cause::Timeout, reason };
-        let began_offline = self.plan.is_offline(now);
-        let run_no = row.run_no;
-        let flown = Flight { boot, assignment, run_no, started: now, began_offline, outcome };
-        self.flights.insert(flight, flown);
-        let way = self.dice.between(1, 40);
+        let mut outcome = Outcome::Unreachable { cause: Cause::Timeout, reason };
+        let (began_offline, timeout) = (self.plan.is_offline(now), sub.timeout);
+        let mut wait = timeout;
         if began_offline {
             let reason = "no route to host".to_owned();
-            let outcome = Outcome::Unreachable { cause: Cause::NoConnection, reason };
-            self.flights.get_mut(&flight).unwrap().outcome = outcome;
-            let wait = self.dice.pick(&[1, 10, 10 * SECOND]).min(sub.timeout);
-            return self.after(wait, Step::Answer(flight));
+            outcome = Outcome::Unreachable { cause: Cause::NoConnection, reason };
+            wait = self.dice.pick(&[1, 10, 10 * SECOND]).min(timeout);
         }
-        self.at(now + way, Event::Arrive(flight));
-        self.after(sub.timeout, Step::Answer(flight));
+        self.flights
+            .insert(flight, Flight { boot, outgoing, started: now, began_offline, outcome });
+        if !began_offline {
+            let way = self.dice.between(1, 40);
+            self.at(now + way, Event::Arrive(flight));
+        }
+        self.after(wait, Step::Answer(flight));
     }
 
     /// The endpoint decides. Its answer is worth nothing to a run of the process that is over.
     fn arrive(&mut self, id: u64) {
         let (now, heal_at) = (self.now, self.plan.heal_at);
         let Some(flight) = self.flights.get(&id) else { return };
-        let Assignment { delivery, subscription, .. } = flight.assignment;
-        let boot = flight.boot;
+        let Outgoing { assignment, row, call, .. } = &*flight.outgoing;
+        let Assignment { delivery, subscription, .. } = *assignment;
+        let (boot, row, call) = (flight.boot, row.clone(), call.clone());
         let endpoint = &mut self.endpoints[usize::try_from(subscription.0 - 1).unwrap()];
         let manner = endpoint.manner(delivery.0, now, heal_at);
         let answered = |status, retry_after| Outcome::Answered {
@@ -997,6 +1233,14 @@ impl World {
             custom_data: None,
             excerpt: String::new(),
         };
+        let is_taken = matches!(manner, Manner::Takes(_) | Manner::LosesAnswer);
+        if let Some(call) = call.filter(|_| is_taken || manner == Manner::Hangs) {
+            self.watch.accepts(&call, &row);
+        }
+        let is_confirmed = self.file.subs[&row.sub].rules.confirm_within.is_some();
+        if is_taken && is_confirmed {
+            self.works_on(&row);
+        }
         let (wait, outcome) = match manner {
             Manner::Takes(wait) => (wait, answered(200, None)),
             Manner::Answers(status, asked) => {
@@ -1026,16 +1270,40 @@ impl World {
         }
     }
 
+    /// The target works on what it has accepted, and says what became of it, or forgets to.
+    fn works_on(&mut self, row: &Row) {
+        let within = self.file.subs[&row.sub].rules.confirm_within.unwrap_or_default();
+        let within = i64::try_from(within.as_millis()).unwrap();
+        let reason = || "it is wrong".to_owned();
+        let outcome = match self.dice.below(if self.is_healed() { 1 } else { 10 }) {
+            0..=5 => LeaseOutcome::Done,
+            6 | 7 => LeaseOutcome::Failed { reason: reason(), wait: None, counted: true },
+            8 if self.dice.one_in(3) => LeaseOutcome::Refused { reason: reason() },
+            _ => return,
+        };
+        let token = (row.run_no, row.attempts + 1);
+        let token = self.dice.one_in(2).then_some(token);
+        let most = if self.is_healed() { within / 2 } else { 2 * within };
+        let at = self.now + self.dice.spread(1, most);
+        let confirmation = Confirmation { delivery: row.seq, token, outcome };
+        self.confirmations.push(Asked { confirmation, is_answered: false, early: 0 });
+        self.at(at, Event::Confirm(self.confirmations.len() - 1));
+    }
+
     fn answer(&mut self, id: u64) {
         // The other one of the answer and the time limit was first.
         let Some(flight) = self.flights.remove(&id) else { return };
-        let Flight { assignment, run_no, started, outcome, boot, began_offline } = flight;
+        let Flight { outgoing, started, outcome, boot, began_offline } = flight;
+        let Outgoing { assignment, row, call, .. } = *outgoing;
         let Assignment { delivery, subscription, is_probe } = assignment;
+        let is_unknown = |outcome: &Outcome| {
+            matches!(outcome, Outcome::Unreachable { cause: Cause::Timeout | Cause::Broken, .. })
+        };
         let is_offline = began_offline && self.plan.is_offline(self.now);
         self.watch.answered(delivery.0, boot, &outcome, is_offline, self.now);
         let sub = &self.file.subs[&subscription.0];
         let timeout = Duration::from_millis(sub.timeout.unsigned_abs());
-        let row = self.file.row(delivery.0).unwrap();
+        let run_no = row.run_no;
         let mut rules = sub.rules.clone();
         let own = |most| rules.schedule.clone().with_max_attempts(most).ok();
         rules.schedule = row.max_attempts.and_then(own).unwrap_or(rules.schedule);
@@ -1052,6 +1320,7 @@ impl World {
             jitter: Jitter::new(&self.jitter),
             is_probe,
             is_offline,
+            call: call.map(|_| is_unknown(&outcome)),
             now: self.schedule_now(),
             at: self.process.clock.wall().ms(),
         };
