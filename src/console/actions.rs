@@ -105,8 +105,10 @@ const WHY: Field = required("reason", |t| t.reason, Kind::Text);
 const RATE: Field = field("rate", |t| t.rate, Kind::Number);
 const ONLY: Field = field("subscription", |t| t.only_subscription, Kind::Text);
 const DEAD_OF: Field = field("filter.subscription", |t| t.subscription, Kind::Text);
-const DEAD_CLASS: Field = field("filter.class", |t| t.result, Kind::Text);
-const DEAD_CODE: Field = field("filter.code", |t| t.answer, Kind::Number);
+const CLASSES: Kind =
+    Kind::Choice(&["transient", "rate_limited", "auth", "validation", "gone", "poison"]);
+const DEAD_CLASS: Field = field("filter.class", |t| t.error, CLASSES);
+const DEAD_CODE: Field = field("filter.code", |t| t.answer_code, Kind::Number);
 const DEAD_IDS: Field = field("filter.ids", |t| t.only_these, Kind::List);
 /// Only what was picked: an empty pick is refused, and never means all.
 const PICKED: Field = required("filter.ids", |t| t.only_these, Kind::List);

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::console::elements::{Svg, mood, span, word};
+use crate::console::elements::{Svg, mood, span};
 use crate::console::json::Fields as _;
 use crate::console::view::View;
 
@@ -27,7 +27,7 @@ pub(super) fn timeline(view: &View<'_>, attempts: &[Value], waits: &[Wait]) -> M
     let (mark, left) = ((400 / count).clamp(4, 24), 6);
     let weight = |wait: &Wait| i64::from((wait.ms.max(0).unsigned_abs() / 1000 + 1).ilog2());
     let weights = waits.iter().map(weight).sum::<i64>().max(1);
-    let unit = ((WIDTH - 2 * left - mark * count) / weights).min(20);
+    let unit = ((WIDTH - 2 * left - mark * count) / weights).min(40);
     let (mut x, mut drawn) = (left, String::new());
     for (n, wait) in waits.iter().enumerate() {
         let width = weight(wait) * unit;
@@ -58,11 +58,15 @@ pub(super) fn timeline(view: &View<'_>, attempts: &[Value], waits: &[Wait]) -> M
     }
     let succeeded = attempts.iter().filter(|row| row.text("class") == "success").count();
     let (t, waited) = (view.t, span(waits.iter().map(|wait| wait.ms).sum()));
-    let count = attempts.len();
-    let label =
-        format!("{}: {count}, {succeeded} {}, {} {waited}", t.attempts, word("success"), t.waited);
+    let label = format!(
+        "{}: {}. {}: {succeeded}. {}: {waited}.",
+        t.attempts,
+        attempts.len(),
+        t.succeeded,
+        t.waited
+    );
     html! {
-        figure { (svg(&label, (WIDTH, 56), &drawn)) figcaption.small { (label) ". " (t.timeline_legend) } }
+        figure { (svg(&label, (x + left, 56), &drawn)) figcaption.small { (label) br; (t.timeline_legend) } }
     }
 }
 

@@ -20,6 +20,17 @@ pub(super) fn time(text: &str) -> Markup {
     }
 }
 
+/// A text in which times stand: they are shown as others are.
+pub(super) fn told(text: &str) -> Markup {
+    html! {
+        @for (n, word) in text.split(' ').enumerate() {
+            @if n > 0 { " " }
+            @let (core, rest) = word.split_at_checked(24).unwrap_or((word, ""));
+            @if core.len() == 24 && Timestamp::parse(core).is_some() { (time(core)) (rest) } @else { (word) }
+        }
+    }
+}
+
 /// A time that may be missing.
 pub(super) fn time_or(text: Option<&str>) -> Markup {
     text.map_or_else(nothing, time)
@@ -70,9 +81,8 @@ pub(super) fn mood(state: &str) -> (&'static str, &'static str) {
         "pending" | "processing" | "received" | "leased" | "waiting" | "running" | "next"
         | "open" | "retiring" => ("open", "◔"),
         "dead_letter" | "failed" | "FAILED_END" | "DISABLED_DEAD" | "fail" | "critical"
-        | "FAILURE" | "quarantined" | "poison" | "gone" | "validation" | "auth" | "refused" => {
-            ("bad", "▲")
-        }
+        | "failing" | "FAILURE" | "quarantined" | "poison" | "gone" | "validation" | "auth"
+        | "refused" => ("bad", "▲"),
         "PAUSED" | "transient" | "rate_limited" | "warn" | "warning" | "in_doubt" | "parked"
         | "DENIED" | "blocked" | "held" => ("warn", "◆"),
         _ => ("off", "■"),
@@ -85,10 +95,11 @@ pub(super) fn state(text: &str) -> Markup {
     html! { span class={ "state " (class) } { span aria-hidden="true" { (shape) } " " (word(text)) } }
 }
 
-/// Names with their values.
+/// Names with their values. Those without a value are left out.
 pub(super) fn facts(rows: &[(&str, Markup)]) -> Markup {
+    let none = nothing().0;
     html! {
-        dl.facts { @for (name, value) in rows { div { dt { (name) } dd { (value) } } } }
+        dl.facts { @for (name, value) in rows.iter().filter(|(_, value)| value.0 != none) { div { dt { (name) } dd { (value) } } } }
     }
 }
 

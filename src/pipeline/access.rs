@@ -223,7 +223,7 @@ fn send_with(wire: &Wire<'_>, call: &Call<'_>, name: &str, value: &str) -> Resul
 }
 
 /// An answer without the secrets that it quotes.
-fn scrubbed(mut answer: Answer, secrets: &[&str]) -> Answer {
+pub(super) fn scrubbed(mut answer: Answer, secrets: &[&str]) -> Answer {
     // Some programs write a slash in JSON as `\/`.
     for form in secrets.iter().flat_map(|secret| [(*secret).to_owned(), secret.replace('/', "\\/")])
     {

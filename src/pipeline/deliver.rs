@@ -33,6 +33,7 @@ use crate::model::lane::{self, CallKey, Key};
 use crate::model::outcome::{Cause, Outcome};
 use crate::model::subscription::Target;
 use crate::model::target_url::is_named_like_a_secret;
+use crate::pipeline::access::scrubbed;
 use crate::pipeline::confirmations::{self, CONFIRM_URL_HEADER};
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destination, Destinations};
@@ -487,12 +488,18 @@ impl Deliver {
         }
         assert!(!self.faults.hit(Step::Panic), "planned");
         match answer {
-            Ok(answer) => Outcome::Answered {
-                status: answer.status,
-                retry_after: answer.retry_after.and_then(|value| retry_after(&value, at)),
-                custom_data: answer.custom_data,
-                excerpt: without_token(excerpt(&answer.body, echo), call.headers),
-            },
+            Ok(answer) => {
+                // The path of such a URL is a secret, and programs quote it when they refuse a request.
+                let sealed = request.sealed_url.as_ref();
+                let path = sealed.and_then(|url| url.splitn(4, '/').nth(3));
+                let answer = scrubbed(answer, path.filter(|path| !path.is_empty()).as_slice());
+                Outcome::Answered {
+                    status: answer.status,
+                    retry_after: answer.retry_after.and_then(|value| retry_after(&value, at)),
+                    custom_data: answer.custom_data,
+                    excerpt: without_token(excerpt(&answer.body, echo), call.headers),
+                }
+            }
             Err(NotSent::Call(CallError::Blocked(reason))) => Outcome::Blocked { reason },
             Err(NotSent::Call(CallError::Unbuildable(reason))) => Outcome::Unbuildable { reason },
             Err(NotSent::Call(CallError::Failed(cause, reason))) => {

@@ -133,7 +133,7 @@ fn who_is_failing_and_is_anything_stuck() {
     assert!(place("warehouse") < place("bank"), "those that need a look come first: {rows}");
     let mut asked = Asked::new(driver, &world, "Is anything stuck?");
     asked.click("Overview");
-    asked.sees("main", &["Dead letters", "Blocked lanes"]);
+    asked.sees("main", &["dead letters need a person", "lane is blocked"]);
     asked.click("Lanes");
     asked.sees("main", &["ledger", "A-9"]);
 }

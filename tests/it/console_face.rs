@@ -75,14 +75,17 @@ fn the_page_of_a_test_refreshes_itself_until_it_is_done() {
     let sent = form(&html, "/console/act/test-subscription").unwrap();
     let page = browser.submit(&sent, &[]).is(303).field("location").unwrap().to_owned();
     assert!(page.starts_with("/console/subscriptions/tests/"), "{page}");
-    until("it is under way", || browser.get(&page).contains("connect"));
+    until("it arrived", || receiver.count() == 1);
+    until("it waits for the answer", || {
+        browser.get(&page).contains("<td data-head=\"Step\">answer")
+    });
     let running = browser.send("GET", &page, b"");
     assert!(running.field("etag").is_none(), "{running:?}");
     let html = running.text();
     assert!(html.contains("<noscript><meta http-equiv=\"refresh\"") && html.contains("under way"));
-    assert_eq!(receiver.count(), 1);
     // The same form again is the same test.
     assert_eq!(browser.submit(&sent, &[]).field("location"), Some(page.as_str()));
+    assert_eq!(receiver.count(), 1);
     receiver.release_with(422);
     until("it is done", || !browser.get(&page).contains("http-equiv=\"refresh\""));
     let html = browser.get(&page);
@@ -188,6 +191,14 @@ fn the_overview_says_what_needs_a_person_in_plain_words() {
     ] {
         assert!(page.contains(text), "{text}: {page}");
     }
+    // The dead letter that blocks a lane stands on the lane's page, with what can be done.
+    let lane = rig.get("/v1/lanes")["items"][0]["id"].as_str().unwrap().to_owned();
+    let page = Browser::new(&rig, "operate").get(&format!("/console/lanes/{lane}"));
+    for action in ["retry-delivery", "skip"] {
+        assert!(page.contains(&format!("/console/act/{action}")), "{action}: {page}");
+    }
+    let page = browser.get("/console/subscriptions");
+    assert!(page.contains("failing") && !page.contains("</span> active"), "{page}");
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
     assert!(browser.get("/console/").contains(">1 dead letter needs a person<"));
 }
@@ -200,7 +211,7 @@ fn the_overview_tells_how_late_the_queue_is_and_how_long_the_disk_lasts() {
     rig.subscribe("erp", &receiver);
     let browser = Browser::new(&rig, "read");
     let page = browser.get("/console/");
-    assert!(page.contains("Nothing is late") && page.contains("It does not shrink"), "{page}");
+    assert!(page.contains("Nothing is late") && page.contains("It is not filling up"), "{page}");
     rig.publish_type("a");
     rig.advance(secs(7_200));
     assert!(browser.get("/console/").contains("The oldest is late by 2 h"));

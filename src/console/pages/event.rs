@@ -7,7 +7,7 @@ use crate::console::actions;
 use crate::console::charts::{Wait, timeline};
 use crate::console::elements::{
     beginning, button, code, empty, facts, hidden, indented, json, link, link_of, millis, name_of,
-    span, state, table, text_or, time, time_or, word,
+    span, state, table, text_or, time, time_or, told, word,
 };
 use crate::console::error::PageError;
 use crate::console::form::segment;
@@ -44,7 +44,7 @@ fn event(view: &View<'_>) -> Result<Content, PageError> {
             }
             @if is_open { (button(view, &actions::CANCEL_EVENT, &[("id", id)])) }
         }
-        @if let Some(error) = event.maybe("last_error") { p.error { (error) } }
+        @if let Some(error) = event.maybe("last_error") { p.error { strong { (t.last_error) } " " (error) } }
         (facts(&[
             (t.event_type, html! { (event.text("event_type")) }),
             (t.at, time(event.text("received_at"))),
@@ -54,7 +54,7 @@ fn event(view: &View<'_>) -> Result<Content, PageError> {
             (t.key, html! { code { (event.text("idempotency_key")) } }),
             (t.webhook_id, html! { code { (event.text("webhook_id")) } }),
             (t.id, html! { code { (event.text("id")) } }),
-            (t.repeated, html! { (event.int("duplicate_count")) }),
+            (t.repeated, repeated(&event)),
             (t.process, text_or(event.maybe("process_id"))),
             (t.parent, event.maybe("parent_id").map_or_else(|| text_or(None), |id| link("events", id))),
         ]))
@@ -91,7 +91,7 @@ fn webhook(view: &View<'_>) -> Result<Content, PageError> {
             (t.provider_id, html! { code { (event.text("provider_event_id")) } }),
             (t.webhook_id, html! { code { (event.text("webhook_id")) } }),
             (t.id, html! { code { (event.text("id")) } }),
-            (t.repeated, html! { (event.int("duplicate_count")) }),
+            (t.repeated, repeated(&event)),
         ]))
         (deliveries(view, event.text("id")))
         (content(view, &event, payload))
@@ -234,10 +234,9 @@ fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
         section.card {
             @if level == 2 { h2 { (heading) } } @else { h3 { (heading) } }
             @if let Some(why) = waiting.maybe("detail") {
-                p { strong { (t.waits_because) } " " (why)
-                    @if let Some(until) = waiting.maybe("until") { " (" (t.until) " " (time(until)) ")" } }
+                p { strong { (t.waits_because) } " " (told(why)) }
             }
-            @if let Some(reason) = delivery.maybe("reason") { p { (reason) } }
+            @if let Some(reason) = delivery.maybe("reason") { p { (told(reason)) } }
             (timeline(view, attempts.items("items"), &waits))
             (attempt_table(view, attempts.items("items"), &waits, waiting))
             div.actions {
@@ -276,9 +275,11 @@ fn waits(view: &View<'_>, delivery: &Value, attempts: &[Value]) -> Vec<Wait> {
         before = Some(attempt);
     }
     let waiting = delivery.field("waiting");
-    let why = match waiting.text("reason") {
+    let why = match waiting.first_of(&["hold", "reason"]) {
         "" => return all,
-        "hold" => word(waiting.text("hold")),
+        "auth" => t.wait_auth.to_owned(),
+        "rate_limit" => t.wait_asked.to_owned(),
+        "breaker" | "offline" => t.wait_away.to_owned(),
         "earlier" => t.wait_lane.to_owned(),
         "time" if before.is_some() => t.wait_retry.to_owned(),
         "time" => t.wait_not_before.to_owned(),
@@ -309,24 +310,29 @@ fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &
                 html! { (row.int("n")) },
                 waited(n),
                 time(row.text("started_at")),
-                state(row.text("class")),
+                html! { (state(row.text("class"))) @if !row.is("counted") && row.text("class") != "success" { " " small { (t.not_counted) } } },
                 html! { @if status.is_null() { (text_or(None)) } @else { (status) } },
                 html! { (row.int("latency_ms")) " ms" },
-                html! { @if row.is("counted") { (t.yes) } @else { (t.no) } },
-                html! { (beginning(row.first_of(&["failed_reason", "excerpt"]), MAX_ANSWER_BYTES).0) },
+                html! { (beginning(row.first_of(&["excerpt", "failed_reason"]), MAX_ANSWER_BYTES).0) },
             ]
         })
         .collect();
     if waits.len() > attempts.len() {
         let mut now =
             vec![html! { (t.next_one) }, waited(attempts.len()), time_or(waiting.maybe("until"))];
-        now.extend([state("waiting"), text_or(None), text_or(None), text_or(None), text_or(None)]);
+        now.extend([state("waiting"), text_or(None), text_or(None), text_or(None)]);
         rows.push(now);
     }
     html! {
-        (table(t.attempts, &["#", t.waited_before, t.at, t.result, t.answer, t.took, t.counts, t.they_said], &rows))
+        (table(t.attempts, &["#", t.waited_before, t.at, t.result, t.answer, t.took, t.they_said], &rows))
         @if let Some(url) = attempts.last().and_then(|last| last.maybe("url")) { p.small { (t.sent_to) " " code { (url) } } }
     }
+}
+
+/// How often it was sent to us again, if it was.
+fn repeated(event: &Value) -> Markup {
+    let count = event.int("duplicate_count");
+    html! { @if count > 0 { (count) } @else { (text_or(None)) } }
 }
 
 /// Headers and payload. Sealed fields stay closed: the API answers them so.

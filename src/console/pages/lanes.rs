@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::console::actions;
 use crate::console::elements::{
-    Filter, button, empty, filters, link, link_of, pager, state, table, text_or, time,
+    Filter, button, empty, filters, link, link_of, pager, state, table, text_or, time, told,
 };
 use crate::console::error::PageError;
 use crate::console::form::segment;
@@ -29,7 +29,7 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
             html! { a href={ "/console/lanes/" (segment(row.text("id"))) } { (row.first_of(&["key", "id"])) } },
             html! { (row.text("subscription")) },
             html! { @if row.is("blocked") { (state("blocked")) } @else { (state(row.text("state"))) } },
-            html! { (row.text("why")) },
+            told(row.text("why")),
             time(row.text("since")),
             html! { (row.int("waiting")) (more) },
         ]
@@ -58,9 +58,13 @@ fn one(view: &View<'_>) -> Result<Content, PageError> {
         found => found?,
     };
     let lane = found.field("lane");
+    // The dead letter that blocks a lane is not among those that wait.
+    let is_listed = |id: &&str| found.items("deliveries").iter().any(|row| row.text("id") == *id);
+    let head = lane.maybe("delivery").filter(|id| !is_listed(id));
     let name = lane.maybe("key").unwrap_or_else(|| view.param(0));
     let body = html! {
-        @if let Some(why) = lane.maybe("why") { p { strong { (t.waits_because) } " " (why) } }
+        @if let Some(why) = lane.maybe("why") { p { strong { (t.waits_because) } " " (told(why)) } }
+        @if let Some(head) = head { div.actions { (link("deliveries", head)) (state(lane.text("state"))) (buttons(view, head, lane.text("state"))) } }
         h2 { (t.in_order) }
         @if found.items("deliveries").is_empty() { (empty(t.lane_empty, t.lane_empty_help)) } @else { (rows(view, t.in_order, found.items("deliveries"))) }
         @if !found.items("parked").is_empty() { h2 { (t.parked) } (rows(view, t.parked, found.items("parked"))) }
@@ -70,28 +74,27 @@ fn one(view: &View<'_>) -> Result<Content, PageError> {
 
 fn rows(view: &View<'_>, caption: &str, deliveries: &[Value]) -> Markup {
     let t = view.t;
-    let rows: Vec<_> = deliveries
-        .iter()
-        .map(|row| {
-            let given = [("id", row.text("id"))];
-            let state_of = row.text("state");
-            vec![
-                link("deliveries", row.text("id")),
-                link_of(row),
-                state(state_of),
-                text_or(row.maybe("reason")),
-                time(row.text("order_at")),
-                html! {
-                    @if matches!(state_of, "parked" | "in_doubt") { (button(view, &actions::RELEASE, &given)) }
-                    @else {
-                        @if state_of == "dead_letter" { (button(view, &actions::RETRY_DELIVERY, &given)) " " }
-                        (button(view, &actions::PARK, &given)) " "
-                        (button(view, &actions::SKIP, &given)) " "
-                        (button(view, &actions::MOVE_TO_END, &given))
-                    }
-                },
-            ]
-        })
-        .collect();
+    let row = |row: &Value| {
+        vec![
+            link("deliveries", row.text("id")),
+            link_of(row),
+            state(row.text("state")),
+            text_or(row.maybe("reason")),
+            time(row.text("order_at")),
+            buttons(view, row.text("id"), row.text("state")),
+        ]
+    };
+    let rows: Vec<_> = deliveries.iter().map(row).collect();
     table(caption, &[t.delivery, t.event, t.state, t.reason, t.at, t.act], &rows)
+}
+
+/// What the API does not refuse for a delivery in this state.
+fn buttons(view: &View<'_>, id: &str, state: &str) -> Markup {
+    let all = match state {
+        "pending" => &[&actions::PARK, &actions::SKIP, &actions::MOVE_TO_END][..],
+        "dead_letter" => &[&actions::RETRY_DELIVERY, &actions::SKIP],
+        "parked" | "in_doubt" => &[&actions::RELEASE, &actions::SKIP],
+        _ => &[],
+    };
+    html! { @for action in all { (button(view, action, &[("id", id)])) " " } }
 }

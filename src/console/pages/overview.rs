@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use crate::console::actions::{self, Action};
 use crate::console::charts::{heat, lines, strip};
-use crate::console::elements::{link, millis, span, state, table, time, word};
+use crate::console::elements::{link, millis, span, state, table, time, told, word};
 use crate::console::error::PageError;
-use crate::console::form::with_query;
+use crate::console::form::{segment, with_query};
 use crate::console::json::Fields as _;
 use crate::console::page::{Content, Page};
 use crate::console::view::View;
@@ -17,7 +17,7 @@ use crate::model::token::Right::Read;
 pub(super) const PAGE: Page = Page::new("/console/", Read, show).menu(|t| t.overview);
 
 /// Checks whose finding stands on the page already.
-const TOLD: [&str; 3] = ["dead_letters", "quarantined", "escalations"];
+const TOLD: [&str; 4] = ["dead_letters", "quarantined", "escalations", "subscriptions"];
 
 fn show(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
@@ -30,8 +30,11 @@ fn show(view: &View<'_>) -> Result<Content, PageError> {
         (figures(view, &stats, &recent, &found))
         (first_steps(view, &stats))
         h2 { (t.last_hour) }
-        (lines(view, recent.items("minutes")))
-        (heat(view, recent.items("minutes"), recent.items("latency_bounds_ms")))
+        @if sum(&recent, &["events", "webhooks", "delivered", "failed"]) == 0 { p { (t.quiet_hour) } }
+        @else {
+            (lines(view, recent.items("minutes")))
+            (heat(view, recent.items("minutes"), recent.items("latency_bounds_ms")))
+        }
         (strips(view, &recent))
         h2 #checks { (t.checks) }
         (checks(view, &found))
@@ -58,23 +61,26 @@ fn verdicts(view: &View<'_>, stats: &Value, escalations: &Value, found: &Value) 
         let plus = if more { "+" } else { "" };
         rows.push(("bad", html! { a href=(path) { (count) (plus) " " (text) } }));
     }
-    rows.extend(escalations.each("items", |row| {
-        let name = html! { a href="/console/alerts" { (word(row.text("class"))) " · " (row.text("subject")) } };
-        ("bad", html! { (name) " " (row.text("detail")) " (" (t.since) " " (time(row.text("first_at"))) ")" })
-    }));
+    let is_new = |row: &&Value| row.text("class") != "delivery.dead_lettered";
+    for row in escalations.items("items").iter().filter(is_new) {
+        let name = row.text("subject").strip_prefix("subscription:");
+        let path = name.map(|name| format!("/console/subscriptions/{}", segment(name)));
+        let what =
+            html! { (word(row.text("class"))) ": " (name.unwrap_or_else(|| row.text("subject"))) };
+        rows.push((
+            "bad",
+            html! {
+                a href=(path.as_deref().unwrap_or("/console/alerts")) { (what) } " "
+                (told(row.text("detail"))) " · " (t.since) " " (time(row.text("first_at")))
+            },
+        ));
+    }
     let is_new =
         |check: &&Value| check.text("state") != "ok" && !TOLD.contains(&check.text("name"));
     for check in found.items("checks").iter().filter(is_new) {
-        let path = if check.text("name") == "subscriptions" {
-            "/console/subscriptions"
-        } else {
-            "#checks"
-        };
         let mark = if check.text("state") == "fail" { "bad" } else { "warn" };
-        rows.push((
-            mark,
-            html! { a href=(path) { (word(check.text("name"))) } ": " (check.text("detail")) },
-        ));
+        let name = word(check.text("name"));
+        rows.push((mark, html! { a href="#checks" { (name) } ": " (told(check.text("detail"))) }));
     }
     html! {
         @if rows.is_empty() { p.notice { (t.all_is_well) " " (t.nobody_needed) } }
@@ -88,11 +94,14 @@ fn verdicts(view: &View<'_>, stats: &Value, escalations: &Value, found: &Value) 
     }
 }
 
+/// A sum over the last hour.
+fn sum(recent: &Value, names: &[&str]) -> i64 {
+    let each = |row: &Value| names.iter().map(|name| row.int(name)).sum::<i64>();
+    recent.items("minutes").iter().map(each).sum()
+}
+
 fn figures(view: &View<'_>, stats: &Value, recent: &Value, found: &Value) -> Markup {
     let t = view.t;
-    let sum = |names: &[&str]| -> i64 {
-        recent.items("minutes").iter().flat_map(|row| names.iter().map(|name| row.int(name))).sum()
-    };
     let late = stats.maybe("oldest_due_at").map(|at| millis(stats.text("now")) - millis(at));
     let late = late.filter(|late| *late >= 1000);
     let disk = found.items("checks").iter().find(|check| check.text("name") == "disk");
@@ -105,9 +114,11 @@ fn figures(view: &View<'_>, stats: &Value, recent: &Value, found: &Value) -> Mar
             (card(t.waiting_deliveries, "/console/deliveries?state=pending", html! { (stats.int("pending")) }, html! {
                 @match late { Some(late) => { (t.queue_age) " " (span(late)) }, None => (t.nothing_is_late) }
             }))
-            (card(t.accepted_hour, "/console/events", html! { (sum(&["events", "webhooks"])) }, html! { (t.last_hour) }))
-            (card(t.delivered_hour, "/console/deliveries?state=completed", html! { (sum(&["delivered"])) }, html! {
-                (t.last_hour) " · " (sum(&["failed"])) " " (t.failed_attempts)
+            (card(t.accepted_in_hour, "/console/events", html! { (sum(recent, &["events", "webhooks"])) }, html! {
+                (sum(recent, &["events"])) " " (t.events_small) ", " (sum(recent, &["webhooks"])) " " (t.webhooks_small)
+            }))
+            (card(t.delivered_in_hour, "/console/deliveries?state=completed", html! { (sum(recent, &["delivered"])) }, html! {
+                (sum(recent, &["failed"])) " " (t.failed_attempts)
             }))
             @if let Some(free) = disk.and_then(|disk| disk.field("free_bytes").as_u64()) {
                 (card(t.disk_free, "#checks", html! { (bytes(free)) }, html! {

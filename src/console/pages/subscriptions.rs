@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::console::actions;
 use crate::console::charts::strip;
 use crate::console::elements::{
-    button, empty, facts, json, link, nothing, state, table, text_or, time, time_or, word,
+    button, empty, facts, json, link, nothing, state, table, text_or, time, time_or, told, word,
 };
 use crate::console::error::PageError;
 use crate::console::form::{segment, with_query};
@@ -38,24 +38,18 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
         .map(|row| {
             vec![
                 link("subscriptions", row.text("name")),
-                html! { (state(row.text("state"))) @for hold in row.items("holds") { " " (word(hold.text("reason"))) } },
+                html! {
+                (health(row))
+                @if let Some(since) = row.maybe("failing_since") { br; small { (t.failing_since) " " (time(since)) } }
+            },
                 html! { (row.first_of(&["url", "target"])) },
                 html! { (types(row)) },
                 time_or(row.maybe("last_success_at")),
-                time_or(row.maybe("failing_since")),
-                strip(view, latest(&recent, row.text("name"))),
+                    strip(view, latest(&recent, row.text("name"))),
             ]
         })
         .collect();
-    let heads = [
-        t.name,
-        t.state,
-        t.goes_to,
-        t.event_types,
-        t.last_success,
-        t.failing_since,
-        t.last_attempts,
-    ];
+    let heads = [t.name, t.state, t.goes_to, t.event_types, t.last_success, t.last_attempts];
     let body = html! {
         div.actions { (button(view, &actions::CREATE_SUBSCRIPTION, &[])) }
         @if rows.is_empty() { (empty(t.no_subscriptions, t.no_subscriptions_help)) }
@@ -72,6 +66,16 @@ fn urgency(row: &Value) -> u8 {
         "PAUSED" => 2,
         _ if row.maybe("failing_since").is_some() || !row.items("holds").is_empty() => 1,
         _ => 3,
+    }
+}
+
+/// Whether it is held, fails or works.
+fn health(subscription: &Value) -> Markup {
+    let holds = subscription.each("holds", |hold| word(hold.text("reason")));
+    html! {
+        @if !holds.is_empty() { (state("held")) " " (holds.join(", ")) }
+        @else if subscription.maybe("failing_since").is_some() { (state("failing")) }
+        @else { (state(subscription.text("state"))) }
     }
 }
 
@@ -98,7 +102,7 @@ fn one(view: &View<'_>) -> Result<Content, PageError> {
     let listed = |path: &str| with_query(path, [("subscription", name)]);
     let body = html! {
         div.actions {
-            (state(found.text("state")))
+            (health(&found))
             @if is_stopped { (button(view, &actions::RESUME, &given)) } @else { (button(view, &actions::PAUSE, &given)) }
             @if found.text("target") == "http" { (button(view, &actions::TEST, &given)) }
             @if found.text("source") == "outbox" { (button(view, &actions::REPLAY_SINCE, &[("filter.subscription", name), ("filter.since", a_day_ago.as_str())])) }
@@ -108,7 +112,7 @@ fn one(view: &View<'_>) -> Result<Content, PageError> {
         }
         (holds(view, found.items("holds")))
         @if !latest(&recent, name).is_empty() {
-            figure { (strip(view, latest(&recent, name))) figcaption.small { (t.last_attempts) " " (latest(&recent, name).len()) } }
+            figure { (strip(view, latest(&recent, name))) figcaption.small { (t.last_attempts) ": " (latest(&recent, name).len()) } }
         }
         (facts(&[
             (t.goes_to, text_or(found.maybe("url"))),
@@ -140,7 +144,7 @@ fn holds(view: &View<'_>, holds: &[Value]) -> Markup {
     html! {
         @for hold in holds {
             div.error {
-                p { strong { (t.held) ": " (word(hold.text("reason"))) } " " (hold.text("detail")) }
+                p { strong { (t.held) ": " (word(hold.text("reason"))) } " " (told(hold.text("detail"))) }
                 p.small { (t.since) " " (time(hold.text("since")))
                     @if let Some(until) = hold.maybe("until") { " · " (t.until) " " (time(until)) }
                     @if let Some(probe) = hold.maybe("probe_at") { " · " (t.next_probe) " " (time(probe)) } }
@@ -201,7 +205,7 @@ fn test(view: &View<'_>) -> Result<Content, PageError> {
         rows.push(vec![html! { (word(step)) }, state("running"), nothing(), nothing()]);
     }
     let body = html! {
-        @if is_running { p.notice role="status" { @if rows.is_empty() { (t.test_waits) } @else { (t.test_runs) } } }
+        @if is_running { p.notice.open role="status" { @if rows.is_empty() { (t.test_waits) } @else { (t.test_runs) } } }
         @else if result.is("ok") { p.notice role="status" { (t.test_works) } }
         @else {
             div.error role="status" {
@@ -219,8 +223,8 @@ fn test(view: &View<'_>) -> Result<Content, PageError> {
         }
         div.actions {
             @if !is_running { (button(view, &actions::TEST, &[("id", name)])) }
-            (link("subscriptions", name))
+            a.button href={ "/console/subscriptions/" (segment(name)) } { (t.subscription) ": " (name) }
         }
     };
-    Ok(Content { is_running, ..Content::new(format!("{}: {name}", t.test_of), body) })
+    Ok(Content { is_running, ..Content::new(format!("{}: {name}", t.test), body) })
 }
