@@ -35,7 +35,7 @@ impl PageError {
             Some("deliveries") => t.delivery,
             Some("subscriptions") => t.subscription,
             Some("subscriptions/tests") => t.test,
-            Some("event-types") => t.event_type,
+            Some("events/types") => t.event_type,
             Some("jobs") => t.job,
             Some("sources") => t.source,
             Some("providers") => t.provider,

@@ -33,22 +33,18 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
     let recent = view.read_or_null("/v1/stats/recent", &[]);
     let mut all: Vec<&Value> = found.items("items").iter().collect();
     all.sort_by_key(|row| urgency(row));
-    let rows: Vec<_> = all
-        .into_iter()
-        .map(|row| {
-            vec![
-                link("subscriptions", row.text("name")),
-                html! {
-                (health(row))
-                @if let Some(since) = row.maybe("failing_since") { br; small { (t.failing_since) " " (time(since)) } }
-            },
-                html! { (row.first_of(&["url", "target"])) },
-                html! { (types(row)) },
-                time_or(row.maybe("last_success_at")),
-                    strip(view, latest(&recent, row.text("name"))),
-            ]
-        })
-        .collect();
+    let row = |row: &Value| {
+        let failing = row.maybe("failing_since");
+        vec![
+            link("subscriptions", row.text("name")),
+            html! { (health(row)) @if let Some(since) = failing { br; small { (t.failing_since) " " (time(since)) } } },
+            html! { (row.first_of(&["url", "target"])) },
+            html! { (types(row)) },
+            time_or(row.maybe("last_success_at")),
+            strip(view, latest(&recent, row.text("name"))),
+        ]
+    };
+    let rows: Vec<_> = all.into_iter().map(row).collect();
     let heads = [t.name, t.state, t.goes_to, t.event_types, t.last_success, t.last_attempts];
     let body = html! {
         div.actions { (button(view, &actions::CREATE_SUBSCRIPTION, &[])) }
