@@ -23,6 +23,10 @@ pub(super) struct Wait {
 /// The life of a delivery: its waits as bars, the longer the wider but not to scale, and its attempts as marks. A wait
 /// stands before each attempt; one more is under way. A wait for the time is a line, a held one a box.
 pub(super) fn timeline(view: &View<'_>, attempts: &[Value], waits: &[Wait]) -> Markup {
+    // One mark tells no more than the table does.
+    if attempts.len() < 2 && waits.iter().all(|wait| wait.ms < 1000) {
+        return html! {};
+    }
     let count = i64::try_from(attempts.len()).unwrap_or(i64::MAX).max(1);
     let (mark, left) = ((400 / count).clamp(4, 24), 6);
     let weight = |wait: &Wait| i64::from((wait.ms.max(0).unsigned_abs() / 1000 + 1).ilog2());

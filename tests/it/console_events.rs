@@ -30,6 +30,9 @@ fn an_event_tells_why_it_waits_and_what_each_attempt_came_to() {
     let receiver = Receiver::new();
     let (event, delivery) = failed(&rig, &receiver);
     let browser = Browser::new(&rig, "read");
+    // Until something was waited for, there is no picture of it.
+    assert!(!browser.get(&format!("/console/events/{event}")).contains("<svg"));
+    rig.advance(secs(2));
     for path in [format!("/console/events/{event}"), format!("/console/deliveries/{delivery}")] {
         let page = browser.get(&path);
         for part in ["invoice.created", "invoice-4711", "erp", "transient", ">500<", "<svg"] {

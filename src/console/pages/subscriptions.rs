@@ -37,7 +37,7 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
         let failing = row.maybe("failing_since");
         vec![
             link("subscriptions", row.text("name")),
-            html! { (health(row)) @if let Some(since) = failing { br; small { (t.failing_since) " " (time(since)) } } },
+            html! { (health(row)) @if let Some(since) = failing { br; small { (t.since) " " (time(since)) } } },
             html! { (row.first_of(&["url", "target"])) },
             html! { (types(row)) },
             time_or(row.maybe("last_success_at")),
