@@ -3,13 +3,16 @@
 use std::thread;
 
 use oncebox::console::actions;
+use oncebox::model::in_doubt::Window;
 use oncebox::model::token::Role;
+use oncebox::store::meta;
+use oncebox::store::writer::Queue;
 use serde_json::{Value, json};
 
 use crate::console_rig::{Browser, Form, encoded, form, links};
 use crate::rig::http::Answer;
 use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, file, until};
+use crate::rig::{Rig, file, secs, until};
 
 const PASSWORD: &str = "correct horse battery";
 
@@ -111,6 +114,7 @@ impl World {
             | "recover-subscription"
             | "replay-events"
             | "rotate-credential"
+            | "schedule-rotation"
             | "revoke-credential" => self.of_subscription(action),
             "pause-source" | "resume-source" | "reset-source" => self.source(action),
             "acknowledge" => {
@@ -135,7 +139,12 @@ impl World {
                 self.post("/v1/alert-channels", &channel);
                 ("/console/alerts".to_owned(), vec![("name", action.to_owned())])
             }
-            _ => ("/console/settings".to_owned(), self.who_may_enter(action)),
+            "add-secret" | "withdraw-secret" => self.provider(action),
+            "release-in-doubt" | "skip-in-doubt" | "end-in-doubt" => self.in_doubt(action),
+            _ => {
+                let (page, values) = self.of_settings(action);
+                (format!("/console/settings{page}"), values)
+            }
         };
         Case { page, values }
     }
@@ -158,8 +167,8 @@ impl World {
                 return (page, vec![("since", "2026-01-31T00:00:00Z".to_owned())]);
             }
             "revoke-credential" => {
-                let id = self.id(&format!("/v1/credentials?subscription={action}"));
-                self.post(&format!("/v1/credentials/{id}/rotate"), &json!({}));
+                let bearer = json!({ "kind": "bearer", "secret": "a-token" });
+                self.post(&format!("/v1/subscriptions/{action}/credentials"), &bearer);
             }
             _ => {}
         }
@@ -241,38 +250,85 @@ impl World {
         found.unwrap_or_else(|| panic!("{listed}"))["id"].as_str().unwrap().to_owned()
     }
 
-    /// What is typed in forms about users, sessions and tokens.
-    fn who_may_enter(&self, action: &str) -> Vec<(&'static str, String)> {
+    /// A provider, which has two secrets where one is withdrawn.
+    fn provider(&self, action: &str) -> (String, Vec<(&'static str, String)>) {
+        let second = "another-secret-of-more-than-32-characters";
+        self.rig.provider(
+            action,
+            &json!({ "kind": "github" }),
+            "a-secret-of-more-than-32-characters",
+        );
+        let page = format!("/console/providers/{action}");
+        if action == "add-secret" {
+            return (page, vec![("secret", second.to_owned())]);
+        }
+        self.post(&format!("/v1/providers/{action}/secrets"), &json!({ "secret": second }));
+        (page, vec![])
+    }
+
+    /// What a restore leaves: a delivery in doubt, or the time in which new ones are held. The action that ends this
+    /// time is the last of the table, so that no other case is held.
+    fn in_doubt(&self, action: &str) -> (String, Vec<(&'static str, String)>) {
+        let set = |window: Option<Window>| {
+            let writer = self.rig.appliance().store().writer();
+            writer.write(Queue::Accept, move |tx| meta::set_window(tx, window)).unwrap();
+        };
+        let now = self.rig.now();
+        set(Some(Window { lost_at: now, until: now.plus(secs(3600)) }));
+        let mut values = Vec::new();
+        if action != "end-in-doubt" {
+            self.subscribe(action, &self.well, &json!({}));
+            let (_, delivery) = self.sent(action);
+            assert_eq!(self.rig.get(&format!("/v1/deliveries/{delivery}"))["state"], "in_doubt");
+            set(None);
+            values.push(("filter.subscription", action.to_owned()));
+        }
+        ("/console/settings".to_owned(), values)
+    }
+
+    /// The page of the settings, and what is typed in its form.
+    fn of_settings(&self, action: &str) -> (&'static str, Vec<(&'static str, String)>) {
         let name = ("name", action.to_owned());
         match action {
-            "create-user" => vec![name, ("role", "read".to_owned())],
-            "create-token" => vec![
-                name,
-                ("role", "publish".to_owned()),
-                ("source_systems", "erp\nshop".to_owned()),
-            ],
-            "change-user" | "delete-user" | "user-link" => {
+            "create-user" => ("/users", vec![name, ("role", "read".to_owned())]),
+            "change-user" | "disable-user" | "enable-user" | "delete-user" | "user-link" => {
                 self.rig.user(action, "read");
+                if action == "enable-user" {
+                    let disabled = json!({ "disabled": true });
+                    self.rig.patch(&format!("/v1/users/{action}"), &disabled).is(200);
+                }
                 let role = ("role", "operate".to_owned());
-                if action == "change-user" { vec![name, role] } else { vec![name] }
+                ("/users", if action == "change-user" { vec![name, role] } else { vec![name] })
             }
             "own-password" => {
-                vec![("current", PASSWORD.to_owned()), ("new", "another good password".to_owned())]
+                let new = ("new", "another good password".to_owned());
+                ("", vec![("current", PASSWORD.to_owned()), new])
             }
             "end-session" => {
                 self.rig.user(action, "read");
-                drop(self.rig.log_in_by_link(action));
-                let listed = self.rig.get("/v1/sessions");
-                let mut all = listed["items"].as_array().unwrap().iter();
-                let own = all.find(|row| row["user"] == action).unwrap();
-                vec![("id", own["id"].as_str().unwrap().to_owned())]
+                ("/sessions", vec![self.session_of(action)])
+            }
+            "end-own-session" => ("/my-sessions", vec![self.session_of("anna")]),
+            "create-token" => {
+                let systems = ("source_systems", "erp\nshop".to_owned());
+                ("/tokens", vec![name, ("role", "publish".to_owned()), systems])
             }
             "revoke-token" => {
                 let made = self.post("/v1/tokens", &json!({ "name": action, "role": "read" }));
-                vec![("id", made["id"].as_str().unwrap().to_owned())]
+                ("/tokens", vec![("id", made["id"].as_str().unwrap().to_owned())])
             }
+            "back-up" => ("/backups", vec![]),
             _ => panic!("the action {action} has no case here"),
         }
+    }
+
+    /// A new session of a user.
+    fn session_of(&self, user: &str) -> (&'static str, String) {
+        drop(self.rig.log_in_by_link(user));
+        let listed = self.rig.get("/v1/sessions?limit=500");
+        let mut newest_first = listed["items"].as_array().unwrap().iter().rev();
+        let own = newest_first.find(|row| row["user"] == user).unwrap();
+        ("id", own["id"].as_str().unwrap().to_owned())
     }
 }
 

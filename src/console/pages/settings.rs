@@ -62,7 +62,7 @@ fn in_doubt(view: &View<'_>) -> Markup {
     let t = view.t;
     let found = view.read_or_null("/v1/in-doubt", &[]);
     html! {
-        @if found.maybe("restored_at").is_some() || found.int("in_doubt") > 0 {
+        @if found.maybe("until").is_some() || found.int("in_doubt") > 0 {
             h2 { (t.in_doubt) }
             (facts(&[
                 (t.count, html! { a href="/console/deliveries?state=in_doubt" { (found.int("in_doubt")) } }),
