@@ -8,10 +8,12 @@ use oncebox::base::id::{DeliverySeq, SubscriptionSeq, SystemDraw, uuid7};
 use oncebox::model::delivery::{Attempt, Jitter};
 use oncebox::model::event::EventOrder;
 use oncebox::model::event::NewEvent;
+use oncebox::model::external_call::NewCall;
 use oncebox::model::failure::{AttemptOrder, AttemptReport, Rules};
+use oncebox::model::lane::CallKey;
 use oncebox::model::outcome::AttemptClass;
 use oncebox::store::writer::WriterLoop;
-use oncebox::store::{Store, deliveries, outbox, settlement, subscriptions};
+use oncebox::store::{Store, deliveries, outbox, settlement, subscriptions, superseded};
 use proptest::prelude::*;
 use rusqlite::Connection;
 
@@ -213,6 +215,35 @@ proptest! {
         }
         world.drain();
     }
+}
+
+#[test]
+fn an_external_call_is_not_made_once_its_subscription_is_paused() {
+    let mut world = World::new();
+    world.publish(false, 0, None, (false, false));
+    let (seq, now) = (SubscriptionSeq(1), world.now);
+    let call = NewCall {
+        delivery: DeliverySeq(1),
+        subscription: seq,
+        run_no: 1,
+        kind: CallKey::Entity,
+        entity: 1,
+        entity_key: "invoice/1".to_owned(),
+        body_hash: vec![1],
+    };
+    let mut is_made = |is_paused: bool| {
+        let found = world.store.read(|tx| subscriptions::by_seq(tx, seq)).unwrap().unwrap();
+        let done = world.writer.direct(|tx| {
+            if is_paused {
+                settlement::pause(tx, &found, "a person", now)?;
+            } else {
+                settlement::resume(tx, &found, now)?;
+            }
+            superseded::begin_call(tx, &call, (now, now))
+        });
+        done.unwrap()
+    };
+    assert_eq!([true, false].map(&mut is_made), [false, true]);
 }
 
 #[test]

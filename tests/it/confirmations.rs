@@ -332,6 +332,17 @@ fn confirm_urls_are_served_where_webhooks_are_and_not_where_the_api_is() {
 }
 
 #[test]
+fn what_waits_takes_no_request_of_its_subscription() {
+    let policy = json!({ "confirm_within": "1h", "in_flight_max": 1 });
+    let (rig, receiver) = confirming(&json!({ "policy": policy }));
+    for payload in ["1", "2", "3"] {
+        publish(&rig, payload);
+    }
+    until("all wait", || (1..=3).all(|n| rig.state(n) == "waiting"));
+    assert_eq!(receiver.count(), 3);
+}
+
+#[test]
 fn the_rest_of_a_lane_waits_for_the_confirmation() {
     let (rig, receiver) = confirming(&json!({ "ordering": "key" }));
     publish(&rig, "1");
