@@ -37,7 +37,7 @@ pub(super) const RESOURCE: Resource = Resource {
     routes: &[
         get("/v1/dead-letters/summary", Read, Listed(summary))
             .doc("summarizeDeadLetters", "Count dead letters by subscription and error")
-            .about("Counts the newest 50,000, in at most 100 groups, the largest first.")
+            .about("Counts the newest 1,000, in at most 100 groups, the largest first.")
             .returns(&[Returns::json::<Summary>(200, "The groups.")])
             .params(&[SUBSCRIPTION, SINCE, UNTIL]),
         post("/v1/dead-letters/replay", Operate, Act("job.replay_dead_letters", replay))

@@ -125,7 +125,7 @@ pub(super) enum DeadLetterVerb {
         /// The delivery's id
         id: String,
     },
-    /// Count dead letters by subscription and error; at most the newest 50,000
+    /// Count dead letters by subscription and error; at most the newest 1,000
     Summary {
         #[command(flatten)]
         of: Of,

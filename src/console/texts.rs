@@ -296,7 +296,7 @@ texts! {
     dead_letters_about: "Deliveries that were given up. Nothing deletes them: a person sends them again, or discards them.",
     no_dead_letters: "Nothing was given up.",
     no_dead_letters_help: "What fails again and again comes here.",
-    by_error: "By subscription and error",
+    by_error: "The newest 1,000, by subscription and error",
     show_all: "Show all",
     none_match: "No dead letter matches.",
     oldest: "Oldest",

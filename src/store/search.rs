@@ -1,8 +1,8 @@
 //! Finds events, webhook events, deliveries, subscriptions, providers and sources by a text that a person has: an id, a
 //! key, a type, a name.
 //!
-//! Each field is a statement that seeks in an index, or reads the newest 20,000 rows where there is none. So the work is
-//! bounded, however many rows there are.
+//! Each field is a statement that seeks in an index, or reads at most the newest 10,000 rows where there is none. So
+//! the work is bounded, however many rows there are.
 
 use rusqlite::{Row, ToSql, params};
 
@@ -62,7 +62,7 @@ macro_rules! by_id {
 
 /// Hits among the newest rows that meet a condition.
 macro_rules! newest {
-    ($table:literal where $of:literal, $value:literal) => {
+    ($limit:literal of $table:literal where $of:literal, $value:literal) => {
         hits!(
             $value,
             concat!(
@@ -70,7 +70,9 @@ macro_rules! newest {
                 $table,
                 " WHERE ",
                 $of,
-                " ORDER BY seq DESC LIMIT 20000) AS n
+                " ORDER BY seq DESC LIMIT ",
+                $limit,
+                ") AS n
               CROSS JOIN ",
                 $table,
                 " AS t ON t.seq = n.seq"
@@ -119,18 +121,18 @@ pub(super) const EVENTS_OF_KEY: &str = hits!(
     "AND t.source_system = ?4 ORDER BY t.idempotency_key DESC"
 );
 pub(super) const EVENTS_OF_WEBHOOK_ID: &str = newest!(
-    "outbox" where "seq > (SELECT max(seq) FROM outbox) - 20000",
+    10000 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 10000",
     "webhook_id(t.tenant, t.source_system, t.idempotency_key)"
 );
 pub(super) const EVENTS_OF_WEBHOOK_ID_OF_TENANT: &str = newest!(
-    "outbox" where "tenant = ?1 AND tenant <> 'default'",
+    10000 of "outbox" where "tenant = ?1 AND tenant <> 'default'",
     "webhook_id(t.tenant, t.source_system, t.idempotency_key)"
 );
 pub(super) const EVENTS_OF_TYPE: &str = newest!(
-    "outbox" where "seq > (SELECT max(seq) FROM outbox) - 20000", "t.event_type"
+    5000 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 5000", "t.event_type"
 );
 pub(super) const EVENTS_OF_TYPE_OF_TENANT: &str = newest!(
-    "outbox" where "tenant = ?1 AND tenant <> 'default'", "t.event_type"
+    5000 of "outbox" where "tenant = ?1 AND tenant <> 'default'", "t.event_type"
 );
 pub(super) const WEBHOOK_EVENTS_BY_ID: &str = by_id!("webhook_events");
 pub(super) const PROVIDERS: &str = sources!("webhook_events", "provider");
@@ -140,11 +142,11 @@ pub(super) const WEBHOOK_EVENTS_OF_ID: &str = hits!(
     "AND t.provider = ?4 ORDER BY t.provider_event_id DESC"
 );
 pub(super) const WEBHOOK_EVENTS_OF_WEBHOOK_ID: &str = newest!(
-    "webhook_events" where "tenant = ?1",
+    10000 of "webhook_events" where "tenant = ?1",
     "webhook_id(t.tenant, 'in:' || t.provider, t.provider_event_id)"
 );
 pub(super) const WEBHOOK_EVENTS_OF_TYPE: &str =
-    newest!("webhook_events" where "tenant = ?1", "t.event_type");
+    newest!(5000 of "webhook_events" where "tenant = ?1", "t.event_type");
 
 /// Hits among things with a name, of which a tenant has few.
 macro_rules! named {
