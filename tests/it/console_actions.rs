@@ -386,7 +386,12 @@ fn rows(rig: &Rig) -> Vec<String> {
             AND name NOT IN ('sessions', 'boots') ORDER BY name",
     );
     let rows = tables.iter().flat_map(|table| {
-        let rows = file::lines(&conn, &format!("SELECT * FROM {table}"));
+        // When something was used last is noted later, and not by what is tested here.
+        let columns = format!(
+            "SELECT group_concat(name) FROM pragma_table_info('{table}') WHERE name <> 'last_used_at'"
+        );
+        let columns = file::lines(&conn, &columns).concat();
+        let rows = file::lines(&conn, &format!("SELECT {columns} FROM {table}"));
         rows.into_iter().map(move |row| format!("{table}: {row}"))
     });
     rows.filter(|row| !row.starts_with("meta: probe ")).collect()

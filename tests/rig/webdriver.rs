@@ -92,6 +92,9 @@ impl Driver {
             "--disable-component-update",
             "--disable-sync",
             "--disable-extensions",
+            "--disable-component-extensions-with-background-pages",
+            "--disable-default-apps",
+            "--disable-features=Translate,OptimizationHints,MediaRouter,AutofillServerCommunication",
             "--hide-scrollbars",
             "--force-color-profile=srgb",
             // Without the driver at its other end, Chromium ends.
