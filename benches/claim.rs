@@ -24,15 +24,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oncebox::base::clock::Timestamp;
+use oncebox::base::clock::{Clock, Timestamp};
 use oncebox::base::faults::Faults;
 use oncebox::base::id::{self, DeliverySeq, SubscriptionSeq, SystemDraw};
 use oncebox::model::delivery::{Attempt, Jitter};
 use oncebox::model::event::EventOrder;
 use oncebox::model::event::NewEvent;
-use oncebox::model::failure::{AttemptOrder, AttemptReport, Rules};
+use oncebox::model::failure::{AttemptOrder, AttemptReport, Rules, Settlement};
 use oncebox::model::outcome::AttemptClass;
 use oncebox::model::sealed::Sealed;
+use oncebox::pipeline::recent::Recent;
 use oncebox::store::writer::WriterLoop;
 use oncebox::store::{Store, deliveries, outbox, settlement};
 use rig::report::Report;
@@ -131,12 +132,20 @@ impl File {
     }
 
     fn settle(&mut self, due: &[DeliverySeq]) -> f64 {
+        self.settle_and(due, |_| ())
+    }
+
+    /// Settles, and does something more with each settlement.
+    fn settle_and(&mut self, due: &[DeliverySeq], more: impl Fn(&Settlement)) -> f64 {
         let reports: Vec<AttemptReport> = due.iter().map(|seq| success(*seq)).collect();
         let begun = Instant::now();
         let stored = self.writer.direct(|tx| {
-            reports.iter().try_for_each(|report| settlement::settle(tx, report).map(drop))
+            reports
+                .iter()
+                .map(|report| settlement::settle(tx, report))
+                .collect::<Result<Vec<_>, _>>()
         });
-        stored.unwrap();
+        stored.unwrap().iter().flatten().for_each(more);
         begun.elapsed().as_secs_f64() * 1e6 / f64::from(ROWS)
     }
 
@@ -305,12 +314,50 @@ fn order(report: &mut Report, options: Options) {
     report.at_most("the terms of an order, an event in no lane", terms - none, "us", 0.5);
 }
 
+/// What a settlement costs more for the last hour's counts, which the console shows; in turns with none.
+fn recent(report: &mut Report, options: Options) {
+    let mut file = File::with_past(0);
+    let recent = Recent::new(Clock::machine());
+    let note = |settlement: &Settlement| {
+        let of = (settlement.subscription, settlement.delivery);
+        recent.attempted(of, &settlement.attempt, true);
+        recent.completed(settlement.subscription);
+    };
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..options.pick(50, 500) {
+        file.insert();
+        let (due, _) = file.due();
+        without.push(file.settle(&due));
+        file.insert();
+        let (due, _) = file.due();
+        with.push(file.settle_and(&due, note));
+    }
+    let (without, with) = (median(&without), median(&with));
+    let what = "settle a row, with the counts of the last hour";
+    report.times(
+        what,
+        (with, "us"),
+        (format!("{without:.1} us without"), with / without),
+        Some(1.05),
+    );
+    let of = (SUBSCRIPTION, DeliverySeq(1));
+    let (attempt, calls) = (success(of.1).attempt, 1_000_000);
+    let begun = Instant::now();
+    for _ in 0..calls {
+        recent.attempted(of, &attempt, true);
+        recent.completed(of.0);
+    }
+    let each = begun.elapsed().as_secs_f64() * 1e9 / f64::from(calls);
+    report.line("the counts of the last hour, a settlement", each, "ns");
+}
+
 fn main() {
     let Some(options) = rig::begin() else { return };
     let mut report = Report::new("claim", options);
     list_indexes(&mut report, options);
     operational_events(&mut report, options);
     order(&mut report, options);
+    recent(&mut report, options);
     compare(&mut report, options.pick(20_000, 1_000_000), options);
     if options.full {
         compare(&mut report, 5_000_000, options);
