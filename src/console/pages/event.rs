@@ -346,7 +346,9 @@ fn content(view: &View<'_>, event: &Value, payload: Option<String>) -> Markup {
         (code(view, shown))
         @if !is_all { p.small { (t.payload_cut) } }
         p.small { (event.text("content_type")) " · SHA-256 " code { (event.text("payload_sha256")) } }
-        h2 { (t.headers) }
-        (json(view, event.field("headers")))
+        @if !matches!(event.field("headers").to_string().as_str(), "null" | "{}" | "[]") {
+            h2 { (t.headers) }
+            (json(view, event.field("headers")))
+        }
     }
 }
