@@ -16,7 +16,6 @@ use crate::api::schema::{NameText, Uuid, value};
 use crate::api::tokens::tenant_of;
 use crate::base::clock::Timestamp;
 use crate::http::message::Response;
-use crate::model::audit::ActorType;
 use crate::model::token::Right::{Admin, Read};
 use crate::model::user::StoredSession;
 use crate::store::sessions::{self, Live, Whose};
@@ -52,12 +51,14 @@ pub(super) const RESOURCE: Resource = Resource {
             .params(&[ID, TENANT]),
         get("/v1/me/sessions", Read, Listed(list_own))
             .doc("listOwnSessions", "List your own sessions")
-            .about("For the user who is logged in; tokens are answered 403. Without those that have ended.")
+            .about(
+                "For the user who is logged in; a token has none. Without those that have ended.",
+            )
             .returns(&[Returns::page::<SessionAnswer>("A page of sessions, the oldest first.")])
             .params(&[LIMIT, AFTER]),
         delete("/v1/me/sessions/{id}", Read, Act("session.end_own", end_own))
             .doc("endOwnSession", "End one of your own sessions")
-            .about("For the user who is logged in; tokens are answered 403.")
+            .about("For the user who is logged in; a token has none.")
             .returns(&[Returns::nothing("It is ended.")])
             .params(&[ID]),
     ],
@@ -71,16 +72,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/me/sessions`
 fn list_own(api: &Api, call: &Call) -> Result<Response, Problem> {
-    page_of_live(api, call, Whose::User(own(call)?))
-}
-
-/// The id of the user who is logged in.
-/// Fails with 403 for a token.
-fn own(call: &Call) -> Result<&str, Problem> {
-    if call.who.kind == ActorType::User {
-        return Ok(&call.who.id);
-    }
-    Err(Problem::forbidden("Only a user who is logged in has sessions; a token has none."))
+    page_of_live(api, call, Whose::User(&call.who.id))
 }
 
 fn page_of_live(api: &Api, call: &Call, whose: Whose<'_>) -> Result<Response, Problem> {
@@ -107,7 +99,7 @@ fn end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `DELETE /v1/me/sessions/{id}`
 fn end_own(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let user = own(call)?.to_owned();
+    let user = call.who.id.clone();
     end_if(api, call, call.tenant.clone(), move |session| session.user.id == user)
 }
 
