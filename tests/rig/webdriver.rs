@@ -20,9 +20,10 @@ const CHROMIUM: &str = "/usr/bin/chromium";
 /// The member of an answer that names an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// Runs `ChromeDriver` until its input ends, which is also when this process is killed; then removes the profiles.
+/// Runs `ChromeDriver` until its input ends, which is also when this process is killed; then removes the profiles, into
+/// which ending browsers still write for a moment. Nobody waits for that.
 const SHELL: &str = "dir=$(mktemp -d); echo \"$dir\"; \"$0\" --port=0 & read -r _; kill $!; wait; \
-    rm -rf \"$dir\" || { sleep 1; rm -rf \"$dir\"; }";
+    exec >/dev/null; for n in 1 2 3; do sleep 1; rm -rf \"$dir\"; done";
 
 /// How long to wait before looking again whether something is there.
 const PAUSE: Duration = Duration::from_millis(10);
