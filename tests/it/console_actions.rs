@@ -482,6 +482,8 @@ fn a_form_that_is_sent_twice_is_carried_out_once() {
             [anna.submit(&form, &[]), other.join().unwrap()]
         });
         let later = anna.submit(&form, &[]);
+        // What runs in the background is in the audit trail when it has ended.
+        until("it is in the audit trail", || done() > before);
         assert_eq!(done(), before + 1, "{action}");
         // A new password ends all sessions: what is sent then needs a new one.
         let is_out = action == "own-password";
