@@ -32,30 +32,30 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
 // An event that is ordered by arrival goes behind earlier ones and behind the dead letters that block the lane, even if
-// the clock was set back in between. One with a time of its own is late if it goes before some of them.
+// the clock was set back in between. One with a time of its own is late if it goes before some of them. Where nothing
+// waits and nothing blocks it is the head at once.
 pub(super) const INSERT_INTO_LANE: &str = "
     INSERT INTO deliveries
            (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at,
             funnel, entity, lane, head, late)
-    SELECT ?1, ?2, ?3, ?4, iif(?13 = 'arrival', max(?5, last_at), ?5), ?6, ?7, ?8, ?9,
-           ?10, ?11, ?12, 0, ?13 = 'time' AND last_at > ?5
-      FROM (SELECT max(
-           coalesce((
+    SELECT ?1, ?2, ?3, ?4, iif(?13 = 'arrival', max(?5, coalesce(waits, ?5), coalesce(blocks, ?5)), ?5), ?6, ?7, ?8, ?9,
+           ?10, ?11, ?12, waits IS NULL AND blocks IS NULL, ?13 = 'time' AND max(coalesce(waits, ?5), coalesce(blocks, ?5)) > ?5
+      FROM (SELECT (
                SELECT d.order_at
                  FROM deliveries AS d
                 WHERE d.lane = ?12
                   AND d.finished_at IS NULL
                   AND d.state <> 'parked'
                 ORDER BY d.order_at DESC
-                LIMIT 1), ?5),
-           coalesce((
+                LIMIT 1) AS waits, (
                SELECT b.order_at
                  FROM deliveries AS b INDEXED BY deliveries_blocking
                 WHERE b.lane = ?12
                   AND b.state = 'dead_letter'
                   AND b.head = 1
                 ORDER BY b.order_at DESC
-                LIMIT 1), ?5)) AS last_at)";
+                LIMIT 1) AS blocks)
+ RETURNING head";
 
 // The flag: a delivery of the same funnel waits for its confirmation.
 pub(super) const DUE: &str = "
@@ -473,9 +473,12 @@ pub(crate) fn route(
         let ((a, b, c, d, e, f, g, h, i), (j, k)) = (row, places);
         if let Some(lane) = lane {
             let row = (a, b, c, d, e, f, g, h, i, j, k, lane, order.as_str());
-            tx.prepare(INSERT_INTO_LANE)?.execute(row)?;
-            // If this insert changes the head, the new row is the head, and its due time is already correct.
-            lanes::elect_head(tx, *lane, first_at)?;
+            let is_head: bool =
+                tx.prepare(INSERT_INTO_LANE)?.query_row(row, |row| Ok(row.get(0)?))?;
+            if !is_head {
+                // If this insert changes the head, the new row is the head, and its due time is already correct.
+                lanes::elect_head(tx, *lane, first_at)?;
+            }
         } else {
             insert.execute((a, b, c, d, e, f, g, h, i, j, k))?;
         }

@@ -123,13 +123,13 @@ const MOVE_TO_END: &str = "
 /// Elects the head of a lane: its first unfinished delivery, unless a dead letter before it blocks the lane. If a
 /// consumer or the target has the current head, that head stays.
 pub(super) fn elect_head(tx: &WriteTx<'_>, lane: i64, now: Timestamp) -> Result<()> {
-    let head = first(&mut *tx.prepare(HEAD)?, [lane], |row| {
-        Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?))
-    })?;
     let front = first(&mut *tx.prepare(FIRST_IN_LANE)?, [lane], |row| {
         Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, Timestamp>(1)?))
     })?;
     let Some((front, order_at)) = front else { return Ok(()) };
+    let head = first(&mut *tx.prepare(HEAD)?, [lane], |row| {
+        Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?))
+    })?;
     if head.is_some_and(|(_, is_taken)| is_taken) {
         return Ok(());
     }
