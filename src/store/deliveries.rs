@@ -473,8 +473,7 @@ pub(crate) fn route(
         let ((a, b, c, d, e, f, g, h, i), (j, k)) = (row, places);
         if let Some(lane) = lane {
             let row = (a, b, c, d, e, f, g, h, i, j, k, lane, order.as_str());
-            let is_head: bool =
-                tx.prepare(INSERT_INTO_LANE)?.query_row(row, |row| Ok(row.get(0)?))?;
+            let is_head: bool = tx.prepare(INSERT_INTO_LANE)?.query_row(row, |row| row.get(0))?;
             if !is_head {
                 // If this insert changes the head, the new row is the head, and its due time is already correct.
                 lanes::elect_head(tx, *lane, first_at)?;
