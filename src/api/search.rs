@@ -29,7 +29,7 @@ pub(super) const RESOURCE: Resource = Resource {
              a delivery or of an attempt, an event type, and the name of a subscription, a provider or a source. The text is the value, or its \
              beginning from 2 characters on, of a UUID from 8 on. Ids of deliveries are given in full. At most 20 \
              are found by each field, the exact ones first, then those with the highest values. A `webhook-id` is \
-             found among the newest 10,000 events, an event type among 5,000. Keys and providers' ids are found in the first \
+             found among the newest 4,000 events, an event type among 5,000. Keys and providers' ids are found in the first \
              50 source systems and providers.",
         )
         .returns(&[Returns::json::<SearchAnswer>(

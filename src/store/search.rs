@@ -1,7 +1,7 @@
 //! Finds events, webhook events, deliveries, subscriptions, providers and sources by a text that a person has: an id, a
 //! key, a type, a name.
 //!
-//! Each field is a statement that seeks in an index, or reads at most the newest 10,000 rows where there is none. So
+//! Each field is a statement that seeks in an index, or reads at most the newest 5,000 rows where there is none. So
 //! the work is bounded, however many rows there are.
 
 use rusqlite::{Row, ToSql, params};
@@ -121,11 +121,11 @@ pub(super) const EVENTS_OF_KEY: &str = hits!(
     "AND t.source_system = ?4 ORDER BY t.idempotency_key DESC"
 );
 pub(super) const EVENTS_OF_WEBHOOK_ID: &str = newest!(
-    10000 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 10000",
+    4000 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 4000",
     "webhook_id(t.tenant, t.source_system, t.idempotency_key)"
 );
 pub(super) const EVENTS_OF_WEBHOOK_ID_OF_TENANT: &str = newest!(
-    10000 of "outbox" where "tenant = ?1 AND tenant <> 'default'",
+    4000 of "outbox" where "tenant = ?1 AND tenant <> 'default'",
     "webhook_id(t.tenant, t.source_system, t.idempotency_key)"
 );
 pub(super) const EVENTS_OF_TYPE: &str = newest!(
@@ -142,7 +142,7 @@ pub(super) const WEBHOOK_EVENTS_OF_ID: &str = hits!(
     "AND t.provider = ?4 ORDER BY t.provider_event_id DESC"
 );
 pub(super) const WEBHOOK_EVENTS_OF_WEBHOOK_ID: &str = newest!(
-    10000 of "webhook_events" where "tenant = ?1",
+    4000 of "webhook_events" where "tenant = ?1",
     "webhook_id(t.tenant, 'in:' || t.provider, t.provider_event_id)"
 );
 pub(super) const WEBHOOK_EVENTS_OF_TYPE: &str =
