@@ -105,7 +105,8 @@ impl Rig {
     pub(crate) fn terminal(&self, line: &str) -> Command {
         let mut command = Command::new("script");
         let directory = self.dir.path();
-        command.args(["--quiet", "--return", "--command", line, "/dev/null"]);
+        // No shell stays in between: Ctrl-C would end it, and its code would be the answer.
+        command.args(["--quiet", "--return", "--command", &format!("exec {line}"), "/dev/null"]);
         command.env("ONCEBOX_DATABASE__DIRECTORY", directory).current_dir(directory);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command
