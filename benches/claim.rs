@@ -300,7 +300,7 @@ fn order(report: &mut Report, options: Options) {
     files[1].keys = ROWS;
     files[2].keys = ROWS;
     let mut costs: [Vec<Round>; 3] = Default::default();
-    for _ in 0..options.pick(50, 500) {
+    for _ in 0..options.pick(200, 500) {
         for (file, costs) in files.iter_mut().zip(&mut costs) {
             costs.push(file.round(&mut Vec::new()));
         }

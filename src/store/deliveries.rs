@@ -27,35 +27,9 @@ const MAX_PASSED_BY: u32 = 1000;
 
 const INSERT: &str = "
     INSERT INTO deliveries
-           (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at,
-            funnel, entity)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
-
-// An event that is ordered by arrival goes behind earlier ones and behind the dead letters that block the lane, even if
-// the clock was set back in between. One with a time of its own is late if it goes before some of them. Where nothing
-// waits and nothing blocks it is the head at once.
-pub(super) const INSERT_INTO_LANE: &str = "
-    INSERT INTO deliveries
-           (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at,
-            funnel, entity, lane, head, late)
-    SELECT ?1, ?2, ?3, ?4, iif(?13 = 'arrival', max(?5, coalesce(waits, ?5), coalesce(blocks, ?5)), ?5), ?6, ?7, ?8, ?9,
-           ?10, ?11, ?12, waits IS NULL AND blocks IS NULL, ?13 = 'time' AND max(coalesce(waits, ?5), coalesce(blocks, ?5)) > ?5
-      FROM (SELECT (
-               SELECT d.order_at
-                 FROM deliveries AS d
-                WHERE d.lane = ?12
-                  AND d.finished_at IS NULL
-                  AND d.state <> 'parked'
-                ORDER BY d.order_at DESC
-                LIMIT 1) AS waits, (
-               SELECT b.order_at
-                 FROM deliveries AS b INDEXED BY deliveries_blocking
-                WHERE b.lane = ?12
-                  AND b.state = 'dead_letter'
-                  AND b.head = 1
-                ORDER BY b.order_at DESC
-                LIMIT 1) AS blocks)
- RETURNING head";
+           (outbox_seq, webhook_seq, subscription_seq, tenant, state, due_at, epoch, created_at, funnel, entity,
+            lane, order_at, head, late)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
 
 // The flag: a delivery of the same funnel waits for its confirmation.
 pub(super) const DUE: &str = "
@@ -124,7 +98,14 @@ const OUTGOING_OF_EVENT: &str = "
 
 pub(super) const STATE: &str = "
     SELECT state, run_no, attempt_count, outbox_seq, webhook_seq, subscription_seq, due_at, lane,
-           counted_failures
+           counted_failures,
+           lane IS NOT NULL AND EXISTS (
+               SELECT 1
+                 FROM deliveries AS l
+                WHERE l.lane = deliveries.lane
+                  AND l.finished_at IS NULL
+                  AND l.state <> 'parked'
+                  AND l.seq <> deliveries.seq)
       FROM deliveries
      WHERE seq = ?1";
 
@@ -350,16 +331,6 @@ pub enum OrderedBy {
     Place,
 }
 
-impl OrderedBy {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Arrival => "arrival",
-            Self::Time => "time",
-            Self::Place => "place",
-        }
-    }
-}
-
 /// A subscription that matches an event, and the places of the delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MatchedSubscription {
@@ -468,18 +439,30 @@ pub(crate) fn route(
             Some(entity) => external_calls::place(tx, (*subscription, entity), order_at)?,
             None => order_at,
         };
-        let places = (funnel, entity);
-        let row = (outbox, webhook, subscription, tenant, order_at, state, due_at, epoch, now);
-        let ((a, b, c, d, e, f, g, h, i), (j, k)) = (row, places);
-        if let Some(lane) = lane {
-            let row = (a, b, c, d, e, f, g, h, i, j, k, lane, order.as_str());
-            let is_head: bool = tx.prepare(INSERT_INTO_LANE)?.query_row(row, |row| row.get(0))?;
-            if !is_head {
-                // If this insert changes the head, the new row is the head, and its due time is already correct.
-                lanes::elect_head(tx, *lane, first_at)?;
-            }
-        } else {
-            insert.execute((a, b, c, d, e, f, g, h, i, j, k))?;
+        let last = lane.map_or(Ok(None), |lane| lanes::last(tx, lane))?;
+        // Not even a clock that was set back in between puts an event before those that arrived earlier.
+        let order_at =
+            if order == OrderedBy::Arrival { last.max(Some(order_at)) } else { Some(order_at) };
+        let is_late = order == OrderedBy::Time && last > order_at;
+        insert.execute((
+            outbox,
+            webhook,
+            subscription,
+            tenant,
+            state,
+            due_at,
+            epoch,
+            now,
+            funnel,
+            entity,
+            lane,
+            order_at,
+            last.is_none(),
+            is_late,
+        ))?;
+        if let Some(lane) = lane.filter(|_| last.is_some()) {
+            // If this insert changes the head, the new row is the head, and its due time is already correct.
+            lanes::elect_head(tx, lane, first_at)?;
         }
         tx.ring(*subscription);
     }
@@ -622,6 +605,8 @@ pub(super) struct DeliveryState {
     pub(super) subscription: SubscriptionSeq,
     pub(super) due_at: Option<Timestamp>,
     pub(super) lane: Option<i64>,
+    /// Whether its lane has other open deliveries.
+    pub(super) has_others: bool,
 }
 
 impl DeliveryState {
@@ -650,6 +635,7 @@ pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliverySt
             due_at: row.get(6)?,
             lane: row.get(7)?,
             counted_failures: row.get(8)?,
+            has_others: row.get(9)?,
         })
     })?;
     found.ok_or(Error::Changed("the delivery"))

@@ -25,6 +25,23 @@ pub(super) const FIRST_IN_LANE: &str = "
      ORDER BY order_at, seq
      LIMIT 1";
 
+// Of the open deliveries of a lane, and of the dead letters that block it.
+pub(super) const LAST: &str = "
+    SELECT (SELECT d.order_at
+              FROM deliveries AS d
+             WHERE d.lane = ?1
+               AND d.finished_at IS NULL
+               AND d.state <> 'parked'
+             ORDER BY d.order_at DESC
+             LIMIT 1),
+           (SELECT b.order_at
+              FROM deliveries AS b INDEXED BY deliveries_blocking
+             WHERE b.lane = ?1
+               AND b.state = 'dead_letter'
+               AND b.head = 1
+             ORDER BY b.order_at DESC
+             LIMIT 1)";
+
 // The last dead letter before a delivery. An event may ask that dead letters ahead of it are left out.
 pub(super) const BLOCKED_BY: &str = "
     SELECT b.seq
@@ -146,6 +163,13 @@ pub(super) fn elect_head(tx: &WriteTx<'_>, lane: i64, now: Timestamp) -> Result<
         tx.ring(promoted.ok_or(Error::Changed("the delivery"))?);
     }
     Ok(())
+}
+
+/// The time in the lane's order of the last delivery that is open in it or blocks it. `None`: a new one is its head.
+pub(super) fn last(tx: &ReadTx<'_>, lane: i64) -> Result<Option<Timestamp>> {
+    let (open, blocking): (Option<Timestamp>, Option<Timestamp>) =
+        tx.prepare(LAST)?.query_row([lane], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(open.max(blocking))
 }
 
 fn blocked_by(

@@ -360,7 +360,8 @@ fn the_head_and_the_first_delivery_of_a_lane_are_one_seek_each() {
         uses(sql, &[BY_ROW, &of("deliveries_lane"), &of("deliveries_blocking")]);
     }
     let of = ["INDEX deliveries_lane (lane=?)", "INDEX deliveries_blocking (lane=?)"];
-    uses(deliveries::INSERT_INTO_LANE, &of);
+    uses(lanes::LAST, &of);
+    uses(deliveries::STATE, &[BY_ROW, "INDEX deliveries_lane (lane=?)"]);
 }
 
 #[test]

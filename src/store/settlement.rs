@@ -178,7 +178,10 @@ fn follow(
         }
     }
     refresh(tx, before.origin, attempt.failed_reason.as_deref(), *now)?;
-    before.elect_head(tx, *now)?;
+    // Nobody follows the last one of a lane.
+    if before.has_others || !matches!(next, Next::Complete) {
+        before.elect_head(tx, *now)?;
+    }
     // What is only accepted has neither succeeded nor failed.
     if !is_offline && !matches!(next, Next::Confirm(_)) {
         let so_far = (before.attempt_count, before.counted_failures);
