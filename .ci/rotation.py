@@ -36,10 +36,11 @@ def call(method, path, body=None):
 
 def until(what, holds):
     end = time.monotonic() + 60
-    while not holds():
+    while not (found := holds()):
         if time.monotonic() > end:
             raise TimeoutError(f"waited in vain: {what}")
         time.sleep(0.05)
+    return found
 
 
 class Key:
@@ -117,12 +118,23 @@ def receiver(kind):
     return server
 
 
+def begin(kind, server):
+    """Begins a rotation. The service may still be at the one before, which it says with 409."""
+    (old,) = credentials(kind, "active")
+    with server.lock:
+        try:
+            made = call("POST", f"/v1/credentials/{old['id']}/rotate", {"overlap": OVERLAP})
+        except RuntimeError as refused:
+            if "being rotated at this moment" in str(refused):
+                return None
+            raise
+        server.next = Key(made)
+        return made
+
+
 def rotate(kind, server):
     for _ in range(ROTATIONS):
-        (old,) = credentials(kind, "active")
-        with server.lock:
-            made = call("POST", f"/v1/credentials/{old['id']}/rotate", {"overlap": OVERLAP})
-            server.next = Key(made)
+        made = until(f"a rotation of {kind} begins", lambda: begin(kind, server))
         until(f"{kind} is promoted", lambda: credentials(kind, "active")[0]["id"] == made["id"])
         server.rotated += 1
     until(f"the old ones of {kind} end", lambda: not credentials(kind, "retiring"))
