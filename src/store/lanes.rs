@@ -1,6 +1,7 @@
 //! Table `deliveries`, lanes: which delivery is first, what blocks a lane, and what a person does with a lane.
 //!
-//! Every function that adds, finishes or reopens a delivery in a lane must call [`elect_head`].
+//! Every function that adds, finishes or reopens a delivery in a lane must call [`elect_head`]. There are two exceptions:
+//! the first delivery in an empty lane is inserted as its head, and the last one that is completed has no successor.
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
@@ -25,7 +26,7 @@ pub(super) const FIRST_IN_LANE: &str = "
      ORDER BY order_at, seq
      LIMIT 1";
 
-// Of the open deliveries of a lane, and of the dead letters that block it.
+// The last time in the lane's order: of the open deliveries, and of the dead letters that block the lane.
 pub(super) const LAST: &str = "
     SELECT (SELECT d.order_at
               FROM deliveries AS d
