@@ -1,0 +1,1 @@
+-- From version 5 to 6.
