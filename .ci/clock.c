@@ -1,4 +1,4 @@
-// Shifts the wall clock of a process by CLOCK_SHIFT_DAYS days, for `.ci/run`: no test may depend on the day.
+// Shifts the wall clock of a process by CLOCK_SHIFT_DAYS days, for `.ci/nightly`: no test may depend on the day.
 // Preloaded (LD_PRELOAD); programs that the process starts inherit it. The monotonic clock stays as it is.
 // Not shifted: times that the kernel writes itself, such as a file's. A wait until a wall-clock time is one of
 // the kernel's, too, and is shifted back.
