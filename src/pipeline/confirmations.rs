@@ -142,8 +142,9 @@ impl Confirmations {
         };
         match held.state {
             State::Waiting => Ok(Confirmed::Stored(Box::new(self.store_one(tx, &held, outcome)?))),
-            _ if confirmations::is_repeated(tx, &held, outcome)? => Ok(Confirmed::Again),
+            // Asked before repetition: the attempt before this one may have failed for the same reason.
             _ if is_early => Ok(Confirmed::TooEarly),
+            _ if confirmations::is_repeated(tx, &held, outcome)? => Ok(Confirmed::Again),
             _ => Ok(Confirmed::Refused(confirmations::why_not(tx, &held)?)),
         }
     }

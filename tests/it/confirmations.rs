@@ -285,6 +285,23 @@ fn a_target_that_confirms_before_it_answers_is_told_to_do_it_again() {
 }
 
 #[test]
+fn an_early_failure_with_the_reason_of_the_attempt_before_is_told_to_come_again() {
+    let (rig, receiver) = confirming(&json!({}));
+    accepted(&rig);
+    confirm(&rig, &failed("no stock")).is(200);
+    receiver.always(Reply::Hang);
+    rig.advance(secs(5));
+    until("it is sent again", || receiver.count() == 2);
+    let path = path(&receiver, 1);
+    confirm(&rig, &failed("no stock")).is(503);
+    by_url(&rig, &path, &failed("no stock")).is(503);
+    receiver.release();
+    until("it waits again", || rig.state(1) == "waiting");
+    let said = confirm(&rig, &failed("no stock")).is(200).json();
+    assert_eq!((&said["counted_failures"], &said["attempt_count"]), (&json!(2), &json!(4)));
+}
+
+#[test]
 fn a_confirm_url_is_neither_kept_nor_logged_nor_sent_where_there_is_nothing_to_confirm() {
     let (rig, receiver) = confirming(&json!({}));
     let plain = Receiver::new();
