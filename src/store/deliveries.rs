@@ -187,11 +187,12 @@ const COUNT_LATE: &str = "
        SET attempt_count = attempt_count + 1
      WHERE seq = ?1";
 
-// The dispatcher ignores deleted subscriptions, so a reopened delivery of one would never be sent.
+// The dispatcher ignores deleted subscriptions, so a reopened delivery of one would never be sent. It clears the lease,
+// because a late report from the earlier run must not change the new one.
 const REOPEN: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?2, delay_ms = 0, finished_at = NULL, reason = NULL,
-           counted_failures = 0, run_no = run_no + 1, head = lane IS NULL
+           counted_failures = 0, run_no = run_no + 1, head = lane IS NULL, lease_owner = NULL
      WHERE seq = ?1
        AND state IN ('dead_letter', 'skipped', 'cancelled')
        AND EXISTS (
@@ -764,8 +765,7 @@ pub fn has_unfinished(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<
     Ok(tx.prepare(HAS_UNFINISHED)?.query_row([subscription], |row| row.get(0))?)
 }
 
-// Sets the same columns as `REOPEN`, but also reopens completed deliveries, because a person asked for it. It clears
-// the lease, because a late report from the earlier run must not change the new one.
+// Sets the same columns as `REOPEN`, but also reopens completed deliveries, because a person asked for it.
 const REPLAY: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?4, delay_ms = 0, finished_at = NULL, reason = NULL,

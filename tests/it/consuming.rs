@@ -634,6 +634,26 @@ fn a_person_takes_an_event_back_from_its_consumer_or_cancels_it() {
 }
 
 #[test]
+fn a_lease_ends_with_its_run() {
+    let (rig, _) = pulling(&json!({}));
+    rig.publish_type("a");
+    for end in ["cancel", "dead"] {
+        let item = next(&rig, "").remove(0);
+        if end == "dead" {
+            nack(&rig, &item, &json!({ "dead": true }));
+        } else {
+            rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
+        }
+        rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
+        let heard = ack(&rig, &item);
+        let detail = "dlv_1 was handed back or taken back, and waits again";
+        assert_eq!((&heard["status"], &heard["detail"]), (&json!(409), &json!(detail)), "{end}");
+        assert_eq!(say(&rig, "extend", &[shown(&item)])[0]["status"], 409, "{end}");
+        assert_eq!(rig.state(1), "pending");
+    }
+}
+
+#[test]
 fn a_dead_letter_that_is_retried_is_given_again() {
     let (rig, _) = pulling(&json!({}));
     rig.publish_type("a");
