@@ -28,6 +28,8 @@ const PATTERN_KIB: [u32; 4] = [1, 2, 4, 8];
 const WORK_BASE: u64 = 10_000;
 /// Work for each byte of the payload.
 const WORK_PER_BYTE: u64 = 20;
+/// From here on numbers are read as floating-point ones only: 2 to the power of 64.
+const WHOLE_BELOW: f64 = 18_446_744_073_709_551_616.0;
 /// Characters of a mistake that are told: names of members may be long.
 const MAX_MISTAKE_CHARS: usize = 300;
 /// Mistakes that are told of one payload.
@@ -364,41 +366,58 @@ fn pattern(text: &str, at: &str) -> Result<Rule, String> {
 /// A value in the one form that all equal values have. Its length is in proportion to the value.
 fn canonical(value: &Value) -> String {
     let mut text = String::new();
-    write_canonical(value, &mut text);
+    let _is_paid = write_canonical(value, &mut text, &mut |_| true);
     text
 }
 
-fn write_canonical(value: &Value, into: &mut String) {
+/// Pays for each part before it is written; nothing more is written once that fails.
+fn write_canonical(value: &Value, into: &mut String, pay: &mut dyn FnMut(usize) -> bool) -> bool {
+    let size = match value {
+        Value::Object(members) => members.keys().map(String::len).sum(),
+        Value::String(text) => text.len(),
+        _ => 1,
+    };
+    if !pay(size.saturating_add(1)) {
+        return false;
+    }
     match value {
         Value::Object(members) => {
             into.push('{');
             let mut sorted: Vec<_> = members.iter().collect();
             sorted.sort_unstable_by_key(|(name, _)| *name);
-            for (name, value) in sorted {
+            let is_paid = sorted.into_iter().all(|(name, value)| {
                 into.push_str(&Value::from(name.as_str()).to_string());
                 into.push(':');
-                write_canonical(value, into);
+                let is_paid = write_canonical(value, into, pay);
                 into.push(',');
-            }
+                is_paid
+            });
             into.push('}');
+            return is_paid;
         }
         Value::Array(items) => {
             into.push('[');
-            for item in items {
-                write_canonical(item, into);
+            let is_paid = items.iter().all(|item| {
+                let is_paid = write_canonical(item, into, pay);
                 into.push(',');
-            }
+                is_paid
+            });
             into.push(']');
+            return is_paid;
         }
-        Value::Number(number) => match number.as_f64() {
-            Some(float) if number.is_f64() && float.fract() == 0.0 => {
-                let whole = format!("{float:.0}");
-                into.push_str(&whole);
-            }
-            _ => into.push_str(&number.to_string()),
-        },
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0);
+            let form = match whole {
+                // A whole number of JSON may have this size. Adding 0 takes the sign of a zero away.
+                Some(float) if float.abs() < WHOLE_BELOW => format!("{:.0}", float + 0.0),
+                Some(float) => format!("{float:e}"),
+                None => number.to_string(),
+            };
+            into.push_str(&form);
+        }
         _ => into.push_str(&value.to_string()),
     }
+    true
 }
 
 /// Where a value stands in the payload.
@@ -436,6 +455,12 @@ impl Run<'_> {
     fn pay(&mut self, work: usize) -> bool {
         self.work = self.work.saturating_sub(u64::try_from(work).unwrap_or(u64::MAX));
         self.work > 0
+    }
+
+    /// The one form of a value; `None`: there is no work left.
+    fn canonical(&mut self, value: &Value) -> Option<String> {
+        let mut text = String::new();
+        write_canonical(value, &mut text, &mut |work| self.pay(work)).then_some(text)
     }
 
     /// Notes a mistake, unless the rule holds.
@@ -481,8 +506,7 @@ impl Run<'_> {
                 })
             }
             Rule::Enum(allowed) => {
-                let text = canonical(value);
-                let holds = self.pay(text.len()) && allowed.contains(&text);
+                let holds = self.canonical(value).is_some_and(|text| allowed.contains(&text));
                 self.judge(holds, at, || "is none of the values that are allowed".to_owned())
             }
             Rule::Number(bound, than) => {
@@ -500,10 +524,8 @@ impl Run<'_> {
             Rule::Unique => {
                 let Value::Array(items) = value else { return true };
                 let mut seen = BTreeSet::new();
-                let is_new = |item: &Value| {
-                    let text = canonical(item);
-                    self.pay(text.len()) && seen.insert(text)
-                };
+                let is_new =
+                    |item: &Value| self.canonical(item).is_some_and(|text| seen.insert(text));
                 let holds = items.iter().all(is_new);
                 self.judge(holds, at, || "must not hold an item twice".to_owned())
             }
@@ -526,8 +548,8 @@ impl Run<'_> {
     fn text(&mut self, rule: &Rule, text: &str, at: &Place<'_>) -> bool {
         match rule {
             Rule::Length(bound, than) => {
-                let count = Some(text.chars().count());
-                self.pay(text.len() / 16) && self.count(count, (*bound, *than), at, "characters")
+                self.pay(text.len() / 16)
+                    && self.count(Some(text.chars().count()), (*bound, *than), at, "characters")
             }
             Rule::Pattern(regex, cost) => {
                 let cost = usize::try_from(*cost).unwrap_or(usize::MAX);
@@ -536,13 +558,16 @@ impl Run<'_> {
             }
             Rule::Format(format) => {
                 let is_date = |text: &str| Timestamp::parse(text).is_some();
+                if !self.pay(text.len()) {
+                    return false;
+                }
                 let holds = match format.as_str() {
                     "date-time" => text.contains(['T', 't', ' ']) && is_date(text),
                     "date" => text.len() == 10 && is_date(&format!("{text}T00:00:00Z")),
                     "uuid" => text.len() == 36 && uuid::Uuid::try_parse(text).is_ok(),
                     _ => true,
                 };
-                self.pay(text.len()) && self.judge(holds, at, || format!("is not a {format}"))
+                self.judge(holds, at, || format!("is not a {format}"))
             }
             _ => true,
         }
@@ -553,14 +578,15 @@ impl Run<'_> {
         match rule {
             Rule::Required(names) => {
                 for name in names {
-                    let is_there = self.pay(1) && members.contains_key(name);
+                    let is_there = self.pay(1 + name.len() / 16) && members.contains_key(name);
                     holds &= self.judge(is_there, at, || format!("has no member {name:?}"));
                 }
             }
             Rule::Properties { named, others } => {
                 for (name, value) in members {
+                    holds &= self.pay(1 + name.len() / 16);
                     let Some(node) = named.get(name).or(others.as_ref()) else { continue };
-                    holds &= self.pay(1) && self.node(node, value, &Place::Member(at, name));
+                    holds &= self.node(node, value, &Place::Member(at, name));
                 }
             }
             _ => {}
@@ -652,6 +678,16 @@ mod tests {
         assert!(canonical(&value).len() < 500);
         let object: Value = serde_json::from_str(r#"{"b":[1.0,"x"],"a":null}"#).unwrap();
         assert_eq!(canonical(&object), r#"{"a":null,"b":[1,"x",],}"#);
+        // 1e308 has 309 digits, and 5 characters.
+        for number in ["1e308", "-1e308", "5e-324", "0.1", "-1e19", "18446744073709551616"] {
+            let value: Value = serde_json::from_str(number).unwrap();
+            assert!(canonical(&value).len() <= 25, "{number}: {}", canonical(&value));
+        }
+        let same = [("1e18", "1000000000000000000"), ("-0.0", "0"), ("1E308", "10e307")];
+        for (one, other) in same {
+            let form = |text| canonical(&serde_json::from_str(text).unwrap());
+            assert_eq!(form(one), form(other));
+        }
     }
 
     #[test]
@@ -765,10 +801,23 @@ mod tests {
             (json!({ "items": { "oneOf": branches } }), json!(many)),
             (json!({ "pattern": "(a|a|a)*(a|a)*[ab]{20}x$" }), json!(long)),
             (json!({ "uniqueItems": true }), json!(many)),
+            (json!({ "enum": [0], "items": { "const": 0 } }), json!(vec![1e308; 10_000])),
+            (
+                json!({ "anyOf": vec![json!({ "uniqueItems": true }); 900] }),
+                json!([long, 1e308, long]),
+            ),
         ] {
             let (took, is_all) = work(&schema, &payload);
             let bytes = u64::try_from(payload.to_string().len()).unwrap();
             assert!(took <= WORK_BASE + bytes * WORK_PER_BYTE, "{took}");
+            let mut run = Run {
+                schema: &Schema::compile(&schema).unwrap(),
+                is_sealed: false,
+                work: 1,
+                mistakes: Vec::new(),
+                quiet: 0,
+            };
+            assert_eq!(run.canonical(&payload), None, "it is written without work");
             if is_all {
                 let said = says(&schema, &payload).unwrap();
                 assert!(said.contains("checking it took too long"), "{said}");
