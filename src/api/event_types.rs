@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok, page_of};
+use crate::api::call::{Call, ok, page_found};
 use crate::api::context::Api;
 use crate::api::lists;
 use crate::api::problem::Problem;
@@ -33,7 +33,7 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/event-types", Read, Listed(list))
             .doc("listEventTypes", "List the event types")
             .about("Those that are registered.")
-            .returns(&[Returns::page::<EventTypeAnswer>("A page of event types, the oldest first.")])
+            .returns(&[Returns::page::<EventTypeAnswer>("A page of event types, the oldest first. It ends early where they are large.")])
             .params(&[LIMIT, AFTER]),
         get("/v1/event-types/{name}", Read, Now(show))
             .doc("getEventType", "Show an event type")
@@ -123,7 +123,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
     let found = lists::read(api, call, |tx| store::page(tx, &call.tenant, after, page.limit))?;
-    Ok(page_of(&found, page, |found| found.seq, EventTypeAnswer::of))
+    Ok(page_found(&found, EventTypeAnswer::of))
 }
 
 /// `GET /v1/event-types/{name}`
@@ -193,8 +193,7 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = call.tenant.clone();
     change(api, call, move |tx| {
         let before = store::by_name(tx, &tenant, &new.name)?;
-        let most = usize::try_from(MAX_TYPES).unwrap_or(usize::MAX);
-        if before.is_none() && store::page(tx, &tenant, 0, MAX_TYPES)?.len() >= most {
+        if before.is_none() && store::count(tx, &tenant)? >= MAX_TYPES {
             let detail = format!("A tenant has at most {MAX_TYPES} event types.");
             return Ok(Err(Problem::conflict(detail)));
         }

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::api::RESOURCES;
@@ -16,7 +18,7 @@ use crate::api::problem::{Problem, ProblemBody};
 use crate::api::route::Answer::Now;
 use crate::api::route::{Body, Content, Param, Place, Resource, Returns, Route, public};
 use crate::api::schema::{AnyObject, Describe, of};
-use crate::event_types::{EventType, MAX_TYPES, store};
+use crate::event_types::{EventType, store};
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
 use crate::model::operational::Kind as OwnEvent;
@@ -65,6 +67,11 @@ const LISTENER_PROBLEMS: [Kind; 9] = [
     Kind::HttpVersion,
 ];
 
+/// Event types that are read at once.
+const TYPES_AT_ONCE: u32 = 50;
+/// Bytes of event types after which the document lists no more of them.
+const MAX_TYPES_BYTES: usize = 8 << 20;
+
 /// The document.
 pub fn document() -> Value {
     let mut parts = Components::new();
@@ -108,20 +115,37 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let Ok(token) = api.auth.authorize(&call.request.head, Right::Read) else {
         return Ok(Response::with_body(200, "application/json", bytes));
     };
-    let types = api.store.read(|tx| store::page(tx, &token.tenant, 0, MAX_TYPES))?;
-    let mut document: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    if let Some(Value::Object(webhooks)) = document.get_mut("webhooks") {
-        for EventType { name, description, mut schema, example, .. } in types {
+    let mut document = members(&bytes);
+    let mut webhooks =
+        document.remove("webhooks").map(|raw| members(raw.get().as_bytes())).unwrap_or_default();
+    let (mut after, mut bytes) = (Some(0), 0_usize);
+    while let Some(from) = after.filter(|_| bytes < MAX_TYPES_BYTES) {
+        // Only a page of them is in memory as values.
+        let found = api.store.read(|tx| store::page(tx, &token.tenant, from, TYPES_AT_ONCE))?;
+        after = found.next;
+        for EventType { name, description, mut schema, example, .. } in found.rows {
             // A base of its own, so that its references are not those of this document.
             if let Value::Object(members) = &mut schema {
                 let id = format!("urn:oncebox:event-type:{}", plain(&name));
                 members.entry("$id").or_insert_with(|| id.into());
             }
-            let described = webhook(&name, &description, &schema, example.as_ref());
+            let described = raw(&webhook(&name, &description, &schema, example.as_ref()));
+            bytes = bytes.saturating_add(described.get().len());
             webhooks.insert(name, described);
         }
     }
+    document.insert("webhooks".to_owned(), raw(&webhooks));
     Ok(answer(200, &document))
+}
+
+/// The members of an object of this program, as text.
+fn members(object: &[u8]) -> BTreeMap<String, Box<RawValue>> {
+    serde_json::from_slice(object).unwrap_or_default()
+}
+
+/// A value as text.
+fn raw(value: &impl Serialize) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).unwrap_or_default()
 }
 
 /// The operational events, by name.

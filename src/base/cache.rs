@@ -1,7 +1,7 @@
 //! Values read from the file, kept in memory until they change.
 //!
 //! The code that commits a change calls [`Cache::forget`] before the change is answered, so that no older value
-//! is used afterwards.
+//! is used afterwards. A cache has a limit, of values or of bytes. One that is full is emptied and starts again.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -13,8 +13,9 @@ use parking_lot::RwLock;
 /// Values by key, each read when it is first asked for.
 #[derive(Debug)]
 pub struct Cache<K, V> {
-    /// Values in the cache at most; further ones are read each time.
+    /// The weight of all values at most.
     most: usize,
+    weigh: fn(&K, &V) -> usize,
     entries: RwLock<Entries<K, V>>,
 }
 
@@ -22,20 +23,27 @@ pub struct Cache<K, V> {
 struct Entries<K, V> {
     /// Incremented by [`Cache::forget`]: a value whose read began before it must not be cached after it.
     generation: u64,
+    weight: usize,
     values: HashMap<K, Arc<V>>,
 }
 
 impl<K: Eq + Hash, V> Cache<K, V> {
     /// An empty cache of at most `most` values.
     pub fn new(most: usize) -> Self {
-        Self { most, entries: RwLock::new(Entries { generation: 0, values: HashMap::new() }) }
+        Self::of_bytes(most, |_, _| 1)
+    }
+
+    /// An empty cache of values that `weigh` at most `most` bytes together.
+    pub fn of_bytes(most: usize, weigh: fn(&K, &V) -> usize) -> Self {
+        let entries = Entries { generation: 0, weight: 0, values: HashMap::new() };
+        Self { most, weigh, entries: RwLock::new(entries) }
     }
 
     /// Forgets everything; called after the commit that changed something.
     pub fn forget(&self) {
         let mut entries = self.entries.write();
         entries.generation = entries.generation.wrapping_add(1);
-        entries.values.clear();
+        entries.clear();
     }
 
     /// The cached value of a key, if there is one. Takes a borrowed key, so that a lookup copies nothing.
@@ -62,11 +70,25 @@ impl<K: Eq + Hash, V> Cache<K, V> {
             entries.generation
         };
         let Some(fresh) = read(&key)?.map(Arc::new) else { return Ok(None) };
+        let weight = (self.weigh)(&key, &fresh);
         let mut entries = self.entries.write();
-        if entries.generation == generation && entries.values.len() < self.most {
-            entries.values.insert(key, Arc::clone(&fresh));
+        if entries.generation == generation && weight <= self.most {
+            if entries.weight.saturating_add(weight) > self.most {
+                entries.clear();
+            }
+            // Another thread may have read the same value, which weighs the same.
+            if entries.values.insert(key, Arc::clone(&fresh)).is_none() {
+                entries.weight = entries.weight.saturating_add(weight);
+            }
         }
         Ok(Some(fresh))
+    }
+}
+
+impl<K, V> Entries<K, V> {
+    fn clear(&mut self) {
+        self.weight = 0;
+        self.values.clear();
     }
 }
 
@@ -105,12 +127,27 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_missing_value_nor_one_beyond_the_limit_is_cached() {
+    fn a_missing_value_is_not_cached_and_a_full_cache_starts_again() {
         let cache = Cache::new(1);
         assert_eq!(get(&cache, 1, || Ok(None)), Ok(None));
         assert_eq!(get(&cache, 1, || Ok(Some("first"))), Ok(Some("first")));
         assert_eq!(get(&cache, 2, || Ok(Some("second"))), Ok(Some("second")));
-        assert_eq!(get(&cache, 2, || Ok(Some("again"))), Ok(Some("again")));
-        assert_eq!(get(&cache, 1, || Err(())), Ok(Some("first")));
+        assert_eq!(get(&cache, 2, || Err(())), Ok(Some("second")));
+        assert_eq!(get(&cache, 1, || Ok(Some("again"))), Ok(Some("again")));
+    }
+
+    #[test]
+    fn values_are_cached_up_to_a_number_of_bytes() {
+        let cache = Cache::of_bytes(10, |_, value: &&str| value.len());
+        assert_eq!(get(&cache, 1, || Ok(Some("four"))), Ok(Some("four")));
+        assert_eq!(get(&cache, 2, || Ok(Some("larger than all"))), Ok(Some("larger than all")));
+        assert_eq!(get(&cache, 3, || Ok(Some("sixsix"))), Ok(Some("sixsix")));
+        for (key, kept) in [(1, "four"), (3, "sixsix")] {
+            assert_eq!(get(&cache, key, || Err(())), Ok(Some(kept)));
+        }
+        assert_eq!(get(&cache, 2, || Err(())), Err(()));
+        assert_eq!(get(&cache, 4, || Ok(Some("one more"))), Ok(Some("one more")));
+        assert_eq!(get(&cache, 1, || Err(())), Err(()));
+        assert_eq!(get(&cache, 4, || Err(())), Ok(Some("one more")));
     }
 }

@@ -24,6 +24,10 @@ const MAX_DEPTH: usize = 32;
 const MAX_PATTERN_BYTES: usize = 256;
 /// Sizes of compiled patterns that are tried, in KiB. The work of a match is in proportion.
 const PATTERN_KIB: [u32; 4] = [1, 2, 4, 8];
+/// Bytes that are counted for each KiB of a compiled pattern: a match takes memory too.
+const BYTES_PER_KIB: usize = 2048;
+/// Bytes of a compiled schema for each byte of its text, without patterns: a name of one letter takes the most.
+const BYTES_PER_BYTE: usize = 24;
 /// Work of any check.
 const WORK_BASE: u64 = 10_000;
 /// Work for each byte of the payload.
@@ -56,6 +60,8 @@ const ANNOTATIONS: [&str; 12] = [
 pub struct Schema {
     root: Node,
     defs: BTreeMap<String, Node>,
+    /// Bytes that it takes in memory at most, about.
+    pub(super) bytes: usize,
 }
 
 /// What one schema object demands, all of it.
@@ -135,7 +141,7 @@ impl Schema {
         if bytes > MAX_SCHEMA_BYTES {
             return Err(format!("it has {bytes} bytes; at most {MAX_SCHEMA_BYTES} are taken"));
         }
-        let mut compiler = Compiler { nodes: 0 };
+        let mut compiler = Compiler { nodes: 0, pattern_bytes: 0 };
         let root = compiler.node(schema, "#", 0)?;
         let mut defs = BTreeMap::new();
         if let Some(given) = schema.get("$defs") {
@@ -143,7 +149,8 @@ impl Schema {
                 defs.insert(name.clone(), compiler.node(def, &format!("#/$defs/{name}"), 0)?);
             }
         }
-        let schema = Self { root, defs };
+        let bytes = bytes.saturating_mul(BYTES_PER_BYTE).saturating_add(compiler.pattern_bytes);
+        let schema = Self { root, defs, bytes };
         let mut depths = BTreeMap::new();
         schema.depth(&schema.root, &mut Vec::new(), &mut depths)?;
         Ok(schema)
@@ -228,6 +235,7 @@ impl Rule {
 
 struct Compiler {
     nodes: usize,
+    pattern_bytes: usize,
 }
 
 fn object<'v>(value: &'v Value, at: &str) -> Result<&'v Map<String, Value>, String> {
@@ -290,7 +298,7 @@ impl Compiler {
             "maxLength" => Rule::Length(Bound::Most, count()?),
             "minItems" => Rule::Items(Bound::Least, count()?),
             "maxItems" => Rule::Items(Bound::Most, count()?),
-            "pattern" => pattern(value.as_str().ok_or_else(|| wrong("a text"))?, at)?,
+            "pattern" => self.pattern(value.as_str().ok_or_else(|| wrong("a text"))?, at)?,
             "format" => Rule::Format(value.as_str().ok_or_else(|| wrong("a text"))?.to_owned()),
             "required" => Rule::Required(texts(&array(value, at)?, at)?),
             "properties" => {
@@ -330,6 +338,13 @@ impl Compiler {
         }))
     }
 
+    fn pattern(&mut self, text: &str, at: &str) -> Result<Rule, String> {
+        let (regex, kib) = pattern(text, at)?;
+        let bytes = usize::try_from(kib).unwrap_or(usize::MAX).saturating_mul(BYTES_PER_KIB);
+        self.pattern_bytes = self.pattern_bytes.saturating_add(bytes);
+        Ok(Rule::Pattern(regex, u64::from(kib).saturating_mul(4)))
+    }
+
     fn nodes(&mut self, value: &Value, at: &str, depth: usize) -> Result<Vec<Node>, String> {
         let schemas = array(value, at)?;
         if schemas.is_empty() {
@@ -348,7 +363,7 @@ fn texts(values: &[Value], at: &str) -> Result<Vec<String>, String> {
     values.iter().map(|value| text(value).ok_or_else(|| format!("{at} must hold texts"))).collect()
 }
 
-fn pattern(text: &str, at: &str) -> Result<Rule, String> {
+fn pattern(text: &str, at: &str) -> Result<(Regex, u32), String> {
     if text.len() > MAX_PATTERN_BYTES {
         return Err(format!("{at} has more than {MAX_PATTERN_BYTES} bytes"));
     }
@@ -356,7 +371,7 @@ fn pattern(text: &str, at: &str) -> Result<Rule, String> {
     for kib in PATTERN_KIB {
         let limit = usize::try_from(kib).unwrap_or_default().saturating_mul(1024);
         match RegexBuilder::new(text).size_limit(limit).build() {
-            Ok(regex) => return Ok(Rule::Pattern(regex, u64::from(kib).saturating_mul(4))),
+            Ok(regex) => return Ok((regex, kib)),
             Err(error) => why = error.to_string(),
         }
     }

@@ -7,9 +7,6 @@ pub mod infer;
 pub mod json_schema;
 pub mod store;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use serde_json::Value;
 
 use crate::base::cache::Cache;
@@ -18,12 +15,15 @@ use crate::config::{Live, Unregistered};
 use crate::event_types::json_schema::Schema;
 use crate::model::event::{NewEvent, OWN_SOURCE};
 use crate::store::Store;
+use crate::store::column::json;
 use crate::store::error::Result;
 
-/// Event types of a tenant at most: all of them are kept in memory.
+/// Event types of a tenant at most.
 pub const MAX_TYPES: u32 = 500;
-/// Tenants whose types are kept at most; those of others are read for each event.
-const MAX_TENANTS: usize = 1000;
+/// Bytes of compiled schemas that are kept, of all tenants.
+const MAX_KEPT_BYTES: usize = 24 << 20;
+/// Bytes that a kept type takes beside its name and schema.
+const ENTRY_BYTES: usize = 256;
 
 /// What becomes of an event that does not fit, where its publisher can be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,26 +82,30 @@ pub struct Misfit {
     pub on_invalid: OnInvalid,
 }
 
-/// The types of a tenant, compiled.
-type Compiled = BTreeMap<String, (Schema, OnInvalid)>;
+/// A type, compiled; `None` if it is not registered, or has a schema that cannot be used.
+type Compiled = Option<(Schema, OnInvalid)>;
 
-/// The event types of all tenants, kept in memory until one changes.
+/// The types that events had, by tenant and name. Kept in memory until one changes.
 #[derive(Debug)]
 pub struct EventTypes {
     store: Store,
     settings: Live,
-    by_tenant: Cache<String, Compiled>,
+    kept: Cache<(String, String), Compiled>,
 }
 
 impl EventTypes {
     /// An empty cache.
     pub fn new(store: Store, settings: Live) -> Self {
-        Self { store, settings, by_tenant: Cache::new(MAX_TENANTS) }
+        let weigh = |(tenant, name): &(String, String), compiled: &Compiled| {
+            let schema = compiled.as_ref().map_or(0, |(schema, _)| schema.bytes);
+            schema.saturating_add(tenant.len() + name.len() + ENTRY_BYTES)
+        };
+        Self { store, settings, kept: Cache::of_bytes(MAX_KEPT_BYTES, weigh) }
     }
 
     /// Empties the cache; called after a commit that changed an event type.
     pub fn forget(&self) {
-        self.by_tenant.forget();
+        self.kept.forget();
     }
 
     /// Why an event does not fit its type; `None` if it does.
@@ -110,44 +114,40 @@ impl EventTypes {
         if event.source_system == OWN_SOURCE {
             return Ok(None);
         }
-        let Some(types) = self.of(&event.tenant)? else { return Ok(None) };
+        let key = (event.tenant.clone(), event.event_type.clone());
+        let found = self.kept.get(key, |(tenant, name)| self.read(tenant, name).map(Some))?;
         let misfit = |why, on_invalid| Some(Misfit { why, on_invalid });
-        Ok(match types.get(&event.event_type) {
-            Some((schema, on_invalid)) => schema
+        Ok(match found.as_deref() {
+            Some(Some((schema, on_invalid))) => schema
                 .check(&event.payload, event.sealed.fields > 0)
                 .and_then(|why| misfit(why, *on_invalid)),
-            None if self.settings.get().events.unregistered == Unregistered::Reject => {
+            Some(None) if self.settings.get().events.unregistered == Unregistered::Reject => {
                 let why = format!(
                     "the event type {:?} is not registered: oncebox event-type set, or events.unregistered = \"accept\"",
                     event.event_type
                 );
                 misfit(why, OnInvalid::Reject)
             }
-            None => None,
+            _ => None,
         })
     }
 
-    fn of(&self, tenant: &str) -> Result<Option<Arc<Compiled>>> {
-        if let Some(kept) = self.by_tenant.cached(tenant) {
-            return Ok(Some(kept));
-        }
-        self.by_tenant.get(tenant.to_owned(), |tenant| {
-            let found = self.store.look_up(|tx| store::page(tx, tenant, 0, MAX_TYPES))?;
-            let mut types = Compiled::new();
-            for EventType { name, schema, on_invalid, .. } in found {
-                match Schema::compile(&schema) {
-                    Ok(schema) => drop(types.insert(name, (schema, on_invalid))),
-                    // It was checked before it was stored, so a person or another version has written it.
-                    Err(why) => {
-                        tracing::error!(
-                            name,
-                            why,
-                            "the schema of an event type cannot be used; nothing is checked"
-                        );
-                    }
-                }
+    /// Reads and compiles one type.
+    fn read(&self, tenant: &str, name: &str) -> Result<Compiled> {
+        let found = self.store.look_up(|tx| store::check(tx, tenant, name))?;
+        let Some((text, on_invalid)) = found else { return Ok(None) };
+        let schema: Value = json("event_types.schema", &text)?;
+        match Schema::compile(&schema) {
+            Ok(schema) => Ok(Some((schema, on_invalid))),
+            // It was checked before it was stored, so a person or another version has written it.
+            Err(why) => {
+                tracing::error!(
+                    name,
+                    why,
+                    "the schema of an event type cannot be used; nothing is checked"
+                );
+                Ok(None)
             }
-            Ok(Some(types))
-        })
+        }
     }
 }

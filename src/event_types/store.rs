@@ -7,6 +7,7 @@ use crate::base::clock::Timestamp;
 use crate::event_types::{EventType, OnInvalid};
 use crate::store::column::{json, to_json, word};
 use crate::store::error::Result;
+use crate::store::page::{self, Found};
 use crate::store::tx::{ReadTx, WriteTx, first, rows};
 
 const PUT: &str = "
@@ -32,6 +33,14 @@ macro_rules! select {
         )
     };
 }
+
+const CHECK: &str = "
+    SELECT schema, on_invalid
+      FROM event_types
+     WHERE tenant = ?1
+       AND name = ?2";
+
+const COUNT: &str = "SELECT count(*) FROM event_types WHERE tenant = ?1";
 
 const BY_NAME: &str = select!("AND name = ?2");
 
@@ -78,9 +87,23 @@ pub fn by_name(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Event
     first(&mut *tx.prepare(BY_NAME)?, (tenant, name), event_type)
 }
 
+/// The schema of an event type as text, and what becomes of an event that does not fit.
+pub fn check(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<(String, OnInvalid)>> {
+    first(&mut *tx.prepare(CHECK)?, (tenant, name), |row| {
+        let on_invalid: String = row.get(1)?;
+        Ok((row.get(0)?, word("event_types.on_invalid", &on_invalid, OnInvalid::parse)?))
+    })
+}
+
+/// How many event types a tenant has.
+pub fn count(tx: &ReadTx<'_>, tenant: &str) -> Result<u32> {
+    Ok(tx.prepare(COUNT)?.query_row([tenant], |row| row.get(0))?)
+}
+
 /// Event types by number, after `after`.
-pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<EventType>> {
-    rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), event_type)
+pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Found<EventType>> {
+    let (params, row) = ((tenant, after, limit), (|found: &EventType| found.seq, event_type));
+    page::page(&mut *tx.prepare(PAGE)?, params, limit, row)
 }
 
 /// Bytes of a payload that a schema is proposed from; `limit` of them are in memory at once.

@@ -1,6 +1,6 @@
 //! Paging through long lists, with a limit on the rows that one page reads.
 
-use rusqlite::ToSql;
+use rusqlite::{Params, Row, Statement, ToSql};
 
 use crate::base::clock::Timestamp;
 use crate::store::error::Result;
@@ -74,6 +74,34 @@ pub struct Newest<'a> {
     pub before: i64,
     /// The maximum number of rows.
     pub limit: u32,
+}
+
+/// Bytes of texts that a page of [`page`] reads before it ends. As JSON values they take up to 44 times as much.
+const MAX_PAGE_BYTES: usize = 256 << 10;
+
+/// A page of at most `limit` rows. It ends early after a row with which it has many bytes, so that long texts do not
+/// fill the memory.
+pub(crate) fn page<T>(
+    statement: &mut Statement<'_>,
+    params: impl Params,
+    limit: u32,
+    (seq, mut row): (impl Fn(&T) -> i64, impl FnMut(&Row<'_>) -> Result<T>),
+) -> Result<Found<T>> {
+    let columns = statement.column_count();
+    let mut found = statement.query(params)?;
+    let (mut rows, mut bytes) = (Vec::new(), 0_usize);
+    while let Some(next) = found.next()? {
+        for column in 0..columns {
+            let text = next.get_ref(column)?.as_bytes_or_null().ok().flatten();
+            bytes = bytes.saturating_add(text.map_or(0, <[u8]>::len));
+        }
+        rows.push(row(next)?);
+        if bytes >= MAX_PAGE_BYTES {
+            let next = rows.last().map(seq);
+            return Ok(Found { rows, next });
+        }
+    }
+    Ok(Found::of(rows, limit, seq))
 }
 
 /// A range of time. `None` means unlimited.

@@ -276,3 +276,35 @@ fn the_document_describes_the_types_to_those_who_have_a_token() {
     let theirs = rig.call_as(&other, "GET", "/openapi.json", b"").is(200).json();
     assert_eq!(theirs, public);
 }
+
+#[test]
+fn one_type_that_cannot_be_read_does_not_stop_the_others() {
+    let rig = Rig::new();
+    register(&rig, "reject");
+    let schema = json!({ "type": "object" });
+    put(&rig, "order.created", &json!({ "schema": schema })).is(201);
+    let own = Connection::open(rig.data().join("oncebox.db")).unwrap();
+    own.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let spoil = "UPDATE event_types SET schema = '{' WHERE name = 'order.created'";
+    own.execute_batch(&format!("PRAGMA ignore_check_constraints = 1; {spoil}")).unwrap();
+    put(&rig, "order.changed", &json!({ "schema": schema })).is(201);
+    rig.post("/v1/events", &invoice(&json!({ "total": 1 }))).is(422);
+    rig.post("/v1/events", &invoice(&json!({ "total": "1.00" }))).is(201);
+}
+
+#[test]
+fn large_types_are_listed_a_few_at_a_time() {
+    let rig = Rig::new();
+    let example = "x".repeat(100_000);
+    for n in 0..4 {
+        let body = json!({ "schema": true, "example": example });
+        put(&rig, &format!("large.{n}"), &body).is(201);
+    }
+    let first = rig.get("/v1/event-types?limit=500");
+    assert_eq!(first["items"].as_array().unwrap().len(), 3);
+    let next = first["next"].as_str().unwrap();
+    let rest = rig.get(&format!("/v1/event-types?limit=500&after={next}"));
+    assert_eq!((&rest["items"][0]["name"], &rest["next"]), (&json!("large.3"), &Value::Null));
+    let document = rig.get("/openapi.json");
+    assert!((0..4).all(|n| document["webhooks"][format!("large.{n}")].is_object()));
+}
