@@ -109,7 +109,8 @@ impl Backup {
         let now = Clock::machine().wall();
         let to = online::destination(dest, now);
         let database = settings.directory().join(DATABASE);
-        // If the directory belongs to the service's user, root continues as that user, so that the backup is the user's.
+        // In a directory of the service's user, root continues as that user: the backup is the user's, and no link there
+        // leads it elsewhere.
         let directory = directory_of(&to);
         user::become_owner_of(directory).map_err(|source| {
             let path = directory.to_owned();
@@ -185,8 +186,9 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
     }
     let mut first = None;
     for file in &named {
-        match online::verify(file) {
-            Ok(manifest) => {
+        match user::in_directory(directory_of(file), || Ok(online::verify(file))) {
+            Err(error) => return Err(input::unreadable(file, &error)),
+            Ok(Ok(manifest)) => {
                 let Manifest { created_at, facts, .. } = manifest;
                 let Facts { schema_version, master_key_id, .. } = facts;
                 let key = master_key_id.as_deref().unwrap_or("none");
@@ -195,7 +197,7 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
                     file.display()
                 ))?;
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 let failure = failure(error);
                 out::note(&failure.message);
                 first.get_or_insert(failure.code);

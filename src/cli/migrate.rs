@@ -18,6 +18,7 @@ use crate::cli::restore::own_directory;
 use crate::cli::shared::Shared;
 use crate::config::Settings;
 use crate::store::schema::{Steps, VERSION};
+use crate::sys::user;
 
 #[derive(Debug, Args)]
 pub(super) struct Migrate {
@@ -83,6 +84,7 @@ impl Migrate {
         steps: Steps,
     ) -> Result<(String, Vec<String>), Failure> {
         schema_version(settings)?;
+        user::become_owner_of(settings.directory()).map_err(Failure::failed)?;
         let bar = bar()?;
         let database = settings.directory().join(DATABASE);
         let clock = Clock::machine();

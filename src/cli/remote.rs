@@ -21,7 +21,8 @@ use crate::cli::show;
 use crate::config::{Settings, environment};
 use crate::http::client::{Call, CallError, Client, ClientSettings};
 use crate::model::address::AddressPolicy;
-use crate::sys::files::is_missing;
+use crate::sys::files::{self, directory_of, is_missing};
+use crate::sys::user;
 
 /// Time to connect. The service is near, so a longer wait would only hide that it is not running.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -110,7 +111,8 @@ impl ConnectArgs {
 
     fn token(&self, remote: &Remote) -> Result<(Zeroizing<String>, String), Failure> {
         let (text, from) = if let Some(path) = &self.token_file {
-            (Zeroizing::new(token_in(path)?), path.display().to_string())
+            let read = user::in_directory(directory_of(path), || std::fs::read_to_string(path));
+            (Zeroizing::new(token_of(path, read)?), path.display().to_string())
         } else if let Some(token) = environment("ONCEBOX_TOKEN") {
             (Zeroizing::new(token), "ONCEBOX_TOKEN".to_owned())
         } else {
@@ -130,7 +132,7 @@ impl ConnectArgs {
                     "Start it with: {start}. Or name the service's data directory with --data."
                 )));
             }
-            let token = token_in(&path).map_err(|failure| {
+            let token = token_of(&path, files::read_own(data, TOKEN_FILE)).map_err(|failure| {
                 failure.and(if is_missing(&path) {
                     "Set ONCEBOX_TOKEN, give --token-file, or name the service's data directory with --data."
                 } else {
@@ -161,8 +163,8 @@ pub(super) fn unrestricted_client() -> Result<Client, Failure> {
     Client::new(settings).map_err(Failure::failed)
 }
 
-fn token_in(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| {
+fn token_of(path: &Path, read: std::io::Result<String>) -> Result<String, Failure> {
+    read.map_err(|error| {
         let what = if is_missing(path) { "there is no token" } else { "the token cannot be read" };
         Failure::new(exit::NOT_PERMITTED, format!("{what}: {}: {error}", path.display()))
     })
@@ -252,7 +254,7 @@ impl Remote {
 
     /// An address that the running service wrote into the data directory.
     fn written(&self, name: &str) -> Option<SocketAddr> {
-        let written = std::fs::read_to_string(self.settings.directory().join(name)).ok()?;
+        let written = files::read_own(self.settings.directory(), name).ok()?;
         written.trim().parse().ok()
     }
 

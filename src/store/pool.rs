@@ -13,6 +13,8 @@ use scheduled_thread_pool::ScheduledThreadPool;
 
 use crate::base::id;
 use crate::store::error::{Error, Result};
+use crate::sys::files::directory_of;
+use crate::sys::user;
 
 /// How long a reader waits for a connection, and how long the start waits for all connections.
 const MAX_WAIT: Duration = Duration::from_secs(5);
@@ -29,10 +31,16 @@ pub(crate) struct Pool(r2d2::Pool<SqliteConnectionManager>);
 /// A connection on loan; dropping it gives it back.
 pub(crate) type Lent = PooledConnection<SqliteConnectionManager>;
 
-/// Opens one read-only connection.
+/// Opens one read-only connection. Root opens the file and its log with the rights of the directory's owner.
 #[expect(clippy::disallowed_methods, reason = "the store is what opens the database")]
 pub(crate) fn open_reader(path: &Path) -> Result<Connection> {
-    let conn = Connection::open_with_flags(path, flags())?;
+    let opened = user::in_directory(directory_of(path), || {
+        let opened = Connection::open_with_flags(path, flags());
+        // The first read opens the log. Whoever uses the connection meets its errors.
+        Ok(opened.inspect(|conn| drop(conn.query_row("PRAGMA schema_version", [], |_| Ok(())))))
+    });
+    let conn = opened
+        .map_err(|error| Error::File { path: path.to_owned(), source: Arc::new(error) })??;
     set_up_reader(&conn)?;
     Ok(conn)
 }

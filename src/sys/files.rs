@@ -19,6 +19,9 @@ use crate::sys::user;
 /// Temporary names tried for a file that is being written.
 const MAX_NAMES: u32 = 100;
 
+/// The most that [`read_own`] reads.
+const MAX_OWN_BYTES: u64 = 64 << 10;
+
 /// The ending of the temporary name of a file that is being written.
 pub const PARTIAL: &str = ".partial";
 
@@ -103,13 +106,36 @@ impl Drop for NewFile {
     }
 }
 
-/// A file that root writes keeps its owner; a new one gets the directory's owner.
+/// A file that root writes in a directory of root keeps its owner. Elsewhere root writes as the directory's owner.
 fn keep_owner(partial: &Path, path: &Path) -> io::Result<()> {
-    let before = fs::metadata(path).or_else(|_| fs::metadata(directory_of(path)))?;
-    if user::id() == 0 && before.uid() != 0 {
-        chown(partial, Some(before.uid()), Some(before.gid()))?;
+    match fs::symlink_metadata(path) {
+        Ok(before) if user::id() == 0 && before.uid() != 0 => {
+            chown(partial, Some(before.uid()), Some(before.gid()))
+        }
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// Reads a small file of `directory` with the rights of the user who decides what is in it, and follows no link. Refuses
+/// a file of somebody else, or one that others can change.
+pub fn read_own(directory: &Path, name: &str) -> io::Result<String> {
+    user::in_directory(directory, || {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = options.open(directory.join(name))?;
+        let (found, theirs) = (file.metadata()?, fs::metadata(directory)?.uid());
+        let (owner, mode) = (found.uid(), found.mode() & 0o777);
+        if !found.is_file() || (owner != theirs && owner != 0) || mode & 0o022 != 0 {
+            let why = format!(
+                "it must be a file of user {theirs} that nobody else can change, but has mode {mode:03o} and owner \
+                 {owner}: somebody else may have put it there; remove it and restart the service"
+            );
+            return Err(io::Error::new(ErrorKind::PermissionDenied, why));
+        }
+        let mut text = String::new();
+        file.take(MAX_OWN_BYTES).read_to_string(&mut text)?;
+        Ok(text)
+    })
 }
 
 /// When the newest file with that ending in a directory was last written; `None` if there is none.

@@ -1,15 +1,19 @@
 //! The user that this process runs as, and changing its rights.
 //!
-//! In a directory of another user, root works with that user's rights. So a link in that directory cannot make root
-//! open a file that the user could not open.
+//! Where another user decides what a path leads to, root works with that user's rights. So no link of that user makes
+//! root open a file that the user could not open.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::io::Errno;
 use rustix::process::{Gid, Uid, getegid, geteuid, getuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+/// Links that a path may lead through.
+const MAX_LINKS: u32 = 40;
 
 /// The effective user id of this thread.
 pub fn id() -> u32 {
@@ -21,41 +25,67 @@ pub fn starter() -> u32 {
     getuid().as_raw()
 }
 
-/// If this process runs as root and another user owns `directory`, takes that user's rights from now on, in this
-/// thread and in threads that it starts. Otherwise changes nothing.
+/// If root started this process, takes the rights that [`in_directory`] works with from now on, in this thread and in
+/// threads that it starts.
 pub fn become_owner_of(directory: &Path) -> io::Result<()> {
-    let owner = fs::metadata(directory)?;
-    if !geteuid().is_root() || owner.uid() == 0 {
-        return Ok(());
-    }
-    let group = Gid::from_raw(owner.gid());
-    set_thread_groups(&[group])?;
-    set_thread_res_gid(Gid::ROOT, group, Gid::ROOT)?;
-    Ok(set_thread_res_uid(Uid::ROOT, Uid::from_raw(owner.uid()), Uid::ROOT)?)
+    if getuid().is_root() { Rights::over(directory)?.take() } else { Ok(()) }
 }
 
-/// Does `work` on a file of `directory`: with root's rights if root started this process and owns the directory,
-/// else with the current rights.
+/// Does `work` on a file of `directory`. If root started this process, with the rights of the user who decides what
+/// that path leads to: root only if every directory and link on it is root's.
 pub fn in_directory<T>(directory: &Path, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let before = (geteuid(), getegid());
-    if before.0.is_root() || !getuid().is_root() {
+    if !getuid().is_root() {
         return work();
     }
-    set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
-    set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
-    // Checked as root, because no other user may look into /root.
-    let is_roots = fs::metadata(directory).is_ok_and(|owner| owner.uid() == 0);
-    let restore = || {
-        set_thread_res_gid(Gid::ROOT, before.1, Gid::ROOT)?;
-        set_thread_res_uid(Uid::ROOT, before.0, Uid::ROOT)
-    };
-    if !is_roots {
-        restore()?;
-        return work();
-    }
-    let done = work();
-    restore()?;
+    let before = Rights { user: geteuid(), group: getegid() };
+    // Looked at as root, because no other user may look into /root.
+    Rights::ROOTS.take()?;
+    let done = Rights::over(directory).and_then(Rights::take).and_then(|()| work());
+    before.take()?;
     done
+}
+
+/// A user and a group that this thread works as.
+#[derive(Clone, Copy)]
+struct Rights {
+    user: Uid,
+    group: Gid,
+}
+
+impl Rights {
+    const ROOTS: Self = Self { user: Uid::ROOT, group: Gid::ROOT };
+
+    fn of(part: &fs::Metadata) -> Option<Self> {
+        let (user, group) = (Uid::from_raw(part.uid()), Gid::from_raw(part.gid()));
+        (!user.is_root()).then_some(Self { user, group })
+    }
+
+    /// The rights over a path: of the first link that is not root's, else of the last directory that is not root's.
+    fn over(path: &Path) -> io::Result<Self> {
+        let mut path = std::path::absolute(path)?;
+        for _ in 0..MAX_LINKS {
+            let mut parts: Vec<&Path> = path.ancestors().collect();
+            let owner = |part: &&Path| Self::of(&fs::symlink_metadata(part).ok()?);
+            let links_to = |part: &&Path| Some((part.to_path_buf(), fs::read_link(part).ok()?));
+            let Some((link, to)) = parts.iter().rev().find_map(links_to) else {
+                return Ok(parts.iter().find_map(owner).unwrap_or(Self::ROOTS));
+            };
+            parts.retain(|part| *part == link);
+            if let Some(theirs) = parts.iter().find_map(owner) {
+                return Ok(theirs);
+            }
+            let rest = path.strip_prefix(&link).map_err(io::Error::other)?;
+            path = link.parent().unwrap_or(&link).join(to).join(rest);
+        }
+        Err(Errno::LOOP.into())
+    }
+
+    fn take(self) -> io::Result<()> {
+        set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
+        set_thread_groups(&[self.group])?;
+        set_thread_res_gid(Gid::ROOT, self.group, Gid::ROOT)?;
+        Ok(set_thread_res_uid(Uid::ROOT, self.user, Uid::ROOT)?)
+    }
 }
 
 /// The name in `/etc/passwd` of the user who started this process; the user's id if it has none.

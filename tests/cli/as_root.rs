@@ -191,3 +191,64 @@ fn a_backup_that_root_makes_in_a_directory_of_the_service_belongs_to_the_service
     }
     used.check();
 }
+
+/// Replaces a file by another, as the service's user could.
+fn plant(used: &Site, name: &str, target: &Path) {
+    let path = used.dir().join(name);
+    drop(fs::remove_file(&path));
+    symlink(target, path).unwrap();
+    used.give();
+}
+
+#[test]
+fn a_token_that_is_a_link_to_roots_key_is_sent_to_nobody() {
+    let Some((used, _)) = used() else { return };
+    let heard = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    heard.set_nonblocking(true).unwrap();
+    let server = format!("http://{}", heard.local_addr().unwrap());
+    plant(&used, "admin.token", &used.victim);
+    let ran = used.rig.run(&["token", "list", "--server", &server]);
+    assert!(ran.code == 77 && ran.err.contains("admin.token"), "{ran:?}");
+    assert!(heard.accept().is_err(), "something was sent");
+    // A file that somebody else put there is another's token.
+    let token = used.dir().join("admin.token");
+    fs::remove_file(&token).unwrap();
+    fs::write(&token, "obx_planted").unwrap();
+    chown(&token, Some(SERVICE + 1), Some(SERVICE)).unwrap();
+    let ran = used.rig.run(&["token", "list", "--server", &server]);
+    assert!(ran.code == 77 && ran.err.contains("somebody else"), "{ran:?}");
+    assert!(heard.accept().is_err(), "something was sent");
+}
+
+#[test]
+fn an_address_that_is_a_link_or_somebody_elses_gets_no_token() {
+    let Some((used, _)) = used() else { return };
+    let heard = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    heard.set_nonblocking(true).unwrap();
+    fs::write(&used.victim, heard.local_addr().unwrap().to_string()).unwrap();
+    plant(&used, "oncebox.address", &used.victim);
+    used.rig.run(&["token", "list"]);
+    assert!(heard.accept().is_err(), "the token went where the link leads");
+    let address = used.dir().join("oncebox.address");
+    fs::remove_file(&address).unwrap();
+    fs::copy(&used.victim, &address).unwrap();
+    chown(&address, Some(SERVICE + 1), Some(SERVICE)).unwrap();
+    used.rig.run(&["token", "list"]);
+    assert!(heard.accept().is_err(), "the token went where somebody else said");
+}
+
+#[test]
+fn a_backup_follows_no_link_of_the_services_user_into_a_directory_of_root() {
+    let Some((used, _)) = used() else { return };
+    let roots = tempfile::tempdir().unwrap();
+    plant(&used, "backups", roots.path());
+    let named = used.dir().join("backups");
+    let ran = used.rig.run(&["backup", named.to_str().unwrap()]);
+    assert_eq!((ran.code, fs::read_dir(roots.path()).unwrap().count()), (77, 0), "{ran:?}");
+    // Nor into one that can be reached through a directory of that user.
+    let below = used.dir().join("below");
+    fs::remove_file(&named).unwrap();
+    fs::create_dir(&below).unwrap();
+    let ran = used.rig.run(&["backup", below.to_str().unwrap()]);
+    assert_eq!((ran.code, fs::read_dir(&below).unwrap().count()), (77, 0), "{ran:?}");
+}

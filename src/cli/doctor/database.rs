@@ -10,7 +10,7 @@ use crate::model::disk::Budget;
 use crate::model::health::{self, bytes};
 use crate::store::inspect::{self, Findings};
 use crate::sys::disk::Gauge;
-use crate::sys::{files, host, locks};
+use crate::sys::{files, host, locks, user};
 
 /// A log this many times as long as it should be is not emptied as it should be.
 const LOG_TIMES: u64 = 4;
@@ -120,28 +120,33 @@ fn readers(path: &Path) -> Vec<String> {
     let mut index = path.as_os_str().to_owned();
     index.push("-shm");
     let own = std::env::current_exe().unwrap_or_default();
-    let others = locks::readers(Path::new(&index)).into_iter().filter(|id| {
+    let others = |id: &u32| {
         std::fs::read_link(format!("/proc/{id}/exe")).map_or(true, |program| program != own)
-    });
-    others.map(locks::shown).collect()
+    };
+    let found = locks::readers(Path::new(&index));
+    as_started(|| found.into_iter().filter(others).map(locks::shown).collect())
+}
+
+/// Looks at other users' processes, which root may do.
+fn as_started(look: impl FnOnce() -> Vec<String>) -> Vec<String> {
+    user::in_directory(Path::new("/"), || Ok(look())).unwrap_or_default()
 }
 
 /// A program with an SQLite before 3.51.3 that writes the file can meet SQLite's WAL-reset fault, and
 /// which SQLite a program brings cannot be seen from outside.
 fn others(path: &Path) -> Finding {
     let own = std::env::current_exe().unwrap_or_default();
-    let foreign: Vec<String> = host::holders(path)
-        .into_iter()
-        .filter(|(_, program)| *program != own)
-        .map(|(id, program)| {
-            let library = host::sqlite_library(id);
-            let by = library.map_or_else(
-                || "no SQLite library, so one that is built in".to_owned(),
-                |library| library.display().to_string(),
-            );
-            format!("{} (process {id}, with {by})", program.display())
-        })
-        .collect();
+    let shown = |(id, program): (u32, PathBuf)| {
+        let library = host::sqlite_library(id);
+        let by = library.map_or_else(
+            || "no SQLite library, so one that is built in".to_owned(),
+            |library| library.display().to_string(),
+        );
+        format!("{} (process {id}, with {by})", program.display())
+    };
+    let is_foreign = |(_, program): &(u32, PathBuf)| *program != own;
+    let foreign: Vec<String> =
+        as_started(|| host::holders(path).into_iter().filter(is_foreign).map(shown).collect());
     if foreign.is_empty() {
         return ok("other_programs", "no other program has it open, as far as this user sees");
     }

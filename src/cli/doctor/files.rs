@@ -79,7 +79,9 @@ fn mode(here: &Installation, name: &'static str, path: &Path, allowed: u32) -> F
 
 fn key(here: &Installation) -> Finding {
     let path = here.settings.master_key_file();
-    if !path.exists() {
+    let found = user::in_directory(files::directory_of(&path), || Ok(host::access(&path)));
+    let found = found.unwrap_or_default();
+    if found.is_none() && !path.exists() {
         let database = here.database();
         if database.exists() {
             let detail = format!(
@@ -91,7 +93,7 @@ fn key(here: &Installation) -> Finding {
         }
         return ok("key", "none yet: the first start makes it");
     }
-    if let Some(Access { mode, .. }) = host::access(&path)
+    if let Some(Access { mode, .. }) = found
         && mode & 0o077 != 0
     {
         return self::mode(here, "key", &path, 0o600);

@@ -22,6 +22,7 @@ use crate::cli::shared::Shared;
 use crate::config::Settings;
 use crate::model::health::{self, Check, Level};
 use crate::sys::files::is_closed;
+use crate::sys::user;
 
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
@@ -46,6 +47,7 @@ struct Installation {
 }
 
 /// A check, and what was fixed.
+#[derive(Clone)]
 struct Finding {
     check: Check,
     fixed: Option<String>,
@@ -78,15 +80,18 @@ fn fail(name: &'static str, detail: impl Into<String>) -> Finding {
 impl Doctor {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
         let settings = shared.settings()?;
-        let served = is_locked(&settings.directory().join(LOCK_FILE));
+        let lock = settings.directory().join(LOCK_FILE);
+        let served = user::in_directory(settings.directory(), || Ok(is_locked(&lock)));
+        let served = served.map_err(Failure::failed)?;
         let Self { deep, fix, format } = *self;
         let here = Installation { settings, clock: Clock::machine(), deep, fix, served };
         let mut findings = Vec::new();
         if is_closed(here.settings.directory()) {
             findings.push(closed(&here));
         } else {
-            findings.extend(files::look(&here));
-            findings.extend(database::look(&here));
+            let both = || Ok([files::look(&here), database::look(&here)].concat());
+            let found = user::in_directory(here.settings.directory(), both);
+            findings.extend(found.map_err(Failure::failed)?);
         }
         findings.extend(service::host(&here));
         findings.extend(service::look(&here));
