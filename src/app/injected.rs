@@ -13,6 +13,7 @@ use crate::http::client::{
 };
 use crate::http::limits::Limits;
 use crate::http::trace::Trace;
+use crate::pipeline::source_marks::SourceMarks;
 use crate::sys::disk::Gauge;
 
 /// An Oncebox's connections to the outside. Tests inject their own.
@@ -30,6 +31,8 @@ pub struct Injected {
     pub limits: Limits,
     /// Measures the free space of the disk.
     pub gauge: Gauge,
+    /// How far the sources are read, and how long a publish waits for them.
+    pub source_marks: SourceMarks,
 }
 
 impl std::fmt::Debug for Injected {
@@ -48,6 +51,7 @@ impl Default for Injected {
             faults: Faults::none(),
             limits: Limits::default(),
             gauge: Gauge::machine(),
+            source_marks: SourceMarks::default(),
         }
     }
 }

@@ -51,7 +51,7 @@ impl Appliance {
         injected: Injected,
         before_answering: impl FnOnce(),
     ) -> Result<Self, Error> {
-        let Injected { clock, draw, sender, faults, limits, gauge } = injected;
+        let Injected { clock, draw, sender, faults, limits, gauge, source_marks } = injected;
         let data = DataDirectory::lock(settings.directory())?;
         let sockets = Sockets::open(&settings.listen, passed)?;
         let (found, store, mut writer_loop) = prepare(&data, &settings, &*draw, (&clock, &faults))?;
@@ -83,6 +83,7 @@ impl Appliance {
             budget: budget.clone(),
             suspects: Arc::clone(&suspects),
             faults: faults.clone(),
+            source_marks,
             on_tokens_changed: Arc::new(move || cached.forget()),
             on_sources_changed: bell.ringer(),
             is_source: sources::tables::exists,
@@ -105,7 +106,7 @@ impl Appliance {
         });
         before_answering();
         let (addresses, server) = sockets::listen(sockets, api.clone(), (limits, faults))?;
-        let appliance = Self {
+        Self {
             addresses,
             api,
             server,
@@ -118,16 +119,15 @@ impl Appliance {
             clean_before,
             data,
             client,
-        };
-        appliance.announce()?;
-        Ok(appliance)
+        }
+        .announce()
     }
 
     /// Writes the addresses into the data directory.
-    fn announce(&self) -> Result<(), Error> {
+    fn announce(self) -> Result<Self, Error> {
         self.data.write_intake(self.own_intake())?;
         self.data.write_address(self.address())?;
-        Ok(())
+        Ok(self)
     }
 }
 

@@ -132,6 +132,8 @@ pub struct Parts {
     pub suspects: Arc<Suspects>,
     /// Planned failures.
     pub faults: Faults,
+    /// How far the sources are read.
+    pub source_marks: SourceMarks,
     /// Called when tokens change.
     pub on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
     /// Called when sources change.
@@ -445,7 +447,7 @@ impl Common {
             counts: Arc::new(Counts::new(clock.clone())),
             line: Arc::new(line),
             in_flight: Arc::default(),
-            source_marks: SourceMarks::default(),
+            source_marks: parts.source_marks.clone(),
         })
     }
 }

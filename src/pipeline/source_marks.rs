@@ -16,14 +16,15 @@ use parking_lot::{Condvar, Mutex};
 use crate::sys::files::{Stamp, stamps};
 
 /// How long a publish waits at most. A source that takes longer is not waited for until it is read to its end again.
-const MAX_WAIT: Duration = Duration::from_millis(50);
+const MOST_WAIT: Duration = Duration::from_millis(50);
 
 /// How far each source is read. A source that cannot be read now is missing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SourceMarks(Arc<Marks>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Marks {
+    most_wait: Duration,
     sources: Mutex<BTreeMap<i64, Mark>>,
     read: Condvar,
 }
@@ -43,7 +44,18 @@ pub struct Mark {
     pub done: u64,
 }
 
+impl Default for SourceMarks {
+    fn default() -> Self {
+        Self::new(MOST_WAIT)
+    }
+}
+
 impl SourceMarks {
+    /// Marks for which a publish waits so long at most.
+    pub fn new(most_wait: Duration) -> Self {
+        Self(Arc::new(Marks { most_wait, sources: Mutex::default(), read: Condvar::new() }))
+    }
+
     /// A read begins.
     pub fn begin(&self, source: i64, number: u64) {
         if let Some(mark) = self.0.sources.lock().get_mut(&source) {
@@ -87,7 +99,7 @@ impl SourceMarks {
         let mut sources = self.0.sources.lock();
         let waits =
             |sources: &mut BTreeMap<i64, Mark>| late.iter().any(|one| is_late(sources, one));
-        if self.0.read.wait_while_for(&mut sources, waits, MAX_WAIT).timed_out() {
+        if self.0.read.wait_while_for(&mut sources, waits, self.0.most_wait).timed_out() {
             for one in &late {
                 if is_late(&sources, one) {
                     sources.remove(&one.0);

@@ -1,7 +1,6 @@
 //! Operating a lane: what is first in it, why it waits, and what a person does about it while it runs.
 
 use std::sync::mpsc;
-use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -393,16 +392,12 @@ fn many_lanes_are_listed_by_one_seek_each() {
     conn.execute(MANY, (count, START.ms())).unwrap();
     drop(conn);
     rig.start_again();
-    let since = Instant::now();
     let page = rig.get("/v1/lanes?limit=500");
-    let spent = since.elapsed();
     let items = page["items"].as_array().unwrap();
     let blocked = items.iter().take_while(|lane| lane["blocked"] == true).count();
     // A page ends when it has counted 20,000 deliveries.
     assert_eq!((items.len(), blocked), (203, 20));
     assert!(items.iter().all(|lane| lane["waiting"] == 99));
-    println!("a page of lanes: {spent:?}");
-    assert!(spent.as_millis() < 1000, "{spent:?}");
     let (mut all, mut next) = (items.len(), page["next"].clone());
     while let Some(after) = next.as_str() {
         let page = rig.get(&format!("/v1/lanes?limit=500&after={after}"));

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use oncebox::http::limits::Limits;
 
@@ -220,9 +220,7 @@ fn a_stop_answers_what_is_in_hand_or_begun_and_nothing_else() {
         (answer.body.as_slice(), answer.field("connection")),
         (&b"in hand"[..], Some("close"))
     );
-    let since = Instant::now();
     stopping.join().unwrap();
-    assert!(since.elapsed() < Duration::from_secs(5));
 }
 
 #[test]

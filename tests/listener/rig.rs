@@ -18,7 +18,7 @@ use oncebox::http::service::{Reply, Service};
 pub(crate) const LARGE: usize = 20_000_000;
 
 /// No test waits longer than this for anything.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Replies that the service kept instead of sending them.
 pub(crate) type Kept = Receiver<(Request, Reply)>;

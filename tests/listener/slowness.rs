@@ -36,7 +36,7 @@ fn a_head_that_comes_byte_by_byte_is_timed_out() {
     });
     let answer = client.answer();
     assert_eq!((answer.status, answer.field("connection")), (408, Some("close")));
-    assert!(started.elapsed() >= SHORT && started.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() >= SHORT);
     sending.join().unwrap();
     assert!(client.rest().is_empty());
     assert_eq!(rig.server.stats().timeouts, 1);

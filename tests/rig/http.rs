@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// No exchange of a test takes longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A request or an answer, taken apart. Names of fields are in lower case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -27,6 +27,7 @@ use oncebox::base::id::{Draw, SystemDraw};
 use oncebox::config::Settings;
 use oncebox::http::client::Sender;
 use oncebox::http::message::{Head, Method};
+use oncebox::pipeline::source_marks::SourceMarks;
 use oncebox::sys::disk::{Gauge, Space};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -39,7 +40,7 @@ pub(crate) const START: Timestamp = Timestamp::from_secs(1_769_860_800);
 /// The size of every rig's disk. Its reserve is 500 MB.
 pub(crate) const DISK_TOTAL: u64 = 10_000_000_000;
 /// No test waits longer than this for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Says that a test needs what this machine lacks. Where nothing may be skipped, that is a failure.
 #[track_caller]
@@ -171,6 +172,8 @@ impl Rig {
             draw: self.draw.clone(),
             faults: self.faults.clone(),
             sender: self.line.clone(),
+            // However slow the machine is, rows are read before a publish stops waiting for them.
+            source_marks: SourceMarks::new(PATIENCE),
             ..Injected::default()
         };
         Appliance::start(self.settings.clone(), injected)

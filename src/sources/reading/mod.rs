@@ -381,16 +381,18 @@ mod tests {
         let settings = settings(fields);
         let clock = Clock::machine();
         let time = |name: &str, text: &str| {
-            let once = || {
-                let began = clock.monotonic();
-                rows(&settings, name, text.as_bytes()).unwrap();
-                clock.monotonic().saturating_sub(began)
-            };
-            (0..5).map(|_| once()).min().unwrap()
+            let began = clock.monotonic();
+            rows(&settings, name, text.as_bytes()).unwrap();
+            clock.monotonic().saturating_sub(began)
         };
         let check = |name: &str, text: &dyn Fn(usize) -> String| {
-            let (one, four) = (time(name, &text(20)), time(name, &text(80)));
-            assert!(four < one * 10, "{name}: {one:?}, four times as much: {four:?}");
+            // Whoever shares the machine may stop either: one undisturbed pair in a hundred is enough.
+            let (one, four) = (text(20), text(80));
+            let is_linear = || time(name, &four) < time(name, &one) * 10;
+            assert!(
+                (0..100).any(|_| is_linear()),
+                "{name}: four times as much takes ten times the time"
+            );
         };
         check("a.csv", &csv);
         check("a.json", &json);
