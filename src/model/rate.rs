@@ -62,6 +62,11 @@ impl Bucket {
         }
         self.full_at_us = self.full_at_us.max(now_us) + rate.interval_us;
     }
+
+    /// Puts back a token whose request was not sent.
+    pub fn give_back(&mut self, rate: Rate) {
+        self.full_at_us = self.full_at_us.saturating_sub(rate.interval_us);
+    }
 }
 
 #[cfg(test)]

@@ -198,7 +198,7 @@ impl Deliver {
             Ok(Some(Sized::OutgoingRequest(outgoing))) => {
                 self.deliver(assignment, *outgoing, is_convicted)
             }
-            // Cancelled since it was fetched, and perhaps reopened since it was read: the dispatcher looks again.
+            // Cancelled or put behind others of its lane since it was fetched: the dispatcher looks again.
             Ok(_) => {
                 self.let_go(assignment, Some(self.clock.now()));
                 None

@@ -56,7 +56,8 @@ pub(super) const NEXT_DUE: &str = "
        AND head = 1
        AND due_at > ?2";
 
-// A delivery carries either an outbox event or a webhook event: exactly one of the two joins finds a row.
+// A delivery carries either an outbox event or a webhook event: exactly one of the two joins finds a row. ?2: only if it
+// may be sent now, as the head of its lane.
 pub(super) const OUTGOING: &str = "
     SELECT d.subscription_seq, d.run_no, d.attempt_count, d.tenant,
            coalesce(o.id, w.id),
@@ -77,7 +78,8 @@ pub(super) const OUTGOING: &str = "
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
      WHERE d.seq = ?1
-       AND (d.state = 'pending' OR d.state = 'leased')";
+       AND (d.state = 'pending' OR d.state = 'leased')
+       AND (d.head = 1 OR NOT ?2)";
 
 // What `OUTGOING` reads, in its order, of an event without a delivery.
 const OUTGOING_OF_EVENT: &str = "
@@ -98,7 +100,7 @@ const OUTGOING_OF_EVENT: &str = "
 
 pub(super) const STATE: &str = "
     SELECT state, run_no, attempt_count, outbox_seq, webhook_seq, subscription_seq, due_at, lane,
-           counted_failures,
+           counted_failures, head,
            lane IS NOT NULL AND EXISTS (
                SELECT 1
                  FROM deliveries AS l
@@ -517,7 +519,7 @@ pub fn next_due(
 
 /// The request of a delivery; `None` if the delivery is neither pending nor leased.
 pub fn outgoing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<OutgoingRequest>> {
-    let found = outgoing_within(tx, delivery, usize::MAX)?;
+    let found = sized(tx, (delivery, false), usize::MAX)?;
     Ok(found.and_then(|found| match found {
         Sized::OutgoingRequest(outgoing) => Some(*outgoing),
         Sized::Larger(_) => None,
@@ -533,13 +535,22 @@ pub enum Sized {
     Larger(usize),
 }
 
-/// The request of a delivery, or only its size if the body is in `payloads` and has more than `most` bytes.
+/// The request of a delivery that is sent now, or only its size if the body is in `payloads` and has more than `most`
+/// bytes. `None` if it is no longer pending, or no longer the head of its lane.
 pub fn outgoing_within(
     tx: &ReadTx<'_>,
     delivery: DeliverySeq,
     most: usize,
 ) -> Result<Option<Sized>> {
-    first(&mut *tx.prepare(OUTGOING)?, [delivery], |row| {
+    sized(tx, (delivery, true), most)
+}
+
+fn sized(
+    tx: &ReadTx<'_>,
+    (delivery, must_be_head): (DeliverySeq, bool),
+    most: usize,
+) -> Result<Option<Sized>> {
+    first(&mut *tx.prepare(OUTGOING)?, (delivery, must_be_head), |row| {
         let payload_seq: Option<i64> = row.get(14)?;
         let bytes = payload_seq.map_or(Ok(0), |seq| payloads::bytes(tx, seq))?;
         if bytes > most {
@@ -606,6 +617,8 @@ pub(super) struct DeliveryState {
     pub(super) subscription: SubscriptionSeq,
     pub(super) due_at: Option<Timestamp>,
     pub(super) lane: Option<i64>,
+    /// Whether it is the head of its lane, or in none.
+    pub(super) is_head: bool,
     /// Whether its lane has other open deliveries.
     pub(super) has_others: bool,
 }
@@ -636,7 +649,8 @@ pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliverySt
             due_at: row.get(6)?,
             lane: row.get(7)?,
             counted_failures: row.get(8)?,
-            has_others: row.get(9)?,
+            is_head: row.get(9)?,
+            has_others: row.get(10)?,
         })
     })?;
     found.ok_or(Error::Changed("the delivery"))

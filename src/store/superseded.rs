@@ -20,7 +20,8 @@ pub fn skip_if_newer(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) ->
 }
 
 /// Notes that a call is about to be made, or skips its delivery; tells whether the call may be made. If the delivery was
-/// cancelled or reopened since it was read, or its subscription held by a person, the dispatcher looks again.
+/// cancelled, reopened or put behind others since it was read, or its subscription held by a person, the dispatcher looks
+/// again.
 pub fn begin_call(
     tx: &WriteTx<'_>,
     call: &NewCall,
@@ -30,7 +31,8 @@ pub fn begin_call(
     let before = deliveries::state(tx, *delivery)?;
     let routes = subscriptions::routes(tx)?;
     let is_held = |found: &Subscription| found.seq == *subscription && found.is_held_by_a_person();
-    if before.state != State::Pending || before.run_no != *run_no || routes.iter().any(is_held) {
+    let may_go = before.state == State::Pending && before.is_head && before.run_no == *run_no;
+    if !may_go || routes.iter().any(is_held) {
         let (delivery, subscription) = (*delivery, *subscription);
         tx.settled(Settled { delivery, subscription, next_due: Some(now) });
         return Ok(false);

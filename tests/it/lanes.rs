@@ -189,6 +189,30 @@ fn any_number_of_lanes_is_unblocked_by_one_change() {
 }
 
 #[test]
+fn what_waits_for_its_rate_and_is_first_no_more_lets_the_others_go_before() {
+    let policy = json!({ "rate": "60/h" });
+    let terms = json!({ "ordering": "strict", "policy": policy, "event_types": ["a"] });
+    let (rig, receiver, tell) = ordered(&terms);
+    let beside = Receiver::new();
+    rig.subscribe_with("beside", &beside, &json!({ "event_types": ["b"] }));
+    (0..4).for_each(|_| tell.send(200).unwrap());
+    publish(&rig, "a", 3);
+    is(&rig, 1, "completed");
+    // When this is sent, the dispatcher has fetched the second one.
+    rig.publish_type("b");
+    until("it is sent", || beside.count() == 1);
+    act(&rig, 2, "move-to-end");
+    let late =
+        json!({ "event_type": "a", "payload": "late", "occurred_at": "2026-01-31T11:00:00Z" });
+    rig.publish(&late);
+    for sent in [&["a1", "late"][..], &["a1", "late", "a3"], &["a1", "late", "a3", "a2"]] {
+        rig.advance(secs(60));
+        receiver.gets(sent);
+        is(&rig, [5, 3, 2][sent.len() - 2], "completed");
+    }
+}
+
+#[test]
 fn a_delivery_that_is_parked_moved_or_skipped_in_flight_keeps_its_lane_until_it_is_settled() {
     let (rig, receiver, tell) = strict();
     publish(&rig, "a", 6);

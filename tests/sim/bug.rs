@@ -39,11 +39,13 @@ pub(crate) enum Bug {
     SameStateForgotten,
     /// A parent does not learn that its child has ended.
     ParentNotTold,
+    /// What was fetched is sent, even if it is no longer the head of its lane.
+    HeadNotAsked,
 }
 
 impl Bug {
     /// Each with a seed that finds it; when worlds change, another one does.
-    pub(crate) const ALL: [(Self, u32); 18] = [
+    pub(crate) const ALL: [(Self, u32); 19] = [
         (Self::SettledBeforeCommit, 0),
         (Self::RetryAfterIgnored, 0),
         (Self::HoldNotTold, 0),
@@ -62,5 +64,6 @@ impl Bug {
         (Self::HeldCallMade, 497),
         (Self::SameStateForgotten, 63),
         (Self::ParentNotTold, 6),
+        (Self::HeadNotAsked, 0),
     ];
 }

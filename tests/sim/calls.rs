@@ -67,7 +67,7 @@ impl File {
         let next_due = Some(Timestamp::from_ms(now));
         let NewCall { delivery, subscription, .. } = *call;
         let settled = Settled { delivery, subscription, next_due };
-        let has_changed = row.state != State::Pending || row.run_no != call.run_no;
+        let has_changed = row.state != State::Pending || !row.head || row.run_no != call.run_no;
         let is_held = self.bug != Some(Bug::HeldCallMade)
             && self.subs[&subscription.0].holds.iter().any(|hold| hold.reason.is_by_a_person());
         if has_changed || is_held {

@@ -70,8 +70,6 @@ pub(crate) struct Row {
     pub(crate) entity: Option<i64>,
     /// Whether dead letters ahead of it do not block it.
     pub(crate) exclude_failed: bool,
-    /// The commit that moved it to the end of its lane.
-    pub(crate) moved_in: Option<u64>,
     /// The commit in which it became a dead letter.
     pub(crate) dead_in: u64,
     pub(crate) state: State,
@@ -263,7 +261,6 @@ impl File {
                 funnel,
                 entity,
                 exclude_failed: spec.exclude_failed,
-                moved_in: None,
                 dead_in: 0,
                 state: State::Pending,
                 due_at: Some(due_at),
@@ -755,11 +752,10 @@ impl File {
                 ring(effects, sub);
             }
             Deed::MoveToEnd(delivery) if self.row(delivery).is_some_and(is_open_in_lane) => {
-                let (lane, commits) = (self.at(delivery).lane, self.commits);
+                let lane = self.at(delivery).lane;
                 let of_lane = self.rows.iter().filter(|row| row.lane == lane && row.is_standing());
                 let last = of_lane.map(|row| row.order_at).max().unwrap_or_default();
-                let row = self.at(delivery);
-                (row.order_at, row.moved_in) = (last + 1, Some(commits));
+                self.at(delivery).order_at = last + 1;
                 self.elect_after(delivery, now, effects);
             }
             _ => {}

@@ -64,6 +64,8 @@ struct Entity {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Send<'a> {
     pub(crate) row: &'a Row,
+    /// The latest commit when its row was read.
+    pub(crate) read_in: u64,
     pub(crate) boot: u32,
     pub(crate) now: Ms,
     /// Schedule time.
@@ -177,9 +179,15 @@ impl Watch {
         }
     }
 
+    /// In place of a request that was started and not sent, another one may start at once.
+    pub(crate) fn finished(&mut self, sub: i64, was_sent: bool) {
+        if !was_sent {
+            self.slow.remove(&sub);
+        }
+    }
+
     fn looks_at_lane(&mut self, send: Send<'_>, file: &File, name: &str) {
         let Some(lane) = send.row.lane else { return };
-        let fetched = self.track(send.row.seq).fetched.unwrap_or(file.commits);
         for other in file.rows.iter().filter(|row| row.lane == Some(lane)) {
             if other.seq == send.row.seq {
                 continue;
@@ -188,17 +196,15 @@ impl Watch {
             if is_unsettled {
                 self.fail(format!("{name} is sent while {} of its lane is", other.seq));
             }
-            // It may have been fetched before it was moved to the end.
-            let is_moved = send.row.moved_in.is_some_and(|moved_in| moved_in >= fetched);
-            let is_before = other.place() < send.row.place() && !is_moved;
-            if is_before && other.is_standing() && other.since < fetched {
+            let is_before = other.place() < send.row.place();
+            if is_before && other.is_standing() && other.since <= send.read_in {
                 self.fail(format!("{name} is sent before {} of its lane", other.seq));
             }
-            if other.state == State::Waiting && other.waits_in <= fetched {
+            if other.state == State::Waiting && other.waits_in <= send.read_in {
                 self.fail(format!("{name} is sent while {} of its lane waits", other.seq));
             }
             let blocks = other.is_blocking() && !send.row.exclude_failed;
-            if is_before && blocks && other.dead_in < fetched {
+            if is_before && blocks && other.dead_in <= send.read_in {
                 self.fail(format!("{name} is sent although {} blocks its lane", other.seq));
             }
         }

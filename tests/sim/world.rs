@@ -103,6 +103,8 @@ struct Told {
 struct Outgoing {
     assignment: Assignment,
     row: Row,
+    /// The latest commit when it was read.
+    read_in: u64,
     sub: Sub,
     call: Option<NewCall>,
 }
@@ -637,9 +639,10 @@ impl World {
         while !inputs.is_empty() {
             let mut commands = Vec::new();
             for input in inputs.drain(..) {
-                if let Input::Finished { subscription, .. } = &input {
+                if let Input::Finished { subscription, limit, .. } = &input {
                     let own = self.process.started.entry(*subscription).or_default();
                     *own = own.saturating_sub(1);
+                    self.watch.finished(subscription.0, limit.is_some());
                 }
                 if let Input::Settled(Settled { delivery, subscription, .. })
                 | Input::Reschedule { delivery, subscription, .. } = &input
@@ -1165,7 +1168,8 @@ impl World {
         let file = &self.file;
         let kept = self.process.destinations.entry(subscription);
         let sub = kept.or_insert_with(|| file.subs[&subscription.0].clone()).clone();
-        let row = self.file.row(delivery.0).filter(|row| row.is_open()).cloned();
+        let is_first = |row: &&Row| row.is_open() && (row.head || self.has(Bug::HeadNotAsked));
+        let row = self.file.row(delivery.0).filter(is_first).cloned();
         let is_held = sub.holds.iter().any(|hold| hold.reason.is_by_a_person());
         let Some(row) = row.filter(|_| !is_held) else {
             let next_due = Some(self.process.clock.now());
@@ -1175,7 +1179,8 @@ impl World {
         self.process.in_flight.insert(row.seq);
         let call = external_call(&sub, &row, self.file.events[&row.event].content);
         let is_call = call.is_some();
-        let outgoing = Box::new(Outgoing { assignment, row, sub, call });
+        let read_in = self.file.commits;
+        let outgoing = Box::new(Outgoing { assignment, row, read_in, sub, call });
         if is_call {
             let now = self.schedule_now();
             self.process.settle.push(Job::Begin(outgoing, now));
@@ -1193,11 +1198,11 @@ impl World {
 
     fn fly(&mut self, outgoing: Box<Outgoing>) {
         let (boot, now, told) = (self.process.boot, self.now, self.process.told);
-        let Outgoing { row, sub, call, .. } = &*outgoing;
+        let Outgoing { row, read_in, sub, call, .. } = &*outgoing;
         let schedule = self.schedule_now();
         // A call is under way since it was noted: a hold of the same transaction comes too late.
         let told = told - u64::from(call.is_some());
-        let send = Send { row, boot, now, schedule, told, call: call.as_ref() };
+        let send = Send { row, read_in: *read_in, boot, now, schedule, told, call: call.as_ref() };
         self.watch.sends(send, &self.file);
         let flight = self.count;
         let reason = "no answer in time".to_owned();

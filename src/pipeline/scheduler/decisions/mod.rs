@@ -235,6 +235,9 @@ impl Machine {
                 self.change_load(subscription, |window| {
                     window.in_flight = window.in_flight.saturating_sub(1);
                     window.note(latency, limit);
+                    if let (Some(rate), None) = (window.limits.rate, limit) {
+                        window.bucket.give_back(rate);
+                    }
                 });
                 self.enqueue(subscription);
             }
