@@ -7,6 +7,7 @@
 mod envelope;
 pub mod filter;
 mod template;
+mod template_work;
 
 use std::collections::BTreeMap;
 

@@ -3,16 +3,18 @@
 //! A template is written by a tenant's administrator and works on what others send, so nothing that it does may exceed
 //! its bounds. The engine counts steps and bytes (fuel) and limits recursion. It does not count everything: lists within
 //! lists that share their parts, and operators and filters that make long values cheaply, are refused or removed here.
-//! Not here: what a template is given (`mod.rs`).
+//! Not here: what a template is given (`mod.rs`), and what comparisons cost (`template_work.rs`).
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use minijinja::machinery::{Instruction, Token, get_compiled_template, tokenize};
+use minijinja::machinery::{Token, eval, get_compiled_template, make_string_output, tokenize};
 use minijinja::value::ValueKind;
 use minijinja::{
     AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value,
 };
 
+use crate::formats::template_work;
 use crate::model::format::TemplateText;
 
 /// Bytes of all texts of a template at most.
@@ -34,9 +36,9 @@ const MAX_RECURSION: usize = 60;
 /// What the body is called in reasons.
 const BODY: &str = "body";
 /// Filters whose results are not bounded, or that are of HTML.
-const REMOVED_FILTERS: [&str; 11] = [
-    "batch", "chain", "e", "escape", "groupby", "indent", "pprint", "safe", "slice", "string",
-    "zip",
+const REMOVED_FILTERS: [&str; 13] = [
+    "attr", "batch", "chain", "dictsort", "e", "escape", "groupby", "indent", "pprint", "safe",
+    "slice", "string", "zip",
 ];
 
 /// A body, if there is a template of it, and header fields.
@@ -95,16 +97,18 @@ impl Template {
     }
 
     fn one(&self, place: &str, event: &Value, max: usize) -> Result<Vec<u8>, String> {
-        let mut into = Bounded { bytes: Vec::new(), max };
         let template = self.env.get_template(place).map_err(|error| reason(place, &error))?;
-        let rendered = template.render_captured_to(event.clone(), &mut into).map(drop);
-        match rendered {
-            Ok(()) => Ok(into.bytes),
-            Err(error) if error.kind() == ErrorKind::WriteFailure => {
-                Err(format!("{place}: it is longer than {max} bytes"))
-            }
-            Err(error) => Err(reason(place, &error)),
+        let code = template_work::paying(&get_compiled_template(&template).instructions);
+        // It is paid for by the byte, so it never gets much longer than a body may be.
+        let mut text = String::new();
+        let mut out = make_string_output(&mut text);
+        let (blocks, escape) = (BTreeMap::new(), AutoEscape::None);
+        eval(&self.env, &code, event.clone(), &blocks, &mut out, escape)
+            .map_err(|error| reason(place, &error))?;
+        if text.len() > max {
+            return Err(format!("{place}: it is longer than {max} bytes"));
         }
+        Ok(text.into_bytes())
     }
 }
 
@@ -132,6 +136,7 @@ fn environment() -> Environment<'static> {
         env.remove_global(name);
     }
     env.add_filter("tojson", to_json);
+    template_work::bound(&mut env);
     env
 }
 
@@ -141,19 +146,12 @@ fn add(env: &mut Environment<'static>, place: String, text: &str) -> Result<(), 
         .map_err(|error| reason(&place, &error))?;
     let template = env.get_template(&place).map_err(|error| reason(&place, &error))?;
     let code = &get_compiled_template(&template).instructions;
-    let made = (0..).map_while(|n| code.get(n).map(|instruction| (n, instruction))).find(
-        |(_, instruction)| {
-            matches!(
-                instruction,
-                Instruction::BuildList(_) | Instruction::BuildMap(_) | Instruction::BuildTuple(_)
-            )
-        },
-    );
-    match made {
+    let mut refused = (0..).map_while(|n| code.get(n).map(|it| (n, template_work::unpayable(it))));
+    match refused.find_map(|(n, why)| Some((n, why?))) {
         None => Ok(()),
-        Some((n, _)) => {
+        Some((n, why)) => {
             let line = code.get_line(n).unwrap_or_default();
-            Err(format!("{place}, line {line}: lists and objects of variables cannot be made here"))
+            Err(format!("{place}, line {line}: {why}"))
         }
     }
 }
@@ -186,8 +184,13 @@ fn check_text(text: &str) -> Result<(), String> {
 }
 
 /// Writes texts as they are, and numbers, `true`, `false` and `null` as in JSON.
-fn write_value(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+fn write_value(
+    out: &mut Output<'_>,
+    state: &mut State<'_, '_>,
+    value: &Value,
+) -> Result<(), Error> {
     if let Some(text) = value.as_str() {
+        template_work::pay_output(state, text.len())?;
         return Ok(out.write_str(text)?);
     }
     match value.kind() {
@@ -257,7 +260,8 @@ mod tests {
         })?;
         let payload = json!({
             "total": "99.00", "n": 1.5, "big": 12_345_678_901_234_567_890_u64, "paid": true, "note": null, "text": "a\"<&>ü",
-            "lines": [{ "sku": "A" }, { "sku": "B" }], "long": "x".repeat(1000),
+            "lines": [{ "sku": "A" }, { "sku": "B" }], "same": [{ "sku": "A" }, { "sku": "B" }],
+            "long": "x".repeat(1000), "twin": "x".repeat(1000), "nested": [{ "a": [1] }, { "a": [2] }],
         });
         let payload: Value = serde_json::from_value(payload).unwrap();
         let event = [("payload", payload), ("type", Value::from("invoice.paid"))];
@@ -288,6 +292,26 @@ mod tests {
                 "1.50 A+B",
             ),
             ("{% for w in ['a', 'b'] %}{{ w }}{% endfor %}", "ab"),
+            (
+                "{{ payload.lines[1].sku }}{{ payload['total'] }}{{ {'true': 'y'}[payload.paid|tojson] }}",
+                "B99.00y",
+            ),
+            ("{{ payload.total == '99.00' and 1 < payload.n and payload.n <= 1.5 }}", "true"),
+            (
+                "{{ payload.n in [1, 1.5] }} {{ 'sku' in payload.lines[0] }} {{ 'b' not in 'abc' }}",
+                "true true false",
+            ),
+            ("{{ payload.note == none }} {{ payload.lines == none }}", "true false"),
+            (
+                "{% for l in payload.lines|sort(attribute='sku', reverse=true) %}{{ l.sku }}{% endfor %}",
+                "BA",
+            ),
+            ("{{ payload.lines|selectattr('sku', 'in', ['B'])|map(attribute='sku')|join }}", "B"),
+            ("{{ [3, 1, 3]|unique|sort|join(',') }} {{ [3, 1]|max }} {{ [3, 1]|sum }}", "1,3 3 4"),
+            (
+                "{% for n in [1, 2, 3] %}{{ [4, 5, 6][loop.index0] if n != 2 or false else '-' }}{% else %}x{% endfor %}",
+                "4-6",
+            ),
         ] {
             assert_eq!(body(text).as_deref(), Ok(written), "{text}");
         }
@@ -370,6 +394,55 @@ mod tests {
             "{%set a=a|select%}",
         ] {
             body(&set("range(3)", step, "{{ a|tojson }}")).unwrap();
+        }
+    }
+
+    /// Each of these is cheap for the engine, and none is for the processor.
+    #[test]
+    fn lists_and_objects_are_not_compared_and_texts_are_paid_for() {
+        let shared = "{%set a=range(2)|map(attribute='x',default=a)|list%}";
+        let shared =
+            format!("{{% set a = payload.lines %}}{}{{{{ a == a|list }}}}", shared.repeat(60));
+        let [lists, orders] = ["lists and objects cannot be compared", "takes texts or numbers"];
+        let (key, long, fuel) =
+            ("must be a text or a number", "more than 256 bytes", "too many steps");
+        for (text, why) in [
+            (shared.as_str(), key),
+            ("{{ payload.lines == payload.same }}", lists),
+            ("{{ payload.lines != payload.same }}", lists),
+            ("{{ payload.lines < payload.same }}", lists),
+            ("{{ payload.lines[0] in payload.same }}", "cannot be looked for"),
+            ("{{ payload.lines is eq payload.same }}", lists),
+            ("{{ payload.lines is in payload.same }}", "cannot be looked for"),
+            ("{{ payload.same|select('ne', payload.lines[0])|list }}", lists),
+            ("{{ payload.lines|sort|tojson }}", orders),
+            ("{{ payload.lines|unique|tojson }}", orders),
+            ("{{ payload.nested|max(attribute='a')|tojson }}", orders),
+            ("{{ payload.nested|sort(attribute='b, a')|tojson }}", orders),
+            ("{{ payload[payload.lines] }}", key),
+            ("{{ {'a': 1}[payload.lines]|default(1) }}", key),
+            ("{{ {'a': 1}[payload.long]|default(1) }}", long),
+            (
+                "{% for a in range(2) %}{{ loop.changed(payload.lines) }}{% endfor %}",
+                "loop.changed",
+            ),
+            ("{{ 1 < payload.n < 2 }}", "two sides"),
+            ("{{ payload.long|replace(payload.long, '') }}", long),
+            ("{{ payload.long|trim(payload.long) }}", long),
+            ("{{ ['a']|sum(start='') }}", "begins with 0"),
+            ("{{ payload.nope == 1 }}", "`payload.nope` is undefined"),
+            (
+                "{% for a in range(15000) %}{% if payload.long == payload.twin %}{% endif %}{% endfor %}",
+                fuel,
+            ),
+            (
+                "{% for a in range(15000) %}{% if payload.long in payload.twin %}{% endif %}{% endfor %}",
+                fuel,
+            ),
+            ("{{ range(20000)|map('default', 'x')|reject('in', payload.long)|length }}", long),
+        ] {
+            let said = body(text).unwrap_err();
+            assert!(said.contains(why), "{text}: {said}");
         }
     }
 

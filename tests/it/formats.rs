@@ -335,7 +335,7 @@ fn a_hostile_template_is_poison_and_harms_nobody_else() {
     assert_eq!(
         reasons,
         "body, line 1: invalid operation: recursion limit exceeded | body, line 1: it takes too many steps, or makes too \
-         long values | body: it is longer than 1048576 bytes"
+         long values | body, line 1: it takes too many steps, or makes too long values"
     );
 }
 
