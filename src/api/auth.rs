@@ -146,18 +146,13 @@ impl Auth {
     /// Fails with 401 without a valid token, 429 after too many such failures, 403 if its role does not allow it or its
     /// tenant is suspended.
     pub(super) fn authorize(&self, head: &Head, right: Right) -> Result<Token, Denied> {
-        let missing = || {
+        let text = bearer(head).ok_or_else(|| {
             Denied::without_token(Problem::unauthorized(
                 "Send a token: `Authorization: Bearer obx_…`.",
             ))
-        };
-        let field = head.headers.get("authorization").ok_or_else(missing)?;
-        let (scheme, text) = field.split_once(' ').ok_or_else(missing)?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(missing());
-        }
+        })?;
         let now = self.0.clock.wall();
-        let Some(known) = self.find(text.trim()).map_err(Denied::without_token)? else {
+        let Some(known) = self.find(text).map_err(Denied::without_token)? else {
             let problem = self.failed(head.client, "the token is unknown".to_owned());
             return Err(Denied::without_token(problem));
         };
@@ -177,6 +172,12 @@ impl Auth {
             return Err(denied(Problem::forbidden(refusal(token, right))));
         }
         Ok(token.clone())
+    }
+
+    /// The tenant of a request's token.
+    pub(super) fn tenant(&self, head: &Head) -> Option<String> {
+        let known = self.find(bearer(head)?).ok()??;
+        Some(known.presented.token.tenant.clone())
     }
 
     fn find(&self, text: &str) -> Result<Option<Arc<Known>>, Problem> {
@@ -227,6 +228,12 @@ impl Auth {
             },
         );
     }
+}
+
+/// The token of a request, as it was sent.
+fn bearer(head: &Head) -> Option<&str> {
+    let (scheme, text) = head.headers.get("authorization")?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| text.trim())
 }
 
 fn refusal(token: &Token, right: Right) -> String {

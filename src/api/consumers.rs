@@ -21,6 +21,7 @@ use crate::api::schema::{
     AnyDeliveryId, Base64, DeliveryId, NameText, SomeText, Uuid, Whole, values,
 };
 use crate::base::clock::Timestamp;
+use crate::base::fair::Payer;
 use crate::base::id::DeliverySeq;
 use crate::http::message::Method::Head;
 use crate::http::message::Response;
@@ -127,7 +128,8 @@ fn next(api: &Api, call: Call, reply: Reply) {
     };
     let show = move |answer| shown(answer, exact).unwrap_or_else(Into::into);
     let (subscription, show) = (subscription.seq, Box::new(show));
-    api.flow.consume.next(LeaseRequest { subscription, most, wait, reply, show });
+    let payer = Payer::tenant(&call.tenant);
+    api.flow.consume.next(LeaseRequest { subscription, payer, most, wait, reply, show });
 }
 
 fn read_next(api: &Api, call: &Call) -> Result<(Subscription, u32, Duration, bool), Problem> {

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tracing::Span;
 
 use crate::api::answered;
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::background_tests::BackgroundTests;
 use crate::api::call::Call;
 use crate::api::last_write::LastWrite;
-use crate::api::list_queue::Lists;
 use crate::api::problem::Problem;
 use crate::api::refused_rows::RefusedWebhooks;
 use crate::api::requests::Requests;
 use crate::backup::schedule::Backups;
 use crate::base::budget::Budget;
 use crate::base::clock::{Clock, Timestamp};
+use crate::base::fair::FairQueue;
 use crate::base::id::Draw;
 use crate::config::Live;
 use crate::http::message::Response;
@@ -101,7 +102,7 @@ pub struct Api {
     /// Counts answers.
     pub(super) requests: Arc<Requests>,
     /// Lists that run or wait.
-    pub(super) lists: Arc<Lists<ListWork>>,
+    pub(super) lists: Arc<Lists>,
     /// The listener's counters.
     pub server_stats: StatsHandle,
     /// When the process started, in wall time.
@@ -125,5 +126,16 @@ impl std::fmt::Debug for Api {
 /// A handler that changes nothing.
 pub(super) type ReadHandler = fn(&Api, &Call) -> Result<Response, Problem>;
 
+/// The lists that run, and those that wait.
+pub(super) type Lists = Mutex<FairQueue<List>>;
+
 /// What answers a request that reads many rows.
-pub(super) type ListWork = Box<dyn FnOnce(&Api, Reply) + Send>;
+type Work = Box<dyn FnOnce(&Api, Reply) + Send>;
+
+/// A request for a list, and the work that answers it.
+pub(super) struct List {
+    pub(super) work: Work,
+    pub(super) reply: Reply,
+    /// The request's span, for the log.
+    pub(super) span: Span,
+}

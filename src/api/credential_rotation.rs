@@ -24,7 +24,7 @@ use crate::model::subscription::Target;
 use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::Right::Admin;
 use crate::pipeline::credential_rotation::{OVERLAP, check_plan, material};
-use crate::pipeline::subscription_test::Turn;
+use crate::pipeline::subscription_test::{FULL, Turn};
 use crate::store::credentials::{self, Credential, Owner};
 use crate::store::{providers, subscriptions};
 
@@ -157,7 +157,7 @@ fn submit(api: &Api, call: Call, reply: Reply, wanted: Result<(String, Rotation)
     let job = move |turn| {
         let done = match turn {
             Turn::Now => run(&own, &call, &old, wanted),
-            Turn::Full(why) => Err(Problem::unavailable(why, 5)),
+            Turn::Full => Err(Problem::unavailable(FULL, 5)),
         };
         drop(claim);
         reply.send(own.acted(&call, done));

@@ -11,7 +11,7 @@ use crate::api::context::Api;
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Later;
-use crate::api::route::{Param, Resource, Returns, public};
+use crate::api::route::{Param, Resource, Returns, Route, public};
 use crate::api::schema::{NameText, Uuid, values};
 use crate::http::message::Method::Post;
 use crate::http::message::Response;
@@ -70,6 +70,12 @@ fn address(params: &[String]) -> (&str, &str) {
         [tenant, provider] => (tenant, provider),
         _ => ("", ""),
     }
+}
+
+/// The tenant whose webhooks come to this route.
+pub(super) fn tenant(route: &Route, params: &[String]) -> Option<String> {
+    let is_intake = RESOURCE.routes.iter().any(|own| own.path == route.path);
+    is_intake.then(|| address(params).0.to_owned())
 }
 
 /// The provider that an intake path names.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::api::call::ok;
 use crate::api::problem::Problem;
 use crate::api::status::Health;
+use crate::base::fair::Payer;
 use crate::http::message::{Asked, Head, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::pipeline::confirmations::CONFIRM_PATH;
@@ -62,6 +63,10 @@ impl<S: Service> Service for Endpoints<S> {
             return Err(Problem::not_found("path").into());
         }
         self.service.body_limit(head)
+    }
+
+    fn payer(&self, head: &Head) -> Payer {
+        self.service.payer(head)
     }
 
     fn call(&self, request: Request, reply: Reply) {

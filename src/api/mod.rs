@@ -34,7 +34,6 @@ mod keys;
 pub mod kind;
 mod lanes;
 mod last_write;
-mod list_queue;
 pub mod listeners;
 mod lists;
 mod log_ins;
@@ -82,6 +81,7 @@ use crate::api::requests::Requests;
 use crate::api::route::{Answer, Resource, Route};
 use crate::base::budget::{Budget, Share};
 use crate::base::clock::Clock;
+use crate::base::fair::Payer;
 use crate::base::id::Draw;
 use crate::config::Live;
 use crate::http::message::{Asked, Head, Method, Request, Response};
@@ -201,7 +201,7 @@ impl Api {
             last_write: Arc::default(),
             tests: Arc::default(),
             requests: Arc::new(Requests::new(counted)),
-            lists: Arc::default(),
+            lists: Arc::new(lists::none_yet()),
             server_stats: StatsHandle::default(),
             started_at,
             refusals,
@@ -372,6 +372,16 @@ impl Service for Api {
             _ => return Ok(BODY_BYTES_SMALL),
         };
         Ok(usize::try_from(bytes).unwrap_or(BODY_BYTES_SMALL))
+    }
+
+    /// The tenant of the token, or of the provider that a webhook is for.
+    fn payer(&self, head: &Head) -> Payer {
+        let found = self.find(head.method, &head.path).ok();
+        let tenant = found.and_then(|(route, params)| match route.right {
+            Some(_) => self.auth.tenant(head),
+            None => intake::tenant(route, &params),
+        });
+        tenant.map_or(Payer::Anonymous, |tenant| Payer::tenant(&tenant))
     }
 
     fn call(&self, request: Request, reply: Reply) {

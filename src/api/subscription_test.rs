@@ -23,7 +23,7 @@ use crate::model::hold::HoldReason;
 use crate::model::outcome::{AttemptClass, Outcome};
 use crate::model::subscription::{Subscription, Target};
 use crate::model::token::Right::{Operate, Read};
-use crate::pipeline::subscription_test::{Report, Turn};
+use crate::pipeline::subscription_test::{FULL, Report, Turn};
 use crate::store::{deliveries, settlement};
 
 /// How much memory a test takes for each byte of the body: as it is stored, and with its seals opened.
@@ -43,7 +43,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 "Sends an `oncebox.ping`, or a past event as a delivery would, whatever holds the subscription. The \
                  test has a connection of its own. The receiver may carry out a past event: it has its `webhook-id`. \
                  When the test succeeds, the hold `auth` ends. It takes 30 s at most. Tests and rotations of a tenant run \
-                 one at a time; three wait.",
+                 one at a time; twelve wait.",
             )
             .returns(&[
                 Returns::json::<TestAnswer>(200, "What came of it; `ok` says whether it worked."),
@@ -168,7 +168,7 @@ fn test(api: &Api, call: Call, reply: Reply) {
         own.tests.begin(&id, &trace);
         let done = match turn {
             Turn::Now => run(&own, &call, &subscription, outgoing, &trace),
-            Turn::Full(why) => Err(Problem::unavailable(why, 5)),
+            Turn::Full => Err(Problem::unavailable(FULL, 5)),
         };
         let answer = own.acted(&call, done);
         match reply {

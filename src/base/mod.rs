@@ -3,6 +3,7 @@
 pub mod budget;
 pub mod cache;
 pub mod clock;
+pub mod fair;
 pub mod faults;
 pub mod headers;
 pub mod id;

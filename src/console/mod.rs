@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use crate::api::context::Api;
 use crate::api::people::Session;
+use crate::base::fair::Payer;
 use crate::console::error::PageError;
 use crate::console::form::Form;
 use crate::console::page::Page;
@@ -164,6 +165,14 @@ impl Service for Console {
         Ok(if is_known { MAX_FORM_BYTES } else { MAX_LOGIN_BYTES })
     }
 
+    fn payer(&self, head: &Head) -> Payer {
+        if !self.serves(&head.path) {
+            return self.0.shared.api.payer(head);
+        }
+        let session = self.0.session(head).ok().flatten();
+        session.map_or(Payer::Anonymous, |session| Payer::tenant(&session.person.tenant))
+    }
+
     fn call(&self, request: Request, reply: Reply) {
         let path = &request.head.path;
         if !self.serves(path) {
@@ -175,8 +184,8 @@ impl Service for Console {
         if let Some(name) = path.strip_prefix("/console/assets/") {
             return reply.send(self.0.shared.assets.get(name));
         }
-        let inner = Arc::clone(&self.0);
-        self.0.shared.api.in_turn(move |_api, reply| inner.answer(request, reply), reply);
+        let (inner, payer) = (Arc::clone(&self.0), self.payer(&request.head));
+        self.0.shared.api.in_turn(&payer, move |_api, reply| inner.answer(request, reply), reply);
     }
 
     fn refusal(&self, status: u16, detail: &str) -> Response {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use socket2::SockRef;
 
+use crate::base::fair::{Fair, FairQueue, Payer};
 use crate::http::answer::Outgoing;
 use crate::http::core::{BROKEN, Core};
 use crate::http::framing::{Begun, Frame, Framer, Refused};
@@ -315,6 +316,7 @@ impl Locked<'_> {
     }
 
     fn hand_over(&mut self, request: Request, mode: ReplyMode) {
+        let payer = self.core.payer(&request.head);
         let bytes = request.held().saturating_add(self.state.framer.held());
         let body = request.body.len();
         if !self.charge(Holding { bytes, body, in_hand: true, ..Holding::default() }) {
@@ -323,7 +325,7 @@ impl Locked<'_> {
         self.state.mode = mode;
         self.state.fresh_until = Duration::ZERO;
         self.state.phase = Phase::InHand;
-        if !self.connection.jobs.call(Arc::clone(self.connection), request) {
+        if !self.connection.jobs.call(&payer, Arc::clone(self.connection), request) {
             self.core.counters.overloaded.add();
             let busy = self.core.refusal(503, "too many requests wait to be handled");
             self.send(busy.header("retry-after", "1"));
@@ -461,8 +463,8 @@ fn is_temporary(error: &io::Error) -> bool {
 
 /// A job for a handler.
 pub(crate) enum Job {
-    /// Call the service.
-    Call(Arc<Connection>, Request),
+    /// Call the service. The payer's place is given back with the next [`Jobs::take`].
+    Call(Payer, Arc<Connection>, Request),
     /// Encode and write an answer from another thread.
     Answer(Arc<Connection>, Response),
 }
@@ -471,12 +473,13 @@ pub(crate) enum Job {
 pub(crate) struct Jobs {
     queues: Mutex<Queues>,
     filled: Condvar,
-    pending: usize,
 }
 
-#[derive(Default)]
+/// A payer may take a handler while it has fewer than this many times the free ones: of four, one is kept for others.
+const HANDLERS_TIMES: usize = 3;
+
 struct Queues {
-    calls: VecDeque<(Arc<Connection>, Request)>,
+    calls: FairQueue<(Arc<Connection>, Request)>,
     /// Not bounded: there is at most one answer per open connection, and a thread that sends an answer must not wait.
     answers: VecDeque<(Arc<Connection>, Response)>,
     /// Sleeping handlers, including one that was notified and does not run yet.
@@ -492,29 +495,37 @@ impl Queues {
         let answer = self.answers.pop_front();
         let answer = answer.map(|(connection, response)| Job::Answer(connection, response));
         answer.or_else(|| {
-            self.calls.pop_front().map(|(connection, request)| Job::Call(connection, request))
+            let begun = self.calls.begin();
+            begun.map(|(payer, (connection, request))| Job::Call(payer, connection, request))
         })
     }
 
-    fn is_empty(&self) -> bool {
-        self.answers.is_empty() && self.calls.is_empty()
+    fn has_more(&self) -> bool {
+        !self.answers.is_empty() || self.calls.can_begin()
     }
 }
 
 impl Jobs {
-    pub(crate) fn new(pending: usize) -> Self {
-        Self { queues: Mutex::default(), filled: Condvar::new(), pending }
+    /// For so many handlers and waiting requests.
+    pub(crate) fn new(handlers: usize, pending: usize) -> Self {
+        let queues = Queues {
+            calls: FairQueue::new(Fair::new(handlers, HANDLERS_TIMES), pending),
+            answers: VecDeque::new(),
+            asleep: 0,
+            is_waking: false,
+            closed: false,
+        };
+        Self { queues: Mutex::new(queues), filled: Condvar::new() }
     }
 
-    /// Queues a request; false if there are too many.
-    fn call(&self, connection: Arc<Connection>, request: Request) -> bool {
+    /// Queues a request; false if there are too many of its payer, or of all.
+    fn call(&self, payer: &Payer, connection: Arc<Connection>, request: Request) -> bool {
         let mut queues = self.lock();
-        if queues.closed || queues.calls.len() >= self.pending {
-            return false;
+        let is_queued = !queues.closed && queues.calls.push(payer, (connection, request)).is_ok();
+        if is_queued && queues.calls.can_begin() {
+            self.wake_one(queues);
         }
-        queues.calls.push_back((connection, request));
-        self.wake_one(queues);
-        true
+        is_queued
     }
 
     /// Queues an answer. After [`Jobs::close`] it is dropped, because its connection is closed too.
@@ -526,15 +537,18 @@ impl Jobs {
         }
     }
 
-    /// Waits for a job; `None` after [`Jobs::close`].
-    pub(crate) fn take(&self) -> Option<Job> {
+    /// Waits for a job; `None` after [`Jobs::close`]. The handler has ended a call of the payer `ended`.
+    pub(crate) fn take(&self, ended: Option<&Payer>) -> Option<Job> {
         let mut queues = self.lock();
+        if let Some(payer) = ended {
+            queues.calls.end(payer);
+        }
         loop {
             if queues.closed {
                 return None;
             }
             if let Some(job) = queues.pop() {
-                if !queues.is_empty() {
+                if queues.has_more() {
                     self.wake_one(queues);
                 }
                 return Some(job);
@@ -550,7 +564,7 @@ impl Jobs {
     pub(crate) fn close(&self) {
         let mut queues = self.lock();
         queues.closed = true;
-        let dropped = (std::mem::take(&mut queues.calls), std::mem::take(&mut queues.answers));
+        let dropped = (queues.calls.drain(), std::mem::take(&mut queues.answers));
         drop(queues);
         drop(dropped);
         self.filled.notify_all();

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::clock::Clock;
+use crate::base::fair::Payer;
 use crate::base::faults::Faults;
 use crate::base::id::{self, Draw, SystemDraw};
 use crate::base::stop::Stop;
@@ -134,6 +135,11 @@ impl Core {
     pub(crate) fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         let limit = self.caught(|| self.service.body_limit(head));
         limit.unwrap_or_else(|| Err(self.refusal(500, BROKEN)))
+    }
+
+    /// Who is charged for a request.
+    pub(crate) fn payer(&self, head: &Head) -> Payer {
+        self.caught(|| self.service.payer(head)).unwrap_or_default()
     }
 
     /// Calls the service. A panic in it is caught, logged and counted.

@@ -37,7 +37,7 @@ impl Server {
         service: Arc<dyn Service>,
     ) -> io::Result<Self> {
         let handlers = setup.limits.handlers.max(1);
-        let jobs = Arc::new(Jobs::new(setup.limits.pending));
+        let jobs = Arc::new(Jobs::new(handlers, setup.limits.pending));
         let core = Arc::new(Core::new(setup, service)?);
         let listener = Listener::new(Arc::clone(&core), Arc::clone(&jobs), listeners)?;
         // An early return drops the server, which ends the threads that were started.
@@ -143,11 +143,18 @@ const UNANSWERED: u16 = 0;
 /// A handler thread: calls the service and writes answers until the jobs are closed. It never waits for a commit
 /// or for a slow socket.
 fn handle(core: &Arc<Core>, jobs: &Arc<Jobs>) {
-    while let Some(job) = jobs.take() {
-        match job {
-            Job::Call(connection, request) => call(core, jobs, connection, request),
-            Job::Answer(connection, response) => answer(core, &connection, response),
-        }
+    let mut ended = None;
+    while let Some(job) = jobs.take(ended.as_ref()) {
+        ended = match job {
+            Job::Call(payer, connection, request) => {
+                call(core, jobs, connection, request);
+                Some(payer)
+            }
+            Job::Answer(connection, response) => {
+                answer(core, &connection, response);
+                None
+            }
+        };
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::fair::Payer;
 use crate::http::message::{Asked, Head, Request, Response};
 
 /// Answers requests. Called on handler threads, many at once.
@@ -9,6 +10,12 @@ pub trait Service: Send + Sync + 'static {
     /// The limit of a request's body. Called once per request, before the body is read. An error is the answer to give
     /// without reading the body (404, 405, 413 …).
     fn body_limit(&self, head: &Head) -> Result<usize, Response>;
+
+    /// Who is charged for a request. Called once, when its body is complete.
+    fn payer(&self, head: &Head) -> Payer {
+        let _ = head;
+        Payer::Anonymous
+    }
 
     /// Answers one request, now or later: `reply` may be kept and sent from any thread.
     fn call(&self, request: Request, reply: Reply);

@@ -4,7 +4,6 @@
 //! Tests wait for the network, so they have threads of their own. Rotations use them too. One job of a tenant runs at a
 //! time, so that a tenant whose targets hang does not delay the others.
 
-use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::base::clock::Timestamp;
+use crate::base::fair::{Fair, FairQueue, Payer};
 use crate::base::id::{self, DeliverySeq, SubscriptionSeq};
 use crate::http::certificate::Seen;
 use crate::http::trace::{Step, StepName, Trace};
@@ -31,17 +31,20 @@ use crate::store::error::Result;
 const THREADS: usize = 2;
 /// Jobs that wait for a thread.
 const MAX_WAITING: usize = 16;
-/// Jobs of one tenant: one that runs, and those that wait for it.
-const MAX_OF_TENANT: usize = 4;
+/// A tenant may take a thread while it has fewer than are free: one, so that the other is for others.
+const THREADS_TIMES: usize = 1;
 
 /// Whether a job runs now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// It does.
     Now,
-    /// Too many wait: why, and what to do.
-    Full(&'static str),
+    /// Too many of its tenant wait.
+    Full,
 }
+
+/// Why a job is not taken.
+pub const FULL: &str = "Too many tests and rotations of this tenant wait: they run one at a time. Try again when one has ended.";
 
 /// A test, with what follows it. Called once.
 pub type Job = Box<dyn FnOnce(Turn) + Send>;
@@ -50,42 +53,9 @@ pub type Job = Box<dyn FnOnce(Turn) + Send>;
 #[derive(Clone)]
 pub struct SubscriptionTests {
     deliver: Deliver,
-    jobs: Arc<Mutex<Jobs>>,
+    jobs: Arc<Mutex<FairQueue<Job>>>,
     /// Wakes a thread for each job; the threads end when nobody can send.
     bell: Sender<()>,
-}
-
-/// The jobs of all tenants.
-#[derive(Default)]
-struct Jobs {
-    /// Each with its tenant, the oldest first.
-    waiting: VecDeque<(String, Job)>,
-    /// The tenants of those that run.
-    running: BTreeSet<String>,
-}
-
-impl Jobs {
-    /// Why another job of a tenant is not taken.
-    fn refusal(&self, tenant: &str) -> Option<&'static str> {
-        let waiting = self.waiting.iter().filter(|(whose, _)| whose == tenant).count();
-        if waiting + usize::from(self.running.contains(tenant)) >= MAX_OF_TENANT {
-            return Some(
-                "Too many tests and rotations of this tenant wait: they run one at a time. Try again when one has \
-                 ended.",
-            );
-        }
-        (self.waiting.len() >= MAX_WAITING)
-            .then_some("Too many tests and rotations wait; try again shortly.")
-    }
-
-    /// The oldest job of a tenant of which none runs; it counts as running from now on.
-    fn begin(&mut self) -> Option<(String, Job)> {
-        let is_free = |(tenant, _): &(String, Job)| !self.running.contains(tenant);
-        let found = self.waiting.iter().position(is_free)?;
-        let (tenant, job) = self.waiting.remove(found)?;
-        self.running.insert(tenant.clone());
-        Some((tenant, job))
-    }
 }
 
 impl std::fmt::Debug for SubscriptionTests {
@@ -112,7 +82,8 @@ pub struct Report {
 impl SubscriptionTests {
     /// Starts the threads that run tests. Nobody waits for their end: what moves is written by a job's last step.
     pub(super) fn start(deliver: Deliver, spawner: &Spawner) -> Result<Self> {
-        let (jobs, (bell, rung)) = (Arc::<Mutex<Jobs>>::default(), bounded(MAX_WAITING));
+        let jobs = FairQueue::new(Fair::new(THREADS, THREADS_TIMES), MAX_WAITING);
+        let (jobs, (bell, rung)) = (Arc::new(Mutex::new(jobs)), bounded(MAX_WAITING));
         for n in 0..THREADS {
             let (jobs, rung) = (Arc::clone(&jobs), rung.clone());
             drop(spawner.spawn(&format!("test-{n}"), move || work(&jobs, &rung))?);
@@ -122,12 +93,10 @@ impl SubscriptionTests {
 
     /// Runs a job of a tenant on another thread, or tells it that too many wait.
     pub fn submit(&self, tenant: &str, job: Job) {
-        let mut jobs = self.jobs.lock();
-        if let Some(why) = jobs.refusal(tenant) {
-            drop(jobs);
-            return job(Turn::Full(why));
+        let pushed = self.jobs.lock().push(&Payer::tenant(tenant), job);
+        if let Err(job) = pushed {
+            return job(Turn::Full);
         }
-        jobs.waiting.push_back((tenant.to_owned(), job));
         // A bell that is full wakes enough threads already.
         let _rung = self.bell.try_send(());
     }
@@ -201,16 +170,16 @@ impl SubscriptionTests {
 }
 
 /// Works off jobs until nobody can hand in one.
-fn work(jobs: &Mutex<Jobs>, rung: &Receiver<()>) {
+fn work(jobs: &Mutex<FairQueue<Job>>, rung: &Receiver<()>) {
     let begin = || jobs.lock().begin();
     while rung.recv().is_ok() {
         // The end of a job lets the next one of its tenant begin, for which the bell has rung before.
-        while let Some((tenant, job)) = begin() {
+        while let Some((payer, job)) = begin() {
             // The panic of one job must not end the others.
             if catch_unwind(AssertUnwindSafe(|| job(Turn::Now))).is_err() {
-                tracing::error!(tenant, "a test or a rotation panicked");
+                tracing::error!(?payer, "a test or a rotation panicked");
             }
-            jobs.lock().running.remove(&tenant);
+            jobs.lock().end(&payer);
         }
     }
 }

@@ -149,3 +149,30 @@ fn a_tenant_with_a_flood_has_half_of_the_deliverers_while_another_has_something_
     until("the flood has the rest", || flooded.count() == DEAD + 64);
     flooded.release();
 }
+
+#[test]
+fn jobs_that_take_hours_keep_no_other_tenants_from_beginning() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    let tokens = tenants(&rig, 2);
+    for token in &tokens {
+        subscribe(&rig, token, "alive", &receiver);
+        (0..3).for_each(|_| publish(&rig, token, "alive"));
+    }
+    rig.settle();
+    let job = |token: &str| {
+        let body = json!({ "filter": { "event_type": "alive" }, "rate": 1 }).to_string();
+        rig.call_as(token, "POST", "/v1/events/replay", body.as_bytes()).is(201).json()
+    };
+    // Their rate is counted by a clock that stands still.
+    let slow: Vec<_> = (0..20).map(|_| job(&tokens[0])).collect();
+    until("the first of them has begun", || {
+        let path = format!("/v1/jobs/{}", slow[0]["id"].as_str().unwrap());
+        rig.get(&path)["done"] != 0
+    });
+    let path = format!("/v1/jobs/{}", job(&tokens[1])["id"].as_str().unwrap());
+    until("another tenant's begins", || {
+        rig.call_as(&tokens[1], "GET", &path, b"").is(200).json()["done"] != 0
+    });
+    let last = format!("/v1/jobs/{}", slow[19]["id"].as_str().unwrap());
+    assert_eq!(rig.get(&last)["done"], 0);
+}

@@ -137,23 +137,47 @@ fn when_too_many_requests_wait_the_next_is_told_when_to_come_again() {
 }
 
 #[test]
-fn every_handler_is_woken_while_the_others_are_busy() {
+fn every_handler_of_a_payer_is_woken_while_the_others_are_busy() {
+    // The fourth handler is kept for other payers.
     let rig = Rig::new(Limits { handlers: 4, ..Limits::default() });
     for _ in 0..50 {
-        let mut clients: Vec<Client> = (0..4).map(|_| rig.client()).collect();
+        let mut clients: Vec<Client> = (0..3).map(|_| rig.client()).collect();
         for client in &mut clients {
             client.send(get("/block"));
         }
-        for _ in 0..4 {
+        for _ in 0..3 {
             rig.entered.recv_timeout(Duration::from_secs(10)).unwrap();
         }
-        for _ in 0..4 {
+        for _ in 0..3 {
             rig.gate.send(()).unwrap();
         }
         for client in &mut clients {
             assert_eq!(client.answer().status, 200);
         }
     }
+}
+
+#[test]
+fn a_payer_whose_requests_hold_handlers_leaves_one_to_another() {
+    let rig = Rig::new(Limits { handlers: 4, pending: 8, ..Limits::default() });
+    let mut many: Vec<Client> = (0..12).map(|_| rig.client()).collect();
+    let (first, more) = many.split_at_mut(3);
+    for client in first {
+        client.send(get("/block"));
+        rig.entered.recv().unwrap();
+    }
+    for client in more {
+        client.send(get("/block"));
+    }
+    // Six of the eight places for what waits are theirs.
+    until("three are refused", || rig.server.stats().overloaded == 3);
+    let mut other = rig.client();
+    other.send(b"GET /block HTTP/1.1\r\nhost: x\r\ntenant: acme\r\n\r\n");
+    rig.entered.recv().unwrap();
+    (0..10).for_each(|_| rig.gate.send(()).unwrap());
+    assert_eq!(other.answer().status, 200);
+    let answers = many.iter_mut().map(|client| client.answer().status);
+    assert_eq!(answers.filter(|status| *status == 200).count(), 9);
 }
 
 #[test]

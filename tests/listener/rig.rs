@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use oncebox::base::clock::Clock;
+use oncebox::base::fair::Payer;
 use oncebox::http::limits::Limits;
 use oncebox::http::message::{Head, Request, Response};
 use oncebox::http::server::{Server, Setup, bind};
@@ -40,6 +41,10 @@ impl Service for Script {
             "/big" => Ok(25 * 1024 * 1024),
             _ => Ok(1024 * 1024),
         }
+    }
+
+    fn payer(&self, head: &Head) -> Payer {
+        head.headers.get("tenant").map_or(Payer::Anonymous, Payer::tenant)
     }
 
     fn call(&self, request: Request, reply: Reply) {

@@ -88,7 +88,7 @@ pub static METRICS: &[Metric] = &[
         "above 300"),
     metric("oncebox_deliveries_leased", Gauge, "", "Deliveries leased to pull consumers.", ""),
     metric("oncebox_consumers_waiting", Gauge, "", "Waiting requests of pull consumers.",
-        "above 400: at 512 further ones are answered 503"),
+        "above 300: a tenant has at most 384 of 512; further ones are answered 503"),
     metric("oncebox_dead_letters", Gauge, "", "Deliveries that were given up.",
         "above 0"),
     metric("oncebox_events_quarantined", Gauge, "", "Events that cannot be used.",

@@ -40,7 +40,12 @@ const BY_ID: &str = select!("tenant = ?1 AND id = ?2");
 const PAGE: &str =
     select!("tenant = ?1 AND seq < ?2 AND (?4 IS NULL OR state = ?4) ORDER BY seq DESC LIMIT ?3");
 
-const RUNNING: &str = select!("state = 'running' ORDER BY seq LIMIT ?1");
+/// Tenants take turns, so that the long jobs of one keep no other's from beginning.
+const RUNNING: &str = select!(
+    "state = 'running'
+              ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY seq), seq
+              LIMIT ?1"
+);
 
 const AT: &str = "
     SELECT cursor
@@ -98,7 +103,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, state: Option<State>) -> Result
     Ok(Found { rows, next })
 }
 
-/// Jobs that run, the oldest first.
+/// Jobs that run: the oldest of each tenant first, then the second oldest of each.
 pub fn running(tx: &ReadTx<'_>, limit: u32) -> Result<Vec<Job>> {
     let found = rows(&mut *tx.prepare(RUNNING)?, [limit], |row| Ok(job(row)))?;
     let mut running = Vec::with_capacity(found.len());

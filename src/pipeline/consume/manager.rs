@@ -2,7 +2,6 @@
 //! writer. Not here: how leases expire (`expiry`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::clock::Timestamp;
@@ -286,8 +285,9 @@ impl LeaseManager {
     }
 
     fn answer(&self, request: LeaseRequest, answer: Answer) {
+        let payer = request.payer.clone();
         request.answer(answer);
-        self.consume.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.consume.waiting.lock().give_back(&payer);
     }
 
     /// Answers requests that have waited long enough, and those whose clients have left.
@@ -409,6 +409,7 @@ impl Parked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::fair::Payer;
     use crate::http::message::Response;
     use crate::http::service::{Reply, WayBack};
 
@@ -429,7 +430,8 @@ mod tests {
         let response = || Response::new(200);
         let reply = Reply::new(Box::new(Nowhere), response());
         let show = Box::new(move |_| response());
-        let request = LeaseRequest { subscription: ERP, most, wait: Duration::ZERO, reply, show };
+        let (payer, wait) = (Payer::Anonymous, Duration::ZERO);
+        let request = LeaseRequest { subscription: ERP, payer, most, wait, reply, show };
         Waiter { request, until: Duration::from_secs(until) }
     }
 

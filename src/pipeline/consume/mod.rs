@@ -10,10 +10,12 @@ pub mod manager;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::base::clock::{Clock, Timestamp};
+use crate::base::fair::{Fair, Payer};
 use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
 use crate::config::Live;
 use crate::http::message::Response;
@@ -36,7 +38,9 @@ use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 
 /// Requests that may wait for events at once. Each occupies a connection, and most connections are for other requests.
-pub const MAX_WAITING: usize = 512;
+const MAX_WAITING: usize = 512;
+/// A tenant may let one more wait while it has fewer than this many times what is free.
+const WAITING_TIMES: usize = 3;
 /// Deliveries one answer may have.
 pub const MAX_ITEMS: u32 = 100;
 /// The longest wait for something to become due.
@@ -51,6 +55,8 @@ const UNOPENED: &str = "not kept: its event cannot be opened";
 pub struct LeaseRequest {
     /// Of which subscription.
     pub subscription: SubscriptionSeq,
+    /// Its tenant.
+    pub payer: Payer,
     /// How many at most.
     pub most: u32,
     /// How long it may wait for the first event.
@@ -77,7 +83,7 @@ pub enum Answer {
     Items(Vec<Item>),
     /// Nothing is due, or a hold keeps events back.
     Nothing(Option<HoldReason>),
-    /// Too many requests wait already.
+    /// Too many requests of the tenant wait already.
     Crowded,
     /// The subscription was deleted meanwhile.
     Gone,
@@ -168,7 +174,7 @@ pub struct Consume {
     privacy: Arc<Privacy>,
     inbox: Inbox<LeaseMsg>,
     /// Requests that are not answered yet.
-    waiting: Arc<AtomicUsize>,
+    waiting: Arc<Mutex<Fair>>,
 }
 
 /// Removes the data of an event from a reported reason. If the event cannot be opened, its data is unknown, and the reason
@@ -201,17 +207,18 @@ impl Consume {
         settings: Live,
         (counts, privacy): (Arc<Counts>, Arc<Privacy>),
     ) -> Self {
-        let (inbox, waiting) = (Inbox::default(), Arc::default());
+        let waiting = Mutex::new(Fair::new(MAX_WAITING, WAITING_TIMES));
+        let (inbox, waiting) = (Inbox::default(), Arc::new(waiting));
         Self { store, clock, draw, destinations, settings, counts, privacy, inbox, waiting }
     }
 
     /// Leases what is due, or lets the request wait until something is.
     pub fn next(&self, request: LeaseRequest) {
-        if self.waiting() >= MAX_WAITING {
+        // Counted before the manager reads what is due: that read sees a commit, or the commit wakes the manager.
+        let has_place = self.waiting.lock().take(&request.payer);
+        if !has_place {
             return request.answer(Answer::Crowded);
         }
-        // Counted before the manager reads what is due: that read sees a commit, or the commit wakes the manager.
-        self.waiting.fetch_add(1, Ordering::SeqCst);
         // The wait begins now, not when the manager takes the request.
         let until = self.clock.monotonic().saturating_add(request.wait);
         self.inbox.leave(|messages| messages.requests.push(Waiter { request, until }));
@@ -313,7 +320,7 @@ impl Consume {
 
     /// How many requests are not answered yet.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::SeqCst)
+        self.waiting.lock().in_use()
     }
 
     /// Tells the manager what was committed, if any request waits.
