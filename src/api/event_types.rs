@@ -13,8 +13,9 @@ use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, put};
 use crate::api::schema::{Ascii, Text, answers, described, value};
 use crate::base::clock::Timestamp;
+use crate::event_types::infer::{MAX_SAMPLES, Samples};
 use crate::event_types::json_schema::Schema;
-use crate::event_types::{EventType, MAX_TYPES, OnInvalid, infer, store};
+use crate::event_types::{EventType, MAX_TYPES, OnInvalid, store};
 use crate::http::message::Response;
 use crate::model::operational::Kind;
 use crate::model::token::Right::{Admin, Read};
@@ -140,10 +141,14 @@ fn missing() -> Problem {
 fn propose(api: &Api, call: &Call) -> Result<Response, Problem> {
     let (tenant, name) = (&call.tenant, call.param(0));
     check_name(name).map_err(|_why| missing())?;
-    let found = lists::read(api, call, |tx| store::samples(tx, tenant, name, infer::MAX_SAMPLES))?;
-    let values: Vec<Value> =
-        found.iter().filter_map(|payload| serde_json::from_slice(payload).ok()).collect();
-    Ok(ok(&value(Proposal { events: values.len(), schema: infer::propose(&values) })))
+    let most = usize::try_from(MAX_SAMPLES).unwrap_or(usize::MAX);
+    let _share = api.share(most.saturating_mul(store::MAX_SAMPLE_BYTES))?;
+    let found = lists::read(api, call, |tx| store::samples(tx, tenant, name, MAX_SAMPLES))?;
+    let mut samples = Samples::default();
+    for payload in found {
+        samples.add(&payload);
+    }
+    Ok(ok(&value(Proposal { events: samples.count, schema: samples.schema() })))
 }
 
 /// Fails with 422 where no event can be of this type.

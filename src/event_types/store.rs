@@ -106,8 +106,8 @@ pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Fou
     page::page(&mut *tx.prepare(PAGE)?, params, limit, row)
 }
 
-/// Bytes of a payload that a schema is proposed from; `limit` of them are in memory at once.
-const MAX_SAMPLE_BYTES: usize = 16 * 1024;
+/// Bytes of a payload that a schema is proposed from at most; `limit` of them are in memory at once.
+pub const MAX_SAMPLE_BYTES: usize = 16 * 1024;
 
 /// The payloads of the newest events of a type that have nothing sealed, at most `limit`, without large ones.
 pub fn samples(tx: &ReadTx<'_>, tenant: &str, name: &str, limit: u32) -> Result<Vec<Vec<u8>>> {

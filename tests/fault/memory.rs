@@ -305,6 +305,35 @@ fn large_webhooks_to_several_subscriptions_are_delivered_one_after_the_other() {
     process.stop();
 }
 
+#[test]
+fn a_schema_is_proposed_from_dense_payloads_without_taking_all_the_memory() {
+    let Some(cage) = Cage::new("proposals") else { return };
+    let home = tempfile::tempdir().unwrap();
+    let process = cage.start(home.path());
+    // A list of one item takes 44 times its text as a tree.
+    let payload = format!("[[0]{}]", ",[0]".repeat(4_000));
+    for n in 0..10 {
+        let event = |m: usize| {
+            format!(r#"{{"event_type":"a","idempotency_key":"{n}-{m}","payload":{payload}}}"#)
+        };
+        let body = format!("[{}]", (0..50).map(event).collect::<Vec<_>>().join(","));
+        post(&process, "/v1/events", &[], body.as_bytes()).is(201);
+    }
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let path = "/v1/event-types/a/proposal";
+                let found = process.call("GET", path, &Value::Null).is(200).json();
+                assert_eq!(found["events"], 500);
+                assert_eq!(found["schema"]["items"]["items"], json!({ "type": "integer" }));
+            });
+        }
+    });
+    lives(&process, "after");
+    cage.tell("proposals");
+    process.stop();
+}
+
 /// What is marked as in hand.
 fn marked(home: &Path, item: &str) -> bool {
     // A mark of the start before is still there until this one marks anew.
