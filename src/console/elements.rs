@@ -6,8 +6,11 @@ use serde_json::Value;
 use crate::base::clock::Timestamp;
 use crate::console::actions::Action;
 use crate::console::form::{segment, with_query};
-use crate::console::json::Fields as _;
+use crate::console::json::{Fields as _, indented};
 use crate::console::view::View;
+
+/// How much is shown of a value in JSON: bytes of the page, which may show five.
+const MAX_JSON_BYTES: usize = 16_000;
 
 /// A time of the API (RFC 3339, UTC). The script shows it in the reader's zone.
 pub(super) fn time(text: &str) -> Markup {
@@ -167,53 +170,6 @@ pub(super) fn code(view: &View<'_>, text: &str) -> Markup {
     html! { div.code { pre tabindex="0" { code { (text) } } button.quiet.copy type="button" hidden { (view.t.copy) } } }
 }
 
-/// JSON text with indents. Only whitespace changes: numbers keep their digits.
-pub(super) fn indented(json: &str) -> String {
-    let mut out = String::with_capacity(json.len().saturating_mul(2));
-    let (mut depth, mut in_text, mut is_escaped) = (0_usize, false, false);
-    let line = |out: &mut String, depth: usize| {
-        out.push('\n');
-        out.extend(std::iter::repeat_n("  ", depth));
-    };
-    let mut chars = json.chars().filter(|c| !c.is_control()).peekable();
-    while let Some(c) = chars.next() {
-        if in_text {
-            out.push(c);
-            in_text = c != '"' || is_escaped;
-            is_escaped = c == '\\' && !is_escaped;
-            continue;
-        }
-        match c {
-            ' ' => {}
-            '{' | '[' => {
-                out.push(c);
-                while chars.next_if_eq(&' ').is_some() {}
-                if let Some(end) = chars.next_if(|next| matches!(next, '}' | ']')) {
-                    out.push(end);
-                } else {
-                    depth = depth.saturating_add(1);
-                    line(&mut out, depth);
-                }
-            }
-            '}' | ']' => {
-                depth = depth.saturating_sub(1);
-                line(&mut out, depth);
-                out.push(c);
-            }
-            ',' => {
-                out.push(c);
-                line(&mut out, depth);
-            }
-            ':' => out.push_str(": "),
-            c => {
-                in_text = c == '"';
-                out.push(c);
-            }
-        }
-    }
-    out
-}
-
 /// The beginning of a text that takes at most `most` bytes of a page, and whether that is all.
 pub(super) fn beginning(text: &str, most: usize) -> (&str, bool) {
     let mut left = most;
@@ -254,9 +210,11 @@ pub(super) fn list(
     }
 }
 
-/// JSON with indents.
+/// JSON with indents: as much of it as a page shows.
 pub(super) fn json(view: &View<'_>, value: &Value) -> Markup {
-    code(view, &serde_json::to_string_pretty(value).unwrap_or_default())
+    let text = indented(&value.to_string(), MAX_JSON_BYTES);
+    let (shown, is_all) = beginning(&text, MAX_JSON_BYTES);
+    html! { (code(view, shown)) @if !is_all { p.small { (view.t.payload_cut) } } }
 }
 
 /// The button of an action. If the action asks first, it is a link to that page; otherwise it acts at once.

@@ -1,4 +1,5 @@
-//! Reads fields of the API's answers. A field that is missing or null is empty: pages show what is there.
+//! Reads fields of the API's answers, and indents JSON. A field that is missing or null is empty: pages show what is
+//! there.
 
 use serde_json::Value;
 
@@ -49,5 +50,66 @@ impl Fields for Value {
 
     fn field(&self, name: &str) -> &Value {
         self.get(name).unwrap_or(&Self::Null)
+    }
+}
+
+/// JSON text with indents, which ends after `most` bytes: at most that many are shown. Only whitespace changes: numbers
+/// keep their digits.
+pub(super) fn indented(json: &str, most: usize) -> String {
+    let mut out = String::new();
+    let (mut depth, mut in_text, mut is_escaped) = (0_usize, false, false);
+    let line = |out: &mut String, depth: usize| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n("  ", depth));
+    };
+    let mut chars = json.chars().filter(|c| !c.is_control()).peekable();
+    while let Some(c) = chars.next().filter(|_| out.len() <= most) {
+        if in_text {
+            out.push(c);
+            in_text = c != '"' || is_escaped;
+            is_escaped = c == '\\' && !is_escaped;
+            continue;
+        }
+        match c {
+            ' ' => {}
+            '{' | '[' => {
+                out.push(c);
+                while chars.next_if_eq(&' ').is_some() {}
+                if let Some(end) = chars.next_if(|next| matches!(next, '}' | ']')) {
+                    out.push(end);
+                } else {
+                    depth = depth.saturating_add(1);
+                    line(&mut out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            c => {
+                in_text = c == '"';
+                out.push(c);
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::indented;
+
+    #[test]
+    fn a_deep_text_is_cut_before_it_is_indented() {
+        let deep = format!("{}{}0{}", "[".repeat(120), "0,".repeat(1 << 20), "]".repeat(120));
+        let shown = indented(&deep, 20_000);
+        assert!((20_001..20_300).contains(&shown.len()), "{}", shown.len());
+        assert_eq!(indented(r#"{"a":[ ],"b": 1.50}"#, 100), "{\n  \"a\": [],\n  \"b\": 1.50\n}");
     }
 }

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use crate::api::people::{Person, Session};
 use crate::console::error::PageError;
 use crate::console::form::{Form, with_query};
+use crate::console::json::indented;
 use crate::console::shared::Shared;
 use crate::console::texts::Texts;
 use crate::http::message::{Head, Method, Request, Response};
@@ -68,15 +69,20 @@ impl<'a> View<'a> {
         self.read(path, query).unwrap_or_default()
     }
 
-    /// The same, with the text of its `payload` as it is stored: numbers keep their digits. The value lacks it.
-    pub(super) fn read_payload(&self, path: &str) -> Result<(Value, Option<String>), PageError> {
+    /// The same, with the text of its `payload`: indented, at most a little more than a page shows, and with numbers as
+    /// they are stored. The value lacks it.
+    pub(super) fn read_payload(
+        &self,
+        path: &str,
+        most: usize,
+    ) -> Result<(Value, Option<String>), PageError> {
         let response = self.ask(Method::Get, path, None, Vec::new());
         if response.status >= 400 {
             return Err(PageError::of(response));
         }
         let mut fields: BTreeMap<String, &RawValue> =
             serde_json::from_slice(&response.body).unwrap_or_default();
-        let payload = fields.remove("payload").map(|raw| raw.get().to_owned());
+        let payload = fields.remove("payload").map(|raw| indented(raw.get(), most));
         let rest = fields.into_iter().map(|(name, raw)| {
             let value = serde_json::from_str(raw.get()).unwrap_or_default();
             (name, value)

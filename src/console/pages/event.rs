@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::console::actions;
 use crate::console::charts::{Wait, timeline};
 use crate::console::elements::{
-    beginning, button, code, empty, facts, hidden, indented, json, link, link_of, millis, name_of,
-    span, state, table, text_or, time, time_or, told, word,
+    beginning, button, code, empty, facts, hidden, json, link, link_of, millis, name_of, span,
+    state, table, text_or, time, time_or, told, word,
 };
 use crate::console::error::PageError;
 use crate::console::form::segment;
@@ -32,7 +32,8 @@ const MAX_ANSWER_BYTES: usize = 400;
 fn event(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let id = view.param(0);
-    let (event, payload) = view.read_payload(&format!("/v1/events/{}", segment(id)))?;
+    let path = format!("/v1/events/{}", segment(id));
+    let (event, payload) = view.read_payload(&path, MAX_PAYLOAD_BYTES)?;
     let is_open = event.int("open_deliveries") > 0;
     let children =
         view.read_or_null("/v1/events", &[("parent_id", event.text("id")), ("limit", "20")]);
@@ -75,7 +76,8 @@ fn event(view: &View<'_>) -> Result<Content, PageError> {
 fn webhook(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let id = view.param(0);
-    let (event, payload) = view.read_payload(&format!("/v1/webhook-events/{}", segment(id)))?;
+    let path = format!("/v1/webhook-events/{}", segment(id));
+    let (event, payload) = view.read_payload(&path, MAX_PAYLOAD_BYTES)?;
     let body = html! {
         div.actions {
             (state(event.text("status")))
@@ -168,7 +170,7 @@ fn edit(view: &View<'_>, of: &Value) -> Markup {
         return html! {};
     }
     let path = format!("/v1/events/{}", segment(of.text("event_id")));
-    let Ok((event, payload)) = view.read_payload(&path) else { return html! {} };
+    let Ok((event, payload)) = view.read_payload(&path, MAX_BODY_BYTES) else { return html! {} };
     let is_text = payload.is_some() || event.maybe("payload_text").is_some();
     let text = payload_text(&event, payload);
     // What is sealed is not shown, so it would be lost.
@@ -193,7 +195,7 @@ fn edit(view: &View<'_>, of: &Value) -> Markup {
 /// A payload as people read it.
 fn payload_text(event: &Value, payload: Option<String>) -> String {
     let text = event.maybe("payload_text").or_else(|| event.maybe("payload_base64"));
-    payload.map_or_else(|| text.unwrap_or_default().to_owned(), |json| indented(&json))
+    payload.unwrap_or_else(|| text.unwrap_or_default().to_owned())
 }
 
 /// The deliveries of an event, each with its attempts.

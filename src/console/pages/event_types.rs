@@ -1,9 +1,8 @@
 //! Event types: what the events of a type are, and what their payloads look like.
 
-use maud::{Markup, html};
-use serde_json::Value;
+use maud::html;
 
-use crate::console::elements::{beginning, code, cut, facts, link, list, time, word};
+use crate::console::elements::{cut, facts, json, link, list, time, word};
 use crate::console::error::PageError;
 use crate::console::form::{segment, with_query};
 use crate::console::json::Fields as _;
@@ -26,8 +25,6 @@ pub(super) const ONE: Page = Page {
     show: one,
 };
 
-/// How much is shown of a schema and of an example: bytes of the page.
-const MAX_JSON_BYTES: usize = 30_000;
 /// How much the list shows of a description.
 const MAX_LISTED_BYTES: usize = 400;
 
@@ -66,10 +63,4 @@ fn one(view: &View<'_>) -> Result<Content, PageError> {
         (json(view, found.field("schema")))
     };
     Ok(Content::new(format!("{}: {name}", t.event_type), body))
-}
-
-fn json(view: &View<'_>, value: &Value) -> Markup {
-    let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    let (shown, is_all) = beginning(&text, MAX_JSON_BYTES);
-    html! { (code(view, shown)) @if !is_all { p.small { (view.t.payload_cut) } } }
 }
