@@ -49,6 +49,25 @@ pub enum Error {
         /// Where the database should be.
         path: PathBuf,
     },
+    /// The database of this installation is missing, or another one is in its place.
+    #[error(
+        "{path} {what}, but {note} says that this installation has the database {noted}: mount its disk, or restore a \
+         backup (oncebox restore). To go on with what is there, or begin anew without its events: oncebox keys bind, or \
+         oncebox keys bind --none"
+    )]
+    OtherDatabase {
+        /// Where the database should be.
+        path: PathBuf,
+        /// What is wrong there.
+        what: &'static str,
+        /// The note beside the master key.
+        note: PathBuf,
+        /// The id in it.
+        noted: String,
+    },
+    /// Every secret can be opened.
+    #[error("the master key {0} opens every secret of the database: there is nothing to give up")]
+    NothingLost(String),
     /// The tenant does not exist.
     #[error("there is no tenant named {0:?}")]
     NoTenant(String),

@@ -165,15 +165,9 @@ pub fn load(
         writer.direct(|tx| meta::set_master_key_id(tx, &current))?;
         return Ok(ring);
     };
-    let mut needed = writer.read(credentials::count_by_key)?;
-    needed.extend(writer.read(subjects::count_by_key)?);
-    needed.push((named.clone(), 0));
-    let stored = writer.read(meta::token_pepper)?;
-    needed.extend(stored.as_deref().and_then(MasterKey::id_in).map(|id| (id, 0)));
-    for (id, _secrets) in needed {
-        if ring.of(&id).is_none() {
-            ring.add(previous(settings, &current, id)?);
-        }
+    if let Some(want) = add_older(writer, settings, &ring)?.into_iter().next() {
+        let path = settings.directory().join(DATABASE);
+        return Err(Error::OtherKey { path, have: current, want });
     }
     // An old database's pepper is derived from the old key, so it is stored before that key goes.
     pepper(writer, &ring, &named, draw)?;
@@ -190,16 +184,37 @@ pub fn load(
     Ok(ring)
 }
 
+/// Adds every older key that the database names to the ring. Returns the ids of those that cannot be found.
+pub fn add_older(
+    writer: &mut WriterLoop,
+    settings: &Settings,
+    ring: &Keyring,
+) -> Result<Vec<String>, Error> {
+    let mut needed = writer.read(credentials::count_by_key)?;
+    needed.extend(writer.read(subjects::count_by_key)?);
+    let stored = writer.read(meta::token_pepper)?;
+    let others = [writer.read(meta::master_key_id)?, stored.as_deref().and_then(MasterKey::id_in)];
+    let mut missing = Vec::new();
+    for id in needed.into_iter().map(|(id, _secrets)| id).chain(others.into_iter().flatten()) {
+        if ring.of(&id).is_some() || missing.contains(&id) {
+            continue;
+        }
+        match previous(settings, &id)? {
+            Some(key) => ring.add(key),
+            None => missing.push(id),
+        }
+    }
+    Ok(missing)
+}
+
 /// An older key, by its id.
-fn previous(settings: &Settings, have: &str, want: String) -> Result<MasterKey, Error> {
-    let beside = file::retired(&settings.master_key_file(), &want);
+fn previous(settings: &Settings, want: &str) -> Result<Option<MasterKey>, DirectoryError> {
+    let beside = file::retired(&settings.master_key_file(), want);
     let mut found = provided("-previous")?.map(|(key, _)| key);
     if found.as_ref().is_none_or(|key| key.key_id() != want) && beside.exists() {
-        found = Some(file::read(&beside).map_err(DirectoryError::from)?);
+        found = Some(file::read(&beside)?);
     }
-    let path = settings.directory().join(DATABASE);
-    let missing = Error::OtherKey { path, have: have.to_owned(), want: want.clone() };
-    found.filter(|key| key.key_id() == want).ok_or(missing)
+    Ok(found.filter(|key| key.key_id() == want))
 }
 
 /// The pepper for the hashes of tokens and names, stored encrypted in the database. An old database without one gets the

@@ -2,9 +2,11 @@
 //!
 //! `serve` runs one; a test may run several.
 
+pub mod abandoning;
 pub mod data_directory;
 mod error;
 mod injected;
+pub mod installation;
 pub mod master_key;
 pub mod offline;
 mod sockets;

@@ -13,6 +13,7 @@ use crate::api::{DEFAULT_TENANT, Parts as ApiParts};
 use crate::app::data_directory::{self, DataDirectory};
 use crate::app::error::Error;
 use crate::app::injected::{self, Injected, ReplaceableClient};
+use crate::app::installation;
 use crate::app::master_key::{self, Keys};
 use crate::app::sockets::{self, Sockets};
 use crate::app::{Appliance, log_audit_head};
@@ -38,7 +39,7 @@ use crate::sources::{self, Shared, SourceStatuses};
 use crate::store::schema::{self, Steps};
 use crate::store::tokens::NewToken;
 use crate::store::writer::WriterLoop;
-use crate::store::{Store, audit_events, boots, tokens};
+use crate::store::{Store, audit_events, boots, meta, tokens};
 use crate::sys::disk::Gauge;
 use crate::sys::systemd::Passed;
 
@@ -145,9 +146,11 @@ fn prepare(
     (clock, faults): (&Clock, &Faults),
 ) -> Result<(master_key::LocatedKey, Store, WriterLoop), Error> {
     finish_restore(data, faults)?;
+    installation::check(settings)?;
     let found = master_key::find_or_create(settings, draw)?;
     let database = upgrade(data, clock, faults)?;
     let (store, mut writer_loop) = open(&database, settings, faults)?;
+    note_database(&mut writer_loop, settings, clock, draw)?;
     // A restored database must not bring back erased data. An erasure may be recorded beside the database only, if it was
     // interrupted, or beside the backups only.
     let mut recorded = erasures::read(&erasures::beside(&database))?;
@@ -157,6 +160,23 @@ fn prepare(
         tracing::warn!(erased, "destroyed again the keys of erased subjects");
     }
     Ok((found, store, writer_loop))
+}
+
+/// Gives the database an id if it has none, and notes it beside the master key. In the package only root may write there:
+/// the unit runs `oncebox keys bind` after each start.
+fn note_database(
+    writer: &mut WriterLoop,
+    settings: &Settings,
+    clock: &Clock,
+    draw: &dyn Draw,
+) -> Result<(), Error> {
+    let known = writer.read(meta::database_id)?;
+    let id = known.unwrap_or_else(|| id::uuid7(clock.wall(), draw));
+    writer.direct(|tx| meta::set_database_id(tx, &id))?;
+    if let Err(error) = installation::note(settings, Some(&id)) {
+        tracing::debug!(%error, "the database could not be noted beside the master key");
+    }
+    Ok(())
 }
 
 /// What the threads of the sources share.

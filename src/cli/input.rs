@@ -4,6 +4,7 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Map, Value};
 
@@ -63,6 +64,39 @@ pub(super) fn is_packaged(settings: &Settings) -> bool {
 /// The command that starts the service.
 pub(super) fn start_command(settings: &Settings) -> &'static str {
     if is_packaged(settings) { "systemctl start oncebox" } else { "oncebox serve" }
+}
+
+/// What systemd says of the package's service while it does not get to run; `None` if it runs, or a request starts it.
+pub(super) fn not_running(settings: &Settings) -> Option<String> {
+    let show = ["show", "--property=ActiveState,SubState,StatusText,Result", "oncebox.service"];
+    let ask = |args: &[&str]| Command::new("systemctl").args(args).output().ok();
+    let shown = is_packaged(settings).then(|| ask(&show))??;
+    let said = judge_unit(&String::from_utf8_lossy(&shown.stdout))?;
+    let listens =
+        || ask(&["is-active", "oncebox.socket"]).is_some_and(|asked| asked.status.success());
+    (!said.starts_with("inactive") || !listens()).then_some(format!(
+        "the service does not run. systemd says: {said}\nMore: journalctl -u oncebox. To start it at once: systemctl \
+         restart oncebox"
+    ))
+}
+
+/// Reads `systemctl show`. A stop or a start under way is left to end.
+fn judge_unit(shown: &str) -> Option<String> {
+    let field = |name: &str| {
+        let value = shown.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        value.unwrap_or_default()
+    };
+    let (active, text) = (field("ActiveState"), field("StatusText"));
+    let stands = match (active, field("SubState")) {
+        ("activating", "auto-restart") | ("inactive" | "failed", _) => true,
+        ("activating", _) => text.starts_with("Not started"),
+        _ => false,
+    };
+    let text = match text {
+        "" => format!("the last try ended with {}", field("Result")),
+        text => text.to_owned(),
+    };
+    stands.then(|| format!("{active} ({}): {text}", field("SubState")))
 }
 
 fn limited(from: impl Read, name: &str) -> Result<Vec<u8>, Failure> {
@@ -133,6 +167,26 @@ mod tests {
         let passed = Clock::machine().wall().since(hour_ago);
         assert!(passed.as_secs() >= 3600 && passed.as_secs() < 3660, "{passed:?}");
         assert!(time("yesterday").is_err());
+    }
+
+    #[test]
+    fn a_unit_that_does_not_get_to_run_is_told_apart_from_one_that_restarts() {
+        let shown = |active: &str, sub: &str, text: &str| {
+            judge_unit(&format!(
+                "Result=resources\nActiveState={active}\nSubState={sub}\nStatusText={text}\n"
+            ))
+        };
+        assert_eq!(shown("active", "running", "Ready"), None);
+        assert_eq!(shown("deactivating", "stop-sigterm", "Stopping."), None);
+        assert_eq!(shown("activating", "start", "Starting."), None);
+        let refused = shown("activating", "start", "Not started: the disk is read-only").unwrap();
+        assert!(refused.ends_with("the disk is read-only"), "{refused}");
+        let missing = shown("activating", "auto-restart", "").unwrap();
+        assert!(
+            missing.contains("auto-restart") && missing.ends_with("with resources"),
+            "{missing}"
+        );
+        assert!(shown("inactive", "dead", "").is_some());
     }
 
     #[test]

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::app::data_directory::{DATABASE, DirectoryError};
-use crate::app::{Error, master_key};
+use crate::app::data_directory::{DATABASE, DirectoryError, TOKEN_FILE};
+use crate::app::offline::{self, TokenTerms};
+use crate::app::{Error, abandoning, installation, master_key};
 use crate::base::clock::Clock;
-use crate::base::id::SystemDraw;
+use crate::base::id::{Draw, SystemDraw};
 use crate::base::secret::MasterKey;
 use crate::cli::exit::{self, Failure};
-use crate::cli::noun::Verbs;
+use crate::cli::noun::{Confirm, Verbs};
 use crate::cli::remote::ConnectArgs;
 use crate::cli::shared::Shared;
 use crate::cli::show::Cell::Text;
@@ -23,9 +24,11 @@ use crate::cli::show::{self, Column, text};
 use crate::cli::{input, out};
 use crate::config::Settings;
 use crate::keys::file;
+use crate::model::tenant;
+use crate::model::token::{Role, Scope};
 use crate::pipeline::rotation::Rotated;
 use crate::store::{self, credentials, meta, subjects};
-use crate::sys::files::is_missing;
+use crate::sys::files::{self, is_missing};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
@@ -33,6 +36,17 @@ pub(super) enum Verb {
     List,
     /// Replace the current key with a new one, and encrypt every secret again
     Rotate,
+    /// Give up what a lost key has sealed, and go on under a new key; events and their order stay
+    Abandon {
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+    /// Note beside the key which database belongs to it: a start without that database is refused
+    Bind {
+        /// Remove the note: the next start may begin with a new database
+        #[arg(long)]
+        none: bool,
+    },
     /// Write a new key to a file: for a systemd credential or the environment
     New {
         /// The file, which must not exist
@@ -52,6 +66,8 @@ impl Verbs for Verb {
         match self {
             Self::List => list(shared, connect.json()),
             Self::Rotate => rotate(connect, shared),
+            Self::Abandon { confirm } => abandon(*confirm, shared, connect.json()),
+            Self::Bind { none } => bind(&shared.settings()?, *none),
             Self::New { file } => new(file),
         }
     }
@@ -95,6 +111,66 @@ fn rotate(connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
         file::retired(&settings.master_key_file(), &from).display()
     ));
     Ok(())
+}
+
+/// Notes which database belongs to the key, or removes the note.
+pub(super) fn bind(settings: &Settings, none: bool) -> Result<(), Failure> {
+    let id = if none { None } else { installation::id(settings).map_err(Failure::failed)? };
+    let Some(path) = installation::note(settings, id.as_deref()).map_err(Failure::failed)? else {
+        return Ok(());
+    };
+    let id = id.unwrap_or_else(|| "none".to_owned());
+    out::note(format_args!("database of this installation, noted in {}: {id}", path.display()));
+    Ok(())
+}
+
+fn abandon(confirm: Confirm, shared: &Shared, as_json: bool) -> Result<(), Failure> {
+    let settings = shared.settings()?;
+    database(&settings)?;
+    confirm.ask(
+        "Give up every secret, token, alert URL and sealed personal field that no key opens any more",
+    )?;
+    let draw: Arc<dyn Draw> = Arc::new(SystemDraw::new());
+    let clock = Clock::machine();
+    let done = abandoning::abandon(&settings, &clock, &draw).map_err(|error| match error {
+        Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error)
+            .and("Stop it first: systemctl stop oncebox.socket oncebox.service"),
+        Error::NothingLost(_) => Failure::new(exit::CONFLICT, error),
+        other => Failure::failed(other),
+    })?;
+    let token = settings.directory().join(TOKEN_FILE);
+    if done.tokens.is_some() {
+        let name = "first admin token under the new key".to_owned();
+        let (tenant, role) = (tenant::DEFAULT.to_owned(), Role::Admin);
+        let terms = TokenTerms { tenant, name, role, scope: Scope::default(), expires_at: None };
+        let made =
+            offline::create_token(&settings, terms, &clock, &draw).map_err(Failure::failed)?;
+        let written = files::write_private(&token, format!("{}\n", made.1).as_bytes());
+        written.map_err(|error| Failure::failed(format!("{}: {error}", token.display())))?;
+    }
+    let shown = done.shown();
+    if as_json {
+        return out::json(&shown);
+    }
+    out::line(format_args!("key {} is in force. Set anew:", text(&shown, "key")))?;
+    for lost in shown.get("set_anew").and_then(Value::as_array).into_iter().flatten() {
+        let (of, name, tenant) = (text(lost, "of"), text(lost, "name"), text(lost, "tenant"));
+        let next = match of.as_str() {
+            "provider" => format!("oncebox provider change {name} --secret-file FILE"),
+            "alert" => format!("oncebox alert change {name} --url-file FILE"),
+            _ => {
+                format!("oncebox credential set {name} …, then oncebox subscription resume {name}")
+            }
+        };
+        out::line(format_args!("  {of} {name} of {tenant} ({}): {next}", text(lost, "kind")))?;
+    }
+    if let Some(revoked) = done.tokens {
+        let token = token.display();
+        out::line(format_args!(
+            "  {revoked} tokens: oncebox token create …; a new admin token is in {token}"
+        ))?;
+    }
+    out::line(format_args!("{} keys of subjects count as erased", done.lost.subjects))
 }
 
 fn list(shared: &Shared, as_json: bool) -> Result<(), Failure> {

@@ -289,7 +289,7 @@ mod tests {
     fn what_deletes_asks_and_what_acts_on_many_has_a_dry_run() {
         let deleting = [
             "delete", "remove", "withdraw", "revoke", "erase", "discard", "cancel", "settle",
-            "release",
+            "release", "abandon",
         ];
         for (path, command) in tree() {
             let verb = path.rsplit(' ').next().unwrap();

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::app::data_directory::{ADDRESS_FILE, INTAKE_FILE, TOKEN_FILE};
 use crate::cli::exit::{self, Failure};
-use crate::cli::input::start_command;
+use crate::cli::input::{not_running, start_command};
 use crate::cli::out::{self, Format};
 use crate::cli::shared::Shared;
 use crate::cli::show;
@@ -92,6 +92,15 @@ impl ConnectArgs {
         remote.token = Some(token);
         remote.token_from = from;
         Ok(remote)
+    }
+
+    /// The service, with a token. Fails at once if systemd says that it does not get to run: a request would wait in the
+    /// socket that systemd holds.
+    pub(super) fn open_running(&self, shared: &Shared) -> Result<Remote, Failure> {
+        match self.open_public(shared)?.not_running() {
+            Some(why) => Err(Failure::failed(why)),
+            None => self.open(shared),
+        }
     }
 
     /// The service, with a token if one is named (`--token-file`, `ONCEBOX_TOKEN`).
@@ -362,18 +371,22 @@ impl Remote {
         Ok(Answer { status, retry_after, replayed, body, excerpt })
     }
 
+    /// What systemd says if the service of this machine does not get to run.
+    fn not_running(&self) -> Option<String> {
+        self.url.is_none().then(|| not_running(&self.settings)).flatten()
+    }
+
     /// The failure for a request that got no answer.
     pub(super) fn unreachable(&self, error: &CallError) -> Failure {
         match error {
             CallError::Unbuildable(why) => Failure::input(format!("this cannot be sent: {why}")),
-            CallError::Blocked(why) | CallError::Failed(_, why) => Failure::new(
-                exit::UNREACHABLE,
-                format!(
-                    "cannot reach {}: {why}\nIs it running? Start it with: {}",
-                    self.base(),
-                    start_command(&self.settings)
-                ),
-            ),
+            CallError::Blocked(why) | CallError::Failed(_, why) => {
+                let failure =
+                    Failure::new(exit::UNREACHABLE, format!("cannot reach {}: {why}", self.base()));
+                failure.and(self.not_running().unwrap_or_else(|| {
+                    format!("Is it running? Start it with: {}", start_command(&self.settings))
+                }))
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use crate::base::faults::Faults;
 use crate::cli::backup::failure;
 use crate::cli::exit::{self, Failure};
 use crate::cli::input::start_command;
+use crate::cli::keys;
 use crate::cli::out;
 use crate::cli::out::Format;
 use crate::cli::shared::Shared;
@@ -90,6 +91,7 @@ impl Restore {
             faults: Faults::none(),
         };
         let done = restore::run(&plan).map_err(failure)?;
+        keys::bind(&settings, false)?;
         self.print(&plan, &done, settings.directory(), start_command(&settings))
     }
 

@@ -40,7 +40,7 @@ const NEXT: [(&str, &str, &str); 3] = [
 
 impl Status {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.connect.open(shared)?;
+        let remote = self.connect.open_running(shared)?;
         let stats = remote.get("/v1/stats")?;
         // A service that reads but cannot write is not ready; its numbers are shown all the same.
         let ready = remote.get("/readyz?verbose");

@@ -11,13 +11,15 @@ use std::sync::Arc;
 use data_encoding::HEXLOWER;
 use parking_lot::Mutex;
 
+use crate::alerts::channel::Channel;
 use crate::alerts::store as alerts;
+use crate::base::clock::Timestamp;
 use crate::base::faults::{Faults, Step};
 use crate::base::id::Draw;
 use crate::base::secret::MasterKey;
 use crate::keys::Keyring;
 use crate::keys::file::{self, KeyFileError};
-use crate::store::credentials::{self, context};
+use crate::store::credentials::{self, Credential, context};
 use crate::store::error::{Error, Result};
 use crate::store::meta;
 use crate::store::subjects::{self, SubjectKey};
@@ -132,7 +134,7 @@ pub fn reseal(
     let mut done = 0_u64;
     loop {
         let (keyring, draw) = (Arc::clone(keyring), Arc::clone(draw));
-        let moved = write(Box::new(move |tx| reseal_some(tx, &keyring, &*draw)))?;
+        let moved = write(Box::new(move |tx| reseal_some(tx, &keyring, &*draw, None)))?;
         if moved == 0 {
             return Ok(done);
         }
@@ -140,7 +142,26 @@ pub fn reseal(
     }
 }
 
-fn reseal_some(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<usize> {
+/// What was given up because no key opens it.
+#[derive(Debug, Default)]
+pub struct GivenUp {
+    /// When (wall time).
+    pub at: Timestamp,
+    /// Secrets that were in force.
+    pub secrets: Vec<Credential>,
+    /// Alert channels, whose URL was sealed.
+    pub channels: Vec<Channel>,
+    /// Keys of subjects, which count as erased.
+    pub subjects: u64,
+}
+
+/// Seals a few again. What none of the keys opens is an error, or is given up into `lost`; returns how many rows changed.
+pub fn reseal_some(
+    tx: &WriteTx<'_>,
+    keyring: &Keyring,
+    draw: &dyn Draw,
+    mut lost: Option<&mut GivenUp>,
+) -> Result<usize> {
     let current = keyring.current();
     let master = current.key_id();
     let anew = |column, name: &str, place: &str, sealed: &[u8]| {
@@ -149,19 +170,36 @@ fn reseal_some(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<u
         let plain = plain.map_err(|error| Error::Unreadable { column, value: value(error) })?;
         Ok::<_, Error>(current.seal(place, plain.expose(), draw))
     };
+    let is_lost =
+        |sealed: &[u8]| MasterKey::id_in(sealed).is_none_or(|id| keyring.of(&id).is_none());
     let others = credentials::sealed_otherwise(tx, &master, MAX_ROWS)?;
     for (id, sealed) in &others {
+        if let Some(lost) = lost.as_mut().filter(|_| is_lost(sealed)) {
+            let nothing = current.seal(&context(id), b"", draw);
+            lost.secrets.extend(credentials::give_up(tx, id, (&nothing, &master))?);
+            continue;
+        }
         let sealed = anew("credentials.sealed", id, &context(id), sealed)?;
         credentials::reseal(tx, id, &sealed, &master)?;
     }
     let keys = subjects::sealed_otherwise(tx, &master, MAX_ROWS)?;
     for SubjectKey { key_id, sealed, .. } in &keys {
         let (name, kept) = (HEXLOWER.encode(key_id), sealed.as_deref().unwrap_or_default());
+        if let Some(lost) = lost.as_mut().filter(|_| is_lost(kept)) {
+            subjects::erase(tx, key_id, lost.at)?;
+            lost.subjects += 1;
+            continue;
+        }
         let sealed = anew("subjects.sealed", &name, &subjects::context(key_id), kept)?;
         subjects::reseal(tx, key_id, &sealed, &master)?;
     }
     let urls = alerts::sealed_otherwise(tx, &master, MAX_ROWS)?;
     for (id, sealed) in &urls {
+        if let Some(lost) = lost.as_mut().filter(|_| is_lost(sealed)) {
+            alerts::reseal(tx, id, &current.seal(&alerts::context(id), b"", draw), &master)?;
+            lost.channels.extend(alerts::live(tx)?.into_iter().filter(|channel| channel.id == *id));
+            continue;
+        }
         let sealed = anew("alert_channels.sealed", id, &alerts::context(id), sealed)?;
         alerts::reseal(tx, id, &sealed, &master)?;
     }

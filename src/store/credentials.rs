@@ -142,6 +142,9 @@ pub(super) const OF_SUBSCRIPTION: &str = select!(
 const BY_ID: &str =
     select!("WHERE c.tenant = ?1 AND c.id = ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL");
 
+const LIVE_BY_ID: &str =
+    select!("WHERE c.id = ?1 AND p.deleted_at IS NULL AND s.deleted_at IS NULL");
+
 const PAGE: &str = select!(
     "WHERE c.tenant = ?1 AND c.seq > ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL
         AND (?3 IS NULL OR p.name = ?3) AND (?4 IS NULL OR ?4 IN (s.name, s.id))
@@ -353,6 +356,19 @@ pub fn sealed_otherwise(
     most: u32,
 ) -> Result<Vec<(String, Vec<u8>)>> {
     rows(&mut *tx.prepare(SEALED_OTHERWISE)?, (key_id, most), |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
+/// Ends a secret that no key opens, and puts `sealed` into its place. Returns it if it was in force.
+pub fn give_up(
+    tx: &WriteTx<'_>,
+    id: &str,
+    (sealed, key_id): (&[u8], &str),
+) -> Result<Option<Credential>> {
+    let found = first(&mut *tx.prepare(LIVE_BY_ID)?, [id], credential)?;
+    reseal(tx, id, sealed, key_id)?;
+    let Some(found) = found.filter(|found| found.state != State::Revoked) else { return Ok(None) };
+    revoke(tx, found.owner, id)?;
+    Ok(Some(found))
 }
 
 /// Puts the same secret, sealed under another key, into the place of what was there.

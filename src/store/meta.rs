@@ -49,6 +49,17 @@ pub fn set_master_key_id(tx: &WriteTx<'_>, key_id: &str) -> Result<()> {
     Ok(())
 }
 
+/// The id of this database, which its copies share; `None` until a service of this version has opened it.
+pub fn database_id(tx: &ReadTx<'_>) -> Result<Option<String>> {
+    Ok(tx.prepare(READ)?.query_row(["database_id"], |row| row.get(0)).optional()?)
+}
+
+/// Stores the id of this database.
+pub fn set_database_id(tx: &WriteTx<'_>, id: &str) -> Result<()> {
+    tx.prepare(WRITE)?.execute(["database_id", id])?;
+    Ok(())
+}
+
 /// The epoch, and the window of time in which new events are held for review after a restore.
 pub fn fence(tx: &ReadTx<'_>) -> Result<Fence> {
     let number = |key: &str| -> Result<Option<i64>> {
@@ -174,6 +185,12 @@ pub fn set_has_had_line(tx: &WriteTx<'_>) -> Result<()> {
 /// The sealed key under which tokens are hashed; `None` if it was never set.
 pub fn token_pepper(tx: &ReadTx<'_>) -> Result<Option<Vec<u8>>> {
     Ok(tx.prepare(READ)?.query_row(["token_pepper"], |row| row.get(0)).optional()?)
+}
+
+/// Removes the sealed key under which tokens are hashed: the next one is made when it is needed.
+pub fn forget_token_pepper(tx: &WriteTx<'_>) -> Result<()> {
+    tx.prepare(REMOVE)?.execute(["token_pepper"])?;
+    Ok(())
 }
 
 /// Stores the sealed key under which tokens are hashed.

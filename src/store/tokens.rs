@@ -50,6 +50,11 @@ const REVOKE: &str = "
      WHERE seq = ?1
        AND revoked_at IS NULL";
 
+const REVOKE_ALL: &str = "
+    UPDATE tokens
+       SET revoked_at = ?1
+     WHERE revoked_at IS NULL";
+
 const ANOTHER_ADMIN: &str = "
     SELECT EXISTS (
            SELECT 1
@@ -149,6 +154,13 @@ pub fn revoke(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     let revoked = tx.prepare(REVOKE)?.execute((seq, now))?;
     tx.tokens_changed();
     one_row(revoked, "the token")
+}
+
+/// Revokes every token; returns how many.
+pub fn revoke_all(tx: &WriteTx<'_>, now: Timestamp) -> Result<usize> {
+    let revoked = tx.prepare(REVOKE_ALL)?.execute([now])?;
+    tx.tokens_changed();
+    Ok(revoked)
 }
 
 /// Stores the time of a token's last use.

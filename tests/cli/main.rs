@@ -28,6 +28,7 @@ mod formatting;
 mod keeping;
 mod lanes;
 mod looking;
+mod recovering;
 mod refusing;
 mod rig;
 mod rotation;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
-use crate::app::master_key;
+use crate::app::{installation, master_key};
 use crate::backup::manifest;
 use crate::cli::doctor::{Finding, Installation, fail, ok, warn};
 use crate::model::disk::Budget;
@@ -17,6 +17,9 @@ const LOG_TIMES: u64 = 4;
 
 pub(super) fn look(here: &Installation) -> Vec<Finding> {
     let path = here.database();
+    if let Err(error) = installation::check(&here.settings) {
+        return vec![fail("database", error.to_string()), backup(here)];
+    }
     if !path.exists() {
         let none = warn("database", "there is none yet: the first start makes it");
         return vec![none, backup(here)];

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::cli::doctor::{Finding, Installation, fail, ok, warn};
+use crate::cli::input::not_running;
 use crate::http::server;
 use crate::model::health;
 use crate::sys::files::is_closed;
@@ -63,6 +64,7 @@ fn descriptors(here: &Installation) -> Finding {
 
 pub(super) fn look(here: &Installation) -> Vec<Finding> {
     let mut findings = vec![port(here)];
+    findings.extend(not_running(&here.settings).map(|why| fail("service", why)));
     findings.push(addresses(here));
     findings.extend(public_url(here));
     findings.extend(unit());

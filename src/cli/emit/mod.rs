@@ -127,7 +127,7 @@ struct SingleEvent {
 
 impl Emit {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.connect.open(shared)?;
+        let remote = self.connect.open_running(shared)?;
         match &self.event.event_type {
             Some(_) => self.single(&remote),
             None => self.lines(&remote),
