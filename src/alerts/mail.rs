@@ -20,13 +20,13 @@ use crate::alerts::message::Message;
 use crate::base::clock::Timestamp;
 use crate::config::{CREDENTIALS, Settings, Smtp, SmtpTls, environment};
 use crate::http::bounded::{Bounds, Exceeded, bounded};
+use crate::http::client::{SetupError, read_ca_file};
+use crate::http::roots;
 use crate::model::delivery::OutgoingRequest;
 use crate::model::outcome::{Cause, Outcome};
 
 /// The systemd credential of the password.
 const CREDENTIAL: &str = "oncebox-smtp-password";
-/// The last line of a certificate in PEM.
-const PEM_END: &str = "-----END CERTIFICATE-----";
 /// The most addresses of a channel.
 const MAX_ADDRESSES: usize = 20;
 /// Bytes that the server may send for one mail, its certificates included.
@@ -139,21 +139,18 @@ fn transport(settings: &Settings, address: SocketAddr) -> Result<SmtpTransport, 
     Ok(builder.build())
 }
 
-/// The certificates to trust are those of deliveries: the web's, or those of `delivery.ca_file`.
+/// The certificates to trust are those of deliveries.
 fn parameters(host: &str, ca_file: Option<&Path>) -> Result<TlsParameters, String> {
     let mut builder = TlsParameters::builder(host.to_owned());
-    match ca_file {
-        None => builder = builder.certificate_store(CertificateStore::WebpkiRoots),
-        Some(path) => {
-            builder = builder.certificate_store(CertificateStore::None);
-            let pem = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            let blocks = String::from_utf8_lossy(&pem).into_owned();
-            for block in blocks.split_inclusive(PEM_END).filter(|block| block.contains(PEM_END)) {
-                let certificate = Certificate::from_pem(block.as_bytes());
-                let wrong = |error| format!("{}: {error}", path.display());
-                builder = builder.add_root_certificate(certificate.map_err(wrong)?);
-            }
-        }
+    let pem = ca_file.map(read_ca_file).transpose().map_err(|error| error.to_string())?;
+    let trusted = roots::trusted(pem.as_deref());
+    let trusted = trusted.ok_or_else(|| SetupError::NoCertificate.to_string())?;
+    let store =
+        if trusted.is_empty() { CertificateStore::WebpkiRoots } else { CertificateStore::None };
+    builder = builder.certificate_store(store);
+    for certificate in trusted {
+        let certificate = Certificate::from_der(certificate.der().to_vec());
+        builder = builder.add_root_certificate(certificate.map_err(|error| error.to_string())?);
     }
     builder.build().map_err(|error| error.to_string())
 }

@@ -191,8 +191,8 @@ settings! {
         allow: Vec<IpNet> = Vec::new(), Networks, Reload,
             "Private address ranges that may be called, such as your ERP's.";
         ca_file: Option<PathBuf> = None, Maybe(Path), Reload,
-            "PEM file of the authorities to trust.",
-            unset "the web's", "\"/etc/oncebox/ca.pem\"";
+            "PEM file of authorities to trust beside the machine's, for deliveries and mail.",
+            unset "only the machine's", "\"/etc/oncebox/ca.pem\"";
         steps: Vec<Duration> = Schedule::default().steps().to_vec(), Steps, Reload,
             "Waits between the attempts of a delivery. The last one is repeated.";
         max_attempts: u32 = Schedule::default().max_attempts(), Number(1, 1000), Reload,

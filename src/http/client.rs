@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ureq::Agent;
-use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{ClientCert, RootCerts, TlsConfig};
 use ureq::unversioned::transport::DefaultConnector;
 
 use crate::http::identity::Identity;
 use crate::http::resolver::{GuardedResolver, LookupFailed, Refused};
+use crate::http::roots;
 use crate::http::trace::{StepName, Trace};
 use crate::model::address::AddressPolicy;
 use crate::model::delivery::CUSTOM_DATA;
@@ -37,7 +38,7 @@ const IDLE: Duration = Duration::from_secs(4);
 pub struct ClientSettings {
     /// The addresses that may be called.
     pub policy: AddressPolicy,
-    /// CA certificates to trust instead of the web's, as PEM.
+    /// CA certificates to trust beside the machine's, as PEM.
     pub ca_pem: Option<Vec<u8>>,
     /// Time to connect, TLS included.
     pub connect_timeout: Duration,
@@ -162,9 +163,11 @@ pub fn read_ca_file(path: &Path) -> Result<Vec<u8>, SetupError> {
 impl Client {
     /// A client with its own connections.
     pub fn new(settings: ClientSettings) -> Result<Self, SetupError> {
-        let roots = match &settings.ca_pem {
-            None => RootCerts::WebPki,
-            Some(pem) => RootCerts::Specific(Arc::new(certificates(pem)?)),
+        let trusted =
+            roots::trusted(settings.ca_pem.as_deref()).ok_or(SetupError::NoCertificate)?;
+        let roots = match trusted {
+            none if none.is_empty() => RootCerts::WebPki,
+            some => RootCerts::Specific(Arc::new(some)),
         };
         let resolver = GuardedResolver::new(settings.policy.clone());
         let agent = agent(&settings, &resolver, roots.clone(), None);
@@ -271,16 +274,6 @@ pub fn has_line(probe: &[SocketAddr]) -> bool {
         Ok(_connection) => true,
         Err(error) => error.kind() == ErrorKind::ConnectionRefused,
     })
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, SetupError> {
-    let mut found = Vec::new();
-    for item in parse_pem(pem) {
-        if let Ok(PemItem::Certificate(certificate)) = item {
-            found.push(certificate);
-        }
-    }
-    if found.is_empty() { Err(SetupError::NoCertificate) } else { Ok(found) }
 }
 
 fn call_error(error: ureq::Error, url: &str) -> CallError {

@@ -18,6 +18,7 @@ pub mod message;
 pub mod proxies;
 mod readiness;
 mod resolver;
+pub mod roots;
 pub mod server;
 pub mod service;
 mod shares;

@@ -38,4 +38,5 @@ mod rotation;
 mod sealing;
 mod sourcing;
 mod start_room;
+mod trusted;
 mod upgrade;

@@ -75,7 +75,8 @@ impl MailServer {
     }
 }
 
-fn tls(ca_file: &Path) -> ServerConfig {
+/// TLS for `localhost`; writes the certificate of its authority to `ca_file`.
+pub(crate) fn tls(ca_file: &Path) -> ServerConfig {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
