@@ -81,6 +81,10 @@ impl Sender for ReplaceableClient {
         let client = Arc::clone(&self.0.read());
         client.send_traced(call, trace)
     }
+
+    fn close_idle(&self) {
+        self.0.read().close_idle();
+    }
 }
 
 /// Makes a client from the settings.

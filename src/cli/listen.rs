@@ -194,6 +194,7 @@ fn forward(client: &Client, url: &str, event: &LeasedEvent) -> String {
         body: &event.payload,
         timeout: TIMEOUT,
         identity: None,
+        tenant: None,
     };
     let answer = client.call(&call);
     let took = clock.monotonic().saturating_sub(began).as_millis();

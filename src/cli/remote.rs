@@ -354,7 +354,15 @@ impl Remote {
             headers.push(("authorization".to_owned(), format!("Bearer {}", token.as_str())));
         }
         let url = format!("{}{path}", self.base());
-        let call = Call { method, url: &url, headers: &headers, body, timeout, identity: None };
+        let call = Call {
+            method,
+            url: &url,
+            headers: &headers,
+            body,
+            timeout,
+            identity: None,
+            tenant: None,
+        };
         let response = self.client.exchange(&call, MAX_ANSWER_BYTES)?;
         let field = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let retry_after = field("retry-after").and_then(|text| text.parse().ok());

@@ -112,6 +112,7 @@ impl Children {
             body: &[],
             timeout: READY_TIMEOUT,
             identity: None,
+            tenant: None,
         };
         self.client.call(&call).is_ok_and(|answer| (200..300).contains(&answer.status))
     }

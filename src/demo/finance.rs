@@ -126,8 +126,15 @@ impl Finance {
         let body =
             serde_json::to_vec(&batch.iter().map(event).collect::<Vec<_>>()).unwrap_or_default();
         let (url, headers) = (&self.url, &self.headers);
-        let call =
-            Call { method: "POST", url, headers, body: &body, timeout: TIMEOUT, identity: None };
+        let call = Call {
+            method: "POST",
+            url,
+            headers,
+            body: &body,
+            timeout: TIMEOUT,
+            identity: None,
+            tenant: None,
+        };
         match self.client.call(&call) {
             Ok(answer) if matches!(answer.status, 200 | 201) => {
                 self.batches = self.batches.saturating_add(1);

@@ -115,6 +115,7 @@ impl LineService {
             body,
             timeout: site::TIMEOUT,
             identity: None,
+            tenant: None,
         };
         match self.client.call(&call) {
             Ok(answer) => Some(Response::with_body(answer.status, "application/json", answer.body)),

@@ -99,8 +99,15 @@ impl Api {
         let refused = |status, body: String| {
             Error::Failed(format!("Oncebox answered {status} to {what}: {body}"))
         };
-        let answer =
-            self.client.call(&Call { method, url: &url, headers, body, timeout, identity: None });
+        let answer = self.client.call(&Call {
+            method,
+            url: &url,
+            headers,
+            body,
+            timeout,
+            identity: None,
+            tenant: None,
+        });
         let answer = answer.map_err(|error| refused(0, error.to_string()))?;
         if !(200..300).contains(&answer.status) {
             let body = String::from_utf8_lossy(&answer.body).into_owned();

@@ -1,16 +1,19 @@
 //! The HTTP client. It follows no redirects, uses no proxies of the environment, and reads only a bounded part of an
 //! answer.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ureq::Agent;
 use ureq::tls::{ClientCert, RootCerts, TlsConfig};
 use ureq::unversioned::transport::DefaultConnector;
 
+use crate::base::fair::Payer;
 use crate::http::identity::Identity;
 use crate::http::resolver::{GuardedResolver, LookupFailed, Refused};
 use crate::http::roots;
@@ -32,6 +35,8 @@ const MAX_HEAD_BYTES: usize = BUFFER_BYTES - 1;
 /// How long an idle connection is kept. Shorter than the 5 s of Node's servers, because a request on a connection that
 /// the server just closes is a failed attempt.
 const IDLE: Duration = Duration::from_secs(4);
+/// The same, counted in calls of [`Sender::close_idle`].
+const IDLE_LOOKS: u32 = 4;
 
 /// Settings of a client.
 #[derive(Clone, Debug)]
@@ -77,6 +82,8 @@ pub struct Call<'a> {
     pub timeout: Duration,
     /// The client certificate.
     pub identity: Option<&'a Identity>,
+    /// The tenant that it is sent for. No connection serves two tenants.
+    pub tenant: Option<&'a str>,
 }
 
 /// An answer.
@@ -118,6 +125,9 @@ pub trait Sender: Send + Sync {
         Ok(answer)
     }
 
+    /// Closes connections that were idle for too long. Called each second.
+    fn close_idle(&self) {}
+
     /// Whether there is a line to the outside: one of the addresses can be reached or, where there are none, the machine
     /// has a default route.
     fn has_line(&self, probe: &[SocketAddr]) -> bool {
@@ -132,7 +142,7 @@ impl Sender for Client {
 
     fn send_traced(&self, call: &Call<'_>, trace: &Trace) -> Result<Answer, CallError> {
         let config = self.agent_of(call).config().clone();
-        let agent = trace.agent(config, self.resolver.clone());
+        let agent = trace.agent(config, self.resolver.of(payer(call)));
         let answer = answer_of(over(&agent, call, MAX_ANSWER_BYTES));
         if answer.is_ok() {
             trace.note(StepName::Answer, "");
@@ -140,19 +150,32 @@ impl Sender for Client {
         trace.look(call.url);
         answer
     }
+
+    /// An agent closes what is idle when it is used. One that is not used itself is dropped.
+    fn close_idle(&self) {
+        let mut agents = self.agents.lock();
+        let unused = agents.extract_if(.., |_, (_, looks)| {
+            *looks = looks.saturating_add(1);
+            *looks > IDLE_LOOKS
+        });
+        let unused: Vec<_> = unused.collect();
+        drop(agents);
+        drop(unused);
+    }
 }
 
 /// The client. Cheap to clone; clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Without a client certificate. Each certificate has an agent of its own.
-    agent: Agent,
+    agents: Arc<Mutex<Agents>>,
     settings: ClientSettings,
     roots: RootCerts,
     resolver: GuardedResolver,
-    /// Tells this client from others.
-    mark: Arc<()>,
 }
+
+/// What sends: for each payer and client certificate one, with its connections; and how often it was looked at since it
+/// was used.
+type Agents = BTreeMap<(Payer, Option<String>), (Agent, u32)>;
 
 /// Reads a file of CA certificates (PEM).
 pub fn read_ca_file(path: &Path) -> Result<Vec<u8>, SetupError> {
@@ -170,8 +193,7 @@ impl Client {
             some => RootCerts::Specific(Arc::new(some)),
         };
         let resolver = GuardedResolver::new(settings.policy.clone());
-        let agent = agent(&settings, &resolver, roots.clone(), None);
-        Ok(Self { agent, settings, roots, resolver, mark: Arc::default() })
+        Ok(Self { agents: Arc::default(), settings, roots, resolver })
     }
 
     /// Sends one request and reads its answer.
@@ -188,13 +210,24 @@ impl Client {
         over(&self.agent_of(call), call, max_body_bytes)
     }
 
-    /// The connections that a request goes over: each client certificate has its own.
+    /// The connections that a request goes over: each tenant and each client certificate has its own.
     fn agent_of(&self, call: &Call<'_>) -> Agent {
-        let Some(with) = call.identity else { return self.agent.clone() };
-        with.agent(&self.mark, |certificate| {
-            agent(&self.settings, &self.resolver, self.roots.clone(), Some(certificate))
-        })
+        let (payer, identity) = (payer(call), call.identity);
+        let resolver = || self.resolver.of(payer.clone());
+        let new = || {
+            let certificate = identity.map(|identity| identity.tls.clone());
+            agent(&self.settings, resolver(), self.roots.clone(), certificate)
+        };
+        let key = (payer.clone(), identity.map(|identity| identity.fingerprint.clone()));
+        let mut agents = self.agents.lock();
+        let (agent, looks) = agents.entry(key).or_insert_with(|| (new(), 0));
+        *looks = 0;
+        agent.clone()
     }
+}
+
+fn payer(call: &Call<'_>) -> Payer {
+    call.tenant.map_or(Payer::Anonymous, Payer::tenant)
 }
 
 fn answer_of(answer: Result<http::Response<Vec<u8>>, CallError>) -> Result<Answer, CallError> {
@@ -239,7 +272,7 @@ fn over(
 /// Connections of their own, with or without a client certificate.
 fn agent(
     settings: &ClientSettings,
-    resolver: &GuardedResolver,
+    resolver: GuardedResolver,
     roots: RootCerts,
     certificate: Option<ClientCert>,
 ) -> Agent {
@@ -261,7 +294,7 @@ fn agent(
         .max_idle_age(IDLE)
         .tls_config(tls)
         .build();
-    Agent::with_parts(config, DefaultConnector::default(), resolver.clone())
+    Agent::with_parts(config, DefaultConnector::default(), resolver)
 }
 
 /// Whether one of the addresses can be reached. A refusal is an answer: the line works. Without addresses: whether the
@@ -341,5 +374,51 @@ fn timed_out(phase: ureq::Timeout) -> &'static str {
         ureq::Timeout::Resolve => "the host name was not resolved in time",
         ureq::Timeout::Connect => "no connection in time",
         _ => "no answer in time",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::http::server::bind;
+
+    #[test]
+    fn a_connection_that_nobody_uses_is_closed() {
+        let policy = AddressPolicy::new(vec!["127.0.0.1/32".parse().unwrap()]);
+        let connect_timeout = Duration::from_secs(60);
+        let settings =
+            ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections: 8 };
+        let client = Client::new(settings).unwrap();
+        let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        std::thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                let (mut socket, _) = listener.accept().unwrap();
+                let mut scratch = [0; 4096];
+                let mut requests = 0;
+                while socket.read(&mut scratch).unwrap() > 0 {
+                    requests += 1;
+                    socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+                }
+                requests
+            });
+            let call = Call {
+                method: "GET",
+                url: &url,
+                headers: &[],
+                body: &[],
+                timeout: connect_timeout,
+                identity: None,
+                tenant: Some("acme"),
+            };
+            for _ in 0..2 {
+                assert_eq!(client.send(&call).unwrap().status, 200);
+                (0..IDLE_LOOKS).for_each(|_| client.close_idle());
+            }
+            client.close_idle();
+            assert_eq!(server.join().unwrap(), 2, "both went over one connection");
+        });
     }
 }

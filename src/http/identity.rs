@@ -3,13 +3,10 @@
 //! Not here: who presents which ([`crate::pipeline`]).
 
 use data_encoding::HEXLOWER;
-use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use std::sync::Arc;
-use ureq::Agent;
 use ureq::tls::{ClientCert, PemItem, parse_pem};
 
 use crate::base::clock::Timestamp;
@@ -18,15 +15,13 @@ use crate::http::certificate::valid_until;
 /// Certificates of one chain at most.
 const MAX_CHAIN: usize = 8;
 
-/// A certificate, its chain and its key; and the connections that were made with it, which end with it.
+/// A certificate, its chain and its key.
 pub struct Identity {
     /// The SHA-256 of the certificate, in hex.
     pub fingerprint: String,
     /// When the certificate expires.
     pub valid_until: Timestamp,
-    tls: ClientCert,
-    /// What sends with it, and the client that this was made by.
-    agent: Mutex<Option<(Arc<()>, Agent)>>,
+    pub(super) tls: ClientCert,
 }
 
 impl std::fmt::Debug for Identity {
@@ -72,21 +67,7 @@ impl Identity {
             fingerprint: HEXLOWER.encode(digest(&SHA256, leaf.der()).as_ref()),
             valid_until: valid_until(leaf.der()).ok_or("the certificate has no readable expiry")?,
             tls: ClientCert::new_with_certs(&chain, key),
-            agent: Mutex::default(),
         })
-    }
-
-    /// The agent that a client made for it; made now if another client made the last one.
-    pub(super) fn agent(&self, client: &Arc<()>, make: impl FnOnce(ClientCert) -> Agent) -> Agent {
-        let mut held = self.agent.lock();
-        match &*held {
-            Some((made_by, agent)) if Arc::ptr_eq(made_by, client) => agent.clone(),
-            _ => {
-                let agent = make(self.tls.clone());
-                *held = Some((Arc::clone(client), agent.clone()));
-                agent
-            }
-        }
     }
 }
 

@@ -1,79 +1,158 @@
 //! Name resolution for outgoing requests. Every address is checked before it is used: this prevents SSRF.
 //!
-//! Three times as fast as the client library's resolver, which starts a thread per request to limit the lookup's time;
-//! this one keeps its threads.
+//! A name is looked up by one thread, however many wait for it. A tenant has a share of the threads. An answer that is
+//! known serves while another look-up takes long.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use http::Uri;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use ureq::Error;
 use ureq::config::Config;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
+use crate::base::clock::Clock;
+use crate::base::fair::{Fair, Payer};
 use crate::model::address::AddressPolicy;
 
 /// Most addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 16;
-/// Most lookups at once, including those whose attempt has timed out.
+/// Most lookups at once, including those whose attempts have timed out.
 const MAX_LOOKUPS: usize = 256;
+/// A tenant may begin a lookup while it has fewer under way than are free: alone, half.
+const LOOKUPS_TIMES: usize = 1;
+/// Threads that are kept for later lookups.
+const MAX_IDLE: usize = 8;
+/// Names that are remembered; beyond, those that nobody waits for are forgotten.
+const MAX_NAMES: usize = 1024;
+/// How long a known answer may serve.
+const KNOWN_FOR: Duration = Duration::from_mins(10);
+/// How long a lookup is waited for before a known answer serves.
+const PATIENCE: Duration = Duration::from_millis(250);
 
-/// A host name and a port.
-type HostPort = (String, u16);
-type LookupResult = io::Result<Vec<SocketAddr>>;
+type LookupResult = Result<Vec<SocketAddr>, Arc<io::Error>>;
 
-/// Threads that look names up. The system's resolver may take longer than an attempt; its thread then ends by itself.
+/// Names that were looked up, and the threads that do it. The system's resolver may take longer than an attempt; its
+/// thread then stores the answer for later attempts.
 #[derive(Debug)]
 struct Lookups {
-    look_up: fn(HostPort) -> LookupResult,
-    idle: Mutex<Vec<(Sender<HostPort>, Receiver<LookupResult>)>>,
-    /// Each thread holds a clone, which counts the threads.
-    threads: Arc<()>,
+    shared: Arc<Shared>,
+    ask: Sender<(String, Payer)>,
+    asked: Receiver<(String, Payer)>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    look_up: fn(&str) -> io::Result<Vec<SocketAddr>>,
+    clock: Clock,
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    names: HashMap<String, Name>,
+    under_way: Fair,
+    idle: usize,
+}
+
+#[derive(Debug, Default)]
+struct Name {
+    is_under_way: bool,
+    /// How many lookups have ended.
+    count: u64,
+    /// What the last one came to, and when.
+    last: Option<(LookupResult, Duration)>,
+}
+
+impl Name {
+    fn known(&self, now: Duration) -> Option<Vec<SocketAddr>> {
+        let (last, at) = self.last.as_ref()?;
+        last.as_ref().ok().filter(|_| now.saturating_sub(*at) < KNOWN_FOR).cloned()
+    }
 }
 
 impl Lookups {
-    fn new(look_up: fn(HostPort) -> LookupResult) -> Self {
-        Self { look_up, idle: Mutex::default(), threads: Arc::default() }
+    fn new(look_up: fn(&str) -> io::Result<Vec<SocketAddr>>) -> Self {
+        let under_way = Fair::new(MAX_LOOKUPS, LOOKUPS_TIMES);
+        let state = Mutex::new(State { names: HashMap::new(), under_way, idle: 0 });
+        let shared = Shared { look_up, clock: Clock::machine(), state, ended: Condvar::new() };
+        let (ask, asked) = unbounded();
+        Self { shared: Arc::new(shared), ask, asked }
     }
 
     /// The addresses of a name; `None` after `timeout`.
-    fn look_up(&self, target: HostPort, timeout: Duration) -> Option<LookupResult> {
-        let idle = self.idle.lock().pop();
-        let (ask, answer) = match idle.map_or_else(|| self.start(), Ok) {
-            Ok(thread) => thread,
-            Err(error) => return Some(Err(error)),
-        };
-        ask.send(target).ok()?;
-        let found = answer.recv_timeout(timeout).ok()?;
-        self.idle.lock().push((ask, answer));
-        Some(found)
+    fn look_up(&self, host: &str, payer: &Payer, timeout: Duration) -> Option<LookupResult> {
+        let now = self.shared.clock.monotonic();
+        let mut state = self.shared.state.lock();
+        let State { names, under_way, idle } = &mut *state;
+        if names.len() >= MAX_NAMES {
+            names.retain(|_, name| name.is_under_way);
+        }
+        let name = names.entry(host.to_owned()).or_default();
+        let (known, count) = (name.known(now), name.count);
+        if !name.is_under_way {
+            if !under_way.take(payer) {
+                let why = "too many names of this tenant are being looked up without an answer";
+                let full = || Err(Arc::new(io::Error::new(io::ErrorKind::WouldBlock, why)));
+                return Some(known.map_or_else(full, Ok));
+            }
+            if *idle > 0 {
+                *idle = idle.saturating_sub(1);
+            } else if let Err(error) = self.start() {
+                under_way.give_back(payer);
+                return Some(Err(Arc::new(error)));
+            }
+            name.is_under_way = true;
+            self.ask.send((host.to_owned(), payer.clone())).ok()?;
+        }
+        let is_waited_for =
+            |state: &mut State| state.names.get(host).is_some_and(|name| name.count == count);
+        let wait = if known.is_some() { timeout.min(PATIENCE) } else { timeout };
+        if self.shared.ended.wait_while_for(&mut state, is_waited_for, wait).timed_out() {
+            return known.map(Ok);
+        }
+        state.names.get(host)?.last.as_ref().map(|(last, _)| last.clone())
     }
 
-    /// Starts a thread, which ends when its channels are dropped and its last lookup is over.
+    /// Starts a thread, which ends when its client is dropped, or when enough others are idle.
     #[expect(clippy::disallowed_methods, reason = "a lookup that does not end cannot be joined")]
-    fn start(&self) -> io::Result<(Sender<HostPort>, Receiver<LookupResult>)> {
-        let (mine, look_up) = (Arc::clone(&self.threads), self.look_up);
-        if Arc::strong_count(&mine) > MAX_LOOKUPS.saturating_add(1) {
-            let why = format!("{MAX_LOOKUPS} names are being looked up without an answer");
-            return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
-        }
-        let (ask, asked) = bounded(1);
-        let (tell, answer) = bounded(1);
+    fn start(&self) -> io::Result<()> {
+        let (shared, asked) = (Arc::clone(&self.shared), self.asked.clone());
         let run = move || {
-            while let Ok(target) = asked.recv() {
-                if tell.send(look_up(target)).is_err() {
+            while let Ok((host, payer)) = asked.recv() {
+                let found = (shared.look_up)(&host).map_err(Arc::new);
+                if !shared.note(&host, &payer, found) {
                     break;
                 }
             }
-            drop(mine);
         };
-        std::thread::Builder::new().name("resolve".to_owned()).spawn(run)?;
-        Ok((ask, answer))
+        std::thread::Builder::new().name("resolve".to_owned()).spawn(run).map(drop)
+    }
+}
+
+impl Shared {
+    /// Stores what a lookup came to; whether its thread is kept.
+    fn note(&self, host: &str, payer: &Payer, found: LookupResult) -> bool {
+        let at = self.clock.monotonic();
+        let mut state = self.state.lock();
+        state.under_way.give_back(payer);
+        if let Some(name) = state.names.get_mut(host) {
+            name.is_under_way = false;
+            name.count = name.count.wrapping_add(1);
+            name.last = Some((found, at));
+        }
+        let is_kept = state.idle < MAX_IDLE;
+        state.idle = state.idle.saturating_add(usize::from(is_kept));
+        drop(state);
+        self.ended.notify_all();
+        is_kept
     }
 }
 
@@ -82,6 +161,7 @@ impl Lookups {
 pub(crate) struct GuardedResolver {
     policy: AddressPolicy,
     lookups: Arc<Lookups>,
+    payer: Payer,
 }
 
 /// A target whose address may not be called.
@@ -92,16 +172,19 @@ pub(crate) struct Refused(pub(crate) String);
 /// A name that could not be looked up.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct LookupFailed(io::Error);
+pub(crate) struct LookupFailed(Arc<io::Error>);
 
 impl GuardedResolver {
     pub(crate) fn new(policy: AddressPolicy) -> Self {
-        let system = |target: HostPort| Ok(target.to_socket_addrs()?.take(MAX_ADDRESSES).collect());
-        Self { policy, lookups: Arc::new(Lookups::new(system)) }
+        let system = |host: &str| Ok((host, 0).to_socket_addrs()?.take(MAX_ADDRESSES).collect());
+        Self { policy, lookups: Arc::new(Lookups::new(system)), payer: Payer::Anonymous }
     }
-}
 
-impl GuardedResolver {
+    /// The same for another payer.
+    pub(crate) fn of(&self, payer: Payer) -> Self {
+        Self { payer, ..self.clone() }
+    }
+
     /// The addresses of a URL's host, whether they may be called or not.
     pub(crate) fn find(&self, uri: &Uri, timeout: NextTimeout) -> Result<Vec<SocketAddr>, Error> {
         let host = uri.host().ok_or(Error::HostNotFound)?;
@@ -111,10 +194,14 @@ impl GuardedResolver {
         if let Ok(ip) = bare.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
-        let found = self.lookups.look_up((bare.to_owned(), port), *timeout.after);
-        found
+        let found = self.lookups.look_up(bare, &self.payer, *timeout.after);
+        let mut found = found
             .ok_or(Error::Timeout(timeout.reason))?
-            .map_err(|error| Error::Other(Box::new(LookupFailed(error))))
+            .map_err(|error| Error::Other(Box::new(LookupFailed(error))))?;
+        for address in &mut found {
+            address.set_port(port);
+        }
+        Ok(found)
     }
 
     /// Refuses addresses that may not be called.
@@ -144,34 +231,77 @@ impl Resolver for GuardedResolver {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
     use super::*;
 
-    #[test]
-    fn a_name_whose_answer_does_not_come_is_waited_for_no_longer_than_asked() {
-        let never = |_: HostPort| loop {
+    const SOON: Duration = Duration::from_millis(1);
+
+    fn localhost() -> Vec<SocketAddr> {
+        vec![SocketAddr::from(([127, 0, 0, 1], 0))]
+    }
+
+    /// Names that begin with `silent` are never answered.
+    fn by_name(host: &str) -> io::Result<Vec<SocketAddr>> {
+        while host.starts_with("silent") {
             std::thread::park();
-        };
-        let lookups = Lookups::new(never);
-        for _ in 0..MAX_LOOKUPS {
-            assert!(
-                lookups.look_up(("slow.test".to_owned(), 80), Duration::from_millis(1)).is_none()
-            );
         }
-        let refused = lookups.look_up(("slow.test".to_owned(), 80), Duration::MAX).unwrap();
-        assert!(refused.unwrap_err().to_string().contains("256 names are being looked up"));
+        Ok(localhost())
     }
 
     #[test]
-    fn a_thread_is_used_again_and_one_that_is_late_ends() {
-        let lookups = Lookups::new(|place| Ok(vec![SocketAddr::from(([127, 0, 0, 1], place.1))]));
-        for port in 1..100 {
-            let found = lookups.look_up(("here.test".to_owned(), port), Duration::MAX).unwrap();
-            assert_eq!(found.unwrap(), [SocketAddr::from(([127, 0, 0, 1], port))]);
+    fn a_silent_dns_of_one_tenant_leaves_lookups_to_another() {
+        let lookups = Lookups::new(by_name);
+        let [one, other] = ["one", "other"].map(Payer::tenant);
+        for n in 0..MAX_LOOKUPS / 2 {
+            assert!(lookups.look_up(&format!("silent-{n}"), &one, SOON).is_none());
         }
-        assert_eq!(Arc::strong_count(&lookups.threads), 2, "one thread and the counter");
-        let threads = Arc::clone(&lookups.threads);
+        let refused = lookups.look_up("silent", &one, Duration::MAX).unwrap().unwrap_err();
+        assert!(refused.to_string().contains("of this tenant"), "{refused}");
+        let found = lookups.look_up("here.test", &other, Duration::MAX).unwrap();
+        assert_eq!(found.unwrap(), localhost());
+    }
+
+    #[test]
+    fn attempts_that_wait_for_one_name_share_its_lookup() {
+        static CALLS: AtomicUsize = AtomicUsize::new(0);
+        let lookups = Lookups::new(|host| {
+            CALLS.fetch_add(1, Ordering::SeqCst);
+            by_name(host)
+        });
+        for tenant in ["one", "other"] {
+            for _ in 0..60 {
+                assert!(lookups.look_up("silent", &Payer::tenant(tenant), SOON).is_none());
+            }
+        }
+        assert!(CALLS.load(Ordering::SeqCst) <= 1);
+        assert_eq!(lookups.shared.state.lock().under_way.in_use(), 1);
+    }
+
+    #[test]
+    fn a_known_answer_serves_while_the_dns_is_silent() {
+        static IS_SILENT: AtomicBool = AtomicBool::new(false);
+        let lookups = Lookups::new(|_| {
+            by_name(if IS_SILENT.load(Ordering::SeqCst) { "silent" } else { "here.test" })
+        });
+        let look_up = || lookups.look_up("name.test", &Payer::Anonymous, Duration::from_secs(60));
+        assert_eq!(look_up().unwrap().unwrap(), localhost());
+        IS_SILENT.store(true, Ordering::SeqCst);
+        assert_eq!(look_up().unwrap().unwrap(), localhost());
+        assert_eq!(look_up().unwrap().unwrap(), localhost());
+    }
+
+    #[test]
+    fn a_thread_is_used_again_and_ends_with_its_client() {
+        let lookups = Lookups::new(by_name);
+        for n in 1..100 {
+            let found = lookups.look_up(&format!("{n}.test"), &Payer::Anonymous, Duration::MAX);
+            assert_eq!(found.unwrap().unwrap(), localhost());
+        }
+        let shared = Arc::clone(&lookups.shared);
+        assert_eq!(shared.state.lock().idle, 1);
         drop(lookups);
-        while Arc::strong_count(&threads) > 1 {
+        while Arc::strong_count(&shared) > 1 {
             std::thread::yield_now();
         }
     }

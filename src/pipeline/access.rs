@@ -174,7 +174,7 @@ impl Access {
     /// Sends a request that is signed already, with what logs on and the certificate. An OAuth2 token that is refused
     /// with 401 is fetched again, once. No secret is in what is returned.
     pub fn send(&self, line: Line<'_>, call: &Call<'_>) -> Result<Answer, NotSent> {
-        let wire = Wire::new(line, self.identity.as_deref(), call.timeout);
+        let wire = Wire::new(line, self.identity.as_deref(), call);
         self.last_use.note(line.1.wall());
         let certificate = if self.identity.is_some() { ", client certificate" } else { "" };
         match &self.log_on {

@@ -475,6 +475,7 @@ impl Deliver {
             body: &outgoing.payload,
             timeout: trace.map_or(destination.timeout, |_| destination.timeout.min(MAX_TEST_TIME)),
             identity: None,
+            tenant: Some(&outgoing.tenant),
         };
         if self.faults.hit(Step::BeforeSend) {
             let reason = "planned: the line is down".to_owned();

@@ -575,8 +575,15 @@ impl Parts {
     fn fetch(&self) -> Fetch {
         let sender = Arc::clone(&self.sender);
         Box::new(move |url, timeout| {
-            let call =
-                Call { method: "GET", url, headers: &[], body: &[], timeout, identity: None };
+            let call = Call {
+                method: "GET",
+                url,
+                headers: &[],
+                body: &[],
+                timeout,
+                identity: None,
+                tenant: None,
+            };
             sender.send(&call).map(|answer| (answer.status, answer.body)).map_err(|e| e.to_string())
         })
     }

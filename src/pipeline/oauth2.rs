@@ -129,6 +129,7 @@ impl TokenSource {
             // What is left of the attempt's.
             timeout: Duration::MAX,
             identity: None,
+            tenant: None,
         };
         let answer = wire.ask(&call).map_err(|error| self.unreachable(error))?;
         let granted = self.granted(answer)?;

@@ -27,7 +27,7 @@ use crate::store::{
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 15] = [
+const CHORES: [(&str, Chore); 16] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         upkeep.disk.note(upkeep.clock.monotonic());
@@ -39,6 +39,10 @@ const CHORES: [(&str, Chore); 15] = [
     }),
     ("record refused calls that were only counted", |upkeep| {
         upkeep.refusals.flush(false);
+        Ok(())
+    }),
+    ("close connections that were idle for too long", |upkeep| {
+        upkeep.deliver.sender.close_idle();
         Ok(())
     }),
     ("check the clock", Upkeep::check_clock),

@@ -33,6 +33,7 @@ pub(super) struct Wire<'a> {
     sender: &'a dyn Sender,
     clock: &'a Clock,
     identity: Option<&'a Identity>,
+    tenant: Option<&'a str>,
     trace: Option<&'a Trace>,
     /// When the attempt's time is over (monotonic).
     deadline: Duration,
@@ -42,10 +43,10 @@ impl<'a> Wire<'a> {
     pub(super) fn new(
         (sender, clock, trace): Line<'a>,
         identity: Option<&'a Identity>,
-        timeout: Duration,
+        call: &Call<'a>,
     ) -> Self {
-        let deadline = clock.monotonic().saturating_add(timeout);
-        Self { sender, clock, identity, trace, deadline }
+        let deadline = clock.monotonic().saturating_add(call.timeout);
+        Self { sender, clock, identity, tenant: call.tenant, trace, deadline }
     }
 
     pub(super) fn monotonic(&self) -> Duration {
@@ -61,7 +62,8 @@ impl<'a> Wire<'a> {
 
     /// Asks a token endpoint, within the time that is left. Its steps are not noted.
     pub(super) fn ask(&self, call: &Call<'_>) -> Result<Answer, NotSent> {
-        let call = Call { identity: self.identity, timeout: self.left()?, ..call.clone() };
+        let (identity, tenant, timeout) = (self.identity, self.tenant, self.left()?);
+        let call = Call { timeout, identity, tenant, ..call.clone() };
         self.sender.send(&call).map_err(NotSent::Call)
     }
 
