@@ -164,7 +164,8 @@ fn response(received: Received, give_up: GiveUp) -> Response {
             problem.because(missing.to_string()).into()
         }
         Received::Crowded => {
-            let detail = "Too many signatures are being checked now; send it again shortly.";
+            let detail =
+                "Too many signatures are being checked, or batches stored; send it again shortly.";
             Problem::unavailable(detail, CROWDED_RETRY_AFTER.as_secs()).into()
         }
         Received::Failed(error) => Problem::from(error).into(),

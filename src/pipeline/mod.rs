@@ -600,6 +600,7 @@ impl Parts {
             asymmetric_checks: Arc::default(),
             counts: Arc::clone(&common.counts),
             privacy: Arc::clone(&common.privacy),
+            budget: self.budget.clone(),
         }
     }
 }

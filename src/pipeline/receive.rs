@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::budget::{Budget, Share};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::headers::Headers;
 use crate::base::id::{self, Draw};
@@ -17,9 +18,10 @@ use crate::pipeline::counts::Counts;
 use crate::pipeline::provider_cache::{ProviderCache, VerifiedProvider};
 use crate::privacy::policy;
 use crate::privacy::{Fresh, NotAdmitted, Privacy};
-use crate::signatures::batch::Unusable;
+use crate::signatures::batch::{Item, Unusable};
 use crate::signatures::certificate_cache::{Certificates, Missing};
 use crate::signatures::handshake::Handshake;
+use crate::signatures::provider::NewProvider;
 use crate::signatures::{Incoming, Refused};
 use crate::store::error::{Error, Result};
 use crate::store::webhook_events::{self, Inserted, Replay};
@@ -30,6 +32,12 @@ use crate::store::{Store, idempotency_keys};
 pub const CLOCK_RETRY_AFTER: Duration = Duration::from_mins(1);
 /// The `Retry-After` of a provider while too many signatures are being checked.
 pub const CROWDED_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Bytes that are stored of a batch at most, for each byte that the provider may send. Each event keeps the request's
+/// header fields, so a short list of short events may be long in the file.
+const STORED_PER_BYTE: usize = 4;
+/// Bytes of memory of an event of a batch, without its payload and header fields.
+const EVENT_BYTES: usize = 1024;
 
 /// The outcome of a webhook request.
 #[derive(Debug)]
@@ -59,7 +67,7 @@ pub enum Received {
     Unwanted(policy::Refused),
     /// The certificate or the confirmation that it needs cannot be fetched now.
     Unfetched(Missing),
-    /// Too many expensive signatures are being checked.
+    /// Too many expensive signatures are being checked, or too many batches stored.
     Crowded,
     /// It could not be stored.
     Failed(Error),
@@ -113,6 +121,8 @@ pub struct Receive {
     pub counts: Arc<Counts>,
     /// Applies the privacy policies.
     pub privacy: Arc<Privacy>,
+    /// The memory budget of requests.
+    pub budget: Budget,
 }
 
 impl Receive {
@@ -163,6 +173,9 @@ impl Receive {
             let ids = found.items.iter().map(|item| item.identity.event_id.as_str());
             self.confirm((&provider.tenant, provider.name.as_str()), &url, ids)?;
         }
+        let headers = scheme.kept(incoming.headers);
+        let share = found.is_batch.then(|| self.share(provider, &found.items, &headers));
+        let share = share.transpose()?;
         let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.draw));
         let (mut events, mut fresh) = (Vec::with_capacity(found.items.len()), Fresh::new());
         for (item, number) in found.items.into_iter().zip(1_u32..) {
@@ -175,7 +188,7 @@ impl Receive {
                 received_at: wall,
                 payload: item.payload.to_vec(),
                 content_type: content_type(incoming),
-                headers: scheme.kept(incoming.headers),
+                headers: headers.clone(),
                 key_id: opened.key_ids.get(matched).cloned(),
                 trace_id: incoming.headers.get("traceparent").and_then(trace::trace_id),
                 batch: batch_id.clone().map(|id| (id, number)),
@@ -206,7 +219,31 @@ impl Receive {
             Once { tenant, key, hash: id::sha256_hex(incoming.body), kept }
         });
         let replay = replay(opened, matched, incoming, &events);
-        Ok(Arrival { events, batch_id, once, replay })
+        Ok(Arrival { events, batch_id, once, replay, share })
+    }
+
+    /// Takes the memory of a batch, unless too much would be stored of it.
+    fn share(
+        &self,
+        provider: &NewProvider,
+        items: &[Item<'_>],
+        headers: &[(String, String)],
+    ) -> core::result::Result<Share, Received> {
+        let len = |name: &str, value: &str| name.len().saturating_add(value.len());
+        let headers = headers.iter().map(|(name, value)| len(name, value)).sum::<usize>();
+        let own = |item: &Item<'_>| {
+            let identity = &item.identity;
+            item.payload.len().saturating_add(len(&identity.event_id, &identity.event_type))
+        };
+        let bytes = items.len().saturating_mul(headers);
+        let bytes = items.iter().map(own).fold(bytes, usize::saturating_add);
+        let most = usize::try_from(provider.body_bytes_max).unwrap_or(usize::MAX);
+        let most = most.saturating_mul(STORED_PER_BYTE);
+        if bytes > most {
+            return Err(Received::Unusable(Unusable::Bulky { bytes, most }));
+        }
+        let held = bytes.saturating_add(items.len().saturating_mul(EVENT_BYTES));
+        self.budget.try_take(held).ok_or(Received::Crowded)
     }
 
     /// Calls the URL that confirms a subscription, unless the request is stored already: then it was confirmed before.
@@ -275,7 +312,7 @@ impl Receive {
     /// Stores all of it in one transaction, or nothing.
     fn store(&self, arrival: Arrival, done: impl FnOnce(Received) + Send + 'static) {
         let (now, wall) = (self.clock.now(), self.clock.wall());
-        let Arrival { events, batch_id, once, replay } = arrival;
+        let Arrival { events, batch_id, once, replay, share } = arrival;
         self.store.writer().submit(
             Queue::Accept,
             move |tx| {
@@ -288,6 +325,7 @@ impl Receive {
                 events.iter().map(insert).collect::<Result<Vec<_>>>().map(Some)
             },
             move |outcome| {
+                drop(share);
                 done(match outcome {
                     Err(error) => Received::Failed(error),
                     Ok(None) => Received::Reused,
@@ -332,6 +370,8 @@ struct Arrival {
     batch_id: Option<String>,
     once: Option<Once>,
     replay: Option<Replay>,
+    /// The memory that its events take, if it is a batch.
+    share: Option<Share>,
 }
 
 /// A request's nonce: only a request with the same body may use it again.

@@ -40,6 +40,17 @@ pub enum Unusable {
         /// How long it is.
         count: usize,
     },
+    /// Its events would take too much of the file.
+    #[error(
+        "The batch has {bytes} bytes, with the header fields that are stored with each event; at most {most} are \
+         stored at once. Send fewer events at once, or raise the provider's body_bytes_max."
+    )]
+    Bulky {
+        /// Bytes to store.
+        bytes: usize,
+        /// Bytes that may be.
+        most: usize,
+    },
     /// An item is not an event.
     #[error("Item {number} of the batch is not a JSON object; nothing of the batch was stored.")]
     Item {

@@ -82,6 +82,7 @@ fn vectors_of_other_libraries_have_the_expected_result() {
                 Err(Unusable::NoList { .. }) => Value::from("no list"),
                 Err(Unusable::Many { .. }) => Value::from("many"),
                 Err(Unusable::Item { number }) => Value::from(format!("item {number}")),
+                Err(other @ Unusable::Bulky { .. }) => Value::from(other.to_string()),
             };
             assert_eq!(found, *items, "{}", case.name);
         }

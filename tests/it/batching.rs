@@ -70,6 +70,21 @@ fn each_item_of_a_batch_is_an_event_of_its_own_and_is_stored_once() {
 }
 
 #[test]
+fn a_batch_is_refused_that_would_fill_the_file_with_header_fields() {
+    let rig = Rig::new();
+    rig.provider("rows", &list(), PLAIN);
+    let items: Vec<Value> = (0..5_000).map(|n| json!({ "id": n, "type": "t" })).collect();
+    let body = json!({ "rows": items }).to_string();
+    let agent = "a".repeat(1_000);
+    let post = |fields: &[(&str, &str)]| rig.send("POST", "/in/rows", fields, body.as_bytes());
+    let refused = post(&[("X-Token", PLAIN), ("User-Agent", &agent)]).is(422).json();
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains("at most 4194304") && detail.contains("body_bytes_max"), "{detail}");
+    assert_eq!(rig.one("SELECT count(*) FROM webhook_events"), "0");
+    assert_eq!(post(&[("X-Token", PLAIN)]).is(200).json()["stored"], 5_000);
+}
+
+#[test]
 fn one_wrong_item_refuses_the_batch_as_a_whole() {
     let rig = Rig::new();
     rig.provider("adyen", &json!({ "kind": "adyen" }), ADYEN);
