@@ -804,6 +804,8 @@ CREATE TABLE jobs (
   requested_by TEXT NOT NULL,
   created_at   INTEGER NOT NULL,
   finished_at  INTEGER,
+  -- Since when a person keeps a running job from going on.
+  paused_at    INTEGER,
   CONSTRAINT job_kind_is_known CHECK (kind IN ('dead_letter.replay', 'dead_letter.discard', 'event.replay',
     'webhook_event.replay', 'subscription.recover')),
   CONSTRAINT job_filter_is_json CHECK (json_valid(filter)),

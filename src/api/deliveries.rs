@@ -17,6 +17,7 @@ use crate::api::schema::{
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::http::message::Response;
+use crate::jobs::tables;
 use crate::model::delivery::{Attempt, Delivery, State};
 use crate::model::hold::HoldReason;
 use crate::model::lane;
@@ -177,9 +178,19 @@ pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem>
     Ok(page_of(&found, page, |a| i64::from(a.n), show))
 }
 
-/// `POST /v1/deliveries/{id}/retry`: due now if it waits, reopened if it was given up.
+/// `POST /v1/deliveries/{id}/retry`: due now if it waits, reopened if it was given up. A dead letter does not overtake
+/// those of its lane that a job is about to replay.
 pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let now = api.clock.now();
+    let (now, of) = (api.clock.now(), find(api, call)?);
+    if let (State::DeadLetter, Some(lane)) = (of.state, of.lane) {
+        let (tenant, place) = (&call.tenant, (of.order_at, of.seq));
+        let job = api.store.read(|tx| tables::replays_before(tx, tenant, lane, place))?;
+        if let Some(job) = job {
+            return Err(Problem::conflict(format!(
+                "The job {job} replays earlier dead letters of its lane; wait for its end, or pause or cancel it."
+            )));
+        }
+    }
     act(api, call, (RETRY_RULE, None), move |tx, of| settlement::retry(tx, of.seq, now))
 }
 

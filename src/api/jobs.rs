@@ -40,6 +40,8 @@ const ID: Param =
     Param::path::<Uuid>("id", "The job's id.", "019c1447-5800-7000-8000-000000000001");
 const STATE: Param = Param::query::<State>("state", "Only those in this state.", "");
 
+const ONE: &[Returns] = &[Returns::json::<JobAnswer>(200, "The job as it is now.")];
+
 /// The answers of requests that start a job.
 pub(super) const MADE: &[Returns] = &[
     Returns::json::<JobAnswer>(
@@ -65,10 +67,19 @@ pub(super) const RESOURCE: Resource = Resource {
             .about("With its progress: `done` and `skipped` of `matched`.")
             .returns(&[Returns::json::<JobAnswer>(200, "The job.")])
             .params(&[ID]),
+        post("/v1/jobs/{id}/pause", Operate, Act("job.pause", pause))
+            .doc("pauseJob", "Pause a job")
+            .about("It goes on where it was when it is resumed, also after a restart.")
+            .returns(ONE)
+            .params(&[ID]),
+        post("/v1/jobs/{id}/resume", Operate, Act("job.resume", resume))
+            .doc("resumeJob", "Let a paused job go on")
+            .returns(ONE)
+            .params(&[ID]),
         post("/v1/jobs/{id}/cancel", Operate, Act("job.cancel", cancel))
             .doc("cancelJob", "Stop a job")
             .about("What it has done is not undone.")
-            .returns(&[Returns::json::<JobAnswer>(200, "The job as it is now.")])
+            .returns(ONE)
             .params(&[ID]),
         post("/v1/events/replay", Operate, Act("job.replay_events", replay_events))
             .doc("replayEvents", "Send events again")
@@ -151,22 +162,47 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     Ok(ok(&JobAnswer::of(&found.ok_or_else(|| Problem::not_found("job"))?)))
 }
 
+/// `POST /v1/jobs/{id}/pause`
+fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let now = api.clock.now();
+    act(api, call, &[State::Running], move |tx, seq| tables::pause(tx, seq, Some(now)))
+}
+
+/// `POST /v1/jobs/{id}/resume`
+fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    act(api, call, &[State::Paused], |tx, seq| tables::pause(tx, seq, None))
+}
+
 /// `POST /v1/jobs/{id}/cancel`
 fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, id, now) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.now());
-    change(api, call, move |tx| {
+    let (now, how) = (api.clock.now(), (State::Cancelled, None));
+    let from = &[State::Running, State::Paused];
+    act(api, call, from, move |tx, seq| tables::end(tx, seq, how, now))
+}
+
+/// Changes a job that is in one of the states `from`, and wakes the thread that runs jobs.
+fn act(
+    api: &Api,
+    call: &Call,
+    from: &'static [State],
+    run: impl Fn(&WriteTx<'_>, i64) -> StoreResult<()> + Send + 'static,
+) -> Result<Audited<Value>, Problem> {
+    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
+    let changed = change(api, call, move |tx| {
         let missing = || Ok(Err(Problem::not_found("job")));
         let Some(before) = tables::by_id(tx, &tenant, &id)? else { return missing() };
-        if before.state != State::Running {
+        if !from.contains(&before.state) {
             let detail = format!("The job is {} already.", before.state.as_str());
             return Ok(Err(Problem::conflict(detail)));
         }
-        tables::end(tx, before.seq, (State::Cancelled, None), now)?;
+        run(tx, before.seq)?;
         let Some(after) = tables::by_id(tx, &tenant, &id)? else { return missing() };
         let body = JobAnswer::of(&after);
         let change = Change::changed("job", &id, &JobAnswer::of(&before), &body);
         Ok(Ok((body, change)))
-    })
+    })?;
+    api.flow.jobs.ring();
+    Ok(changed)
 }
 
 /// `POST /v1/events/replay`
@@ -438,6 +474,8 @@ pub(super) struct JobAnswer<'a> {
     done: u64,
     /// How many were skipped because they had changed in the meantime.
     skipped: u64,
+    /// How many of them somebody else acted on before the job came to them; 0 until it is completed.
+    acted_on_meanwhile: u64,
     /// Deliveries that were reopened, created or ended.
     deliveries: u64,
     requested_by: &'a str,
@@ -454,6 +492,8 @@ impl JobAnswer<'_> {
         if let Value::Object(fields) = &mut filter {
             fields.retain(|_, given| !given.is_null());
         }
+        let passed = progress.done.saturating_add(progress.skipped);
+        let is_whole = *state == State::Completed && !matched.is_more;
         value(JobAnswer {
             id: &new.id,
             tenant: &new.tenant,
@@ -466,6 +506,7 @@ impl JobAnswer<'_> {
             matched_more: matched.is_more,
             done: progress.done,
             skipped: progress.skipped,
+            acted_on_meanwhile: if is_whole { matched.count.saturating_sub(passed) } else { 0 },
             deliveries: progress.deliveries,
             requested_by: &new.requested_by,
             created_at: new.created_at,

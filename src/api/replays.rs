@@ -295,12 +295,10 @@ fn edit_and_resend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
                       (POST /v1/events).";
         return Err(Problem::unprocessable(detail));
     }
-    if api.flow.in_flight.since(of.seq).is_some() {
-        return Err(deliveries::refused(
-            &of,
-            "an attempt is in flight: park it, or wait for the end",
-        ));
-    }
+    // Held until the change is stored: what begins after it reads the new state.
+    let _claim = api.flow.in_flight.claim(of.seq).ok_or_else(|| {
+        deliveries::refused(&of, "an attempt is in flight: park it, or wait for the end")
+    })?;
     let found = api.store.read(|tx| outbox_lists::by_id(tx, &of.tenant, &of.event_id))?;
     let mut found = found.ok_or_else(|| Problem::not_found("event"))?;
     found.new.target = Some(of.subscription.clone());

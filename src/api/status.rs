@@ -126,6 +126,8 @@ struct CountsAnswer {
     dead_letters: u64,
     /// Deliveries that may have been sent before a restore.
     in_doubt: u64,
+    /// Deliveries that were taken out of their lanes and wait for a person.
+    parked: u64,
     /// Events that cannot be used and wait for a person.
     quarantined: u64,
     /// When the most overdue delivery was due, without deliveries that are held.

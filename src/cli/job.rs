@@ -32,7 +32,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 pub(super) enum Verb {
     /// Jobs, newest first
     List {
-        /// Its state: running, completed, cancelled, failed
+        /// Its state: running, paused, completed, cancelled, failed
         #[arg(long)]
         state: Option<String>,
         #[command(flatten)]
@@ -45,6 +45,16 @@ pub(super) enum Verb {
         /// Watch it to its end
         #[arg(long)]
         follow: bool,
+    },
+    /// Keep a job from going on for now
+    Pause {
+        /// The job's id
+        id: String,
+    },
+    /// Let a paused job go on
+    Resume {
+        /// The job's id
+        id: String,
     },
     /// Stop a job; what it has done stays done
     Cancel {
@@ -75,6 +85,7 @@ const JOBS: Noun = Noun {
         ("reason", Text("reason")),
         ("done", By(done_of)),
         ("had changed meanwhile", Text("skipped")),
+        ("others acted on", Text("acted_on_meanwhile")),
         ("deliveries", Text("deliveries")),
         ("deliveries a second", Text("rate")),
         ("by", Text("requested_by")),
@@ -103,6 +114,8 @@ impl Verbs for Verb {
             }
             Self::Show { id, follow: true } => follow(&remote, &remote.get(&JOBS.at(id))?),
             Self::Show { id, follow: false } => JOBS.show(&remote, id),
+            Self::Pause { id } => JOBS.act(&remote, id, "pause", None),
+            Self::Resume { id } => JOBS.act(&remote, id, "resume", None),
             Self::Cancel { id, confirm } => {
                 confirm.ask(format_args!("Cancel the job {id}"))?;
                 JOBS.act(&remote, id, "cancel", None)
@@ -285,7 +298,8 @@ fn follow(remote: &Remote, job: &Value) -> Result<(), Failure> {
         })?;
     }
     watch.bar.finish_and_clear();
-    let skipped = match number(&job, "skipped") {
+    let skipped = number(&job, "skipped").saturating_add(number(&job, "acted_on_meanwhile"));
+    let skipped = match skipped {
         0 => String::new(),
         count => format!(", {count} had changed meanwhile"),
     };

@@ -28,13 +28,15 @@ const FIELDS: &[Field] = &[
     ("oldest due", By(oldest)),
     ("dead letters", Text("dead_letters")),
     ("in doubt", Text("in_doubt")),
+    ("parked", Text("parked")),
     ("quarantined events", Text("quarantined")),
 ];
 
 /// What a person does about a number that is not 0.
-const NEXT: [(&str, &str, &str); 3] = [
+const NEXT: [(&str, &str, &str); 4] = [
     ("dead_letters", "Deliveries were given up", "dead-letter list"),
     ("in_doubt", "Deliveries may have been made before a restore and wait", "in-doubt list"),
+    ("parked", "Deliveries were taken out of their lanes and wait", "delivery list --state parked"),
     ("quarantined", "Events cannot be used as they are", "event list --status quarantined"),
 ];
 

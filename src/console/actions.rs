@@ -167,6 +167,8 @@ actions! {
         [DEAD_OF, DEAD_CLASS, DEAD_CODE, DEAD_IDS, WHY] DryRun Leads("jobs");
     REPLAY_PICKED = "replay-picked" (replay, replay_dead_about) Operate Post "/v1/dead-letters/replay" [PICKED, RATE] DryRun Leads("jobs");
     DISCARD_PICKED = "discard-picked" (discard, discard_dead_about) Operate Post "/v1/dead-letters/discard" [PICKED, WHY] DryRun Leads("jobs");
+    PAUSE_JOB = "pause-job" (pause_job, pause_job_about) Operate Post "/v1/jobs/{id}/pause" [] No Back;
+    RESUME_JOB = "resume-job" (resume_job, resume_job_about) Operate Post "/v1/jobs/{id}/resume" [] No Back;
     CANCEL_JOB = "cancel-job" (cancel, cancel_job_about) Operate Post "/v1/jobs/{id}/cancel" [] First Back;
 
     // Subscriptions and credentials.

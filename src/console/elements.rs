@@ -86,8 +86,8 @@ pub(super) fn mood(state: &str) -> (&'static str, &'static str) {
         "dead_letter" | "failed" | "FAILED_END" | "DISABLED_DEAD" | "fail" | "critical"
         | "failing" | "FAILURE" | "quarantined" | "poison" | "gone" | "validation" | "auth"
         | "refused" => ("bad", "▲"),
-        "PAUSED" | "transient" | "rate_limited" | "warn" | "warning" | "in_doubt" | "parked"
-        | "DENIED" | "blocked" | "held" => ("warn", "◆"),
+        "PAUSED" | "paused" | "transient" | "rate_limited" | "warn" | "warning" | "in_doubt"
+        | "parked" | "DENIED" | "blocked" | "held" => ("warn", "◆"),
         _ => ("off", "■"),
     }
 }

@@ -84,6 +84,8 @@ impl Kind {
 pub enum State {
     /// It runs, or continues after a restart.
     Running,
+    /// A person keeps it from going on, until it is resumed. In `jobs.state` it runs, and has a `paused_at`.
+    Paused,
     /// Final: all items were handled.
     Completed,
     /// Final: a person stopped it. What was done stays done.
@@ -94,12 +96,14 @@ pub enum State {
 
 impl State {
     /// All.
-    pub const ALL: [Self; 4] = [Self::Running, Self::Completed, Self::Cancelled, Self::Failed];
+    pub const ALL: [Self; 5] =
+        [Self::Running, Self::Paused, Self::Completed, Self::Cancelled, Self::Failed];
 
     /// The word in SQL and API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
+            Self::Paused => "paused",
             Self::Completed => "completed",
             Self::Cancelled => "cancelled",
             Self::Failed => "failed",

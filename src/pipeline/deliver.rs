@@ -63,6 +63,8 @@ const MAX_TEST_TIME: Duration = Duration::from_secs(30);
 const CROWDED_AGAIN: Duration = Duration::from_millis(100);
 /// When a delivery is looked at again while one is attempted that the process may have died on.
 const SUSPECT_AGAIN: Duration = Duration::from_millis(20);
+/// When a delivery is looked at again that a person replaces at this moment.
+const CLAIMED_AGAIN: Duration = Duration::from_millis(20);
 /// Bodies up to this many bytes take nothing of the budget: all deliverers together have a few MiB of them.
 const PARCEL_BYTES_SMALL: usize = 64 * 1024;
 /// How much memory an outgoing request takes for each byte of its body: as it is stored, and with its seals opened.
@@ -152,9 +154,14 @@ impl Deliver {
     pub fn run(&self, assignments: &Assignments) {
         while let Some(assignment) = assignments.take() {
             let started = self.clock.monotonic();
-            self.in_flight.begin(assignment.delivery, self.clock.wall());
-            let limit = self.tick(assignment);
-            self.in_flight.end(assignment.delivery);
+            let limit = if self.in_flight.begin(assignment.delivery, self.clock.wall()) {
+                let limit = self.tick(assignment);
+                self.in_flight.end(assignment.delivery);
+                limit
+            } else {
+                self.reschedule(assignment, CLAIMED_AGAIN, false);
+                None
+            };
             let latency = self.clock.monotonic().saturating_sub(started);
             let subscription = assignment.subscription;
             self.tell(Input::Finished { subscription, latency, limit });

@@ -40,6 +40,10 @@ pub(super) const COUNTS: &str = "
            (SELECT count(*)
               FROM deliveries
              WHERE state = 'leased'
+               AND tenant = ?1),
+           (SELECT count(*)
+              FROM deliveries
+             WHERE state = 'parked'
                AND tenant = ?1)";
 
 // Changes a row, so that SQLite writes and syncs the log.
@@ -128,6 +132,8 @@ pub struct TenantCounts {
     pub dead_letters: u64,
     /// Deliveries that may have been sent before a restore.
     pub in_doubt: u64,
+    /// Deliveries that were taken out of their lanes.
+    pub parked: u64,
     /// Events that cannot be used.
     pub quarantined: u64,
     /// The earliest due time of a delivery that is not held.
@@ -148,6 +154,7 @@ pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<TenantCounts> {
             quarantined,
             oldest_due_at: row.get(4)?,
             leased: row.get::<_, i64>(5)?.unsigned_abs(),
+            parked: row.get::<_, i64>(6)?.unsigned_abs(),
         })
     })?)
 }

@@ -1,1 +1,3 @@
 -- From version 5 to 6.
+
+ALTER TABLE jobs ADD COLUMN paused_at INTEGER;

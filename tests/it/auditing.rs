@@ -275,6 +275,18 @@ fn acts_on_deliveries(cases: &mut BTreeMap<&'static str, Case>) {
     cases.insert("in_doubt.end", |_, _| ("/v1/in-doubt/end".to_owned(), Value::Null));
 }
 
+/// The path of a job that does one a second while the clock stands still.
+fn slow_job(rig: &Rig, receiver: &Receiver) -> String {
+    dead_delivery(rig, receiver);
+    rig.publish_type("a");
+    until("both are dead", || {
+        rig.one("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'") == "2"
+    });
+    let body = json!({ "filter": {}, "rate": 1 });
+    let job = rig.post("/v1/dead-letters/replay", &body).is(201).json();
+    format!("/v1/jobs/{}", job["id"].as_str().unwrap())
+}
+
 fn acts_on_many(cases: &mut BTreeMap<&'static str, Case>) {
     cases.insert("job.replay_dead_letters", |rig, receiver| {
         dead_delivery(rig, receiver);
@@ -291,16 +303,12 @@ fn acts_on_many(cases: &mut BTreeMap<&'static str, Case>) {
     cases.insert("job.replay_webhook_events", |_, _| {
         ("/v1/webhook-events/replay".to_owned(), json!({ "filter": {} }))
     });
-    cases.insert("job.cancel", |rig, receiver| {
-        dead_delivery(rig, receiver);
-        rig.publish_type("a");
-        until("both are dead", || {
-            rig.one("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'") == "2"
-        });
-        // One a second, and the clock stands still.
-        let body = json!({ "filter": {}, "rate": 1 });
-        let job = rig.post("/v1/dead-letters/replay", &body).is(201).json();
-        (format!("/v1/jobs/{}/cancel", job["id"].as_str().unwrap()), Value::Null)
+    cases.insert("job.cancel", |rig, receiver| (slow_job(rig, receiver) + "/cancel", Value::Null));
+    cases.insert("job.pause", |rig, receiver| (slow_job(rig, receiver) + "/pause", Value::Null));
+    cases.insert("job.resume", |rig, receiver| {
+        let job = slow_job(rig, receiver);
+        rig.post(&(job.clone() + "/pause"), &Value::Null).is(200);
+        (job + "/resume", Value::Null)
     });
     cases.insert("subscription.recover", |rig, receiver| {
         dead_delivery(rig, receiver);

@@ -176,6 +176,41 @@ fn a_job_keeps_its_rate_and_can_be_stopped() {
 }
 
 #[test]
+fn a_job_that_is_paused_waits_for_its_resume_and_its_counts_add_up() {
+    let (mut rig, receiver) = with_dead_letters(6, "strict");
+    let body = json!({ "filter": {}, "rate": 1 });
+    let made = rig.post("/v1/dead-letters/replay", &body).is(201).json();
+    let path = format!("/v1/jobs/{}", made["id"].as_str().unwrap());
+    let act = |rig: &Rig, verb: &str| rig.call("POST", &format!("{path}/{verb}"), b"");
+    until("one is sent", || rig.get(&path)["done"] == 1);
+    assert!(act(&rig, "resume").is(409).detail().contains("running already"));
+    assert_eq!(act(&rig, "pause").is(200).json()["state"], "paused");
+    assert!(act(&rig, "pause").is(409).detail().contains("paused already"));
+    assert_eq!(rig.get("/v1/jobs?state=paused")["items"][0]["id"], made["id"]);
+    rig.restart();
+    rig.advance(secs(60));
+    rig.settle();
+    assert_eq!(receiver.count(), 1);
+    // A person is quicker with one of them.
+    rig.post("/v1/deliveries/dlv_2/cancel", &Value::Null).is(200);
+    assert_eq!(act(&rig, "resume").is(200).json()["state"], "running");
+    // One overtakes nothing that the job will come to.
+    let early = rig.post("/v1/deliveries/dlv_6/retry", &Value::Null).is(409).detail();
+    assert!(early.contains("replays earlier dead letters of its lane"), "{early}");
+    until("the job is over", || {
+        rig.advance(secs(1));
+        rig.get(&path)["state"] == "completed"
+    });
+    let job = rig.get(&path);
+    let counts =
+        ["matched", "done", "skipped", "acted_on_meanwhile"].map(|field| job[field].clone());
+    assert_eq!(counts, [6, 5, 0, 1].map(Value::from));
+    rig.settle();
+    assert_eq!(bodies(&receiver, 0), [0, 2, 3, 4, 5]);
+    act(&rig, "pause").is(409);
+}
+
+#[test]
 fn a_job_that_ran_at_a_backup_does_not_go_on_after_the_restore() {
     let (mut rig, receiver) = with_dead_letters(30, "none");
     rig.post("/v1/dead-letters/replay", &json!({ "filter": {}, "rate": 1 })).is(201);

@@ -104,6 +104,8 @@ impl World {
             | "discard-dead-letters"
             | "replay-picked"
             | "discard-picked"
+            | "pause-job"
+            | "resume-job"
             | "cancel-job" => self.dead_letters(action),
             "create-subscription"
             | "change-subscription"
@@ -209,7 +211,7 @@ impl World {
         if action.starts_with("discard") {
             values.push(("reason", "of no use".to_owned()));
         }
-        if action != "cancel-job" {
+        if !action.ends_with("-job") {
             return (page, values);
         }
         // One a second, and the clock stands still.
@@ -218,6 +220,9 @@ impl World {
         let job = self.post("/v1/dead-letters/replay", &body)["id"].as_str().unwrap().to_owned();
         until("the first is sent", || self.rig.get(&format!("/v1/jobs/{job}"))["done"] == 1);
         self.rig.settle();
+        if action == "resume-job" {
+            self.post(&format!("/v1/jobs/{job}/pause"), &Value::Null);
+        }
         (format!("/console/jobs/{job}"), values)
     }
 

@@ -1,6 +1,8 @@
 //! Operating a lane: what is first in it, why it waits, and what a person does about it while it runs.
 
 use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -186,6 +188,31 @@ fn any_number_of_lanes_is_unblocked_by_one_change() {
     rig.patch("/v1/subscriptions/erp", &terms).is(200);
     let blocked = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter' AND head = 1";
     assert_eq!(rig.one(blocked), "0");
+}
+
+#[test]
+fn what_is_replaced_is_not_sent_even_if_its_turn_comes_at_the_same_moment() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    rig.subscribe_with("erp", &receiver, &json!({ "policy": { "rate": "60/h" } }));
+    publish(&rig, "a", 2);
+    is(&rig, 1, "completed");
+    // The change is checked, and waits for the file.
+    let other = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let edited = json!({ "payload": "new" });
+    thread::scope(|scope| {
+        let edit = scope.spawn(|| rig.post("/v1/deliveries/dlv_2/edit-and-resend", &edited));
+        thread::sleep(Duration::from_millis(500));
+        rig.advance(secs(60));
+        thread::sleep(Duration::from_millis(200));
+        other.execute_batch("ROLLBACK").unwrap();
+        edit.join().unwrap().is(201);
+    });
+    until("the new one is sent", || {
+        rig.advance(secs(1));
+        rig.state(3) == "completed"
+    });
+    receiver.gets(&["a1", "new"]);
 }
 
 #[test]

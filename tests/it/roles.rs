@@ -54,6 +54,8 @@ const TABLE: &[(&str, &str)] = &[
     ("POST /v1/dead-letters/discard", "133..."),
     ("GET /v1/jobs", "13...."),
     ("GET /v1/jobs/{id}", "13...."),
+    ("POST /v1/jobs/{id}/pause", "133..."),
+    ("POST /v1/jobs/{id}/resume", "133..."),
     ("POST /v1/jobs/{id}/cancel", "133..."),
     ("POST /v1/events/replay", "133..."),
     ("POST /v1/webhook-events/replay", "133..."),

@@ -152,13 +152,18 @@ fn job(view: &View<'_>) -> Result<Content, PageError> {
     let body = html! {
         div.actions {
             (state(found.text("state")))
-            @if found.text("state") == "running" { (button(view, &actions::CANCEL_JOB, &[("id", found.text("id"))])) }
+            @let can = match found.text("state") {
+                "running" => &[&actions::PAUSE_JOB, &actions::CANCEL_JOB][..],
+                "paused" => &[&actions::RESUME_JOB, &actions::CANCEL_JOB],
+                _ => &[],
+            };
+            @for action in can { (button(view, action, &[("id", found.text("id"))])) }
         }
         @if let Some(error) = found.maybe("error") { p.error { (error) } }
         (bar(done, matched))
         p { (done) " / " (matched) (more) }
         (facts(&[
-            (t.skipped, html! { (found.int("skipped")) }),
+            (t.skipped, html! { (found.int("skipped") + found.int("acted_on_meanwhile")) }),
             (t.deliveries, html! { (found.int("deliveries")) }),
             (t.who, html! { (found.text("requested_by")) }),
             (t.reason, text_or(found.maybe("reason"))),

@@ -113,7 +113,7 @@ struct Dead {
 }
 
 /// A place in a lane: `order_at` and number of the delivery.
-type Place = (i64, i64);
+pub(super) type Place = (i64, i64);
 
 /// The search for dead letters that match a job's filter.
 struct Search<'a> {
@@ -256,6 +256,16 @@ pub(super) fn next(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -
     batch.cursor.after = end.unwrap_or(batch.cursor.after);
     batch.is_last = end.is_none() && batch.cursor.lane.is_none();
     Ok(batch)
+}
+
+/// The place of the first dead letter of a lane that a job will handle.
+pub(super) fn first_of_lane(tx: &ReadTx<'_>, job: &NewJob, lane: i64) -> Result<Option<Place>> {
+    let Some(search) = Search::new(tx, job)? else { return Ok(None) };
+    let cursor = Cursor { lane: Some((lane, i64::MIN, i64::MIN)), ..Cursor::default() };
+    let mut batch = Batch { cursor, ..Batch::default() };
+    search.take_lane(&mut batch, 1)?;
+    let places = batch.items.iter().flat_map(|item| &item.actions);
+    Ok(places.map(|((order_at, seq), _)| (order_at.ms(), *seq)).min())
 }
 
 /// The next dead letters by number, for counting.

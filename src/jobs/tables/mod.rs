@@ -8,6 +8,7 @@ pub mod events;
 use rusqlite::Row;
 
 use crate::base::clock::Timestamp;
+use crate::base::id::DeliverySeq;
 use crate::jobs::{
     Action, Batch, Cursor, Filter, Job, Kind, MAX_COUNTED, Matched, NewJob, Pace, Progress, State,
 };
@@ -26,7 +27,8 @@ const INSERT: &str = "
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT seq, id, tenant, kind, filter, rate, reason, state, cursor, matched, matched_more, done,
+            "SELECT seq, id, tenant, kind, filter, rate, reason,
+                iif(state = 'running' AND paused_at IS NOT NULL, 'paused', state), cursor, matched, matched_more, done,
                 skipped, deliveries, error, requested_by, created_at, finished_at
                FROM jobs
               WHERE ",
@@ -37,12 +39,17 @@ macro_rules! select {
 
 const BY_ID: &str = select!("tenant = ?1 AND id = ?2");
 
-const PAGE: &str =
-    select!("tenant = ?1 AND seq < ?2 AND (?4 IS NULL OR state = ?4) ORDER BY seq DESC LIMIT ?3");
+const PAGE: &str = select!(
+    "tenant = ?1
+       AND seq < ?2
+       AND (?4 IS NULL OR ?4 = iif(state = 'running' AND paused_at IS NOT NULL, 'paused', state))
+     ORDER BY seq DESC
+     LIMIT ?3"
+);
 
 /// Tenants take turns, so that the long jobs of one keep no other's from beginning.
 const RUNNING: &str = select!(
-    "state = 'running'
+    "state = 'running' AND paused_at IS NULL
               ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY seq), seq
               LIMIT ?1"
 );
@@ -50,6 +57,13 @@ const RUNNING: &str = select!(
 const AT: &str = "
     SELECT cursor
       FROM jobs
+     WHERE seq = ?1
+       AND state = 'running'
+       AND paused_at IS NULL";
+
+const PAUSE: &str = "
+    UPDATE jobs
+       SET paused_at = ?2
      WHERE seq = ?1
        AND state = 'running'";
 
@@ -67,6 +81,8 @@ const END: &str = "
      WHERE seq = ?1
        AND state = 'running'";
 
+/// Running jobs that one question reads at most.
+const MAX_RUNNING: u32 = 1000;
 /// Items that are counted with one query.
 const COUNTED_AT_ONCE: u32 = 1000;
 
@@ -118,6 +134,23 @@ pub fn running(tx: &ReadTx<'_>, limit: u32) -> Result<Vec<Job>> {
         }
     }
     Ok(running)
+}
+
+/// The replay that runs and will come to dead letters of a lane that are before this place: its id.
+pub fn replays_before(
+    tx: &ReadTx<'_>,
+    tenant: &str,
+    lane: i64,
+    (order_at, seq): (Timestamp, DeliverySeq),
+) -> Result<Option<String>> {
+    for Job { new, .. } in running(tx, MAX_RUNNING)? {
+        let is_replay = new.kind == Kind::ReplayDeadLetters && new.tenant == tenant;
+        let first = if is_replay { dead_letters::first_of_lane(tx, &new, lane)? } else { None };
+        if first.is_some_and(|first| first < (order_at.ms(), seq.0)) {
+            return Ok(Some(new.id));
+        }
+    }
+    Ok(None)
 }
 
 /// The cursor of a new job, which covers what exists now.
@@ -253,6 +286,12 @@ pub fn end(
     now: Timestamp,
 ) -> Result<()> {
     one_row(tx.prepare(END)?.execute((seq, state.as_str(), error, now))?, "the job")
+}
+
+/// Keeps a running job from going on since that time; `None` lets it go on.
+/// Fails with `Changed` when it has ended.
+pub fn pause(tx: &WriteTx<'_>, seq: i64, since: Option<Timestamp>) -> Result<()> {
+    one_row(tx.prepare(PAUSE)?.execute((seq, since))?, "the job")
 }
 
 fn job(row: &Row<'_>) -> Result<Job> {

@@ -451,9 +451,13 @@ fn a_rate_spreads_what_is_due() {
     let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
     machine.step(at(10), Input::SubscriptionChanged { subscription: SUB, limits, tenant, pace });
     assert_eq!(starts(&machine.step(at(10), fetched(1..9))), [1]);
-    machine.step(at(10), finished(Duration::from_millis(1)));
+    let latency = Duration::from_millis(1);
+    let sent = Input::Finished { subscription: SUB, latency, limit: Some(Duration::from_secs(30)) };
+    machine.step(at(10), sent);
     assert_eq!(machine.sleep_until(), Some(at(11)));
     assert_eq!(starts(&machine.step(at(11), Input::Tick)), [2]);
+    // What was not sent gives its place to the next one.
+    assert_eq!(starts(&machine.step(at(11), finished(latency))), [3]);
 }
 
 #[test]
