@@ -15,7 +15,7 @@ use crate::api::payloads::SHOWN_FACTOR;
 use crate::api::problem::Problem;
 use crate::api::schema::{Base64, Uuid, value};
 use crate::base::id::SubscriptionSeq;
-use crate::formats::filter::{self, Payload};
+use crate::formats::filter::{self, MAX_STEPS, Payload};
 use crate::formats::{Formats, add_headers};
 use crate::model::delivery::OutgoingRequest;
 use crate::model::event::OWN_SOURCE;
@@ -104,6 +104,10 @@ fn why_not(new: &NewSubscription, outgoing: &OutgoingRequest) -> Option<String> 
     if new.filter.is_empty() {
         return None;
     }
-    let unmet = filter::unmet(&new.filter, &Payload::read(&outgoing.payload))?;
+    let payload = Payload::read(&outgoing.payload);
+    let unmet = filter::unmet(&new.filter, &payload)?;
+    if payload.is_spent() {
+        return Some(format!("its filter takes more than {MAX_STEPS} steps for this event"));
+    }
     Some(format!("the condition does not hold: {} {} {}", unmet.path, unmet.op, unmet.value))
 }

@@ -1,9 +1,9 @@
 //! Conditions on a payload: whether they can be used, and whether they hold.
 //!
-//! A payload is looked at within bounds that depend on it alone, so that the same payload is always judged the same. What
-//! is sealed in it counts as absent.
+//! A payload is read once for all filters of its tenant, which share a bound of steps. Where that is used up, it is not
+//! known whether further filters hold. What is sealed in a payload counts as absent.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 
 use serde_json::Value;
@@ -20,61 +20,97 @@ const MAX_LIST: usize = 100;
 const MAX_FILTER_BYTES: usize = 16 * 1024;
 /// Bytes of a payload that is read for a filter: the default limit of payloads. No condition holds on a larger one.
 const MAX_PAYLOAD_BYTES: usize = 1 << 20;
-/// Places of a payload that one filter looks at. A condition that needs more does not hold.
-const MAX_PLACES: u32 = 200_000;
+/// Steps that all filters take for one payload: a place that is looked at, a value that it is compared with, 64 bytes of a
+/// text.
+pub const MAX_STEPS: usize = 500_000;
 
 /// A payload as conditions see it; `None` where it is no JSON, or too large or too deep.
 #[derive(Debug)]
-pub struct Payload(Option<Value>);
+pub struct Payload {
+    value: Option<Value>,
+    /// Steps that are left.
+    left: Cell<usize>,
+}
 
 impl Payload {
     /// Reads a payload, which takes milliseconds where it is large: once for each event.
     pub fn read(bytes: &[u8]) -> Self {
         let fits = bytes.len() <= MAX_PAYLOAD_BYTES;
-        Self(fits.then(|| serde_json::from_slice(bytes).ok()).flatten())
+        let value = fits.then(|| serde_json::from_slice(bytes).ok()).flatten();
+        Self { value, left: Cell::new(MAX_STEPS) }
+    }
+
+    /// Whether the steps are used up: what did not hold might.
+    pub fn is_spent(&self) -> bool {
+        self.left.get() == 0
+    }
+
+    /// Takes steps; tells whether some are left.
+    fn spend(&self, steps: usize) -> bool {
+        self.left.set(self.left.get().saturating_sub(steps));
+        !self.is_spent()
     }
 }
 
 /// The first condition that does not hold; `None`: all hold.
 pub fn unmet<'c>(filter: &'c [Condition], payload: &Payload) -> Option<&'c Condition> {
-    let mut left = MAX_PLACES;
     filter.iter().find(|condition| {
-        !payload.0.as_ref().is_some_and(|payload| holds(condition, payload, &mut left))
+        !payload.value.as_ref().is_some_and(|value| holds(condition, value, payload))
     })
+}
+
+/// How many values are in a value, itself included.
+fn size(value: &Value) -> usize {
+    let inner: usize = match value {
+        Value::Object(members) => members.values().map(size).sum(),
+        Value::Array(items) => items.iter().map(size).sum(),
+        _ => 0,
+    };
+    inner.saturating_add(1)
 }
 
 fn holds(
     Condition { path, op, value: wanted }: &Condition,
-    payload: &Value,
-    left: &mut u32,
+    value: &Value,
+    payload: &Payload,
 ) -> bool {
     let order =
         |found: &Value, fits: fn(Ordering) -> bool| compare(found, wanted).is_some_and(fits);
     let text = |found: &Value, fits: fn(&str, &str) -> bool| {
         found.as_str().zip(wanted.as_str()).is_some_and(|(found, wanted)| fits(found, wanted))
     };
+    let steps = size(wanted);
+    // Each item of a list is compared with all of the value that is wanted.
     let list = |of: &Value, with: &Value| {
-        of.as_array().is_some_and(|items| items.iter().any(|item| equal(item, with)))
+        let is_equal = |item| payload.spend(steps) && equal(item, with);
+        of.as_array().is_some_and(|items| items.iter().any(is_equal))
     };
-    let passes = |found: &Value| match op {
-        Op::Equals | Op::NotEquals => equal(found, wanted),
-        Op::In => list(wanted, found),
-        Op::Exists => true,
-        Op::Gt => order(found, Ordering::is_gt),
-        Op::Gte => order(found, Ordering::is_ge),
-        Op::Lt => order(found, Ordering::is_lt),
-        Op::Lte => order(found, Ordering::is_le),
-        Op::StartsWith => text(found, |found, wanted| found.starts_with(wanted)),
-        Op::Contains => text(found, |found, wanted| found.contains(wanted)) || list(found, wanted),
+    let passes = |found: &Value| {
+        payload.spend(steps)
+            && match op {
+                Op::Equals | Op::NotEquals => equal(found, wanted),
+                Op::In => {
+                    wanted.as_array().is_some_and(|all| all.iter().any(|it| equal(it, found)))
+                }
+                Op::Exists => true,
+                Op::Gt => order(found, Ordering::is_gt),
+                Op::Gte => order(found, Ordering::is_ge),
+                Op::Lt => order(found, Ordering::is_lt),
+                Op::Lte => order(found, Ordering::is_le),
+                Op::StartsWith => text(found, |found, wanted| found.starts_with(wanted)),
+                Op::Contains => {
+                    text(found, |found, wanted| found.contains(wanted)) || list(found, wanted)
+                }
+            }
     };
-    let found = any_place(path, path.start(), payload, left, &passes);
+    let found = any_place(path, path.start(), value, payload, &passes);
     let is_negated = *op == Op::NotEquals || (*op == Op::Exists && *wanted == Value::Bool(false));
-    *left > 0 && found != is_negated
+    !payload.is_spent() && found != is_negated
 }
 
 /// The first text or number at a path, as a text; `None` if there is none, or too much was looked at.
 pub fn first_text(path: &Path, payload: &Payload) -> Option<String> {
-    let (mut left, found) = (MAX_PLACES, RefCell::new(None));
+    let found = RefCell::new(None);
     let takes = |value: &Value| {
         let text = match value {
             Value::String(text) => Some(text.clone()),
@@ -85,7 +121,7 @@ pub fn first_text(path: &Path, payload: &Payload) -> Option<String> {
         found.replace(text);
         is_found
     };
-    let _is_found = any_place(path, path.start(), payload.0.as_ref()?, &mut left, &takes);
+    let _is_found = any_place(path, path.start(), payload.value.as_ref()?, payload, &takes);
     found.into_inner()
 }
 
@@ -94,23 +130,25 @@ fn any_place(
     path: &Path,
     state: MatchState,
     value: &Value,
-    left: &mut u32,
+    payload: &Payload,
     test: &dyn Fn(&Value) -> bool,
 ) -> bool {
-    *left = left.saturating_sub(1);
-    if state.is_dead() || *left == 0 {
+    if !payload.spend(1) || state.is_dead() {
         return false;
     }
-    let is_seen = || value.as_str().is_none_or(|text| !sealed::is_in(text));
+    let is_seen = || {
+        let found = value.as_str().unwrap_or_default();
+        payload.spend(found.len() / 64) && !sealed::is_in(found)
+    };
     if path.is_at(state) && is_seen() && test(value) {
         return true;
     }
     match value {
         Value::Object(members) => members.iter().any(|(name, inner)| {
-            any_place(path, path.step(state, Step::Name(name)), inner, left, test)
+            any_place(path, path.step(state, Step::Name(name)), inner, payload, test)
         }),
         Value::Array(items) => items.iter().enumerate().any(|(index, inner)| {
-            any_place(path, path.step(state, Step::Index(index)), inner, left, test)
+            any_place(path, path.step(state, Step::Index(index)), inner, payload, test)
         }),
         _ => false,
     }
@@ -241,13 +279,17 @@ mod tests {
             [condition("$.a", "not_equals", &json!(1)), condition("$.a", "exists", &json!(false))];
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         let large = format!("[\"{}\"]", "x".repeat(MAX_PAYLOAD_BYTES));
-        let many = format!("[{}0]", "0,".repeat(300_000));
-        for payload in ["no JSON", "", "{", &deep, &large, &many] {
+        for payload in ["no JSON", "", "{", &deep, &large] {
             for condition in &negated {
                 let filter = std::slice::from_ref(condition);
-                assert_eq!(unmet(filter, &Payload::read(payload.as_bytes())), Some(condition));
+                let payload = Payload::read(payload.as_bytes());
+                assert_eq!((unmet(filter, &payload), payload.is_spent()), (Some(condition), false));
             }
         }
+        // Filters share the steps; where those are used up it is said.
+        let many = Payload::read(format!("[{}0]", "0,".repeat(300_000)).as_bytes());
+        assert_eq!((unmet(&negated[..1], &many), many.is_spent()), (None, false));
+        assert_eq!((unmet(&negated[1..], &many), many.is_spent()), (Some(&negated[1]), true));
         let few = format!("[{}0]", "0,".repeat(100_000));
         assert_eq!(unmet(&negated[..1], &Payload::read(few.as_bytes())), None);
     }
@@ -255,11 +297,16 @@ mod tests {
     #[test]
     fn the_worst_filter_on_the_worst_payload_ends() {
         let path = format!("${}", "..a".repeat(60));
-        let filter = vec![condition(&path, "not_equals", &json!(1)); MAX_CONDITIONS];
+        let filter = vec![condition(&path, "not_equals", &json!(2)); MAX_CONDITIONS];
         let nested = format!("{}1{}", "{\"a\":".repeat(120), "}".repeat(120));
         let payload = Payload::read(format!("[{}]", [nested.as_str(); 800].join(",")).as_bytes());
-        // Without the bound on places this would not end.
-        assert!(unmet(&filter, &payload).is_some());
+        // Without the bound on steps this would not end.
+        assert!(unmet(&filter, &payload).is_some() && payload.is_spent());
+        // A value that is compared with many costs as many steps.
+        let list: Vec<u32> = (0..100).collect();
+        let payload = Payload::read(format!("[{}0]", "0,".repeat(10_000)).as_bytes());
+        let filter = [condition("$[*]", "in", &json!(list[1..]))];
+        assert!(unmet(&filter, &payload).is_some() && payload.is_spent());
     }
 
     #[test]

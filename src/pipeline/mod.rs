@@ -31,6 +31,7 @@ pub mod guard_expiry;
 pub mod in_flight;
 pub mod inbox;
 pub mod line;
+pub mod matching;
 mod oauth2;
 mod postponing;
 pub mod provider_cache;
@@ -81,6 +82,7 @@ use crate::pipeline::destinations::Destinations;
 use crate::pipeline::disk_watch::DiskWatch;
 use crate::pipeline::in_flight::InFlight;
 use crate::pipeline::line::Line;
+use crate::pipeline::matching::Matching;
 use crate::pipeline::provider_cache::ProviderCache;
 use crate::pipeline::publish::{IsSource, Publish};
 use crate::pipeline::receive::Receive;
@@ -98,8 +100,9 @@ use crate::privacy::Privacy;
 use crate::signatures::certificate_cache::{Certificates, Fetch};
 use crate::store::Store;
 use crate::store::error::{Error, Result};
-use crate::store::tx::Effects;
-use crate::store::writer::{AfterCommit, WriterLoop};
+use crate::store::settlement;
+use crate::store::tx::{Effects, WriteTx};
+use crate::store::writer::{AroundCommit, WriterLoop};
 use crate::telemetry::heartbeat::Heartbeat;
 
 /// What the stages are built from.
@@ -208,7 +211,11 @@ struct CommitListener {
     stop: Stop,
 }
 
-impl AfterCommit for CommitListener {
+impl AroundCommit for CommitListener {
+    fn complete(&self, tx: &WriteTx<'_>) -> Result<()> {
+        settlement::set_aside(tx)
+    }
+
     fn committed(&self, effects: Effects) {
         let Effects {
             rang: woken,
@@ -269,7 +276,7 @@ impl AfterCommit for CommitListener {
 /// the check of a backup only reads a file that has no name yet.
 fn start_backups(
     backups: Option<Schedule>,
-    listener: &Arc<dyn AfterCommit>,
+    listener: &Arc<dyn AroundCommit>,
     stop: Stop,
 ) -> Result<()> {
     let Some(backups) = backups else { return Ok(()) };
@@ -288,7 +295,7 @@ impl Pipeline {
         let deliver = parts.deliver(&common, mailbox.clone(), unsettled);
         let consume = parts.consume(&common);
         let fatal = Arc::new(Mutex::new(None));
-        let listener: Arc<dyn AfterCommit> = Arc::new(CommitListener {
+        let listener: Arc<dyn AroundCommit> = Arc::new(CommitListener {
             mailbox: mailbox.clone(),
             consume: consume.clone(),
             destinations: Arc::clone(&common.destinations),
@@ -535,7 +542,7 @@ impl Parts {
     fn rotation(
         &self,
         deliver: &Deliver,
-        listener: &Arc<dyn AfterCommit>,
+        listener: &Arc<dyn AroundCommit>,
     ) -> Result<CredentialRotation> {
         let tests = SubscriptionTests::start(deliver.clone(), &Spawner(Arc::clone(listener)))?;
         let parts = (self.store.clone(), self.clock.clone(), Arc::clone(&self.draw));
@@ -568,6 +575,7 @@ impl Parts {
             sql_rows: self.sql_rows(common),
             source_marks: common.source_marks.clone(),
             is_source: self.is_source,
+            matching: Matching(self.budget.clone()),
         }
     }
 

@@ -9,6 +9,7 @@ use crate::event_types::{EventTypes, Misfit, OnInvalid};
 use crate::model::event::{NewEvent, Status};
 use crate::model::sql_row::Defect;
 use crate::pipeline::counts::Counts;
+use crate::pipeline::matching::Matching;
 use crate::pipeline::relay::SqlRows;
 use crate::pipeline::source_marks::SourceMarks;
 use crate::privacy::policy::Refused;
@@ -19,7 +20,7 @@ use crate::store::outbox::{self, Inserted};
 use crate::store::outbox_relay::MISFIT;
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::writer::Queue;
-use crate::store::{Store, subscriptions};
+use crate::store::{Store, outbox_routing, subscriptions};
 
 /// Whether the tenant has a source of this name.
 pub type IsSource = fn(&ReadTx<'_>, &str, &str) -> Result<bool>;
@@ -134,6 +135,8 @@ pub struct Publish {
     pub source_marks: SourceMarks,
     /// Whether the tenant has a source of this name.
     pub is_source: IsSource,
+    /// Matches events before their transaction.
+    pub matching: Matching,
 }
 
 impl Publish {
@@ -168,9 +171,13 @@ impl Publish {
         let is_guaranteed = events.iter().any(|event| event.order.guaranteed);
         self.source_marks.wait(Some(&tenant), || is_guaranteed || self.is_ordered(&tenant));
         let of = tenant.clone();
+        let requests =
+            events.iter().map(|new| (&*new.id, outbox_routing::routed(new), &*new.payload));
+        let matches = self.matching.find(&self.store, requests);
         self.store.writer().submit(
             Queue::Accept,
             move |tx| {
+                tx.set_matches(matches.as_ref());
                 let relayed = sql_rows.relay_before(tx, is_guaranteed)?;
                 if let Some(name) = configured_source(tx, is_source, (&tenant, &events))? {
                     return Ok((Outcome::OfSource(name), relayed));

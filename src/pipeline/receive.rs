@@ -15,6 +15,7 @@ use crate::model::trace;
 use crate::model::webhook_event::NewWebhookEvent;
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::counts::Counts;
+use crate::pipeline::matching::Matching;
 use crate::pipeline::provider_cache::{ProviderCache, VerifiedProvider};
 use crate::privacy::policy;
 use crate::privacy::{Fresh, NotAdmitted, Privacy};
@@ -313,9 +314,13 @@ impl Receive {
     fn store(&self, arrival: Arrival, done: impl FnOnce(Received) + Send + 'static) {
         let (now, wall) = (self.clock.now(), self.clock.wall());
         let Arrival { events, batch_id, once, replay, share } = arrival;
+        let requests =
+            events.iter().map(|new| (&*new.id, webhook_events::routed(new), &*new.payload));
+        let matches = Matching(self.budget.clone()).find(&self.store, requests);
         self.store.writer().submit(
             Queue::Accept,
             move |tx| {
+                tx.set_matches(matches.as_ref());
                 if let Some(Once { tenant, key, hash, kept }) = &once
                     && !idempotency_keys::remember(tx, (tenant, key), hash.as_bytes(), wall, *kept)?
                 {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::store::error::{Error, Result};
-use crate::store::writer::AfterCommit;
+use crate::store::writer::AroundCommit;
 
 /// Starts a stage's thread. If the thread panics, the process ends: otherwise its work would silently stop.
 #[expect(clippy::disallowed_methods, reason = "the stages' threads are started here")]
 pub(super) fn spawn(
     name: &str,
-    listener: &Arc<dyn AfterCommit>,
+    listener: &Arc<dyn AroundCommit>,
     run: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>> {
     let (listener, stage) = (Arc::clone(listener), name.to_owned());
@@ -28,7 +28,7 @@ pub(super) fn spawn(
 
 /// Starts threads for code outside the stages.
 #[derive(Clone)]
-pub struct Spawner(pub(super) Arc<dyn AfterCommit>);
+pub struct Spawner(pub(super) Arc<dyn AroundCommit>);
 
 impl std::fmt::Debug for Spawner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

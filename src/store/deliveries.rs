@@ -3,24 +3,21 @@
 //! Most functions here change one row. [`crate::store::settlement`] combines them with changes of attempts, events and
 //! subscriptions. Lists are in [`crate::store::delivery_lists`].
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use rusqlite::Row;
 
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
-use crate::formats::filter::{self, Payload};
 use crate::model::delivery::{OutgoingOrder, OutgoingRequest, State};
 use crate::model::event::DeliveryCounts;
 use crate::model::failure::Settlement;
-use crate::model::json_path::Path;
-use crate::model::lane::{self, Places};
-use crate::model::subscription::{NewSubscription, Routed};
+use crate::model::lane::Places;
 use crate::store::column::{clamped_count, word};
 use crate::store::error::{Error, Result};
+use crate::store::matching::MatchedSubscription;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{external_calls, lanes, payloads, subscriptions};
+use crate::store::{external_calls, lanes, payloads};
 
 /// Due deliveries of taken funnels that one look passes by at most.
 const MAX_PASSED_BY: u32 = 1000;
@@ -173,6 +170,12 @@ pub(super) const FINISH: &str = "
      WHERE seq = ?1
        AND run_no = ?2
        AND state = 'pending'";
+
+const SET_ASIDE: &str = "
+    UPDATE deliveries
+       SET state = 'dead_letter', due_at = NULL, head = 1, finished_at = ?2, reason = ?3
+     WHERE seq = ?1
+       AND (state = 'pending' OR state = 'in_doubt')";
 
 const SET_CUSTOM_DATA: &str = "UPDATE deliveries SET custom_data = ?2 WHERE seq = ?1";
 
@@ -334,14 +337,6 @@ pub enum OrderedBy {
     Place,
 }
 
-/// A subscription that matches an event, and the places of the delivery.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MatchedSubscription {
-    subscription: SubscriptionSeq,
-    places: Places,
-    entity: Option<i64>,
-}
-
 /// The place of a delivery, for the one that replaces it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
@@ -373,54 +368,6 @@ pub(super) fn place(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<Place> {
     Ok(place)
 }
 
-/// The subscriptions that match an event. Its payload is read where a filter asks for it, and once.
-pub(crate) fn matching<'p>(
-    tx: &WriteTx<'_>,
-    event: Routed<'_>,
-    payload: impl Fn() -> Result<Cow<'p, [u8]>>,
-) -> Result<Vec<MatchedSubscription>> {
-    let routes = subscriptions::routes(tx)?;
-    let (mut matching, mut read) = (Vec::new(), None);
-    for found in routes.iter() {
-        if wants(&found.new, event, &mut read, &payload)? {
-            let (scope, order) = (found.scope(), &found.new.order);
-            if order.call_path.is_some() && read.is_none() {
-                read = Some(Payload::read(&payload()?));
-            }
-            let at_path = |path: &str| filter::first_text(&Path::parse(path).ok()?, read.as_ref()?);
-            let entity = lane::entity(scope, (event.event_type, event.key), at_path);
-            let entity = entity.map(|entity| entity.number);
-            // Of the calls about one entity, one is in flight at a time.
-            let call = entity.filter(|_| order.external_calls.is_some());
-            let funnel = call.or_else(|| lane::funnel(scope, event.key));
-            let places = Places { lane: lane::lane(scope, event.key), funnel };
-            matching.push(MatchedSubscription { subscription: found.seq, places, entity });
-        }
-    }
-    Ok(matching)
-}
-
-/// Whether a subscription wants an event. `read` has its payload where a filter has asked for it. A named target passes
-/// its filter by, as it does its patterns.
-pub(crate) fn wants<'p>(
-    new: &NewSubscription,
-    event: Routed<'_>,
-    read: &mut Option<Payload>,
-    payload: impl Fn() -> Result<Cow<'p, [u8]>>,
-) -> Result<bool> {
-    if !new.wants(event) {
-        return Ok(false);
-    }
-    if new.filter.is_empty() || event.target.is_some() {
-        return Ok(true);
-    }
-    let payload = match read {
-        Some(payload) => payload,
-        None => read.insert(Payload::read(&payload()?)),
-    };
-    Ok(filter::unmet(&new.filter, payload).is_none())
-}
-
 /// Makes a delivery for each subscription that matches the event.
 pub(crate) fn route(
     tx: &WriteTx<'_>,
@@ -437,7 +384,9 @@ pub(crate) fn route(
     let state = if in_doubt { State::InDoubt } else { State::Pending };
     let (state, due_at) = (state.as_str(), (!in_doubt).then_some(first_at));
     let mut insert = tx.prepare(INSERT)?;
-    for MatchedSubscription { subscription, places: Places { lane, funnel }, entity } in matching {
+    for found in matching {
+        let MatchedSubscription { subscription, places: Places { lane, funnel }, .. } = found;
+        let entity = found.entity;
         let order_at = match entity.filter(|_| order == OrderedBy::Arrival) {
             Some(entity) => external_calls::place(tx, (*subscription, entity), order_at)?,
             None => order_at,
@@ -463,6 +412,9 @@ pub(crate) fn route(
             last.is_none(),
             is_late,
         ))?;
+        if found.is_unknown {
+            tx.set_aside(DeliverySeq(tx.conn().last_insert_rowid()), now);
+        }
         if let Some(lane) = lane.filter(|_| last.is_some()) {
             // If this insert changes the head, the new row is the head, and its due time is already correct.
             lanes::elect_head(tx, lane, first_at)?;
@@ -470,6 +422,16 @@ pub(crate) fn route(
         tx.ring(*subscription);
     }
     Ok(())
+}
+
+/// Makes a new delivery a dead letter.
+pub(super) fn set_aside(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    reason: &str,
+    now: Timestamp,
+) -> Result<()> {
+    one_row(tx.prepare(SET_ASIDE)?.execute((delivery, now, reason))?, "the delivery")
 }
 
 /// A delivery that is due, and its places.
@@ -803,11 +765,4 @@ pub(super) fn replay(
 ) -> Result<()> {
     let replayed = tx.prepare(REPLAY)?.execute((delivery, state.as_str(), run_no, now))?;
     one_row(replayed, "the delivery")
-}
-
-impl MatchedSubscription {
-    /// The number of the subscription.
-    pub(crate) fn subscription(&self) -> SubscriptionSeq {
-        self.subscription
-    }
 }

@@ -27,12 +27,13 @@ pub mod inspect;
 pub mod lane_lists;
 pub mod lanes;
 pub mod leases;
+pub mod matching;
 pub mod meta;
 pub mod operational;
 pub mod outbox;
 pub mod outbox_lists;
 pub mod outbox_relay;
-mod outbox_routing;
+pub mod outbox_routing;
 pub mod page;
 pub(crate) mod payloads;
 #[cfg(test)]

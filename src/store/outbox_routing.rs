@@ -1,16 +1,15 @@
 //! Table `outbox`, routing: finds matching subscriptions before an event's row is written, and makes the deliveries
 //! afterwards. An event without a matching subscription ends here.
 
-use std::borrow::Cow;
-
 use crate::base::clock::Timestamp;
 use crate::model::event::{NewEvent, OWN_SOURCE, Status};
 use crate::model::lane::Key;
 use crate::model::subscription::Routed;
-use crate::store::deliveries::{self, MatchedSubscription, OrderedBy, Origin, Place, Route};
+use crate::store::deliveries::{self, OrderedBy, Origin, Place, Route};
 use crate::store::error::{Error, Result};
+use crate::store::matching::MatchedSubscription;
 use crate::store::tx::{WriteTx, one_row};
-use crate::store::{meta, tenants};
+use crate::store::{meta, subscriptions, tenants};
 
 // Every event is pending when it is inserted.
 pub(super) const END: &str = "
@@ -60,9 +59,9 @@ impl RoutingPlan {
     }
 }
 
-/// Finds the subscriptions that match an event, and when its deliveries are due.
-pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<RoutingPlan> {
-    let routed = Routed {
+/// What subscriptions look at in an event.
+pub fn routed(new: &NewEvent) -> Routed<'_> {
+    Routed {
         tenant: &new.tenant,
         provider: None,
         is_own: new.source_system == OWN_SOURCE,
@@ -73,8 +72,12 @@ pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<R
             aggregate: (new.aggregate_type.as_deref(), new.aggregate_id.as_deref()),
             order: Some(&new.order),
         },
-    };
-    let matching = deliveries::matching(tx, routed, || Ok(Cow::Borrowed(&new.payload)))?;
+    }
+}
+
+/// Finds the subscriptions that match an event, and when its deliveries are due.
+pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<RoutingPlan> {
+    let matching = subscriptions::matching(tx, &new.id, routed(new), &new.payload)?;
     let fence = meta::cached_fence(tx)?;
     let route = Route {
         due_at: new.not_before.map_or(now, |not_before| not_before.max(now)),

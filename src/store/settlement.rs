@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, DeliverySeq, SubscriptionSeq};
+use crate::formats::filter::MAX_STEPS;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::delivery::State;
@@ -22,8 +23,9 @@ use crate::model::hold::{Hold, HoldReason};
 use crate::model::operational::Kind;
 use crate::model::outcome::{AttemptClass, Cause};
 use crate::model::subscription::{State as SubscriptionState, Subscription};
-use crate::store::deliveries::{self, DeliveryState, MatchedSubscription, Origin, Route};
+use crate::store::deliveries::{self, DeliveryState, Origin, Route};
 use crate::store::error::{Error, Result};
+use crate::store::matching::MatchedSubscription;
 use crate::store::operational::HoldChange;
 use crate::store::tx::{Settled, WriteTx};
 use crate::store::{
@@ -606,6 +608,30 @@ pub fn postpone(
     if !postponed::give_up(tx, delivery, (due_by, now), reason)? {
         return Ok(());
     }
+    given_up(tx, (delivery, &before), reason, (now, at))
+}
+
+/// Makes dead letters of the new deliveries of which it is not known whether they are wanted. Called before COMMIT.
+pub fn set_aside(tx: &WriteTx<'_>) -> Result<()> {
+    for (delivery, now) in tx.take_set_aside() {
+        let before = deliveries::state(tx, delivery)?;
+        let reason = format!(
+            "the filters of this tenant's subscriptions take more than {MAX_STEPS} steps for this event: make them \
+             simpler. A retry sends it without its filter"
+        );
+        deliveries::set_aside(tx, delivery, &reason, now)?;
+        given_up(tx, (delivery, &before), &reason, (now, now))?;
+    }
+    Ok(())
+}
+
+/// What follows when a delivery has become a dead letter without an attempt.
+fn given_up(
+    tx: &WriteTx<'_>,
+    (delivery, before): (DeliverySeq, &DeliveryState),
+    reason: &str,
+    (now, at): (Timestamp, Timestamp),
+) -> Result<()> {
     let subscription = before.subscription;
     lanes::given_up(tx, delivery, subscription)?;
     refresh(tx, before.origin, Some(reason), now)?;

@@ -1,5 +1,6 @@
 //! Table `subscriptions`: which events are delivered, and where.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -15,12 +16,13 @@ use crate::model::name::Name;
 use crate::model::outcome::AttemptClass;
 use crate::model::pattern::Patterns;
 use crate::model::subscription::{
-    CallMethod, NewSubscription, Source, State, Subscription, Target,
+    CallMethod, NewSubscription, Routed, Source, State, Subscription, Target,
 };
 use crate::store::column::{json, to_json, word};
 use crate::store::credentials::{self, Owner};
 use crate::store::error::{Error, Result};
 use crate::store::holds;
+use crate::store::matching::{self, MatchedSubscription, Subscriptions};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
 const INSERT: &str = "
@@ -184,13 +186,27 @@ pub fn live(tx: &ReadTx<'_>) -> Result<Vec<Subscription>> {
 }
 
 /// All readable subscriptions, from the writer's cache.
-pub(crate) fn routes(tx: &WriteTx<'_>) -> Result<Arc<Vec<Subscription>>> {
-    if let Some(kept) = tx.routes().borrow().as_ref() {
+pub(crate) fn routes(tx: &WriteTx<'_>) -> Result<Subscriptions> {
+    if let Some(kept) = tx.routes().lock().as_ref() {
         return Ok(Arc::clone(kept));
     }
     let fresh = Arc::new(live(tx)?);
-    tx.routes().replace(Some(Arc::clone(&fresh)));
+    *tx.routes().lock() = Some(Arc::clone(&fresh));
     Ok(fresh)
+}
+
+/// The subscriptions that match an event with this id: as it was found before the transaction, or found now.
+pub(super) fn matching(
+    tx: &WriteTx<'_>,
+    id: &str,
+    event: Routed<'_>,
+    payload: &[u8],
+) -> Result<Vec<MatchedSubscription>> {
+    let among = routes(tx)?;
+    if let Some(found) = tx.matches().borrow().as_ref().and_then(|found| found.of(&among, id)) {
+        return Ok(found.to_vec());
+    }
+    matching::matching(&among, event, || Ok(Cow::Borrowed(payload)))
 }
 
 /// Whether any subscription is ordered.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rusqlite::{Connection, Statement};
 
 use crate::base::clock::Timestamp;
@@ -15,8 +16,8 @@ use crate::model::failure::Streak;
 use crate::model::hold::Gate;
 use crate::model::in_doubt::Fence;
 use crate::model::operational;
-use crate::model::subscription::Subscription;
 use crate::store::error::Result;
+use crate::store::matching::{Matches, Subscriptions};
 
 /// A read transaction. Outside `Store::snapshot` and `Store::list`, each statement sees the latest commit.
 #[derive(Debug)]
@@ -90,8 +91,8 @@ pub(crate) struct AttemptSummary {
 /// What the writer caches between transactions.
 #[derive(Debug, Default)]
 pub(crate) struct WriterCache {
-    /// The live subscriptions.
-    pub(crate) routes: RefCell<Option<Arc<Vec<Subscription>>>>,
+    /// The live subscriptions. Other threads match events against them.
+    pub(crate) routes: Arc<Mutex<Option<Subscriptions>>>,
     /// The operational events that any of them names.
     pub(crate) named: RefCell<Option<Vec<operational::Kind>>>,
     /// The fence of the latest restore.
@@ -109,7 +110,7 @@ impl WriterCache {
     }
 
     fn forget_routes(&self) {
-        self.routes.replace(None);
+        *self.routes.lock() = None;
         self.named.replace(None);
     }
 }
@@ -121,6 +122,10 @@ pub struct WriteTx<'c> {
     cache: &'c WriterCache,
     effects: RefCell<Effects>,
     attempts: RefCell<BTreeMap<i64, AttemptSummary>>,
+    /// New deliveries that are dead letters when the transaction ends.
+    set_aside: RefCell<Vec<(DeliverySeq, Timestamp)>>,
+    /// What was found before the transaction.
+    matches: RefCell<Option<Arc<Matches>>>,
     /// Whether [`WriteTx::is_first_relay`] was called.
     has_relayed: Cell<bool>,
 }
@@ -140,6 +145,8 @@ impl<'c> WriteTx<'c> {
             cache,
             effects: RefCell::default(),
             attempts: RefCell::default(),
+            set_aside: RefCell::default(),
+            matches: RefCell::default(),
             has_relayed: Cell::new(false),
         }
     }
@@ -155,7 +162,11 @@ impl<'c> WriteTx<'c> {
     /// Fails if SQLite has rolled back the whole transaction.
     pub(crate) fn in_savepoint<T>(&self, part: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
         self.conn().execute_batch("SAVEPOINT part")?;
+        let set_aside = self.set_aside.borrow().len();
         let done = part();
+        if done.is_err() {
+            self.set_aside.borrow_mut().truncate(set_aside);
+        }
         let end = if done.is_ok() { "RELEASE part" } else { "ROLLBACK TO part; RELEASE part" };
         match (done, self.conn().execute_batch(end)) {
             // SQLite rolled back the whole transaction, for example because the disk is full.
@@ -164,7 +175,7 @@ impl<'c> WriteTx<'c> {
         }
     }
 
-    pub(crate) fn routes(&self) -> &RefCell<Option<Arc<Vec<Subscription>>>> {
+    pub(crate) fn routes(&self) -> &Mutex<Option<Subscriptions>> {
         &self.cache.routes
     }
 
@@ -239,6 +250,24 @@ impl<'c> WriteTx<'c> {
     /// The summary of a subscription's attempts in this transaction so far.
     pub(crate) fn noted_attempts(&self, subscription: SubscriptionSeq) -> AttemptSummary {
         self.attempts.borrow().get(&subscription.0).copied().unwrap_or_default()
+    }
+
+    /// Uses what was found before the transaction.
+    pub(crate) fn set_matches(&self, matches: Option<&Arc<Matches>>) {
+        self.matches.replace(matches.cloned());
+    }
+
+    pub(super) fn matches(&self) -> &RefCell<Option<Arc<Matches>>> {
+        &self.matches
+    }
+
+    /// Makes a new delivery a dead letter before COMMIT, when its event's row is complete.
+    pub(crate) fn set_aside(&self, delivery: DeliverySeq, now: Timestamp) {
+        self.set_aside.borrow_mut().push((delivery, now));
+    }
+
+    pub(crate) fn take_set_aside(&self) -> Vec<(DeliverySeq, Timestamp)> {
+        self.set_aside.take()
     }
 
     pub(crate) fn take_attempts(&self) -> BTreeMap<i64, AttemptSummary> {

@@ -1,7 +1,5 @@
 //! Table `webhook_events`: events received from providers, each stored once.
 
-use std::borrow::Cow;
-
 use rusqlite::{Row, params};
 
 use crate::base::clock::Timestamp;
@@ -19,7 +17,7 @@ use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, row_from,
 };
 use crate::store::tx::{ReadTx, WriteTx, first, one_row};
-use crate::store::{meta, payloads, subjects};
+use crate::store::{meta, payloads, subjects, subscriptions};
 
 const INSERT: &str = "
     INSERT INTO webhook_events
@@ -128,15 +126,7 @@ pub fn insert(
     {
         return Ok(again);
     }
-    let routed = Routed {
-        is_own: false,
-        tenant: &new.tenant,
-        provider: Some(&new.provider),
-        event_type: &new.event_type,
-        target: None,
-        key: Key { ordering_key: new.ordering_key.as_deref(), ..Key::default() },
-    };
-    let matching = deliveries::matching(tx, routed, || Ok(Cow::Borrowed(&new.payload)))?;
+    let matching = subscriptions::matching(tx, &new.id, routed(new), &new.payload)?;
     let open = u32::try_from(matching.len()).unwrap_or(u32::MAX);
     let unwanted = matching.is_empty();
     let status = if unwanted { Status::Skipped } else { Status::Received };
@@ -181,6 +171,18 @@ pub fn insert(
     };
     deliveries::route(tx, Origin::WebhookEvent(seq), &new.tenant, &matching, route)?;
     Ok(Inserted { id: new.id.clone(), already_processed: false })
+}
+
+/// What subscriptions look at in a webhook event.
+pub fn routed(new: &NewWebhookEvent) -> Routed<'_> {
+    Routed {
+        is_own: false,
+        tenant: &new.tenant,
+        provider: Some(&new.provider),
+        event_type: &new.event_type,
+        target: None,
+        key: Key { ordering_key: new.ordering_key.as_deref(), ..Key::default() },
+    }
 }
 
 /// Whether the deliveries are in doubt. Parses the body's time only while events are held for review.

@@ -453,6 +453,56 @@ fn a_filter_decides_by_the_payload_for_events_webhooks_and_replays() {
 }
 
 #[test]
+fn filters_that_take_too_many_steps_make_dead_letters_and_hold_up_nobody() {
+    let rig = Rig::new();
+    let (filtered, plain) = (Receiver::new(), Receiver::new());
+    // Each condition looks at all 20,000 places, so the second subscription is over the bound of its tenant.
+    let all = json!({ "path": "$..none", "op": "not_equals", "value": 1 });
+    for name in ["first", "second"] {
+        rig.subscribe_with(name, &filtered, &json!({ "filter": vec![&all; 16], "source": "all" }));
+    }
+    let cheap = json!([{ "path": "$[0]", "op": "exists" }]);
+    rig.subscribe_with("third", &filtered, &json!({ "filter": cheap, "ordering": "strict" }));
+    rig.subscribe("plain", &plain);
+    let places = vec![0; 20_000];
+    for _ in 0..2 {
+        rig.publish(&json!({ "event_type": "a", "payload": places }));
+    }
+    rig.settle();
+    assert_eq!((filtered.count(), plain.count()), (2, 2), "the first holds, the last does not ask");
+    let dead = "SELECT count(*) || ' ' || sum(attempt_count) || ' ' || min(substr(reason, 1, 70)) FROM deliveries
+                 WHERE state = 'dead_letter'";
+    let reason = "the filters of this tenant's subscriptions take more than 500000 steps";
+    assert_eq!(rig.one(dead), format!("4 0 {reason}"));
+    let status = rig.one("SELECT group_concat(DISTINCT status) FROM outbox");
+    assert_eq!(status, "dead_letter");
+    assert_eq!(
+        rig.one("SELECT count(*) FROM escalations WHERE class = 'delivery.dead_lettered'"),
+        "2"
+    );
+
+    // A webhook and a row of plain SQL are judged the same; a person decides what is sent.
+    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
+    rig.provider("machine", &scheme, "token-1234567890");
+    let body = json!(places).to_string();
+    rig.send("POST", "/in/machine", &[("X-Token", "token-1234567890")], body.as_bytes()).is(200);
+    by_sql(&rig, &format!("INSERT INTO outbox (event_type, payload) VALUES ('a', '{body}')"));
+    crate::rig::until("the row is routed", || {
+        rig.one("SELECT count(*) FROM outbox WHERE routed_at IS NULL") == "0"
+    });
+    rig.settle();
+    assert_eq!((filtered.count(), plain.count()), (4, 3));
+    assert_eq!(rig.one(dead), format!("7 0 {reason}"));
+    let first = rig.one("SELECT 'dlv_' || min(seq) FROM deliveries WHERE state = 'dead_letter'");
+    rig.post(&format!("/v1/deliveries/{first}/retry"), &json!({})).is(200);
+    rig.settle();
+    assert_eq!(filtered.count(), 5);
+    let tried =
+        json!({ "try": rig.one("SELECT id FROM outbox WHERE seq = 1"), "filter": vec![&all; 16] });
+    rig.patch("/v1/subscriptions/third", &tried).is(200);
+}
+
+#[test]
 fn a_thousand_events_go_to_twenty_filtered_subscriptions() {
     let mut rig = Rig::new();
     let receiver = Receiver::new();

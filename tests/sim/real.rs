@@ -22,7 +22,7 @@ use oncebox::store::consuming::Consumer;
 use oncebox::store::error::{Error, Result};
 use oncebox::store::outbox::Inserted;
 use oncebox::store::tx::{Effects as Told, WriteTx};
-use oncebox::store::writer::{AfterCommit, Queue};
+use oncebox::store::writer::{AroundCommit, Queue};
 use oncebox::store::{
     Store, confirmations, deliveries, holds, leases, outbox, settlement, subscriptions, superseded,
 };
@@ -54,7 +54,11 @@ const HOLDS: &str = "
 #[derive(Default)]
 struct Listener(Mutex<Told>);
 
-impl AfterCommit for Listener {
+impl AroundCommit for Listener {
+    fn complete(&self, tx: &WriteTx<'_>) -> Result<()> {
+        settlement::set_aside(tx)
+    }
+
     fn committed(&self, effects: Told) {
         let mut told = self.0.lock().unwrap();
         told.rang.extend(effects.rang);
@@ -111,7 +115,7 @@ impl Real {
         }
         let (store, writer) = Store::open(&path, Faults::none()).unwrap();
         let listener = Arc::new(Listener::default());
-        let observer: Arc<dyn AfterCommit> = Arc::<Listener>::clone(&listener);
+        let observer: Arc<dyn AroundCommit> = Arc::<Listener>::clone(&listener);
         let (stop, stopped) = bounded(0);
         let thread = thread::spawn(move || writer.run(&stopped, &observer));
         Self { store, conn, listener, writer: Some((stop, thread)), _directory: directory }

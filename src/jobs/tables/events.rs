@@ -14,11 +14,11 @@ use crate::model::event::EventOrder;
 use crate::model::lane::Key;
 use crate::model::subscription::{Routed, Subscription};
 use crate::store::column::word;
-use crate::store::deliveries::{self, OrderedBy, Origin, Route};
+use crate::store::deliveries::{OrderedBy, Origin, Route};
 use crate::store::error::{Error, Result};
 use crate::store::page::{MAX_LOOKED_AT, number_at};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{meta, payloads, settlement, subscriptions};
+use crate::store::{matching, meta, payloads, settlement, subscriptions};
 
 // Not routed events will be routed anyway, quarantined ones must be repaired first, and discarded ones are not sent.
 pub(crate) const NEXT: &str = "
@@ -278,7 +278,7 @@ impl Search<'_> {
         let mut read = None;
         for live in missing {
             let payload = || payload(self.tx, origin);
-            if deliveries::wants(&live.new, event.routed(), &mut read, payload)? {
+            if matching::wants(&live.new, event.routed(), &mut read, payload)? {
                 actions.push(((event.order_at(), i64::MAX), Action::Create(origin, live.seq)));
             }
         }
@@ -409,8 +409,9 @@ pub(super) fn create(
     };
     let nothing: Option<&str> = None;
     let existing = rows(&mut *tx.prepare(sql)?, (seq, nothing, nothing), event_delivery)?;
-    let mut matching = deliveries::matching(tx, event.routed(), || payload(tx, origin))?;
-    matching.retain(|found| found.subscription() == subscription);
+    let among = subscriptions::routes(tx)?;
+    let mut matching = matching::matching(&among, event.routed(), || payload(tx, origin))?;
+    matching.retain(|found| found.subscription == subscription);
     if matching.is_empty() || existing.iter().any(|found| found.subscription == subscription) {
         return Err(Error::Changed(WHAT));
     }

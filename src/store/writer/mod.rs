@@ -14,11 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, SendError, Sender, TryRecvError, bounded, unbounded};
+use parking_lot::Mutex;
 use rusqlite::Connection;
 
 use crate::base::faults::{Faults, Stall, Step};
 use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
+use crate::store::matching::Subscriptions;
 use crate::store::subscriptions;
 use crate::store::tx::{Effects, ReadTx, WriteTx, WriterCache};
 use crate::store::work_done::WorkDone;
@@ -39,6 +41,7 @@ pub struct Writer {
     upkeep: Sender<BoxedJob>,
     done: Arc<WorkDone>,
     room: Arc<LogRoom>,
+    routes: Arc<Mutex<Option<Subscriptions>>>,
 }
 
 impl std::fmt::Debug for Writer {
@@ -100,6 +103,11 @@ impl Writer {
         }
     }
 
+    /// The subscriptions that the writer knows.
+    pub fn subscriptions(&self) -> Option<Subscriptions> {
+        self.routes.lock().clone()
+    }
+
     /// The room that the write-ahead log has and needs.
     pub fn room(&self) -> &Arc<LogRoom> {
         &self.room
@@ -146,7 +154,8 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
         contention,
     };
     let (done, room) = (Arc::clone(&writer_loop.done), Arc::clone(&writer_loop.room));
-    (Writer { settle, accept, upkeep, done, room }, writer_loop)
+    let routes = Arc::clone(&writer_loop.cache.routes);
+    (Writer { settle, accept, upkeep, done, room, routes }, writer_loop)
 }
 
 /// Maximum jobs per transaction. Measurements show that more jobs gain nothing and delay the first answer.
@@ -218,8 +227,10 @@ enum NewJobs {
     Excluded,
 }
 
-/// Called by the writer's thread. Must neither block nor write.
-pub trait AfterCommit: Send + Sync {
+/// Called by the writer's thread. Must neither block nor write, but for `complete`.
+pub trait AroundCommit: Send + Sync {
+    /// The jobs of a transaction have run: what is left to write before COMMIT.
+    fn complete(&self, tx: &WriteTx<'_>) -> Result<()>;
     /// A transaction was committed.
     fn committed(&self, effects: Effects);
     /// A write failed because there was no room; nothing was stored.
@@ -263,7 +274,7 @@ impl std::fmt::Debug for WriterLoop {
 
 impl WriterLoop {
     /// Runs until `stop` is disconnected, then runs the jobs that still wait and closes the file.
-    pub fn run(mut self, stop: &Receiver<()>, observer: &Arc<dyn AfterCommit>) {
+    pub fn run(mut self, stop: &Receiver<()>, observer: &Arc<dyn AroundCommit>) {
         let mut batch = Vec::with_capacity(MAX_BATCH_JOBS);
         self.contention.set_at_start(false);
         // Opened here and not earlier: its file is never closed, and a start may be tried many times.
@@ -374,10 +385,10 @@ impl WriterLoop {
         &mut self,
         batch: &mut Vec<BoxedJob>,
         new_jobs: NewJobs,
-        observer: &Arc<dyn AfterCommit>,
+        observer: &Arc<dyn AroundCommit>,
     ) -> Result<()> {
         let began = self.done.now();
-        let committed = self.commit(batch, new_jobs);
+        let committed = self.commit(batch, new_jobs, &**observer);
         if committed.is_err() {
             self.done.failures.add();
         }
@@ -438,12 +449,22 @@ impl WriterLoop {
         fatal.map_or(Ok(()), Err)
     }
 
-    fn commit(&mut self, batch: &mut Vec<BoxedJob>, new_jobs: NewJobs) -> Result<Effects> {
-        let committed = self.transact(batch, new_jobs);
+    fn commit(
+        &mut self,
+        batch: &mut Vec<BoxedJob>,
+        new_jobs: NewJobs,
+        observer: &dyn AroundCommit,
+    ) -> Result<Effects> {
+        let committed = self.transact(batch, new_jobs, observer);
         committed.map_err(|error| error.full_or_fatal(|| self.is_out_of_room()))
     }
 
-    fn transact(&mut self, batch: &mut Vec<BoxedJob>, new_jobs: NewJobs) -> Result<Effects> {
+    fn transact(
+        &mut self,
+        batch: &mut Vec<BoxedJob>,
+        new_jobs: NewJobs,
+        observer: &dyn AroundCommit,
+    ) -> Result<Effects> {
         let low_disk = self.low_disk();
         let transaction = self.contention.begin(&self.conn, &self.done)?;
         if matches!(new_jobs, NewJobs::Included) {
@@ -455,6 +476,7 @@ impl WriterLoop {
         let outcome = if is_refused { Err(Error::Full) } else { Ok(()) };
         let outcome = outcome
             .and_then(|()| batch.iter_mut().try_for_each(|job| job.run(&tx)))
+            .and_then(|()| observer.complete(&tx))
             .and_then(|()| subscriptions::store_attempts(&tx))
             .and_then(|()| self.leaves_room(low_disk, batch.len()));
         let effects = tx.into_effects();

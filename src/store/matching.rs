@@ -1,0 +1,110 @@
+//! Which subscriptions match an event: found before its transaction where that can be, else in it.
+//!
+//! Filters may take milliseconds, for which the writer does not wait. What was found counts while the writer has the same
+//! subscriptions. Not here: the deliveries ([`crate::store::deliveries`]).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::id::SubscriptionSeq;
+use crate::formats::filter::{self, Payload};
+use crate::model::json_path::Path;
+use crate::model::lane::{self, Places};
+use crate::model::subscription::{NewSubscription, Routed, Subscription};
+use crate::store::error::Result;
+
+/// All readable subscriptions, as the writer has them.
+pub type Subscriptions = Arc<Vec<Subscription>>;
+
+/// A subscription that matches an event, and the places of the delivery.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MatchedSubscription {
+    pub(crate) subscription: SubscriptionSeq,
+    pub(super) places: Places,
+    pub(super) entity: Option<i64>,
+    /// Whether it is not known if the subscription wants the event: filters have used up their steps.
+    pub(super) is_unknown: bool,
+}
+
+/// The subscriptions that match the events of a request.
+#[derive(Debug)]
+pub struct Matches {
+    among: Subscriptions,
+    by_event: BTreeMap<String, Vec<MatchedSubscription>>,
+}
+
+impl Matches {
+    /// Finds them; events have an id each.
+    pub fn find<'e>(
+        among: Subscriptions,
+        events: impl Iterator<Item = (&'e str, Routed<'e>, &'e [u8])>,
+    ) -> Result<Self> {
+        let matches = events.map(|(id, event, payload)| {
+            Ok((id.to_owned(), matching(&among, event, || Ok(Cow::Borrowed(payload)))?))
+        });
+        let by_event = matches.collect::<Result<_>>()?;
+        Ok(Self { among, by_event })
+    }
+
+    /// Those of an event, unless the writer has other subscriptions now.
+    pub(super) fn of(&self, among: &Subscriptions, id: &str) -> Option<&[MatchedSubscription]> {
+        let found = self.by_event.get(id).filter(|_| Arc::ptr_eq(&self.among, among));
+        found.map(Vec::as_slice)
+    }
+}
+
+/// The subscriptions that match an event. Its payload is read where a filter asks for it, and once.
+pub(crate) fn matching<'p>(
+    among: &[Subscription],
+    event: Routed<'_>,
+    payload: impl Fn() -> Result<Cow<'p, [u8]>>,
+) -> Result<Vec<MatchedSubscription>> {
+    let (mut matching, mut read) = (Vec::new(), None);
+    for found in among {
+        if wants(&found.new, event, &mut read, &payload)? {
+            let (scope, order) = (found.scope(), &found.new.order);
+            if order.call_path.is_some() && read.is_none() {
+                read = Some(Payload::read(&payload()?));
+            }
+            let at_path = |path: &str| filter::first_text(&Path::parse(path).ok()?, read.as_ref()?);
+            let looks = order.call_path.is_some() || is_filtered(&found.new, event);
+            let entity = lane::entity(scope, (event.event_type, event.key), at_path);
+            let entity = entity.map(|entity| entity.number);
+            // Of the calls about one entity, one is in flight at a time.
+            let call = entity.filter(|_| order.external_calls.is_some());
+            let funnel = call.or_else(|| lane::funnel(scope, event.key));
+            let places = Places { lane: lane::lane(scope, event.key), funnel };
+            let is_unknown = looks && read.as_ref().is_some_and(Payload::is_spent);
+            let subscription = found.seq;
+            matching.push(MatchedSubscription { subscription, places, entity, is_unknown });
+        }
+    }
+    Ok(matching)
+}
+
+/// A named target passes a filter by, as it does patterns.
+fn is_filtered(new: &NewSubscription, event: Routed<'_>) -> bool {
+    !new.filter.is_empty() && event.target.is_none()
+}
+
+/// Whether a subscription wants an event, or may want it: filters have used up their steps. `read` has its payload where
+/// a filter has asked for it.
+pub(crate) fn wants<'p>(
+    new: &NewSubscription,
+    event: Routed<'_>,
+    read: &mut Option<Payload>,
+    payload: impl Fn() -> Result<Cow<'p, [u8]>>,
+) -> Result<bool> {
+    if !new.wants(event) {
+        return Ok(false);
+    }
+    if !is_filtered(new, event) {
+        return Ok(true);
+    }
+    let payload = match read {
+        Some(payload) => payload,
+        None => read.insert(Payload::read(&payload()?)),
+    };
+    Ok(filter::unmet(&new.filter, payload).is_none() || payload.is_spent())
+}
