@@ -1,11 +1,21 @@
 #!/usr/bin/env bash
-# Builds one static program that needs no libc of the machine: target/x86_64-unknown-linux-musl/release/oncebox.
-# Needs musl-gcc (Debian: musl-tools) and Rust's standard library for musl (rustup target add).
-# Arguments are passed on to cargo (--profile dev, …) in the place of --release.
+# Builds one static program that needs no libc of the machine: target/TARGET/release/oncebox.
+#   build-static.sh [x86_64|aarch64] [ARGUMENTS OF CARGO IN THE PLACE OF --release]
+# Needs musl-gcc for x86_64 (Debian: musl-tools), or a C compiler for aarch64 (gcc-aarch64-linux-gnu), and Rust's
+# standard library for musl (rustup target add).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-target=x86_64-unknown-linux-musl
+arch=x86_64
+[[ ${1:-} == x86_64 || ${1:-} == aarch64 ]] && { arch=$1; shift; }
+target=$arch-unknown-linux-musl
 [[ $# -gt 0 ]] || set -- --release
+if [[ $arch != "$(uname -m)" ]]; then
+  # Rust brings the libc that is linked; of the compiler only C and the linker are used. What glibc's headers put in the
+  # place of plain functions, musl does not have.
+  export CC_aarch64_unknown_linux_musl=aarch64-linux-gnu-gcc
+  export CFLAGS_aarch64_unknown_linux_musl="-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=0 -DSQLITE_DISABLE_LFS"
+  export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=aarch64-linux-gnu-gcc
+fi
 cargo build --locked --target "$target" "$@"
 for binary in target/"$target"/{release,debug}/oncebox; do
   [[ -e $binary ]] || continue

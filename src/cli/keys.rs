@@ -157,7 +157,7 @@ fn abandon(confirm: Confirm, shared: &Shared, as_json: bool) -> Result<(), Failu
         let (of, name, tenant) = (text(lost, "of"), text(lost, "name"), text(lost, "tenant"));
         let next = match of.as_str() {
             "provider" => format!("oncebox provider change {name} --secret-file FILE"),
-            "alert" => format!("oncebox alert change {name} --url-file FILE"),
+            "alert" => format!("oncebox alert channel change {name} --url-file FILE"),
             _ => {
                 format!("oncebox credential set {name} …, then oncebox subscription resume {name}")
             }

@@ -177,7 +177,7 @@ texts! {
     example: "Example",
     schema: "Schema",
     no_event_types: "No event types are registered.",
-    no_event_types_help: "Register one with oncebox event-type set; oncebox event-type propose makes a schema from events.",
+    no_event_types_help: "Register one with oncebox event-type set; oncebox event-type infer makes a schema from events.",
     sealed_fields: "Personal fields are sealed here. They are opened only in what is sent.",
     headers: "Headers",
     webhook: "Webhook",
@@ -340,7 +340,7 @@ texts! {
     // Sources.
     sources: "Sources",
     no_sources: "No sources.",
-    no_sources_help: "A source reads an ERP's own file or a drop folder: oncebox source create.",
+    no_sources_help: "A source reads an ERP's own file or a drop folder: oncebox source add.",
     last_event: "Last event",
     last_read: "Last look",
     lag: "Rows behind",

@@ -28,6 +28,7 @@ mod formatting;
 mod keeping;
 mod lanes;
 mod looking;
+mod named_commands;
 mod recovering;
 mod refusing;
 mod rig;

@@ -365,3 +365,15 @@ fn the_judge_finds_planted_faults() {
         .is(201);
     assert!(judge(("POST", "/v1/processed-events", wrong.as_bytes()), &claimed).is_err());
 }
+
+#[test]
+fn the_changelog_says_which_version_the_schema_has() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/CHANGELOG.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let now = oncebox::store::schema::VERSION;
+    let said = format!(
+        "- The schema is at version {now}; files of versions 1 to {} are upgraded.",
+        now - 1
+    );
+    assert!(text.lines().any(|line| line == said), "{said}");
+}

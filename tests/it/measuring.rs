@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use oncebox::api::metrics::table::{self, Kind, METRICS};
-use serde_json::json;
+use oncebox::model::escalation::Class;
+use serde_json::{Value, json};
 
 use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{Rig, until};
@@ -100,6 +101,43 @@ fn the_document_is_made_of_the_table() {
     }
     let have = std::fs::read_to_string(path).unwrap();
     assert!(have == table::document(), "run this test with ONCEBOX_WRITE_DOCS=1 to write it anew");
+}
+
+#[test]
+fn the_classes_of_escalations_are_all_named() {
+    let metric = METRICS.iter().find(|metric| metric.name == "oncebox_escalations_open").unwrap();
+    let classes = Class::ALL.map(Class::as_str).join(", ");
+    assert_eq!(metric.labels, format!("class = {classes}"));
+}
+
+#[test]
+fn the_rules_and_the_dashboard_name_only_what_is_measured() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let (rules, dashboard) = (read("prometheus/oncebox.rules.yml"), read("grafana/oncebox.json"));
+    let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let queries =
+        panels.flat_map(|panel| panel["targets"].as_array().unwrap()).map(|target| &target["expr"]);
+    let queries: Vec<String> = queries
+        .map(|expr| expr.as_str().unwrap().to_owned())
+        .chain(
+            rules
+                .lines()
+                .filter_map(|line| line.split_once("expr: "))
+                .map(|(_, expr)| expr.to_owned()),
+        )
+        .collect();
+    let words = queries
+        .iter()
+        .flat_map(|query| query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+    let names: BTreeSet<&str> =
+        words.filter(|word| word.starts_with("oncebox_") || word.starts_with("process_")).collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        let name = name.strip_suffix("_bucket").unwrap_or(name);
+        assert!(METRICS.iter().any(|metric| metric.name == name), "{name} is not measured");
+    }
 }
 
 /// What the numbers are after what the test below does.

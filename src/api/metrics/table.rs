@@ -110,7 +110,10 @@ pub static METRICS: &[Metric] = &[
     metric("oncebox_source_files_total", Counter, "result = taken, rejected",
         "Files of drop folders by result.", "rejected rises"),
     metric("oncebox_escalations_open", Gauge,
-        "class = source.failing, source.replaced, source.silent, drop.rejected",
+        "class = source.failing, source.replaced, source.silent, drop.rejected, delivery.failing, \
+         delivery.dead_lettered, subscription.auth, subscription.rejecting, subscription.breaker, \
+         subscription.rate_limit, subscription.disabled, site.offline, disk.low, clock.wrong, \
+         backup.old, event.quarantined, credential.rotation_failed",
         "Escalations that are open, acknowledged or not.", "above 0"),
     metric("oncebox_writer_queue_jobs", Gauge, "queue = settle, accept, upkeep",
         "Jobs that wait for the writer.", "accept above 4000: senders are soon answered 503"),
