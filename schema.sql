@@ -19,6 +19,17 @@ CREATE TABLE meta (
   value ANY NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- What happened in each minute of the last hour: of a tenant's arrivals (subscription_seq 0), or of a subscription's
+-- deliveries (no tenant).
+CREATE TABLE recent_minutes (
+  minute           INTEGER NOT NULL,
+  tenant           TEXT NOT NULL,
+  subscription_seq INTEGER NOT NULL,
+  counts           TEXT NOT NULL,
+  PRIMARY KEY (minute, tenant, subscription_seq),
+  CONSTRAINT recent_counts_are_json CHECK (json_valid(counts))
+) STRICT, WITHOUT ROWID;
+
 -- One row per start of the service. stopped_at stays NULL when the process was killed.
 CREATE TABLE boots (
   seq        INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -24,6 +24,7 @@ use crate::http::client::{SetupError, read_ca_file};
 use crate::http::roots;
 use crate::model::delivery::OutgoingRequest;
 use crate::model::outcome::{Cause, Outcome};
+use crate::sys::host::machine_name;
 
 /// The systemd credential of the password.
 const CREDENTIAL: &str = "oncebox-smtp-password";
@@ -178,11 +179,12 @@ fn mail(smtp: &Smtp, to: &str, outgoing: &OutgoingRequest, at: Timestamp) -> Res
     let host = smtp.host.as_deref().unwrap_or("localhost");
     let from = smtp.from.clone().unwrap_or_else(|| format!("oncebox@{host}"));
     let from: Mailbox = from.parse().map_err(|error| format!("smtp.from is {from:?}: {error}"))?;
+    let subject = format!("{}: {}", machine_name(), message.title);
     // The same message has the same id on every attempt, so that a mail program can tell.
     let id = format!("<{}@{}>", outgoing.webhook_id, from.email.domain());
     let date = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(at.secs()).unwrap_or(0));
     let mut builder: MessageBuilder =
-        Mail::builder().from(from).date(date).message_id(Some(id)).subject(message.title);
+        Mail::builder().from(from).date(date).message_id(Some(id)).subject(subject);
     for address in to.split(',') {
         let wrong = |error| format!("{address:?}: {error}");
         builder = builder.to(address.parse().map_err(wrong)?);

@@ -105,6 +105,10 @@ const fn words(class: Class) -> (&'static str, &'static str) {
             "has a credential that could not be rotated",
             "The old one stays in force. Look why: oncebox credential list.",
         ),
+        Class::SiteRestored => (
+            "was restored from a backup",
+            "Decide about what may have been sent: oncebox in-doubt list. To hold no more: oncebox in-doubt end.",
+        ),
         Class::EventQuarantined => (
             "has events that cannot be used",
             "Correct or discard them: oncebox event list --status quarantined.",

@@ -43,12 +43,15 @@ fn run_checks(api: &Api, written: Result<(), String>) -> Vec<Check> {
         health::writer(api.store.writer().lag()),
         health::starts(api.flow.suspects.is_careful()),
     ];
-    if let Ok(Attention { oldest_due_at, dead_letters, holds, quarantined }) = read {
+    if let Ok(Attention { oldest_due_at, dead_letters, holds, quarantined, in_doubt, window }) =
+        read
+    {
         let overdue = oldest_due_at.filter(|due| *due <= now).map(|due| now.since(due));
         checks.push(health::due(overdue));
         checks.push(health::dead_letters(dead_letters));
         checks.push(health::quarantined(quarantined));
         checks.push(health::subscriptions(&holds));
+        checks.push(health::in_doubt(window, in_doubt, api.clock.wall()));
     }
     if let Ok(open) = api.store.read(escalations::open) {
         let (count, unseen) = open.iter().fold((0_u64, 0_u64), |(count, unseen), of| {

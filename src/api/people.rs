@@ -177,6 +177,8 @@ impl Api {
         let event = NewAuditEvent::local(now, tenant, session.person.actor(), "user.logout");
         let changes = Changes::none().and("session", session.id.as_str());
         let mut event = event.of("user", id, changes);
+        let (name, client) = (&session.person.name, head.client);
+        tracing::info!(actor = name, tenant, action = "user.logout", %client, "a person logs out");
         event.origin = origin(head);
         Ok(self.store.writer().write(Queue::Accept, move |tx| {
             sessions::end(tx, seq, now)?;
@@ -262,6 +264,7 @@ impl Api {
     ) -> Result<Option<NewSession>, Problem> {
         let Beginning { secret, new, now, event } = self.beginning(head, by);
         let ends_at = new.ends_at;
+        let client = head.client;
         let user = self.store.writer().write(Queue::Accept, move |tx| {
             let Some(user) = find(tx, now)? else { return Ok(None) };
             if tenants::is_suspended(tx, &user.tenant)? {
@@ -278,6 +281,9 @@ impl Api {
             Ok(Some(Ok(person)))
         })?;
         let person = user.transpose()?;
+        if let Some(Person { name, tenant, .. }) = &person {
+            tracing::info!(actor = name, tenant, action = "user.login", by, %client, "a person has logged in");
+        }
         Ok(person.map(|person| NewSession { secret, person, ends_at }))
     }
 
@@ -305,6 +311,12 @@ impl Api {
         let now = self.clock.wall();
         let event = NewAuditEvent::local(now, DEFAULT_TENANT, Actor::anonymous(), "user.login");
         let resource_id = name.map(shortened);
+        let (actor, client) = (resource_id.as_deref().unwrap_or("unknown"), head.client);
+        // Further ones of the same client or name are only counted.
+        if problem.status() != 429 {
+            let problem = problem.kind();
+            tracing::info!(actor, action = "user.login", %client, problem, "a log-in was refused");
+        }
         let event = NewAuditEvent { origin: origin(head), resource_id, ..event };
         self.note(event, Outcome::Failure, &problem);
         problem

@@ -42,6 +42,8 @@ pub enum Class {
     BackupOld,
     /// Events cannot be used and wait for a person.
     EventQuarantined,
+    /// The database was restored: new events are held for review.
+    SiteRestored,
     /// A credential could not be rotated; the old one stays in force.
     CredentialRotation,
 }
@@ -78,7 +80,7 @@ impl Severity {
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::SourceFailing,
         Self::SourceReplaced,
         Self::SourceSilent,
@@ -95,6 +97,7 @@ impl Class {
         Self::ClockWrong,
         Self::BackupOld,
         Self::EventQuarantined,
+        Self::SiteRestored,
         Self::CredentialRotation,
     ];
 
@@ -117,6 +120,7 @@ impl Class {
             Self::ClockWrong => "clock.wrong",
             Self::BackupOld => "backup.old",
             Self::EventQuarantined => "event.quarantined",
+            Self::SiteRestored => "site.restored",
             Self::CredentialRotation => "credential.rotation_failed",
         }
     }
@@ -137,6 +141,7 @@ impl Class {
             | Self::SubscriptionRateLimit
             | Self::ClockWrong
             | Self::BackupOld
+            | Self::SiteRestored
             | Self::EventQuarantined
             | Self::CredentialRotation => Severity::Warning,
             Self::SourceFailing

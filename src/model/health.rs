@@ -11,6 +11,7 @@ use crate::model::hold::HoldReason;
 
 use crate::base::clock::Timestamp;
 use crate::model::disk::Room;
+use crate::model::in_doubt::Window;
 use crate::sys::disk::Space;
 
 /// No correct clock shows an earlier time: this program did not exist yet.
@@ -261,6 +262,24 @@ pub fn backup(every: Option<Duration>, age: Option<Duration>) -> Check {
     Check::new("backup", level, value, detail)
 }
 
+/// A restore: until when new events are held for review, and how many deliveries are in doubt.
+pub fn in_doubt(window: Option<Window>, count: u64, now: Timestamp) -> Check {
+    let window = window.filter(|window| now < window.until);
+    let value = json!({ "count": count, "until": window.map(|window| window.until) });
+    let (level, detail) = match window {
+        Some(Window { lost_at, until }) => (
+            Level::Warn,
+            format!(
+                "restored: until {until} new events are held for review, unless they happened after {lost_at}: \
+                 oncebox in-doubt list; to end this: oncebox in-doubt end"
+            ),
+        ),
+        None if count == 0 => (Level::Ok, "none".to_owned()),
+        None => (Level::Ok, format!("{count} deliveries wait for a person: oncebox in-doubt list")),
+    };
+    Check::new("in_doubt", level, value, detail)
+}
+
 /// A number of bytes in a readable unit.
 pub fn bytes(count: u64) -> String {
     let units = [(1_u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
@@ -311,6 +330,12 @@ mod tests {
             (escalations(0, 0), Level::Ok),
             (escalations(1, 0), Level::Ok),
             (escalations(2, 1), Level::Warn),
+            (in_doubt(None, 1, now), Level::Ok),
+            (in_doubt(Some(Window { lost_at: now, until: now }), 1, now), Level::Ok),
+            (
+                in_doubt(Some(Window { lost_at: now, until: now.plus(secs(1)) }), 0, now),
+                Level::Warn,
+            ),
             (backup(None, None), Level::Ok),
             (backup(Some(secs(60)), None), Level::Warn),
             (backup(Some(secs(60)), Some(secs(120))), Level::Ok),

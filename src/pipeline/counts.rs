@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use crate::base::clock::Clock;
 use crate::model::failure::{Next, Settlement};
 use crate::model::outcome::AttemptClass;
 use crate::pipeline::recent::Recent;
@@ -61,8 +60,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Nothing is counted yet.
-    pub fn new(clock: Clock) -> Self {
+    /// Nothing is counted yet but what happened in the last hour.
+    pub fn new(recent: Recent) -> Self {
         Self {
             webhooks_stored: Counter::default(),
             webhooks_repeated: Counter::default(),
@@ -85,7 +84,7 @@ impl Counts {
             dead_lettered: Counter::default(),
             attempt_span: Histogram::new(tally::SPANS),
             delivered_span: Histogram::new(tally::LONG_SPANS),
-            recent: Recent::new(clock),
+            recent,
         }
     }
 

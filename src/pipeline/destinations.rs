@@ -15,6 +15,7 @@ use crate::config::{Delivery, Live};
 use crate::formats::Formats;
 use crate::keys::Keyring;
 use crate::model::delivery::{CUSTOM_DATA, OutgoingRequest, Schedule, TIMEOUTS, is_custom_data};
+use crate::model::event::ALERT_TYPE;
 use crate::model::failure::{BREAKER_AFTER, Rules};
 use crate::model::lease::LEASES;
 use crate::model::outcome::ClassTable;
@@ -197,14 +198,27 @@ pub struct Effective {
     pub timeout: Duration,
 }
 
+/// Waits between the attempts of an alert. The last is repeated.
+const ALERT_STEPS: [Duration; 4] = [
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+    Duration::from_mins(2),
+    Duration::from_mins(5),
+];
+/// For three days and a half.
+const MAX_ALERT_ATTEMPTS: u32 = 1_000;
+
 /// A policy laid over the settings, which hold where a subscription does not say.
 pub fn effective(new: &NewSubscription, defaults: &Delivery) -> Result<Effective, String> {
     let policy = &new.policy;
+    let is_alert = new.event_types.names(ALERT_TYPE);
     let span = |text: &String| {
         humantime::parse_duration(text)
             .map_err(|error| format!("{text:?} is not a span like 5s or 30min: {error}"))
     };
     let mut schedule = match &policy.steps {
+        None if is_alert => Schedule::new(ALERT_STEPS.to_vec(), MAX_ALERT_ATTEMPTS)
+            .map_err(|error| error.to_string())?,
         None => defaults.schedule(),
         Some(steps) => {
             let steps = steps.iter().map(span).collect::<Result<Vec<_>, _>>()?;
@@ -223,7 +237,8 @@ pub fn effective(new: &NewSubscription, defaults: &Delivery) -> Result<Effective
     {
         return Err(format!("in_flight_max is {most}; it must be 1 to 256"));
     }
-    let breaker_after = policy.breaker_after.unwrap_or(BREAKER_AFTER);
+    // An alert is tried on its own steps, and does not wait for probes.
+    let breaker_after = policy.breaker_after.unwrap_or(if is_alert { 0 } else { BREAKER_AFTER });
     if breaker_after > 100_000 {
         return Err(format!("breaker_after is {breaker_after}; it must be 0 to 100000"));
     }

@@ -86,6 +86,7 @@ use crate::pipeline::matching::Matching;
 use crate::pipeline::provider_cache::ProviderCache;
 use crate::pipeline::publish::{IsSource, Publish};
 use crate::pipeline::receive::Receive;
+use crate::pipeline::recent::Recent;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::relay::{Relay, SqlRows};
 use crate::pipeline::scheduler::decisions::Input;
@@ -98,11 +99,10 @@ use crate::pipeline::threads::{Spawner, join, spawn};
 use crate::pipeline::upkeep::Upkeep;
 use crate::privacy::Privacy;
 use crate::signatures::certificate_cache::{Certificates, Fetch};
-use crate::store::Store;
 use crate::store::error::{Error, Result};
-use crate::store::settlement;
 use crate::store::tx::{Effects, WriteTx};
 use crate::store::writer::{AroundCommit, WriterLoop};
+use crate::store::{Store, recent_minutes, settlement};
 use crate::telemetry::heartbeat::Heartbeat;
 
 /// What the stages are built from.
@@ -445,13 +445,15 @@ impl Common {
         let providers = ProviderCache::new(store.clone(), opens, faults.clone());
         let privacy = Privacy::new(store.clone(), Arc::clone(key), names.clone(), Arc::clone(draw));
         let line = Line::new((store.clone(), clock.clone()), settings.clone(), Arc::clone(sender))?;
+        let recent = Recent::new(clock.clone());
+        let stored = store.read(|tx| recent_minutes::read(tx, recent.span()))?;
         Ok(Self {
             destinations: Arc::new(destinations),
             providers: Arc::new(providers),
             privacy: Arc::new(privacy),
             event_types: Arc::new(EventTypes::new(store.clone(), settings.clone())),
             clock_watch: Arc::default(),
-            counts: Arc::new(Counts::new(clock.clone())),
+            counts: Arc::new(Counts::new(recent.after(stored))),
             line: Arc::new(line),
             in_flight: Arc::default(),
             source_marks: parts.source_marks.clone(),

@@ -1,16 +1,19 @@
 //! What happened in the last hour, in memory: counts by minute, and the latest attempts of each subscription.
 //!
-//! Everything is bounded: the hour, the tenants, the subscriptions and their attempts. A restart begins anew. Not here:
-//! counters since the start ([`super::counts`]).
+//! Everything is bounded: the hour, the tenants, the subscriptions and their attempts. Upkeep stores the counts of each
+//! minute that is over, so that a restart goes on with them; the latest attempts begin anew. Not here: counters since the
+//! start ([`super::counts`]).
 
 use std::collections::{HashMap, VecDeque};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::delivery::Attempt;
 use crate::model::outcome::AttemptClass;
+use crate::store::recent_minutes::Counted;
 
 /// How many minutes are kept.
 pub const MINUTES: usize = 60;
@@ -27,7 +30,7 @@ pub const BUCKETS: usize = LATENCY_BOUNDS_MS.len() + 1;
 const MINUTE_MS: i64 = 60_000;
 
 /// The counts of one minute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Minute {
     /// Events stored for the first time.
     pub events: u32,
@@ -118,6 +121,8 @@ struct Kept {
     left_out: u64,
     /// The minute in which idle subscriptions were removed last.
     cleared: i64,
+    /// The minutes before this one are stored.
+    stored: i64,
 }
 
 /// What happened in the last hour.
@@ -131,7 +136,7 @@ pub struct Recent {
 /// A reading for one tenant.
 #[derive(Debug)]
 pub struct Reading {
-    /// When counting began: the start of the process.
+    /// When counting began: the start of the process, or the oldest minute that an earlier one has stored.
     pub since: Timestamp,
     /// When the first minute begins.
     pub first: Timestamp,
@@ -148,6 +153,53 @@ impl Recent {
     pub fn new(clock: Clock) -> Self {
         let since = clock.wall();
         Self { clock, since, kept: Mutex::default() }
+    }
+
+    /// The oldest and the latest minute that are kept.
+    pub fn span(&self) -> (i64, i64) {
+        let now = self.minute();
+        (oldest(now), now)
+    }
+
+    /// Goes on with what an earlier process has stored, the oldest first.
+    #[must_use]
+    pub fn after(mut self, stored: Vec<Counted>) -> Self {
+        let now = self.minute();
+        let kept = self.kept.get_mut();
+        kept.stored = now;
+        for Counted { minute, tenant, subscription, counts } in stored {
+            // A row that cannot be read is only missing in a picture.
+            let Ok(counts) = serde_json::from_str::<Minute>(&counts) else { continue };
+            let hour = match subscription {
+                SubscriptionSeq(0) => kept.arrivals.entry(tenant).or_default(),
+                seq => &mut kept.subscriptions.entry(seq).or_default().hour,
+            };
+            hour.change(minute, |sums| sums.add(&counts));
+            self.since = self.since.min(Timestamp::from_ms(minute.saturating_mul(MINUTE_MS)));
+        }
+        self
+    }
+
+    /// The counts that are not stored yet: of the minutes that are over or, at the end, of all.
+    pub fn to_store(&self, is_end: bool) -> Vec<Counted> {
+        let now = self.minute().saturating_add(i64::from(is_end));
+        let mut kept = self.kept.lock();
+        let first = std::mem::replace(&mut kept.stored, now);
+        let of = |hour: &Hour, tenant: &str, subscription| {
+            let minutes = hour.0.iter().filter(|(minute, _)| (first..now).contains(minute));
+            let counted = minutes.map(|(minute, counts)| Counted {
+                minute: *minute,
+                tenant: tenant.to_owned(),
+                subscription,
+                counts: serde_json::to_string(counts).unwrap_or_default(),
+            });
+            counted.collect::<Vec<_>>()
+        };
+        let arrivals = kept.arrivals.iter();
+        let mut all: Vec<_> =
+            arrivals.flat_map(|(tenant, hour)| of(hour, tenant, SubscriptionSeq(0))).collect();
+        all.extend(kept.subscriptions.iter().flat_map(|(seq, kept)| of(&kept.hour, "", *seq)));
+        all
     }
 
     fn minute(&self) -> i64 {
@@ -241,7 +293,9 @@ impl Recent {
         }
         for (seq, of) in kept.subscriptions.iter().filter(|(seq, _)| own(**seq)) {
             of.hour.add_to(&mut minutes, now);
-            attempts.push((*seq, of.attempts.iter().copied().collect()));
+            if !of.attempts.is_empty() {
+                attempts.push((*seq, of.attempts.iter().copied().collect()));
+            }
         }
         let left_out = kept.left_out;
         drop(kept);

@@ -57,6 +57,8 @@ impl SiteWatch {
         if self.run_no.is_multiple_of(RARELY) {
             let quarantined = self.store.read(quarantine::count)?;
             self.tell(Class::EventQuarantined, &health::quarantined(quarantined), quarantined)?;
+            let window = self.store.read(meta::fence)?.window;
+            self.tell(Class::SiteRestored, &health::in_doubt(window, 0, self.clock.wall()), 1)?;
             let backup = self.backup()?;
             self.tell(Class::BackupOld, &backup, 1)?;
         }

@@ -22,12 +22,13 @@ use crate::store::error::Result;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{
-    Store, confirmations, deliveries, holds, idempotency_keys, settlement, subscriptions,
+    Store, confirmations, deliveries, holds, idempotency_keys, recent_minutes, settlement,
+    subscriptions,
 };
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 16] = [
+const CHORES: [(&str, Chore); 17] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         upkeep.disk.note(upkeep.clock.monotonic());
@@ -57,6 +58,7 @@ const CHORES: [(&str, Chore); 16] = [
     ("rotate credentials", |upkeep| upkeep.rotation.look()),
     ("store when credentials were used", |upkeep| upkeep.deliver.destinations.store_uses(false)),
     ("delete old guards", |upkeep| upkeep.guard_expiry.turn()),
+    ("store the counts of the last minute", |upkeep| upkeep.store_counts(false)),
 ];
 type Chore = fn(&mut Upkeep) -> Result<()>;
 /// How often upkeep runs.
@@ -138,6 +140,9 @@ impl Upkeep {
         }
         self.settle_again();
         self.refusals.flush(true);
+        if let Err(error) = self.store_counts(true) {
+            tracing::warn!(%error, "the counts of the last minute could not be stored");
+        }
         if let Err(error) = self.deliver.destinations.store_uses(true) {
             tracing::warn!(%error, "when credentials were last used could not be stored");
         }
@@ -148,6 +153,17 @@ impl Upkeep {
         for report in waiting {
             self.deliver.settle(report);
         }
+    }
+
+    fn store_counts(&self, is_end: bool) -> Result<()> {
+        let recent = &self.deliver.counts.recent;
+        let (counted, span) = (recent.to_store(is_end), recent.span());
+        for some in counted.chunks(usize::try_from(MAX_ROWS).unwrap_or(1)) {
+            let some = some.to_vec();
+            let run = move |tx: &WriteTx<'_>| recent_minutes::keep(tx, &some, span);
+            self.store.writer().write(Queue::Upkeep, run)?;
+        }
+        Ok(())
     }
 
     fn check_clock(&mut self) -> Result<()> {

@@ -25,12 +25,18 @@ const PUT: &str = "
         ON CONFLICT DO UPDATE
            SET until = max(until, excluded.until), probe_at = excluded.probe_at,
                probe_no = excluded.probe_no,
-               detail = iif(excluded.probe_at IS NULL, detail, excluded.detail)";
+               detail = iif(excluded.probe_at IS NULL, detail, excluded.detail)
+    RETURNING since";
 
 const RELEASE: &str = "
     DELETE FROM holds
      WHERE subscription_seq = ?1
        AND reason = ?2";
+
+const NAME: &str = "
+    SELECT tenant || '/' || name
+      FROM subscriptions
+     WHERE seq = ?1";
 
 const OF: &str = "
     SELECT reason, since, until, probe_at, probe_no, detail
@@ -84,15 +90,12 @@ const LONGEST: Duration = Duration::from_hours(27);
 /// Puts a hold on a subscription. If the hold exists, its next probe is set; `until` can only become later.
 pub fn put(tx: &WriteTx<'_>, subscription: SubscriptionSeq, hold: &Hold) -> Result<()> {
     let Hold { reason, since, until, probe_at, probe_no, detail } = hold;
-    tx.prepare(PUT)?.execute((
-        subscription,
-        reason.as_str(),
-        since,
-        until,
-        probe_at,
-        probe_no,
-        detail,
-    ))?;
+    let params = (subscription, reason.as_str(), since, until, probe_at, probe_no, detail);
+    let stands_since: Timestamp = tx.prepare(PUT)?.query_row(params, |row| row.get(0))?;
+    if stands_since == *since {
+        let name = name(tx, subscription)?;
+        tracing::info!(subscription = name, reason = reason.as_str(), detail, "a hold begins");
+    }
     changed(tx, subscription)
 }
 
@@ -119,12 +122,20 @@ pub fn release(
 ) -> Result<bool> {
     let released = tx.prepare(RELEASE)?.execute((subscription, reason.as_str()))? > 0;
     if released {
+        let name = name(tx, subscription)?;
+        tracing::info!(subscription = name, reason = reason.as_str(), "a hold ends");
         changed(tx, subscription)?;
         if reason.is_by_a_person() || subscription == SITE {
             tx.subscriptions_changed();
         }
     }
     Ok(released)
+}
+
+/// The name of a subscription for the log.
+fn name(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<String> {
+    let found = first(&mut *tx.prepare(NAME)?, [subscription], |row| Ok(row.get(0)?))?;
+    Ok(found.unwrap_or_else(|| "the whole site".to_owned()))
 }
 
 /// Reports the new gate of a subscription; the dispatcher learns it after the commit.

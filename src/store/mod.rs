@@ -43,6 +43,7 @@ pub mod postponed;
 pub mod processed_events;
 pub mod providers;
 pub mod quarantine;
+pub mod recent_minutes;
 pub mod schema;
 pub(crate) mod schema_shape;
 pub mod search;

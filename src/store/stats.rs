@@ -2,9 +2,10 @@
 
 use crate::base::clock::Timestamp;
 use crate::model::hold::HoldReason;
+use crate::model::in_doubt::Window;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx};
-use crate::store::{holds, quarantine};
+use crate::store::{holds, meta, quarantine};
 
 // A partial index serves each count. The statement must repeat the condition of the index literally.
 pub(super) const COUNTS: &str = "
@@ -73,6 +74,11 @@ pub(super) const DEAD: &str = "
       FROM deliveries
      WHERE state = 'dead_letter'";
 
+pub(super) const IN_DOUBT: &str = "
+    SELECT count(*)
+      FROM deliveries
+     WHERE state = 'in_doubt'";
+
 pub(super) const DEPTH: &str = "
     SELECT count(*) + (SELECT count(*) FROM deliveries WHERE state = 'pending' AND head = 0),
            count(*) FILTER (WHERE due_at <= ?1)
@@ -96,6 +102,10 @@ pub struct Attention {
     pub holds: Vec<(HoldReason, u64)>,
     /// Events that cannot be used.
     pub quarantined: u64,
+    /// Deliveries that may have been made before a restore.
+    pub in_doubt: u64,
+    /// After a restore: in which time new events are held for review.
+    pub window: Option<Window>,
 }
 
 /// What needs attention; costs one seek per subscription.
@@ -104,7 +114,9 @@ pub fn attention(tx: &ReadTx<'_>) -> Result<Attention> {
     let dead_letters = count(tx.prepare(DEAD)?.query_row([], |row| row.get(0))?);
     let holds = holds::count(tx)?;
     let quarantined = quarantine::count(tx)?;
-    Ok(Attention { oldest_due_at, dead_letters, holds, quarantined })
+    let in_doubt = count(tx.prepare(IN_DOUBT)?.query_row([], |row| row.get(0))?);
+    let window = meta::fence(tx)?.window;
+    Ok(Attention { oldest_due_at, dead_letters, holds, quarantined, in_doubt, window })
 }
 
 /// How many deliveries are pending, and how many of them are due, over all tenants. Reads a whole index.

@@ -26,6 +26,14 @@ pub fn network_file_system(path: &Path) -> std::io::Result<Option<&'static str>>
     Ok(NETWORK.into_iter().find(|(known, _)| *known == magic).map(|(_, name)| name))
 }
 
+/// The name of this machine for people: that in `/etc/hostname`.
+pub fn machine_name() -> String {
+    let written = fs::read_to_string("/etc/hostname").unwrap_or_default();
+    let name =
+        written.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    name.unwrap_or("oncebox").to_owned()
+}
+
 /// Mode and owner of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {

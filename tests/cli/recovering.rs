@@ -1,6 +1,7 @@
 //! What an administrator meets at night: a disk that is not mounted, a key that is lost, a service that does not start.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -174,4 +175,42 @@ fn a_service_that_does_not_get_to_run_is_told_in_the_words_of_systemd() {
             assert!(ran.code == 1 && told.contains(words), "{command}: {ran:?}");
         }
     }
+}
+
+#[test]
+fn the_log_tells_of_holds_and_log_ins() {
+    let rig = Rig::new();
+    rig.ok(&[
+        "subscription",
+        "create",
+        "erp",
+        "--event-type",
+        "*",
+        "--url",
+        "http://127.0.0.1:8799/",
+    ]);
+    rig.ok(&["subscription", "pause", "erp"]);
+    rig.ok(&["subscription", "pause", "erp"]);
+    rig.ok(&["subscription", "resume", "erp"]);
+    let lines = |rig: &Rig, words: &str| rig.log().matches(words).count();
+    rig.until("both are told", |rig| lines(rig, "a hold ends") == 1);
+    assert_eq!(lines(&rig, "a hold begins"), 1, "one that stands does not begin: {}", rig.log());
+    assert!(rig.log().contains("default/erp"), "{}", rig.log());
+    let address = fs::read_to_string(rig.dir.path().join("oncebox.address")).unwrap();
+    let body = "name=anna&password=wrong-password";
+    let request = format!(
+        "POST /console/log-in HTTP/1.1\r\nHost: {}\r\nSec-Fetch-Site: same-origin\r\nContent-Type: \
+         application/x-www-form-urlencoded\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        address.trim(),
+        body.len()
+    );
+    let mut stream = std::net::TcpStream::connect(address.trim()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    rig.until("it is told", |rig| lines(rig, "a log-in was refused") == 1);
+    let log = rig.log();
+    let line = log.lines().find(|line| line.contains("a log-in was refused")).unwrap();
+    assert!(line.contains("anna") && line.contains("user.login"), "{line}\n{answer}");
+    assert!(!log.contains("wrong-password"), "{log}");
 }

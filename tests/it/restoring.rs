@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::delivering::expected;
 use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, file, secs};
+use crate::rig::{Rig, file, secs, until};
 
 /// Backs the rig's file up, whether it runs or not.
 pub(crate) fn back_up(rig: &Rig) -> PathBuf {
@@ -96,6 +96,38 @@ fn open_deliveries_are_held_after_a_restore_and_keep_their_webhook_id() {
     assert_eq!(seen[1].field("webhook-id"), seen[2].field("webhook-id"));
     assert_eq!(rig.get("/v1/in-doubt")["in_doubt"], 0);
     rig.call("POST", "/v1/deliveries/dlv_1/release", b"").is(409);
+}
+
+#[test]
+fn until_when_new_events_are_held_is_said_wherever_somebody_looks() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500)]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("waits");
+    rig.settle();
+    back_up(&rig);
+    restore(&mut rig);
+    let until_when = rig.now().plus(secs(86_400)).to_string();
+    let check = || {
+        let checks = rig.send("GET", "/readyz?verbose", &[], b"").json()["checks"].clone();
+        let checks = checks.as_array().unwrap().clone();
+        checks.into_iter().find(|check| check["name"] == "in_doubt").unwrap()
+    };
+    assert_eq!(check()["state"], "warn");
+    assert!(check()["detail"].as_str().unwrap().contains(&until_when), "{}", check());
+    let metrics = String::from_utf8(rig.call("GET", "/metrics", b"").is(200).message.body).unwrap();
+    assert!(metrics.contains("\noncebox_deliveries_in_doubt 1\n"), "{metrics}");
+    assert!(metrics.contains("\noncebox_backup_age_seconds NaN\n"), "{metrics}");
+    let open = || {
+        let items = rig.get("/v1/escalations")["items"].clone();
+        let of_site = |found: &&Value| found["class"] == "site.restored";
+        items.as_array().unwrap().iter().find(of_site).cloned()
+    };
+    until("it is escalated", || open().is_some());
+    assert!(open().unwrap()["detail"].as_str().unwrap().contains(&until_when));
+    rig.advance(secs(86_400));
+    assert_eq!(check()["state"], "ok");
+    until("that is over", || open().is_none());
 }
 
 #[test]

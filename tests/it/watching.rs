@@ -166,6 +166,7 @@ fn a_box_that_is_well_is_ready_and_says_what_it_looked_at() {
         "disk",
         "due",
         "escalations",
+        "in_doubt",
         "log",
         "quarantined",
         "starts",

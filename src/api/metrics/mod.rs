@@ -15,6 +15,7 @@ use crate::api::metrics::page::Page;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Resource, Returns, public};
+use crate::backup::manifest;
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
 use crate::model::disk::Room;
@@ -27,7 +28,7 @@ use crate::sources::tables;
 use crate::store::escalations;
 use crate::store::stats::{self, Attention};
 use crate::store::writer::Queue;
-use crate::sys::host;
+use crate::sys::{files, host};
 
 /// The media type of the text.
 const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -124,7 +125,7 @@ fn work(api: &Api, page: &mut Page) {
 fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
     let now = api.clock.now();
     let (pending, due) = api.store.read(|tx| stats::depth(tx, now))?;
-    let Attention { oldest_due_at, dead_letters, holds, quarantined } =
+    let Attention { oldest_due_at, dead_letters, holds, quarantined, in_doubt, .. } =
         api.store.read(stats::attention)?;
     page.one("oncebox_deliveries_pending", pending);
     page.one("oncebox_deliveries_due", due);
@@ -137,6 +138,9 @@ fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
     page.one("oncebox_consumers_waiting", waiting);
     page.one("oncebox_dead_letters", dead_letters);
     page.one("oncebox_events_quarantined", quarantined);
+    page.one("oncebox_deliveries_in_doubt", in_doubt);
+    let newest = files::newest(&api.settings.get().backup_directory(), manifest::ENDING);
+    page.one("oncebox_backup_age_seconds", newest.map(|at| api.clock.wall().since(at)));
     let held = HoldReason::ALL.map(|reason| {
         let found = holds.iter().find(|(of, _)| *of == reason);
         (format!("reason=\"{}\"", reason.as_str()), found.map_or(0, |(_, count)| *count))

@@ -97,6 +97,12 @@ impl From<std::time::Duration> for Number {
     }
 }
 
+impl From<Option<std::time::Duration>> for Number {
+    fn from(span: Option<std::time::Duration>) -> Self {
+        span.map_or_else(|| Self("NaN".to_owned()), Self::from)
+    }
+}
+
 /// Microseconds as seconds, exactly.
 fn seconds(micros: u64) -> String {
     let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);

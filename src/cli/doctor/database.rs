@@ -77,6 +77,7 @@ fn whole(here: &Installation, path: &Path, found: &Findings) -> Vec<Finding> {
     all.push(health::dead_letters(attention.dead_letters).into());
     all.push(health::quarantined(attention.quarantined).into());
     all.push(health::subscriptions(&attention.holds).into());
+    all.push(health::in_doubt(attention.window, attention.in_doubt, now).into());
     all
 }
 
