@@ -467,7 +467,7 @@ CREATE TABLE deliveries (
   head             INTEGER NOT NULL DEFAULT 1,
   state            TEXT NOT NULL DEFAULT 'pending',
   due_at           INTEGER,
-  -- The wait that led to due_at, so that a due time set by a wrong clock can be recognised.
+  -- The wait that led to due_at, lease_until or confirm_until, so that a time set by a wrong clock can be recognised.
   delay_ms         INTEGER NOT NULL DEFAULT 0,
   attempt_count    INTEGER NOT NULL DEFAULT 0,
   -- Failed attempts of this run that count towards giving up.
@@ -497,6 +497,8 @@ CREATE TABLE deliveries (
   -- waiting: when the target's time to confirm ends.
   confirm_until INTEGER
     CONSTRAINT delivery_confirm_until_goes_with_waiting CHECK ((state = 'waiting') = (confirm_until IS NOT NULL)),
+  -- Which death in this file made it a dead letter. A job takes those that died before it was made.
+  died_no INTEGER,
   CONSTRAINT delivery_is_of_one_event CHECK ((outbox_seq IS NULL) <> (webhook_seq IS NULL)),
   CONSTRAINT delivery_state_is_known CHECK (state = 'pending' OR state = 'completed'
     OR state = 'dead_letter' OR state = 'leased' OR state = 'waiting' OR state = 'parked'
@@ -510,6 +512,16 @@ CREATE TABLE deliveries (
   CONSTRAINT delivery_has_no_more_failures_than_attempts
     CHECK (counted_failures BETWEEN 0 AND attempt_count)
 ) STRICT;
+
+CREATE TRIGGER deliveries_count_deaths
+AFTER UPDATE OF state ON deliveries
+WHEN NEW.state = 'dead_letter' AND OLD.state <> 'dead_letter'
+BEGIN
+  INSERT INTO meta (key, value)
+  VALUES ('deaths', 1)
+      ON CONFLICT (key) DO UPDATE SET value = meta.value + 1;
+  UPDATE deliveries SET died_no = (SELECT value FROM meta WHERE key = 'deaths') WHERE seq = NEW.seq;
+END;
 
 -- The dispatcher's query for due deliveries of a subscription.
 CREATE INDEX deliveries_due ON deliveries (subscription_seq, due_at, seq, lane, funnel)

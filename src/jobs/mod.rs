@@ -161,7 +161,7 @@ impl Filter {
 pub struct Cursor {
     /// The number of the delivery, or of the event of the outbox, that was handled last.
     pub after: i64,
-    /// The last number to handle.
+    /// The last number to handle; of a job for dead letters, the last death.
     pub end: i64,
     /// The number of the webhook event that was handled last.
     pub webhook_after: i64,
@@ -188,7 +188,7 @@ pub struct NewJob {
     pub reason: Option<String>,
     /// Who asked for it.
     pub requested_by: String,
-    /// When it was created (schedule time). Later dead letters are not part of it.
+    /// When it was created (schedule time).
     pub created_at: Timestamp,
     /// Where it begins.
     pub cursor: Cursor,

@@ -11,7 +11,7 @@ use crate::base::id::{self, DeliverySeq, Draw, SubscriptionSeq};
 use crate::guard::Savepoint;
 use crate::model::delivery::{Attempt, Jitter, Schedule, State};
 use crate::model::failure::{Next, Settlement, Verdict};
-use crate::model::lease::{LEASES, LeaseOutcome, judge_lease};
+use crate::model::lease::{LeaseOutcome, judge_lease};
 use crate::store::error::Result;
 use crate::store::leases::{self, Held};
 use crate::store::settlement::{note_attempt, note_failure, refresh};
@@ -119,7 +119,7 @@ pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
             break;
         }
         let delivery = candidate.delivery;
-        leases::lease(tx, delivery, *until, lease)?;
+        leases::lease(tx, delivery, (*now, *until), lease)?;
         if let Some(held) = leases::held(tx, delivery, *subscription)? {
             refresh(tx, held.origin, None, *now)?;
         }
@@ -184,9 +184,11 @@ pub fn extend(
         };
         let own = held.owner.as_deref() == Some(lease);
         let extended = match held.state {
-            State::Leased if own => leases::extend(tx, delivery, until, lease).map(|()| true)?,
+            State::Leased if own => {
+                leases::extend(tx, delivery, (now, until), lease).map(|()| true)?
+            }
             // In a lane, an earlier delivery may have become the head; then this one cannot be leased.
-            State::Pending if own => leases::renew(tx, delivery, until, lease)?,
+            State::Pending if own => leases::renew(tx, delivery, (now, until), lease)?,
             _ => false,
         };
         if !extended {
@@ -231,10 +233,7 @@ pub fn expire(
     draw: &dyn Draw,
 ) -> Result<Option<Settlement>> {
     let Some(held) = leases::held(tx, delivery, consumer.subscription)? else { return Ok(None) };
-    // A lease that is longer than the maximum was given while the clock was wrong.
-    let stands =
-        |until: Timestamp| until > consumer.now && until.since(consumer.now) <= *LEASES.end();
-    if held.lease_until.is_none_or(stands) {
+    if held.lease_until.is_none_or(|until| until > consumer.now) {
         return Ok(None);
     }
     let outcome = LeaseOutcome::Failed { reason: EXPIRED.to_owned(), wait: None, counted: true };

@@ -391,10 +391,13 @@ pub(crate) fn route(
             Some(entity) => external_calls::place(tx, (*subscription, entity), order_at)?,
             None => order_at,
         };
-        let last = lane.map_or(Ok(None), |lane| lanes::last(tx, lane))?;
+        let (last, last_of_all) = lane.map_or(Ok((None, None)), |lane| lanes::last(tx, lane))?;
         // Not even a clock that was set back in between puts an event before those that arrived earlier.
-        let order_at =
-            if order == OrderedBy::Arrival { last.max(Some(order_at)) } else { Some(order_at) };
+        let order_at = if order == OrderedBy::Arrival {
+            last_of_all.max(Some(order_at))
+        } else {
+            Some(order_at)
+        };
         let is_late = order == OrderedBy::Time && last > order_at;
         insert.execute((
             outbox,

@@ -26,7 +26,7 @@ pub(super) const FIRST_IN_LANE: &str = "
      ORDER BY order_at, seq
      LIMIT 1";
 
-// The last time in the lane's order: of the open deliveries, and of the dead letters that block the lane.
+// The last time in the lane's order: of the open deliveries, of the dead letters that block the lane, and of all.
 pub(super) const LAST: &str = "
     SELECT (SELECT d.order_at
               FROM deliveries AS d
@@ -41,6 +41,12 @@ pub(super) const LAST: &str = "
                AND b.state = 'dead_letter'
                AND b.head = 1
              ORDER BY b.order_at DESC
+             LIMIT 1),
+           (SELECT x.order_at
+              FROM deliveries AS x INDEXED BY deliveries_dead_in_lane
+             WHERE x.lane = ?1
+               AND x.state = 'dead_letter'
+             ORDER BY x.order_at DESC
              LIMIT 1)";
 
 // The last dead letter before a delivery. An event may ask that dead letters ahead of it are left out.
@@ -166,11 +172,12 @@ pub(super) fn elect_head(tx: &WriteTx<'_>, lane: i64, now: Timestamp) -> Result<
     Ok(())
 }
 
-/// The time in the lane's order of the last delivery that is open in it or blocks it. `None`: a new one is its head.
-pub(super) fn last(tx: &ReadTx<'_>, lane: i64) -> Result<Option<Timestamp>> {
-    let (open, blocking): (Option<Timestamp>, Option<Timestamp>) =
-        tx.prepare(LAST)?.query_row([lane], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(open.max(blocking))
+/// The time in the lane's order of the last delivery that is open in it or blocks it, and of all dead letters as well: a
+/// replay puts them before later arrivals. If the first is `None`, a new one is the lane's head.
+pub(super) fn last(tx: &ReadTx<'_>, lane: i64) -> Result<(Option<Timestamp>, Option<Timestamp>)> {
+    let [open, blocking, dead]: [Option<Timestamp>; 3] =
+        tx.prepare(LAST)?.query_row([lane], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?;
+    Ok((open.max(blocking), open.max(dead)))
 }
 
 fn blocked_by(

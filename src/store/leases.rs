@@ -30,7 +30,7 @@ pub(super) const DUE_WITH_SIZE: &str = "
 
 pub(super) const LEASE: &str = "
     UPDATE deliveries
-       SET state = 'leased', due_at = NULL, lease_until = ?2, lease_owner = ?3
+       SET state = 'leased', due_at = NULL, lease_until = ?2, lease_owner = ?3, delay_ms = ?4
      WHERE seq = ?1
        AND state = 'pending'
        AND head = 1";
@@ -65,10 +65,22 @@ pub(super) const FINISH: &str = "
 
 pub(super) const EXTEND: &str = "
     UPDATE deliveries
-       SET lease_until = ?2
+       SET lease_until = ?2, delay_ms = ?4
      WHERE seq = ?1
        AND state = 'leased'
        AND lease_owner = ?3";
+
+// If the end is later than now plus the lease's span, a wrong clock set it.
+pub(super) const CLAMP: &str = "
+    UPDATE deliveries
+       SET lease_until = ?1 + delay_ms
+     WHERE seq IN (
+           SELECT seq
+             FROM deliveries INDEXED BY deliveries_leases
+            WHERE state = 'leased'
+              AND lease_until > ?1
+              AND lease_until > ?1 + delay_ms
+            LIMIT ?2)";
 
 const TAKE_FROM: &str = "
     UPDATE deliveries
@@ -146,10 +158,16 @@ pub struct Held {
 pub(super) fn renew(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
-    until: Timestamp,
+    (now, until): (Timestamp, Timestamp),
     owner: &str,
 ) -> Result<bool> {
-    Ok(tx.prepare(LEASE)?.execute((delivery, until, owner))? == 1)
+    let span = millis(until.since(now));
+    Ok(tx.prepare(LEASE)?.execute((delivery, until, owner, span))? == 1)
+}
+
+/// Corrects at most `limit` ends that a wrong clock set too far ahead; returns how many.
+pub(crate) fn clamp(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
+    Ok(tx.prepare(CLAMP)?.execute((now, limit))?)
 }
 
 /// Due deliveries with the sizes of their payloads, oldest first.
@@ -172,10 +190,10 @@ pub(super) fn due_with_size(
 pub(super) fn lease(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
-    until: Timestamp,
+    times: (Timestamp, Timestamp),
     owner: &str,
 ) -> Result<()> {
-    one_row(tx.prepare(LEASE)?.execute((delivery, until, owner))?, "the delivery")
+    one_row(usize::from(renew(tx, delivery, times, owner)?), "the delivery")
 }
 
 /// A delivery of a subscription, leased or not.
@@ -246,10 +264,11 @@ pub(super) fn finish(
 pub(super) fn extend(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
-    until: Timestamp,
+    (now, until): (Timestamp, Timestamp),
     owner: &str,
 ) -> Result<()> {
-    one_row(tx.prepare(EXTEND)?.execute((delivery, until, owner))?, "the delivery")
+    let row = (delivery, until, owner, millis(until.since(now)));
+    one_row(tx.prepare(EXTEND)?.execute(row)?, "the delivery")
 }
 
 /// Ends a lease early and makes the delivery due now.

@@ -49,6 +49,12 @@ pub fn set_master_key_id(tx: &WriteTx<'_>, key_id: &str) -> Result<()> {
     Ok(())
 }
 
+/// How many deliveries have become dead letters in this file, ever.
+pub fn deaths(tx: &ReadTx<'_>) -> Result<i64> {
+    let deaths = tx.prepare(READ)?.query_row(["deaths"], |row| row.get(0)).optional()?;
+    Ok(deaths.unwrap_or(0))
+}
+
 /// The id of this database, which its copies share; `None` until a service of this version has opened it.
 pub fn database_id(tx: &ReadTx<'_>) -> Result<Option<String>> {
     Ok(tx.prepare(READ)?.query_row(["database_id"], |row| row.get(0)).optional()?)

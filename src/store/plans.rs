@@ -322,6 +322,7 @@ fn taking_and_reporting_deliveries_uses_indexes() {
         uses(sql, &[BY_ROW]);
     }
     uses(leases::BETWEEN, &["INDEX deliveries_leases (lease_until>? AND lease_until<?)"]);
+    uses(leases::CLAMP, &["INDEX deliveries_leases (lease_until>?)", BY_ROW]);
     uses(leases::NEXT_EXPIRY, &["COVERING INDEX deliveries_leases"]);
 }
 
@@ -359,8 +360,9 @@ fn the_head_and_the_first_delivery_of_a_lane_are_one_seek_each() {
         let of = |index: &str| format!("INDEX {index} (lane=? AND order_at=? AND {seq})");
         uses(sql, &[BY_ROW, &of("deliveries_lane"), &of("deliveries_blocking")]);
     }
-    let of = ["INDEX deliveries_lane (lane=?)", "INDEX deliveries_blocking (lane=?)"];
-    uses(lanes::LAST, &of);
+    let of =
+        ["lane", "blocking", "dead_in_lane"].map(|of| format!("INDEX deliveries_{of} (lane=?)"));
+    uses(lanes::LAST, &of.each_ref().map(String::as_str));
     uses(deliveries::STATE, &[BY_ROW, "INDEX deliveries_lane (lane=?)"]);
 }
 

@@ -12,3 +12,20 @@ CREATE TABLE recent_minutes (
   PRIMARY KEY (minute, tenant, subscription_seq),
   CONSTRAINT recent_counts_are_json CHECK (json_valid(counts))
 ) STRICT, WITHOUT ROWID;
+
+-- Dead letters of before have no number; the jobs that run are for them.
+ALTER TABLE deliveries ADD COLUMN died_no INTEGER;
+UPDATE jobs SET cursor = json_set(cursor, '$.end', 0)
+ WHERE state = 'running' AND kind IN ('dead_letter.replay', 'dead_letter.discard');
+-- Their leases keep the longest span.
+UPDATE deliveries SET delay_ms = 43200000 WHERE state = 'leased';
+
+CREATE TRIGGER deliveries_count_deaths
+AFTER UPDATE OF state ON deliveries
+WHEN NEW.state = 'dead_letter' AND OLD.state <> 'dead_letter'
+BEGIN
+  INSERT INTO meta (key, value)
+  VALUES ('deaths', 1)
+      ON CONFLICT (key) DO UPDATE SET value = meta.value + 1;
+  UPDATE deliveries SET died_no = (SELECT value FROM meta WHERE key = 'deaths') WHERE seq = NEW.seq;
+END;

@@ -115,6 +115,51 @@ fn what_waits_in_a_lane_is_not_kept_there_by_a_clock_that_was_wrong() {
 }
 
 #[test]
+fn a_clock_that_was_a_day_ahead_keeps_no_lease_and_no_dead_letter_from_its_turn() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    receiver.always(Reply::status(400));
+    let order = json!({ "ordering": "strict", "order": { "head_of_line": "skip" } });
+    rig.subscribe_with("erp", &receiver, &order);
+    let policy = json!({ "lease": "3s" });
+    let pull =
+        json!({ "name": "pull", "target": "pull", "event_types": ["pulled"], "policy": policy });
+    rig.post("/v1/subscriptions", &pull).is(201);
+    set(&rig, START.plus(secs(DAY)));
+    let dead = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter'";
+    for n in 1..=3 {
+        rig.publish(&json!({ "event_type": "a", "target": "erp", "payload": n }));
+        until("it is dead", || rig.one(dead) == n.to_string());
+    }
+    rig.publish(&json!({ "event_type": "pulled", "target": "pull", "payload": 1 }));
+    let leased = rig.get("/v1/consumers/pull/next");
+    assert_eq!(leased["items"].as_array().unwrap().len(), 1, "{leased}");
+    set(&rig, START);
+    // The lease ends by its own span.
+    until("it is corrected", || {
+        let ends = "SELECT max(lease_until) FROM deliveries WHERE state = 'leased'";
+        rig.one(ends) <= START.plus(secs(3)).ms().to_string()
+    });
+    rig.advance(secs(3));
+    until("it is over", || {
+        rig.one("SELECT count(*) FROM deliveries WHERE state = 'leased'") == "0"
+    });
+    // All are found, and go before what arrived after them.
+    receiver.always(Reply::status(200));
+    rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
+    rig.publish(&json!({ "event_type": "a", "target": "erp", "payload": 4 }));
+    let discard = json!({ "filter": {}, "reason": "a test", "dry_run": true });
+    assert_eq!(rig.post("/v1/dead-letters/discard", &discard).is(200).json()["count"], 3);
+    let job = rig.post("/v1/dead-letters/replay", &json!({ "filter": {} })).is(201).json();
+    until("all are replayed", || {
+        rig.get(&format!("/v1/jobs/{}", job["id"].as_str().unwrap()))["done"] == 3
+    });
+    rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
+    rig.settle();
+    let sent = receiver.seen().iter().map(|sent| sent.body.clone()).collect::<Vec<_>>();
+    assert_eq!(sent[3..], ["1", "2", "3", "4"].map(|body| body.as_bytes().to_vec()));
+}
+
+#[test]
 fn a_drift_below_two_seconds_moves_nothing() {
     let (rig, receiver) = waiting();
     rig.time.set_wall(START.plus(std::time::Duration::from_millis(1900)));

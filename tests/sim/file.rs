@@ -246,8 +246,9 @@ impl File {
                 order_at = self.call_place((*sub, entity), order_at);
             }
             if let (Some(lane), None) = (lane, spec.earlier) {
+                let is_dead = |row: &Row| row.state == State::DeadLetter;
                 let counts =
-                    |row: &&Row| row.lane == Some(lane) && (row.is_standing() || row.is_blocking());
+                    |row: &&Row| row.lane == Some(lane) && (row.is_standing() || is_dead(row));
                 let last = self.rows.iter().filter(counts).map(|row| row.order_at).max();
                 order_at = order_at.max(last.unwrap_or(order_at));
             }

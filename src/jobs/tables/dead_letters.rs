@@ -23,7 +23,7 @@ const MAX_GROUPS: u32 = 100;
 // Dead letters newer than the job are left out: the job itself may have replayed them without success.
 macro_rules! matches_filter {
     () => {
-        "      AND d.finished_at <= ?4
+        "      AND coalesce(d.died_no, 0) <= ?4
                AND (?5 IS NULL OR d.subscription_seq = ?5)
                AND (?6 IS NULL OR d.last_class = ?6)
                AND (?7 IS NULL OR d.created_at >= ?7)
@@ -139,8 +139,8 @@ impl<'a> Search<'a> {
     }
 
     fn rows(&self, sql: &str, at: i64, limit: u32, place: &[&dyn ToSql]) -> Result<Vec<Dead>> {
-        let NewJob { tenant, filter, created_at, .. } = self.job;
-        let mut params: Vec<&dyn ToSql> = vec![tenant, &at, &limit, created_at];
+        let NewJob { tenant, filter, cursor, .. } = self.job;
+        let mut params: Vec<&dyn ToSql> = vec![tenant, &at, &limit, &cursor.end];
         params.extend_from_slice(params![
             self.subscription,
             filter.class,

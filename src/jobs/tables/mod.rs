@@ -15,8 +15,8 @@ use crate::jobs::{
 use crate::store::column::{count, json, to_json, word};
 use crate::store::error::{Error, Result};
 use crate::store::page::{Found, Newest};
-use crate::store::settlement;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::{meta, settlement};
 
 const INSERT: &str = "
     INSERT INTO jobs
@@ -156,7 +156,7 @@ pub fn replays_before(
 /// The cursor of a new job, which covers what exists now.
 pub fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Cursor> {
     if kind.is_of_dead_letters() {
-        return Ok(Cursor { end: i64::MAX, ..Cursor::default() });
+        return Ok(Cursor { end: meta::deaths(tx)?, ..Cursor::default() });
     }
     events::start(tx, kind, filter)
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
-use crate::model::lease::LEASES;
 use crate::pipeline::consume::{Consume, Expired};
 use crate::store::consuming::{self, Consumer};
 use crate::store::leases::Lease;
@@ -30,8 +29,10 @@ pub(super) struct Expiry {
     /// When the next lease may expire; `None`: no lease is open, or a round is under way.
     next: Option<Timestamp>,
     round: Option<Round>,
-    /// Whether a round must still end leases that were given while the clock was wrong and end too late.
-    needs_future_round: bool,
+    /// Whether ends may lie too far ahead: at the start, and after the clock was set back.
+    are_ends_suspect: bool,
+    /// The time of the latest look.
+    latest: Timestamp,
     /// Unreadable subscriptions, which the log has named already.
     unreadable: BTreeSet<SubscriptionSeq>,
 }
@@ -41,7 +42,8 @@ struct Round {
     /// The last lease that was looked at.
     after: (Timestamp, DeliverySeq),
     until: Timestamp,
-    is_future: bool,
+    /// Whether it corrects ends that lie too far ahead.
+    is_correction: bool,
     /// Jobs that the writer has not answered yet.
     with_writer: usize,
     /// Whether there is a lease that cannot be ended.
@@ -53,8 +55,9 @@ struct Round {
 impl Expiry {
     pub(super) fn new() -> Self {
         // The first round ends leases of earlier runs.
-        let next = Some(Timestamp::from_ms(i64::MIN));
-        Self { next, round: None, needs_future_round: true, unreadable: BTreeSet::new() }
+        let latest = Timestamp::from_ms(i64::MIN);
+        let unreadable = BTreeSet::new();
+        Self { next: Some(latest), round: None, are_ends_suspect: true, latest, unreadable }
     }
 
     /// When the next round is due.
@@ -70,21 +73,36 @@ impl Expiry {
     /// Starts a round, if one is due.
     pub(super) fn start_round(&mut self, consume: &Consume) {
         let now = consume.clock.now();
+        if now < std::mem::replace(&mut self.latest, now) {
+            self.are_ends_suspect = true;
+            self.note(Timestamp::from_ms(i64::MIN));
+        }
         if self.round.is_some() || self.next.is_none_or(|at| at > now) {
             return;
         }
         self.next = None;
-        // A lease that ends after the longest possible lease was given while the clock was wrong.
-        let (after, until) = if self.needs_future_round {
-            let longest = now.plus(*LEASES.end());
-            ((longest, DeliverySeq(i64::MAX)), Timestamp::from_ms(i64::MAX))
-        } else {
-            ((Timestamp::from_ms(i64::MIN), DeliverySeq(i64::MIN)), now)
-        };
-        let is_future = self.needs_future_round;
-        let round =
-            Round { after, until, is_future, with_writer: 0, has_stuck: false, has_failed: false };
-        self.submit_next(consume, round);
+        let (after, until) = ((Timestamp::from_ms(i64::MIN), DeliverySeq(i64::MIN)), now);
+        let is_correction = std::mem::take(&mut self.are_ends_suspect);
+        let (has_stuck, has_failed) = (false, false);
+        let mut round =
+            Round { after, until, is_correction, with_writer: 0, has_stuck, has_failed };
+        if !is_correction {
+            return self.submit_next(consume, round);
+        }
+        round.with_writer = 1;
+        self.round = Some(round);
+        let (clock, inbox) = (consume.clock.clone(), consume.inbox.clone());
+        consume.store.writer().submit(
+            Queue::Upkeep,
+            move |tx: &WriteTx<'_>| {
+                while leases::clamp(tx, clock.now(), MAX_ROWS)? > 0 {}
+                Ok(())
+            },
+            move |outcome| {
+                let found = Vec::new();
+                inbox.leave(|messages| messages.expired.push(Expired { found, outcome }));
+            },
+        );
     }
 
     /// Takes the result of a writer's job and continues the round.
@@ -112,7 +130,7 @@ impl Expiry {
                 round.has_stuck = true;
             }
         }
-        if round.with_writer == 0 && !round.has_failed {
+        if round.with_writer == 0 && !round.has_failed && !round.is_correction {
             self.submit_next(consume, round);
         } else if round.with_writer == 0 {
             self.end_round(consume, &round);
@@ -145,13 +163,13 @@ impl Expiry {
     fn end_round(&mut self, consume: &Consume, round: &Round) {
         let now = consume.clock.now();
         if round.has_failed {
+            self.are_ends_suspect |= round.is_correction;
             return self.note(now.plus(AGAIN));
         }
         if round.has_stuck {
             self.note(now.plus(LEFT_AGAIN));
         }
-        if round.is_future {
-            self.needs_future_round = false;
+        if round.is_correction {
             return self.note(Timestamp::from_ms(i64::MIN));
         }
         match consume.store.read(|tx| leases::next_expiry(tx, round.until)) {
