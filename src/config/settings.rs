@@ -204,7 +204,7 @@ settings! {
         line_probe: Vec<SocketAddr> = Vec::new(), Addresses, Reload,
             "Addresses that show whether the site is online, such as your provider's DNS server. Empty: a default route.";
         cap: u32 = 8, Number(1, 256), Reload,
-            "Requests in flight per subscription.";
+            "Requests in flight per subscription, usually: an endpoint that answers fast may get more. `policy.in_flight_max` is never exceeded.";
         deliverers: u32 = 64, Number(1, 256), Restart,
             "Requests in flight in all (threads). Endpoints that hang share half of them; so does a tenant while another has something due.";
     }

@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn a_connection_that_nobody_uses_is_closed() {
         let policy = AddressPolicy::new(vec!["127.0.0.1/32".parse().unwrap()]);
-        let connect_timeout = Duration::from_secs(60);
+        let connect_timeout = Duration::from_mins(1);
         let settings =
             ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections: 8 };
         let client = Client::new(settings).unwrap();

@@ -246,7 +246,7 @@ mod tests {
         while host.starts_with("silent") {
             std::thread::park();
         }
-        Ok(localhost())
+        if host == "nowhere.test" { Err(io::ErrorKind::NotFound.into()) } else { Ok(localhost()) }
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
         let lookups = Lookups::new(|_| {
             by_name(if IS_SILENT.load(Ordering::SeqCst) { "silent" } else { "here.test" })
         });
-        let look_up = || lookups.look_up("name.test", &Payer::Anonymous, Duration::from_secs(60));
+        let look_up = || lookups.look_up("name.test", &Payer::Anonymous, Duration::from_mins(1));
         assert_eq!(look_up().unwrap().unwrap(), localhost());
         IS_SILENT.store(true, Ordering::SeqCst);
         assert_eq!(look_up().unwrap().unwrap(), localhost());
@@ -298,6 +298,9 @@ mod tests {
             let found = lookups.look_up(&format!("{n}.test"), &Payer::Anonymous, Duration::MAX);
             assert_eq!(found.unwrap().unwrap(), localhost());
         }
+        assert!(
+            lookups.look_up("nowhere.test", &Payer::Anonymous, Duration::MAX).unwrap().is_err()
+        );
         let shared = Arc::clone(&lookups.shared);
         assert_eq!(shared.state.lock().idle, 1);
         drop(lookups);

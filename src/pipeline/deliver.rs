@@ -30,7 +30,7 @@ use crate::model::failure::{AttemptOrder, AttemptReport, Rules};
 use crate::model::format::Format;
 use crate::model::json_path::Path;
 use crate::model::lane::{self, CallKey, Key};
-use crate::model::outcome::{Cause, Outcome};
+use crate::model::outcome::{AttemptClass, Cause, Outcome};
 use crate::model::subscription::Target;
 use crate::model::target_url::is_named_like_a_secret;
 use crate::pipeline::access::scrubbed;
@@ -154,22 +154,23 @@ impl Deliver {
     pub fn run(&self, assignments: &Assignments) {
         while let Some(assignment) = assignments.take() {
             let started = self.clock.monotonic();
-            let limit = if self.in_flight.begin(assignment.delivery, self.clock.wall()) {
-                let limit = self.tick(assignment);
+            let attempt = if self.in_flight.begin(assignment.delivery, self.clock.wall()) {
+                let attempt = self.tick(assignment);
                 self.in_flight.end(assignment.delivery);
-                limit
+                attempt
             } else {
                 self.reschedule(assignment, CLAIMED_AGAIN, false);
                 None
             };
+            let (limit, class) = attempt.unzip();
             let latency = self.clock.monotonic().saturating_sub(started);
             let subscription = assignment.subscription;
-            self.tell(Input::Finished { subscription, latency, limit });
+            self.tell(Input::Finished { subscription, latency, limit, class });
         }
     }
 
-    /// One attempt, from the row to the settlement that is handed in; its time limit, if there was one.
-    fn tick(&self, assignment: Assignment) -> Option<Duration> {
+    /// One attempt, from the row to the settlement that is handed in; its time limit and class, if there was one.
+    fn tick(&self, assignment: Assignment) -> Option<(Duration, AttemptClass)> {
         let delivery = assignment.delivery;
         let item = self.suspects.is_on().then(|| format!("delivery/{delivery}"));
         let item = item.as_deref();
@@ -238,7 +239,7 @@ impl Deliver {
         assignment: Assignment,
         mut outgoing: OutgoingRequest,
         is_convicted: bool,
-    ) -> Option<Duration> {
+    ) -> Option<(Duration, AttemptClass)> {
         let delivery = outgoing.delivery;
         match self.destinations.of(outgoing.subscription) {
             // Held since it was handed out: the person who held it relies on no further attempt.
@@ -255,8 +256,9 @@ impl Deliver {
                         let request = (&opened, why_not, call.as_ref());
                         let report =
                             self.attempt(&mut outgoing, &destination, request, assignment)?;
+                        let class = report.attempt.class;
                         self.settle(report);
-                        return Some(destination.timeout);
+                        return Some((destination.timeout, class));
                     }
                     Err(error) => {
                         tracing::error!(%error, %delivery, "a sealed field cannot be opened");

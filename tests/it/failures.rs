@@ -141,6 +141,18 @@ fn a_request_that_is_refused_is_a_dead_letter_at_once_and_the_rest_goes_on() {
 }
 
 #[test]
+fn of_a_flood_no_more_are_sent_than_it_takes_to_hold_a_subscription_that_refuses_them() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    receiver.always(Reply::status(422));
+    rig.subscribe("erp", &receiver);
+    let flood = json!(vec![json!({ "event_type": "a", "payload": {} }); 100]);
+    (0..5).for_each(|_| drop(rig.post("/v1/events", &flood).is(201)));
+    until("it is held", || holds(&rig) == ["rejecting"]);
+    rig.settle();
+    assert_eq!((dead(&rig), receiver.count()), (5, 5));
+}
+
+#[test]
 fn five_refusals_in_a_row_hold_the_subscription_until_somebody_acts() {
     let (rig, receiver) = failing(422);
     for n in 1..=6 {

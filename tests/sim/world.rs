@@ -15,7 +15,7 @@ use oncebox::model::external_call::NewCall;
 use oncebox::model::failure::Verdict;
 use oncebox::model::hold::{Gate, Hold, HoldReason};
 use oncebox::model::lease::LeaseOutcome;
-use oncebox::model::outcome::{Cause, ClassTable, Outcome};
+use oncebox::model::outcome::{AttemptClass, Cause, ClassTable, Outcome};
 use oncebox::model::rate::Rate;
 use oncebox::pipeline::clock_watch::ClockWatch;
 use oncebox::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
@@ -738,6 +738,7 @@ impl World {
                 rate: sub.is_slow.then(|| Rate::parse("60/min").unwrap()),
                 gate: if gate.is_probe() && !is_probe { Gate::Open } else { gate },
                 has_funnels: sub.has_funnel,
+                host: None,
             };
             if self.process.known.get(&subscription) != Some(&limits) {
                 let (tenant, pace) = (sub.tenant.to_owned(), pace(sub));
@@ -1331,7 +1332,7 @@ impl World {
         };
         // The outcome is handed in before the deliverer says that it is idle.
         self.after(0, Step::HandIn(report));
-        self.idle(assignment, self.now - started, Some(timeout));
+        self.idle(assignment, self.now - started, Some((timeout, class)));
     }
 
     fn says(&mut self, input: Input) {
@@ -1339,11 +1340,17 @@ impl World {
         self.turn_soon();
     }
 
-    fn idle(&mut self, assignment: Assignment, took: Ms, limit: Option<Duration>) {
+    fn idle(
+        &mut self,
+        assignment: Assignment,
+        took: Ms,
+        attempt: Option<(Duration, AttemptClass)>,
+    ) {
+        let (limit, class) = attempt.unzip();
         let latency = Duration::from_millis(took.unsigned_abs());
         let subscription = assignment.subscription;
         let wait = 1 + self.dice.below(4);
-        self.after(wait, Step::Idle(Input::Finished { subscription, latency, limit }));
+        self.after(wait, Step::Idle(Input::Finished { subscription, latency, limit, class }));
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod decisions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::base::id::SubscriptionSeq;
 use crate::config::Live;
 use crate::model::hold::{HoldReason, gate};
 use crate::model::rate::Rate;
-use crate::model::subscription::{Subscription, Target};
+use crate::model::subscription::{NewSubscription, Subscription, Target};
 use crate::pipeline::inbox::Inbox;
 use crate::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
 use crate::store::deliveries::DueMark;
@@ -239,6 +240,7 @@ impl Dispatcher {
                 rate: new.policy.rate.as_deref().and_then(|rate| Rate::parse(rate).ok()),
                 gate: gate(&holds),
                 has_funnels: new.order.funnel_point.is_some() || new.order.external_calls.is_some(),
+                host: host(&new),
             };
             is_offline |= holds.iter().any(|hold| hold.reason == HoldReason::Offline);
             if self.known.get(&subscription) != Some(&limits) {
@@ -310,6 +312,14 @@ impl Crowded {
             self.not_before = now.saturating_add(LOOK_AGAIN);
         }
     }
+}
+
+/// A number that stands for a subscription's tenant and host.
+fn host(new: &NewSubscription) -> Option<u64> {
+    let Target::Http(url) = &new.target else { return None };
+    let mut hasher = DefaultHasher::new();
+    (&new.tenant, url.host(), url.port()).hash(&mut hasher);
+    Some(hasher.finish())
 }
 
 /// The pace of an endpoint that this run has not called yet, by its subscription's row. The row does not tell whether a

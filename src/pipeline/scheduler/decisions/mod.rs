@@ -11,13 +11,15 @@
 mod tests;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::model::failure::REJECTING_AFTER;
 use crate::model::hold::Gate;
 use crate::model::lane::Places;
+use crate::model::outcome::AttemptClass;
 use crate::model::rate::{Bucket, Rate};
 use crate::store::deliveries::Due;
 use crate::store::tx::Settled;
@@ -35,6 +37,11 @@ const FAST_ENOUGH: Duration = Duration::from_secs(1);
 /// Requests in flight when the site comes back online; doubled every [`RAMP_STEP`].
 const RAMP_FROM: usize = 2;
 const RAMP_STEP: Duration = Duration::from_secs(1);
+/// Requests of a subscription, under way or refused, until its refusals hold it.
+#[expect(clippy::as_conversions, reason = "no other conversion is constant")]
+const BRAKED_AT: usize = REJECTING_AFTER as usize;
+/// A tenant may call another new endpoint while it has fewer than this many times the deliverers that are left for them.
+const NEW_TIMES: usize = 3;
 /// Latencies remembered per subscription.
 const LATENCIES_KEPT: usize = 20;
 
@@ -63,6 +70,8 @@ pub struct Limits {
     pub gate: Gate,
     /// Whether its deliveries may be in funnels.
     pub has_funnels: bool,
+    /// A number that stands for its tenant and host, if it has a host.
+    pub host: Option<u64>,
 }
 
 /// An input of the machine.
@@ -111,6 +120,8 @@ pub enum Input {
         latency: Duration,
         /// The time limit; `None` where nothing was sent.
         limit: Option<Duration>,
+        /// What came of the attempt, if there was one.
+        class: Option<AttemptClass>,
     },
     /// The outcome of an attempt is committed.
     Settled(Settled),
@@ -176,6 +187,10 @@ pub struct Machine {
     /// Requests in flight, in total and by tenant.
     load: Load,
     tenants: BTreeMap<String, Load>,
+    /// Hosts to which a first request is under way.
+    first_at: HashSet<u64>,
+    /// Deliveries that were started and are not settled.
+    started: HashSet<DeliverySeq>,
     /// Limits requests after the site was offline, until all deliverers may be used again.
     ramp: Option<Ramp>,
     /// The time of the latest step.
@@ -195,6 +210,8 @@ impl Machine {
             deliverers,
             load: Load::default(),
             tenants: BTreeMap::new(),
+            first_at: HashSet::new(),
+            started: HashSet::new(),
             ramp: None,
             latest: None,
             stopping: false,
@@ -210,7 +227,8 @@ impl Machine {
         match input {
             Input::SubscriptionChanged { subscription, limits, tenant, pace } => {
                 self.tenants.entry(tenant.clone()).or_default();
-                let new = || Window { tenant, pace, ..Window::default() };
+                let is_braked = pace != Pace::Prompt;
+                let new = || Window { tenant, pace, is_braked, ..Window::default() };
                 self.windows.entry(subscription).or_insert_with(new);
                 self.changed(now, subscription, limits);
             }
@@ -231,21 +249,24 @@ impl Machine {
             Input::Fetched { subscription, rows, more, next_due } => {
                 self.fetched(now, subscription, rows, more, next_due);
             }
-            Input::Finished { subscription, latency, limit } => {
+            Input::Finished { subscription, latency, limit, class } => {
                 self.change_load(subscription, |window| {
                     window.in_flight = window.in_flight.saturating_sub(1);
-                    window.note(latency, limit);
+                    window.note(latency, limit, class);
                     if let (Some(rate), None) = (window.limits.rate, limit) {
                         window.bucket.give_back(rate);
                     }
                 });
+                self.first_has_ended(subscription);
                 self.enqueue(subscription);
             }
             Input::Settled(Settled { delivery, subscription, next_due }) => {
+                self.has_ended(delivery, subscription);
                 self.release(delivery);
                 self.wake_at(subscription, next_due);
             }
             Input::Reschedule { delivery, subscription, until, all } => {
+                self.has_ended(delivery, subscription);
                 self.reschedule(delivery, subscription, until, all);
             }
             Input::Tick => {}
@@ -397,6 +418,29 @@ impl Machine {
         self.enqueue(owner);
     }
 
+    /// A delivery that was started is settled, or was not attempted.
+    fn has_ended(&mut self, delivery: DeliverySeq, subscription: SubscriptionSeq) {
+        if self.started.remove(&delivery)
+            && let Some(window) = self.windows.get_mut(&subscription)
+        {
+            window.unsettled = window.unsettled.saturating_sub(1);
+        }
+    }
+
+    /// The first request to an endpoint has ended. If it hung, the other new endpoints of the host are taken to hang too.
+    fn first_has_ended(&mut self, subscription: SubscriptionSeq) {
+        let Some(window) = self.windows.get_mut(&subscription) else { return };
+        let Some(host) = window.first_at.take() else { return };
+        self.first_at.remove(&host);
+        if window.pace == Pace::Hangs {
+            let is_new =
+                |window: &Window| window.limits.host == Some(host) && window.pace == Pace::Unknown;
+            for other in self.windows.values_mut().filter(|other| is_new(other)) {
+                other.pace = Pace::Hangs;
+            }
+        }
+    }
+
     fn wake_at(&mut self, subscription: SubscriptionSeq, at: Option<Timestamp>) {
         let (Some(at), Some(window)) = (at, self.windows.get_mut(&subscription)) else { return };
         if window.next_due.is_some_and(|due| due <= at) {
@@ -527,10 +571,17 @@ impl Machine {
         let window = self.windows.get(&subscription)?;
         // Half of the deliverers are kept for first requests, so that no subscription takes all of them.
         let plenty = self.load.is_plenty(window.pace, self.deliverers);
+        let own = self.tenants.get(&window.tenant).copied().unwrap_or_default();
         // A tenant may use half of everything while another tenant has something due.
-        let tenant = self.tenants.get(&window.tenant).filter(|_| is_shared);
+        let tenant = Some(own).filter(|_| is_shared);
+        // Of new endpoints, one for each host and tenant is called at a time, and a tenant leaves deliverers to others.
+        let left = (self.deliverers - self.deliverers / 4).saturating_sub(self.load.unproven);
+        let is_kept = window.pace == Pace::Unknown
+            && (window.limits.host.is_some_and(|host| self.first_at.contains(&host))
+                || (self.tenants.len() > 1 && own.unproven >= left.saturating_mul(NEW_TIMES)));
         let is_free = window.limits.gate.is_open(now)
             && window.limits.rate.is_none_or(|rate| window.bucket.next_at(rate) <= now)
+            && !is_kept
             && window.has_room(plenty)
             && self.load.has_room(window.pace, self.deliverers)
             && tenant.is_none_or(|load| load.has_room(window.pace, self.deliverers.div_ceil(2)));
@@ -548,16 +599,21 @@ impl Machine {
         while self.load.busy < most && passed_by < self.rotation.len() {
             let Some(subscription) = self.rotation.pop_front() else { break };
             if let Some(delivery) = self.startable(now, subscription, is_shared) {
-                let mut is_probe = false;
+                let (mut is_probe, mut first_at) = (false, None);
                 self.change_load(subscription, |window| {
                     window.ready.pop_front();
                     window.in_flight += 1;
+                    window.unsettled += 1;
+                    first_at = window.limits.host.filter(|_| window.pace == Pace::Unknown);
+                    window.first_at = first_at;
                     is_probe = window.limits.gate.is_probe();
                     if let Some(rate) = window.limits.rate {
                         window.bucket.take(rate, now);
                     }
                 });
                 passed_by = 0;
+                self.first_at.extend(first_at);
+                self.started.insert(delivery);
                 out.push(Command::Start(Assignment { delivery, subscription, is_probe }));
             } else {
                 passed_by += 1;
@@ -714,6 +770,15 @@ struct Window {
     in_flight: usize,
     /// Fetched, not settled.
     in_hand: usize,
+    /// Started, not settled.
+    unsettled: usize,
+    /// The host of its first request, while that is under way.
+    first_at: Option<u64>,
+    /// Refusals in a row.
+    refused: usize,
+    /// Whether no request has succeeded since one was refused, or since the start. Then no more are sent than it takes to
+    /// hold it.
+    is_braked: bool,
     /// Whether there may be due rows that were not fetched.
     needs_fetch: bool,
     /// Whether a fetch was asked for and not answered.
@@ -733,7 +798,11 @@ impl Window {
         let is_known = self.pace != Pace::Unknown;
         let cap = usize::try_from(self.limits.cap).unwrap_or(usize::MAX);
         let has_more = self.in_flight < cap || (!self.limits.is_hard && self.is_fast());
-        self.in_flight == 0 || (is_known && plenty && has_more)
+        // Each refusal brings the hold nearer. While it is on its way, nothing starts.
+        let is_braked = self.is_braked
+            && self.unsettled > 0
+            && self.in_flight.saturating_add(self.refused) >= BRAKED_AT;
+        !is_braked && (self.in_flight == 0 || (is_known && plenty && has_more))
     }
 
     /// What it adds to the load.
@@ -791,7 +860,12 @@ impl Window {
     }
 
     /// Remembers a request's latency. With a known time limit, it also decides the pace.
-    fn note(&mut self, latency: Duration, limit: Option<Duration>) {
+    fn note(&mut self, latency: Duration, limit: Option<Duration>, class: Option<AttemptClass>) {
+        if let Some(class) = class {
+            let is_refusal = class == AttemptClass::Validation;
+            self.refused = if is_refusal { self.refused.saturating_add(1) } else { 0 };
+            self.is_braked = is_refusal || (self.is_braked && !class.is_success());
+        }
         if let Some(limit) = limit {
             let hangs = latency >= HANGS_FROM.min(limit / 2);
             self.pace = if hangs { Pace::Hangs } else { Pace::Prompt };

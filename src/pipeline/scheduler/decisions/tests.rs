@@ -13,12 +13,13 @@ fn at(secs: i64) -> Timestamp {
 fn changed(subscription: SubscriptionSeq, cap: u32, hard: bool, callable: bool) -> Input {
     let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
     let gate = if callable { Gate::Open } else { Gate::Closed };
-    let limits = Limits { cap, is_hard: hard, rate: None, gate, has_funnels: true };
+    let limits = Limits { cap, is_hard: hard, rate: None, gate, has_funnels: true, host: None };
     Input::SubscriptionChanged { subscription, limits, tenant, pace }
 }
 
 fn finished(latency: Duration) -> Input {
-    Input::Finished { subscription: SUB, latency, limit: None }
+    let class = Some(AttemptClass::Success);
+    Input::Finished { subscription: SUB, latency, limit: None, class }
 }
 
 fn machine(deliverers: usize, cap: u32) -> Machine {
@@ -192,7 +193,8 @@ fn rows_whose_places_are_all_taken_are_not_asked_for_again_before_a_release() {
         let mut machine = machine(4, 4);
         let other = SubscriptionSeq(2);
         let gate = Gate::Open;
-        let limits = Limits { cap: 4, is_hard: true, rate: None, gate, has_funnels: false };
+        let limits =
+            Limits { cap: 4, is_hard: true, rate: None, gate, has_funnels: false, host: None };
         let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
         let changed = Input::SubscriptionChanged { subscription: other, limits, tenant, pace };
         machine.step(at(0), changed);
@@ -316,7 +318,7 @@ fn endpoints_that_hang_get_half_and_those_that_may_hang_three_quarters() {
     for (groups, wanted) in [
         (&[("a", Hangs, 100, 1), ("a", Prompt, 1, 1)][..], &[32, 1][..]),
         (&[("a", Hangs, 100, 1)], &[32]),
-        (&[("a", Hangs, 3, 20)], &[24]),
+        (&[("a", Hangs, 3, 20)], &[15]),
         (&[("a", Hangs, 10, 20)], &[32]),
         (&[("a", Unknown, 100, 1), ("a", Prompt, 1, 1)], &[48, 1]),
         (&[("a", Unknown, 100, 1), ("a", Hangs, 9, 1), ("a", Prompt, 20, 1)], &[48, 0, 16]),
@@ -341,6 +343,7 @@ fn a_tenant_gets_half_of_each_share_while_another_has_something_due() {
         (&[("a", Hangs, 100, 1), ("b", Hangs, 100, 1)], &[16, 16]),
         (&[("a", Unknown, 100, 1), ("b", Unknown, 1, 1)], &[24, 1]),
         (&[("a", Hangs, 100, 1), ("b", Prompt, 1, 1)], &[16, 1]),
+        (&[("a", Unknown, 100, 1), ("b", Prompt, 1, 0)], &[36, 0]),
     ] {
         assert_eq!(served(groups).1, wanted, "{groups:?}");
     }
@@ -359,9 +362,9 @@ fn an_endpoint_hangs_from_half_of_its_time_limit_until_it_is_prompt_again() {
         let (mut machine, _) = served(&[("a", pace, 1, 2)]);
         let limit = limit.map(Duration::from_secs);
         let latency = Duration::from_millis(latency);
-        machine.step(at(9), Input::Finished { subscription: SUB, latency, limit });
+        machine.step(at(9), Input::Finished { subscription: SUB, latency, limit, class: None });
         assert_eq!(machine.windows[&SUB].pace, wanted, "{pace:?} {latency:?} of {limit:?}");
-        let finished = Input::Finished { subscription: SUB, latency, limit: None };
+        let finished = Input::Finished { subscription: SUB, latency, limit: None, class: None };
         machine.step(at(9), finished);
         assert!(!machine.is_busy(), "{:?}", machine.load);
     }
@@ -376,7 +379,9 @@ fn every_endpoint_that_hangs_gets_its_turn() {
     while let Some(n) = busy.pop_front() {
         assert!(seen.insert(n), "nobody has two turns");
         let (subscription, latency) = (SubscriptionSeq(n), Duration::from_secs(30));
-        for out in machine.step(at(30), Input::Finished { subscription, latency, limit }) {
+        for out in
+            machine.step(at(30), Input::Finished { subscription, latency, limit, class: None })
+        {
             if let Command::Start(Assignment { subscription, .. }) = out {
                 busy.push_back(subscription.0);
             }
@@ -447,13 +452,14 @@ fn a_probe_that_works_opens_the_gate() {
 fn a_rate_spreads_what_is_due() {
     let mut machine = machine(64, 8);
     let rate = Rate::parse("60/min").ok();
-    let limits = Limits { cap: 8, is_hard: false, rate, gate: Gate::Open, has_funnels: false };
+    let limits =
+        Limits { cap: 8, is_hard: false, rate, gate: Gate::Open, has_funnels: false, host: None };
     let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
     machine.step(at(10), Input::SubscriptionChanged { subscription: SUB, limits, tenant, pace });
     assert_eq!(starts(&machine.step(at(10), fetched(1..9))), [1]);
     let latency = Duration::from_millis(1);
-    let sent = Input::Finished { subscription: SUB, latency, limit: Some(Duration::from_secs(30)) };
-    machine.step(at(10), sent);
+    let (limit, class) = (Some(Duration::from_secs(30)), None);
+    machine.step(at(10), Input::Finished { subscription: SUB, latency, limit, class });
     assert_eq!(machine.sleep_until(), Some(at(11)));
     assert_eq!(starts(&machine.step(at(11), Input::Tick)), [2]);
     // What was not sent gives its place to the next one.
@@ -507,4 +513,46 @@ fn a_clock_that_is_set_back_delays_nothing() {
     assert_eq!(fetches(&out), [SUB], "what was rescheduled is fetched now");
     assert_eq!(machine.sleep_until(), None);
     assert_eq!(machine.in_hand(), 0);
+}
+
+#[test]
+fn of_the_new_endpoints_of_a_host_one_is_called_and_if_it_hangs_all_are_taken_to_hang() {
+    for (latency, pace) in [(30, Pace::Hangs), (0, Pace::Unknown)] {
+        let mut machine = Machine::new(64);
+        let hosts = [1, 1, 1, 2].map(Some);
+        let mut first = Vec::new();
+        for (n, host) in (1..).zip(hosts) {
+            let limits = Limits { cap: 8, host, ..Limits::default() };
+            let (subscription, tenant) = (sub(n), "a".to_owned());
+            let pace = Pace::Unknown;
+            machine.step(at(0), Input::SubscriptionChanged { subscription, limits, tenant, pace });
+            let rows = vec![(DeliverySeq(subscription.0), Places::default())];
+            let fetched = Input::Fetched { subscription, rows, more: false, next_due: None };
+            first.extend(starts(&machine.step(at(0), fetched)));
+        }
+        assert_eq!(first, [1, 4]);
+        let (latency, limit) = (Duration::from_secs(latency), Some(Duration::from_secs(30)));
+        let finished = Input::Finished { subscription: SUB, latency, limit, class: None };
+        let wanted = if pace == Pace::Hangs { vec![2, 3] } else { vec![2] };
+        assert_eq!(starts(&machine.step(at(30), finished)), wanted);
+        assert_eq!(machine.windows[&sub(3)].pace, pace);
+        assert_eq!(machine.windows[&sub(4)].pace, Pace::Unknown, "of another host");
+    }
+}
+
+#[test]
+fn no_more_are_sent_than_the_brake_needs_until_one_succeeds() {
+    use AttemptClass::{Success, Validation};
+    let mut machine = machine(64, 8);
+    let (latency, limit) = (Duration::from_millis(1), Some(Duration::from_secs(30)));
+    let ended = |class| Input::Finished { subscription: SUB, latency, limit, class: Some(class) };
+    assert_eq!(starts(&machine.step(at(0), fetched(1..500))).len(), 8);
+    for _ in 1..=8 {
+        assert_eq!(starts(&machine.step(at(0), ended(Validation))), [0; 0]);
+    }
+    for delivery in 1..=7 {
+        assert_eq!(starts(&machine.step(at(0), settled(delivery, None))), [0; 0]);
+    }
+    assert_eq!(starts(&machine.step(at(0), settled(8, None))), [9], "it was not held");
+    assert!(starts(&machine.step(at(0), ended(Success))).len() > 5);
 }
