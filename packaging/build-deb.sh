@@ -14,12 +14,4 @@ mkdir -p "$made/completions"
 "$binary" completions zsh  > "$made/completions/_oncebox"
 "$binary" completions fish > "$made/completions/oncebox.fish"
 
-# The settings as they are shipped: all defaults, but for where the package keeps things.
-sed -e '/^\[database\]/,/^\[keys\]/ s|^# *\(directory = \)".*"|\1"/var/lib/oncebox"|' \
-    -e 's|^# *\(master_key_file = \)".*"|\1"/etc/oncebox/master.key"|' \
-    packaging/oncebox.toml > "$made/oncebox.toml"
-for key in 'directory = "/var/lib/oncebox"' 'master_key_file = "/etc/oncebox/master.key"'; do
-  grep -qx "$key" "$made/oncebox.toml" || { echo "packaging/oncebox.toml has no place for: $key" >&2; exit 1; }
-done
-
 cargo deb --no-build "$@"

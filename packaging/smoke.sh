@@ -51,6 +51,8 @@ cp -a "$tree" "$box"
 # The same again under a later version: an upgrade.
 dpkg-deb --raw-extract "$home/oncebox.deb" "$box/root/newer"
 sed -i 's/^Version: .*/Version: 9.9.9-1/' "$box/root/newer/DEBIAN/control"
+# With another socket unit, which must not close the socket that is open.
+find "$box/root/newer" -name oncebox.socket -exec sed -i 's/^Backlog=.*/Backlog=2048/' {} +
 dpkg-deb --build -Znone "$box/root/newer" "$box/root/newer.deb" >/dev/null
 rm -r "$box/root/newer"
 cp "$home/oncebox.deb" "$box/root/oncebox.deb"

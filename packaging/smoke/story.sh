@@ -4,7 +4,7 @@
 # machine of its own, which has the packages in /root and this repository in /source.
 set -euo pipefail
 work=$(mktemp -d)
-readonly work here=/source/packaging data=/var/lib/oncebox settings=/etc/oncebox/oncebox.toml
+readonly work here=/source/packaging data=/var/lib/oncebox settings=/etc/oncebox/oncebox.toml more=/etc/oncebox/conf.d
 readonly api=http://127.0.0.1:8710 key=/etc/oncebox/master.key
 
 step() { printf '\n-- %s s: %s\n' "$SECONDS" "$*"; }
@@ -70,8 +70,9 @@ systemd-analyze verify /lib/systemd/system/oncebox.service
 systemd-analyze security --offline=true --threshold=12 --no-pager /lib/systemd/system/oncebox.service | tail -1
 
 # A machine where this is tried may be fuller than one that keeps invoices.
-sed -i -e 's|^# *reserve = .*|reserve = "64MiB"|' -e 's|^# *allow = .*|allow = ["127.0.0.0/8"]|' $settings
+printf '[disk]\nreserve = "64MiB"\n[delivery]\nallow = ["127.0.0.0/8"]\n' > $more/10-smoke.toml
 oncebox config check
+expect 'disk.reserve.*10-smoke.toml:2' oncebox config show
 
 step "it runs as the unit says, and the watchdog is fed"
 systemctl is-active oncebox.service oncebox.socket
@@ -95,9 +96,8 @@ sed -e "s|/etc/ssl/certs/hooks.example.com.pem|$work/nginx.pem|" \
     -e 's|listen 443 ssl|listen 127.0.0.1:8443 ssl|' $here/nginx.conf > /etc/nginx/conf.d/oncebox.conf
 rm -f /etc/nginx/sites-enabled/default
 systemctl restart nginx
-sed -i 's|^# *trusted_proxies = .*|trusted_proxies = ["127.0.0.1/32"]|' $settings
-sed -i '0,/^# *public_url = /s|^# *public_url = .*|public_url = "https://hooks.example.com"|' $settings
-expect 'public_url.*hooks.example.com.*oncebox.toml' oncebox config show
+printf '[listen]\ntrusted_proxies = ["127.0.0.1/32"]\npublic_url = "https://hooks.example.com"\n' > $more/20-proxy.toml
+expect 'public_url.*hooks.example.com.*20-proxy.toml' oncebox config show
 systemctl reload oncebox
 wait_for 10 "what was reloaded and what waits" eval "log | grep -q trusted_proxies"
 systemctl restart oncebox
@@ -114,7 +114,7 @@ tried first-webhook
 tried first-event
 
 knock() {
-  python3 $here/smoke/knock.py 127.0.0.1 8710 > "$work/knocks" & loader=$!
+  python3 $here/smoke/knock.py 127.0.0.1 "${1:-8710}" > "$work/knocks" & loader=$!
   wait_for 10 "the first knock" test -s "$work/knocks"
 }
 knocked() {
@@ -130,13 +130,53 @@ systemctl kill --kill-who=main --signal=KILL oncebox
 wait_for 60 "another process that is ready" eval "is oncebox SubState running && [[ \$(main_pid) != $killed ]]"
 knocked
 
+step "a socket of its own for the intake: a restart refuses nobody there either"
+printf '[listen]\nintake = "127.0.0.1:8711"\n' > $more/30-intake.toml
+cp /usr/share/doc/oncebox/examples/oncebox-intake.socket /etc/systemd/system/
+systemctl daemon-reload
+systemctl stop oncebox.service
+systemctl start oncebox-intake.socket oncebox.service
+knock 8711
+systemctl restart oncebox
+knocked
+systemctl stop oncebox.service oncebox-intake.socket
+rm $more/30-intake.toml /etc/systemd/system/oncebox-intake.socket
+systemctl daemon-reload
+systemctl start oncebox.service
+
+step "an address that the machine does not have yet: the socket is open, and doctor says where systemd listens"
+mkdir -p /etc/systemd/system/oncebox.socket.d
+printf '[Socket]\nListenStream=\nListenStream=192.0.2.7:8710\n' > /etc/systemd/system/oncebox.socket.d/address.conf
+systemctl daemon-reload
+systemctl restart oncebox.socket oncebox.service
+is oncebox.socket ActiveState active || fail "the socket waits for its address"
+expect 'systemd listens on 192.0.2.7:8710' oncebox doctor
+rm -r /etc/systemd/system/oncebox.socket.d
+systemctl daemon-reload
+systemctl restart oncebox.socket oncebox.service
+
+step "a port that is taken when the socket starts: it is tried again"
+systemctl stop oncebox.socket oncebox.service
+python3 -c '
+import socket, time
+taken = socket.create_server(("127.0.0.1", 8710))
+print("taken", flush=True)
+time.sleep(600)' > "$work/taken" & loader=$!
+wait_for 10 "the port is taken" test -s "$work/taken"
+! systemctl start oncebox.socket 2>/dev/null || fail "two programs listen on one port"
+systemctl start --no-block oncebox.service
+sleep 1
+kill "$loader"; loader=
+wait_for 60 "the service" is oncebox SubState running
+systemctl restart oncebox.socket oncebox.service
+is oncebox.socket ActiveState active || fail "the socket was not tried again"
+
 step "twelve restarts in a row are no reason to give up"
 for ((n = 0; n < 12; n++)); do systemctl restart oncebox || fail "restart $n"; done
 is oncebox.socket ActiveState active || fail "the socket is closed"
 
 step "a mistake in the settings: a reload refuses it, a start tries again, the socket stays"
-cp $settings "$work/right.toml"
-sed -i 's|^\[listen\]|[listen]\nnonsense = true|' $settings
+printf '[listen]\nnonsense = true\n' > $more/99-wrong.toml
 ! systemctl reload oncebox 2>/dev/null || fail "a reload took a broken file"
 is oncebox SubState running || fail "a reload that failed ended the service"
 curl -sf $api/readyz >/dev/null
@@ -144,7 +184,7 @@ curl -sf $api/readyz >/dev/null
 wait_for 30 "a second try" eval "[[ \$(property oncebox NRestarts) -ge 2 ]]"
 is oncebox.socket ActiveState active || fail "the socket is closed"
 expect 'nonsense' log
-cp "$work/right.toml" $settings
+rm $more/99-wrong.toml
 systemctl restart oncebox
 expect 'runs and is ready' oncebox status
 
@@ -257,17 +297,20 @@ step "upgraded: no connection is refused, the settings somebody changed stay, an
 before=$(property oncebox.socket ActiveEnterTimestampMonotonic)
 old=$(main_pid)
 knock
-dpkg -i /root/newer.deb
+echo '# changed by a person' >> $settings
+DEBIAN_FRONTEND=noninteractive dpkg -i /root/newer.deb </dev/null
 knocked
 [[ $(main_pid) != "$old" ]] || fail "the old program still runs"
 is oncebox.socket ActiveEnterTimestampMonotonic "$before" || fail "the upgrade closed the socket"
-grep -q '^trusted_proxies' $settings || fail "the upgrade lost a setting"
+grep -q '^# changed by a person' $settings || fail "the upgrade lost a setting"
+grep -q '^trusted_proxies' $more/20-proxy.toml || fail "the upgrade lost a setting"
 expect evt_smoke_4 oncebox webhook list
 
 step "removed, then purged: the data stays until a person deletes it"
 dpkg --remove oncebox
 ! systemctl is-active --quiet oncebox.socket oncebox.service || fail "it runs on without its package"
 [[ -e $data/oncebox.db && -e $key ]] || fail "removing the package took data away"
+rm -r $more
 expect "kept $data" dpkg --purge oncebox
 [[ -e $data/oncebox.db && -e $key ]] || fail "purging the package took data away"
 [[ ! -e $settings && ! -e /usr/bin/oncebox ]] || fail "purging left files behind"

@@ -74,9 +74,10 @@ pub(super) fn not_running(settings: &Settings) -> Option<String> {
     let said = judge_unit(&String::from_utf8_lossy(&shown.stdout))?;
     let listens =
         || ask(&["is-active", "oncebox.socket"]).is_some_and(|asked| asked.status.success());
-    (!said.starts_with("inactive") || !listens()).then_some(format!(
-        "the service does not run. systemd says: {said}\nMore: journalctl -u oncebox. To start it at once: systemctl \
-         restart oncebox"
+    let is_stopped = said.starts_with("inactive");
+    let next = if is_stopped { "start oncebox.socket oncebox.service" } else { "restart oncebox" };
+    (!is_stopped || !listens()).then_some(format!(
+        "the service does not run. systemd says: {said}\nMore: journalctl -u oncebox. To start it at once: systemctl {next}"
     ))
 }
 

@@ -26,11 +26,15 @@ pub use settings::{
     Delivery, Listen, Log, LogFormat, LogLevel, Settings, Smtp, SmtpTls, Unregistered,
 };
 
+use crate::sys::files::directory_of;
 use problem::{SourceText, did_you_mean};
 use settings::{KEYS, Key, TakesEffect};
 
 /// The paths of the file if none is named.
 const DEFAULT_PATHS: [&str; 2] = ["oncebox.toml", "/etc/oncebox/oncebox.toml"];
+
+/// The directory of more files, beside the file.
+const MORE: &str = "conf.d";
 
 /// The sources of settings.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +52,7 @@ pub struct Sources {
 pub struct Loaded {
     /// The settings.
     pub settings: Settings,
-    /// The file that was read.
+    /// The file that was read, without those of `conf.d` beside it.
     pub file: Option<PathBuf>,
     /// What the file declares for `oncebox apply`.
     pub declared: declared::Declared,
@@ -72,10 +76,9 @@ impl Sources {
         let (mut loaded, mut problems) = (Loaded::default(), Vec::new());
         loaded.settings.database.directory = self.environment.data_directory();
         loaded.file = self.path();
-        if let Some(path) = &loaded.file.clone() {
-            let text = std::fs::read_to_string(path)
-                .map_err(|source| SettingsError::Unreadable { path: path.clone(), source })?;
-            file::read(SourceText { path, text: &text }, &mut loaded, &mut problems);
+        for path in loaded.file.as_deref().map(with_more).transpose()?.unwrap_or_default() {
+            let text = std::fs::read_to_string(&path).map_err(unreadable(&path))?;
+            file::read(SourceText { path: &path, text: &text }, &mut loaded, &mut problems);
         }
         file::variables(self.environment.settings(), &mut loaded, &mut problems);
         for (path, flag, value) in &self.flags {
@@ -103,6 +106,26 @@ impl Sources {
         let usual = || DEFAULT_PATHS.iter().map(PathBuf::from).find(|path| Path::exists(path));
         self.file.clone().or_else(usual)
     }
+}
+
+/// The file, and those of [`MORE`] beside it by their names. Each overrides those before it.
+fn with_more(file: &Path) -> Result<Vec<PathBuf>, SettingsError> {
+    let directory = directory_of(file).join(MORE);
+    let mut more = Vec::new();
+    if directory.is_dir() {
+        for entry in std::fs::read_dir(&directory).map_err(unreadable(&directory))? {
+            more.push(entry.map_err(unreadable(&directory))?.path());
+        }
+    }
+    more.retain(|path| path.extension().is_some_and(|ending| ending == "toml"));
+    more.sort();
+    more.insert(0, file.to_owned());
+    Ok(more)
+}
+
+fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> SettingsError {
+    let path = path.to_owned();
+    move |source| SettingsError::Unreadable { path, source }
 }
 
 /// The current settings. Clones share them.

@@ -69,8 +69,9 @@ pub fn reference() -> String {
 
 Printed by `oncebox config reference`.
 
-Oncebox reads the file of `--config` or `ONCEBOX_CONFIG`, else `./oncebox.toml`, else `/etc/oncebox/oncebox.toml`. A variable
-`ONCEBOX_SECTION__KEY` overrides the file, a flag overrides both. List items in a variable are separated by commas. Unknown keys are refused.
+Oncebox reads the file of `--config` or `ONCEBOX_CONFIG`, else `./oncebox.toml`, else `/etc/oncebox/oncebox.toml`. Then it reads
+`conf.d/*.toml` beside that file, by their names; each overrides what was read before. A variable
+`ONCEBOX_SECTION__KEY` overrides the files, a flag overrides both. List items in a variable are separated by commas. Unknown keys are refused.
 
 - `oncebox config show` prints every value with its origin, `oncebox config check` every mistake.
 - `oncebox config default` prints a commented file, `oncebox config schema` a JSON Schema.

@@ -8,6 +8,32 @@ use serde_json::Value;
 use crate::rig::{Rig, run};
 
 #[test]
+fn more_files_are_read_by_their_names_and_the_last_one_counts() {
+    let rig = Rig::stopped();
+    let more = rig.dir.path().join("conf.d");
+    std::fs::create_dir(&more).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(more.join(name), text).unwrap();
+    write("20-b.toml", "[delivery]\ncap = 3\n");
+    write("10-a.toml", "[delivery]\ncap = 2\ndeliverers = 5\n");
+    write("30-c.toml.dpkg-old", "[delivery]\ncap = 4\n");
+    let shown = rig.json(&["config", "show"]);
+    let of = |path: &str| {
+        let keys = shown["keys"].as_array().unwrap();
+        let key = keys.iter().find(|key| key["key"] == path).unwrap();
+        (key["value"].clone(), key["from"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(of("delivery.cap"), (3.into(), "./conf.d/20-b.toml:2".to_owned()));
+    assert_eq!(of("delivery.deliverers"), (5.into(), "./conf.d/10-a.toml:3".to_owned()));
+    assert_eq!(of("disk.reserve").1, "oncebox.toml:6");
+    write("40-d.toml", "[delivery]\ncap = 0\n");
+    let checked = rig.run(&["config", "check"]);
+    assert!(
+        checked.code == 78 && checked.err.contains("40-d.toml:2:7: delivery.cap is 0"),
+        "{checked:?}"
+    );
+}
+
+#[test]
 fn what_holds_is_shown_with_where_it_came_from() {
     let rig = Rig::stopped();
     let args = ["config", "show", "--json", "--data", "elsewhere"];

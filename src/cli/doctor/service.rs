@@ -1,11 +1,13 @@
 //! The machine: clock, limits; and how the service is reached: port, public address, proxy, unit.
 
 use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
 use crate::cli::doctor::{Finding, Installation, fail, ok, warn};
-use crate::cli::input::not_running;
+use crate::cli::input::{is_packaged, not_running};
+use crate::config::Settings;
 use crate::http::server;
 use crate::model::health;
 use crate::sys::files::is_closed;
@@ -64,7 +66,13 @@ fn descriptors(here: &Installation) -> Finding {
 
 pub(super) fn look(here: &Installation) -> Vec<Finding> {
     let mut findings = vec![port(here)];
-    findings.extend(not_running(&here.settings).map(|why| fail("service", why)));
+    // One that somebody has stopped is not broken.
+    let verdict = |why: String| {
+        let is_stopped = why.contains("says: inactive");
+        if is_stopped { warn("service", why) } else { fail("service", why) }
+    };
+    findings.extend(not_running(&here.settings).map(verdict));
+    findings.extend(socket(&here.settings));
     findings.push(addresses(here));
     findings.extend(public_url(here));
     findings.extend(unit());
@@ -118,6 +126,44 @@ fn port(here: &Installation) -> Finding {
     }
 }
 
+/// What systemd does with the package's socket.
+fn socket(settings: &Settings) -> Option<Finding> {
+    let show = ["show", "--property=ActiveState,Listen,FreeBind", "oncebox.socket"];
+    let asked =
+        is_packaged(settings).then(|| Command::new("systemctl").args(show).output().ok())??;
+    judge_socket(settings.listen.api, &String::from_utf8_lossy(&asked.stdout))
+}
+
+/// Reads `systemctl show`.
+fn judge_socket(api: SocketAddr, shown: &str) -> Option<Finding> {
+    const AGAIN: &str = "systemctl restart oncebox.socket oncebox.service";
+    let has = |line: &str| shown.lines().any(|shown| shown == line);
+    let listens = shown.lines().find_map(|line| line.strip_prefix("Listen="))?;
+    let listens = listens.trim_end_matches(" (Stream)");
+    let address: Option<SocketAddr> = listens.parse().ok();
+    let is_everywhere = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+    Some(if !has("ActiveState=active") {
+        let detail = format!(
+            "systemd does not hold {listens}, so a restart refuses connections; it tries again when the service \
+             restarts, or now: {AGAIN}"
+        );
+        warn("socket", detail)
+    } else if address != Some(api) {
+        let detail = format!(
+            "systemd listens on {listens}, whatever listen.api ({api}) says: set both to the same address, then: {AGAIN}"
+        );
+        warn("socket", detail)
+    } else if has("FreeBind=no") && !is_everywhere(api.ip()) {
+        let detail = format!(
+            "at boot systemd cannot listen on {listens} before the machine has that address: add FreeBind=yes \
+             (systemctl edit oncebox.socket)"
+        );
+        warn("socket", detail)
+    } else {
+        ok("socket", format!("systemd holds {listens}, also while the service restarts"))
+    })
+}
+
 /// Whether systemd holds the socket, as it does while the service is stopped.
 fn socket_is_open() -> bool {
     let asked = Command::new("systemctl").args(["is-active", "--quiet", "oncebox.socket"]).status();
@@ -165,6 +211,24 @@ fn public_url(here: &Installation) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::model::health::Level;
+
+    #[test]
+    fn a_socket_is_judged_by_what_systemd_will_do() {
+        let judged = |api: &str, state: &str, free: &str| {
+            let shown =
+                format!("Listen=192.0.2.7:8710 (Stream)\nActiveState={state}\nFreeBind={free}\n");
+            let found = judge_socket(api.parse().unwrap(), &shown).unwrap();
+            (found.check.level, found.check.detail)
+        };
+        assert_eq!(judged("192.0.2.7:8710", "active", "yes").0, Level::Ok);
+        let (level, detail) = judged("192.0.2.7:8710", "active", "no");
+        assert!(level == Level::Warn && detail.contains("FreeBind=yes"), "{detail}");
+        let (level, detail) = judged("127.0.0.1:8710", "active", "yes");
+        assert!(level == Level::Warn && detail.contains("listen.api (127.0.0.1:8710)"), "{detail}");
+        let (level, detail) = judged("192.0.2.7:8710", "failed", "yes");
+        assert!(level == Level::Warn && detail.contains("refuses connections"), "{detail}");
+        assert!(judge_socket("127.0.0.1:1".parse().unwrap(), "").is_none());
+    }
 
     #[test]
     fn a_unit_is_judged_by_its_exposure() {
