@@ -109,6 +109,10 @@ const fn words(class: Class) -> (&'static str, &'static str) {
             "was restored from a backup",
             "Decide about what may have been sent: oncebox in-doubt list. To hold no more: oncebox in-doubt end.",
         ),
+        Class::TenantOverLimit => (
+            "has more subscriptions than it may have",
+            "Those beyond are paused. Delete some or raise the setting, then: oncebox subscription resume NAME.",
+        ),
         Class::EventQuarantined => (
             "has events that cannot be used",
             "Correct or discard them: oncebox event list --status quarantined.",

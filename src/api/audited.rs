@@ -19,10 +19,10 @@ use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent, Origin, Outcome};
 use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::trace;
-use crate::store::audit_events;
 use crate::store::error::Result as StoreResult;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
+use crate::store::{audit_events, limits};
 
 /// What a call has changed, and the status it is answered with.
 #[derive(Clone, Debug)]
@@ -124,11 +124,14 @@ where
     R: FnMut(&WriteTx<'_>) -> Verdict<T> + Send + 'static,
 {
     let event = call.event(api.clock.wall());
+    let (settings, tenant, action) = (api.settings.get(), call.tenant.clone(), call.action);
     api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        let before = limits::before(tx, &tenant, action)?;
         let (value, change) = match run(tx)? {
             Ok(done) => done,
             Err(problem) => return Ok(Err(problem)),
         };
+        limits::check(tx, (&tenant, action), &settings.tenants, &before)?;
         let Change { resource_type, resource_id, changes, status } = change;
         let mut event = event.clone().of(resource_type, &resource_id, changes);
         event.origin.status = Some(status);

@@ -15,7 +15,7 @@ use crate::api::schema::{Ascii, Text, answers, described, value};
 use crate::base::clock::Timestamp;
 use crate::event_types::infer::{MAX_SAMPLES, Samples};
 use crate::event_types::json_schema::Schema;
-use crate::event_types::{EventType, MAX_TYPES, OnInvalid, store};
+use crate::event_types::{EventType, OnInvalid, store};
 use crate::http::message::Response;
 use crate::model::operational::Kind;
 use crate::model::token::Right::{Admin, Read};
@@ -198,10 +198,6 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = call.tenant.clone();
     change(api, call, move |tx| {
         let before = store::by_name(tx, &tenant, &new.name)?;
-        if before.is_none() && store::count(tx, &tenant)? >= MAX_TYPES {
-            let detail = format!("A tenant has at most {MAX_TYPES} event types.");
-            return Ok(Err(Problem::conflict(detail)));
-        }
         store::put(tx, &tenant, &new, now)?;
         let Some(after) = store::by_name(tx, &tenant, &new.name)? else {
             return Ok(Err(missing()));

@@ -92,6 +92,9 @@ kinds! {
     UnusableWebhook = "unusable-webhook", 422, "The webhook cannot be used",
         "Its signature is right, but its body does not fit the provider's scheme. Nothing was stored.",
         "Compare what the provider sends with its scheme here.";
+    OverLimit = "over-limit", 422, "Over a limit of the tenant",
+        "The tenant would have more of it than the settings in `[tenants]` allow. Nothing was changed.",
+        "Delete what the tenant does not need, or raise the setting that `detail` names.";
     IdempotencyKeyReused = "idempotency-key-reused", 422, "Idempotency-Key used before",
         "The `Idempotency-Key` was sent with another request in the last 24 hours.",
         "Use a new key for a new request.";

@@ -315,6 +315,9 @@ fn problems(route: &Route) -> Vec<Kind> {
     if route.method != Get {
         kinds.extend([Kind::DiskFull, Kind::Conflict, Kind::Unprocessable]);
     }
+    if route.is_audited() {
+        kinds.push(Kind::OverLimit);
+    }
     kinds.sort_unstable();
     kinds.dedup();
     kinds

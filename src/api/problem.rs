@@ -222,6 +222,9 @@ impl From<Error> for Problem {
             Error::Full => Self::no_room(),
             Error::Constraint(_) => Self::unprocessable(error.to_string()),
             Error::Changed(_) => Self::conflict(error.to_string()),
+            Error::OverLimit { .. } => {
+                Self::new(Kind::OverLimit, format!("Over a limit: {error}."))
+            }
             _ => Self::internal(error.to_string()),
         }
     }

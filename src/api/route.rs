@@ -132,7 +132,6 @@ impl Route {
     }
 
     /// Whether each successful call makes one audit event.
-    #[cfg(any(test, feature = "internals"))]
     pub fn is_audited(&self) -> bool {
         matches!(self.answer, Answer::Act(..) | Answer::ActLater(..))
     }

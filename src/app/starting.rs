@@ -39,7 +39,7 @@ use crate::sources::{self, Shared, SourceStatuses};
 use crate::store::schema::{self, Steps};
 use crate::store::tokens::NewToken;
 use crate::store::writer::WriterLoop;
-use crate::store::{Store, audit_events, boots, meta, tokens};
+use crate::store::{Store, audit_events, boots, limits, meta, tokens};
 use crate::sys::disk::Gauge;
 use crate::sys::systemd::Passed;
 
@@ -151,6 +151,7 @@ fn prepare(
     let database = upgrade(data, clock, faults)?;
     let (store, mut writer_loop) = open(&database, settings, faults)?;
     note_database(&mut writer_loop, settings, clock, draw)?;
+    pause_beyond_limits(&mut writer_loop, settings, clock, draw)?;
     // A restored database must not bring back erased data. An erasure may be recorded beside the database only, if it was
     // interrupted, or beside the backups only.
     let mut recorded = erasures::read(&erasures::beside(&database))?;
@@ -175,6 +176,22 @@ fn note_database(
     writer.direct(|tx| meta::set_database_id(tx, &id))?;
     if let Err(error) = installation::note(settings, Some(&id)) {
         tracing::debug!(%error, "the database could not be noted beside the master key");
+    }
+    Ok(())
+}
+
+/// Pauses the subscriptions that are beyond their tenant's limits.
+fn pause_beyond_limits(
+    writer: &mut WriterLoop,
+    settings: &Settings,
+    clock: &Clock,
+    draw: &dyn Draw,
+) -> Result<(), Error> {
+    let now = clock.wall();
+    let new_id = || id::uuid7(now, draw);
+    let count = writer.direct(|tx| limits::pause_beyond(tx, &settings.tenants, now, new_id))?;
+    if count > 0 {
+        tracing::error!(count, "subscriptions beyond the limits of their tenants were paused");
     }
     Ok(())
 }

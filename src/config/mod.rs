@@ -23,7 +23,7 @@ pub use problem::{Origin, Problem, SettingsError};
 #[cfg(any(test, feature = "internals"))]
 pub use settings::KEY_FILE;
 pub use settings::{
-    Delivery, Listen, Log, LogFormat, LogLevel, Settings, Smtp, SmtpTls, Unregistered,
+    Delivery, Listen, Log, LogFormat, LogLevel, Settings, Smtp, SmtpTls, Tenants, Unregistered,
 };
 
 use crate::sys::files::directory_of;

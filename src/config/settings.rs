@@ -220,6 +220,24 @@ settings! {
         connections_per_address: u32 = 1_000, MANY, Restart,
             "Open connections per IPv4 address or IPv6 /64. A trusted proxy may have any number; each client behind it may have this many requests at once.";
     }
+    tenants: Tenants, "What each tenant may have. What would exceed it is refused with 422." {
+        subscriptions_max: u32 = 1_000, MANY, Reload,
+            "Subscriptions. After a start those beyond it are paused, the newest first.";
+        event_types_max: u32 = 1_000, MANY, Reload,
+            "Event types.";
+        providers_max: u32 = 200, MANY, Reload,
+            "Providers.";
+        sources_max: u32 = 50, MANY, Reload,
+            "Sources.";
+        channels_max: u32 = 50, MANY, Reload,
+            "Alert channels.";
+        tokens_max: u32 = 1_000, MANY, Reload,
+            "Tokens that are not revoked.";
+        users_max: u32 = 1_000, MANY, Reload,
+            "Users.";
+        terms_bytes_max: u32 = 8 << 20, Bytes(64 << 10, 1 << 30), Reload,
+            "Text of its filters, templates, policies, schemas and the like, all together. After a start subscriptions beyond it are paused, the newest first.";
+    }
     credentials: Credentials, "Rotation of credentials." {
         commands: BTreeMap<String, Vec<String>> = BTreeMap::new(), Commands, Reload,
             "Commands that make the next secret of a credential and write it to their output, by name. They run as the service, for 30 s at most.";

@@ -18,8 +18,6 @@ use crate::store::Store;
 use crate::store::column::json;
 use crate::store::error::Result;
 
-/// Event types of a tenant at most.
-pub const MAX_TYPES: u32 = 500;
 /// Bytes of compiled schemas that are kept, of all tenants.
 const MAX_KEPT_BYTES: usize = 24 << 20;
 /// Bytes that a kept type takes beside its name and schema.

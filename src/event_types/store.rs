@@ -40,8 +40,6 @@ const CHECK: &str = "
      WHERE tenant = ?1
        AND name = ?2";
 
-const COUNT: &str = "SELECT count(*) FROM event_types WHERE tenant = ?1";
-
 const BY_NAME: &str = select!("AND name = ?2");
 
 const PAGE: &str = select!("AND seq > ?2 ORDER BY seq LIMIT ?3");
@@ -93,11 +91,6 @@ pub fn check(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<(String
         let on_invalid: String = row.get(1)?;
         Ok((row.get(0)?, word("event_types.on_invalid", &on_invalid, OnInvalid::parse)?))
     })
-}
-
-/// How many event types a tenant has.
-pub fn count(tx: &ReadTx<'_>, tenant: &str) -> Result<u32> {
-    Ok(tx.prepare(COUNT)?.query_row([tenant], |row| row.get(0))?)
 }
 
 /// Event types by number, after `after`.

@@ -46,6 +46,8 @@ pub enum Class {
     SiteRestored,
     /// A credential could not be rotated; the old one stays in force.
     CredentialRotation,
+    /// A tenant has more subscriptions than it may; those beyond were paused.
+    TenantOverLimit,
 }
 
 /// How bad an escalation is.
@@ -80,7 +82,7 @@ impl Severity {
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::SourceFailing,
         Self::SourceReplaced,
         Self::SourceSilent,
@@ -99,6 +101,7 @@ impl Class {
         Self::EventQuarantined,
         Self::SiteRestored,
         Self::CredentialRotation,
+        Self::TenantOverLimit,
     ];
 
     /// The word in SQL and API.
@@ -122,6 +125,7 @@ impl Class {
             Self::EventQuarantined => "event.quarantined",
             Self::SiteRestored => "site.restored",
             Self::CredentialRotation => "credential.rotation_failed",
+            Self::TenantOverLimit => "tenant.over_limit",
         }
     }
 
@@ -150,13 +154,20 @@ impl Class {
             | Self::SubscriptionRejecting
             | Self::SubscriptionDisabled
             | Self::SiteOffline
-            | Self::DiskLow => Severity::Critical,
+            | Self::DiskLow
+            | Self::TenantOverLimit => Severity::Critical,
         }
     }
 
     /// Whether acknowledging resolves it. Escalations of the other classes are resolved when their cause is gone.
     pub const fn ends_when_seen(self) -> bool {
-        matches!(self, Self::DropRejected | Self::DeliveryDead | Self::CredentialRotation)
+        matches!(
+            self,
+            Self::DropRejected
+                | Self::DeliveryDead
+                | Self::CredentialRotation
+                | Self::TenantOverLimit
+        )
     }
 }
 

@@ -32,6 +32,21 @@ pub enum Error {
     /// A CHECK, UNIQUE or foreign key of `schema.sql` is violated.
     #[error("the database refuses it: {0}")]
     Constraint(String),
+    /// The tenant would have more than it may.
+    #[error(
+        "the tenant would have {have} {what}, and may have {most}: delete what it does not need, or raise \
+         tenants.{setting}"
+    )]
+    OverLimit {
+        /// Of what.
+        what: &'static str,
+        /// What it would have.
+        have: u64,
+        /// What it may have.
+        most: u32,
+        /// The setting in `[tenants]`.
+        setting: &'static str,
+    },
     /// A row was not in the state the statement expects, so nothing was changed.
     #[error("{0} is not in the required state")]
     Changed(&'static str),

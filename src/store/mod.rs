@@ -27,6 +27,7 @@ pub mod inspect;
 pub mod lane_lists;
 pub mod lanes;
 pub mod leases;
+pub mod limits;
 pub mod matching;
 pub mod meta;
 pub mod operational;

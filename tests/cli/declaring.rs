@@ -292,6 +292,19 @@ fn a_mistake_in_what_is_declared_is_named_with_its_place() {
 }
 
 #[test]
+fn what_a_tenant_may_not_have_is_refused_with_the_setting() {
+    let mut rig = Rig::stopped();
+    let settings = "[disk]\nreserve = 0\n[tenants]\nsubscriptions_max = 1\n";
+    rig.file("oncebox.toml", settings);
+    rig.start();
+    let one = |name: &str| format!("[[subscription]]\nname = \"{name}\"\ntarget = \"pull\"\n");
+    rig.file("declared.toml", &format!("{}{}", one("first"), one("second")));
+    let ran = rig.run(&["apply", "--file", "declared.toml"]);
+    let why = "would have 2 subscriptions, and may have 1: delete what it does not need, or raise tenants.subscriptions_max";
+    assert!(ran.code != 0 && ran.err.contains(why) && ran.err.contains("second"), "{ran:?}");
+}
+
+#[test]
 fn an_export_that_fails_prints_nothing_that_looks_like_all_there_is() {
     let rig = Rig::stopped();
     rig.file("admin.token", "obx_none\n");

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::rig::http::Answer;
 use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{Rig, secs, until};
 
@@ -14,7 +15,7 @@ fn names(rig: &Rig) -> Vec<String> {
 }
 
 /// A GitHub delivery to a tenant's provider `hub`; its status.
-fn hook(rig: &Rig, tenant: &str, id: &str) -> crate::rig::http::Answer {
+fn hook(rig: &Rig, tenant: &str, id: &str) -> Answer {
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, GITHUB.as_bytes());
     let signature = data_encoding::HEXLOWER.encode(ring::hmac::sign(&key, b"{}").as_ref());
     let signature = format!("sha256={signature}");
@@ -41,11 +42,11 @@ fn furnished(rig: &Rig, name: &str, receiver: &Receiver) -> String {
     admin
 }
 
-fn publish(rig: &Rig, token: &str) -> crate::rig::http::Answer {
+fn publish(rig: &Rig, token: &str) -> Answer {
     rig.call_as(token, "POST", "/v1/events", br#"{"event_type":"a","payload":{}}"#)
 }
 
-fn kind(answer: &crate::rig::http::Answer) -> String {
+fn kind(answer: &Answer) -> String {
     answer.json()["type"].as_str().unwrap().to_owned()
 }
 
@@ -218,4 +219,76 @@ fn a_suspended_subscription_says_so_beside_its_other_holds() {
     rig.call_as(&admin, "POST", "/v1/subscriptions/erp/resume", b"").is(200);
     rig.settle();
     until("the delivery is made", || receiver.count() == 1);
+}
+
+#[test]
+fn a_tenant_that_has_what_it_may_have_gets_no_more_and_can_shrink() {
+    let rig = Rig::with(|settings| {
+        let limits = &mut settings.tenants;
+        (limits.subscriptions_max, limits.event_types_max, limits.providers_max) = (1, 1, 1);
+        (limits.sources_max, limits.channels_max, limits.users_max) = (1, 1, 1);
+        (limits.tokens_max, limits.terms_bytes_max) = (3, 64 << 10);
+    });
+    let refused = |answer: Answer, setting: &str| {
+        let problem = answer.is(422).json();
+        assert_eq!(problem["type"], "urn:oncebox:problem:over-limit");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains(&format!("raise tenants.{setting}")), "{detail}");
+    };
+    let token = rig.tenant("acme");
+    let call = |method: &str, path: &str, body: &Value| {
+        rig.call_as(&token, method, path, body.to_string().as_bytes())
+    };
+    let subscription = |name: &str| json!({ "name": name, "target": "pull" });
+    let scheme = json!({ "kind": "github" });
+    let provider = |name: &str| json!({ "name": name, "pii": "allow", "scheme": scheme, "secret": "a-shared-secret-of-32-characters" });
+    let user = |name: &str| json!({ "name": name, "role": "read" });
+    let of_role = |name: &str| json!({ "name": name, "role": "read" });
+    for (path, body, setting) in [
+        ("/v1/subscriptions", &subscription as &dyn Fn(&str) -> Value, "subscriptions_max"),
+        ("/v1/providers", &provider, "providers_max"),
+        ("/v1/users", &user, "users_max"),
+    ] {
+        call("POST", path, &body("first")).is(201);
+        refused(call("POST", path, &body("second")), setting);
+        let items = call("GET", path, &Value::Null).is(200).json()["items"].clone();
+        assert_eq!(items.as_array().unwrap().len(), 1, "{path}");
+    }
+    while call("POST", "/v1/tokens", &of_role("more")).status == 201 {}
+    refused(call("POST", "/v1/tokens", &of_role("more")), "tokens_max");
+    let event_type = |bytes: usize| json!({ "schema": true, "example": "x".repeat(bytes) });
+    call("PUT", "/v1/event-types/a", &event_type(60_000)).is(201);
+    refused(call("PUT", "/v1/event-types/b", &event_type(1)), "event_types_max");
+    refused(call("PUT", "/v1/event-types/a", &event_type(70_000)), "terms_bytes_max");
+    // Another tenant is none the poorer, and what is deleted makes room.
+    rig.call("POST", "/v1/subscriptions", subscription("other").to_string().as_bytes()).is(201);
+    call("DELETE", "/v1/subscriptions/first", &Value::Null).is(204);
+    call("POST", "/v1/subscriptions", &subscription("second")).is(201);
+}
+
+#[test]
+fn a_tenant_beyond_a_lowered_limit_has_the_rest_paused_and_may_change_and_delete() {
+    let mut rig = Rig::new();
+    for name in ["a", "b", "c"] {
+        rig.post("/v1/subscriptions", &json!({ "name": name, "target": "pull" })).is(201);
+    }
+    for _ in 0..2 {
+        rig.restart_with(|settings| settings.tenants.subscriptions_max = 1);
+        let states = "SELECT group_concat(name || ' ' || state, ', ') FROM subscriptions";
+        assert_eq!(rig.one(states), "a ACTIVE, b PAUSED, c PAUSED");
+    }
+    let escalations = rig.get("/v1/escalations")["items"].clone();
+    assert_eq!(
+        (&escalations[0]["class"], &escalations[1]),
+        (&json!("tenant.over_limit"), &Value::Null)
+    );
+    assert_eq!(escalations[0]["count"], 1);
+    let path = "/v1/subscriptions/a";
+    rig.call("PATCH", path, br#"{"owner_id":"erp"}"#).is(200);
+    rig.post("/v1/subscriptions", &json!({ "name": "d", "target": "pull" })).is(422);
+    rig.call("DELETE", path, b"").is(204);
+    rig.call("DELETE", "/v1/subscriptions/b", b"").is(204);
+    rig.call("POST", "/v1/subscriptions/c/resume", b"").is(200);
+    rig.restart_with(|settings| settings.tenants.subscriptions_max = 1);
+    assert_eq!(rig.get("/v1/subscriptions/c")["state"], "ACTIVE");
 }

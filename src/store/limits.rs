@@ -1,0 +1,169 @@
+//! How much a tenant may have: rows of each kind, and bytes of the terms in them (`[tenants]` in the settings).
+//!
+//! Counted before and after each change of such a row, in its transaction. A tenant that is over a limit may change and
+//! delete, but not grow. At the start the subscriptions beyond a limit are paused, and an escalation says so.
+
+use std::collections::BTreeMap;
+
+use crate::base::clock::Timestamp;
+use crate::base::id::SubscriptionSeq;
+use crate::config::Tenants;
+use crate::model::escalation::{Class, NewEscalation};
+use crate::store::error::{Error, Result};
+use crate::store::tx::{ReadTx, WriteTx, rows};
+use crate::store::{escalations, settlement, subscriptions};
+
+/// Counts the rows of a kind of a tenant.
+macro_rules! count {
+    ($from:literal) => {
+        concat!("SELECT count(*) FROM ", $from, " IS NULL AND tenant = ?1")
+    };
+}
+
+const SUBSCRIPTIONS: &str = count!("subscriptions WHERE deleted_at");
+const PROVIDERS: &str = count!("providers WHERE deleted_at");
+const SOURCES: &str = count!("sources WHERE deleted_at");
+const CHANNELS: &str = count!("alert_channels WHERE deleted_at");
+const TOKENS: &str = count!("tokens WHERE revoked_at");
+const USERS: &str = count!("users WHERE deleted_at");
+const EVENT_TYPES: &str = "SELECT count(*) FROM event_types WHERE tenant = ?1";
+
+const TERMS: &str = "
+    SELECT coalesce(sum(bytes), 0)
+      FROM (SELECT octet_length(event_types) + octet_length(url) + octet_length(headers) + octet_length(policy)
+                   + octet_length(event_headers) + octet_length(order_terms) + coalesce(octet_length(filter), 0)
+                   + coalesce(octet_length(template), 0) AS bytes
+              FROM subscriptions
+             WHERE tenant = ?1
+               AND deleted_at IS NULL
+             UNION ALL
+            SELECT octet_length(scheme) + octet_length(pii)
+              FROM providers
+             WHERE tenant = ?1
+               AND deleted_at IS NULL
+             UNION ALL
+            SELECT octet_length(settings)
+              FROM sources
+             WHERE tenant = ?1
+               AND deleted_at IS NULL
+             UNION ALL
+            SELECT octet_length(description) + octet_length(schema) + coalesce(octet_length(example), 0)
+              FROM event_types
+             WHERE tenant = ?1)";
+
+// Those that are beyond a limit in the order in which they were made, and not paused.
+const BEYOND: &str = "
+    SELECT seq, tenant
+      FROM (SELECT seq, tenant, state, row_number() OVER made AS number,
+                   sum(octet_length(event_types) + octet_length(url) + octet_length(headers) + octet_length(policy)
+                       + octet_length(event_headers) + octet_length(order_terms) + coalesce(octet_length(filter), 0)
+                       + coalesce(octet_length(template), 0)) OVER made AS bytes
+              FROM subscriptions
+             WHERE deleted_at IS NULL
+            WINDOW made AS (PARTITION BY tenant ORDER BY seq))
+     WHERE (number > ?1 OR bytes > ?2)
+       AND state = 'ACTIVE'
+     LIMIT 100000";
+
+/// One limit.
+struct Limit {
+    /// The first word of the actions that are counted; empty: of any that is.
+    action: &'static str,
+    setting: &'static str,
+    what: &'static str,
+    most: fn(&Tenants) -> u32,
+    count: &'static str,
+}
+
+/// Makes [`LIMITS`] of a table: action, setting, what it is of, statement.
+macro_rules! limits {
+    ($($action:literal $setting:ident $what:literal $count:ident;)*) => {
+        const LIMITS: &[Limit] = &[$(Limit {
+            action: $action,
+            setting: stringify!($setting),
+            what: $what,
+            most: |limits| limits.$setting,
+            count: $count,
+        }),*];
+    };
+}
+
+limits! {
+    "subscription" subscriptions_max "subscriptions" SUBSCRIPTIONS;
+    "event_type" event_types_max "event types" EVENT_TYPES;
+    "provider" providers_max "providers" PROVIDERS;
+    "source" sources_max "sources" SOURCES;
+    "alert_channel" channels_max "alert channels" CHANNELS;
+    "token" tokens_max "tokens" TOKENS;
+    "user" users_max "users" USERS;
+    "" terms_bytes_max "bytes of filters, templates, policies and schemas" TERMS;
+}
+
+/// What a tenant has before a change.
+#[derive(Debug)]
+pub struct Before(Vec<u64>);
+
+fn counted(action: &str) -> impl Iterator<Item = &'static Limit> {
+    let noun = action.split('.').next().unwrap_or_default();
+    let is_one = LIMITS.iter().any(|limit| limit.action == noun);
+    LIMITS.iter().filter(move |limit| limit.action == noun || (is_one && limit.action.is_empty()))
+}
+
+fn count(tx: &ReadTx<'_>, tenant: &str, limit: &Limit) -> Result<u64> {
+    Ok(tx.prepare(limit.count)?.query_row([tenant], |row| crate::store::column::count(row, 0))?)
+}
+
+/// What a tenant has of what an action may add to.
+pub fn before(tx: &ReadTx<'_>, tenant: &str, action: &str) -> Result<Before> {
+    counted(action).map(|limit| count(tx, tenant, limit)).collect::<Result<_>>().map(Before)
+}
+
+/// Fails with `OverLimit` if the action has made a tenant grow beyond a limit.
+pub fn check(
+    tx: &ReadTx<'_>,
+    (tenant, action): (&str, &str),
+    limits: &Tenants,
+    Before(before): &Before,
+) -> Result<()> {
+    for (limit, before) in counted(action).zip(before) {
+        let (have, most) = (count(tx, tenant, limit)?, (limit.most)(limits));
+        if have > u64::from(most) && have > *before {
+            let Limit { setting, what, .. } = *limit;
+            return Err(Error::OverLimit { what, have, most, setting });
+        }
+    }
+    Ok(())
+}
+
+/// Pauses the active subscriptions that are beyond their tenant's limits, and raises an escalation for each such tenant.
+/// Returns how many it paused.
+pub fn pause_beyond(
+    tx: &WriteTx<'_>,
+    limits: &Tenants,
+    now: Timestamp,
+    new_id: impl Fn() -> String,
+) -> Result<usize> {
+    let (most, bytes) = (limits.subscriptions_max, limits.terms_bytes_max);
+    let beyond: Vec<(SubscriptionSeq, String)> =
+        rows(&mut *tx.prepare(BEYOND)?, (most, bytes), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let why = "beyond tenants.subscriptions_max or tenants.terms_bytes_max";
+    let mut by_tenant = BTreeMap::<&str, usize>::new();
+    for (seq, tenant) in &beyond {
+        if let Some(found) = subscriptions::by_seq(tx, *seq)? {
+            settlement::pause(tx, &found, why, now)?;
+            let count = by_tenant.entry(tenant).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+    for (tenant, count) in by_tenant {
+        let detail = format!(
+            "{count} subscriptions were paused at the start: they are {why} ({most} and {bytes}). Delete some or raise \
+             the setting, then resume them: oncebox subscription resume"
+        );
+        let (tenant, subject) = (tenant.to_owned(), format!("tenant:{tenant}"));
+        let class = Class::TenantOverLimit;
+        let new = NewEscalation { id: new_id(), tenant, class, subject, detail };
+        escalations::raise(tx, &new, now)?;
+    }
+    Ok(beyond.len())
+}
