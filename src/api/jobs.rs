@@ -74,6 +74,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .params(&[ID]),
         post("/v1/jobs/{id}/resume", Operate, Act("job.resume", resume))
             .doc("resumeJob", "Let a paused job go on")
+            .about("It continues where it was paused.")
             .returns(ONE)
             .params(&[ID]),
         post("/v1/jobs/{id}/cancel", Operate, Act("job.cancel", cancel))

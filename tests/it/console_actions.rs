@@ -100,13 +100,10 @@ impl World {
                 (page, if action == "edit-and-resend" { vec![typed] } else { vec![] })
             }
             "park" | "release" | "move-to-end" => (self.in_lane(action), vec![]),
-            "replay-dead-letters"
-            | "discard-dead-letters"
-            | "replay-picked"
-            | "discard-picked"
-            | "pause-job"
-            | "resume-job"
-            | "cancel-job" => self.dead_letters(action),
+            "pause-job" | "resume-job" | "cancel-job" => self.dead_letters(action),
+            picked if picked.ends_with("-dead-letters") || picked.ends_with("-picked") => {
+                self.dead_letters(action)
+            }
             "create-subscription"
             | "change-subscription"
             | "delete-subscription"
