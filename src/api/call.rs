@@ -1,12 +1,14 @@
 //! One authenticated call, as handlers get it: path, query, body and caller.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::api::description::{Doc, Place};
+use crate::api::limits::Limits;
 use crate::api::problem::Problem;
 use crate::api::schema::ListPage;
 use crate::base::budget::Share;
@@ -42,6 +44,8 @@ pub(super) struct Call {
     pub(super) action: &'static str,
     /// The description of its route.
     pub(super) doc: &'static Doc,
+    /// The limits of bodies.
+    pub(super) limits: Arc<Limits>,
     /// The memory that is reserved for it.
     pub(super) share: Share,
 }
@@ -69,13 +73,15 @@ impl Call {
     }
 
     /// The body as JSON of a known shape.
-    /// Fails with 400 that names line and column.
+    /// Fails with 400 that names line and column, or with 422 if it is out of a limit that the document states.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         check_depth(&self.request.body)?;
         let read = serde_json::from_slice(&self.request.body);
-        read.map(|Object(body)| body).map_err(|error| {
+        let Object(body) = read.map_err(|error| {
             Problem::bad_request(format!("The body does not have the expected form: {error}."))
-        })
+        })?;
+        self.limits.check(self.doc, &self.request.body)?;
+        Ok(body)
     }
 }
 
@@ -233,6 +239,15 @@ pub(super) fn answer(status: u16, body: &impl Serialize) -> Response {
     // Serializing cannot fail: all keys are strings.
     let body = serde_json::to_vec(body).unwrap_or_default();
     Response::with_body(status, "application/json", body)
+}
+
+/// Refuses a reason of white space alone.
+/// Fails with 422.
+pub(super) fn check_reason(reason: &str) -> Result<(), Problem> {
+    if reason.trim().is_empty() {
+        return Err(Problem::unprocessable("reason must say something."));
+    }
+    Ok(())
 }
 
 /// Refuses JSON nested deeper than the limit, before anything recurses into it.

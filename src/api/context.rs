@@ -10,6 +10,7 @@ use crate::api::auth::{Auth, TokenHasher};
 use crate::api::background_tests::BackgroundTests;
 use crate::api::call::Call;
 use crate::api::last_write::LastWrite;
+use crate::api::limits::Limits;
 use crate::api::problem::Problem;
 use crate::api::refused_rows::RefusedWebhooks;
 use crate::api::requests::Requests;
@@ -115,6 +116,8 @@ pub struct Api {
     pub(super) router: Arc<matchit::Router<Vec<usize>>>,
     /// `/openapi.json`, once it was asked for.
     pub(super) document: Arc<Mutex<Option<Vec<u8>>>>,
+    /// The limits of bodies.
+    pub(super) limits: Arc<Limits>,
 }
 
 impl std::fmt::Debug for Api {

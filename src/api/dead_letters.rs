@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::audited::Audited;
-use crate::api::call::{Call, ok};
+use crate::api::call::{Call, check_reason, ok};
 use crate::api::context::Api;
 use crate::api::jobs::{self, JobRequest, MADE, Request};
 use crate::api::lists;
@@ -90,10 +90,7 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Discard { filter, reason, dry_run, rate } = call.json()?;
     jobs::check_of_dead_letters(&filter)?;
-    if reason.trim().is_empty() || reason.chars().count() > MAX_REASON_CHARS {
-        let detail = format!("reason must have 1 to {MAX_REASON_CHARS} characters.");
-        return Err(Problem::unprocessable(detail));
-    }
+    check_reason(&reason)?;
     let request = JobRequest { kind: Kind::DiscardDeadLetters, filter, rate, reason: Some(reason) };
     jobs::start(api, call, request, dry_run)
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::api::call::{Call, ok};
 use crate::api::context::Api;
 use crate::api::deliveries;
+use crate::api::kind::Kind;
 use crate::api::payloads::SHOWN_FACTOR;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
@@ -31,7 +32,8 @@ pub(super) const RESOURCE: Resource = Resource {
              confirm URL are `***`; sealed fields stay sealed.",
         )
         .returns(&[Returns::json::<RequestAnswer>(200, "The request.")])
-        .params(&[deliveries::ID])],
+        .params(&[deliveries::ID])
+        .problems(&[Kind::Conflict])],
 };
 
 /// What an attempt sends.

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::api::audited::{Audited, Change, change};
-use crate::api::call::Call;
+use crate::api::call::{Call, check_reason};
 use crate::api::context::Api;
 use crate::api::events::{EventAnswer, ID};
 use crate::api::problem::Problem;
@@ -334,10 +334,7 @@ struct Discard {
 /// `POST /v1/events/{id}/discard`
 pub(super) fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Discard { reason } = call.json()?;
-    if reason.trim().is_empty() || reason.chars().count() > MAX_REASON_CHARS {
-        let detail = format!("reason must have 1 to {MAX_REASON_CHARS} characters.");
-        return Err(Problem::unprocessable(detail));
-    }
+    check_reason(&reason)?;
     let reason = format!("discarded by {}: {reason}", call.who.display);
     let (tenant, id, clock) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.clone());
     change(api, call, move |tx| {

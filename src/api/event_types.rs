@@ -168,10 +168,6 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     if Kind::ALL.iter().any(|kind| kind.as_str() == name) {
         return Err(wrong(format!("{name} is an event of Oncebox itself, which describes it")));
     }
-    if description.chars().count() > MAX_DESCRIPTION_CHARS {
-        let most = MAX_DESCRIPTION_CHARS;
-        return Err(wrong(format!("A description has at most {most} characters")));
-    }
     let compiled = Schema::compile(&schema)
         .map_err(|why| wrong(format!("The schema cannot be used: {why}")))?;
     if let Some(why) =

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::audited::Audited;
-use crate::api::call::{Call, ok};
+use crate::api::call::{Call, check_reason, ok};
 use crate::api::context::Api;
 use crate::api::deliveries::{DeliveryAnswer, ID, InFlightDelivery, act, waiting};
 use crate::api::in_doubt;
@@ -113,12 +113,7 @@ struct Reason {
 impl Reason {
     fn read(call: &Call) -> Result<Option<String>, Problem> {
         let Self { reason } = call.optional_json()?;
-        let is_wrong =
-            |text: &String| text.trim().is_empty() || text.chars().count() > MAX_REASON_CHARS;
-        if reason.as_ref().is_some_and(is_wrong) {
-            let detail = format!("reason must have 1 to {MAX_REASON_CHARS} characters.");
-            return Err(Problem::unprocessable(detail));
-        }
+        reason.as_deref().map_or(Ok(()), check_reason)?;
         Ok(reason)
     }
 }

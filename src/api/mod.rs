@@ -34,6 +34,7 @@ mod keys;
 pub mod kind;
 mod lanes;
 mod last_write;
+mod limits;
 pub mod listeners;
 mod lists;
 mod log_ins;
@@ -208,6 +209,7 @@ impl Api {
             refused_webhooks: Arc::default(),
             router,
             document: Arc::default(),
+            limits: Arc::default(),
         }
     }
 
@@ -267,7 +269,8 @@ impl Api {
         let query = Query::read(head.query.as_deref(), &route.doc)?;
         let doc = &route.doc;
         let share = self.share(request.body.len().saturating_mul(factor(route)))?;
-        Ok((route, Call { request, params, query, tenant, scope, who, action, doc, share }))
+        let limits = Arc::clone(&self.limits);
+        Ok((route, Call { request, params, query, tenant, scope, who, action, doc, limits, share }))
     }
 
     /// Answers a call.

@@ -192,12 +192,6 @@ struct Components {
 
 impl Components {
     fn new() -> Self {
-        let settings = || {
-            let mut settings = SchemaSettings::draft2020_12();
-            settings.definitions_path = "/components/schemas".into();
-            settings.meta_schema = None;
-            settings
-        };
         let mut parts = Self {
             sent: settings().for_deserialize().into_generator(),
             answered: settings().for_serialize().into_generator(),
@@ -225,6 +219,19 @@ impl Components {
         }
         shown
     }
+}
+
+fn settings() -> SchemaSettings {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.definitions_path = "/components/schemas".into();
+    settings.meta_schema = None;
+    settings
+}
+
+/// The schema of a request's body, and the schemas that it refers to by name.
+pub(super) fn described(describe: Describe) -> (Value, Map<String, Value>) {
+    let mut sent = settings().for_deserialize().into_generator();
+    (describe(&mut sent).to_value(), sent.take_definitions(true))
 }
 
 /// The types of requests and answers. A type of both has the schema of requests.

@@ -227,8 +227,8 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         scheme,
         public_url: public_url.map(|url| read_url(&url)).transpose()?.flatten(),
         pii,
-        body_bytes_max: body_bytes(body_bytes_max)?.unwrap_or(BODY_BYTES_DEFAULT),
-        tolerance: tolerance(tolerance_secs)?.unwrap_or(default_tolerance),
+        body_bytes_max: body_bytes_max.unwrap_or(BODY_BYTES_DEFAULT),
+        tolerance: tolerance_secs.map_or(default_tolerance, Duration::from_secs),
         replay_window: replay_window(replay_window_secs)?.unwrap_or(REPLAY_WINDOW_DEFAULT),
         ordering_key: read_key_place(ordering_key)?,
     };
@@ -284,8 +284,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let base = public_base(api);
     let pii = pii.as_ref().map(pii::read).transpose()?;
     let scheme = scheme.map(read_scheme).transpose()?;
-    let body_bytes_max = body_bytes(body_bytes_max)?;
-    let tolerance = tolerance(tolerance_secs)?;
+    let tolerance = tolerance_secs.map(Duration::from_secs);
     let replay_window = replay_window(replay_window_secs)?;
     let ordering_key = ordering_key.map(read_key_place).transpose()?;
     check_secrets(scheme.as_ref().unwrap_or(&found.new.scheme), secret.as_slice())?;
@@ -419,23 +418,6 @@ pub(super) fn unusable(error: &dyn std::fmt::Display) -> Problem {
 fn read_url(text: &str) -> Result<Option<PublicUrl>, Problem> {
     let read = (!text.is_empty()).then(|| PublicUrl::parse(text)).transpose();
     read.map_err(|error| Problem::unprocessable(format!("public_url cannot be used: {error}.")))
-}
-
-fn body_bytes(asked: Option<u32>) -> Result<Option<u32>, Problem> {
-    if asked.is_some_and(|most| !(1..=MAX_BODY_BYTES).contains(&most)) {
-        let detail = format!("body_bytes_max must be 1 to {MAX_BODY_BYTES}.");
-        return Err(Problem::unprocessable(detail));
-    }
-    Ok(asked)
-}
-
-fn tolerance(asked: Option<u64>) -> Result<Option<Duration>, Problem> {
-    if asked.is_some_and(|secs| !(1..=MAX_TOLERANCE_SECS).contains(&secs)) {
-        let most = MAX_TOLERANCE_SECS;
-        let detail = format!("tolerance_secs must be 1 to {most}.");
-        return Err(Problem::unprocessable(detail));
-    }
-    Ok(asked.map(Duration::from_secs))
 }
 
 fn replay_window(asked: Option<u64>) -> Result<Option<Duration>, Problem> {

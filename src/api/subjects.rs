@@ -113,11 +113,6 @@ struct Erasure {
 /// The tenant and the hashed name of the subject that a body names.
 fn named(api: &Api, call: &Call) -> Result<(String, [u8; 32]), Problem> {
     let SubjectName { subject } = call.json()?;
-    let chars = subject.chars().count();
-    if !(1..=MAX_SUBJECT_CHARS).contains(&chars) {
-        let detail = format!("subject must have 1 to {MAX_SUBJECT_CHARS} characters.");
-        return Err(Problem::unprocessable(detail));
-    }
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let subject = api.flow.publish.privacy.names().subject(&tenant, &subject);
     Ok((tenant, subject))
