@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -138,6 +139,11 @@ impl Target {
     /// A mail server often stands on the site, so e-mail is tried without a connection to the outside as well.
     pub fn needs_network(&self) -> bool {
         matches!(self, Self::Http(url) if !url.is_on_this_machine())
+    }
+
+    /// The address in its URL, if that has no name.
+    pub fn literal_ip(&self) -> Option<IpAddr> {
+        if let Self::Http(url) = self { url.literal_ip() } else { None }
     }
 
     /// Reads it back from its kind and its URL.

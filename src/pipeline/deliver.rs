@@ -49,7 +49,7 @@ use crate::store::deliveries::Sized;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::{Settled, WriteTx};
 use crate::store::writer::Queue;
-use crate::store::{Store, deliveries, entities, settlement, superseded};
+use crate::store::{Store, deliveries, entities, settlement, subscriptions, superseded};
 
 /// Characters of an answer that are kept.
 const MAX_EXCERPT_CHARS: usize = 2048;
@@ -354,7 +354,7 @@ impl Deliver {
         let latency = self.clock.monotonic().saturating_sub(started);
         let class = destination.classes.classify(&outcome);
         let target = &destination.subscription.new.target;
-        let is_offline = target.needs_network() && self.line.note(started, &outcome);
+        let is_offline = subscriptions::needs_line(target) && self.line.note(started, &outcome);
         let (url, key_id, span) =
             request.map_or((String::new(), None, None), |r| (r.url, Some(r.key_id), Some(r.span)));
         let code = if class.is_success() { String::new() } else { outcome.code() };

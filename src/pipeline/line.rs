@@ -1,8 +1,8 @@
 //! The site's line to the outside: whether the site is online.
 //!
 //! Being offline is not an endpoint's failure: while the line is down nothing is called and nothing is counted. The
-//! line is down when an attempt had no answer, no host answered within the last second, and the probe fails too. The
-//! probe connects to the configured addresses; if there are none, it looks for a default route.
+//! line is down when an attempt had no answer and the probe fails too. The probe connects to the configured addresses; if
+//! there are none, it looks for a default route, and a host's answer within the last second counts as a probe.
 //!
 //! An attempt that began while the line was down may time out after the line is back, and must not count. To recognize
 //! such attempts, the probe runs once a second if it costs nothing, that is without configured addresses.
@@ -53,8 +53,8 @@ pub struct Line {
     in_order: Mutex<()>,
     /// Until when failures of a line that is back are not counted, by the same clock.
     unproven_until_ms: AtomicI64,
-    /// When the line was last probed, and whether it worked.
-    probed: Mutex<Option<(Duration, bool)>>,
+    /// When the last probe began and ended, and whether the line worked. Locked during a probe: who waits takes its result.
+    probed: Mutex<Option<(Duration, Duration, bool)>>,
 }
 
 impl std::fmt::Debug for Line {
@@ -92,6 +92,7 @@ impl Line {
     /// the line was down.
     pub fn note(&self, started: Duration, outcome: &Outcome) -> bool {
         let (now, is_down) = (self.clock.monotonic(), self.is_down.load(Ordering::Relaxed));
+        let has_addresses = !self.settings.get().delivery.line_probe.is_empty();
         match outcome {
             // Nothing was sent, or not by HTTP.
             Outcome::Blocked { .. }
@@ -101,9 +102,12 @@ impl Line {
             | Outcome::Refused { .. } => return false,
             Outcome::Answered { .. }
             | Outcome::Unreachable { cause: Cause::Refused | Cause::Tls, .. } => {
-                self.answered_ms.store(ms(now), Ordering::Relaxed);
                 self.remember();
-                self.unproven_until_ms.store(i64::MIN, Ordering::Relaxed);
+                // Where addresses are configured, they alone decide: the host may be on the site.
+                if !has_addresses {
+                    self.answered_ms.store(ms(now), Ordering::Relaxed);
+                    self.unproven_until_ms.store(i64::MIN, Ordering::Relaxed);
+                }
                 return is_down && outcome.status().is_none();
             }
             Outcome::Unreachable {
@@ -121,7 +125,6 @@ impl Line {
         if (answered > ms(started) && is_fresh) || self.probe(started) {
             return was_down;
         }
-        let has_addresses = !self.settings.get().delivery.line_probe.is_empty();
         if !has_addresses && !self.was_seen.load(Ordering::Relaxed) {
             return false;
         }
@@ -179,15 +182,15 @@ impl Line {
     fn probe(&self, since: Duration) -> bool {
         let mut probed = self.probed.lock();
         let now = self.clock.monotonic();
-        if let Some((at, works)) = *probed
-            && now.saturating_sub(at) < PROBE_HOLDS
-            && now > at
-            && (at >= since || !works)
+        if let Some((began, ended, works)) = *probed
+            && now.saturating_sub(ended) < PROBE_HOLDS
+            && now > began
+            && (began >= since || !works)
         {
             return works;
         }
         let works = self.sender.has_line(&self.settings.get().delivery.line_probe);
-        *probed = Some((now, works));
+        *probed = Some((now, self.clock.monotonic(), works));
         if !works {
             self.down_ms.store(ms(self.clock.monotonic()), Ordering::Relaxed);
         }

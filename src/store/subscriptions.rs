@@ -24,6 +24,7 @@ use crate::store::error::{Error, Result};
 use crate::store::holds;
 use crate::store::matching::{self, MatchedSubscription, Subscriptions};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::sys::host;
 
 const INSERT: &str = "
     INSERT INTO subscriptions
@@ -296,13 +297,18 @@ pub(crate) fn store_attempts(tx: &WriteTx<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Whether a target is reached over the line to the outside. Pull consumers and targets on this machine are not, nor an
+/// address on a network that this machine is connected to.
+pub fn needs_line(target: &Target) -> bool {
+    target.needs_network() && !target.literal_ip().is_some_and(host::is_on_site)
+}
+
 fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
     let seq = row.get(0)?;
     let text = |column| row.get::<_, String>(column);
     let target = target(&text(18)?, &text(7)?)?;
     let mut holds = holds::of(tx, seq)?;
-    // Pull consumers and targets on this machine do not need the network.
-    if !target.needs_network() {
+    if !needs_line(&target) {
         holds.retain(|hold| hold.reason != HoldReason::Offline);
     }
     Ok(Subscription {

@@ -2,6 +2,7 @@
 //! the resources that this process uses.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -49,6 +50,38 @@ pub fn access(path: &Path) -> Option<Access> {
     Some(Access { mode: meta.mode() & 0o7777, owner: meta.uid() })
 }
 
+/// Whether an address is on a network that this machine is connected to by Ethernet or Wi-Fi: not behind a router, and not
+/// behind a tunnel, and with a link. Of IPv4 only.
+/// Source: `Documentation/networking` of Linux; `/proc/net/route`, `/sys/class/net/*/type`.
+pub fn is_on_site(ip: IpAddr) -> bool {
+    const ETHERNET: &str = "1";
+    let IpAddr::V4(ip) = ip else { return false };
+    let is_ethernet = |name: &str| {
+        let kind = fs::read_to_string(format!("/sys/class/net/{name}/type"));
+        kind.is_ok_and(|kind| kind.trim() == ETHERNET) && has_link(name)
+    };
+    let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
+    routes.lines().filter_map(|line| interface_of(line, ip)).any(is_ethernet)
+}
+
+/// Whether a cable is in. A route stays when it is pulled, where nothing manages the interface.
+fn has_link(interface: &str) -> bool {
+    let carrier = fs::read_to_string(format!("/sys/class/net/{interface}/carrier"));
+    carrier.ok().is_none_or(|carrier| carrier.trim() != "0")
+}
+
+/// The interface of a line of `/proc/net/route`, if an address is reached by that route without a router.
+fn interface_of(line: &str, ip: Ipv4Addr) -> Option<&str> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let address = |n: usize| {
+        let number = u32::from_str_radix(fields.get(n)?, 16).ok()?;
+        Some(u32::from(Ipv4Addr::from(number.to_ne_bytes())))
+    };
+    let (network, router, mask) = (address(1)?, address(2)?, address(7)?);
+    let is_in = mask != 0 && u32::from(ip) & mask == network;
+    fields.first().copied().filter(|_| is_in && router == 0)
+}
+
 /// Whether the machine has a default route over an interface with a link, for IPv4 or IPv6. Where that cannot be read:
 /// yes, so that nothing is held for that.
 /// Source: `Documentation/networking` of Linux; `/proc/net/route`, `/proc/net/ipv6_route`, `/sys/class/net/*/carrier`.
@@ -65,11 +98,6 @@ pub fn has_default_route() -> bool {
         return true;
     }
     let fields = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    // A route stays when the cable is pulled, where nothing manages the interface.
-    let has_link = |interface: Option<&str>| {
-        let carrier = |name| fs::read_to_string(format!("/sys/class/net/{name}/carrier")).ok();
-        interface.and_then(carrier).is_none_or(|carrier| carrier.trim() != "0")
-    };
     // Interface, destination, gateway, flags, …, mask is the eighth.
     let is_v4_default = |line: &str| {
         let fields = fields(line);
@@ -77,7 +105,7 @@ pub fn has_default_route() -> bool {
         field(1) == Some("00000000")
             && field(7) == Some("00000000")
             && is_usable(field(3))
-            && has_link(field(0))
+            && field(0).is_none_or(has_link)
     };
     // Destination, its length, …, flags is the ninth, interface the last.
     let is_v6_default = |line: &str| {
@@ -87,7 +115,7 @@ pub fn has_default_route() -> bool {
             && field(1) == Some("00")
             && field(9) != Some("lo")
             && is_usable(field(8))
-            && has_link(field(9))
+            && field(9).is_none_or(has_link)
     };
     v4.unwrap_or_default().lines().any(is_v4_default)
         || v6.unwrap_or_default().lines().any(is_v6_default)
@@ -179,5 +207,21 @@ mod tests {
         let size = size();
         assert!(size.resident_bytes > 100_000 && size.descriptors >= 3, "{size:?}");
         assert!(descriptors_most().is_none_or(|most| most > size.descriptors));
+    }
+
+    #[test]
+    fn a_network_without_a_router_is_on_the_site() {
+        let direct = "eth0\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0";
+        let default = "eth0\t00000000\t0101A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0";
+        let routed = "eth0\t0000000A\t0101A8C0\t0003\t0\t0\t0\t000000FF\t0\t0\t0";
+        for (line, ip, wanted) in [
+            (direct, [192, 168, 1, 77], Some("eth0")),
+            (direct, [192, 168, 2, 77], None),
+            (default, [192, 168, 1, 77], None),
+            (routed, [10, 1, 2, 3], None),
+            ("Iface Destination Gateway", [10, 1, 2, 3], None),
+        ] {
+            assert_eq!(interface_of(line, ip.into()), wanted, "{line}");
+        }
     }
 }

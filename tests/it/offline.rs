@@ -25,6 +25,8 @@ struct Line {
     cause: Cause,
     /// Whether requests stay under way while the line is down.
     hangs: AtomicBool,
+    /// Whether a probe of an address waits.
+    probe_hangs: AtomicBool,
     /// How often it was looked whether there is a line.
     looks: AtomicUsize,
     under_way: AtomicUsize,
@@ -44,6 +46,7 @@ impl Line {
             is_up: AtomicBool::new(true),
             cause,
             hangs: AtomicBool::new(hangs),
+            probe_hangs: AtomicBool::new(false),
             looks: AtomicUsize::new(0),
             under_way: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
@@ -100,8 +103,11 @@ impl Sender for Line {
     }
 
     fn has_line(&self, probe: &[std::net::SocketAddr]) -> bool {
-        assert!(probe.is_empty(), "none is configured");
         self.looks.fetch_add(1, Ordering::SeqCst);
+        // One with an address takes its time.
+        while !probe.is_empty() && self.probe_hangs.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(5));
+        }
         self.is_up()
     }
 }
@@ -164,6 +170,44 @@ fn who_names_it_is_told_that_the_line_is_gone_and_that_it_is_back() {
     });
     let sql = "SELECT group_concat(event_type) FROM outbox WHERE source_system = 'oncebox'";
     assert_eq!(rig.one(sql), "site.offline,site.online");
+}
+
+#[test]
+fn where_addresses_are_probed_they_alone_decide_and_one_probe_is_for_all() {
+    let line = Line::new();
+    let mut rig = Rig::with(|settings| {
+        settings.delivery.line_probe = vec!["192.0.2.1:53".parse().unwrap()];
+    });
+    rig.restart_on(Arc::<Line>::clone(&line));
+    let near = Receiver::new();
+    rig.subscribe_with("near", &near, &json!({ "event_types": ["near"] }));
+    for n in 0..3 {
+        subscribe(&rig, &format!("far-{n}"), &json!({ "event_types": ["far"] }));
+    }
+    rig.publish_type("near");
+    rig.publish_type("far");
+    rig.settle();
+    let looks = line.looks.load(Ordering::SeqCst);
+    line.pull();
+    line.hangs.store(true, Ordering::SeqCst);
+    line.probe_hangs.store(true, Ordering::SeqCst);
+    rig.publish_type("far");
+    until("all are under way", || {
+        rig.one("SELECT count(*) FROM deliveries WHERE state = 'pending'") == "3"
+    });
+    rig.advance(secs(1));
+    // A host on the site answers after they began.
+    rig.publish_type("near");
+    until("it answers", || near.count() == 2);
+    line.hangs.store(false, Ordering::SeqCst);
+    until("it is probed", || line.looks.load(Ordering::SeqCst) > looks);
+    // The probe takes longer than its result is good for.
+    rig.advance(secs(2));
+    line.probe_hangs.store(false, Ordering::SeqCst);
+    until("the site is held", || escalated(&rig) == ["site.offline"]);
+    until("all have ended", || attempts(&rig) == "8");
+    let probes = line.looks.load(Ordering::SeqCst) - looks;
+    assert_eq!((counted(&rig).as_str(), probes), ("0", 1));
 }
 
 #[test]
