@@ -510,12 +510,16 @@ fn as_holds<S: Serializer>(holds: &[Hold], to: S) -> Result<S::Ok, S::Error> {
 }
 
 /// Header fields that are ours to set.
-const HEADERS_OURS: [&str; 13] = [
+const HEADERS_OURS: [&str; 17] = [
     "host",
     "content-length",
     "content-type",
     "transfer-encoding",
     "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
     "webhook-id",
     "webhook-timestamp",
     "webhook-signature",

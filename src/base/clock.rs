@@ -83,6 +83,8 @@ impl Timestamp {
     /// Reads RFC 3339, with any offset; `None` if the text is not that.
     pub fn parse(text: &str) -> Option<Self> {
         let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+        // Near the ends of the calendar a time may have no year in UTC.
+        let at = at.checked_to_offset(time::UtcOffset::UTC)?;
         i64::try_from(at.unix_timestamp_nanos().div_euclid(1_000_000)).ok().map(Self)
     }
 }
@@ -275,6 +277,9 @@ mod tests {
         let at = Timestamp::parse("2026-01-31T13:00:00+01:00").unwrap();
         assert_eq!(at.to_string(), "2026-01-31T12:00:00.000Z");
         assert_eq!(Timestamp::parse("yesterday"), None);
+        assert_eq!(Timestamp::parse("9999-12-31T23:59:59-23:59"), None);
+        assert_eq!(Timestamp::parse("0000-01-01T00:00:00+23:59"), None);
+        assert!(Timestamp::parse("9999-12-31T23:59:59Z").is_some());
     }
 
     #[test]

@@ -122,8 +122,8 @@ pub(super) fn is_own(head: &Head) -> bool {
     let is_same_site =
         field("sec-fetch-site").is_none_or(|site| matches!(site, "same-origin" | "none"));
     let host = field("host").unwrap_or_default();
-    // Our pages send no referrer, so browsers name their origin `null`.
-    let is_same_origin = field("origin").filter(|origin| *origin != "null").is_none_or(|origin| {
+    // Our pages tell their own origin to us. `null` is that of a page in a sandbox.
+    let is_same_origin = field("origin").is_none_or(|origin| {
         origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host))
     });
     is_same_site && is_same_origin

@@ -141,7 +141,7 @@ pub(super) fn with_guards(response: Response) -> Response {
         )
         .header("x-content-type-options", "nosniff")
         .header("x-frame-options", "DENY")
-        .header("referrer-policy", "no-referrer")
+        .header("referrer-policy", "same-origin")
         .header("cross-origin-opener-policy", "same-origin")
         .header("cache-control", "no-store")
 }

@@ -313,6 +313,14 @@ fn a_form_that_fails_does_not_show_the_secrets_that_were_typed() {
     let entered = entered.unwrap().is(401).text();
     assert!(entered.contains("value=\"anna\""), "{entered}");
     planted.is_clean("the page to log in", &entered);
+    // A page in a sandbox, or of another site, logs nobody in.
+    for origin in ["null", "https://evil.example.com"] {
+        let fields = [("Origin", origin)];
+        let log_in = "/console/log-in";
+        let answer =
+            http::send(planted.rig.address(), "POST", log_in, &fields, typed.as_bytes()).unwrap();
+        assert_eq!(answer.status, 403, "{origin}");
+    }
 }
 
 #[test]
