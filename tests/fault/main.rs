@@ -40,3 +40,4 @@ mod sourcing;
 mod start_room;
 mod trusted;
 mod upgrade;
+mod walk;

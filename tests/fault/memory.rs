@@ -14,10 +14,10 @@ use crate::rig::{file, skipped, until};
 
 /// What the unit allows, in bytes.
 const MAX_MEMORY: u64 = 512 << 20;
-const SECRET: &str = "a-shared-secret-of-32-characters";
+pub(crate) const SECRET: &str = "a-shared-secret-of-32-characters";
 
 /// A place where a process has no more memory than the unit gives it.
-enum Cage {
+pub(crate) enum Cage {
     /// A memory cgroup of its own; the file that tells the most it ever had.
     Group(PathBuf, &'static str),
     /// No cgroup can be made: a limit of what it maps to write, and its threads' stacks beside that.
@@ -25,7 +25,7 @@ enum Cage {
 }
 
 impl Cage {
-    fn new(name: &str) -> Option<Self> {
+    pub(crate) fn new(name: &str) -> Option<Self> {
         let name = format!("oncebox-{name}-{}", std::process::id());
         let kinds = [
             ("/sys/fs/cgroup", "memory.max", "memory.swap.max", "memory.peak"),
@@ -64,7 +64,7 @@ impl Cage {
         None
     }
 
-    fn start(&self, home: &Path) -> Process {
+    pub(crate) fn start(&self, home: &Path) -> Process {
         let limit = match self {
             Self::Group(group, _) => {
                 format!("echo $$ > {}; ", group.join("cgroup.procs").display())
@@ -75,7 +75,7 @@ impl Cage {
     }
 
     /// Says the most it had, for whoever looks at the figures.
-    fn tell(&self, what: &str) {
+    pub(crate) fn tell(&self, what: &str) {
         if let Self::Group(group, peak) = self {
             let most = std::fs::read_to_string(group.join(peak)).unwrap_or_default();
             let most: u64 = most.trim().parse().unwrap_or(0);
@@ -125,7 +125,7 @@ fn reason(folder: &Path, name: &str) -> String {
 }
 
 /// `[0,0,…]` of so many bytes.
-fn zeros(bytes: usize) -> String {
+pub(crate) fn zeros(bytes: usize) -> String {
     format!("[0{}]", ",0".repeat(bytes / 2))
 }
 
