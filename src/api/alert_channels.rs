@@ -24,7 +24,7 @@ use crate::http::message::Response;
 use crate::model::credential::Settings;
 use crate::model::escalation::{Class, Severity};
 use crate::model::event::{ALERT_TYPE, OWN_SOURCE};
-use crate::model::format::Format;
+use crate::model::format::{Filter, Format};
 use crate::model::lane::{OrderTerms, Ordering};
 use crate::model::lenient_int;
 use crate::model::name::Name;
@@ -370,7 +370,7 @@ fn subscription(
         order: OrderTerms::default(),
         format: Format::default(),
         event_headers: Vec::new(),
-        filter: Vec::new(),
+        filter: Filter::default(),
         template: None,
     })
 }

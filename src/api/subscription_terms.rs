@@ -16,7 +16,7 @@ use crate::api::schema::{
 use crate::base::clock::Timestamp;
 use crate::formats::{Formats, filter};
 use crate::model::delivery::CUSTOM_DATA;
-use crate::model::format::{Condition, Format, Op, TemplateText};
+use crate::model::format::{Condition, Filter, Format, Op, TemplateText};
 use crate::model::hold::{Hold, HoldReason};
 use crate::model::json_path::Path;
 use crate::model::lane::{CallKey, HeadOfLine, OrderTerms, Ordering};
@@ -235,7 +235,7 @@ fn check_content(new: &NewSubscription) -> Result<(), Problem> {
             return Err(Problem::unprocessable(detail));
         }
     }
-    filter::check(filter)
+    filter::check(&filter.conditions())
         .map_err(|why| Problem::unprocessable(format!("filter cannot be used: {why}.")))?;
     Formats::of(new).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     Ok(())
@@ -454,7 +454,7 @@ struct NewSubscriptionFields {
     event_headers: Vec<String>,
     /// What a payload must meet; empty: nothing.
     #[schemars(schema_with = "as_sent_list")]
-    filter: Vec<Condition>,
+    filter: Filter,
     /// What requests are written with.
     #[schemars(schema_with = "as_sent_or_null")]
     template: Option<TemplateText>,

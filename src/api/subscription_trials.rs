@@ -105,7 +105,8 @@ fn why_not(new: &NewSubscription, outgoing: &OutgoingRequest) -> Option<String> 
         return None;
     }
     let payload = Payload::read(&outgoing.payload);
-    let unmet = filter::unmet(&new.filter, &payload)?;
+    let conditions = new.filter.conditions();
+    let unmet = filter::unmet(&conditions, &payload)?;
     if payload.is_spent() {
         return Some(format!("its filter takes more than {MAX_STEPS} steps for this event"));
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, Verdict, change};
-use crate::api::call::{Call, ok, page_of};
+use crate::api::call::{Call, ok, page_found};
 use crate::api::context::Api;
 use crate::api::event_repairs::given;
 use crate::api::lists;
@@ -26,7 +26,7 @@ use crate::base::id::{self, SubscriptionSeq};
 use crate::formats::filter::MAX_CONDITIONS;
 use crate::http::message::Response;
 use crate::model::credential::Settings;
-use crate::model::format::{Condition, Format, TemplateText};
+use crate::model::format::{Filter, Format, TemplateText};
 use crate::model::lane::{HeadOfLine, OrderTerms, Ordering};
 use crate::model::name::Name;
 use crate::model::strict_object::{self, Object};
@@ -322,7 +322,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let after = page.after.unwrap_or(0);
     let found =
         lists::read(api, call, |tx| subscriptions::page(tx, &call.tenant, after, page.limit))?;
-    Ok(page_of(&found, page, |subscription| subscription.seq.0, SubscriptionAnswer::of))
+    Ok(page_found(&found, SubscriptionAnswer::of))
 }
 
 /// `GET /v1/subscriptions/{id}`
@@ -443,8 +443,9 @@ fn mixed_group(tx: &WriteTx<'_>, new: &NewSubscription) -> StoreResult<Option<Pr
 }
 
 /// A filter as it is kept; null is none.
-fn conditions(filter: Option<Vec<Object<ConditionForm>>>) -> Result<Vec<Condition>, Problem> {
-    filter.unwrap_or_default().into_iter().map(|Object(condition)| condition.read()).collect()
+fn conditions(filter: Option<Vec<Object<ConditionForm>>>) -> Result<Filter, Problem> {
+    let all = filter.unwrap_or_default().into_iter();
+    all.map(|Object(condition)| condition.read()).collect::<Result<_, _>>().map(Filter::Ready)
 }
 
 fn replace<T: Clone>(have: &mut T, with: Option<&T>) {

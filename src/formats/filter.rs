@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use crate::model::format::{Condition, Op};
+use crate::model::format::{Condition, Filter, Op};
 use crate::model::json_path::{MatchState, Path, Step};
 use crate::model::sealed;
 
@@ -50,6 +50,16 @@ impl Payload {
         self.left.set(self.left.get().saturating_sub(steps));
         !self.is_spent()
     }
+}
+
+/// Whether all conditions hold. One that is kept as text is read, which takes steps too.
+pub fn is_met(filter: &Filter, payload: &Payload) -> bool {
+    if let Filter::Text(text) = filter
+        && !payload.spend(text.len())
+    {
+        return false;
+    }
+    unmet(&filter.conditions(), payload).is_none()
 }
 
 /// The first condition that does not hold; `None`: all hold.

@@ -3,10 +3,11 @@
 //!
 //! Not here: how requests are written and conditions are tested, which the room `formats` does.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::model::json_path::Path;
@@ -92,6 +93,61 @@ pub struct Condition {
     pub value: Value,
 }
 
+/// Bytes that conditions may take ready to use; a filter that takes more is kept as its text.
+const MAX_READY_BYTES: usize = 32 * 1024;
+
+/// The conditions of a filter as they are kept in memory. A value takes up to 44 times its text, so those with many values
+/// are read each time they are tested.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Filter {
+    /// Ready to use.
+    Ready(Vec<Condition>),
+    /// As JSON.
+    Text(Box<str>),
+}
+
+impl Filter {
+    /// Reads a filter's JSON.
+    pub fn read(text: &str) -> serde_json::Result<Self> {
+        let conditions = serde_json::from_str(text)?;
+        let held = |byte| match byte {
+            b'{' => 300,
+            b'[' => 128,
+            b',' => 32,
+            b'"' => 16,
+            _ => 1_usize,
+        };
+        let is_dense = text.bytes().map(held).sum::<usize>() > MAX_READY_BYTES;
+        Ok(if is_dense { Self::Text(text.into()) } else { Self::Ready(conditions) })
+    }
+
+    /// Whether it has no conditions.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Ready(conditions) if conditions.is_empty())
+    }
+
+    /// Its conditions.
+    pub fn conditions(&self) -> Cow<'_, [Condition]> {
+        match self {
+            Self::Ready(conditions) => Cow::Borrowed(conditions),
+            // It was read before.
+            Self::Text(text) => Cow::Owned(serde_json::from_str(text).unwrap_or_default()),
+        }
+    }
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self::Ready(Vec::new())
+    }
+}
+
+impl Serialize for Filter {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.conditions().serialize(to)
+    }
+}
+
 /// The templates of a subscription, as they were given. Stored in `subscriptions.template`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -105,4 +161,21 @@ pub struct TemplateText {
     /// Of header fields, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_of_many_values_is_kept_as_text_and_means_the_same() {
+        let few = r#"[{"path":"$.a","op":"in","value":[1,2,3]}]"#;
+        assert!(matches!(Filter::read(few).unwrap(), Filter::Ready(all) if all.len() == 1));
+        let many =
+            format!(r#"[{{"path":"$.a","op":"equals","value":[[0]{}]}}]"#, ",[0]".repeat(3_000));
+        let kept = Filter::read(&many).unwrap();
+        assert!(matches!(kept, Filter::Text(_)) && !kept.is_empty());
+        assert_eq!(serde_json::to_string(&kept).unwrap(), many);
+        assert!(Filter::read("[{}]").is_err() && Filter::read("[]").unwrap().is_empty());
+    }
 }

@@ -10,7 +10,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
 use crate::model::event::OWN_SOURCE;
 use crate::model::failure::Streak;
-use crate::model::format::{Condition, Format, TemplateText};
+use crate::model::format::{Filter, Format, TemplateText};
 use crate::model::hold::Hold;
 use crate::model::lane::{Key, OrderTerms, Ordering, Scope};
 use crate::model::lenient_int;
@@ -265,7 +265,7 @@ pub struct NewSubscription {
     /// Names of the events' header fields that are sent with them.
     pub event_headers: Vec<String>,
     /// What a payload must meet; empty: nothing.
-    pub filter: Vec<Condition>,
+    pub filter: Filter,
     /// What bodies and header fields are written with.
     pub template: Option<TemplateText>,
 }

@@ -32,8 +32,12 @@ const CONFIRMED_WITHIN: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_hours(30 * 24);
 /// How long a pull consumer has an event to itself, where its subscription does not say.
 const LEASE: Duration = Duration::from_mins(1);
-/// Destinations kept open at most; those beyond are opened for each attempt.
-const MAX_OPEN: usize = 10_000;
+/// Bytes of destinations that are kept open. Where there are more, each is opened again now and then.
+const MAX_OPEN_BYTES: usize = 64 << 20;
+/// Bytes of an open destination without its templates, about.
+const OPEN_BYTES: usize = 4096;
+/// Bytes of a compiled template for each byte of its text, about.
+const COMPILED_PER_BYTE: usize = 24;
 
 /// A subscription, ready to be called.
 #[derive(Debug)]
@@ -101,7 +105,15 @@ impl Destinations {
         (key, uses): (Arc<Keyring>, Arc<CredentialUses>),
         settings: Live,
     ) -> Self {
-        Self { store, key, uses, settings, open: Cache::new(MAX_OPEN), kept: Mutex::default() }
+        let weigh = |_: &SubscriptionSeq, open: &Destination| {
+            let template = open.subscription.new.template.as_ref();
+            let texts =
+                template.into_iter().flat_map(|it| it.body.iter().chain(it.headers.values()));
+            let bytes = texts.map(String::len).sum::<usize>();
+            bytes.saturating_mul(COMPILED_PER_BYTE).saturating_add(OPEN_BYTES)
+        };
+        let open = Cache::of_bytes(MAX_OPEN_BYTES, weigh);
+        Self { store, key, uses, settings, open, kept: Mutex::default() }
     }
 
     /// Forgets them; called after a commit that changed a subscription, and when the settings changed.

@@ -106,5 +106,5 @@ pub(crate) fn wants<'p>(
         Some(payload) => payload,
         None => read.insert(Payload::read(&payload()?)),
     };
-    Ok(filter::unmet(&new.filter, payload).is_none() || payload.is_spent())
+    Ok(filter::is_met(&new.filter, payload) || payload.is_spent())
 }

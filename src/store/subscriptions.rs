@@ -9,7 +9,7 @@ use rusqlite::Row;
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::SubscriptionSeq;
 use crate::model::failure::{Streak, UNSEEN_AFTER};
-use crate::model::format::Format;
+use crate::model::format::{Filter, Format};
 use crate::model::hold::HoldReason;
 use crate::model::lane::Ordering;
 use crate::model::name::Name;
@@ -23,6 +23,7 @@ use crate::store::credentials::{self, Owner};
 use crate::store::error::{Error, Result};
 use crate::store::holds;
 use crate::store::matching::{self, MatchedSubscription, Subscriptions};
+use crate::store::page::{self, Found};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::sys::host;
 
@@ -159,8 +160,10 @@ pub fn by_seq(tx: &ReadTx<'_>, seq: SubscriptionSeq) -> Result<Option<Subscripti
 }
 
 /// Subscriptions by number, after `after`.
-pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Subscription>> {
-    rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), |row| subscription(tx, row))
+pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Found<Subscription>> {
+    let seq = |found: &Subscription| found.seq.0;
+    let row = |row: &Row<'_>| subscription(tx, row);
+    page::page(&mut *tx.prepare(PAGE)?, (tenant, after, limit), limit, (seq, row))
 }
 
 /// All subscriptions of a tenant, each with its name; `None` where it is deleted.
@@ -328,7 +331,11 @@ fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
             order: json("subscriptions.order_terms", &text(26)?)?,
             format: word("subscriptions.format", &text(22)?, Format::parse)?,
             event_headers: json("subscriptions.event_headers", &text(23)?)?,
-            filter: optional_json("subscriptions.filter", row.get(24)?)?.unwrap_or_default(),
+            filter: row
+                .get::<_, Option<String>>(24)?
+                .map(|text| word("subscriptions.filter", &text, |text| Filter::read(text).ok()))
+                .transpose()?
+                .unwrap_or_default(),
             template: optional_json("subscriptions.template", row.get(25)?)?,
         },
         state: word("subscriptions.state", &text(11)?, State::parse)?,

@@ -334,6 +334,31 @@ fn a_schema_is_proposed_from_dense_payloads_without_taking_all_the_memory() {
     process.stop();
 }
 
+#[test]
+fn dense_filters_of_many_subscriptions_do_not_take_all_the_memory_at_the_next_start() {
+    let Some(cage) = Cage::new("filters") else { return };
+    let home = tempfile::tempdir().unwrap();
+    let mut process = cage.start(home.path());
+    for n in 0..250 {
+        let body = json!({ "name": format!("s{n}"), "target": "pull" });
+        process.call("POST", "/v1/subscriptions", &body).is(201);
+    }
+    process.stop();
+    // As an older version stored them. Lists within a list take 44 times their text as values.
+    let value = format!("[[0]{}]", ",[0]".repeat(4_000));
+    let filter = format!(r#"[{{"path":"$.a","op":"not_equals","value":{value}}}]"#);
+    let own = Connection::open(home.path().join("data/oncebox.db")).unwrap();
+    let changed = own.execute("UPDATE subscriptions SET filter = ?1", [filter]).unwrap();
+    assert_eq!(changed, 250);
+    drop(own);
+    process = cage.start(home.path());
+    let found = process.call("GET", "/v1/subscriptions?limit=500", &Value::Null).is(200).json();
+    assert!(found["next"].is_string(), "a page ends early");
+    lives(&process, "after");
+    cage.tell("filters");
+    process.stop();
+}
+
 /// What is marked as in hand.
 fn marked(home: &Path, item: &str) -> bool {
     // A mark of the start before is still there until this one marks anew.
