@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use crate::api::description::{Body, Doc};
-use crate::api::openapi;
 use crate::api::problem::Problem;
+use crate::api::schema;
 
 /// A schema, and those that it refers to by name.
 type Described = (Value, Map<String, Value>);
@@ -32,7 +32,7 @@ impl Limits {
         let Some(Body::Json { describe, .. }) = doc.body else { return Ok(()) };
         let described = {
             let mut kept = self.0.lock();
-            let described = || Arc::new(openapi::described(describe));
+            let described = || Arc::new(schema::body_schema(describe));
             Arc::clone(kept.entry(doc.id).or_insert_with(described))
         };
         let (schema, named) = &*described;

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 
 use schemars::SchemaGenerator;
-use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -17,7 +16,7 @@ use crate::api::kind::{Facts, Kind};
 use crate::api::problem::{Problem, ProblemBody};
 use crate::api::route::Answer::Now;
 use crate::api::route::{Body, Content, Param, Place, Resource, Returns, Route, public};
-use crate::api::schema::{AnyObject, Describe, of};
+use crate::api::schema::{AnyObject, Describe, of, settings};
 use crate::event_types::{EventType, store};
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
@@ -219,19 +218,6 @@ impl Components {
         }
         shown
     }
-}
-
-fn settings() -> SchemaSettings {
-    let mut settings = SchemaSettings::draft2020_12();
-    settings.definitions_path = "/components/schemas".into();
-    settings.meta_schema = None;
-    settings
-}
-
-/// The schema of a request's body, and the schemas that it refers to by name.
-pub(super) fn described(describe: Describe) -> (Value, Map<String, Value>) {
-    let mut sent = settings().for_deserialize().into_generator();
-    (describe(&mut sent).to_value(), sent.take_definitions(true))
 }
 
 /// The types of requests and answers. A type of both has the schema of requests.

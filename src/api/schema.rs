@@ -4,9 +4,10 @@
 
 use std::borrow::Cow;
 
+use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::alerts;
 use crate::base::clock::Timestamp;
@@ -23,6 +24,20 @@ use crate::sources;
 
 /// Returns the schema of a type, or a reference to it if the type is named in the document.
 pub(super) type Describe = fn(&mut SchemaGenerator) -> Schema;
+
+/// How schemas are written for the document.
+pub(super) fn settings() -> SchemaSettings {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.definitions_path = "/components/schemas".into();
+    settings.meta_schema = None;
+    settings
+}
+
+/// The schema of a request's body, and the schemas that it refers to by name.
+pub(super) fn body_schema(describe: Describe) -> (Value, Map<String, Value>) {
+    let mut sent = settings().for_deserialize().into_generator();
+    (describe(&mut sent).to_value(), sent.take_definitions(true))
+}
 
 /// The [`Describe`] of a type.
 pub(super) fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
