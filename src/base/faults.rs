@@ -85,6 +85,8 @@ struct StallState {
     requested: Option<Stall>,
     /// The point at which a thread is stalled now.
     stalled: Option<Stall>,
+    /// The step of which every pass fails now.
+    failing: Option<Step>,
 }
 
 #[derive(Debug)]
@@ -119,11 +121,22 @@ impl Faults {
 
     /// Whether this pass of a step fails.
     pub fn hit(&self, step: Step) -> bool {
+        if self.stalls.as_ref().is_some_and(|stalls| stalls.state.lock().failing == Some(step)) {
+            return true;
+        }
         match &self.plan {
             Some(plan) if plan.step == step => {
                 plan.passes.fetch_add(1, Ordering::SeqCst) + 1 == plan.nth
             }
             _ => false,
+        }
+    }
+
+    /// Makes every pass of this step fail from now on; with `None`, none does.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn fail(&self, step: Option<Step>) {
+        if let Some(stalls) = &self.stalls {
+            stalls.state.lock().failing = step;
         }
     }
 
@@ -133,7 +146,7 @@ impl Faults {
         self.plan.as_ref().is_some_and(|plan| plan.passes.load(Ordering::SeqCst) >= plan.nth)
     }
 
-    /// No failures; threads can be stalled with [`Faults::stall`].
+    /// No failures yet: threads can be stalled with [`Faults::stall`], steps made to fail with [`Faults::fail`].
     #[cfg(any(test, feature = "internals"))]
     pub fn stalling() -> Self {
         Self { plan: None, stalls: Some(Arc::default()) }
