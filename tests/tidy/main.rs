@@ -12,6 +12,8 @@
     reason = "tests fail by panicking"
 )]
 
+mod budget;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -156,7 +158,7 @@ fn upward_imports(path: &str, text: &str) -> Vec<String> {
         return Vec::new();
     }
     let Some((own_room, own_layer)) = place_of(own) else {
-        return vec![format!("{path}: this room has no place in LAYERS of tests/tidy.rs")];
+        return vec![format!("{path}: this room has no place in LAYERS of tests/tidy/main.rs")];
     };
     let is_upward = |import: &String| {
         place_of(import).is_none_or(|(room, layer)| room != own_room && layer >= own_layer)
@@ -165,7 +167,7 @@ fn upward_imports(path: &str, text: &str) -> Vec<String> {
         .into_iter()
         .filter(is_upward)
         .map(|import| {
-            format!("{path}: imports {import}; imports only point down (tests/tidy.rs, LAYERS)")
+            format!("{path}: imports {import}; imports only point down (tests/tidy/main.rs, LAYERS)")
         })
         .collect()
 }
