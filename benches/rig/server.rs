@@ -43,6 +43,11 @@ impl Server {
 
     /// Starts one on a directory that is kept afterwards.
     pub(crate) fn start_on(data: &Path) -> Self {
+        Self::start_under(&[], data)
+    }
+
+    /// The same, run by another program that is given it as its last arguments.
+    pub(crate) fn start_under(runner: &[String], data: &Path) -> Self {
         let config = data.join("oncebox.toml");
         fs::write(
             &config,
@@ -51,7 +56,10 @@ impl Server {
         .unwrap();
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let begun = Instant::now();
-        let child = Command::new(program())
+        let own = program().display().to_string();
+        let mut words = runner.iter().chain([&own]);
+        let child = Command::new(words.next().unwrap())
+            .args(words)
             .arg("serve")
             .arg("--config")
             .arg(&config)

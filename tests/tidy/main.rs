@@ -167,7 +167,9 @@ fn upward_imports(path: &str, text: &str) -> Vec<String> {
         .into_iter()
         .filter(is_upward)
         .map(|import| {
-            format!("{path}: imports {import}; imports only point down (tests/tidy/main.rs, LAYERS)")
+            format!(
+                "{path}: imports {import}; imports only point down (tests/tidy/main.rs, LAYERS)"
+            )
         })
         .collect()
 }
