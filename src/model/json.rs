@@ -161,6 +161,10 @@ pub fn quoted(text: &str) -> String {
 /// assert!(!is_shallow(&b"[".repeat(129)));
 /// ```
 pub fn is_shallow(json: &[u8]) -> bool {
+    // Nothing is deeper than it has brackets, and most texts have few.
+    if json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= MAX_DEPTH {
+        return true;
+    }
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in json {
         match (in_string, *byte) {

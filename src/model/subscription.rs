@@ -334,6 +334,11 @@ impl NewSubscription {
         self.ordering != Ordering::None || *latest_only || external_calls.is_some()
     }
 
+    /// Whether matching an event looks at its payload.
+    pub fn reads_payload(&self) -> bool {
+        !self.filter.is_empty() || self.order.call_path.is_some()
+    }
+
     /// Whether it belongs to an alert channel. Nobody else may use this owner.
     pub fn is_of_alerts(&self) -> bool {
         self.owner_id == OWN_SOURCE

@@ -15,15 +15,19 @@ const READ_FACTOR: usize = 32;
 pub struct Matching(pub Budget);
 
 impl Matching {
-    /// The subscriptions that match events, each with its id and payload. `None`: the writer finds them.
+    /// The subscriptions that match events, each with its id and payload. `None`: the writer finds them, because no payload
+    /// is looked at, or memory is short.
     pub fn find<'e>(
         &self,
         store: &Store,
         events: impl Iterator<Item = (&'e str, Routed<'e>, &'e [u8])> + Clone,
     ) -> Option<Arc<Matches>> {
+        let among = store.writer().subscriptions()?;
+        if !among.iter().any(|subscription| subscription.new.reads_payload()) {
+            return None;
+        }
         let largest = events.clone().map(|(_, _, payload)| payload.len()).max()?;
         let _share = self.0.try_take(largest.saturating_mul(READ_FACTOR))?;
-        let among = store.writer().subscriptions()?;
         Matches::find(among, events).ok().map(Arc::new)
     }
 }

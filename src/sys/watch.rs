@@ -16,8 +16,8 @@ const CHANGES: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::CLOSE_WRITE)
     .union(WatchFlags::CREATE)
     .union(WatchFlags::MOVED_TO);
-/// Bytes of one read of events; the longest event has 272.
-const EVENTS_BYTES: usize = 4096;
+/// Bytes of one read of events, which are zeroed each time; the longest event has 272.
+const EVENTS_BYTES: usize = 512;
 /// Reads of events after a wait at most, so that a file under constant change does not keep the thread here.
 const MAX_READS: usize = 16;
 
