@@ -113,7 +113,7 @@ fn holds(
                 }
             }
     };
-    let found = any_place(path, path.start(), value, payload, &passes);
+    let found = any_place(path, MatchState::START, value, payload, &passes);
     let is_negated = *op == Op::NotEquals || (*op == Op::Exists && *wanted == Value::Bool(false));
     !payload.is_spent() && found != is_negated
 }
@@ -131,7 +131,7 @@ pub fn first_text(path: &Path, payload: &Payload) -> Option<String> {
         found.replace(text);
         is_found
     };
-    let _is_found = any_place(path, path.start(), payload.value.as_ref()?, payload, &takes);
+    let _is_found = any_place(path, MatchState::START, payload.value.as_ref()?, payload, &takes);
     found.into_inner()
 }
 

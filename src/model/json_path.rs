@@ -45,9 +45,9 @@ enum PathStep {
 /// A path: `$`, then `.name`, `['name']`, `[n]`, `[*]`, `.*` or `..name`, any number of them.
 ///
 /// ```
-/// use oncebox::model::json_path::{Path, Step};
+/// use oncebox::model::json_path::{MatchState, Path, Step};
 /// let path = Path::parse("$.items[*]..iban")?;
-/// let state = path.start();
+/// let state = MatchState::START;
 /// let state = path.step(state, Step::Name("items"));
 /// let state = path.step(state, Step::Index(3));
 /// let state = path.step(state, Step::Name("bank"));
@@ -66,6 +66,9 @@ pub struct Path {
 pub struct MatchState(u64);
 
 impl MatchState {
+    /// The state at the whole body.
+    pub const START: Self = Self(1);
+
     /// The path matches neither here nor below.
     pub const DEAD: Self = Self(0);
 
@@ -93,11 +96,6 @@ impl Path {
             steps.push(reader.step()?);
         }
         Ok(Self { text: text.to_owned(), steps })
-    }
-
-    /// The state at the whole body.
-    pub const fn start(&self) -> MatchState {
-        MatchState(1)
     }
 
     /// The state one step further down.
@@ -253,7 +251,7 @@ mod tests {
 
     fn is_at(path: &str, steps: &[Step<'_>]) -> bool {
         let path = Path::parse(path).unwrap();
-        let state = steps.iter().fold(path.start(), |state, step| path.step(state, *step));
+        let state = steps.iter().fold(MatchState::START, |state, step| path.step(state, *step));
         path.is_at(state)
     }
 

@@ -47,7 +47,7 @@ pub struct Bucket {
 
 impl Bucket {
     /// When the next request may start, at the earliest.
-    pub fn next_at(&self, rate: Rate) -> Timestamp {
+    pub fn next_at(self, rate: Rate) -> Timestamp {
         let room = rate.interval_us * (rate.burst - 1);
         let at_us = self.full_at_us - room;
         Timestamp::from_ms(at_us.div_euclid(1000) + i64::from(at_us.rem_euclid(1000) > 0))

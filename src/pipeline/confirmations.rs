@@ -185,18 +185,7 @@ impl Confirmations {
                 return Ok(());
             }
             let ended = self.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
-                let mut ended = Vec::new();
-                for delivery in &over {
-                    // A damaged row must not keep the others from being ended.
-                    match tx.in_savepoint(|| confirm.expire_one(tx, *delivery, now))? {
-                        Ok(done) => ended.extend(done),
-                        Err(error) if error.concerns_all() => return Err(error),
-                        Err(error) => {
-                            tracing::error!(%error, %delivery, "a wait for a confirmation cannot be ended");
-                        }
-                    }
-                }
-                Ok(ended)
+                confirm.expire_these(tx, &over, now)
             })?;
             if ended.is_empty() {
                 return Ok(());
@@ -205,6 +194,26 @@ impl Confirmations {
                 self.counts.confirmed(&settlement);
             }
         }
+    }
+
+    fn expire_these(
+        &self,
+        tx: &WriteTx<'_>,
+        over: &[DeliverySeq],
+        now: Timestamp,
+    ) -> Result<Vec<Settlement>> {
+        let mut ended = Vec::new();
+        for delivery in over {
+            // A damaged row must not keep the others from being ended.
+            match tx.in_savepoint(|| self.expire_one(tx, *delivery, now))? {
+                Ok(done) => ended.extend(done),
+                Err(error) if error.concerns_all() => return Err(error),
+                Err(error) => {
+                    tracing::error!(%error, %delivery, "a wait for a confirmation cannot be ended");
+                }
+            }
+        }
+        Ok(ended)
     }
 
     fn expire_one(

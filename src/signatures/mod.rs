@@ -298,11 +298,11 @@ impl Scheme {
 
     /// Whether it uses secrets or public keys that are entered; otherwise its providers sign with a certificate.
     pub const fn has_secret(&self) -> bool {
-        #[cfg(feature = "certificates")]
-        if matches!(self, Self::Certified(_)) {
-            return false;
+        match self {
+            #[cfg(feature = "certificates")]
+            Self::Certified(_) => false,
+            _ => true,
         }
-        true
     }
 
     /// Whether a public key can be entered as its secret.
@@ -343,6 +343,7 @@ impl Scheme {
 
     /// The URL of a request's certificate, for schemes that need one. Refuses a request that names none, or one that
     /// is not on the provider's own host.
+    #[allow(clippy::unnecessary_wraps, reason = "only a build with certificates refuses")]
     pub fn certificate_url(&self, incoming: &Incoming<'_>) -> Result<Option<String>, Refused> {
         match self {
             #[cfg(feature = "certificates")]

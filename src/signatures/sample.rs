@@ -94,7 +94,7 @@ pub fn new_id(scheme: &Scheme, at: Timestamp, draw: &dyn Draw) -> String {
 /// # Ok::<(), oncebox::signatures::sample::SampleError>(())
 /// ```
 pub fn sample(scheme: &Scheme, secret: &str, subject: Subject<'_>) -> Result<Sample, SampleError> {
-    only_its_own(scheme)?;
+    certified_only(scheme).map_or(Ok(()), Err)?;
     scheme.check_secret(secret)?;
     let Subject { id, at, .. } = subject;
     let seconds = at.secs().to_string();
@@ -156,7 +156,7 @@ pub fn sample_by_key(
     subject: Subject<'_>,
     sign: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
 ) -> Result<Sample, SampleError> {
-    only_its_own(scheme)?;
+    certified_only(scheme).map_or(Ok(()), Err)?;
     let (id, seconds) = (subject.id, subject.at.secs().to_string());
     let signed = |message: &[u8]| match sign(message) {
         Some(signature) => Ok(BASE64.encode(&signature)),
@@ -182,14 +182,14 @@ pub fn sample_by_key(
     }
 }
 
-/// Refuses schemes whose provider signs with a certificate, because only the provider has its key.
-fn only_its_own(scheme: &Scheme) -> Result<(), SampleError> {
+/// The refusal of a scheme whose provider signs with a certificate, because only the provider has its key.
+fn certified_only(scheme: &Scheme) -> Option<SampleError> {
     match scheme {
         #[cfg(feature = "certificates")]
         Scheme::Certified(certified) => {
-            Err(SampleError::NoSuch { kind: scheme.kind(), why: certified.why_no_sample() })
+            Some(SampleError::NoSuch { kind: scheme.kind(), why: certified.why_no_sample() })
         }
-        _ => Ok(()),
+        _ => None,
     }
 }
 

@@ -323,11 +323,10 @@ fn apply_to_text(run: &mut PolicyRun<'_>, text: &str) -> Result<(), Refused> {
 /// The first text or number at a path.
 fn text_at(path: &Path, shape: Shape, text: &str) -> Option<String> {
     let found = match shape {
-        Shape::Json => {
-            first(&mut Cursor::of(text.as_bytes())?, path, path.start(), 0).map(Cow::into_owned)
-        }
+        Shape::Json => first(&mut Cursor::of(text.as_bytes())?, path, MatchState::START, 0)
+            .map(Cow::into_owned),
         Shape::Form => fields(text).find_map(|Field { name, value }| {
-            let reached = path.step(path.start(), Step::Name(&decoded(text.get(name)?).ok()?));
+            let reached = path.step(MatchState::START, Step::Name(&decoded(text.get(name)?).ok()?));
             path.is_at(reached).then(|| decoded(text.get(value)?).ok())?
         }),
         Shape::Text | Shape::Bytes => None,

@@ -601,15 +601,9 @@ impl Machine {
             if let Some(delivery) = self.startable(now, subscription, is_shared) {
                 let (mut is_probe, mut first_at) = (false, None);
                 self.change_load(subscription, |window| {
-                    window.ready.pop_front();
-                    window.in_flight += 1;
-                    window.unsettled += 1;
-                    first_at = window.limits.host.filter(|_| window.pace == Pace::Unknown);
-                    window.first_at = first_at;
+                    window.start_one(now);
+                    first_at = window.first_at;
                     is_probe = window.limits.gate.is_probe();
-                    if let Some(rate) = window.limits.rate {
-                        window.bucket.take(rate, now);
-                    }
                 });
                 passed_by = 0;
                 self.first_at.extend(first_at);
@@ -803,6 +797,17 @@ impl Window {
             && self.unsettled > 0
             && self.in_flight.saturating_add(self.refused) >= BRAKED_AT;
         !is_braked && (self.in_flight == 0 || (is_known && plenty && has_more))
+    }
+
+    /// Moves its first ready delivery in flight.
+    fn start_one(&mut self, now: Timestamp) {
+        self.ready.pop_front();
+        self.in_flight += 1;
+        self.unsettled += 1;
+        self.first_at = self.limits.host.filter(|_| self.pace == Pace::Unknown);
+        if let Some(rate) = self.limits.rate {
+            self.bucket.take(rate, now);
+        }
     }
 
     /// What it adds to the load.
