@@ -259,8 +259,7 @@ CREATE TABLE users (
   CONSTRAINT user_deleted_has_no_password CHECK (deleted_at IS NULL OR password_hash IS NULL)
 ) STRICT;
 
--- The name is unique in the file, not in the tenant: who logs in gives no tenant.
-CREATE UNIQUE INDEX users_name ON users (name) WHERE deleted_at IS NULL;
+CREATE UNIQUE INDEX users_name ON users (tenant, name) WHERE deleted_at IS NULL;
 CREATE INDEX users_listed ON users (tenant, seq) WHERE deleted_at IS NULL;
 
 -- Log-ins of users. A session ends when it is ended, at ends_at, or when it was not used for a while.

@@ -27,8 +27,8 @@ const MAX_REMEMBERED: usize = 1024;
 const OF_CLIENT: Limit = Limit { max: 10, span: Duration::from_mins(1), max_keys: 4096 };
 /// Failures with one name, from any client. One-time links are not limited by this.
 const OF_NAME: Limit = Limit { max: 10, span: Duration::from_mins(5), max_keys: 4096 };
-/// The longest name that is counted and audited, in characters.
-const MAX_NAME_CHARS: usize = 64;
+/// The longest name that is counted and audited, in characters: a tenant, `/` and a user.
+const MAX_NAME_CHARS: usize = 127;
 /// The parameters of argon2id that OWASP names: KiB, passes, lanes.
 const COST: (u32, u32, u32) = (19 * 1024, 2, 1);
 /// Bytes of a salt.
@@ -39,7 +39,7 @@ const SALT_BYTES: usize = 16;
 pub(super) struct LogIns {
     sessions: Cache<Vec<u8>, KnownSession>,
     clients: Mutex<Throttle<IpAddr>>,
-    names: Mutex<Throttle<String>>,
+    names: Mutex<Throttle<(String, String)>>,
     /// Locked while a password is hashed: one at a time, since each takes 19 MiB.
     hashing: Mutex<()>,
     /// Locked by the one thread that waits for `hashing`.
@@ -55,7 +55,14 @@ pub(super) struct KnownSession {
     used_at: AtomicI64,
 }
 
-/// A name as it is counted and audited.
+/// Tenant and name of a user.
+type Whose<'a> = (&'a str, &'a str);
+
+fn key((tenant, name): Whose<'_>) -> (String, String) {
+    (shortened(tenant), shortened(name))
+}
+
+/// What was entered as a name, as it is audited.
 pub(super) fn shortened(name: &str) -> String {
     name.chars().take(MAX_NAME_CHARS).collect()
 }
@@ -96,11 +103,11 @@ impl LogIns {
     pub(super) fn check(
         &self,
         client: IpAddr,
-        name: Option<&str>,
+        whose: Option<Whose<'_>>,
         now: Duration,
     ) -> Result<(), Problem> {
         let of_client = self.clients.lock().blocked(&throttle::client(client), now);
-        let of_name = name.and_then(|name| self.names.lock().blocked(&shortened(name), now));
+        let of_name = whose.and_then(|whose| self.names.lock().blocked(&key(whose), now));
         match of_client.max(of_name) {
             Some(left) => Err(Problem::too_many_log_ins(left)),
             None => Ok(()),
@@ -108,10 +115,10 @@ impl LogIns {
     }
 
     /// Counts a failure.
-    pub(super) fn failed(&self, client: IpAddr, name: Option<&str>, now: Duration) {
+    pub(super) fn failed(&self, client: IpAddr, whose: Option<Whose<'_>>, now: Duration) {
         let _verdict = self.clients.lock().count(throttle::client(client), now);
-        if let Some(name) = name {
-            let _verdict = self.names.lock().count(shortened(name), now);
+        if let Some(whose) = whose {
+            let _verdict = self.names.lock().count(key(whose), now);
         }
     }
 
@@ -200,14 +207,14 @@ mod tests {
         let log_ins = LogIns::new();
         let (one, other) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         for _ in 0..10 {
-            log_ins.check(one, Some("anna"), Duration::ZERO).unwrap();
-            log_ins.failed(one, Some("anna"), Duration::ZERO);
+            log_ins.check(one, Some(("default", "anna")), Duration::ZERO).unwrap();
+            log_ins.failed(one, Some(("default", "anna")), Duration::ZERO);
         }
         let check = |client, name, secs| log_ins.check(client, name, Duration::from_secs(secs));
-        assert_eq!(check(one, Some("bela"), 1).unwrap_err().status(), 429);
-        assert_eq!(check(other, Some("anna"), 61).unwrap_err().status(), 429);
-        check(one, Some("bela"), 61).unwrap();
+        assert_eq!(check(one, Some(("default", "bela")), 1).unwrap_err().status(), 429);
+        assert_eq!(check(other, Some(("default", "anna")), 61).unwrap_err().status(), 429);
+        check(one, Some(("default", "bela")), 61).unwrap();
         check(other, None, 61).unwrap();
-        check(other, Some("anna"), 300).unwrap();
+        check(other, Some(("default", "anna")), 300).unwrap();
     }
 }

@@ -23,7 +23,7 @@ use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, ActorType, NewAuditEvent, Outcome};
 use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::{self, Right, Role};
-use crate::model::user::{LINK_PREFIX, MAX_PASSWORD_CHARS, SESSION_PREFIX, User};
+use crate::model::user::{LINK_PREFIX, MAX_PASSWORD_CHARS, SESSION_PREFIX, User, parse_login};
 use crate::store::error::Result as StoreResult;
 use crate::store::sessions::{self, NewSession as StoredNew};
 use crate::store::tx::WriteTx;
@@ -99,27 +99,26 @@ struct Beginning {
 }
 
 impl Api {
-    /// Begins a session of the user with this name and password.
+    /// Begins a session of the user with this `tenant/name` and password; a name alone is of the tenant `default`.
     /// Fails with 401 when one of them is wrong, 403 when the tenant is suspended, 429 after too many failures.
-    pub fn log_in(&self, head: &Head, name: &str, password: &str) -> Result<NewSession, Problem> {
-        let refused = |problem| self.refused(head, Some(name), problem);
-        self.auth
-            .log_ins()
-            .check(head.client, Some(name), self.clock.monotonic())
-            .map_err(refused)?;
-        let found = self.store.read(|tx| users::by_name(tx, name))?;
+    pub fn log_in(&self, head: &Head, login: &str, password: &str) -> Result<NewSession, Problem> {
+        let refused = |problem| self.refused(head, Some(login), problem);
+        let (tenant, name) = parse_login(login);
+        let whose = Some((tenant, name));
+        self.auth.log_ins().check(head.client, whose, self.clock.monotonic()).map_err(refused)?;
+        let found = self.store.read(|tx| users::by_name(tx, tenant, name))?;
         let found = found.filter(|found| found.user.disabled_at.is_none());
         let hash = found.as_ref().and_then(|found| found.password_hash.as_deref());
         let fits = password.chars().count() <= MAX_PASSWORD_CHARS;
         let is_right = fits && self.auth.log_ins().verify(password, hash)?;
         let (Some(found), true) = (&found, is_right) else {
-            self.auth.log_ins().failed(head.client, Some(name), self.clock.monotonic());
+            self.auth.log_ins().failed(head.client, whose, self.clock.monotonic());
             return Err(refused(Problem::log_in_failed("The name or the password is wrong.")));
         };
-        let (name, hash) = (found.user.name.clone(), found.password_hash.clone());
+        let (user, hash) = (found.user.clone(), found.password_hash.clone());
         // The password may have been changed while it was checked.
         let begun = self.begin(head, "password", move |tx, _now| {
-            let now_found = users::by_name(tx, &name)?;
+            let now_found = users::by_name(tx, &user.tenant, &user.name)?;
             let same = now_found.filter(|now| now.password_hash == hash);
             Ok(same.map(|found| found.user).filter(|user| user.disabled_at.is_none()))
         })?;

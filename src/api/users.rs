@@ -29,7 +29,7 @@ use crate::model::token::{self, Role};
 use crate::model::user::{
     LINK_PREFIX, MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, User, check_password, check_role,
 };
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::tx::WriteTx;
 use crate::store::users::{Found, NewUser};
 use crate::store::{sessions, users};
 
@@ -56,8 +56,8 @@ pub(super) const RESOURCE: Resource = Resource {
         post("/v1/users", Admin, Act("user.create", create))
             .doc("createUser", "Make a user")
             .about(
-                "The name is unique on this box, whatever the tenant. A user without a password logs in with one-time \
-                 links.",
+                "The name is unique in the tenant. A user logs in as `tenant/name`; one of `default` by the name alone. \
+                 A user without a password logs in with one-time links.",
             )
             .returns(&[Returns::json::<UserAnswer>(201, "The user.")])
             .body::<UserCreation>(r#"{"name":"anna","role":"operate"}"#)
@@ -152,7 +152,8 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/users/{name}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
-    let found = api.store.read(|tx| find(tx, &tenant, call.param(0)))?.ok_or_else(missing)?;
+    let found =
+        api.store.read(|tx| users::by_name(tx, &tenant, call.param(0)))?.ok_or_else(missing)?;
     Ok(ok(&UserAnswer::of(&found.user)))
 }
 
@@ -170,7 +171,9 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             let name = &new.name;
             return Ok(Err(Problem::conflict(format!("The name {name:?} is taken."))));
         }
-        let Some(found) = users::by_name(tx, &new.name)? else { return Ok(Err(missing())) };
+        let Some(found) = users::by_name(tx, &new.tenant, &new.name)? else {
+            return Ok(Err(missing()));
+        };
         let body = UserAnswer::of(&found.user);
         let change = Change::made("user", &new.id, &body);
         Ok(Ok((body, change)))
@@ -205,13 +208,14 @@ fn change_own_password(api: &Api, call: &Call) -> Result<Audited<Value>, Problem
     let PasswordChange { current, new } = call.json()?;
     let log_ins = api.auth.log_ins();
     let (client, now) = (call.request.head.client, api.clock.monotonic());
-    log_ins.check(client, Some(name), now)?;
-    let found = api.store.read(|tx| find(tx, &call.tenant, name))?.ok_or_else(missing)?;
+    let whose = Some((call.tenant.as_str(), name));
+    log_ins.check(client, whose, now)?;
+    let found = api.store.read(|tx| users::by_name(tx, &call.tenant, name))?.ok_or_else(missing)?;
     let before = found.password_hash;
     if let Some(hash) = &before {
         let current = current.as_ref().map_or("", |current| current.as_str());
         if !log_ins.verify(current, Some(hash))? {
-            log_ins.failed(client, Some(name), now);
+            log_ins.failed(client, whose, now);
             return Err(Problem::forbidden("The current password is wrong."));
         }
     }
@@ -234,7 +238,7 @@ fn alter(
 ) -> Result<Audited<Value>, Problem> {
     let (name, now) = (call.param(0).to_owned(), api.clock.wall());
     change(api, call, move |tx| {
-        let Some(before) = find(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        let Some(before) = users::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
         let mut after = before.clone();
         if let Err(problem) = run(&mut after) {
             return Ok(Err(problem));
@@ -254,7 +258,9 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let (name, now) = (call.param(0).to_owned(), api.clock.wall());
     change(api, call, move |tx| {
-        let Some(Found { user, .. }) = find(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        let Some(Found { user, .. }) = users::by_name(tx, &tenant, &name)? else {
+            return Ok(Err(missing()));
+        };
         users::delete(tx, user.seq, now)?;
         let ended = shut_out(tx, user.seq, now)?;
         let change = Change::gone("user", &user.id, &UserAnswer::of(&user));
@@ -269,7 +275,9 @@ fn link(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (name, hash) = (call.param(0).to_owned(), api.hasher.hash(&secret));
     let expires_at = api.clock.wall().plus(LINK_LIFETIME);
     let made = change(api, call, move |tx| {
-        let Some(Found { user, .. }) = find(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        let Some(Found { user, .. }) = users::by_name(tx, &tenant, &name)? else {
+            return Ok(Err(missing()));
+        };
         if user.disabled_at.is_some() {
             return Ok(Err(Problem::conflict("The user is disabled.")));
         }
@@ -311,10 +319,6 @@ fn set_password(found: &mut Found, hash: Option<&String>) {
         found.password_hash = Some(hash.clone());
         found.user.has_password = true;
     }
-}
-
-fn find(tx: &ReadTx<'_>, tenant: &str, name: &str) -> crate::store::error::Result<Option<Found>> {
-    Ok(users::by_name(tx, name)?.filter(|found| found.user.tenant == tenant))
 }
 
 fn missing() -> Problem {

@@ -51,7 +51,7 @@ pub(super) enum UserVerb {
 
 #[derive(Debug, Args, Serialize)]
 pub(super) struct Create {
-    /// 1 to 63 characters of a-z, 0-9 and -; unique on this machine, whatever the tenant
+    /// 1 to 63 characters of a-z, 0-9 and -; the user logs in as tenant/name, one of the tenant default by the name alone
     name: String,
     /// Permissions: read; operate (read, publish, retry, pause); admin (all)
     #[arg(long, value_parser = ["read", "operate", "admin"])]

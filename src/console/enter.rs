@@ -88,8 +88,9 @@ fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -
             form method="post" action="/console/log-in" {
                 input type="hidden" name="to" value=(to);
                 label for="name" { (t.user_name) }
-                input #name name="name" autocomplete="username" required maxlength="64"
+                input #name name="name" autocomplete="username" required maxlength="127"
                     value=(given.get("name").unwrap_or_default());
+                p.small { (t.user_name_help) }
                 label for="password" { (t.password) }
                 input #password type="password" name="password" autocomplete="current-password" required maxlength="128";
                 button.primary type="submit" { (t.log_in) }

@@ -56,6 +56,7 @@ texts! {
     log_in: "Log in",
     log_in_help: "No password? An administrator of this machine makes a one-time link:",
     user_name: "User name",
+    user_name_help: "Of a tenant other than default: tenant/name.",
     password: "Password",
     link_help: "This link can be used once.",
     no_user_yet: "There is no user yet. Whoever runs this service makes the first one on its machine: oncebox console link",

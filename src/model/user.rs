@@ -1,6 +1,7 @@
 //! People who use the console: their passwords, sessions and one-time links.
 
 use crate::base::clock::Timestamp;
+use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::Role;
 
 /// The prefix of a session's secret, which the cookie holds.
@@ -21,7 +22,7 @@ pub struct User {
     pub id: String,
     /// The tenant whose data it may use.
     pub tenant: String,
-    /// Its name, unique in the file.
+    /// Its name, unique in the tenant.
     pub name: String,
     /// What it may do.
     pub role: Role,
@@ -58,6 +59,11 @@ pub struct StoredSession {
 
 /// The roles of users. Publishing is for programs.
 pub const ROLES: [Role; 3] = [Role::Read, Role::Operate, Role::Admin];
+
+/// What a person enters to log in, as tenant and name: `tenant/name`, or the name alone for the tenant `default`.
+pub fn parse_login(login: &str) -> (&str, &str) {
+    login.split_once('/').unwrap_or((DEFAULT_TENANT, login))
+}
 
 /// Checks a role of a user.
 pub fn check_role(role: Role) -> Result<(), &'static str> {

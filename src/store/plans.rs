@@ -130,7 +130,7 @@ fn keys_and_tokens_are_looked_up_by_their_indexes() {
     }
     uses(tokens::BY_HASH, &["INDEX sqlite_autoindex_tokens_2 (hash=?)"]);
     uses(sessions::BY_HASH, &["INDEX sqlite_autoindex_sessions_2 (hash=?)"]);
-    uses(users::BY_NAME, &["INDEX users_name (name=?)"]);
+    uses(users::BY_NAME, &["INDEX users_name (tenant=? AND name=?)"]);
     uses(users::OF_LINK, &["INDEX sqlite_autoindex_login_links_1 (hash=?)"]);
     uses(sessions::END_OF_USER, &["INDEX sessions_of_user (user_seq=?)"]);
     uses(sessions::OF_USER, &["INDEX sessions_of_user (user_seq=? AND seq>?)"]);

@@ -29,3 +29,7 @@ BEGIN
       ON CONFLICT (key) DO UPDATE SET value = meta.value + 1;
   UPDATE deliveries SET died_no = (SELECT value FROM meta WHERE key = 'deaths') WHERE seq = NEW.seq;
 END;
+
+-- A name that another tenant has is free: nobody learns of it.
+DROP INDEX users_name;
+CREATE UNIQUE INDEX users_name ON users (tenant, name) WHERE deleted_at IS NULL;

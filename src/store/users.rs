@@ -26,7 +26,8 @@ macro_rules! select {
     };
 }
 
-pub(super) const BY_NAME: &str = select!("WHERE u.name = ?1 AND u.deleted_at IS NULL");
+pub(super) const BY_NAME: &str =
+    select!("WHERE u.tenant = ?1 AND u.name = ?2 AND u.deleted_at IS NULL");
 
 const PAGE: &str =
     select!("WHERE u.tenant = ?1 AND u.seq > ?2 AND u.deleted_at IS NULL ORDER BY u.seq LIMIT ?3");
@@ -93,7 +94,7 @@ pub struct Found {
     pub password_hash: Option<String>,
 }
 
-/// Stores a user; returns whether the name was free.
+/// Stores a user; returns whether the name was free in its tenant.
 pub fn insert(tx: &WriteTx<'_>, new: &NewUser, now: Timestamp) -> Result<bool> {
     let NewUser { id, tenant, name, role, password_hash } = new;
     let stored =
@@ -101,9 +102,9 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewUser, now: Timestamp) -> Result<bool> {
     Ok(stored == 1)
 }
 
-/// A user by its name, in any tenant.
-pub fn by_name(tx: &ReadTx<'_>, name: &str) -> Result<Option<Found>> {
-    first(&mut *tx.prepare(BY_NAME)?, [name], found)
+/// A user of a tenant by its name.
+pub fn by_name(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Found>> {
+    first(&mut *tx.prepare(BY_NAME)?, (tenant, name), found)
 }
 
 /// Users of a tenant by number, after `after`.

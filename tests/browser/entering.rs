@@ -78,7 +78,7 @@ fn two_roles_and_two_tenants_see_their_own() {
     world.enter(&reader, "rita");
     world.rig.post("/v1/users/acme-eva/link?tenant=acme", &json!(null)).is(201);
     stranger.open(&world.at("/console/"));
-    log_in(&stranger, "acme-eva", PASSWORD);
+    log_in(&stranger, "acme/acme-eva", PASSWORD);
     assert!(stranger.text(".me").contains("acme-eva · admin · acme"), "{}", stranger.text("body"));
     // A reader finds it, and is offered nothing that acts.
     world.search(&reader, "4711");

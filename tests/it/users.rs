@@ -199,11 +199,28 @@ fn what_a_user_is_made_of_is_checked() {
     let taken = rig.post("/v1/users", &json!({ "name": "anna", "role": "read" })).is(409).detail();
     assert!(taken.contains("taken"), "{taken}");
     rig.tenant("acme");
-    let elsewhere = json!({ "name": "anna", "role": "read", "tenant": "acme" });
-    rig.post("/v1/users", &elsewhere).is(409);
     rig.post("/v1/users", &json!({ "name": "bela", "role": "read", "tenant": "acme" })).is(201);
     rig.call("GET", "/v1/users/bela", b"").is(404);
     assert_eq!(rig.get("/v1/users/bela?tenant=acme")["tenant"], "acme");
+}
+
+#[test]
+fn two_tenants_may_have_a_user_of_the_same_name() {
+    let rig = rig();
+    let admin = rig.tenant("acme");
+    let same = json!({ "name": "anna", "role": "read", "password": "staple correct horse" });
+    let same = same.to_string();
+    rig.call_as(&admin, "POST", "/v1/users", same.as_bytes()).is(201);
+    rig.call_as(&admin, "POST", "/v1/users", same.as_bytes()).is(409);
+    let log_in = |login: &str, password: &str| {
+        let begun = rig.appliance().api().log_in(&head(), login, password);
+        begun.map(|new| new.person.tenant).map_err(|problem| problem.status())
+    };
+    assert_eq!(log_in("anna", PASSWORD), Ok("default".to_owned()));
+    assert_eq!(log_in("default/anna", PASSWORD), Ok("default".to_owned()));
+    assert_eq!(log_in("acme/anna", "staple correct horse"), Ok("acme".to_owned()));
+    assert_eq!(log_in("anna", "staple correct horse"), Err(401));
+    assert_eq!(log_in("acme/anna", PASSWORD), Err(401));
 }
 
 #[test]
