@@ -1,5 +1,6 @@
 //! Checks a source for a person, without copying anything: whether it can be read, and its last row.
 
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use crate::sources::folder_settings::{REASON_ENDING, is_candidate};
 use crate::sources::table_settings::TableSettings;
 use crate::sources::tables::foreign::{Foreign, ForeignError};
 use crate::sources::{Settings as SourceSettings, Source};
-use crate::sys::files::{self, Directory, Kind};
+use crate::sys::files::{self, Directory, Kind, with_ending};
 
 /// The id of the last row.
 pub fn last_row(settings: &Settings, tenant: &str, source: &SourceSettings) -> Result<i64, String> {
@@ -140,8 +141,8 @@ fn directory(file: &Path) -> Check {
             ),
         );
     }
-    let set_group = std::fs::metadata(directory).is_ok_and(|meta| meta.mode() & 0o2000 != 0);
-    let shared = std::fs::metadata(file).is_ok_and(|meta| meta.mode() & 0o060 == 0o060);
+    let set_group = fs::metadata(directory).is_ok_and(|meta| meta.mode() & 0o2000 != 0);
+    let shared = fs::metadata(file).is_ok_and(|meta| meta.mode() & 0o060 == 0o060);
     if files::is_root() || (set_group && shared) {
         return check("directory", Level::Ok, format!("{shown} can be written"));
     }
@@ -167,9 +168,9 @@ pub fn permitted(settings: &Settings, tenant: &str, path: &Path) -> Result<PathB
     };
     let resolved = real(path).unwrap_or_else(|| path.to_owned());
     let own = real(settings.directory()).unwrap_or_else(|| settings.directory().to_owned());
-    if resolved.starts_with(&own) || own.starts_with(&resolved) {
+    if resolved.starts_with(&own) || own.starts_with(&resolved) || is_linked(settings, &resolved) {
         return Err(format!(
-            "{} is in the service's own data directory, or contains it",
+            "{} is in the service's own data directory, contains it, or is a link to a file of it",
             path.display()
         ));
     }
@@ -187,4 +188,17 @@ pub fn permitted(settings: &Settings, tenant: &str, path: &Path) -> Result<PathB
         return Ok(resolved);
     }
     Err(format!("the sources of the tenant {tenant} must be in {}", theirs.display()))
+}
+
+/// Whether a source, or what `SQLite` opens beside it, is a hard link to a file of the data directory or to a backup.
+fn is_linked(settings: &Settings, path: &Path) -> bool {
+    let linked = ["", "-wal", "-shm"].map(|ending| fs::metadata(with_ending(path, ending)));
+    let linked = linked.into_iter().flatten().filter(|meta| meta.is_file() && meta.nlink() > 1);
+    let linked: Vec<_> = linked.map(|meta| (meta.dev(), meta.ino())).collect();
+    let is_same = |own: &fs::DirEntry| {
+        own.metadata().is_ok_and(|own| linked.contains(&(own.dev(), own.ino())))
+    };
+    let own = [settings.directory().to_owned(), settings.backup_directory()];
+    !linked.is_empty()
+        && own.iter().flat_map(fs::read_dir).flatten().flatten().any(|own| is_same(&own))
 }

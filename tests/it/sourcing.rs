@@ -533,6 +533,16 @@ fn a_tenant_reads_only_its_own_files() {
     let link = rig.home().join("link.db");
     std::os::unix::fs::symlink(&own, &link).unwrap();
     rig.call("POST", "/v1/sources", body(&link).as_bytes()).is(422);
+    std::fs::remove_file(&link).unwrap();
+    // A hard link to the database, or to its log beside another file.
+    for (from, to) in [("oncebox.db", "link.db"), ("oncebox.db-wal", "link.db-wal")] {
+        let link = rig.home().join(to);
+        std::fs::hard_link(rig.data().join(from), &link).unwrap();
+        let path = rig.home().join("link.db");
+        let refused = rig.call("POST", "/v1/sources", body(&path).as_bytes()).is(422);
+        assert!(refused.detail().contains("data directory"), "{}", refused.detail());
+        std::fs::remove_file(&link).unwrap();
+    }
     let refused = rig.call_as(&admin, "POST", "/v1/sources", body(&elsewhere).as_bytes()).is(422);
     assert!(refused.detail().contains("sources.tenants_directory"), "{}", refused.detail());
 }
