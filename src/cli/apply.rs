@@ -452,7 +452,7 @@ impl Export {
                 added => added?,
             }
         }
-        out::line(toml.trim_end())
+        out::exact(format!("{}\n", toml.trim_end()).as_bytes())
     }
 }
 

@@ -166,7 +166,7 @@ fn export(path: &Path, after: Option<i64>) -> Result<(), Failure> {
 }
 
 fn line(of: &impl Serialize) -> Result<(), Failure> {
-    out::line(serde_json::to_string(of).map_err(Failure::failed)?)
+    out::json(of)
 }
 
 fn verify_export(path: &Path, noted: &[Head]) -> Result<Report, Failure> {

@@ -116,7 +116,7 @@ impl PiiCommand {
                 "stored": stored, "read_as": read_as(shape), "subject": subject, "findings": findings,
             }));
         }
-        out::line(&stored)?;
+        out::exact(format!("{stored}\n").as_bytes())?;
         if findings.is_empty() {
             out::note(format_args!("Read as {}; no rule matches.", read_as(shape)));
             return Ok(());

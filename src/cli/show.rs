@@ -1,6 +1,6 @@
 //! Formats values of the API's JSON for people: text, times, tables and lists of fields.
 //!
-//! Values come from outside and may hold control characters, so all pass through [`clean`] before they are printed.
+//! Values come from outside and may hold line ends and control characters: each cell passes through [`clean`].
 //! Not here: `--json`, which prints the JSON itself.
 
 use comfy_table::presets::NOTHING;
@@ -41,7 +41,7 @@ impl Cell {
             Self::Minute(field) => minute(item, field),
             Self::Instant(field) => instant(item, field),
             Self::Words(field) => words(item, field),
-            Self::By(of) => of(item),
+            Self::By(of) => clean(&of(item)),
         }
     }
 }
@@ -52,20 +52,9 @@ pub(super) type Column = (&'static str, u8, Cell);
 /// A labelled value.
 pub(super) type Field = (&'static str, Cell);
 
-/// Removes what a terminal would act on: control and bidi characters. Line ends and tabs become spaces.
+/// A text on one line: line ends and tabs become spaces, and what a terminal acts on becomes an escape.
 pub(super) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '\n' | '\r' | '\t' => ' ',
-            c if c.is_control() || is_bidi(c) => '\u{fffd}',
-            c => c,
-        })
-        .collect()
-}
-
-/// Whether a character changes the direction of text.
-fn is_bidi(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    out::visible(&text.replace(['\n', '\r', '\t'], " "))
 }
 
 /// A field as text; empty if it is null or missing.
@@ -226,7 +215,7 @@ mod tests {
     #[test]
     fn nothing_that_a_terminal_acts_on_is_shown() {
         let item = json!({ "a": "x\u{1b}[31m\u{202e}\ny\u{9b}" });
-        assert_eq!(text(&item, "a"), "x\u{fffd}[31m\u{fffd} y\u{fffd}");
+        assert_eq!(text(&item, "a"), "x\\u{1b}[31m\\u{202e} y\\u{9b}");
         assert_eq!(text(&item, "b"), "");
     }
 

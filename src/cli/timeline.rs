@@ -96,7 +96,7 @@ const WEBHOOK: &[Field] = &[
 /// Prints an event or a webhook event with its deliveries, or its payload alone.
 pub(super) fn show(remote: &Remote, event: &Value, payload: bool) -> Result<(), Failure> {
     if payload {
-        return out::bytes(&payload_bytes(event)?);
+        return out::exact(&payload_bytes(event)?);
     }
     if remote.json() {
         return out::json(event);

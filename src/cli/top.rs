@@ -73,7 +73,7 @@ fn draw(lines: &[String]) -> Result<(), Failure> {
     let (width, height) = size();
     let mut drawn = String::from("\x1b[H");
     for line in lines.iter().take(usize::from(height).saturating_sub(1)) {
-        let line: String = line.chars().take(usize::from(width)).collect();
+        let line: String = out::visible(line).chars().take(usize::from(width)).collect();
         drawn.extend([&line, "\x1b[K\r\n"]);
     }
     drawn.push_str("\x1b[J");

@@ -54,6 +54,26 @@ fn what_a_target_has_accepted_is_shown_and_confirmed() {
 }
 
 #[test]
+fn what_a_terminal_acts_on_is_shown_as_an_escape() {
+    let (rig, _target) = subscribed(200);
+    let payload = r#"{"note":"\u001b[31m\u009b\u202e"}"#;
+    let args = ["emit", "invoice.paid", "--aggregate", "invoice/a\u{202e}b", "--payload", payload];
+    let made = rig.json(&args);
+    let event = made["events"][0]["id"].as_str().unwrap();
+    let screen = rig.ok(&["event", "show", event]);
+    assert!(screen.contains(r"invoice/a\u{202e}b") && screen.contains(r"\u{9b}"), "{screen}");
+    assert!(rig.ok(&["event", "list"]).contains(r"invoice/a\u{202e}b"));
+    let json = rig.ok(&["event", "show", event, "--json"]);
+    assert!(json.contains(r"invoice/a\u202eb") || json.contains(r#""a\u202eb""#), "{json}");
+    for shown in [&screen, &json] {
+        assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{shown:?}");
+    }
+    let parsed: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(parsed["payload"]["note"], "\u{1b}[31m\u{9b}\u{202e}");
+    assert!(rig.ok(&["event", "show", event, "--payload"]).contains('\u{202e}'), "for programs");
+}
+
+#[test]
 fn did_invoice_4711_go_out_when_and_what_did_they_answer() {
     let (rig, target) = subscribed(500);
     let event = emit(&rig, "4711");
