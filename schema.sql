@@ -640,6 +640,9 @@ CREATE TABLE tenants (
   -- The privacy policy for published events: 'allow', or JSON with rules (docs/data.md).
   pii          TEXT NOT NULL DEFAULT 'allow'
                CONSTRAINT tenant_pii_is_allow_or_json CHECK (pii = 'allow' OR json_valid(pii)),
+  -- The last day (UTC, since 1970) on which e-mails of alerts were sent, and how many.
+  mail_day     INTEGER NOT NULL DEFAULT 0,
+  mail_count   INTEGER NOT NULL DEFAULT 0,
   CONSTRAINT tenant_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*')
 ) STRICT;

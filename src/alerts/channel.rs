@@ -250,6 +250,11 @@ impl Counted {
 }
 
 impl Timing {
+    /// Allows at most `left` further messages in the current hour.
+    pub fn limit(&mut self, left: u32, counted: Counted) {
+        self.rate = self.rate.min(counted.messages.saturating_add(left));
+    }
+
     /// Which messages are sent now, each with what it tells. What is missing stays due.
     pub fn choose(&self, mut due: Vec<Due>, counted: Counted, now: Timestamp) -> Vec<Vec<Due>> {
         if self.quiet.as_ref().is_some_and(|quiet| quiet.holds(now)) {

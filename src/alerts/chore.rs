@@ -3,25 +3,27 @@
 //! It asks the database alone. So it also tells what was raised while the service was down or a channel was quiet, and a
 //! kill leaves nothing half done: messages and what was told are one transaction.
 
-use crate::alerts::channel::{Channel, Due};
+use crate::alerts::channel::{Channel, Due, Kind};
 use crate::alerts::store;
 use crate::base::clock::{Clock, Timestamp};
-use crate::store::Store;
+use crate::config::Live;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::writer::Queue;
+use crate::store::{Store, tenants};
 
 /// Tells channels what they are to be told. One of upkeep's chores.
 #[derive(Debug)]
 pub struct AlertChore {
     store: Store,
     clock: Clock,
+    settings: Live,
 }
 
 impl AlertChore {
     /// One that has told nothing yet.
-    pub fn new(store: Store, clock: Clock) -> Self {
-        Self { store, clock }
+    pub fn new(store: Store, clock: Clock, settings: Live) -> Self {
+        Self { store, clock, settings }
     }
 
     /// Tells each channel what is due. A channel that fails does not keep the others from being told.
@@ -36,9 +38,9 @@ impl AlertChore {
     }
 
     fn tell(&self, channel: &Channel, all: &[Channel]) -> Result<()> {
-        let at = self.clock.wall();
+        let (at, mails_max) = (self.clock.wall(), self.settings.get().alerts.emails_per_day_max);
         // A read is cheap; the write transaction is only begun when there is something to tell.
-        if self.store.snapshot(|tx| messages(tx, channel, all, at))?.is_empty() {
+        if self.store.snapshot(|tx| messages(tx, (channel, all), mails_max, at))?.is_empty() {
             return Ok(());
         }
         let (clock, all) = (self.clock.clone(), all.to_vec());
@@ -46,7 +48,7 @@ impl AlertChore {
         self.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
             // It may have been changed or deleted since it was read.
             let Some(channel) = store::find(tx, &tenant, &name)? else { return Ok(()) };
-            let messages = messages(tx, &channel, &all, at)?;
+            let messages = messages(tx, (&channel, &all), mails_max, at)?;
             if messages.is_empty() {
                 return Ok(());
             }
@@ -57,11 +59,11 @@ impl AlertChore {
 
 fn messages(
     tx: &ReadTx<'_>,
-    channel: &Channel,
-    all: &[Channel],
+    (channel, all): (&Channel, &[Channel]),
+    mails_max: u32,
     now: Timestamp,
 ) -> Result<Vec<Vec<Due>>> {
-    let timing = match channel.terms.timing() {
+    let mut timing = match channel.terms.timing() {
         Ok(timing) => timing,
         Err(why) => {
             // Its time zone is no longer known here. Being told at night is better than not being told.
@@ -69,6 +71,10 @@ fn messages(
             channel.terms.untimed()
         }
     };
+    if channel.kind == Kind::Email {
+        let left = mails_max.saturating_sub(tenants::mails(tx, &channel.tenant, now)?);
+        timing.limit(left, channel.counted.at(now));
+    }
     let due = store::due(tx, channel, all, (timing.repeat_after, now))?;
     Ok(timing.choose(due, channel.counted, now))
 }

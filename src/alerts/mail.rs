@@ -47,10 +47,11 @@ pub(super) fn send(
         Err(reason) => return Outcome::Unbuildable { reason },
     };
     // What is missing in the settings is the administrator's to add: the message waits for it.
-    let server = match check(settings) {
-        Ok(server) => server,
-        Err(reason) => return Outcome::Blocked { reason },
-    };
+    let server =
+        match permitted(to, &settings.alerts.allowed_domains).and_then(|()| check(settings)) {
+            Ok(server) => server,
+            Err(reason) => return Outcome::Blocked { reason },
+        };
     let connect = settings.smtp.timeout;
     let total = connect.saturating_mul(MAX_ANSWER_TIMES);
     let bounds = Bounds { connect, total, bytes: MAX_SERVER_BYTES };
@@ -81,7 +82,7 @@ fn broken_off(exceeded: Exceeded, total: Duration) -> Outcome {
 }
 
 /// Checks addresses; returns them as they are stored.
-pub fn addresses(texts: &[String]) -> Result<String, String> {
+pub fn addresses(texts: &[String], allowed: &[String]) -> Result<String, String> {
     if !(1..=MAX_ADDRESSES).contains(&texts.len()) {
         return Err(format!("has {} addresses; it must have 1 to {MAX_ADDRESSES}", texts.len()));
     }
@@ -91,8 +92,24 @@ pub fn addresses(texts: &[String]) -> Result<String, String> {
         if !text.bytes().all(|b| b.is_ascii_graphic() && !b",<>\"?&%".contains(&b)) {
             return Err(wrong("use letters, digits and the usual signs only".to_owned()));
         }
+        permitted(text, allowed).map_err(|why| format!("has {text:?}, but {why}"))?;
     }
     Ok(texts.join(","))
+}
+
+/// Checks the domains of addresses, which are separated by commas.
+fn permitted(to: &str, allowed: &[String]) -> Result<(), String> {
+    let is_allowed = |address: &str| {
+        let domain = address.rsplit_once('@').map_or("", |(_, domain)| domain);
+        allowed.iter().any(|one| one.eq_ignore_ascii_case(domain))
+    };
+    if allowed.is_empty() || to.split(',').all(is_allowed) {
+        return Ok(());
+    }
+    Err(format!(
+        "e-mail may go to {} only (alerts.allowed_domains in the settings)",
+        allowed.join(", ")
+    ))
 }
 
 /// Checks the settings of the mail server; returns its name and port.

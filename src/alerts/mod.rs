@@ -16,12 +16,14 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use crate::base::clock::Clock;
-use crate::config::Live;
+use crate::config::{Live, Settings};
 use crate::keys::Keyring;
 use crate::model::delivery::OutgoingRequest;
 use crate::model::outcome::Outcome;
-use crate::model::subscription::{Subscription, Target};
-use crate::store::Store;
+use crate::model::subscription::{NewSubscription, Subscription, Target};
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{Store, tenants};
 
 /// Sends to the targets that only alert channels have.
 #[derive(Clone, Debug)]
@@ -38,12 +40,12 @@ pub struct Messenger {
 
 impl Messenger {
     /// Sends a message by e-mail or to a command; `None` if the target is neither.
-    pub fn send(&self, target: &Target, outgoing: &OutgoingRequest) -> Option<Outcome> {
+    pub fn send(&self, new: &NewSubscription, outgoing: &OutgoingRequest) -> Option<Outcome> {
         let settings = self.settings.get();
-        match target {
+        match &new.target {
             Target::Email(url) => {
                 let to = url.strip_prefix("mailto:").unwrap_or(url);
-                Some(mail::send(&settings, to, outgoing, self.clock.wall()))
+                Some(self.mail(&settings, (&new.tenant, to), outgoing))
             }
             Target::Command(url) => {
                 let name = url.strip_prefix("command:").unwrap_or(url);
@@ -51,6 +53,35 @@ impl Messenger {
             }
             Target::Http(_) | Target::Pull => None,
         }
+    }
+
+    /// Sends an e-mail, if the tenant has any left today, and counts it.
+    fn mail(
+        &self,
+        settings: &Settings,
+        (tenant, to): (&str, &str),
+        outgoing: &OutgoingRequest,
+    ) -> Outcome {
+        let (at, max) = (self.clock.wall(), settings.alerts.emails_per_day_max);
+        match self.store.read(|tx| tenants::mails(tx, tenant, at)) {
+            Ok(sent) if sent < max => {}
+            Ok(_) => {
+                let reason = format!(
+                    "the {max} e-mails of the tenant's day (UTC) are sent (alerts.emails_per_day_max in the settings)"
+                );
+                return Outcome::Blocked { reason };
+            }
+            Err(error) => return Outcome::Blocked { reason: error.to_string() },
+        }
+        let outcome = mail::send(settings, to, outgoing, at);
+        if let Outcome::Accepted { .. } = outcome {
+            let tenant = tenant.to_owned();
+            let count = move |tx: &WriteTx<'_>| tenants::count_mail(tx, &tenant, at);
+            if let Err(error) = self.store.writer().write(Queue::Settle, count) {
+                tracing::error!(%error, "an e-mail was sent and is not counted");
+            }
+        }
+        outcome
     }
 
     /// The URL that a channel posts to; `None` for what is no channel. The subscription shows its host alone.

@@ -234,9 +234,10 @@ impl ChannelTerms {
             }
             (Kind::Email, None, Some(to), None) => {
                 let unusable = |what, why| Problem::unprocessable(format!("{what} {why}."));
-                let to = mail::addresses(to).map_err(|why| unusable("to", why))?;
-                mail::check(&api.settings.get())
-                    .map_err(|why| unusable("No e-mail can be sent:", why))?;
+                let settings = api.settings.get();
+                let to = mail::addresses(to, &settings.alerts.allowed_domains)
+                    .map_err(|why| unusable("to", why))?;
+                mail::check(&settings).map_err(|why| unusable("No e-mail can be sent:", why))?;
                 plain(Target::Email(format!("mailto:{to}")))
             }
             (Kind::Command, None, None, Some(name)) => {

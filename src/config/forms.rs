@@ -283,6 +283,23 @@ form! {
 }
 
 form! {
+    /// `["example.com"]`
+    Domains = Vec<String>;
+    read |given| {
+        let domain = |word: &String| {
+            let labels = || word.split('.').all(|label| !label.is_empty());
+            let is_domain = word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b)) && labels();
+            let wrong = || format!("has {word:?}; each must be a domain like example.com");
+            is_domain.then(|| word.to_ascii_lowercase()).ok_or_else(wrong)
+        };
+        given.list()?.iter().map(domain).collect()
+    },
+    shown |held| json!(held),
+    schema json!({ "type": "array", "items": { "type": "string", "examples": ["example.com"] } }),
+    says "a list of domains".to_owned()
+}
+
+form! {
     /// A whole number within bounds.
     Number(least, most: u32) = u32;
     read |given, least, most| {

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::config::forms::{
-    Address, Addresses, Bytes, Commands, Flag, Form, Given, Maybe, Networks, Number, Path,
+    Address, Addresses, Bytes, Commands, Domains, Flag, Form, Given, Maybe, Networks, Number, Path,
     SecretPath, Size, Span, Steps, Text, Url, Word,
 };
 use crate::model::address::AddressPolicy;
@@ -280,6 +280,10 @@ settings! {
     alerts: Alerts, "Alerts to people (docs/alerts.md)." {
         commands: BTreeMap<String, Vec<String>> = BTreeMap::new(), Commands, Reload,
             "Commands that alert channels may name, each a program and its arguments. The alert is on stdin as JSON.";
+        allowed_domains: Vec<String> = Vec::new(), Domains, Reload,
+            "Domains to which e-mail channels may send, without their subdomains. Empty: any.";
+        emails_per_day_max: u32 = 200, MANY, Reload,
+            "E-mails of each tenant in a day (UTC). What is over it waits for the next day.";
     }
     smtp: Smtp, "The mail server for alerts." {
         host: Option<String> = None, Maybe(Text), Reload,

@@ -455,7 +455,7 @@ impl Deliver {
         (at, trace): (Timestamp, Option<&Trace>),
     ) -> Result<Request, Outcome> {
         let new = &destination.subscription.new;
-        if let Some(outcome) = self.messenger.send(&new.target, outgoing) {
+        if let Some(outcome) = self.messenger.send(new, outgoing) {
             return Err(outcome);
         }
         let unbuildable = |reason| Outcome::Unbuildable { reason };

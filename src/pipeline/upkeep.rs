@@ -103,7 +103,8 @@ impl Upkeep {
         (site, rotation, confirmations): (SiteWatch, CredentialRotation, Confirmations),
     ) -> Self {
         let guard_expiry = GuardExpiry::new(store.clone(), clock.clone(), Arc::clone(&clock_watch));
-        let alerts = AlertChore::new(store.clone(), clock.clone());
+        let alerts =
+            AlertChore::new(store.clone(), clock.clone(), deliver.messenger.settings.clone());
         let in_flight = Arc::clone(&deliver.in_flight);
         let postponing = Postponing::new(store.clone(), clock.clone(), in_flight);
         let started_at = clock.monotonic();

@@ -33,3 +33,6 @@ END;
 -- A name that another tenant has is free: nobody learns of it.
 DROP INDEX users_name;
 CREATE UNIQUE INDEX users_name ON users (tenant, name) WHERE deleted_at IS NULL;
+
+ALTER TABLE tenants ADD COLUMN mail_day INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE tenants ADD COLUMN mail_count INTEGER NOT NULL DEFAULT 0;

@@ -34,6 +34,17 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT DO NOTHING";
 
+const MAILS: &str = "
+    SELECT mail_count
+      FROM tenants
+     WHERE name = ?1
+       AND mail_day = ?2";
+
+const COUNT_MAIL: &str = "
+    UPDATE tenants
+       SET mail_count = CASE mail_day WHEN ?2 THEN mail_count ELSE 0 END + 1, mail_day = ?2
+     WHERE name = ?1";
+
 /// Selects the columns that [`tenant`] reads, in its order.
 macro_rules! select {
     ($rest:literal) => {
@@ -140,6 +151,21 @@ pub fn set_suspended(tx: &WriteTx<'_>, name: &str, since: Option<Timestamp>) -> 
         tx.subscriptions_changed();
     }
     Ok(changed == 1)
+}
+
+/// How many e-mails of a tenant were sent on the day (UTC).
+pub fn mails(tx: &ReadTx<'_>, name: &str, now: Timestamp) -> Result<u32> {
+    let sent = first(&mut *tx.prepare(MAILS)?, (name, day(now)), |row| Ok(row.get(0)?))?;
+    Ok(sent.unwrap_or(0))
+}
+
+/// Counts one more of them.
+pub fn count_mail(tx: &WriteTx<'_>, name: &str, now: Timestamp) -> Result<()> {
+    one_row(tx.prepare(COUNT_MAIL)?.execute((name, day(now)))?, "the tenant")
+}
+
+fn day(at: Timestamp) -> i64 {
+    at.secs().div_euclid(86_400)
 }
 
 fn tenant(row: &Row<'_>) -> Result<Tenant> {

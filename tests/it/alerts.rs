@@ -292,7 +292,8 @@ fn a_channel_that_fails_is_not_told_of_itself_and_others_are() {
 #[test]
 fn what_others_publish_does_not_reach_a_channel() {
     let (rig, receiver) = (Rig::new(), Receiver::new());
-    channel(&rig, "webhook", &receiver, &json!({}));
+    // It is not told of the quarantine below, which is a warning.
+    channel(&rig, "webhook", &receiver, &json!({ "severity": "critical" }));
     let event = json!({ "event_type": "oncebox.alert", "target": "alert-ops", "payload": {} });
     let published = rig.publish(&event);
     assert_eq!(published["status"], "quarantined", "{published}");
@@ -472,6 +473,54 @@ fn mail_goes_out_over_starttls_tls_and_to_localhost_in_the_clear() {
         }
         assert_eq!(rig.one("SELECT excerpt FROM attempts"), "250 taken as 4711");
     }
+}
+
+#[test]
+fn mail_goes_to_allowed_domains_only() {
+    let home = tempfile::tempdir().unwrap();
+    let server = MailServer::start(Encryption::None, &home.path().join("ca.pem"));
+    let mut rig = mail_rig(&server, oncebox::config::SmtpTls::None, home.path());
+    rig.restart_with(|settings| {
+        settings.alerts.allowed_domains = vec!["b.example".to_owned()];
+    });
+    for to in ["x@c.example", "x@sub.b.example", "x@b.example.org"] {
+        let body = json!({ "name": "more", "kind": "email", "to": ["x@B.example", to] });
+        let refused = rig.post("/v1/alert-channels", &body).is(422).detail();
+        assert!(refused.contains("alerts.allowed_domains"), "{refused}");
+    }
+    // The channel was made before: its mail waits, with the reason.
+    rig.post("/v1/alert-channels/ops/test", &Value::Null).is(200);
+    until("it was tried", || rig.one("SELECT count(*) FROM attempts") == "1");
+    let attempt = rig.one("SELECT class || ' ' || failed_reason FROM attempts");
+    assert!(attempt.starts_with("transient ") && attempt.contains("b.example only"), "{attempt}");
+    rig.patch("/v1/alert-channels/ops", &json!({ "to": ["c@d.example"] })).is(422);
+    rig.patch("/v1/alert-channels/ops", &json!({ "to": ["x@B.example"] })).is(200);
+    assert!(server.mails().is_empty());
+}
+
+#[test]
+fn a_tenant_sends_so_many_mails_a_day_and_the_rest_waits() {
+    let home = tempfile::tempdir().unwrap();
+    let server = MailServer::start(Encryption::None, &home.path().join("ca.pem"));
+    let mut rig = mail_rig(&server, oncebox::config::SmtpTls::None, home.path());
+    rig.restart_with(|settings| settings.alerts.emails_per_day_max = 1);
+    let _upkeep = watch_upkeep(&rig);
+    raise(&rig, "subscription.disabled", "subscription:erp");
+    until("it is told", || server.mails().len() == 1);
+    until("it is counted", || rig.one("SELECT sum(mail_count) FROM tenants") == "1");
+    raise(&rig, "subscription.disabled", "subscription:shop");
+    raise(&rig, "subscription.disabled", "subscription:crm");
+    // Whatever is sent otherwise waits with the reason.
+    rig.post("/v1/alert-channels/ops/test", &Value::Null).is(200);
+    until("it was tried", || rig.one("SELECT count(*) FROM attempts") == "2");
+    let reason = rig.one("SELECT failed_reason FROM attempts WHERE failed_reason <> ''");
+    assert!(reason.contains("alerts.emails_per_day_max"), "{reason}");
+    let_upkeep_look(&rig);
+    let told = "SELECT count(*) FROM alerts WHERE channel_seq = 1";
+    assert_eq!(rig.one(told), "1", "the others are due");
+    rig.restart_with(|settings| settings.alerts.emails_per_day_max = 2);
+    until("the next one has all that waited", || rig.one(told) == "3");
+    until("it is told", || server.mails().len() == 2);
 }
 
 /// Greets as it is told, and tells how the first attempt of a mail went.
