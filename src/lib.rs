@@ -69,6 +69,7 @@ mod base {
     pub mod headers;
     pub mod id;
     pub mod secret;
+    pub mod words;
 }
 #[cfg(not(feature = "service"))]
 mod model {

@@ -9,6 +9,7 @@ use tz::TimeZone;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
+use crate::base::words::words;
 use crate::model::escalation::{Class, Escalation, Severity};
 use crate::model::name::Name;
 
@@ -21,36 +22,17 @@ const MAX_SPAN: Duration = Duration::from_hours(24 * 366);
 /// The highest rate.
 pub const MAX_RATE: u32 = 1000;
 
-/// How a channel reaches people. Stored in `alert_channels.kind`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A URL that takes Slack's format, as Slack and Mattermost do.
-    Slack,
-    /// A URL that gets the alert as JSON, signed.
-    Webhook,
-    /// E-mail.
-    Email,
-    /// A command of the settings.
-    Command,
-}
-
-impl Kind {
-    /// All.
-    pub const ALL: [Self; 4] = [Self::Slack, Self::Webhook, Self::Email, Self::Command];
-
-    /// The word in SQL and API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Slack => "slack",
-            Self::Webhook => "webhook",
-            Self::Email => "email",
-            Self::Command => "command",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+words! {
+    /// How a channel reaches people. Stored in `alert_channels.kind`.
+    pub enum Kind as "AlertChannelKind" {
+        /// A URL that takes Slack's format, as Slack and Mattermost do.
+        Slack = "slack",
+        /// A URL that gets the alert as JSON, signed.
+        Webhook = "webhook",
+        /// E-mail.
+        Email = "email",
+        /// A command of the settings.
+        Command = "command",
     }
 }
 
@@ -192,25 +174,15 @@ fn zone_of(text: &str) -> Option<TimeZone> {
     fits.then(|| TimeZone::from_posix_tz(&format!(":{text}")).ok()).flatten()
 }
 
-/// What is told of an escalation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// It is new.
-    Raised,
-    /// It is still open, and nobody has acknowledged it.
-    Repeated,
-    /// It is over.
-    Resolved,
-}
-
-impl Told {
-    /// The word in SQL and in alerts.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Raised => "raised",
-            Self::Repeated => "repeated",
-            Self::Resolved => "resolved",
-        }
+words! {
+    /// What is told of an escalation.
+    pub enum Told {
+        /// It is new.
+        Raised = "raised",
+        /// It is still open, and nobody has acknowledged it.
+        Repeated = "repeated",
+        /// It is over.
+        Resolved = "resolved",
     }
 }
 

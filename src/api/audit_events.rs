@@ -75,7 +75,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         actor: query.text("actor"),
         action: query.text("action"),
         resource: query.text("resource"),
-        outcome: query.word("result", Outcome::parse)?,
+        outcome: query.word("result", |text| Outcome::parse(&text.to_ascii_uppercase()))?,
         done: query.span()?,
     };
     let newest = page.newest(&call.tenant);

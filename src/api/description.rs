@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use crate::api::kind::Kind;
 use crate::api::schema::{self, Cursor, Describe, Limit, ListPage};
 use crate::base::clock::Timestamp;
+use crate::base::words::words;
 
 /// The description of a route. It does not list problems that follow from the route itself: [`crate::api::openapi`] adds
 /// those.
@@ -58,25 +59,15 @@ pub enum Body {
     Any,
 }
 
-/// Where in a request a parameter is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In the path.
-    Path,
-    /// In the query.
-    Query,
-    /// In a header field.
-    Header,
-}
-
-impl Place {
-    /// The word in the document.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Path => "path",
-            Self::Query => "query",
-            Self::Header => "header",
-        }
+words! {
+    /// Where in a request a parameter is.
+    pub enum Place {
+        /// In the path.
+        Path = "path",
+        /// In the query.
+        Query = "query",
+        /// In a header field.
+        Header = "header",
     }
 }
 

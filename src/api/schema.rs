@@ -6,21 +6,12 @@ use std::borrow::Cow;
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::alerts;
 use crate::base::clock::Timestamp;
-use crate::event_types;
-use crate::http::trace;
-use crate::jobs;
 use crate::model::name::Name;
-use crate::model::{
-    audit, credential, delivery, escalation, event, external_call, format, health, hold, lane,
-    outcome, subscription, token, waiting, webhook_event,
-};
-use crate::privacy::policy;
-use crate::sources;
+use crate::model::subscription;
 
 /// Returns the schema of a type, or a reference to it if the type is named in the document.
 pub(super) type Describe = fn(&mut SchemaGenerator) -> Schema;
@@ -161,64 +152,6 @@ bounded! {
     Ascii, usize = { "type": "string", "minLength": MIN, "maxLength": MAX, "pattern": "^[ -~]*$" }
     /// A whole number from `MIN` to `MAX`.
     Whole, u64 = { "type": "integer", "minimum": MIN, "maximum": MAX }
-}
-
-/// Describes enums of the model: a value is one of the words in `ALL`.
-macro_rules! words {
-    ($($type:ty = $name:literal)*) => {$(
-        described!($type, $name, json_schema!({
-            "type": "string", "enum": <$type>::ALL.map(<$type>::as_str),
-        }));
-    )*};
-}
-
-/// Describes enums of the model that are serialized only here.
-macro_rules! written_words {
-    ($($type:ty = $name:literal)*) => {$(
-        words!($type = $name);
-
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_str(self.as_str())
-            }
-        }
-    )*};
-}
-
-words! {
-    credential::ClientAuth = "ClientAuth"
-    outcome::AttemptClass = "AttemptClass"
-    subscription::CallMethod = "CallMethod"
-    format::Format = "Format"
-    lane::HeadOfLine = "HeadOfLine"
-    lane::CallKey = "CallKey"
-    event::Binding = "ParentBinding"
-    token::Role = "Role"
-    policy::detect::Detector = "Detector"
-    policy::Action = "PiiAction"
-    escalation::Class = "EscalationClass"
-    escalation::Severity = "Severity"
-}
-
-written_words! {
-    audit::Outcome = "AuditResult"
-    credential::Kind = "CredentialKind"
-    credential::State = "CredentialState"
-    delivery::State = "DeliveryState"
-    event::Status = "EventStatus"
-    external_call::CallState = "ExternalCallState"
-    health::Level = "CheckState"
-    event_types::OnInvalid = "OnInvalid"
-    jobs::Kind = "JobKind"
-    jobs::State = "JobState"
-    lane::Ordering = "Ordering"
-    alerts::channel::Kind = "AlertChannelKind"
-    sources::State = "SourceState"
-    trace::StepName = "StepName"
-    hold::HoldReason = "HoldReason"
-    subscription::State = "SubscriptionState"
-    waiting::WaitReason = "WaitingFor"
-    webhook_event::Status = "WebhookEventStatus"
 }
 
 /// Makes `Answer::of`, which serializes a value of the model with the fields of `Answer`.

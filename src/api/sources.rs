@@ -116,7 +116,7 @@ values! {
     RowNumber = { "type": "integer" }
     /// Texts by the fields that they fill.
     TextsByField = {
-        "type": "object", "propertyNames": { "enum": Field::all().map(Field::as_str).collect::<Vec<_>>() },
+        "type": "object", "propertyNames": { "enum": Field::ALL.map(Field::as_str) },
         "additionalProperties": { "type": "string" },
     }
     /// The format of a folder's files.

@@ -11,3 +11,4 @@ pub mod secret;
 pub mod semaphore;
 pub mod split_mix;
 pub mod stop;
+pub mod words;

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::base::cache::Cache;
 use crate::base::clock::Timestamp;
+use crate::base::words::words;
 use crate::config::{Live, Unregistered};
 use crate::event_types::json_schema::Schema;
 use crate::model::event::{NewEvent, OWN_SOURCE};
@@ -23,30 +24,13 @@ const MAX_KEPT_BYTES: usize = 24 << 20;
 /// Bytes that a kept type takes beside its name and schema.
 const ENTRY_BYTES: usize = 256;
 
-/// What becomes of an event that does not fit, where its publisher can be answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnInvalid {
-    /// The publisher is answered 422, and nothing of the request is stored.
-    Reject,
-    /// The event is stored and waits for a person.
-    Quarantine,
-}
-
-impl OnInvalid {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Reject, Self::Quarantine];
-
-    /// The word in SQL and API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Reject => "reject",
-            Self::Quarantine => "quarantine",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|word| word.as_str() == text)
+words! {
+    /// What becomes of an event that does not fit, where its publisher can be answered.
+    pub enum OnInvalid as "OnInvalid" {
+        /// The publisher is answered 422, and nothing of the request is stored.
+        Reject = "reject",
+        /// The event is stored and waits for a person.
+        Quarantine = "quarantine",
     }
 }
 

@@ -3,49 +3,27 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::base::headers::Headers;
+use crate::base::words::words;
 
-/// The known methods. The listener refuses any other with 501.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// `GET`
-    Get,
-    /// `HEAD`: routed as `GET`, answered without a body.
-    Head,
-    /// `POST`
-    Post,
-    /// `PUT`
-    Put,
-    /// `PATCH`
-    Patch,
-    /// `DELETE`
-    Delete,
-    /// `OPTIONS`
-    Options,
-    /// `TRACE`: no route has it; it is known only so that it is refused with 405 and not with 501.
-    Trace,
-}
-
-impl Method {
-    /// Every method, with its name on the request line.
-    const ALL: [(Self, &'static str); 8] = [
-        (Self::Get, "GET"),
-        (Self::Head, "HEAD"),
-        (Self::Post, "POST"),
-        (Self::Put, "PUT"),
-        (Self::Patch, "PATCH"),
-        (Self::Delete, "DELETE"),
-        (Self::Options, "OPTIONS"),
-        (Self::Trace, "TRACE"),
-    ];
-
-    /// The name on the request line.
-    pub fn as_str(self) -> &'static str {
-        Self::ALL.iter().find(|(method, _)| *method == self).map_or("", |(_, name)| name)
-    }
-
-    /// Reads a method; it is case-sensitive (RFC 9110, section 9.1).
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, name)| *name == text).map(|(method, _)| *method)
+words! {
+    /// The known methods. The listener refuses any other with 501.
+    pub enum Method {
+        /// `GET`
+        Get = "GET",
+        /// `HEAD`: routed as `GET`, answered without a body.
+        Head = "HEAD",
+        /// `POST`
+        Post = "POST",
+        /// `PUT`
+        Put = "PUT",
+        /// `PATCH`
+        Patch = "PATCH",
+        /// `DELETE`
+        Delete = "DELETE",
+        /// `OPTIONS`
+        Options = "OPTIONS",
+        /// `TRACE`: no route has it; it is known only so that it is refused with 405 and not with 501.
+        Trace = "TRACE",
     }
 }
 

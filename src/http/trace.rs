@@ -14,58 +14,32 @@ use ureq::unversioned::transport::{
 use ureq::{Agent, Error};
 
 use crate::base::clock::Clock;
+use crate::base::words::words;
 use crate::http::certificate::{self, Seen};
 use crate::http::resolver::GuardedResolver;
 
 /// Addresses that are looked at for a certificate.
 const MAX_LOOKS: usize = 2;
 
-/// A step on the way to an answer, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StepName {
-    /// URL, header fields and body are built.
-    Build,
-    /// Credentials are opened or fetched, and the request is signed.
-    Credentials,
-    /// The host name is looked up.
-    Lookup,
-    /// Its addresses are compared with the address policy.
-    Policy,
-    /// A connection is opened.
-    Connect,
-    /// TLS is agreed on.
-    Tls,
-    /// The request is sent.
-    Request,
-    /// The answer is read.
-    Answer,
-}
-
-impl StepName {
-    /// All, in order.
-    pub const ALL: [Self; 8] = [
-        Self::Build,
-        Self::Credentials,
-        Self::Lookup,
-        Self::Policy,
-        Self::Connect,
-        Self::Tls,
-        Self::Request,
-        Self::Answer,
-    ];
-
-    /// The word in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Build => "build",
-            Self::Credentials => "credentials",
-            Self::Lookup => "lookup",
-            Self::Policy => "policy",
-            Self::Connect => "connect",
-            Self::Tls => "tls",
-            Self::Request => "request",
-            Self::Answer => "answer",
-        }
+words! {
+    /// A step on the way to an answer, in order.
+    pub enum StepName as "StepName" {
+        /// URL, header fields and body are built.
+        Build = "build",
+        /// Credentials are opened or fetched, and the request is signed.
+        Credentials = "credentials",
+        /// The host name is looked up.
+        Lookup = "lookup",
+        /// Its addresses are compared with the address policy.
+        Policy = "policy",
+        /// A connection is opened.
+        Connect = "connect",
+        /// TLS is agreed on.
+        Tls = "tls",
+        /// The request is sent.
+        Request = "request",
+        /// The answer is read.
+        Answer = "answer",
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::base::words::words;
 use crate::model::target_url::TargetUrl;
 
 /// The longest secret that goes into a header field.
@@ -15,23 +16,24 @@ const MAX_HEADER_SECRET_BYTES: usize = 8000;
 /// The longest secret of any kind: a certificate's chain and key.
 pub const MAX_SECRET_BYTES: usize = 64 * 1024;
 
-/// What a credential is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A shared secret; requests are signed with an HMAC (`v1`).
-    Signing,
-    /// A key pair; requests are signed with ed25519 (`v1a`).
-    SigningEd25519,
-    /// A token of the header field `authorization`.
-    Bearer,
-    /// A user and a password.
-    Basic,
-    /// A key in a header field that the settings name.
-    ApiKey,
-    /// OAuth 2.0 client credentials.
-    Oauth2,
-    /// A TLS client certificate.
-    ClientCertificate,
+words! {
+    /// What a credential is.
+    pub enum Kind as "CredentialKind" {
+        /// A shared secret; requests are signed with an HMAC (`v1`).
+        Signing = "signing",
+        /// A key pair; requests are signed with ed25519 (`v1a`).
+        SigningEd25519 = "signing_ed25519",
+        /// A token of the header field `authorization`.
+        Bearer = "bearer",
+        /// A user and a password.
+        Basic = "basic",
+        /// A key in a header field that the settings name.
+        ApiKey = "api_key",
+        /// OAuth 2.0 client credentials.
+        Oauth2 = "oauth2",
+        /// A TLS client certificate.
+        ClientCertificate = "client_certificate",
+    }
 }
 
 /// What a credential is for. A subscription has at most one active credential of each.
@@ -46,35 +48,6 @@ pub enum Purpose {
 }
 
 impl Kind {
-    /// All.
-    pub const ALL: [Self; 7] = [
-        Self::Signing,
-        Self::SigningEd25519,
-        Self::Bearer,
-        Self::Basic,
-        Self::ApiKey,
-        Self::Oauth2,
-        Self::ClientCertificate,
-    ];
-
-    /// The word in SQL, API and CLI.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Signing => "signing",
-            Self::SigningEd25519 => "signing_ed25519",
-            Self::Bearer => "bearer",
-            Self::Basic => "basic",
-            Self::ApiKey => "api_key",
-            Self::Oauth2 => "oauth2",
-            Self::ClientCertificate => "client_certificate",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
-    }
-
     /// What it is for.
     pub const fn purpose(self) -> Purpose {
         match self {
@@ -85,36 +58,17 @@ impl Kind {
     }
 }
 
-/// Where a credential stands in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Being verified. A signing credential signs already, beside the active one.
-    Next,
-    /// Used.
-    Active,
-    /// Replaced, and valid for a while. A signing credential still signs, beside the active one.
-    Retiring,
-    /// Not used any more.
-    Revoked,
-}
-
-impl State {
-    /// All.
-    pub const ALL: [Self; 4] = [Self::Next, Self::Active, Self::Retiring, Self::Revoked];
-
-    /// The word in SQL, API and CLI.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Next => "next",
-            Self::Active => "active",
-            Self::Retiring => "retiring",
-            Self::Revoked => "revoked",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text)
+words! {
+    /// Where a credential stands in its life.
+    pub enum State as "CredentialState" {
+        /// Being verified. A signing credential signs already, beside the active one.
+        Next = "next",
+        /// Used.
+        Active = "active",
+        /// Replaced, and valid for a while. A signing credential still signs, beside the active one.
+        Retiring = "retiring",
+        /// Not used any more.
+        Revoked = "revoked",
     }
 }
 
@@ -169,27 +123,15 @@ pub struct Oauth2 {
     pub client_auth: ClientAuth,
 }
 
-/// How an OAuth 2.0 client authenticates at the token endpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ClientAuth {
-    /// With a header field (`client_secret_basic`).
-    #[default]
-    Basic,
-    /// With fields of the form (`client_secret_post`).
-    Body,
-}
-
-impl ClientAuth {
-    /// All.
-    pub const ALL: [Self; 2] = [Self::Basic, Self::Body];
-
-    /// The word in API and CLI.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Basic => "basic",
-            Self::Body => "body",
-        }
+words! {
+    /// How an OAuth 2.0 client authenticates at the token endpoint.
+    #[derive(Default)]
+    pub enum ClientAuth as "ClientAuth" {
+        /// With a header field (`client_secret_basic`).
+        #[default]
+        Basic = "basic",
+        /// With fields of the form (`client_secret_post`).
+        Body = "body",
     }
 }
 

@@ -3,7 +3,6 @@
 //! Not here: the class of an attempt (`model::outcome`), what follows it (`model::failure`), storing a delivery
 //! (`store::deliveries`), and sending it (`pipeline::deliver`).
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use time::{Date, Month, PrimitiveDateTime, Time};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
+use crate::base::words::words;
 use crate::model::outcome::AttemptClass;
 
 /// Jitter adds at most a tenth: enough to spread a thousand deliveries that failed together, and little enough to keep
@@ -32,74 +32,36 @@ const MIN_STEP: Duration = Duration::from_millis(100);
 const MAX_STEP: Duration = Duration::from_hours(7 * 24);
 const MAX_ATTEMPTS: u32 = 1000;
 
-/// The state of a delivery. Stored in `deliveries.state`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
-    /// Waits for its due time. Left by the dispatcher's attempt, or by a person's cancel.
-    Pending,
-    /// A pull consumer has it. Left by ack, nack, the end of the lease, or a person's retry or cancel.
-    Leased,
-    /// Accepted by the target, not yet confirmed. Left by the confirmation or its time limit.
-    Waiting,
-    /// Set aside so that its lane continues. Left by a person's release.
-    Parked,
-    /// May have been sent before a restore. Left by a person's release, skip or cancel.
-    InDoubt,
-    /// Final: the target accepted it.
-    Completed,
-    /// Given up; event and payload are kept. Left by a person's retry or cancel.
-    DeadLetter,
-    /// Final: a rule made it superfluous, or a person says that it was sent before a restore. Left by a person's
-    /// retry.
-    Skipped,
-    /// Final: a person stopped it. Left by a person's retry.
-    Cancelled,
+words! {
+    /// The state of a delivery. Stored in `deliveries.state`.
+    pub enum State as "DeliveryState" {
+        /// Waits for its due time. Left by the dispatcher's attempt, or by a person's cancel.
+        Pending = "pending",
+        /// A pull consumer has it. Left by ack, nack, the end of the lease, or a person's retry or cancel.
+        Leased = "leased",
+        /// Accepted by the target, not yet confirmed. Left by the confirmation or its time limit.
+        Waiting = "waiting",
+        /// Set aside so that its lane continues. Left by a person's release.
+        Parked = "parked",
+        /// May have been sent before a restore. Left by a person's release, skip or cancel.
+        InDoubt = "in_doubt",
+        /// Final: the target accepted it.
+        Completed = "completed",
+        /// Given up; event and payload are kept. Left by a person's retry or cancel.
+        DeadLetter = "dead_letter",
+        /// Final: a rule made it superfluous, or a person says that it was sent before a restore. Left by a person's
+        /// retry.
+        Skipped = "skipped",
+        /// Final: a person stopped it. Left by a person's retry.
+        Cancelled = "cancelled",
+    }
 }
 
 impl State {
-    /// All states, in the order of the table in `docs/states.md`.
-    pub const ALL: [Self; 9] = [
-        Self::Pending,
-        Self::Leased,
-        Self::Waiting,
-        Self::Parked,
-        Self::InDoubt,
-        Self::Completed,
-        Self::DeadLetter,
-        Self::Skipped,
-        Self::Cancelled,
-    ];
-
-    /// The word in SQL, API and console.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Leased => "leased",
-            Self::Waiting => "waiting",
-            Self::Parked => "parked",
-            Self::InDoubt => "in_doubt",
-            Self::Completed => "completed",
-            Self::DeadLetter => "dead_letter",
-            Self::Skipped => "skipped",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text)
-    }
-
     /// Whether only a person can change it.
     #[cfg(test)]
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::DeadLetter | Self::Skipped | Self::Cancelled)
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -531,13 +493,6 @@ fn full_year(two_digits: i32, wall_now: Timestamp) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_state_is_read_back_from_its_word() {
-        for state in State::ALL {
-            assert_eq!(State::parse(state.as_str()), Some(state));
-        }
-    }
 
     #[test]
     fn the_default_gives_up_after_the_promised_time() {

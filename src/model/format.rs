@@ -5,78 +5,52 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::base::words::words;
 use crate::model::json_path::Path;
 
-/// How an event's payload stands in a request. Stored in `subscriptions.format`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Format {
-    /// The payload is the body, to the byte.
-    #[default]
-    Raw,
-    /// The payload is `data` in the envelope of Standard Webhooks: `{"type":…,"timestamp":…,"data":…}`.
-    StandardWebhooks,
-    /// `CloudEvents` 1.0: the payload is the body, the attributes are header fields.
-    CloudeventsBinary,
-    /// `CloudEvents` 1.0: the body is JSON that has the attributes and the payload.
-    CloudeventsStructured,
-}
-
-impl Format {
-    /// All.
-    pub const ALL: [Self; 4] =
-        [Self::Raw, Self::StandardWebhooks, Self::CloudeventsBinary, Self::CloudeventsStructured];
-
-    /// The word in SQL and API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Raw => "raw",
-            Self::StandardWebhooks => "standard_webhooks",
-            Self::CloudeventsBinary => "cloudevents_binary",
-            Self::CloudeventsStructured => "cloudevents_structured",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.as_str() == text)
+words! {
+    /// How an event's payload stands in a request. Stored in `subscriptions.format`.
+    #[derive(Default)]
+    pub enum Format as "Format" {
+        /// The payload is the body, to the byte.
+        #[default]
+        Raw = "raw",
+        /// The payload is `data` in the envelope of Standard Webhooks: `{"type":…,"timestamp":…,"data":…}`.
+        StandardWebhooks = "standard_webhooks",
+        /// `CloudEvents` 1.0: the payload is the body, the attributes are header fields.
+        CloudeventsBinary = "cloudevents_binary",
+        /// `CloudEvents` 1.0: the body is JSON that has the attributes and the payload.
+        CloudeventsStructured = "cloudevents_structured",
     }
 }
 
-/// How a condition compares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Op {
-    /// A place has this value.
-    Equals,
-    /// No place has this value.
-    NotEquals,
-    /// A place has one of these values.
-    In,
-    /// There is such a place, or none with `false`.
-    Exists,
-    /// A place is greater: a number, or a text by its characters.
-    Gt,
-    /// Greater or equal.
-    Gte,
-    /// Less.
-    Lt,
-    /// Less or equal.
-    Lte,
-    /// A text begins with this one.
-    StartsWith,
-    /// A text has this one in it, or an array this value.
-    Contains,
-}
-
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
+words! {
+    /// How a condition compares.
+    pub enum Op {
+        /// A place has this value.
+        Equals = "equals",
+        /// No place has this value.
+        NotEquals = "not_equals",
+        /// A place has one of these values.
+        In = "in",
+        /// There is such a place, or none with `false`.
+        Exists = "exists",
+        /// A place is greater: a number, or a text by its characters.
+        Gt = "gt",
+        /// Greater or equal.
+        Gte = "gte",
+        /// Less.
+        Lt = "lt",
+        /// Less or equal.
+        Lte = "lte",
+        /// A text begins with this one.
+        StartsWith = "starts_with",
+        /// A text has this one in it, or an array this value.
+        Contains = "contains",
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::base::words::words;
 use crate::model::hold::HoldReason;
 
 use crate::base::clock::Timestamp;
@@ -23,28 +24,15 @@ const WRITER_LAG_FAIL: Duration = Duration::from_secs(10);
 /// The check warns if a delivery without a hold is overdue for longer.
 const OVERDUE_WARN: Duration = Duration::from_mins(5);
 
-/// The result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// As it should be.
-    Ok,
-    /// A person should look.
-    Warn,
-    /// A guarantee cannot be kept now.
-    Fail,
-}
-
-impl Level {
-    /// All, the best first.
-    pub const ALL: [Self; 3] = [Self::Ok, Self::Warn, Self::Fail];
-
-    /// The word in answers and on the terminal.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
-        }
+words! {
+    /// The result of a check.
+    pub enum Level as "CheckState" {
+        /// As it should be.
+        Ok = "ok",
+        /// A person should look.
+        Warn = "warn",
+        /// A guarantee cannot be kept now.
+        Fail = "fail",
     }
 }
 

@@ -8,91 +8,48 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::id::{SubscriptionSeq, identity_digest};
+use crate::base::words::words;
 use crate::model::event::EventOrder;
 use crate::model::lenient_int;
 
-/// Which events of a subscription are kept in order. Stored in `subscriptions.ordering`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ordering {
-    /// None, unless an event asks for it.
-    #[default]
-    None,
-    /// Events with the same key: the event's `ordering_key`, else its aggregate. An event without both waits for no
-    /// other.
-    Key,
-    /// All of them.
-    Strict,
-}
-
-impl Ordering {
-    /// All.
-    pub const ALL: [Self; 3] = [Self::None, Self::Key, Self::Strict];
-
-    /// The word in SQL, API and console.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Key => "key",
-            Self::Strict => "strict",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|ordering| ordering.as_str() == text)
+words! {
+    /// Which events of a subscription are kept in order. Stored in `subscriptions.ordering`.
+    #[derive(Default)]
+    pub enum Ordering as "Ordering" {
+        /// None, unless an event asks for it.
+        #[default]
+        None = "none",
+        /// Events with the same key: the event's `ordering_key`, else its aggregate. An event without both waits for no
+        /// other.
+        Key = "key",
+        /// All of them.
+        Strict = "strict",
     }
 }
 
-/// What a lane does when its first delivery fails.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HeadOfLine {
-    /// A dead letter blocks its lane until a person acts.
-    #[default]
-    Block,
-    /// A delivery that has failed `park_after` times waits apart, and the lane goes on.
-    Park,
-    /// The lane goes on behind a dead letter.
-    Skip,
-}
-
-impl HeadOfLine {
-    /// All.
-    pub const ALL: [Self; 3] = [Self::Block, Self::Park, Self::Skip];
-
-    /// The word in SQL and API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Block => "block",
-            Self::Park => "park",
-            Self::Skip => "skip",
-        }
+words! {
+    /// What a lane does when its first delivery fails.
+    #[derive(Default)]
+    pub enum HeadOfLine as "HeadOfLine" {
+        /// A dead letter blocks its lane until a person acts.
+        #[default]
+        Block = "block",
+        /// A delivery that has failed `park_after` times waits apart, and the lane goes on.
+        Park = "park",
+        /// The lane goes on behind a dead letter.
+        Skip = "skip",
     }
 }
 
-/// What an external call is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CallKey {
-    /// Its event: each event is sent once.
-    Event,
-    /// The entity type, else the event type, with the aggregate's id.
-    Entity,
-    /// The text at `call_path` in the payload.
-    Custom,
-}
-
-impl CallKey {
-    /// All.
-    pub const ALL: [Self; 3] = [Self::Event, Self::Entity, Self::Custom];
-
-    /// The word in SQL and API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Event => "event",
-            Self::Entity => "entity",
-            Self::Custom => "custom",
-        }
+words! {
+    /// What an external call is about.
+    pub enum CallKey as "CallKey" {
+        /// Its event: each event is sent once.
+        Event = "event",
+        /// The entity type, else the event type, with the aggregate's id.
+        Entity = "entity",
+        /// The text at `call_path` in the payload.
+        Custom = "custom",
     }
 }
 
@@ -302,13 +259,6 @@ pub fn hash(parts: &[&str]) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_ordering_is_read_back_from_its_word() {
-        for ordering in Ordering::ALL {
-            assert_eq!(Ordering::parse(ordering.as_str()), Some(ordering));
-        }
-    }
 
     fn scope(terms: &OrderTerms, n: i64, ordering: Ordering) -> Scope<'_> {
         Scope { subscription: SubscriptionSeq(n), tenant: "default", ordering, terms }

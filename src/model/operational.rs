@@ -6,140 +6,84 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::base::clock::Timestamp;
+use crate::base::words::words;
 use crate::model::escalation::Class;
 use crate::model::hold::HoldReason;
 use crate::model::outcome::AttemptClass;
 
-/// What is told. The name is the event's type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `delivery.completed`
-    DeliveryCompleted,
-    /// `delivery.dead_lettered`
-    DeliveryDeadLettered,
-    /// `integration.run_completed`
-    RunCompleted,
-    /// `integration.failed`
-    IntegrationFailed,
-    /// `integration.resolved`
-    IntegrationResolved,
-    /// `subscription.held`
-    SubscriptionHeld,
-    /// `subscription.resumed`
-    SubscriptionResumed,
-    /// `subscription.disabled`
-    SubscriptionDisabled,
-    /// `credential.rotated`
-    CredentialRotated,
-    /// `credential.rotation_failed`
-    CredentialRotationFailed,
-    /// `source.failing`
-    SourceFailing,
-    /// `source.replaced`
-    SourceReplaced,
-    /// `source.silent`
-    SourceSilent,
-    /// `source.recovered`
-    SourceRecovered,
-    /// `site.offline`
-    SiteOffline,
-    /// `site.online`
-    SiteOnline,
-    /// `disk.low`
-    DiskLow,
-    /// `clock.wrong`
-    ClockWrong,
+words! {
+    /// What is told. The name is the event's type.
+    pub enum Kind {
+        /// `delivery.completed`
+        DeliveryCompleted = "delivery.completed",
+        /// `delivery.dead_lettered`
+        DeliveryDeadLettered = "delivery.dead_lettered",
+        /// `integration.run_completed`
+        RunCompleted = "integration.run_completed",
+        /// `integration.failed`
+        IntegrationFailed = "integration.failed",
+        /// `integration.resolved`
+        IntegrationResolved = "integration.resolved",
+        /// `subscription.held`
+        SubscriptionHeld = "subscription.held",
+        /// `subscription.resumed`
+        SubscriptionResumed = "subscription.resumed",
+        /// `subscription.disabled`
+        SubscriptionDisabled = "subscription.disabled",
+        /// `credential.rotated`
+        CredentialRotated = "credential.rotated",
+        /// `credential.rotation_failed`
+        CredentialRotationFailed = "credential.rotation_failed",
+        /// `source.failing`
+        SourceFailing = "source.failing",
+        /// `source.replaced`
+        SourceReplaced = "source.replaced",
+        /// `source.silent`
+        SourceSilent = "source.silent",
+        /// `source.recovered`
+        SourceRecovered = "source.recovered",
+        /// `site.offline`
+        SiteOffline = "site.offline",
+        /// `site.online`
+        SiteOnline = "site.online",
+        /// `disk.low`
+        DiskLow = "disk.low",
+        /// `clock.wrong`
+        ClockWrong = "clock.wrong",
+    }
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 18] = [
-        Self::DeliveryCompleted,
-        Self::DeliveryDeadLettered,
-        Self::RunCompleted,
-        Self::IntegrationFailed,
-        Self::IntegrationResolved,
-        Self::SubscriptionHeld,
-        Self::SubscriptionResumed,
-        Self::SubscriptionDisabled,
-        Self::CredentialRotated,
-        Self::CredentialRotationFailed,
-        Self::SourceFailing,
-        Self::SourceReplaced,
-        Self::SourceSilent,
-        Self::SourceRecovered,
-        Self::SiteOffline,
-        Self::SiteOnline,
-        Self::DiskLow,
-        Self::ClockWrong,
-    ];
-
-    /// The event's type, and what it means.
-    const fn facts(self) -> (&'static str, &'static str) {
-        match self {
-            Self::DeliveryCompleted => {
-                ("delivery.completed", "A receiver or a consumer has accepted a delivery.")
-            }
-            Self::DeliveryDeadLettered => {
-                ("delivery.dead_lettered", "A delivery was given up; a person has to act.")
-            }
-            Self::RunCompleted => {
-                ("integration.run_completed", "The same as delivery.completed, under another name.")
-            }
-            Self::IntegrationFailed => {
-                ("integration.failed", "A delivery failed for the first time since it last worked.")
-            }
-            Self::IntegrationResolved => {
-                ("integration.resolved", "A delivery that had failed has succeeded.")
-            }
-            Self::SubscriptionHeld => (
-                "subscription.held",
-                "A subscription is not called for now: paused, auth, breaker or rejecting.",
-            ),
-            Self::SubscriptionResumed => {
-                ("subscription.resumed", "A hold of a subscription has ended.")
-            }
-            Self::SubscriptionDisabled => (
-                "subscription.disabled",
-                "A subscription is no longer called: its target is gone, or has failed for five days.",
-            ),
-            Self::CredentialRotated => {
-                ("credential.rotated", "A new version of a credential is in force.")
-            }
-            Self::CredentialRotationFailed => (
-                "credential.rotation_failed",
-                "A new version of a credential was not accepted; the old one stays in force.",
-            ),
-            Self::SourceFailing => ("source.failing", "A source cannot be read."),
-            Self::SourceReplaced => {
-                ("source.replaced", "A source reads another file or table than before.")
-            }
-            Self::SourceSilent => ("source.silent", "A source has had no event for too long."),
-            Self::SourceRecovered => (
-                "source.recovered",
-                "A source that failed, was replaced or was silent works again.",
-            ),
-            Self::SiteOffline => {
-                ("site.offline", "The site has no line to the outside; nothing is sent.")
-            }
-            Self::SiteOnline => ("site.online", "The site has a line to the outside again."),
-            Self::DiskLow => {
-                ("disk.low", "The disk is nearly full; new work is refused soon, or is already.")
-            }
-            Self::ClockWrong => {
-                ("clock.wrong", "The wall clock was set, or shows a time that cannot be.")
-            }
-        }
-    }
-
-    /// The event's type.
-    pub const fn as_str(self) -> &'static str {
-        self.facts().0
-    }
-
     /// What it means.
     pub const fn about(self) -> &'static str {
-        self.facts().1
+        match self {
+            Self::DeliveryCompleted => "A receiver or a consumer has accepted a delivery.",
+            Self::DeliveryDeadLettered => "A delivery was given up; a person has to act.",
+            Self::RunCompleted => "The same as delivery.completed, under another name.",
+            Self::IntegrationFailed => "A delivery failed for the first time since it last worked.",
+            Self::IntegrationResolved => "A delivery that had failed has succeeded.",
+            Self::SubscriptionHeld => {
+                "A subscription is not called for now: paused, auth, breaker or rejecting."
+            }
+            Self::SubscriptionResumed => "A hold of a subscription has ended.",
+            Self::SubscriptionDisabled => {
+                "A subscription is no longer called: its target is gone, or has failed for five days."
+            }
+            Self::CredentialRotated => "A new version of a credential is in force.",
+            Self::CredentialRotationFailed => {
+                "A new version of a credential was not accepted; the old one stays in force."
+            }
+            Self::SourceFailing => "A source cannot be read.",
+            Self::SourceReplaced => "A source reads another file or table than before.",
+            Self::SourceSilent => "A source has had no event for too long.",
+            Self::SourceRecovered => {
+                "A source that failed, was replaced or was silent works again."
+            }
+            Self::SiteOffline => "The site has no line to the outside; nothing is sent.",
+            Self::SiteOnline => "The site has a line to the outside again.",
+            Self::DiskLow => "The disk is nearly full; new work is refused soon, or is already.",
+            Self::ClockWrong => "The wall clock was set, or shows a time that cannot be.",
+        }
     }
 
     /// The one that tells of a new escalation.

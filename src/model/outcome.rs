@@ -3,8 +3,9 @@
 //! A failed attempt is data, not an error: `Err` elsewhere means that Oncebox itself is broken.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
+
+use crate::base::words::words;
 
 /// Most entries of a subscription's class table.
 const MAX_CLASSES: usize = 64;
@@ -61,93 +62,46 @@ pub enum Outcome {
     },
 }
 
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// No connection: the name has no address, there is no route, or nobody answered in time.
-    NoConnection,
-    /// The host refused the connection, so the network to it works.
-    Refused,
-    /// TLS failed: a certificate is not trusted, has expired or names another host.
-    Tls,
-    /// Connected, but no answer in time.
-    Timeout,
-    /// The connection broke, or the answer is not HTTP.
-    Broken,
-}
-
-impl Cause {
-    /// The word in `failures.code`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoConnection => "no_connection",
-            Self::Refused => "refused",
-            Self::Tls => "tls",
-            Self::Timeout => "timeout",
-            Self::Broken => "broken",
-        }
+words! {
+    /// Why there is no answer.
+    pub enum Cause {
+        /// No connection: the name has no address, there is no route, or nobody answered in time.
+        NoConnection = "no_connection",
+        /// The host refused the connection, so the network to it works.
+        Refused = "refused",
+        /// TLS failed: a certificate is not trusted, has expired or names another host.
+        Tls = "tls",
+        /// Connected, but no answer in time.
+        Timeout = "timeout",
+        /// The connection broke, or the answer is not HTTP.
+        Broken = "broken",
     }
 }
 
-/// The class of an attempt. Stored in `attempts.class`; decides what follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AttemptClass {
-    /// 2xx.
-    Success,
-    /// May work later: no connection, timeout, 404, 405, 408, 425, 5xx, an address we do not allow yet.
-    Transient,
-    /// 429, or 503 with `Retry-After`.
-    RateLimited,
-    /// 401, 403, 407: our credential is not accepted.
-    Auth,
-    /// Any other 4xx, and 3xx: this request would be refused again.
-    Validation,
-    /// 410: the target wants no more requests.
-    Gone,
-    /// The request cannot be sent, or fails while all others succeed.
-    Poison,
+words! {
+    /// The class of an attempt. Stored in `attempts.class`; decides what follows.
+    pub enum AttemptClass as "AttemptClass" {
+        /// 2xx.
+        Success = "success",
+        /// May work later: no connection, timeout, 404, 405, 408, 425, 5xx, an address we do not allow yet.
+        Transient = "transient",
+        /// 429, or 503 with `Retry-After`.
+        RateLimited = "rate_limited",
+        /// 401, 403, 407: our credential is not accepted.
+        Auth = "auth",
+        /// Any other 4xx, and 3xx: this request would be refused again.
+        Validation = "validation",
+        /// 410: the target wants no more requests.
+        Gone = "gone",
+        /// The request cannot be sent, or fails while all others succeed.
+        Poison = "poison",
+    }
 }
 
 impl AttemptClass {
-    /// All, in the order of the table in `docs/failures.md`.
-    pub const ALL: [Self; 7] = [
-        Self::Success,
-        Self::Transient,
-        Self::RateLimited,
-        Self::Auth,
-        Self::Validation,
-        Self::Gone,
-        Self::Poison,
-    ];
-
-    /// The word in SQL, API and console.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Transient => "transient",
-            Self::RateLimited => "rate_limited",
-            Self::Auth => "auth",
-            Self::Validation => "validation",
-            Self::Gone => "gone",
-            Self::Poison => "poison",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.as_str() == text)
-    }
-
     /// Whether the target was reached and accepted it.
     pub fn is_success(self) -> bool {
         self == Self::Success
-    }
-}
-
-impl fmt::Display for AttemptClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -335,13 +289,5 @@ mod tests {
             let own = [(key.to_owned(), AttemptClass::Transient)].into();
             assert!(ClassTable::new(&own).unwrap_err().contains(key));
         }
-    }
-
-    #[test]
-    fn every_class_is_read_back_from_its_word() {
-        for class in AttemptClass::ALL {
-            assert_eq!(AttemptClass::parse(class.as_str()), Some(class));
-        }
-        assert_eq!(AttemptClass::parse("other"), None);
     }
 }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use data_encoding::BASE64URL_NOPAD;
 
+use crate::base::words::words;
+
 const PREFIX_TEXT: &str = "obx-sealed.";
 const PREFIX: &[u8] = PREFIX_TEXT.as_bytes();
 /// Shown instead of a sealed value.
@@ -41,22 +43,13 @@ pub struct Sealed {
     pub key: Option<Arc<NewSubjectKey>>,
 }
 
-/// What was sealed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// A whole JSON value.
-    Value,
-    /// A part of a text.
-    Part,
-}
-
-impl Form {
-    /// The letter in the token, and in the cipher's associated data.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Value => "v",
-            Self::Part => "p",
-        }
+words! {
+    /// What was sealed.
+    pub enum Form {
+        /// A whole JSON value.
+        Value = "v",
+        /// A part of a text.
+        Part = "p",
     }
 }
 

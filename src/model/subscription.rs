@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
+use crate::base::words::words;
 use crate::model::event::OWN_SOURCE;
 use crate::model::failure::Streak;
 use crate::model::format::{Filter, Format, TemplateText};
@@ -57,35 +58,17 @@ impl fmt::Display for Source {
     }
 }
 
-/// The method a subscription is called with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum CallMethod {
-    /// `POST`
-    #[default]
-    Post,
-    /// `PUT`
-    Put,
-    /// `PATCH`
-    Patch,
-}
-
-impl CallMethod {
-    /// All.
-    pub const ALL: [Self; 3] = [Self::Post, Self::Put, Self::Patch];
-
-    /// The method on the request line and in SQL.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Patch => "PATCH",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|method| method.as_str() == text)
+words! {
+    /// The method a subscription is called with.
+    #[derive(Default)]
+    pub enum CallMethod as "CallMethod" {
+        /// `POST`
+        #[default]
+        Post = "POST",
+        /// `PUT`
+        Put = "PUT",
+        /// `PATCH`
+        Patch = "PATCH",
     }
 }
 
@@ -158,33 +141,15 @@ impl Target {
     }
 }
 
-/// Whether a subscription is called. Stored in `subscriptions.state`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Called when it has something due and no hold.
-    Active,
-    /// A person paused it. Left by resume.
-    Paused,
-    /// The target answered 410, or has failed for five days. Left by resume.
-    DisabledDead,
-}
-
-impl State {
-    /// All.
-    pub const ALL: [Self; 3] = [Self::Active, Self::Paused, Self::DisabledDead];
-
-    /// The word in SQL, API and console.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "ACTIVE",
-            Self::Paused => "PAUSED",
-            Self::DisabledDead => "DISABLED_DEAD",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text)
+words! {
+    /// Whether a subscription is called. Stored in `subscriptions.state`.
+    pub enum State as "SubscriptionState" {
+        /// Called when it has something due and no hold.
+        Active = "ACTIVE",
+        /// A person paused it. Left by resume.
+        Paused = "PAUSED",
+        /// The target answered 410, or has failed for five days. Left by resume.
+        DisabledDead = "DISABLED_DEAD",
     }
 }
 

@@ -1,26 +1,24 @@
 //! API tokens: their form, and what they may do.
 
-use std::fmt;
-
 use data_encoding::BASE64URL_NOPAD;
-use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::Draw;
+use crate::base::words::words;
 use crate::model::{event, tenant};
 
-/// What a token may do. Stored in `tokens.role`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Publish events and claim them, under the names in its [`Scope`]; read nothing.
-    Publish,
-    /// Read everything; change nothing.
-    Read,
-    /// Read, publish, retry, pause and resume.
-    Operate,
-    /// Do everything: also manage providers, subscriptions and tokens.
-    Admin,
+words! {
+    /// What a token may do. Stored in `tokens.role`.
+    pub enum Role as "Role" {
+        /// Publish events and claim them, under the names in its [`Scope`]; read nothing.
+        Publish = "publish",
+        /// Read everything; change nothing.
+        Read = "read",
+        /// Read, publish, retry, pause and resume.
+        Operate = "operate",
+        /// Do everything: also manage providers, subscriptions and tokens.
+        Admin = "admin",
+    }
 }
 
 /// The right that a request needs.
@@ -39,24 +37,6 @@ pub enum Right {
 }
 
 impl Role {
-    /// All roles.
-    pub const ALL: [Self; 4] = [Self::Publish, Self::Read, Self::Operate, Self::Admin];
-
-    /// The word in SQL, API and console.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Publish => "publish",
-            Self::Read => "read",
-            Self::Operate => "operate",
-            Self::Admin => "admin",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|role| role.as_str() == text)
-    }
-
     /// Whether the role has the right in a tenant. Only an admin of the tenant `default` manages tenants.
     pub fn may_in(self, of: &str, right: Right) -> bool {
         self.may(right) && (right != Right::Box || of == tenant::DEFAULT)
@@ -79,12 +59,6 @@ impl Role {
             | (Self::Publish, Right::Read | Right::Operate | Right::Admin | Right::Box)
             | (Self::Read, Right::Publish | Right::Operate | Right::Admin | Right::Box) => false,
         }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

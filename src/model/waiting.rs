@@ -2,55 +2,29 @@
 
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
+use crate::base::words::words;
 use crate::model::delivery::{Delivery, State};
 use crate::model::hold::{Hold, HoldReason};
 
-/// What a delivery waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitReason {
-    /// The end of its attempt, which is under way.
-    Attempt,
-    /// The end of a hold.
-    Hold,
-    /// An earlier delivery of its lane.
-    Earlier,
-    /// Its due time.
-    Time,
-    /// A deliverer, or the rate of its subscription.
-    Turn,
-    /// A consumer that fetches it, or that has leased it.
-    Consumer,
-    /// The target, which has accepted it and has to confirm it.
-    Confirmation,
-    /// A person.
-    Person,
-}
-
-impl WaitReason {
-    /// All.
-    pub const ALL: [Self; 8] = [
-        Self::Attempt,
-        Self::Hold,
-        Self::Earlier,
-        Self::Time,
-        Self::Turn,
-        Self::Consumer,
-        Self::Confirmation,
-        Self::Person,
-    ];
-
-    /// The word in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Attempt => "attempt",
-            Self::Hold => "hold",
-            Self::Earlier => "earlier",
-            Self::Time => "time",
-            Self::Turn => "turn",
-            Self::Consumer => "consumer",
-            Self::Confirmation => "confirmation",
-            Self::Person => "person",
-        }
+words! {
+    /// What a delivery waits for.
+    pub enum WaitReason as "WaitingFor" {
+        /// The end of its attempt, which is under way.
+        Attempt = "attempt",
+        /// The end of a hold.
+        Hold = "hold",
+        /// An earlier delivery of its lane.
+        Earlier = "earlier",
+        /// Its due time.
+        Time = "time",
+        /// A deliverer, or the rate of its subscription.
+        Turn = "turn",
+        /// A consumer that fetches it, or that has leased it.
+        Consumer = "consumer",
+        /// The target, which has accepted it and has to confirm it.
+        Confirmation = "confirmation",
+        /// A person.
+        Person = "person",
     }
 }
 

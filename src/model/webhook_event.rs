@@ -1,51 +1,23 @@
 //! A webhook event: one event received from a provider.
 
-use std::fmt;
-
 use crate::base::clock::Timestamp;
+use crate::base::words::words;
 use crate::model::event::{self, DeliveryCounts};
 use crate::model::sealed::Sealed;
 
-/// The status of a webhook event, derived from its deliveries. Stored in `webhook_events.status`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// Stored; no attempt has been settled.
-    Received,
-    /// Attempts have been made, and a delivery is still open.
-    Processing,
-    /// Final: all its deliveries are done.
-    Completed,
-    /// Final: at least one of its deliveries is dead.
-    Failed,
-    /// Final: no subscription wanted it, or a person cancelled all its deliveries.
-    Skipped,
-}
-
-impl Status {
-    /// All, in the order of the table in `docs/states.md`.
-    pub const ALL: [Self; 5] =
-        [Self::Received, Self::Processing, Self::Completed, Self::Failed, Self::Skipped];
-
-    /// The word in SQL, API and console.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Received => "received",
-            Self::Processing => "processing",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Skipped => "skipped",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == text)
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+words! {
+    /// The status of a webhook event, derived from its deliveries. Stored in `webhook_events.status`.
+    pub enum Status as "WebhookEventStatus" {
+        /// Stored; no attempt has been settled.
+        Received = "received",
+        /// Attempts have been made, and a delivery is still open.
+        Processing = "processing",
+        /// Final: all its deliveries are done.
+        Completed = "completed",
+        /// Final: at least one of its deliveries is dead.
+        Failed = "failed",
+        /// Final: no subscription wanted it, or a person cancelled all its deliveries.
+        Skipped = "skipped",
     }
 }
 

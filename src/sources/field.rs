@@ -2,94 +2,64 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use crate::base::words::words;
 
 /// Why the settings of a source are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(pub String);
 
-/// A field of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Field {
-    /// What happened. Required, like the payload; all other fields are optional.
-    EventType,
-    /// The body that is sent.
-    Payload,
-    /// The key that identifies the event.
-    IdempotencyKey,
-    /// The kind of object that the event is about.
-    AggregateType,
-    /// The object's id.
-    AggregateId,
-    /// When it happened.
-    OccurredAt,
-    /// The only subscription that gets it.
-    Target,
-    /// Events with one ordering key are delivered in order.
-    OrderingKey,
-    /// Whether it goes into its lane even where the subscription keeps no order.
-    GuaranteedOrder,
-    /// Whether dead letters ahead of it in its lane are left out.
-    ExcludeFailed,
-    /// The funnel point at which its funnel value counts.
-    FunnelPoint,
-    /// Of events with the same value, one at a time is in flight.
-    FunnelValue,
-    /// What the aggregate's id is an id of.
-    EntityType,
-    /// The key of its parent in the same source system.
-    ParentKey,
-    /// Whether its parent waits for it: `hard` or `soft`.
-    ParentBinding,
-    /// The payload's media type.
-    ContentType,
-    /// A JSON object; only `traceparent` is used.
-    Headers,
-    /// The system that the event comes from; default: the source's name.
-    SourceSystem,
-    /// The earliest time to send it.
-    NotBefore,
-    /// The process it belongs to.
-    ProcessId,
-    /// Counted attempts until it is given up.
-    MaxAttempts,
-    /// Free for the source's own use.
-    CustomData,
+words! {
+    /// A field of an event.
+    pub enum Field {
+        /// What happened. Required, like the payload; all other fields are optional.
+        EventType = "event_type",
+        /// The body that is sent.
+        Payload = "payload",
+        /// The key that identifies the event.
+        IdempotencyKey = "idempotency_key",
+        /// The kind of object that the event is about.
+        AggregateType = "aggregate_type",
+        /// The object's id.
+        AggregateId = "aggregate_id",
+        /// When it happened.
+        OccurredAt = "occurred_at",
+        /// The only subscription that gets it.
+        Target = "target",
+        /// Events with one ordering key are delivered in order.
+        OrderingKey = "ordering_key",
+        /// Whether it goes into its lane even where the subscription keeps no order.
+        GuaranteedOrder = "guaranteed_order",
+        /// Whether dead letters ahead of it in its lane are left out.
+        ExcludeFailed = "exclude_failed",
+        /// The funnel point at which its funnel value counts.
+        FunnelPoint = "funnel_point",
+        /// Of events with the same value, one at a time is in flight.
+        FunnelValue = "funnel_value",
+        /// What the aggregate's id is an id of.
+        EntityType = "entity_type",
+        /// The key of its parent in the same source system.
+        ParentKey = "parent_key",
+        /// Whether its parent waits for it: `hard` or `soft`.
+        ParentBinding = "parent_binding",
+        /// The payload's media type.
+        ContentType = "content_type",
+        /// A JSON object; only `traceparent` is used.
+        Headers = "headers",
+        /// The system that the event comes from; default: the source's name.
+        SourceSystem = "source_system",
+        /// The earliest time to send it.
+        NotBefore = "not_before",
+        /// The process it belongs to.
+        ProcessId = "process_id",
+        /// Counted attempts until it is given up.
+        MaxAttempts = "max_attempts",
+        /// Free for the source's own use.
+        CustomData = "custom_data",
+    }
 }
 
 impl Field {
-    const NAMED: [(Self, &'static str); 22] = [
-        (Self::EventType, "event_type"),
-        (Self::Payload, "payload"),
-        (Self::IdempotencyKey, "idempotency_key"),
-        (Self::AggregateType, "aggregate_type"),
-        (Self::AggregateId, "aggregate_id"),
-        (Self::OccurredAt, "occurred_at"),
-        (Self::Target, "target"),
-        (Self::OrderingKey, "ordering_key"),
-        (Self::GuaranteedOrder, "guaranteed_order"),
-        (Self::ExcludeFailed, "exclude_failed"),
-        (Self::FunnelPoint, "funnel_point"),
-        (Self::FunnelValue, "funnel_value"),
-        (Self::EntityType, "entity_type"),
-        (Self::ParentKey, "parent_key"),
-        (Self::ParentBinding, "parent_binding"),
-        (Self::ContentType, "content_type"),
-        (Self::Headers, "headers"),
-        (Self::SourceSystem, "source_system"),
-        (Self::NotBefore, "not_before"),
-        (Self::ProcessId, "process_id"),
-        (Self::MaxAttempts, "max_attempts"),
-        (Self::CustomData, "custom_data"),
-    ];
-
-    /// All of them.
-    pub fn all() -> impl Iterator<Item = Self> {
-        Self::NAMED.iter().map(|(field, _)| *field)
-    }
-
     /// The fields that a row's fingerprint covers.
     pub const OF_FINGERPRINT: [Self; 2] = [Self::EventType, Self::Payload];
 
@@ -104,12 +74,6 @@ impl Field {
                 | Self::ProcessId
                 | Self::ParentKey
         )
-    }
-
-    /// Its name in settings, and the default name of its column or member.
-    pub fn as_str(self) -> &'static str {
-        let named = Self::NAMED.iter().find(|(field, _)| *field == self);
-        named.map_or("", |(_, name)| name)
     }
 }
 
@@ -159,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_field_has_the_name_that_serde_reads() {
-        for field in Field::all() {
+        for field in Field::ALL {
             assert_eq!(serde_json::to_value(field).unwrap(), field.as_str());
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::words::words;
 use crate::model::event::FieldError;
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field, SettingsError};
@@ -67,34 +68,36 @@ pub struct FolderSettings {
     pub delimiter: char,
 }
 
-/// The format of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Format {
-    /// Given by the ending of its name.
-    #[default]
-    Auto,
-    /// One JSON object, or an array of objects.
-    Json,
-    /// One JSON object per line.
-    Ndjson,
-    /// A line of names, then lines of values.
-    Csv,
-    /// XML, in which an element is a row.
-    Xml,
+words! {
+    /// The format of a file.
+    #[derive(Default)]
+    pub enum Format {
+        /// Given by the ending of its name.
+        #[default]
+        Auto = "auto",
+        /// One JSON object, or an array of objects.
+        Json = "json",
+        /// One JSON object per line.
+        Ndjson = "ndjson",
+        /// A line of names, then lines of values.
+        Csv = "csv",
+        /// XML, in which an element is a row.
+        Xml = "xml",
+    }
 }
 
-/// How the writer shows that a file is complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Protocol {
-    /// It writes the file under another name, such as `x.csv.tmp`, and then renames it.
-    #[default]
-    Rename,
-    /// It writes an empty file with the name and `.done` afterwards.
-    Done,
-    /// It does nothing: a file that has not changed for a while is complete.
-    Stable,
+words! {
+    /// How the writer shows that a file is complete.
+    #[derive(Default)]
+    pub enum Protocol {
+        /// It writes the file under another name, such as `x.csv.tmp`, and then renames it.
+        #[default]
+        Rename = "rename",
+        /// It writes an empty file with the name and `.done` afterwards.
+        Done = "done",
+        /// It does nothing: a file that has not changed for a while is complete.
+        Stable = "stable",
+    }
 }
 
 const fn stable_ms() -> u64 {

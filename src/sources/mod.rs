@@ -25,6 +25,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::base::clock::Timestamp;
+use crate::base::words::words;
 use crate::model::name::Name;
 use crate::sources::field::{Field, SettingsError};
 use crate::sources::folder_settings::FolderSettings;
@@ -137,30 +138,13 @@ impl Settings {
     }
 }
 
-/// Whether a source is read. Stored in `sources.state`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It is read.
-    Active,
-    /// A person has paused it: its rows or files wait.
-    Paused,
-}
-
-impl State {
-    /// Both states.
-    pub const ALL: [Self; 2] = [Self::Active, Self::Paused];
-
-    /// The name in SQL and API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "ACTIVE",
-            Self::Paused => "PAUSED",
-        }
-    }
-
-    /// Reads the name.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text)
+words! {
+    /// Whether a source is read. Stored in `sources.state`.
+    pub enum State as "SourceState" {
+        /// It is read.
+        Active = "ACTIVE",
+        /// A person has paused it: its rows or files wait.
+        Paused = "PAUSED",
     }
 }
 

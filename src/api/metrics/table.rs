@@ -1,24 +1,14 @@
 //! All metrics: `/metrics` and `docs/metrics.md` are both made of this table.
 
-/// What kind of metric it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Only goes up, until the process ends.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// Values counted in buckets, with their sum and count.
-    Histogram,
-}
-
-impl Kind {
-    /// The word in the text.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
+words! {
+    /// What kind of metric it is.
+    pub enum Kind {
+        /// Only goes up, until the process ends.
+        Counter = "counter",
+        /// Goes up and down.
+        Gauge = "gauge",
+        /// Values counted in buckets, with their sum and count.
+        Histogram = "histogram",
     }
 }
 
@@ -52,6 +42,8 @@ const fn metric(
 }
 
 use Kind::{Counter, Gauge, Histogram};
+
+use crate::base::words::words;
 
 /// All metrics, in the order of `/metrics`. No label has a value from a request, or a name that a user gave.
 #[rustfmt::skip]

@@ -11,6 +11,7 @@ mod row;
 mod sanitize;
 
 use crate::base::clock::Timestamp;
+use crate::base::words::words;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::head::Head;
 use crate::model::audit::sanitize::sanitize;
@@ -18,31 +19,19 @@ use crate::model::audit::sanitize::sanitize;
 pub use head::Hash;
 pub use row::AuditEvent;
 
-/// The kind of actor. Stored in `audit_events.actor_type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ActorType {
-    /// A caller with a token, over the API.
-    Token,
-    /// A person who is logged in to the console.
-    User,
-    /// A user of this machine, with a command that opens the file directly.
-    Cli,
-    /// Oncebox itself.
-    System,
-    /// An unknown caller: the token was missing or not valid.
-    Anonymous,
-}
-
-impl ActorType {
-    /// The word in SQL and API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Token => "token",
-            Self::User => "user",
-            Self::Cli => "cli",
-            Self::System => "system",
-            Self::Anonymous => "anonymous",
-        }
+words! {
+    /// The kind of actor. Stored in `audit_events.actor_type`.
+    pub enum ActorType {
+        /// A caller with a token, over the API.
+        Token = "token",
+        /// A person who is logged in to the console.
+        User = "user",
+        /// A user of this machine, with a command that opens the file directly.
+        Cli = "cli",
+        /// Oncebox itself.
+        System = "system",
+        /// An unknown caller: the token was missing or not valid.
+        Anonymous = "anonymous",
     }
 }
 
@@ -69,33 +58,15 @@ impl Actor {
     }
 }
 
-/// The result of an action. Stored in `audit_events.result`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
-    /// It was done.
-    Success,
-    /// It was allowed, tried, and not done.
-    Failure,
-    /// It was not allowed.
-    Denied,
-}
-
-impl Outcome {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Success, Self::Failure, Self::Denied];
-
-    /// The word in SQL and API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "SUCCESS",
-            Self::Failure => "FAILURE",
-            Self::Denied => "DENIED",
-        }
-    }
-
-    /// Reads the word, in any case.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|outcome| outcome.as_str().eq_ignore_ascii_case(text))
+words! {
+    /// The result of an action. Stored in `audit_events.result`.
+    pub enum Outcome as "AuditResult" {
+        /// It was done.
+        Success = "SUCCESS",
+        /// It was allowed, tried, and not done.
+        Failure = "FAILURE",
+        /// It was not allowed.
+        Denied = "DENIED",
     }
 }
 
@@ -205,19 +176,5 @@ impl NewAuditEvent {
         };
         row.hash = row::hash_of(&row);
         row
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_outcome_is_read_back_from_its_word() {
-        for outcome in Outcome::ALL {
-            assert_eq!(Outcome::parse(outcome.as_str()), Some(outcome));
-        }
-        assert_eq!(Outcome::parse("denied"), Some(Outcome::Denied));
-        assert_eq!(Outcome::parse("ok"), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::words::words;
 use crate::model::json_path::Path;
 use crate::privacy::policy::detect::Detector;
 
@@ -10,39 +11,21 @@ pub const MAX_RULES: usize = 32;
 /// Bytes of a policy's text at most.
 pub const MAX_TEXT_BYTES: usize = 16 * 1024;
 
-/// What a rule does with a matched value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// Removes it.
-    Drop,
-    /// Keeps only a few characters of it.
-    Mask,
-    /// Replaces it by a keyed hash: equal values stay equal.
-    Hash,
-    /// Seals it under its subject's key; it is opened when the event is sent.
-    Seal,
-    /// Refuses the whole event.
-    Reject,
-    /// Leaves it unchanged and overrides all other rules.
-    Allow,
-}
-
-impl Action {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Drop, Self::Mask, Self::Hash, Self::Seal, Self::Reject, Self::Allow];
-
-    /// Its name in a policy.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Drop => "drop",
-            Self::Mask => "mask",
-            Self::Hash => "hash",
-            Self::Seal => "seal",
-            Self::Reject => "reject",
-            Self::Allow => "allow",
-        }
+words! {
+    /// What a rule does with a matched value.
+    pub enum Action as "PiiAction" {
+        /// Removes it.
+        Drop = "drop",
+        /// Keeps only a few characters of it.
+        Mask = "mask",
+        /// Replaces it by a keyed hash: equal values stay equal.
+        Hash = "hash",
+        /// Seals it under its subject's key; it is opened when the event is sent.
+        Seal = "seal",
+        /// Refuses the whole event.
+        Reject = "reject",
+        /// Leaves it unchanged and overrides all other rules.
+        Allow = "allow",
     }
 }
 
@@ -60,26 +43,28 @@ pub struct Rule {
     pub action: Action,
 }
 
-/// Whether to refuse an event or to accept it unchanged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RejectOrAllow {
-    /// It is refused.
-    #[default]
-    Reject,
-    /// It is accepted unchanged.
-    Allow,
+words! {
+    /// Whether to refuse an event or to accept it unchanged.
+    #[derive(Default)]
+    pub enum RejectOrAllow {
+        /// It is refused.
+        #[default]
+        Reject = "reject",
+        /// It is accepted unchanged.
+        Allow = "allow",
+    }
 }
 
-/// What is stored of a receiver's answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Answers {
-    /// Its beginning, without sealed data and with the matches of detectors masked.
-    #[default]
-    Mask,
-    /// Nothing.
-    Drop,
+words! {
+    /// What is stored of a receiver's answer.
+    #[derive(Default)]
+    pub enum Answers {
+        /// Its beginning, without sealed data and with the matches of detectors masked.
+        #[default]
+        Mask = "mask",
+        /// Nothing.
+        Drop = "drop",
+    }
 }
 
 /// A policy on personal data.

@@ -71,7 +71,7 @@ struct Columns {
 impl Columns {
     fn of(settings: &FolderSettings, names: &[String]) -> Self {
         let index = |field: Field| names.iter().position(|name| name == settings.name(field));
-        let found = Field::all().filter_map(|field| Some((field, index(field)?)));
+        let found = Field::ALL.into_iter().filter_map(|field| Some((field, index(field)?)));
         let fields: Vec<(Field, usize)> = found.collect();
         let has_payload = fields.iter().any(|(field, _)| *field == Field::Payload);
         let names = (!has_payload).then(|| names.iter().map(|name| quoted(name)).collect());

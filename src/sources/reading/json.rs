@@ -68,7 +68,7 @@ fn row(settings: &FolderSettings, text: &str, position: Position) -> Result<File
         return Err(wrong(why));
     }
     let mut draft = Draft::default();
-    for field in Field::all().filter(|field| *field != Field::Payload) {
+    for field in Field::ALL.into_iter().filter(|field| *field != Field::Payload) {
         let name = settings.name(field);
         if let Some(raw) = object.get(name) {
             match cell(field, raw.get()) {
@@ -85,7 +85,7 @@ fn row(settings: &FolderSettings, text: &str, position: Position) -> Result<File
 
 /// Whether a member fills a field. With a payload every member must, so that no misspelt field is ignored.
 fn fills_a_field(settings: &FolderSettings, name: &str) -> bool {
-    Field::all().any(|field| settings.name(field) == name)
+    Field::ALL.into_iter().any(|field| settings.name(field) == name)
 }
 
 /// The members of an object in order, with their values as text.

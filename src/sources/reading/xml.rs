@@ -230,7 +230,7 @@ fn local(name: &str) -> &str {
 
 fn draft(settings: &FolderSettings, row: &Element) -> Draft {
     let mut draft = Draft::default();
-    for field in Field::all() {
+    for field in Field::ALL {
         if let Some(text) = row.at(settings.name(field)) {
             draft.put(field, Cell::Text(text));
         }

@@ -250,7 +250,7 @@ fn fields(conn: &Connection, table: &TableSettings) -> Result<Vec<Field>, Foreig
         )));
     }
     let mut fields = Vec::new();
-    for field in Field::all() {
+    for field in Field::ALL {
         let column = table.column(field);
         if has(column) {
             fields.push(field);
