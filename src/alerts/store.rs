@@ -1,100 +1,73 @@
 //! Tables `alert_channels` and `alerts`: where escalations are told, and what was told.
 
-use rusqlite::Row;
 use serde_json::json;
 
-use crate::alerts::channel::{Channel, Counted, Due, Kind, Terms, Told};
+use crate::alerts::channel::{Channel, Counted, Due, Kind, Told};
 use crate::alerts::message;
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{self, SubscriptionSeq};
 use crate::model::escalation::{Class, Severity};
 use crate::model::event::EventOrder;
 use crate::model::event::{ALERT_TYPE, NewEvent, OWN_SOURCE};
-use crate::model::name::Name;
 use crate::model::sealed::Sealed;
-use crate::store::column::{json, to_json, word};
+use crate::store::column::{Json, words};
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::sql::{columns, insert};
+use crate::store::tx::{ReadTx, WriteTx, one_row, tuple};
 use crate::store::{escalations, outbox, settlement, subscriptions};
+
+words! {
+    Kind;
+}
 
 /// Escalations that a channel is told of in one transaction.
 const MAX_DUE: u32 = 200;
 /// Deliveries that are cancelled when a channel is deleted.
 pub const MAX_CANCELLED: u32 = 1000;
 
-const INSERT: &str = "
-    INSERT INTO alert_channels
-           (id, tenant, name, kind, subscription_seq, terms, sealed, master_key_id, created_at, updated_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)";
-
-/// What [`channel`] reads, in its order, of channels that are not deleted.
-macro_rules! select {
-    ($rest:literal) => {
-        concat!(
-            "SELECT seq, id, tenant, name, kind, subscription_seq, terms, counted_from, message_count,
-                created_at, updated_at
-               FROM alert_channels
-              WHERE deleted_at IS NULL ",
-            $rest
-        )
-    };
+columns! {
+    fn channel() -> Channel = "alert_channels" [
+        seq, id, tenant, name, kind, subscription_seq, terms as Json(terms), counted_from, message_count, created_at,
+        updated_at
+    ] {
+        seq, id, tenant, name, kind, subscription: subscription_seq, terms,
+        counted: Counted { from: counted_from, messages: message_count }, created_at, updated_at
+    }
+    const FIND = "WHERE deleted_at IS NULL AND tenant = ?1 AND name = ?2";
+    const PAGE = "WHERE deleted_at IS NULL AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+    const LIVE = "WHERE deleted_at IS NULL ORDER BY seq LIMIT 10000";
 }
-
-const FIND: &str = select!("AND tenant = ?1 AND name = ?2");
-
-const PAGE: &str = select!("AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3");
-
-const LIVE: &str = select!("ORDER BY seq LIMIT 10000");
 
 const UPDATE: &str = "
     UPDATE alert_channels
        SET terms = ?2, sealed = coalesce(?3, sealed), master_key_id = coalesce(?4, master_key_id),
            updated_at = ?5
-     WHERE seq = ?1
-       AND deleted_at IS NULL";
+     WHERE seq = ?1 AND deleted_at IS NULL";
 
 const DELETE: &str = "
-    UPDATE alert_channels
-       SET deleted_at = ?2, updated_at = ?2
-     WHERE seq = ?1
-       AND deleted_at IS NULL";
-
-const FORGET: &str = "
-    DELETE FROM alerts
-     WHERE channel_seq = ?1";
+    UPDATE alert_channels SET deleted_at = ?2, updated_at = ?2
+     WHERE seq = ?1 AND deleted_at IS NULL";
 
 // An alert is in no lane, so that each is the head of its own.
 const UNFINISHED: &str = "
-    SELECT seq
-      FROM deliveries
-     WHERE subscription_seq = ?1
-       AND state = 'pending'
-       AND head = 1
+    SELECT seq FROM deliveries
+     WHERE subscription_seq = ?1 AND state = 'pending' AND head = 1
      UNION ALL
-    SELECT seq
-      FROM deliveries
+    SELECT seq FROM deliveries
      WHERE (state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting' OR state = 'leased')
        AND subscription_seq = ?1
      LIMIT ?2";
 
 const SEALED_URL: &str = "
-    SELECT id, sealed
-      FROM alert_channels
-     WHERE subscription_seq = ?1
-       AND deleted_at IS NULL
-       AND sealed IS NOT NULL";
+    SELECT id, sealed FROM alert_channels
+     WHERE subscription_seq = ?1 AND deleted_at IS NULL AND sealed IS NOT NULL";
 
-const SEALED_OTHERWISE: &str = "
-    SELECT id, sealed
-      FROM alert_channels
-     WHERE master_key_id <> ?1
-     LIMIT ?2";
+const SEALED_OTHERWISE: &str =
+    "SELECT id, sealed FROM alert_channels WHERE master_key_id <> ?1 LIMIT ?2";
 
 const RESEAL: &str = "
-    UPDATE alert_channels
-       SET sealed = ?2, master_key_id = ?3
-     WHERE id = ?1
-       AND master_key_id <> ?3";
+    UPDATE alert_channels SET sealed = ?2, master_key_id = ?3
+     WHERE id = ?1 AND master_key_id <> ?3";
 
 const IS_FAILING: &str = "
     SELECT EXISTS (
@@ -104,58 +77,34 @@ const IS_FAILING: &str = "
               AND subject = ?2
               AND resolved_at IS NULL)";
 
-/// The columns of an escalation, as [`escalations::read`] takes them.
-macro_rules! select_escalations {
-    ($rest:literal) => {
-        concat!(
-            "SELECT e.seq, e.id, e.tenant, e.class, e.subject, e.detail, e.first_at, e.last_at, e.count,
-                e.acknowledged_at, e.acknowledged_by, e.resolved_at",
-            $rest
-        )
-    };
-}
-
 // The critical ones in ?6 come first: quiet hours let them alone pass. Those in ?3 are about channels. Served by the partial index of those that are open.
-const NEW: &str = select_escalations!(
-    " FROM escalations AS e
-     WHERE e.resolved_at IS NULL
-       AND e.acknowledged_at IS NULL
-       AND (?4 IS NULL OR e.tenant = ?4)
+const NEW: &str = "
+    SELECT e.seq FROM escalations AS e
+     WHERE e.resolved_at IS NULL AND e.acknowledged_at IS NULL AND (?4 IS NULL OR e.tenant = ?4)
        AND e.class IN (SELECT value FROM json_each(?2))
        AND NOT EXISTS (SELECT 1 FROM json_each(?3) WHERE value = e.tenant || '/' || e.subject)
        AND NOT EXISTS (SELECT 1 FROM alerts WHERE channel_seq = ?1 AND escalation_seq = e.seq)
-     ORDER BY e.class NOT IN (SELECT value FROM json_each(?6)), e.seq
-     LIMIT ?5"
-);
+     ORDER BY e.class NOT IN (SELECT value FROM json_each(?6)), e.seq LIMIT ?5";
 
 // One that was told later than can be was told before the clock was set back.
-const TOLD: &str = select_escalations!(
-    ", a.told_at
-      FROM alerts AS a
+const TOLD: &str = "
+    SELECT e.seq, a.told_at FROM alerts AS a
       JOIN escalations AS e ON e.seq = a.escalation_seq
      WHERE a.channel_seq = ?1
        AND (e.resolved_at IS NOT NULL
             OR (e.acknowledged_at IS NULL AND ?4 IS NOT NULL AND (a.told_at <= ?3 - ?4 OR a.told_at > ?3 + ?4)))
        AND NOT EXISTS (SELECT 1 FROM json_each(?2) WHERE value = e.tenant || '/' || e.subject)
-     ORDER BY e.class NOT IN (SELECT value FROM json_each(?6)), e.seq
-     LIMIT ?5"
-);
+     ORDER BY e.class NOT IN (SELECT value FROM json_each(?6)), e.seq LIMIT ?5";
 
 const KEEP: &str = "
-    INSERT INTO alerts (channel_seq, escalation_seq, told, told_at)
-    VALUES (?1, ?2, ?3, ?4)
+    INSERT INTO alerts (channel_seq, escalation_seq, told, told_at) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (channel_seq, escalation_seq) DO UPDATE
        SET told = excluded.told, told_at = excluded.told_at";
 
-const DROP: &str = "
-    DELETE FROM alerts
-     WHERE channel_seq = ?1
-       AND escalation_seq = ?2";
+const DROP: &str = "DELETE FROM alerts WHERE channel_seq = ?1 AND escalation_seq = ?2";
 
-const COUNT: &str = "
-    UPDATE alert_channels
-       SET counted_from = ?2, message_count = ?3
-     WHERE seq = ?1";
+const COUNT: &str =
+    "UPDATE alert_channels SET counted_from = ?2, message_count = ?3 WHERE seq = ?1";
 
 /// What a channel's URL is bound to when it is sealed.
 pub fn context(channel_id: &str) -> String {
@@ -167,33 +116,27 @@ pub type SealedUrl = (Vec<u8>, String);
 
 /// Stores a channel; its subscription is there. Its name is free if that of the subscription was.
 pub fn insert(tx: &WriteTx<'_>, new: &Channel, sealed: Option<&SealedUrl>) -> Result<()> {
-    tx.prepare(INSERT)?.execute((
-        &new.id,
-        &new.tenant,
-        new.name.as_str(),
-        new.kind.as_str(),
-        new.subscription,
-        to_json("alert_channels.terms", &new.terms)?,
-        sealed.map(|(sealed, _)| sealed),
-        sealed.map(|(_, key)| key),
-        new.created_at,
-    ))?;
-    Ok(())
+    insert!(tx, "alert_channels" of new {
+        id, tenant, name, kind, subscription_seq: new.subscription, terms: Json(&new.terms),
+        sealed: sealed.map(|(sealed, _)| sealed), master_key_id: sealed.map(|(_, key)| key), created_at,
+        updated_at: new.created_at
+    })
+    .map(drop)
 }
 
 /// A channel by its name.
 pub fn find(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Channel>> {
-    first(&mut *tx.prepare(FIND)?, (tenant, name), channel)
+    tx.first(FIND, (tenant, name), channel)
 }
 
 /// Channels by number, after `after`.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Channel>> {
-    rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), channel)
+    tx.rows(PAGE, (tenant, after, limit), channel)
 }
 
 /// Every channel that can be read, of all tenants.
 pub fn live(tx: &ReadTx<'_>) -> Result<Vec<Channel>> {
-    let found = rows(&mut *tx.prepare(LIVE)?, [], |row| Ok(channel(row)))?;
+    let found = tx.rows(LIVE, [], |row| Ok(channel(row)))?;
     let readable = found.into_iter().filter_map(|channel| {
         channel.inspect_err(|error| tracing::error!(%error, "an alert channel cannot be read")).ok()
     });
@@ -208,13 +151,16 @@ pub fn update(
     sealed: Option<&SealedUrl>,
     now: Timestamp,
 ) -> Result<()> {
-    let updated = tx.prepare(UPDATE)?.execute((
-        changed.seq,
-        to_json("alert_channels.terms", &changed.terms)?,
-        sealed.map(|(sealed, _)| sealed),
-        sealed.map(|(_, key)| key),
-        now,
-    ))?;
+    let updated = tx.execute(
+        UPDATE,
+        (
+            changed.seq,
+            Json(&changed.terms),
+            sealed.map(|(sealed, _)| sealed),
+            sealed.map(|(_, key)| key),
+            now,
+        ),
+    )?;
     one_row(updated, "the alert channel")
 }
 
@@ -222,7 +168,7 @@ pub fn update(
 /// Returns the ids of the revoked credentials, or `None`, and changes nothing, if more than [`MAX_CANCELLED`] deliveries are open or dead.
 pub fn delete(tx: &WriteTx<'_>, gone: &Channel, now: Timestamp) -> Result<Option<Vec<String>>> {
     let key = (gone.subscription, MAX_CANCELLED + 1);
-    let open = rows(&mut *tx.prepare(UNFINISHED)?, key, |row| Ok(row.get(0)?))?;
+    let open = tx.list(UNFINISHED, key)?;
     if open.len() > usize::try_from(MAX_CANCELLED).unwrap_or(usize::MAX) {
         return Ok(None);
     }
@@ -232,25 +178,25 @@ pub fn delete(tx: &WriteTx<'_>, gone: &Channel, now: Timestamp) -> Result<Option
     for class in Class::ALL {
         escalations::resolve(tx, &gone.tenant, class, &gone.subject(), now)?;
     }
-    tx.prepare(FORGET)?.execute([gone.seq])?;
+    tx.execute("DELETE FROM alerts WHERE channel_seq = ?1", [gone.seq])?;
     let revoked = subscriptions::delete(tx, gone.subscription, now)?;
-    one_row(tx.prepare(DELETE)?.execute((gone.seq, now))?, "the alert channel")?;
+    tx.change_one(DELETE, (gone.seq, now), "the alert channel")?;
     Ok(Some(revoked))
 }
 
 /// The id and the sealed URL of the channel of a subscription; `None` if it has no such URL.
 pub fn sealed_url(tx: &ReadTx<'_>, of: SubscriptionSeq) -> Result<Option<(String, Vec<u8>)>> {
-    first(&mut *tx.prepare(SEALED_URL)?, [of], |row| Ok((row.get(0)?, row.get(1)?)))
+    tx.first(SEALED_URL, [of], tuple)
 }
 
 /// Ids and sealed URLs that another key has sealed.
 pub fn sealed_otherwise(tx: &ReadTx<'_>, key: &str, limit: u32) -> Result<Vec<(String, Vec<u8>)>> {
-    rows(&mut *tx.prepare(SEALED_OTHERWISE)?, (key, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+    tx.rows(SEALED_OTHERWISE, (key, limit), tuple)
 }
 
 /// Replaces a sealed URL by the same one, sealed by another key.
 pub fn reseal(tx: &WriteTx<'_>, id: &str, sealed: &[u8], key: &str) -> Result<()> {
-    one_row(tx.prepare(RESEAL)?.execute((id, sealed, key))?, "the alert channel")
+    tx.change_one(RESEAL, (id, sealed, key), "the alert channel")
 }
 
 /// What a channel is to be told, at most [`MAX_DUE`] things: none about the channel itself and, while it fails itself,
@@ -262,7 +208,7 @@ pub fn due(
     (repeat_after, now): (Option<std::time::Duration>, Timestamp),
 ) -> Result<Vec<Due>> {
     let key = (&channel.tenant, channel.subject());
-    let is_failing: bool = tx.prepare(IS_FAILING)?.query_row(key, |row| row.get(0))?;
+    let is_failing: bool = tx.value(IS_FAILING, key)?;
     let left_out = all.iter().filter(|other| is_failing || other.seq == channel.seq);
     let left_out: Vec<String> =
         left_out.map(|other| format!("{}/{}", other.tenant, other.subject())).collect();
@@ -272,21 +218,21 @@ pub fn due(
     let critical = Class::ALL.into_iter().filter(|class| class.severity() == Severity::Critical);
     let critical = json!(critical.map(Class::as_str).collect::<Vec<_>>()).to_string();
     let key = (channel.seq, json!(classes).to_string(), &left_out, tenant, MAX_DUE, &critical);
-    let mut due = rows(&mut *tx.prepare(NEW)?, key, |row| {
-        let escalation = escalations::read(row)?;
+    let mut due = Vec::new();
+    for seq in tx.list(NEW, key)? {
+        let Some(escalation) = escalations::by_seq(tx, seq)? else { continue };
         // It may be older than the channel, or than its terms.
         let since = escalation.first_at.max(channel.updated_at);
-        Ok(Due { escalation, told: Told::Raised, since })
-    })?;
+        due.push(Due { escalation, told: Told::Raised, since });
+    }
     let key = (channel.seq, &left_out, now, repeat_after.map(millis), MAX_DUE, &critical);
-    due.extend(rows(&mut *tx.prepare(TOLD)?, key, |row| {
-        let escalation = escalations::read(row)?;
-        let told_at: Timestamp = row.get(12)?;
+    for (seq, told_at) in tx.rows(TOLD, key, tuple::<(i64, Timestamp)>)? {
+        let Some(escalation) = escalations::by_seq(tx, seq)? else { continue };
         let repeat_at = told_at.plus(repeat_after.unwrap_or_default()).min(now);
         let told = if escalation.resolved_at.is_some() { Told::Resolved } else { Told::Repeated };
         let since = escalation.resolved_at.unwrap_or(repeat_at);
-        Ok(Due { escalation, told, since })
-    })?);
+        due.push(Due { escalation, told, since });
+    }
     due.sort_by_key(|one| std::cmp::Reverse(one.severity()));
     due.truncate(usize::try_from(MAX_DUE).unwrap_or(usize::MAX));
     Ok(due)
@@ -307,18 +253,17 @@ pub fn tell(
             match told {
                 Told::Raised | Told::Repeated => {
                     let row = (channel.seq, escalation.seq, told.as_str(), at);
-                    tx.prepare(KEEP)?.execute(row)?;
+                    tx.execute(KEEP, row)?;
                 }
                 Told::Resolved => {
-                    tx.prepare(DROP)?.execute((channel.seq, escalation.seq))?;
+                    tx.execute(DROP, (channel.seq, escalation.seq))?;
                 }
             }
         }
     }
     let Counted { from, messages: before } = channel.counted.at(at);
     let count = before.saturating_add(u32::try_from(messages.len()).unwrap_or(u32::MAX));
-    tx.prepare(COUNT)?.execute((channel.seq, from, count))?;
-    Ok(())
+    tx.execute(COUNT, (channel.seq, from, count)).map(drop)
 }
 
 /// Stores one message as an event for the channel's subscription.
@@ -353,20 +298,4 @@ pub fn send(
         sealed: Sealed::default(),
     };
     outbox::insert(tx, &new, now).map(drop)
-}
-
-fn channel(row: &Row<'_>) -> Result<Channel> {
-    let text = |column| row.get::<_, String>(column);
-    Ok(Channel {
-        seq: row.get(0)?,
-        id: row.get(1)?,
-        tenant: row.get(2)?,
-        name: word("alert_channels.name", &text(3)?, |text| Name::parse(text).ok())?,
-        kind: word("alert_channels.kind", &text(4)?, Kind::parse)?,
-        subscription: row.get(5)?,
-        terms: json::<Terms>("alert_channels.terms", &text(6)?)?,
-        counted: Counted { from: row.get(7)?, messages: row.get(8)? },
-        created_at: row.get(9)?,
-        updated_at: row.get(10)?,
-    })
 }

@@ -35,26 +35,10 @@ const STEPS_A_SYNC: u32 = 16;
 const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-const BEGIN_TO_READ: &str = "
-    SELECT count(*)
-      FROM sqlite_master";
+const HAS_TABLE: &str =
+    "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1)";
 
-const HAS_TABLE: &str = "
-    SELECT EXISTS (
-           SELECT 1
-             FROM sqlite_master
-            WHERE type = 'table'
-              AND name = ?1)";
-
-const SEQUENCES: &str = "
-    SELECT name, seq
-      FROM sqlite_sequence
-     ORDER BY name";
-
-const META: &str = "
-    SELECT value
-      FROM meta
-     WHERE key = ?1";
+const META: &str = "SELECT value FROM meta WHERE key = ?1";
 
 /// The tables whose rows are counted.
 const COUNTED: [(&str, &str); 12] = [
@@ -79,30 +63,17 @@ const MAX_DELIVERIES: u32 = 2000;
 const NUMBERS_SKIPPED: [(&str, i64); 3] =
     [("webhook_events", 1_000_000_000), ("outbox", 1_000_000_000), ("deliveries", 1_000_000)];
 
-const SKIP_NUMBERS: &str = "
-    UPDATE sqlite_sequence
-       SET seq = seq + ?2
-     WHERE name = ?1";
+const SKIP_NUMBERS: &str = "UPDATE sqlite_sequence SET seq = seq + ?2 WHERE name = ?1";
 
 // What a job has done after the backup is not known, so it must not go on unasked.
-const STOP_JOBS: &str = "
-    UPDATE jobs
-       SET state = 'cancelled', finished_at = ?1
-     WHERE state = 'running'";
+const STOP_JOBS: &str =
+    "UPDATE jobs SET state = 'cancelled', finished_at = ?1 WHERE state = 'running'";
 
 // A session or link that was ended after the backup must not be valid again.
-const END_SESSIONS: &str = "
-    UPDATE sessions
-       SET ended_at = ?1
-     WHERE ended_at IS NULL";
-
-const DROP_LINKS: &str = "
-    DELETE FROM login_links";
+const END_SESSIONS: &str = "UPDATE sessions SET ended_at = ?1 WHERE ended_at IS NULL";
 
 // A table that never had a row has no number yet.
-const BEGIN_NUMBERS: &str = "
-    INSERT INTO sqlite_sequence (name, seq)
-    VALUES (?1, ?2)";
+const BEGIN_NUMBERS: &str = "INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)";
 
 /// The progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +116,7 @@ pub fn copy(source: &Path, target: &Path, go_on: &mut dyn FnMut(Progress) -> boo
     schema::version(source, &from)?;
     from.execute_batch("BEGIN")?;
     // The first read begins the transaction; from here on this connection sees one commit.
-    let _: i64 = from.query_row(BEGIN_TO_READ, [], |row| row.get(0))?;
+    let _: i64 = from.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
     let mut to = open_copy(target)?;
     copy_steps(&from, &mut to, target, go_on)?;
     // The copied header says that the file uses a log.
@@ -232,7 +203,7 @@ fn facts(conn: &Connection) -> Result<Facts> {
             let _before = rows.insert(table.to_owned(), number(conn, count)?);
         }
     }
-    let mut sequences = conn.prepare(SEQUENCES)?;
+    let mut sequences = conn.prepare("SELECT name, seq FROM sqlite_sequence ORDER BY name")?;
     let highest = sequences.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let epoch: Option<i64> = conn.query_row(META, ["epoch"], |row| row.get(0)).optional()?;
     Ok(Facts {
@@ -315,13 +286,13 @@ pub fn prepare_restored(
             meta::set_master_key_id(tx, key_id)?;
         }
         for (table, skipped) in NUMBERS_SKIPPED {
-            if tx.prepare(SKIP_NUMBERS)?.execute((table, skipped))? == 0 {
-                tx.prepare(BEGIN_NUMBERS)?.execute((table, skipped))?;
+            if tx.execute(SKIP_NUMBERS, (table, skipped))? == 0 {
+                tx.execute(BEGIN_NUMBERS, (table, skipped))?;
             }
         }
-        tx.prepare(STOP_JOBS)?.execute([restored.at])?;
-        tx.prepare(END_SESSIONS)?.execute([restored.at])?;
-        tx.prepare(DROP_LINKS)?.execute([])?;
+        tx.execute(STOP_JOBS, [restored.at])?;
+        tx.execute(END_SESSIONS, [restored.at])?;
+        tx.execute("DELETE FROM login_links", [])?;
         Ok(epoch)
     })?;
     let (mut after, mut count) = (DeliverySeq(0), 0_u64);

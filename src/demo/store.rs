@@ -50,26 +50,20 @@ const FINANCE_OUTBOX: &str = "
               'invoice.paid:' || NEW.number, 'invoice', CAST(NEW.number AS TEXT));
     END;";
 
-const CREATE_INVOICE: &str = "
-    INSERT INTO invoices (number, customer, amount_cents)
-    VALUES (?1, ?2, ?3)";
+const CREATE_INVOICE: &str =
+    "INSERT INTO invoices (number, customer, amount_cents) VALUES (?1, ?2, ?3)";
 
 const PAY: &str = "
-    UPDATE invoices
-       SET status = 'paid', paid_at = ?2, to_publish = 1
+    UPDATE invoices SET status = 'paid', paid_at = ?2, to_publish = 1
      WHERE number IN (SELECT number FROM invoices WHERE status = 'open' ORDER BY number LIMIT ?1)";
 
 const TO_PUBLISH: &str = "
-    SELECT number, customer, amount_cents, paid_at
-      FROM invoices
+    SELECT number, customer, amount_cents, paid_at FROM invoices
      WHERE to_publish = 1
-     ORDER BY number
-     LIMIT ?1";
+     ORDER BY number LIMIT ?1";
 
-const ACKNOWLEDGE: &str = "
-    UPDATE invoices
-       SET to_publish = 0, acknowledged_at = ?2
-     WHERE number = ?1 AND to_publish = 1";
+const ACKNOWLEDGE: &str =
+    "UPDATE invoices SET to_publish = 0, acknowledged_at = ?2 WHERE number = ?1 AND to_publish = 1";
 
 const FINANCE_COUNTS: &str = "
     SELECT coalesce(max(number), 0),
@@ -77,10 +71,8 @@ const FINANCE_COUNTS: &str = "
            count(*) FILTER (WHERE acknowledged_at IS NOT NULL)
       FROM invoices";
 
-const INVOICES: &str = "
-    SELECT number, acknowledged_at IS NOT NULL
-      FROM invoices
-     WHERE status = 'paid'";
+const INVOICES: &str =
+    "SELECT number, acknowledged_at IS NOT NULL FROM invoices WHERE status = 'paid'";
 
 // `shipments` allows a second shipment of an invoice: only the guard prevents it, so that a broken guard is counted.
 const LOGISTICS_SCHEMA: &str = "
@@ -98,35 +90,22 @@ const LOGISTICS_SCHEMA: &str = "
     ) STRICT;";
 
 const GUARD: &str = "
-    INSERT INTO processed_events (event_id, processed_at)
-    VALUES (?1, ?2)
+    INSERT INTO processed_events (event_id, processed_at) VALUES (?1, ?2)
         ON CONFLICT (event_id) DO UPDATE SET seen_count = seen_count + 1
  RETURNING seen_count";
 
-const SHIP: &str = "
-    INSERT INTO shipments (invoice, event_id, shipped_at)
-    VALUES (?1, ?2, ?3)";
+const SHIP: &str = "INSERT INTO shipments (invoice, event_id, shipped_at) VALUES (?1, ?2, ?3)";
 
 const LOGISTICS_COUNTS: &str = "
     SELECT (SELECT count(*) FROM shipments),
            (SELECT coalesce(sum(seen_count - 1), 0) FROM processed_events)";
 
-const SHIPMENTS: &str = "
-    SELECT invoice, count(*), min(shipped_at)
-      FROM shipments
-     GROUP BY invoice";
-
-const GUARDED: &str = "SELECT count(*) FROM processed_events";
+const SHIPMENTS: &str = "SELECT invoice, count(*), min(shipped_at) FROM shipments GROUP BY invoice";
 
 // The demo publishes under `invoice.paid:<number>`, with the number as the aggregate.
-const RECEIVED: &str = "
-    SELECT CAST(aggregate_id AS INTEGER), received_at
-      FROM outbox";
+const RECEIVED: &str = "SELECT CAST(aggregate_id AS INTEGER), received_at FROM outbox";
 
-const ATTEMPTS: &str = "
-    SELECT attempt_count, count(*)
-      FROM deliveries
-     GROUP BY attempt_count";
+const ATTEMPTS: &str = "SELECT attempt_count, count(*) FROM deliveries GROUP BY attempt_count";
 
 const REPEATED: &str = "
     SELECT (SELECT coalesce(sum(duplicate_count), 0) FROM outbox)
@@ -319,7 +298,7 @@ impl Logistics {
 
     /// The number of events that the guard knows.
     pub(super) fn guarded(&self) -> Result<u32> {
-        Ok(self.0.0.query_row(GUARDED, [], |row| row.get(0))?)
+        Ok(self.0.0.query_row("SELECT count(*) FROM processed_events", [], |row| row.get(0))?)
     }
 
     pub(super) fn integrity(&self) -> Result<String> {

@@ -16,7 +16,7 @@ use crate::config::{Live, Unregistered};
 use crate::event_types::json_schema::Schema;
 use crate::model::event::{NewEvent, OWN_SOURCE};
 use crate::store::Store;
-use crate::store::column::json;
+use crate::store::column::word;
 use crate::store::error::Result;
 
 /// Bytes of compiled schemas that are kept, of all tenants.
@@ -118,7 +118,8 @@ impl EventTypes {
     fn read(&self, tenant: &str, name: &str) -> Result<Compiled> {
         let found = self.store.look_up(|tx| store::check(tx, tenant, name))?;
         let Some((text, on_invalid)) = found else { return Ok(None) };
-        let schema: Value = json("event_types.schema", &text)?;
+        let read = |text: &str| serde_json::from_str::<Value>(text).ok();
+        let schema = word("event_types.schema", &text, read)?;
         match Schema::compile(&schema) {
             Ok(schema) => Ok(Some((schema, on_invalid))),
             // It was checked before it was stored, so a person or another version has written it.

@@ -35,8 +35,7 @@ const CLAIM: &str = "
               AND event_id = ?2)";
 
 const CLAIM_NEWER: &str = "
-    INSERT INTO processed_versions (consumer_group, entity, version)
-    VALUES (?1, ?2, ?3)
+    INSERT INTO processed_versions (consumer_group, entity, version) VALUES (?1, ?2, ?3)
         ON CONFLICT (consumer_group, entity) DO UPDATE
        SET version = excluded.version, processed_at = excluded.processed_at
      WHERE excluded.version > processed_versions.version";

@@ -40,11 +40,8 @@ CREATE TABLE IF NOT EXISTS outbox (
 ";
 
 // Whether the file's `outbox` is that of `oncebox.db`. If there is no such table, the insert fails.
-const IS_OURS: &str = "
-    SELECT EXISTS (
-           SELECT 1
-             FROM pragma_table_info('outbox')
-            WHERE name = 'routed_at')";
+const IS_OURS: &str =
+    "SELECT EXISTS (SELECT 1 FROM pragma_table_info('outbox') WHERE name = 'routed_at')";
 
 // Omitted columns have their default. Only a row with own = 1 may have its payload in the table `payloads`.
 const APPEND: &str = "
@@ -58,16 +55,8 @@ const APPEND: &str = "
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING
  RETURNING id";
 
-const FIND_PARENT: &str = "
-    SELECT seq
-      FROM outbox
-     WHERE tenant = ?1
-       AND source_system = ?2
-       AND idempotency_key = ?3";
-
-const APPEND_PAYLOAD: &str = "
-    INSERT INTO payloads (body)
-    VALUES (?1)";
+const FIND_PARENT: &str =
+    "SELECT seq FROM outbox WHERE tenant = ?1 AND source_system = ?2 AND idempotency_key = ?3";
 
 const FIND: &str = "
     SELECT o.id, o.event_type IS NOT ?4 OR o.aggregate_id IS NOT ?5 OR o.target IS NOT ?6
@@ -75,9 +64,7 @@ const FIND: &str = "
            o.status = 'quarantined'
       FROM outbox AS o
       LEFT JOIN payloads AS p ON p.seq = o.payload_seq
-     WHERE o.tenant = ?1
-       AND o.source_system = ?2
-       AND o.idempotency_key = ?3";
+     WHERE o.tenant = ?1 AND o.source_system = ?2 AND o.idempotency_key = ?3";
 
 const APPEND_TO_ERP: &str = "
     INSERT INTO outbox
@@ -91,9 +78,7 @@ const APPEND_TO_ERP: &str = "
 const FIND_IN_ERP: &str = "
     SELECT id, event_type IS NOT ?3 OR aggregate_id IS NOT ?4 OR target IS NOT ?5
              OR CAST(payload AS BLOB) IS NOT ?6
-      FROM outbox
-     WHERE source_system = ?1
-       AND idempotency_key = ?2";
+      FROM outbox WHERE source_system = ?1 AND idempotency_key = ?2";
 
 /// A row of the outbox: appended now, or found by its key.
 pub(super) struct Row {
@@ -140,7 +125,7 @@ fn append_to_oncebox(conn: &Connection, new: &NewEvent) -> Result<Option<Row>> {
         }
     };
     let payload_seq = if is_large {
-        conn.prepare_cached(APPEND_PAYLOAD)?.execute([&new.payload])?;
+        conn.prepare_cached("INSERT INTO payloads (body) VALUES (?1)")?.execute([&new.payload])?;
         Some(conn.last_insert_rowid())
     } else {
         None

@@ -6,39 +6,31 @@
 
 use std::path::Path;
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, params};
 
 use crate::model::audit::chain::{Hash, Head, Report, Verifier};
 use crate::model::audit::{AuditEvent, NewAuditEvent, Outcome};
 use crate::store::error::{Error, Result};
 use crate::store::page::{Found, Newest, SeqRange, Span, cutoff, newest_first, row_from};
-use crate::store::tx::{ReadTx, WriteTx, first, rows};
+use crate::store::sql::{columns, insert};
+use crate::store::tx::{ReadTx, WriteTx, first};
 use crate::store::{meta, pool};
 
 /// Rows that are read at once while a chain is verified.
 const ROWS_AT_ONCE: u32 = 1_000;
 
-const INSERT: &str = "
-    INSERT INTO audit_events
-           (seq, at, tenant, actor_type, actor_id, actor_display, address, user_agent, action,
-            resource_type, resource_id, result, request_id, correlation_id, method, path, status,
-            changes, previous_hash, hash)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
-
-/// Selects the columns that [`audit_event`] reads, in its order.
-macro_rules! select {
-    ($rest:literal) => {
-        concat!(
-            "SELECT seq, at, tenant, actor_type, actor_id, actor_display, address, user_agent, action,
-                resource_type, resource_id, result, request_id, correlation_id, method, path, status,
-                changes, previous_hash, hash
-               FROM audit_events ",
-            $rest
-        )
-    };
+columns! {
+    fn audit_event() -> AuditEvent = "audit_events" [
+        seq, at, tenant, actor_type, actor_id, actor_display, address, user_agent, action, resource_type, resource_id,
+        result, request_id, correlation_id, method, path, status, changes, previous_hash, hash
+    ] {
+        seq, at, tenant, actor_type, actor_id, actor_display, address, user_agent, action, resource_type, resource_id,
+        result, request_id, correlation_id, method, path, status, changes, previous_hash: Hash(previous_hash),
+        hash: Hash(hash)
+    }
+    const BY_SEQ = "WHERE seq = ?1";
+    const AFTER = "WHERE seq > ?1 ORDER BY seq LIMIT ?2";
 }
-
-const BY_SEQ: &str = select!("WHERE seq = ?1");
 
 pub(super) const DONE_FROM: &str = row_from!("audit_events", "at");
 
@@ -53,13 +45,8 @@ pub(super) const PAGE: &str = newest_first!(
 
 pub(super) const CUTOFF: &str = cutoff!("audit_events" where "tenant = ?4");
 
-const AFTER: &str = select!("WHERE seq > ?1 ORDER BY seq LIMIT ?2");
-
-const ANY_TABLE: &str = "
-    SELECT 1
-      FROM sqlite_master
-     WHERE type = 'table'
-       AND name = 'audit_events'";
+const ANY_TABLE: &str =
+    "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'audit_events'";
 
 /// Which rows a list shows. `None` means any.
 #[derive(Clone, Debug, Default)]
@@ -81,28 +68,11 @@ pub struct Filter {
 pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
     let before = meta::audit_head(tx)?.map_or_else(|| meta::audit_start(tx), Ok)?;
     let row = event.chained(before);
-    tx.prepare(INSERT)?.execute(params![
-        row.seq,
-        row.at,
-        row.tenant,
-        row.actor_type,
-        row.actor_id,
-        row.actor_display,
-        row.address,
-        row.user_agent,
-        row.action,
-        row.resource_type,
-        row.resource_id,
-        row.result,
-        row.request_id,
-        row.correlation_id,
-        row.method,
-        row.path,
-        row.status,
-        row.changes,
-        row.previous_hash.0,
-        row.hash.0,
-    ])?;
+    insert!(tx, "audit_events" of row {
+        seq, at, tenant, actor_type, actor_id, actor_display, address, user_agent, action, resource_type, resource_id,
+        result, request_id, correlation_id, method, path, status, changes, previous_hash: row.previous_hash.0,
+        hash: row.hash.0
+    })?;
     meta::set_audit_head(tx, Head { seq: row.seq, hash: row.hash })
 }
 
@@ -124,7 +94,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
 
 /// The row of a number, if it is of the tenant.
 pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: i64) -> Result<Option<AuditEvent>> {
-    let found = first(&mut *tx.prepare(BY_SEQ)?, [seq], audit_event)?;
+    let found = tx.first(BY_SEQ, [seq], audit_event)?;
     Ok(found.filter(|event| event.tenant == tenant))
 }
 
@@ -134,7 +104,7 @@ pub fn verify_newest(tx: &ReadTx<'_>, limit: u32) -> Result<Report> {
     let before = stored.map_or(start.seq, |head| head.seq).saturating_sub(i64::from(limit));
     // Two more: the row before the first, and one that was added after the stored head.
     let after = before.max(start.seq).saturating_sub(1);
-    let mut found = rows(&mut *tx.prepare(AFTER)?, (after, limit.saturating_add(2)), audit_event)?;
+    let mut found = tx.rows(AFTER, (after, limit.saturating_add(2)), audit_event)?;
     let start = if before > start.seq && !found.is_empty() {
         let row = found.remove(0);
         Head { seq: row.seq, hash: row.hash }
@@ -151,31 +121,6 @@ pub fn verify_newest(tx: &ReadTx<'_>, limit: u32) -> Result<Report> {
 /// The head of the chain: number and hash of the latest row.
 pub fn head(tx: &ReadTx<'_>) -> Result<Head> {
     meta::audit_head(tx)?.map_or_else(|| meta::audit_start(tx), Ok)
-}
-
-fn audit_event(row: &Row<'_>) -> Result<AuditEvent> {
-    Ok(AuditEvent {
-        seq: row.get(0)?,
-        at: row.get(1)?,
-        tenant: row.get(2)?,
-        actor_type: row.get(3)?,
-        actor_id: row.get(4)?,
-        actor_display: row.get(5)?,
-        address: row.get(6)?,
-        user_agent: row.get(7)?,
-        action: row.get(8)?,
-        resource_type: row.get(9)?,
-        resource_id: row.get(10)?,
-        result: row.get(11)?,
-        request_id: row.get(12)?,
-        correlation_id: row.get(13)?,
-        method: row.get(14)?,
-        path: row.get(15)?,
-        status: row.get(16)?,
-        changes: row.get(17)?,
-        previous_hash: Hash(row.get(18)?),
-        hash: Hash(row.get(19)?),
-    })
 }
 
 /// Reads the audit events of a file that may be in use, a copy or a backup.
@@ -197,7 +142,7 @@ impl Trail {
         let tx = ReadTx::new(&self.0);
         let start = meta::audit_start(&tx)?;
         let Some(after) = after.filter(|after| *after > start.seq) else { return Ok(start) };
-        let found = rows(&mut *tx.prepare(AFTER)?, (after.saturating_sub(1), 1), audit_event)?;
+        let found = tx.rows(AFTER, (after.saturating_sub(1), 1), audit_event)?;
         let found = found.first().filter(|row| row.seq == after);
         Ok(found.map_or(start, |row| Head { seq: row.seq, hash: row.hash }))
     }
@@ -212,7 +157,7 @@ impl Trail {
         let tx = ReadTx::new(&transaction);
         let mut last = start.seq;
         loop {
-            let page = rows(&mut *tx.prepare(AFTER)?, (last, ROWS_AT_ONCE), audit_event)?;
+            let page = tx.rows(AFTER, (last, ROWS_AT_ONCE), audit_event)?;
             let Some(end) = page.last() else { break };
             last = end.seq;
             for event in page {

@@ -1,49 +1,30 @@
 //! Table `boots`: one row per start, so that the next start can detect an unclean end.
 
-use rusqlite::OptionalExtension;
-
 use crate::base::clock::Timestamp;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, rows};
+use crate::store::tx::{ReadTx, WriteTx};
 
-const START: &str = "
-    INSERT INTO boots (started_at, version)
-    VALUES (?1, ?2)";
-
-const STOP: &str = "
-    UPDATE boots
-       SET stopped_at = ?2
-     WHERE seq = ?1
-       AND stopped_at IS NULL";
-
-const LAST: &str = "
-    SELECT stopped_at IS NOT NULL
-      FROM boots
-     ORDER BY seq DESC
-     LIMIT 1";
+const STOP: &str = "UPDATE boots SET stopped_at = ?2 WHERE seq = ?1 AND stopped_at IS NULL";
 
 const BEFORE: &str = "
-    SELECT seq, started_at, stopped_at IS NOT NULL
-      FROM boots
+    SELECT seq, started_at, stopped_at IS NOT NULL FROM boots
      WHERE seq < ?1
-     ORDER BY seq DESC
-     LIMIT ?2";
+     ORDER BY seq DESC LIMIT ?2";
 
 /// Records a start; returns its number.
 pub fn start(tx: &WriteTx<'_>, now: Timestamp, version: &str) -> Result<i64> {
-    tx.prepare(START)?.execute((now, version))?;
+    tx.execute("INSERT INTO boots (started_at, version) VALUES (?1, ?2)", (now, version))?;
     Ok(tx.conn().last_insert_rowid())
 }
 
 /// Records a clean stop.
 pub fn stop(tx: &WriteTx<'_>, boot: i64, now: Timestamp) -> Result<()> {
-    tx.prepare(STOP)?.execute((boot, now))?;
-    Ok(())
+    tx.execute(STOP, (boot, now)).map(drop)
 }
 
 /// Whether the latest run ended cleanly; `None` before the first start.
 pub fn last_was_clean(tx: &ReadTx<'_>) -> Result<Option<bool>> {
-    Ok(tx.prepare(LAST)?.query_row([], |row| row.get(0)).optional()?)
+    tx.find("SELECT stopped_at IS NOT NULL FROM boots ORDER BY seq DESC LIMIT 1", [])
 }
 
 /// A start before this one.
@@ -59,7 +40,7 @@ pub struct Boot {
 
 /// The starts before this one, the latest first.
 pub fn before(tx: &ReadTx<'_>, boot: i64, limit: u32) -> Result<Vec<Boot>> {
-    rows(&mut *tx.prepare(BEFORE)?, (boot, limit), |row| {
+    tx.rows(BEFORE, (boot, limit), |row| {
         Ok(Boot { seq: row.get(0)?, started_at: row.get(1)?, was_clean: row.get(2)? })
     })
 }

@@ -13,22 +13,18 @@ use crate::model::outcome::AttemptClass;
 use crate::store::consuming::{self, Consumer};
 use crate::store::error::Result;
 use crate::store::leases::Held;
-use crate::store::tx::{ReadTx, WriteTx, rows};
+use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{attempts, settlement};
 
 // Without INDEXED BY, SQLite chooses `deliveries_attention`, which is not in this order.
 pub(super) const OVER: &str = "
-    SELECT seq
-      FROM deliveries INDEXED BY deliveries_confirmations
-     WHERE state = 'waiting'
-       AND confirm_until <= ?1
-     ORDER BY confirm_until
-     LIMIT ?2";
+    SELECT seq FROM deliveries INDEXED BY deliveries_confirmations
+     WHERE state = 'waiting' AND confirm_until <= ?1
+     ORDER BY confirm_until LIMIT ?2";
 
 // If the end is later than now plus the time to confirm, a wrong clock set it.
 pub(super) const CLAMP: &str = "
-    UPDATE deliveries
-       SET confirm_until = ?1 + delay_ms
+    UPDATE deliveries SET confirm_until = ?1 + delay_ms
      WHERE seq IN (
            SELECT seq
              FROM deliveries INDEXED BY deliveries_confirmations
@@ -39,12 +35,12 @@ pub(super) const CLAMP: &str = "
 
 /// Deliveries whose time to confirm is over, the longest over first.
 pub fn over(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<DeliverySeq>> {
-    rows(&mut *tx.prepare(OVER)?, (now, limit), |row| Ok(row.get(0)?))
+    tx.list(OVER, (now, limit))
 }
 
 /// Corrects at most `limit` ends that a wrong clock set too far ahead; returns how many.
 pub fn clamp(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
-    Ok(tx.prepare(CLAMP)?.execute((now, limit))?)
+    tx.execute(CLAMP, (now, limit))
 }
 
 /// Stores what became of a delivery that waits for its confirmation.

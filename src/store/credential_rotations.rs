@@ -10,15 +10,13 @@ use crate::model::escalation::{Class, NewEscalation};
 use crate::model::operational::{Kind, OfCredential};
 use crate::store::credentials::{self, Credential, Owner};
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, one_row, rows};
+use crate::store::tx::{ReadTx, WriteTx, tuple};
 use crate::store::{audit_events, escalations, operational, settlement};
 
 // A deleted owner's are left alone: nothing is signed or checked with them.
 const OVER: &str = "
-    SELECT tenant, id
-      FROM credentials
-     WHERE state = 'retiring'
-       AND valid_until <= ?1
+    SELECT tenant, id FROM credentials
+     WHERE state = 'retiring' AND valid_until <= ?1
        AND NOT EXISTS (
            SELECT 1
              FROM subscriptions AS s
@@ -33,10 +31,8 @@ const OVER: &str = "
 
 // The one of each tenant that is due the longest: they are verified one at a time.
 const TO_VERIFY: &str = "
-    SELECT tenant, id, min(verify_at)
-      FROM credentials
-     WHERE state = 'next'
-       AND verify_at <= ?1
+    SELECT tenant, id, min(verify_at) FROM credentials
+     WHERE state = 'next' AND verify_at <= ?1
        AND NOT EXISTS (
            SELECT 1
              FROM subscriptions AS s
@@ -48,8 +44,7 @@ const TO_VERIFY: &str = "
             WHERE p.seq = provider_seq
               AND p.deleted_at IS NOT NULL)
      GROUP BY tenant
-     ORDER BY 3
-     LIMIT ?2";
+     ORDER BY 3 LIMIT ?2";
 
 // One of each tenant. By the clock, or because the target refuses the credential. A rotation that failed is tried again after a day by the
 // clock, and with the next hold. A target that accepts pings and refuses events gets three versions in a day at most.
@@ -102,11 +97,8 @@ const TO_ROTATE: &str = "
      GROUP BY c.tenant
      LIMIT ?2";
 
-const TRIED: &str = "
-    UPDATE credentials
-       SET verify_at = ?2, verify_error = ?3
-     WHERE id = ?1
-       AND state = 'next'";
+const TRIED: &str =
+    "UPDATE credentials SET verify_at = ?2, verify_error = ?3 WHERE id = ?1 AND state = 'next'";
 
 /// The tenant and the id of a credential.
 pub type Named = (String, String);
@@ -131,22 +123,22 @@ pub fn end_over(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
 
 /// Those whose overlap is over.
 pub fn over(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<Named>> {
-    rows(&mut *tx.prepare(OVER)?, (now, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+    tx.rows(OVER, (now, limit), tuple)
 }
 
 /// Those that are `next` and due to be verified, one of each tenant.
 pub fn to_verify(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<Named>> {
-    rows(&mut *tx.prepare(TO_VERIFY)?, (now, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+    tx.rows(TO_VERIFY, (now, limit), tuple)
 }
 
 /// Those that have to be rotated by their command, one of each tenant.
 pub fn to_rotate(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<Named>> {
-    rows(&mut *tx.prepare(TO_ROTATE)?, (now, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+    tx.rows(TO_ROTATE, (now, limit), tuple)
 }
 
 /// Notes a verification that failed, and when the next one is due.
 pub fn tried(tx: &WriteTx<'_>, id: &str, again_at: Timestamp, error: &str) -> Result<()> {
-    one_row(tx.prepare(TRIED)?.execute((id, again_at, error))?, "the next credential")
+    tx.change_one(TRIED, (id, again_at, error), "the next credential")
 }
 
 /// Puts a verified credential into the place of the active one of its purpose. A signing credential stays valid beside

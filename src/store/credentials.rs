@@ -1,15 +1,12 @@
 //! Table `credentials`: sealed secrets and their versions. What is sealed is never opened here.
 
-use std::time::Duration;
-
-use rusqlite::Row;
-
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::SubscriptionSeq;
 use crate::model::credential::{Kind, Purpose, RotationPlan, Settings, State};
-use crate::store::column::word;
+use crate::store::column::{Millis, word};
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::sql::columns;
+use crate::store::tx::{ReadTx, WriteTx, one_row, tuple};
 
 /// Whose secret it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,104 +106,73 @@ const INSERT: &str = "
             rotate_command)
     SELECT ?1, ?2, ?3, ?4, ?5, 1 + coalesce(max(version), 0), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,
            ?14, ?15
-      FROM credentials
-     WHERE provider_seq IS ?3
-       AND subscription_seq IS ?4";
+      FROM credentials WHERE provider_seq IS ?3 AND subscription_seq IS ?4";
 
-/// What [`credential`] reads, in its order.
-macro_rules! select {
-    ($rest:literal) => {
-        concat!(
-            "SELECT c.seq, c.id, c.tenant, c.provider_seq, c.subscription_seq,
-                    coalesce(p.name, s.name), c.kind, c.settings, c.version, c.state, c.sealed,
-                    c.created_at, c.valid_until, c.last_used_at, c.verify_at, c.verify_until,
-                    c.verify_error, c.rotate_every_ms, c.rotate_command
-               FROM credentials AS c
+columns! {
+    fn credential() -> Credential = ("credentials" from "credentials AS c
                LEFT JOIN providers AS p ON p.seq = c.provider_seq
-               LEFT JOIN subscriptions AS s ON s.seq = c.subscription_seq ",
-            $rest
-        )
-    };
+               LEFT JOIN subscriptions AS s ON s.seq = c.subscription_seq") [
+        c.seq, c.id, c.tenant, c.provider_seq, c.subscription_seq, "coalesce(p.name, s.name)" as owner_name, c.kind,
+        c.settings, c.version, c.state, c.sealed, c.created_at, c.valid_until, c.last_used_at, c.verify_at,
+        c.verify_until, c.verify_error, c.rotate_every_ms, c.rotate_command
+    ] {
+        seq, id, tenant, owner: owner(provider_seq, subscription_seq), owner_name,
+        settings: read_settings(kind, settings)?, version, state, sealed, created_at, valid_until, last_used_at,
+        verify_at, verify_until, verify_error,
+        rotation: RotationPlan { every: Millis::optional(rotate_every_ms), command: rotate_command },
+    }
+    pub(super) const OF_PROVIDER = "
+     WHERE c.provider_seq = ?1 AND c.state IN ('next', 'active', 'retiring')
+     ORDER BY c.version DESC LIMIT 32";
+    pub(super) const OF_SUBSCRIPTION = "
+     WHERE c.subscription_seq = ?1 AND c.state IN ('next', 'active', 'retiring')
+     ORDER BY c.version DESC LIMIT 32";
+    const BY_ID = "WHERE c.tenant = ?1 AND c.id = ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL";
+    const LIVE_BY_ID = "WHERE c.id = ?1 AND p.deleted_at IS NULL AND s.deleted_at IS NULL";
+    const PAGE = "
+     WHERE c.tenant = ?1 AND c.seq > ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL
+       AND (?3 IS NULL OR p.name = ?3) AND (?4 IS NULL OR ?4 IN (s.name, s.id))
+       AND CASE WHEN ?5 IS NULL THEN c.state <> 'revoked' ELSE c.state = ?5 END
+     ORDER BY c.seq LIMIT ?6";
 }
 
-pub(super) const OF_PROVIDER: &str = select!(
-    "WHERE c.provider_seq = ?1 AND c.state IN ('next', 'active', 'retiring')
-     ORDER BY c.version DESC LIMIT 32"
-);
+const SEALED_OTHERWISE: &str =
+    "SELECT id, sealed FROM credentials WHERE master_key_id <> ?1 ORDER BY seq LIMIT ?2";
 
-pub(super) const OF_SUBSCRIPTION: &str = select!(
-    "WHERE c.subscription_seq = ?1 AND c.state IN ('next', 'active', 'retiring')
-     ORDER BY c.version DESC LIMIT 32"
-);
-
-const BY_ID: &str =
-    select!("WHERE c.tenant = ?1 AND c.id = ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL");
-
-const LIVE_BY_ID: &str =
-    select!("WHERE c.id = ?1 AND p.deleted_at IS NULL AND s.deleted_at IS NULL");
-
-const PAGE: &str = select!(
-    "WHERE c.tenant = ?1 AND c.seq > ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL
-        AND (?3 IS NULL OR p.name = ?3) AND (?4 IS NULL OR ?4 IN (s.name, s.id))
-        AND CASE WHEN ?5 IS NULL THEN c.state <> 'revoked' ELSE c.state = ?5 END
-      ORDER BY c.seq LIMIT ?6"
-);
-
-const SEALED_OTHERWISE: &str = "
-    SELECT id, sealed
-      FROM credentials
-     WHERE master_key_id <> ?1
-     ORDER BY seq
-     LIMIT ?2";
-
-const RESEAL: &str = "
-    UPDATE credentials
-       SET sealed = ?2, master_key_id = ?3
-     WHERE id = ?1
-       AND master_key_id <> ?3";
+const RESEAL: &str =
+    "UPDATE credentials SET sealed = ?2, master_key_id = ?3 WHERE id = ?1 AND master_key_id <> ?3";
 
 const COUNT_BY_KEY: &str = "
-    SELECT master_key_id, count(*)
-      FROM credentials
+    SELECT master_key_id, count(*) FROM credentials
      GROUP BY master_key_id
-     ORDER BY master_key_id
-     LIMIT 1000";
+     ORDER BY master_key_id LIMIT 1000";
 
 const PROMOTE: &str = "
     UPDATE credentials
        SET state = 'active', verify_at = NULL, verify_until = NULL, verify_error = NULL
-     WHERE id = ?1
-       AND state = 'next'";
+     WHERE id = ?1 AND state = 'next'";
 
 const RETIRE: &str = "
     UPDATE credentials
        SET state = 'retiring', valid_until = ?2, rotate_every_ms = NULL, rotate_command = NULL
-     WHERE id = ?1
-       AND state = 'active'";
+     WHERE id = ?1 AND state = 'active'";
 
 const REVOKE: &str = "
     UPDATE credentials
        SET state = 'revoked', verify_at = NULL, rotate_every_ms = NULL, rotate_command = NULL
-     WHERE id = ?1
-       AND state IN ('next', 'active', 'retiring')";
+     WHERE id = ?1 AND state IN ('next', 'active', 'retiring')";
 
 const HASTEN: &str = "
-    UPDATE credentials
-       SET verify_at = min(verify_at, ?2)
-     WHERE subscription_seq = ?1
-       AND state = 'next'";
+    UPDATE credentials SET verify_at = min(verify_at, ?2)
+     WHERE subscription_seq = ?1 AND state = 'next'";
 
 const PLAN: &str = "
-    UPDATE credentials
-       SET rotate_every_ms = ?2, rotate_command = ?3
-     WHERE id = ?1
-       AND state = 'active'";
+    UPDATE credentials SET rotate_every_ms = ?2, rotate_command = ?3
+     WHERE id = ?1 AND state = 'active'";
 
 const USED: &str = "
-    UPDATE credentials
-       SET last_used_at = ?2
-     WHERE id = ?1
-       AND (last_used_at IS NULL OR last_used_at < ?2)";
+    UPDATE credentials SET last_used_at = ?2
+     WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)";
 
 /// Stores a secret as the newest version of its owner's.
 /// Fails when a subscription's new active credential has the purpose of another that is active: revoke or retire that
@@ -214,23 +180,26 @@ const USED: &str = "
 pub fn insert(tx: &WriteTx<'_>, new: &NewCredential) -> Result<()> {
     let (provider, subscription) = numbers(new.owner);
     let (verify_at, verify_until) = new.verify.unzip();
-    tx.prepare(INSERT)?.execute(rusqlite::params![
-        new.id,
-        new.tenant,
-        provider,
-        subscription,
-        new.settings.kind().as_str(),
-        new.state.as_str(),
-        new.settings.to_json().to_string(),
-        new.sealed,
-        new.master_key_id,
-        new.created_at,
-        new.valid_until,
-        verify_at,
-        verify_until,
-        new.rotation.every.map(millis),
-        new.rotation.command,
-    ])?;
+    tx.execute(
+        INSERT,
+        rusqlite::params![
+            new.id,
+            new.tenant,
+            provider,
+            subscription,
+            new.settings.kind().as_str(),
+            new.state.as_str(),
+            new.settings.to_json().to_string(),
+            new.sealed,
+            new.master_key_id,
+            new.created_at,
+            new.valid_until,
+            verify_at,
+            verify_until,
+            new.rotation.every.map(millis),
+            new.rotation.command,
+        ],
+    )?;
     owner_changed(tx, new.owner);
     Ok(())
 }
@@ -238,7 +207,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewCredential) -> Result<()> {
 /// Makes a verified secret the active one.
 /// Fails with `Changed` when it is not `next` any more; fails when another of its purpose is still active.
 pub fn promote(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
-    let promoted = tx.prepare(PROMOTE)?.execute([id])?;
+    let promoted = tx.execute(PROMOTE, [id])?;
     owner_changed(tx, owner);
     one_row(promoted, "the next credential")
 }
@@ -246,7 +215,7 @@ pub fn promote(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
 /// Lets the active secret be valid until then, beside the one that takes its place.
 /// Fails with `Changed` when it is not active any more.
 pub fn retire(tx: &WriteTx<'_>, owner: Owner, id: &str, until: Timestamp) -> Result<()> {
-    let retired = tx.prepare(RETIRE)?.execute((id, until))?;
+    let retired = tx.execute(RETIRE, (id, until))?;
     owner_changed(tx, owner);
     one_row(retired, "the active credential")
 }
@@ -255,7 +224,7 @@ pub fn retire(tx: &WriteTx<'_>, owner: Owner, id: &str, until: Timestamp) -> Res
 /// signed.
 /// Fails with `Changed` when it is not in force any more.
 pub fn revoke(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
-    let revoked = tx.prepare(REVOKE)?.execute([id])?;
+    let revoked = tx.execute(REVOKE, [id])?;
     owner_changed(tx, owner);
     one_row(revoked, "the secret")
 }
@@ -269,21 +238,19 @@ pub(super) fn revoke_all(tx: &WriteTx<'_>, owner: Owner) -> Result<Vec<String>> 
 
 /// The target refuses the credential that is sent: the one that is `next` is verified now.
 pub fn hasten(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
-    tx.prepare(HASTEN)?.execute((seq, now))?;
-    Ok(())
+    tx.execute(HASTEN, (seq, now)).map(drop)
 }
 
 /// Sets how the active secret is rotated by itself.
 /// Fails with `Changed` when it is not active any more.
 pub fn plan(tx: &WriteTx<'_>, id: &str, plan: &RotationPlan) -> Result<()> {
-    let planned = tx.prepare(PLAN)?.execute((id, plan.every.map(millis), &plan.command))?;
+    let planned = tx.execute(PLAN, (id, plan.every.map(millis), &plan.command))?;
     one_row(planned, "the active credential")
 }
 
 /// Notes when a secret was last used. Wakes nobody.
 pub fn used(tx: &WriteTx<'_>, id: &str, at: Timestamp) -> Result<()> {
-    tx.prepare(USED)?.execute((id, at))?;
-    Ok(())
+    tx.execute(USED, (id, at)).map(drop)
 }
 
 fn owner_changed(tx: &WriteTx<'_>, owner: Owner) {
@@ -310,7 +277,7 @@ pub fn in_force(tx: &ReadTx<'_>, owner: Owner) -> Result<Vec<Credential>> {
 
 /// Every secret of a provider that is in force, newest first.
 pub fn of_provider(tx: &ReadTx<'_>, provider: i64) -> Result<Vec<Credential>> {
-    rows(&mut *tx.prepare(OF_PROVIDER)?, [provider], credential)
+    tx.rows(OF_PROVIDER, [provider], credential)
 }
 
 /// Every credential of a subscription that is in force (`next`, `active` or `retiring`), newest first.
@@ -318,12 +285,12 @@ pub fn in_force_of_subscription(
     tx: &ReadTx<'_>,
     subscription: SubscriptionSeq,
 ) -> Result<Vec<Credential>> {
-    rows(&mut *tx.prepare(OF_SUBSCRIPTION)?, [subscription], credential)
+    tx.rows(OF_SUBSCRIPTION, [subscription], credential)
 }
 
 /// A credential by its name outside, whatever its state.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Credential>> {
-    first(&mut *tx.prepare(BY_ID)?, (tenant, id), credential)
+    tx.first(BY_ID, (tenant, id), credential)
 }
 
 /// Which credentials a list has.
@@ -346,7 +313,7 @@ pub fn page(
     limit: u32,
 ) -> Result<Vec<Credential>> {
     let params = (tenant, after, provider, subscription, state.map(State::as_str), limit);
-    rows(&mut *tx.prepare(PAGE)?, params, credential)
+    tx.rows(PAGE, params, credential)
 }
 
 /// Ids and sealed secrets that are not sealed under this key, a few.
@@ -355,7 +322,7 @@ pub fn sealed_otherwise(
     key_id: &str,
     most: u32,
 ) -> Result<Vec<(String, Vec<u8>)>> {
-    rows(&mut *tx.prepare(SEALED_OTHERWISE)?, (key_id, most), |row| Ok((row.get(0)?, row.get(1)?)))
+    tx.rows(SEALED_OTHERWISE, (key_id, most), tuple)
 }
 
 /// Ends a secret that no key opens, and puts `sealed` into its place. Returns it if it was in force.
@@ -364,7 +331,7 @@ pub fn give_up(
     id: &str,
     (sealed, key_id): (&[u8], &str),
 ) -> Result<Option<Credential>> {
-    let found = first(&mut *tx.prepare(LIVE_BY_ID)?, [id], credential)?;
+    let found = tx.first(LIVE_BY_ID, [id], credential)?;
     reseal(tx, id, sealed, key_id)?;
     let Some(found) = found.filter(|found| found.state != State::Revoked) else { return Ok(None) };
     revoke(tx, found.owner, id)?;
@@ -374,42 +341,20 @@ pub fn give_up(
 /// Puts the same secret, sealed under another key, into the place of what was there.
 /// Fails with `Changed` when it is sealed under that key already.
 pub fn reseal(tx: &WriteTx<'_>, id: &str, sealed: &[u8], key_id: &str) -> Result<()> {
-    one_row(tx.prepare(RESEAL)?.execute((id, sealed, key_id))?, "the credential")
+    tx.change_one(RESEAL, (id, sealed, key_id), "the credential")
 }
 
 /// The master keys that seal secrets, and how many each.
 pub fn count_by_key(tx: &ReadTx<'_>) -> Result<Vec<(String, i64)>> {
-    rows(&mut *tx.prepare(COUNT_BY_KEY)?, [], |row| Ok((row.get(0)?, row.get(1)?)))
+    tx.rows(COUNT_BY_KEY, [], tuple)
 }
 
-fn credential(row: &Row<'_>) -> Result<Credential> {
-    let (provider, subscription): (Option<i64>, Option<i64>) = (row.get(3)?, row.get(4)?);
-    let (kind, settings, state): (String, String, String) = (row.get(6)?, row.get(7)?, row.get(9)?);
-    let kind = word("credentials.kind", &kind, Kind::parse)?;
-    let every: Option<i64> = row.get(17)?;
-    Ok(Credential {
-        seq: row.get(0)?,
-        id: row.get(1)?,
-        tenant: row.get(2)?,
-        // The schema has one of the two.
-        owner: provider.map_or_else(
-            || Owner::Subscription(SubscriptionSeq(subscription.unwrap_or(0))),
-            Owner::Provider,
-        ),
-        owner_name: row.get(5)?,
-        settings: word("credentials.settings", &settings, |text| Settings::read(kind, text))?,
-        version: row.get(8)?,
-        state: word("credentials.state", &state, State::parse)?,
-        sealed: row.get(10)?,
-        created_at: row.get(11)?,
-        valid_until: row.get(12)?,
-        last_used_at: row.get(13)?,
-        verify_at: row.get(14)?,
-        verify_until: row.get(15)?,
-        verify_error: row.get(16)?,
-        rotation: RotationPlan {
-            every: every.map(|ms| Duration::from_millis(ms.unsigned_abs())),
-            command: row.get(18)?,
-        },
-    })
+// The schema has one of the two.
+fn owner(provider: Option<i64>, subscription: Option<SubscriptionSeq>) -> Owner {
+    let none = SubscriptionSeq(0);
+    provider.map_or_else(|| Owner::Subscription(subscription.unwrap_or(none)), Owner::Provider)
+}
+
+fn read_settings(kind: Kind, settings: String) -> Result<Settings> {
+    word("credentials.settings", &settings, |text| Settings::read(kind, text))
 }

@@ -13,10 +13,11 @@ use crate::model::delivery::{OutgoingOrder, OutgoingRequest, State};
 use crate::model::event::DeliveryCounts;
 use crate::model::failure::Settlement;
 use crate::model::lane::Places;
-use crate::store::column::{clamped_count, word};
+use crate::store::column::{Clamped, cell};
 use crate::store::error::{Error, Result};
 use crate::store::matching::MatchedSubscription;
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::sql::sql;
+use crate::store::tx::{ReadTx, WriteTx, one_row};
 use crate::store::{external_calls, lanes, payloads};
 
 /// Due deliveries of taken funnels that one look passes by at most.
@@ -38,20 +39,12 @@ pub(super) const DUE: &str = "
                   AND w.state = 'waiting')
       FROM deliveries AS d
      WHERE d.subscription_seq = ?1
-       AND d.state = 'pending'
-       AND d.head = 1
-       AND d.due_at <= ?2
-       AND (d.due_at, d.seq) > (?3, ?4)
-     ORDER BY d.due_at, d.seq
-     LIMIT ?5";
+       AND d.state = 'pending' AND d.head = 1 AND d.due_at <= ?2 AND (d.due_at, d.seq) > (?3, ?4)
+     ORDER BY d.due_at, d.seq LIMIT ?5";
 
 pub(super) const NEXT_DUE: &str = "
-    SELECT min(due_at)
-      FROM deliveries
-     WHERE subscription_seq = ?1
-       AND state = 'pending'
-       AND head = 1
-       AND due_at > ?2";
+    SELECT min(due_at) FROM deliveries
+     WHERE subscription_seq = ?1 AND state = 'pending' AND head = 1 AND due_at > ?2";
 
 // A delivery carries either an outbox event or a webhook event: exactly one of the two joins finds a row. ?2: only if it
 // may be sent now, as the head of its lane.
@@ -74,25 +67,19 @@ pub(super) const OUTGOING: &str = "
       FROM deliveries AS d
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
-     WHERE d.seq = ?1
-       AND (d.state = 'pending' OR d.state = 'leased')
-       AND (d.head = 1 OR NOT ?2)";
+     WHERE d.seq = ?1 AND (d.state = 'pending' OR d.state = 'leased') AND (d.head = 1 OR NOT ?2)";
 
 // What `OUTGOING` reads, in its order, of an event without a delivery.
 const OUTGOING_OF_EVENT: &str = "
     SELECT ?1, 0, 0, tenant, id, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            content_type, trace_id, max_attempts, payload, payload_seq, received_at, sealed_fields,
            headers, occurred_at, NULL, entity_type, custom_data
-      FROM outbox
-     WHERE tenant = ?2
-       AND id = ?3
+      FROM outbox WHERE tenant = ?2 AND id = ?3
      UNION ALL
     SELECT ?1, 0, 0, tenant, id, 'in:' || provider, provider_event_id, event_type, NULL, NULL,
            content_type, trace_id, NULL, payload, payload_seq, received_at, sealed_fields,
            headers, NULL, NULL, NULL, NULL
-      FROM webhook_events
-     WHERE tenant = ?2
-       AND id = ?3
+      FROM webhook_events WHERE tenant = ?2 AND id = ?3
      LIMIT 1";
 
 pub(super) const STATE: &str = "
@@ -105,8 +92,7 @@ pub(super) const STATE: &str = "
                   AND l.finished_at IS NULL
                   AND l.state <> 'parked'
                   AND l.seq <> deliveries.seq)
-      FROM deliveries
-     WHERE seq = ?1";
+      FROM deliveries WHERE seq = ?1";
 
 // Of deliveries with the same time the first inserted goes first, so the replacement of one would go behind all of them.
 // The flag: nothing with that time goes before it, so the replacement may go a millisecond earlier. Not if it is about an
@@ -131,13 +117,11 @@ pub(super) const PLACE: &str = "
                   AND b.seq < deliveries.seq
                   AND b.state = 'dead_letter'
                   AND b.head = 1)
-      FROM deliveries
-     WHERE seq = ?1";
+      FROM deliveries WHERE seq = ?1";
 
 // Deliveries with the same time that go behind one get the next millisecond.
 pub(super) const MAKE_WAY: &str = "
-    UPDATE deliveries
-       SET order_at = order_at + 1
+    UPDATE deliveries SET order_at = order_at + 1
      WHERE seq IN (
            SELECT l.seq
              FROM deliveries AS l
@@ -156,41 +140,29 @@ pub(super) const MAKE_WAY: &str = "
               AND b.head = 1)";
 
 pub(super) const RETRY: &str = "
-    UPDATE deliveries
-       SET due_at = ?3, delay_ms = ?4, attempt_count = attempt_count + 1,
+    UPDATE deliveries SET due_at = ?3, delay_ms = ?4, attempt_count = attempt_count + 1,
            counted_failures = counted_failures + ?5, last_class = ?6
-     WHERE seq = ?1
-       AND run_no = ?2
-       AND state = 'pending'";
+     WHERE seq = ?1 AND run_no = ?2 AND state = 'pending'";
 
 pub(super) const FINISH: &str = "
     UPDATE deliveries
        SET state = ?3, due_at = NULL, finished_at = ?4, attempt_count = attempt_count + 1,
            counted_failures = counted_failures + ?5, last_class = ?6, reason = ?7
-     WHERE seq = ?1
-       AND run_no = ?2
-       AND state = 'pending'";
+     WHERE seq = ?1 AND run_no = ?2 AND state = 'pending'";
 
 const SET_ASIDE: &str = "
     UPDATE deliveries
        SET state = 'dead_letter', due_at = NULL, head = 1, finished_at = ?2, reason = ?3
-     WHERE seq = ?1
-       AND (state = 'pending' OR state = 'in_doubt')";
+     WHERE seq = ?1 AND (state = 'pending' OR state = 'in_doubt')";
 
 const SET_CUSTOM_DATA: &str = "UPDATE deliveries SET custom_data = ?2 WHERE seq = ?1";
 
 pub(super) const WAIT: &str = "
-    UPDATE deliveries
-       SET state = 'waiting', due_at = NULL, confirm_until = ?3, delay_ms = ?4,
+    UPDATE deliveries SET state = 'waiting', due_at = NULL, confirm_until = ?3, delay_ms = ?4,
            attempt_count = attempt_count + 1, last_class = ?5
-     WHERE seq = ?1
-       AND run_no = ?2
-       AND state = 'pending'";
+     WHERE seq = ?1 AND run_no = ?2 AND state = 'pending'";
 
-const COUNT_LATE: &str = "
-    UPDATE deliveries
-       SET attempt_count = attempt_count + 1
-     WHERE seq = ?1";
+const COUNT_LATE: &str = "UPDATE deliveries SET attempt_count = attempt_count + 1 WHERE seq = ?1";
 
 // The dispatcher ignores deleted subscriptions, so a reopened delivery of one would never be sent. It clears the lease,
 // because a late report from the earlier run must not change the new one.
@@ -198,19 +170,15 @@ const REOPEN: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?2, delay_ms = 0, finished_at = NULL, reason = NULL,
            counted_failures = 0, run_no = run_no + 1, head = lane IS NULL, lease_owner = NULL
-     WHERE seq = ?1
-       AND state IN ('dead_letter', 'skipped', 'cancelled')
+     WHERE seq = ?1 AND state IN ('dead_letter', 'skipped', 'cancelled')
        AND EXISTS (
            SELECT 1
              FROM subscriptions AS s
             WHERE s.seq = deliveries.subscription_seq
               AND s.deleted_at IS NULL)";
 
-const MAKE_DUE_NOW: &str = "
-    UPDATE deliveries
-       SET due_at = ?2, delay_ms = 0
-     WHERE seq = ?1
-       AND state = 'pending'";
+const MAKE_DUE_NOW: &str =
+    "UPDATE deliveries SET due_at = ?2, delay_ms = 0 WHERE seq = ?1 AND state = 'pending'";
 
 const CANCEL: &str = "
     UPDATE deliveries
@@ -238,7 +206,7 @@ pub(super) const CLAMP_DUE: &str = "
 
 macro_rules! counts_of {
     ($event:literal) => {
-        concat!(
+        sql!(
             "SELECT count(*) FILTER (WHERE finished_at IS NULL),
                     count(*) FILTER (WHERE state = 'pending' AND counted_failures > 0),
                     count(*) FILTER (WHERE state IN ('leased', 'waiting')),
@@ -247,9 +215,7 @@ macro_rules! counts_of {
                     count(*) FILTER (WHERE state = 'cancelled'),
                     count(*) FILTER (WHERE state = 'skipped')
                FROM deliveries
-              WHERE ",
-            $event,
-            " = ?1"
+              WHERE " $event " = ?1"
         )
     };
 }
@@ -363,7 +329,7 @@ pub(super) fn place(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<Place> {
     if may_go_earlier {
         place.order_at = place.order_at.minus(Duration::from_millis(1));
     } else if let Some(lane) = place.lane {
-        tx.prepare(MAKE_WAY)?.execute((lane, place.order_at, delivery))?;
+        tx.execute(MAKE_WAY, (lane, place.order_at, delivery))?;
     }
     Ok(place)
 }
@@ -434,7 +400,7 @@ pub(super) fn set_aside(
     reason: &str,
     now: Timestamp,
 ) -> Result<()> {
-    one_row(tx.prepare(SET_ASIDE)?.execute((delivery, now, reason))?, "the delivery")
+    tx.change_one(SET_ASIDE, (delivery, now, reason), "the delivery")
 }
 
 /// A delivery that is due, and its places.
@@ -479,7 +445,7 @@ pub fn next_due(
     subscription: SubscriptionSeq,
     now: Timestamp,
 ) -> Result<Option<Timestamp>> {
-    Ok(tx.prepare(NEXT_DUE)?.query_row((subscription, now), |row| row.get(0))?)
+    tx.value(NEXT_DUE, (subscription, now))
 }
 
 /// The request of a delivery; `None` if the delivery is neither pending nor leased.
@@ -515,7 +481,7 @@ fn sized(
     (delivery, must_be_head): (DeliverySeq, bool),
     most: usize,
 ) -> Result<Option<Sized>> {
-    first(&mut *tx.prepare(OUTGOING)?, (delivery, must_be_head), |row| {
+    tx.first(OUTGOING, (delivery, must_be_head), |row| {
         let payload_seq: Option<i64> = row.get(14)?;
         let bytes = payload_seq.map_or(Ok(0), |seq| payloads::bytes(tx, seq))?;
         if bytes > most {
@@ -532,7 +498,7 @@ pub fn outgoing_of_event(
     (tenant, event_id): (&str, &str),
 ) -> Result<Option<OutgoingRequest>> {
     let read = |row: &Row<'_>| outgoing_request(tx, DeliverySeq(0), row);
-    first(&mut *tx.prepare(OUTGOING_OF_EVENT)?, (subscription, tenant, event_id), read)
+    tx.first(OUTGOING_OF_EVENT, (subscription, tenant, event_id), read)
 }
 
 fn outgoing_request(
@@ -561,7 +527,7 @@ fn outgoing_request(
         max_attempts: row.get(12)?,
         accepted_at: row.get(15)?,
         payload: payloads::fetch(tx, row.get_ref(13)?, row.get(14)?)?,
-        sealed_fields: clamped_count(row, 16)?,
+        sealed_fields: row.get::<_, Clamped>(16)?.0,
         headers: row.get(17)?,
         occurred_at: row.get(18)?,
         order: OutgoingOrder {
@@ -597,12 +563,11 @@ impl DeliveryState {
 
 /// The current state of a delivery.
 pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliveryState> {
-    let found = first(&mut *tx.prepare(STATE)?, [delivery], |row| {
-        let state: String = row.get(0)?;
+    let found = tx.first(STATE, [delivery], |row| {
         let outbox: Option<i64> = row.get(3)?;
         let webhook: Option<i64> = row.get(4)?;
         Ok(DeliveryState {
-            state: word("deliveries.state", &state, State::parse)?,
+            state: cell(row, 0, "deliveries.state")?,
             run_no: row.get(1)?,
             attempt_count: row.get(2)?,
             origin: match (outbox, webhook) {
@@ -627,7 +592,7 @@ pub fn open_of(tx: &ReadTx<'_>, origin: Origin) -> Result<Vec<DeliverySeq>> {
         Origin::Outbox(seq) => (OPEN_OF_EVENT, seq),
         Origin::WebhookEvent(seq) => (OPEN_OF_WEBHOOK_EVENT, seq),
     };
-    rows(&mut *tx.prepare(sql)?, [seq], |row| Ok(row.get(0)?))
+    tx.list(sql, [seq])
 }
 
 /// Reschedules a delivery after a failed attempt.
@@ -640,7 +605,7 @@ pub(super) fn reschedule(
     let Settlement { delivery, run_no, attempt, .. } = settlement;
     let class = attempt.class.as_str();
     let row = (delivery, run_no, due_at, millis(wait), attempt.counted, class);
-    one_row(tx.prepare(RETRY)?.execute(row)?, "the delivery")
+    tx.change_one(RETRY, row, "the delivery")
 }
 
 /// Puts a delivery into its final state after an attempt.
@@ -653,12 +618,12 @@ pub(super) fn finish(
     let Settlement { delivery, run_no, attempt, now, .. } = settlement;
     let class = attempt.class.as_str();
     let row = (delivery, run_no, state.as_str(), now, attempt.counted, class, reason);
-    one_row(tx.prepare(FINISH)?.execute(row)?, "the delivery")
+    tx.change_one(FINISH, row, "the delivery")
 }
 
 /// Stores what the receiver wants to get back with the next attempt.
 pub(super) fn set_custom_data(tx: &WriteTx<'_>, delivery: DeliverySeq, data: &str) -> Result<()> {
-    one_row(tx.prepare(SET_CUSTOM_DATA)?.execute((delivery, data))?, "the delivery")
+    tx.change_one(SET_CUSTOM_DATA, (delivery, data), "the delivery")
 }
 
 /// Makes a delivery wait for its confirmation, after the target has accepted it.
@@ -666,22 +631,22 @@ pub(super) fn wait(tx: &WriteTx<'_>, settlement: &Settlement, within: Duration) 
     let Settlement { delivery, run_no, attempt, now, .. } = settlement;
     let class = attempt.class.as_str();
     let row = (delivery, run_no, now.plus(within), millis(within), class);
-    one_row(tx.prepare(WAIT)?.execute(row)?, "the delivery")
+    tx.change_one(WAIT, row, "the delivery")
 }
 
 /// Counts an attempt that came too late to change the delivery's state.
 pub(super) fn count_late(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<()> {
-    one_row(tx.prepare(COUNT_LATE)?.execute([delivery])?, "the delivery")
+    tx.change_one(COUNT_LATE, [delivery], "the delivery")
 }
 
 /// Makes a pending delivery due now.
 pub(super) fn make_due_now(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    one_row(tx.prepare(MAKE_DUE_NOW)?.execute((delivery, now))?, "the delivery")
+    tx.change_one(MAKE_DUE_NOW, (delivery, now), "the delivery")
 }
 
 /// Reopens a delivery that was given up, skipped or cancelled.
 pub(super) fn reopen(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    one_row(tx.prepare(REOPEN)?.execute((delivery, now))?, "the delivery")
+    tx.change_one(REOPEN, (delivery, now), "the delivery")
 }
 
 /// Cancels a delivery that is pending, leased, in doubt or a dead letter.
@@ -691,7 +656,7 @@ pub(super) fn cancel(
     reason: &str,
     now: Timestamp,
 ) -> Result<()> {
-    one_row(tx.prepare(CANCEL)?.execute((delivery, now, reason))?, "the delivery")
+    tx.change_one(CANCEL, (delivery, now, reason), "the delivery")
 }
 
 /// Counts the deliveries of one event by state.
@@ -720,7 +685,7 @@ pub fn clamp_due_times(
     now: Timestamp,
     limit: u32,
 ) -> Result<usize> {
-    let moved = tx.prepare(CLAMP_DUE)?.execute((subscription, now, limit))?;
+    let moved = tx.execute(CLAMP_DUE, (subscription, now, limit))?;
     if moved > 0 {
         tx.ring(subscription);
     }
@@ -733,7 +698,7 @@ pub(super) fn retry_refused(
     subscription: SubscriptionSeq,
     now: Timestamp,
 ) -> Result<()> {
-    if tx.prepare(RETRY_REFUSED)?.execute((subscription, now))? > 0 {
+    if tx.execute(RETRY_REFUSED, (subscription, now))? > 0 {
         tx.ring(subscription);
     }
     Ok(())
@@ -741,7 +706,7 @@ pub(super) fn retry_refused(
 
 /// Whether a subscription has unfinished deliveries or dead letters.
 pub fn has_unfinished(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<bool> {
-    Ok(tx.prepare(HAS_UNFINISHED)?.query_row([subscription], |row| row.get(0))?)
+    tx.value(HAS_UNFINISHED, [subscription])
 }
 
 // Sets the same columns as `REOPEN`, but also reopens completed deliveries, because a person asked for it.
@@ -749,10 +714,7 @@ const REPLAY: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?4, delay_ms = 0, finished_at = NULL, reason = NULL,
            counted_failures = 0, run_no = run_no + 1, head = lane IS NULL, lease_owner = NULL
-     WHERE seq = ?1
-       AND state = ?2
-       AND run_no = ?3
-       AND finished_at IS NOT NULL
+     WHERE seq = ?1 AND state = ?2 AND run_no = ?3 AND finished_at IS NOT NULL
        AND EXISTS (
            SELECT 1
              FROM subscriptions AS s
@@ -766,6 +728,6 @@ pub(super) fn replay(
     (state, run_no): (State, u32),
     now: Timestamp,
 ) -> Result<()> {
-    let replayed = tx.prepare(REPLAY)?.execute((delivery, state.as_str(), run_no, now))?;
+    let replayed = tx.execute(REPLAY, (delivery, state.as_str(), run_no, now))?;
     one_row(replayed, "the delivery")
 }

@@ -1,30 +1,35 @@
 //! Table `deliveries`, for the API: single deliveries and pages, joined with their events.
 
-use rusqlite::{Row, params};
+use rusqlite::params;
 
 use crate::base::id::DeliverySeq;
 use crate::model::delivery::{Delivery, State};
 use crate::model::outcome::AttemptClass;
-use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_seq, row_from,
 };
-use crate::store::tx::{ReadTx, first};
+use crate::store::sql::{columns, sql};
+use crate::store::tx::ReadTx;
 
-const BY_SEQ: &str = "
-    SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
-           coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
-           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
-           d.lease_until, d.head = 0 AND d.state = 'pending',
-           o.aggregate_type, o.aggregate_id, coalesce(o.idempotency_key, w.provider_event_id),
-           d.confirm_until, d.created_at, d.lane, d.order_at, d.late, coalesce(o.ordering_key, w.ordering_key)
-      FROM deliveries AS d
+columns! {
+    fn delivery() -> Delivery = ("deliveries" from "deliveries AS d
       JOIN subscriptions AS s ON s.seq = d.subscription_seq
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
-      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
-     WHERE d.seq = ?2
-       AND d.tenant = ?1";
+      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq") [
+        d.seq, d.tenant, "coalesce(o.id, w.id)" as event_id, "d.webhook_seq IS NOT NULL" as of_webhook_event,
+        "coalesce(o.event_type, w.event_type)" as event_type, s.name as subscription, d.state, d.due_at,
+        d.attempt_count, d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason, d.lease_until,
+        "d.head = 0 AND d.state = 'pending'" as is_behind, o.aggregate_type, o.aggregate_id,
+        "coalesce(o.idempotency_key, w.provider_event_id)" as key, d.confirm_until, d.created_at, d.lane, d.order_at,
+        d.late, "coalesce(o.ordering_key, w.ordering_key)" as ordering_key
+    ] {
+        seq, tenant, event_id, of_webhook_event, event_type, subscription, state, due_at, lease_until, is_behind,
+        attempt_count, counted_failures, last_class, run_no, finished_at, reason, aggregate_type, aggregate_id, key,
+        confirm_until, created_at, lane, order_at, late, ordering_key
+    }
+    const BY_SEQ = "WHERE d.seq = ?2 AND d.tenant = ?1";
+}
 
 /// The condition of a list's filter by subscription (?5).
 macro_rules! of_subscription {
@@ -37,16 +42,11 @@ macro_rules! of_subscription {
 
 macro_rules! of_event {
     ($table:literal, $number:literal) => {
-        concat!(
+        sql!(
             "SELECT d.seq
-               FROM ",
-            $table,
-            " AS e
-              CROSS JOIN deliveries AS d ON d.",
-            $number,
-            " = e.seq
-              WHERE e.id = ?6 AND e.tenant = ?4 AND d.seq < ?1 AND d.seq >= ?2 AND ",
-            of_subscription!(),
+               FROM " $table " AS e
+              CROSS JOIN deliveries AS d ON d." $number " = e.seq
+              WHERE e.id = ?6 AND e.tenant = ?4 AND d.seq < ?1 AND d.seq >= ?2 AND " of_subscription!()
             " AND (?7 IS NULL OR d.state = ?7)
               ORDER BY d.seq DESC
               LIMIT ?3"
@@ -103,7 +103,7 @@ pub struct Filter {
 
 /// A delivery of a tenant, by its number.
 pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: DeliverySeq) -> Result<Option<Delivery>> {
-    first(&mut *tx.prepare(BY_SEQ)?, (tenant, seq), delivery)
+    tx.first(BY_SEQ, (tenant, seq), delivery)
 }
 
 /// A page of deliveries, newest first.
@@ -111,9 +111,8 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
     let Newest { tenant, before, limit } = newest;
     let Filter { state, subscription, event_id, class, code, made } = filter;
     let mut range = SeqRange::new(tx, MADE_FROM, before, *made)?;
-    let word = state.map(State::as_str);
     let seqs = if let Some(event_id) = event_id {
-        let more = params![tenant, subscription, event_id, word];
+        let more = params![tenant, subscription, event_id, state];
         let mut found = range.seqs(tx, OF_EVENT, limit, more)?;
         if found.is_empty() {
             found = range.seqs(tx, OF_WEBHOOK_EVENT, limit, more)?;
@@ -130,51 +129,16 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
                 range.limit_rows(tx, cutoff, params![tenant])?;
             }
             if *state == Some(State::DeadLetter) {
-                let class = class.map(AttemptClass::as_str);
                 range.seqs(tx, page, limit, params![tenant, subscription, class, code])?
             } else {
                 range.seqs(tx, page, limit, params![tenant, subscription])?
             }
         } else {
             range.limit_numbers(tx, NEWEST)?;
-            range.seqs(tx, PAGE, limit, params![tenant, subscription, word])?
+            range.seqs(tx, PAGE, limit, params![tenant, subscription, state])?
         }
     };
     let each = seqs.into_iter().map(|seq| by_seq(tx, tenant, DeliverySeq(seq)));
     let rows = each.filter_map(Result::transpose).collect::<Result<_>>()?;
     Ok(range.found(rows, limit, |delivery: &Delivery| delivery.seq.0))
-}
-
-fn delivery(row: &Row<'_>) -> Result<Delivery> {
-    let state: String = row.get(6)?;
-    let class: Option<String> = row.get(10)?;
-    Ok(Delivery {
-        seq: row.get(0)?,
-        tenant: row.get(1)?,
-        event_id: row.get(2)?,
-        of_webhook_event: row.get(3)?,
-        event_type: row.get(4)?,
-        subscription: row.get(5)?,
-        state: word("deliveries.state", &state, State::parse)?,
-        due_at: row.get(7)?,
-        lease_until: row.get(14)?,
-        is_behind: row.get(15)?,
-        attempt_count: row.get(8)?,
-        counted_failures: row.get(9)?,
-        last_class: class
-            .map(|class| word("deliveries.last_class", &class, AttemptClass::parse))
-            .transpose()?,
-        run_no: row.get(11)?,
-        finished_at: row.get(12)?,
-        reason: row.get(13)?,
-        aggregate_type: row.get(16)?,
-        aggregate_id: row.get(17)?,
-        key: row.get(18)?,
-        confirm_until: row.get(19)?,
-        created_at: row.get(20)?,
-        lane: row.get(21)?,
-        order_at: row.get(22)?,
-        late: row.get(23)?,
-        ordering_key: row.get(24)?,
-    })
 }

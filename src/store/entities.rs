@@ -3,32 +3,24 @@
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, first, rows};
+use crate::store::tx::ReadTx;
 
 // One that must not go yet does not make an earlier one superfluous.
 pub(super) const NEWER: &str = "
-    SELECT n.seq
-      FROM deliveries AS d
+    SELECT n.seq FROM deliveries AS d
       JOIN deliveries AS n INDEXED BY deliveries_entity
         ON n.entity = d.entity
       LEFT JOIN outbox AS o ON o.seq = n.outbox_seq
-     WHERE d.seq = ?1
-       AND d.state = 'pending'
-       AND n.finished_at IS NULL
-       AND (n.order_at, n.seq) > (d.order_at, d.seq)
-       AND n.state IN ('pending', 'leased', 'waiting')
+     WHERE d.seq = ?1 AND d.state = 'pending' AND n.finished_at IS NULL
+       AND (n.order_at, n.seq) > (d.order_at, d.seq) AND n.state IN ('pending', 'leased', 'waiting')
        AND coalesce(o.not_before <= ?2, 1)
-     ORDER BY n.order_at DESC, n.seq DESC
-     LIMIT 1";
+     ORDER BY n.order_at DESC, n.seq DESC LIMIT 1";
 
 pub(super) const OLDER: &str = "
-    SELECT n.seq
-      FROM deliveries AS d
+    SELECT n.seq FROM deliveries AS d
       JOIN deliveries AS n INDEXED BY deliveries_entity
         ON n.entity = d.entity
-     WHERE d.seq = ?1
-       AND n.finished_at IS NULL
-       AND (n.order_at, n.seq) < (d.order_at, d.seq)
+     WHERE d.seq = ?1 AND n.finished_at IS NULL AND (n.order_at, n.seq) < (d.order_at, d.seq)
        AND n.state = 'pending'
      LIMIT 1000";
 
@@ -40,15 +32,15 @@ pub fn newer(
     delivery: DeliverySeq,
     now: Timestamp,
 ) -> Result<Option<DeliverySeq>> {
-    first(&mut *tx.prepare(NEWER)?, (delivery, now), |row| Ok(row.get(0)?))
+    tx.find(NEWER, (delivery, now))
 }
 
 /// Deliveries about the same entity that are pending and come before this one, at most 1,000.
 pub(super) fn older(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Vec<DeliverySeq>> {
-    rows(&mut *tx.prepare(OLDER)?, [delivery], |row| Ok(row.get(0)?))
+    tx.list(OLDER, [delivery])
 }
 
 /// The time by which a delivery is ordered.
 pub(super) fn place(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Timestamp> {
-    Ok(tx.prepare(PLACE)?.query_row([delivery], |row| row.get(0))?)
+    tx.value(PLACE, [delivery])
 }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
 
+use crate::store::column;
+
 /// An error of the store.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -151,6 +153,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
+        if let Some(value) = column::unknown_text(&error) {
+            return Self::Unreadable { column: "a column", value };
+        }
         let rusqlite::Error::SqliteFailure(code, message) = &error else {
             return Self::Sqlite(Arc::new(error));
         };

@@ -3,10 +3,10 @@
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::external_call::{CallState, ExternalCall, MadeCall, NewCall};
-use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::page::Newest;
-use crate::store::tx::{ReadTx, WriteTx, first, rows};
+use crate::store::sql::columns;
+use crate::store::tx::{ReadTx, WriteTx};
 
 // A call that is still under way was interrupted, even one of the same delivery: of one entity there is one at a time.
 pub(super) const MADE: &str = "
@@ -41,17 +41,11 @@ pub(super) const END: &str = "
            made_order_at = iif(?3 = 'OK' OR ?5, (
                SELECT d.order_at FROM deliveries AS d WHERE d.seq = delivery_seq), made_order_at),
            made_hash = iif(?3 = 'OK', body_hash, iif(?5, NULL, made_hash))
-     WHERE subscription_seq = ?1
-       AND delivery_seq = ?2
-       AND state = 'PROCESSING'";
+     WHERE subscription_seq = ?1 AND delivery_seq = ?2 AND state = 'PROCESSING'";
 
 pub(super) const ADVANCE: &str = "
-    UPDATE external_calls
-       SET made_seq = ?3, made_order_at = ?4
-     WHERE subscription_seq = ?1
-       AND entity = ?2
-       AND state <> 'PROCESSING'
-       AND made_hash = ?5
+    UPDATE external_calls SET made_seq = ?3, made_order_at = ?4
+     WHERE subscription_seq = ?1 AND entity = ?2 AND state <> 'PROCESSING' AND made_hash = ?5
        AND (made_order_at, made_seq) < (?4, ?3)";
 
 pub(super) const NEWEST_PLACE: &str = "
@@ -65,23 +59,23 @@ pub(super) const NEWEST_PLACE: &str = "
                 ORDER BY order_at DESC
                 LIMIT 1), ?3), ?3)";
 
-// What was stopped between two attempts is not tried again.
-pub(super) const PAGE: &str = "
-    SELECT c.entity_key,
-           iif(c.state IN ('PROCESSING', 'FAILED') AND d.state IN ('dead_letter', 'skipped', 'cancelled'),
-               'FAILED_END', c.state),
-           c.failed_count, c.delivery_seq, iif(c.made_hash IS NULL, NULL, c.made_seq), c.created_at, c.updated_at
-      FROM external_calls AS c INDEXED BY external_calls_newest
-      JOIN deliveries AS d ON d.seq = c.delivery_seq
-     WHERE c.subscription_seq = ?1
-       AND c.delivery_seq < ?2
-       AND d.tenant = ?4
-     ORDER BY c.delivery_seq DESC
-     LIMIT ?3";
+columns! {
+    fn external_call() -> ExternalCall = ("external_calls" from "external_calls AS c INDEXED BY external_calls_newest
+      JOIN deliveries AS d ON d.seq = c.delivery_seq") [
+        c.entity_key,
+        // What was stopped between two attempts is not tried again.
+        "iif(c.state IN ('PROCESSING', 'FAILED') AND d.state IN ('dead_letter', 'skipped', 'cancelled'),
+             'FAILED_END', c.state)" as state,
+        c.failed_count, c.delivery_seq as delivery, "iif(c.made_hash IS NULL, NULL, c.made_seq)" as made_by,
+        c.created_at, c.updated_at
+    ] { entity_key, state, failed_count, delivery, made_by, created_at, updated_at }
+    pub(super) const PAGE = "WHERE c.subscription_seq = ?1 AND c.delivery_seq < ?2 AND d.tenant = ?4
+     ORDER BY c.delivery_seq DESC LIMIT ?3";
+}
 
 /// The newest call about the entity of a new one that was made, or may have been before the service ended.
 pub(super) fn made(tx: &ReadTx<'_>, call: &NewCall) -> Result<Option<MadeCall>> {
-    first(&mut *tx.prepare(MADE)?, (call.subscription, call.entity), |row| {
+    tx.first(MADE, (call.subscription, call.entity), |row| {
         Ok(MadeCall { delivery: row.get(0)?, order_at: row.get(1)?, body_hash: row.get(2)? })
     })
 }
@@ -90,8 +84,7 @@ pub(super) fn made(tx: &ReadTx<'_>, call: &NewCall) -> Result<Option<MadeCall>> 
 /// between them may follow. `order_at` is its delivery's place.
 pub(super) fn advance(tx: &WriteTx<'_>, call: &NewCall, order_at: Timestamp) -> Result<()> {
     let NewCall { subscription, entity, delivery, body_hash, .. } = call;
-    tx.prepare(ADVANCE)?.execute((subscription, entity, delivery, order_at, body_hash))?;
-    Ok(())
+    tx.execute(ADVANCE, (subscription, entity, delivery, order_at, body_hash)).map(drop)
 }
 
 /// Notes that a call is about to be made. `made` is the newest one that was.
@@ -105,8 +98,7 @@ pub(super) fn begin(
     let by = made.map(|made| made.delivery);
     let (order_at, hash) = (made.map(|m| m.order_at), made.and_then(|m| m.body_hash.as_ref()));
     let row = (subscription, entity, entity_key, delivery, body_hash, by, order_at, hash, at);
-    tx.prepare(BEGIN)?.execute(row)?;
-    Ok(())
+    tx.execute(BEGIN, row).map(drop)
 }
 
 /// Notes how the call of a delivery has ended; does nothing if none is under way. `is_unknown`: no answer came, so the
@@ -117,8 +109,7 @@ pub(super) fn end(
     (state, is_unknown): (CallState, bool),
     at: Timestamp,
 ) -> Result<()> {
-    tx.prepare(END)?.execute((subscription, delivery, state.as_str(), at, is_unknown))?;
-    Ok(())
+    tx.execute(END, (subscription, delivery, state.as_str(), at, is_unknown)).map(drop)
 }
 
 /// The place of an event that is ordered by arrival: not before earlier ones about its entity, even if the clock was
@@ -129,7 +120,7 @@ pub(super) fn place(
     order_at: Timestamp,
 ) -> Result<Timestamp> {
     let key = (subscription, entity, order_at);
-    Ok(tx.prepare(NEWEST_PLACE)?.query_row(key, |row| row.get(0))?)
+    tx.value(NEWEST_PLACE, key)
 }
 
 /// A page of a subscription's calls, the latest first.
@@ -139,16 +130,5 @@ pub fn page(
     subscription: SubscriptionSeq,
 ) -> Result<Vec<ExternalCall>> {
     let Newest { tenant, before, limit } = newest;
-    rows(&mut *tx.prepare(PAGE)?, (subscription, before, limit, tenant), |row| {
-        let state: String = row.get(1)?;
-        Ok(ExternalCall {
-            entity_key: row.get(0)?,
-            state: word("external_calls.state", &state, CallState::parse)?,
-            failed_count: row.get(2)?,
-            delivery: row.get(3)?,
-            made_by: row.get(4)?,
-            created_at: row.get(5)?,
-            updated_at: row.get(6)?,
-        })
-    })
+    tx.rows(PAGE, (subscription, before, limit, tenant), external_call)
 }

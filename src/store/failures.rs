@@ -3,9 +3,9 @@
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::model::outcome::AttemptClass;
-use crate::store::column::word;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, first};
+use crate::store::sql::columns;
+use crate::store::tx::{ReadTx, WriteTx};
 
 const NOTE: &str = "
     INSERT INTO failures (delivery_seq, class, code, first_at, last_at, alone)
@@ -16,19 +16,17 @@ const NOTE: &str = "
     RETURNING seq, count";
 
 const RESOLVE: &str = "
-    UPDATE failures
-       SET resolved_at = ?2
-     WHERE delivery_seq = ?1
-       AND resolved_at IS NULL
+    UPDATE failures SET resolved_at = ?2
+     WHERE delivery_seq = ?1 AND resolved_at IS NULL
     RETURNING seq";
 
-// An open failure is always the latest one.
-const OF: &str = "
-    SELECT seq, class, code, first_at, last_at, count, resolved_at, alone
-      FROM failures
-     WHERE delivery_seq = ?1
-     ORDER BY seq DESC
-     LIMIT 1";
+columns! {
+    fn failure() -> Failure = "failures" [seq, class, code, first_at, last_at, count, resolved_at, alone] {
+        seq, class, code, first_at, last_at, count, resolved_at, alone
+    }
+    // An open failure is always the latest one.
+    const OF = "WHERE delivery_seq = ?1 ORDER BY seq DESC LIMIT 1";
+}
 
 /// A failure as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,22 +67,10 @@ pub(super) fn resolve(
     delivery: DeliverySeq,
     at: Timestamp,
 ) -> Result<Option<i64>> {
-    first(&mut *tx.prepare(RESOLVE)?, (delivery, at), |row| Ok(row.get(0)?))
+    tx.find(RESOLVE, (delivery, at))
 }
 
 /// The latest failure of a delivery.
 pub fn of(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Failure>> {
-    first(&mut *tx.prepare(OF)?, [delivery], |row| {
-        let class: String = row.get(1)?;
-        Ok(Failure {
-            seq: row.get(0)?,
-            class: word("failures.class", &class, AttemptClass::parse)?,
-            code: row.get(2)?,
-            first_at: row.get(3)?,
-            last_at: row.get(4)?,
-            count: row.get(5)?,
-            resolved_at: row.get(6)?,
-            alone: row.get(7)?,
-        })
-    })
+    tx.first(OF, [delivery], failure)
 }

@@ -9,10 +9,11 @@ use rusqlite::types::ValueRef;
 use crate::base::clock::Timestamp;
 use crate::model::event::{EventOrder, HardChildren, NewEvent, Status, derive, with_children};
 use crate::model::sql_row::Defect;
-use crate::store::column::word;
+use crate::store::column::cell;
 use crate::store::deliveries::{self, Origin};
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::sql::sql;
+use crate::store::tx::{ReadTx, WriteTx, one_row};
 
 /// The code of an event whose parent does not exist.
 pub const UNKNOWN_PARENT: &str = "unknown_parent";
@@ -26,18 +27,10 @@ pub const MAX_DEPTH: u8 = 16;
 /// higher than [`MAX_DEPTH`]; a circle, which only another program can make, ends here.
 const MAX_CLIMB: usize = 64;
 
-pub(super) const BY_ID: &str = "
-    SELECT seq
-      FROM outbox
-     WHERE id = ?2
-       AND tenant = ?1";
+pub(super) const BY_ID: &str = "SELECT seq FROM outbox WHERE id = ?2 AND tenant = ?1";
 
-pub(super) const BY_KEY: &str = "
-    SELECT seq
-      FROM outbox
-     WHERE tenant = ?1
-       AND source_system = ?2
-       AND idempotency_key = ?3";
+pub(super) const BY_KEY: &str =
+    "SELECT seq FROM outbox WHERE tenant = ?1 AND source_system = ?2 AND idempotency_key = ?3";
 
 // An event and its ancestors, at most ?2 of them.
 pub(super) const CHAIN: &str = "
@@ -54,59 +47,41 @@ pub(super) const CHAIN: &str = "
       FROM chain";
 
 pub(super) const JOIN: &str = "
-    UPDATE outbox
-       SET hard_children = hard_children + 1
+    UPDATE outbox SET hard_children = hard_children + 1
      WHERE seq = (SELECT c.parent_seq FROM outbox AS c WHERE c.seq = ?1 AND c.parent_binding = 'hard')
  RETURNING seq";
 
 pub(super) const LEAVE: &str = "
-    UPDATE outbox
-       SET hard_children = hard_children - 1
+    UPDATE outbox SET hard_children = hard_children - 1
      WHERE seq = (SELECT c.parent_seq FROM outbox AS c WHERE c.seq = ?1 AND c.parent_binding = 'hard')
  RETURNING seq";
 
 pub(super) const PARENT: &str = "
-    SELECT parent_seq
-      FROM outbox
-     WHERE seq = ?1
-       AND parent_seq IS NOT NULL
-       AND parent_binding = 'hard'";
+    SELECT parent_seq FROM outbox
+     WHERE seq = ?1 AND parent_seq IS NOT NULL AND parent_binding = 'hard'";
 
 // Events that are quarantined, were discarded or are not routed yet do not follow their children.
 pub(super) const KIN: &str = "
-    SELECT status, hard_children > 0, iif(parent_binding = 'hard', parent_seq, NULL)
-      FROM outbox
-     WHERE seq = ?1
-       AND routed_at IS NOT NULL
-       AND error_code IS NULL
-       AND status <> 'quarantined'";
+    SELECT status, hard_children > 0, iif(parent_binding = 'hard', parent_seq, NULL) FROM outbox
+     WHERE seq = ?1 AND routed_at IS NOT NULL AND error_code IS NULL AND status <> 'quarantined'";
 
 macro_rules! hard_children {
     ($what:literal, $status:literal) => {
-        concat!(
-            "(SELECT ",
-            $what,
-            " FROM outbox AS c INDEXED BY outbox_hard_children
+        sql!(
+            "(SELECT " $what " FROM outbox AS c INDEXED BY outbox_hard_children
                WHERE c.parent_seq = ?1 AND c.parent_binding = 'hard' AND c.routed_at IS NOT NULL
-                 AND c.status ",
-            $status,
-            " LIMIT 1)"
+                 AND c.status " $status " LIMIT 1)"
         )
     };
 }
 
-pub(super) const CHILDREN: &str = concat!(
-    "SELECT EXISTS ",
-    hard_children!("1", "IN ('pending', 'processing', 'failed', 'quarantined')"),
-    ", EXISTS ",
-    hard_children!("1", "= 'completed'"),
-    ", ",
-    hard_children!("c.id", "= 'dead_letter'"),
+pub(super) const CHILDREN: &str = sql!(
+    "SELECT EXISTS " hard_children!("1", "IN ('pending', 'processing', 'failed', 'quarantined')") ", EXISTS "
+    hard_children!("1", "= 'completed'") ", " hard_children!("c.id", "= 'dead_letter'")
 );
 
 pub(super) const FOLLOW: &str = "
-    UPDATE outbox
-       SET status = ?2, completed_at = ?3, last_error = coalesce(?4, last_error)
+    UPDATE outbox SET status = ?2, completed_at = ?3, last_error = coalesce(?4, last_error)
      WHERE seq = ?1";
 
 /// The number of the parent that an event names. The inner error says why it cannot have that parent.
@@ -133,12 +108,12 @@ pub fn find(
 ) -> Result<std::result::Result<i64, Defect>> {
     let (found, reason) = match (id, key.unwrap_or_default()) {
         (Some(id), _) => {
-            let found = first(&mut *tx.prepare(BY_ID)?, (tenant, id), |row| Ok(row.get(0)?))?;
+            let found = tx.find(BY_ID, (tenant, id))?;
             (found, format!("parent_id is {id:?}, but no event has that id"))
         }
         (None, key) => {
             let identity = (tenant, source, key);
-            let found = first(&mut *tx.prepare(BY_KEY)?, identity, |row| Ok(row.get(0)?))?;
+            let found = tx.find(BY_KEY, identity)?;
             let reason = format!(
                 "parent_key is {key:?}, but no event of the source system {source:?} has that key"
             );
@@ -155,7 +130,7 @@ pub(super) fn check(
     parent: i64,
     (tenant, own): (&str, Option<i64>),
 ) -> Result<std::result::Result<(), Defect>> {
-    let chain = rows(&mut *tx.prepare(CHAIN)?, (parent, MAX_DEPTH + 1), |row| {
+    let chain = tx.rows(CHAIN, (parent, MAX_DEPTH + 1), |row| {
         let of_tenant =
             matches!(row.get_ref(1)?, ValueRef::Text(text) if text == tenant.as_bytes());
         Ok((row.get::<_, i64>(0)?, of_tenant))
@@ -179,7 +154,7 @@ pub(super) fn check(
 /// An event was routed or quarantined: it counts at its parent, and follows children that came before.
 pub(super) fn join(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     refresh(tx, seq, false, now)?;
-    match first(&mut *tx.prepare(JOIN)?, [seq], |row| Ok(row.get(0)?))? {
+    match tx.find(JOIN, [seq])? {
         Some(parent) => refresh(tx, parent, false, now),
         None => Ok(()),
     }
@@ -187,12 +162,12 @@ pub(super) fn join(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
 
 /// Takes an event from its parent's count; returns the parent, whose status must be derived again.
 pub(super) fn leave(tx: &WriteTx<'_>, seq: i64) -> Result<Option<i64>> {
-    first(&mut *tx.prepare(LEAVE)?, [seq], |row| Ok(row.get(0)?))
+    tx.find(LEAVE, [seq])
 }
 
 /// Derives the status of an event's parent again, because that of the event changed.
 pub(super) fn changed(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
-    match first(&mut *tx.prepare(PARENT)?, [seq], |row| Ok(row.get(0)?))? {
+    match tx.find(PARENT, [seq])? {
         Some(parent) => refresh(tx, parent, false, now),
         None => Ok(()),
     }
@@ -204,10 +179,12 @@ pub(super) fn refresh(tx: &WriteTx<'_>, seq: i64, has_changed: bool, now: Timest
     let (mut next, mut has_changed) = (Some(seq), has_changed);
     for _ in 0..MAX_CLIMB {
         let Some(seq) = next else { break };
-        let kin = first(&mut *tx.prepare(KIN)?, [seq], |row| {
-            let status: String = row.get(0)?;
-            let status = word("outbox.status", &status, Status::parse)?;
-            Ok((status, row.get::<_, bool>(1)?, row.get::<_, Option<i64>>(2)?))
+        let kin = tx.first(KIN, [seq], |row| {
+            Ok((
+                cell(row, 0, "outbox.status")?,
+                row.get::<_, bool>(1)?,
+                row.get::<_, Option<i64>>(2)?,
+            ))
         })?;
         let Some((before, has_children, parent)) = kin else { break };
         has_changed |= has_children && follow(tx, seq, before, now)?;
@@ -232,6 +209,6 @@ fn follow(tx: &WriteTx<'_>, seq: i64, before: Status, now: Timestamp) -> Result<
     let is_by_child = status == Status::DeadLetter && alone != status;
     let error = dead.filter(|_| is_by_child);
     let error = error.map(|id| format!("its hard child {id} is a dead letter"));
-    let stored = tx.prepare(FOLLOW)?.execute((seq, status.as_str(), completed_at, error))?;
+    let stored = tx.execute(FOLLOW, (seq, status.as_str(), completed_at, error))?;
     one_row(stored, "the event").map(|()| true)
 }

@@ -11,9 +11,9 @@ use rusqlite::Row;
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::SubscriptionSeq;
 use crate::model::hold::{Hold, HoldReason, gate};
-use crate::store::column::word;
+use crate::store::column::{Count, cell};
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, first, rows};
+use crate::store::tx::{ReadTx, WriteTx};
 
 /// The subscription number of the hold that applies to the whole site.
 pub const SITE: SubscriptionSeq = SubscriptionSeq(0);
@@ -28,42 +28,26 @@ const PUT: &str = "
                detail = iif(excluded.probe_at IS NULL, detail, excluded.detail)
     RETURNING since";
 
-const RELEASE: &str = "
-    DELETE FROM holds
-     WHERE subscription_seq = ?1
-       AND reason = ?2";
+const RELEASE: &str = "DELETE FROM holds WHERE subscription_seq = ?1 AND reason = ?2";
 
-const NAME: &str = "
-    SELECT tenant || '/' || name
-      FROM subscriptions
-     WHERE seq = ?1";
+const NAME: &str = "SELECT tenant || '/' || name FROM subscriptions WHERE seq = ?1";
 
 const OF: &str = "
-    SELECT reason, since, until, probe_at, probe_no, detail
-      FROM holds
+    SELECT reason, since, until, probe_at, probe_no, detail FROM holds
      WHERE subscription_seq = ?1 OR subscription_seq = 0
      UNION ALL
     SELECT 'suspended', t.suspended_at, NULL, NULL, 0, 'the tenant is suspended'
       FROM subscriptions AS s
       JOIN tenants AS t ON t.name = s.tenant
-     WHERE s.seq = ?1
-       AND t.suspended_at IS NOT NULL
-     ORDER BY reason
-     LIMIT 16";
+     WHERE s.seq = ?1 AND t.suspended_at IS NOT NULL
+     ORDER BY reason LIMIT 16";
 
 const HELD: &str = "SELECT DISTINCT subscription_seq FROM holds LIMIT 100000";
-
-const OVER: &str = "
-    SELECT subscription_seq
-      FROM holds
-     WHERE until <= ?1
-     LIMIT ?2";
 
 // A hold that was put while the clock was ahead gets its original length, counted from now. An older hold may have been
 // moved while the clock was ahead: its end and its probe are limited to ?2, the longest wait.
 const CLAMP: &str = "
-    UPDATE holds
-       SET until = min(iif(since > ?1, ?1 + (until - since), until), ?1 + ?2),
+    UPDATE holds SET until = min(iif(since > ?1, ?1 + (until - since), until), ?1 + ?2),
            probe_at = min(iif(since > ?1, ?1 + (probe_at - since), probe_at), ?1 + ?2),
            since = min(since, ?1)
      WHERE since > ?1
@@ -72,15 +56,12 @@ const CLAMP: &str = "
     RETURNING subscription_seq";
 
 const COUNT: &str = "
-    SELECT reason, count(*)
-      FROM holds
+    SELECT reason, count(*) FROM holds
      GROUP BY reason
      UNION ALL
-    SELECT 'suspended', count(*)
-      FROM subscriptions AS s
+    SELECT 'suspended', count(*) FROM subscriptions AS s
       JOIN tenants AS t ON t.name = s.tenant
-     WHERE t.suspended_at IS NOT NULL
-       AND s.deleted_at IS NULL
+     WHERE t.suspended_at IS NOT NULL AND s.deleted_at IS NULL
     HAVING count(*) > 0
      LIMIT 16";
 
@@ -91,7 +72,7 @@ const LONGEST: Duration = Duration::from_hours(27);
 pub fn put(tx: &WriteTx<'_>, subscription: SubscriptionSeq, hold: &Hold) -> Result<()> {
     let Hold { reason, since, until, probe_at, probe_no, detail } = hold;
     let params = (subscription, reason.as_str(), since, until, probe_at, probe_no, detail);
-    let stands_since: Timestamp = tx.prepare(PUT)?.query_row(params, |row| row.get(0))?;
+    let stands_since: Timestamp = tx.value(PUT, params)?;
     if stands_since == *since {
         let name = name(tx, subscription)?;
         tracing::info!(subscription = name, reason = reason.as_str(), detail, "a hold begins");
@@ -120,7 +101,7 @@ pub fn release(
     subscription: SubscriptionSeq,
     reason: HoldReason,
 ) -> Result<bool> {
-    let released = tx.prepare(RELEASE)?.execute((subscription, reason.as_str()))? > 0;
+    let released = tx.execute(RELEASE, (subscription, reason.as_str()))? > 0;
     if released {
         let name = name(tx, subscription)?;
         tracing::info!(subscription = name, reason = reason.as_str(), "a hold ends");
@@ -134,7 +115,7 @@ pub fn release(
 
 /// The name of a subscription for the log.
 fn name(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<String> {
-    let found = first(&mut *tx.prepare(NAME)?, [subscription], |row| Ok(row.get(0)?))?;
+    let found = tx.find(NAME, [subscription])?;
     Ok(found.unwrap_or_else(|| "the whole site".to_owned()))
 }
 
@@ -153,12 +134,12 @@ fn changed(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<()> {
 
 /// The holds of a subscription, including the site's hold.
 pub fn of(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<Vec<Hold>> {
-    rows(&mut *tx.prepare(OF)?, [subscription], hold)
+    tx.rows(OF, [subscription], hold)
 }
 
 /// The hold of the whole site.
 pub fn of_site(tx: &ReadTx<'_>) -> Result<Option<Hold>> {
-    first(&mut *tx.prepare(OF)?, [SITE], hold)
+    tx.first(OF, [SITE], hold)
 }
 
 /// Whether a subscription has a hold. Every settlement asks this, so the writer caches the answer.
@@ -166,8 +147,7 @@ pub(super) fn is_held(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result
     if let Some(held) = tx.held().borrow().as_ref() {
         return Ok(held.contains(&subscription.0));
     }
-    let held: BTreeSet<i64> =
-        rows(&mut *tx.prepare(HELD)?, [], |row| Ok(row.get(0)?))?.into_iter().collect();
+    let held: BTreeSet<i64> = tx.list(HELD, [])?.into_iter().collect();
     let is_held = held.contains(&subscription.0);
     tx.held().replace(Some(held));
     Ok(is_held)
@@ -175,12 +155,12 @@ pub(super) fn is_held(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result
 
 /// The subscriptions of at most `limit` holds whose time is over.
 pub fn over(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<SubscriptionSeq>> {
-    rows(&mut *tx.prepare(OVER)?, (now, limit), |row| Ok(row.get(0)?))
+    tx.list("SELECT subscription_seq FROM holds WHERE until <= ?1 LIMIT ?2", (now, limit))
 }
 
 /// Whether any hold exists.
 pub fn any(tx: &ReadTx<'_>) -> Result<bool> {
-    Ok(first(&mut *tx.prepare(HELD)?, [], |_row| Ok(()))?.is_some())
+    tx.exists(HELD, [])
 }
 
 /// Whether any hold's time is over.
@@ -191,24 +171,21 @@ pub fn any_over(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
 /// Shortens holds that were put while the clock was ahead.
 pub fn clamp(tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
     let params = (now, millis(LONGEST));
-    let moved: Vec<SubscriptionSeq> =
-        rows(&mut *tx.prepare(CLAMP)?, params, |row| Ok(row.get(0)?))?;
+    let moved: Vec<SubscriptionSeq> = tx.list(CLAMP, params)?;
     moved.into_iter().try_for_each(|subscription| changed(tx, subscription))
 }
 
 /// How many holds exist, by reason.
 pub fn count(tx: &ReadTx<'_>) -> Result<Vec<(HoldReason, u64)>> {
-    rows(&mut *tx.prepare(COUNT)?, [], |row| {
-        let reason: String = row.get(0)?;
-        let count = crate::store::column::count(row, 1)?;
-        Ok((word("holds.reason", &reason, HoldReason::parse)?, count))
+    tx.rows(COUNT, [], |row| {
+        let Count(count) = row.get(1)?;
+        Ok((cell(row, 0, "holds.reason")?, count))
     })
 }
 
 fn hold(row: &Row<'_>) -> Result<Hold> {
-    let reason: String = row.get(0)?;
     Ok(Hold {
-        reason: word("holds.reason", &reason, HoldReason::parse)?,
+        reason: cell(row, 0, "holds.reason")?,
         since: row.get(1)?,
         until: row.get(2)?,
         probe_at: row.get(3)?,

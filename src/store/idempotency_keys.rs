@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::base::clock::Timestamp;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, first, one_row};
+use crate::store::tx::{ReadTx, WriteTx, one_row};
 
 /// How long an answer is kept.
 pub const KEPT: Duration = Duration::from_hours(24);
@@ -17,24 +17,15 @@ const BEGIN: &str = "
            created_at = excluded.created_at, expires_at = excluded.expires_at
      WHERE idempotency_keys.expires_at <= excluded.created_at";
 
-pub(super) const FIND: &str = "
-    SELECT request_hash, status, body
-      FROM idempotency_keys
-     WHERE tenant = ?1
-       AND key = ?2";
+pub(super) const FIND: &str =
+    "SELECT request_hash, status, body FROM idempotency_keys WHERE tenant = ?1 AND key = ?2";
 
 pub(super) const FINISH: &str = "
-    UPDATE idempotency_keys
-       SET status = ?3, body = ?4
-     WHERE tenant = ?1
-       AND key = ?2
-       AND status IS NULL";
+    UPDATE idempotency_keys SET status = ?3, body = ?4
+     WHERE tenant = ?1 AND key = ?2 AND status IS NULL";
 
-pub(super) const ANY_EXPIRED: &str = "
-    SELECT EXISTS (
-           SELECT 1
-             FROM idempotency_keys
-            WHERE expires_at <= ?1)";
+pub(super) const ANY_EXPIRED: &str =
+    "SELECT EXISTS (SELECT 1 FROM idempotency_keys WHERE expires_at <= ?1)";
 
 pub(super) const EXPIRE: &str = "
     DELETE FROM idempotency_keys
@@ -72,11 +63,11 @@ pub fn begin(
     request_hash: &[u8],
     now: Timestamp,
 ) -> Result<Seen> {
-    let claimed = tx.prepare(BEGIN)?.execute((tenant, key, request_hash, now, now.plus(KEPT)))?;
+    let claimed = tx.execute(BEGIN, (tenant, key, request_hash, now, now.plus(KEPT)))?;
     if claimed == 1 {
         return Ok(Seen::First);
     }
-    let seen = first(&mut *tx.prepare(FIND)?, (tenant, key), |row| {
+    let seen = tx.first(FIND, (tenant, key), |row| {
         let hash: Vec<u8> = row.get(0)?;
         let status: Option<u16> = row.get(1)?;
         let body: Option<Vec<u8>> = row.get(2)?;
@@ -98,29 +89,28 @@ pub fn remember(
     now: Timestamp,
     kept: Duration,
 ) -> Result<bool> {
-    let claimed = tx.prepare(BEGIN)?.execute((tenant, key, hash, now, now.plus(kept)))?;
+    let claimed = tx.execute(BEGIN, (tenant, key, hash, now, now.plus(kept)))?;
     if claimed == 1 {
         // The answer stays empty: a repeated request is recognised by the event it stored.
         return finish(tx, tenant, key, 200, b"").map(|()| true);
     }
-    let before =
-        first(&mut *tx.prepare(FIND)?, (tenant, key), |row| Ok(row.get::<_, Vec<u8>>(0)?))?;
+    let before = tx.first(FIND, (tenant, key), |row| Ok(row.get::<_, Vec<u8>>(0)?))?;
     Ok(before.is_some_and(|before| before == hash))
 }
 
 /// Stores the answer of the request that was first.
 /// Fails with `Changed` when the key was not claimed.
 pub fn finish(tx: &WriteTx<'_>, tenant: &str, key: &str, status: u16, body: &[u8]) -> Result<()> {
-    let finished = tx.prepare(FINISH)?.execute((tenant, key, status, body))?;
+    let finished = tx.execute(FINISH, (tenant, key, status, body))?;
     one_row(finished, "the idempotency key")
 }
 
 /// Whether any key has expired.
 pub fn any_expired(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
-    Ok(tx.prepare(ANY_EXPIRED)?.query_row([now], |row| row.get(0))?)
+    tx.value(ANY_EXPIRED, [now])
 }
 
 /// Deletes at most `limit` expired keys; returns how many.
 pub fn expire(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
-    Ok(tx.prepare(EXPIRE)?.execute((now, limit))?)
+    tx.execute(EXPIRE, (now, limit))
 }

@@ -5,43 +5,35 @@
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, one_row, rows};
+use crate::store::sql::sql;
+use crate::store::tx::{ReadTx, WriteTx};
 
 /// Unsent deliveries by number.
 pub(super) const UNSENT: &str = "
-    SELECT seq
-      FROM deliveries
-     WHERE seq > ?1
-       AND (state = 'pending' OR state = 'leased' OR state = 'waiting')
-     ORDER BY seq
-     LIMIT ?2";
+    SELECT seq FROM deliveries
+     WHERE seq > ?1 AND (state = 'pending' OR state = 'leased' OR state = 'waiting')
+     ORDER BY seq LIMIT ?2";
 
 const PUT_IN_DOUBT: &str = "
     UPDATE deliveries
        SET state = 'in_doubt', due_at = NULL, lease_until = NULL, lease_owner = NULL, confirm_until = NULL
-     WHERE seq = ?1
-       AND state IN ('pending', 'leased', 'waiting')";
+     WHERE seq = ?1 AND state IN ('pending', 'leased', 'waiting')";
 
 pub(super) const RELEASE: &str = "
     UPDATE deliveries
        SET state = 'pending', delay_ms = 0, due_at = max(?2, coalesce(
            (SELECT o.not_before FROM outbox AS o WHERE o.seq = deliveries.outbox_seq), 0))
-     WHERE seq = ?1
-       AND state = 'in_doubt'";
+     WHERE seq = ?1 AND state = 'in_doubt'";
 
 pub(super) const SKIP: &str = "
-    UPDATE deliveries
-       SET state = 'skipped', finished_at = ?2, reason = ?3
-     WHERE seq = ?1
-       AND state = 'in_doubt'";
+    UPDATE deliveries SET state = 'skipped', finished_at = ?2, reason = ?3
+     WHERE seq = ?1 AND state = 'in_doubt'";
 
 // CROSS JOIN makes SQLite scan the partial index `deliveries_attention`, which is in the order of `seq`.
 macro_rules! in_doubt {
     ($what:literal, $rest:literal) => {
-        concat!(
-            "SELECT ",
-            $what,
-            "
+        sql!(
+            "SELECT " $what "
                FROM deliveries AS d
               CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
                LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
@@ -51,8 +43,7 @@ macro_rules! in_doubt {
                 AND (?2 IS NULL OR s.name = ?2 OR s.id = ?2)
                 AND (?3 IS NULL OR coalesce(o.event_type, w.event_type) = ?3)
                 AND (?4 IS NULL OR coalesce(o.received_at, w.received_at) >= ?4)
-                AND (?5 IS NULL OR coalesce(o.received_at, w.received_at) < ?5)",
-            $rest
+                AND (?5 IS NULL OR coalesce(o.received_at, w.received_at) < ?5)" $rest
         )
     };
 }
@@ -76,17 +67,17 @@ pub struct Filter {
 
 /// Deliveries with a number above `after` that could still be sent.
 pub(crate) fn unsent(tx: &ReadTx<'_>, after: DeliverySeq, limit: u32) -> Result<Vec<DeliverySeq>> {
-    rows(&mut *tx.prepare(UNSENT)?, (after, limit), |row| Ok(row.get(0)?))
+    tx.list(UNSENT, (after, limit))
 }
 
 /// Puts a delivery in doubt.
 pub(super) fn put_in_doubt(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<()> {
-    one_row(tx.prepare(PUT_IN_DOUBT)?.execute([delivery])?, "the delivery")
+    tx.change_one(PUT_IN_DOUBT, [delivery], "the delivery")
 }
 
 /// Makes a delivery in doubt pending.
 pub(super) fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    one_row(tx.prepare(RELEASE)?.execute((delivery, now))?, "the delivery")
+    tx.change_one(RELEASE, (delivery, now), "the delivery")
 }
 
 /// Ends a delivery in doubt without sending it.
@@ -96,7 +87,7 @@ pub(super) fn skip(
     reason: &str,
     now: Timestamp,
 ) -> Result<()> {
-    one_row(tx.prepare(SKIP)?.execute((delivery, now, reason))?, "the delivery")
+    tx.change_one(SKIP, (delivery, now, reason), "the delivery")
 }
 
 /// Deliveries in doubt, the oldest first.
@@ -108,13 +99,13 @@ pub fn in_doubt(
 ) -> Result<Vec<DeliverySeq>> {
     let Filter { subscription, event_type, since, until } = filter;
     let params = (tenant, subscription, event_type, since, until, limit);
-    rows(&mut *tx.prepare(IN_DOUBT)?, params, |row| Ok(row.get(0)?))
+    tx.list(IN_DOUBT, params)
 }
 
 /// How many deliveries are in doubt.
 pub fn count(tx: &ReadTx<'_>, tenant: &str, filter: &Filter) -> Result<u64> {
     let Filter { subscription, event_type, since, until } = filter;
     let params = (tenant, subscription, event_type, since, until);
-    let count: i64 = tx.prepare(COUNT)?.query_row(params, |row| row.get(0))?;
+    let count: i64 = tx.value(COUNT, params)?;
     Ok(count.unsigned_abs())
 }

@@ -6,7 +6,7 @@ use crate::base::id::DeliverySeq;
 use crate::store::error::Result;
 use crate::store::lanes::HEAD;
 use crate::store::page::MAX_LOOKED_AT;
-use crate::store::tx::{ReadTx, first, rows};
+use crate::store::tx::ReadTx;
 
 // Each statement reads one row per lane, in the order of its index.
 pub(super) const WITH_HEAD: &str = "
@@ -16,12 +16,8 @@ pub(super) const WITH_HEAD: &str = "
                  FROM subscriptions AS s
                 WHERE s.seq = deliveries.subscription_seq
                   AND (s.name = ?3 OR s.id = ?3)))
-      FROM deliveries
-     WHERE lane > ?1
-       AND head = 1
-       AND finished_at IS NULL
-     ORDER BY lane
-     LIMIT ?4";
+      FROM deliveries WHERE lane > ?1 AND head = 1 AND finished_at IS NULL
+     ORDER BY lane LIMIT ?4";
 
 // A lane may have a head in spite of a dead letter, such as a late arrival ahead of it.
 pub(super) const WITHOUT_HEAD: &str = "
@@ -37,21 +33,14 @@ pub(super) const WITHOUT_HEAD: &str = "
                 WHERE h.lane = deliveries.lane
                   AND h.head = 1
                   AND h.finished_at IS NULL)
-      FROM deliveries INDEXED BY deliveries_blocking
-     WHERE lane > ?1
-       AND state = 'dead_letter'
-       AND head = 1
-     ORDER BY lane, order_at, seq
-     LIMIT ?4";
+      FROM deliveries INDEXED BY deliveries_blocking WHERE lane > ?1
+       AND state = 'dead_letter' AND head = 1
+     ORDER BY lane, order_at, seq LIMIT ?4";
 
 pub(super) const BLOCKER: &str = "
-    SELECT seq
-      FROM deliveries INDEXED BY deliveries_blocking
-     WHERE lane = ?1
-       AND state = 'dead_letter'
-       AND head = 1
-     ORDER BY order_at, seq
-     LIMIT 1";
+    SELECT seq FROM deliveries INDEXED BY deliveries_blocking
+     WHERE lane = ?1 AND state = 'dead_letter' AND head = 1
+     ORDER BY order_at, seq LIMIT 1";
 
 pub(super) const COUNT: &str = "
     SELECT count(*)
@@ -63,13 +52,9 @@ pub(super) const COUNT: &str = "
              LIMIT ?2)";
 
 pub(super) const IN_LANE: &str = "
-    SELECT seq
-      FROM deliveries
-     WHERE lane = ?1
-       AND finished_at IS NULL
-       AND state <> 'parked'
-     ORDER BY order_at, seq
-     LIMIT ?2";
+    SELECT seq FROM deliveries
+     WHERE lane = ?1 AND finished_at IS NULL AND state <> 'parked'
+     ORDER BY order_at, seq LIMIT ?2";
 
 // No index has the parked ones by lane; of the tenant's, few are expected, and no more than ?3 are read.
 pub(super) const PARKED: &str = "
@@ -112,24 +97,24 @@ pub fn fronts(
 
 /// The head of a lane, or the dead letter that blocks it; the flag says that it blocks.
 pub fn front(tx: &ReadTx<'_>, lane: i64) -> Result<Option<(DeliverySeq, bool)>> {
-    if let Some(head) = first(&mut *tx.prepare(HEAD)?, [lane], |row| Ok(row.get(0)?))? {
+    if let Some(head) = tx.find(HEAD, [lane])? {
         return Ok(Some((head, false)));
     }
-    first(&mut *tx.prepare(BLOCKER)?, [lane], |row| Ok((row.get(0)?, true)))
+    tx.first(BLOCKER, [lane], |row| Ok((row.get(0)?, true)))
 }
 
 /// The number of open deliveries of a lane, at most `most`. Parked ones are out of the lane.
 pub fn count(tx: &ReadTx<'_>, lane: i64, most: u32) -> Result<u32> {
-    Ok(tx.prepare(COUNT)?.query_row((lane, most), |row| row.get(0))?)
+    tx.value(COUNT, (lane, most))
 }
 
 /// The first open deliveries of a lane, in its order.
 pub fn open(tx: &ReadTx<'_>, lane: i64, limit: u32) -> Result<Vec<DeliverySeq>> {
-    rows(&mut *tx.prepare(IN_LANE)?, (lane, limit), |row| Ok(row.get(0)?))
+    tx.list(IN_LANE, (lane, limit))
 }
 
 /// The parked deliveries of a lane.
 pub fn parked(tx: &ReadTx<'_>, tenant: &str, lane: i64, limit: u32) -> Result<Vec<DeliverySeq>> {
     let most = MAX_LOOKED_AT;
-    rows(&mut *tx.prepare(PARKED)?, (lane, tenant, most, limit), |row| Ok(row.get(0)?))
+    tx.list(PARKED, (lane, tenant, most, limit))
 }

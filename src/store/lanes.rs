@@ -8,23 +8,16 @@ use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::lane::HeadOfLine;
 use crate::store::error::{Error, Result};
 use crate::store::subscriptions;
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::tx::{ReadTx, WriteTx};
 
 pub(super) const HEAD: &str = "
-    SELECT seq, state = 'leased' OR state = 'waiting'
-      FROM deliveries
-     WHERE lane = ?1
-       AND head = 1
-       AND finished_at IS NULL";
+    SELECT seq, state = 'leased' OR state = 'waiting' FROM deliveries
+     WHERE lane = ?1 AND head = 1 AND finished_at IS NULL";
 
 pub(super) const FIRST_IN_LANE: &str = "
-    SELECT seq, order_at
-      FROM deliveries
-     WHERE lane = ?1
-       AND finished_at IS NULL
-       AND state <> 'parked'
-     ORDER BY order_at, seq
-     LIMIT 1";
+    SELECT seq, order_at FROM deliveries
+     WHERE lane = ?1 AND finished_at IS NULL AND state <> 'parked'
+     ORDER BY order_at, seq LIMIT 1";
 
 // The last time in the lane's order: of the open deliveries, of the dead letters that block the lane, and of all.
 pub(super) const LAST: &str = "
@@ -51,84 +44,54 @@ pub(super) const LAST: &str = "
 
 // The last dead letter before a delivery. An event may ask that dead letters ahead of it are left out.
 pub(super) const BLOCKED_BY: &str = "
-    SELECT b.seq
-      FROM deliveries AS b INDEXED BY deliveries_blocking
-     WHERE b.lane = ?1
-       AND b.state = 'dead_letter'
-       AND b.head = 1
-       AND (b.order_at, b.seq) < (?2, ?3)
+    SELECT b.seq FROM deliveries AS b INDEXED BY deliveries_blocking
+     WHERE b.lane = ?1 AND b.state = 'dead_letter' AND b.head = 1 AND (b.order_at, b.seq) < (?2, ?3)
        AND NOT EXISTS (
            SELECT 1
              FROM deliveries AS d
              JOIN outbox AS o ON o.seq = d.outbox_seq
             WHERE d.seq = ?3
               AND o.exclude_failed <> 0)
-     ORDER BY b.order_at DESC, b.seq DESC
-     LIMIT 1";
+     ORDER BY b.order_at DESC, b.seq DESC LIMIT 1";
 
-const BLOCKED: &str = "
-    SELECT lane, order_at
-      FROM deliveries
-     WHERE seq = ?1
-       AND lane IS NOT NULL
-       AND head = 0";
+const BLOCKED: &str =
+    "SELECT lane, order_at FROM deliveries WHERE seq = ?1 AND lane IS NOT NULL AND head = 0";
 
-pub(super) const DEMOTE: &str = "
-    UPDATE deliveries
-       SET head = 0
-     WHERE seq = ?1
-       AND head = 1
-       AND finished_at IS NULL";
+pub(super) const DEMOTE: &str =
+    "UPDATE deliveries SET head = 0 WHERE seq = ?1 AND head = 1 AND finished_at IS NULL";
 
 // `CLAMP_DUE` corrects due times after a clock change, but only of heads. The due time of a delivery behind a head is
 // corrected here, when it becomes the head. ?2 may be a little older than the row, so differences of up to a minute
 // are ignored.
 pub(super) const PROMOTE: &str = "
-    UPDATE deliveries
-       SET head = 1,
+    UPDATE deliveries SET head = 1,
            due_at = iif(due_at > ?2 + delay_ms + 60000, max(?2 + delay_ms, coalesce(
                (SELECT o.not_before FROM outbox AS o WHERE o.seq = deliveries.outbox_seq), 0)), due_at)
-     WHERE seq = ?1
-       AND head = 0
-       AND finished_at IS NULL
+     WHERE seq = ?1 AND head = 0 AND finished_at IS NULL
  RETURNING subscription_seq";
 
 // A late arrival may have become the head during the last attempt, so this sets `head` either way.
-const BLOCK: &str = "
-    UPDATE deliveries
-       SET head = ?2
-     WHERE seq = ?1
-       AND state = 'dead_letter'
-       AND lane IS NOT NULL";
+const BLOCK: &str =
+    "UPDATE deliveries SET head = ?2 WHERE seq = ?1 AND state = 'dead_letter' AND lane IS NOT NULL";
 
 pub(super) const BLOCKING_OF: &str = "
-    SELECT seq, lane
-      FROM deliveries
-     WHERE state = 'dead_letter'
-       AND subscription_seq = ?1
-       AND head = 1
-       AND lane IS NOT NULL
+    SELECT seq, lane FROM deliveries
+     WHERE state = 'dead_letter' AND subscription_seq = ?1 AND head = 1 AND lane IS NOT NULL
      LIMIT ?2";
 
 const PARK: &str = "
-    UPDATE deliveries
-       SET state = 'parked', due_at = NULL, head = 0, reason = ?2
-     WHERE seq = ?1
-       AND state = 'pending'
-       AND lane IS NOT NULL";
+    UPDATE deliveries SET state = 'parked', due_at = NULL, head = 0, reason = ?2
+     WHERE seq = ?1 AND state = 'pending' AND lane IS NOT NULL";
 
 const RELEASE: &str = "
     UPDATE deliveries
        SET state = 'pending', delay_ms = 0, counted_failures = 0, reason = NULL, due_at = max(?2, coalesce(
            (SELECT o.not_before FROM outbox AS o WHERE o.seq = deliveries.outbox_seq), 0))
-     WHERE seq = ?1
-       AND state = 'parked'";
+     WHERE seq = ?1 AND state = 'parked'";
 
 const SKIP: &str = "
-    UPDATE deliveries
-       SET state = 'skipped', due_at = NULL, finished_at = ?2, reason = ?3
-     WHERE seq = ?1
-       AND state IN ('pending', 'parked', 'dead_letter')";
+    UPDATE deliveries SET state = 'skipped', due_at = NULL, finished_at = ?2, reason = ?3
+     WHERE seq = ?1 AND state IN ('pending', 'parked', 'dead_letter')";
 
 const MOVE_TO_END: &str = "
     UPDATE deliveries
@@ -140,20 +103,17 @@ const MOVE_TO_END: &str = "
               AND l.state <> 'parked'
             ORDER BY l.order_at DESC
             LIMIT 1))
-     WHERE seq = ?1
-       AND state = 'pending'
-       AND lane IS NOT NULL";
+     WHERE seq = ?1 AND state = 'pending' AND lane IS NOT NULL";
 
 /// Elects the head of a lane: its first unfinished delivery, unless a dead letter before it blocks the lane. If a
 /// consumer or the target has the current head, that head stays.
 pub(super) fn elect_head(tx: &WriteTx<'_>, lane: i64, now: Timestamp) -> Result<()> {
-    let front = first(&mut *tx.prepare(FIRST_IN_LANE)?, [lane], |row| {
+    let front = tx.first(FIRST_IN_LANE, [lane], |row| {
         Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, Timestamp>(1)?))
     })?;
     let Some((front, order_at)) = front else { return Ok(()) };
-    let head = first(&mut *tx.prepare(HEAD)?, [lane], |row| {
-        Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?))
-    })?;
+    let head =
+        tx.first(HEAD, [lane], |row| Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?)))?;
     if head.is_some_and(|(_, is_taken)| is_taken) {
         return Ok(());
     }
@@ -163,10 +123,10 @@ pub(super) fn elect_head(tx: &WriteTx<'_>, lane: i64, now: Timestamp) -> Result<
         return Ok(());
     }
     if let Some(head) = head {
-        one_row(tx.prepare(DEMOTE)?.execute([head])?, "the delivery")?;
+        tx.change_one(DEMOTE, [head], "the delivery")?;
     }
     if let Some(next) = next {
-        let promoted = first(&mut *tx.prepare(PROMOTE)?, (next, now), |row| Ok(row.get(0)?))?;
+        let promoted = tx.find(PROMOTE, (next, now))?;
         tx.ring(promoted.ok_or(Error::Changed("the delivery"))?);
     }
     Ok(())
@@ -185,17 +145,17 @@ fn blocked_by(
     lane: i64,
     (order_at, seq): (Timestamp, DeliverySeq),
 ) -> Result<Option<DeliverySeq>> {
-    first(&mut *tx.prepare(BLOCKED_BY)?, (lane, order_at, seq), |row| Ok(row.get(0)?))
+    tx.find(BLOCKED_BY, (lane, order_at, seq))
 }
 
 /// The delivery for which another one waits: its lane's head, or the dead letter that blocks the lane. `None` if it is
 /// the head, or has no lane.
 pub fn waits_for(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<DeliverySeq>> {
-    let found = first(&mut *tx.prepare(BLOCKED)?, [delivery], |row| {
+    let found = tx.first(BLOCKED, [delivery], |row| {
         Ok((row.get::<_, i64>(0)?, row.get::<_, Timestamp>(1)?))
     })?;
     let Some((lane, order_at)) = found else { return Ok(None) };
-    let head = first(&mut *tx.prepare(HEAD)?, [lane], |row| Ok(row.get(0)?))?;
+    let head = tx.find(HEAD, [lane])?;
     head.map_or_else(|| blocked_by(tx, lane, (order_at, delivery)), |head| Ok(Some(head)))
 }
 
@@ -207,12 +167,11 @@ pub(super) fn hold(
     delivery: DeliverySeq,
     now: Timestamp,
 ) -> Result<()> {
-    let head = first(&mut *tx.prepare(HEAD)?, [lane], |row| {
-        Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?))
-    })?;
+    let head =
+        tx.first(HEAD, [lane], |row| Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?)))?;
     match head {
         Some((head, is_taken)) if head == delivery || is_taken => return Ok(()),
-        Some((head, _)) => one_row(tx.prepare(DEMOTE)?.execute([head])?, "the delivery")?,
+        Some((head, _)) => tx.change_one(DEMOTE, [head], "the delivery")?,
         None => {}
     }
     Ok(tx.prepare(PROMOTE)?.query_row((delivery, now), |_| Ok(()))?)
@@ -237,8 +196,7 @@ pub(super) fn given_up(
     let routes = subscriptions::routes(tx)?;
     let found = routes.iter().find(|found| found.seq == subscription);
     let blocks = found.is_some_and(|found| found.new.order.head_of_line == HeadOfLine::Block);
-    tx.prepare(BLOCK)?.execute((delivery, blocks))?;
-    Ok(())
+    tx.execute(BLOCK, (delivery, blocks)).map(drop)
 }
 
 /// Lets the lanes of a subscription go on behind its dead letters, at most `limit` of them; returns how many.
@@ -247,11 +205,11 @@ pub fn unblock_all(
     subscription: SubscriptionSeq,
     (limit, now): (u32, Timestamp),
 ) -> Result<usize> {
-    let blocking = rows(&mut *tx.prepare(BLOCKING_OF)?, (subscription, limit), |row| {
+    let blocking = tx.rows(BLOCKING_OF, (subscription, limit), |row| {
         Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, i64>(1)?))
     })?;
     for (delivery, lane) in &blocking {
-        one_row(tx.prepare(BLOCK)?.execute((delivery, false))?, "the delivery")?;
+        tx.change_one(BLOCK, (delivery, false), "the delivery")?;
         elect_head(tx, *lane, now)?;
     }
     Ok(blocking.len())
@@ -259,12 +217,12 @@ pub fn unblock_all(
 
 /// Sets a pending delivery aside, so that its lane goes on.
 pub(super) fn park(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str) -> Result<()> {
-    one_row(tx.prepare(PARK)?.execute((delivery, reason))?, "the delivery")
+    tx.change_one(PARK, (delivery, reason), "the delivery")
 }
 
 /// Puts a parked delivery back to its place in its lane.
 pub(super) fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    one_row(tx.prepare(RELEASE)?.execute((delivery, now))?, "the delivery")
+    tx.change_one(RELEASE, (delivery, now), "the delivery")
 }
 
 /// Ends a delivery without sending it: a pending or parked one, or a dead letter.
@@ -273,10 +231,10 @@ pub(super) fn skip(
     delivery: DeliverySeq,
     (reason, now): (&str, Timestamp),
 ) -> Result<()> {
-    one_row(tx.prepare(SKIP)?.execute((delivery, now, reason))?, "the delivery")
+    tx.change_one(SKIP, (delivery, now, reason), "the delivery")
 }
 
 /// Moves a pending delivery behind all others of its lane.
 pub(super) fn move_to_end(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<()> {
-    one_row(tx.prepare(MOVE_TO_END)?.execute([delivery])?, "the delivery")
+    tx.change_one(MOVE_TO_END, [delivery], "the delivery")
 }

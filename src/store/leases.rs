@@ -8,10 +8,10 @@ use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::delivery::State;
 use crate::model::failure::Settlement;
-use crate::store::column::word;
+use crate::store::column::cell;
 use crate::store::deliveries::Origin;
 use crate::store::error::{Error, Result};
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::tx::{ReadTx, WriteTx, one_row};
 
 // octet_length does not read the payload itself.
 pub(super) const DUE_WITH_SIZE: &str = "
@@ -21,19 +21,13 @@ pub(super) const DUE_WITH_SIZE: &str = "
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
       LEFT JOIN payloads AS p ON p.seq = coalesce(o.payload_seq, w.payload_seq)
-     WHERE d.subscription_seq = ?1
-       AND d.state = 'pending'
-       AND d.head = 1
-       AND d.due_at <= ?2
-     ORDER BY d.due_at, d.seq
-     LIMIT ?3";
+     WHERE d.subscription_seq = ?1 AND d.state = 'pending' AND d.head = 1 AND d.due_at <= ?2
+     ORDER BY d.due_at, d.seq LIMIT ?3";
 
 pub(super) const LEASE: &str = "
     UPDATE deliveries
        SET state = 'leased', due_at = NULL, lease_until = ?2, lease_owner = ?3, delay_ms = ?4
-     WHERE seq = ?1
-       AND state = 'pending'
-       AND head = 1";
+     WHERE seq = ?1 AND state = 'pending' AND head = 1";
 
 pub(super) const HELD: &str = "
     SELECT d.state, d.run_no, d.attempt_count, d.counted_failures, d.outbox_seq, d.webhook_seq, d.lane,
@@ -50,30 +44,22 @@ pub(super) const PUT_BACK: &str = "
        SET state = 'pending', due_at = ?3, delay_ms = ?4, attempt_count = attempt_count + 1,
            counted_failures = counted_failures + ?5, last_class = ?6, lease_until = NULL,
            confirm_until = NULL, lease_owner = iif(?7, lease_owner, NULL)
-     WHERE seq = ?1
-       AND run_no = ?2
-       AND (state = 'leased' OR state = 'waiting')";
+     WHERE seq = ?1 AND run_no = ?2 AND (state = 'leased' OR state = 'waiting')";
 
 pub(super) const FINISH: &str = "
     UPDATE deliveries
        SET state = ?3, due_at = NULL, lease_until = NULL, confirm_until = NULL, finished_at = ?4,
            attempt_count = attempt_count + ?8, counted_failures = counted_failures + ?5, last_class = ?6,
            reason = ?7
-     WHERE seq = ?1
-       AND run_no = ?2
-       AND (state = 'leased' OR state = 'pending' OR state = 'waiting')";
+     WHERE seq = ?1 AND run_no = ?2 AND (state = 'leased' OR state = 'pending' OR state = 'waiting')";
 
 pub(super) const EXTEND: &str = "
-    UPDATE deliveries
-       SET lease_until = ?2, delay_ms = ?4
-     WHERE seq = ?1
-       AND state = 'leased'
-       AND lease_owner = ?3";
+    UPDATE deliveries SET lease_until = ?2, delay_ms = ?4
+     WHERE seq = ?1 AND state = 'leased' AND lease_owner = ?3";
 
 // If the end is later than now plus the lease's span, a wrong clock set it.
 pub(super) const CLAMP: &str = "
-    UPDATE deliveries
-       SET lease_until = ?1 + delay_ms
+    UPDATE deliveries SET lease_until = ?1 + delay_ms
      WHERE seq IN (
            SELECT seq
              FROM deliveries INDEXED BY deliveries_leases
@@ -85,25 +71,18 @@ pub(super) const CLAMP: &str = "
 const TAKE_FROM: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?2, delay_ms = 0, lease_until = NULL, lease_owner = NULL
-     WHERE seq = ?1
-       AND state = 'leased'";
+     WHERE seq = ?1 AND state = 'leased'";
 
 // Without INDEXED BY, SQLite chooses `deliveries_attention`, which is not in this order.
 pub(super) const BETWEEN: &str = "
-    SELECT seq, subscription_seq, lease_until
-      FROM deliveries INDEXED BY deliveries_leases
-     WHERE state = 'leased'
-       AND lease_until >= ?1
-       AND lease_until <= ?3
+    SELECT seq, subscription_seq, lease_until FROM deliveries INDEXED BY deliveries_leases
+     WHERE state = 'leased' AND lease_until >= ?1 AND lease_until <= ?3
        AND (lease_until > ?1 OR seq > ?2)
-     ORDER BY lease_until, seq
-     LIMIT ?4";
+     ORDER BY lease_until, seq LIMIT ?4";
 
 pub(super) const NEXT_EXPIRY: &str = "
-    SELECT min(lease_until)
-      FROM deliveries INDEXED BY deliveries_leases
-     WHERE state = 'leased'
-       AND lease_until > ?1";
+    SELECT min(lease_until) FROM deliveries INDEXED BY deliveries_leases
+     WHERE state = 'leased' AND lease_until > ?1";
 
 /// A lease and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,12 +141,12 @@ pub(super) fn renew(
     owner: &str,
 ) -> Result<bool> {
     let span = millis(until.since(now));
-    Ok(tx.prepare(LEASE)?.execute((delivery, until, owner, span))? == 1)
+    Ok(tx.execute(LEASE, (delivery, until, owner, span))? == 1)
 }
 
 /// Corrects at most `limit` ends that a wrong clock set too far ahead; returns how many.
 pub(crate) fn clamp(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
-    Ok(tx.prepare(CLAMP)?.execute((now, limit))?)
+    tx.execute(CLAMP, (now, limit))
 }
 
 /// Due deliveries with the sizes of their payloads, oldest first.
@@ -177,7 +156,7 @@ pub(super) fn due_with_size(
     now: Timestamp,
     limit: u32,
 ) -> Result<Vec<Candidate>> {
-    rows(&mut *tx.prepare(DUE_WITH_SIZE)?, (subscription, now, limit), |row| {
+    tx.rows(DUE_WITH_SIZE, (subscription, now, limit), |row| {
         Ok(Candidate {
             delivery: row.get(0)?,
             attempt_count: row.get(1)?,
@@ -207,14 +186,13 @@ pub(super) fn held(
 
 /// A delivery in any state.
 pub fn any(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Held>> {
-    first(&mut *tx.prepare(HELD)?, [delivery], |row| {
-        let state: String = row.get(0)?;
+    tx.first(HELD, [delivery], |row| {
         let outbox: Option<i64> = row.get(4)?;
         let webhook: Option<i64> = row.get(5)?;
         let origin = outbox.map(Origin::Outbox).or_else(|| webhook.map(Origin::WebhookEvent));
         Ok(Held {
             delivery,
-            state: word("deliveries.state", &state, State::parse)?,
+            state: cell(row, 0, "deliveries.state")?,
             run_no: row.get(1)?,
             attempt_count: row.get(2)?,
             counted_failures: row.get(3)?,
@@ -244,7 +222,7 @@ pub(super) fn put_back(
     let Settlement { delivery, run_no, attempt, .. } = settlement;
     let class = attempt.class.as_str();
     let row = (delivery, run_no, due_at, millis(wait), attempt.counted, class, keep);
-    one_row(tx.prepare(PUT_BACK)?.execute(row)?, "the delivery")
+    tx.change_one(PUT_BACK, row, "the delivery")
 }
 
 /// Puts a delivery into its final state after a report. `is_attempt`: it is one more attempt.
@@ -257,7 +235,7 @@ pub(super) fn finish(
     let Settlement { delivery, run_no, attempt, now, .. } = settlement;
     let class = attempt.class.as_str();
     let row = (delivery, run_no, state.as_str(), now, attempt.counted, class, reason, is_attempt);
-    one_row(tx.prepare(FINISH)?.execute(row)?, "the delivery")
+    tx.change_one(FINISH, row, "the delivery")
 }
 
 /// Moves the end of a lease.
@@ -268,12 +246,12 @@ pub(super) fn extend(
     owner: &str,
 ) -> Result<()> {
     let row = (delivery, until, owner, millis(until.since(now)));
-    one_row(tx.prepare(EXTEND)?.execute(row)?, "the delivery")
+    tx.change_one(EXTEND, row, "the delivery")
 }
 
 /// Ends a lease early and makes the delivery due now.
 pub(super) fn take_from(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    one_row(tx.prepare(TAKE_FROM)?.execute((delivery, now))?, "the delivery")
+    tx.change_one(TAKE_FROM, (delivery, now), "the delivery")
 }
 
 /// Leases that end at or before `until`, in the order of their ends, starting after `after`.
@@ -284,12 +262,12 @@ pub fn between(
     limit: u32,
 ) -> Result<Vec<Lease>> {
     let params = (after.0, after.1, until, limit);
-    rows(&mut *tx.prepare(BETWEEN)?, params, |row| {
+    tx.rows(BETWEEN, params, |row| {
         Ok(Lease { delivery: row.get(0)?, subscription: row.get(1)?, until: row.get(2)? })
     })
 }
 
 /// The earliest end of a lease that is later than `after`.
 pub fn next_expiry(tx: &ReadTx<'_>, after: Timestamp) -> Result<Option<Timestamp>> {
-    Ok(tx.prepare(NEXT_EXPIRY)?.query_row([after], |row| row.get(0))?)
+    tx.value(NEXT_EXPIRY, [after])
 }

@@ -9,8 +9,9 @@ use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
 use crate::config::Tenants;
 use crate::model::escalation::{Class, NewEscalation};
+use crate::store::column::Count;
 use crate::store::error::{Error, Result};
-use crate::store::tx::{ReadTx, WriteTx, rows};
+use crate::store::tx::{ReadTx, WriteTx, tuple};
 use crate::store::{escalations, settlement, subscriptions};
 
 /// Counts the rows of a kind of a tenant.
@@ -61,8 +62,7 @@ const BEYOND: &str = "
               FROM subscriptions
              WHERE deleted_at IS NULL
             WINDOW made AS (PARTITION BY tenant ORDER BY seq))
-     WHERE (number > ?1 OR bytes > ?2)
-       AND state = 'ACTIVE'
+     WHERE (number > ?1 OR bytes > ?2) AND state = 'ACTIVE'
      LIMIT 100000";
 
 /// One limit.
@@ -110,7 +110,8 @@ fn counted(action: &str) -> impl Iterator<Item = &'static Limit> {
 }
 
 fn count(tx: &ReadTx<'_>, tenant: &str, limit: &Limit) -> Result<u64> {
-    Ok(tx.prepare(limit.count)?.query_row([tenant], |row| crate::store::column::count(row, 0))?)
+    let Count(count) = tx.value(limit.count, [tenant])?;
+    Ok(count)
 }
 
 /// What a tenant has of what an action may add to.
@@ -144,8 +145,7 @@ pub fn pause_beyond(
     new_id: impl Fn() -> String,
 ) -> Result<usize> {
     let (most, bytes) = (limits.subscriptions_max, limits.terms_bytes_max);
-    let beyond: Vec<(SubscriptionSeq, String)> =
-        rows(&mut *tx.prepare(BEYOND)?, (most, bytes), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let beyond: Vec<(SubscriptionSeq, String)> = tx.rows(BEYOND, (most, bytes), tuple)?;
     let why = "beyond tenants.subscriptions_max or tenants.terms_bytes_max";
     let mut by_tenant = BTreeMap::<&str, usize>::new();
     for (seq, tenant) in &beyond {

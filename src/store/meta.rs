@@ -7,70 +7,55 @@ use crate::model::audit::chain::Head;
 use crate::model::in_doubt::{Fence, Window};
 use crate::store::column::word;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, rows};
+use crate::store::tx::{ReadTx, WriteTx};
 
-const READ: &str = "
-    SELECT value
-      FROM meta
-     WHERE key = ?1";
+const READ: &str = "SELECT value FROM meta WHERE key = ?1";
 
 const WRITE: &str = "
-    INSERT INTO meta (key, value)
-    VALUES (?1, ?2)
+    INSERT INTO meta (key, value) VALUES (?1, ?2)
         ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
-const FORGET_WINDOW: &str = "
-    DELETE FROM meta
-     WHERE key IN ('in_doubt_lost_at', 'in_doubt_until')";
+const FORGET_WINDOW: &str = "DELETE FROM meta WHERE key IN ('in_doubt_lost_at', 'in_doubt_until')";
 
-const FORGET_BACKUP_FAILURE: &str = "
-    DELETE FROM meta
-     WHERE key IN ('backup_failed_at', 'backup_failure')";
+const FORGET_BACKUP_FAILURE: &str =
+    "DELETE FROM meta WHERE key IN ('backup_failed_at', 'backup_failure')";
 
 const IN_HAND: &str = "
-    SELECT substr(key, 9), value
-      FROM meta
-     WHERE key >= 'in_hand/'
-       AND key < 'in_hand0'
+    SELECT substr(key, 9), value FROM meta
+     WHERE key >= 'in_hand/' AND key < 'in_hand0'
      LIMIT 10000";
 
-const REMOVE: &str = "
-    DELETE FROM meta
-     WHERE key = ?1";
+const REMOVE: &str = "DELETE FROM meta WHERE key = ?1";
 
 /// The id of the master key that sealed the secrets in this file.
 pub fn master_key_id(tx: &ReadTx<'_>) -> Result<Option<String>> {
-    Ok(tx.prepare(READ)?.query_row(["master_key_id"], |row| row.get(0)).optional()?)
+    tx.find(READ, ["master_key_id"])
 }
 
 /// Stores the id of the master key.
 pub fn set_master_key_id(tx: &WriteTx<'_>, key_id: &str) -> Result<()> {
-    tx.prepare(WRITE)?.execute(["master_key_id", key_id])?;
-    Ok(())
+    tx.execute(WRITE, ["master_key_id", key_id]).map(drop)
 }
 
 /// How many deliveries have become dead letters in this file, ever.
 pub fn deaths(tx: &ReadTx<'_>) -> Result<i64> {
-    let deaths = tx.prepare(READ)?.query_row(["deaths"], |row| row.get(0)).optional()?;
+    let deaths = tx.find(READ, ["deaths"])?;
     Ok(deaths.unwrap_or(0))
 }
 
 /// The id of this database, which its copies share; `None` until a service of this version has opened it.
 pub fn database_id(tx: &ReadTx<'_>) -> Result<Option<String>> {
-    Ok(tx.prepare(READ)?.query_row(["database_id"], |row| row.get(0)).optional()?)
+    tx.find(READ, ["database_id"])
 }
 
 /// Stores the id of this database.
 pub fn set_database_id(tx: &WriteTx<'_>, id: &str) -> Result<()> {
-    tx.prepare(WRITE)?.execute(["database_id", id])?;
-    Ok(())
+    tx.execute(WRITE, ["database_id", id]).map(drop)
 }
 
 /// The epoch, and the window of time in which new events are held for review after a restore.
 pub fn fence(tx: &ReadTx<'_>) -> Result<Fence> {
-    let number = |key: &str| -> Result<Option<i64>> {
-        Ok(tx.prepare(READ)?.query_row([key], |row| row.get(0)).optional()?)
-    };
+    let number = |key: &str| -> Result<Option<i64>> { tx.find(READ, [key]) };
     let lost_at = number("in_doubt_lost_at")?.map(Timestamp::from_ms);
     let until = number("in_doubt_until")?.map(Timestamp::from_ms);
     let window = lost_at.zip(until).map(|(lost_at, until)| Window { lost_at, until });
@@ -99,8 +84,8 @@ pub struct Restored {
 
 /// The latest restore of the file; `None` if it was never restored.
 pub fn restored(tx: &ReadTx<'_>) -> Result<Option<Restored>> {
-    let at = tx.prepare(READ)?.query_row(["restored_at"], |row| row.get(0)).optional()?;
-    let from = tx.prepare(READ)?.query_row(["restored_from"], |row| row.get(0)).optional()?;
+    let at = tx.find(READ, ["restored_at"])?;
+    let from = tx.find(READ, ["restored_from"])?;
     Ok(at.zip(from).map(|(at, from)| Restored { at, from }))
 }
 
@@ -123,7 +108,7 @@ pub fn set_window(tx: &WriteTx<'_>, window: Option<Window>) -> Result<()> {
             write.execute(("in_doubt_until", until))?;
         }
         None => {
-            let _none = tx.prepare(FORGET_WINDOW)?.execute([])?;
+            let _none = tx.execute(FORGET_WINDOW, [])?;
         }
     }
     tx.cached_fence().set(None);
@@ -132,15 +117,15 @@ pub fn set_window(tx: &WriteTx<'_>, window: Option<Window>) -> Result<()> {
 
 /// When and why the latest scheduled backup failed; `None` if it succeeded.
 pub fn backup_failure(tx: &ReadTx<'_>) -> Result<Option<(Timestamp, String)>> {
-    let at = tx.prepare(READ)?.query_row(["backup_failed_at"], |row| row.get(0)).optional()?;
-    let why = tx.prepare(READ)?.query_row(["backup_failure"], |row| row.get(0)).optional()?;
+    let at = tx.find(READ, ["backup_failed_at"])?;
+    let why = tx.find(READ, ["backup_failure"])?;
     Ok(at.zip(why))
 }
 
 /// Stores that the latest scheduled backup failed; `None`: it succeeded.
 pub fn set_backup_failure(tx: &WriteTx<'_>, failure: Option<&(Timestamp, String)>) -> Result<()> {
     let Some((at, why)) = failure else {
-        let _none = tx.prepare(FORGET_BACKUP_FAILURE)?.execute([])?;
+        let _none = tx.execute(FORGET_BACKUP_FAILURE, [])?;
         return Ok(());
     };
     let mut write = tx.prepare(WRITE)?;
@@ -152,7 +137,7 @@ pub fn set_backup_failure(tx: &WriteTx<'_>, failure: Option<&(Timestamp, String)
 /// Marks of work in progress. Each has the item, the number of the start that set it, and how many earlier unclean ends
 /// happened during that work (-1: the end of that run does not count).
 pub fn in_hand(tx: &ReadTx<'_>) -> Result<Vec<(String, i64, i32)>> {
-    rows(&mut *tx.prepare(IN_HAND)?, [], |row| {
+    tx.rows(IN_HAND, [], |row| {
         let (item, at): (String, String) = (row.get(0)?, row.get(1)?);
         let (boot, ends) = word("meta.value", &at, |text| {
             let (boot, ends) = text.split_once(':')?;
@@ -165,14 +150,12 @@ pub fn in_hand(tx: &ReadTx<'_>) -> Result<Vec<(String, i64, i32)>> {
 /// Marks work that begins.
 pub fn set_in_hand(tx: &WriteTx<'_>, item: &str, boot: i64, ends: i32) -> Result<()> {
     let key = format!("in_hand/{item}");
-    tx.prepare(WRITE)?.execute([key, format!("{boot}:{ends}")])?;
-    Ok(())
+    tx.execute(WRITE, [key, format!("{boot}:{ends}")]).map(drop)
 }
 
 /// Removes the mark.
 pub fn not_in_hand(tx: &WriteTx<'_>, item: &str) -> Result<()> {
-    tx.prepare(REMOVE)?.execute([format!("in_hand/{item}")])?;
-    Ok(())
+    tx.execute(REMOVE, [format!("in_hand/{item}")]).map(drop)
 }
 
 /// Whether this site has ever had a network connection to the outside.
@@ -184,25 +167,22 @@ pub fn has_had_line(tx: &ReadTx<'_>) -> Result<bool> {
 
 /// Stores that this site has a network connection to the outside.
 pub fn set_has_had_line(tx: &WriteTx<'_>) -> Result<()> {
-    tx.prepare(WRITE)?.execute(("line_seen", 1))?;
-    Ok(())
+    tx.execute(WRITE, ("line_seen", 1)).map(drop)
 }
 
 /// The sealed key under which tokens are hashed; `None` if it was never set.
 pub fn token_pepper(tx: &ReadTx<'_>) -> Result<Option<Vec<u8>>> {
-    Ok(tx.prepare(READ)?.query_row(["token_pepper"], |row| row.get(0)).optional()?)
+    tx.find(READ, ["token_pepper"])
 }
 
 /// Removes the sealed key under which tokens are hashed: the next one is made when it is needed.
 pub fn forget_token_pepper(tx: &WriteTx<'_>) -> Result<()> {
-    tx.prepare(REMOVE)?.execute(["token_pepper"])?;
-    Ok(())
+    tx.execute(REMOVE, ["token_pepper"]).map(drop)
 }
 
 /// Stores the sealed key under which tokens are hashed.
 pub fn set_token_pepper(tx: &WriteTx<'_>, sealed: &[u8]) -> Result<()> {
-    tx.prepare(WRITE)?.execute(("token_pepper", sealed))?;
-    Ok(())
+    tx.execute(WRITE, ("token_pepper", sealed)).map(drop)
 }
 
 /// The stored head of the audit chain; `None` before the first audit event.
@@ -217,11 +197,10 @@ pub fn audit_start(tx: &ReadTx<'_>) -> Result<Head> {
 
 /// Stores the head of the audit chain.
 pub(super) fn set_audit_head(tx: &WriteTx<'_>, head: Head) -> Result<()> {
-    tx.prepare(WRITE)?.execute(("audit_head", head.to_string()))?;
-    Ok(())
+    tx.execute(WRITE, ("audit_head", head.to_string())).map(drop)
 }
 
 fn place(tx: &ReadTx<'_>, key: &str) -> Result<Option<Head>> {
-    let text: Option<String> = tx.prepare(READ)?.query_row([key], |row| row.get(0)).optional()?;
+    let text: Option<String> = tx.find(READ, [key])?;
     text.map(|text| word("meta.value", &text, Head::parse)).transpose()
 }

@@ -50,6 +50,7 @@ pub(crate) mod schema_shape;
 pub mod search;
 pub mod sessions;
 pub mod settlement;
+pub(crate) mod sql;
 pub mod stats;
 pub mod subjects;
 pub mod subscriptions;

@@ -20,17 +20,15 @@ use crate::model::subscription::{Routed, Subscription};
 use crate::store::column::to_json;
 use crate::store::deliveries::Origin;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, first};
+use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{outbox, subscriptions};
 
 const OF_EVENT: &str = "
-    SELECT source_system, id, event_type, aggregate_type, aggregate_id, idempotency_key
-      FROM outbox
+    SELECT source_system, id, event_type, aggregate_type, aggregate_id, idempotency_key FROM outbox
      WHERE seq = ?1";
 
 const OF_WEBHOOK_EVENT: &str = "
-    SELECT 'in:' || provider, id, event_type, NULL, NULL, provider_event_id
-      FROM webhook_events
+    SELECT 'in:' || provider, id, event_type, NULL, NULL, provider_event_id FROM webhook_events
      WHERE seq = ?1";
 
 /// What an operational event is about.
@@ -117,7 +115,7 @@ fn carried(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<Carried>> {
         Origin::Outbox(seq) => (OF_EVENT, seq),
         Origin::WebhookEvent(seq) => (OF_WEBHOOK_EVENT, seq),
     };
-    first(&mut *tx.prepare(sql)?, [seq], |row| {
+    tx.first(sql, [seq], |row| {
         Ok(Carried {
             source: row.get(0)?,
             event_id: row.get(1)?,

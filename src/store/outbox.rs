@@ -11,7 +11,7 @@ use crate::model::sql_row::Defect;
 use crate::store::deliveries::Place;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{RoutingPlan, carry_out, end, plan};
-use crate::store::tx::{ReadTx, WriteTx, first, one_row};
+use crate::store::tx::{ReadTx, WriteTx, one_row};
 use crate::store::{families, meta, outbox_lists, payloads, quarantine, subjects, tenants};
 
 /// The code of a quarantined event that cannot be used for another reason than its type's schema.
@@ -37,15 +37,13 @@ pub(super) const EXISTS: &str = "
               AND idempotency_key = ?3)";
 
 pub(super) const REPEATED: &str = "
-    UPDATE outbox
-       SET duplicate_count = duplicate_count + 1, differing_count = differing_count + ?2
+    UPDATE outbox SET duplicate_count = duplicate_count + 1, differing_count = differing_count + ?2
      WHERE seq = ?1";
 
 pub(super) const SETTLED: &str = "
     UPDATE outbox
        SET status = ?2, open_deliveries = ?3, completed_at = ?4, last_error = coalesce(?5, last_error)
-     WHERE seq = ?1
-       AND routed_at IS NOT NULL
+     WHERE seq = ?1 AND routed_at IS NOT NULL
  RETURNING hard_children > 0, iif(parent_binding = 'hard', parent_seq, NULL)";
 
 /// The result of storing an event.
@@ -137,39 +135,42 @@ fn write(
     (open, epoch, parent): (u32, u32, Option<i64>),
 ) -> Result<usize> {
     let placed = payloads::place(tx, &new.payload)?;
-    Ok(tx.prepare(INSERT)?.execute(rusqlite::params![
-        new.id,
-        new.tenant,
-        new.source_system,
-        new.idempotency_key,
-        new.event_type,
-        new.aggregate_type,
-        new.aggregate_id,
-        new.target,
-        placed.inline(),
-        placed.payload_seq(),
-        new.content_type,
-        new.occurred_at,
-        new.received_at,
-        new.not_before,
-        new.ordering_key,
-        new.process_id,
-        new.trace_id,
-        new.max_attempts,
-        new.custom_data,
-        now,
-        open,
-        epoch,
-        new.sealed.fields,
-        new.headers,
-        new.order.guaranteed,
-        new.order.exclude_failed,
-        new.order.funnel_point,
-        new.order.funnel_value,
-        new.order.entity_type,
-        parent,
-        new.order.parent_binding.map(Binding::as_str),
-    ])?)
+    tx.execute(
+        INSERT,
+        rusqlite::params![
+            new.id,
+            new.tenant,
+            new.source_system,
+            new.idempotency_key,
+            new.event_type,
+            new.aggregate_type,
+            new.aggregate_id,
+            new.target,
+            placed.inline(),
+            placed.payload_seq(),
+            new.content_type,
+            new.occurred_at,
+            new.received_at,
+            new.not_before,
+            new.ordering_key,
+            new.process_id,
+            new.trace_id,
+            new.max_attempts,
+            new.custom_data,
+            now,
+            open,
+            epoch,
+            new.sealed.fields,
+            new.headers,
+            new.order.guaranteed,
+            new.order.exclude_failed,
+            new.order.funnel_point,
+            new.order.funnel_value,
+            new.order.entity_type,
+            parent,
+            new.order.parent_binding.map(Binding::as_str),
+        ],
+    )
 }
 
 /// Stores an event that cannot be used as quarantined, with the reason. It gets no deliveries, and no parent if it cannot
@@ -211,7 +212,7 @@ pub fn insert_quarantined(
 
 /// Whether an event with this tenant, source system and key exists.
 pub fn is_stored(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Result<bool> {
-    Ok(tx.prepare(EXISTS)?.query_row(identity, |row| row.get(0))?)
+    tx.value(EXISTS, identity)
 }
 
 fn identity(new: &NewEvent) -> (&str, &str, &str) {
@@ -234,7 +235,7 @@ fn repeated(
     if kept.status == Status::Quarantined && (is_usable || differs) {
         return quarantine::discard_republished(tx, &kept, new, now).map(|()| None);
     }
-    tx.prepare(REPEATED)?.execute((kept.seq, differs))?;
+    tx.execute(REPEATED, (kept.seq, differs))?;
     Ok(Some(Inserted::Again { id: kept.new.id, status: kept.status, differs }))
 }
 
@@ -257,7 +258,7 @@ pub(crate) fn refresh(
     let status = derive(counts);
     let completed_at = status.is_final().then_some(now);
     let settled = (seq, status.as_str(), counts.open, completed_at, error);
-    let kin = first(&mut *tx.prepare(SETTLED)?, settled, |row| {
+    let kin = tx.first(SETTLED, settled, |row| {
         Ok((row.get::<_, bool>(0)?, row.get::<_, Option<i64>>(1)?))
     })?;
     match kin.ok_or(Error::Changed("the event"))? {

@@ -1,32 +1,60 @@
 //! Table `outbox`, for the API: single events, and pages.
 
+use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
 use rusqlite::{Row, ToSql, params};
 
-use crate::model::event::{Binding, Event, EventOrder, NewEvent, Status};
+use crate::model::event::{Event, EventOrder, NewEvent, Status};
 use crate::model::sealed::Sealed;
 use crate::model::tenant;
-use crate::store::column::{clamped_count, word};
+use crate::store::column::Clamped;
 use crate::store::error::Result;
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, newest_seq, row_from,
 };
-use crate::store::tx::{ReadTx, first};
+use crate::store::sql::columns;
+use crate::store::tx::ReadTx;
 use crate::store::{families, payloads};
 
-/// Selects the columns that [`event`] reads, in its order, and further columns.
-macro_rules! select {
-    ($rest:literal) => {
-        concat!(
-            "SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
-                target, content_type, occurred_at, received_at, not_before, ordering_key, process_id,
-                trace_id, max_attempts, custom_data, status, open_deliveries, duplicate_count,
-                differing_count, last_error, error_code, completed_at, sealed_fields, replay_of,
-                headers, guaranteed_order <> 0, exclude_failed <> 0, funnel_point, funnel_value, entity_type,
-                (SELECT p.id FROM outbox AS p WHERE p.seq = outbox.parent_seq),
-                iif(parent_seq IS NULL, NULL, coalesce(parent_binding, 'soft')), hard_children",
-            $rest
-        )
-    };
+columns! {
+    fn event() -> Event = "outbox" [
+        seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target, content_type,
+        occurred_at, received_at, not_before, ordering_key, process_id, trace_id, max_attempts, custom_data, status,
+        open_deliveries as Clamped(open_deliveries), duplicate_count as Clamped(duplicate_count),
+        differing_count as Clamped(differing_count), last_error, error_code, completed_at,
+        sealed_fields as Clamped(sealed_fields), replay_of, headers as Headers(headers),
+        "guaranteed_order <> 0" as guaranteed, "exclude_failed <> 0" as exclude_failed, funnel_point, funnel_value,
+        entity_type, "(SELECT p.id FROM outbox AS p WHERE p.seq = outbox.parent_seq)" as parent_id,
+        "iif(parent_seq IS NULL, NULL, coalesce(parent_binding, 'soft'))" as parent_binding,
+        hard_children as Clamped(hard_children)
+    ] {
+        seq,
+        new: NewEvent {
+            id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
+            payload: Vec::new(), content_type, headers, occurred_at, received_at, not_before, ordering_key,
+            order: EventOrder {
+                guaranteed, exclude_failed, funnel_point, funnel_value, entity_type, parent_id, parent_key: None,
+                parent_binding,
+            },
+            process_id, trace_id, max_attempts, custom_data, sealed: Sealed { fields: sealed_fields, key: None },
+        },
+        status, open_deliveries, duplicate_count, differing_count, last_error, error_code, completed_at, replay_of,
+        hard_children
+    }
+    pub(super) const BY_IDENTITY with ", payload, payload_seq" =
+        "WHERE tenant = ?1 AND source_system = ?2 AND idempotency_key = ?3";
+    const BY_ID with ", payload, payload_seq" = "WHERE id = ?2 AND tenant = ?1";
+    pub(super) const BY_SEQ = "WHERE seq = ?1";
+}
+
+/// An event's header fields, if it has any. A quarantined row may hold any bytes.
+struct Headers(Option<String>);
+
+impl FromSql for Headers {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let text =
+            value.as_bytes_or_null()?.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        Ok(Self(text.filter(|text| text != "{}")))
+    }
 }
 
 /// The conditions of a list's filter, from ?5 on.
@@ -38,15 +66,6 @@ macro_rules! filter {
      AND (?10 IS NULL OR parent_seq = ?10) AND (?11 IS NULL OR process_id = ?11)"
     };
 }
-
-pub(super) const BY_IDENTITY: &str = select!(
-    ", payload, payload_seq FROM outbox
-     WHERE tenant = ?1 AND source_system = ?2 AND idempotency_key = ?3"
-);
-
-const BY_ID: &str = select!(", payload, payload_seq FROM outbox WHERE id = ?2 AND tenant = ?1");
-
-pub(super) const BY_SEQ: &str = select!(" FROM outbox WHERE seq = ?1");
 
 pub(super) const RECEIVED_FROM: &str = row_from!("outbox", "received_at");
 
@@ -93,17 +112,17 @@ pub(super) const PAGE_OF_KEY: &str =
 
 /// An event with its payload.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>> {
-    first(&mut *tx.prepare(BY_ID)?, (tenant, id), |row| with_payload(tx, row))
+    tx.first(BY_ID, (tenant, id), |row| with_payload(tx, row))
 }
 
 /// An event with its payload, by its tenant, source system and key.
 pub(super) fn by_identity(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Result<Option<Event>> {
-    first(&mut *tx.prepare(BY_IDENTITY)?, identity, |row| with_payload(tx, row))
+    tx.first(BY_IDENTITY, identity, |row| with_payload(tx, row))
 }
 
 /// An event without its payload, by its number.
 pub fn by_seq(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Event>> {
-    first(&mut *tx.prepare(BY_SEQ)?, [seq], event)
+    tx.first(BY_SEQ, [seq], event)
 }
 
 /// Which events a list shows. `None` means any.
@@ -131,7 +150,7 @@ impl Filter {
     /// The number of the parent; one that no event has, if there is no such parent.
     pub(super) fn parent(&self, tx: &ReadTx<'_>, tenant: &str) -> Result<Option<i64>> {
         let Some(id) = &self.parent_id else { return Ok(None) };
-        let found = first(&mut *tx.prepare(families::BY_ID)?, (tenant, id), |row| Ok(row.get(0)?))?;
+        let found = tx.find(families::BY_ID, (tenant, id))?;
         Ok(found.or(Some(0)))
     }
 }
@@ -150,7 +169,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         received,
     } = filter;
     let mut range = SeqRange::new(tx, RECEIVED_FROM, before, *received)?;
-    let (status, parent) = (status.map(Status::as_str), filter.parent(tx, tenant)?);
+    let (status, parent) = (status, filter.parent(tx, tenant)?);
     let others = [aggregate_id.is_some(), parent.is_some(), process_id.is_some()];
     let unserved = status.is_some()
         || event_type.is_some()
@@ -199,63 +218,6 @@ pub(super) fn by_seqs(tx: &ReadTx<'_>, seqs: Vec<i64>) -> Result<Vec<Event>> {
 
 fn with_payload(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Event> {
     let mut event = event(row)?;
-    event.new.payload = payloads::fetch(tx, row.get_ref(36)?, row.get(37)?)?;
+    event.new.payload = payloads::fetch(tx, row.get_ref("payload")?, row.get("payload_seq")?)?;
     Ok(event)
-}
-
-/// An event's header fields, if it has any. A quarantined row may hold any bytes.
-fn headers(row: &Row<'_>) -> Result<Option<String>> {
-    let bytes = row.get_ref(27)?.as_bytes_or_null().map_err(rusqlite::Error::from)?;
-    let text = bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    Ok(text.filter(|text| text != "{}"))
-}
-
-fn event(row: &Row<'_>) -> Result<Event> {
-    let status: String = row.get(18)?;
-    let binding: Option<String> = row.get(34)?;
-    let binding = binding.map(|text| word("outbox.parent_binding", &text, Binding::parse));
-    Ok(Event {
-        seq: row.get(0)?,
-        new: NewEvent {
-            id: row.get(1)?,
-            tenant: row.get(2)?,
-            source_system: row.get(3)?,
-            idempotency_key: row.get(4)?,
-            event_type: row.get(5)?,
-            aggregate_type: row.get(6)?,
-            aggregate_id: row.get(7)?,
-            target: row.get(8)?,
-            payload: Vec::new(),
-            content_type: row.get(9)?,
-            headers: headers(row)?,
-            occurred_at: row.get(10)?,
-            received_at: row.get(11)?,
-            not_before: row.get(12)?,
-            ordering_key: row.get(13)?,
-            order: EventOrder {
-                guaranteed: row.get(28)?,
-                exclude_failed: row.get(29)?,
-                funnel_point: row.get(30)?,
-                funnel_value: row.get(31)?,
-                entity_type: row.get(32)?,
-                parent_id: row.get(33)?,
-                parent_key: None,
-                parent_binding: binding.transpose()?,
-            },
-            process_id: row.get(14)?,
-            trace_id: row.get(15)?,
-            max_attempts: row.get(16)?,
-            custom_data: row.get(17)?,
-            sealed: Sealed { fields: clamped_count(row, 25)?, key: None },
-        },
-        status: word("outbox.status", &status, Status::parse)?,
-        open_deliveries: clamped_count(row, 19)?,
-        duplicate_count: clamped_count(row, 20)?,
-        differing_count: clamped_count(row, 21)?,
-        last_error: row.get(22)?,
-        error_code: row.get(23)?,
-        completed_at: row.get(24)?,
-        replay_of: row.get(26)?,
-        hard_children: clamped_count(row, 35)?,
-    })
 }

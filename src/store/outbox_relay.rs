@@ -15,11 +15,11 @@ use crate::base::clock::Timestamp;
 use crate::model::event::{MAX_INLINE_BYTES, NewEvent, Status};
 use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
 use crate::model::tenant;
-use crate::store::column::clamped_count;
+use crate::store::column::Clamped;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::payloads::{self, Placed};
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::tx::{ReadTx, WriteTx, one_row};
 use crate::store::{contention, families, subscriptions, tenants};
 
 /// The code of a quarantined event that does not fit its type.
@@ -31,13 +31,8 @@ const MAX_BATCHES_BEFORE: u32 = 10;
 /// Bytes of payloads in one batch, approximately: other writes wait for it.
 const MAX_BYTES: u64 = 4 << 20;
 
-pub(super) const UNROUTED: &str = "
-    SELECT seq
-      FROM outbox
-     WHERE routed_at IS NULL
-       AND seq > ?1
-     ORDER BY seq
-     LIMIT ?2";
+pub(super) const UNROUTED: &str =
+    "SELECT seq FROM outbox WHERE routed_at IS NULL AND seq > ?1 ORDER BY seq LIMIT ?2";
 
 // A payload that is too large is not read at all. The text columns are in the order of `Column::ALL`.
 pub(super) const ROW: &str = "
@@ -46,20 +41,14 @@ pub(super) const ROW: &str = "
            custom_data, entity_type, occurred_at, received_at, not_before, parent_seq, max_attempts,
            octet_length(payload), iif(octet_length(payload) <= ?2, payload, NULL), payload_seq, own,
            sealed_fields, guaranteed_order <> 0, exclude_failed <> 0, hard_children > 0
-      FROM outbox
-     WHERE seq = ?1";
+      FROM outbox WHERE seq = ?1";
 
 pub(super) const ROUTED: &str = "
-    UPDATE outbox
-       SET trace_id = ?2, routed_at = ?3, open_deliveries = ?4, epoch = ?5
-     WHERE seq = ?1
-       AND status = 'pending'
-       AND routed_at IS NULL";
+    UPDATE outbox SET trace_id = ?2, routed_at = ?3, open_deliveries = ?4, epoch = ?5
+     WHERE seq = ?1 AND status = 'pending' AND routed_at IS NULL";
 
-pub(super) const REPLACE_PAYLOAD: &str = "
-    UPDATE outbox
-       SET payload = ?2, payload_seq = ?3, sealed_fields = ?4
-     WHERE seq = ?1";
+pub(super) const REPLACE_PAYLOAD: &str =
+    "UPDATE outbox SET payload = ?2, payload_seq = ?3, sealed_fields = ?4 WHERE seq = ?1";
 
 // own = 0, because no privacy policy was applied to the row, even if a program with our crate inserted it.
 pub(super) const QUARANTINE: &str = "
@@ -71,16 +60,14 @@ pub(super) const QUARANTINE: &str = "
            parent_seq = ?21,
            status = 'quarantined', routed_at = ?22, error_code = ?23, last_error = ?24, own = 0,
            entity_type = ?25
-     WHERE seq = ?1
-       AND routed_at IS NULL";
+     WHERE seq = ?1 AND routed_at IS NULL";
 
 // Changes as few columns as possible, because any other column may be the defect.
 pub(super) const SET_ASIDE: &str = "
     UPDATE outbox
        SET status = 'quarantined', routed_at = ?2, error_code = 'unusable', last_error = ?3,
            parent_seq = NULL, own = 0
-     WHERE seq = ?1
-       AND routed_at IS NULL";
+     WHERE seq = ?1 AND routed_at IS NULL";
 
 /// The result of a batch of the relay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,7 +111,7 @@ pub struct Terms<'a> {
 
 /// Numbers of unrouted rows after `after`, the oldest first.
 pub fn unrouted(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<i64>> {
-    rows(&mut *tx.prepare(UNROUTED)?, (after, limit), |row| Ok(row.get(0)?))
+    tx.list(UNROUTED, (after, limit))
 }
 
 /// A number that changes with every commit of another connection, including our own writer.
@@ -276,7 +263,7 @@ fn check_parent(
 /// read, unless it is in `payloads`.
 pub fn read(tx: &ReadTx<'_>, seq: i64, payload_bytes_most: u64) -> Result<Option<SqlRow>> {
     let most = i64::try_from(payload_bytes_most).unwrap_or(i64::MAX);
-    first(&mut *tx.prepare(ROW)?, (seq, most), |row| {
+    tx.first(ROW, (seq, most), |row| {
         let mut texts: [Option<Vec<u8>>; 17] = Default::default();
         for (n, text) in texts.iter_mut().enumerate() {
             *text = bytes(row, n)?;
@@ -302,7 +289,7 @@ pub fn read(tx: &ReadTx<'_>, seq: i64, payload_bytes_most: u64) -> Result<Option
             is_ordered: (row.get(27)?, row.get(28)?),
             max_attempts: row.get(21)?,
             own: row.get(25)?,
-            sealed_fields: clamped_count(row, 26)?,
+            sealed_fields: row.get::<_, Clamped>(26)?.0,
         })
     })
 }
@@ -323,8 +310,7 @@ pub(super) fn route(
     now: Timestamp,
 ) -> Result<Status> {
     let seq = row.seq;
-    let routed =
-        tx.prepare(ROUTED)?.execute((seq, &event.trace_id, now, plan.open(), plan.epoch()))?;
+    let routed = tx.execute(ROUTED, (seq, &event.trace_id, now, plan.open(), plan.epoch()))?;
     one_row(routed, "the event")?;
     if row.payload_seq.is_none() && event.payload.len() > MAX_INLINE_BYTES {
         let _payload_seq = replace_payload(tx, seq, event)?;
@@ -343,8 +329,7 @@ pub(super) fn replace_payload(tx: &WriteTx<'_>, seq: i64, event: &NewEvent) -> R
         Placed::Inline(body) => (Some(body), None),
         Placed::Separate(payload_seq) => (None, Some(*payload_seq)),
     };
-    let replaced =
-        tx.prepare(REPLACE_PAYLOAD)?.execute((seq, inline, payload_seq, event.sealed.fields))?;
+    let replaced = tx.execute(REPLACE_PAYLOAD, (seq, inline, payload_seq, event.sealed.fields))?;
     one_row(replaced, "the event").map(|()| payload_seq)
 }
 
@@ -366,33 +351,36 @@ fn quarantine(
     let pii = tenants::pii(tx, &tenant)?;
     let reason = pii.rules().map(|policy| policy.sanitize(&reason).into()).unwrap_or(reason);
     let text = |column| row.text(column);
-    let stored = tx.prepare(QUARANTINE)?.execute(rusqlite::params![
-        row.seq,
-        text(Column::Id),
-        text(Column::Tenant),
-        text(Column::SourceSystem),
-        text(Column::IdempotencyKey),
-        text(Column::EventType),
-        text(Column::AggregateType),
-        text(Column::AggregateId),
-        text(Column::Target),
-        text(Column::ContentType),
-        text(Column::Headers),
-        text(Column::OrderingKey),
-        text(Column::FunnelPoint),
-        text(Column::FunnelValue),
-        text(Column::ProcessId),
-        text(Column::TraceId),
-        text(Column::CustomData),
-        row.occurred_at,
-        row.received_at,
-        row.not_before,
-        parent,
-        terms.now,
-        defect.code,
-        reason,
-        text(Column::EntityType),
-    ])?;
+    let stored = tx.execute(
+        QUARANTINE,
+        rusqlite::params![
+            row.seq,
+            text(Column::Id),
+            text(Column::Tenant),
+            text(Column::SourceSystem),
+            text(Column::IdempotencyKey),
+            text(Column::EventType),
+            text(Column::AggregateType),
+            text(Column::AggregateId),
+            text(Column::Target),
+            text(Column::ContentType),
+            text(Column::Headers),
+            text(Column::OrderingKey),
+            text(Column::FunnelPoint),
+            text(Column::FunnelValue),
+            text(Column::ProcessId),
+            text(Column::TraceId),
+            text(Column::CustomData),
+            row.occurred_at,
+            row.received_at,
+            row.not_before,
+            parent,
+            terms.now,
+            defect.code,
+            reason,
+            text(Column::EntityType),
+        ],
+    )?;
     one_row(stored, "the event")?;
     if parent.is_some() { families::join(tx, row.seq, terms.now) } else { Ok(()) }
 }
@@ -415,5 +403,5 @@ pub fn set_aside(
             other => return other,
         }
     }
-    one_row(tx.prepare(SET_ASIDE)?.execute((seq, terms.now, why))?, "the event")
+    tx.change_one(SET_ASIDE, (seq, terms.now, why), "the event")
 }

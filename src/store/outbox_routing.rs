@@ -13,11 +13,8 @@ use crate::store::{meta, subscriptions, tenants};
 
 // Every event is pending when it is inserted.
 pub(super) const END: &str = "
-    UPDATE outbox
-       SET status = ?2, completed_at = ?3, error_code = ?4, last_error = ?5
-     WHERE seq = ?1
-       AND status = 'pending'
-       AND open_deliveries = 0";
+    UPDATE outbox SET status = ?2, completed_at = ?3, error_code = ?4, last_error = ?5
+     WHERE seq = ?1 AND status = 'pending' AND open_deliveries = 0";
 
 /// The deliveries that an event will get, planned before its row is written.
 #[derive(Clone, Debug)]
@@ -132,6 +129,6 @@ pub(super) fn end(
     why: Option<(&str, &str)>,
 ) -> Result<()> {
     let (code, error) = why.unzip();
-    let stored = tx.prepare(END)?.execute((seq, status.as_str(), completed_at, code, error))?;
+    let stored = tx.execute(END, (seq, status.as_str(), completed_at, code, error))?;
     one_row(stored, "the event")
 }

@@ -4,7 +4,7 @@ use rusqlite::{Params, Row, Statement, ToSql};
 
 use crate::base::clock::Timestamp;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, first, rows};
+use crate::store::tx::ReadTx;
 
 /// A statement for [`SeqRange::seqs`]: the numbers of rows that meet a condition, the newest first.
 macro_rules! newest_first {
@@ -172,8 +172,7 @@ impl SeqRange {
     /// Limits the range to [`MAX_LOOKED_AT`] numbers below its newest row of any tenant. `newest` is a statement of
     /// `newest_seq!`.
     pub(super) fn limit_numbers(&mut self, tx: &ReadTx<'_>, newest: &str) -> Result<()> {
-        let newest: Option<i64> =
-            tx.prepare(newest)?.query_row([self.below, self.down_to], |row| row.get(0))?;
+        let newest: Option<i64> = tx.value(newest, [self.below, self.down_to])?;
         if let Some(newest) = newest {
             let end = newest.saturating_sub(i64::from(MAX_LOOKED_AT)).saturating_add(1);
             // The first number is 1.
@@ -193,7 +192,7 @@ impl SeqRange {
     ) -> Result<Vec<i64>> {
         let mut params: Vec<&dyn ToSql> = vec![&self.below, &self.down_to, &limit];
         params.extend(more);
-        rows(&mut *tx.prepare(sql)?, &*params, |row| Ok(row.get(0)?))
+        tx.list(sql, &*params)
     }
 
     /// The page of rows that were found in the range.
@@ -208,7 +207,7 @@ pub(crate) fn number_at(tx: &ReadTx<'_>, row_from: &str, at: Timestamp) -> Resul
     let (mut low, mut high) = (0_i64, i64::MAX);
     while low < high {
         let middle = low.saturating_add(high.saturating_sub(low).div_euclid(2));
-        let row = first(&mut *tx.prepare(row_from)?, [middle], |row| {
+        let row = tx.first(row_from, [middle], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, Timestamp>(1)?))
         })?;
         match row {

@@ -4,25 +4,11 @@ use rusqlite::types::ValueRef;
 
 use crate::model::event::MAX_INLINE_BYTES;
 use crate::store::error::{Error, Result};
-use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::tx::{ReadTx, WriteTx};
 
-const INSERT: &str = "
-    INSERT INTO payloads (body)
-    VALUES (?1)";
+const INSERT: &str = "INSERT INTO payloads (body) VALUES (?1)";
 
-pub(super) const READ: &str = "
-    SELECT body
-      FROM payloads
-     WHERE seq = ?1";
-
-const BYTES: &str = "
-    SELECT octet_length(body)
-      FROM payloads
-     WHERE seq = ?1";
-
-const REMOVE: &str = "
-    DELETE FROM payloads
-     WHERE seq = ?1";
+pub(super) const READ: &str = "SELECT body FROM payloads WHERE seq = ?1";
 
 /// Where a body is stored: in the event's row, or in `payloads`.
 pub(crate) enum Placed<'a> {
@@ -51,18 +37,18 @@ pub(crate) fn place<'a>(tx: &WriteTx<'_>, body: &'a [u8]) -> Result<Placed<'a>> 
     if body.len() <= MAX_INLINE_BYTES {
         return Ok(Placed::Inline(body));
     }
-    tx.prepare(INSERT)?.execute([body])?;
+    tx.execute(INSERT, [body])?;
     Ok(Placed::Separate(tx.conn().last_insert_rowid()))
 }
 
 /// Deletes a body that no row refers to any more.
 pub(crate) fn remove(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
-    one_row(tx.prepare(REMOVE)?.execute([seq])?, "the payload")
+    tx.change_one("DELETE FROM payloads WHERE seq = ?1", [seq], "the payload")
 }
 
 /// The size of a body in `payloads`, without reading it.
 pub(super) fn bytes(tx: &ReadTx<'_>, seq: i64) -> Result<usize> {
-    let bytes: i64 = tx.prepare(BYTES)?.query_row([seq], |row| row.get(0))?;
+    let bytes: i64 = tx.value("SELECT octet_length(body) FROM payloads WHERE seq = ?1", [seq])?;
     Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
@@ -73,7 +59,7 @@ pub(crate) fn fetch(
     payload_seq: Option<i64>,
 ) -> Result<Vec<u8>> {
     if let Some(seq) = payload_seq {
-        return Ok(tx.prepare(READ)?.query_row([seq], |row| row.get(0))?);
+        return tx.value(READ, [seq]);
     }
     // A row written by plain SQL may hold text, a number or a blob.
     match inline {

@@ -5,24 +5,17 @@ use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::store::column::to_json;
 use crate::store::error::Result;
 use crate::store::page::MAX_LOOKED_AT;
-use crate::store::tx::{ReadTx, WriteTx, first, rows};
+use crate::store::tx::{ReadTx, WriteTx};
 
 pub(super) const HAS_LIMIT: &str = "
-    SELECT 1
-      FROM subscriptions
-     WHERE deleted_at IS NULL
-       AND json_extract(order_terms, '$.postpone_limit') IS NOT NULL
+    SELECT 1 FROM subscriptions
+     WHERE deleted_at IS NULL AND json_extract(order_terms, '$.postpone_limit') IS NOT NULL
      LIMIT 1";
 
 pub(super) const BEHIND: &str = "
-    SELECT seq
-      FROM deliveries
-     WHERE subscription_seq = ?1
-       AND state = 'pending'
-       AND head = 0
-       AND due_at <= ?2
-     ORDER BY due_at, seq
-     LIMIT ?3";
+    SELECT seq FROM deliveries
+     WHERE subscription_seq = ?1 AND state = 'pending' AND head = 0 AND due_at <= ?2
+     ORDER BY due_at, seq LIMIT ?3";
 
 // ?4: deliveries in flight. Their funnels are taken, as are those of deliveries that wait for their confirmation.
 pub(super) const IN_FUNNEL: &str = "
@@ -35,8 +28,7 @@ pub(super) const IN_FUNNEL: &str = "
                AND due_at <= ?2
              ORDER BY due_at, seq
              LIMIT ?5)
-     WHERE point IS NOT NULL
-       AND seq NOT IN (SELECT value FROM json_each(?4))
+     WHERE point IS NOT NULL AND seq NOT IN (SELECT value FROM json_each(?4))
        AND (EXISTS (SELECT 1 FROM deliveries AS w WHERE w.funnel = point AND w.state = 'waiting')
             OR point IN (SELECT f.funnel
                               FROM deliveries AS f
@@ -47,14 +39,11 @@ pub(super) const IN_FUNNEL: &str = "
 const GIVE_UP: &str = "
     UPDATE deliveries
        SET state = 'dead_letter', due_at = NULL, head = 1, finished_at = ?2, reason = ?3
-     WHERE seq = ?1
-       AND state = 'pending'
-       AND due_at <= ?4
-       AND (head = 0 OR funnel IS NOT NULL)";
+     WHERE seq = ?1 AND state = 'pending' AND due_at <= ?4 AND (head = 0 OR funnel IS NOT NULL)";
 
 /// Whether any subscription has a limit.
 pub fn any_limit(tx: &ReadTx<'_>) -> Result<bool> {
-    Ok(first(&mut *tx.prepare(HAS_LIMIT)?, [], |_| Ok(()))?.is_some())
+    tx.exists(HAS_LIMIT, [])
 }
 
 /// Deliveries of a subscription that wait behind others and could have gone at or before `due_by`; at most `limit`,
@@ -66,13 +55,12 @@ pub fn find(
     in_flight: &[DeliverySeq],
 ) -> Result<Vec<DeliverySeq>> {
     let seq = |row: &rusqlite::Row<'_>| Ok(row.get(0)?);
-    let mut found: Vec<DeliverySeq> =
-        rows(&mut *tx.prepare(BEHIND)?, (subscription, due_by, limit), seq)?;
+    let mut found: Vec<DeliverySeq> = tx.rows(BEHIND, (subscription, due_by, limit), seq)?;
     found.retain(|delivery| !in_flight.contains(delivery));
     let numbers: Vec<i64> = in_flight.iter().map(|delivery| delivery.0).collect();
     let busy = to_json("the deliveries", &numbers)?;
     let params = (subscription, due_by, limit, busy, MAX_LOOKED_AT);
-    found.extend(rows(&mut *tx.prepare(IN_FUNNEL)?, params, seq)?);
+    found.extend(tx.rows(IN_FUNNEL, params, seq)?);
     Ok(found)
 }
 
@@ -84,5 +72,5 @@ pub(super) fn give_up(
     (due_by, now): (Timestamp, Timestamp),
     reason: &str,
 ) -> Result<bool> {
-    Ok(tx.prepare(GIVE_UP)?.execute((delivery, now, reason, due_by))? == 1)
+    Ok(tx.execute(GIVE_UP, (delivery, now, reason, due_by))? == 1)
 }

@@ -8,7 +8,7 @@ use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
 use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, rows};
+use crate::store::tx::{ReadTx, WriteTx};
 
 const CLAIM: &str = "
     INSERT INTO processed_events (tenant, consumer_group, event_id, processed_at)
@@ -16,18 +16,13 @@ const CLAIM: &str = "
         ON CONFLICT DO NOTHING";
 
 const CLAIMED_AT: &str = "
-    SELECT processed_at
-      FROM processed_events
-     WHERE tenant = ?1
-       AND consumer_group = ?2
-       AND event_id = ?3";
+    SELECT processed_at FROM processed_events
+     WHERE tenant = ?1 AND consumer_group = ?2 AND event_id = ?3";
 
 pub(super) const PAGE: &str = "
-    SELECT tenant, consumer_group, event_id, processed_at
-      FROM processed_events
+    SELECT tenant, consumer_group, event_id, processed_at FROM processed_events
      WHERE (tenant, consumer_group, event_id) > (?1, ?2, ?3)
-     ORDER BY tenant, consumer_group, event_id
-     LIMIT ?4";
+     ORDER BY tenant, consumer_group, event_id LIMIT ?4";
 
 // Each branch uses a partial index. The last branch repeats the condition of its index literally, as SQLite requires.
 pub(super) const NEEDED: &str = "
@@ -56,10 +51,7 @@ pub(super) const NEEDED: &str = "
 
 pub(super) const FORGET: &str = "
     DELETE FROM processed_events
-     WHERE tenant = ?1
-       AND consumer_group = ?2
-       AND event_id = ?3
-       AND processed_at <= ?4";
+     WHERE tenant = ?1 AND consumer_group = ?2 AND event_id = ?3 AND processed_at <= ?4";
 
 /// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,11 +71,10 @@ pub fn claim(
     event_id: &str,
     now: Timestamp,
 ) -> Result<Claimed> {
-    if tx.prepare(CLAIM)?.execute((tenant, consumer_group, event_id, now))? == 1 {
+    if tx.execute(CLAIM, (tenant, consumer_group, event_id, now))? == 1 {
         return Ok(Claimed { is_first: true, at: now });
     }
-    let at =
-        tx.prepare(CLAIMED_AT)?.query_row((tenant, consumer_group, event_id), |row| row.get(0))?;
+    let at = tx.value(CLAIMED_AT, (tenant, consumer_group, event_id))?;
     Ok(Claimed { is_first: false, at })
 }
 
@@ -109,7 +100,7 @@ pub type Key = (Text, Text, Text);
 /// Guards after a key in the order of keys, each with the time of its claim.
 pub fn page(tx: &ReadTx<'_>, after: &Key, limit: u32) -> Result<Vec<(Key, Timestamp)>> {
     let (tenant, group, event) = after;
-    rows(&mut *tx.prepare(PAGE)?, (tenant, group, event, limit), |row| {
+    tx.rows(PAGE, (tenant, group, event, limit), |row| {
         Ok(((row.get(0)?, row.get(1)?, row.get(2)?), row.get(3)?))
     })
 }
@@ -119,7 +110,7 @@ pub fn page(tx: &ReadTx<'_>, after: &Key, limit: u32) -> Result<Vec<(Key, Timest
 /// are more than `most`.
 pub fn needed(tx: &ReadTx<'_>, by: Timestamp, most: u32) -> Result<Option<BTreeSet<(Text, Text)>>> {
     let limit = most.saturating_add(1);
-    let found = rows(&mut *tx.prepare(NEEDED)?, (by, limit), |row| {
+    let found = tx.rows(NEEDED, (by, limit), |row| {
         let [tenant, source, key, id]: [String; 4] =
             [row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?];
         let webhook_id = id::webhook_id(&tenant, &source, &key);

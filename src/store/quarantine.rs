@@ -13,7 +13,7 @@ use crate::store::error::Result;
 use crate::store::outbox_lists::{self, Filter};
 use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::page::{Found, Newest, SeqRange, cutoff, newest_first};
-use crate::store::tx::{ReadTx, WriteTx, first, one_row};
+use crate::store::tx::{ReadTx, WriteTx, one_row, tuple};
 use crate::store::{audit_events, families, outbox_relay, payloads, subjects};
 
 /// The condition that a tenant may see an event: its own events, and for `default` those of unknown tenants.
@@ -69,16 +69,13 @@ pub(super) const REOPEN: &str = "
            aggregate_id = ?6, target = ?7, content_type = ?8, headers = ?9, ordering_key = ?10,
            process_id = ?11, trace_id = ?12, custom_data = ?13, occurred_at = ?14, not_before = ?15,
            status = 'pending', routed_at = NULL, error_code = NULL, last_error = NULL, parent_seq = ?16
-     WHERE seq = ?1
-       AND status = 'quarantined'";
+     WHERE seq = ?1 AND status = 'quarantined'";
 
 // Replaces the idempotency key, so that it can be used again. The new key contains the old one, cut to 255 characters.
 pub(super) const DISCARD: &str = "
-    UPDATE outbox
-       SET status = 'cancelled', completed_at = ?2, last_error = ?3,
+    UPDATE outbox SET status = 'cancelled', completed_at = ?2, last_error = ?3,
            idempotency_key = substr('discarded ' || id || ': ' || idempotency_key, 1, 255)
-     WHERE seq = ?1
-       AND status = 'quarantined'";
+     WHERE seq = ?1 AND status = 'quarantined'";
 
 /// A page of quarantined events without their payloads, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
@@ -100,19 +97,19 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
 
 /// How many events are quarantined, over all tenants.
 pub fn count(tx: &ReadTx<'_>) -> Result<u64> {
-    let count: i64 = tx.prepare(COUNT)?.query_row([], |row| row.get(0))?;
+    let count: i64 = tx.value(COUNT, [])?;
     Ok(count.unsigned_abs())
 }
 
 /// How many events of a tenant are quarantined.
 pub fn count_of(tx: &ReadTx<'_>, tenant: &str) -> Result<u64> {
-    let count: i64 = tx.prepare(COUNT_OF)?.query_row([tenant], |row| row.get(0))?;
+    let count: i64 = tx.value(COUNT_OF, [tenant])?;
     Ok(count.unsigned_abs())
 }
 
 /// The number and the status of an event that a tenant may see.
 pub fn find(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<(i64, String)>> {
-    first(&mut *tx.prepare(FIND)?, (tenant, id), |row| Ok((row.get(0)?, row.get(1)?)))
+    tx.first(FIND, (tenant, id), tuple)
 }
 
 /// A quarantined event with its payload, for the tenant `default` also one of an unknown tenant.
@@ -135,7 +132,7 @@ pub fn ready(
     now: Timestamp,
 ) -> Result<std::result::Result<Ready, String>> {
     let identity = (&event.tenant, &event.source_system, &event.idempotency_key, seq);
-    if tx.prepare(TAKEN)?.query_row(identity, |row| row.get(0))? {
+    if tx.value(TAKEN, identity)? {
         let key = &event.idempotency_key;
         return Ok(Err(format!("there is another event of its source with the key {key:?}")));
     }
@@ -163,24 +160,27 @@ pub fn release(
     now: Timestamp,
 ) -> Result<Status> {
     let left = families::leave(tx, row.seq)?;
-    let reopened = tx.prepare(REOPEN)?.execute(rusqlite::params![
-        row.seq,
-        event.source_system,
-        event.idempotency_key,
-        event.event_type,
-        event.aggregate_type,
-        event.aggregate_id,
-        event.target,
-        event.content_type,
-        row.text(Column::Headers),
-        event.ordering_key,
-        event.process_id,
-        event.trace_id,
-        event.custom_data,
-        event.occurred_at,
-        event.not_before,
-        row.parent_seq,
-    ])?;
+    let reopened = tx.execute(
+        REOPEN,
+        rusqlite::params![
+            row.seq,
+            event.source_system,
+            event.idempotency_key,
+            event.event_type,
+            event.aggregate_type,
+            event.aggregate_id,
+            event.target,
+            event.content_type,
+            row.text(Column::Headers),
+            event.ordering_key,
+            event.process_id,
+            event.trace_id,
+            event.custom_data,
+            event.occurred_at,
+            event.not_before,
+            row.parent_seq,
+        ],
+    )?;
     one_row(reopened, "the event")?;
     if is_replaced {
         let payload_seq = outbox_relay::replace_payload(tx, row.seq, event)?;
@@ -217,6 +217,6 @@ pub(super) fn discard_republished(
 /// Discards a quarantined event: it is never routed, and its key is free. Its error code stays.
 /// Fails with `Changed` when it is not quarantined.
 pub fn discard(tx: &WriteTx<'_>, seq: i64, reason: &str, now: Timestamp) -> Result<()> {
-    one_row(tx.prepare(DISCARD)?.execute((seq, now, reason))?, "the event")?;
+    tx.change_one(DISCARD, (seq, now, reason), "the event")?;
     families::changed(tx, seq, now)
 }

@@ -2,11 +2,10 @@
 
 use crate::base::id::SubscriptionSeq;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, rows};
+use crate::store::tx::{ReadTx, WriteTx};
 
 const KEEP: &str = "
-    INSERT INTO recent_minutes (minute, tenant, subscription_seq, counts)
-    VALUES (?1, ?2, ?3, ?4)
+    INSERT INTO recent_minutes (minute, tenant, subscription_seq, counts) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT DO UPDATE SET counts = excluded.counts";
 
 // Also those that a clock that was ahead has written.
@@ -19,11 +18,9 @@ const FORGET: &str = "
             LIMIT 10)";
 
 const READ: &str = "
-    SELECT minute, tenant, subscription_seq, counts
-      FROM recent_minutes
+    SELECT minute, tenant, subscription_seq, counts FROM recent_minutes
      WHERE minute BETWEEN ?1 AND ?2
-     ORDER BY minute
-     LIMIT 100000";
+     ORDER BY minute LIMIT 100000";
 
 /// The counts of a minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,15 +39,14 @@ pub struct Counted {
 pub fn keep(tx: &WriteTx<'_>, counted: &[Counted], (first, last): (i64, i64)) -> Result<()> {
     tx.is_unseen();
     for Counted { minute, tenant, subscription, counts } in counted {
-        tx.prepare(KEEP)?.execute((minute, tenant, subscription, counts))?;
+        tx.execute(KEEP, (minute, tenant, subscription, counts))?;
     }
-    tx.prepare(FORGET)?.execute((first, last))?;
-    Ok(())
+    tx.execute(FORGET, (first, last)).map(drop)
 }
 
 /// The counts of the minutes between these two, the oldest first.
 pub fn read(tx: &ReadTx<'_>, (first, last): (i64, i64)) -> Result<Vec<Counted>> {
-    rows(&mut *tx.prepare(READ)?, (first, last), |row| {
+    tx.rows(READ, (first, last), |row| {
         Ok(Counted {
             minute: row.get(0)?,
             tenant: row.get(1)?,

@@ -12,7 +12,8 @@ use crate::model::delivery::Delivery;
 use crate::model::tenant;
 use crate::store::delivery_lists;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, rows};
+use crate::store::sql::sql;
+use crate::store::tx::ReadTx;
 
 /// The most hits of a field. Statements ask for one more, to see whether there are more.
 const MAX_HITS: usize = 20;
@@ -28,16 +29,9 @@ const LAST: char = '\u{10ffff}';
 /// Selects what a hit is read from.
 macro_rules! hits {
     ($value:literal, $from:expr, $rest:expr) => {
-        concat!(
-            "SELECT t.seq, t.id, ",
-            $value,
-            ", t.event_type, t.status, t.received_at FROM ",
-            $from,
-            " WHERE t.tenant = ?1 AND ",
-            $value,
-            " BETWEEN ?2 AND ?3 ",
-            $rest,
-            " LIMIT 21"
+        sql!(
+            "SELECT t.seq, t.id, " $value ", t.event_type, t.status, t.received_at FROM " $from
+            " WHERE t.tenant = ?1 AND " $value " BETWEEN ?2 AND ?3 " $rest " LIMIT 21"
         )
     };
 }
@@ -47,13 +41,9 @@ macro_rules! by_id {
     ($table:literal) => {
         hits!(
             "t.id",
-            concat!(
-                "(SELECT seq FROM ",
-                $table,
-                " WHERE id BETWEEN ?2 AND ?3 ORDER BY id DESC LIMIT 1000) AS n
-              CROSS JOIN ",
-                $table,
-                " AS t ON t.seq = n.seq"
+            sql!(
+                "(SELECT seq FROM " $table " WHERE id BETWEEN ?2 AND ?3 ORDER BY id DESC LIMIT 1000) AS n
+              CROSS JOIN " $table " AS t ON t.seq = n.seq"
             ),
             ""
         )
@@ -65,17 +55,9 @@ macro_rules! newest {
     ($limit:literal of $table:literal where $of:literal, $value:literal) => {
         hits!(
             $value,
-            concat!(
-                "(SELECT seq FROM ",
-                $table,
-                " WHERE ",
-                $of,
-                " ORDER BY seq DESC LIMIT ",
-                $limit,
-                ") AS n
-              CROSS JOIN ",
-                $table,
-                " AS t ON t.seq = n.seq"
+            sql!(
+                "(SELECT seq FROM " $table " WHERE " $of " ORDER BY seq DESC LIMIT " $limit ") AS n
+              CROSS JOIN " $table " AS t ON t.seq = n.seq"
             ),
             ""
         )
@@ -85,22 +67,12 @@ macro_rules! newest {
 /// The names of a tenant's source systems or providers, each found by one seek.
 macro_rules! sources {
     ($table:literal, $source:literal) => {
-        concat!(
+        sql!(
             "WITH RECURSIVE sources (name) AS (
-                  SELECT min(",
-            $source,
-            ") FROM ",
-            $table,
-            " WHERE tenant = ?1
+                  SELECT min(" $source ") FROM " $table " WHERE tenant = ?1
                    UNION ALL
-                  SELECT (SELECT min(t.",
-            $source,
-            ") FROM ",
-            $table,
-            " AS t
-                           WHERE t.tenant = ?1 AND t.",
-            $source,
-            " > s.name)
+                  SELECT (SELECT min(t." $source ") FROM " $table " AS t
+                           WHERE t.tenant = ?1 AND t." $source " > s.name)
                     FROM sources AS s WHERE s.name IS NOT NULL
                    LIMIT 51)
              SELECT name FROM sources WHERE name IS NOT NULL"
@@ -151,20 +123,10 @@ pub(super) const WEBHOOK_EVENTS_OF_TYPE: &str =
 /// Hits among things with a name, of which a tenant has few.
 macro_rules! named {
     ($table:literal, $id:literal, $value:literal, $status:literal) => {
-        concat!(
-            "SELECT seq, ",
-            $id,
-            ", ",
-            $value,
-            ", NULL, ",
-            $status,
-            ", created_at
-               FROM ",
-            $table,
-            "
-              WHERE tenant = ?1 AND deleted_at IS NULL AND ",
-            $value,
-            " BETWEEN ?2 AND ?3
+        sql!(
+            "SELECT seq, " $id ", " $value ", NULL, " $status ", created_at
+               FROM " $table "
+              WHERE tenant = ?1 AND deleted_at IS NULL AND " $value " BETWEEN ?2 AND ?3
               ORDER BY name
               LIMIT 21"
         )
@@ -317,10 +279,9 @@ impl Field {
 
     fn between(&self, tx: &ReadTx<'_>, tenant: &str, (from, to): (&str, &str)) -> Result<Vec<Hit>> {
         let sql = self.of_tenant.filter(|_| tenant != tenant::DEFAULT).unwrap_or(self.sql);
-        let mut statement = tx.prepare(sql)?;
-        let mut hits = |params: &[&dyn ToSql]| rows(&mut statement, params, |row| self.hit(row));
+        let hits = |params: &[&dyn ToSql]| tx.rows(sql, params, |row| self.hit(row));
         let Some(sources) = self.sources else { return hits(params![tenant, from, to]) };
-        let names = rows(&mut *tx.prepare(sources)?, [tenant], |row| Ok(row.get::<_, String>(0)?))?;
+        let names = tx.list::<String>(sources, [tenant])?;
         let mut all = Vec::new();
         for name in names.iter().take(MAX_SOURCES) {
             all.extend(hits(params![tenant, from, to, name])?);

@@ -1,61 +1,45 @@
 //! Table `sessions`: who is logged in. Only hashes of the cookies' values are stored.
 
-use rusqlite::Row;
-
 use crate::base::clock::Timestamp;
-use crate::model::user::StoredSession;
+use crate::model::user::{StoredSession, User};
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::users;
+use crate::store::sql::{columns, insert};
+use crate::store::tx::{ReadTx, WriteTx, one_row};
 
-const INSERT: &str = "
-    INSERT INTO sessions (id, user_seq, hash, created_at, last_used_at, ends_at, address, user_agent)
-    VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7)";
-
-/// Selects the columns that [`session`] reads, in its order, of sessions that are not ended.
-macro_rules! select {
+/// Sessions that are not ended, of users that may log in.
+macro_rules! live {
     ($rest:literal) => {
         concat!(
-            "SELECT s.seq, s.id, s.created_at, s.last_used_at, s.ends_at, s.address, s.user_agent,
-                u.seq, u.id, u.tenant, u.name, u.role, u.created_at, u.last_login_at, u.disabled_at,
-                u.password_hash
-               FROM sessions AS s
-               JOIN users AS u ON u.seq = s.user_seq
-              WHERE s.ended_at IS NULL AND u.disabled_at IS NULL AND u.deleted_at IS NULL ",
+            "WHERE s.ended_at IS NULL AND u.disabled_at IS NULL AND u.deleted_at IS NULL ",
             $rest
         )
     };
 }
 
-pub(super) const BY_HASH: &str = select!("AND s.hash = ?1");
+columns! {
+    fn session() -> StoredSession = ("sessions" from
+        "sessions AS s JOIN users AS u ON u.seq = s.user_seq") [
+        s.seq as session_seq, s.id as session_id, s.created_at as began_at, s.last_used_at, s.ends_at, s.address,
+        s.user_agent, u.seq, u.id, u.tenant, u.name, u.role, u.created_at, u.last_login_at, u.disabled_at,
+        "u.password_hash IS NOT NULL" as has_password
+    ] {
+        seq: session_seq, id: session_id, created_at: began_at, last_used_at, ends_at, address, user_agent,
+        user: User { seq, id, tenant, name, role, has_password, created_at, last_login_at, disabled_at }
+    }
+    pub(super) const BY_HASH = live!("AND s.hash = ?1");
+    const BY_ID = live!("AND u.tenant = ?1 AND s.id = ?2");
+    const PAGE = live!("AND u.tenant = ?1 AND s.seq > ?2 AND s.ends_at > ?3 AND s.last_used_at > ?4
+     ORDER BY s.seq LIMIT ?5");
+    pub(super) const OF_USER = live!("AND u.id = ?1 AND s.seq > ?2 AND s.ends_at > ?3 AND s.last_used_at > ?4
+     ORDER BY s.seq LIMIT ?5");
+}
 
-const BY_ID: &str = select!("AND u.tenant = ?1 AND s.id = ?2");
+const USED: &str = "UPDATE sessions SET last_used_at = ?2 WHERE seq = ?1 AND ended_at IS NULL";
 
-const PAGE: &str = select!(
-    "AND u.tenant = ?1 AND s.seq > ?2 AND s.ends_at > ?3 AND s.last_used_at > ?4
-     ORDER BY s.seq LIMIT ?5"
-);
-
-pub(super) const OF_USER: &str = select!(
-    "AND u.id = ?1 AND s.seq > ?2 AND s.ends_at > ?3 AND s.last_used_at > ?4
-     ORDER BY s.seq LIMIT ?5"
-);
-
-const USED: &str = "
-    UPDATE sessions
-       SET last_used_at = ?2
-     WHERE seq = ?1
-       AND ended_at IS NULL";
-
-const END: &str = "
-    UPDATE sessions
-       SET ended_at = ?2
-     WHERE seq = ?1
-       AND ended_at IS NULL";
+const END: &str = "UPDATE sessions SET ended_at = ?2 WHERE seq = ?1 AND ended_at IS NULL";
 
 pub(super) const END_OF_USER: &str = "
-    UPDATE sessions
-       SET ended_at = ?2
+    UPDATE sessions SET ended_at = ?2
      WHERE seq IN (
            SELECT seq
              FROM sessions
@@ -113,19 +97,21 @@ pub fn insert(
     (now, prune_before): (Timestamp, Timestamp),
 ) -> Result<()> {
     let NewSession { id, hash, ends_at, address, user_agent } = new;
-    tx.prepare(PRUNE)?.execute((user_seq, prune_before))?;
-    tx.prepare(INSERT)?.execute((id, user_seq, hash, now, ends_at, address, user_agent))?;
-    Ok(())
+    tx.execute(PRUNE, (user_seq, prune_before))?;
+    insert!(tx, "sessions" {
+        id, user_seq, hash, created_at: now, last_used_at: now, ends_at, address, user_agent
+    })
+    .map(drop)
 }
 
 /// The session with this hash, if it was not ended and its user may log in. It may have expired.
 pub fn by_hash(tx: &ReadTx<'_>, hash: &[u8]) -> Result<Option<StoredSession>> {
-    first(&mut *tx.prepare(BY_HASH)?, [hash], session)
+    tx.first(BY_HASH, [hash], session)
 }
 
 /// A session of a tenant's user, by its UUID.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<StoredSession>> {
-    first(&mut *tx.prepare(BY_ID)?, (tenant, id), session)
+    tx.first(BY_ID, (tenant, id), session)
 }
 
 /// Sessions by number, after `after`.
@@ -140,20 +126,19 @@ pub fn page(
         Whose::User(id) => (OF_USER, id),
     };
     let params = (id, after, live.now, live.used_since, limit);
-    rows(&mut *tx.prepare(sql)?, params, session)
+    tx.rows(sql, params, session)
 }
 
 /// Stores the time of a session's last use.
 pub fn used(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     tx.is_unseen();
-    tx.prepare(USED)?.execute((seq, now))?;
-    Ok(())
+    tx.execute(USED, (seq, now)).map(drop)
 }
 
 /// Ends a session.
 /// Fails with `Changed` when it was ended already.
 pub fn end(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
-    let ended = tx.prepare(END)?.execute((seq, now))?;
+    let ended = tx.execute(END, (seq, now))?;
     tx.tokens_changed();
     one_row(ended, "the session")
 }
@@ -162,24 +147,11 @@ pub fn end(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
 pub fn end_all(tx: &WriteTx<'_>, user_seq: i64, now: Timestamp) -> Result<usize> {
     let mut ended = 0;
     loop {
-        let some = tx.prepare(END_OF_USER)?.execute((user_seq, now))?;
+        let some = tx.execute(END_OF_USER, (user_seq, now))?;
         if some == 0 {
             tx.tokens_changed();
             return Ok(ended);
         }
         ended += some;
     }
-}
-
-fn session(row: &Row<'_>) -> Result<StoredSession> {
-    Ok(StoredSession {
-        seq: row.get(0)?,
-        id: row.get(1)?,
-        created_at: row.get(2)?,
-        last_used_at: row.get(3)?,
-        ends_at: row.get(4)?,
-        address: row.get(5)?,
-        user_agent: row.get(6)?,
-        user: users::user(row, 7)?,
-    })
 }

@@ -49,8 +49,7 @@ pub(super) const COUNTS: &str = "
 
 // Changes a row, so that SQLite writes and syncs the log.
 const PROBE: &str = "
-    INSERT INTO meta (key, value)
-    VALUES ('probe', 0)
+    INSERT INTO meta (key, value) VALUES ('probe', 0)
         ON CONFLICT (key) DO UPDATE SET value = (meta.value + 1) % 1000";
 
 // Over all tenants. Held deliveries are not overdue, and pull deliveries wait for their consumers. Costs one seek per
@@ -62,34 +61,22 @@ pub(super) const OVERDUE: &str = "
                    AND d.state = 'pending'
                    AND d.head = 1))
       FROM subscriptions AS s
-     WHERE s.deleted_at IS NULL
-       AND s.target_kind = 'http'
+     WHERE s.deleted_at IS NULL AND s.target_kind = 'http'
        AND NOT EXISTS (
            SELECT 1
              FROM holds AS h
             WHERE h.subscription_seq IN (s.seq, 0))";
 
-pub(super) const DEAD: &str = "
-    SELECT count(*)
-      FROM deliveries
-     WHERE state = 'dead_letter'";
+pub(super) const DEAD: &str = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter'";
 
-pub(super) const IN_DOUBT: &str = "
-    SELECT count(*)
-      FROM deliveries
-     WHERE state = 'in_doubt'";
+pub(super) const IN_DOUBT: &str = "SELECT count(*) FROM deliveries WHERE state = 'in_doubt'";
 
 pub(super) const DEPTH: &str = "
     SELECT count(*) + (SELECT count(*) FROM deliveries WHERE state = 'pending' AND head = 0),
            count(*) FILTER (WHERE due_at <= ?1)
-      FROM deliveries
-     WHERE state = 'pending'
-       AND head = 1";
+      FROM deliveries WHERE state = 'pending' AND head = 1";
 
-pub(super) const LEASED: &str = "
-    SELECT count(*)
-      FROM deliveries
-     WHERE state = 'leased'";
+pub(super) const LEASED: &str = "SELECT count(*) FROM deliveries WHERE state = 'leased'";
 
 /// What may need a person's attention, over all tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,11 +97,11 @@ pub struct Attention {
 
 /// What needs attention; costs one seek per subscription.
 pub fn attention(tx: &ReadTx<'_>) -> Result<Attention> {
-    let oldest_due_at = tx.prepare(OVERDUE)?.query_row([], |row| row.get(0))?;
-    let dead_letters = count(tx.prepare(DEAD)?.query_row([], |row| row.get(0))?);
+    let oldest_due_at = tx.value(OVERDUE, [])?;
+    let dead_letters = count(tx.value(DEAD, [])?);
     let holds = holds::count(tx)?;
     let quarantined = quarantine::count(tx)?;
-    let in_doubt = count(tx.prepare(IN_DOUBT)?.query_row([], |row| row.get(0))?);
+    let in_doubt = count(tx.value(IN_DOUBT, [])?);
     let window = meta::fence(tx)?.window;
     Ok(Attention { oldest_due_at, dead_letters, holds, quarantined, in_doubt, window })
 }
@@ -126,7 +113,7 @@ pub fn depth(tx: &ReadTx<'_>, now: Timestamp) -> Result<(u64, u64)> {
 
 /// How many deliveries consumers have, over all tenants.
 pub fn leased(tx: &ReadTx<'_>) -> Result<u64> {
-    Ok(count(tx.prepare(LEASED)?.query_row([], |row| row.get(0))?))
+    Ok(count(tx.value(LEASED, [])?))
 }
 
 fn count(number: i64) -> u64 {
@@ -174,6 +161,5 @@ pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<TenantCounts> {
 /// Writes a row, to check that the database is writable.
 pub fn probe(tx: &WriteTx<'_>) -> Result<()> {
     tx.is_unseen();
-    tx.prepare(PROBE)?.execute([])?;
-    Ok(())
+    tx.execute(PROBE, []).map(drop)
 }

@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use rusqlite::Row;
-
 use crate::base::clock::Timestamp;
 use crate::keys::subject::ID_BYTES;
 use crate::model::sealed::NewSubjectKey;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::sql::{columns, insert};
+use crate::store::tx::{ReadTx, WriteTx, tuple};
 use crate::store::{read_only, schema};
 
 /// The id of a key.
@@ -38,83 +37,49 @@ pub fn context(key_id: &KeyId) -> String {
     format!("subjects|{}|sealed", data_encoding::HEXLOWER.encode(key_id))
 }
 
-const INSERT: &str = "
-    INSERT INTO subjects (tenant, subject, key_id, sealed, master_key_id, created_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-        ON CONFLICT (key_id) DO NOTHING";
-
-pub(super) const OF: &str = "
-    SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
-      FROM subjects
+columns! {
+    fn key() -> SubjectKey = "subjects" [seq, tenant, subject, key_id, sealed, created_at, erased_at] {
+        seq, tenant, subject, key_id, sealed, created_at, erased_at
+    }
+    pub(super) const OF = "
      WHERE tenant = ?1
        AND subject = ?2
        AND seq < ?3
        AND (?5 = 0 OR sealed IS NOT NULL)
      ORDER BY seq DESC
      LIMIT ?4";
-
-const BY_KEY_ID: &str = "
-    SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
-      FROM subjects
-     WHERE key_id = ?1";
-
-pub(super) const PAGE: &str = "
-    SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
-      FROM subjects
-     WHERE tenant = ?1
-       AND seq > ?2
-     ORDER BY seq
-     LIMIT ?3";
-
-pub(super) const PAGE_OF_ERASED: &str = "
-    SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
-      FROM subjects
-     WHERE tenant = ?1
-       AND seq > ?2
-       AND erased_at IS NOT NULL
-     ORDER BY seq
-     LIMIT ?3";
+    const BY_KEY_ID = "WHERE key_id = ?1";
+    pub(super) const PAGE = "WHERE tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+    pub(super) const PAGE_OF_ERASED =
+        "WHERE tenant = ?1 AND seq > ?2 AND erased_at IS NOT NULL ORDER BY seq LIMIT ?3";
+    const SEALED_OTHERWISE = "WHERE master_key_id <> ?1 ORDER BY seq LIMIT ?2";
+}
 
 const ERASE: &str = "
-    UPDATE subjects
-       SET sealed = NULL, master_key_id = NULL, erased_at = ?2
-     WHERE key_id = ?1
-       AND sealed IS NOT NULL";
+    UPDATE subjects SET sealed = NULL, master_key_id = NULL, erased_at = ?2
+     WHERE key_id = ?1 AND sealed IS NOT NULL";
 
 const ERASED: &str = "
-    SELECT seq, key_id, erased_at
-      FROM subjects
-     WHERE seq > ?1
-       AND erased_at IS NOT NULL
-     ORDER BY seq
-     LIMIT ?2";
+    SELECT seq, key_id, erased_at FROM subjects
+     WHERE seq > ?1 AND erased_at IS NOT NULL
+     ORDER BY seq LIMIT ?2";
 
-const SEALED_OTHERWISE: &str = "
-    SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
-      FROM subjects
-     WHERE master_key_id <> ?1
-     ORDER BY seq
-     LIMIT ?2";
-
-const RESEAL: &str = "
-    UPDATE subjects
-       SET sealed = ?2, master_key_id = ?3
-     WHERE key_id = ?1
-       AND master_key_id <> ?3";
+const RESEAL: &str =
+    "UPDATE subjects SET sealed = ?2, master_key_id = ?3 WHERE key_id = ?1 AND master_key_id <> ?3";
 
 const COUNT_BY_KEY: &str = "
-    SELECT master_key_id, count(*)
-      FROM subjects
+    SELECT master_key_id, count(*) FROM subjects
      WHERE master_key_id IS NOT NULL
      GROUP BY master_key_id
-     ORDER BY master_key_id
-     LIMIT 1000";
+     ORDER BY master_key_id LIMIT 1000";
 
 /// Stores a key of a subject; does nothing if it is already stored.
 pub(crate) fn keep(tx: &WriteTx<'_>, new: &NewSubjectKey, now: Timestamp) -> Result<()> {
     let NewSubjectKey { tenant, subject, key_id, sealed, master_key_id } = new;
-    tx.prepare(INSERT)?.execute((tenant, subject, key_id, sealed, master_key_id, now))?;
-    Ok(())
+    insert!(tx, "subjects" {
+        tenant, subject, key_id, sealed, master_key_id, created_at: now
+    } "ON CONFLICT (key_id) DO NOTHING")
+    .map(drop)
 }
 
 /// Keys of a subject with a number below `before`, the newest first. `live_only`: without destroyed keys.
@@ -125,12 +90,12 @@ pub fn of(
     before: i64,
     most: u32,
 ) -> Result<Vec<SubjectKey>> {
-    rows(&mut *tx.prepare(OF)?, (tenant, subject, before, most, live_only), key)
+    tx.rows(OF, (tenant, subject, before, most, live_only), key)
 }
 
 /// A key by its id, even if it was destroyed.
 pub fn by_key_id(tx: &ReadTx<'_>, key_id: &KeyId) -> Result<Option<SubjectKey>> {
-    first(&mut *tx.prepare(BY_KEY_ID)?, [key_id], key)
+    tx.first(BY_KEY_ID, [key_id], key)
 }
 
 /// Keys by number, after `after`. `erased_only`: only destroyed keys.
@@ -142,12 +107,12 @@ pub fn page(
     limit: u32,
 ) -> Result<Vec<SubjectKey>> {
     let sql = if erased_only { PAGE_OF_ERASED } else { PAGE };
-    rows(&mut *tx.prepare(sql)?, (tenant, after, limit), key)
+    tx.rows(sql, (tenant, after, limit), key)
 }
 
 /// Destroys a key; returns whether it existed. Values sealed with it cannot be read after the commit.
 pub fn erase(tx: &WriteTx<'_>, key_id: &KeyId, at: Timestamp) -> Result<bool> {
-    let erased = tx.prepare(ERASE)?.execute((key_id, at))? == 1;
+    let erased = tx.execute(ERASE, (key_id, at))? == 1;
     if erased {
         tx.subjects_erased();
     }
@@ -156,9 +121,7 @@ pub fn erase(tx: &WriteTx<'_>, key_id: &KeyId, at: Timestamp) -> Result<bool> {
 
 /// Destroyed keys with the time of destruction, by number after `after`.
 pub fn erased(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<(i64, KeyId, Timestamp)>> {
-    rows(&mut *tx.prepare(ERASED)?, (after, limit), |row| {
-        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-    })
+    tx.rows(ERASED, (after, limit), tuple)
 }
 
 /// All destroyed keys of a file that no service is using.
@@ -182,28 +145,16 @@ pub fn sealed_otherwise(
     master_key_id: &str,
     most: u32,
 ) -> Result<Vec<SubjectKey>> {
-    rows(&mut *tx.prepare(SEALED_OTHERWISE)?, (master_key_id, most), key)
+    tx.rows(SEALED_OTHERWISE, (master_key_id, most), key)
 }
 
 /// Stores a key again, sealed under another master key.
 /// Fails with `Changed` if it is already sealed under that master key, or was destroyed.
 pub fn reseal(tx: &WriteTx<'_>, key_id: &KeyId, sealed: &[u8], master_key_id: &str) -> Result<()> {
-    one_row(tx.prepare(RESEAL)?.execute((key_id, sealed, master_key_id))?, "the subject's key")
+    tx.change_one(RESEAL, (key_id, sealed, master_key_id), "the subject's key")
 }
 
 /// How many keys each master key seals.
 pub fn count_by_key(tx: &ReadTx<'_>) -> Result<Vec<(String, i64)>> {
-    rows(&mut *tx.prepare(COUNT_BY_KEY)?, [], |row| Ok((row.get(0)?, row.get(1)?)))
-}
-
-fn key(row: &Row<'_>) -> Result<SubjectKey> {
-    Ok(SubjectKey {
-        seq: row.get(0)?,
-        tenant: row.get(1)?,
-        subject: row.get(2)?,
-        key_id: row.get(3)?,
-        sealed: row.get(4)?,
-        created_at: row.get(5)?,
-        erased_at: row.get(6)?,
-    })
+    tx.rows(COUNT_BY_KEY, [], tuple)
 }

@@ -9,65 +9,52 @@ use rusqlite::Row;
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::SubscriptionSeq;
 use crate::model::failure::{Streak, UNSEEN_AFTER};
-use crate::model::format::{Filter, Format};
+use crate::model::format::Filter;
 use crate::model::hold::HoldReason;
-use crate::model::lane::Ordering;
-use crate::model::name::Name;
 use crate::model::outcome::AttemptClass;
-use crate::model::pattern::Patterns;
-use crate::model::subscription::{
-    CallMethod, NewSubscription, Routed, Source, State, Subscription, Target,
-};
-use crate::store::column::{json, to_json, word};
+use crate::model::subscription::{NewSubscription, Routed, State, Subscription, Target};
+use crate::store::column::{Json, word};
 use crate::store::credentials::{self, Owner};
 use crate::store::error::{Error, Result};
 use crate::store::holds;
 use crate::store::matching::{self, MatchedSubscription, Subscriptions};
 use crate::store::page::{self, Found};
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::sql::{columns, insert, update};
+use crate::store::tx::{ReadTx, WriteTx, one_row, tuple};
 use crate::sys::host;
 
-const INSERT: &str = "
-    INSERT INTO subscriptions
-           (id, tenant, name, owner_id, source, event_types, target_kind, url, method, headers, policy,
-            ordering, format, event_headers, filter, template, created_at, updated_at, order_terms)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?17, ?18)
-        ON CONFLICT DO NOTHING";
-
-/// Selects the columns that [`subscription`] reads, in its order, from subscriptions that are not deleted.
-macro_rules! select {
-    ($rest:literal) => {
-        concat!(
-            "SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy,
-                state, failure_count, failing_since, last_success_at, last_failure_at, created_at,
-                updated_at, target_kind, ordering, streak_class, streak_count, format, event_headers,
-                filter, template, order_terms
-               FROM subscriptions
-              WHERE deleted_at IS NULL ",
-            $rest
-        )
-    };
+columns! {
+    /// Reads a subscription without its holds.
+    fn unheld() -> Subscription = "subscriptions" [
+        seq, id, tenant, name, owner_id, source, event_types as Json(event_types), target_kind, url, method,
+        headers as Json(headers), policy as Json(policy), state, failure_count, failing_since, last_success_at,
+        last_failure_at, created_at, updated_at, ordering, streak_class, streak_count, format,
+        event_headers as Json(event_headers), filter, template, order_terms as Json(order)
+    ] {
+        seq,
+        new: NewSubscription {
+            id, tenant, name, owner_id, source, event_types, target: target(target_kind, url)?, method, headers, policy,
+            ordering, order, format, event_headers, filter: Option::unwrap_or_default(filter),
+            template: Json::optional(template),
+        },
+        state, holds: Vec::new(), failure_count, streak: stored_streak(streak_class, streak_count), failing_since,
+        last_success_at, last_failure_at, created_at, updated_at
+    }
+    const FIND = "WHERE deleted_at IS NULL AND tenant = ?1 AND (name = ?2 OR id = ?2)";
+    const BY_SEQ = "WHERE deleted_at IS NULL AND seq = ?1";
+    const PAGE = "WHERE deleted_at IS NULL AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+    // The limit is far above what routing, which scans all subscriptions, can serve (docs/data.md).
+    const LIVE = "WHERE deleted_at IS NULL ORDER BY seq LIMIT 100000";
 }
-
-const FIND: &str = select!("AND tenant = ?1 AND (name = ?2 OR id = ?2)");
-
-const BY_SEQ: &str = select!("AND seq = ?1");
-
-const PAGE: &str = select!("AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3");
-
-// The limit is far above what routing, which scans all subscriptions, can serve (docs/data.md).
-const LIVE: &str = select!("ORDER BY seq LIMIT 100000");
 
 // Deleted ones too.
 const ALL_OF: &str = "
-    SELECT seq, iif(deleted_at IS NULL, name, NULL)
-      FROM subscriptions
+    SELECT seq, iif(deleted_at IS NULL, name, NULL) FROM subscriptions
      WHERE tenant = ?1
      LIMIT 100000";
 
 const HAS_ORDER: &str = "
-    SELECT 1
-      FROM subscriptions
+    SELECT 1 FROM subscriptions
      WHERE (?1 IS NULL OR tenant = ?1)
        AND (ordering <> 'none'
             OR json_extract(order_terms, '$.latest_only')
@@ -75,25 +62,12 @@ const HAS_ORDER: &str = "
        AND deleted_at IS NULL
      LIMIT 1";
 
-const UPDATE: &str = "
-    UPDATE subscriptions
-       SET owner_id = ?2, source = ?3, event_types = ?4, url = ?5, method = ?6, headers = ?7,
-           policy = ?8, ordering = ?9, format = ?10, event_headers = ?11, filter = ?12, template = ?13,
-           updated_at = ?14, order_terms = ?15
-     WHERE seq = ?1
-       AND deleted_at IS NULL";
-
-const SET_STATE: &str = "
-    UPDATE subscriptions
-       SET state = ?2, updated_at = ?3
-     WHERE seq = ?1
-       AND deleted_at IS NULL";
+const SET_STATE: &str =
+    "UPDATE subscriptions SET state = ?2, updated_at = ?3 WHERE seq = ?1 AND deleted_at IS NULL";
 
 const DELETE: &str = "
-    UPDATE subscriptions
-       SET deleted_at = ?2, updated_at = ?2
-     WHERE seq = ?1
-       AND deleted_at IS NULL";
+    UPDATE subscriptions SET deleted_at = ?2, updated_at = ?2
+     WHERE seq = ?1 AND deleted_at IS NULL";
 
 // A success in the same transaction (?4) resets the count. After a long time without an attempt (?8), `failing_since`
 // is reset.
@@ -110,8 +84,7 @@ const STORE_ATTEMPTS: &str = "
 
 // After a pause or an offline time `failing_since` is reset, because that time is not the endpoint's failure.
 const RESTART_FAILING: &str = "
-    UPDATE subscriptions
-       SET failing_since = ?2
+    UPDATE subscriptions SET failing_since = ?2
      WHERE seq IN (
            SELECT seq
              FROM subscriptions
@@ -125,38 +98,24 @@ pub fn insert(
     new: &NewSubscription,
     now: Timestamp,
 ) -> Result<Option<SubscriptionSeq>> {
-    let inserted = tx.prepare(INSERT)?.execute(rusqlite::params![
-        new.id,
-        new.tenant,
-        new.name.as_str(),
-        new.owner_id,
-        new.source.to_string(),
-        to_json("subscriptions.event_types", &new.event_types)?,
-        new.target.kind(),
-        new.target.url(),
-        new.method.as_str(),
-        to_json("subscriptions.headers", &new.headers)?,
-        to_json("subscriptions.policy", &new.policy)?,
-        new.ordering.as_str(),
-        new.format.as_str(),
-        to_json("subscriptions.event_headers", &new.event_headers)?,
-        filter(new)?,
-        template(new)?,
-        now,
-        to_json("subscriptions.order_terms", &new.order)?,
-    ])?;
+    let inserted = insert!(tx, "subscriptions" of new {
+        id, tenant, name, owner_id, source, event_types: Json(&new.event_types), target_kind: new.target.kind(),
+        url: new.target.url(), method, headers: Json(&new.headers), policy: Json(&new.policy), ordering, format,
+        event_headers: Json(&new.event_headers), filter: stored_filter(new), template: new.template.as_ref().map(Json),
+        created_at: now, updated_at: now, order_terms: Json(&new.order)
+    } "ON CONFLICT DO NOTHING")?;
     tx.subscriptions_changed();
     Ok((inserted == 1).then(|| SubscriptionSeq(tx.conn().last_insert_rowid())))
 }
 
 /// A subscription by its name or its UUID.
 pub fn find(tx: &ReadTx<'_>, tenant: &str, name_or_id: &str) -> Result<Option<Subscription>> {
-    first(&mut *tx.prepare(FIND)?, (tenant, name_or_id), |row| subscription(tx, row))
+    tx.first(FIND, (tenant, name_or_id), |row| subscription(tx, row))
 }
 
 /// A subscription by its number.
 pub fn by_seq(tx: &ReadTx<'_>, seq: SubscriptionSeq) -> Result<Option<Subscription>> {
-    first(&mut *tx.prepare(BY_SEQ)?, [seq], |row| subscription(tx, row))
+    tx.first(BY_SEQ, [seq], |row| subscription(tx, row))
 }
 
 /// Subscriptions by number, after `after`.
@@ -168,13 +127,13 @@ pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Fou
 
 /// All subscriptions of a tenant, each with its name; `None` where it is deleted.
 pub fn all_of(tx: &ReadTx<'_>, tenant: &str) -> Result<HashMap<SubscriptionSeq, Option<String>>> {
-    let found = rows(&mut *tx.prepare(ALL_OF)?, [tenant], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let found = tx.rows(ALL_OF, [tenant], tuple)?;
     Ok(found.into_iter().collect())
 }
 
 /// All readable subscriptions of all tenants.
 pub fn live(tx: &ReadTx<'_>) -> Result<Vec<Subscription>> {
-    let found = rows(&mut *tx.prepare(LIVE)?, [], |row| Ok(subscription(tx, row)))?;
+    let found = tx.rows(LIVE, [], |row| Ok(subscription(tx, row)))?;
     let mut live = Vec::with_capacity(found.len());
     for subscription in found {
         match subscription {
@@ -220,7 +179,7 @@ pub(crate) fn is_order_asked_for(tx: &WriteTx<'_>) -> Result<bool> {
 
 /// Whether a subscription of a tenant, or of any, asks for order.
 pub fn has_order(tx: &ReadTx<'_>, tenant: Option<&str>) -> Result<bool> {
-    let found = first(&mut *tx.prepare(HAS_ORDER)?, [tenant], |_| Ok(()))?;
+    let found = tx.first(HAS_ORDER, [tenant], |_| Ok(()))?;
     Ok(found.is_some())
 }
 
@@ -228,23 +187,12 @@ pub fn has_order(tx: &ReadTx<'_>, tenant: Option<&str>) -> Result<bool> {
 /// Fails with `Changed` when it was deleted meanwhile.
 pub fn update(tx: &WriteTx<'_>, changed: &Subscription, now: Timestamp) -> Result<()> {
     let new = &changed.new;
-    let updated = tx.prepare(UPDATE)?.execute(rusqlite::params![
-        changed.seq,
-        &new.owner_id,
-        new.source.to_string(),
-        to_json("subscriptions.event_types", &new.event_types)?,
-        new.target.url(),
-        new.method.as_str(),
-        to_json("subscriptions.headers", &new.headers)?,
-        to_json("subscriptions.policy", &new.policy)?,
-        new.ordering.as_str(),
-        new.format.as_str(),
-        to_json("subscriptions.event_headers", &new.event_headers)?,
-        filter(new)?,
-        template(new)?,
-        now,
-        to_json("subscriptions.order_terms", &new.order)?,
-    ])?;
+    let updated = update!(tx, "subscriptions" of new {
+        owner_id, source, event_types: Json(&new.event_types), url: new.target.url(), method, headers: Json(&new.headers),
+        policy: Json(&new.policy), ordering, format, event_headers: Json(&new.event_headers),
+        filter: stored_filter(new), template: new.template.as_ref().map(Json), updated_at: now,
+        order_terms: Json(&new.order)
+    } "WHERE seq = ? AND deleted_at IS NULL", [changed.seq])?;
     tx.subscriptions_changed();
     one_row(updated, "the subscription")
 }
@@ -257,7 +205,7 @@ pub fn set_state(
     state: State,
     now: Timestamp,
 ) -> Result<()> {
-    let updated = tx.prepare(SET_STATE)?.execute((seq, state.as_str(), now))?;
+    let updated = tx.execute(SET_STATE, (seq, state.as_str(), now))?;
     tx.subscriptions_changed();
     one_row(updated, "the subscription")
 }
@@ -266,7 +214,7 @@ pub fn set_state(
 /// unfinished or a dead letter. Returns the ids of the revoked credentials.
 /// Fails with `Changed` when it was deleted already.
 pub fn delete(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<Vec<String>> {
-    let deleted = tx.prepare(DELETE)?.execute((seq, now))?;
+    let deleted = tx.execute(DELETE, (seq, now))?;
     tx.subscriptions_changed();
     one_row(deleted, "the subscription")?;
     credentials::revoke_all(tx, Owner::Subscription(seq))
@@ -279,23 +227,25 @@ pub(super) fn streak(tx: &ReadTx<'_>, seq: SubscriptionSeq) -> Result<Streak> {
 
 /// Resets `failing_since` of a failing subscription to `now`; `holds::SITE` means all subscriptions.
 pub fn restart_failing(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
-    tx.prepare(RESTART_FAILING)?.execute((seq, now))?;
-    Ok(())
+    tx.execute(RESTART_FAILING, (seq, now)).map(drop)
 }
 
 /// Writes the summaries of this transaction's attempts to their subscriptions.
 pub(crate) fn store_attempts(tx: &WriteTx<'_>) -> Result<()> {
     for (seq, attempts) in tx.take_attempts() {
-        tx.prepare(STORE_ATTEMPTS)?.execute((
-            seq,
-            attempts.failures_since_success,
-            attempts.first_failure_at,
-            attempts.last_success_at,
-            attempts.last_failure_at,
-            attempts.streak.and_then(|streak| streak.class).map(AttemptClass::as_str),
-            attempts.streak.map_or(0, |streak| streak.count),
-            millis(UNSEEN_AFTER),
-        ))?;
+        tx.execute(
+            STORE_ATTEMPTS,
+            (
+                seq,
+                attempts.failures_since_success,
+                attempts.first_failure_at,
+                attempts.last_success_at,
+                attempts.last_failure_at,
+                attempts.streak.and_then(|streak| streak.class).map(AttemptClass::as_str),
+                attempts.streak.map_or(0, |streak| streak.count),
+                millis(UNSEEN_AFTER),
+            ),
+        )?;
     }
     Ok(())
 }
@@ -307,70 +257,23 @@ pub fn needs_line(target: &Target) -> bool {
 }
 
 fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
-    let seq = row.get(0)?;
-    let text = |column| row.get::<_, String>(column);
-    let target = target(&text(18)?, &text(7)?)?;
-    let mut holds = holds::of(tx, seq)?;
-    if !needs_line(&target) {
-        holds.retain(|hold| hold.reason != HoldReason::Offline);
+    let mut found = unheld(row)?;
+    found.holds = holds::of(tx, found.seq)?;
+    if !needs_line(&found.new.target) {
+        found.holds.retain(|hold| hold.reason != HoldReason::Offline);
     }
-    Ok(Subscription {
-        seq,
-        new: NewSubscription {
-            id: row.get(1)?,
-            tenant: row.get(2)?,
-            name: word("subscriptions.name", &text(3)?, |text| Name::parse(text).ok())?,
-            owner_id: row.get(4)?,
-            source: word("subscriptions.source", &text(5)?, Source::parse)?,
-            event_types: json::<Patterns>("subscriptions.event_types", &text(6)?)?,
-            target,
-            method: word("subscriptions.method", &text(8)?, CallMethod::parse)?,
-            headers: json("subscriptions.headers", &text(9)?)?,
-            policy: json("subscriptions.policy", &text(10)?)?,
-            ordering: word("subscriptions.ordering", &text(19)?, Ordering::parse)?,
-            order: json("subscriptions.order_terms", &text(26)?)?,
-            format: word("subscriptions.format", &text(22)?, Format::parse)?,
-            event_headers: json("subscriptions.event_headers", &text(23)?)?,
-            filter: row
-                .get::<_, Option<String>>(24)?
-                .map(|text| word("subscriptions.filter", &text, |text| Filter::read(text).ok()))
-                .transpose()?
-                .unwrap_or_default(),
-            template: optional_json("subscriptions.template", row.get(25)?)?,
-        },
-        state: word("subscriptions.state", &text(11)?, State::parse)?,
-        holds,
-        failure_count: row.get(12)?,
-        streak: Streak {
-            class: row.get::<_, Option<String>>(20)?.as_deref().and_then(AttemptClass::parse),
-            count: row.get(21)?,
-        },
-        failing_since: row.get(13)?,
-        last_success_at: row.get(14)?,
-        last_failure_at: row.get(15)?,
-        created_at: row.get(16)?,
-        updated_at: row.get(17)?,
-    })
+    Ok(found)
 }
 
 /// The column `filter`.
-fn filter(new: &NewSubscription) -> Result<Option<String>> {
-    let filter = Some(&new.filter).filter(|filter| !filter.is_empty());
-    filter.map(|filter| to_json("subscriptions.filter", filter)).transpose()
+fn stored_filter(new: &NewSubscription) -> Option<Json<&Filter>> {
+    (!new.filter.is_empty()).then_some(Json(&new.filter))
 }
 
-/// The column `template`.
-fn template(new: &NewSubscription) -> Result<Option<String>> {
-    new.template.as_ref().map(|text| to_json("subscriptions.template", text)).transpose()
+fn target(kind: String, url: String) -> Result<Target> {
+    word("subscriptions.url", &url, |url| Target::parse(&kind, url))
 }
 
-fn optional_json<T: serde::de::DeserializeOwned>(
-    column: &'static str,
-    text: Option<String>,
-) -> Result<Option<T>> {
-    text.map(|text| json(column, &text)).transpose()
-}
-
-fn target(kind: &str, url: &str) -> Result<Target> {
-    word("subscriptions.url", url, |url| Target::parse(kind, url))
+fn stored_streak(class: Option<String>, count: u32) -> Streak {
+    Streak { class: class.as_deref().and_then(AttemptClass::parse), count }
 }

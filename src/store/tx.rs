@@ -8,7 +8,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, Statement};
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, Params, Row, Statement};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
@@ -16,7 +17,7 @@ use crate::model::failure::Streak;
 use crate::model::hold::Gate;
 use crate::model::in_doubt::Fence;
 use crate::model::operational;
-use crate::store::error::Result;
+use crate::store::error::{Error, Result};
 use crate::store::matching::{Matches, Subscriptions};
 
 /// A read transaction. Outside `Store::snapshot` and `Store::list`, each statement sees the latest commit.
@@ -37,6 +38,52 @@ impl<'c> ReadTx<'c> {
     /// A statement from the connection's cache.
     pub(crate) fn prepare(&self, sql: &str) -> Result<rusqlite::CachedStatement<'c>> {
         Ok(self.conn.prepare_cached(sql)?)
+    }
+
+    /// The rows of a query. The row function may fail, for example on an unreadable value.
+    pub(crate) fn rows<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        mut row: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let mut statement = self.prepare(sql)?;
+        let mut found = statement.query(params)?;
+        let mut all = Vec::new();
+        while let Some(next) = found.next()? {
+            all.push(row(next)?);
+        }
+        Ok(all)
+    }
+
+    /// The first row of a query, if there is one.
+    pub(crate) fn first<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        row: impl FnOnce(&Row<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        first(&mut *self.prepare(sql)?, params, row)
+    }
+
+    /// The first column of each row of a query.
+    pub(crate) fn list<T: FromSql>(&self, sql: &str, params: impl Params) -> Result<Vec<T>> {
+        self.rows(sql, params, |row| Ok(row.get(0)?))
+    }
+
+    /// The first column of the first row of a query, if there is one.
+    pub(crate) fn find<T: FromSql>(&self, sql: &str, params: impl Params) -> Result<Option<T>> {
+        self.first(sql, params, |row| Ok(row.get(0)?))
+    }
+
+    /// The first column of a query that always has a row.
+    pub(crate) fn value<T: FromSql>(&self, sql: &str, params: impl Params) -> Result<T> {
+        Ok(self.prepare(sql)?.query_row(params, |row| row.get(0))?)
+    }
+
+    /// Whether a query has a row.
+    pub(crate) fn exists(&self, sql: &str, params: impl Params) -> Result<bool> {
+        Ok(self.prepare(sql)?.exists(params)?)
     }
 }
 
@@ -149,6 +196,21 @@ impl<'c> WriteTx<'c> {
             matches: RefCell::default(),
             has_relayed: Cell::new(false),
         }
+    }
+
+    /// Runs a statement; returns how many rows it changed.
+    pub(crate) fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
+        Ok(self.prepare(sql)?.execute(params)?)
+    }
+
+    /// Runs a statement. Fails with `Changed` unless it changed exactly one row.
+    pub(crate) fn change_one(
+        &self,
+        sql: &str,
+        params: impl Params,
+        what: &'static str,
+    ) -> Result<()> {
+        one_row(self.execute(sql, params)?, what)
     }
 
     /// Whether this is the first call in this transaction. One check for new rows is enough, because no other program
@@ -281,32 +343,23 @@ impl<'c> WriteTx<'c> {
 
 /// Fails with `Changed` unless a statement changed exactly one row.
 pub(crate) fn one_row(changed: usize, what: &'static str) -> Result<()> {
-    if changed == 1 { Ok(()) } else { Err(crate::store::error::Error::Changed(what)) }
-}
-
-/// Collects the rows of a query. The row function may fail, for example on an unreadable value.
-pub(crate) fn rows<T>(
-    statement: &mut Statement<'_>,
-    params: impl rusqlite::Params,
-    mut row: impl FnMut(&rusqlite::Row<'_>) -> Result<T>,
-) -> Result<Vec<T>> {
-    let mut found = statement.query(params)?;
-    let mut all = Vec::new();
-    while let Some(next) = found.next()? {
-        all.push(row(next)?);
-    }
-    Ok(all)
+    if changed == 1 { Ok(()) } else { Err(Error::Changed(what)) }
 }
 
 /// The first row of a query, if there is one.
 pub(crate) fn first<T>(
     statement: &mut Statement<'_>,
-    params: impl rusqlite::Params,
-    row: impl FnOnce(&rusqlite::Row<'_>) -> Result<T>,
+    params: impl Params,
+    row: impl FnOnce(&Row<'_>) -> Result<T>,
 ) -> Result<Option<T>> {
     let mut found = statement.query(params)?;
-    match found.next()? {
-        Some(next) => row(next).map(Some),
-        None => Ok(None),
-    }
+    found.next()?.map(row).transpose()
+}
+
+/// The columns of a row as a tuple.
+pub(crate) fn tuple<T>(row: &Row<'_>) -> Result<T>
+where
+    T: for<'r> TryFrom<&'r Row<'r>, Error = rusqlite::Error>,
+{
+    Ok(T::try_from(row)?)
 }

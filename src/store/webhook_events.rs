@@ -1,6 +1,6 @@
 //! Table `webhook_events`: events received from providers, each stored once.
 
-use rusqlite::{Row, params};
+use rusqlite::params;
 
 use crate::base::clock::Timestamp;
 use crate::model::event::DeliveryCounts;
@@ -10,13 +10,14 @@ use crate::model::lane::Key;
 use crate::model::sealed::Sealed;
 use crate::model::subscription::Routed;
 use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent, derive};
-use crate::store::column::{json, to_json, word};
+use crate::store::column::Json;
 use crate::store::deliveries::{self, OrderedBy, Origin, Route};
 use crate::store::error::{Error, Result};
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, row_from,
 };
-use crate::store::tx::{ReadTx, WriteTx, first, one_row};
+use crate::store::sql::columns;
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, tuple};
 use crate::store::{meta, payloads, subjects, subscriptions};
 
 const INSERT: &str = "
@@ -28,45 +29,39 @@ const INSERT: &str = "
         ON CONFLICT (tenant, provider, provider_event_id) DO NOTHING";
 
 pub(super) const FIND_IDENTITY: &str = "
-    SELECT seq, id
-      FROM webhook_events
-     WHERE tenant = ?1
-       AND provider = ?2
-       AND provider_event_id = ?3";
+    SELECT seq, id FROM webhook_events
+     WHERE tenant = ?1 AND provider = ?2 AND provider_event_id = ?3";
 
 pub(super) const FIND_REPLAYED: &str = "
-    SELECT seq, id
-      FROM webhook_events
-     WHERE fingerprint = ?1
-       AND +tenant = ?2
-       AND provider = ?3
-       AND received_at >= ?4
-     ORDER BY seq DESC
-     LIMIT 1";
+    SELECT seq, id FROM webhook_events
+     WHERE fingerprint = ?1 AND +tenant = ?2 AND provider = ?3 AND received_at >= ?4
+     ORDER BY seq DESC LIMIT 1";
 
-const REPEATED: &str = "
-    UPDATE webhook_events
-       SET duplicate_count = duplicate_count + 1
-     WHERE seq = ?1";
+const REPEATED: &str =
+    "UPDATE webhook_events SET duplicate_count = duplicate_count + 1 WHERE seq = ?1";
 
 pub(super) const SETTLED: &str = "
-    UPDATE webhook_events
-       SET status = ?2, open_deliveries = ?3, completed_at = ?4,
+    UPDATE webhook_events SET status = ?2, open_deliveries = ?3, completed_at = ?4,
            error_message = coalesce(?5, error_message), retry_count = retry_count + ?6,
            processing_started_at = coalesce(processing_started_at, ?7)
      WHERE seq = ?1";
 
-/// Selects the columns that [`webhook_event`] reads, in its order, and further columns.
-macro_rules! select {
-    ($rest:literal) => {
-        concat!(
-            "SELECT seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type,
-                headers, key_id, trace_id, status, open_deliveries, duplicate_count, retry_count,
-                processing_started_at, completed_at, error_message, batch_id, item_no, sealed_fields,
-                ordering_key",
-            $rest
-        )
-    };
+columns! {
+    fn webhook_event() -> WebhookEvent = "webhook_events" [
+        seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers as Json(headers),
+        key_id, trace_id, status, open_deliveries, duplicate_count, retry_count, processing_started_at, completed_at,
+        error_message, batch_id, item_no, sealed_fields, ordering_key
+    ] {
+        seq,
+        new: NewWebhookEvent {
+            id, tenant, provider, provider_event_id, event_type, received_at, payload: Vec::new(), content_type, headers,
+            key_id, trace_id, batch: Option::zip(batch_id, item_no), sealed: Sealed { fields: sealed_fields, key: None },
+            ordering_key,
+        },
+        status, open_deliveries, duplicate_count, retry_count, processing_started_at, completed_at, error_message
+    }
+    const BY_ID with ", payload, payload_seq" = "WHERE id = ?2 AND tenant = ?1";
+    const BY_SEQ = "WHERE seq = ?1";
 }
 
 /// The conditions of a list's filter, from ?5 on.
@@ -77,11 +72,6 @@ macro_rules! filter {
       OR webhook_id(tenant, 'in:' || provider, provider_event_id) = ?8)"
     };
 }
-
-const BY_ID: &str =
-    select!(", payload, payload_seq FROM webhook_events WHERE id = ?2 AND tenant = ?1");
-
-const BY_SEQ: &str = select!(" FROM webhook_events WHERE seq = ?1");
 
 pub(super) const RECEIVED_FROM: &str = row_from!("webhook_events", "received_at");
 
@@ -132,28 +122,31 @@ pub fn insert(
     let status = if unwanted { Status::Skipped } else { Status::Received };
     let placed = payloads::place(tx, &new.payload)?;
     let batch = new.batch.as_ref();
-    let inserted = tx.prepare(INSERT)?.execute(params![
-        &new.id,
-        &new.tenant,
-        &new.provider,
-        &new.provider_event_id,
-        &new.event_type,
-        new.received_at,
-        placed.inline(),
-        placed.payload_seq(),
-        &new.content_type,
-        to_json("webhook_events.headers", &new.headers)?,
-        &new.key_id,
-        &new.trace_id,
-        status.as_str(),
-        open,
-        unwanted.then_some(new.received_at),
-        batch.map(|(id, _)| id),
-        batch.map(|(_, number)| number),
-        new.sealed.fields,
-        replay.map(|replay| &replay.fingerprint),
-        &new.ordering_key,
-    ])?;
+    let inserted = tx.execute(
+        INSERT,
+        params![
+            &new.id,
+            &new.tenant,
+            &new.provider,
+            &new.provider_event_id,
+            &new.event_type,
+            new.received_at,
+            placed.inline(),
+            placed.payload_seq(),
+            &new.content_type,
+            Json(&new.headers),
+            &new.key_id,
+            &new.trace_id,
+            status.as_str(),
+            open,
+            unwanted.then_some(new.received_at),
+            batch.map(|(id, _)| id),
+            batch.map(|(_, number)| number),
+            new.sealed.fields,
+            replay.map(|replay| &replay.fingerprint),
+            &new.ordering_key,
+        ],
+    )?;
     if inserted == 0 {
         return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));
     }
@@ -193,12 +186,12 @@ fn is_in_doubt(fence: Fence, new: &NewWebhookEvent) -> bool {
 
 /// Whether a webhook event with this tenant, provider and provider's id exists.
 pub fn is_stored(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Result<bool> {
-    Ok(first(&mut *tx.prepare(FIND_IDENTITY)?, identity, |_| Ok(()))?.is_some())
+    tx.exists(FIND_IDENTITY, identity)
 }
 
 fn find_repeated(tx: &WriteTx<'_>, new: &NewWebhookEvent) -> Result<Option<Inserted>> {
     let identity = (&new.tenant, &new.provider, &new.provider_event_id);
-    let kept = first(&mut *tx.prepare(FIND_IDENTITY)?, identity, seq_and_id)?;
+    let kept = tx.first(FIND_IDENTITY, identity, tuple)?;
     repeated(tx, kept)
 }
 
@@ -209,18 +202,14 @@ fn find_replayed(
     Replay { fingerprint, since }: &Replay,
 ) -> Result<Option<Inserted>> {
     let same = (fingerprint, &new.tenant, &new.provider, since);
-    let kept = first(&mut *tx.prepare(FIND_REPLAYED)?, same, seq_and_id)?;
+    let kept = tx.first(FIND_REPLAYED, same, tuple)?;
     repeated(tx, kept)
-}
-
-fn seq_and_id(row: &Row<'_>) -> Result<(i64, String)> {
-    Ok((row.get(0)?, row.get(1)?))
 }
 
 /// Counts a repeated event, if one was found.
 fn repeated(tx: &WriteTx<'_>, kept: Option<(i64, String)>) -> Result<Option<Inserted>> {
     let Some((seq, id)) = kept else { return Ok(None) };
-    tx.prepare(REPEATED)?.execute([seq])?;
+    tx.execute(REPEATED, [seq])?;
     Ok(Some(Inserted { id, already_processed: true }))
 }
 
@@ -237,30 +226,25 @@ pub(crate) fn refresh(
         matches!(status, Status::Completed | Status::Failed | Status::Skipped).then_some(now);
     let started_at = (status != Status::Received).then_some(now);
     let failed = u32::from(error.is_some());
-    let stored = tx.prepare(SETTLED)?.execute((
-        seq,
-        status.as_str(),
-        counts.open,
-        final_at,
-        error,
-        failed,
-        started_at,
-    ))?;
+    let stored = tx.execute(
+        SETTLED,
+        (seq, status.as_str(), counts.open, final_at, error, failed, started_at),
+    )?;
     one_row(stored, "the webhook event")
 }
 
 /// A webhook event with its payload.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<WebhookEvent>> {
-    first(&mut *tx.prepare(BY_ID)?, (tenant, id), |row| {
+    tx.first(BY_ID, (tenant, id), |row| {
         let mut found = webhook_event(row)?;
-        found.new.payload = payloads::fetch(tx, row.get_ref(22)?, row.get(23)?)?;
+        found.new.payload = payloads::fetch(tx, row.get_ref("payload")?, row.get("payload_seq")?)?;
         Ok(found)
     })
 }
 
 /// A webhook event without its payload, by its number.
 pub fn by_seq(tx: &ReadTx<'_>, seq: i64) -> Result<Option<WebhookEvent>> {
-    first(&mut *tx.prepare(BY_SEQ)?, [seq], webhook_event)
+    tx.first(BY_SEQ, [seq], webhook_event)
 }
 
 /// Which webhook events a list shows. `None` means any.
@@ -285,7 +269,6 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
     let Newest { tenant, before, limit } = newest;
     let Filter { status, provider, event_type, provider_event_id, id, received } = filter;
     let mut range = SeqRange::new(tx, RECEIVED_FROM, before, *received)?;
-    let status = status.map(Status::as_str);
     let seqs = if let Some(provider_event_id) = provider_event_id {
         let more = params![tenant, status, provider, event_type, id, provider_event_id];
         range.seqs(tx, PAGE_OF_ID, limit, more)?
@@ -299,36 +282,4 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
     let each = seqs.into_iter().map(|seq| first(&mut by_seq, [seq], webhook_event));
     let rows = each.filter_map(Result::transpose).collect::<Result<_>>()?;
     Ok(range.found(rows, limit, |event: &WebhookEvent| event.seq))
-}
-
-fn webhook_event(row: &Row<'_>) -> Result<WebhookEvent> {
-    let status: String = row.get(11)?;
-    let headers: String = row.get(8)?;
-    let batch: (Option<String>, Option<u32>) = (row.get(18)?, row.get(19)?);
-    Ok(WebhookEvent {
-        seq: row.get(0)?,
-        new: NewWebhookEvent {
-            id: row.get(1)?,
-            tenant: row.get(2)?,
-            provider: row.get(3)?,
-            provider_event_id: row.get(4)?,
-            event_type: row.get(5)?,
-            received_at: row.get(6)?,
-            payload: Vec::new(),
-            content_type: row.get(7)?,
-            headers: json("webhook_events.headers", &headers)?,
-            key_id: row.get(9)?,
-            trace_id: row.get(10)?,
-            batch: batch.0.zip(batch.1),
-            sealed: Sealed { fields: row.get(20)?, key: None },
-            ordering_key: row.get(21)?,
-        },
-        status: word("webhook_events.status", &status, Status::parse)?,
-        open_deliveries: row.get(12)?,
-        duplicate_count: row.get(13)?,
-        retry_count: row.get(14)?,
-        processing_started_at: row.get(15)?,
-        completed_at: row.get(16)?,
-        error_message: row.get(17)?,
-    })
 }

@@ -9,11 +9,12 @@ use crate::base::id::DeliverySeq;
 use crate::jobs::{Action, Batch, Cursor, Item, NewJob};
 use crate::model::delivery::State;
 use crate::model::outcome::AttemptClass;
-use crate::store::column::{count, word};
+use crate::store::column::{Count, cell};
 use crate::store::error::Result;
 use crate::store::page::{MAX_LOOKED_AT, Span};
+use crate::store::sql::sql;
 use crate::store::subscriptions;
-use crate::store::tx::{ReadTx, first, rows};
+use crate::store::tx::ReadTx;
 
 /// Most dead letters that a summary reads: each is two seeks, far from each other in a large file.
 const MAX_SUMMARIZED: u32 = 1_000;
@@ -38,20 +39,13 @@ macro_rules! matches_filter {
 
 macro_rules! next {
     ($index:literal where $place:literal order $order:literal) => {
-        concat!(
+        sql!(
             "SELECT d.seq, d.run_no, d.lane, d.order_at
-               FROM deliveries AS d INDEXED BY ",
-            $index,
-            "  LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+               FROM deliveries AS d INDEXED BY " $index "  LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
                LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
               WHERE d.state = 'dead_letter'
                 AND d.tenant = ?1
-                AND ",
-            $place,
-            matches_filter!(),
-            " ORDER BY ",
-            $order,
-            " LIMIT ?3"
+                AND " $place matches_filter!() " ORDER BY " $order " LIMIT ?3"
         )
     };
 }
@@ -65,29 +59,21 @@ pub(crate) const NEXT_OF_LANE: &str = next!(
 );
 
 pub(crate) const PLACE: &str = "
-    SELECT seq
-      FROM deliveries
-     WHERE state = 'dead_letter'
-       AND tenant = ?1
-       AND seq > ?2
-     ORDER BY seq
-     LIMIT 1 OFFSET ?3";
+    SELECT seq FROM deliveries
+     WHERE state = 'dead_letter' AND tenant = ?1 AND seq > ?2
+     ORDER BY seq LIMIT 1 OFFSET ?3";
 
 /// Groups the newest dead letters that an index finds.
 macro_rules! summary {
     ($index:literal, $of:literal) => {
-        concat!(
+        sql!(
             "SELECT s.name, d.last_class,
                     (SELECT a.http_status FROM attempts AS a WHERE a.delivery_seq = d.seq AND a.n = d.attempt_count),
                     d.reason, count(*), min(d.finished_at), max(d.finished_at), max(d.seq)
                FROM (SELECT l.seq
-                       FROM deliveries AS l INDEXED BY ",
-            $index,
-            "         WHERE l.state = 'dead_letter'
+                       FROM deliveries AS l INDEXED BY " $index "         WHERE l.state = 'dead_letter'
                         AND l.tenant = ?1
-                        AND ",
-            $of,
-            "           AND (?3 IS NULL OR l.created_at >= ?3)
+                        AND " $of "           AND (?3 IS NULL OR l.created_at >= ?3)
                         AND (?4 IS NULL OR l.created_at < ?4)
                       ORDER BY l.seq DESC
                       LIMIT ?5) AS newest
@@ -152,7 +138,7 @@ impl<'a> Search<'a> {
             filter.aggregate_id,
         ]);
         params.extend_from_slice(place);
-        rows(&mut *self.tx.prepare(sql)?, &*params, dead)
+        self.tx.rows(sql, &*params, dead)
     }
 
     /// The next dead letters by number, and the number up to which was searched; `None` if there are no more.
@@ -162,7 +148,7 @@ impl<'a> Search<'a> {
         }
         let skipped = MAX_LOOKED_AT.saturating_sub(1);
         let place = (&self.job.tenant, after, skipped);
-        let end: Option<i64> = first(&mut *self.tx.prepare(PLACE)?, place, |row| Ok(row.get(0)?))?;
+        let end: Option<i64> = self.tx.find(PLACE, place)?;
         let found = self.rows(NEXT, after, limit, params![end.unwrap_or(i64::MAX)])?;
         let last = found.last().filter(|_| is_full(&found, limit)).map(|dead| dead.seq);
         Ok((found, last.or(end)))
@@ -325,16 +311,13 @@ pub fn summary(
         },
     };
     let params = (tenant, of, made.since, made.until, MAX_SUMMARIZED, MAX_GROUPS);
-    rows(&mut *tx.prepare(sql)?, params, |row| {
-        let class: Option<String> = row.get(1)?;
+    tx.rows(sql, params, |row| {
         Ok(Group {
             subscription: row.get(0)?,
-            class: class
-                .map(|class| word("deliveries.last_class", &class, AttemptClass::parse))
-                .transpose()?,
+            class: cell(row, 1, "deliveries.last_class")?,
             code: row.get(2)?,
             reason: row.get(3)?,
-            count: count(row, 4)?,
+            count: row.get::<_, Count>(4)?.0,
             oldest_at: row.get(5)?,
             newest_at: row.get(6)?,
             sample: row.get(7)?,

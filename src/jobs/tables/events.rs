@@ -13,56 +13,40 @@ use crate::model::delivery::State;
 use crate::model::event::EventOrder;
 use crate::model::lane::Key;
 use crate::model::subscription::{Routed, Subscription};
-use crate::store::column::word;
+use crate::store::column::cell;
 use crate::store::deliveries::{OrderedBy, Origin, Route};
 use crate::store::error::{Error, Result};
 use crate::store::page::{MAX_LOOKED_AT, number_at};
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::sql::sql;
+use crate::store::tx::{ReadTx, WriteTx, tuple};
 use crate::store::{matching, meta, payloads, settlement, subscriptions};
 
 // Not routed events will be routed anyway, quarantined ones must be repaired first, and discarded ones are not sent.
 pub(crate) const NEXT: &str = "
-    SELECT o.seq, o.received_at
-      FROM outbox AS o NOT INDEXED
-     WHERE o.seq > ?2
-       AND o.seq <= ?3
-       AND o.tenant = ?1
-       AND o.routed_at IS NOT NULL
-       AND o.status <> 'quarantined'
-       AND o.error_code IS NULL
-       AND (?5 IS NULL OR o.event_type = ?5)
-       AND (?6 IS NULL OR o.received_at >= ?6)
-       AND (?7 IS NULL OR o.received_at < ?7)
-       AND (?8 IS NULL OR o.aggregate_type = ?8)
-       AND (?9 IS NULL OR o.aggregate_id = ?9)
-     ORDER BY o.seq
-     LIMIT ?4";
+    SELECT o.seq, o.received_at FROM outbox AS o NOT INDEXED
+     WHERE o.seq > ?2 AND o.seq <= ?3 AND o.tenant = ?1 AND o.routed_at IS NOT NULL
+       AND o.status <> 'quarantined' AND o.error_code IS NULL AND (?5 IS NULL OR o.event_type = ?5)
+       AND (?6 IS NULL OR o.received_at >= ?6) AND (?7 IS NULL OR o.received_at < ?7)
+       AND (?8 IS NULL OR o.aggregate_type = ?8) AND (?9 IS NULL OR o.aggregate_id = ?9)
+     ORDER BY o.seq LIMIT ?4";
 
 pub(crate) const NEXT_WEBHOOK: &str = "
-    SELECT w.seq, w.received_at
-      FROM webhook_events AS w NOT INDEXED
-     WHERE w.seq > ?2
-       AND w.seq <= ?3
-       AND w.tenant = ?1
-       AND (?5 IS NULL OR w.event_type = ?5)
-       AND (?6 IS NULL OR w.received_at >= ?6)
-       AND (?7 IS NULL OR w.received_at < ?7)
+    SELECT w.seq, w.received_at FROM webhook_events AS w NOT INDEXED
+     WHERE w.seq > ?2 AND w.seq <= ?3 AND w.tenant = ?1 AND (?5 IS NULL OR w.event_type = ?5)
+       AND (?6 IS NULL OR w.received_at >= ?6) AND (?7 IS NULL OR w.received_at < ?7)
        AND (?8 IS NULL OR w.provider = ?8)
-     ORDER BY w.seq
-     LIMIT ?4";
+     ORDER BY w.seq LIMIT ?4";
 
 pub(crate) const EVENT: &str = "
     SELECT tenant, NULL, event_type, target, ordering_key, aggregate_type, aggregate_id, received_at, occurred_at,
            not_before, source_system = 'oncebox', guaranteed_order <> 0, exclude_failed <> 0, funnel_point,
            funnel_value, entity_type
-      FROM outbox
-     WHERE seq = ?1";
+      FROM outbox WHERE seq = ?1";
 
 pub(crate) const WEBHOOK_EVENT: &str = "
     SELECT tenant, provider, event_type, NULL, ordering_key, NULL, NULL, received_at, NULL, NULL, 0, 0, 0,
            NULL, NULL, NULL
-      FROM webhook_events
-     WHERE seq = ?1";
+      FROM webhook_events WHERE seq = ?1";
 
 const PAYLOAD: &str = "SELECT payload, payload_seq FROM outbox WHERE seq = ?1";
 
@@ -70,15 +54,13 @@ const WEBHOOK_PAYLOAD: &str = "SELECT payload, payload_seq FROM webhook_events W
 
 macro_rules! deliveries_of {
     ($event:literal) => {
-        concat!(
+        sql!(
             "SELECT d.seq, d.state, d.run_no, d.subscription_seq, d.order_at, d.finished_at IS NOT NULL
                 AND (?2 IS NULL OR d.last_class = ?2)
                 AND (?3 IS NULL OR ?3 = (SELECT a.http_status FROM attempts AS a
                                           WHERE a.delivery_seq = d.seq AND a.n = d.attempt_count))
                FROM deliveries AS d
-              WHERE d.",
-            $event,
-            " = ?1"
+              WHERE d." $event " = ?1"
         )
     };
 }
@@ -102,11 +84,6 @@ const LAST: &str = "SELECT coalesce(max(seq), 0) FROM outbox";
 
 const LAST_WEBHOOK: &str = "SELECT coalesce(max(seq), 0) FROM webhook_events";
 
-const SET_REPLAY_OF: &str = "
-    UPDATE outbox
-       SET replay_of = ?2
-     WHERE id = ?1";
-
 /// Where a job begins and ends: it covers the events that exist now.
 pub(super) fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Cursor> {
     let mut cursor = Cursor::default();
@@ -114,7 +91,7 @@ pub(super) fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Curs
         Some(since) => number_at(tx, first_from, since).map(|at| at.saturating_sub(1)),
         None => Ok(0),
     };
-    let last = |sql: &str| -> Result<i64> { Ok(tx.prepare(sql)?.query_row([], |row| row.get(0))?) };
+    let last = |sql: &str| -> Result<i64> { tx.value(sql, []) };
     if kind != Kind::ReplayWebhookEvents {
         (cursor.after, cursor.end) = (before(FIRST_FROM)?, last(LAST)?);
     }
@@ -223,18 +200,15 @@ impl Search<'_> {
         more: &[&dyn ToSql],
     ) -> Result<Events> {
         let place = (after, end);
-        let next = first(&mut *self.tx.prepare(after_sql)?, place, |row| Ok(row.get(0)?))?;
-        let next: i64 = match next {
-            None => return Ok((Vec::new(), end.max(after))),
-            Some(next) => next,
+        let Some(next) = self.tx.find::<i64>(after_sql, place)? else {
+            return Ok((Vec::new(), end.max(after)));
         };
         let last = next.saturating_add(i64::from(MAX_LOOKED_AT)).min(end);
         let Filter { event_type, since, until, .. } = &self.job.filter;
         let mut params: Vec<&dyn ToSql> =
             vec![&self.job.tenant, &after, &last, &limit, event_type, since, until];
         params.extend_from_slice(more);
-        let found: Vec<(i64, Timestamp)> =
-            rows(&mut *self.tx.prepare(sql)?, &*params, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let found: Vec<(i64, Timestamp)> = self.tx.rows(sql, &*params, tuple)?;
         let is_full = u32::try_from(found.len()).is_ok_and(|have| have >= limit);
         let last = found.last().filter(|_| is_full).map_or(last, |(seq, _)| *seq);
         Ok((found, last.max(after)))
@@ -252,7 +226,7 @@ impl Search<'_> {
             Origin::Outbox(seq) => (DELIVERIES_OF, seq),
             Origin::WebhookEvent(seq) => (DELIVERIES_OF_WEBHOOK, seq),
         };
-        let found = rows(&mut *self.tx.prepare(sql)?, (seq, class, code), event_delivery)?;
+        let found = self.tx.rows(sql, (seq, class, code), event_delivery)?;
         let is_live = |delivery: &&EventDelivery| {
             self.live.iter().any(|live| live.seq == delivery.subscription)
         };
@@ -298,10 +272,9 @@ struct EventDelivery {
 }
 
 fn event_delivery(row: &Row<'_>) -> Result<EventDelivery> {
-    let state: String = row.get(1)?;
     Ok(EventDelivery {
         seq: row.get(0)?,
-        state: word("deliveries.state", &state, State::parse)?,
+        state: cell(row, 1, "deliveries.state")?,
         run_no: row.get(2)?,
         subscription: row.get(3)?,
         order_at: row.get(4)?,
@@ -336,7 +309,7 @@ fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<StoredEvent>> {
         Origin::Outbox(seq) => (EVENT, seq),
         Origin::WebhookEvent(seq) => (WEBHOOK_EVENT, seq),
     };
-    first(&mut *tx.prepare(sql)?, [seq], |row| {
+    tx.first(sql, [seq], |row| {
         Ok(StoredEvent {
             tenant: row.get(0)?,
             provider: row.get(1)?,
@@ -367,7 +340,7 @@ fn payload(tx: &ReadTx<'_>, origin: Origin) -> Result<Cow<'static, [u8]>> {
         Origin::WebhookEvent(seq) => (WEBHOOK_PAYLOAD, seq),
     };
     let fetch = |row: &Row<'_>| payloads::fetch(tx, row.get_ref(0)?, row.get(1)?);
-    let found = first(&mut *tx.prepare(sql)?, [seq], fetch)?;
+    let found = tx.first(sql, [seq], fetch)?;
     found.map(Cow::Owned).ok_or(Error::Changed("the event"))
 }
 
@@ -408,7 +381,7 @@ pub(super) fn create(
         Origin::WebhookEvent(seq) => (DELIVERIES_OF_WEBHOOK, seq),
     };
     let nothing: Option<&str> = None;
-    let existing = rows(&mut *tx.prepare(sql)?, (seq, nothing, nothing), event_delivery)?;
+    let existing = tx.rows(sql, (seq, nothing, nothing), event_delivery)?;
     let among = subscriptions::routes(tx)?;
     let mut matching = matching::matching(&among, event.routed(), || payload(tx, origin))?;
     matching.retain(|found| found.subscription == subscription);
@@ -430,7 +403,7 @@ pub(super) fn create(
 /// The open deliveries of an event, without those that are parked or wait for a confirmation.
 pub fn open_deliveries(tx: &ReadTx<'_>, event: i64) -> Result<Vec<DeliverySeq>> {
     let nothing: Option<&str> = None;
-    let found = rows(&mut *tx.prepare(DELIVERIES_OF)?, (event, nothing, nothing), event_delivery)?;
+    let found = tx.rows(DELIVERIES_OF, (event, nothing, nothing), event_delivery)?;
     let is_open = |delivery: &EventDelivery| {
         matches!(delivery.state, State::Pending | State::Leased | State::InDoubt)
     };
@@ -439,5 +412,5 @@ pub fn open_deliveries(tx: &ReadTx<'_>, event: i64) -> Result<Vec<DeliverySeq>> 
 
 /// Stores which event a new event repeats.
 pub fn set_replay_of(tx: &WriteTx<'_>, id: &str, of: &str) -> Result<()> {
-    one_row(tx.prepare(SET_REPLAY_OF)?.execute((id, of))?, "the event")
+    tx.change_one("UPDATE outbox SET replay_of = ?2 WHERE id = ?1", (id, of), "the event")
 }

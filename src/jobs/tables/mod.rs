@@ -5,81 +5,62 @@
 pub mod dead_letters;
 pub mod events;
 
-use rusqlite::Row;
-
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::jobs::{
     Action, Batch, Cursor, Filter, Job, Kind, MAX_COUNTED, Matched, NewJob, Pace, Progress, State,
 };
-use crate::store::column::{count, json, to_json, word};
+use crate::store::column::{Count, Json, to_json, words};
 use crate::store::error::{Error, Result};
 use crate::store::page::{Found, Newest};
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::sql::{columns, insert};
+use crate::store::tx::{ReadTx, WriteTx, one_row};
 use crate::store::{meta, settlement};
 
-const INSERT: &str = "
-    INSERT INTO jobs
-           (id, tenant, kind, filter, rate, reason, cursor, matched, matched_more, requested_by, created_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
-
-/// What [`job`] reads, in its order.
-macro_rules! select {
-    ($rest:literal) => {
-        concat!(
-            "SELECT seq, id, tenant, kind, filter, rate, reason,
-                iif(state = 'running' AND paused_at IS NOT NULL, 'paused', state), cursor, matched, matched_more, done,
-                skipped, deliveries, error, requested_by, created_at, finished_at
-               FROM jobs
-              WHERE ",
-            $rest
-        )
-    };
-}
-
-const BY_ID: &str = select!("tenant = ?1 AND id = ?2");
-
-const PAGE: &str = select!(
-    "tenant = ?1
+columns! {
+    fn job() -> Job = "jobs" [
+        seq, id, tenant, kind, filter as Json(filter), rate, reason,
+        "iif(state = 'running' AND paused_at IS NOT NULL, 'paused', state)" as state, cursor as Json(cursor),
+        matched as Count(matched), matched_more, done as Count(done), skipped as Count(skipped),
+        deliveries as Count(deliveries), error, requested_by, created_at, finished_at
+    ] {
+        seq, new: NewJob { id, tenant, kind, filter, rate, reason, requested_by, created_at, cursor }, state,
+        matched: Matched { count: matched, is_more: matched_more }, progress: Progress { done, skipped, deliveries },
+        error, finished_at
+    }
+    const BY_ID = "WHERE tenant = ?1 AND id = ?2";
+    const PAGE = "
+     WHERE tenant = ?1
        AND seq < ?2
        AND (?4 IS NULL OR ?4 = iif(state = 'running' AND paused_at IS NOT NULL, 'paused', state))
      ORDER BY seq DESC
-     LIMIT ?3"
-);
+     LIMIT ?3";
+    /// Tenants take turns, so that the long jobs of one keep no other's from beginning.
+    const RUNNING = "
+     WHERE state = 'running'
+       AND paused_at IS NULL
+     ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY seq), seq
+     LIMIT ?1";
+}
 
-/// Tenants take turns, so that the long jobs of one keep no other's from beginning.
-const RUNNING: &str = select!(
-    "state = 'running' AND paused_at IS NULL
-              ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY seq), seq
-              LIMIT ?1"
-);
+const AT: &str =
+    "SELECT cursor FROM jobs WHERE seq = ?1 AND state = 'running' AND paused_at IS NULL";
 
-const AT: &str = "
-    SELECT cursor
-      FROM jobs
-     WHERE seq = ?1
-       AND state = 'running'
-       AND paused_at IS NULL";
-
-const PAUSE: &str = "
-    UPDATE jobs
-       SET paused_at = ?2
-     WHERE seq = ?1
-       AND state = 'running'";
+const PAUSE: &str = "UPDATE jobs SET paused_at = ?2 WHERE seq = ?1 AND state = 'running'";
 
 const ADVANCE: &str = "
     UPDATE jobs
        SET cursor = ?3, done = done + ?4, skipped = skipped + ?5, deliveries = deliveries + ?6, state = ?7,
            finished_at = ?8
-     WHERE seq = ?1
-       AND cursor = ?2
-       AND state = 'running'";
+     WHERE seq = ?1 AND cursor = ?2 AND state = 'running'";
 
-const END: &str = "
-    UPDATE jobs
-       SET state = ?2, error = ?3, finished_at = ?4
-     WHERE seq = ?1
-       AND state = 'running'";
+const END: &str =
+    "UPDATE jobs SET state = ?2, error = ?3, finished_at = ?4 WHERE seq = ?1 AND state = 'running'";
+
+words! {
+    Kind;
+    State;
+}
 
 /// Running jobs that one question reads at most.
 const MAX_RUNNING: u32 = 1000;
@@ -88,40 +69,28 @@ const COUNTED_AT_ONCE: u32 = 1000;
 
 /// Stores a job.
 pub fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> Result<()> {
-    tx.prepare(INSERT)?.execute(rusqlite::params![
-        new.id,
-        new.tenant,
-        new.kind.as_str(),
-        to_json("jobs.filter", &new.filter)?,
-        new.rate,
-        new.reason,
-        to_json("jobs.cursor", &new.cursor)?,
-        i64::try_from(matched.count).unwrap_or(i64::MAX),
-        matched.is_more,
-        new.requested_by,
-        new.created_at,
-    ])?;
-    Ok(())
+    insert!(tx, "jobs" of new {
+        id, tenant, kind, filter: Json(&new.filter), rate, reason, cursor: Json(&new.cursor),
+        matched: signed(matched.count), matched_more: matched.is_more, requested_by, created_at
+    })
+    .map(drop)
 }
 
 /// A job by its id.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Job>> {
-    first(&mut *tx.prepare(BY_ID)?, (tenant, id), job)
+    tx.first(BY_ID, (tenant, id), job)
 }
 
 /// Jobs, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, state: Option<State>) -> Result<Found<Job>> {
     let Newest { tenant, before, limit } = newest;
     let params = (tenant, before, limit, state.map(State::as_str));
-    let rows = rows(&mut *tx.prepare(PAGE)?, params, job)?;
-    let is_full = u32::try_from(rows.len()).is_ok_and(|have| have >= limit);
-    let next = rows.last().filter(|_| is_full).map(|job| job.seq);
-    Ok(Found { rows, next })
+    Ok(Found::of(tx.rows(PAGE, params, job)?, limit, |job| job.seq))
 }
 
 /// Jobs that run: the oldest of each tenant first, then the second oldest of each.
 pub fn running(tx: &ReadTx<'_>, limit: u32) -> Result<Vec<Job>> {
-    let found = rows(&mut *tx.prepare(RUNNING)?, [limit], |row| Ok(job(row)))?;
+    let found = tx.rows(RUNNING, [limit], |row| Ok(job(row)))?;
     let mut running = Vec::with_capacity(found.len());
     for job in found {
         match job {
@@ -205,22 +174,25 @@ pub fn advance(
     now: Timestamp,
 ) -> Result<Option<Progress>> {
     let was = to_json("jobs.cursor", &job.new.cursor)?;
-    let at: Option<String> = first(&mut *tx.prepare(AT)?, [job.seq], |row| Ok(row.get(0)?))?;
+    let at: Option<String> = tx.find(AT, [job.seq])?;
     if at.as_deref() != Some(was.as_str()) {
         return Ok(None);
     }
     let progress = carry_out(tx, &job.new, batch, now)?;
     let state = if batch.is_last { State::Completed } else { State::Running };
-    let moved = tx.prepare(ADVANCE)?.execute((
-        job.seq,
-        was,
-        to_json("jobs.cursor", &batch.cursor)?,
-        signed(progress.done),
-        signed(progress.skipped),
-        signed(progress.deliveries),
-        state.as_str(),
-        batch.is_last.then_some(now),
-    ))?;
+    let moved = tx.execute(
+        ADVANCE,
+        (
+            job.seq,
+            was,
+            to_json("jobs.cursor", &batch.cursor)?,
+            signed(progress.done),
+            signed(progress.skipped),
+            signed(progress.deliveries),
+            state.as_str(),
+            batch.is_last.then_some(now),
+        ),
+    )?;
     one_row(moved, "the job")?;
     Ok(Some(progress))
 }
@@ -285,40 +257,13 @@ pub fn end(
     (state, error): (State, Option<&str>),
     now: Timestamp,
 ) -> Result<()> {
-    one_row(tx.prepare(END)?.execute((seq, state.as_str(), error, now))?, "the job")
+    tx.change_one(END, (seq, state.as_str(), error, now), "the job")
 }
 
 /// Keeps a running job from going on since that time; `None` lets it go on.
 /// Fails with `Changed` when it has ended.
 pub fn pause(tx: &WriteTx<'_>, seq: i64, since: Option<Timestamp>) -> Result<()> {
-    one_row(tx.prepare(PAUSE)?.execute((seq, since))?, "the job")
-}
-
-fn job(row: &Row<'_>) -> Result<Job> {
-    let text = |column| row.get::<_, String>(column);
-    Ok(Job {
-        seq: row.get(0)?,
-        new: NewJob {
-            id: row.get(1)?,
-            tenant: row.get(2)?,
-            kind: word("jobs.kind", &text(3)?, Kind::parse)?,
-            filter: json("jobs.filter", &text(4)?)?,
-            rate: row.get(5)?,
-            reason: row.get(6)?,
-            requested_by: row.get(15)?,
-            created_at: row.get(16)?,
-            cursor: json("jobs.cursor", &text(8)?)?,
-        },
-        state: word("jobs.state", &text(7)?, State::parse)?,
-        matched: Matched { count: count(row, 9)?, is_more: row.get(10)? },
-        progress: Progress {
-            done: count(row, 11)?,
-            skipped: count(row, 12)?,
-            deliveries: count(row, 13)?,
-        },
-        error: row.get(14)?,
-        finished_at: row.get(17)?,
-    })
+    tx.change_one(PAUSE, (seq, since), "the job")
 }
 
 #[cfg(test)]

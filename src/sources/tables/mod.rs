@@ -5,96 +5,48 @@
 
 pub mod foreign;
 
-use std::time::Duration;
-
-use rusqlite::Row;
-
-use crate::base::clock::{Timestamp, millis};
-use crate::model::name::Name;
+use crate::base::clock::Timestamp;
 use crate::sources::{NewSource, Settings, Source, State};
-use crate::store::column::{count, word};
+use crate::store::column::{Count, Millis, word, words};
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::sql::{columns, insert, update};
+use crate::store::tx::{ReadTx, WriteTx, one_row, tuple};
 
-const INSERT: &str = "
-    INSERT INTO sources
-           (id, tenant, name, kind, settings, cursor, silent_after_ms, created_at, updated_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
-        ON CONFLICT DO NOTHING";
-
-const BY_NAME: &str = "
-    SELECT seq, id, tenant, name, kind, settings, state, cursor, identity, event_count, last_event_at,
-           last_read_at, last_error, failing_since, silent_after_ms, created_at, updated_at
-      FROM sources
-     WHERE tenant = ?1
-       AND name = ?2
-       AND deleted_at IS NULL";
-
-const EXISTS: &str = "
-    SELECT EXISTS (
-           SELECT 1
-             FROM sources
-            WHERE tenant = ?1
-              AND name = ?2
-              AND deleted_at IS NULL)";
-
-const PAGE: &str = "
-    SELECT seq, id, tenant, name, kind, settings, state, cursor, identity, event_count, last_event_at,
-           last_read_at, last_error, failing_since, silent_after_ms, created_at, updated_at
-      FROM sources
-     WHERE tenant = ?1
-       AND deleted_at IS NULL
-       AND seq > ?2
-     ORDER BY seq
-     LIMIT ?3";
-
-// Sources of suspended tenants are not read.
-const TO_READ: &str = "
-    SELECT s.seq, s.id, s.tenant, s.name, s.kind, s.settings, s.state, s.cursor, s.identity, s.event_count,
-           s.last_event_at, s.last_read_at, s.last_error, s.failing_since, s.silent_after_ms, s.created_at,
-           s.updated_at
-      FROM sources AS s
-     WHERE s.seq > ?1
-       AND s.state = 'ACTIVE'
-       AND s.deleted_at IS NULL
-       AND NOT EXISTS (
-           SELECT 1
-             FROM tenants AS t
-            WHERE t.name = s.tenant
-              AND t.suspended_at IS NOT NULL)
-     ORDER BY s.seq
-     LIMIT ?2";
-
-const OF_KIND: &str = "
-    SELECT seq, id, tenant, name, kind, settings, state, cursor, identity, event_count, last_event_at,
-           last_read_at, last_error, failing_since, silent_after_ms, created_at, updated_at
-      FROM sources
-     WHERE kind = ?1
-       AND deleted_at IS NULL
-     ORDER BY seq
-     LIMIT 1000";
-
-const UPDATE: &str = "
-    UPDATE sources
-       SET settings = ?2, silent_after_ms = ?3, state = ?4, cursor = ?5, identity = ?6, last_error = NULL,
-           failing_since = NULL, updated_at = ?7
-     WHERE seq = ?1
-       AND deleted_at IS NULL";
-
-const DELETE: &str = "
-    UPDATE sources
-       SET deleted_at = ?2, updated_at = ?2
-     WHERE seq = ?1
-       AND deleted_at IS NULL";
-
-const ADVANCE: &str = "
-    UPDATE sources
-       SET cursor = ?3, identity = ?4, event_count = event_count + ?5,
-           last_event_at = iif(?5 > 0, ?6, last_event_at), last_read_at = ?6
-     WHERE seq = ?1
-       AND cursor = ?2
+columns! {
+    fn source() -> Source = ("sources" from "sources AS s") [
+        seq, id, tenant, name, kind, settings, state, cursor, identity, event_count as Count(event_count),
+        last_event_at, last_read_at, last_error, failing_since, silent_after_ms, created_at, updated_at
+    ] {
+        seq,
+        new: NewSource {
+            id, tenant, name, settings: read_settings(kind, settings)?, cursor,
+            silent_after: Millis::optional(silent_after_ms),
+        },
+        state, identity, event_count, last_event_at, last_read_at, last_error, failing_since, created_at, updated_at
+    }
+    const BY_NAME = "WHERE tenant = ?1 AND name = ?2 AND deleted_at IS NULL";
+    const PAGE = "WHERE tenant = ?1 AND deleted_at IS NULL AND seq > ?2 ORDER BY seq LIMIT ?3";
+    const OF_KIND = "WHERE kind = ?1 AND deleted_at IS NULL ORDER BY seq LIMIT 1000";
+    // Sources of suspended tenants are not read.
+    const TO_READ = "
+     WHERE seq > ?1
        AND state = 'ACTIVE'
        AND deleted_at IS NULL
+       AND NOT EXISTS (SELECT 1 FROM tenants AS t WHERE t.name = s.tenant AND t.suspended_at IS NOT NULL)
+     ORDER BY seq
+     LIMIT ?2";
+}
+
+const EXISTS: &str =
+    "SELECT EXISTS (SELECT 1 FROM sources WHERE tenant = ?1 AND name = ?2 AND deleted_at IS NULL)";
+
+const DELETE: &str =
+    "UPDATE sources SET deleted_at = ?2, updated_at = ?2 WHERE seq = ?1 AND deleted_at IS NULL";
+
+const ADVANCE: &str = "
+    UPDATE sources SET cursor = ?3, identity = ?4, event_count = event_count + ?5,
+           last_event_at = iif(?5 > 0, ?6, last_event_at), last_read_at = ?6
+     WHERE seq = ?1 AND cursor = ?2 AND state = 'ACTIVE' AND deleted_at IS NULL
        AND NOT EXISTS (
            SELECT 1
              FROM tenants AS t
@@ -102,23 +54,22 @@ const ADVANCE: &str = "
               AND t.suspended_at IS NOT NULL)";
 
 const SET_ERROR: &str = "
-    UPDATE sources
-       SET last_error = ?2, failing_since = coalesce(failing_since, ?3)
-     WHERE seq = ?1
-       AND deleted_at IS NULL";
+    UPDATE sources SET last_error = ?2, failing_since = coalesce(failing_since, ?3)
+     WHERE seq = ?1 AND deleted_at IS NULL";
 
 const CLEAR_ERROR: &str = "
-    UPDATE sources
-       SET last_error = NULL, failing_since = NULL
-     WHERE seq = ?1
-       AND last_error IS NOT NULL";
+    UPDATE sources SET last_error = NULL, failing_since = NULL
+     WHERE seq = ?1 AND last_error IS NOT NULL";
 
 const COUNTS: &str = "
     SELECT count(*) FILTER (WHERE state = 'ACTIVE'),
            count(*) FILTER (WHERE state = 'PAUSED'),
            count(*) FILTER (WHERE state = 'ACTIVE' AND last_error IS NOT NULL)
-      FROM sources
-     WHERE deleted_at IS NULL";
+      FROM sources WHERE deleted_at IS NULL";
+
+words! {
+    State;
+}
 
 /// Numbers of sources over all tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,70 +84,60 @@ pub struct SourceCounts {
 
 /// Stores a source; `None` if its name is taken.
 pub fn insert(tx: &WriteTx<'_>, new: &NewSource, now: Timestamp) -> Result<Option<i64>> {
-    let inserted = tx.prepare(INSERT)?.execute((
-        &new.id,
-        &new.tenant,
-        new.name.as_str(),
-        new.settings.kind(),
-        new.settings.to_json().to_string(),
-        new.cursor,
-        new.silent_after.map(millis),
-        now,
-    ))?;
+    let inserted = insert!(tx, "sources" of new {
+        id, tenant, name, kind: new.settings.kind(), settings: new.settings.to_json().to_string(), cursor,
+        silent_after_ms: new.silent_after.map(Millis), created_at: now, updated_at: now
+    } "ON CONFLICT DO NOTHING")?;
     tx.sources_changed();
     Ok((inserted == 1).then(|| tx.conn().last_insert_rowid()))
 }
 
 /// A source by its name.
 pub fn by_name(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Source>> {
-    first(&mut *tx.prepare(BY_NAME)?, (tenant, name), source)
+    tx.first(BY_NAME, (tenant, name), source)
 }
 
 /// Whether there is a source of this name.
 pub fn exists(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<bool> {
-    Ok(tx.prepare(EXISTS)?.query_row((tenant, name), |row| row.get(0))?)
+    tx.value(EXISTS, (tenant, name))
 }
 
 /// Sources with numbers above `after`, by number.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Source>> {
-    rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), source)
+    tx.rows(PAGE, (tenant, after, limit), source)
 }
 
 /// The first thousand sources of a kind, of all tenants.
 pub fn of_kind(tx: &ReadTx<'_>, kind: &str) -> Result<Vec<Source>> {
-    rows(&mut *tx.prepare(OF_KIND)?, [kind], source)
+    tx.rows(OF_KIND, [kind], source)
 }
 
 /// Sources that are to be read now, of all tenants, by number.
 pub fn to_read(tx: &ReadTx<'_>, limit: u32) -> Result<Vec<Source>> {
-    rows(&mut *tx.prepare(TO_READ)?, (0, limit), source)
+    tx.rows(TO_READ, (0, limit), source)
 }
 
 /// One source, if it is to be read now.
 pub fn one_to_read(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Source>> {
-    let found = first(&mut *tx.prepare(TO_READ)?, (seq.saturating_sub(1), 1), source)?;
+    let found = tx.first(TO_READ, (seq.saturating_sub(1), 1), source)?;
     Ok(found.filter(|found| found.seq == seq))
 }
 
 /// Stores a person's changes of settings, state and cursor, and clears the error. `Changed` if it was deleted.
 pub fn update(tx: &WriteTx<'_>, changed: &Source, now: Timestamp) -> Result<()> {
     let new = &changed.new;
-    let updated = tx.prepare(UPDATE)?.execute((
-        changed.seq,
-        new.settings.to_json().to_string(),
-        new.silent_after.map(millis),
-        changed.state.as_str(),
-        new.cursor,
-        &changed.identity,
-        now,
-    ))?;
+    let updated = update!(tx, "sources" of new {
+        settings: new.settings.to_json().to_string(), silent_after_ms: new.silent_after.map(Millis),
+        state: changed.state, cursor, identity: changed.identity, last_error: None::<&str>,
+        failing_since: None::<Timestamp>, updated_at: now
+    } "WHERE seq = ? AND deleted_at IS NULL", [changed.seq])?;
     tx.sources_changed();
     one_row(updated, "the source")
 }
 
 /// Deletes a source, but not its events. `Changed` if it was deleted before.
 pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
-    let deleted = tx.prepare(DELETE)?.execute((seq, now))?;
+    let deleted = tx.execute(DELETE, (seq, now))?;
     tx.sources_changed();
     one_row(deleted, "the source")
 }
@@ -219,57 +160,32 @@ pub struct Progress {
 pub fn advance(tx: &WriteTx<'_>, seq: i64, progress: &Progress, now: Timestamp) -> Result<()> {
     let Progress { from, to, identity, events } = progress;
     let events = i64::try_from(*events).unwrap_or(i64::MAX);
-    let moved = tx.prepare(ADVANCE)?.execute((seq, from, to, identity, events, now))?;
+    let moved = tx.execute(ADVANCE, (seq, from, to, identity, events, now))?;
     one_row(moved, "the source")
 }
 
 /// Stores why the source cannot be read.
 pub fn set_error(tx: &WriteTx<'_>, seq: i64, why: &str, now: Timestamp) -> Result<()> {
-    tx.prepare(SET_ERROR)?.execute((seq, why, now))?;
-    Ok(())
+    tx.execute(SET_ERROR, (seq, why, now)).map(drop)
 }
 
 /// Stores that the source can be read again.
 pub fn clear_error(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
-    tx.prepare(CLEAR_ERROR)?.execute([seq])?;
-    Ok(())
+    tx.execute(CLEAR_ERROR, [seq]).map(drop)
 }
 
 /// Counts the sources.
 pub fn counts(tx: &ReadTx<'_>) -> Result<SourceCounts> {
-    Ok(tx.prepare(COUNTS)?.query_row([], |row| {
-        Ok(SourceCounts { active: count(row, 0)?, paused: count(row, 1)?, failing: count(row, 2)? })
-    })?)
+    let counts = tx.prepare(COUNTS)?.query_row([], |row| {
+        let (Count(active), Count(paused), Count(failing)) = row.try_into()?;
+        Ok(SourceCounts { active, paused, failing })
+    });
+    Ok(counts?)
 }
 
-fn source(row: &Row<'_>) -> Result<Source> {
-    let name: String = row.get(3)?;
-    let kind: String = row.get(4)?;
-    let settings: String = row.get(5)?;
-    let state: String = row.get(6)?;
-    let silent_after_ms: Option<i64> = row.get(14)?;
-    let span = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+fn read_settings(kind: String, settings: String) -> Result<Settings> {
     let read = |text: &str| Settings::read(&kind, serde_json::from_str(text).ok()?).ok();
-    Ok(Source {
-        seq: row.get(0)?,
-        new: NewSource {
-            id: row.get(1)?,
-            tenant: row.get(2)?,
-            name: word("sources.name", &name, |text| Name::parse(text).ok())?,
-            settings: word("sources.settings", &settings, read)?,
-            cursor: row.get(7)?,
-            silent_after: silent_after_ms.map(span),
-        },
-        state: word("sources.state", &state, State::parse)?,
-        identity: row.get(8)?,
-        event_count: count(row, 9)?,
-        last_event_at: row.get(10)?,
-        last_read_at: row.get(11)?,
-        last_error: row.get(12)?,
-        failing_since: row.get(13)?,
-        created_at: row.get(15)?,
-        updated_at: row.get(16)?,
-    })
+    word("sources.settings", &settings, read)
 }
 
 const PUT_FILE: &str = "
@@ -280,25 +196,14 @@ const PUT_FILE: &str = "
            reason = excluded.reason, event_count = excluded.event_count, read_at = excluded.read_at
      WHERE source_files.state = 'rejected'";
 
-const TAKEN_FILE: &str = "
-    SELECT sha256, size
-      FROM source_files
-     WHERE source_seq = ?1
-       AND name = ?2
-       AND state = 'done'";
+const TAKEN_FILE: &str =
+    "SELECT sha256, size FROM source_files WHERE source_seq = ?1 AND name = ?2 AND state = 'done'";
 
-const OLD_FILES: &str = "
-    SELECT source_seq, name
-      FROM source_files
-     WHERE read_at <= ?1
-     ORDER BY read_at
-     LIMIT ?2";
+const OLD_FILES: &str =
+    "SELECT source_seq, name FROM source_files WHERE read_at <= ?1 ORDER BY read_at LIMIT ?2";
 
-const FORGET_FILE: &str = "
-    DELETE FROM source_files
-     WHERE source_seq = ?1
-       AND name = ?2
-       AND read_at <= ?3";
+const FORGET_FILE: &str =
+    "DELETE FROM source_files WHERE source_seq = ?1 AND name = ?2 AND read_at <= ?3";
 
 /// A file that was imported or refused.
 #[derive(Clone, Debug)]
@@ -322,16 +227,19 @@ pub struct SourceFile {
 pub fn put_file(tx: &WriteTx<'_>, file: &SourceFile, now: Timestamp) -> Result<bool> {
     let state = if file.reason.is_some() { "rejected" } else { "done" };
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let put = tx.prepare(PUT_FILE)?.execute((
-        file.source_seq,
-        &file.name,
-        &file.sha256,
-        whole(file.size),
-        state,
-        &file.reason,
-        whole(file.event_count),
-        now,
-    ))?;
+    let put = tx.execute(
+        PUT_FILE,
+        (
+            file.source_seq,
+            &file.name,
+            &file.sha256,
+            whole(file.size),
+            state,
+            &file.reason,
+            whole(file.event_count),
+            now,
+        ),
+    )?;
     Ok(put == 1)
 }
 
@@ -346,14 +254,15 @@ pub struct TakenFile {
 
 /// The imported file of this name, if there is one.
 pub fn taken_file(tx: &ReadTx<'_>, source_seq: i64, name: &str) -> Result<Option<TakenFile>> {
-    first(&mut *tx.prepare(TAKEN_FILE)?, (source_seq, name), |row| {
-        Ok(TakenFile { sha256: row.get(0)?, size: count(row, 1)? })
+    tx.first(TAKEN_FILE, (source_seq, name), |row| {
+        let (sha256, Count(size)) = tuple(row)?;
+        Ok(TakenFile { sha256, size })
     })
 }
 
 /// At most `limit` files that were read by then: their sources and names.
 pub fn old_files(tx: &ReadTx<'_>, by: Timestamp, limit: u32) -> Result<Vec<(i64, String)>> {
-    rows(&mut *tx.prepare(OLD_FILES)?, (by, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+    tx.rows(OLD_FILES, (by, limit), tuple)
 }
 
 /// Deletes the records of files that were read by then.
