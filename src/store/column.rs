@@ -15,7 +15,7 @@ use crate::model::{
     subscription, token, webhook_event,
 };
 use crate::privacy::policy::Pii;
-use crate::store::error::{Error, Result};
+use crate::store::error::{Error, Result, Unknown, unknown_text};
 
 /// Columns of numbers: how one is made of a value, and a value of one.
 macro_rules! numbers {
@@ -157,11 +157,6 @@ impl FromSql for Clamped {
     }
 }
 
-/// A stored text that this version cannot parse.
-#[derive(Debug, thiserror::Error)]
-#[error("{0:?}, which this version does not understand")]
-struct Unknown(String);
-
 /// Parses the text of a column.
 pub(crate) fn parsed<T>(
     value: ValueRef<'_>,
@@ -170,16 +165,6 @@ pub(crate) fn parsed<T>(
     let text = value.as_str()?;
     let unknown = || FromSqlError::Other(Unknown(text.chars().take(200).collect()).into());
     parse(text).ok_or_else(unknown)
-}
-
-/// The text that could not be parsed, if that is why a column could not be read.
-pub(crate) fn unknown_text(error: &rusqlite::Error) -> Option<String> {
-    match error {
-        rusqlite::Error::FromSqlConversionFailure(_, _, cause) => {
-            cause.downcast_ref().map(|Unknown(text)| text.clone())
-        }
-        _ => None,
-    }
 }
 
 /// Reads a column. `name` is table and column, for the error if its text cannot be parsed.

@@ -10,8 +10,6 @@ use std::sync::Arc;
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
 
-use crate::store::column;
-
 /// An error of the store.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -151,9 +149,24 @@ pub enum Error {
 /// A result with the store's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// A stored text that this version cannot parse.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?}, which this version does not understand")]
+pub(super) struct Unknown(pub(super) String);
+
+/// The text that could not be parsed, if that is why a column could not be read.
+pub(super) fn unknown_text(error: &rusqlite::Error) -> Option<String> {
+    match error {
+        rusqlite::Error::FromSqlConversionFailure(_, _, cause) => {
+            cause.downcast_ref().map(|Unknown(text)| text.clone())
+        }
+        _ => None,
+    }
+}
+
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
-        if let Some(value) = column::unknown_text(&error) {
+        if let Some(value) = unknown_text(&error) {
             return Self::Unreadable { column: "a column", value };
         }
         let rusqlite::Error::SqliteFailure(code, message) = &error else {
