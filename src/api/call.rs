@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::api::description::{Doc, Place};
 use crate::api::limits::Limits;
@@ -73,15 +72,15 @@ impl Call {
     }
 
     /// The body as JSON of a known shape.
-    /// Fails with 400 that names line and column, or with 422 if it is out of a limit that the document states.
+    /// Fails with 400 that names line and column, or with 422 if a value cannot be used or is out of a limit that the
+    /// document states.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         check_depth(&self.request.body)?;
-        let read = serde_json::from_slice(&self.request.body);
-        let Object(body) = read.map_err(|error| {
-            Problem::bad_request(format!("The body does not have the expected form: {error}."))
-        })?;
-        self.limits.check(self.doc, &self.request.body)?;
-        Ok(body)
+        let read = serde_json::from_slice(&self.request.body).map_err(|error| misread(&error));
+        if !matches!(&read, Err(problem) if problem.status() == 400) {
+            self.limits.check(self.doc, &self.request.body)?;
+        }
+        read.map(|Object(body)| body)
     }
 }
 
@@ -91,6 +90,20 @@ impl Call {
     pub(super) fn optional_json<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
         if self.request.body.is_empty() { Ok(T::default()) } else { self.json() }
     }
+}
+
+/// How serde begins to say that a body has another form. Other errors come from types that check their values.
+const OF_FORM: [&str; 6] =
+    ["data did not ", "duplicate ", "invalid ", "missing ", "trailing ", "unknown "];
+
+/// 400 if a body has another form, 422 if a value in it cannot be used.
+fn misread(error: &serde_json::Error) -> Problem {
+    let text = error.to_string();
+    if !error.is_data() || OF_FORM.iter().any(|start| text.starts_with(start)) {
+        return Problem::bad_request(format!("The body does not have the expected form: {text}."));
+    }
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    Problem::unprocessable(format!("{}.", text.strip_suffix(&place).unwrap_or(&text)))
 }
 
 /// A query, decoded; it has only parameters that its route describes.
@@ -212,11 +225,11 @@ fn decode(text: &str) -> Result<String, Problem> {
 
 /// A page of rows: `{"items":[…],"next":"17"}`. `next` is null if the page is not full. The page after a full one may
 /// be empty.
-pub(super) fn page_of<T>(
-    rows: &[T],
+pub(super) fn page_of<'a, T, V: Serialize>(
+    rows: &'a [T],
     page: Page,
     seq: impl Fn(&T) -> i64,
-    show: impl Fn(&T) -> Value,
+    show: impl Fn(&'a T) -> V,
 ) -> Response {
     let full = u32::try_from(rows.len()).is_ok_and(|have| have >= page.limit);
     let next = rows.last().filter(|_| full).map(|last| seq(last).to_string());
@@ -224,7 +237,10 @@ pub(super) fn page_of<T>(
 }
 
 /// A page of a search. A search examines a limited number of rows, so a page may have a `next` before it is full.
-pub(super) fn page_found<T>(found: &Found<T>, show: impl Fn(&T) -> Value) -> Response {
+pub(super) fn page_found<'a, T, V: Serialize>(
+    found: &'a Found<T>,
+    show: impl Fn(&'a T) -> V,
+) -> Response {
     let next = found.next.map(|next| next.to_string());
     ok(&ListPage { items: found.rows.iter().map(show).collect(), next })
 }

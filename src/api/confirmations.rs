@@ -10,16 +10,17 @@ use serde_json::Value;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::Call;
 use crate::api::context::Api;
-use crate::api::deliveries::{DeliveryAnswer, ID, find};
+use crate::api::deliveries::{ID, find};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Later};
 use crate::api::route::{Param, Resource, Returns, post, public};
-use crate::api::schema::SomeText;
+use crate::api::schema::{SomeText, value};
 use crate::http::message::Method::Post;
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::keys::confirm_token::PresentedToken;
+use crate::model::delivery::Delivery;
 use crate::model::lease::LeaseOutcome;
 use crate::model::token::Right::Operate;
 use crate::pipeline::confirmations::{Confirmed, Presented};
@@ -54,7 +55,7 @@ pub(super) const RESOURCE: Resource = Resource {
              repeated confirmation gets the same answer; a late one gets 409, and one before the attempt is settled 503: send it again.",
         )
         .body::<Confirmation>(EXAMPLE)
-        .returns(&[Returns::json::<DeliveryAnswer>(200, "The delivery as it is now.")])
+        .returns(&[Returns::json::<Delivery>(200, "The delivery as it is now.")])
         .params(&[ID]),
         public(Post, "/confirm/{token}", Later(confirm_by_url))
         .doc("confirmByUrl", "Confirm an attempt by its confirm URL")
@@ -134,9 +135,8 @@ fn confirm(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         };
         let after = delivery_lists::by_seq(tx, &tenant, seq)?;
         let Some((before, after)) = before.zip(after) else { return Ok(Err(missing())) };
-        let after = DeliveryAnswer::of(&after);
-        let change =
-            Change::changed("delivery", &seq.to_string(), &DeliveryAnswer::of(&before), &after);
+        let after = value(&after);
+        let change = Change::changed("delivery", &seq.to_string(), &value(&before), &after);
         Ok(Ok(((after, settlement), change)))
     })?;
     Ok(done.map(|(delivery, settlement)| {

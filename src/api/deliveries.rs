@@ -1,7 +1,7 @@
 //! `/v1/deliveries` and `/v1/dead-letters`: listing, showing, retrying and cancelling deliveries.
 
 use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
@@ -11,16 +11,12 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, get, post};
-use crate::api::schema::{
-    AnyDeliveryId, DeliveryId, LaneId, NameText, SomeText, Whole, answers, value, values,
-};
+use crate::api::schema::{AnyDeliveryId, SomeText, Whole, value, values};
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::http::message::Response;
 use crate::jobs::tables;
 use crate::model::delivery::{Attempt, Delivery, State};
-use crate::model::hold::HoldReason;
-use crate::model::lane;
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::Target;
 use crate::model::token::Right::{Operate, Read};
@@ -64,7 +60,7 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/deliveries/{id}/attempts", Read, Listed(list_attempts))
             .doc("listAttempts", "List the attempts of a delivery")
             .about("The oldest first.")
-            .returns(&[Returns::page::<AttemptAnswer>("A page of attempts.")])
+            .returns(&[Returns::page::<AttemptAnswer<'_>>("A page of attempts.")])
             .params(&[ID, LIMIT, AFTER]),
         post("/v1/deliveries/{id}/retry", Operate, Act("delivery.retry", retry))
             .doc("retryDelivery", "Send a delivery again")
@@ -73,7 +69,7 @@ pub(super) const RESOURCE: Resource = Resource {
                  leased one is taken back from its consumer. A dead letter is reopened. The delivery keeps \
                  its `webhook-id`.",
             )
-            .returns(&[Returns::json::<DeliveryAnswer>(200, "The delivery as it is now.")])
+            .returns(&[Returns::json::<Delivery>(200, "The delivery as it is now.")])
             .params(&[ID]),
         post("/v1/deliveries/{id}/cancel", Operate, Act("delivery.cancel", cancel))
             .doc("cancelDelivery", "Cancel a delivery")
@@ -81,7 +77,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 "It is not tried again. An attempt that is in flight or leased at this moment may \
                  still succeed.",
             )
-            .returns(&[Returns::json::<DeliveryAnswer>(200, "The delivery as it is now.")])
+            .returns(&[Returns::json::<Delivery>(200, "The delivery as it is now.")])
             .params(&[ID]),
         get("/v1/dead-letters", Read, Listed(list_dead))
             .doc("listDeadLetters", "List the dead letters")
@@ -130,7 +126,7 @@ fn page(api: &Api, call: &Call, filter: &delivery_lists::Filter) -> Result<Respo
     let page = call.query.page()?;
     let newest = page.newest(&call.tenant);
     let found = lists::read(api, call, |tx| delivery_lists::page(tx, newest, filter))?;
-    Ok(page_found(&found, |delivery| value(InFlightDelivery::of(api, delivery))))
+    Ok(page_found(&found, |delivery| value(InFlightDelivery::of(api, delivery.clone()))))
 }
 
 /// `GET /v1/deliveries/{id}`
@@ -138,11 +134,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let delivery = find(api, call)?;
     let (waiting, failure) =
         api.store.read(|tx| Ok((waiting(api, tx, &delivery)?, failures::of(tx, delivery.seq)?)))?;
-    Ok(ok(&DeliveryDetail {
-        delivery: InFlightDelivery::of(api, &delivery),
-        waiting: waiting.as_ref().map(WaitingAnswer::of),
-        failure: failure.map(FailureAnswer::of),
-    }))
+    Ok(ok(&DeliveryDetail { delivery: InFlightDelivery::of(api, delivery), waiting, failure }))
 }
 
 /// Why a delivery waits.
@@ -172,9 +164,8 @@ pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem>
     let page = call.query.page()?;
     let after = page.after.and_then(|after| u32::try_from(after).ok()).unwrap_or(0);
     let found = lists::read(api, call, |tx| attempts::of(tx, delivery.seq, after, page.limit))?;
-    let show = |a: &Attempt| {
-        value(AttemptAnswer { id: format!("{}.{}", delivery.seq, a.n), attempt: a.clone() })
-    };
+    let show =
+        |a: &Attempt| value(AttemptAnswer { id: format!("{}.{}", delivery.seq, a.n), attempt: a });
     Ok(page_of(&found, page, |a| i64::from(a.n), show))
 }
 
@@ -221,9 +212,8 @@ pub(super) fn act(
             done => done?,
         }
         let Some(after) = delivery_lists::by_seq(tx, &tenant, seq)? else { return missing() };
-        let body = DeliveryAnswer::of(&after);
-        let change =
-            Change::changed("delivery", &seq.to_string(), &DeliveryAnswer::of(&before), &body);
+        let body = value(&after);
+        let change = Change::changed("delivery", &seq.to_string(), &value(&before), &body);
         let change = match &reason {
             Some(reason) => change.and("given_reason", reason.as_str()),
             None => change,
@@ -254,195 +244,46 @@ pub(super) fn find(api: &Api, call: &Call) -> Result<Delivery, Problem> {
     found.ok_or_else(missing)
 }
 
-/// A delivery.
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "Delivery")]
-#[schemars(rename = "Delivery")]
-pub(super) struct DeliveryAnswer {
-    #[serde(rename = "id", serialize_with = "as_text")]
-    #[schemars(with = "DeliveryId")]
-    seq: DeliverySeq,
-    #[schemars(with = "NameText")]
-    tenant: String,
-    #[serde(rename = "of", serialize_with = "as_kind")]
-    #[schemars(with = "CarriedKind")]
-    of_webhook_event: bool,
-    event_id: String,
-    event_type: String,
-    /// The type of the thing that the event is about; null for a webhook event.
-    aggregate_type: Option<String>,
-    /// The id of that thing.
-    aggregate_id: Option<String>,
-    /// The event's own key, or the provider's id of the webhook event.
-    key: String,
-    /// The subscription's name.
-    #[schemars(with = "NameText")]
-    subscription: String,
-    state: State,
-    /// When it was made.
-    created_at: Timestamp,
-    /// When it is tried next; null if it is not tried again.
-    due_at: Option<Timestamp>,
-    /// When the consumer's lease ends; null if it is not leased.
-    lease_until: Option<Timestamp>,
-    /// When the target's time to confirm it ends; null if it does not wait for that.
-    confirm_until: Option<Timestamp>,
-    /// Its lane; null if it has none.
-    #[serde(serialize_with = "as_lane")]
-    #[schemars(with = "Option<LaneId>")]
-    lane: Option<i64>,
-    /// The time by which its lane is ordered.
-    order_at: Timestamp,
-    /// Whether it arrived after deliveries that come behind it in its lane.
-    late: bool,
-    /// Whether it waits for an earlier delivery of its lane.
-    is_behind: bool,
-    /// Attempts in all runs.
-    attempt_count: u32,
-    /// Failed attempts of this run that count towards `max_attempts`.
-    counted_failures: u32,
-    last_class: Option<AttemptClass>,
-    /// The number of the run. Reopening a dead letter adds 1.
-    run_no: u32,
-    finished_at: Option<Timestamp>,
-    /// Why it ended, or why it waits.
-    reason: Option<String>,
-}
-answers!(DeliveryAnswer, Delivery);
-
 /// A delivery, and whether it is being attempted at this moment.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct InFlightDelivery<T = DeliveryAnswer> {
+pub(super) struct InFlightDelivery {
     #[serde(flatten)]
-    delivery: T,
+    delivery: Delivery,
     /// When the current attempt began; null if there is none.
     in_flight_since: Option<Timestamp>,
 }
 
-impl InFlightDelivery<Value> {
-    pub(super) fn of(api: &Api, delivery: &Delivery) -> Self {
+impl InFlightDelivery {
+    pub(super) fn of(api: &Api, delivery: Delivery) -> Self {
         // The outcome may be stored a moment before the deliverer is done.
         let is_open = delivery.state == State::Pending;
         let in_flight_since = api.flow.in_flight.since(delivery.seq).filter(|_| is_open);
-        Self { delivery: DeliveryAnswer::of(delivery), in_flight_since }
+        Self { delivery, in_flight_since }
     }
 }
 
 /// A delivery, why it waits, and its failure.
 #[derive(Serialize, JsonSchema)]
-struct DeliveryDetail<T = InFlightDelivery, W = WaitingAnswer> {
+struct DeliveryDetail {
     #[serde(flatten)]
-    delivery: T,
+    delivery: InFlightDelivery,
     /// Why it waits; null if it has ended.
-    waiting: Option<W>,
+    waiting: Option<Waiting>,
     /// What went wrong with it; null if no attempt has failed.
-    failure: Option<FailureAnswer>,
-}
-
-/// Why a delivery waits.
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "Waiting")]
-#[schemars(rename = "Waiting")]
-struct WaitingAnswer {
-    reason: waiting::WaitReason,
-    /// The reason, for a person.
-    detail: String,
-    /// The earliest end of the wait; null if it is unknown.
-    until: Option<Timestamp>,
-    /// The hold that stops it.
-    hold: Option<HoldReason>,
-    /// The earlier delivery that it waits for.
-    #[serde(serialize_with = "as_optional_text")]
-    #[schemars(with = "Option<DeliveryId>")]
-    behind: Option<DeliverySeq>,
-}
-answers!(WaitingAnswer, Waiting);
-
-/// What went wrong with a delivery, from its first failed attempt until it succeeds.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Failure")]
-struct FailureAnswer {
-    #[schemars(with = "FailureId")]
-    id: String,
-    /// The class of the latest failed attempt.
-    class: AttemptClass,
-    /// The HTTP status of that attempt, or its kind of error: `no_connection`, `refused`, `tls`, `timeout`, `broken`,
-    /// `blocked`, `unbuildable`, `consumer`, `unconfirmed`.
-    code: String,
-    first_at: Timestamp,
-    last_at: Timestamp,
-    /// Failed attempts.
-    count: u32,
-    /// When the delivery succeeded; null if it has not.
-    resolved_at: Option<Timestamp>,
-}
-
-impl FailureAnswer {
-    fn of(failure: Failure) -> Self {
-        let Failure { seq, class, code, first_at, last_at, count, resolved_at, alone: _ } = failure;
-        Self { id: format!("flr_{seq}"), class, code, first_at, last_at, count, resolved_at }
-    }
+    failure: Option<Failure>,
 }
 
 values! {
-    /// What a delivery carries.
-    CarriedKind = { "type": "string", "enum": ["event", "webhook_event"] }
-    /// An id of a failure.
-    FailureId = { "type": "string", "pattern": "^flr_[0-9]+$" }
     /// An id of an attempt.
     AttemptId = { "type": "string", "pattern": r"^dlv_[0-9]+\.[0-9]+$" }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field by reference")]
-fn as_text<S: Serializer>(seq: &DeliverySeq, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(seq)
-}
-
-#[expect(clippy::ref_option, reason = "serde passes a field by reference")]
-fn as_lane<S: Serializer>(lane: &Option<i64>, to: S) -> Result<S::Ok, S::Error> {
-    lane.map(lane::id).serialize(to)
-}
-
-#[expect(clippy::ref_option, reason = "serde passes a field by reference")]
-fn as_optional_text<S: Serializer>(seq: &Option<DeliverySeq>, to: S) -> Result<S::Ok, S::Error> {
-    seq.map(|seq| seq.to_string()).serialize(to)
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field by reference")]
-fn as_kind<S: Serializer>(of_webhook_event: &bool, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(if *of_webhook_event { "webhook_event" } else { "event" })
 }
 
 /// An attempt.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Attempt")]
-struct AttemptAnswer {
+struct AttemptAnswer<'a> {
     #[schemars(with = "AttemptId")]
     id: String,
-    #[serde(flatten, with = "AttemptFields")]
-    attempt: Attempt,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "Attempt")]
-struct AttemptFields {
-    #[schemars(with = "Whole<1, { 1 << 31 }>")]
-    n: u32,
-    started_at: Timestamp,
-    finished_at: Timestamp,
-    /// The URL that was called; empty if nothing was sent.
-    url: String,
-    class: AttemptClass,
-    /// Whether it counts towards `max_attempts`.
-    counted: bool,
-    #[schemars(with = "Option<Whole<100, 999>>")]
-    http_status: Option<u16>,
-    latency_ms: u32,
-    /// The first 2,048 characters of the answer.
-    excerpt: Option<String>,
-    failed_reason: Option<String>,
-    /// The id of the credential it was signed with.
-    key_id: Option<String>,
-    /// The id of its span in the trace.
-    span: Option<String>,
+    #[serde(flatten)]
+    attempt: &'a Attempt,
 }

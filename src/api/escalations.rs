@@ -1,7 +1,7 @@
 //! `/v1/escalations`: failures that a person must see.
 
-use schemars::JsonSchema;
-use serde::Serialize;
+use std::convert::identity;
+
 use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
@@ -11,10 +11,9 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
-use crate::api::schema::{NameText, TrueOrFalse, Uuid, answers};
-use crate::base::clock::Timestamp;
+use crate::api::schema::{TrueOrFalse, Uuid, value};
 use crate::http::message::Response;
-use crate::model::escalation::{Class, Escalation, NewEscalation};
+use crate::model::escalation::Escalation;
 use crate::model::token::Right::{Operate, Read};
 use crate::store::escalations;
 
@@ -32,12 +31,12 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/escalations", Read, Listed(list))
             .doc("listEscalations", "List the escalations")
             .about("The newest first; only those that are open, unless `all` is `true`.")
-            .returns(&[Returns::page::<EscalationAnswer>("A page of escalations.")])
+            .returns(&[Returns::page::<Escalation>("A page of escalations.")])
             .params(&[ALL, LIMIT, AFTER]),
         get("/v1/escalations/{id}", Read, Now(show))
             .doc("getEscalation", "Show an escalation")
             .about("Also one that is over.")
-            .returns(&[Returns::json::<EscalationAnswer>(200, "The escalation.")])
+            .returns(&[Returns::json::<Escalation>(200, "The escalation.")])
             .params(&[ID]),
         post(
             "/v1/escalations/{id}/acknowledge",
@@ -49,7 +48,7 @@ pub(super) const RESOURCE: Resource = Resource {
             "Says that somebody has seen it. It stays open until its cause is gone; one \
                  of the class `drop.rejected` ends with it.",
         )
-        .returns(&[Returns::json::<EscalationAnswer>(200, "The escalation as it is now.")])
+        .returns(&[Returns::json::<Escalation>(200, "The escalation as it is now.")])
         .params(&[ID]),
     ],
 };
@@ -59,14 +58,14 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let all = call.query.word("all", |text| text.parse::<bool>().ok())?.unwrap_or(false);
     let found = lists::read(api, call, |tx| escalations::page(tx, page.newest(&call.tenant), all))?;
-    Ok(page_of(&found, page, |found| found.seq, EscalationAnswer::of))
+    Ok(page_of(&found, page, |found| found.seq, identity))
 }
 
 /// `GET /v1/escalations/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| escalations::by_id(tx, &call.tenant, call.param(0)))?;
     let found = found.ok_or_else(|| Problem::not_found("escalation"))?;
-    Ok(ok(&EscalationAnswer::of(&found)))
+    Ok(ok(&found))
 }
 
 /// `POST /v1/escalations/{id}/acknowledge`
@@ -84,40 +83,8 @@ fn acknowledge(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         }
         escalations::acknowledge(tx, &before, &by, now)?;
         let Some(after) = escalations::by_id(tx, &tenant, &id)? else { return missing() };
-        let body = EscalationAnswer::of(&after);
-        let change = Change::changed("escalation", &id, &EscalationAnswer::of(&before), &body);
+        let body = value(&after);
+        let change = Change::changed("escalation", &id, &value(&before), &body);
         Ok(Ok((body, change)))
     })
-}
-
-/// An escalation.
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "Escalation")]
-#[schemars(rename = "Escalation")]
-struct EscalationAnswer {
-    #[serde(flatten, with = "NewEscalationFields")]
-    new: NewEscalation,
-    first_at: Timestamp,
-    last_at: Timestamp,
-    count: u64,
-    acknowledged_at: Option<Timestamp>,
-    acknowledged_by: Option<String>,
-    /// When it was over; null while it is open.
-    resolved_at: Option<Timestamp>,
-}
-answers!(EscalationAnswer, Escalation);
-
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "NewEscalation")]
-struct NewEscalationFields {
-    #[schemars(with = "Uuid")]
-    id: String,
-    #[schemars(with = "NameText")]
-    tenant: String,
-    /// What happened.
-    class: Class,
-    /// To what, such as `source:erp`.
-    subject: String,
-    /// What was seen last, and what to do.
-    detail: String,
 }

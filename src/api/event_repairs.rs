@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, check_reason};
 use crate::api::context::Api;
-use crate::api::events::{EventAnswer, ID};
+use crate::api::events::ID;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Act;
 use crate::api::route::{Resource, Returns, post};
-use crate::api::schema::{Ascii, StrictBase64, Text};
+use crate::api::schema::{Ascii, StrictBase64, Text, value};
 use crate::base::clock::Timestamp;
-use crate::model::event::{self, NewEvent};
+use crate::model::event::{self, Event, NewEvent};
 use crate::model::sealed::Sealed;
 use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
 use crate::model::token::Right::Operate;
@@ -31,7 +31,7 @@ use crate::store::outbox_relay::PolicyApplied;
 use crate::store::tx::ReadTx;
 use crate::store::{families, outbox_lists, outbox_relay, quarantine, tenants};
 
-const ONE: &[Returns] = &[Returns::json::<EventAnswer>(200, "The event as it is now.")];
+const ONE: &[Returns] = &[Returns::json::<Event>(200, "The event as it is now.")];
 /// Characters of a reason at most.
 const MAX_REASON_CHARS: usize = 1000;
 
@@ -377,5 +377,5 @@ fn quarantined(tx: &ReadTx<'_>, tenant: &str, id: &str) -> StoreResult<Result<i6
 }
 
 fn shown(tx: &ReadTx<'_>, seq: i64) -> StoreResult<Value> {
-    Ok(EventAnswer::of(&outbox_lists::by_seq(tx, seq)?.ok_or(Error::Changed("the event"))?))
+    Ok(value(&outbox_lists::by_seq(tx, seq)?.ok_or(Error::Changed("the event"))?))
 }

@@ -1,5 +1,7 @@
 //! `/v1/event-types`: what events look like, by type.
 
+use std::convert::identity;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,8 +13,7 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, put};
-use crate::api::schema::{Ascii, Text, answers, described, value};
-use crate::base::clock::Timestamp;
+use crate::api::schema::{AnyValue, Ascii, Text, value};
 use crate::event_types::infer::{MAX_SAMPLES, Samples};
 use crate::event_types::json_schema::Schema;
 use crate::event_types::{EventType, OnInvalid, store};
@@ -34,12 +35,12 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/event-types", Read, Listed(list))
             .doc("listEventTypes", "List the event types")
             .about("Those that are registered.")
-            .returns(&[Returns::page::<EventTypeAnswer>("A page of event types, the oldest first. It ends early where they are large.")])
+            .returns(&[Returns::page::<EventType>("A page of event types, the oldest first. It ends early where they are large.")])
             .params(&[LIMIT, AFTER]),
         get("/v1/event-types/{name}", Read, Now(show))
             .doc("getEventType", "Show an event type")
             .about("One event type.")
-            .returns(&[Returns::json::<EventTypeAnswer>(200, "The event type.")])
+            .returns(&[Returns::json::<EventType>(200, "The event type.")])
             .params(&[NAME]),
         get("/v1/event-types/{name}/proposal", Read, Listed(propose))
             .doc("proposeEventType", "Propose a schema")
@@ -53,8 +54,8 @@ pub(super) const RESOURCE: Resource = Resource {
                  with 422, and rows of plain SQL and of sources in any case, is quarantined with the reason.",
             )
             .returns(&[
-                Returns::json::<EventTypeAnswer>(201, "The event type, which is new."),
-                Returns::json::<EventTypeAnswer>(200, "The event type as it is now."),
+                Returns::json::<EventType>(201, "The event type, which is new."),
+                Returns::json::<EventType>(200, "The event type as it is now."),
             ])
             .params(&[NAME])
             .body::<EventTypeForm>(
@@ -68,10 +69,6 @@ pub(super) const RESOURCE: Resource = Resource {
             .params(&[NAME]),
     ],
 };
-
-/// Any JSON value.
-struct AnyValue;
-described!(AnyValue, in place, schemars::json_schema!({}));
 
 /// `PUT /v1/event-types/{name}`
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -93,23 +90,6 @@ struct EventTypeForm {
     on_invalid: Option<String>,
 }
 
-/// An event type.
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "EventType")]
-#[schemars(rename = "EventType")]
-struct EventTypeAnswer {
-    name: String,
-    description: String,
-    #[schemars(with = "AnyValue")]
-    schema: Value,
-    #[schemars(with = "AnyValue")]
-    example: Option<Value>,
-    on_invalid: OnInvalid,
-    created_at: Timestamp,
-    updated_at: Timestamp,
-}
-answers!(EventTypeAnswer, EventType);
-
 /// `GET /v1/event-types/{name}/proposal`
 #[derive(Serialize, JsonSchema)]
 struct Proposal {
@@ -124,13 +104,13 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
     let found = lists::read(api, call, |tx| store::page(tx, &call.tenant, after, page.limit))?;
-    Ok(page_found(&found, EventTypeAnswer::of))
+    Ok(page_found(&found, identity))
 }
 
 /// `GET /v1/event-types/{name}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| store::by_name(tx, &call.tenant, call.param(0)))?;
-    Ok(ok(&EventTypeAnswer::of(&found.ok_or_else(missing)?)))
+    Ok(ok(&found.ok_or_else(missing)?))
 }
 
 fn missing() -> Problem {
@@ -198,12 +178,10 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let Some(after) = store::by_name(tx, &tenant, &new.name)? else {
             return Ok(Err(missing()));
         };
-        let body = EventTypeAnswer::of(&after);
+        let body = value(&after);
         let change = match before {
             None => Change::made("event_type", &new.name, &body),
-            Some(before) => {
-                Change::changed("event_type", &new.name, &EventTypeAnswer::of(&before), &body)
-            }
+            Some(before) => Change::changed("event_type", &new.name, &value(&before), &body),
         };
         Ok(Ok((body, change)))
     })
@@ -215,6 +193,6 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     change(api, call, move |tx| {
         let Some(before) = store::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
         store::delete(tx, &tenant, &name)?;
-        Ok(Ok((Value::Null, Change::gone("event_type", &name, &EventTypeAnswer::of(&before)))))
+        Ok(Ok((Value::Null, Change::gone("event_type", &name, &value(&before)))))
     })
 }

@@ -2,24 +2,25 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::convert::identity;
 use std::fmt::Display;
 
 use data_encoding::BASE64;
 use ring::digest;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::api::call::{Call, check_depth, page_found};
 use crate::api::context::Api;
 use crate::api::kind::Kind;
+use crate::api::lists;
 use crate::api::payloads::{SHOWN_FACTOR, WithPayload};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Later, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, get, post};
-use crate::api::schema::{Ascii, SomeText, StrictBase64, Text, Uuid, Whole, answers, values};
-use crate::api::{lists, payloads};
+use crate::api::schema::{Ascii, SomeText, StrictBase64, Text, Uuid, Whole, value, values};
 use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::http::message::Response;
@@ -109,7 +110,7 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/events", Read, Listed(list))
             .doc("listEvents", "List the events")
             .about("The newest first, without their payloads.")
-            .returns(&[Returns::page::<EventAnswer>("A page of events.")])
+            .returns(&[Returns::page::<Event>("A page of events.")])
             .params(&[
                 STATUS,
                 EVENT_TYPE,
@@ -126,7 +127,7 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/events/{id}", Read, Now(show))
             .doc("getEvent", "Show an event")
             .about("With its payload: as JSON if it is JSON, else as text, else as base64.")
-            .returns(&[Returns::json::<WithPayload<'_, EventAnswer>>(200, "The event.")])
+            .returns(&[Returns::json::<WithPayload<'_, Event>>(200, "The event.")])
             .params(&[ID]),
     ],
 };
@@ -443,7 +444,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         Some(Status::Quarantined) => quarantine::page(tx, newest, &filter),
         _ => outbox_lists::page(tx, newest, &filter),
     })?;
-    Ok(page_found(&found, EventAnswer::of))
+    Ok(page_found(&found, identity))
 }
 
 /// `GET /v1/events/{id}`
@@ -465,92 +466,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     }
     let Event { new: NewEvent { payload, content_type, sealed, .. }, .. } = &event;
     let _share = api.share(payload.len().saturating_mul(SHOWN_FACTOR))?;
-    Ok(WithPayload::response(EventAnswer::of(&event), payload, content_type, sealed))
-}
-
-/// An event, without its payload.
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "Event")]
-#[schemars(rename = "Event")]
-pub(super) struct EventAnswer {
-    #[serde(flatten, with = "NewEventAnswer")]
-    new: NewEvent,
-    #[serde(getter = "Event::webhook_id")]
-    webhook_id: String,
-    status: Status,
-    open_deliveries: u32,
-    /// How often it was published again.
-    duplicate_count: u32,
-    /// How often it was published again with other content.
-    differing_count: u32,
-    last_error: Option<String>,
-    /// Why it is quarantined, or was before it was discarded, such as `bad_payload`.
-    error_code: Option<String>,
-    completed_at: Option<Timestamp>,
-    /// How many events name it as their parent with the binding `hard`.
-    hard_children: u32,
-    /// Its own deliveries are done, and a hard child is not: `GET /v1/events?parent_id=` lists them.
-    #[serde(getter = "Event::waits_for_children")]
-    waits_for_children: bool,
-    /// The event that a person sent again as this new one.
-    #[schemars(with = "Option<Uuid>")]
-    replay_of: Option<String>,
-}
-answers!(EventAnswer, Event);
-
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "NewEvent")]
-struct NewEventAnswer {
-    id: String,
-    tenant: String,
-    source_system: String,
-    idempotency_key: String,
-    event_type: String,
-    aggregate_type: Option<String>,
-    aggregate_id: Option<String>,
-    target: Option<String>,
-    content_type: String,
-    /// Header fields for those subscriptions that name them; a text, if they cannot be used.
-    #[serde(serialize_with = "as_headers")]
-    #[schemars(with = "Value")]
-    headers: Option<String>,
-    occurred_at: Option<Timestamp>,
-    received_at: Timestamp,
-    not_before: Option<Timestamp>,
-    ordering_key: Option<String>,
-    #[serde(flatten, with = "EventOrderAnswer")]
-    order: EventOrder,
-    process_id: Option<String>,
-    trace_id: Option<String>,
-    max_attempts: Option<u32>,
-    custom_data: Option<String>,
-    /// How many fields of the payload are sealed; they are shown as `[sealed]`.
-    #[serde(rename = "sealed_fields", with = "payloads::sealed_fields")]
-    #[schemars(with = "u32")]
-    sealed: Sealed,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "EventOrder")]
-struct EventOrderAnswer {
-    /// It goes into its lane even where the subscription keeps no order.
-    #[serde(rename = "guaranteed_order")]
-    guaranteed: bool,
-    /// Dead letters ahead of it in its lane do not block it.
-    exclude_failed: bool,
-    funnel_point: Option<String>,
-    funnel_value: Option<String>,
-    entity_type: Option<String>,
-    #[schemars(with = "Option<Uuid>")]
-    parent_id: Option<String>,
-    #[schemars(with = "Option<Binding>")]
-    parent_binding: Option<Binding>,
-}
-
-#[expect(clippy::ref_option, reason = "serde gives the field as it is")]
-fn as_headers<S: Serializer>(headers: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
-    let text = headers.as_deref().unwrap_or("{}");
-    serde_json::from_str::<Value>(text).unwrap_or_else(|_| text.into()).serialize(to)
+    Ok(WithPayload::response(value(&event), payload, content_type, sealed))
 }
 
 /// The `Idempotency-Key` of a request and a hash of the request; `None` if it has no key.

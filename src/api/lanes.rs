@@ -10,15 +10,14 @@ use serde_json::Value;
 use crate::api::audited::Audited;
 use crate::api::call::{Call, check_reason, ok};
 use crate::api::context::Api;
-use crate::api::deliveries::{DeliveryAnswer, ID, InFlightDelivery, act, waiting};
-use crate::api::in_doubt;
-use crate::api::lists;
+use crate::api::deliveries::{ID, InFlightDelivery, act, waiting};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed};
 use crate::api::route::{LIMIT, Param, Resource, Returns, get, post};
 use crate::api::schema::{
     AnyLaneId, DeliveryId, LaneCursor, LaneId, ListPage, NameText, SomeText, Text, TrueOrFalse,
 };
+use crate::api::{in_doubt, lists};
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::http::message::Response;
@@ -52,7 +51,7 @@ const BLOCKED: Param = Param::query::<TrueOrFalse>(
 .quick();
 const AFTER: Param = Param::query::<LaneCursor>("after", "`next` of the previous page.", "17");
 
-const ONE: &[Returns] = &[Returns::json::<DeliveryAnswer>(200, "The delivery as it is now.")];
+const ONE: &[Returns] = &[Returns::json::<Delivery>(200, "The delivery as it is now.")];
 const REASON: &str = r#"{"reason":"the invoice was sent by hand"}"#;
 
 /// Lanes.
@@ -231,7 +230,7 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         let all = |seqs: Vec<DeliverySeq>| -> StoreResult<Vec<_>> {
             let found = seqs.into_iter().map(|seq| delivery_lists::by_seq(tx, tenant, seq));
             let found = found.filter_map(Result::transpose);
-            found.map(|found| Ok(InFlightDelivery::of(api, &found?))).collect()
+            found.map(|found| Ok(InFlightDelivery::of(api, found?))).collect()
         };
         let parked = all(lane_lists::parked(tx, tenant, lane, MAX_SHOWN)?)?;
         let front = match lane_lists::front(tx, lane)? {

@@ -42,7 +42,6 @@ pub mod metrics;
 pub mod openapi;
 mod payloads;
 pub mod people;
-mod pii;
 pub mod problem;
 mod providers;
 mod recent;

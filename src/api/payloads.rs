@@ -36,14 +36,9 @@ pub(super) struct WithPayload<'a, T> {
     payload_base64: Option<String>,
 }
 
-impl WithPayload<'_, Value> {
+impl<T: Serialize> WithPayload<'_, T> {
     /// The answer.
-    pub(super) fn response(
-        of: Value,
-        payload: &[u8],
-        content_type: &str,
-        sealed: &Sealed,
-    ) -> Response {
+    pub(super) fn response(of: T, payload: &[u8], content_type: &str, sealed: &Sealed) -> Response {
         let sha256 = digest::digest(&digest::SHA256, payload);
         // Sealed fields are opened only when a delivery is sent.
         let hidden = (sealed.fields > 0).then(|| sealed::redact(payload));
@@ -61,19 +56,5 @@ impl WithPayload<'_, Value> {
             payload_base64: is_bytes.then(|| BASE64.encode(payload)),
         };
         ok(&shown)
-    }
-}
-
-/// Serializes only the number of sealed fields.
-pub(super) mod sealed_fields {
-    use serde::{Serialize, Serializer};
-
-    use crate::model::sealed::Sealed;
-
-    pub(in crate::api) fn serialize<S: Serializer>(
-        sealed: &Sealed,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        sealed.fields.serialize(to)
     }
 }

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::api::description::Doc;
 use crate::api::kind::{Facts, Kind, TYPE_PREFIX};
-use crate::api::schema::{Whole, answers, values};
+use crate::api::schema::{Whole, values};
 use crate::http::message::Response;
-use crate::model::health::{Check, Level};
+use crate::model::health::Check;
 use crate::signatures::handshake::GiveUp;
 use crate::store::error::Error;
 
@@ -23,7 +22,7 @@ pub struct Problem {
     detail: String,
     headers: Vec<(&'static str, String)>,
     /// All checks, if `/readyz` was asked for them.
-    checks: Option<Vec<Value>>,
+    checks: Option<Vec<Check>>,
     /// The cause, for the log only.
     cause: Option<String>,
 }
@@ -167,7 +166,7 @@ impl Problem {
     }
 
     /// 503: a check of `/readyz` fails; `checks` has all checks if they were asked for.
-    pub(super) fn not_ready(detail: impl Into<String>, checks: Option<Vec<Value>>) -> Self {
+    pub(super) fn not_ready(detail: impl Into<String>, checks: Option<Vec<Check>>) -> Self {
         Self { checks, ..Self::new(Kind::NotReady, detail) }
     }
 
@@ -273,22 +272,6 @@ pub(super) struct ProblemBody<'a> {
     request_id: Option<String>,
     /// All checks; only with `not-ready` and `verbose`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Vec<CheckAnswer>")]
-    checks: Option<Vec<Value>>,
+    #[schemars(with = "Vec<Check>")]
+    checks: Option<Vec<Check>>,
 }
-
-/// The result of one check.
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "Check")]
-#[schemars(rename = "Check")]
-pub(super) struct CheckAnswer {
-    /// What was checked; stable.
-    name: &'static str,
-    #[serde(rename = "state")]
-    level: Level,
-    /// What was found, and what to do.
-    detail: String,
-    /// The measured value, for programs.
-    value: Value,
-}
-answers!(CheckAnswer, Check);

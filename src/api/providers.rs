@@ -12,7 +12,6 @@ use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
 use crate::api::event_repairs::given;
 use crate::api::lists;
-use crate::api::pii::{self, PiiForm};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
@@ -30,6 +29,7 @@ use crate::model::name::Name;
 use crate::model::public_url::PublicUrl;
 use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::Right::{Admin, Read};
+use crate::privacy::policy::Pii;
 use crate::signatures::Scheme;
 use crate::signatures::provider::{
     BODY_BYTES_DEFAULT, MAX_BODY_BYTES, MAX_REPLAY_WINDOW, MAX_TOLERANCE, NewProvider, Provider,
@@ -106,13 +106,12 @@ values! {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ProviderCreation {
-    #[schemars(with = "NameText")]
-    name: String,
+    name: Name,
     #[schemars(with = "SchemeForm")]
     scheme: Value,
     /// Required: without it, the answer is 422.
-    #[schemars(with = "PiiForm")]
-    pii: Option<Value>,
+    #[schemars(with = "Pii")]
+    pii: Option<Pii>,
     /// A secret that the provider signs with. It is stored sealed and never shown.
     #[schemars(with = "Option<SecretText>")]
     secret: Option<String>,
@@ -148,8 +147,7 @@ struct ProviderCreation {
 struct ProviderChange {
     #[schemars(with = "Option<SchemeForm>")]
     scheme: Option<Value>,
-    #[schemars(with = "Option<PiiForm>")]
-    pii: Option<Value>,
+    pii: Option<Pii>,
     /// A secret that the provider signs with. It is stored sealed and never shown.
     #[schemars(with = "Option<SecretText>")]
     secret: Option<String>,
@@ -201,14 +199,12 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         replay_window_secs,
         ordering_key,
     } = call.json()?;
-    let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     let Some(pii) = pii else {
         return Err(Problem::unprocessable(
             "Say what happens to personal data: `\"pii\": \"allow\"` stores it as the provider sends it; \
              a policy of rules changes it before it is stored (docs/privacy.md).",
         ));
     };
-    let pii = pii::read(&pii)?;
     let secrets: Vec<String> = secret.into_iter().chain(secrets).collect();
     let scheme = read_scheme(scheme)?;
     if (secrets.is_empty() && scheme.has_secret()) || secrets.len() > MAX_SECRETS {
@@ -282,7 +278,6 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     } = call.json()?;
     let public_url = public_url.map(|url| read_url(&url)).transpose()?;
     let base = public_base(api);
-    let pii = pii.as_ref().map(pii::read).transpose()?;
     let scheme = scheme.map(read_scheme).transpose()?;
     let tolerance = tolerance_secs.map(Duration::from_secs);
     let replay_window = replay_window(replay_window_secs)?;
@@ -446,8 +441,7 @@ struct ProviderAnswer<'a> {
     name: &'a Name,
     #[schemars(schema_with = "as_sent::<SchemeForm>")]
     scheme: &'a Scheme,
-    #[schemars(schema_with = "as_sent::<PiiForm>")]
-    pii: Value,
+    pii: &'a Pii,
     /// The URL that the provider posts to, if it has its own; null: that of the settings.
     public_url: Option<&'a str>,
     /// The URL to enter at the provider: `public_url`, or the URL of the settings with `path`; null if neither is set.
@@ -486,7 +480,7 @@ fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
         tenant,
         name,
         scheme: &new.scheme,
-        pii: new.pii.to_json(),
+        pii: &new.pii,
         public_url,
         url: public_url.map(str::to_owned).or_else(of_settings),
         path,

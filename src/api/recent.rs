@@ -28,7 +28,7 @@ pub(super) struct RecentStats {
     /// The last 60 minutes, the oldest first. The last one is not over.
     minutes: Vec<MinuteAnswer>,
     /// The subscriptions that had attempts, by name.
-    subscriptions: Vec<SubscriptionAnswer>,
+    subscriptions: Vec<Subscription>,
     /// Attempts, events and webhooks of the whole service that were not counted: only 1,000 subscriptions and 100
     /// tenants are.
     left_out: u64,
@@ -55,7 +55,7 @@ struct MinuteAnswer {
 /// The latest attempts of a subscription.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "RecentSubscription")]
-struct SubscriptionAnswer {
+struct Subscription {
     #[schemars(with = "NameText")]
     subscription: String,
     /// At most 50, the newest first.
@@ -89,11 +89,11 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     });
     let minutes = each.collect();
     let named = attempts.into_iter().filter(|(_, attempts)| !attempts.is_empty());
-    let mut subscriptions: Vec<SubscriptionAnswer> = named
+    let mut subscriptions: Vec<Subscription> = named
         .filter_map(|(seq, attempts)| {
             let subscription = own.get(&seq)?.clone()?;
             let attempts = attempts.into_iter().map(AttemptAnswer::of).collect();
-            Some(SubscriptionAnswer { subscription, attempts })
+            Some(Subscription { subscription, attempts })
         })
         .collect();
     subscriptions.sort_unstable_by(|a, b| a.subscription.cmp(&b.subscription));

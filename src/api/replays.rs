@@ -15,19 +15,20 @@ use serde_json::{Value, json};
 use crate::api::audited::{Audited, Change, Verdict, change};
 use crate::api::call::Call;
 use crate::api::context::Api;
-use crate::api::deliveries::{self, DeliveryAnswer};
-use crate::api::events::{self, EventAnswer, EventHeaders};
+use crate::api::events::{self, EventHeaders};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Act;
 use crate::api::route::{Resource, Returns, post};
-use crate::api::schema::{Ascii, SomeText, StrictBase64};
-use crate::api::webhook_events::{self as webhooks, WebhookEventAnswer};
+use crate::api::schema::{Ascii, SomeText, StrictBase64, value};
+use crate::api::{deliveries, webhook_events as webhooks};
 use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::jobs::{Batch, Cursor, Filter, Kind, NewJob, tables};
+use crate::model::delivery::Delivery;
 use crate::model::event::{Event, NewEvent, Status};
 use crate::model::sealed::Sealed;
 use crate::model::token::Right::Operate;
+use crate::model::webhook_event::WebhookEvent;
 use crate::pipeline::publish;
 use crate::privacy::NotAdmitted;
 use crate::store::deliveries::Origin;
@@ -51,8 +52,8 @@ pub(super) const RESOURCE: Resource = Resource {
                  `webhook-id`, and names this event in `replay_of`.",
             )
             .returns(&[
-                Returns::json::<EventAnswer>(200, "The event as it is now."),
-                Returns::json::<EventAnswer>(201, "The new event."),
+                Returns::json::<Event>(200, "The event as it is now."),
+                Returns::json::<Event>(201, "The new event."),
             ])
             .params(&[events::ID])
             .optional_body::<Replay>(r#"{"as_new":true,"payload":{"total":"99.00"}}"#),
@@ -62,7 +63,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 "Its open deliveries are not tried again. An attempt that is in flight or leased at this \
                  moment may still succeed.",
             )
-            .returns(&[Returns::json::<EventAnswer>(200, "The event as it is now.")])
+            .returns(&[Returns::json::<Event>(200, "The event as it is now.")])
             .params(&[events::ID]),
         post("/v1/webhook-events/{id}/replay", Operate, Act("webhook_event.replay", replay_webhook))
             .doc("replayWebhookEvent", "Send a webhook event again")
@@ -70,7 +71,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 "Like `POST /v1/events/{id}/replay`, but never as a new event: what a provider sent does not \
                  change. A `skipped` one goes to the subscriptions that match it now.",
             )
-            .returns(&[Returns::json::<WebhookEventAnswer>(200, "The webhook event as it is now.")])
+            .returns(&[Returns::json::<WebhookEvent>(200, "The webhook event as it is now.")])
             .params(&[webhooks::ID])
             .optional_body::<Replay>(r#"{"subscription":"erp"}"#),
         post(
@@ -84,7 +85,7 @@ pub(super) const RESOURCE: Resource = Resource {
                  payload takes its place in the lane, so it goes next; it names the old event in `replay_of`. \
                  While an attempt is in flight it is refused: park the delivery first.",
             )
-            .returns(&[Returns::json::<DeliveryAnswer>(201, "The delivery of the new event.")])
+            .returns(&[Returns::json::<Delivery>(201, "The delivery of the new event.")])
             .params(&[deliveries::ID])
             .body::<Edited>(r#"{"payload":{"total":"99.00"}}"#),
     ],
@@ -171,8 +172,8 @@ fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             return Ok(Err(problem));
         }
         let Some(after) = webhook_events::by_seq(tx, before.seq)? else { return missing() };
-        let body = WebhookEventAnswer::of(&after);
-        let before = WebhookEventAnswer::of(&before);
+        let body = value(&after);
+        let before = value(&before);
         Ok(Ok((body.clone(), Change::changed("webhook_event", &id, &before, &body))))
     })
 }
@@ -250,7 +251,7 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
         }
         tables::events::set_replay_of(tx, &new.id, &of)?;
         let made = outbox_lists::by_id(tx, &new.tenant, &new.id)?;
-        let body = EventAnswer::of(&made.ok_or(Error::Changed("the event"))?);
+        let body = value(&made.ok_or(Error::Changed("the event"))?);
         let change = Change::made("event", &new.id, &body).and("payload_sha256", sha256.as_str());
         Ok(Ok((body, change)))
     })
@@ -319,8 +320,7 @@ fn edit_and_resend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         };
         tables::events::set_replay_of(tx, &new.id, &before.event_id)?;
         let (Some(after), Some(made)) = (shown(seq)?, shown(made)?) else { return missing() };
-        let (body, [before, after]) =
-            (DeliveryAnswer::of(&made), [before, after].map(|of| DeliveryAnswer::of(&of)));
+        let (body, [before, after]) = (value(&made), [before, after].map(|of| value(&of)));
         let change = Change::made_within("delivery", &seq.to_string(), &before, &after);
         let change = change.and("replaced_by", made.seq.to_string());
         Ok(Ok((body, change.and("payload_sha256", sha256.as_str()))))
@@ -395,7 +395,7 @@ fn event_changed(tx: &ReadTx<'_>, before: &Event) -> Verdict<Value> {
     let Some(after) = outbox_lists::by_seq(tx, before.seq)? else {
         return Ok(Err(Problem::not_found("event")));
     };
-    let body = EventAnswer::of(&after);
-    let change = Change::changed("event", &before.new.id, &EventAnswer::of(before), &body);
+    let body = value(&after);
+    let change = Change::changed("event", &before.new.id, &value(before), &body);
     Ok(Ok((body, change)))
 }

@@ -2,16 +2,10 @@
 //!
 //! Types of requests and answers derive their schemas; types of the model get theirs here.
 
-use std::borrow::Cow;
-
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::{Map, Value};
-
-use crate::base::clock::Timestamp;
-use crate::model::name::Name;
-use crate::model::subscription;
 
 /// Returns the schema of a type, or a reference to it if the type is named in the document.
 pub(super) type Describe = fn(&mut SchemaGenerator) -> Schema;
@@ -40,131 +34,11 @@ pub(super) fn as_sent<T: JsonSchema>(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "$ref": format!("#/components/schemas/{}", T::schema_name()) })
 }
 
-/// Implements `JsonSchema` for a type: under a name, or in place.
-macro_rules! described {
-    ($type:ty, in place, $schema:expr) => {
-        $crate::api::schema::described!($type, stringify!($type), true, $schema);
-    };
-    ($type:ty, $name:literal, $schema:expr) => {
-        $crate::api::schema::described!($type, $name, false, $schema);
-    };
-    ($type:ty, $name:expr, $in_place:literal, $schema:expr) => {
-        impl schemars::JsonSchema for $type {
-            fn inline_schema() -> bool {
-                $in_place
-            }
-
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                $name.into()
-            }
-
-            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                $schema
-            }
-        }
-    };
-}
-pub(super) use described;
-
-/// Makes types that are only schemas. Fields refer to them with `#[schemars(with = "…")]`.
-macro_rules! values {
-    ($($(#[$about:meta])* $name:ident = $schema:tt)*) => {$(
-        $(#[$about])*
-        #[derive(Debug, Default)]
-        pub(in crate::api) struct $name;
-        $crate::api::schema::described!($name, in place, schemars::json_schema!($schema));
-    )*};
-}
-pub(super) use values;
-
-values! {
-    /// A text that is not empty.
-    SomeText = { "type": "string", "minLength": 1 }
-    /// A UUID.
-    Uuid = { "type": "string", "format": "uuid" }
-    /// The name that people give to a thing.
-    NameText = { "type": "string", "pattern": "^[a-z0-9-]{1,63}$" }
-    /// An id of a delivery.
-    DeliveryId = { "type": "string", "pattern": "^dlv_[0-9]+$" }
-    /// An id of a delivery, with its prefix or without.
-    AnyDeliveryId = { "type": "string", "pattern": "^(dlv_)?[0-9]{1,18}$" }
-    /// An id of a lane.
-    LaneId = { "type": "string", "pattern": "^lane_[0-9]+$" }
-    /// An id of a lane, with its prefix or without.
-    AnyLaneId = { "type": "string", "pattern": "^(lane_)?[0-9]{1,19}$" }
-    /// Where a page of lanes starts.
-    LaneCursor = { "type": "string", "pattern": "^[0-9]{1,20}$" }
-    /// A SHA-256, in hex.
-    Sha256 = { "type": "string", "pattern": "^[0-9a-f]{64}$" }
-    /// Bytes.
-    Base64 = { "type": "string", "contentEncoding": "base64" }
-    /// Bytes of a request.
-    StrictBase64 = { "type": "string", "contentEncoding": "base64",
-        "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$" }
-    /// A name of a header field.
-    HeaderName = { "type": "string", "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$" }
-    /// One character.
-    Character = { "type": "string", "minLength": 1, "maxLength": 1 }
-    /// An object with any members.
-    AnyObject = { "type": "object" }
-    /// Rows of a page.
-    Limit = { "type": "integer", "minimum": 1, "maximum": 500, "default": 50 }
-    /// Where a page starts.
-    Cursor = { "type": "string", "pattern": "^[0-9]{1,18}$" }
-    /// Yes or no, in a query.
-    TrueOrFalse = { "type": "string", "enum": ["true", "false"] }
-    /// The kinds of a subscription's target.
-    TargetKind = { "type": "string", "enum": subscription::Target::KINDS }
-    /// Those of them that a person may choose.
-    ChosenTargetKind = { "type": "string", "enum": subscription::Target::CHOSEN_KINDS }
-}
-
-described!(Timestamp, in place, json_schema!({ "type": "string", "format": "date-time" }));
-described!(Name, in place, NameText::json_schema(&mut SchemaGenerator::default()));
-
-/// Makes schemas of texts and numbers within bounds.
-macro_rules! bounded {
-    ($($(#[$about:meta])* $name:ident, $number:ty = $schema:tt)*) => {$(
-        $(#[$about])*
-        #[derive(Debug, Default)]
-        pub(super) struct $name<const MIN: $number, const MAX: $number>;
-
-        impl<const MIN: $number, const MAX: $number> JsonSchema for $name<MIN, MAX> {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!($schema)
-            }
-        }
-    )*};
-}
-
-bounded! {
-    /// A text of `MIN` to `MAX` characters.
-    Text, usize = { "type": "string", "minLength": MIN, "maxLength": MAX }
-    /// Printable ASCII of `MIN` to `MAX` characters.
-    Ascii, usize = { "type": "string", "minLength": MIN, "maxLength": MAX, "pattern": "^[ -~]*$" }
-    /// A whole number from `MIN` to `MAX`.
-    Whole, u64 = { "type": "integer", "minimum": MIN, "maximum": MAX }
-}
-
-/// Makes `Answer::of`, which serializes a value of the model with the fields of `Answer`.
-macro_rules! answers {
-    ($answer:ident, $model:ty) => {
-        impl $answer {
-            pub(super) fn of(model: &$model) -> serde_json::Value {
-                $crate::api::schema::written(Self::serialize(model, serde_json::value::Serializer))
-            }
-        }
-    };
-}
-pub(super) use answers;
+pub(super) use crate::base::schema::{
+    AnyDeliveryId, AnyLaneId, AnyObject, AnyValue, Ascii, Base64, Character, Cursor, DeliveryId,
+    HeaderName, LaneCursor, LaneId, Limit, NameText, Sha256, SomeText, StrictBase64, Text,
+    TrueOrFalse, Uuid, Whole, values,
+};
 
 /// The result of serializing into memory, which cannot fail.
 pub(super) fn written(value: serde_json::Result<Value>) -> Value {

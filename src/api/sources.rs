@@ -11,7 +11,7 @@ use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
 use crate::api::lists;
-use crate::api::problem::{CheckAnswer, Problem};
+use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
 use crate::api::schema::{
@@ -21,14 +21,16 @@ use crate::base::clock::{Timestamp, millis};
 use crate::base::id;
 use crate::http::message::Response;
 use crate::model::escalation::Class;
-use crate::model::health::{Level, worst};
+use crate::model::health::{Check, Level, worst};
 use crate::model::lenient_int;
 use crate::model::name::Name;
 use crate::model::token::Right::{Admin, Operate, Read};
 use crate::sources::field::Field;
 use crate::sources::folder_settings::MAX_DONE_DAYS;
-use crate::sources::{MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, State};
-use crate::sources::{SourceStatus, inspect, permitted, tables};
+use crate::sources::{
+    MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, SourceStatus, State, inspect,
+    permitted, tables,
+};
 use crate::store::error::Result as StoreResult;
 use crate::store::escalations;
 use crate::store::tx::{ReadTx, WriteTx};
@@ -347,7 +349,6 @@ fn test(api: &Api, call: &Call) -> Result<Response, Problem> {
     let source = find(api, call)?;
     let checks = inspect::checks(&api.settings.get(), &source);
     let is_ok = worst(&checks) != Level::Fail;
-    let checks = checks.iter().map(CheckAnswer::of).collect();
     Ok(ok(&SourceTest { ok: is_ok, checks }))
 }
 
@@ -478,8 +479,7 @@ fn silence(ms: u64) -> Result<Option<Duration>, Problem> {
 #[derive(Serialize, JsonSchema)]
 struct SourceTest {
     ok: bool,
-    #[schemars(with = "Vec<CheckAnswer>")]
-    checks: Vec<Value>,
+    checks: Vec<Check>,
 }
 
 /// A source.

@@ -2,12 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::api::call::{Call, ok};
 use crate::api::context::Api;
 use crate::api::kind::Kind;
-use crate::api::problem::{CheckAnswer, Problem};
+use crate::api::problem::Problem;
 use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Param, Resource, Returns, get, public};
 use crate::api::schema::values;
@@ -15,6 +14,7 @@ use crate::api::{health, lists, recent};
 use crate::base::clock::Timestamp;
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
+use crate::model::health::Check;
 use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::Right::Read;
 use crate::store::stats::{self, TenantCounts};
@@ -65,8 +65,9 @@ pub(super) fn live(_api: &Api, _call: &Call) -> Result<Response, Problem> {
 pub(super) fn ready(api: &Api, call: &Call) -> Result<Response, Problem> {
     let verbose = call.query.has("verbose");
     let checks = health::checks(api);
-    let listed = verbose.then(|| checks.iter().map(CheckAnswer::of).collect());
-    match health::failures(&checks) {
+    let failure = health::failures(&checks);
+    let listed = verbose.then_some(checks);
+    match failure {
         Some(why) => Err(Problem::not_ready(why, listed)),
         None => Ok(ok(&Readiness { status: "ready", checks: listed })),
     }
@@ -97,8 +98,8 @@ struct Readiness {
     status: &'static str,
     /// Only with `verbose`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Vec<CheckAnswer>")]
-    checks: Option<Vec<Value>>,
+    #[schemars(with = "Vec<Check>")]
+    checks: Option<Vec<Check>>,
 }
 
 /// Counts of a tenant.
@@ -108,30 +109,10 @@ struct Stats {
     version: &'static str,
     /// The time on this machine.
     now: Timestamp,
-    #[serde(flatten, with = "CountsAnswer")]
+    #[serde(flatten)]
     counts: TenantCounts,
     #[serde(flatten)]
     box_wide: Option<BoxStats>,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "TenantCounts")]
-struct CountsAnswer {
-    subscriptions: u64,
-    /// Deliveries that wait, due or not.
-    pending: u64,
-    /// Deliveries that are leased to consumers.
-    leased: u64,
-    /// Deliveries that were given up.
-    dead_letters: u64,
-    /// Deliveries that may have been sent before a restore.
-    in_doubt: u64,
-    /// Deliveries that were taken out of their lanes and wait for a person.
-    parked: u64,
-    /// Events that cannot be used and wait for a person.
-    quarantined: u64,
-    /// When the most overdue delivery was due, without deliveries that are held.
-    oldest_due_at: Option<Timestamp>,
 }
 
 /// Counts of the writer, for all tenants together.

@@ -2,9 +2,11 @@
 //!
 //! Only requests have a subject's name. Lists, the audit trail, the log and the database have an HMAC of it.
 
+use std::convert::identity;
+
 use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::api::audited::{Audited, Change, change};
@@ -15,7 +17,7 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
-use crate::api::schema::{NameText, Sha256, SomeText, Text, answers, value, values};
+use crate::api::schema::{NameText, Sha256, SomeText, Text, value};
 use crate::api::tokens::tenant_of;
 use crate::backup::erasures;
 use crate::base::clock::Timestamp;
@@ -48,7 +50,7 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/subjects", Admin, Listed(list))
             .doc("listSubjectKeys", "List the keys of subjects")
             .about("Includes destroyed keys. A subject has several keys if new data came after it was erased.")
-            .returns(&[Returns::page::<SubjectKeyAnswer>("A page of keys, the oldest first.")])
+            .returns(&[Returns::page::<SubjectKey>("A page of keys, the oldest first.")])
             .params(&[TENANT, ERASED, LIMIT, AFTER])
             .problems(&[Kind::NotFound]),
         post("/v1/subjects/find", Admin, Listed(find))
@@ -93,8 +95,7 @@ struct Subject {
     #[serde(rename = "subject")]
     #[schemars(with = "Sha256")]
     hash: String,
-    #[schemars(with = "Vec<SubjectKeyAnswer>")]
-    keys: Vec<Value>,
+    keys: Vec<SubjectKey>,
     /// The `after` of the next page, with older keys; null on the last page.
     next: Option<String>,
 }
@@ -126,7 +127,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let after = page.after.unwrap_or(0);
     let found =
         lists::read(api, call, |tx| subjects::page(tx, &tenant, erased, after, page.limit))?;
-    Ok(page_of(&found, page, |key| key.seq, SubjectKeyAnswer::of))
+    Ok(page_of(&found, page, |key| key.seq, identity))
 }
 
 /// `POST /v1/subjects/find`
@@ -141,7 +142,6 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
     }
     let full = u32::try_from(keys.len()).is_ok_and(|have| have >= page.limit);
     let next = keys.last().filter(|_| full).map(|last| last.seq.to_string());
-    let keys = keys.iter().map(SubjectKeyAnswer::of).collect();
     Ok(ok(&Subject { hash: HEXLOWER.encode(&subject), keys, next }))
 }
 
@@ -214,32 +214,4 @@ fn note_erasures(api: &Api, live: &[SubjectKey], now: Timestamp) -> Result<Vec<K
         Problem::unavailable(detail, RETRY_AFTER_SECS)
     })?;
     Ok(live)
-}
-
-/// A key of a subject.
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "SubjectKey")]
-#[schemars(rename = "SubjectKey")]
-struct SubjectKeyAnswer {
-    /// The subject's name, hashed under a key of this box.
-    #[serde(serialize_with = "as_hex")]
-    #[schemars(with = "Sha256")]
-    subject: [u8; 32],
-    /// The key's name, a random number.
-    #[serde(rename = "key", serialize_with = "as_hex")]
-    #[schemars(with = "KeyText")]
-    key_id: KeyId,
-    created_at: Timestamp,
-    /// When it was destroyed; null if it was not.
-    erased_at: Option<Timestamp>,
-}
-answers!(SubjectKeyAnswer, SubjectKey);
-
-values! {
-    /// A key's name.
-    KeyText = { "type": "string", "pattern": "^[0-9a-f]{32}$" }
-}
-
-fn as_hex<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&HEXLOWER.encode_display(bytes))
 }

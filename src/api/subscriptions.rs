@@ -1,6 +1,7 @@
 //! `/v1/subscriptions`: which events go where, and how.
 
 use std::collections::BTreeMap;
+use std::convert::identity;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,23 +15,23 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
-use crate::api::schema::{ChosenTargetKind, HeaderName, NameText, Text, Uuid, value};
+use crate::api::schema::{HeaderName, NameText, Text, Uuid, value};
 use crate::api::sealing::{ToSeal, ids, to_seal};
-use crate::api::subscription_terms::{
-    self as terms, ConditionForm, OrderForm, OwnHeaders, PatternText, PolicyForm, SecretText,
-    SourceText, SubscriptionAnswer, TemplateForm,
-};
+use crate::api::subscription_terms::{self as terms, SecretText};
 use crate::api::subscription_trials::{self as trials, OrTrial, Trial};
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, SubscriptionSeq};
 use crate::formats::filter::MAX_CONDITIONS;
 use crate::http::message::Response;
 use crate::model::credential::Settings;
-use crate::model::format::{Filter, Format, TemplateText};
+use crate::model::format::{Condition, Filter, Format, TemplateText};
 use crate::model::lane::{HeadOfLine, OrderTerms, Ordering};
 use crate::model::name::Name;
+use crate::model::pattern::Pattern;
 use crate::model::strict_object::{self, Object};
-use crate::model::subscription::{CallMethod, NewSubscription, Policy, Subscription};
+use crate::model::subscription::{
+    CallMethod, ChosenTargetKind, NewSubscription, OwnHeaders, Policy, Source, Subscription,
+};
 use crate::model::token::Right::{Admin, Operate, Read};
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
@@ -52,7 +53,7 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/subscriptions", Read, Listed(list))
             .doc("listSubscriptions", "List the subscriptions")
             .about("Without their secrets.")
-            .returns(&[Returns::page::<SubscriptionAnswer>(
+            .returns(&[Returns::page::<Subscription>(
                 "A page of subscriptions, the oldest first.",
             )])
             .params(&[LIMIT, AFTER]),
@@ -73,12 +74,12 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/subscriptions/{id}", Read, Now(show))
             .doc("getSubscription", "Show a subscription")
             .about("With what keeps it from being called.")
-            .returns(&[Returns::json::<SubscriptionAnswer>(200, "The subscription.")])
+            .returns(&[Returns::json::<Subscription>(200, "The subscription.")])
             .params(&[ID]),
         patch("/v1/subscriptions/{id}", Admin, Act("subscription.change", change_one))
             .doc("changeSubscription", "Change a subscription")
             .about("What is absent stays.")
-            .returns(&[Returns::json::<OrTrial<SubscriptionAnswer>>(
+            .returns(&[Returns::json::<OrTrial<Subscription>>(
                 200,
                 "The subscription as it is now; with `try`, what would be sent.",
             )])
@@ -92,12 +93,12 @@ pub(super) const RESOURCE: Resource = Resource {
         post("/v1/subscriptions/{id}/pause", Operate, Act("subscription.pause", pause))
             .doc("pauseSubscription", "Pause a subscription")
             .about("Its deliveries wait. What is in flight goes on.")
-            .returns(&[Returns::json::<SubscriptionAnswer>(200, "The subscription as it is now.")])
+            .returns(&[Returns::json::<Subscription>(200, "The subscription as it is now.")])
             .params(&[ID]),
         post("/v1/subscriptions/{id}/resume", Operate, Act("subscription.resume", resume))
             .doc("resumeSubscription", "Resume a subscription")
             .about("Ends a pause and every hold but the time a target asked for, and brings back one that was disabled.")
-            .returns(&[Returns::json::<SubscriptionAnswer>(200, "The subscription as it is now.")])
+            .returns(&[Returns::json::<Subscription>(200, "The subscription as it is now.")])
             .params(&[ID]),
     ],
 };
@@ -117,10 +118,10 @@ struct SubscriptionCreation {
     url: Option<String>,
     /// Which types it wants, like `invoice.*`; `*` for all.
     #[serde(default = "all_types")]
-    #[schemars(with = "Vec<PatternText>")]
+    #[schemars(with = "Vec<Pattern>")]
     event_types: Vec<String>,
     /// Where its events come from: `outbox`, `all`, or `provider:<name>`.
-    #[schemars(with = "Option<SourceText>")]
+    #[schemars(with = "Option<Source>")]
     source: Option<String>,
     /// The person or system that answers for it.
     #[serde(default)]
@@ -133,14 +134,12 @@ struct SubscriptionCreation {
     #[schemars(with = "OwnHeaders")]
     headers: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "strict_object::read")]
-    #[schemars(with = "PolicyForm")]
     policy: Policy,
     /// `key`: events with the same `ordering_key`, else of the same aggregate, go one after another; `strict`: all of
     /// them do. Of events stored from then on.
     #[schemars(with = "Option<Ordering>")]
     ordering: Option<String>,
     #[serde(default, deserialize_with = "strict_object::read")]
-    #[schemars(with = "OrderForm")]
     order: OrderTerms,
     #[serde(default)]
     format: Format,
@@ -150,10 +149,9 @@ struct SubscriptionCreation {
     event_headers: Vec<String>,
     /// What a payload must meet, every condition. Of events stored from then on.
     #[serde(default)]
-    #[schemars(with = "Option<Vec<ConditionForm>>", length(max = MAX_CONDITIONS))]
-    filter: Option<Vec<Object<ConditionForm>>>,
+    #[schemars(with = "Option<Vec<Condition>>", length(max = MAX_CONDITIONS))]
+    filter: Option<Vec<Object<Condition>>>,
     #[serde(default, deserialize_with = "strict_object::optional")]
-    #[schemars(with = "Option<TemplateForm>")]
     template: Option<TemplateText>,
     /// To keep one the receiver has.
     #[schemars(with = "Option<SecretText>")]
@@ -179,10 +177,10 @@ struct SubscriptionChange {
     #[schemars(with = "Option<Text<1, 2048>>")]
     url: Option<String>,
     /// Which types it wants, like `invoice.*`; `*` for all.
-    #[schemars(with = "Option<Vec<PatternText>>")]
+    #[schemars(with = "Option<Vec<Pattern>>")]
     event_types: Option<Vec<String>>,
     /// Where its events come from: `outbox`, `all`, or `provider:<name>`.
-    #[schemars(with = "Option<SourceText>")]
+    #[schemars(with = "Option<Source>")]
     source: Option<String>,
     /// The person or system that answers for it.
     #[schemars(with = "Option<Text<0, 255>>")]
@@ -192,14 +190,12 @@ struct SubscriptionChange {
     #[schemars(with = "Option<OwnHeaders>")]
     headers: Option<BTreeMap<String, String>>,
     #[serde(default, deserialize_with = "strict_object::optional")]
-    #[schemars(with = "Option<PolicyForm>")]
     policy: Option<Policy>,
     /// Of events stored from then on.
     #[schemars(with = "Option<Ordering>")]
     ordering: Option<String>,
     /// Of events stored from then on.
     #[serde(default, deserialize_with = "strict_object::optional")]
-    #[schemars(with = "Option<OrderForm>")]
     order: Option<OrderTerms>,
     #[schemars(with = "Option<Format>")]
     format: Option<Format>,
@@ -208,11 +204,11 @@ struct SubscriptionChange {
     event_headers: Option<Vec<String>>,
     /// What a payload must meet, every condition; null removes it. Of events stored from then on.
     #[serde(default, deserialize_with = "given")]
-    #[schemars(with = "Option<Vec<ConditionForm>>", length(max = MAX_CONDITIONS))]
-    filter: Option<Option<Vec<Object<ConditionForm>>>>,
+    #[schemars(with = "Option<Vec<Condition>>", length(max = MAX_CONDITIONS))]
+    filter: Option<Option<Vec<Object<Condition>>>>,
     /// Null removes it.
     #[serde(default, deserialize_with = "given")]
-    #[schemars(with = "Option<TemplateForm>")]
+    #[schemars(with = "Option<TemplateText>")]
     template: Option<Option<Object<TemplateText>>>,
     /// The id of an event or a webhook event: only show what would be sent of it.
     #[serde(rename = "try")]
@@ -223,7 +219,7 @@ struct SubscriptionChange {
 /// A subscription just made.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "NewSubscription")]
-struct NewSubscriptionAnswer<T = SubscriptionAnswer> {
+struct NewSubscriptionAnswer<T = Subscription> {
     #[serde(flatten)]
     made: T,
     /// What its requests are signed with. It is shown this once.
@@ -275,7 +271,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         order,
         format,
         event_headers,
-        filter: conditions(filter)?,
+        filter: conditions(filter),
         template,
     };
     terms::check(api, &new)?;
@@ -310,7 +306,7 @@ fn insert(
         let detail = format!("There is a subscription named {:?} already.", new.name.as_str());
         return Ok(Err(Problem::conflict(detail)));
     };
-    let body = SubscriptionAnswer::of(&subscription);
+    let body = value(&subscription);
     let secrets = ids(std::slice::from_ref(sealed));
     let change = Change::made("subscription", &new.id, &body).and("credentials", secrets);
     Ok(Ok((body, change)))
@@ -322,12 +318,12 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let after = page.after.unwrap_or(0);
     let found =
         lists::read(api, call, |tx| subscriptions::page(tx, &call.tenant, after, page.limit))?;
-    Ok(page_found(&found, SubscriptionAnswer::of))
+    Ok(page_found(&found, identity))
 }
 
 /// `GET /v1/subscriptions/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    Ok(ok(&SubscriptionAnswer::of(&find(api, call)?)))
+    Ok(ok(&value(&find(api, call)?)))
 }
 
 /// `PATCH /v1/subscriptions/{id}`
@@ -339,7 +335,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let mut wanted = found.new;
     let mut alteration: SubscriptionChange = call.json()?;
     let tried = alteration.tried.take();
-    let filter = alteration.filter.take().map(conditions).transpose()?;
+    let filter = alteration.filter.take().map(conditions);
     let template = alteration.template.take().map(|found| found.map(|Object(text)| text));
     // Checked here, so that it is refused before it waits for the writer; applied there, to what stands
     // there then.
@@ -443,9 +439,8 @@ fn mixed_group(tx: &WriteTx<'_>, new: &NewSubscription) -> StoreResult<Option<Pr
 }
 
 /// A filter as it is kept; null is none.
-fn conditions(filter: Option<Vec<Object<ConditionForm>>>) -> Result<Filter, Problem> {
-    let all = filter.unwrap_or_default().into_iter();
-    all.map(|Object(condition)| condition.read()).collect::<Result<_, _>>().map(Filter::Ready)
+fn conditions(filter: Option<Vec<Object<Condition>>>) -> Filter {
+    Filter::Ready(filter.unwrap_or_default().into_iter().map(|Object(one)| one).collect())
 }
 
 fn replace<T: Clone>(have: &mut T, with: Option<&T>) {
@@ -483,13 +478,8 @@ fn act(
             return Ok(Err(problem));
         }
         let Some(after) = subscriptions::by_seq(tx, before.seq)? else { return missing() };
-        let body = SubscriptionAnswer::of(&after);
-        let change = Change::changed(
-            "subscription",
-            &before.new.id,
-            &SubscriptionAnswer::of(&before),
-            &body,
-        );
+        let body = value(&after);
+        let change = Change::changed("subscription", &before.new.id, &value(&before), &body);
         Ok(Ok((body, change)))
     })
 }
@@ -513,7 +503,7 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         }
         settlement::resolve_escalations(tx, &before, now)?;
         let revoked = subscriptions::delete(tx, before.seq, now)?;
-        let change = Change::gone("subscription", &before.new.id, &SubscriptionAnswer::of(&before));
+        let change = Change::gone("subscription", &before.new.id, &value(&before));
         Ok(Ok((Value::Null, change.and("revoked", revoked))))
     })
 }

@@ -1,20 +1,20 @@
 //! `/v1/tenants`: the tenants of this box. Only for admin tokens of the tenant `default`. The data of another tenant
 //! needs a token of that tenant.
 
+use std::convert::identity;
+
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
 use crate::api::lists;
-use crate::api::pii::{self, PiiForm};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, patch, post};
-use crate::api::schema::{NameText, Text, answers, as_sent};
-use crate::base::clock::Timestamp;
+use crate::api::schema::{NameText, Text, value};
 use crate::http::message::Response;
 use crate::model::name::Name;
 use crate::model::tenant::{self, MAX_TITLE_CHARS};
@@ -25,7 +25,7 @@ use crate::store::tenants::{self, Tenant};
 use crate::store::tx::WriteTx;
 
 const NAME: Param = Param::path::<NameText>("name", "The tenant's name.", "acme");
-const IS: &[Returns] = &[Returns::json::<TenantAnswer>(200, "The tenant as it is now.")];
+const IS: &[Returns] = &[Returns::json::<Tenant>(200, "The tenant as it is now.")];
 
 /// Tenants.
 pub(super) const RESOURCE: Resource = Resource {
@@ -36,12 +36,12 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/tenants", Box, Listed(list))
             .doc("listTenants", "List the tenants")
             .about("Includes suspended ones.")
-            .returns(&[Returns::page::<TenantAnswer>("A page of tenants, the oldest first.")])
+            .returns(&[Returns::page::<Tenant>("A page of tenants, the oldest first.")])
             .params(&[LIMIT, AFTER]),
         post("/v1/tenants", Box, Act("tenant.create", create))
             .doc("createTenant", "Make a tenant")
             .about("Its first token is made with `POST /v1/tokens`, which takes a `tenant`.")
-            .returns(&[Returns::json::<TenantAnswer>(201, "The tenant.")])
+            .returns(&[Returns::json::<Tenant>(201, "The tenant.")])
             .body::<TenantCreation>(r#"{"name":"acme","title":"Acme Ltd"}"#),
         get("/v1/tenants/{name}", Box, Now(show))
             .doc("getTenant", "Show a tenant")
@@ -78,14 +78,12 @@ pub(super) const RESOURCE: Resource = Resource {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TenantCreation {
-    #[schemars(with = "NameText")]
-    name: String,
+    name: Name,
     /// A title for people.
     #[serde(default)]
     #[schemars(with = "Text<0, MAX_TITLE_CHARS>")]
     title: String,
-    #[schemars(with = "Option<PiiForm>")]
-    pii: Option<Value>,
+    pii: Option<Pii>,
 }
 
 /// `PATCH /v1/tenants/{name}`. Absent fields stay as they are. The name cannot be changed: every row of the tenant has
@@ -96,16 +94,14 @@ struct TenantChange {
     /// A title for people.
     #[schemars(with = "Option<Text<0, MAX_TITLE_CHARS>>")]
     title: Option<String>,
-    #[schemars(with = "Option<PiiForm>")]
-    pii: Option<Value>,
+    pii: Option<Pii>,
 }
 
 /// `POST /v1/tenants`
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let TenantCreation { name, title, pii } = call.json()?;
-    let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     check(&title)?;
-    let pii = pii.as_ref().map_or(Ok(Pii::Allow), pii::read)?;
+    let pii = pii.unwrap_or_default();
     let now = api.clock.wall();
     change(api, call, move |tx| {
         if !tenants::insert(tx, (&name, &title), &pii, now)? {
@@ -113,7 +109,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
             return Ok(Err(Problem::conflict(detail)));
         }
         let Some(made) = tenants::by_name(tx, name.as_str())? else { return Ok(Err(missing())) };
-        let body = TenantAnswer::of(&made);
+        let body = value(&made);
         let change = Change::made("tenant", name.as_str(), &body);
         Ok(Ok((body, change)))
     })
@@ -124,19 +120,18 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
     let found = lists::read(api, call, |tx| tenants::page(tx, after, page.limit))?;
-    Ok(page_of(&found, page, |tenant| tenant.seq, TenantAnswer::of))
+    Ok(page_of(&found, page, |tenant| tenant.seq, identity))
 }
 
 /// `GET /v1/tenants/{name}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    Ok(ok(&TenantAnswer::of(&find(api, call.param(0))?)))
+    Ok(ok(&find(api, call.param(0))?))
 }
 
 /// `PATCH /v1/tenants/{name}`
 pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let TenantChange { title, pii } = call.json()?;
     title.as_deref().map_or(Ok(()), check)?;
-    let pii = pii.as_ref().map(pii::read).transpose()?;
     alter(api, call, move |tx, name| {
         title.iter().try_for_each(|title| tenants::set_title(tx, name, title))?;
         pii.iter().try_for_each(|pii| tenants::set_pii(tx, name, pii))
@@ -170,8 +165,8 @@ fn alter(
         let Some(before) = tenants::by_name(tx, &name)? else { return Ok(Err(missing())) };
         run(tx, &name)?;
         let Some(after) = tenants::by_name(tx, &name)? else { return Ok(Err(missing())) };
-        let body = TenantAnswer::of(&after);
-        let change = Change::changed("tenant", &name, &TenantAnswer::of(&before), &body);
+        let body = value(&after);
+        let change = Change::changed("tenant", &name, &value(&before), &body);
         Ok(Ok((body, change)))
     })
 }
@@ -192,21 +187,3 @@ fn check(title: &str) -> Result<(), Problem> {
     }
     Ok(())
 }
-
-/// A tenant.
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "Tenant")]
-#[schemars(rename = "Tenant")]
-struct TenantAnswer {
-    name: Name,
-    /// A title for people.
-    #[schemars(with = "Text<0, MAX_TITLE_CHARS>")]
-    title: String,
-    #[serde(serialize_with = "pii::write")]
-    #[schemars(schema_with = "as_sent::<PiiForm>")]
-    pii: Pii,
-    created_at: Timestamp,
-    /// When it was suspended; null if it is not.
-    suspended_at: Option<Timestamp>,
-}
-answers!(TenantAnswer, Tenant);

@@ -3,6 +3,8 @@
 //! An admin token manages the tokens of its own tenant. An admin token of the tenant `default` manages those of all
 //! tenants.
 
+use std::convert::identity;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,15 +17,14 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, post};
-use crate::api::schema::{NameText, Text, Uuid, answers, value};
+use crate::api::schema::{NameText, Text, Uuid, value};
 use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::http::message::Response;
 use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::Right::Admin;
 use crate::model::token::{self, Role, Scope, Token};
-use crate::store::tenants;
-use crate::store::tokens;
+use crate::store::{tenants, tokens};
 
 const ID: Param = Param::path::<Uuid>("id", "The token's id.", ID_EXAMPLE);
 const TENANT: Param = Param::query::<NameText>(
@@ -44,7 +45,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 "Includes revoked and expired ones. The tokens themselves are not stored and cannot \
                  be shown.",
             )
-            .returns(&[Returns::page::<TokenAnswer>("A page of tokens, the oldest first.")])
+            .returns(&[Returns::page::<Token>("A page of tokens, the oldest first.")])
             .params(&[TENANT, LIMIT, AFTER])
             .problems(&[Kind::NotFound]),
         post("/v1/tokens", Admin, Act("token.create", create))
@@ -62,7 +63,7 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/tokens/{id}", Admin, Now(show))
             .doc("getToken", "Show a token")
             .about("The token itself is not stored and cannot be shown.")
-            .returns(&[Returns::json::<TokenAnswer>(200, "The token.")])
+            .returns(&[Returns::json::<Token>(200, "The token.")])
             .params(&[ID, TENANT]),
         delete("/v1/tokens/{id}", Admin, Act("token.revoke", revoke))
             .doc("revokeToken", "Revoke a token")
@@ -70,7 +71,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 "The token is refused from then on. The last valid admin token of the tenant \
                  `default` cannot be revoked: nobody could administer the box.",
             )
-            .returns(&[Returns::json::<TokenAnswer>(200, "The token as it is now.")])
+            .returns(&[Returns::json::<Token>(200, "The token as it is now.")])
             .params(&[ID, TENANT]),
     ],
 };
@@ -124,7 +125,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         let Some(token) = tokens::by_id(tx, &new.tenant, &new.id)? else {
             return Ok(Err(Problem::not_found("token")));
         };
-        let body = TokenAnswer::of(&token);
+        let body = value(&token);
         let change = Change::made("token", &new.id, &body);
         Ok(Ok((body, change)))
     })?;
@@ -133,7 +134,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 
 /// A token just made, with the token itself.
 pub(crate) fn shown_new(token: &Token, secret: &str) -> Value {
-    value(NewToken { made: TokenAnswer::of(token), token: secret.to_owned() })
+    value(NewToken { made: value(token), token: secret.to_owned() })
 }
 
 /// `GET /v1/tokens`
@@ -142,14 +143,14 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let after = page.after.unwrap_or(0);
     let found = lists::read(api, call, |tx| tokens::page(tx, &tenant, after, page.limit))?;
-    Ok(page_of(&found, page, |token| token.seq, TokenAnswer::of))
+    Ok(page_of(&found, page, |token| token.seq, identity))
 }
 
 /// `GET /v1/tokens/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let found = api.store.read(|tx| tokens::by_id(tx, &tenant, call.param(0)))?;
-    Ok(ok(&TokenAnswer::of(&found.ok_or_else(|| Problem::not_found("token"))?)))
+    Ok(ok(&found.ok_or_else(|| Problem::not_found("token"))?))
 }
 
 /// `DELETE /v1/tokens/{id}`: refuses the last token that can administer the box.
@@ -170,8 +171,8 @@ pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         }
         tokens::revoke(tx, before.seq, now)?;
         let Some(after) = tokens::by_id(tx, &tenant, &id)? else { return missing() };
-        let body = TokenAnswer::of(&after);
-        let change = Change::changed("token", &id, &TokenAnswer::of(&before), &body);
+        let body = value(&after);
+        let change = Change::changed("token", &id, &value(&before), &body);
         Ok(Ok((body, change)))
     })
 }
@@ -186,40 +187,9 @@ pub(super) fn tenant_of(api: &Api, call: &Call, named: Option<&str>) -> Result<S
     if exists { Ok(named.to_owned()) } else { Err(Problem::not_found("tenant")) }
 }
 
-/// A token, without the token itself.
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "Token")]
-#[schemars(rename = "Token")]
-struct TokenAnswer {
-    #[schemars(with = "Uuid")]
-    id: String,
-    #[schemars(with = "NameText")]
-    tenant: String,
-    #[schemars(with = "Text<1, 100>")]
-    name: String,
-    role: Role,
-    #[serde(flatten, with = "ScopeAnswer")]
-    scope: Scope,
-    created_at: Timestamp,
-    expires_at: Option<Timestamp>,
-    /// Its last use, to the minute.
-    last_used_at: Option<Timestamp>,
-    revoked_at: Option<Timestamp>,
-}
-answers!(TokenAnswer, Token);
-
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "Scope")]
-struct ScopeAnswer {
-    /// The source systems it may publish as; `*` is any.
-    source_systems: Vec<String>,
-    /// The groups it may claim events for; `*` is any.
-    consumer_groups: Vec<String>,
-}
-
 /// A token just made.
 #[derive(Serialize, JsonSchema)]
-struct NewToken<T = TokenAnswer> {
+struct NewToken<T = Token> {
     #[serde(flatten)]
     made: T,
     /// The token. It is not shown again.

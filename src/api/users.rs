@@ -2,6 +2,7 @@
 //!
 //! An admin manages the users of its own tenant. An admin of the tenant `default` manages those of all tenants.
 
+use std::convert::identity;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -17,7 +18,7 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
-use crate::api::schema::{NameText, Text, Uuid, answers, value, values};
+use crate::api::schema::{NameText, Text, value};
 use crate::api::tokens::tenant_of;
 use crate::base::clock::Timestamp;
 use crate::base::id;
@@ -27,7 +28,7 @@ use crate::model::name::Name;
 use crate::model::token::Right::{Admin, Read};
 use crate::model::token::{self, Role};
 use crate::model::user::{
-    LINK_PREFIX, MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, User, check_password, check_role,
+    LINK_PREFIX, MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, User, UserRole, check_password, check_role,
 };
 use crate::store::tx::WriteTx;
 use crate::store::users::{Found, NewUser};
@@ -50,7 +51,7 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/users", Admin, Listed(list))
             .doc("listUsers", "List the users")
             .about("Without deleted ones.")
-            .returns(&[Returns::page::<UserAnswer>("A page of users, the oldest first.")])
+            .returns(&[Returns::page::<User>("A page of users, the oldest first.")])
             .params(&[TENANT, LIMIT, AFTER])
             .problems(&[Kind::NotFound]),
         post("/v1/users", Admin, Act("user.create", create))
@@ -59,18 +60,18 @@ pub(super) const RESOURCE: Resource = Resource {
                 "The name is unique in the tenant. A user logs in as `tenant/name`; one of `default` by the name alone. \
                  A user without a password logs in with one-time links.",
             )
-            .returns(&[Returns::json::<UserAnswer>(201, "The user.")])
+            .returns(&[Returns::json::<User>(201, "The user.")])
             .body::<UserCreation>(r#"{"name":"anna","role":"operate"}"#)
             .problems(&[Kind::NotFound]),
         get("/v1/users/{name}", Admin, Now(show))
             .doc("getUser", "Show a user")
             .about("A password is not shown.")
-            .returns(&[Returns::json::<UserAnswer>(200, "The user.")])
+            .returns(&[Returns::json::<User>(200, "The user.")])
             .params(&[NAME, TENANT]),
         patch("/v1/users/{name}", Admin, Act("user.change", change_one))
             .doc("changeUser", "Change a user")
             .about("What is absent stays. A change ends the user's sessions and its one-time link.")
-            .returns(&[Returns::json::<UserAnswer>(200, "The user as it is now.")])
+            .returns(&[Returns::json::<User>(200, "The user as it is now.")])
             .params(&[NAME, TENANT])
             .body::<UserChange>(r#"{"role":"read","disabled":false}"#),
         delete("/v1/users/{name}", Admin, Act("user.delete", remove))
@@ -89,18 +90,13 @@ pub(super) const RESOURCE: Resource = Resource {
         post("/v1/users/{name}/password", Read, Act("user.password", change_own_password))
             .doc("changeOwnPassword", "Change your own password")
             .about("For the user who is logged in; tokens are answered 403. Ends all sessions of the user.")
-            .returns(&[Returns::json::<UserAnswer>(200, "The user.")])
+            .returns(&[Returns::json::<User>(200, "The user.")])
             .params(&[NAME])
             .body::<PasswordChange>(
                 r#"{"current":"correct horse battery","new":"staple correct horse"}"#,
             ),
     ],
 };
-
-values! {
-    /// The role of a user.
-    UserRole = { "type": "string", "enum": ["read", "operate", "admin"] }
-}
 
 /// `POST /v1/users`
 #[derive(Deserialize, JsonSchema)]
@@ -146,7 +142,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let after = page.after.unwrap_or(0);
     let found = lists::read(api, call, |tx| users::page(tx, &tenant, after, page.limit))?;
-    Ok(page_of(&found, page, |user| user.seq, UserAnswer::of))
+    Ok(page_of(&found, page, |user| user.seq, identity))
 }
 
 /// `GET /v1/users/{name}`
@@ -154,7 +150,7 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let found =
         api.store.read(|tx| users::by_name(tx, &tenant, call.param(0)))?.ok_or_else(missing)?;
-    Ok(ok(&UserAnswer::of(&found.user)))
+    Ok(ok(&found.user))
 }
 
 /// `POST /v1/users`
@@ -174,7 +170,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let Some(found) = users::by_name(tx, &new.tenant, &new.name)? else {
             return Ok(Err(missing()));
         };
-        let body = UserAnswer::of(&found.user);
+        let body = value(&found.user);
         let change = Change::made("user", &new.id, &body);
         Ok(Ok((body, change)))
     })
@@ -245,8 +241,8 @@ fn alter(
         }
         users::set(tx, &after)?;
         let ended = shut_out(tx, after.user.seq, now)?;
-        let body = UserAnswer::of(&after.user);
-        let change = Change::changed("user", &after.user.id, &UserAnswer::of(&before.user), &body);
+        let body = value(&after.user);
+        let change = Change::changed("user", &after.user.id, &value(&before.user), &body);
         let change = change.and("sessions_ended", ended);
         let is_new = before.password_hash != after.password_hash;
         Ok(Ok((body, if is_new { change.and("password", "changed") } else { change })))
@@ -263,7 +259,7 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         };
         users::delete(tx, user.seq, now)?;
         let ended = shut_out(tx, user.seq, now)?;
-        let change = Change::gone("user", &user.id, &UserAnswer::of(&user));
+        let change = Change::gone("user", &user.id, &value(&user));
         Ok(Ok((Value::Null, change.and("sessions_ended", ended))))
     })
 }
@@ -324,28 +320,6 @@ fn set_password(found: &mut Found, hash: Option<&String>) {
 fn missing() -> Problem {
     Problem::not_found("user")
 }
-
-/// A user, without its password.
-#[derive(Serialize, JsonSchema)]
-#[serde(remote = "User")]
-#[schemars(rename = "User")]
-struct UserAnswer {
-    #[schemars(with = "Uuid")]
-    id: String,
-    #[schemars(with = "NameText")]
-    tenant: String,
-    #[schemars(with = "NameText")]
-    name: String,
-    #[schemars(with = "UserRole")]
-    role: Role,
-    /// Whether it has a password. Without one it logs in with one-time links.
-    has_password: bool,
-    created_at: Timestamp,
-    last_login_at: Option<Timestamp>,
-    /// When it was disabled; null if it is not.
-    disabled_at: Option<Timestamp>,
-}
-answers!(UserAnswer, User);
 
 /// A one-time link.
 #[derive(Serialize, JsonSchema)]

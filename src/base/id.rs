@@ -148,6 +148,12 @@ impl fmt::Display for DeliverySeq {
     }
 }
 
+impl serde::Serialize for DeliverySeq {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
 /// A subscription's number in the file; the API shows its name and UUID instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionSeq(pub i64);

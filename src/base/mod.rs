@@ -7,6 +7,7 @@ pub mod fair;
 pub mod faults;
 pub mod headers;
 pub mod id;
+pub mod schema;
 pub mod secret;
 pub mod semaphore;
 pub mod split_mix;

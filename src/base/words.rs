@@ -96,7 +96,10 @@ impl<T> Visitor<'_> for Word<T> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        (self.parse)(text).ok_or_else(|| E::unknown_variant(text, self.known))
+        (self.parse)(text).ok_or_else(|| {
+            let known = self.known.join(", ");
+            E::custom(format!("unknown variant `{text}`; it is one of {known}"))
+        })
     }
 }
 

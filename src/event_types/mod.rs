@@ -7,10 +7,13 @@ pub mod infer;
 pub mod json_schema;
 pub mod store;
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::base::cache::Cache;
 use crate::base::clock::Timestamp;
+use crate::base::schema::AnyValue;
 use crate::base::words::words;
 use crate::config::{Live, Unregistered};
 use crate::event_types::json_schema::Schema;
@@ -34,24 +37,21 @@ words! {
     }
 }
 
-/// A registered event type.
-#[derive(Clone, Debug)]
+/// An event type.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct EventType {
     /// Its number in the file.
+    #[serde(skip)]
     pub seq: i64,
-    /// The type that events have.
     pub name: String,
-    /// What it means.
     pub description: String,
-    /// What payloads look like: JSON Schema.
+    // JSON Schema of payloads.
+    #[schemars(with = "AnyValue")]
     pub schema: Value,
-    /// A payload.
+    #[schemars(with = "AnyValue")]
     pub example: Option<Value>,
-    /// What becomes of an event that does not fit.
     pub on_invalid: OnInvalid,
-    /// When it was registered.
     pub created_at: Timestamp,
-    /// When it was last changed.
     pub updated_at: Timestamp,
 }
 

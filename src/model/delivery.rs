@@ -6,12 +6,15 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
 use time::{Date, Month, PrimitiveDateTime, Time};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
+use crate::base::schema::{LaneId, NameText, Whole, values};
 use crate::base::words::words;
+use crate::model::lane;
 use crate::model::outcome::AttemptClass;
 
 /// Jitter adds at most a tenth: enough to spread a thousand deliveries that failed together, and little enough to keep
@@ -65,59 +68,69 @@ impl State {
     }
 }
 
-/// A delivery as stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A delivery.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Delivery {
-    /// Its number, shown as `dlv_17`.
+    #[serde(rename = "id")]
     pub seq: DeliverySeq,
-    /// Its tenant.
+    #[schemars(with = "NameText")]
     pub tenant: String,
-    /// The UUID of the event or webhook event it carries.
-    pub event_id: String,
-    /// Whether that is a webhook event.
+    #[serde(rename = "of", serialize_with = "carried")]
+    #[schemars(with = "CarriedKind")]
     pub of_webhook_event: bool,
-    /// The event's type.
+    pub event_id: String,
     pub event_type: String,
-    /// The aggregate's type; absent for a webhook event.
+    /// The type of the thing that the event is about; null for a webhook event.
     pub aggregate_type: Option<String>,
-    /// The aggregate's id.
+    /// The id of that thing.
     pub aggregate_id: Option<String>,
-    /// The event's idempotency key, or the provider's id of the webhook event.
+    /// The event's own key, or the provider's id of the webhook event.
     pub key: String,
     /// The subscription's name.
+    #[schemars(with = "NameText")]
     pub subscription: String,
-    /// Its state.
     pub state: State,
-    /// When its next attempt is due; set while pending.
-    pub due_at: Option<Timestamp>,
-    /// When its lease ends; set while a consumer has it.
-    pub lease_until: Option<Timestamp>,
-    /// When the target's time to confirm it ends; set while it waits for that.
-    pub confirm_until: Option<Timestamp>,
-    /// Whether it waits for an earlier delivery of its lane.
-    pub is_behind: bool,
-    /// Attempts so far, in all runs.
-    pub attempt_count: u32,
-    /// Failed attempts of this run that count towards giving up.
-    pub counted_failures: u32,
-    /// The class of the latest attempt.
-    pub last_class: Option<AttemptClass>,
-    /// How often it was opened: 1, and one more for each replay.
-    pub run_no: u32,
-    /// When it reached its final state.
-    pub finished_at: Option<Timestamp>,
-    /// Why it is dead, skipped or cancelled.
-    pub reason: Option<String>,
     /// When it was made.
     pub created_at: Timestamp,
-    /// Its lane.
+    /// When it is tried next; null if it is not tried again.
+    pub due_at: Option<Timestamp>,
+    /// When the consumer's lease ends; null if it is not leased.
+    pub lease_until: Option<Timestamp>,
+    /// When the target's time to confirm it ends; null if it does not wait for that.
+    pub confirm_until: Option<Timestamp>,
+    /// Its lane; null if it has none.
+    #[serde(serialize_with = "lane::write_id")]
+    #[schemars(with = "Option<LaneId>")]
     pub lane: Option<i64>,
     /// The time by which its lane is ordered.
     pub order_at: Timestamp,
     /// Whether it arrived after deliveries that come behind it in its lane.
     pub late: bool,
+    /// Whether it waits for an earlier delivery of its lane.
+    pub is_behind: bool,
+    /// Attempts in all runs.
+    pub attempt_count: u32,
+    /// Failed attempts of this run that count towards `max_attempts`.
+    pub counted_failures: u32,
+    pub last_class: Option<AttemptClass>,
+    /// The number of the run. Reopening a dead letter adds 1.
+    pub run_no: u32,
+    pub finished_at: Option<Timestamp>,
+    /// Why it ended, or why it waits.
+    pub reason: Option<String>,
     /// The event's `ordering_key`.
+    #[serde(skip)]
     pub ordering_key: Option<String>,
+}
+
+values! {
+    /// What a delivery carries.
+    CarriedKind = { "type": "string", "enum": ["event", "webhook_event"] }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field by reference")]
+fn carried<S: Serializer>(of_webhook_event: &bool, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(if *of_webhook_event { "webhook_event" } else { "event" })
 }
 
 impl Delivery {
@@ -132,31 +145,27 @@ impl Delivery {
 }
 
 /// An attempt as stored. Never changed after it is written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Attempt {
-    /// Its number within the delivery, from 1.
+    // Its number within the delivery.
+    #[schemars(with = "Whole<1, { 1 << 31 }>")]
     pub n: u32,
-    /// When the request was started (wall time).
     pub started_at: Timestamp,
-    /// When its outcome was known (wall time).
     pub finished_at: Timestamp,
-    /// The URL as called.
+    /// The URL that was called; empty if nothing was sent.
     pub url: String,
-    /// Its class.
     pub class: AttemptClass,
-    /// Whether it counts towards giving up.
+    /// Whether it counts towards `max_attempts`.
     pub counted: bool,
-    /// The status code, if there was an answer.
+    #[schemars(with = "Option<Whole<100, 999>>")]
     pub http_status: Option<u16>,
-    /// How long it took.
     pub latency_ms: u32,
     /// The first 2,048 characters of the answer.
     pub excerpt: Option<String>,
-    /// Why it failed; `None` for a success.
     pub failed_reason: Option<String>,
-    /// The credential that signed it.
+    /// The id of the credential it was signed with.
     pub key_id: Option<String>,
-    /// The span id of its `traceparent`.
+    /// The id of its span in the trace.
     pub span: Option<String>,
 }
 

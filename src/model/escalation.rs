@@ -2,7 +2,11 @@
 //!
 //! A failure that occurs again increases the count of its open escalation. Not here: who is told of it (`alerts`).
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::base::clock::Timestamp;
+use crate::base::schema::{NameText, Uuid};
 use crate::base::words::words;
 
 words! {
@@ -100,37 +104,35 @@ impl Class {
 }
 
 /// An escalation to be raised.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct NewEscalation {
-    /// A new UUIDv7, which is used if none is open.
+    // It is used if none is open.
+    #[schemars(with = "Uuid")]
     pub id: String,
-    /// Its tenant.
+    #[schemars(with = "NameText")]
     pub tenant: String,
     /// What happened.
     pub class: Class,
-    /// What it is about, such as `source:erp`.
+    /// To what, such as `source:erp`.
     pub subject: String,
-    /// What was found, and what to do.
+    /// What was seen last, and what to do.
     pub detail: String,
 }
 
-/// An escalation as stored.
-#[derive(Clone, Debug)]
+/// An escalation.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Escalation {
     /// Its number in the file.
+    #[serde(skip)]
     pub seq: i64,
     /// What it was raised with; `detail` is the latest.
+    #[serde(flatten)]
     pub new: NewEscalation,
-    /// When it was raised.
     pub first_at: Timestamp,
-    /// When it was raised last.
     pub last_at: Timestamp,
-    /// How often it was raised.
     pub count: u64,
-    /// When it was acknowledged.
     pub acknowledged_at: Option<Timestamp>,
-    /// Who acknowledged it.
     pub acknowledged_by: Option<String>,
-    /// When it was resolved.
+    /// When it was over; null while it is open.
     pub resolved_at: Option<Timestamp>,
 }

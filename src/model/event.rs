@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
 use crate::base::clock::Timestamp;
 use crate::base::words::words;
 use crate::model::sealed::Sealed;
@@ -104,23 +107,26 @@ words! {
 }
 
 /// What an event asks about its order, and its parent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 pub struct EventOrder {
-    /// Whether it goes into its lane even where the subscription has no order.
+    /// It goes into its lane even where the subscription keeps no order.
+    #[serde(rename = "guaranteed_order")]
     pub guaranteed: bool,
-    /// Whether dead letters ahead of it in its lane do not block it.
+    /// Dead letters ahead of it in its lane do not block it.
     pub exclude_failed: bool,
-    /// The funnel point at which its `funnel_value` counts; every point if absent.
+    // The funnel point at which its `funnel_value` counts; every point if absent.
     pub funnel_point: Option<String>,
-    /// Of events with the same value, one is in flight at a time.
+    // Of events with the same value, one is in flight at a time.
     pub funnel_value: Option<String>,
-    /// What its `aggregate_id` is an id of; its event type if absent.
+    // What its `aggregate_id` is an id of; its event type if absent.
     pub entity_type: Option<String>,
-    /// The parent's UUID.
+    #[cfg_attr(feature = "service", schemars(with = "Option<crate::base::schema::Uuid>"))]
     pub parent_id: Option<String>,
     /// The parent's idempotency key in the same source system, instead of its UUID.
+    #[serde(skip)]
     pub parent_key: Option<String>,
-    /// How far it decides about its parent; soft if absent.
+    // How far it decides about its parent; soft if absent.
     pub parent_binding: Option<Binding>,
 }
 
@@ -154,50 +160,49 @@ pub fn with_children(alone: Status, children: HardChildren) -> Status {
 }
 
 /// An event to be stored. Every field has been checked against its limit (see [`NewEvent::check`]).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 pub struct NewEvent {
-    /// A fresh UUIDv7.
     pub id: String,
-    /// Its tenant.
     pub tenant: String,
-    /// The system that published it; 1–64 characters.
+    // The system that published it; 1–64 characters.
     pub source_system: String,
-    /// Its unique key in that system: 1–255 printable ASCII characters.
+    // Its unique key in that system: 1–255 printable ASCII characters.
     pub idempotency_key: String,
-    /// What happened; 1–128 characters.
     pub event_type: String,
-    /// The aggregate's type; at most 64 characters.
     pub aggregate_type: Option<String>,
-    /// The aggregate's id; at most 255 characters.
     pub aggregate_id: Option<String>,
-    /// The only subscription it is for, by name.
+    // The only subscription it is for, by name.
     pub target: Option<String>,
     /// The body, which is sent byte for byte.
+    #[serde(skip)]
     pub payload: Vec<u8>,
-    /// The body's media type.
     pub content_type: String,
-    /// Header fields for those subscriptions that name them: a JSON object of names to texts.
+    /// Header fields for those subscriptions that name them; a text, if they cannot be used.
+    #[serde(serialize_with = "as_headers")]
+    #[cfg_attr(feature = "service", schemars(with = "Value"))]
     pub headers: Option<String>,
-    /// When it happened, by the source's clock.
     pub occurred_at: Option<Timestamp>,
-    /// When it was received (wall time).
     pub received_at: Timestamp,
-    /// It is not sent before this time.
     pub not_before: Option<Timestamp>,
-    /// The key by which it is ordered, instead of the aggregate.
     pub ordering_key: Option<String>,
-    /// What it asks about its order.
+    #[serde(flatten)]
     pub order: EventOrder,
-    /// The process it belongs to.
     pub process_id: Option<String>,
-    /// The W3C trace id it came with.
     pub trace_id: Option<String>,
-    /// Counted attempts until it is given up; overrides the subscription's number.
+    // Counted attempts until it is given up; overrides the subscription's number.
     pub max_attempts: Option<u32>,
-    /// Free text for the source's own use.
     pub custom_data: Option<String>,
-    /// Which part of the payload is sealed.
+    /// How many fields of the payload are sealed; they are shown as `[sealed]`.
+    #[serde(rename = "sealed_fields")]
+    #[cfg_attr(feature = "service", schemars(with = "u32"))]
     pub sealed: Sealed,
+}
+
+#[expect(clippy::ref_option, reason = "serde gives the field as it is")]
+fn as_headers<S: Serializer>(headers: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
+    let text = headers.as_deref().unwrap_or("{}");
+    serde_json::from_str::<Value>(text).unwrap_or_else(|_| text.into()).serialize(to)
 }
 
 /// A field of an event that cannot be accepted.
@@ -383,47 +388,34 @@ fn check_printable_ascii(field: &'static str, value: &str) -> Result<(), FieldEr
     }
 }
 
-/// An event as stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An event, without its payload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 pub struct Event {
     /// Its row number; also the cursor of lists.
+    #[serde(skip)]
     pub seq: i64,
     /// What it was stored with. `payload` is empty in lists.
+    #[serde(flatten)]
     pub new: NewEvent,
-    /// Its status.
+    pub webhook_id: String,
     pub status: Status,
-    /// Deliveries that are not final.
     pub open_deliveries: u32,
     /// How often it was published again.
     pub duplicate_count: u32,
     /// How often it was published again with other content.
     pub differing_count: u32,
-    /// Why it is quarantined, or why its latest attempt failed.
     pub last_error: Option<String>,
-    /// Why it was quarantined, as one word for programs.
+    /// Why it is quarantined, or was before it was discarded, such as `bad_payload`.
     pub error_code: Option<String>,
-    /// When it became final.
     pub completed_at: Option<Timestamp>,
     /// How many events name it as their parent with the binding `hard`.
     pub hard_children: u32,
-    /// The id of the event that it repeats.
+    /// Its own deliveries are done, and a hard child is not: `GET /v1/events?parent_id=` lists them.
+    pub waits_for_children: bool,
+    /// The event that a person sent again as this new one.
+    #[cfg_attr(feature = "service", schemars(with = "Option<crate::base::schema::Uuid>"))]
     pub replay_of: Option<String>,
-}
-
-impl Event {
-    /// Whether all its deliveries are done and a hard child is not.
-    pub fn waits_for_children(&self) -> bool {
-        self.hard_children > 0 && self.open_deliveries == 0 && self.status == Status::Processing
-    }
-
-    /// The `webhook-id` its deliveries carry.
-    pub fn webhook_id(&self) -> String {
-        crate::base::id::webhook_id(
-            &self.new.tenant,
-            &self.new.source_system,
-            &self.new.idempotency_key,
-        )
-    }
 }
 
 #[cfg(test)]

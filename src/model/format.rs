@@ -6,9 +6,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::base::schema::{AnyValue, Ascii, values};
 use crate::base::words::words;
 use crate::model::json_path::Path;
 
@@ -54,17 +57,24 @@ words! {
     }
 }
 
-/// One condition of a filter. Stored in `subscriptions.filter`, an array of them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A condition on the payload.
+// An array of them is stored in `subscriptions.filter`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
-    /// Which places of the payload.
+    /// Which places: `$`, then `.name`, `['name']`, `[n]`, `[*]`, `.*` or `..name`. One of them is enough.
+    #[serde(deserialize_with = "usable")]
     pub path: Path,
-    /// How they are compared.
     pub op: Op,
-    /// With what.
+    /// With what. `in` takes an array, `exists` true (the default) or false.
     #[serde(default, skip_serializing_if = "Value::is_null")]
+    #[schemars(with = "AnyValue")]
     pub value: Value,
+}
+
+fn usable<'de, D: Deserializer<'de>>(from: D) -> Result<Path, D::Error> {
+    let path = Path::parse(&String::deserialize(from)?);
+    path.map_err(|why| D::Error::custom(format!("filter cannot be used: {why}")))
 }
 
 /// Bytes that conditions may take ready to use; a filter that takes more is kept as its text.
@@ -122,18 +132,37 @@ impl Serialize for Filter {
     }
 }
 
-/// The templates of a subscription, as they were given. Stored in `subscriptions.template`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Header fields that a subscription may add.
+pub const MAX_HEADERS: usize = 32;
+
+values! {
+    /// A template, in the language of Jinja.
+    TemplateSource = { "type": "string", "maxLength": 32768 }
+    /// Templates of header fields by their names.
+    TemplateHeaders = {
+        "type": "object", "maxProperties": MAX_HEADERS,
+        "additionalProperties": { "type": "string", "maxLength": 32768 },
+        "propertyNames": { "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,255}$" },
+    }
+}
+
+/// What a request is written with (docs/formats.md).
+// Stored in `subscriptions.template`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Template")]
 pub struct TemplateText {
     /// Of the body; without one the payload is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "TemplateSource")]
     pub body: Option<String>,
     /// The body's media type; the event's, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Ascii<1, 255>")]
     pub content_type: Option<String>,
     /// Of header fields, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "TemplateHeaders")]
     pub headers: BTreeMap<String, String>,
 }
 

@@ -5,13 +5,14 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::base::words::words;
-use crate::model::hold::HoldReason;
-
 use crate::base::clock::Timestamp;
+use crate::base::words::words;
 use crate::model::disk::Room;
+use crate::model::hold::HoldReason;
 use crate::model::in_doubt::Window;
 use crate::sys::disk::Space;
 
@@ -36,17 +37,17 @@ words! {
     }
 }
 
-/// One check with its result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The result of one check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Check {
-    /// Its name; stable.
+    /// What was checked; stable.
     pub name: &'static str,
-    /// Its result.
+    #[serde(rename = "state")]
     pub level: Level,
-    /// The reading, for programs.
-    pub value: Value,
-    /// What was found and, unless the level is `ok`, what to do.
+    /// What was found, and what to do.
     pub detail: String,
+    /// The measured value, for programs.
+    pub value: Value,
 }
 
 impl Check {

@@ -2,6 +2,9 @@
 //!
 //! A subscription can have several holds, and is called when it has none. A hold changes no row of a delivery.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::base::clock::Timestamp;
 use crate::base::words::words;
 use crate::model::escalation::Class;
@@ -58,20 +61,18 @@ impl HoldReason {
     }
 }
 
-/// A hold as stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+// A hold as stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Hold {
-    /// Why.
     pub reason: HoldReason,
-    /// Since when.
     pub since: Timestamp,
-    /// When it ends by itself.
+    /// When it ends by itself; null when something else has to end it.
     pub until: Option<Timestamp>,
-    /// When the next probe is sent despite it.
+    /// When one delivery is tried in spite of it; null when none is.
     pub probe_at: Option<Timestamp>,
-    /// How many probes have failed.
+    /// How many such probes have failed.
     pub probe_no: u32,
-    /// For a person: who paused it, what the target answered.
+    /// Who paused it, or what the target answered.
     pub detail: String,
 }
 

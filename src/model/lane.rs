@@ -5,9 +5,11 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::base::id::{SubscriptionSeq, identity_digest};
+use crate::base::schema::{NameText, SomeText, Text, Whole};
 use crate::base::words::words;
 use crate::model::event::EventOrder;
 use crate::model::lenient_int;
@@ -60,14 +62,17 @@ pub const PARK_AFTER: u32 = 3;
 const POSTPONE_LIMITS: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_hours(30 * 24);
 
-/// What a subscription's order is beyond [`Ordering`]. Stored as JSON in `order_terms`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What its order is beyond `ordering`.
+// Stored as JSON in `order_terms`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OrderTerms {
-    /// Subscriptions of one tenant with the same group share their lanes.
+    /// Subscriptions with the same group share their lanes: an order of one before an invoice of another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<NameText>")]
     pub group: Option<String>,
-    /// What a lane does when its first delivery fails.
+    /// What a lane does when its first delivery is given up. `block` (if absent): it waits until a person acts.
+    /// `park`: a delivery that has failed `park_after` times waits apart. `skip`: the lane goes on.
     #[serde(default, skip_serializing_if = "is_default")]
     pub head_of_line: HeadOfLine,
     /// Counted failures after which a delivery is parked; 3 if absent.
@@ -76,21 +81,27 @@ pub struct OrderTerms {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "lenient_int::optional"
     )]
+    #[schemars(with = "Option<Whole<1, 1000>>")]
     pub park_after: Option<u32>,
-    /// The point at which one delivery for each `funnel_value` is in flight, across subscriptions that name it.
+    /// Of the events with one `funnel_value`, one at a time is in flight at this point, across all subscriptions that
+    /// name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<NameText>")]
     pub funnel_point: Option<String>,
-    /// Whether a waiting delivery is skipped when a newer one about the same entity waits.
+    /// A waiting delivery is skipped when a newer one about the same entity waits.
     #[serde(default, skip_serializing_if = "is_default")]
     pub latest_only: bool,
-    /// Protects calls: never one for an older state after one for a newer state, never the same state twice.
+    /// No call for an older state follows one for a newer state, and no state is sent twice. The states are those of
+    /// the `event`, of its `entity`, or of what stands at `call_path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_calls: Option<CallKey>,
-    /// Where the key of a call of the kind `custom` is in the payload, as a JSONPath.
+    /// Where the key of `custom` is in the payload: `$`, then `.name`, `['name']` or `[n]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Text<1, 512>>")]
     pub call_path: Option<String>,
     /// How long a delivery may wait behind others, like `300s`, before it becomes a dead letter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SomeText>")]
     pub postpone_limit: Option<String>,
 }
 
@@ -241,6 +252,12 @@ pub fn entity(
 /// The id of a lane, like `lane_4711`.
 pub fn id(lane: i64) -> String {
     format!("lane_{lane}")
+}
+
+/// Serializes the id of a lane, if there is one.
+#[expect(clippy::ref_option, reason = "serde passes a field by reference")]
+pub fn write_id<S: Serializer>(lane: &Option<i64>, to: S) -> Result<S::Ok, S::Error> {
+    lane.map(id).serialize(to)
 }
 
 /// The lane with an id, with its prefix or without.

@@ -39,6 +39,11 @@ impl Name {
     }
 }
 
+#[cfg(feature = "service")]
+crate::base::schema::described!(Name, in place, schemars::json_schema!({
+    "type": "string", "pattern": "^[a-z0-9-]{1,63}$"
+}));
+
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

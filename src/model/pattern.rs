@@ -4,6 +4,10 @@
 
 use std::fmt;
 
+use schemars::json_schema;
+
+use crate::base::schema::described;
+
 /// The longest pattern, in bytes: as long as the longest event type.
 const MAX_TEXT_BYTES: usize = 128;
 /// Most patterns of a subscription. Each costs a comparison for every event.
@@ -150,8 +154,11 @@ impl fmt::Display for Pattern {
 /// All patterns of a subscription. An empty list matches nothing.
 ///
 /// *Shape*: `["invoice.*","order.created"]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(try_from = "Vec<Pattern>", into = "Vec<Pattern>")]
+#[schemars(with = "Vec<Pattern>", inline)]
 pub struct Patterns(Vec<Pattern>);
 
 impl Patterns {
@@ -174,6 +181,9 @@ impl Patterns {
         self.0.iter().filter(is_named).any(|pattern| pattern.matches(event_type))
     }
 }
+
+described!(Pattern, in place, json_schema!({ "type": "string", "pattern":
+    r"^[A-Za-z0-9_+:/-]+(\.[A-Za-z0-9_+:/-]+|\.\*)*$|^\*(\.([A-Za-z0-9_+:/-]+|\*))*$" }));
 
 impl TryFrom<Vec<Pattern>> for Patterns {
     type Error = PatternError;

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use data_encoding::BASE64URL_NOPAD;
+use serde::{Serialize, Serializer};
 
 use crate::base::words::words;
 
@@ -41,6 +42,13 @@ pub struct Sealed {
     pub fields: u32,
     /// Their key, if it has to be stored together with the event.
     pub key: Option<Arc<NewSubjectKey>>,
+}
+
+impl Serialize for Sealed {
+    /// Writes only how many values are sealed.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.fields.serialize(to)
+    }
 }
 
 words! {

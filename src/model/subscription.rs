@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, json_schema};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
+use crate::base::schema::{HeaderName, NameText, SomeText, Text, Uuid, Whole, described, values};
 use crate::base::words::words;
 use crate::model::event::OWN_SOURCE;
 use crate::model::failure::Streak;
-use crate::model::format::{Filter, Format, TemplateText};
+use crate::model::format::{Condition, Filter, Format, MAX_HEADERS, TemplateText};
 use crate::model::hold::Hold;
 use crate::model::lane::{Key, OrderTerms, Ordering, Scope};
 use crate::model::lenient_int;
@@ -57,6 +59,15 @@ impl fmt::Display for Source {
         }
     }
 }
+
+impl Serialize for Source {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+described!(Source, in place, json_schema!({
+    "type": "string", "pattern": "^(outbox|all|provider:[a-z0-9-]{1,63})$"
+}));
 
 words! {
     /// The method a subscription is called with.
@@ -141,6 +152,44 @@ impl Target {
     }
 }
 
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let url = Some(self.url()).filter(|url| !url.is_empty());
+        TargetFields { target: self.kind(), url }.serialize(to)
+    }
+}
+
+/// A target as it is shown.
+#[derive(Serialize, JsonSchema)]
+pub struct TargetFields<'a> {
+    /// `http`: events are sent to `url`. `pull`: consumers ask for them, and there is no `url`. It stays what it was
+    /// made with.
+    #[schemars(with = "TargetKind")]
+    target: &'a str,
+    /// Where it is called; may hold `{aggregate_id}` and its like.
+    #[schemars(with = "Option<Text<1, 2048>>")]
+    url: Option<&'a str>,
+}
+
+values! {
+    /// The kinds of a subscription's target.
+    TargetKind = { "type": "string", "enum": Target::KINDS }
+    /// Those of them that a person may choose.
+    ChosenTargetKind = { "type": "string", "enum": Target::CHOSEN_KINDS }
+    /// Header fields that a subscription adds to its requests.
+    OwnHeaders = {
+        "type": "object", "maxProperties": MAX_HEADERS,
+        "additionalProperties": { "type": "string", "pattern": "^[ -~]*$" },
+        "propertyNames": { "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$" },
+    }
+    /// Classes by status, like `404`, or by hundred, like `5xx`.
+    ClassesText = {
+        "type": "object", "maxProperties": 64,
+        "propertyNames": { "pattern": "^([1-5][0-9][0-9]|[1-5]xx)$" },
+        "additionalProperties": { "type": "string", "enum": AttemptClass::ALL },
+    }
+}
+
 words! {
     /// Whether a subscription is called. Stored in `subscriptions.state`.
     pub enum State as "SubscriptionState" {
@@ -153,112 +202,121 @@ words! {
     }
 }
 
-/// How a subscription is called, if it differs from the settings. Stored as JSON in `policy`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// How it is called where that differs from the settings.
+// Stored as JSON in `policy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
     /// Waits between attempts, like `5s`, `30min`; the last is repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<SomeText>>", length(min = 1, max = 50))]
     pub steps: Option<Vec<String>>,
-    /// Counted attempts until a delivery is given up.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "lenient_int::optional"
     )]
+    #[schemars(with = "Option<Whole<1, 1000>>")]
     pub max_attempts: Option<u32>,
     /// Time for a whole attempt, like `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SomeText>")]
     pub timeout: Option<String>,
-    /// Requests in flight at once.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "lenient_int::optional"
     )]
+    #[schemars(with = "Option<Whole<1, 256>>")]
     pub in_flight_max: Option<u32>,
-    /// How long a pull consumer's lease is, like `60s`.
+    /// How long a pull consumer has an event to itself: `1s` to `12h`; `60s` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SomeText>")]
     pub lease: Option<String>,
-    /// The most requests, like `10/s`, `60/min` or `5000/h`.
+    /// Requests at most, like `10/s`, `60/min` or `5000/h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SomeText>")]
     pub rate: Option<String>,
-    /// Transient failures in a row after which it is held and probed; 0: never.
+    /// Transient failures in a row after which it is held and probed; 0: never; 10 if absent.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "lenient_int::optional"
     )]
+    #[schemars(with = "Option<Whole<0, 100_000>>")]
     pub breaker_after: Option<u32>,
-    /// How long the target has to confirm what it accepted, like `1h`; if absent, a 2xx completes a delivery.
+    /// How long the target has to confirm what it accepted: `1s` to `30days`. Without it, a 2xx completes a delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SomeText>")]
     pub confirm_within: Option<String>,
-    /// Classes of answers that differ from the default, like `{"409": "success"}`.
+    /// What answers mean where that differs from the default, like `{"409": "success", "5xx": "validation"}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "ClassesText")]
     pub classes: BTreeMap<String, AttemptClass>,
 }
 
 /// A subscription to be stored.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct NewSubscription {
-    /// A fresh UUIDv7.
+    #[schemars(with = "Uuid")]
     pub id: String,
-    /// Its tenant.
+    #[schemars(with = "NameText")]
     pub tenant: String,
-    /// Unique per tenant.
+    // Unique per tenant.
     pub name: Name,
-    /// The person or system that answers for it; free text.
+    /// The person or system that answers for it.
+    #[schemars(with = "Text<0, 255>")]
     pub owner_id: String,
-    /// Where its events come from.
+    /// Where its events come from: `outbox`, `all`, or `provider:<name>`.
     pub source: Source,
-    /// Which types it wants.
+    /// Which types it wants, like `invoice.*`; `*` for all.
     pub event_types: Patterns,
-    /// Where they go.
+    #[serde(flatten)]
+    #[schemars(with = "TargetFields<'static>")]
     pub target: Target,
-    /// How it is called.
     pub method: CallMethod,
-    /// Additional header fields.
+    /// Further header fields of its requests. Fields that carry secrets are refused: set a credential.
+    #[schemars(with = "OwnHeaders")]
     pub headers: BTreeMap<String, String>,
-    /// How it is called, if that differs from the settings.
     pub policy: Policy,
-    /// Which of its events are kept in order.
+    /// `key`: events with the same `ordering_key`, else of the same aggregate, go one after another; `strict`: all of
+    /// them do. Of events stored from then on.
     pub ordering: Ordering,
-    /// The rest of its order.
     pub order: OrderTerms,
     /// How a payload stands in a request.
     pub format: Format,
     /// Names of the events' header fields that are sent with them.
+    #[schemars(with = "Vec<HeaderName>")]
     pub event_headers: Vec<String>,
     /// What a payload must meet; empty: nothing.
+    #[schemars(with = "Vec<Condition>")]
     pub filter: Filter,
-    /// What bodies and header fields are written with.
+    /// What requests are written with.
     pub template: Option<TemplateText>,
 }
 
-/// A subscription as stored.
-#[derive(Clone, Debug)]
+/// A subscription, without its secret.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Subscription {
     /// Its number in the file.
+    #[serde(skip)]
     pub seq: SubscriptionSeq,
     /// What it was stored with, or last changed to.
+    #[serde(flatten)]
     pub new: NewSubscription,
-    /// Whether it is called.
     pub state: State,
-    /// Why it is not called now.
+    /// Why it is not called for now.
     pub holds: Vec<Hold>,
     /// Failed attempts since the last success.
     pub failure_count: u32,
     /// The latest of these failures that have one class.
+    #[serde(skip)]
     pub streak: Streak,
-    /// The first of these failures.
+    // The first of these failures.
     pub failing_since: Option<Timestamp>,
-    /// The latest 2xx.
     pub last_success_at: Option<Timestamp>,
-    /// The latest failed attempt.
     pub last_failure_at: Option<Timestamp>,
-    /// When it was created.
     pub created_at: Timestamp,
-    /// When it was last changed.
     pub updated_at: Timestamp,
 }
 

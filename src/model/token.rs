@@ -1,9 +1,12 @@
 //! API tokens: their form, and what they may do.
 
 use data_encoding::BASE64URL_NOPAD;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::Draw;
+use crate::base::schema::{NameText, Text, Uuid};
 use crate::base::words::words;
 use crate::model::{event, tenant};
 
@@ -118,11 +121,11 @@ const MAX_NAMES: usize = 100;
 pub const MAX_GROUP_CHARS: usize = 64;
 
 /// The names that a token with the role `publish` may use. Tokens with other roles are not limited.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Scope {
-    /// The source systems it may publish as.
+    /// The source systems it may publish as; `*` is any.
     pub source_systems: Vec<String>,
-    /// The consumer groups it may claim events for.
+    /// The groups it may claim events for; `*` is any.
     pub consumer_groups: Vec<String>,
 }
 
@@ -201,28 +204,25 @@ pub fn check_text(field: &str, text: &str, most: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// A token as stored, without its secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A token, without the token itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Token {
     /// Its number in the file.
+    #[serde(skip)]
     pub seq: i64,
-    /// Its UUID.
+    #[schemars(with = "Uuid")]
     pub id: String,
-    /// The tenant whose data it may use.
+    #[schemars(with = "NameText")]
     pub tenant: String,
-    /// Its name.
+    #[schemars(with = "Text<1, 100>")]
     pub name: String,
-    /// What it may do.
     pub role: Role,
-    /// The names it may use, if its role is `publish`.
+    #[serde(flatten)]
     pub scope: Scope,
-    /// When it was created.
     pub created_at: Timestamp,
-    /// When it expires.
     pub expires_at: Option<Timestamp>,
-    /// When it was last used, to the minute.
+    /// Its last use, to the minute.
     pub last_used_at: Option<Timestamp>,
-    /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
 }
 

@@ -1,6 +1,10 @@
 //! People who use the console: their passwords, sessions and one-time links.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::base::clock::Timestamp;
+use crate::base::schema::{NameText, Uuid, values};
 use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::Role;
 
@@ -13,27 +17,32 @@ pub const MIN_PASSWORD_CHARS: usize = 12;
 /// The most characters of a password.
 pub const MAX_PASSWORD_CHARS: usize = 128;
 
-/// A user as stored, without the password's hash.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A user, without its password.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct User {
     /// Its number in the file.
+    #[serde(skip)]
     pub seq: i64,
-    /// Its UUID.
+    #[schemars(with = "Uuid")]
     pub id: String,
-    /// The tenant whose data it may use.
+    #[schemars(with = "NameText")]
     pub tenant: String,
-    /// Its name, unique in the tenant.
+    // Unique in the tenant.
+    #[schemars(with = "NameText")]
     pub name: String,
-    /// What it may do.
+    #[schemars(with = "UserRole")]
     pub role: Role,
     /// Whether it has a password. Without one it logs in with one-time links.
     pub has_password: bool,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// When it last logged in.
     pub last_login_at: Option<Timestamp>,
-    /// When it was disabled: it cannot log in.
+    /// When it was disabled; null if it is not.
     pub disabled_at: Option<Timestamp>,
+}
+
+values! {
+    /// The role of a user.
+    UserRole = { "type": "string", "enum": ROLES }
 }
 
 /// A session as stored.

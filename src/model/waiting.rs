@@ -1,5 +1,8 @@
 //! Why a delivery waits: the answer to "why has this not gone out yet?".
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::base::words::words;
@@ -29,15 +32,14 @@ words! {
 }
 
 /// Why a delivery waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Waiting {
-    /// What it waits for.
     pub reason: WaitReason,
-    /// An explanation for people: a sentence without its full stop.
+    /// The reason, for a person.
     pub detail: String,
-    /// Until when it waits at least, if that is known: its due time, the end of a hold, the next probe.
+    /// The earliest end of the wait; null if it is unknown.
     pub until: Option<Timestamp>,
-    /// The hold that it waits for; of several, the one that lasts longest.
+    /// The hold that stops it.
     pub hold: Option<HoldReason>,
     /// The earlier delivery that it waits for.
     pub behind: Option<DeliverySeq>,

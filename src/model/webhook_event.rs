@@ -1,6 +1,12 @@
 //! A webhook event: one event received from a provider.
 
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
+
 use crate::base::clock::Timestamp;
+use crate::base::schema::{NameText, Uuid};
 use crate::base::words::words;
 use crate::model::event::{self, DeliveryCounts};
 use crate::model::sealed::Sealed;
@@ -33,66 +39,72 @@ pub fn derive(counts: DeliveryCounts) -> Status {
 }
 
 /// A verified webhook event to be stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NewWebhookEvent {
-    /// A fresh UUIDv7.
+    #[schemars(with = "Uuid")]
     pub id: String,
-    /// Its tenant.
+    #[schemars(with = "NameText")]
     pub tenant: String,
-    /// The provider's name.
+    #[schemars(with = "NameText")]
     pub provider: String,
-    /// The provider's id for it; 1–500 characters.
+    // 1–500 characters.
     pub provider_event_id: String,
-    /// The provider's type for it; 1–128 characters.
+    // 1–128 characters.
     pub event_type: String,
-    /// When it was received (wall time).
     pub received_at: Timestamp,
     /// The body as received, except for what the privacy policy changed.
+    #[serde(skip)]
     pub payload: Vec<u8>,
-    /// The body's media type.
     pub content_type: String,
-    /// The header fields that are stored: name and value.
+    /// The header fields that are kept.
+    #[serde(serialize_with = "as_object")]
+    #[schemars(with = "BTreeMap<String, String>")]
     pub headers: Vec<(String, String)>,
-    /// The credential that verified it.
+    /// The id of the secret that verified it.
     pub key_id: Option<String>,
-    /// The W3C trace id with which it was received.
     pub trace_id: Option<String>,
-    /// The batch in which it was received, and its position there, counted from 1.
-    pub batch: Option<(String, u32)>,
-    /// Which part of the payload is sealed.
+    #[serde(flatten)]
+    pub batch: Batch,
+    /// How many fields of the body are sealed; they are shown as `[sealed]`.
+    #[serde(rename = "sealed_fields")]
+    #[schemars(with = "u32")]
     pub sealed: Sealed,
-    /// The key of its lane; 1–255 characters.
+    /// The key of its lane, where its provider says where to find one.
     pub ordering_key: Option<String>,
 }
 
-/// A webhook event as stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The batch in which a webhook event was received, if it was in one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Batch {
+    /// The batch it came in.
+    #[schemars(with = "Option<Uuid>")]
+    pub batch_id: Option<String>,
+    /// Its position in the batch, counted from 1.
+    pub item_no: Option<u32>,
+}
+
+/// A webhook event, without its payload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct WebhookEvent {
     /// Its row number; also the cursor of lists.
+    #[serde(skip)]
     pub seq: i64,
     /// What it was stored with. `payload` is empty in lists.
+    #[serde(flatten)]
     pub new: NewWebhookEvent,
-    /// Its status.
+    pub webhook_id: String,
     pub status: Status,
-    /// Deliveries that are not final.
     pub open_deliveries: u32,
     /// How often it was received again.
     pub duplicate_count: u32,
-    /// Failed attempts so far, of all its deliveries.
     pub retry_count: u32,
-    /// When its first attempt was settled.
     pub processing_started_at: Option<Timestamp>,
-    /// When it became final.
     pub completed_at: Option<Timestamp>,
-    /// Why its latest attempt failed.
     pub error_message: Option<String>,
 }
 
-impl WebhookEvent {
-    /// The `webhook-id` its deliveries carry.
-    pub fn webhook_id(&self) -> String {
-        webhook_id(&self.new.tenant, &self.new.provider, &self.new.provider_event_id)
-    }
+fn as_object<S: Serializer>(pairs: &[(String, String)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
 /// The `webhook-id` of a webhook event. `in:` keeps it apart from an outbox source of the same name.

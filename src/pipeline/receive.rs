@@ -12,13 +12,12 @@ use crate::formats::filter::{self, Payload};
 use crate::model::key_place::{KeyPlace, MAX_KEY_CHARS};
 use crate::model::sealed::Sealed;
 use crate::model::trace;
-use crate::model::webhook_event::NewWebhookEvent;
+use crate::model::webhook_event::{Batch, NewWebhookEvent};
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::matching::Matching;
 use crate::pipeline::provider_cache::{ProviderCache, VerifiedProvider};
-use crate::privacy::policy;
-use crate::privacy::{Fresh, NotAdmitted, Privacy};
+use crate::privacy::{Fresh, NotAdmitted, Privacy, policy};
 use crate::signatures::batch::{Item, Unusable};
 use crate::signatures::certificate_cache::{Certificates, Missing};
 use crate::signatures::handshake::Handshake;
@@ -192,7 +191,10 @@ impl Receive {
                 headers: headers.clone(),
                 key_id: opened.key_ids.get(matched).cloned(),
                 trace_id: incoming.headers.get("traceparent").and_then(trace::trace_id),
-                batch: batch_id.clone().map(|id| (id, number)),
+                batch: Batch {
+                    item_no: batch_id.as_ref().map(|_| number),
+                    batch_id: batch_id.clone(),
+                },
                 sealed: Sealed::default(),
                 ordering_key: None,
             };
@@ -359,7 +361,7 @@ fn replay(
     events: &[NewWebhookEvent],
 ) -> Option<Replay> {
     let (provider, [event]) = (&opened.provider.new, events) else { return None };
-    if provider.replay_window.is_zero() || event.batch.is_some() {
+    if provider.replay_window.is_zero() || event.batch.batch_id.is_some() {
         return None;
     }
     let secret = opened.secrets.get(matched)?;

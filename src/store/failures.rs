@@ -1,7 +1,11 @@
 //! Table `failures`: what went wrong with a delivery, from its first failed attempt until it succeeds.
 
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
+
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
+use crate::base::schema::values;
 use crate::model::outcome::AttemptClass;
 use crate::store::error::Result;
 use crate::store::sql::columns;
@@ -28,25 +32,36 @@ columns! {
     const OF = "WHERE delivery_seq = ?1 ORDER BY seq DESC LIMIT 1";
 }
 
-/// A failure as stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What went wrong with a delivery, from its first failed attempt until it succeeds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Failure {
-    /// Its number; in the API `flr_17`.
+    #[serde(rename = "id", serialize_with = "write_id")]
+    #[schemars(with = "FailureId")]
     pub seq: i64,
-    /// The class of its latest attempt.
+    /// The class of the latest failed attempt.
     pub class: AttemptClass,
-    /// The status or the cause of its latest attempt.
+    /// The HTTP status of that attempt, or its kind of error: `no_connection`, `refused`, `tls`, `timeout`, `broken`,
+    /// `blocked`, `unbuildable`, `consumer`, `unconfirmed`.
     pub code: String,
-    /// When the first attempt failed.
     pub first_at: Timestamp,
-    /// When the latest attempt failed.
     pub last_at: Timestamp,
     /// Failed attempts.
     pub count: u32,
     /// How many of them came while other deliveries of the subscription passed.
+    #[serde(skip)]
     pub alone: u32,
-    /// When the delivery succeeded.
+    /// When the delivery succeeded; null if it has not.
     pub resolved_at: Option<Timestamp>,
+}
+
+values! {
+    /// An id of a failure.
+    FailureId = { "type": "string", "pattern": "^flr_[0-9]+$" }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field by reference")]
+fn write_id<S: Serializer>(seq: &i64, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("flr_{seq}"))
 }
 
 /// Records a failed attempt; returns the failure's number, and whether the failure is new.

@@ -3,6 +3,7 @@
 use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
 use rusqlite::{Row, ToSql, params};
 
+use crate::base::id::webhook_id;
 use crate::model::event::{Event, EventOrder, NewEvent, Status};
 use crate::model::sealed::Sealed;
 use crate::model::tenant;
@@ -28,6 +29,8 @@ columns! {
         hard_children as Clamped(hard_children)
     ] {
         seq,
+        webhook_id: webhook_id(String::as_str(&tenant), String::as_str(&source_system), String::as_str(&idempotency_key)),
+        waits_for_children: hard_children > 0 && open_deliveries == 0 && status == Status::Processing,
         new: NewEvent {
             id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
             payload: Vec::new(), content_type, headers, occurred_at, received_at, not_before, ordering_key,

@@ -1,5 +1,8 @@
 //! Counts over several tables, and a test write.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::base::clock::Timestamp;
 use crate::model::hold::HoldReason;
 use crate::model::in_doubt::Window;
@@ -121,24 +124,23 @@ fn count(number: i64) -> u64 {
 }
 
 /// Counts of one tenant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TenantCounts {
-    /// Subscriptions that are not deleted.
     pub subscriptions: u64,
-    /// Pending deliveries.
+    /// Deliveries that wait, due or not.
     pub pending: u64,
+    /// Deliveries that are leased to consumers.
+    pub leased: u64,
     /// Deliveries that were given up.
     pub dead_letters: u64,
     /// Deliveries that may have been sent before a restore.
     pub in_doubt: u64,
-    /// Deliveries that were taken out of their lanes.
+    /// Deliveries that were taken out of their lanes and wait for a person.
     pub parked: u64,
-    /// Events that cannot be used.
+    /// Events that cannot be used and wait for a person.
     pub quarantined: u64,
-    /// The earliest due time of a delivery that is not held.
+    /// When the most overdue delivery was due, without deliveries that are held.
     pub oldest_due_at: Option<Timestamp>,
-    /// Deliveries that consumers have.
-    pub leased: u64,
 }
 
 /// Counts what a tenant has.

@@ -2,7 +2,12 @@
 
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
+
 use crate::base::clock::Timestamp;
+use crate::base::schema::{Sha256, values};
 use crate::keys::subject::ID_BYTES;
 use crate::model::sealed::NewSubjectKey;
 use crate::store::error::Result;
@@ -13,28 +18,42 @@ use crate::store::{read_only, schema};
 /// The id of a key.
 pub type KeyId = [u8; ID_BYTES];
 
-/// A stored key of a data subject.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A key of a subject.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SubjectKey {
     /// Its number in the file.
+    #[serde(skip)]
     pub seq: i64,
-    /// The tenant.
+    #[serde(skip)]
     pub tenant: String,
-    /// An HMAC of the subject's name.
+    /// The subject's name, hashed under a key of this box.
+    #[serde(serialize_with = "as_hex")]
+    #[schemars(with = "Sha256")]
     pub subject: [u8; 32],
-    /// The key's id.
+    /// The key's name, a random number.
+    #[serde(rename = "key", serialize_with = "as_hex")]
+    #[schemars(with = "KeyText")]
     pub key_id: KeyId,
     /// The sealed key; `None` if it was destroyed.
+    #[serde(skip)]
     pub sealed: Option<Vec<u8>>,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// When it was destroyed.
+    /// When it was destroyed; null if it was not.
     pub erased_at: Option<Timestamp>,
+}
+
+values! {
+    /// A key's name.
+    KeyText = { "type": "string", "pattern": "^[0-9a-f]{32}$" }
+}
+
+fn as_hex<S: Serializer>(bytes: &[u8], to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_str(&HEXLOWER.encode_display(bytes))
 }
 
 /// The context to which a sealed key is bound: table, row and column.
 pub fn context(key_id: &KeyId) -> String {
-    format!("subjects|{}|sealed", data_encoding::HEXLOWER.encode(key_id))
+    format!("subjects|{}|sealed", HEXLOWER.encode(key_id))
 }
 
 columns! {

@@ -3,28 +3,33 @@
 //! Suspending a tenant changes no other row: the queries for its tokens ([`crate::store::tokens`]), its providers and
 //! the holds of its subscriptions ([`crate::store::holds`]) read `suspended_at`.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::base::clock::Timestamp;
+use crate::base::schema::Text;
 use crate::model::name::Name;
+use crate::model::tenant::MAX_TITLE_CHARS;
 use crate::privacy::policy::Pii;
 use crate::store::column::cell;
 use crate::store::error::Result;
 use crate::store::sql::{columns, insert};
 use crate::store::tx::{ReadTx, WriteTx, one_row};
 
-/// A stored tenant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Tenant {
     /// Its number in the file.
+    #[serde(skip)]
     pub seq: i64,
-    /// Its name, which every row of the tenant contains; it never changes.
+    // Every row of the tenant contains it; it never changes.
     pub name: Name,
-    /// Its title for people.
+    /// A title for people.
+    #[schemars(with = "Text<0, MAX_TITLE_CHARS>")]
     pub title: String,
-    /// The privacy policy for published events.
     pub pii: Pii,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// When it was suspended: its tokens and new events are refused, and its deliveries wait.
+    /// When it was suspended; null if it is not.
     pub suspended_at: Option<Timestamp>,
 }
 

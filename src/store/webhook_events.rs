@@ -3,13 +3,14 @@
 use rusqlite::params;
 
 use crate::base::clock::Timestamp;
-use crate::model::event::DeliveryCounts;
-use crate::model::event::MAX_INLINE_BYTES;
+use crate::model::event::{DeliveryCounts, MAX_INLINE_BYTES};
 use crate::model::in_doubt::{self, Fence};
 use crate::model::lane::Key;
 use crate::model::sealed::Sealed;
 use crate::model::subscription::Routed;
-use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent, derive};
+use crate::model::webhook_event::{
+    Batch, NewWebhookEvent, Status, WebhookEvent, derive, webhook_id,
+};
 use crate::store::column::Json;
 use crate::store::deliveries::{self, OrderedBy, Origin, Route};
 use crate::store::error::{Error, Result};
@@ -53,9 +54,10 @@ columns! {
         error_message, batch_id, item_no, sealed_fields, ordering_key
     ] {
         seq,
+        webhook_id: webhook_id(String::as_str(&tenant), String::as_str(&provider), String::as_str(&provider_event_id)),
         new: NewWebhookEvent {
             id, tenant, provider, provider_event_id, event_type, received_at, payload: Vec::new(), content_type, headers,
-            key_id, trace_id, batch: Option::zip(batch_id, item_no), sealed: Sealed { fields: sealed_fields, key: None },
+            key_id, trace_id, batch: Batch { batch_id, item_no }, sealed: Sealed { fields: sealed_fields, key: None },
             ordering_key,
         },
         status, open_deliveries, duplicate_count, retry_count, processing_started_at, completed_at, error_message
@@ -121,7 +123,6 @@ pub fn insert(
     let unwanted = matching.is_empty();
     let status = if unwanted { Status::Skipped } else { Status::Received };
     let placed = payloads::place(tx, &new.payload)?;
-    let batch = new.batch.as_ref();
     let inserted = tx.execute(
         INSERT,
         params![
@@ -140,8 +141,8 @@ pub fn insert(
             status.as_str(),
             open,
             unwanted.then_some(new.received_at),
-            batch.map(|(id, _)| id),
-            batch.map(|(_, number)| number),
+            &new.batch.batch_id,
+            new.batch.item_no,
             new.sealed.fields,
             replay.map(|replay| &replay.fingerprint),
             &new.ordering_key,

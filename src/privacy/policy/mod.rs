@@ -13,18 +13,28 @@ mod rules;
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::base::schema::values;
+
 pub use body::{Applied, Shape};
 pub use matching::{Edit, Finding, With};
 pub use response_scrub::ResponseScrub;
-pub use rules::{Action, MAX_RULES, Policy, PolicyError, Refused};
+pub use rules::{Policy, PolicyError, Refused};
 
-/// The policy of a tenant or provider.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What happens to personal data before it is stored: `allow` stores it unchanged, a policy applies its rules
+/// (docs/privacy.md).
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(untagged)]
 pub enum Pii {
-    /// Everything is stored unchanged.
+    // Everything is stored unchanged.
     #[default]
+    #[schemars(with = "AllowWord")]
     Allow,
-    /// These rules apply.
+    // These rules apply.
+    #[schemars(with = "Policy")]
     Rules(Arc<Policy>),
 }
 
@@ -63,6 +73,25 @@ impl Pii {
             Self::Rules(policy) => serde_json::to_value(&**policy).unwrap_or_default(),
         }
     }
+}
+
+impl Serialize for Pii {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.to_json().serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Pii {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let read = Self::from_json(&serde_json::Value::deserialize(from)?);
+        let unusable = |error| format!("The policy on personal data cannot be used: {error}");
+        read.map_err(|error| D::Error::custom(unusable(error)))
+    }
+}
+
+values! {
+    /// The word for no policy.
+    AllowWord = { "type": "string", "enum": ["allow"] }
 }
 
 /// The stored form.

@@ -1,5 +1,6 @@
 //! The rules of a policy on personal data, why a text is not a policy, and why a policy refuses an event.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::words::words;
@@ -30,16 +31,17 @@ words! {
 }
 
 /// One rule: it applies to the values at a path, or to the matches of detectors (at a path, or anywhere).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "PiiRule", description = "")]
 pub struct Rule {
-    /// The values it applies to.
+    /// Where to look: `$`, then `.name`, `['name']`, `[n]`, `[*]`, `.*` or `..name`. Fields of a form are members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Path")]
     pub path: Option<Path>,
-    /// What to find in the texts there.
+    /// What to detect in the texts at `path`, or in all texts if it is absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub detect: Vec<Detector>,
-    /// What it does with them.
     pub action: Action,
 }
 
@@ -67,22 +69,25 @@ words! {
     }
 }
 
-/// A policy on personal data.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A policy on personal data. The first matching rule applies; `allow` comes before all others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "PiiPolicy", description = "")]
 pub struct Policy {
-    /// The first matching rule applies; `allow` comes before all others.
+    #[schemars(length(min = 1, max = MAX_RULES))]
     pub rules: Vec<Rule>,
-    /// The path of the person's name; fields are sealed under that person's key.
+    /// The path of the subject's name; fields are sealed under that subject's key. Without it, an event is its own
+    /// subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Path")]
     pub subject: Option<Path>,
-    /// What to do with a body that cannot be searched for paths.
+    /// What happens to a body that cannot be parsed; `reject` if absent.
     #[serde(default)]
     pub unreadable: RejectOrAllow,
-    /// What to do if a detector matches in an id, a key or another identifier beside the body.
+    /// What happens if a detector finds something in an id or key outside the body; `reject` if absent.
     #[serde(default)]
     pub identifiers: RejectOrAllow,
-    /// What to store of receivers' answers.
+    /// What is kept of receivers' answers. `mask` (if absent): what is not personal; `drop`: nothing.
     #[serde(default)]
     pub answers: Answers,
 }
