@@ -40,7 +40,7 @@ impl AlertChore {
     fn tell(&self, channel: &Channel, all: &[Channel]) -> Result<()> {
         let (at, mails_max) = (self.clock.wall(), self.settings.get().alerts.emails_per_day_max);
         // A read is cheap; the write transaction is only begun when there is something to tell.
-        if self.store.snapshot(|tx| messages(tx, (channel, all), mails_max, at))?.is_empty() {
+        if self.store.snapshot(|tx| messages(tx, channel, all, mails_max, at))?.is_empty() {
             return Ok(());
         }
         let (clock, all) = (self.clock.clone(), all.to_vec());
@@ -48,7 +48,7 @@ impl AlertChore {
         self.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
             // It may have been changed or deleted since it was read.
             let Some(channel) = store::find(tx, &tenant, &name)? else { return Ok(()) };
-            let messages = messages(tx, (&channel, &all), mails_max, at)?;
+            let messages = messages(tx, &channel, &all, mails_max, at)?;
             if messages.is_empty() {
                 return Ok(());
             }
@@ -59,7 +59,8 @@ impl AlertChore {
 
 fn messages(
     tx: &ReadTx<'_>,
-    (channel, all): (&Channel, &[Channel]),
+    channel: &Channel,
+    all: &[Channel],
     mails_max: u32,
     now: Timestamp,
 ) -> Result<Vec<Vec<Due>>> {

@@ -45,7 +45,7 @@ impl Messenger {
         match &new.target {
             Target::Email(url) => {
                 let to = url.strip_prefix("mailto:").unwrap_or(url);
-                Some(self.mail(&settings, (&new.tenant, to), outgoing))
+                Some(self.mail(&settings, to, outgoing))
             }
             Target::Command(url) => {
                 let name = url.strip_prefix("command:").unwrap_or(url);
@@ -56,14 +56,9 @@ impl Messenger {
     }
 
     /// Sends an e-mail, if the tenant has any left today, and counts it.
-    fn mail(
-        &self,
-        settings: &Settings,
-        (tenant, to): (&str, &str),
-        outgoing: &OutgoingRequest,
-    ) -> Outcome {
+    fn mail(&self, settings: &Settings, to: &str, outgoing: &OutgoingRequest) -> Outcome {
         let (at, max) = (self.clock.wall(), settings.alerts.emails_per_day_max);
-        match self.store.read(|tx| tenants::mails(tx, tenant, at)) {
+        match self.store.read(|tx| tenants::mails(tx, &outgoing.tenant, at)) {
             Ok(sent) if sent < max => {}
             Ok(_) => {
                 let reason = format!(
@@ -75,7 +70,7 @@ impl Messenger {
         }
         let outcome = mail::send(settings, to, outgoing, at);
         if let Outcome::Accepted { .. } = outcome {
-            let tenant = tenant.to_owned();
+            let tenant = outgoing.tenant.clone();
             let count = move |tx: &WriteTx<'_>| tenants::count_mail(tx, &tenant, at);
             if let Err(error) = self.store.writer().write(Queue::Settle, count) {
                 tracing::error!(%error, "an e-mail was sent and is not counted");
