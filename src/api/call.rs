@@ -43,7 +43,7 @@ pub(super) struct Call {
     pub(super) action: &'static str,
     /// The description of its route.
     pub(super) doc: &'static Doc,
-    /// The limits of bodies.
+    /// The limits of bodies and queries.
     pub(super) limits: Arc<Limits>,
     /// The memory that is reserved for it.
     pub(super) share: Share,
@@ -138,6 +138,11 @@ impl Query {
             query.0.push((name, value));
         }
         Ok(query)
+    }
+
+    /// Names and values.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// The value of a name.

@@ -267,6 +267,7 @@ impl Api {
         let action = route.action().unwrap_or_default();
         let query = Query::read(head.query.as_deref(), &route.doc)?;
         let doc = &route.doc;
+        self.limits.check_query(doc, query.pairs())?;
         let share = self.share(request.body.len().saturating_mul(factor(route)))?;
         let limits = Arc::clone(&self.limits);
         Ok((route, Call { request, params, query, tenant, scope, who, action, doc, limits, share }))

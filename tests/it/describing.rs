@@ -166,6 +166,13 @@ fn out_of_limits(document: &Value, schema: &Value, body: &Value) -> Vec<(String,
         Some(most) if is("string") => bad(json!("x".repeat(usize::try_from(most + 1).unwrap()))),
         _ => {}
     }
+    // No pattern allows a line end.
+    if schema["pattern"].is_string() && is("string") {
+        bad(json!("\n"));
+    }
+    if schema["propertyNames"].is_object() {
+        bad(json!({ "\n": "x" }));
+    }
     match schema["maxItems"].as_u64() {
         Some(most) if is("array") => {
             bad(Value::from(vec![json!("x"); usize::try_from(most + 1).unwrap()]));
@@ -258,6 +265,48 @@ fn refuses_limits(rig: &Rig, route: &Route, path: &str, body: &Value) {
         let status = answer.status;
         assert!([400, 413, 422].contains(&status), "{route:?} {what}: {status} {}", answer.text());
     }
+}
+
+#[test]
+fn a_parameter_out_of_its_limits_is_refused() {
+    let (rig, document) = (Rig::new(), openapi::document());
+    let mut refused = 0;
+    for ((path, method), operation) in operations(&document) {
+        let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+        let concrete = parameters.iter().fold(path.clone(), |path, param| {
+            let example = param["example"].as_str().unwrap_or("x");
+            path.replace(&format!("{{{}}}", param["name"].as_str().unwrap()), example)
+        });
+        let in_query = parameters.iter().filter(|param| param["in"] == "query");
+        for (name, schema) in in_query.map(|param| (&param["name"], &param["schema"])) {
+            for (_, wrong) in out_of_limits(&document, schema, &Value::Null) {
+                let wrong =
+                    wrong.as_str().map_or(wrong.to_string(), |text| text.replace('\n', "%0A"));
+                let path = format!("{concrete}?{}={wrong}", name.as_str().unwrap());
+                let answer = rig.call(&method, &path, b"");
+                assert_eq!(answer.status, 400, "{method} {path}: {}", answer.text());
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 20, "{refused}");
+}
+
+#[test]
+fn patterns_can_be_compiled_but_for_one() {
+    fn failing(schema: &Value, into: &mut Vec<String>) {
+        if let Some(pattern) = schema["pattern"].as_str()
+            && regex_lite::Regex::new(pattern).is_err()
+        {
+            into.push(pattern.to_owned());
+        }
+        schema.as_object().into_iter().flatten().for_each(|(_, inner)| failing(inner, into));
+        schema.as_array().into_iter().flatten().for_each(|inner| failing(inner, into));
+    }
+    let mut found = Vec::new();
+    failing(&openapi::document(), &mut found);
+    found.dedup();
+    assert_eq!(found, ["^(?!in:)[ -~]*$"], "publishing refuses these itself");
 }
 
 #[test]

@@ -309,7 +309,7 @@ fn a_guard_is_taken_once_per_consumer_group() {
     assert_eq!(claim("stock").is(200).json(), again);
     claim("ledger").is(201);
     claim("").is(422);
-    assert!(claim("sto\u{7}ck").is(422).detail().contains("control character"));
+    assert!(claim("sto\u{7}ck").is(422).detail().contains("consumer_group must match"));
 }
 
 #[test]

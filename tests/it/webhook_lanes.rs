@@ -118,7 +118,7 @@ fn a_place_that_cannot_be_used_is_refused_with_the_reason() {
     shop(&rig, &json!({}));
     for (place, why) in [
         (json!({ "path": "$.a[-1]" }), "wrong at character 5"),
-        (json!({ "header": "Order Id" }), "not a valid header field"),
+        (json!({ "header": "Order Id" }), "header must match"),
         (json!({ "header": "Authorization" }), "may carry a secret"),
         (json!({ "pointer": "/id" }), "unknown variant"),
         (json!("$.id"), "write it as"),
