@@ -1,10 +1,10 @@
 //! What happened in the last hour, in memory: counts by minute, and the latest attempts of each subscription.
 //!
 //! Everything is bounded: the hour, the tenants, the subscriptions and their attempts. Upkeep stores the counts of each
-//! minute that is over, so that a restart goes on with them; the latest attempts begin anew. Not here: counters since the
+//! minute that is over, one row for a tenant, so that a restart goes on with them; the latest attempts begin anew. Not here: counters since the
 //! start ([`super::counts`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub const MINUTES: usize = 60;
 const MAX_ATTEMPTS: usize = 50;
 /// How many subscriptions are kept. Those without an attempt for an hour make room; further ones are left out.
 const MAX_SUBSCRIPTIONS: usize = 1_000;
-/// How many tenants' arrivals are kept. Those of further tenants are left out.
+/// How many tenants' arrivals are kept, and how many tenants' minutes are stored: the busiest. Further ones are left out.
 const MAX_TENANTS: usize = 100;
 /// The upper bounds of the latency buckets, in milliseconds; the last bucket has none.
 pub const LATENCY_BOUNDS_MS: [u32; 7] = [10, 50, 100, 500, 1_000, 5_000, 30_000];
@@ -45,6 +45,11 @@ pub struct Minute {
 }
 
 impl Minute {
+    /// How much happened.
+    fn sum(&self) -> u64 {
+        [self.events, self.webhooks, self.delivered, self.failed].into_iter().map(u64::from).sum()
+    }
+
     fn add(&mut self, other: &Self) {
         let pairs = [
             (&mut self.events, other.events),
@@ -133,6 +138,46 @@ pub struct Recent {
     kept: Mutex<Kept>,
 }
 
+/// Counts that are not stored yet, each with its minute: of tenants' arrivals and of subscriptions.
+#[derive(Debug)]
+pub struct Unstored {
+    arrivals: Vec<(i64, String, Minute)>,
+    subscriptions: Vec<(i64, SubscriptionSeq, Minute)>,
+}
+
+impl Unstored {
+    /// Whether there is nothing to store.
+    pub fn is_empty(&self) -> bool {
+        self.arrivals.is_empty() && self.subscriptions.is_empty()
+    }
+
+    /// The subscriptions that have counts.
+    pub fn subscriptions(&self) -> BTreeSet<SubscriptionSeq> {
+        self.subscriptions.iter().map(|(_, seq, _)| *seq).collect()
+    }
+
+    /// One row for a minute and a tenant; `owners` has the tenants of the subscriptions.
+    pub fn by_tenant(self, owners: &HashMap<SubscriptionSeq, String>) -> Vec<Counted> {
+        let mut sums = BTreeMap::<i64, HashMap<String, Minute>>::new();
+        let delivered = self.subscriptions.into_iter();
+        let delivered = delivered
+            .filter_map(|(minute, seq, counts)| Some((minute, owners.get(&seq)?.clone(), counts)));
+        for (minute, tenant, counts) in self.arrivals.into_iter().chain(delivered) {
+            sums.entry(minute).or_default().entry(tenant).or_default().add(&counts);
+        }
+        let busiest = |(minute, tenants): (i64, HashMap<String, Minute>)| {
+            let mut tenants: Vec<_> = tenants.into_iter().collect();
+            tenants.sort_unstable_by_key(|(_, counts)| std::cmp::Reverse(counts.sum()));
+            tenants.truncate(MAX_TENANTS);
+            tenants.into_iter().map(move |(tenant, counts)| {
+                let counts = serde_json::to_string(&counts).unwrap_or_default();
+                Counted { minute, tenant, counts }
+            })
+        };
+        sums.into_iter().flat_map(busiest).collect()
+    }
+}
+
 /// A reading for one tenant.
 #[derive(Debug)]
 pub struct Reading {
@@ -167,13 +212,13 @@ impl Recent {
         let now = self.minute();
         let kept = self.kept.get_mut();
         kept.stored = now;
-        for Counted { minute, tenant, subscription, counts } in stored {
+        for Counted { minute, tenant, counts } in stored {
             // A row that cannot be read is only missing in a picture.
             let Ok(counts) = serde_json::from_str::<Minute>(&counts) else { continue };
-            let hour = match subscription {
-                SubscriptionSeq(0) => kept.arrivals.entry(tenant).or_default(),
-                seq => &mut kept.subscriptions.entry(seq).or_default().hour,
-            };
+            if kept.arrivals.len() >= MAX_TENANTS && !kept.arrivals.contains_key(&tenant) {
+                continue;
+            }
+            let hour = kept.arrivals.entry(tenant).or_default();
             hour.change(minute, |sums| sums.add(&counts));
             self.since = self.since.min(Timestamp::from_ms(minute.saturating_mul(MINUTE_MS)));
         }
@@ -181,25 +226,21 @@ impl Recent {
     }
 
     /// The counts that are not stored yet: of the minutes that are over or, at the end, of all.
-    pub fn to_store(&self, is_end: bool) -> Vec<Counted> {
+    pub fn to_store(&self, is_end: bool) -> Unstored {
         let now = self.minute().saturating_add(i64::from(is_end));
         let mut kept = self.kept.lock();
         let first = std::mem::replace(&mut kept.stored, now);
-        let of = |hour: &Hour, tenant: &str, subscription| {
-            let minutes = hour.0.iter().filter(|(minute, _)| (first..now).contains(minute));
-            let counted = minutes.map(|(minute, counts)| Counted {
-                minute: *minute,
-                tenant: tenant.to_owned(),
-                subscription,
-                counts: serde_json::to_string(counts).unwrap_or_default(),
-            });
-            counted.collect::<Vec<_>>()
+        let new = |hour: &Hour| {
+            let minutes = hour.0.iter().copied();
+            minutes.filter(|(minute, _)| (first..now).contains(minute)).collect::<Vec<_>>()
         };
-        let arrivals = kept.arrivals.iter();
-        let mut all: Vec<_> =
-            arrivals.flat_map(|(tenant, hour)| of(hour, tenant, SubscriptionSeq(0))).collect();
-        all.extend(kept.subscriptions.iter().flat_map(|(seq, kept)| of(&kept.hour, "", *seq)));
-        all
+        let arrivals = kept.arrivals.iter().flat_map(|(tenant, hour)| {
+            new(hour).into_iter().map(|(minute, counts)| (minute, tenant.clone(), counts))
+        });
+        let subscriptions = kept.subscriptions.iter().flat_map(|(seq, of)| {
+            new(&of.hour).into_iter().map(|(minute, counts)| (minute, *seq, counts))
+        });
+        Unstored { arrivals: arrivals.collect(), subscriptions: subscriptions.collect() }
     }
 
     fn minute(&self) -> i64 {
@@ -348,6 +389,30 @@ mod tests {
         let reading = recent.read("default", |_| true);
         assert_eq!(reading.minutes, [Minute::default(); MINUTES]);
         assert_eq!(reading.attempts[0].1.len(), 2);
+    }
+
+    #[test]
+    fn a_minute_is_stored_as_one_row_for_each_of_the_busiest_tenants() {
+        let hands = ManualTime::at(Timestamp::from_secs(1_000_000));
+        let source: Arc<dyn TimeSource> = hands.clone();
+        let recent = Recent::new(Clock::from_source(source));
+        recent.accepted("b", 2, 0);
+        for n in 0..1_000 {
+            recent.completed(SubscriptionSeq(n));
+        }
+        let unstored = recent.to_store(true);
+        let owner = |seq: SubscriptionSeq| match seq.0 {
+            0..700 => "a".to_owned(),
+            700..800 => "b".to_owned(),
+            other => format!("t-{other}"),
+        };
+        let owners = unstored.subscriptions().into_iter().map(|seq| (seq, owner(seq))).collect();
+        let rows = unstored.by_tenant(&owners);
+        assert_eq!(rows.len(), MAX_TENANTS);
+        let read = |row: &Counted| serde_json::from_str::<Minute>(&row.counts).unwrap();
+        assert_eq!((rows[0].tenant.as_str(), read(&rows[0]).delivered), ("a", 700));
+        assert_eq!((rows[1].tenant.as_str(), read(&rows[1]).sum()), ("b", 102));
+        assert!(recent.to_store(true).is_empty());
     }
 
     #[test]

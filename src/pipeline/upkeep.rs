@@ -158,7 +158,12 @@ impl Upkeep {
 
     fn store_counts(&self, is_end: bool) -> Result<()> {
         let recent = &self.deliver.counts.recent;
-        let (counted, span) = (recent.to_store(is_end), recent.span());
+        let (unstored, span) = (recent.to_store(is_end), recent.span());
+        if unstored.is_empty() {
+            return Ok(());
+        }
+        let owners = self.store.read(|tx| subscriptions::owners(tx, &unstored.subscriptions()))?;
+        let counted = unstored.by_tenant(&owners);
         for some in counted.chunks(usize::try_from(MAX_ROWS).unwrap_or(1)) {
             let some = some.to_vec();
             let run = move |tx: &WriteTx<'_>| recent_minutes::keep(tx, &some, span);

@@ -1,11 +1,10 @@
 //! Table `recent_minutes`: what happened in each minute of the last hour, so that a restart does not forget it.
 
-use crate::base::id::SubscriptionSeq;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx};
 
 const KEEP: &str = "
-    INSERT INTO recent_minutes (minute, tenant, subscription_seq, counts) VALUES (?1, ?2, ?3, ?4)
+    INSERT INTO recent_minutes (minute, tenant, counts) VALUES (?1, ?2, ?3)
         ON CONFLICT DO UPDATE SET counts = excluded.counts";
 
 // Also those that a clock that was ahead has written.
@@ -18,19 +17,17 @@ const FORGET: &str = "
             LIMIT 10)";
 
 const READ: &str = "
-    SELECT minute, tenant, subscription_seq, counts FROM recent_minutes
+    SELECT minute, tenant, counts FROM recent_minutes
      WHERE minute BETWEEN ?1 AND ?2
      ORDER BY minute LIMIT 100000";
 
-/// The counts of a minute.
+/// The counts of a tenant's minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
     /// The number of the minute since 1970.
     pub minute: i64,
-    /// Of a tenant's arrivals: the tenant; else empty.
+    /// The tenant.
     pub tenant: String,
-    /// Of a subscription's deliveries; else 0.
-    pub subscription: SubscriptionSeq,
     /// JSON.
     pub counts: String,
 }
@@ -38,8 +35,8 @@ pub struct Counted {
 /// Stores the counts of minutes, and forgets a few that are not between these two.
 pub fn keep(tx: &WriteTx<'_>, counted: &[Counted], (first, last): (i64, i64)) -> Result<()> {
     tx.is_unseen();
-    for Counted { minute, tenant, subscription, counts } in counted {
-        tx.execute(KEEP, (minute, tenant, subscription, counts))?;
+    for Counted { minute, tenant, counts } in counted {
+        tx.execute(KEEP, (minute, tenant, counts))?;
     }
     tx.execute(FORGET, (first, last)).map(drop)
 }
@@ -47,11 +44,6 @@ pub fn keep(tx: &WriteTx<'_>, counted: &[Counted], (first, last): (i64, i64)) ->
 /// The counts of the minutes between these two, the oldest first.
 pub fn read(tx: &ReadTx<'_>, (first, last): (i64, i64)) -> Result<Vec<Counted>> {
     tx.rows(READ, (first, last), |row| {
-        Ok(Counted {
-            minute: row.get(0)?,
-            tenant: row.get(1)?,
-            subscription: row.get(2)?,
-            counts: row.get(3)?,
-        })
+        Ok(Counted { minute: row.get(0)?, tenant: row.get(1)?, counts: row.get(2)? })
     })
 }

@@ -2,14 +2,12 @@
 
 ALTER TABLE jobs ADD COLUMN paused_at INTEGER;
 
--- What happened in each minute of the last hour: of a tenant's arrivals (subscription_seq 0), or of a subscription's
--- deliveries (no tenant).
+-- What happened in each minute of the last hour: a tenant's arrivals and deliveries.
 CREATE TABLE recent_minutes (
-  minute           INTEGER NOT NULL,
-  tenant           TEXT NOT NULL,
-  subscription_seq INTEGER NOT NULL,
-  counts           TEXT NOT NULL,
-  PRIMARY KEY (minute, tenant, subscription_seq),
+  minute INTEGER NOT NULL,
+  tenant TEXT NOT NULL,
+  counts TEXT NOT NULL,
+  PRIMARY KEY (minute, tenant),
   CONSTRAINT recent_counts_are_json CHECK (json_valid(counts))
 ) STRICT, WITHOUT ROWID;
 

@@ -1,7 +1,7 @@
 //! Table `subscriptions`: which events are delivered, and where.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use rusqlite::Row;
@@ -52,6 +52,11 @@ const ALL_OF: &str = "
     SELECT seq, iif(deleted_at IS NULL, name, NULL) FROM subscriptions
      WHERE tenant = ?1
      LIMIT 100000";
+
+const OWNERS: &str = "
+    SELECT seq, tenant
+      FROM subscriptions
+     WHERE seq IN (SELECT value FROM json_each(?1))";
 
 const HAS_ORDER: &str = "
     SELECT 1 FROM subscriptions
@@ -128,6 +133,16 @@ pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Fou
 /// All subscriptions of a tenant, each with its name; `None` where it is deleted.
 pub fn all_of(tx: &ReadTx<'_>, tenant: &str) -> Result<HashMap<SubscriptionSeq, Option<String>>> {
     let found = tx.rows(ALL_OF, [tenant], tuple)?;
+    Ok(found.into_iter().collect())
+}
+
+/// The tenants of subscriptions, also of deleted ones.
+pub fn owners(
+    tx: &ReadTx<'_>,
+    of: &BTreeSet<SubscriptionSeq>,
+) -> Result<HashMap<SubscriptionSeq, String>> {
+    let of = serde_json::json!(of.iter().map(|seq| seq.0).collect::<Vec<_>>()).to_string();
+    let found = rows(&mut *tx.prepare(OWNERS)?, [of], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(found.into_iter().collect())
 }
 

@@ -100,6 +100,10 @@ fn each_tenant_sees_its_own_hour_and_a_restart_forgets_none_of_it() {
     rig.advance(secs(60));
     // A minute that was over is stored even if the process is killed, and each is counted once.
     until("it is stored", || rig.one("SELECT count(DISTINCT minute) FROM recent_minutes") == "2");
+    let rows =
+        "SELECT max(n) FROM (SELECT count(*) AS n FROM recent_minutes GROUP BY minute, tenant)";
+    assert_eq!(rig.one(rows), "1");
+    assert_eq!(rig.one("SELECT count(*) FROM recent_minutes WHERE tenant = ''"), "0");
     rig.restart();
     rig.restart();
     let last = rig.get("/v1/stats/recent");

@@ -94,13 +94,13 @@ impl Expiry {
         let (clock, inbox) = (consume.clock.clone(), consume.inbox.clone());
         consume.store.writer().submit(
             Queue::Upkeep,
-            move |tx: &WriteTx<'_>| {
-                while leases::clamp(tx, clock.now(), MAX_ROWS)? > 0 {}
-                Ok(())
-            },
-            move |outcome| {
-                let found = Vec::new();
-                inbox.leave(|messages| messages.expired.push(Expired { found, outcome }));
+            // One batch in a turn: what accepts events waits for this transaction.
+            move |tx: &WriteTx<'_>| leases::clamp(tx, clock.now(), MAX_ROWS),
+            move |corrected| {
+                let has_more = corrected.as_ref().is_ok_and(|count| *count > 0);
+                let (found, outcome) = (Vec::new(), corrected.map(drop));
+                let ended = Expired { found, has_more, outcome };
+                inbox.leave(|messages| messages.expired.push(ended));
             },
         );
     }
@@ -109,7 +109,8 @@ impl Expiry {
     pub(super) fn ended(&mut self, consume: &Consume, ended: Expired) {
         let Some(mut round) = self.round.take() else { return };
         round.with_writer = round.with_writer.saturating_sub(1);
-        let Expired { found, outcome } = ended;
+        let Expired { found, has_more, outcome } = ended;
+        self.are_ends_suspect |= has_more;
         match outcome {
             Ok(()) => {}
             Err(error) if error.concerns_all() => {
@@ -213,7 +214,8 @@ impl Expiry {
             },
             move |settled| {
                 let outcome = settled.map(|all| all.iter().for_each(|one| counts.consumed(one)));
-                inbox.leave(|messages| messages.expired.push(Expired { found, outcome }));
+                let ended = Expired { found, has_more: false, outcome };
+                inbox.leave(|messages| messages.expired.push(ended));
             },
         );
     }

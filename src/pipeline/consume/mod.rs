@@ -159,6 +159,8 @@ struct Granted {
 #[derive(Debug)]
 struct Expired {
     found: Vec<Lease>,
+    /// Whether a correction may have left some for the next turn.
+    has_more: bool,
     outcome: Result<()>,
 }
 
