@@ -1,7 +1,7 @@
 //! How much a tenant may have: rows of each kind, and bytes of the terms in them (`[tenants]` in the settings).
 //!
 //! Counted before and after each change of such a row, in its transaction. A tenant that is over a limit may change and
-//! delete, but not grow. At the start the subscriptions beyond a limit are paused, and an escalation says so.
+//! delete, but not grow. The terms of all tenants together have a limit as well. At the start the subscriptions beyond a limit are paused, and an escalation says so.
 
 use std::collections::BTreeMap;
 
@@ -29,40 +29,49 @@ const TOKENS: &str = count!("tokens WHERE revoked_at");
 const USERS: &str = count!("users WHERE deleted_at");
 const EVENT_TYPES: &str = "SELECT count(*) FROM event_types WHERE tenant = ?1";
 
-const TERMS: &str = "
-    SELECT coalesce(sum(bytes), 0)
-      FROM (SELECT octet_length(event_types) + octet_length(url) + octet_length(headers) + octet_length(policy)
-                   + octet_length(event_headers) + octet_length(order_terms) + coalesce(octet_length(filter), 0)
-                   + coalesce(octet_length(template), 0) AS bytes
-              FROM subscriptions
-             WHERE tenant = ?1
-               AND deleted_at IS NULL
-             UNION ALL
-            SELECT octet_length(scheme) + octet_length(pii)
-              FROM providers
-             WHERE tenant = ?1
-               AND deleted_at IS NULL
-             UNION ALL
-            SELECT octet_length(settings)
-              FROM sources
-             WHERE tenant = ?1
-               AND deleted_at IS NULL
-             UNION ALL
-            SELECT octet_length(description) + octet_length(schema) + coalesce(octet_length(example), 0)
-              FROM event_types
-             WHERE tenant = ?1)";
+/// Sums the bytes of the terms of a tenant (`"tenant = ?1"`), or of all.
+macro_rules! terms {
+    ($whose:literal) => {
+        concat!(
+            "SELECT coalesce(sum(bytes), 0)
+               FROM (SELECT octet_length(event_types) + octet_length(url) + octet_length(headers) + octet_length(policy)
+                            + octet_length(event_headers) + octet_length(order_terms)
+                            + coalesce(octet_length(filter), 0) + coalesce(octet_length(template), 0) AS bytes
+                       FROM subscriptions
+                      WHERE deleted_at IS NULL AND ", $whose, "
+                      UNION ALL
+                     SELECT octet_length(scheme) + octet_length(pii)
+                       FROM providers
+                      WHERE deleted_at IS NULL AND ", $whose, "
+                      UNION ALL
+                     SELECT octet_length(settings)
+                       FROM sources
+                      WHERE deleted_at IS NULL AND ", $whose, "
+                      UNION ALL
+                     SELECT octet_length(description) + octet_length(schema) + coalesce(octet_length(example), 0)
+                       FROM event_types
+                      WHERE ", $whose, ")"
+        )
+    };
+}
+
+const TERMS: &str = terms!("tenant = ?1");
+const ALL_TERMS: &str = terms!("true");
 
 // Those that are beyond a limit in the order in which they were made, and not paused.
 const BEYOND: &str = "
     SELECT seq, tenant
-      FROM (SELECT seq, tenant, state, row_number() OVER made AS number,
-                   sum(octet_length(event_types) + octet_length(url) + octet_length(headers) + octet_length(policy)
-                       + octet_length(event_headers) + octet_length(order_terms) + coalesce(octet_length(filter), 0)
-                       + coalesce(octet_length(template), 0)) OVER made AS bytes
-              FROM subscriptions
-             WHERE deleted_at IS NULL
-            WINDOW made AS (PARTITION BY tenant ORDER BY seq))
-     WHERE (number > ?1 OR bytes > ?2) AND state = 'ACTIVE'
+      FROM (SELECT seq, tenant, state, row_number() OVER own AS number, sum(bytes) OVER own AS bytes,
+                   sum(bytes) OVER (ORDER BY seq) AS all_bytes
+              FROM (SELECT seq, tenant, state,
+                           octet_length(event_types) + octet_length(url) + octet_length(headers) + octet_length(policy)
+                           + octet_length(event_headers) + octet_length(order_terms)
+                           + coalesce(octet_length(filter), 0) + coalesce(octet_length(template), 0) AS bytes
+                      FROM subscriptions
+                     WHERE deleted_at IS NULL)
+            WINDOW own AS (PARTITION BY tenant ORDER BY seq))
+     WHERE (number > ?1 OR bytes > ?2 OR all_bytes > ?3)
+       AND state = 'ACTIVE'
      LIMIT 100000";
 
 /// One limit.
@@ -132,8 +141,22 @@ pub fn check(
             let Limit { setting, what, .. } = *limit;
             return Err(Error::OverLimit { what, have, most, setting });
         }
+        if limit.count == TERMS && have > *before {
+            check_all(tx, limits)?;
+        }
     }
     Ok(())
+}
+
+/// Fails with `OverLimit` if the terms of all tenants together are beyond their limit.
+fn check_all(tx: &ReadTx<'_>, limits: &Tenants) -> Result<()> {
+    let have = tx.prepare(ALL_TERMS)?.query_row([], |row| crate::store::column::count(row, 0))?;
+    let (most, setting) = (limits.all_terms_bytes_max, "all_terms_bytes_max");
+    if have <= u64::from(most) {
+        return Ok(());
+    }
+    let what = "bytes of filters, templates, policies and schemas with those of all other tenants";
+    Err(Error::OverLimit { what, have, most, setting })
 }
 
 /// Pauses the active subscriptions that are beyond their tenant's limits, and raises an escalation for each such tenant.
@@ -145,8 +168,10 @@ pub fn pause_beyond(
     new_id: impl Fn() -> String,
 ) -> Result<usize> {
     let (most, bytes) = (limits.subscriptions_max, limits.terms_bytes_max);
-    let beyond: Vec<(SubscriptionSeq, String)> = tx.rows(BEYOND, (most, bytes), tuple)?;
-    let why = "beyond tenants.subscriptions_max or tenants.terms_bytes_max";
+    let all_bytes = limits.all_terms_bytes_max;
+    let beyond: Vec<(SubscriptionSeq, String)> =
+        tx.rows(BEYOND, (most, bytes, all_bytes), tuple)?;
+    let why = "beyond tenants.subscriptions_max, terms_bytes_max or all_terms_bytes_max";
     let mut by_tenant = BTreeMap::<&str, usize>::new();
     for (seq, tenant) in &beyond {
         if let Some(found) = subscriptions::by_seq(tx, *seq)? {
@@ -157,7 +182,7 @@ pub fn pause_beyond(
     }
     for (tenant, count) in by_tenant {
         let detail = format!(
-            "{count} subscriptions were paused at the start: they are {why} ({most} and {bytes}). Delete some or raise \
+            "{count} subscriptions were paused at the start: they are {why} ({most}, {bytes} and {all_bytes}). Delete some or raise \
              the setting, then resume them: oncebox subscription resume"
         );
         let (tenant, subject) = (tenant.to_owned(), format!("tenant:{tenant}"));

@@ -142,7 +142,7 @@ pub fn owners(
     of: &BTreeSet<SubscriptionSeq>,
 ) -> Result<HashMap<SubscriptionSeq, String>> {
     let of = serde_json::json!(of.iter().map(|seq| seq.0).collect::<Vec<_>>()).to_string();
-    let found = rows(&mut *tx.prepare(OWNERS)?, [of], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let found = tx.rows(OWNERS, [of], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(found.into_iter().collect())
 }
 

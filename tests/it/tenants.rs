@@ -267,6 +267,31 @@ fn a_tenant_that_has_what_it_may_have_gets_no_more_and_can_shrink() {
 }
 
 #[test]
+fn what_all_tenants_have_together_is_limited_and_the_newest_is_paused_at_the_start() {
+    let mut rig = Rig::with(|settings| settings.tenants.all_terms_bytes_max = 25_000);
+    let acme = rig.tenant("acme");
+    let filter = |name: &str| {
+        let values: Vec<String> = (0..100).map(|n| format!("{n:0>98}")).collect();
+        let filter = json!([{ "path": "$.a", "op": "in", "value": values }]);
+        json!({ "name": name, "target": "pull", "filter": filter }).to_string()
+    };
+    let post = |token: &str, name: &str| {
+        rig.call_as(token, "POST", "/v1/subscriptions", filter(name).as_bytes())
+    };
+    post(&rig.token, "a").is(201);
+    post(&acme, "b").is(201);
+    let refused = post(&acme, "c").is(422).json();
+    assert_eq!(refused["type"], "urn:oncebox:problem:over-limit");
+    assert!(refused["detail"].as_str().unwrap().contains("tenants.all_terms_bytes_max"));
+    rig.restart_with(|settings| settings.tenants.all_terms_bytes_max = 15_000);
+    let states = "SELECT group_concat(name || ' ' || state, ', ') FROM subscriptions";
+    assert_eq!(rig.one(states), "a ACTIVE, b PAUSED");
+    let told = rig.call_as(&acme, "GET", "/v1/escalations", b"").json();
+    assert_eq!(told["items"][0]["class"], "tenant.over_limit");
+    rig.call_as(&acme, "DELETE", "/v1/subscriptions/b", b"").is(204);
+}
+
+#[test]
 fn a_tenant_beyond_a_lowered_limit_has_the_rest_paused_and_may_change_and_delete() {
     let mut rig = Rig::new();
     for name in ["a", "b", "c"] {
