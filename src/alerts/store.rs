@@ -12,7 +12,7 @@ use crate::model::event::{ALERT_TYPE, NewEvent, OWN_SOURCE};
 use crate::model::sealed::Sealed;
 use crate::store::column::{Json, words};
 use crate::store::error::Result;
-use crate::store::sql::{columns, insert};
+use crate::store::sql::{changes, columns, insert, queries};
 use crate::store::tx::{ReadTx, WriteTx, one_row, tuple};
 use crate::store::{escalations, outbox, settlement, subscriptions};
 
@@ -33,8 +33,12 @@ columns! {
         seq, id, tenant, name, kind, subscription: subscription_seq, terms,
         counted: Counted { from: counted_from, messages: message_count }, created_at, updated_at
     }
-    const FIND = "WHERE deleted_at IS NULL AND tenant = ?1 AND name = ?2";
-    const PAGE = "WHERE deleted_at IS NULL AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+    /// A channel by its name.
+    pub fn find(tenant: &str, name: &str) -> Option =
+        "WHERE deleted_at IS NULL AND tenant = ?1 AND name = ?2";
+    /// Channels by number, after `after`.
+    pub fn page(tenant: &str, after: i64, limit: u32) -> Vec =
+        "WHERE deleted_at IS NULL AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
     const LIVE = "WHERE deleted_at IS NULL ORDER BY seq LIMIT 10000";
 }
 
@@ -58,24 +62,9 @@ const UNFINISHED: &str = "
        AND subscription_seq = ?1
      LIMIT ?2";
 
-const SEALED_URL: &str = "
-    SELECT id, sealed FROM alert_channels
-     WHERE subscription_seq = ?1 AND deleted_at IS NULL AND sealed IS NOT NULL";
-
-const SEALED_OTHERWISE: &str =
-    "SELECT id, sealed FROM alert_channels WHERE master_key_id <> ?1 LIMIT ?2";
-
-const RESEAL: &str = "
-    UPDATE alert_channels SET sealed = ?2, master_key_id = ?3
-     WHERE id = ?1 AND master_key_id <> ?3";
-
 const IS_FAILING: &str = "
-    SELECT EXISTS (
-           SELECT 1
-             FROM escalations
-            WHERE tenant = ?1
-              AND subject = ?2
-              AND resolved_at IS NULL)";
+    SELECT EXISTS (SELECT 1 FROM escalations
+                    WHERE tenant = ?1 AND subject = ?2 AND resolved_at IS NULL)";
 
 // The critical ones in ?6 come first: quiet hours let them alone pass. Those in ?3 are about channels. Served by the partial index of those that are open.
 const NEW: &str = "
@@ -106,6 +95,24 @@ const DROP: &str = "DELETE FROM alerts WHERE channel_seq = ?1 AND escalation_seq
 const COUNT: &str =
     "UPDATE alert_channels SET counted_from = ?2, message_count = ?3 WHERE seq = ?1";
 
+queries! {
+    /// The id and the sealed URL of the channel of a subscription; `None` if it has no such URL.
+    pub fn sealed_url(of: SubscriptionSeq) -> Option<(String, Vec<u8>)> = first as tuple "
+    SELECT id, sealed FROM alert_channels
+     WHERE subscription_seq = ?1 AND deleted_at IS NULL AND sealed IS NOT NULL";
+
+    /// Ids and sealed URLs that another key has sealed.
+    pub fn sealed_otherwise(key: &str, limit: u32) -> Vec<(String, Vec<u8>)> = rows as tuple
+        "SELECT id, sealed FROM alert_channels WHERE master_key_id <> ?1 LIMIT ?2";
+}
+
+changes! {
+    /// Replaces a sealed URL by the same one, sealed by another key.
+    pub fn reseal(id: &str, sealed: &[u8], key: &str) of "the alert channel" = "
+    UPDATE alert_channels SET sealed = ?2, master_key_id = ?3
+     WHERE id = ?1 AND master_key_id <> ?3";
+}
+
 /// What a channel's URL is bound to when it is sealed.
 pub fn context(channel_id: &str) -> String {
     format!("alert_channels|{channel_id}|sealed")
@@ -122,16 +129,6 @@ pub fn insert(tx: &WriteTx<'_>, new: &Channel, sealed: Option<&SealedUrl>) -> Re
         updated_at: new.created_at
     })
     .map(drop)
-}
-
-/// A channel by its name.
-pub fn find(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Channel>> {
-    tx.first(FIND, (tenant, name), channel)
-}
-
-/// Channels by number, after `after`.
-pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Channel>> {
-    tx.rows(PAGE, (tenant, after, limit), channel)
 }
 
 /// Every channel that can be read, of all tenants.
@@ -182,21 +179,6 @@ pub fn delete(tx: &WriteTx<'_>, gone: &Channel, now: Timestamp) -> Result<Option
     let revoked = subscriptions::delete(tx, gone.subscription, now)?;
     tx.change_one(DELETE, (gone.seq, now), "the alert channel")?;
     Ok(Some(revoked))
-}
-
-/// The id and the sealed URL of the channel of a subscription; `None` if it has no such URL.
-pub fn sealed_url(tx: &ReadTx<'_>, of: SubscriptionSeq) -> Result<Option<(String, Vec<u8>)>> {
-    tx.first(SEALED_URL, [of], tuple)
-}
-
-/// Ids and sealed URLs that another key has sealed.
-pub fn sealed_otherwise(tx: &ReadTx<'_>, key: &str, limit: u32) -> Result<Vec<(String, Vec<u8>)>> {
-    tx.rows(SEALED_OTHERWISE, (key, limit), tuple)
-}
-
-/// Replaces a sealed URL by the same one, sealed by another key.
-pub fn reseal(tx: &WriteTx<'_>, id: &str, sealed: &[u8], key: &str) -> Result<()> {
-    tx.change_one(RESEAL, (id, sealed, key), "the alert channel")
 }
 
 /// What a channel is to be told, at most [`MAX_DUE`] things: none about the channel itself and, while it fails itself,

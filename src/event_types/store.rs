@@ -7,7 +7,7 @@ use crate::event_types::{EventType, OnInvalid};
 use crate::store::column::{Json, words};
 use crate::store::error::Result;
 use crate::store::page::{self, Found};
-use crate::store::sql::{columns, insert};
+use crate::store::sql::{columns, insert, queries};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
 
 const DELETE: &str = "DELETE FROM event_types WHERE tenant = ?1 AND name = ?2";
@@ -20,11 +20,10 @@ columns! {
     fn event_type() -> EventType = "event_types" [
         seq, name, description, schema as Json(schema), example, on_invalid, created_at, updated_at
     ] { seq, name, description, schema, example: Json::optional(example), on_invalid, created_at, updated_at }
-    const BY_NAME = "WHERE tenant = ?1 AND name = ?2";
+    /// An event type by its name.
+    pub fn by_name(tenant: &str, name: &str) -> Option = "WHERE tenant = ?1 AND name = ?2";
     const PAGE = "WHERE tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
 }
-
-const CHECK: &str = "SELECT schema, on_invalid FROM event_types WHERE tenant = ?1 AND name = ?2";
 
 // Bounded by the rows that are looked at, so that a rare type does not cost a look at the whole table.
 const SAMPLES: &str = "
@@ -36,6 +35,12 @@ const SAMPLES: &str = "
              LIMIT 10000)
      WHERE event_type = ?2 AND sealed_fields = 0 AND status <> 'quarantined' AND payload IS NOT NULL
      LIMIT ?3";
+
+queries! {
+    /// The schema of an event type as text, and what becomes of an event that does not fit.
+    pub fn check(tenant: &str, name: &str) -> Option<(String, OnInvalid)> = first as tuple
+        "SELECT schema, on_invalid FROM event_types WHERE tenant = ?1 AND name = ?2";
+}
 
 /// Stores an event type, or replaces the one of its name.
 pub fn put(tx: &WriteTx<'_>, tenant: &str, new: &EventType, now: Timestamp) -> Result<()> {
@@ -54,16 +59,6 @@ pub fn put(tx: &WriteTx<'_>, tenant: &str, new: &EventType, now: Timestamp) -> R
 pub fn delete(tx: &WriteTx<'_>, tenant: &str, name: &str) -> Result<bool> {
     tx.event_types_changed();
     Ok(tx.execute(DELETE, (tenant, name))? > 0)
-}
-
-/// An event type by its name.
-pub fn by_name(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<EventType>> {
-    tx.first(BY_NAME, (tenant, name), event_type)
-}
-
-/// The schema of an event type as text, and what becomes of an event that does not fit.
-pub fn check(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<(String, OnInvalid)>> {
-    tx.first(CHECK, (tenant, name), tuple)
 }
 
 /// Event types by number, after `after`.

@@ -3,14 +3,8 @@
 use crate::base::id::DeliverySeq;
 use crate::model::delivery::Attempt;
 use crate::store::error::Result;
-use crate::store::sql::columns;
+use crate::store::sql::{columns, insert, queries};
 use crate::store::tx::{ReadTx, WriteTx};
-
-const INSERT: &str = "
-    INSERT INTO attempts
-           (delivery_seq, n, started_at, finished_at, url, class, counted, http_status, latency_ms,
-            excerpt, failed_reason, key_id, span)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 
 columns! {
     fn attempt() -> Attempt = "attempts" [
@@ -23,6 +17,11 @@ columns! {
 
 const IS_STORED: &str =
     "SELECT started_at = ?3 AND span IS ?4 FROM attempts WHERE delivery_seq = ?1 AND n = ?2";
+
+queries! {
+    /// The attempts of a delivery with a number above `after`, in order.
+    pub fn of(delivery: DeliverySeq, after: u32, limit: u32) -> Vec<Attempt> = rows as attempt OF;
+}
 
 /// Whether this attempt is already stored under its number.
 pub(super) fn is_stored(tx: &ReadTx<'_>, delivery: DeliverySeq, attempt: &Attempt) -> Result<bool> {
@@ -38,28 +37,9 @@ pub(super) fn insert(
     n: u32,
     attempt: &Attempt,
 ) -> Result<()> {
-    tx.execute(
-        INSERT,
-        rusqlite::params![
-            delivery,
-            n,
-            attempt.started_at,
-            attempt.finished_at,
-            attempt.url,
-            attempt.class.as_str(),
-            attempt.counted,
-            attempt.http_status,
-            attempt.latency_ms,
-            attempt.excerpt,
-            attempt.failed_reason,
-            attempt.key_id,
-            attempt.span,
-        ],
-    )
+    insert!(tx, "attempts" of attempt {
+        delivery_seq: delivery, n: n, started_at, finished_at, url, class, counted, http_status, latency_ms, excerpt,
+        failed_reason, key_id, span
+    })
     .map(drop)
-}
-
-/// The attempts of a delivery with a number above `after`, in order.
-pub fn of(tx: &ReadTx<'_>, delivery: DeliverySeq, after: u32, limit: u32) -> Result<Vec<Attempt>> {
-    tx.rows(OF, (delivery, after, limit), attempt)
 }

@@ -2,6 +2,7 @@
 
 use crate::base::clock::Timestamp;
 use crate::store::error::Result;
+use crate::store::sql::{in_order, queries};
 use crate::store::tx::{ReadTx, WriteTx};
 
 const STOP: &str = "UPDATE boots SET stopped_at = ?2 WHERE seq = ?1 AND stopped_at IS NULL";
@@ -10,6 +11,12 @@ const BEFORE: &str = "
     SELECT seq, started_at, stopped_at IS NOT NULL FROM boots
      WHERE seq < ?1
      ORDER BY seq DESC LIMIT ?2";
+
+queries! {
+    /// Whether the latest run ended cleanly; `None` before the first start.
+    pub fn last_was_clean() -> Option<bool> = find
+        "SELECT stopped_at IS NOT NULL FROM boots ORDER BY seq DESC LIMIT 1";
+}
 
 /// Records a start; returns its number.
 pub fn start(tx: &WriteTx<'_>, now: Timestamp, version: &str) -> Result<i64> {
@@ -20,11 +27,6 @@ pub fn start(tx: &WriteTx<'_>, now: Timestamp, version: &str) -> Result<i64> {
 /// Records a clean stop.
 pub fn stop(tx: &WriteTx<'_>, boot: i64, now: Timestamp) -> Result<()> {
     tx.execute(STOP, (boot, now)).map(drop)
-}
-
-/// Whether the latest run ended cleanly; `None` before the first start.
-pub fn last_was_clean(tx: &ReadTx<'_>) -> Result<Option<bool>> {
-    tx.find("SELECT stopped_at IS NOT NULL FROM boots ORDER BY seq DESC LIMIT 1", [])
 }
 
 /// A start before this one.
@@ -40,7 +42,5 @@ pub struct Boot {
 
 /// The starts before this one, the latest first.
 pub fn before(tx: &ReadTx<'_>, boot: i64, limit: u32) -> Result<Vec<Boot>> {
-    tx.rows(BEFORE, (boot, limit), |row| {
-        Ok(Boot { seq: row.get(0)?, started_at: row.get(1)?, was_clean: row.get(2)? })
-    })
+    tx.rows(BEFORE, (boot, limit), in_order!(Boot { seq, started_at, was_clean }))
 }

@@ -15,7 +15,7 @@ use crate::model::{
     subscription, token, webhook_event,
 };
 use crate::privacy::policy::Pii;
-use crate::store::error::{Error, Result, Unknown, unknown_text};
+use crate::store::error::{Error, Result, Unknown};
 
 /// Columns of numbers: how one is made of a value, and a value of one.
 macro_rules! numbers {
@@ -169,9 +169,9 @@ pub(crate) fn parsed<T>(
 
 /// Reads a column. `name` is table and column, for the error if its text cannot be parsed.
 pub(crate) fn cell<T: FromSql>(row: &Row<'_>, n: usize, name: &'static str) -> Result<T> {
-    row.get(n).map_err(|error| match unknown_text(&error) {
-        Some(value) => Error::Unreadable { column: name, value },
-        None => error.into(),
+    row.get(n).map_err(|error| match error.into() {
+        Error::Unreadable { value, .. } => Error::Unreadable { column: name, value },
+        other => other,
     })
 }
 

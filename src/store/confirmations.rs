@@ -13,6 +13,7 @@ use crate::model::outcome::AttemptClass;
 use crate::store::consuming::{self, Consumer};
 use crate::store::error::Result;
 use crate::store::leases::Held;
+use crate::store::sql::queries;
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{attempts, settlement};
 
@@ -33,9 +34,9 @@ pub(super) const CLAMP: &str = "
               AND confirm_until > ?1 + delay_ms
             LIMIT ?2)";
 
-/// Deliveries whose time to confirm is over, the longest over first.
-pub fn over(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<DeliverySeq>> {
-    tx.list(OVER, (now, limit))
+queries! {
+    /// Deliveries whose time to confirm is over, the longest over first.
+    pub fn over(now: Timestamp, limit: u32) -> Vec<DeliverySeq> = list OVER;
 }
 
 /// Corrects at most `limit` ends that a wrong clock set too far ahead; returns how many.

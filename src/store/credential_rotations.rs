@@ -10,45 +10,41 @@ use crate::model::escalation::{Class, NewEscalation};
 use crate::model::operational::{Kind, OfCredential};
 use crate::store::credentials::{self, Credential, Owner};
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, tuple};
+use crate::store::sql::{changes, queries};
+use crate::store::tx::{WriteTx, tuple};
 use crate::store::{audit_events, escalations, operational, settlement};
 
-// A deleted owner's are left alone: nothing is signed or checked with them.
-const OVER: &str = "
+/// The tenant and the id of a credential.
+pub type Named = (String, String);
+
+queries! {
+    /// Those whose overlap is over.
+    // A deleted owner's are left alone: nothing is signed or checked with them.
+    pub fn over(now: Timestamp, limit: u32) -> Vec<Named> = rows as tuple "
     SELECT tenant, id FROM credentials
      WHERE state = 'retiring' AND valid_until <= ?1
-       AND NOT EXISTS (
-           SELECT 1
-             FROM subscriptions AS s
-            WHERE s.seq = subscription_seq
-              AND s.deleted_at IS NOT NULL)
-       AND NOT EXISTS (
-           SELECT 1
-             FROM providers AS p
-            WHERE p.seq = provider_seq
-              AND p.deleted_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM subscriptions AS s
+                        WHERE s.seq = subscription_seq AND s.deleted_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM providers AS p
+                        WHERE p.seq = provider_seq AND p.deleted_at IS NOT NULL)
      LIMIT ?2";
 
-// The one of each tenant that is due the longest: they are verified one at a time.
-const TO_VERIFY: &str = "
+    /// Those that are `next` and due to be verified, one of each tenant.
+    // The one of each tenant that is due the longest: they are verified one at a time.
+    pub fn to_verify(now: Timestamp, limit: u32) -> Vec<Named> = rows as tuple "
     SELECT tenant, id, min(verify_at) FROM credentials
      WHERE state = 'next' AND verify_at <= ?1
-       AND NOT EXISTS (
-           SELECT 1
-             FROM subscriptions AS s
-            WHERE s.seq = subscription_seq
-              AND s.deleted_at IS NOT NULL)
-       AND NOT EXISTS (
-           SELECT 1
-             FROM providers AS p
-            WHERE p.seq = provider_seq
-              AND p.deleted_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM subscriptions AS s
+                        WHERE s.seq = subscription_seq AND s.deleted_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM providers AS p
+                        WHERE p.seq = provider_seq AND p.deleted_at IS NOT NULL)
      GROUP BY tenant
      ORDER BY 3 LIMIT ?2";
 
-// One of each tenant. By the clock, or because the target refuses the credential. A rotation that failed is tried again after a day by the
-// clock, and with the next hold. A target that accepts pings and refuses events gets three versions in a day at most.
-const TO_ROTATE: &str = "
+    /// Those that have to be rotated by their command, one of each tenant.
+    // One of each tenant. By the clock, or because the target refuses the credential. A rotation that failed is tried again after a day by the
+    // clock, and with the next hold. A target that accepts pings and refuses events gets three versions in a day at most.
+    pub fn to_rotate(now: Timestamp, limit: u32) -> Vec<Named> = rows as tuple "
     WITH wanted (seq, since) AS (
         SELECT c.seq, ?1 - min(c.rotate_every_ms, 86400000)
           FROM credentials AS c
@@ -84,24 +80,19 @@ const TO_ROTATE: &str = "
               AND e.class = 'credential.rotation_failed'
               AND e.subject = 'credential:' || c.id
               AND e.last_at >= w.since)
-       AND NOT EXISTS (
-           SELECT 1
-             FROM subscriptions AS s
-            WHERE s.seq = c.subscription_seq
-              AND s.deleted_at IS NOT NULL)
-       AND NOT EXISTS (
-           SELECT 1
-             FROM providers AS p
-            WHERE p.seq = c.provider_seq
-              AND p.deleted_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM subscriptions AS s
+                        WHERE s.seq = c.subscription_seq AND s.deleted_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM providers AS p
+                        WHERE p.seq = c.provider_seq AND p.deleted_at IS NOT NULL)
      GROUP BY c.tenant
      LIMIT ?2";
+}
 
-const TRIED: &str =
-    "UPDATE credentials SET verify_at = ?2, verify_error = ?3 WHERE id = ?1 AND state = 'next'";
-
-/// The tenant and the id of a credential.
-pub type Named = (String, String);
+changes! {
+    /// Notes a verification that failed, and when the next one is due.
+    pub fn tried(id: &str, again_at: Timestamp, error: &str) of "the next credential" =
+        "UPDATE credentials SET verify_at = ?2, verify_error = ?3 WHERE id = ?1 AND state = 'next'";
+}
 
 /// Ends those whose overlap is over, at most `limit`; returns how many.
 pub fn end_over(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
@@ -119,26 +110,6 @@ pub fn end_over(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
         }
     }
     Ok(over.len())
-}
-
-/// Those whose overlap is over.
-pub fn over(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<Named>> {
-    tx.rows(OVER, (now, limit), tuple)
-}
-
-/// Those that are `next` and due to be verified, one of each tenant.
-pub fn to_verify(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<Named>> {
-    tx.rows(TO_VERIFY, (now, limit), tuple)
-}
-
-/// Those that have to be rotated by their command, one of each tenant.
-pub fn to_rotate(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<Named>> {
-    tx.rows(TO_ROTATE, (now, limit), tuple)
-}
-
-/// Notes a verification that failed, and when the next one is due.
-pub fn tried(tx: &WriteTx<'_>, id: &str, again_at: Timestamp, error: &str) -> Result<()> {
-    tx.change_one(TRIED, (id, again_at, error), "the next credential")
 }
 
 /// Puts a verified credential into the place of the active one of its purpose. A signing credential stays valid beside

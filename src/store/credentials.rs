@@ -5,7 +5,7 @@ use crate::base::id::SubscriptionSeq;
 use crate::model::credential::{Kind, Purpose, RotationPlan, Settings, State};
 use crate::store::column::{Millis, word};
 use crate::store::error::Result;
-use crate::store::sql::columns;
+use crate::store::sql::{changes, columns, insert, queries};
 use crate::store::tx::{ReadTx, WriteTx, one_row, tuple};
 
 /// Whose secret it is.
@@ -93,20 +93,41 @@ impl Credential {
     }
 }
 
+queries! {
+    /// Every secret of a provider that is in force, newest first.
+    pub fn of_provider(provider: i64) -> Vec<Credential> = rows as credential OF_PROVIDER;
+
+    /// Every credential of a subscription that is in force (`next`, `active` or `retiring`), newest first.
+    pub fn in_force_of_subscription(subscription: SubscriptionSeq) -> Vec<Credential> = rows as credential
+        OF_SUBSCRIPTION;
+
+    /// Ids and sealed secrets that are not sealed under this key, a few.
+    pub fn sealed_otherwise(key_id: &str, most: u32) -> Vec<(String, Vec<u8>)> = rows as tuple
+        "SELECT id, sealed FROM credentials WHERE master_key_id <> ?1 ORDER BY seq LIMIT ?2";
+
+    /// The master keys that seal secrets, and how many each.
+    pub fn count_by_key() -> Vec<(String, i64)> = rows as tuple "
+    SELECT master_key_id, count(*) FROM credentials
+     GROUP BY master_key_id
+     ORDER BY master_key_id LIMIT 1000";
+}
+
+changes! {
+    /// Puts the same secret, sealed under another key, into the place of what was there.
+    /// Fails with `Changed` when it is sealed under that key already.
+    pub fn reseal(id: &str, sealed: &[u8], key_id: &str) of "the credential" =
+        "UPDATE credentials SET sealed = ?2, master_key_id = ?3 WHERE id = ?1 AND master_key_id <> ?3";
+}
+
 /// What a secret is bound to when it is sealed: table, row and column. A sealed value that is moved to
 /// another row does not open.
 pub fn context(credential_id: &str) -> String {
     format!("credentials|{credential_id}|sealed")
 }
 
-const INSERT: &str = "
-    INSERT INTO credentials
-           (id, tenant, provider_seq, subscription_seq, kind, version, state, settings, sealed,
-            master_key_id, created_at, valid_until, verify_at, verify_until, rotate_every_ms,
-            rotate_command)
-    SELECT ?1, ?2, ?3, ?4, ?5, 1 + coalesce(max(version), 0), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,
-           ?14, ?15
-      FROM credentials WHERE provider_seq IS ?3 AND subscription_seq IS ?4";
+const NEXT_VERSION: &str = "
+    SELECT 1 + coalesce(max(version), 0) FROM credentials
+     WHERE provider_seq IS ?1 AND subscription_seq IS ?2";
 
 columns! {
     fn credential() -> Credential = ("credentials" from "credentials AS c
@@ -127,7 +148,9 @@ columns! {
     pub(super) const OF_SUBSCRIPTION = "
      WHERE c.subscription_seq = ?1 AND c.state IN ('next', 'active', 'retiring')
      ORDER BY c.version DESC LIMIT 32";
-    const BY_ID = "WHERE c.tenant = ?1 AND c.id = ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL";
+    /// A credential by its name outside, whatever its state.
+    pub fn by_id(tenant: &str, id: &str) -> Option =
+        "WHERE c.tenant = ?1 AND c.id = ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL";
     const LIVE_BY_ID = "WHERE c.id = ?1 AND p.deleted_at IS NULL AND s.deleted_at IS NULL";
     const PAGE = "
      WHERE c.tenant = ?1 AND c.seq > ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL
@@ -135,17 +158,6 @@ columns! {
        AND CASE WHEN ?5 IS NULL THEN c.state <> 'revoked' ELSE c.state = ?5 END
      ORDER BY c.seq LIMIT ?6";
 }
-
-const SEALED_OTHERWISE: &str =
-    "SELECT id, sealed FROM credentials WHERE master_key_id <> ?1 ORDER BY seq LIMIT ?2";
-
-const RESEAL: &str =
-    "UPDATE credentials SET sealed = ?2, master_key_id = ?3 WHERE id = ?1 AND master_key_id <> ?3";
-
-const COUNT_BY_KEY: &str = "
-    SELECT master_key_id, count(*) FROM credentials
-     GROUP BY master_key_id
-     ORDER BY master_key_id LIMIT 1000";
 
 const PROMOTE: &str = "
     UPDATE credentials
@@ -180,26 +192,13 @@ const USED: &str = "
 pub fn insert(tx: &WriteTx<'_>, new: &NewCredential) -> Result<()> {
     let (provider, subscription) = numbers(new.owner);
     let (verify_at, verify_until) = new.verify.unzip();
-    tx.execute(
-        INSERT,
-        rusqlite::params![
-            new.id,
-            new.tenant,
-            provider,
-            subscription,
-            new.settings.kind().as_str(),
-            new.state.as_str(),
-            new.settings.to_json().to_string(),
-            new.sealed,
-            new.master_key_id,
-            new.created_at,
-            new.valid_until,
-            verify_at,
-            verify_until,
-            new.rotation.every.map(millis),
-            new.rotation.command,
-        ],
-    )?;
+    let version: i64 = tx.value(NEXT_VERSION, (provider, subscription))?;
+    insert!(tx, "credentials" of new {
+        id, tenant, provider_seq: provider, subscription_seq: subscription, kind: new.settings.kind(), version: version,
+        state, settings: new.settings.to_json().to_string(), sealed, master_key_id, created_at, valid_until,
+        verify_at: verify_at, verify_until: verify_until, rotate_every_ms: new.rotation.every.map(Millis),
+        rotate_command: new.rotation.command
+    })?;
     owner_changed(tx, new.owner);
     Ok(())
 }
@@ -275,24 +274,6 @@ pub fn in_force(tx: &ReadTx<'_>, owner: Owner) -> Result<Vec<Credential>> {
     }
 }
 
-/// Every secret of a provider that is in force, newest first.
-pub fn of_provider(tx: &ReadTx<'_>, provider: i64) -> Result<Vec<Credential>> {
-    tx.rows(OF_PROVIDER, [provider], credential)
-}
-
-/// Every credential of a subscription that is in force (`next`, `active` or `retiring`), newest first.
-pub fn in_force_of_subscription(
-    tx: &ReadTx<'_>,
-    subscription: SubscriptionSeq,
-) -> Result<Vec<Credential>> {
-    tx.rows(OF_SUBSCRIPTION, [subscription], credential)
-}
-
-/// A credential by its name outside, whatever its state.
-pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Credential>> {
-    tx.first(BY_ID, (tenant, id), credential)
-}
-
 /// Which credentials a list has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filter<'a> {
@@ -316,15 +297,6 @@ pub fn page(
     tx.rows(PAGE, params, credential)
 }
 
-/// Ids and sealed secrets that are not sealed under this key, a few.
-pub fn sealed_otherwise(
-    tx: &ReadTx<'_>,
-    key_id: &str,
-    most: u32,
-) -> Result<Vec<(String, Vec<u8>)>> {
-    tx.rows(SEALED_OTHERWISE, (key_id, most), tuple)
-}
-
 /// Ends a secret that no key opens, and puts `sealed` into its place. Returns it if it was in force.
 pub fn give_up(
     tx: &WriteTx<'_>,
@@ -336,17 +308,6 @@ pub fn give_up(
     let Some(found) = found.filter(|found| found.state != State::Revoked) else { return Ok(None) };
     revoke(tx, found.owner, id)?;
     Ok(Some(found))
-}
-
-/// Puts the same secret, sealed under another key, into the place of what was there.
-/// Fails with `Changed` when it is sealed under that key already.
-pub fn reseal(tx: &WriteTx<'_>, id: &str, sealed: &[u8], key_id: &str) -> Result<()> {
-    tx.change_one(RESEAL, (id, sealed, key_id), "the credential")
-}
-
-/// The master keys that seal secrets, and how many each.
-pub fn count_by_key(tx: &ReadTx<'_>) -> Result<Vec<(String, i64)>> {
-    tx.rows(COUNT_BY_KEY, [], tuple)
 }
 
 // The schema has one of the two.

@@ -16,7 +16,7 @@ use crate::model::lane::Places;
 use crate::store::column::{Clamped, cell};
 use crate::store::error::{Error, Result};
 use crate::store::matching::MatchedSubscription;
-use crate::store::sql::sql;
+use crate::store::sql::{changes, in_order, queries, sql};
 use crate::store::tx::{ReadTx, WriteTx, one_row};
 use crate::store::{external_calls, lanes, payloads};
 
@@ -32,11 +32,8 @@ const INSERT: &str = "
 // The flag: a delivery of the same funnel waits for its confirmation.
 pub(super) const DUE: &str = "
     SELECT d.seq, d.lane, d.funnel, d.due_at,
-           d.funnel IS NOT NULL AND EXISTS (
-               SELECT 1
-                 FROM deliveries AS w
-                WHERE w.funnel = d.funnel
-                  AND w.state = 'waiting')
+           d.funnel IS NOT NULL AND EXISTS (SELECT 1 FROM deliveries AS w
+                                             WHERE w.funnel = d.funnel AND w.state = 'waiting')
       FROM deliveries AS d
      WHERE d.subscription_seq = ?1
        AND d.state = 'pending' AND d.head = 1 AND d.due_at <= ?2 AND (d.due_at, d.seq) > (?3, ?4)
@@ -150,41 +147,10 @@ pub(super) const FINISH: &str = "
            counted_failures = counted_failures + ?5, last_class = ?6, reason = ?7
      WHERE seq = ?1 AND run_no = ?2 AND state = 'pending'";
 
-const SET_ASIDE: &str = "
-    UPDATE deliveries
-       SET state = 'dead_letter', due_at = NULL, head = 1, finished_at = ?2, reason = ?3
-     WHERE seq = ?1 AND (state = 'pending' OR state = 'in_doubt')";
-
-const SET_CUSTOM_DATA: &str = "UPDATE deliveries SET custom_data = ?2 WHERE seq = ?1";
-
 pub(super) const WAIT: &str = "
     UPDATE deliveries SET state = 'waiting', due_at = NULL, confirm_until = ?3, delay_ms = ?4,
            attempt_count = attempt_count + 1, last_class = ?5
      WHERE seq = ?1 AND run_no = ?2 AND state = 'pending'";
-
-const COUNT_LATE: &str = "UPDATE deliveries SET attempt_count = attempt_count + 1 WHERE seq = ?1";
-
-// The dispatcher ignores deleted subscriptions, so a reopened delivery of one would never be sent. It clears the lease,
-// because a late report from the earlier run must not change the new one.
-const REOPEN: &str = "
-    UPDATE deliveries
-       SET state = 'pending', due_at = ?2, delay_ms = 0, finished_at = NULL, reason = NULL,
-           counted_failures = 0, run_no = run_no + 1, head = lane IS NULL, lease_owner = NULL
-     WHERE seq = ?1 AND state IN ('dead_letter', 'skipped', 'cancelled')
-       AND EXISTS (
-           SELECT 1
-             FROM subscriptions AS s
-            WHERE s.seq = deliveries.subscription_seq
-              AND s.deleted_at IS NULL)";
-
-const MAKE_DUE_NOW: &str =
-    "UPDATE deliveries SET due_at = ?2, delay_ms = 0 WHERE seq = ?1 AND state = 'pending'";
-
-const CANCEL: &str = "
-    UPDATE deliveries
-       SET state = 'cancelled', due_at = NULL, lease_until = NULL, confirm_until = NULL, finished_at = ?2, reason = ?3
-     WHERE seq = ?1
-       AND state IN ('pending', 'leased', 'waiting', 'parked', 'dead_letter', 'in_doubt')";
 
 // If the due time is later than now plus the delivery's own wait, a wrong clock set it. An event's `not_before` is
 // always respected. The condition without `o` comes first, so that the event is read only for suspicious rows.
@@ -226,18 +192,10 @@ pub(super) const COUNTS_OF_WEBHOOK_EVENT: &str = counts_of!("webhook_seq");
 
 // Three seeks, each on a partial index: heads of lanes, deliveries behind them, and those that need attention.
 pub(super) const HAS_UNFINISHED: &str = "
-    SELECT EXISTS (
-           SELECT 1
-             FROM deliveries
-            WHERE subscription_seq = ?1
-              AND state = 'pending'
-              AND head = 1)
-        OR EXISTS (
-           SELECT 1
-             FROM deliveries
-            WHERE subscription_seq = ?1
-              AND state = 'pending'
-              AND head = 0)
+    SELECT EXISTS (SELECT 1 FROM deliveries
+                    WHERE subscription_seq = ?1 AND state = 'pending' AND head = 1)
+        OR EXISTS (SELECT 1 FROM deliveries
+                    WHERE subscription_seq = ?1 AND state = 'pending' AND head = 0)
         OR EXISTS (
            SELECT 1
              FROM deliveries
@@ -273,6 +231,22 @@ pub enum Origin {
     Outbox(i64),
     /// The row of `webhook_events` with this number.
     WebhookEvent(i64),
+}
+
+impl Origin {
+    /// The statement for its table, and its number there.
+    pub(crate) const fn choose<'s>(self, outbox: &'s str, webhook: &'s str) -> (&'s str, i64) {
+        match self {
+            Self::Outbox(seq) => (outbox, seq),
+            Self::WebhookEvent(seq) => (webhook, seq),
+        }
+    }
+
+    /// From `outbox_seq` and `webhook_seq` of a delivery, which has one of the two.
+    pub(super) fn of(outbox: Option<i64>, webhook: Option<i64>) -> Result<Self> {
+        let found = outbox.map(Self::Outbox).or_else(|| webhook.map(Self::WebhookEvent));
+        found.ok_or(Error::Changed("the delivery"))
+    }
 }
 
 /// Due time, lane order and initial state of an event's new deliveries.
@@ -318,6 +292,52 @@ impl Place {
         let places = Places { lane: self.lane, ..found.places };
         Some(MatchedSubscription { places, ..*found })
     }
+}
+
+queries! {
+    /// The next due time of a subscription's deliveries after `now`.
+    pub fn next_due(subscription: SubscriptionSeq, now: Timestamp) -> Option<Timestamp> = value NEXT_DUE;
+
+    /// Whether a subscription has unfinished deliveries or dead letters.
+    pub fn has_unfinished(subscription: SubscriptionSeq) -> bool = value HAS_UNFINISHED;
+}
+
+changes! {
+    /// Makes a new delivery a dead letter.
+    pub(super) fn set_aside(delivery: DeliverySeq, reason: &str, now: Timestamp) of "the delivery" = "
+    UPDATE deliveries
+       SET state = 'dead_letter', due_at = NULL, head = 1, finished_at = ?3, reason = ?2
+     WHERE seq = ?1 AND (state = 'pending' OR state = 'in_doubt')";
+
+    /// Stores what the receiver wants to get back with the next attempt.
+    pub(super) fn set_custom_data(delivery: DeliverySeq, data: &str) of "the delivery" =
+        "UPDATE deliveries SET custom_data = ?2 WHERE seq = ?1";
+
+    /// Counts an attempt that came too late to change the delivery's state.
+    pub(super) fn count_late(delivery: DeliverySeq) of "the delivery" =
+        "UPDATE deliveries SET attempt_count = attempt_count + 1 WHERE seq = ?1";
+
+    /// Makes a pending delivery due now.
+    pub(super) fn make_due_now(delivery: DeliverySeq, now: Timestamp) of "the delivery" =
+        "UPDATE deliveries SET due_at = ?2, delay_ms = 0 WHERE seq = ?1 AND state = 'pending'";
+
+    /// Reopens a delivery that was given up, skipped or cancelled.
+    // The dispatcher ignores deleted subscriptions, so a reopened delivery of one would never be sent. It clears the lease,
+    // because a late report from the earlier run must not change the new one.
+    pub(super) fn reopen(delivery: DeliverySeq, now: Timestamp) of "the delivery" = "
+    UPDATE deliveries
+       SET state = 'pending', due_at = ?2, delay_ms = 0, finished_at = NULL, reason = NULL,
+           counted_failures = 0, run_no = run_no + 1, head = lane IS NULL, lease_owner = NULL
+     WHERE seq = ?1 AND state IN ('dead_letter', 'skipped', 'cancelled')
+       AND EXISTS (SELECT 1 FROM subscriptions AS s
+                    WHERE s.seq = deliveries.subscription_seq AND s.deleted_at IS NULL)";
+
+    /// Cancels a delivery that is pending, leased, in doubt or a dead letter.
+    pub(super) fn cancel(delivery: DeliverySeq, reason: &str, now: Timestamp) of "the delivery" = "
+    UPDATE deliveries
+       SET state = 'cancelled', due_at = NULL, lease_until = NULL, confirm_until = NULL, finished_at = ?3, reason = ?2
+     WHERE seq = ?1
+       AND state IN ('pending', 'leased', 'waiting', 'parked', 'dead_letter', 'in_doubt')";
 }
 
 /// The place of a delivery, made free for the one that replaces it.
@@ -393,16 +413,6 @@ pub(crate) fn route(
     Ok(())
 }
 
-/// Makes a new delivery a dead letter.
-pub(super) fn set_aside(
-    tx: &WriteTx<'_>,
-    delivery: DeliverySeq,
-    reason: &str,
-    now: Timestamp,
-) -> Result<()> {
-    tx.change_one(SET_ASIDE, (delivery, now, reason), "the delivery")
-}
-
 /// A delivery that is due, and its places.
 pub type Due = (DeliverySeq, Places);
 
@@ -437,15 +447,6 @@ pub fn due(
     }
     let may_be_more = is_full(&due) || looked_at >= most;
     Ok((due, mark.filter(|_| may_be_more)))
-}
-
-/// The next due time of a subscription's deliveries after `now`.
-pub fn next_due(
-    tx: &ReadTx<'_>,
-    subscription: SubscriptionSeq,
-    now: Timestamp,
-) -> Result<Option<Timestamp>> {
-    tx.value(NEXT_DUE, (subscription, now))
 }
 
 /// The request of a delivery; `None` if the delivery is neither pending nor leased.
@@ -564,17 +565,11 @@ impl DeliveryState {
 /// The current state of a delivery.
 pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliveryState> {
     let found = tx.first(STATE, [delivery], |row| {
-        let outbox: Option<i64> = row.get(3)?;
-        let webhook: Option<i64> = row.get(4)?;
         Ok(DeliveryState {
             state: cell(row, 0, "deliveries.state")?,
             run_no: row.get(1)?,
             attempt_count: row.get(2)?,
-            origin: match (outbox, webhook) {
-                (Some(seq), _) => Origin::Outbox(seq),
-                (None, Some(seq)) => Origin::WebhookEvent(seq),
-                (None, None) => return Err(Error::Changed("the delivery")),
-            },
+            origin: Origin::of(row.get(3)?, row.get(4)?)?,
             subscription: row.get(5)?,
             due_at: row.get(6)?,
             lane: row.get(7)?,
@@ -588,10 +583,7 @@ pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliverySt
 
 /// The unfinished deliveries of an event, at most 1,000.
 pub fn open_of(tx: &ReadTx<'_>, origin: Origin) -> Result<Vec<DeliverySeq>> {
-    let (sql, seq) = match origin {
-        Origin::Outbox(seq) => (OPEN_OF_EVENT, seq),
-        Origin::WebhookEvent(seq) => (OPEN_OF_WEBHOOK_EVENT, seq),
-    };
+    let (sql, seq) = origin.choose(OPEN_OF_EVENT, OPEN_OF_WEBHOOK_EVENT);
     tx.list(sql, [seq])
 }
 
@@ -603,8 +595,7 @@ pub(super) fn reschedule(
     wait: Duration,
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, .. } = settlement;
-    let class = attempt.class.as_str();
-    let row = (delivery, run_no, due_at, millis(wait), attempt.counted, class);
+    let row = (delivery, run_no, due_at, millis(wait), attempt.counted, attempt.class);
     tx.change_one(RETRY, row, "the delivery")
 }
 
@@ -616,66 +607,30 @@ pub(super) fn finish(
     reason: Option<&str>,
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, now, .. } = settlement;
-    let class = attempt.class.as_str();
-    let row = (delivery, run_no, state.as_str(), now, attempt.counted, class, reason);
+    let row = (delivery, run_no, state.as_str(), now, attempt.counted, attempt.class, reason);
     tx.change_one(FINISH, row, "the delivery")
-}
-
-/// Stores what the receiver wants to get back with the next attempt.
-pub(super) fn set_custom_data(tx: &WriteTx<'_>, delivery: DeliverySeq, data: &str) -> Result<()> {
-    tx.change_one(SET_CUSTOM_DATA, (delivery, data), "the delivery")
 }
 
 /// Makes a delivery wait for its confirmation, after the target has accepted it.
 pub(super) fn wait(tx: &WriteTx<'_>, settlement: &Settlement, within: Duration) -> Result<()> {
     let Settlement { delivery, run_no, attempt, now, .. } = settlement;
-    let class = attempt.class.as_str();
-    let row = (delivery, run_no, now.plus(within), millis(within), class);
+    let row = (delivery, run_no, now.plus(within), millis(within), attempt.class);
     tx.change_one(WAIT, row, "the delivery")
-}
-
-/// Counts an attempt that came too late to change the delivery's state.
-pub(super) fn count_late(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<()> {
-    tx.change_one(COUNT_LATE, [delivery], "the delivery")
-}
-
-/// Makes a pending delivery due now.
-pub(super) fn make_due_now(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    tx.change_one(MAKE_DUE_NOW, (delivery, now), "the delivery")
-}
-
-/// Reopens a delivery that was given up, skipped or cancelled.
-pub(super) fn reopen(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    tx.change_one(REOPEN, (delivery, now), "the delivery")
-}
-
-/// Cancels a delivery that is pending, leased, in doubt or a dead letter.
-pub(super) fn cancel(
-    tx: &WriteTx<'_>,
-    delivery: DeliverySeq,
-    reason: &str,
-    now: Timestamp,
-) -> Result<()> {
-    tx.change_one(CANCEL, (delivery, now, reason), "the delivery")
 }
 
 /// Counts the deliveries of one event by state.
 pub(super) fn counts(tx: &ReadTx<'_>, origin: Origin) -> Result<DeliveryCounts> {
-    let (sql, seq) = match origin {
-        Origin::Outbox(seq) => (COUNTS_OF_EVENT, seq),
-        Origin::WebhookEvent(seq) => (COUNTS_OF_WEBHOOK_EVENT, seq),
-    };
-    Ok(tx.prepare(sql)?.query_row([seq], |row| {
-        Ok(DeliveryCounts {
-            open: row.get(0)?,
-            open_failed: row.get(1)?,
-            with_worker: row.get(2)?,
-            completed: row.get(3)?,
-            dead: row.get(4)?,
-            cancelled: row.get(5)?,
-            skipped: row.get(6)?,
-        })
-    })?)
+    let (sql, seq) = origin.choose(COUNTS_OF_EVENT, COUNTS_OF_WEBHOOK_EVENT);
+    let read = in_order!(DeliveryCounts {
+        open,
+        open_failed,
+        with_worker,
+        completed,
+        dead,
+        cancelled,
+        skipped
+    });
+    tx.first(sql, [seq], read)?.ok_or(Error::Changed("the deliveries"))
 }
 
 /// Corrects at most `limit` due times that a wrong clock set too far ahead; returns how many.
@@ -704,22 +659,14 @@ pub(super) fn retry_refused(
     Ok(())
 }
 
-/// Whether a subscription has unfinished deliveries or dead letters.
-pub fn has_unfinished(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<bool> {
-    tx.value(HAS_UNFINISHED, [subscription])
-}
-
 // Sets the same columns as `REOPEN`, but also reopens completed deliveries, because a person asked for it.
 const REPLAY: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?4, delay_ms = 0, finished_at = NULL, reason = NULL,
            counted_failures = 0, run_no = run_no + 1, head = lane IS NULL, lease_owner = NULL
      WHERE seq = ?1 AND state = ?2 AND run_no = ?3 AND finished_at IS NOT NULL
-       AND EXISTS (
-           SELECT 1
-             FROM subscriptions AS s
-            WHERE s.seq = deliveries.subscription_seq
-              AND s.deleted_at IS NULL)";
+       AND EXISTS (SELECT 1 FROM subscriptions AS s
+                    WHERE s.seq = deliveries.subscription_seq AND s.deleted_at IS NULL)";
 
 /// Reopens a finished delivery, if its state and run are still those given.
 pub(super) fn replay(

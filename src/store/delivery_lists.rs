@@ -28,15 +28,15 @@ columns! {
         attempt_count, counted_failures, last_class, run_no, finished_at, reason, aggregate_type, aggregate_id, key,
         confirm_until, created_at, lane, order_at, late, ordering_key
     }
-    const BY_SEQ = "WHERE d.seq = ?2 AND d.tenant = ?1";
+    /// A delivery of a tenant, by its number.
+    pub fn by_seq(tenant: &str, seq: DeliverySeq) -> Option = "WHERE d.seq = ?2 AND d.tenant = ?1";
 }
 
 /// The condition of a list's filter by subscription (?5).
 macro_rules! of_subscription {
     () => {
-        "(?5 IS NULL OR EXISTS (
-          SELECT 1 FROM subscriptions AS s
-           WHERE s.seq = subscription_seq AND (s.name = ?5 OR s.id = ?5)))"
+        "(?5 IS NULL OR EXISTS (SELECT 1 FROM subscriptions AS s
+                                 WHERE s.seq = subscription_seq AND (s.name = ?5 OR s.id = ?5)))"
     };
 }
 
@@ -99,11 +99,6 @@ pub struct Filter {
     pub code: Option<u16>,
     /// When they were made.
     pub made: Span,
-}
-
-/// A delivery of a tenant, by its number.
-pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: DeliverySeq) -> Result<Option<Delivery>> {
-    tx.first(BY_SEQ, (tenant, seq), delivery)
 }
 
 /// A page of deliveries, newest first.

@@ -2,8 +2,7 @@
 
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
-use crate::store::error::Result;
-use crate::store::tx::ReadTx;
+use crate::store::sql::queries;
 
 // One that must not go yet does not make an earlier one superfluous.
 pub(super) const NEWER: &str = "
@@ -26,21 +25,13 @@ pub(super) const OLDER: &str = "
 
 pub(super) const PLACE: &str = "SELECT order_at FROM deliveries WHERE seq = ?1";
 
-/// The newest delivery about the same entity that waits and comes after a pending one.
-pub fn newer(
-    tx: &ReadTx<'_>,
-    delivery: DeliverySeq,
-    now: Timestamp,
-) -> Result<Option<DeliverySeq>> {
-    tx.find(NEWER, (delivery, now))
-}
+queries! {
+    /// The newest delivery about the same entity that waits and comes after a pending one.
+    pub fn newer(delivery: DeliverySeq, now: Timestamp) -> Option<DeliverySeq> = find NEWER;
 
-/// Deliveries about the same entity that are pending and come before this one, at most 1,000.
-pub(super) fn older(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Vec<DeliverySeq>> {
-    tx.list(OLDER, [delivery])
-}
+    /// Deliveries about the same entity that are pending and come before this one, at most 1,000.
+    pub(super) fn older(delivery: DeliverySeq) -> Vec<DeliverySeq> = list OLDER;
 
-/// The time by which a delivery is ordered.
-pub(super) fn place(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Timestamp> {
-    tx.value(PLACE, [delivery])
+    /// The time by which a delivery is ordered.
+    pub(super) fn place(delivery: DeliverySeq) -> Timestamp = value PLACE;
 }

@@ -146,28 +146,20 @@ pub enum Error {
     },
 }
 
+/// A stored text that this version cannot parse. It becomes [`Error::Unreadable`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?}, which this version does not understand")]
+pub(crate) struct Unknown(pub(crate) String);
+
 /// A result with the store's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A stored text that this version cannot parse.
-#[derive(Debug, thiserror::Error)]
-#[error("{0:?}, which this version does not understand")]
-pub(super) struct Unknown(pub(super) String);
-
-/// The text that could not be parsed, if that is why a column could not be read.
-pub(super) fn unknown_text(error: &rusqlite::Error) -> Option<String> {
-    match error {
-        rusqlite::Error::FromSqlConversionFailure(_, _, cause) => {
-            cause.downcast_ref().map(|Unknown(text)| text.clone())
-        }
-        _ => None,
-    }
-}
-
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
-        if let Some(value) = unknown_text(&error) {
-            return Self::Unreadable { column: "a column", value };
+        if let rusqlite::Error::FromSqlConversionFailure(_, _, cause) = &error
+            && let Some(Unknown(value)) = cause.downcast_ref()
+        {
+            return Self::Unreadable { column: "a column", value: value.clone() };
         }
         let rusqlite::Error::SqliteFailure(code, message) = &error else {
             return Self::Sqlite(Arc::new(error));

@@ -39,8 +39,10 @@ columns! {
         seq, new: NewEscalation { id, tenant, class, subject, detail }, first_at, last_at, count, acknowledged_at,
         acknowledged_by, resolved_at
     }
-    const BY_SEQ = "WHERE seq = ?1";
-    const BY_ID = "WHERE tenant = ?1 AND id = ?2";
+    /// An escalation by its number.
+    pub(crate) fn by_seq(seq: i64) -> Option = "WHERE seq = ?1";
+    /// An escalation by its id.
+    pub fn by_id(tenant: &str, id: &str) -> Option = "WHERE tenant = ?1 AND id = ?2";
     pub(super) const PAGE = "WHERE tenant = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3";
     pub(super) const PAGE_OF_OPEN =
         "WHERE tenant = ?1 AND seq < ?2 AND resolved_at IS NULL ORDER BY seq DESC LIMIT ?3";
@@ -97,16 +99,6 @@ pub fn resolve(
 pub fn acknowledge(tx: &WriteTx<'_>, seen: &Escalation, by: &str, now: Timestamp) -> Result<()> {
     let ends = seen.new.class.ends_when_seen();
     tx.change_one(ACKNOWLEDGE, (seen.seq, now, by, ends), "the escalation")
-}
-
-/// An escalation by its number.
-pub(crate) fn by_seq(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Escalation>> {
-    tx.first(BY_SEQ, [seq], read)
-}
-
-/// An escalation by its id.
-pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Escalation>> {
-    tx.first(BY_ID, (tenant, id), read)
 }
 
 /// Escalations, newest first, below `before`; with `all` those that are over as well.

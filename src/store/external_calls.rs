@@ -5,7 +5,7 @@ use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::external_call::{CallState, ExternalCall, MadeCall, NewCall};
 use crate::store::error::Result;
 use crate::store::page::Newest;
-use crate::store::sql::columns;
+use crate::store::sql::{columns, in_order, insert};
 use crate::store::tx::{ReadTx, WriteTx};
 
 // A call that is still under way was interrupted, even one of the same delivery: of one entity there is one at a time.
@@ -21,25 +21,13 @@ pub(super) const MADE: &str = "
      WHERE is_open
         OR made_seq IS NOT NULL";
 
-const BEGIN: &str = "
-    INSERT INTO external_calls
-           (subscription_seq, entity, entity_key, delivery_seq, body_hash, state, made_seq, made_order_at,
-            made_hash, created_at, updated_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, 'PROCESSING', ?6, ?7, ?8, ?9, ?9)
-        ON CONFLICT DO UPDATE
-       SET entity_key = excluded.entity_key,
-           failed_count = iif(state = 'OK', 0, failed_count),
-           delivery_seq = excluded.delivery_seq, body_hash = excluded.body_hash, state = 'PROCESSING',
-           made_seq = excluded.made_seq, made_order_at = excluded.made_order_at,
-           made_hash = excluded.made_hash, updated_at = excluded.updated_at";
-
 // ?5: nobody knows whether the target has accepted it. Without INDEXED BY, SQLite reads all calls of the subscription.
 pub(super) const END: &str = "
     UPDATE external_calls INDEXED BY external_calls_newest
        SET state = ?3, updated_at = ?4, failed_count = failed_count + (?3 <> 'OK'),
            made_seq = iif(?3 = 'OK' OR ?5, delivery_seq, made_seq),
-           made_order_at = iif(?3 = 'OK' OR ?5, (
-               SELECT d.order_at FROM deliveries AS d WHERE d.seq = delivery_seq), made_order_at),
+           made_order_at = iif(?3 = 'OK' OR ?5, (SELECT d.order_at FROM deliveries AS d
+                                                  WHERE d.seq = delivery_seq), made_order_at),
            made_hash = iif(?3 = 'OK', body_hash, iif(?5, NULL, made_hash))
      WHERE subscription_seq = ?1 AND delivery_seq = ?2 AND state = 'PROCESSING'";
 
@@ -75,9 +63,8 @@ columns! {
 
 /// The newest call about the entity of a new one that was made, or may have been before the service ended.
 pub(super) fn made(tx: &ReadTx<'_>, call: &NewCall) -> Result<Option<MadeCall>> {
-    tx.first(MADE, (call.subscription, call.entity), |row| {
-        Ok(MadeCall { delivery: row.get(0)?, order_at: row.get(1)?, body_hash: row.get(2)? })
-    })
+    let read = in_order!(MadeCall { delivery, order_at, body_hash });
+    tx.first(MADE, (call.subscription, call.entity), read)
 }
 
 /// A call is not made. If the target has the same state from an older one, it has this newer one's: no call for a state
@@ -97,8 +84,15 @@ pub(super) fn begin(
     let NewCall { subscription, entity, entity_key, delivery, body_hash, .. } = call;
     let by = made.map(|made| made.delivery);
     let (order_at, hash) = (made.map(|m| m.order_at), made.and_then(|m| m.body_hash.as_ref()));
-    let row = (subscription, entity, entity_key, delivery, body_hash, by, order_at, hash, at);
-    tx.execute(BEGIN, row).map(drop)
+    insert!(tx, "external_calls" {
+        subscription_seq: subscription, entity, entity_key, delivery_seq: delivery, body_hash, state: "PROCESSING",
+        made_seq: by, made_order_at: order_at, made_hash: hash, created_at: at, updated_at: at
+    } "ON CONFLICT DO UPDATE
+       SET entity_key = excluded.entity_key, failed_count = iif(state = 'OK', 0, failed_count),
+           delivery_seq = excluded.delivery_seq, body_hash = excluded.body_hash, state = 'PROCESSING',
+           made_seq = excluded.made_seq, made_order_at = excluded.made_order_at,
+           made_hash = excluded.made_hash, updated_at = excluded.updated_at")
+    .map(drop)
 }
 
 /// Notes how the call of a delivery has ended; does nothing if none is under way. `is_unknown`: no answer came, so the

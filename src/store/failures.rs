@@ -8,8 +8,8 @@ use crate::base::id::DeliverySeq;
 use crate::base::schema::values;
 use crate::model::outcome::AttemptClass;
 use crate::store::error::Result;
-use crate::store::sql::columns;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::sql::{columns, queries};
+use crate::store::tx::WriteTx;
 
 const NOTE: &str = "
     INSERT INTO failures (delivery_seq, class, code, first_at, last_at, alone)
@@ -19,17 +19,13 @@ const NOTE: &str = "
                       count = count + 1, alone = alone + excluded.alone
     RETURNING seq, count";
 
-const RESOLVE: &str = "
-    UPDATE failures SET resolved_at = ?2
-     WHERE delivery_seq = ?1 AND resolved_at IS NULL
-    RETURNING seq";
-
 columns! {
     fn failure() -> Failure = "failures" [seq, class, code, first_at, last_at, count, resolved_at, alone] {
         seq, class, code, first_at, last_at, count, resolved_at, alone
     }
     // An open failure is always the latest one.
-    const OF = "WHERE delivery_seq = ?1 ORDER BY seq DESC LIMIT 1";
+    /// The latest failure of a delivery.
+    pub fn of(delivery: DeliverySeq) -> Option = "WHERE delivery_seq = ?1 ORDER BY seq DESC LIMIT 1";
 }
 
 /// What went wrong with a delivery, from its first failed attempt until it succeeds.
@@ -64,6 +60,14 @@ fn write_id<S: Serializer>(seq: &i64, to: S) -> std::result::Result<S::Ok, S::Er
     to.collect_str(&format_args!("flr_{seq}"))
 }
 
+queries! {
+    /// Resolves the failure of a delivery that has succeeded; returns its number, if one was open.
+    pub(super) fn resolve(delivery: DeliverySeq, at: Timestamp) -> Option<i64> = find "
+    UPDATE failures SET resolved_at = ?2
+     WHERE delivery_seq = ?1 AND resolved_at IS NULL
+    RETURNING seq";
+}
+
 /// Records a failed attempt; returns the failure's number, and whether the failure is new.
 pub(super) fn note(
     tx: &WriteTx<'_>,
@@ -74,18 +78,4 @@ pub(super) fn note(
 ) -> Result<(i64, bool)> {
     let row = (delivery, class.as_str(), code, at, is_alone);
     Ok(tx.prepare(NOTE)?.query_row(row, |row| Ok((row.get(0)?, row.get::<_, i64>(1)? == 1)))?)
-}
-
-/// Resolves the failure of a delivery that has succeeded; returns its number, if one was open.
-pub(super) fn resolve(
-    tx: &WriteTx<'_>,
-    delivery: DeliverySeq,
-    at: Timestamp,
-) -> Result<Option<i64>> {
-    tx.find(RESOLVE, (delivery, at))
-}
-
-/// The latest failure of a delivery.
-pub fn of(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Failure>> {
-    tx.first(OF, [delivery], failure)
 }

@@ -13,6 +13,7 @@ use crate::base::id::SubscriptionSeq;
 use crate::model::hold::{Hold, HoldReason, gate};
 use crate::store::column::{Count, cell};
 use crate::store::error::Result;
+use crate::store::sql::queries;
 use crate::store::tx::{ReadTx, WriteTx};
 
 /// The subscription number of the hold that applies to the whole site.
@@ -67,6 +68,18 @@ const COUNT: &str = "
 
 /// The longest time until a hold ends or is probed: the maximum `Retry-After`, plus jitter.
 const LONGEST: Duration = Duration::from_hours(27);
+
+queries! {
+    /// The holds of a subscription, including the site's hold.
+    pub fn of(subscription: SubscriptionSeq) -> Vec<Hold> = rows as hold OF;
+
+    /// The subscriptions of at most `limit` holds whose time is over.
+    pub fn over(now: Timestamp, limit: u32) -> Vec<SubscriptionSeq> = list
+        "SELECT subscription_seq FROM holds WHERE until <= ?1 LIMIT ?2";
+
+    /// Whether any hold exists.
+    pub fn any() -> bool = exists HELD;
+}
 
 /// Puts a hold on a subscription. If the hold exists, its next probe is set; `until` can only become later.
 pub fn put(tx: &WriteTx<'_>, subscription: SubscriptionSeq, hold: &Hold) -> Result<()> {
@@ -132,11 +145,6 @@ fn changed(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<()> {
     Ok(())
 }
 
-/// The holds of a subscription, including the site's hold.
-pub fn of(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<Vec<Hold>> {
-    tx.rows(OF, [subscription], hold)
-}
-
 /// The hold of the whole site.
 pub fn of_site(tx: &ReadTx<'_>) -> Result<Option<Hold>> {
     tx.first(OF, [SITE], hold)
@@ -151,16 +159,6 @@ pub(super) fn is_held(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result
     let is_held = held.contains(&subscription.0);
     tx.held().replace(Some(held));
     Ok(is_held)
-}
-
-/// The subscriptions of at most `limit` holds whose time is over.
-pub fn over(tx: &ReadTx<'_>, now: Timestamp, limit: u32) -> Result<Vec<SubscriptionSeq>> {
-    tx.list("SELECT subscription_seq FROM holds WHERE until <= ?1 LIMIT ?2", (now, limit))
-}
-
-/// Whether any hold exists.
-pub fn any(tx: &ReadTx<'_>) -> Result<bool> {
-    tx.exists(HELD, [])
 }
 
 /// Whether any hold's time is over.

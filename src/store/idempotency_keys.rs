@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::base::clock::Timestamp;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::sql::{changes, queries};
+use crate::store::tx::WriteTx;
 
 /// How long an answer is kept.
 pub const KEPT: Duration = Duration::from_hours(24);
@@ -29,12 +30,8 @@ pub(super) const ANY_EXPIRED: &str =
 
 pub(super) const EXPIRE: &str = "
     DELETE FROM idempotency_keys
-     WHERE (tenant, key) IN (
-           SELECT tenant, key
-             FROM idempotency_keys
-            WHERE expires_at <= ?1
-            ORDER BY expires_at
-            LIMIT ?2)";
+     WHERE (tenant, key) IN (SELECT tenant, key FROM idempotency_keys
+                              WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
 
 /// Whether a key was used before, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +49,17 @@ pub enum Seen {
     OtherRequest,
     /// The same request is still being carried out.
     Running,
+}
+
+queries! {
+    /// Whether any key has expired.
+    pub fn any_expired(now: Timestamp) -> bool = value ANY_EXPIRED;
+}
+
+changes! {
+    /// Stores the answer of the request that was first.
+    /// Fails with `Changed` when the key was not claimed.
+    pub fn finish(tenant: &str, key: &str, status: u16, body: &[u8]) of "the idempotency key" = FINISH;
 }
 
 /// Claims a key, or returns what it was used for. The insert comes first, so that of two simultaneous requests only
@@ -96,18 +104,6 @@ pub fn remember(
     }
     let before = tx.first(FIND, (tenant, key), |row| Ok(row.get::<_, Vec<u8>>(0)?))?;
     Ok(before.is_some_and(|before| before == hash))
-}
-
-/// Stores the answer of the request that was first.
-/// Fails with `Changed` when the key was not claimed.
-pub fn finish(tx: &WriteTx<'_>, tenant: &str, key: &str, status: u16, body: &[u8]) -> Result<()> {
-    let finished = tx.execute(FINISH, (tenant, key, status, body))?;
-    one_row(finished, "the idempotency key")
-}
-
-/// Whether any key has expired.
-pub fn any_expired(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
-    tx.value(ANY_EXPIRED, [now])
 }
 
 /// Deletes at most `limit` expired keys; returns how many.

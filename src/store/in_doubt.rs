@@ -5,19 +5,14 @@
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::store::error::Result;
-use crate::store::sql::sql;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::sql::{changes, queries, sql};
+use crate::store::tx::ReadTx;
 
 /// Unsent deliveries by number.
 pub(super) const UNSENT: &str = "
     SELECT seq FROM deliveries
      WHERE seq > ?1 AND (state = 'pending' OR state = 'leased' OR state = 'waiting')
      ORDER BY seq LIMIT ?2";
-
-const PUT_IN_DOUBT: &str = "
-    UPDATE deliveries
-       SET state = 'in_doubt', due_at = NULL, lease_until = NULL, lease_owner = NULL, confirm_until = NULL
-     WHERE seq = ?1 AND state IN ('pending', 'leased', 'waiting')";
 
 pub(super) const RELEASE: &str = "
     UPDATE deliveries
@@ -26,7 +21,7 @@ pub(super) const RELEASE: &str = "
      WHERE seq = ?1 AND state = 'in_doubt'";
 
 pub(super) const SKIP: &str = "
-    UPDATE deliveries SET state = 'skipped', finished_at = ?2, reason = ?3
+    UPDATE deliveries SET state = 'skipped', finished_at = ?3, reason = ?2
      WHERE seq = ?1 AND state = 'in_doubt'";
 
 // CROSS JOIN makes SQLite scan the partial index `deliveries_attention`, which is in the order of `seq`.
@@ -65,29 +60,23 @@ pub struct Filter {
     pub until: Option<Timestamp>,
 }
 
-/// Deliveries with a number above `after` that could still be sent.
-pub(crate) fn unsent(tx: &ReadTx<'_>, after: DeliverySeq, limit: u32) -> Result<Vec<DeliverySeq>> {
-    tx.list(UNSENT, (after, limit))
+queries! {
+    /// Deliveries with a number above `after` that could still be sent.
+    pub(crate) fn unsent(after: DeliverySeq, limit: u32) -> Vec<DeliverySeq> = list UNSENT;
 }
 
-/// Puts a delivery in doubt.
-pub(super) fn put_in_doubt(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<()> {
-    tx.change_one(PUT_IN_DOUBT, [delivery], "the delivery")
-}
+changes! {
+    /// Puts a delivery in doubt.
+    pub(super) fn put_in_doubt(delivery: DeliverySeq) of "the delivery" = "
+    UPDATE deliveries
+       SET state = 'in_doubt', due_at = NULL, lease_until = NULL, lease_owner = NULL, confirm_until = NULL
+     WHERE seq = ?1 AND state IN ('pending', 'leased', 'waiting')";
 
-/// Makes a delivery in doubt pending.
-pub(super) fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    tx.change_one(RELEASE, (delivery, now), "the delivery")
-}
+    /// Makes a delivery in doubt pending.
+    pub(super) fn release(delivery: DeliverySeq, now: Timestamp) of "the delivery" = RELEASE;
 
-/// Ends a delivery in doubt without sending it.
-pub(super) fn skip(
-    tx: &WriteTx<'_>,
-    delivery: DeliverySeq,
-    reason: &str,
-    now: Timestamp,
-) -> Result<()> {
-    tx.change_one(SKIP, (delivery, now, reason), "the delivery")
+    /// Ends a delivery in doubt without sending it.
+    pub(super) fn skip(delivery: DeliverySeq, reason: &str, now: Timestamp) of "the delivery" = SKIP;
 }
 
 /// Deliveries in doubt, the oldest first.

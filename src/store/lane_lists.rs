@@ -6,33 +6,24 @@ use crate::base::id::DeliverySeq;
 use crate::store::error::Result;
 use crate::store::lanes::HEAD;
 use crate::store::page::MAX_LOOKED_AT;
+use crate::store::sql::queries;
 use crate::store::tx::ReadTx;
 
 // Each statement reads one row per lane, in the order of its index.
 pub(super) const WITH_HEAD: &str = "
     SELECT lane, seq,
-           tenant = ?2 AND (?3 IS NULL OR EXISTS (
-               SELECT 1
-                 FROM subscriptions AS s
-                WHERE s.seq = deliveries.subscription_seq
-                  AND (s.name = ?3 OR s.id = ?3)))
+           tenant = ?2 AND (?3 IS NULL OR EXISTS (SELECT 1 FROM subscriptions AS s
+                  WHERE s.seq = deliveries.subscription_seq AND (s.name = ?3 OR s.id = ?3)))
       FROM deliveries WHERE lane > ?1 AND head = 1 AND finished_at IS NULL
      ORDER BY lane LIMIT ?4";
 
 // A lane may have a head in spite of a dead letter, such as a late arrival ahead of it.
 pub(super) const WITHOUT_HEAD: &str = "
     SELECT lane, seq,
-           tenant = ?2 AND (?3 IS NULL OR EXISTS (
-               SELECT 1
-                 FROM subscriptions AS s
-                WHERE s.seq = deliveries.subscription_seq
-                  AND (s.name = ?3 OR s.id = ?3)))
-           AND NOT EXISTS (
-               SELECT 1
-                 FROM deliveries AS h
-                WHERE h.lane = deliveries.lane
-                  AND h.head = 1
-                  AND h.finished_at IS NULL)
+           tenant = ?2 AND (?3 IS NULL OR EXISTS (SELECT 1 FROM subscriptions AS s
+                  WHERE s.seq = deliveries.subscription_seq AND (s.name = ?3 OR s.id = ?3)))
+           AND NOT EXISTS (SELECT 1 FROM deliveries AS h
+                            WHERE h.lane = deliveries.lane AND h.head = 1 AND h.finished_at IS NULL)
       FROM deliveries INDEXED BY deliveries_blocking WHERE lane > ?1
        AND state = 'dead_letter' AND head = 1
      ORDER BY lane, order_at, seq LIMIT ?4";
@@ -71,6 +62,14 @@ pub(super) const PARKED: &str = "
 /// A lane's number, and its first delivery: its head, or the dead letter that blocks it.
 pub type Front = (i64, DeliverySeq);
 
+queries! {
+    /// The number of open deliveries of a lane, at most `most`. Parked ones are out of the lane.
+    pub fn count(lane: i64, most: u32) -> u32 = value COUNT;
+
+    /// The first open deliveries of a lane, in its order.
+    pub fn open(lane: i64, limit: u32) -> Vec<DeliverySeq> = list IN_LANE;
+}
+
 /// Lanes of a tenant with a number above `after`: the blocked ones, or those with a head. At most `limit`; also the
 /// number to continue after if there may be more. `subscription` is that of the first delivery.
 pub fn fronts(
@@ -101,16 +100,6 @@ pub fn front(tx: &ReadTx<'_>, lane: i64) -> Result<Option<(DeliverySeq, bool)>> 
         return Ok(Some((head, false)));
     }
     tx.first(BLOCKER, [lane], |row| Ok((row.get(0)?, true)))
-}
-
-/// The number of open deliveries of a lane, at most `most`. Parked ones are out of the lane.
-pub fn count(tx: &ReadTx<'_>, lane: i64, most: u32) -> Result<u32> {
-    tx.value(COUNT, (lane, most))
-}
-
-/// The first open deliveries of a lane, in its order.
-pub fn open(tx: &ReadTx<'_>, lane: i64, limit: u32) -> Result<Vec<DeliverySeq>> {
-    tx.list(IN_LANE, (lane, limit))
 }
 
 /// The parked deliveries of a lane.

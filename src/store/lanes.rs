@@ -7,6 +7,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::lane::HeadOfLine;
 use crate::store::error::{Error, Result};
+use crate::store::sql::changes;
 use crate::store::subscriptions;
 use crate::store::tx::{ReadTx, WriteTx};
 
@@ -46,12 +47,8 @@ pub(super) const LAST: &str = "
 pub(super) const BLOCKED_BY: &str = "
     SELECT b.seq FROM deliveries AS b INDEXED BY deliveries_blocking
      WHERE b.lane = ?1 AND b.state = 'dead_letter' AND b.head = 1 AND (b.order_at, b.seq) < (?2, ?3)
-       AND NOT EXISTS (
-           SELECT 1
-             FROM deliveries AS d
-             JOIN outbox AS o ON o.seq = d.outbox_seq
-            WHERE d.seq = ?3
-              AND o.exclude_failed <> 0)
+       AND NOT EXISTS (SELECT 1 FROM deliveries AS d JOIN outbox AS o ON o.seq = d.outbox_seq
+                        WHERE d.seq = ?3 AND o.exclude_failed <> 0)
      ORDER BY b.order_at DESC, b.seq DESC LIMIT 1";
 
 const BLOCKED: &str =
@@ -79,21 +76,26 @@ pub(super) const BLOCKING_OF: &str = "
      WHERE state = 'dead_letter' AND subscription_seq = ?1 AND head = 1 AND lane IS NOT NULL
      LIMIT ?2";
 
-const PARK: &str = "
+changes! {
+    /// Sets a pending delivery aside, so that its lane goes on.
+    pub(super) fn park(delivery: DeliverySeq, reason: &str) of "the delivery" = "
     UPDATE deliveries SET state = 'parked', due_at = NULL, head = 0, reason = ?2
      WHERE seq = ?1 AND state = 'pending' AND lane IS NOT NULL";
 
-const RELEASE: &str = "
+    /// Puts a parked delivery back to its place in its lane.
+    pub(super) fn release(delivery: DeliverySeq, now: Timestamp) of "the delivery" = "
     UPDATE deliveries
        SET state = 'pending', delay_ms = 0, counted_failures = 0, reason = NULL, due_at = max(?2, coalesce(
            (SELECT o.not_before FROM outbox AS o WHERE o.seq = deliveries.outbox_seq), 0))
      WHERE seq = ?1 AND state = 'parked'";
 
-const SKIP: &str = "
-    UPDATE deliveries SET state = 'skipped', due_at = NULL, finished_at = ?2, reason = ?3
+    /// Ends a delivery without sending it: a pending or parked one, or a dead letter.
+    pub(super) fn skip(delivery: DeliverySeq, reason: &str, now: Timestamp) of "the delivery" = "
+    UPDATE deliveries SET state = 'skipped', due_at = NULL, finished_at = ?3, reason = ?2
      WHERE seq = ?1 AND state IN ('pending', 'parked', 'dead_letter')";
 
-const MOVE_TO_END: &str = "
+    /// Moves a pending delivery behind all others of its lane.
+    pub(super) fn move_to_end(delivery: DeliverySeq) of "the delivery" = "
     UPDATE deliveries
        SET order_at = 1 + max(order_at, (
            SELECT l.order_at
@@ -104,6 +106,7 @@ const MOVE_TO_END: &str = "
             ORDER BY l.order_at DESC
             LIMIT 1))
      WHERE seq = ?1 AND state = 'pending' AND lane IS NOT NULL";
+}
 
 /// Elects the head of a lane: its first unfinished delivery, unless a dead letter before it blocks the lane. If a
 /// consumer or the target has the current head, that head stays.
@@ -213,28 +216,4 @@ pub fn unblock_all(
         elect_head(tx, *lane, now)?;
     }
     Ok(blocking.len())
-}
-
-/// Sets a pending delivery aside, so that its lane goes on.
-pub(super) fn park(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str) -> Result<()> {
-    tx.change_one(PARK, (delivery, reason), "the delivery")
-}
-
-/// Puts a parked delivery back to its place in its lane.
-pub(super) fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    tx.change_one(RELEASE, (delivery, now), "the delivery")
-}
-
-/// Ends a delivery without sending it: a pending or parked one, or a dead letter.
-pub(super) fn skip(
-    tx: &WriteTx<'_>,
-    delivery: DeliverySeq,
-    (reason, now): (&str, Timestamp),
-) -> Result<()> {
-    tx.change_one(SKIP, (delivery, now, reason), "the delivery")
-}
-
-/// Moves a pending delivery behind all others of its lane.
-pub(super) fn move_to_end(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<()> {
-    tx.change_one(MOVE_TO_END, [delivery], "the delivery")
 }

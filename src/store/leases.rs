@@ -10,7 +10,8 @@ use crate::model::delivery::State;
 use crate::model::failure::Settlement;
 use crate::store::column::cell;
 use crate::store::deliveries::Origin;
-use crate::store::error::{Error, Result};
+use crate::store::error::Result;
+use crate::store::sql::{changes, in_order, queries};
 use crate::store::tx::{ReadTx, WriteTx, one_row};
 
 // octet_length does not read the payload itself.
@@ -60,18 +61,8 @@ pub(super) const EXTEND: &str = "
 // If the end is later than now plus the lease's span, a wrong clock set it.
 pub(super) const CLAMP: &str = "
     UPDATE deliveries SET lease_until = ?1 + delay_ms
-     WHERE seq IN (
-           SELECT seq
-             FROM deliveries INDEXED BY deliveries_leases
-            WHERE state = 'leased'
-              AND lease_until > ?1
-              AND lease_until > ?1 + delay_ms
-            LIMIT ?2)";
-
-const TAKE_FROM: &str = "
-    UPDATE deliveries
-       SET state = 'pending', due_at = ?2, delay_ms = 0, lease_until = NULL, lease_owner = NULL
-     WHERE seq = ?1 AND state = 'leased'";
+     WHERE seq IN (SELECT seq FROM deliveries INDEXED BY deliveries_leases
+            WHERE state = 'leased' AND lease_until > ?1 AND lease_until > ?1 + delay_ms LIMIT ?2)";
 
 // Without INDEXED BY, SQLite chooses `deliveries_attention`, which is not in this order.
 pub(super) const BETWEEN: &str = "
@@ -133,6 +124,19 @@ pub struct Held {
     pub(super) reason: Option<String>,
 }
 
+queries! {
+    /// The earliest end of a lease that is later than `after`.
+    pub fn next_expiry(after: Timestamp) -> Option<Timestamp> = value NEXT_EXPIRY;
+}
+
+changes! {
+    /// Ends a lease early and makes the delivery due now.
+    pub(super) fn take_from(delivery: DeliverySeq, now: Timestamp) of "the delivery" = "
+    UPDATE deliveries
+       SET state = 'pending', due_at = ?2, delay_ms = 0, lease_until = NULL, lease_owner = NULL
+     WHERE seq = ?1 AND state = 'leased'";
+}
+
 /// Leases a delivery again to the consumer whose lease has expired; returns whether that was possible.
 pub(super) fn renew(
     tx: &WriteTx<'_>,
@@ -187,16 +191,13 @@ pub(super) fn held(
 /// A delivery in any state.
 pub fn any(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Held>> {
     tx.first(HELD, [delivery], |row| {
-        let outbox: Option<i64> = row.get(4)?;
-        let webhook: Option<i64> = row.get(5)?;
-        let origin = outbox.map(Origin::Outbox).or_else(|| webhook.map(Origin::WebhookEvent));
         Ok(Held {
             delivery,
             state: cell(row, 0, "deliveries.state")?,
             run_no: row.get(1)?,
             attempt_count: row.get(2)?,
             counted_failures: row.get(3)?,
-            origin: origin.ok_or(Error::Changed("the delivery"))?,
+            origin: Origin::of(row.get(4)?, row.get(5)?)?,
             lane: row.get(6)?,
             lease_until: row.get(7)?,
             owner: row.get(8)?,
@@ -220,8 +221,7 @@ pub(super) fn put_back(
     (wait, keep): (Duration, bool),
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, .. } = settlement;
-    let class = attempt.class.as_str();
-    let row = (delivery, run_no, due_at, millis(wait), attempt.counted, class, keep);
+    let row = (delivery, run_no, due_at, millis(wait), attempt.counted, attempt.class, keep);
     tx.change_one(PUT_BACK, row, "the delivery")
 }
 
@@ -233,8 +233,8 @@ pub(super) fn finish(
     is_attempt: bool,
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, now, .. } = settlement;
-    let class = attempt.class.as_str();
-    let row = (delivery, run_no, state.as_str(), now, attempt.counted, class, reason, is_attempt);
+    let row =
+        (delivery, run_no, state.as_str(), now, attempt.counted, attempt.class, reason, is_attempt);
     tx.change_one(FINISH, row, "the delivery")
 }
 
@@ -249,11 +249,6 @@ pub(super) fn extend(
     tx.change_one(EXTEND, row, "the delivery")
 }
 
-/// Ends a lease early and makes the delivery due now.
-pub(super) fn take_from(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    tx.change_one(TAKE_FROM, (delivery, now), "the delivery")
-}
-
 /// Leases that end at or before `until`, in the order of their ends, starting after `after`.
 pub fn between(
     tx: &ReadTx<'_>,
@@ -262,12 +257,5 @@ pub fn between(
     limit: u32,
 ) -> Result<Vec<Lease>> {
     let params = (after.0, after.1, until, limit);
-    tx.rows(BETWEEN, params, |row| {
-        Ok(Lease { delivery: row.get(0)?, subscription: row.get(1)?, until: row.get(2)? })
-    })
-}
-
-/// The earliest end of a lease that is later than `after`.
-pub fn next_expiry(tx: &ReadTx<'_>, after: Timestamp) -> Result<Option<Timestamp>> {
-    tx.value(NEXT_EXPIRY, [after])
+    tx.rows(BETWEEN, params, in_order!(Lease { delivery, subscription, until }))
 }

@@ -150,7 +150,7 @@ pub fn check(
 
 /// Fails with `OverLimit` if the terms of all tenants together are beyond their limit.
 fn check_all(tx: &ReadTx<'_>, limits: &Tenants) -> Result<()> {
-    let have = tx.prepare(ALL_TERMS)?.query_row([], |row| crate::store::column::count(row, 0))?;
+    let Count(have) = tx.value(ALL_TERMS, [])?;
     let (most, setting) = (limits.all_terms_bytes_max, "all_terms_bytes_max");
     if have <= u64::from(most) {
         return Ok(());

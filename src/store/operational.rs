@@ -20,6 +20,7 @@ use crate::model::subscription::{Routed, Subscription};
 use crate::store::column::to_json;
 use crate::store::deliveries::Origin;
 use crate::store::error::Result;
+use crate::store::sql::in_order;
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{outbox, subscriptions};
 
@@ -111,20 +112,16 @@ struct Carried {
 }
 
 fn carried(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<Carried>> {
-    let (sql, seq) = match origin {
-        Origin::Outbox(seq) => (OF_EVENT, seq),
-        Origin::WebhookEvent(seq) => (OF_WEBHOOK_EVENT, seq),
-    };
-    tx.first(sql, [seq], |row| {
-        Ok(Carried {
-            source: row.get(0)?,
-            event_id: row.get(1)?,
-            event_type: row.get(2)?,
-            aggregate_type: row.get(3)?,
-            aggregate_id: row.get(4)?,
-            idempotency_key: row.get(5)?,
-        })
-    })
+    let (sql, seq) = origin.choose(OF_EVENT, OF_WEBHOOK_EVENT);
+    let read = in_order!(Carried {
+        source,
+        event_id,
+        event_type,
+        aggregate_type,
+        aggregate_id,
+        idempotency_key
+    });
+    tx.first(sql, [seq], read)
 }
 
 /// The subscription of an attempt and the event that it carried; `None` where that is an operational event.

@@ -5,36 +5,22 @@ use std::borrow::Cow;
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::keys::subject::SubjectKey;
-use crate::model::event::{Binding, DeliveryCounts, MAX_INLINE_BYTES, NewEvent, Status, derive};
+use crate::model::event::{DeliveryCounts, MAX_INLINE_BYTES, NewEvent, Status, derive};
 use crate::model::sealed::equal_except_keys;
 use crate::model::sql_row::Defect;
 use crate::store::deliveries::Place;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{RoutingPlan, carry_out, end, plan};
+use crate::store::sql::insert;
 use crate::store::tx::{ReadTx, WriteTx, one_row};
 use crate::store::{families, meta, outbox_lists, payloads, quarantine, subjects, tenants};
 
 /// The code of a quarantined event that cannot be used for another reason than its type's schema.
 pub const UNUSABLE: &str = "unusable";
 
-const INSERT: &str = "
-    INSERT INTO outbox
-           (id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
-            payload, payload_seq, content_type, occurred_at, received_at, not_before, ordering_key,
-            process_id, trace_id, max_attempts, custom_data, routed_at, open_deliveries, epoch,
-            sealed_fields, headers, guaranteed_order, exclude_failed, funnel_point, funnel_value,
-            entity_type, parent_seq, parent_binding, own)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-            ?21, ?22, ?23, coalesce(?24, '{}'), ?25, ?26, ?27, ?28, ?29, ?30, ?31, 1)
-        ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING";
-
 pub(super) const EXISTS: &str = "
-    SELECT EXISTS (
-           SELECT 1
-             FROM outbox
-            WHERE tenant = ?1
-              AND source_system = ?2
-              AND idempotency_key = ?3)";
+    SELECT EXISTS (SELECT 1 FROM outbox
+                    WHERE tenant = ?1 AND source_system = ?2 AND idempotency_key = ?3)";
 
 pub(super) const REPEATED: &str = "
     UPDATE outbox SET duplicate_count = duplicate_count + 1, differing_count = differing_count + ?2
@@ -135,42 +121,15 @@ fn write(
     (open, epoch, parent): (u32, u32, Option<i64>),
 ) -> Result<usize> {
     let placed = payloads::place(tx, &new.payload)?;
-    tx.execute(
-        INSERT,
-        rusqlite::params![
-            new.id,
-            new.tenant,
-            new.source_system,
-            new.idempotency_key,
-            new.event_type,
-            new.aggregate_type,
-            new.aggregate_id,
-            new.target,
-            placed.inline(),
-            placed.payload_seq(),
-            new.content_type,
-            new.occurred_at,
-            new.received_at,
-            new.not_before,
-            new.ordering_key,
-            new.process_id,
-            new.trace_id,
-            new.max_attempts,
-            new.custom_data,
-            now,
-            open,
-            epoch,
-            new.sealed.fields,
-            new.headers,
-            new.order.guaranteed,
-            new.order.exclude_failed,
-            new.order.funnel_point,
-            new.order.funnel_value,
-            new.order.entity_type,
-            parent,
-            new.order.parent_binding.map(Binding::as_str),
-        ],
-    )
+    insert!(tx, "outbox" of new {
+        id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
+        payload: placed.inline(), payload_seq: placed.payload_seq(), content_type, occurred_at, received_at, not_before,
+        ordering_key, process_id, trace_id, max_attempts, custom_data, routed_at: now, open_deliveries: open,
+        epoch: epoch, sealed_fields: new.sealed.fields, headers: new.headers.as_deref().unwrap_or("{}"),
+        guaranteed_order: new.order.guaranteed, exclude_failed: new.order.exclude_failed,
+        funnel_point: new.order.funnel_point, funnel_value: new.order.funnel_value, entity_type: new.order.entity_type,
+        parent_seq: parent, parent_binding: new.order.parent_binding, own: true
+    } "ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING")
 }
 
 /// Stores an event that cannot be used as quarantined, with the reason. It gets no deliveries, and no parent if it cannot

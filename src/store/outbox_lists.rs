@@ -12,7 +12,7 @@ use crate::store::error::Result;
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, newest_seq, row_from,
 };
-use crate::store::sql::columns;
+use crate::store::sql::{columns, queries};
 use crate::store::tx::ReadTx;
 use crate::store::{families, payloads};
 
@@ -113,6 +113,11 @@ pub(super) const CUTOFF_OF_PROCESS: &str = cutoff!(
 pub(super) const PAGE_OF_KEY: &str =
     newest_of_id!("outbox", "source_system", "idempotency_key" where filter!());
 
+queries! {
+    /// An event without its payload, by its number.
+    pub fn by_seq(seq: i64) -> Option<Event> = first as event BY_SEQ;
+}
+
 /// An event with its payload.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>> {
     tx.first(BY_ID, (tenant, id), |row| with_payload(tx, row))
@@ -121,11 +126,6 @@ pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>> {
 /// An event with its payload, by its tenant, source system and key.
 pub(super) fn by_identity(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Result<Option<Event>> {
     tx.first(BY_IDENTITY, identity, |row| with_payload(tx, row))
-}
-
-/// An event without its payload, by its number.
-pub fn by_seq(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Event>> {
-    tx.first(BY_SEQ, [seq], event)
 }
 
 /// Which events a list shows. `None` means any.

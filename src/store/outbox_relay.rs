@@ -18,7 +18,8 @@ use crate::model::tenant;
 use crate::store::column::Clamped;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{self, RoutingPlan};
-use crate::store::payloads::{self, Placed};
+use crate::store::payloads;
+use crate::store::sql::queries;
 use crate::store::tx::{ReadTx, WriteTx, one_row};
 use crate::store::{contention, families, subscriptions, tenants};
 
@@ -109,9 +110,9 @@ pub struct Terms<'a> {
     pub misfit: &'a dyn Fn(&NewEvent) -> Result<Option<String>>,
 }
 
-/// Numbers of unrouted rows after `after`, the oldest first.
-pub fn unrouted(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<i64>> {
-    tx.list(UNROUTED, (after, limit))
+queries! {
+    /// Numbers of unrouted rows after `after`, the oldest first.
+    pub fn unrouted(after: i64, limit: u32) -> Vec<i64> = list UNROUTED;
 }
 
 /// A number that changes with every commit of another connection, including our own writer.
@@ -325,10 +326,7 @@ pub(super) fn route(
 /// Replaces the payload of a row; returns its number in `payloads`, if it is stored there.
 pub(super) fn replace_payload(tx: &WriteTx<'_>, seq: i64, event: &NewEvent) -> Result<Option<i64>> {
     let placed = payloads::place(tx, &event.payload)?;
-    let (inline, payload_seq): (Option<&[u8]>, Option<i64>) = match &placed {
-        Placed::Inline(body) => (Some(body), None),
-        Placed::Separate(payload_seq) => (None, Some(*payload_seq)),
-    };
+    let (inline, payload_seq) = (placed.inline(), placed.payload_seq());
     let replaced = tx.execute(REPLACE_PAYLOAD, (seq, inline, payload_seq, event.sealed.fields))?;
     one_row(replaced, "the event").map(|()| payload_seq)
 }

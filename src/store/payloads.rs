@@ -4,6 +4,7 @@ use rusqlite::types::ValueRef;
 
 use crate::model::event::MAX_INLINE_BYTES;
 use crate::store::error::{Error, Result};
+use crate::store::sql::changes;
 use crate::store::tx::{ReadTx, WriteTx};
 
 const INSERT: &str = "INSERT INTO payloads (body) VALUES (?1)";
@@ -32,6 +33,11 @@ impl<'a> Placed<'a> {
     }
 }
 
+changes! {
+    /// Deletes a body that no row refers to any more.
+    pub(crate) fn remove(seq: i64) of "the payload" = "DELETE FROM payloads WHERE seq = ?1";
+}
+
 /// Stores a large body in `payloads`; a small one is left for the event's row.
 pub(crate) fn place<'a>(tx: &WriteTx<'_>, body: &'a [u8]) -> Result<Placed<'a>> {
     if body.len() <= MAX_INLINE_BYTES {
@@ -39,11 +45,6 @@ pub(crate) fn place<'a>(tx: &WriteTx<'_>, body: &'a [u8]) -> Result<Placed<'a>> 
     }
     tx.execute(INSERT, [body])?;
     Ok(Placed::Separate(tx.conn().last_insert_rowid()))
-}
-
-/// Deletes a body that no row refers to any more.
-pub(crate) fn remove(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
-    tx.change_one("DELETE FROM payloads WHERE seq = ?1", [seq], "the payload")
 }
 
 /// The size of a body in `payloads`, without reading it.

@@ -5,6 +5,7 @@ use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::store::column::to_json;
 use crate::store::error::Result;
 use crate::store::page::MAX_LOOKED_AT;
+use crate::store::sql::queries;
 use crate::store::tx::{ReadTx, WriteTx};
 
 pub(super) const HAS_LIMIT: &str = "
@@ -41,9 +42,9 @@ const GIVE_UP: &str = "
        SET state = 'dead_letter', due_at = NULL, head = 1, finished_at = ?2, reason = ?3
      WHERE seq = ?1 AND state = 'pending' AND due_at <= ?4 AND (head = 0 OR funnel IS NOT NULL)";
 
-/// Whether any subscription has a limit.
-pub fn any_limit(tx: &ReadTx<'_>) -> Result<bool> {
-    tx.exists(HAS_LIMIT, [])
+queries! {
+    /// Whether any subscription has a limit.
+    pub fn any_limit() -> bool = exists HAS_LIMIT;
 }
 
 /// Deliveries of a subscription that wait behind others and could have gone at or before `due_by`; at most `limit`,

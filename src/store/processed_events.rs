@@ -8,12 +8,8 @@ use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
 use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::store::error::Result;
+use crate::store::sql::insert;
 use crate::store::tx::{ReadTx, WriteTx};
-
-const CLAIM: &str = "
-    INSERT INTO processed_events (tenant, consumer_group, event_id, processed_at)
-    VALUES (?1, ?2, ?3, ?4)
-        ON CONFLICT DO NOTHING";
 
 const CLAIMED_AT: &str = "
     SELECT processed_at FROM processed_events
@@ -71,7 +67,10 @@ pub fn claim(
     event_id: &str,
     now: Timestamp,
 ) -> Result<Claimed> {
-    if tx.execute(CLAIM, (tenant, consumer_group, event_id, now))? == 1 {
+    let claimed = insert!(tx, "processed_events" {
+        tenant, consumer_group, event_id, processed_at: now
+    } "ON CONFLICT DO NOTHING")?;
+    if claimed == 1 {
         return Ok(Claimed { is_first: true, at: now });
     }
     let at = tx.value(CLAIMED_AT, (tenant, consumer_group, event_id))?;

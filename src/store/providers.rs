@@ -21,8 +21,12 @@ columns! {
         },
         created_at, updated_at
     }
-    const BY_NAME = "WHERE tenant = ?1 AND deleted_at IS NULL AND name = ?2";
-    const PAGE = "WHERE tenant = ?1 AND deleted_at IS NULL AND seq > ?2 ORDER BY seq LIMIT ?3";
+    /// A provider by its name.
+    pub fn by_name(tenant: &str, name: &str) -> Option =
+        "WHERE tenant = ?1 AND deleted_at IS NULL AND name = ?2";
+    /// Providers by number, after `after`.
+    pub fn page(tenant: &str, after: i64, limit: u32) -> Vec =
+        "WHERE tenant = ?1 AND deleted_at IS NULL AND seq > ?2 ORDER BY seq LIMIT ?3";
 }
 
 // Includes deleted providers, because their events may still be delivered. For one name, the last row applies.
@@ -41,16 +45,6 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewProvider, now: Timestamp) -> Result<Opt
     } "ON CONFLICT DO NOTHING")?;
     tx.providers_changed();
     Ok((inserted == 1).then(|| tx.conn().last_insert_rowid()))
-}
-
-/// A provider by its name.
-pub fn by_name(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Provider>> {
-    tx.first(BY_NAME, (tenant, name), provider)
-}
-
-/// Providers by number, after `after`.
-pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Provider>> {
-    tx.rows(PAGE, (tenant, after, limit), provider)
 }
 
 /// A tenant's providers that have a privacy policy, by name. If a name occurs twice, the later entry applies.

@@ -13,6 +13,7 @@ use crate::store::error::Result;
 use crate::store::outbox_lists::{self, Filter};
 use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::page::{Found, Newest, SeqRange, cutoff, newest_first};
+use crate::store::sql::queries;
 use crate::store::tx::{ReadTx, WriteTx, one_row, tuple};
 use crate::store::{audit_events, families, outbox_relay, payloads, subjects};
 
@@ -54,13 +55,8 @@ const FIND: &str =
     concat!("SELECT seq, status FROM outbox WHERE id = ?2 AND ", is_visible_to!("?1"));
 
 const TAKEN: &str = "
-    SELECT EXISTS (
-           SELECT 1
-             FROM outbox
-            WHERE tenant = ?1
-              AND source_system = ?2
-              AND idempotency_key = ?3
-              AND seq <> ?4)";
+    SELECT EXISTS (SELECT 1 FROM outbox
+           WHERE tenant = ?1 AND source_system = ?2 AND idempotency_key = ?3 AND seq <> ?4)";
 
 // Sets the columns as an INSERT does, because the routing in the same transaction expects that.
 pub(super) const REOPEN: &str = "
@@ -76,6 +72,11 @@ pub(super) const DISCARD: &str = "
     UPDATE outbox SET status = 'cancelled', completed_at = ?2, last_error = ?3,
            idempotency_key = substr('discarded ' || id || ': ' || idempotency_key, 1, 255)
      WHERE seq = ?1 AND status = 'quarantined'";
+
+queries! {
+    /// The number and the status of an event that a tenant may see.
+    pub fn find(tenant: &str, id: &str) -> Option<(i64, String)> = first as tuple FIND;
+}
 
 /// A page of quarantined events without their payloads, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
@@ -105,11 +106,6 @@ pub fn count(tx: &ReadTx<'_>) -> Result<u64> {
 pub fn count_of(tx: &ReadTx<'_>, tenant: &str) -> Result<u64> {
     let count: i64 = tx.value(COUNT_OF, [tenant])?;
     Ok(count.unsigned_abs())
-}
-
-/// The number and the status of an event that a tenant may see.
-pub fn find(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<(i64, String)>> {
-    tx.first(FIND, (tenant, id), tuple)
 }
 
 /// A quarantined event with its payload, for the tenant `default` also one of an unknown tenant.

@@ -1,6 +1,7 @@
 //! Table `recent_minutes`: what happened in each minute of the last hour, so that a restart does not forget it.
 
 use crate::store::error::Result;
+use crate::store::sql::in_order;
 use crate::store::tx::{ReadTx, WriteTx};
 
 const KEEP: &str = "
@@ -10,11 +11,8 @@ const KEEP: &str = "
 // Also those that a clock that was ahead has written.
 const FORGET: &str = "
     DELETE FROM recent_minutes
-     WHERE minute IN (
-           SELECT DISTINCT minute
-             FROM recent_minutes
-            WHERE minute NOT BETWEEN ?1 AND ?2
-            LIMIT 10)";
+     WHERE minute IN (SELECT DISTINCT minute FROM recent_minutes
+                       WHERE minute NOT BETWEEN ?1 AND ?2 LIMIT 10)";
 
 const READ: &str = "
     SELECT minute, tenant, counts FROM recent_minutes
@@ -43,7 +41,5 @@ pub fn keep(tx: &WriteTx<'_>, counted: &[Counted], (first, last): (i64, i64)) ->
 
 /// The counts of the minutes between these two, the oldest first.
 pub fn read(tx: &ReadTx<'_>, (first, last): (i64, i64)) -> Result<Vec<Counted>> {
-    tx.rows(READ, (first, last), |row| {
-        Ok(Counted { minute: row.get(0)?, tenant: row.get(1)?, counts: row.get(2)? })
-    })
+    tx.rows(READ, (first, last), in_order!(Counted { minute, tenant, counts }))
 }

@@ -3,8 +3,8 @@
 use crate::base::clock::Timestamp;
 use crate::model::user::{StoredSession, User};
 use crate::store::error::Result;
-use crate::store::sql::{columns, insert};
-use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::sql::{changes, columns, insert, queries};
+use crate::store::tx::{ReadTx, WriteTx};
 
 /// Sessions that are not ended, of users that may log in.
 macro_rules! live {
@@ -27,7 +27,8 @@ columns! {
         user: User { seq, id, tenant, name, role, has_password, created_at, last_login_at, disabled_at }
     }
     pub(super) const BY_HASH = live!("AND s.hash = ?1");
-    const BY_ID = live!("AND u.tenant = ?1 AND s.id = ?2");
+    /// A session of a tenant's user, by its UUID.
+    pub fn by_id(tenant: &str, id: &str) -> Option = live!("AND u.tenant = ?1 AND s.id = ?2");
     const PAGE = live!("AND u.tenant = ?1 AND s.seq > ?2 AND s.ends_at > ?3 AND s.last_used_at > ?4
      ORDER BY s.seq LIMIT ?5");
     pub(super) const OF_USER = live!("AND u.id = ?1 AND s.seq > ?2 AND s.ends_at > ?3 AND s.last_used_at > ?4
@@ -36,25 +37,14 @@ columns! {
 
 const USED: &str = "UPDATE sessions SET last_used_at = ?2 WHERE seq = ?1 AND ended_at IS NULL";
 
-const END: &str = "UPDATE sessions SET ended_at = ?2 WHERE seq = ?1 AND ended_at IS NULL";
-
 pub(super) const END_OF_USER: &str = "
     UPDATE sessions SET ended_at = ?2
-     WHERE seq IN (
-           SELECT seq
-             FROM sessions
-            WHERE user_seq = ?1
-              AND ended_at IS NULL
-            LIMIT 1000)";
+     WHERE seq IN (SELECT seq FROM sessions WHERE user_seq = ?1 AND ended_at IS NULL LIMIT 1000)";
 
 pub(super) const PRUNE: &str = "
     DELETE FROM sessions
-     WHERE seq IN (
-           SELECT seq
-             FROM sessions
-            WHERE user_seq = ?1
-              AND (ended_at < ?2 OR ends_at < ?2)
-            LIMIT 100)";
+     WHERE seq IN (SELECT seq FROM sessions
+                    WHERE user_seq = ?1 AND (ended_at < ?2 OR ends_at < ?2) LIMIT 100)";
 
 /// A session to be stored.
 #[derive(Clone, Debug)]
@@ -89,6 +79,18 @@ pub enum Whose<'a> {
     User(&'a str),
 }
 
+queries! {
+    /// The session with this hash, if it was not ended and its user may log in. It may have expired.
+    pub fn by_hash(hash: &[u8]) -> Option<StoredSession> = first as session BY_HASH;
+}
+
+changes! {
+    /// Ends a session.
+    /// Fails with `Changed` when it was ended already.
+    pub fn end(seq: i64, now: Timestamp) of "the session" then tokens_changed =
+        "UPDATE sessions SET ended_at = ?2 WHERE seq = ?1 AND ended_at IS NULL";
+}
+
 /// Stores a session of a user, and removes those of the same user that ended before `prune_before`.
 pub fn insert(
     tx: &WriteTx<'_>,
@@ -102,16 +104,6 @@ pub fn insert(
         id, user_seq, hash, created_at: now, last_used_at: now, ends_at, address, user_agent
     })
     .map(drop)
-}
-
-/// The session with this hash, if it was not ended and its user may log in. It may have expired.
-pub fn by_hash(tx: &ReadTx<'_>, hash: &[u8]) -> Result<Option<StoredSession>> {
-    tx.first(BY_HASH, [hash], session)
-}
-
-/// A session of a tenant's user, by its UUID.
-pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<StoredSession>> {
-    tx.first(BY_ID, (tenant, id), session)
 }
 
 /// Sessions by number, after `after`.
@@ -133,14 +125,6 @@ pub fn page(
 pub fn used(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     tx.is_unseen();
     tx.execute(USED, (seq, now)).map(drop)
-}
-
-/// Ends a session.
-/// Fails with `Changed` when it was ended already.
-pub fn end(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
-    let ended = tx.execute(END, (seq, now))?;
-    tx.tokens_changed();
-    one_row(ended, "the session")
 }
 
 /// Ends the sessions of a user; returns how many were ended.

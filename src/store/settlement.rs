@@ -517,18 +517,15 @@ pub(super) fn note_attempt(
 /// its consumer, a finished one is reopened.
 /// Fails with `Changed` if it is completed, in doubt or waiting, or its subscription is deleted.
 pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    let before = deliveries::state(tx, delivery)?;
-    match before.state {
-        State::Pending => deliveries::make_due_now(tx, delivery, now)?,
+    let before = change(tx, delivery, now, |before| match before.state {
+        State::Pending => deliveries::make_due_now(tx, delivery, now),
         State::Parked => {
             lanes::release(tx, delivery, now)?;
-            deliveries::make_due_now(tx, delivery, now)?;
+            deliveries::make_due_now(tx, delivery, now)
         }
-        State::Leased => leases::take_from(tx, delivery, now)?,
-        _ => deliveries::reopen(tx, delivery, now)?,
-    }
-    refresh(tx, before.origin, None, now)?;
-    before.elect_head(tx, now)?;
+        State::Leased => leases::take_from(tx, delivery, now),
+        _ => deliveries::reopen(tx, delivery, now),
+    })?;
     tx.ring(before.subscription);
     Ok(())
 }
@@ -550,24 +547,32 @@ pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timest
     before.elect_head(tx, now)
 }
 
+/// Changes a delivery, and what depends on its state: its event and the head of its lane. Returns what it was.
+fn change(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    now: Timestamp,
+    change: impl FnOnce(&DeliveryState) -> Result<()>,
+) -> Result<DeliveryState> {
+    let before = deliveries::state(tx, delivery)?;
+    change(&before)?;
+    refresh(tx, before.origin, None, now)?;
+    before.elect_head(tx, now)?;
+    Ok(before)
+}
+
 /// Puts a delivery in doubt, because it may have been sent after the backup was taken.
 pub(crate) fn put_in_doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    let before = deliveries::state(tx, delivery)?;
-    in_doubt::put_in_doubt(tx, delivery)?;
-    refresh(tx, before.origin, None, now)?;
-    before.elect_head(tx, now)
+    change(tx, delivery, now, |_| in_doubt::put_in_doubt(tx, delivery)).map(drop)
 }
 
 /// Releases a delivery in doubt or parked: it is sent with its unchanged `webhook-id`, at its place in its lane.
 /// Fails with `Changed` when it is neither.
 pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    let before = deliveries::state(tx, delivery)?;
-    match before.state {
-        State::Parked => lanes::release(tx, delivery, now)?,
-        _ => in_doubt::release(tx, delivery, now)?,
-    }
-    refresh(tx, before.origin, None, now)?;
-    before.elect_head(tx, now)?;
+    let before = change(tx, delivery, now, |before| match before.state {
+        State::Parked => lanes::release(tx, delivery, now),
+        _ => in_doubt::release(tx, delivery, now),
+    })?;
     tx.ring(before.subscription);
     Ok(())
 }
@@ -579,7 +584,7 @@ pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestam
     let before = deliveries::state(tx, delivery)?;
     match before.state {
         State::InDoubt => in_doubt::skip(tx, delivery, reason, now)?,
-        _ => lanes::skip(tx, delivery, (reason, now))?,
+        _ => lanes::skip(tx, delivery, reason, now)?,
     }
     if before.state == State::Pending && before.counted_failures >= ESCALATED_AT {
         resolve_escalation(tx, before.subscription, Class::DeliveryFailing, now)?;
@@ -591,10 +596,7 @@ pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestam
 /// Sets a pending delivery aside, so that its lane goes on. An attempt in progress is not stopped.
 /// Fails with `Changed` when it is in another state or in no lane.
 pub fn park(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
-    let before = deliveries::state(tx, delivery)?;
-    lanes::park(tx, delivery, reason)?;
-    refresh(tx, before.origin, None, now)?;
-    before.elect_head(tx, now)
+    change(tx, delivery, now, |_| lanes::park(tx, delivery, reason)).map(drop)
 }
 
 /// Gives up a delivery that has waited behind others since `due_by` or longer. `at` is wall time.
@@ -679,10 +681,7 @@ pub(crate) fn replay(
     was: (State, u32),
     now: Timestamp,
 ) -> Result<()> {
-    let before = deliveries::state(tx, delivery)?;
-    deliveries::replay(tx, delivery, was, now)?;
-    refresh(tx, before.origin, None, now)?;
-    before.elect_head(tx, now)?;
+    let before = change(tx, delivery, now, |_| deliveries::replay(tx, delivery, was, now))?;
     tx.ring(before.subscription);
     Ok(())
 }

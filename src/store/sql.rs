@@ -22,18 +22,17 @@ macro_rules! sql {
 /// Makes the function that reads a row, and the statements that select its columns.
 ///
 /// A column is a name, or a name with an alias, or a literal of SQL; `as` gives a pattern for its value. The struct is
-/// made of these values. The table's name stands in errors; `from` is what follows FROM, if that is more. A statement may
-/// select more columns after them, which are read by their names.
+/// made of these values. The table's name stands in errors; `from` is what follows FROM, if that is more.
+///
+/// A statement is a constant, or a function that runs it with its arguments and returns an `Option` or a `Vec`. With `with`
+/// it selects more columns after them, which are read by their names.
 macro_rules! columns {
     (
         $(#[$attr:meta])*
         $vis:vis fn $read:ident() -> $type:ident = $table:tt $cols:tt $make:tt
-        $($(#[$doc:meta])* $const_vis:vis const $NAME:ident $(with $more:literal)? = $($rest:expr),+;)*
+        $($statements:tt)*
     ) => {
-        $($(#[$doc])* $const_vis const $NAME: &str = concat!(
-            "SELECT ", $crate::store::sql::columns!(@list [] "" $cols), $($more,)? " FROM ",
-            $crate::store::sql::columns!(@from $table), " ", $($rest),+
-        );)*
+        $crate::store::sql::columns!(@statements [$read $type $table $cols] $($statements)*);
 
         $(#[$attr])*
         $vis fn $read(row: &rusqlite::Row<'_>) -> $crate::store::error::Result<$type> {
@@ -42,6 +41,35 @@ macro_rules! columns {
             $crate::store::sql::columns!(@make $type $make)
         }
     };
+    (@statements $of:tt) => {};
+    (@statements [$read:ident $type:ident $table:tt $cols:tt]
+        $(#[$doc:meta])* $vis:vis const $NAME:ident $(with $more:literal)? = $rest:expr; $($statements:tt)*
+    ) => {
+        $(#[$doc])*
+        $vis const $NAME: &str = $crate::store::sql::columns!(@select $table $cols [$($more,)?] $rest);
+        $crate::store::sql::columns!(@statements [$read $type $table $cols] $($statements)*);
+    };
+    (@statements [$read:ident $type:ident $table:tt $cols:tt]
+        $(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $arg_type:ty),*) -> $many:ident = $rest:expr;
+        $($statements:tt)*
+    ) => {
+        $(#[$doc])*
+        $vis fn $name(
+            tx: &$crate::store::tx::ReadTx<'_>, $($arg: $arg_type),*
+        ) -> $crate::store::error::Result<$many<$type>> {
+            let sql = $crate::store::sql::columns!(@select $table $cols [] $rest);
+            $crate::store::sql::columns!(@run $many tx sql [$($arg),*] $read)
+        }
+        $crate::store::sql::columns!(@statements [$read $type $table $cols] $($statements)*);
+    };
+    (@select $table:tt $cols:tt [$($more:tt)*] $rest:expr) => {
+        concat!(
+            "SELECT ", $crate::store::sql::columns!(@list [] "" $cols), $($more)* " FROM ",
+            $crate::store::sql::columns!(@from $table), " ", $rest
+        )
+    };
+    (@run Option $tx:ident $sql:ident $args:tt $read:ident) => { $tx.first($sql, rusqlite::params! $args, $read) };
+    (@run Vec $tx:ident $sql:ident $args:tt $read:ident) => { $tx.rows($sql, rusqlite::params! $args, $read) };
     (@from ($table:tt from $from:literal)) => { $from };
     (@from $table:tt) => { $table };
     (@table ($table:tt from $from:literal)) => { $table };
@@ -77,6 +105,18 @@ macro_rules! columns {
         let $name = $cells.next(concat!($crate::store::sql::columns!(@table $table), ".", stringify!($name)))?;
         $crate::store::sql::columns!(@read $cells $table [$($($rest)*)?]);
     };
+}
+
+/// A function that reads the columns of a row, in their order, into the fields of a struct. A field with a value is none.
+macro_rules! in_order {
+    ($type:ident { $($field:ident $(: $value:expr)?),+ $(,)? }) => {
+        |row: &rusqlite::Row<'_>| {
+            let mut cells = $crate::store::sql::Cells::of(row);
+            Ok($type { $($field: $crate::store::sql::in_order!(@ cells $field $($value)?)),+ })
+        }
+    };
+    (@ $cells:ident $field:ident $value:expr) => { $value };
+    (@ $cells:ident $field:ident) => { $cells.next(stringify!($field))? };
 }
 
 /// Stores a row. A column has a value, or is a variable of that name; with `of`, it is a field of that name. A literal at
@@ -133,6 +173,38 @@ macro_rules! update {
     };
 }
 
+/// Makes functions that run one statement with their arguments, by the method of `ReadTx` that is named.
+macro_rules! queries {
+    ($(
+        $(#[$doc:meta])*
+        $vis:vis fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $method:ident $(as $row:ident)? $sql:expr;
+    )+) => {$(
+        $(#[$doc])*
+        $vis fn $name(
+            tx: &$crate::store::tx::ReadTx<'_>, $($arg: $type),*
+        ) -> $crate::store::error::Result<$result> {
+            tx.$method($sql, rusqlite::params![$($arg),*] $(, $row)?)
+        }
+    )+};
+}
+
+/// Makes functions that run one statement with their arguments. It must change one row: of what, stands in the error.
+/// `then` names what other threads learn by it.
+macro_rules! changes {
+    ($(
+        $(#[$doc:meta])*
+        $vis:vis fn $name:ident($($arg:ident: $type:ty),*) of $what:literal $(then $then:ident)? = $sql:expr;
+    )+) => {$(
+        $(#[$doc])*
+        $vis fn $name(
+            tx: &$crate::store::tx::WriteTx<'_>, $($arg: $type),*
+        ) -> $crate::store::error::Result<()> {
+            $(tx.$then();)?
+            tx.change_one($sql, rusqlite::params![$($arg),*], $what)
+        }
+    )+};
+}
+
 /// The columns of a row, one after the other.
 pub(crate) struct Cells<'r, 's> {
     row: &'r Row<'s>,
@@ -152,4 +224,4 @@ impl<'r, 's> Cells<'r, 's> {
     }
 }
 
-pub(crate) use {columns, insert, sql, update};
+pub(crate) use {changes, columns, in_order, insert, queries, sql, update};

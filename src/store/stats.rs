@@ -37,10 +37,7 @@ pub(super) const COUNTS: &str = "
               FROM subscriptions AS s
              WHERE s.tenant = ?1
                AND s.deleted_at IS NULL
-               AND NOT EXISTS (
-                   SELECT 1
-                     FROM holds AS h
-                    WHERE h.subscription_seq IN (s.seq, 0))),
+               AND NOT EXISTS (SELECT 1 FROM holds AS h WHERE h.subscription_seq IN (s.seq, 0))),
            (SELECT count(*)
               FROM deliveries
              WHERE state = 'leased'
@@ -65,10 +62,7 @@ pub(super) const OVERDUE: &str = "
                    AND d.head = 1))
       FROM subscriptions AS s
      WHERE s.deleted_at IS NULL AND s.target_kind = 'http'
-       AND NOT EXISTS (
-           SELECT 1
-             FROM holds AS h
-            WHERE h.subscription_seq IN (s.seq, 0))";
+       AND NOT EXISTS (SELECT 1 FROM holds AS h WHERE h.subscription_seq IN (s.seq, 0))";
 
 pub(super) const DEAD: &str = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter'";
 

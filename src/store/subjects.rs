@@ -11,7 +11,7 @@ use crate::base::schema::{Sha256, values};
 use crate::keys::subject::ID_BYTES;
 use crate::model::sealed::NewSubjectKey;
 use crate::store::error::Result;
-use crate::store::sql::{columns, insert};
+use crate::store::sql::{changes, columns, insert, queries};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
 use crate::store::{read_only, schema};
 
@@ -51,6 +51,28 @@ fn as_hex<S: Serializer>(bytes: &[u8], to: S) -> std::result::Result<S::Ok, S::E
     to.collect_str(&HEXLOWER.encode_display(bytes))
 }
 
+queries! {
+    /// Destroyed keys with the time of destruction, by number after `after`.
+    pub fn erased(after: i64, limit: u32) -> Vec<(i64, KeyId, Timestamp)> = rows as tuple "
+    SELECT seq, key_id, erased_at FROM subjects
+     WHERE seq > ?1 AND erased_at IS NOT NULL
+     ORDER BY seq LIMIT ?2";
+
+    /// How many keys each master key seals.
+    pub fn count_by_key() -> Vec<(String, i64)> = rows as tuple "
+    SELECT master_key_id, count(*) FROM subjects
+     WHERE master_key_id IS NOT NULL
+     GROUP BY master_key_id
+     ORDER BY master_key_id LIMIT 1000";
+}
+
+changes! {
+    /// Stores a key again, sealed under another master key.
+    /// Fails with `Changed` if it is already sealed under that master key, or was destroyed.
+    pub fn reseal(key_id: &KeyId, sealed: &[u8], master_key_id: &str) of "the subject's key" =
+        "UPDATE subjects SET sealed = ?2, master_key_id = ?3 WHERE key_id = ?1 AND master_key_id <> ?3";
+}
+
 /// The context to which a sealed key is bound: table, row and column.
 pub fn context(key_id: &KeyId) -> String {
     format!("subjects|{}|sealed", HEXLOWER.encode(key_id))
@@ -67,30 +89,19 @@ columns! {
        AND (?5 = 0 OR sealed IS NOT NULL)
      ORDER BY seq DESC
      LIMIT ?4";
-    const BY_KEY_ID = "WHERE key_id = ?1";
+    /// A key by its id, even if it was destroyed.
+    pub fn by_key_id(key_id: &KeyId) -> Option = "WHERE key_id = ?1";
     pub(super) const PAGE = "WHERE tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
     pub(super) const PAGE_OF_ERASED =
         "WHERE tenant = ?1 AND seq > ?2 AND erased_at IS NOT NULL ORDER BY seq LIMIT ?3";
-    const SEALED_OTHERWISE = "WHERE master_key_id <> ?1 ORDER BY seq LIMIT ?2";
+    /// At most `most` keys that are sealed under another master key.
+    pub fn sealed_otherwise(master_key_id: &str, most: u32) -> Vec =
+        "WHERE master_key_id <> ?1 ORDER BY seq LIMIT ?2";
 }
 
 const ERASE: &str = "
     UPDATE subjects SET sealed = NULL, master_key_id = NULL, erased_at = ?2
      WHERE key_id = ?1 AND sealed IS NOT NULL";
-
-const ERASED: &str = "
-    SELECT seq, key_id, erased_at FROM subjects
-     WHERE seq > ?1 AND erased_at IS NOT NULL
-     ORDER BY seq LIMIT ?2";
-
-const RESEAL: &str =
-    "UPDATE subjects SET sealed = ?2, master_key_id = ?3 WHERE key_id = ?1 AND master_key_id <> ?3";
-
-const COUNT_BY_KEY: &str = "
-    SELECT master_key_id, count(*) FROM subjects
-     WHERE master_key_id IS NOT NULL
-     GROUP BY master_key_id
-     ORDER BY master_key_id LIMIT 1000";
 
 /// Stores a key of a subject; does nothing if it is already stored.
 pub(crate) fn keep(tx: &WriteTx<'_>, new: &NewSubjectKey, now: Timestamp) -> Result<()> {
@@ -110,11 +121,6 @@ pub fn of(
     most: u32,
 ) -> Result<Vec<SubjectKey>> {
     tx.rows(OF, (tenant, subject, before, most, live_only), key)
-}
-
-/// A key by its id, even if it was destroyed.
-pub fn by_key_id(tx: &ReadTx<'_>, key_id: &KeyId) -> Result<Option<SubjectKey>> {
-    tx.first(BY_KEY_ID, [key_id], key)
 }
 
 /// Keys by number, after `after`. `erased_only`: only destroyed keys.
@@ -138,11 +144,6 @@ pub fn erase(tx: &WriteTx<'_>, key_id: &KeyId, at: Timestamp) -> Result<bool> {
     Ok(erased)
 }
 
-/// Destroyed keys with the time of destruction, by number after `after`.
-pub fn erased(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<(i64, KeyId, Timestamp)>> {
-    tx.rows(ERASED, (after, limit), tuple)
-}
-
 /// All destroyed keys of a file that no service is using.
 pub fn erased_in(path: &Path) -> Result<Vec<(KeyId, Timestamp)>> {
     let (mut all, mut after) = (Vec::new(), 0);
@@ -156,24 +157,4 @@ pub fn erased_in(path: &Path) -> Result<Vec<(KeyId, Timestamp)>> {
         after = *last;
         all.extend(found.into_iter().map(|(_, id, at)| (id, at)));
     }
-}
-
-/// At most `most` keys that are sealed under another master key.
-pub fn sealed_otherwise(
-    tx: &ReadTx<'_>,
-    master_key_id: &str,
-    most: u32,
-) -> Result<Vec<SubjectKey>> {
-    tx.rows(SEALED_OTHERWISE, (master_key_id, most), key)
-}
-
-/// Stores a key again, sealed under another master key.
-/// Fails with `Changed` if it is already sealed under that master key, or was destroyed.
-pub fn reseal(tx: &WriteTx<'_>, key_id: &KeyId, sealed: &[u8], master_key_id: &str) -> Result<()> {
-    tx.change_one(RESEAL, (key_id, sealed, master_key_id), "the subject's key")
-}
-
-/// How many keys each master key seals.
-pub fn count_by_key(tx: &ReadTx<'_>) -> Result<Vec<(String, i64)>> {
-    tx.rows(COUNT_BY_KEY, [], tuple)
 }

@@ -90,12 +90,8 @@ const STORE_ATTEMPTS: &str = "
 // After a pause or an offline time `failing_since` is reset, because that time is not the endpoint's failure.
 const RESTART_FAILING: &str = "
     UPDATE subscriptions SET failing_since = ?2
-     WHERE seq IN (
-           SELECT seq
-             FROM subscriptions
-            WHERE failing_since IS NOT NULL
-              AND (seq = ?1 OR ?1 = 0)
-            LIMIT 100000)";
+     WHERE seq IN (SELECT seq FROM subscriptions
+                    WHERE failing_since IS NOT NULL AND (seq = ?1 OR ?1 = 0) LIMIT 100000)";
 
 /// Stores a subscription; `None` when its name is taken.
 pub fn insert(

@@ -13,8 +13,8 @@ use crate::model::tenant::MAX_TITLE_CHARS;
 use crate::privacy::policy::Pii;
 use crate::store::column::cell;
 use crate::store::error::Result;
-use crate::store::sql::{columns, insert};
-use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::sql::{changes, columns, insert, queries};
+use crate::store::tx::{ReadTx, WriteTx};
 
 /// A tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -37,11 +37,18 @@ columns! {
     fn tenant() -> Tenant = "tenants" [seq, name, title, created_at, suspended_at, pii] {
         seq, name, title, pii, created_at, suspended_at
     }
-    const BY_NAME = "WHERE name = ?1";
-    const PAGE = "WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+    /// A tenant by its name.
+    pub fn by_name(name: &str) -> Option = "WHERE name = ?1";
+    /// Tenants by number, after `after`.
+    pub fn page(after: i64, limit: u32) -> Vec = "WHERE seq > ?1 ORDER BY seq LIMIT ?2";
 }
 
 const PII: &str = "SELECT pii FROM tenants WHERE name = ?1";
+
+const COUNT_MAIL: &str = "
+    UPDATE tenants
+       SET mail_count = CASE mail_day WHEN ?2 THEN mail_count ELSE 0 END + 1, mail_day = ?2
+     WHERE name = ?1";
 
 const MAILS: &str = "
     SELECT mail_count
@@ -49,19 +56,29 @@ const MAILS: &str = "
      WHERE name = ?1
        AND mail_day = ?2";
 
-const COUNT_MAIL: &str = "
-    UPDATE tenants
-       SET mail_count = CASE mail_day WHEN ?2 THEN mail_count ELSE 0 END + 1, mail_day = ?2
-     WHERE name = ?1";
-
 const SUSPEND: &str =
     "UPDATE tenants SET suspended_at = ?2 WHERE name = ?1 AND suspended_at IS NULL";
 
 const RESUME: &str =
     "UPDATE tenants SET suspended_at = NULL WHERE name = ?1 AND suspended_at IS NOT NULL";
 
-const IS_SUSPENDED: &str =
-    "SELECT EXISTS (SELECT 1 FROM tenants WHERE name = ?1 AND suspended_at IS NOT NULL)";
+queries! {
+    /// Whether a tenant is suspended; false if it does not exist.
+    pub fn is_suspended(name: &str) -> bool = value
+        "SELECT EXISTS (SELECT 1 FROM tenants WHERE name = ?1 AND suspended_at IS NOT NULL)";
+}
+
+changes! {
+    /// Changes the title.
+    /// Fails with `Changed` when there is no such tenant.
+    pub fn set_title(name: &str, title: &str) of "the tenant" =
+        "UPDATE tenants SET title = ?2 WHERE name = ?1";
+
+    /// Sets the privacy policy for events published after the commit.
+    /// Fails with `Changed` when there is no such tenant.
+    pub fn set_pii(name: &str, pii: &Pii) of "the tenant" then providers_changed =
+        "UPDATE tenants SET pii = ?2 WHERE name = ?1";
+}
 
 /// Stores a tenant; returns whether its name was free.
 pub fn insert(
@@ -75,38 +92,9 @@ pub fn insert(
     Ok(stored == 1)
 }
 
-/// A tenant by its name.
-pub fn by_name(tx: &ReadTx<'_>, name: &str) -> Result<Option<Tenant>> {
-    tx.first(BY_NAME, [name], tenant)
-}
-
-/// Tenants by number, after `after`.
-pub fn page(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<Tenant>> {
-    tx.rows(PAGE, (after, limit), tenant)
-}
-
-/// Whether a tenant is suspended; false if it does not exist.
-pub fn is_suspended(tx: &ReadTx<'_>, name: &str) -> Result<bool> {
-    tx.value(IS_SUSPENDED, [name])
-}
-
-/// Changes the title.
-/// Fails with `Changed` when there is no such tenant.
-pub fn set_title(tx: &WriteTx<'_>, name: &str, title: &str) -> Result<()> {
-    tx.change_one("UPDATE tenants SET title = ?2 WHERE name = ?1", (name, title), "the tenant")
-}
-
 /// The privacy policy for published events; the default if the tenant does not exist.
 pub fn pii(tx: &ReadTx<'_>, name: &str) -> Result<Pii> {
     Ok(tx.first(PII, [name], |row| cell(row, 0, "tenants.pii"))?.unwrap_or_default())
-}
-
-/// Sets the privacy policy for events published after the commit.
-/// Fails with `Changed` when there is no such tenant.
-pub fn set_pii(tx: &WriteTx<'_>, name: &str, pii: &Pii) -> Result<()> {
-    let changed = tx.execute("UPDATE tenants SET pii = ?2 WHERE name = ?1", (name, pii))?;
-    tx.providers_changed();
-    one_row(changed, "the tenant")
 }
 
 /// Suspends a tenant, or resumes it with `None`; returns whether that changed anything. Applies to every request and
@@ -132,7 +120,7 @@ pub fn mails(tx: &ReadTx<'_>, name: &str, now: Timestamp) -> Result<u32> {
 
 /// Counts one more of them.
 pub fn count_mail(tx: &WriteTx<'_>, name: &str, now: Timestamp) -> Result<()> {
-    one_row(tx.prepare(COUNT_MAIL)?.execute((name, day(now)))?, "the tenant")
+    tx.change_one(COUNT_MAIL, (name, day(now)), "the tenant")
 }
 
 fn day(at: Timestamp) -> i64 {

@@ -4,8 +4,8 @@ use crate::base::clock::Timestamp;
 use crate::model::token::{Role, Scope, Token};
 use crate::store::column::Json;
 use crate::store::error::Result;
-use crate::store::sql::{columns, insert};
-use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::sql::{changes, columns, insert, queries};
+use crate::store::tx::{ReadTx, WriteTx};
 
 columns! {
     fn token() -> Token = "tokens" [
@@ -18,19 +18,12 @@ columns! {
     pub(super) const BY_HASH with ",
         EXISTS (SELECT 1 FROM tenants AS n WHERE n.name = tenant AND n.suspended_at IS NOT NULL) AS suspended" =
         "WHERE hash = ?1";
-    const BY_ID = "WHERE tenant = ?1 AND id = ?2";
-    const PAGE = "WHERE tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+    /// A token of a tenant, by its UUID.
+    pub fn by_id(tenant: &str, id: &str) -> Option = "WHERE tenant = ?1 AND id = ?2";
+    /// Tokens by number, after `after`.
+    pub fn page(tenant: &str, after: i64, limit: u32) -> Vec =
+        "WHERE tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
 }
-
-const ANY_ADMIN: &str = "
-    SELECT EXISTS (
-           SELECT 1
-             FROM tokens
-            WHERE role = 'admin'
-              AND revoked_at IS NULL
-              AND (expires_at IS NULL OR expires_at > ?1))";
-
-const REVOKE: &str = "UPDATE tokens SET revoked_at = ?2 WHERE seq = ?1 AND revoked_at IS NULL";
 
 const ANOTHER_ADMIN: &str = "
     SELECT EXISTS (
@@ -61,6 +54,27 @@ pub struct NewToken {
     pub expires_at: Option<Timestamp>,
 }
 
+queries! {
+    /// Whether any token exists.
+    pub fn any() -> bool = value "SELECT EXISTS (SELECT 1 FROM tokens)";
+
+    /// Whether any tenant has a valid admin token.
+    pub fn any_admin(now: Timestamp) -> bool = value "
+    SELECT EXISTS (
+           SELECT 1
+             FROM tokens
+            WHERE role = 'admin'
+              AND revoked_at IS NULL
+              AND (expires_at IS NULL OR expires_at > ?1))";
+}
+
+changes! {
+    /// Revokes a token.
+    /// Fails with `Changed` when it was revoked already.
+    pub fn revoke(seq: i64, now: Timestamp) of "the token" then tokens_changed =
+        "UPDATE tokens SET revoked_at = ?2 WHERE seq = ?1 AND revoked_at IS NULL";
+}
+
 /// Stores a token.
 pub fn insert(tx: &WriteTx<'_>, new: &NewToken, now: Timestamp) -> Result<()> {
     insert!(tx, "tokens" of new {
@@ -87,38 +101,10 @@ pub fn by_hash(tx: &ReadTx<'_>, hash: &[u8]) -> Result<Option<Presented>> {
     })
 }
 
-/// A token of a tenant, by its UUID.
-pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Token>> {
-    tx.first(BY_ID, (tenant, id), token)
-}
-
-/// Tokens by number, after `after`.
-pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Token>> {
-    tx.rows(PAGE, (tenant, after, limit), token)
-}
-
-/// Whether any token exists.
-pub fn any(tx: &ReadTx<'_>) -> Result<bool> {
-    tx.value("SELECT EXISTS (SELECT 1 FROM tokens)", [])
-}
-
 /// Whether the tenant has a valid admin token other than this one.
 pub fn another_admin(tx: &ReadTx<'_>, than: &Token, now: Timestamp) -> Result<bool> {
     let params = (&than.tenant, than.seq, now);
     tx.value(ANOTHER_ADMIN, params)
-}
-
-/// Whether any tenant has a valid admin token.
-pub fn any_admin(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
-    tx.value(ANY_ADMIN, [now])
-}
-
-/// Revokes a token.
-/// Fails with `Changed` when it was revoked already.
-pub fn revoke(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
-    let revoked = tx.execute(REVOKE, (seq, now))?;
-    tx.tokens_changed();
-    one_row(revoked, "the token")
 }
 
 /// Revokes every token; returns how many.

@@ -4,7 +4,7 @@ use crate::base::clock::Timestamp;
 use crate::model::token::Role;
 use crate::model::user::User;
 use crate::store::error::Result;
-use crate::store::sql::{columns, insert, update};
+use crate::store::sql::{changes, columns, insert, queries, update};
 use crate::store::tx::{ReadTx, WriteTx, one_row};
 
 columns! {
@@ -22,11 +22,6 @@ columns! {
     pub(super) const OF_LINK = "JOIN login_links AS l ON l.user_seq = u.seq
      WHERE l.hash = ?1 AND l.expires_at > ?2 AND u.disabled_at IS NULL AND u.deleted_at IS NULL";
 }
-
-const DELETE: &str =
-    "UPDATE users SET deleted_at = ?2, password_hash = NULL WHERE seq = ?1 AND deleted_at IS NULL";
-
-const LOGGED_IN: &str = "UPDATE users SET last_login_at = ?2 WHERE seq = ?1 AND deleted_at IS NULL";
 
 const SET_LINK: &str = "
     INSERT INTO login_links (user_seq, hash, expires_at) VALUES (?1, ?2, ?3)
@@ -56,6 +51,26 @@ pub struct Found {
     pub password_hash: Option<String>,
 }
 
+queries! {
+    /// A user of a tenant by its name.
+    pub fn by_name(tenant: &str, name: &str) -> Option<Found> = first as found BY_NAME;
+
+    /// Whether there is any user.
+    pub fn any() -> bool = value "SELECT EXISTS (SELECT 1 FROM users WHERE deleted_at IS NULL)";
+}
+
+changes! {
+    /// Marks a user as deleted.
+    /// Fails with `Changed` when it was deleted already.
+    pub fn delete(seq: i64, now: Timestamp) of "the user" =
+        "UPDATE users SET deleted_at = ?2, password_hash = NULL WHERE seq = ?1 AND deleted_at IS NULL";
+
+    /// Stores the time of a log-in.
+    /// Fails with `Changed` when the user was deleted.
+    pub fn logged_in(seq: i64, now: Timestamp) of "the user" =
+        "UPDATE users SET last_login_at = ?2 WHERE seq = ?1 AND deleted_at IS NULL";
+}
+
 /// Stores a user; returns whether the name was free in its tenant.
 pub fn insert(tx: &WriteTx<'_>, new: &NewUser, now: Timestamp) -> Result<bool> {
     let NewUser { id, tenant, name, role, password_hash } = new;
@@ -65,19 +80,9 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewUser, now: Timestamp) -> Result<bool> {
     Ok(stored == 1)
 }
 
-/// A user of a tenant by its name.
-pub fn by_name(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Found>> {
-    tx.first(BY_NAME, (tenant, name), found)
-}
-
 /// Users of a tenant by number, after `after`.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<User>> {
     tx.rows(PAGE, (tenant, after, limit), |row| Ok(found(row)?.user))
-}
-
-/// Whether there is any user.
-pub fn any(tx: &ReadTx<'_>) -> Result<bool> {
-    tx.value("SELECT EXISTS (SELECT 1 FROM users WHERE deleted_at IS NULL)", [])
 }
 
 /// Stores role, password and whether a user is disabled.
@@ -88,18 +93,6 @@ pub fn set(tx: &WriteTx<'_>, to: &Found) -> Result<()> {
         role: user.role, disabled_at: user.disabled_at, password_hash
     } "WHERE seq = ? AND deleted_at IS NULL", [user.seq])?;
     one_row(set, "the user")
-}
-
-/// Marks a user as deleted.
-/// Fails with `Changed` when it was deleted already.
-pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
-    tx.change_one(DELETE, (seq, now), "the user")
-}
-
-/// Stores the time of a log-in.
-/// Fails with `Changed` when the user was deleted.
-pub fn logged_in(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
-    tx.change_one(LOGGED_IN, (seq, now), "the user")
 }
 
 /// Stores a one-time link of a user, in place of an earlier one.

@@ -17,17 +17,9 @@ use crate::store::error::{Error, Result};
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, row_from,
 };
-use crate::store::sql::columns;
+use crate::store::sql::{columns, insert, queries};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, tuple};
 use crate::store::{meta, payloads, subjects, subscriptions};
-
-const INSERT: &str = "
-    INSERT INTO webhook_events
-           (id, tenant, provider, provider_event_id, event_type, received_at, payload, payload_seq,
-            content_type, headers, key_id, trace_id, status, open_deliveries, completed_at, batch_id,
-            item_no, sealed_fields, fingerprint, ordering_key)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)
-        ON CONFLICT (tenant, provider, provider_event_id) DO NOTHING";
 
 pub(super) const FIND_IDENTITY: &str = "
     SELECT seq, id FROM webhook_events
@@ -102,6 +94,11 @@ pub struct Replay {
     pub since: Timestamp,
 }
 
+queries! {
+    /// A webhook event without its payload, by its number.
+    pub fn by_seq(seq: i64) -> Option<WebhookEvent> = first as webhook_event BY_SEQ;
+}
+
 /// Stores a webhook event once and makes its deliveries, all in this transaction.
 pub fn insert(
     tx: &WriteTx<'_>,
@@ -123,31 +120,13 @@ pub fn insert(
     let unwanted = matching.is_empty();
     let status = if unwanted { Status::Skipped } else { Status::Received };
     let placed = payloads::place(tx, &new.payload)?;
-    let inserted = tx.execute(
-        INSERT,
-        params![
-            &new.id,
-            &new.tenant,
-            &new.provider,
-            &new.provider_event_id,
-            &new.event_type,
-            new.received_at,
-            placed.inline(),
-            placed.payload_seq(),
-            &new.content_type,
-            Json(&new.headers),
-            &new.key_id,
-            &new.trace_id,
-            status.as_str(),
-            open,
-            unwanted.then_some(new.received_at),
-            &new.batch.batch_id,
-            new.batch.item_no,
-            new.sealed.fields,
-            replay.map(|replay| &replay.fingerprint),
-            &new.ordering_key,
-        ],
-    )?;
+    let inserted = insert!(tx, "webhook_events" of new {
+        id, tenant, provider, provider_event_id, event_type, received_at, payload: placed.inline(),
+        payload_seq: placed.payload_seq(), content_type, headers: Json(&new.headers), key_id, trace_id, status: status,
+        open_deliveries: open, completed_at: unwanted.then_some(new.received_at), batch_id: &new.batch.batch_id,
+        item_no: new.batch.item_no, sealed_fields: new.sealed.fields,
+        fingerprint: replay.map(|replay| &replay.fingerprint), ordering_key
+    } "ON CONFLICT (tenant, provider, provider_event_id) DO NOTHING")?;
     if inserted == 0 {
         return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));
     }
@@ -241,11 +220,6 @@ pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<WebhookEv
         found.new.payload = payloads::fetch(tx, row.get_ref("payload")?, row.get("payload_seq")?)?;
         Ok(found)
     })
-}
-
-/// A webhook event without its payload, by its number.
-pub fn by_seq(tx: &ReadTx<'_>, seq: i64) -> Result<Option<WebhookEvent>> {
-    tx.first(BY_SEQ, [seq], webhook_event)
 }
 
 /// Which webhook events a list shows. `None` means any.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::{Row, ToSql, params};
+use rusqlite::{ToSql, params};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
@@ -12,7 +12,7 @@ use crate::model::outcome::AttemptClass;
 use crate::store::column::{Count, cell};
 use crate::store::error::Result;
 use crate::store::page::{MAX_LOOKED_AT, Span};
-use crate::store::sql::sql;
+use crate::store::sql::{in_order, sql};
 use crate::store::subscriptions;
 use crate::store::tx::ReadTx;
 
@@ -138,7 +138,7 @@ impl<'a> Search<'a> {
             filter.aggregate_id,
         ]);
         params.extend_from_slice(place);
-        self.tx.rows(sql, &*params, dead)
+        self.tx.rows(sql, &*params, in_order!(Dead { seq, run_no, lane, order_at }))
     }
 
     /// The next dead letters by number, and the number up to which was searched; `None` if there are no more.
@@ -269,10 +269,6 @@ pub(super) fn next_by_number(
 
 fn last(cursor: &Cursor) -> Batch {
     Batch { items: Vec::new(), cursor: cursor.clone(), is_last: true }
-}
-
-fn dead(row: &Row<'_>) -> Result<Dead> {
-    Ok(Dead { seq: row.get(0)?, run_no: row.get(1)?, lane: row.get(2)?, order_at: row.get(3)? })
 }
 
 /// Dead letters of one subscription with the same error.

@@ -17,7 +17,7 @@ use crate::store::column::cell;
 use crate::store::deliveries::{OrderedBy, Origin, Route};
 use crate::store::error::{Error, Result};
 use crate::store::page::{MAX_LOOKED_AT, number_at};
-use crate::store::sql::sql;
+use crate::store::sql::{changes, sql};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
 use crate::store::{matching, meta, payloads, settlement, subscriptions};
 
@@ -83,6 +83,12 @@ const AFTER_WEBHOOK: &str =
 const LAST: &str = "SELECT coalesce(max(seq), 0) FROM outbox";
 
 const LAST_WEBHOOK: &str = "SELECT coalesce(max(seq), 0) FROM webhook_events";
+
+changes! {
+    /// Stores which event a new event repeats.
+    pub fn set_replay_of(id: &str, of: &str) of "the event" =
+        "UPDATE outbox SET replay_of = ?2 WHERE id = ?1";
+}
 
 /// Where a job begins and ends: it covers the events that exist now.
 pub(super) fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Cursor> {
@@ -222,10 +228,7 @@ impl Search<'_> {
         named: Option<&Subscription>,
     ) -> Result<Vec<((Timestamp, i64), Action)>> {
         let Filter { class, code, .. } = &self.job.filter;
-        let (sql, seq) = match origin {
-            Origin::Outbox(seq) => (DELIVERIES_OF, seq),
-            Origin::WebhookEvent(seq) => (DELIVERIES_OF_WEBHOOK, seq),
-        };
+        let (sql, seq) = origin.choose(DELIVERIES_OF, DELIVERIES_OF_WEBHOOK);
         let found = self.tx.rows(sql, (seq, class, code), event_delivery)?;
         let is_live = |delivery: &&EventDelivery| {
             self.live.iter().any(|live| live.seq == delivery.subscription)
@@ -305,10 +308,7 @@ struct StoredEvent {
 }
 
 fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<StoredEvent>> {
-    let (sql, seq) = match origin {
-        Origin::Outbox(seq) => (EVENT, seq),
-        Origin::WebhookEvent(seq) => (WEBHOOK_EVENT, seq),
-    };
+    let (sql, seq) = origin.choose(EVENT, WEBHOOK_EVENT);
     tx.first(sql, [seq], |row| {
         Ok(StoredEvent {
             tenant: row.get(0)?,
@@ -335,10 +335,7 @@ fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<StoredEvent>> {
 
 /// The payload of a stored event.
 fn payload(tx: &ReadTx<'_>, origin: Origin) -> Result<Cow<'static, [u8]>> {
-    let (sql, seq) = match origin {
-        Origin::Outbox(seq) => (PAYLOAD, seq),
-        Origin::WebhookEvent(seq) => (WEBHOOK_PAYLOAD, seq),
-    };
+    let (sql, seq) = origin.choose(PAYLOAD, WEBHOOK_PAYLOAD);
     let fetch = |row: &Row<'_>| payloads::fetch(tx, row.get_ref(0)?, row.get(1)?);
     let found = tx.first(sql, [seq], fetch)?;
     found.map(Cow::Owned).ok_or(Error::Changed("the event"))
@@ -376,10 +373,7 @@ pub(super) fn create(
 ) -> Result<()> {
     const WHAT: &str = "the event";
     let event = stored(tx, origin)?.ok_or(Error::Changed(WHAT))?;
-    let (sql, seq) = match origin {
-        Origin::Outbox(seq) => (DELIVERIES_OF, seq),
-        Origin::WebhookEvent(seq) => (DELIVERIES_OF_WEBHOOK, seq),
-    };
+    let (sql, seq) = origin.choose(DELIVERIES_OF, DELIVERIES_OF_WEBHOOK);
     let nothing: Option<&str> = None;
     let existing = tx.rows(sql, (seq, nothing, nothing), event_delivery)?;
     let among = subscriptions::routes(tx)?;
@@ -408,9 +402,4 @@ pub fn open_deliveries(tx: &ReadTx<'_>, event: i64) -> Result<Vec<DeliverySeq>> 
         matches!(delivery.state, State::Pending | State::Leased | State::InDoubt)
     };
     Ok(found.into_iter().filter(is_open).map(|delivery| delivery.seq).collect())
-}
-
-/// Stores which event a new event repeats.
-pub fn set_replay_of(tx: &WriteTx<'_>, id: &str, of: &str) -> Result<()> {
-    tx.change_one("UPDATE outbox SET replay_of = ?2 WHERE id = ?1", (id, of), "the event")
 }

@@ -13,7 +13,7 @@ use crate::jobs::{
 use crate::store::column::{Count, Json, to_json, words};
 use crate::store::error::{Error, Result};
 use crate::store::page::{Found, Newest};
-use crate::store::sql::{columns, insert};
+use crate::store::sql::{changes, columns, insert, queries};
 use crate::store::tx::{ReadTx, WriteTx, one_row};
 use crate::store::{meta, settlement};
 
@@ -46,8 +46,6 @@ columns! {
 const AT: &str =
     "SELECT cursor FROM jobs WHERE seq = ?1 AND state = 'running' AND paused_at IS NULL";
 
-const PAUSE: &str = "UPDATE jobs SET paused_at = ?2 WHERE seq = ?1 AND state = 'running'";
-
 const ADVANCE: &str = "
     UPDATE jobs
        SET cursor = ?3, done = done + ?4, skipped = skipped + ?5, deliveries = deliveries + ?6, state = ?7,
@@ -67,6 +65,18 @@ const MAX_RUNNING: u32 = 1000;
 /// Items that are counted with one query.
 const COUNTED_AT_ONCE: u32 = 1000;
 
+queries! {
+    /// A job by its id.
+    pub fn by_id(tenant: &str, id: &str) -> Option<Job> = first as job BY_ID;
+}
+
+changes! {
+    /// Keeps a running job from going on since that time; `None` lets it go on.
+    /// Fails with `Changed` when it has ended.
+    pub fn pause(seq: i64, since: Option<Timestamp>) of "the job" =
+        "UPDATE jobs SET paused_at = ?2 WHERE seq = ?1 AND state = 'running'";
+}
+
 /// Stores a job.
 pub fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> Result<()> {
     insert!(tx, "jobs" of new {
@@ -74,11 +84,6 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> Result<()> {
         matched: signed(matched.count), matched_more: matched.is_more, requested_by, created_at
     })
     .map(drop)
-}
-
-/// A job by its id.
-pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Job>> {
-    tx.first(BY_ID, (tenant, id), job)
 }
 
 /// Jobs, newest first.
@@ -258,12 +263,6 @@ pub fn end(
     now: Timestamp,
 ) -> Result<()> {
     tx.change_one(END, (seq, state.as_str(), error, now), "the job")
-}
-
-/// Keeps a running job from going on since that time; `None` lets it go on.
-/// Fails with `Changed` when it has ended.
-pub fn pause(tx: &WriteTx<'_>, seq: i64, since: Option<Timestamp>) -> Result<()> {
-    tx.change_one(PAUSE, (seq, since), "the job")
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::base::clock::Timestamp;
 use crate::sources::{NewSource, Settings, Source, State};
 use crate::store::column::{Count, Millis, word, words};
 use crate::store::error::Result;
-use crate::store::sql::{columns, insert, update};
+use crate::store::sql::{changes, columns, insert, queries, update};
 use crate::store::tx::{ReadTx, WriteTx, one_row, tuple};
 
 columns! {
@@ -24,9 +24,14 @@ columns! {
         },
         state, identity, event_count, last_event_at, last_read_at, last_error, failing_since, created_at, updated_at
     }
-    const BY_NAME = "WHERE tenant = ?1 AND name = ?2 AND deleted_at IS NULL";
-    const PAGE = "WHERE tenant = ?1 AND deleted_at IS NULL AND seq > ?2 ORDER BY seq LIMIT ?3";
-    const OF_KIND = "WHERE kind = ?1 AND deleted_at IS NULL ORDER BY seq LIMIT 1000";
+    /// A source by its name.
+    pub fn by_name(tenant: &str, name: &str) -> Option =
+        "WHERE tenant = ?1 AND name = ?2 AND deleted_at IS NULL";
+    /// Sources with numbers above `after`, by number.
+    pub fn page(tenant: &str, after: i64, limit: u32) -> Vec =
+        "WHERE tenant = ?1 AND deleted_at IS NULL AND seq > ?2 ORDER BY seq LIMIT ?3";
+    /// The first thousand sources of a kind, of all tenants.
+    pub fn of_kind(kind: &str) -> Vec = "WHERE kind = ?1 AND deleted_at IS NULL ORDER BY seq LIMIT 1000";
     // Sources of suspended tenants are not read.
     const TO_READ = "
      WHERE seq > ?1
@@ -37,21 +42,12 @@ columns! {
      LIMIT ?2";
 }
 
-const EXISTS: &str =
-    "SELECT EXISTS (SELECT 1 FROM sources WHERE tenant = ?1 AND name = ?2 AND deleted_at IS NULL)";
-
-const DELETE: &str =
-    "UPDATE sources SET deleted_at = ?2, updated_at = ?2 WHERE seq = ?1 AND deleted_at IS NULL";
-
 const ADVANCE: &str = "
     UPDATE sources SET cursor = ?3, identity = ?4, event_count = event_count + ?5,
            last_event_at = iif(?5 > 0, ?6, last_event_at), last_read_at = ?6
      WHERE seq = ?1 AND cursor = ?2 AND state = 'ACTIVE' AND deleted_at IS NULL
-       AND NOT EXISTS (
-           SELECT 1
-             FROM tenants AS t
-            WHERE t.name = sources.tenant
-              AND t.suspended_at IS NOT NULL)";
+       AND NOT EXISTS (SELECT 1 FROM tenants AS t
+                        WHERE t.name = sources.tenant AND t.suspended_at IS NOT NULL)";
 
 const SET_ERROR: &str = "
     UPDATE sources SET last_error = ?2, failing_since = coalesce(failing_since, ?3)
@@ -82,6 +78,21 @@ pub struct SourceCounts {
     pub failing: u64,
 }
 
+queries! {
+    /// Whether there is a source of this name.
+    pub fn exists(tenant: &str, name: &str) -> bool = value
+        "SELECT EXISTS (SELECT 1 FROM sources WHERE tenant = ?1 AND name = ?2 AND deleted_at IS NULL)";
+
+    /// At most `limit` files that were read by then: their sources and names.
+    pub fn old_files(by: Timestamp, limit: u32) -> Vec<(i64, String)> = rows as tuple OLD_FILES;
+}
+
+changes! {
+    /// Deletes a source, but not its events. `Changed` if it was deleted before.
+    pub fn delete(seq: i64, now: Timestamp) of "the source" then sources_changed =
+        "UPDATE sources SET deleted_at = ?2, updated_at = ?2 WHERE seq = ?1 AND deleted_at IS NULL";
+}
+
 /// Stores a source; `None` if its name is taken.
 pub fn insert(tx: &WriteTx<'_>, new: &NewSource, now: Timestamp) -> Result<Option<i64>> {
     let inserted = insert!(tx, "sources" of new {
@@ -90,26 +101,6 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewSource, now: Timestamp) -> Result<Optio
     } "ON CONFLICT DO NOTHING")?;
     tx.sources_changed();
     Ok((inserted == 1).then(|| tx.conn().last_insert_rowid()))
-}
-
-/// A source by its name.
-pub fn by_name(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Source>> {
-    tx.first(BY_NAME, (tenant, name), source)
-}
-
-/// Whether there is a source of this name.
-pub fn exists(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<bool> {
-    tx.value(EXISTS, (tenant, name))
-}
-
-/// Sources with numbers above `after`, by number.
-pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Source>> {
-    tx.rows(PAGE, (tenant, after, limit), source)
-}
-
-/// The first thousand sources of a kind, of all tenants.
-pub fn of_kind(tx: &ReadTx<'_>, kind: &str) -> Result<Vec<Source>> {
-    tx.rows(OF_KIND, [kind], source)
 }
 
 /// Sources that are to be read now, of all tenants, by number.
@@ -133,13 +124,6 @@ pub fn update(tx: &WriteTx<'_>, changed: &Source, now: Timestamp) -> Result<()> 
     } "WHERE seq = ? AND deleted_at IS NULL", [changed.seq])?;
     tx.sources_changed();
     one_row(updated, "the source")
-}
-
-/// Deletes a source, but not its events. `Changed` if it was deleted before.
-pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
-    let deleted = tx.execute(DELETE, (seq, now))?;
-    tx.sources_changed();
-    one_row(deleted, "the source")
 }
 
 /// The progress of a source in one transaction.
@@ -188,14 +172,6 @@ fn read_settings(kind: String, settings: String) -> Result<Settings> {
     word("sources.settings", &settings, read)
 }
 
-const PUT_FILE: &str = "
-    INSERT INTO source_files (source_seq, name, sha256, size, state, reason, event_count, read_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-        ON CONFLICT (source_seq, name) DO UPDATE
-       SET sha256 = excluded.sha256, size = excluded.size, state = excluded.state,
-           reason = excluded.reason, event_count = excluded.event_count, read_at = excluded.read_at
-     WHERE source_files.state = 'rejected'";
-
 const TAKEN_FILE: &str =
     "SELECT sha256, size FROM source_files WHERE source_seq = ?1 AND name = ?2 AND state = 'done'";
 
@@ -227,19 +203,13 @@ pub struct SourceFile {
 pub fn put_file(tx: &WriteTx<'_>, file: &SourceFile, now: Timestamp) -> Result<bool> {
     let state = if file.reason.is_some() { "rejected" } else { "done" };
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let put = tx.execute(
-        PUT_FILE,
-        (
-            file.source_seq,
-            &file.name,
-            &file.sha256,
-            whole(file.size),
-            state,
-            &file.reason,
-            whole(file.event_count),
-            now,
-        ),
-    )?;
+    let put = insert!(tx, "source_files" of file {
+        source_seq, name, sha256, size: whole(file.size), state: state, reason, event_count: whole(file.event_count),
+        read_at: now
+    } "ON CONFLICT (source_seq, name) DO UPDATE
+       SET sha256 = excluded.sha256, size = excluded.size, state = excluded.state,
+           reason = excluded.reason, event_count = excluded.event_count, read_at = excluded.read_at
+     WHERE source_files.state = 'rejected'")?;
     Ok(put == 1)
 }
 
@@ -258,11 +228,6 @@ pub fn taken_file(tx: &ReadTx<'_>, source_seq: i64, name: &str) -> Result<Option
         let (sha256, Count(size)) = tuple(row)?;
         Ok(TakenFile { sha256, size })
     })
-}
-
-/// At most `limit` files that were read by then: their sources and names.
-pub fn old_files(tx: &ReadTx<'_>, by: Timestamp, limit: u32) -> Result<Vec<(i64, String)>> {
-    tx.rows(OLD_FILES, (by, limit), tuple)
 }
 
 /// Deletes the records of files that were read by then.
