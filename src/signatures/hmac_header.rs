@@ -7,8 +7,8 @@ use super::check::{
     Incoming, Refused, Verified, any_match, malformed, needed, needed_seconds, time_digits,
 };
 use super::encoding::Encoding;
-use super::naming::Facts;
 use super::naming::Locator::{Body, Header, Headers};
+use super::naming::{Facts, Locator};
 use super::signing::{Hash, mac};
 use crate::base::clock::Timestamp;
 use crate::model::pointer::text_at;
@@ -47,10 +47,23 @@ impl PartialEq for HmacHeader {
     }
 }
 
-/// The common case: SHA-256 over the body, in hex.
+/// Makes the schemes: kind, type of a sample, header of the signature, then what differs from SHA-256 over the body in hex.
 ///
 /// Such a signature does not cover an id or type in a header. A recorded request that is sent again under another
 /// id is recognised by [`super::Scheme::fingerprint`].
+macro_rules! schemes {
+    ($($(#[$doc:meta])* $NAME:ident = $kind:literal $sample:literal $header:literal
+        { $($field:ident: $value:expr),* } facts { $($fact:ident: $found:expr),* };)*) => {$(
+        $(#[$doc])*
+        pub(super) static $NAME: HmacHeader = HmacHeader {
+            header: $header,
+            facts: Facts { $($fact: $found,)* ..Facts::new($kind, $sample) },
+            $($field: $value,)*
+            ..BASE
+        };
+    )*};
+}
+
 const BASE: HmacHeader = HmacHeader {
     facts: Facts::new("", ""),
     header: "",
@@ -61,164 +74,66 @@ const BASE: HmacHeader = HmacHeader {
     signed: Signed::Body,
     time: None,
 };
+/// The type ends with the body's action: `pull_request.opened`.
+const ACTION: Option<Locator> = Some(Body(&["action"]));
 
-/// The older SHA-1 header is ignored. The type ends with the body's action: `pull_request.opened`.
-pub(super) static GITHUB: HmacHeader = HmacHeader {
-    header: "x-hub-signature-256",
-    prefix: "sha256=",
-    facts: Facts {
-        ids: &[Header("x-github-delivery")],
-        types: &[Header("x-github-event")],
-        detail: Some(Body(&["action"])),
-        kept: &["x-github-event", "x-github-delivery", "x-github-hook-id"],
-        ..Facts::new("github", "push")
-    },
-    ..BASE
-};
-
-/// Shopify sends one event id for all subscriptions of a shop and for all topics of one action: an order that is paid
-/// at once is `orders/create` and `orders/paid`. So the topic is part of our id. The webhook's id names one copy.
-/// `X-Shopify-Triggered-At` is not checked: it is not signed, and retries come up to four hours after it.
-pub(super) static SHOPIFY: HmacHeader = HmacHeader {
-    header: "x-shopify-hmac-sha256",
-    encoding: Encoding::Base64,
-    facts: Facts {
+schemes! {
+    /// The older SHA-1 header is ignored.
+    GITHUB = "github" "push" "x-hub-signature-256" { prefix: "sha256=" } facts {
+        ids: &[Header("x-github-delivery")], types: &[Header("x-github-event")], detail: ACTION,
+        kept: &["x-github-event", "x-github-delivery", "x-github-hook-id"]
+    };
+    /// Shopify sends one event id for all subscriptions of a shop and for all topics of one action: an order that is paid
+    /// at once is `orders/create` and `orders/paid`. So the topic is part of our id. The webhook's id names one copy.
+    /// `X-Shopify-Triggered-At` is not checked: it is not signed, and retries come up to four hours after it.
+    SHOPIFY = "shopify" "orders/paid" "x-shopify-hmac-sha256" { encoding: Encoding::Base64 } facts {
         ids: &[Headers("x-shopify-event-id", "x-shopify-topic"), Header("x-shopify-webhook-id")],
         types: &[Header("x-shopify-topic")],
-        kept: &[
-            "x-shopify-topic",
-            "x-shopify-shop-domain",
-            "x-shopify-event-id",
-            "x-shopify-webhook-id",
-            "x-shopify-triggered-at",
-        ],
-        ..Facts::new("shopify", "orders/paid")
-    },
-    ..BASE
-};
-
-pub(super) static SLACK: HmacHeader = HmacHeader {
-    header: "x-slack-signature",
-    prefix: "v0=",
-    signed: Signed::Slack("x-slack-request-timestamp"),
-    facts: Facts {
-        ids: &[Body(&["event_id"])],
-        types: &[Body(&["event", "type"]), Body(&["type"])],
-        kept: &["x-slack-request-timestamp", "x-slack-retry-num", "x-slack-retry-reason"],
-        ..Facts::new("slack", "app_mention")
-    },
-    ..BASE
-};
-
-pub(super) static SQUARE: HmacHeader = HmacHeader {
-    header: "x-square-hmacsha256-signature",
-    encoding: Encoding::Base64,
-    signed: Signed::UrlBody,
-    facts: Facts {
-        ids: &[Body(&["event_id"])],
-        types: &[Body(&["type"])],
-        kept: &[
-            "square-environment",
-            "square-initial-delivery-timestamp",
-            "square-retry-number",
-            "square-retry-reason",
-        ],
-        ..Facts::new("square", "payment.updated")
-    },
-    ..BASE
-};
-
-pub(super) static WOOCOMMERCE: HmacHeader = HmacHeader {
-    header: "x-wc-webhook-signature",
-    encoding: Encoding::Base64,
-    facts: Facts {
-        ids: &[Header("x-wc-webhook-delivery-id")],
-        types: &[Header("x-wc-webhook-topic")],
-        kept: &[
-            "x-wc-webhook-source",
-            "x-wc-webhook-topic",
-            "x-wc-webhook-id",
-            "x-wc-webhook-delivery-id",
-        ],
-        ..Facts::new("woocommerce", "order.updated")
-    },
-    ..BASE
-};
-
-pub(super) static GITEA: HmacHeader = HmacHeader {
-    header: "x-gitea-signature",
-    facts: Facts {
-        ids: &[Header("x-gitea-delivery")],
-        types: &[Header("x-gitea-event")],
-        detail: Some(Body(&["action"])),
-        kept: &["x-gitea-event", "x-gitea-delivery"],
-        ..Facts::new("gitea", "push")
-    },
-    ..BASE
-};
-
-pub(super) static FORGEJO: HmacHeader = HmacHeader {
-    header: "x-forgejo-signature",
-    facts: Facts {
-        ids: &[Header("x-forgejo-delivery")],
-        types: &[Header("x-forgejo-event")],
-        detail: Some(Body(&["action"])),
-        kept: &["x-forgejo-event", "x-forgejo-delivery"],
-        ..Facts::new("forgejo", "push")
-    },
-    ..BASE
-};
-
-pub(super) static PAGERDUTY: HmacHeader = HmacHeader {
-    header: "x-pagerduty-signature",
-    prefix: "v1=",
-    separator: Some(','),
-    facts: Facts {
-        ids: &[Body(&["event", "id"])],
-        types: &[Body(&["event", "event_type"])],
-        kept: &["x-webhook-id", "x-webhook-subscription"],
-        ..Facts::new("pagerduty", "incident.triggered")
-    },
-    ..BASE
-};
-
-pub(super) static LINEAR: HmacHeader = HmacHeader {
-    header: "linear-signature",
-    time: Some("webhookTimestamp"),
-    facts: Facts {
-        ids: &[Header("linear-delivery")],
-        types: &[Body(&["type"]), Header("linear-event")],
-        detail: Some(Body(&["action"])),
-        kept: &["linear-delivery", "linear-event"],
-        ..Facts::new("linear", "Issue")
-    },
-    ..BASE
-};
-
-/// Notifications have no id: the run's id names several of them.
-pub(super) static TERRAFORM: HmacHeader = HmacHeader {
-    header: "x-tfe-notification-signature",
-    hash: Hash::Sha512,
-    facts: Facts {
-        types: &[Body(&["notifications", "0", "trigger"])],
-        ..Facts::new("terraform", "run:completed")
-    },
-    ..BASE
-};
-
-pub(super) static GRAFANA: HmacHeader = HmacHeader {
-    header: "x-grafana-alerting-signature",
-    facts: Facts { types: &[Body(&["status"])], ..Facts::new("grafana", "firing") },
-    ..BASE
-};
-
-/// ERPNext and every other Frappe application. Requests contain no event id.
-pub(super) static FRAPPE: HmacHeader = HmacHeader {
-    header: "x-frappe-webhook-signature",
-    encoding: Encoding::Base64,
-    facts: Facts { types: &[Body(&["doctype"])], ..Facts::new("frappe", "Sales_Invoice") },
-    ..BASE
-};
+        kept: &["x-shopify-topic", "x-shopify-shop-domain", "x-shopify-event-id", "x-shopify-webhook-id",
+            "x-shopify-triggered-at"]
+    };
+    SLACK = "slack" "app_mention" "x-slack-signature" {
+        prefix: "v0=", signed: Signed::Slack("x-slack-request-timestamp")
+    } facts {
+        ids: &[Body(&["event_id"])], types: &[Body(&["event", "type"]), Body(&["type"])],
+        kept: &["x-slack-request-timestamp", "x-slack-retry-num", "x-slack-retry-reason"]
+    };
+    SQUARE = "square" "payment.updated" "x-square-hmacsha256-signature" {
+        encoding: Encoding::Base64, signed: Signed::UrlBody
+    } facts {
+        ids: &[Body(&["event_id"])], types: &[Body(&["type"])],
+        kept: &["square-environment", "square-initial-delivery-timestamp", "square-retry-number", "square-retry-reason"]
+    };
+    WOOCOMMERCE = "woocommerce" "order.updated" "x-wc-webhook-signature" { encoding: Encoding::Base64 } facts {
+        ids: &[Header("x-wc-webhook-delivery-id")], types: &[Header("x-wc-webhook-topic")],
+        kept: &["x-wc-webhook-source", "x-wc-webhook-topic", "x-wc-webhook-id", "x-wc-webhook-delivery-id"]
+    };
+    GITEA = "gitea" "push" "x-gitea-signature" {} facts {
+        ids: &[Header("x-gitea-delivery")], types: &[Header("x-gitea-event")], detail: ACTION,
+        kept: &["x-gitea-event", "x-gitea-delivery"]
+    };
+    FORGEJO = "forgejo" "push" "x-forgejo-signature" {} facts {
+        ids: &[Header("x-forgejo-delivery")], types: &[Header("x-forgejo-event")], detail: ACTION,
+        kept: &["x-forgejo-event", "x-forgejo-delivery"]
+    };
+    PAGERDUTY = "pagerduty" "incident.triggered" "x-pagerduty-signature" { prefix: "v1=", separator: Some(',') } facts {
+        ids: &[Body(&["event", "id"])], types: &[Body(&["event", "event_type"])],
+        kept: &["x-webhook-id", "x-webhook-subscription"]
+    };
+    LINEAR = "linear" "Issue" "linear-signature" { time: Some("webhookTimestamp") } facts {
+        ids: &[Header("linear-delivery")], types: &[Body(&["type"]), Header("linear-event")], detail: ACTION,
+        kept: &["linear-delivery", "linear-event"]
+    };
+    /// Notifications have no id: the run's id names several of them.
+    TERRAFORM = "terraform" "run:completed" "x-tfe-notification-signature" { hash: Hash::Sha512 } facts {
+        types: &[Body(&["notifications", "0", "trigger"])]
+    };
+    GRAFANA = "grafana" "firing" "x-grafana-alerting-signature" {} facts { types: &[Body(&["status"])] };
+    /// ERPNext and every other Frappe application. Requests contain no event id.
+    FRAPPE = "frappe" "Sales_Invoice" "x-frappe-webhook-signature" { encoding: Encoding::Base64 } facts {
+        types: &[Body(&["doctype"])]
+    };
+}
 
 impl HmacHeader {
     /// Whether the id may be in a header; headers are not signed.
