@@ -71,15 +71,39 @@ pub struct Field {
     form: Form,
 }
 
+/// The JSON types of a value, the type of the items of a list, and both in words.
 #[derive(Clone, Copy)]
-enum Form {
-    Text,
-    Number,
-    Words,
-    Table,
-    Tables,
-    TextOrTable,
-    TextOrWords,
+struct Form(&'static [&'static str], &'static str, &'static str);
+
+impl Form {
+    const TEXT: Self = Self(&["string"], "", "a string in quotes");
+    const NUMBER: Self = Self(&["integer"], "", "a whole number");
+    const WORDS: Self = Self(&["array"], "string", "a list of strings");
+    const TABLE: Self = Self(&["object"], "", "a table");
+    const TABLES: Self = Self(&["array"], "object", "a list of tables");
+    const TEXT_OR_TABLE: Self = Self(&["string", "object"], "", "a string or a table");
+    const TEXT_OR_WORDS: Self =
+        Self(&["string", "array"], "string", "a string or a list of strings");
+
+    fn schema(self, about: &str) -> Value {
+        let Self(types, ..) = self;
+        let types = if let [one] = types { json!(one) } else { json!(types) };
+        json!({ "type": types, "description": about })
+    }
+
+    fn takes(self, value: &DeValue<'_>) -> Result<(), &'static str> {
+        let Self(types, items, wanted) = self;
+        let of_type = |value: &DeValue<'_>| match value {
+            DeValue::String(_) => "string",
+            DeValue::Integer(_) => "integer",
+            DeValue::Array(_) => "array",
+            DeValue::Table(_) => "object",
+            _ => "another",
+        };
+        let mut list = value.as_array().into_iter().flatten();
+        let fits = types.contains(&of_type(value)) && list.all(|v| of_type(v.get_ref()) == items);
+        fits.then_some(()).ok_or(wanted)
+    }
 }
 
 const fn required(name: &'static str, form: Form, about: &'static str) -> Field {
@@ -90,33 +114,33 @@ const fn optional(name: &'static str, form: Form, about: &'static str) -> Field 
     Field { name, required: false, about, form }
 }
 
-const NAME: Field = required("name", Form::Text, "Its name: a-z, 0-9 and -, up to 63");
+const NAME: Field = required("name", Form::TEXT, "Its name: a-z, 0-9 and -, up to 63");
 #[rustfmt::skip]
-const SECRET_FILE: Field = optional("secret_file", Form::TextOrWords, "File of the secret, or several, the newest first");
+const SECRET_FILE: Field = optional("secret_file", Form::TEXT_OR_WORDS, "File of the secret, or several, the newest first");
 #[rustfmt::skip]
-const SECRET_ENV: Field = optional("secret_env", Form::TextOrWords, "Variable that holds the secret, or several");
+const SECRET_ENV: Field = optional("secret_env", Form::TEXT_OR_WORDS, "Variable that holds the secret, or several");
 #[rustfmt::skip]
-const SECRET_CREDENTIAL: Field = optional("secret_credential", Form::TextOrWords, "systemd credential of the secret, or several");
+const SECRET_CREDENTIAL: Field = optional("secret_credential", Form::TEXT_OR_WORDS, "systemd credential of the secret, or several");
 
 #[rustfmt::skip]
 const TENANT: [Field; 3] = [
     NAME,
-    optional("title", Form::Text, "Display name"),
-    optional("pii", Form::TextOrTable,
+    optional("title", Form::TEXT, "Display name"),
+    optional("pii", Form::TEXT_OR_TABLE,
         "Handling of personal data in published events and events from sources: \"allow\", or a policy"),
 ];
 
 #[rustfmt::skip]
 const PROVIDER: [Field; 11] = [
     NAME,
-    required("scheme", Form::TextOrTable, "Signature scheme: \"stripe\", or a table as in the API"),
-    optional("public_url", Form::Text, "The URL that it posts to, if not its path below listen.public_url"),
-    required("pii", Form::TextOrTable, "Handling of personal data: \"allow\", or a policy"),
-    optional("body_bytes_max", Form::Number, "The largest body it may send"),
-    optional("tolerance_secs", Form::Number, "Largest difference between its signed time and ours"),
-    optional("replay_window_secs", Form::Number,
+    required("scheme", Form::TEXT_OR_TABLE, "Signature scheme: \"stripe\", or a table as in the API"),
+    optional("public_url", Form::TEXT, "The URL that it posts to, if not its path below listen.public_url"),
+    required("pii", Form::TEXT_OR_TABLE, "Handling of personal data: \"allow\", or a policy"),
+    optional("body_bytes_max", Form::NUMBER, "The largest body it may send"),
+    optional("tolerance_secs", Form::NUMBER, "Largest difference between its signed time and ours"),
+    optional("replay_window_secs", Form::NUMBER,
         "How long identical signed bytes count as one event, if the id is not signed; 0: each id is an event"),
-    optional("ordering_key", Form::Table,
+    optional("ordering_key", Form::TABLE,
         "Where its webhooks have their ordering key: { path = \"$.data.object.id\" } or { header = \"X-Order-Id\" }"),
     SECRET_FILE,
     SECRET_ENV,
@@ -126,20 +150,20 @@ const PROVIDER: [Field; 11] = [
 #[rustfmt::skip]
 const SUBSCRIPTION: [Field; 18] = [
     NAME,
-    optional("target", Form::Text, "http, or pull: consumers fetch its events"),
-    optional("url", Form::Text, "URL for its events; {id}, {event_type}, {aggregate_id} … are replaced; not with pull"),
-    optional("event_types", Form::Words, "Patterns like \"invoice.*\""),
-    optional("source", Form::Text, "outbox, all, or provider:<name>"),
-    optional("owner_id", Form::Text, "Owner, as free text"),
-    optional("method", Form::Text, "POST, PUT or PATCH"),
-    optional("headers", Form::Table, "Further header fields"),
-    optional("policy", Form::Table, "steps, max_attempts, timeout, in_flight_max, lease, rate, breaker_after, classes, confirm_within"),
-    optional("ordering", Form::Text, "none, key or strict"),
-    optional("order", Form::Table, "group, head_of_line, park_after, funnel_point, latest_only, external_calls, call_path, postpone_limit"),
-    optional("format", Form::Text, "raw, standard_webhooks, cloudevents_binary or cloudevents_structured"),
-    optional("event_headers", Form::Words, "Names of the events' header fields that are sent with them"),
-    optional("filter", Form::Tables, "Conditions that a payload must meet: [{ path = \"$.total\", op = \"gt\", value = 100 }]"),
-    optional("template", Form::Table, "body, content_type and headers, each a template"),
+    optional("target", Form::TEXT, "http, or pull: consumers fetch its events"),
+    optional("url", Form::TEXT, "URL for its events; {id}, {event_type}, {aggregate_id} … are replaced; not with pull"),
+    optional("event_types", Form::WORDS, "Patterns like \"invoice.*\""),
+    optional("source", Form::TEXT, "outbox, all, or provider:<name>"),
+    optional("owner_id", Form::TEXT, "Owner, as free text"),
+    optional("method", Form::TEXT, "POST, PUT or PATCH"),
+    optional("headers", Form::TABLE, "Further header fields"),
+    optional("policy", Form::TABLE, "steps, max_attempts, timeout, in_flight_max, lease, rate, breaker_after, classes, confirm_within"),
+    optional("ordering", Form::TEXT, "none, key or strict"),
+    optional("order", Form::TABLE, "group, head_of_line, park_after, funnel_point, latest_only, external_calls, call_path, postpone_limit"),
+    optional("format", Form::TEXT, "raw, standard_webhooks, cloudevents_binary or cloudevents_structured"),
+    optional("event_headers", Form::WORDS, "Names of the events' header fields that are sent with them"),
+    optional("filter", Form::TABLES, "Conditions that a payload must meet: [{ path = \"$.total\", op = \"gt\", value = 100 }]"),
+    optional("template", Form::TABLE, "body, content_type and headers, each a template"),
     SECRET_FILE,
     SECRET_ENV,
     SECRET_CREDENTIAL,
@@ -147,21 +171,21 @@ const SUBSCRIPTION: [Field; 18] = [
 
 #[rustfmt::skip]
 const TOKEN: [Field; 6] = [
-    required("name", Form::Text, "Its name, such as the program that uses it"),
-    required("role", Form::Text, "publish, read, operate or admin"),
-    optional("source_systems", Form::Words, "Source systems of a publish token, like [\"shop\"]; [\"*\"]: any"),
-    optional("consumer_groups", Form::Words, "Consumer groups of a publish token; [\"*\"]: any"),
-    optional("expires_at", Form::Text, "When it expires, like \"2027-12-31T00:00:00Z\""),
-    optional("token_file", Form::Text, "File for the new token, mode 0600"),
+    required("name", Form::TEXT, "Its name, such as the program that uses it"),
+    required("role", Form::TEXT, "publish, read, operate or admin"),
+    optional("source_systems", Form::WORDS, "Source systems of a publish token, like [\"shop\"]; [\"*\"]: any"),
+    optional("consumer_groups", Form::WORDS, "Consumer groups of a publish token; [\"*\"]: any"),
+    optional("expires_at", Form::TEXT, "When it expires, like \"2027-12-31T00:00:00Z\""),
+    optional("token_file", Form::TEXT, "File for the new token, mode 0600"),
 ];
 
 #[rustfmt::skip]
 const SOURCE: [Field; 5] = [
     NAME,
-    required("kind", Form::Text, "sqlite or drop"),
-    required("settings", Form::Table, "Its path and format, as in the API"),
-    optional("silent_after_ms", Form::Number, "Escalate when no event came for this long; 0: never"),
-    optional("from", Form::Text, "For sqlite, when it is created: start, or now, which skips the existing rows"),
+    required("kind", Form::TEXT, "sqlite or drop"),
+    required("settings", Form::TABLE, "Its path and format, as in the API"),
+    optional("silent_after_ms", Form::NUMBER, "Escalate when no event came for this long; 0: never"),
+    optional("from", Form::TEXT, "For sqlite, when it is created: start, or now, which skips the existing rows"),
 ];
 
 /// The kinds, in the order in which they are applied: policies and subscriptions exist before sources are read.
@@ -203,37 +227,6 @@ impl Kind {
             "type": "object", "additionalProperties": false, "properties": properties,
             "required": required,
         } })
-    }
-}
-
-impl Form {
-    fn schema(self, about: &str) -> Value {
-        let types = match self {
-            Self::Text => json!("string"),
-            Self::Number => json!("integer"),
-            Self::Words | Self::Tables => json!("array"),
-            Self::Table => json!("object"),
-            Self::TextOrTable => json!(["string", "object"]),
-            Self::TextOrWords => json!(["string", "array"]),
-        };
-        json!({ "type": types, "description": about })
-    }
-
-    fn takes(self, value: &DeValue<'_>) -> Result<(), &'static str> {
-        let words =
-            || value.as_array().is_some_and(|list| list.iter().all(|v| v.get_ref().is_str()));
-        let tables =
-            || value.as_array().is_some_and(|list| list.iter().all(|v| v.get_ref().is_table()));
-        let (fits, wanted) = match self {
-            Self::Text => (value.is_str(), "a string in quotes"),
-            Self::Number => (value.is_integer(), "a whole number"),
-            Self::Words => (words(), "a list of strings"),
-            Self::Table => (value.is_table(), "a table"),
-            Self::Tables => (tables(), "a list of tables"),
-            Self::TextOrTable => (value.is_str() || value.is_table(), "a string or a table"),
-            Self::TextOrWords => (value.is_str() || words(), "a string or a list of strings"),
-        };
-        if fits { Ok(()) } else { Err(wanted) }
     }
 }
 

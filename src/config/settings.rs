@@ -250,7 +250,7 @@ settings! {
             unset "these tenants can have no sources", "\"/srv/tenants\"";
     }
     events: Events, "Events that are published." {
-        unregistered: Unregistered = Unregistered::Accept, Word(&Unregistered::WORDS), Reload,
+        unregistered: Unregistered = Unregistered::Accept, Word(Unregistered::WORDS), Reload,
             "What becomes of an event whose type is not registered: accept, or reject. What cannot be answered, such as rows of plain SQL, is quarantined.";
     }
     disk: Disk, "Free space that is kept." {
@@ -294,7 +294,7 @@ settings! {
         port: Option<u32> = None, Maybe(Number(1, 65_535)), Reload,
             "Its port.",
             unset "587; 465 with tls; 25 with none", "587";
-        tls: SmtpTls = SmtpTls::StartTls, Word(&SmtpTls::WORDS), Reload,
+        tls: SmtpTls = SmtpTls::StartTls, Word(SmtpTls::WORDS), Reload,
             "How the connection is encrypted. none is for localhost only.";
         user: Option<String> = None, Maybe(Text), Reload,
             "The user to log on with.",
@@ -309,9 +309,9 @@ settings! {
             "Time to connect, and for each answer. A mail may take four times as long.";
     }
     log: Log, "The log on stderr." {
-        level: LogLevel = LogLevel::Info, Word(&LogLevel::WORDS), Restart,
+        level: LogLevel = LogLevel::Info, Word(LogLevel::WORDS), Restart,
             "The lowest level that is logged.";
-        format: LogFormat = LogFormat::Auto, Word(&LogFormat::WORDS), Restart,
+        format: LogFormat = LogFormat::Auto, Word(LogFormat::WORDS), Restart,
             "auto: logfmt on a terminal, JSON elsewhere.";
     }
     metrics: Metrics, "Access to /metrics." {
@@ -320,56 +320,58 @@ settings! {
     }
 }
 
-/// The lowest level that is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogLevel {
-    /// Errors that need a person.
-    Error,
-    /// Also errors that were dealt with.
-    Warn,
-    /// Also what happened.
-    Info,
-    /// Also how it happened.
-    Debug,
-    /// Everything.
-    Trace,
+/// Makes the types of values that are one word of several.
+macro_rules! words {
+    ($($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ })+) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$doc])* $variant,)+ }
+
+        impl $name {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant),)+];
+        }
+    )+};
 }
 
-/// What becomes of events whose type is not registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unregistered {
-    /// They pass unchecked.
-    Accept,
-    /// They are refused.
-    Reject,
-}
-
-/// How the connection to the mail server is encrypted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SmtpTls {
-    /// It begins in the clear and must become TLS before anything is said.
-    StartTls,
-    /// TLS from the first byte.
-    Tls,
-    /// Not at all.
-    None,
-}
-
-impl SmtpTls {
-    /// The words for the forms.
-    const WORDS: [(&'static str, Self); 3] =
-        [("starttls", Self::StartTls), ("tls", Self::Tls), ("none", Self::None)];
-}
-
-/// The format of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// logfmt on a terminal, JSON elsewhere.
-    Auto,
-    /// `key=value`
-    Logfmt,
-    /// One object a line.
-    Json,
+words! {
+    /// The lowest level that is logged.
+    LogLevel {
+        /// Errors that need a person.
+        Error = "error",
+        /// Also errors that were dealt with.
+        Warn = "warn",
+        /// Also what happened.
+        Info = "info",
+        /// Also how it happened.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
+    }
+    /// What becomes of events whose type is not registered.
+    Unregistered {
+        /// They pass unchecked.
+        Accept = "accept",
+        /// They are refused.
+        Reject = "reject",
+    }
+    /// How the connection to the mail server is encrypted.
+    SmtpTls {
+        /// It begins in the clear and must become TLS before anything is said.
+        StartTls = "starttls",
+        /// TLS from the first byte.
+        Tls = "tls",
+        /// Not at all.
+        None = "none",
+    }
+    /// The format of the log.
+    LogFormat {
+        /// logfmt on a terminal, JSON elsewhere.
+        Auto = "auto",
+        /// `key=value`
+        Logfmt = "logfmt",
+        /// One object a line.
+        Json = "json",
+    }
 }
 
 impl Settings {
@@ -414,26 +416,4 @@ impl Delivery {
     pub fn schedule(&self) -> Schedule {
         Schedule::new(self.steps.clone(), self.max_attempts).unwrap_or_default()
     }
-}
-
-impl LogLevel {
-    /// The words for the levels, most urgent first.
-    const WORDS: [(&'static str, Self); 5] = [
-        ("error", Self::Error),
-        ("warn", Self::Warn),
-        ("info", Self::Info),
-        ("debug", Self::Debug),
-        ("trace", Self::Trace),
-    ];
-}
-
-impl Unregistered {
-    /// The words for them.
-    const WORDS: [(&'static str, Self); 2] = [("accept", Self::Accept), ("reject", Self::Reject)];
-}
-
-impl LogFormat {
-    /// The words for the formats.
-    const WORDS: [(&'static str, Self); 3] =
-        [("auto", Self::Auto), ("logfmt", Self::Logfmt), ("json", Self::Json)];
 }

@@ -28,11 +28,7 @@ CREATE TABLE IF NOT EXISTS processed_versions (
 const CLAIM: &str = "
     INSERT INTO processed_events (consumer_group, event_id)
     SELECT ?1, ?2
-     WHERE NOT EXISTS (
-           SELECT 1
-             FROM processed_events
-            WHERE consumer_group = ?1
-              AND event_id = ?2)";
+     WHERE NOT EXISTS (SELECT 1 FROM processed_events WHERE consumer_group = ?1 AND event_id = ?2)";
 
 const CLAIM_NEWER: &str = "
     INSERT INTO processed_versions (consumer_group, entity, version) VALUES (?1, ?2, ?3)
