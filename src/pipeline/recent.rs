@@ -393,8 +393,7 @@ mod tests {
 
     #[test]
     fn a_minute_is_stored_as_one_row_for_each_of_the_busiest_tenants() {
-        let hands = ManualTime::at(Timestamp::from_secs(1_000_000));
-        let source: Arc<dyn TimeSource> = hands.clone();
+        let source: Arc<dyn TimeSource> = ManualTime::at(Timestamp::from_secs(1_000_000));
         let recent = Recent::new(Clock::from_source(source));
         recent.accepted("b", 2, 0);
         for n in 0..1_000 {

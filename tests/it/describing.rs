@@ -280,8 +280,9 @@ fn a_parameter_out_of_its_limits_is_refused() {
         let in_query = parameters.iter().filter(|param| param["in"] == "query");
         for (name, schema) in in_query.map(|param| (&param["name"], &param["schema"])) {
             for (_, wrong) in out_of_limits(&document, schema, &Value::Null) {
-                let wrong =
-                    wrong.as_str().map_or(wrong.to_string(), |text| text.replace('\n', "%0A"));
+                let wrong = wrong
+                    .as_str()
+                    .map_or_else(|| wrong.to_string(), |text| text.replace('\n', "%0A"));
                 let path = format!("{concrete}?{}={wrong}", name.as_str().unwrap());
                 let answer = rig.call(&method, &path, b"");
                 assert_eq!(answer.status, 400, "{method} {path}: {}", answer.text());
