@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::base::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::sql::{changes, queries};
-use crate::store::tx::WriteTx;
+use crate::store::tx::{WriteTx, tuple};
 
 /// How long an answer is kept.
 pub const KEPT: Duration = Duration::from_hours(24);
@@ -76,9 +76,7 @@ pub fn begin(
         return Ok(Seen::First);
     }
     let seen = tx.first(FIND, (tenant, key), |row| {
-        let hash: Vec<u8> = row.get(0)?;
-        let status: Option<u16> = row.get(1)?;
-        let body: Option<Vec<u8>> = row.get(2)?;
+        let (hash, status, body): (Vec<u8>, Option<u16>, Option<Vec<u8>>) = tuple(row)?;
         Ok(match (status, body) {
             _ if hash != request_hash => Seen::OtherRequest,
             (Some(status), Some(body)) => Seen::Answered { status, body },
@@ -102,7 +100,7 @@ pub fn remember(
         // The answer stays empty: a repeated request is recognised by the event it stored.
         return finish(tx, tenant, key, 200, b"").map(|()| true);
     }
-    let before = tx.first(FIND, (tenant, key), |row| Ok(row.get::<_, Vec<u8>>(0)?))?;
+    let before = tx.find::<Vec<u8>>(FIND, (tenant, key))?;
     Ok(before.is_some_and(|before| before == hash))
 }
 

@@ -95,6 +95,5 @@ pub fn in_doubt(
 pub fn count(tx: &ReadTx<'_>, tenant: &str, filter: &Filter) -> Result<u64> {
     let Filter { subscription, event_type, since, until } = filter;
     let params = (tenant, subscription, event_type, since, until);
-    let count: i64 = tx.value(COUNT, params)?;
-    Ok(count.unsigned_abs())
+    tx.count(COUNT, params)
 }

@@ -9,7 +9,7 @@ use crate::model::lane::HeadOfLine;
 use crate::store::error::{Error, Result};
 use crate::store::sql::changes;
 use crate::store::subscriptions;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::tx::{ReadTx, WriteTx, tuple};
 
 pub(super) const HEAD: &str = "
     SELECT seq, state = 'leased' OR state = 'waiting' FROM deliveries
@@ -111,12 +111,9 @@ changes! {
 /// Elects the head of a lane: its first unfinished delivery, unless a dead letter before it blocks the lane. If a
 /// consumer or the target has the current head, that head stays.
 pub(super) fn elect_head(tx: &WriteTx<'_>, lane: i64, now: Timestamp) -> Result<()> {
-    let front = tx.first(FIRST_IN_LANE, [lane], |row| {
-        Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, Timestamp>(1)?))
-    })?;
+    let front = tx.first(FIRST_IN_LANE, [lane], tuple::<(DeliverySeq, Timestamp)>)?;
     let Some((front, order_at)) = front else { return Ok(()) };
-    let head =
-        tx.first(HEAD, [lane], |row| Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?)))?;
+    let head = tx.first(HEAD, [lane], tuple::<(DeliverySeq, bool)>)?;
     if head.is_some_and(|(_, is_taken)| is_taken) {
         return Ok(());
     }
@@ -138,8 +135,8 @@ pub(super) fn elect_head(tx: &WriteTx<'_>, lane: i64, now: Timestamp) -> Result<
 /// The time in the lane's order of the last delivery that is open in it or blocks it, and of all dead letters as well: a
 /// replay puts them before later arrivals. If the first is `None`, a new one is the lane's head.
 pub(super) fn last(tx: &ReadTx<'_>, lane: i64) -> Result<(Option<Timestamp>, Option<Timestamp>)> {
-    let [open, blocking, dead]: [Option<Timestamp>; 3] =
-        tx.prepare(LAST)?.query_row([lane], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?;
+    let found = tx.first(LAST, [lane], tuple::<(Option<Timestamp>, _, Option<Timestamp>)>)?;
+    let (open, blocking, dead) = found.unwrap_or_default();
     Ok((open.max(blocking), open.max(dead)))
 }
 
@@ -154,9 +151,7 @@ fn blocked_by(
 /// The delivery for which another one waits: its lane's head, or the dead letter that blocks the lane. `None` if it is
 /// the head, or has no lane.
 pub fn waits_for(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<DeliverySeq>> {
-    let found = tx.first(BLOCKED, [delivery], |row| {
-        Ok((row.get::<_, i64>(0)?, row.get::<_, Timestamp>(1)?))
-    })?;
+    let found = tx.first(BLOCKED, [delivery], tuple::<(i64, Timestamp)>)?;
     let Some((lane, order_at)) = found else { return Ok(None) };
     let head = tx.find(HEAD, [lane])?;
     head.map_or_else(|| blocked_by(tx, lane, (order_at, delivery)), |head| Ok(Some(head)))
@@ -170,8 +165,7 @@ pub(super) fn hold(
     delivery: DeliverySeq,
     now: Timestamp,
 ) -> Result<()> {
-    let head =
-        tx.first(HEAD, [lane], |row| Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?)))?;
+    let head = tx.first(HEAD, [lane], tuple::<(DeliverySeq, bool)>)?;
     match head {
         Some((head, is_taken)) if head == delivery || is_taken => return Ok(()),
         Some((head, _)) => tx.change_one(DEMOTE, [head], "the delivery")?,
@@ -208,9 +202,7 @@ pub fn unblock_all(
     subscription: SubscriptionSeq,
     (limit, now): (u32, Timestamp),
 ) -> Result<usize> {
-    let blocking = tx.rows(BLOCKING_OF, (subscription, limit), |row| {
-        Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, i64>(1)?))
-    })?;
+    let blocking = tx.rows(BLOCKING_OF, (subscription, limit), tuple::<(DeliverySeq, i64)>)?;
     for (delivery, lane) in &blocking {
         tx.change_one(BLOCK, (delivery, false), "the delivery")?;
         elect_head(tx, *lane, now)?;

@@ -9,7 +9,6 @@ use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
 use crate::config::Tenants;
 use crate::model::escalation::{Class, NewEscalation};
-use crate::store::column::Count;
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
 use crate::store::{escalations, settlement, subscriptions};
@@ -119,8 +118,7 @@ fn counted(action: &str) -> impl Iterator<Item = &'static Limit> {
 }
 
 fn count(tx: &ReadTx<'_>, tenant: &str, limit: &Limit) -> Result<u64> {
-    let Count(count) = tx.value(limit.count, [tenant])?;
-    Ok(count)
+    tx.count(limit.count, [tenant])
 }
 
 /// What a tenant has of what an action may add to.

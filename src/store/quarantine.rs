@@ -74,6 +74,12 @@ pub(super) const DISCARD: &str = "
      WHERE seq = ?1 AND status = 'quarantined'";
 
 queries! {
+    /// How many events are quarantined, over all tenants.
+    pub fn count() -> u64 = count COUNT;
+
+    /// How many events of a tenant are quarantined.
+    pub fn count_of(tenant: &str) -> u64 = count COUNT_OF;
+
     /// The number and the status of an event that a tenant may see.
     pub fn find(tenant: &str, id: &str) -> Option<(i64, String)> = first as tuple FIND;
 }
@@ -94,18 +100,6 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         params![tenant, event_type, idempotency_key, aggregate_id, webhook_id, parent, process_id],
     )?;
     Ok(range.found(outbox_lists::by_seqs(tx, seqs)?, limit, |event| event.seq))
-}
-
-/// How many events are quarantined, over all tenants.
-pub fn count(tx: &ReadTx<'_>) -> Result<u64> {
-    let count: i64 = tx.value(COUNT, [])?;
-    Ok(count.unsigned_abs())
-}
-
-/// How many events of a tenant are quarantined.
-pub fn count_of(tx: &ReadTx<'_>, tenant: &str) -> Result<u64> {
-    let count: i64 = tx.value(COUNT_OF, [tenant])?;
-    Ok(count.unsigned_abs())
 }
 
 /// A quarantined event with its payload, for the tenant `default` also one of an unknown tenant.

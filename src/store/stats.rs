@@ -6,8 +6,10 @@ use serde::Serialize;
 use crate::base::clock::Timestamp;
 use crate::model::hold::HoldReason;
 use crate::model::in_doubt::Window;
+use crate::store::column::Count;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::sql::queries;
+use crate::store::tx::{ReadTx, WriteTx, tuple};
 use crate::store::{holds, meta, quarantine};
 
 // A partial index serves each count. The statement must repeat the condition of the index literally.
@@ -95,26 +97,23 @@ pub struct Attention {
 /// What needs attention; costs one seek per subscription.
 pub fn attention(tx: &ReadTx<'_>) -> Result<Attention> {
     let oldest_due_at = tx.value(OVERDUE, [])?;
-    let dead_letters = count(tx.value(DEAD, [])?);
+    let dead_letters = tx.count(DEAD, [])?;
     let holds = holds::count(tx)?;
     let quarantined = quarantine::count(tx)?;
-    let in_doubt = count(tx.value(IN_DOUBT, [])?);
+    let in_doubt = tx.count(IN_DOUBT, [])?;
     let window = meta::fence(tx)?.window;
     Ok(Attention { oldest_due_at, dead_letters, holds, quarantined, in_doubt, window })
 }
 
 /// How many deliveries are pending, and how many of them are due, over all tenants. Reads a whole index.
 pub fn depth(tx: &ReadTx<'_>, now: Timestamp) -> Result<(u64, u64)> {
-    Ok(tx.prepare(DEPTH)?.query_row([now], |row| Ok((count(row.get(0)?), count(row.get(1)?))))?)
+    let found = tx.first(DEPTH, [now], tuple)?;
+    Ok(found.map_or((0, 0), |(Count(all), Count(due))| (all, due)))
 }
 
-/// How many deliveries consumers have, over all tenants.
-pub fn leased(tx: &ReadTx<'_>) -> Result<u64> {
-    Ok(count(tx.value(LEASED, [])?))
-}
-
-fn count(number: i64) -> u64 {
-    number.unsigned_abs()
+queries! {
+    /// How many deliveries consumers have, over all tenants.
+    pub fn leased() -> u64 = count LEASED;
 }
 
 /// Counts of one tenant.
@@ -140,18 +139,22 @@ pub struct TenantCounts {
 /// Counts what a tenant has.
 pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<TenantCounts> {
     let quarantined = quarantine::count_of(tx, tenant)?;
-    Ok(tx.prepare(COUNTS)?.query_row([tenant], |row| {
+    let counts = tx.prepare(COUNTS)?.query_row([tenant], |row| {
+        let (Count(subscriptions), Count(pending), Count(dead_letters), Count(in_doubt)) =
+            row.try_into()?;
+        let (oldest_due_at, Count(leased), Count(parked)) = (row.get(4)?, row.get(5)?, row.get(6)?);
         Ok(TenantCounts {
-            subscriptions: row.get::<_, i64>(0)?.unsigned_abs(),
-            pending: row.get::<_, i64>(1)?.unsigned_abs(),
-            dead_letters: row.get::<_, i64>(2)?.unsigned_abs(),
-            in_doubt: row.get::<_, i64>(3)?.unsigned_abs(),
+            subscriptions,
+            pending,
+            dead_letters,
+            in_doubt,
+            parked,
             quarantined,
-            oldest_due_at: row.get(4)?,
-            leased: row.get::<_, i64>(5)?.unsigned_abs(),
-            parked: row.get::<_, i64>(6)?.unsigned_abs(),
+            oldest_due_at,
+            leased,
         })
-    })?)
+    });
+    Ok(counts?)
 }
 
 /// Writes a row, to check that the database is writable.

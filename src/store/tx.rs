@@ -17,6 +17,7 @@ use crate::model::failure::Streak;
 use crate::model::hold::Gate;
 use crate::model::in_doubt::Fence;
 use crate::model::operational;
+use crate::store::column::Count;
 use crate::store::error::{Error, Result};
 use crate::store::matching::{Matches, Subscriptions};
 
@@ -79,6 +80,11 @@ impl<'c> ReadTx<'c> {
     /// The first column of a query that always has a row.
     pub(crate) fn value<T: FromSql>(&self, sql: &str, params: impl Params) -> Result<T> {
         Ok(self.prepare(sql)?.query_row(params, |row| row.get(0))?)
+    }
+
+    /// The first column of a query that counts.
+    pub(crate) fn count(&self, sql: &str, params: impl Params) -> Result<u64> {
+        self.value(sql, params).map(|Count(count)| count)
     }
 
     /// Whether a query has a row.
