@@ -17,7 +17,7 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
-use crate::api::schema::{NameText, Sha256, SomeText, Text, value};
+use crate::api::schema::{NameText, Sha256, Text, TrueOrFalse, value};
 use crate::api::tokens::tenant_of;
 use crate::backup::erasures;
 use crate::base::clock::Timestamp;
@@ -33,7 +33,7 @@ const RETRY_AFTER_SECS: u64 = 10;
 const ERASED_AT_ONCE: u32 = 1000;
 
 const ERASED: Param =
-    Param::query::<SomeText>("erased", "`true`: only keys that were destroyed.", "true");
+    Param::query::<TrueOrFalse>("erased", "`true`: only keys that were destroyed.", "true");
 
 const TENANT: Param = Param::query::<NameText>(
     "tenant",

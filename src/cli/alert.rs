@@ -1,20 +1,16 @@
 //! `oncebox alert`: channels that tell people of escalations.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::base::stop::Stop;
 use crate::cli::exit::{FAILED, Failure};
-use crate::cli::noun::{self, DeleteArgs, Listing, NameArg, Noun, Verbs};
-use crate::cli::remote::{ConnectArgs, Remote, once, plain};
-use crate::cli::shared::Shared;
-use crate::cli::show::Cell::{Instant, Minute, Text, Words};
-use crate::cli::show::{clean, text};
-use crate::cli::{input, out, secrets};
+use crate::cli::noun::Noun;
+use crate::cli::out;
+use crate::cli::remote::{Remote, once, plain};
+use crate::cli::show::{clean, list, text};
+use crate::cli::verb::{Call, Commands, Done, own};
 
 /// A test is looked at so often, which is 15 seconds in all …
 const LOOKS: u32 = 75;
@@ -23,193 +19,110 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Characters of the answer that are shown.
 const EXCERPT_CHARS: usize = 200;
 
-#[derive(Debug, Subcommand)]
-pub(super) enum Verb {
-    /// Where alerts go, and which
-    Channel {
-        #[command(subcommand)]
-        verb: ChannelVerb,
-    },
-    /// Send a message to a channel that says it is a test, and tell whether it arrived
-    Test(Test),
-}
+const COMMANDS_TABLE: &str = "
+alert  Channels that tell people of escalations: Slack, webhook, e-mail, command
+  test = testAlertChannel  Send a message to a channel that says it is a test, and tell whether it arrived
+    --no-wait  Do not wait for what becomes of it
+";
 
-#[derive(Debug, Args)]
-pub(super) struct Test {
-    /// Its name
-    name: String,
-    /// Do not wait for what becomes of it
-    #[arg(long)]
-    no_wait: bool,
-}
+pub(super) const COMMANDS: Commands =
+    Commands::new(&CHANNELS, COMMANDS_TABLE, &[own("test", test)]).inner(&[&CHANNEL]);
 
-#[derive(Debug, Subcommand)]
-pub(super) enum ChannelVerb {
-    /// Channels, oldest first
-    List(Listing),
-    /// One channel, and how its deliveries go
-    Show(NameArg),
-    /// Add a channel; it is told of open escalations at once
-    Create(Box<Create>),
-    /// Change a channel; what is not given stays
-    Change(Box<Change>),
-    /// Delete a channel; what is not delivered is cancelled
-    Delete(DeleteArgs),
-}
+const CHANNEL_TABLE: &str = "
+channel  Where alerts go, and which
+  @terms
+    <name>  Its name: a-z, 0-9 and -, up to 57
+    kind  slack: a URL that takes Slack's format; webhook: a URL that gets JSON, signed; command: one of the settings
+    url --url-file <FILE>  slack, webhook: file with the URL, which is a secret
+    to <ADDRESS>
+    command <NAME>
+    classes --class <CLASS>
+    all_tenants <BOOL>
+    quiet_hours <HOURS>
+    digest <SPAN>
+    repeat_after <SPAN>
+  list = listAlertChannels  Channels, oldest first
+  show = getAlertChannel  One channel, and how its deliveries go
+  create = createAlertChannel  Add a channel; it is told of open escalations at once
+    @terms
+  change = changeAlertChannel  Change a channel; what is not given stays
+    @terms
+  delete = deleteAlertChannel  Delete a channel; what is not delivered is cancelled
+    ? Delete the alert channel {name}
+    > deleted: {name}
+";
 
-#[derive(Debug, Args, Serialize)]
-pub(super) struct Create {
-    /// What you call it: a-z, 0-9 and -, up to 57
-    name: String,
-    /// slack: a URL that takes Slack's format; webhook: a URL that gets JSON, signed; command: one of the settings
-    #[arg(long, value_parser = ["slack", "webhook", "email", "command"])]
-    kind: String,
-    #[command(flatten)]
-    #[serde(flatten)]
-    terms: Terms,
-}
-
-#[derive(Debug, Args, Serialize)]
-pub(super) struct Change {
-    /// Its name
-    #[serde(skip)]
-    name: String,
-    #[command(flatten)]
-    #[serde(flatten)]
-    terms: Terms,
-}
-
-#[derive(Debug, Args, Serialize)]
-struct Terms {
-    /// slack, webhook: file with the URL, which is a secret
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip)]
-    url_file: Option<PathBuf>,
-    /// email: an address; may be repeated
-    #[arg(long, value_name = "ADDRESS")]
-    to: Vec<String>,
-    /// command: its name under [alerts.commands] in the settings
-    #[arg(long, value_name = "NAME")]
-    command: Option<String>,
-    /// The lowest severity that is told [default when created: warning]
-    #[arg(long, value_parser = ["info", "warning", "critical"])]
-    severity: Option<String>,
-    /// A class that is told, like disk.low; may be repeated [default when created: all]
-    #[arg(long = "class", value_name = "CLASS")]
-    classes: Vec<String>,
-    /// Also tell of the escalations of other tenants: true or false
-    #[arg(long, value_name = "BOOL")]
-    all_tenants: Option<bool>,
-    /// When only critical ones are told: '22:00-06:00 Europe/Budapest', '22:00-06:00 +01:00'; '' for never
-    #[arg(long, value_name = "HOURS")]
-    quiet_hours: Option<String>,
-    /// The most messages in an hour; the last has all the rest [default when created: 20]
-    #[arg(long, value_name = "N")]
-    rate_per_hour: Option<u32>,
-    /// Collect for this long, and send one message; 0s: do not
-    #[arg(long, value_name = "SPAN", value_parser = input::span)]
-    digest: Option<String>,
-    /// Tell again after this long, until somebody acknowledges; 0s: never [default when created: 24h]
-    #[arg(long, value_name = "SPAN", value_parser = input::span)]
-    repeat_after: Option<String>,
-}
+const CHANNEL: Commands = Commands::new(&CHANNELS, CHANNEL_TABLE, &[own("create", create)]);
 
 const CHANNELS: Noun = Noun {
     path: "/v1/alert-channels",
     one: "Alert channel",
     many: "alert channels",
-    time: Some("created_at"),
-    columns: &[
-        ("NAME", 0, Text("name")),
-        ("KIND", 1, Text("kind")),
-        ("TARGET", 1, Text("target")),
-        ("SEVERITY", 2, Text("severity")),
-        ("CLASSES", 3, Words("classes")),
-        ("LAST SUCCESS (UTC)", 3, Minute("last_success_at")),
-        ("FAILING SINCE (UTC)", 2, Minute("failing_since")),
-    ],
-    fields: &[
-        ("kind", Text("kind")),
-        ("target", Text("target")),
-        ("subscription", Text("subscription")),
-        ("severity", Text("severity")),
-        ("classes", Words("classes")),
-        ("all tenants", Text("all_tenants")),
-        ("quiet hours", Text("quiet_hours")),
-        ("messages per hour", Text("rate_per_hour")),
-        ("digest", Text("digest")),
-        ("told again after", Text("repeat_after")),
-        ("last success", Instant("last_success_at")),
-        ("failing since", Instant("failing_since")),
-    ],
+    time: "created_at",
+    columns: "NAME 0 name; KIND 1 kind; TARGET 1 target; SEVERITY 2 severity; CLASSES 3 classes; \
+         LAST SUCCESS (UTC) 3 last_success_at; FAILING SINCE (UTC) 2 failing_since",
+    fields: "kind; target; subscription; severity; classes; all tenants; quiet hours; \
+         messages per hour = rate_per_hour; digest; told again after = repeat_after; \
+         last success = @last_success_at; failing since = @failing_since",
+    by: &[],
 };
 
-impl Terms {
-    fn put_url(&self, body: &mut Map<String, Value>) -> Result<(), Failure> {
-        if let Some(path) = &self.url_file {
-            body.insert("url".to_owned(), secrets::one_line(path)?.as_str().into());
-        }
-        Ok(())
+fn create(call: &Call<'_>, remote: &Remote) -> Done {
+    let made = call.send(remote, call.body()?)?;
+    if remote.json() {
+        return out::json(&made);
     }
+    let name = call.text("name");
+    out::line(format_args!("created: {name} {}", text(&made, "target")))?;
+    if call.text("kind") == "webhook" {
+        let secret = once(&made, "secret")?;
+        out::line(format_args!("secret: {secret}   (this is the only time it is shown)"))?;
+    }
+    out::line(format_args!("Try it: oncebox alert test {name}"))
 }
 
-impl Verbs for Verb {
-    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
-        let remote = connect.open(shared)?;
-        match self {
-            Self::Channel { verb } => verb.run(&remote),
-            Self::Test(test) => test.run(&remote),
-        }
+fn test(call: &Call<'_>, remote: &Remote) -> Done {
+    let name = call.text("name");
+    let mut sent = call.send(remote, Map::new())?;
+    if call.is("no-wait") {
+        let subscription = text(&sent, "subscription");
+        let look = format_args!(
+            "queued for {name}\nWhether it arrived: oncebox delivery list --subscription {subscription}"
+        );
+        return remote.answer(&sent, look);
     }
-}
-
-impl Test {
-    fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let name = &self.name;
-        let mut sent = remote.post(&format!("{}/test", CHANNELS.at(name)), None)?;
-        if self.no_wait {
-            let subscription = text(&sent, "subscription");
-            let look = format_args!(
-                "queued for {name}\nWhether it arrived: oncebox delivery list --subscription {subscription}"
-            );
-            return remote.answer(&sent, look);
-        }
-        let delivery = tried(remote, &text(&sent, "event_id"))?;
-        let id = text(&delivery, "id");
-        let attempts = remote.get(&format!("/v1/deliveries/{}/attempts", plain(&id)))?;
-        let last = attempts.get("items").and_then(Value::as_array).and_then(|all| all.last());
-        let attempt = last.cloned().unwrap_or_default();
-        let excerpt: String =
-            clean(&text(&attempt, "excerpt")).chars().take(EXCERPT_CHARS).collect();
-        let said = if excerpt.is_empty() { excerpt } else { format!("\nit said: {excerpt}") };
-        let is_delivered = text(&delivery, "state") == "completed";
-        if let (true, Value::Object(told)) = (remote.json(), &mut sent) {
-            told.insert("delivery".to_owned(), delivery);
-            told.insert("attempt".to_owned(), attempt);
-            out::json(&sent)?;
-            return if is_delivered { Ok(()) } else { Err(Failure::new(FAILED, "")) };
-        }
-        if is_delivered {
-            let status = text(&attempt, "http_status");
-            let answer =
-                if status.is_empty() { status } else { format!(", the answer was {status}") };
-            return out::line(format_args!("delivered to {name}{answer}{said}"));
-        }
-        let waits = delivery.pointer("/waiting/detail").and_then(Value::as_str);
-        let why = match (text(&attempt, "failed_reason").as_str(), waits) {
-            ("", None) => "there was no answer yet".to_owned(),
-            ("", Some(waits)) => clean(waits),
-            (failed, _) => clean(failed),
-        };
-        let next = match (text(&delivery, "state").as_str(), attempt.is_null()) {
-            ("pending", true) => "It waits",
-            ("pending", false) => "It is tried again",
-            _ => "It was given up",
-        };
-        Err(Failure::failed(format_args!(
-            "not delivered to {name}: {why}{said}\n{next}: oncebox delivery show {id}"
-        )))
+    let delivery = tried(remote, &text(&sent, "event_id"))?;
+    let id = text(&delivery, "id");
+    let attempts = remote.get(&format!("/v1/deliveries/{}/attempts", plain(&id)))?;
+    let attempt = list(&attempts, "items").last().cloned().unwrap_or_default();
+    let excerpt: String = clean(&text(&attempt, "excerpt")).chars().take(EXCERPT_CHARS).collect();
+    let said = if excerpt.is_empty() { excerpt } else { format!("\nit said: {excerpt}") };
+    let is_delivered = text(&delivery, "state") == "completed";
+    if let (true, Value::Object(told)) = (remote.json(), &mut sent) {
+        told.insert("delivery".to_owned(), delivery);
+        told.insert("attempt".to_owned(), attempt);
+        out::json(&sent)?;
+        return if is_delivered { Ok(()) } else { Err(Failure::new(FAILED, "")) };
     }
+    if is_delivered {
+        let status = text(&attempt, "http_status");
+        let answer = if status.is_empty() { status } else { format!(", the answer was {status}") };
+        return out::line(format_args!("delivered to {name}{answer}{said}"));
+    }
+    let waits = delivery.pointer("/waiting/detail").and_then(Value::as_str);
+    let why = match (text(&attempt, "failed_reason").as_str(), waits) {
+        ("", None) => "there was no answer yet".to_owned(),
+        ("", Some(waits)) => clean(waits),
+        (failed, _) => clean(failed),
+    };
+    let next = match (text(&delivery, "state").as_str(), attempt.is_null()) {
+        ("pending", true) => "It waits",
+        ("pending", false) => "It is tried again",
+        _ => "It was given up",
+    };
+    Err(Failure::failed(format_args!(
+        "not delivered to {name}: {why}{said}\n{next}: oncebox delivery show {id}"
+    )))
 }
 
 /// The delivery of an event once it was tried, is held, or has been waited for long enough.
@@ -229,41 +142,4 @@ fn tried(remote: &Remote, event: &str) -> Result<Value, Failure> {
         delivery = remote.get(&path)?;
     }
     Ok(delivery)
-}
-
-impl ChannelVerb {
-    fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        match self {
-            Self::List(listing) => CHANNELS.list(remote, listing, &()),
-            Self::Show(NameArg { name }) => CHANNELS.show(remote, name),
-            Self::Create(create) => create.run(remote),
-            Self::Change(change) => {
-                let mut body = noun::body(change);
-                change.terms.put_url(&mut body)?;
-                if body.is_empty() {
-                    return Err(Failure::usage("there is nothing to change; see --help"));
-                }
-                CHANNELS
-                    .print(remote, &remote.patch(&CHANNELS.at(&change.name), &Value::Object(body))?)
-            }
-            Self::Delete(args) => CHANNELS.delete(remote, args, ""),
-        }
-    }
-}
-
-impl Create {
-    fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let mut body = noun::body(self);
-        self.terms.put_url(&mut body)?;
-        let made = remote.post(CHANNELS.path, Some(&Value::Object(body)))?;
-        if remote.json() {
-            return out::json(&made);
-        }
-        out::line(format_args!("created: {} {}", self.name, text(&made, "target")))?;
-        if self.kind == "webhook" {
-            let secret = once(&made, "secret")?;
-            out::line(format_args!("secret: {secret}   (this is the only time it is shown)"))?;
-        }
-        out::line(format_args!("Try it: oncebox alert test {}", self.name))
-    }
 }

@@ -123,7 +123,7 @@ impl Work<'_> {
             for item in &existing {
                 let name = text(item, "name");
                 if declared.iter().all(|object| object.name != name) {
-                    self.send(|remote| remote.delete(&path(kind, &name)).map(drop))?;
+                    self.send(|remote| remote.send("DELETE", &path(kind, &name), None).map(drop))?;
                     self.step((kind, &name), ("delete", "deleted"), "")?;
                 }
             }
@@ -182,7 +182,7 @@ impl Work<'_> {
             let detail: Vec<String> = differences.iter().map(ToString::to_string).collect();
             let body = differences.into_iter().map(|change| (change.field, change.to));
             let body = Value::Object(body.collect());
-            self.send(|remote| remote.patch(&path, &body).map(drop))?;
+            self.send(|remote| remote.send("PATCH", &path, Some(&body)).map(drop))?;
             self.step((object.kind, &object.name), ("change", "changed"), &detail.join(", "))?;
         }
         if object.secrets.is_empty() { Ok(()) } else { self.secrets(object, &path) }
@@ -234,7 +234,9 @@ impl Work<'_> {
                 continue;
             }
             let what = format!("the secret {id}");
-            self.send(|remote| remote.delete(&format!("{path}/{}", plain(&id))).map(drop))?;
+            self.send(|remote| {
+                remote.send("DELETE", &format!("{path}/{}", plain(&id)), None).map(drop)
+            })?;
             self.step((object.kind, &object.name), ("withdraw", "withdrawn"), &what)?;
         }
         Ok(())

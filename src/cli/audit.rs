@@ -7,18 +7,17 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::app::data_directory::DATABASE;
 use crate::cli::exit::{self, Failure};
-use crate::cli::noun::{Listing, Noun, Verbs};
+use crate::cli::noun::Noun;
 use crate::cli::out;
-use crate::cli::remote::ConnectArgs;
 use crate::cli::shared::Shared;
-use crate::cli::show::Cell::{By, Minute, Text};
 use crate::cli::show::text;
+use crate::cli::verb::{Call, Commands, Done, offline};
 use crate::model::audit::AuditEvent;
 use crate::model::audit::chain::{Head, Report, Verifier};
 use crate::store::audit_events::Trail;
@@ -27,67 +26,57 @@ use crate::sys::files::is_missing;
 /// The format named in the first line of an export.
 const FORMAT: &str = "oncebox audit 1";
 
-#[derive(Debug, Subcommand)]
-pub(super) enum Verb {
-    /// Audit events, newest first
-    List(Box<ListAuditEvents>),
-    /// Print every row with its hashes as a line of JSON, so that others can verify them
-    Export {
-        /// Read this database [default: the one in the data directory]
-        #[arg(long, value_name = "DATABASE")]
-        file: Option<PathBuf>,
-        /// Begin after this row, such as the last of an earlier export
-        #[arg(long, value_name = "SEQ")]
-        after: Option<i64>,
-    },
-    /// Check that no row was changed, removed, inserted or moved
-    Verify {
-        /// Read this database [default: the one in the data directory]
-        #[arg(long, value_name = "DATABASE", conflicts_with = "export")]
-        file: Option<PathBuf>,
-        /// Read this export
-        #[arg(long, value_name = "FILE")]
-        export: Option<PathBuf>,
-        /// Require this earlier head in the chain; may be repeated
-        #[arg(long, value_name = "SEQ:HASH", value_parser = head)]
-        noted: Vec<Head>,
-    },
+const TABLE: &str = "
+audit  Audit log: who changed what; verify that it was not tampered with
+  list = listAuditEvents  Audit events, newest first
+  export  Print every row with its hashes as a line of JSON, so that others can verify them
+  verify  Check that no row was changed, removed, inserted or moved
+";
+
+pub(super) const COMMANDS: Commands = Commands::new(
+    &AUDIT_EVENTS,
+    TABLE,
+    &[
+        offline("export", export).more(ExportArgs::augment_args),
+        offline("verify", verify).more(VerifyArgs::augment_args),
+    ],
+);
+
+#[derive(Debug, Args)]
+struct ExportArgs {
+    /// Read this database [default: the one in the data directory]
+    #[arg(long, value_name = "DATABASE")]
+    file: Option<PathBuf>,
+    /// Begin after this row, such as the last of an earlier export
+    #[arg(long, value_name = "SEQ")]
+    after: Option<i64>,
 }
 
-#[derive(Debug, Args, Serialize)]
-pub(super) struct ListAuditEvents {
-    /// A token's name or id, a user, or: token, cli, system, anonymous
-    #[arg(long)]
-    actor: Option<String>,
-    /// What was done: subscription.pause, or subscription for everything done to subscriptions
-    #[arg(long)]
-    action: Option<String>,
-    /// The object's id, or its kind: subscription
-    #[arg(long)]
-    resource: Option<String>,
-    /// Its result: success, failure, denied
-    #[arg(long)]
-    result: Option<String>,
-    #[command(flatten)]
-    #[serde(skip)]
-    listing: Listing,
+#[derive(Debug, Args)]
+struct VerifyArgs {
+    /// Read this database [default: the one in the data directory]
+    #[arg(long, value_name = "DATABASE", conflicts_with = "export")]
+    file: Option<PathBuf>,
+    /// Read this export
+    #[arg(long, value_name = "FILE")]
+    export: Option<PathBuf>,
+    /// Require this earlier head in the chain; may be repeated
+    #[arg(long, value_name = "SEQ:HASH", value_parser = head)]
+    noted: Vec<Head>,
 }
 
 const AUDIT_EVENTS: Noun = Noun {
     path: "/v1/audit-events",
     one: "Audit event",
     many: "such audit events",
-    time: None,
-    columns: &[
-        ("SEQ", 1, Text("seq")),
-        ("AT (UTC)", 0, Minute("at")),
-        ("ACTOR", 0, By(|e| inner(e, "actor", "display"))),
-        ("ACTION", 0, Text("action")),
-        ("RESOURCE", 2, By(|e| inner(e, "resource", "id"))),
-        ("RESULT", 1, Text("result")),
-        ("FROM", 3, Text("address")),
+    time: "",
+    columns: "SEQ 1 seq; AT (UTC) 0 at; ACTOR 0 actor; ACTION 0 action; RESOURCE 2 resource; RESULT 1 result; \
+         FROM 3 address",
+    fields: "",
+    by: &[
+        ("actor", |e| inner(e, "actor", "display")),
+        ("resource", |e| inner(e, "resource", "id")),
     ],
-    fields: &[],
 };
 
 fn inner(event: &Value, of: &str, field: &str) -> String {
@@ -122,22 +111,6 @@ enum ExportLine {
     Row(Box<AuditEvent>),
 }
 
-impl Verbs for Verb {
-    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
-        match self {
-            Self::List(list) => AUDIT_EVENTS.list(&connect.open(shared)?, &list.listing, list),
-            Self::Export { file, after } => export(&database(shared, file.as_deref())?, *after),
-            Self::Verify { file, export, noted } => {
-                let report = match export {
-                    Some(path) => verify_export(path, noted)?,
-                    None => open(&database(shared, file.as_deref())?)?.verify(noted)?,
-                };
-                print(&report, connect.json())
-            }
-        }
-    }
-}
-
 fn database(shared: &Shared, named: Option<&Path>) -> Result<PathBuf, Failure> {
     match named {
         Some(path) => Ok(path.to_owned()),
@@ -157,8 +130,9 @@ fn open(path: &Path) -> Result<Trail, Failure> {
     })
 }
 
-fn export(path: &Path, after: Option<i64>) -> Result<(), Failure> {
-    let mut trail = open(path)?;
+fn export(call: &Call<'_>) -> Done {
+    let ExportArgs { file, after } = call.flags()?;
+    let mut trail = open(&database(call.shared, file.as_deref())?)?;
     let start = trail.start(after)?;
     line(&ExportHeader { form: FORMAT.to_owned(), start })?;
     let head = trail.walk(start, |event| line(&event))?;
@@ -167,6 +141,15 @@ fn export(path: &Path, after: Option<i64>) -> Result<(), Failure> {
 
 fn line(of: &impl Serialize) -> Result<(), Failure> {
     out::json(of)
+}
+
+fn verify(call: &Call<'_>) -> Done {
+    let VerifyArgs { file, export, noted } = call.flags()?;
+    let report = match export {
+        Some(path) => verify_export(&path, &noted)?,
+        None => open(&database(call.shared, file.as_deref())?)?.verify(&noted)?,
+    };
+    print(&report, call.connect.json())
 }
 
 fn verify_export(path: &Path, noted: &[Head]) -> Result<Report, Failure> {

@@ -22,8 +22,7 @@ use crate::cli::exit::{self, Failure};
 use crate::cli::noun::Listing;
 use crate::cli::out::Format;
 use crate::cli::shared::Shared;
-use crate::cli::show::Cell::{By, Minute, Text};
-use crate::cli::show::Column;
+use crate::cli::show::Cells;
 use crate::cli::{input, out};
 use crate::store::error::Error as StoreError;
 use crate::sys::files::directory_of;
@@ -58,14 +57,11 @@ enum Verb {
     },
 }
 
-const COLUMNS: &[Column] = &[
-    ("FILE", 0, Text("file")),
-    ("MADE (UTC)", 0, Minute("created_at")),
-    ("REASON", 2, Text("reason")),
-    ("SIZE", 1, By(size)),
-    ("SCHEMA", 2, Text("schema_version")),
-    ("MASTER KEY", 3, Text("master_key_id")),
-];
+const COLUMNS: Cells = Cells {
+    text: "FILE 0 file; MADE (UTC) 0 created_at; REASON 2 reason; SIZE 1 size; SCHEMA 2 schema_version; \
+     MASTER KEY 3 master_key_id",
+    by: &[("size", size)],
+};
 
 fn size(manifest: &Value) -> String {
     Bytes(manifest.get("bytes").and_then(Value::as_u64).unwrap_or(0)).to_string()

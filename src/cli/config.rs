@@ -11,8 +11,7 @@ use crate::cli::exit::Failure;
 use crate::cli::out;
 use crate::cli::out::Format;
 use crate::cli::shared::Shared;
-use crate::cli::show::Cell::{By, Text};
-use crate::cli::show::{self, Column, text};
+use crate::cli::show::{self, Cells, text};
 use crate::config::settings::{KEYS, TakesEffect};
 use crate::config::{Loaded, pages};
 
@@ -39,8 +38,8 @@ enum Verb {
     Reference,
 }
 
-const COLUMNS: &[Column] =
-    &[("KEY", 0, Text("key")), ("VALUE", 0, By(value)), ("FROM", 0, Text("from"))];
+const COLUMNS: Cells =
+    Cells { text: "KEY 0 key; VALUE 0 value; FROM 0 from", by: &[("value", value)] };
 
 impl Config {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
@@ -79,7 +78,7 @@ fn show(loaded: &Loaded, json: bool) -> Result<(), Failure> {
         let file = loaded.file.as_ref().map(|path| path.display().to_string());
         return out::json(&json!({ "file": file, "keys": keys }));
     }
-    show::table(COLUMNS, &keys)
+    COLUMNS.table(&keys)
 }
 
 /// A value as in a file; if none is set, what applies without it.

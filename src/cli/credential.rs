@@ -4,146 +4,61 @@
 
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
-use clap::{Args, Subcommand};
-use serde::Serialize;
+use clap::Args;
 use serde_json::Value;
 
 use crate::base::clock::Clock;
 use crate::cli::exit::{FAILED, Failure};
-use crate::cli::noun::{self, Confirm, Listing, Noun, Verbs};
-use crate::cli::remote::{ConnectArgs, Remote, plain};
+use crate::cli::noun::Noun;
+use crate::cli::out;
+use crate::cli::remote::Remote;
 use crate::cli::secrets::SecretAt;
-use crate::cli::shared::Shared;
-use crate::cli::show::Cell::{By, Instant, Minute, Text};
 use crate::cli::show::{instant, text};
-use crate::cli::{input, out};
-use crate::model::credential::{ClientAuth, Kind, State};
+use crate::cli::verb::{Call, Commands, Done, own};
 
-#[derive(Debug, Subcommand)]
-pub(super) enum Verb {
-    /// Credentials in force, oldest first; the secrets themselves are not shown
-    List {
-        #[command(flatten)]
-        filter: Filter,
-        #[command(flatten)]
-        listing: Listing,
-    },
-    /// One credential
-    Show {
-        /// Its id
-        id: String,
-    },
-    /// Set what a subscription signs with, logs on with, or its client certificate; the one before is revoked
-    #[command(
-        after_help = "A signing secret is made if none is given, and shown this once. Examples:\n  \
-        oncebox credential set erp --kind bearer --secret-file token.txt\n  \
-        oncebox credential set erp --kind client_certificate --secret-file erp.pem\n  \
-        oncebox credential set erp --kind signing_ed25519"
-    )]
-    Set(Box<Set>),
-    /// Replace a credential by a new version, which is verified before the old one ends
-    #[command(
-        after_help = "A signing secret is made if none is given, and shown this once. Examples:\n  \
-        oncebox credential rotate ID\n  \
-        oncebox credential rotate ID --secret-file token.txt\n  \
-        oncebox credential rotate ID --command vault"
-    )]
-    Rotate(Rotate),
-    /// Set how often a credential is rotated by itself; without flags, never
-    Schedule {
-        /// Its id
-        id: String,
-        #[command(flatten)]
-        plan: Plan,
-    },
-    /// Revoke a credential: nothing is signed, sent or checked with it from now on
-    Revoke {
-        /// Its id
-        id: String,
-        #[command(flatten)]
-        confirm: Confirm,
-    },
-}
+const TABLE: &str = "
+credential  Credentials: what requests are signed with and log on with
+  list = listCredentials  Credentials in force, oldest first; the secrets themselves are not shown
+    subscription <NAME>
+    provider <NAME>
+    state of:next,active,retiring,revoked
+  show = getCredential  One credential
+  set = setCredential  Set what a subscription signs with, logs on with, or its client certificate; the one before is revoked
+    id <SUBSCRIPTION>
+    kind  What it is
+    user  basic: the user; the secret is the password
+    header <NAME>  api_key: the header field, like X-API-Key; the secret is its whole value
+    token_url <URL>  oauth2: the token endpoint; the secret is the client's
+    client_id <ID>  oauth2: the client
+    scope  oauth2: what is asked for, words with a space between them
+    audience  oauth2: whom the token is for
+    client_auth  oauth2: how the client authenticates: a header field, or form fields [default: basic]
+    | A signing secret is made if none is given, and shown this once. Examples:
+    |   oncebox credential set erp --kind bearer --secret-file token.txt
+    |   oncebox credential set erp --kind client_certificate --secret-file erp.pem
+    |   oncebox credential set erp --kind signing_ed25519
+  rotate = rotateCredential  Replace a credential by a new version, which is verified before the old one ends
+    command <NAME> not:secret_file,secret_stdin,secret_credential
+    overlap <SPAN>  How long old and new are valid side by side [default: 24h]
+    | A signing secret is made if none is given, and shown this once. Examples:
+    |   oncebox credential rotate ID
+    |   oncebox credential rotate ID --secret-file token.txt
+    |   oncebox credential rotate ID --command vault
+  schedule = scheduleRotation  Set how often a credential is rotated by itself; without flags, never
+    every <SPAN> needs:command  How often, like 90d; needs --command
+    command <NAME>
+  revoke = revokeCredential  Revoke a credential: nothing is signed, sent or checked with it from now on
+    ? Revoke the credential {id}
+";
 
-#[derive(Debug, Args, Serialize)]
-pub(super) struct Filter {
-    /// Only this subscription's: its name or id
-    #[arg(long, value_name = "NAME")]
-    subscription: Option<String>,
-    /// Only this provider's
-    #[arg(long, value_name = "NAME")]
-    provider: Option<String>,
-    /// Only those in this state
-    #[arg(long, value_parser = PossibleValuesParser::new(State::ALL.map(State::as_str)))]
-    state: Option<String>,
-}
-
-#[derive(Debug, Args, Serialize)]
-pub(super) struct Rotate {
-    /// Its id
-    #[serde(skip)]
-    id: String,
-    #[command(flatten)]
-    #[serde(skip)]
-    secret: SecretAt,
-    /// A command of the settings whose output is the new secret
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["secret_file", "secret_stdin", "secret_credential"])]
-    command: Option<String>,
-    /// How long old and new are valid side by side [default: 24h]
-    #[arg(long, value_name = "SPAN", value_parser = input::span)]
-    overlap: Option<String>,
-    /// Why; kept in the audit
-    #[arg(long)]
-    reason: Option<String>,
-}
-
-#[derive(Debug, Args, Serialize)]
-pub(super) struct Plan {
-    /// How often, like 90d; needs --command
-    #[arg(long, value_name = "SPAN", value_parser = input::span, requires = "command")]
-    every: Option<String>,
-    /// A command of the settings whose output is the new secret; it also runs when the target refuses the credential
-    #[arg(long, value_name = "NAME")]
-    command: Option<String>,
-}
-
-#[derive(Debug, Args, Serialize)]
-pub(super) struct Set {
-    /// The subscription's name or id
-    #[serde(skip)]
-    subscription: String,
-    /// What it is
-    #[arg(long, value_parser = PossibleValuesParser::new(Kind::ALL.map(Kind::as_str)))]
-    kind: String,
-    #[command(flatten)]
-    #[serde(skip)]
-    secret: SecretAt,
-    /// basic: the user; the secret is the password
-    #[arg(long)]
-    user: Option<String>,
-    #[arg(
-        long,
-        value_name = "NAME",
-        help = "api_key: the header field, like X-API-Key; the secret is its whole value"
-    )]
-    header: Option<String>,
-    /// oauth2: the token endpoint; the secret is the client's
-    #[arg(long, value_name = "URL")]
-    token_url: Option<String>,
-    /// oauth2: the client
-    #[arg(long, value_name = "ID")]
-    client_id: Option<String>,
-    /// oauth2: what is asked for, words with a space between them
-    #[arg(long)]
-    scope: Option<String>,
-    /// oauth2: whom the token is for
-    #[arg(long)]
-    audience: Option<String>,
-    /// oauth2: how the client authenticates: a header field, or form fields [default: basic]
-    #[arg(long, value_parser = PossibleValuesParser::new(ClientAuth::ALL.map(ClientAuth::as_str)))]
-    client_auth: Option<String>,
-}
+pub(super) const COMMANDS: Commands = Commands::new(
+    &CREDENTIALS,
+    TABLE,
+    &[
+        own("set", set).more(SecretAt::augment_args),
+        own("rotate", rotate).more(SecretAt::augment_args),
+    ],
+);
 
 /// How long a rotation is waited for: a command, and a verification of the longest `policy.timeout`.
 const TIMEOUT: Duration = Duration::from_mins(12);
@@ -152,31 +67,13 @@ const CREDENTIALS: Noun = Noun {
     path: "/v1/credentials",
     one: "Credential",
     many: "credentials",
-    time: Some("created_at"),
-    columns: &[
-        ("ID", 0, Text("id")),
-        ("OF", 0, By(owner)),
-        ("KIND", 0, Text("kind")),
-        ("STATE", 1, Text("state")),
-        ("VERSION", 4, Text("version")),
-        ("LAST USED (UTC)", 2, Minute("last_used_at")),
-        ("VALID UNTIL (UTC)", 2, Minute("valid_until")),
-        ("CREATED (UTC)", 3, Minute("created_at")),
-    ],
-    fields: &[
-        ("of", By(owner)),
-        ("kind", Text("kind")),
-        ("state", Text("state")),
-        ("version", Text("version")),
-        ("settings", By(|one| text(one, "settings").replace("{}", ""))),
-        ("created", Instant("created_at")),
-        ("valid until", By(valid_until)),
-        ("last used", Instant("last_used_at")),
-        ("verified until", Instant("verify_until")),
-        ("not accepted", Text("verify_error")),
-        ("rotated every", Text("rotate_every")),
-        ("by command", Text("rotate_command")),
-    ],
+    time: "created_at",
+    columns: "ID 0 id; OF 0 owner; KIND 0 kind; STATE 1 state; VERSION 4 version; LAST USED (UTC) 2 last_used_at; \
+         VALID UNTIL (UTC) 2 valid_until; CREATED (UTC) 3 created_at",
+    fields: "of = owner; kind; state; version; settings; created = @created_at; valid until; \
+         last used = @last_used_at; verified until = @verify_until; not accepted = verify_error; \
+         rotated every = rotate_every; by command = rotate_command",
+    by: &[("owner", owner), ("valid_until", valid_until)],
 };
 
 fn owner(one: &Value) -> String {
@@ -192,46 +89,38 @@ fn valid_until(one: &Value) -> String {
     format!("{}{over}", instant(one, "valid_until"))
 }
 
-impl Verbs for Verb {
-    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
-        let remote = connect.open(shared)?;
-        match self {
-            Self::List { filter, listing } => CREDENTIALS.list(&remote, listing, filter),
-            Self::Show { id } => CREDENTIALS.show(&remote, id),
-            Self::Set(set) => set.run(&remote),
-            Self::Rotate(rotate) => rotate.run(&remote),
-            Self::Schedule { id, plan } => {
-                let plan = Value::Object(noun::body(plan));
-                CREDENTIALS.act(&remote, id, "schedule", Some(&plan))
-            }
-            Self::Revoke { id, confirm } => {
-                confirm.ask(format_args!("Revoke the credential {id}"))?;
-                CREDENTIALS.act(&remote, id, "revoke", None)
-            }
-        }
-    }
+/// The body, with the secret that the flags name.
+fn with_secret(call: &Call<'_>) -> Result<Value, Failure> {
+    let (mut body, secret) = (call.body()?, call.flags::<SecretAt>()?.read()?);
+    body.extend(secret.map(|secret| ("secret".to_owned(), secret.as_str().into())));
+    Ok(Value::Object(body))
 }
 
-impl Rotate {
-    fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let mut body = noun::body(self);
-        if let Some(secret) = self.secret.read()? {
-            body.insert("secret".to_owned(), secret.as_str().into());
-        }
-        let path = format!("{}/rotate", CREDENTIALS.at(&self.id));
-        let made = remote.post_within(&path, Some(&Value::Object(body)), TIMEOUT)?;
-        CREDENTIALS.print(remote, &made)?;
-        let is_kept = text(&made, "state") == "revoked";
-        if !remote.json() {
-            show_new(&made)?;
-            out::line(match text(&made, "state").as_str() {
-                "next" => "It takes the place of the old one when the target accepts it.",
-                "revoked" => "The target does not accept it; the old one stays in force.",
-                _ => "It has taken the place of the old one.",
-            })?;
-        }
-        if is_kept { Err(Failure::new(FAILED, "")) } else { Ok(()) }
+fn rotate(call: &Call<'_>, remote: &Remote) -> Done {
+    let made = remote.post_within(&call.path(), Some(&with_secret(call)?), TIMEOUT)?;
+    CREDENTIALS.print(remote, &made)?;
+    let is_kept = text(&made, "state") == "revoked";
+    if !remote.json() {
+        show_new(&made)?;
+        out::line(match text(&made, "state").as_str() {
+            "next" => "It takes the place of the old one when the target accepts it.",
+            "revoked" => "The target does not accept it; the old one stays in force.",
+            _ => "It has taken the place of the old one.",
+        })?;
     }
+    if is_kept { Err(Failure::new(FAILED, "")) } else { Ok(()) }
+}
+
+fn set(call: &Call<'_>, remote: &Remote) -> Done {
+    let body = with_secret(call)?;
+    if body.get("secret").is_none() && !call.text("kind").starts_with("signing") {
+        return Err(Failure::usage(
+            "say where the secret is: --secret-file, --secret-stdin or --secret-credential",
+        ));
+    }
+    let made = remote.post(&call.path(), Some(&body))?;
+    CREDENTIALS.print(remote, &made)?;
+    if remote.json() { Ok(()) } else { show_new(&made) }
 }
 
 /// A secret that was made now, and the public key for the receiver.
@@ -243,27 +132,5 @@ fn show_new(made: &Value) -> Result<(), Failure> {
     match public.filter(|key| !key.is_empty()) {
         Some(key) => out::line(format_args!("public key for the receiver: {key}")),
         None => Ok(()),
-    }
-}
-
-impl Set {
-    fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let mut body = noun::body(self);
-        match self.secret.read()? {
-            Some(secret) => body.insert("secret".to_owned(), secret.as_str().into()),
-            None if self.kind.starts_with("signing") => None,
-            None => {
-                return Err(Failure::usage(
-                    "say where the secret is: --secret-file, --secret-stdin or --secret-credential",
-                ));
-            }
-        };
-        let path = format!("/v1/subscriptions/{}/credentials", plain(&self.subscription));
-        let made = remote.post(&path, Some(&Value::Object(body)))?;
-        CREDENTIALS.print(remote, &made)?;
-        if remote.json() {
-            return Ok(());
-        }
-        show_new(&made)
     }
 }

@@ -1,73 +1,27 @@
 //! `oncebox escalation`: failures that a person must see.
 
-use clap::Subcommand;
-use serde_json::json;
-
-use crate::cli::exit::Failure;
-use crate::cli::noun::{Listing, Noun, Verbs};
-use crate::cli::remote::ConnectArgs;
-use crate::cli::shared::Shared;
-use crate::cli::show::Cell::{By, Instant, Minute, Text};
+use crate::cli::noun::Noun;
 use crate::cli::show::{cut, text};
+use crate::cli::verb::Commands;
 
-#[derive(Debug, Subcommand)]
-pub(super) enum Verb {
-    /// Open escalations, newest first
-    List {
-        /// Also list resolved ones
-        #[arg(long)]
-        resolved: bool,
-        #[command(flatten)]
-        listing: Listing,
-    },
-    /// One escalation: what happened, since when, how often
-    Show {
-        /// The escalation's id
-        id: String,
-    },
-    /// Mark an escalation as seen; it stays open until its cause is gone
-    Acknowledge {
-        /// The escalation's id
-        id: String,
-    },
-}
+const TABLE: &str = "
+escalation  Failures that a person must see
+  list = listEscalations  Open escalations, newest first
+    all --resolved  Also list resolved ones
+  show = getEscalation  One escalation: what happened, since when, how often
+  acknowledge = acknowledgeEscalation  Mark an escalation as seen; it stays open until its cause is gone
+";
+
+pub(super) const COMMANDS: Commands = Commands::new(&ESCALATIONS, TABLE, &[]);
 
 const ESCALATIONS: Noun = Noun {
     path: "/v1/escalations",
     one: "Escalation",
     many: "open escalations",
-    time: Some("last_at"),
-    columns: &[
-        ("ID", 0, Text("id")),
-        ("CLASS", 1, Text("class")),
-        ("SUBJECT", 1, Text("subject")),
-        ("LAST (UTC)", 1, Minute("last_at")),
-        ("COUNT", 2, Text("count")),
-        ("ACKNOWLEDGED BY", 3, Text("acknowledged_by")),
-        ("DETAIL", 2, By(|e| cut(&text(e, "detail"), 100))),
-    ],
-    fields: &[
-        ("class", Text("class")),
-        ("subject", Text("subject")),
-        ("detail", Text("detail")),
-        ("first", Instant("first_at")),
-        ("last", Instant("last_at")),
-        ("count", Text("count")),
-        ("acknowledged", Instant("acknowledged_at")),
-        ("by", Text("acknowledged_by")),
-        ("resolved", Instant("resolved_at")),
-    ],
+    time: "last_at",
+    columns: "ID 0 id; CLASS 1 class; SUBJECT 1 subject; LAST (UTC) 1 last_at; COUNT 2 count; \
+         ACKNOWLEDGED BY 3 acknowledged_by; DETAIL 2 detail",
+    fields: "class; subject; detail; first = @first_at; last = @last_at; count; acknowledged = @acknowledged_at; \
+         by = acknowledged_by; resolved = @resolved_at",
+    by: &[("detail", |e| cut(&text(e, "detail"), 100))],
 };
-
-impl Verbs for Verb {
-    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
-        let remote = connect.open(shared)?;
-        match self {
-            Self::List { resolved, listing } => {
-                ESCALATIONS.list(&remote, listing, &json!({ "all": resolved }))
-            }
-            Self::Show { id } => ESCALATIONS.show(&remote, id),
-            Self::Acknowledge { id } => ESCALATIONS.act(&remote, id, "acknowledge", None),
-        }
-    }
-}

@@ -39,7 +39,7 @@ impl OpenApi {
 impl Completions {
     pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut super::command(), "oncebox", &mut script);
+        clap_complete::generate(self.shell, &mut super::whole_command(), "oncebox", &mut script);
         out::bytes(&script)
     }
 }
@@ -49,6 +49,6 @@ impl Manual {
         let shown = self.directory.display();
         let failed = |error: std::io::Error| Failure::failed(format!("{shown}: {error}"));
         std::fs::create_dir_all(&self.directory).map_err(failed)?;
-        clap_mangen::generate_to(super::command(), &self.directory).map_err(failed)
+        clap_mangen::generate_to(super::whole_command(), &self.directory).map_err(failed)
     }
 }

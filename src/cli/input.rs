@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::base::clock::{Clock, Timestamp};
 use crate::cli::exit::{self, Failure};
@@ -15,6 +15,20 @@ use crate::sys::files::is_closed;
 
 /// The most that is read of a file or of stdin: more than the largest payload.
 const MAX_BYTES: u64 = 64 << 20;
+
+/// The signs for the comparisons of a condition.
+const OPS: [(&str, &str); 10] = [
+    ("=", "equals"),
+    ("!=", "not_equals"),
+    (">", "gt"),
+    (">=", "gte"),
+    ("<", "lt"),
+    ("<=", "lte"),
+    ("in", "in"),
+    ("exists", "exists"),
+    ("starts_with", "starts_with"),
+    ("contains", "contains"),
+];
 
 /// The bytes of a value, of a file (`@file`), or of stdin (`-`).
 pub(super) fn bytes(value: &str) -> Result<Vec<u8>, Failure> {
@@ -157,6 +171,39 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+/// A header field, `Name: value`.
+pub(super) fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("give a header field as 'Name: value'")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// A condition, `PATH OP VALUE`. A value that is no JSON is a text.
+pub(super) fn condition(given: &str) -> Result<Value, String> {
+    let mut quote = None;
+    let is_end = |c: char| {
+        quote = match (quote, c) {
+            (None, '\'' | '"') => Some(c),
+            (Some(open), c) if open == c => None,
+            (quote, _) => quote,
+        };
+        quote.is_none() && c.is_whitespace()
+    };
+    let wrong = "give a condition as 'PATH OP VALUE', such as '$.total > 100'";
+    let (path, rest) = given.trim().split_once(is_end).ok_or(wrong)?;
+    let rest = rest.trim();
+    let (sign, value) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    let (_, op) = OPS.iter().find(|(have, _)| *have == sign).ok_or(wrong)?;
+    let value = value.trim();
+    match (*op, value) {
+        ("exists", "") => Ok(json!({ "path": path, "op": op })),
+        (_, "") => Err(wrong.to_owned()),
+        _ => {
+            let value: Value = serde_json::from_str(value).unwrap_or_else(|_text| value.into());
+            Ok(json!({ "path": path, "op": op, "value": value }))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,5 +248,26 @@ mod tests {
         let refusal = object("--x", "[1]").unwrap_err();
         assert!(refusal.message.starts_with("--x is not a JSON object"), "{refusal:?}");
         assert_eq!(bytes("@/nowhere/at/all").unwrap_err().code, exit::BAD_INPUT);
+    }
+
+    #[test]
+    fn a_condition_is_a_path_a_sign_and_a_value() {
+        for (given, read) in [
+            ("$.total > 100", json!({ "path": "$.total", "op": "gt", "value": 100 })),
+            ("$.status = paid", json!({ "path": "$.status", "op": "equals", "value": "paid" })),
+            ("$.id = \"100\"", json!({ "path": "$.id", "op": "equals", "value": "100" })),
+            (
+                "$['a > b'] != x y",
+                json!({ "path": "$['a > b']", "op": "not_equals", "value": "x y" }),
+            ),
+            ("$.s in [\"a\", 2]", json!({ "path": "$.s", "op": "in", "value": ["a", 2] })),
+            ("$.note exists", json!({ "path": "$.note", "op": "exists" })),
+            ("$.note exists false", json!({ "path": "$.note", "op": "exists", "value": false })),
+        ] {
+            assert_eq!(condition(given), Ok(read), "{given}");
+        }
+        for wrong in ["", "$.total", "$.total >", "$.total is 1", "$['a b > 1"] {
+            assert!(condition(wrong).is_err(), "{wrong}");
+        }
     }
 }

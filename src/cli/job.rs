@@ -6,21 +6,19 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Args;
+use data_encoding::BASE64;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::cli::exit::Failure;
-use crate::cli::input::time;
-use crate::cli::noun::{self, Confirm, DryRun, Listing, Noun, Verbs};
-use crate::cli::out;
-use crate::cli::remote::{ConnectArgs, Remote};
-use crate::cli::shared::Shared;
-use crate::cli::show::Cell::{By, Instant, Minute, Text};
-use crate::cli::show::{self, Column, text};
+use crate::cli::noun::{Confirm, DryRun, Noun};
+use crate::cli::remote::Remote;
+use crate::cli::show::{self, Cells, text};
+use crate::cli::verb::{Call, Commands, Done, own};
+use crate::cli::{input, out};
 use crate::sys::signals::stop_flag;
 
 /// How often it is asked how far a job is.
@@ -28,71 +26,30 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How often that is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-#[derive(Debug, Subcommand)]
-pub(super) enum Verb {
-    /// Jobs, newest first
-    List {
-        /// Its state: running, paused, completed, cancelled, failed
-        #[arg(long)]
-        state: Option<String>,
-        #[command(flatten)]
-        listing: Listing,
-    },
-    /// One job, and how far it is
-    Show {
-        /// The job's id
-        id: String,
-        /// Watch it to its end
-        #[arg(long)]
-        follow: bool,
-    },
-    /// Keep a job from going on for now
-    Pause {
-        /// The job's id
-        id: String,
-    },
-    /// Let a paused job go on
-    Resume {
-        /// The job's id
-        id: String,
-    },
-    /// Stop a job; what it has done stays done
-    Cancel {
-        /// The job's id
-        id: String,
-        #[command(flatten)]
-        confirm: Confirm,
-    },
-}
+const TABLE: &str = "
+job  What the service does to many at once: how far it is, and stopping it
+  list = listJobs  Jobs, newest first
+  show = getJob  One job, and how far it is
+    --follow  Watch it to its end
+  pause = pauseJob  Keep a job from going on for now
+  resume = resumeJob  Let a paused job go on
+  cancel = cancelJob  Stop a job; what it has done stays done
+    ? Cancel the job {id}
+";
+
+pub(super) const COMMANDS: Commands = Commands::new(&JOBS, TABLE, &[own("show", show)]);
 
 const JOBS: Noun = Noun {
     path: "/v1/jobs",
     one: "Job",
     many: "jobs",
-    time: Some("created_at"),
-    columns: &[
-        ("ID", 0, Text("id")),
-        ("KIND", 1, Text("kind")),
-        ("STATE", 1, Text("state")),
-        ("DONE", 1, By(done_of)),
-        ("FILTER", 3, Text("filter")),
-        ("BY", 2, Text("requested_by")),
-        ("STARTED (UTC)", 2, Minute("created_at")),
-    ],
-    fields: &[
-        ("kind", Text("kind")),
-        ("filter", Text("filter")),
-        ("reason", Text("reason")),
-        ("done", By(done_of)),
-        ("had changed meanwhile", Text("skipped")),
-        ("others acted on", Text("acted_on_meanwhile")),
-        ("deliveries", Text("deliveries")),
-        ("deliveries a second", Text("rate")),
-        ("by", Text("requested_by")),
-        ("started", Instant("created_at")),
-        ("ended", Instant("finished_at")),
-        ("error", Text("error")),
-    ],
+    time: "created_at",
+    columns: "ID 0 id; KIND 1 kind; STATE 1 state; DONE 1 done_of; FILTER 3 filter; BY 2 requested_by; \
+         STARTED (UTC) 2 created_at",
+    fields: "kind; filter; reason; done = done_of; had changed meanwhile = skipped; \
+         others acted on = acted_on_meanwhile; deliveries; deliveries a second = rate; by = requested_by; \
+         started = @created_at; ended = @finished_at; error",
+    by: &[("done_of", done_of)],
 };
 
 /// How many of how many: `100 of 230`.
@@ -105,65 +62,14 @@ fn number(job: &Value, field: &str) -> u64 {
     job.get(field).and_then(Value::as_u64).unwrap_or(0)
 }
 
-impl Verbs for Verb {
-    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
-        let remote = connect.open(shared)?;
-        match self {
-            Self::List { state, listing } => {
-                JOBS.list(&remote, listing, &json!({ "state": state }))
-            }
-            Self::Show { id, follow: true } => follow(&remote, &remote.get(&JOBS.at(id))?),
-            Self::Show { id, follow: false } => JOBS.show(&remote, id),
-            Self::Pause { id } => JOBS.act(&remote, id, "pause", None),
-            Self::Resume { id } => JOBS.act(&remote, id, "resume", None),
-            Self::Cancel { id, confirm } => {
-                confirm.ask(format_args!("Cancel the job {id}"))?;
-                JOBS.act(&remote, id, "cancel", None)
-            }
-        }
-    }
-}
-
-/// Which ones, by what deliveries and events have in common.
-#[derive(Debug, Args, Serialize)]
-pub(super) struct Filter {
-    /// Only those to this subscription: a name or an id
-    #[arg(long)]
-    subscription: Option<String>,
-    /// Only those whose last attempt was of this class: transient, auth, validation, …
-    #[arg(long)]
-    class: Option<String>,
-    /// Only those whose last attempt was answered with this HTTP status
-    #[arg(long, value_name = "STATUS")]
-    code: Option<u16>,
-    /// Only those of this event type
-    #[arg(long, value_name = "TYPE")]
-    event_type: Option<String>,
-    /// Only rows from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h for two hours ago
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    since: Option<String>,
-    /// Only rows before this time
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    until: Option<String>,
-}
-
-/// Which ones, by what they are about.
-#[derive(Debug, Args, Serialize)]
-pub(super) struct Aggregate {
-    /// Only those about this kind of thing, such as invoice
-    #[arg(long, value_name = "TYPE")]
-    aggregate_type: Option<String>,
-    /// Only those about this thing, such as the number of an invoice
-    #[arg(long, value_name = "ID")]
-    aggregate_id: Option<String>,
+fn show(call: &Call<'_>, remote: &Remote) -> Done {
+    let job = remote.get(&call.path())?;
+    if call.is("follow") { follow(remote, &job) } else { JOBS.print(remote, &job) }
 }
 
 /// How it is done.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Pace {
-    /// Deliveries a second at most [default: as fast as it goes]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    rate: Option<u32>,
     /// Do not wait for its end
     #[arg(long)]
     detach: bool,
@@ -173,10 +79,9 @@ pub(super) struct Pace {
     confirm: Confirm,
 }
 
-/// What is asked for: where, of what, and the words for it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Request<'a> {
-    pub(super) path: &'a str,
+/// The words for what a job does.
+#[derive(Clone, Copy)]
+pub(super) struct Words {
     /// What there are many of, such as `dead letters`.
     pub(super) many: &'static str,
     /// What is done, as the start of a question: `This sends {} again`.
@@ -187,83 +92,74 @@ pub(super) struct Request<'a> {
     pub(super) is_more: bool,
 }
 
-/// Flags that were given, as a filter; at least one of them, or `--all`.
-pub(super) fn filter(all: bool, parts: &[Map<String, Value>]) -> Result<Value, Failure> {
-    let given = parts.iter().flatten().map(|(name, value)| (name.clone(), value.clone()));
-    let given: Map<String, Value> = given.collect();
-    if given.is_empty() && !all {
-        return Err(Failure::usage("say which: ids, a filter such as --subscription, or --all"));
-    }
-    Ok(Value::Object(given))
+/// The words for sending again.
+pub(super) const fn again(many: &'static str) -> Words {
+    Words { many, question: ["This sends", "again"], done: "sent again", is_more: false }
 }
 
-/// Of a single event only the subscription can be chosen.
-pub(super) fn check_single(
-    filter: &Map<String, Value>,
-    more: &Map<String, Value>,
-) -> Result<(), Failure> {
-    let others = filter.keys().chain(more.keys()).find(|field| *field != "subscription");
-    others.map_or(Ok(()), |_field| {
-        Err(Failure::usage(
+/// Counts, asks, starts a job and watches it. At least one filter is given, or `--all`.
+pub(super) fn start(call: &Call<'_>, remote: &Remote, words: Words) -> Done {
+    let Words { many, question: [before, after], done, is_more } = words;
+    let Pace { detach, dry_run, confirm } = call.flags()?;
+    let mut body = call.body()?;
+    if !is_more {
+        let filter = body.entry("filter").or_insert_with(|| Map::new().into());
+        if filter.as_object().is_none_or(Map::is_empty) && !call.is("all") {
+            let why = "say which: ids, a filter such as --subscription, or --all";
+            return Err(Failure::usage(why));
+        }
+    }
+    let mut counting = body.clone();
+    counting.insert("dry_run".to_owned(), true.into());
+    let found = call.send(remote, counting)?;
+    let count = counted(&found, many);
+    if dry_run.dry_run {
+        remote.answer(&found, format_args!("{count} would be {done}"))?;
+        let sample = found.get("sample").and_then(Value::as_array).cloned();
+        let sample = sample.filter(|rows| !rows.is_empty() && !remote.json());
+        return sample.map_or(Ok(()), |rows| SAMPLE.table(&rows));
+    }
+    if number(&found, "count") == 0 && !is_more {
+        out::note(format_args!("There are no {many} that match."));
+        return if remote.json() { out::json(&Value::Null) } else { Ok(()) };
+    }
+    confirm.ask(format_args!("{before} {count} {after}"))?;
+    let job = call.send(remote, body)?;
+    if detach {
+        let id = text(&job, "id");
+        return remote.answer(&job, format_args!("job {id} runs\n{}", advice(&id)));
+    }
+    follow(remote, &job)
+}
+
+/// Sends one event again; the filters are for many.
+pub(super) fn replay_one(call: &Call<'_>, remote: &Remote, noun: &Noun) -> Result<Value, Failure> {
+    let mut body = call.body()?;
+    let filter = body.remove("filter").unwrap_or_default();
+    let only = filter.as_object().cloned().unwrap_or_default();
+    if only.keys().any(|field| field != "subscription") {
+        return Err(Failure::usage(
             "an id stands alone, or with --subscription; the other filters are for many",
-        ))
-    })
-}
-
-/// The fields of a filter.
-pub(super) fn given(flags: &impl Serialize) -> Map<String, Value> {
-    noun::body(flags)
-}
-
-impl Pace {
-    /// Counts, asks, starts a job and watches it.
-    pub(super) fn run(
-        self,
-        remote: &Remote,
-        request: Request<'_>,
-        mut body: Value,
-    ) -> Result<(), Failure> {
-        let Request { path, many, question: [before, after], done, is_more } = request;
-        let Self { rate, detach, dry_run, confirm } = self;
-        if let Some(rate) = rate {
-            put(&mut body, "rate", rate.into());
-        }
-        let mut counting = body.clone();
-        put(&mut counting, "dry_run", true.into());
-        let found = remote.post(path, Some(&counting))?;
-        let count = counted(&found, many);
-        if dry_run.dry_run {
-            remote.answer(&found, format_args!("{count} would be {done}"))?;
-            let sample = found.get("sample").and_then(Value::as_array).cloned();
-            let sample = sample.filter(|rows| !rows.is_empty() && !remote.json());
-            return sample.map_or(Ok(()), |rows| show::table(SAMPLE, &rows));
-        }
-        if number(&found, "count") == 0 && !is_more {
-            out::note(format_args!("There are no {many} that match."));
-            return if remote.json() { out::json(&Value::Null) } else { Ok(()) };
-        }
-        confirm.ask(format_args!("{before} {count} {after}"))?;
-        let job = remote.post(path, Some(&body))?;
-        if detach {
-            let id = text(&job, "id");
-            return remote.answer(&job, format_args!("job {id} runs\n{}", advice(&id)));
-        }
-        follow(remote, &job)
+        ));
     }
-}
-
-const SAMPLE: &[Column] = &[
-    ("ID", 0, Text("id")),
-    ("TO", 1, Text("subscription")),
-    ("TYPE", 1, Text("event_type")),
-    ("OF", 2, By(show::about)),
-];
-
-fn put(body: &mut Value, field: &str, value: Value) {
-    if let Value::Object(fields) = body {
-        fields.insert(field.to_owned(), value);
+    let mut body = only;
+    if call.is("as-new") {
+        body.insert("as_new".to_owned(), true.into());
     }
+    if call.has("content-type") {
+        body.insert("content_type".to_owned(), call.text("content-type").into());
+    }
+    if call.has("payload") {
+        let bytes = input::bytes(&call.text("payload"))?;
+        body.insert("payload_base64".to_owned(), BASE64.encode(&bytes).into());
+    }
+    remote.post(&format!("{}/replay", noun.at(&call.text("id"))), Some(&Value::Object(body)))
 }
+
+const SAMPLE: Cells = Cells {
+    text: "ID 0 id; TO 1 subscription; TYPE 1 event_type; OF 2 about",
+    by: &[("about", show::about)],
+};
 
 /// How many a dry run has found: `1 event`, or `more than 100000 events`.
 fn counted(found: &Value, many: &str) -> String {

@@ -6,7 +6,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Subcommand;
 use serde_json::{Value, json};
 
 use crate::app::data_directory::{DATABASE, DirectoryError, TOKEN_FILE};
@@ -16,11 +15,9 @@ use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
 use crate::base::secret::MasterKey;
 use crate::cli::exit::{self, Failure};
-use crate::cli::noun::{Confirm, Verbs};
-use crate::cli::remote::ConnectArgs;
-use crate::cli::shared::Shared;
-use crate::cli::show::Cell::Text;
-use crate::cli::show::{self, Column, text};
+use crate::cli::noun::Noun;
+use crate::cli::show::{list, text};
+use crate::cli::verb::{Call, Commands, Done, offline};
 use crate::cli::{input, out};
 use crate::config::Settings;
 use crate::keys::file;
@@ -30,48 +27,39 @@ use crate::pipeline::rotation::Rotated;
 use crate::store::{self, credentials, meta, subjects};
 use crate::sys::files::{self, is_missing};
 
-#[derive(Debug, Subcommand)]
-pub(super) enum Verb {
-    /// List the keys that the database names, with the number of secrets under each
-    List,
-    /// Replace the current key with a new one, and encrypt every secret again
-    Rotate,
-    /// Give up what a lost key has sealed, and go on under a new key; events and their order stay
-    Abandon {
-        #[command(flatten)]
-        confirm: Confirm,
-    },
-    /// Note beside the key which database belongs to it: a start without that database is refused
-    Bind {
-        /// Remove the note: the next start may begin with a new database
-        #[arg(long)]
-        none: bool,
-    },
-    /// Write a new key to a file: for a systemd credential or the environment
-    New {
-        /// The file, which must not exist
-        file: PathBuf,
-    },
-}
+const TABLE: &str = "
+keys  The master key, which encrypts every stored secret
+  list  List the keys that the database names, with the number of secrets under each
+  rotate  Replace the current key with a new one, and encrypt every secret again
+  abandon  Give up what a lost key has sealed, and go on under a new key; events and their order stay
+    ? Give up every secret, token, alert URL and sealed personal field that no key opens any more
+  bind  Note beside the key which database belongs to it: a start without that database is refused
+    --none  Remove the note: the next start may begin with a new database
+  new  Write a new key to a file: for a systemd credential or the environment
+    <file>  The file, which must not exist
+";
 
-const COLUMNS: &[Column] = &[
-    ("KEY", 0, Text("id")),
-    ("SECRETS", 0, Text("secrets")),
-    ("NAMED", 0, Text("named")),
-    ("OLD FILE", 1, Text("file")),
-];
+pub(super) const COMMANDS: Commands = Commands::new(
+    &KEYS,
+    TABLE,
+    &[
+        offline("list", list_keys),
+        offline("rotate", rotate),
+        offline("abandon", abandon),
+        offline("bind", |call| bind(&call.shared.settings()?, call.is("none"))),
+        offline("new", |call| new(call.text("file").as_ref())),
+    ],
+);
 
-impl Verbs for Verb {
-    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
-        match self {
-            Self::List => list(shared, connect.json()),
-            Self::Rotate => rotate(connect, shared),
-            Self::Abandon { confirm } => abandon(*confirm, shared, connect.json()),
-            Self::Bind { none } => bind(&shared.settings()?, *none),
-            Self::New { file } => new(file),
-        }
-    }
-}
+const KEYS: Noun = Noun {
+    path: "",
+    one: "Key",
+    many: "keys",
+    time: "",
+    columns: "KEY 0 id; SECRETS 0 secrets; NAMED 0 named; OLD FILE 1 file",
+    fields: "",
+    by: &[],
+};
 
 /// The path of the database; fails if it is missing.
 fn database(settings: &Settings) -> Result<PathBuf, Failure> {
@@ -83,16 +71,16 @@ fn database(settings: &Settings) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-fn rotate(connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
-    let draw = Arc::new(SystemDraw::new());
-    let settings = shared.settings()?;
+fn rotate(call: &Call<'_>) -> Done {
+    let (draw, connect) = (Arc::new(SystemDraw::new()), call.connect);
+    let settings = call.shared.settings()?;
     database(&settings)?;
     let done = match master_key::rotate_offline(&settings, &Clock::machine(), draw) {
         Ok(Rotated { from, to, secrets }) => {
             json!({ "from": from, "to": to, "secrets": secrets })
         }
         Err(Error::Directory(DirectoryError::Locked { .. })) => {
-            connect.open(shared)?.post("/v1/keys/rotate", None)?
+            connect.open(call.shared)?.post("/v1/keys/rotate", None)?
         }
         Err(Error::Rotation(error)) => return Err(Failure::new(exit::CONFLICT, error)),
         Err(error) => return Err(Failure::failed(error)),
@@ -124,12 +112,10 @@ pub(super) fn bind(settings: &Settings, none: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn abandon(confirm: Confirm, shared: &Shared, as_json: bool) -> Result<(), Failure> {
-    let settings = shared.settings()?;
+fn abandon(call: &Call<'_>) -> Done {
+    let settings = call.shared.settings()?;
     database(&settings)?;
-    confirm.ask(
-        "Give up every secret, token, alert URL and sealed personal field that no key opens any more",
-    )?;
+    call.confirm()?;
     let draw: Arc<dyn Draw> = Arc::new(SystemDraw::new());
     let clock = Clock::machine();
     let done = abandoning::abandon(&settings, &clock, &draw).map_err(|error| match error {
@@ -149,11 +135,11 @@ fn abandon(confirm: Confirm, shared: &Shared, as_json: bool) -> Result<(), Failu
         written.map_err(|error| Failure::failed(format!("{}: {error}", token.display())))?;
     }
     let shown = done.shown();
-    if as_json {
+    if call.connect.json() {
         return out::json(&shown);
     }
     out::line(format_args!("key {} is in force. Set anew:", text(&shown, "key")))?;
-    for lost in shown.get("set_anew").and_then(Value::as_array).into_iter().flatten() {
+    for lost in list(&shown, "set_anew") {
         let (of, name, tenant) = (text(lost, "of"), text(lost, "name"), text(lost, "tenant"));
         let next = match of.as_str() {
             "provider" => format!("oncebox provider change {name} --secret-file FILE"),
@@ -173,8 +159,8 @@ fn abandon(confirm: Confirm, shared: &Shared, as_json: bool) -> Result<(), Failu
     out::line(format_args!("{} keys of subjects count as erased", done.lost.subjects))
 }
 
-fn list(shared: &Shared, as_json: bool) -> Result<(), Failure> {
-    let settings = shared.settings()?;
+fn list_keys(call: &Call<'_>) -> Done {
+    let settings = call.shared.settings()?;
     let path = database(&settings)?;
     input::check_open(settings.directory())?;
     let reader = store::read_only(&path).map_err(|error| {
@@ -199,10 +185,10 @@ fn list(shared: &Shared, as_json: bool) -> Result<(), Failure> {
         json!({ "id": id, "secrets": secrets, "named": *id == named, "file": old })
     };
     let rows: Vec<Value> = counts.iter().map(shown).collect();
-    if as_json {
+    if call.connect.json() {
         return out::json(&json!({ "items": rows, "next": null }));
     }
-    show::table(COLUMNS, &rows)
+    KEYS.table().table(&rows)
 }
 
 fn new(path: &Path) -> Result<(), Failure> {

@@ -2,78 +2,42 @@
 //!
 //! Not here: what is done with a delivery of a lane ([`super::delivery`]).
 
-use clap::{Args, Subcommand};
-use serde::Serialize;
 use serde_json::Value;
 
-use crate::cli::exit::Failure;
-use crate::cli::noun::{Listing, Noun, Verbs};
-use crate::cli::remote::{ConnectArgs, Remote};
-use crate::cli::shared::Shared;
-use crate::cli::show::Cell::{By, Instant, Minute, Text};
-use crate::cli::show::{self, Column, cut, minute, text};
+use crate::cli::noun::Noun;
+use crate::cli::remote::Remote;
+use crate::cli::show::{self, Cells, cut, list, minute, text};
+use crate::cli::verb::{Call, Commands, Done, own};
 use crate::cli::{out, timeline};
 
-#[derive(Debug, Subcommand)]
-pub(super) enum Verb {
-    /// Lanes in which something waits, the blocked ones first
-    List(ListLanes),
-    /// One lane: what is first, why it waits, what is behind it, and what was parked
-    Show {
-        /// The lane's id
-        id: String,
-    },
-}
+const TABLE: &str = "
+lane  Lanes: deliveries that go one after another, and what they wait for
+  list = listLanes  Lanes in which something waits, the blocked ones first
+  show = getLane  One lane: what is first, why it waits, what is behind it, and what was parked
+";
 
-#[derive(Debug, Args, Serialize)]
-pub(super) struct ListLanes {
-    /// Only lanes whose first delivery is for this subscription: a name or an id
-    #[arg(long)]
-    subscription: Option<String>,
-    /// Only lanes that a dead letter blocks
-    #[arg(long)]
-    blocked: bool,
-    #[command(flatten)]
-    #[serde(skip)]
-    listing: Listing,
-}
+pub(super) const COMMANDS: Commands = Commands::new(&LANES, TABLE, &[own("show", show)]);
 
 const LANES: Noun = Noun {
     path: "/v1/lanes",
     one: "Lane",
     many: "such lanes",
-    time: Some("since"),
-    columns: &[
-        ("ID", 0, Text("id")),
-        ("SUBSCRIPTION", 1, Text("subscription")),
-        ("KEY", 1, Text("key")),
-        ("FIRST", 0, Text("delivery")),
-        ("STATE", 1, By(state)),
-        ("BEHIND", 1, By(behind)),
-        ("SINCE (UTC)", 2, Minute("since")),
-        ("WHY", 2, By(|lane| cut(&text(lane, "why"), 100))),
-    ],
-    fields: &[
-        ("subscription", Text("subscription")),
-        ("group", Text("group")),
-        ("key", Text("key")),
-        ("first", Text("delivery")),
-        ("state", By(state)),
-        ("since", Instant("since")),
-        ("behind it", By(behind)),
-        ("waits", Text("why")),
-    ],
+    time: "since",
+    columns: "ID 0 id; SUBSCRIPTION 1 subscription; KEY 1 key; FIRST 0 delivery; STATE 1 state; BEHIND 1 behind; \
+         SINCE (UTC) 2 since; WHY 2 why",
+    fields: "subscription; group; key; first = delivery; state; since = @since; behind it = behind; waits = why",
+    by: &[("state", state), ("behind", behind), ("why", |lane| cut(&text(lane, "why"), 100))],
 };
 
-const DELIVERIES: &[Column] = &[
-    ("ID", 0, Text("id")),
-    ("TO", 1, Text("subscription")),
-    ("TYPE", 1, Text("event_type")),
-    ("OF", 1, By(show::about)),
-    ("ORDER (UTC)", 2, By(|d| minute(d, "order_at"))),
-    ("STATE", 1, By(timeline::state)),
-    ("LATE", 3, By(|d| if text(d, "late") == "true" { "late".to_owned() } else { String::new() })),
-];
+const DELIVERIES: Cells = Cells {
+    text: "ID 0 id; TO 1 subscription; TYPE 1 event_type; OF 1 about; ORDER (UTC) 2 order_utc; STATE 1 state; LATE 3 late",
+    by: &[
+        ("about", show::about),
+        ("order_utc", |d| minute(d, "order_at")),
+        ("state", timeline::state),
+        ("late", |d| if text(d, "late") == "true" { "late".to_owned() } else { String::new() }),
+    ],
+};
 
 fn state(lane: &Value) -> String {
     if text(lane, "blocked") == "true" { "blocked".to_owned() } else { text(lane, "state") }
@@ -84,25 +48,15 @@ fn behind(lane: &Value) -> String {
     format!("{more}{}", text(lane, "waiting"))
 }
 
-impl Verbs for Verb {
-    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
-        let remote = connect.open(shared)?;
-        match self {
-            Self::List(list) => LANES.list(&remote, &list.listing, list),
-            Self::Show { id } => show(&remote, id),
-        }
-    }
-}
-
-fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
-    let found = remote.get(&LANES.at(id))?;
+fn show(call: &Call<'_>, remote: &Remote) -> Done {
+    let found = remote.get(&call.path())?;
     if remote.json() {
         return out::json(&found);
     }
     match found.get("lane").filter(|lane| lane.is_object()) {
         Some(lane) => {
             out::line(format_args!("{} {}", LANES.one, text(lane, "id")))?;
-            show::fields(lane, LANES.fields)?;
+            Cells { text: LANES.fields, by: LANES.by }.fields(lane)?;
         }
         None => {
             out::line(format_args!("{} {}: nothing waits in it", LANES.one, text(&found, "id")))?;
@@ -111,10 +65,10 @@ fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
     for (field, heading) in
         [("deliveries", "In its order"), ("parked", "Parked (of the tenant's first 20,000)")]
     {
-        let rows = found.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+        let rows = list(&found, field);
         if !rows.is_empty() {
             out::line(format_args!("\n{heading}:"))?;
-            show::table(DELIVERIES, &rows)?;
+            DELIVERIES.table(rows)?;
         }
     }
     let first = found.pointer("/lane/delivery").and_then(Value::as_str).unwrap_or_default();

@@ -215,11 +215,12 @@ fn left_behind(remote: &Remote) -> Result<Vec<String>, Failure> {
 fn remove(remote: &Remote, name: &str) -> Result<(), Failure> {
     let path = format!("/v1/subscriptions/{}", plain(name));
     // No more events may be routed to it while its deliveries are cancelled.
-    remote.patch(&path, &json!({ "event_types": ["oncebox.nothing"] }))?;
+    remote.send("PATCH", &path, Some(&json!({ "event_types": ["oncebox.nothing"] })))?;
     let mut last = Ok(());
     for _ in 0..MAX_ROUNDS {
         for state in ["pending", "leased", "dead_letter", "in_doubt"] {
-            let query = noun::query(&json!({ "subscription": name, "state": state }));
+            let query = [("subscription", name), ("state", state)];
+            let query = query.map(|(field, value)| (field.to_owned(), value.to_owned())).to_vec();
             noun::each(remote, "/v1/deliveries", &query, |delivery| {
                 let path = format!("/v1/deliveries/{}/cancel", text(&delivery, "id"));
                 // A delivery that was settled meanwhile is refused, which is fine.
@@ -227,7 +228,7 @@ fn remove(remote: &Remote, name: &str) -> Result<(), Failure> {
                 Ok(())
             })?;
         }
-        last = remote.delete(&path).map(drop);
+        last = remote.send("DELETE", &path, None).map(drop);
         if last.is_ok() {
             break;
         }

@@ -20,6 +20,7 @@ mod event;
 mod event_type;
 mod exit;
 mod external_call;
+mod flag;
 mod generate;
 mod help;
 mod input;
@@ -29,6 +30,7 @@ mod lane;
 mod listen;
 mod migrate;
 mod noun;
+mod nouns;
 mod out;
 mod pii;
 mod process;
@@ -43,7 +45,6 @@ mod source;
 mod status;
 mod subject;
 mod subscription;
-mod subscription_content;
 mod subscription_test;
 mod tenant;
 mod timeline;
@@ -51,6 +52,7 @@ mod token;
 mod top;
 mod trigger;
 mod user;
+mod verb;
 mod verify_signature;
 mod webhook;
 
@@ -60,11 +62,10 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::cli::exit::Failure;
-use crate::cli::noun::Api;
 use crate::cli::shared::Shared;
 
 /// Webhooks in, business events out, each exactly once.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(name = "oncebox", version, about, long_about = None, arg_required_else_help = true)]
 struct Cli {
     #[command(flatten)]
@@ -74,7 +75,7 @@ struct Cli {
 }
 
 // `help::GROUPS` sets the group of a command on the help page.
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 enum Command {
     /// Run the service
     Serve(serve::Serve),
@@ -87,27 +88,6 @@ enum Command {
     Status(status::Status),
     /// Show what happens now, anew each second
     Top(top::Top),
-    /// Publish events: one from flags, or many as lines of JSON
-    Emit(Box<emit::Emit>),
-    /// Published events: their deliveries and the answers
-    #[command(after_help = "Did invoice 4711 go out, when, and what did they answer?\n  \
-        oncebox event list --aggregate-id 4711\n  oncebox event show ID")]
-    Event(Api<event::Verb>),
-    /// Event types: what events look like, and schemas to check them with
-    EventType(Api<event_type::Verb>),
-    /// Webhooks that providers posted
-    Webhook(Api<webhook::Verb>),
-    /// One event for one subscription: show, send again, cancel
-    Delivery(Api<delivery::DeliveryVerb>),
-    /// Deliveries that were given up: list, count by error, send again, discard
-    #[command(alias = "dlq")]
-    DeadLetter(Api<delivery::DeadLetterVerb>),
-    /// The latest call about each entity, where a subscription protects external calls
-    ExternalCall(Api<external_call::Verb>),
-    /// Lanes: deliveries that go one after another, and what they wait for
-    Lane(Api<lane::Verb>),
-    /// What the service does to many at once: how far it is, and stopping it
-    Job(Api<job::Verb>),
     /// Run a command for each event of a pull subscription
     Consume(Box<consume::Consume>),
     /// Show events as they come, and forward them to a program under development
@@ -115,32 +95,8 @@ enum Command {
     /// Post a signed sample webhook to this installation
     Trigger(trigger::Trigger),
     VerifySignature(verify_signature::VerifySignature),
-    /// Providers that may post webhooks, and their signatures
-    Provider(Api<provider::Verb>),
-    /// Subscriptions: which events go where
-    Subscription(Api<subscription::Verb>),
-    /// Credentials: what requests are signed with and log on with
-    Credential(Api<credential::Verb>),
-    /// Sources that events are read from: an ERP's database file, a folder
-    Source(Api<source::Verb>),
-    /// Failures that a person must see
-    Escalation(Api<escalation::Verb>),
-    /// Channels that tell people of escalations: Slack, webhook, e-mail, command
-    Alert(Api<alert::Verb>),
-    /// Tenants of this installation; for its administrator
-    Tenant(Api<tenant::Verb>),
     /// Test a policy for personal data
     Pii(pii::PiiCommand),
-    /// People whose personal data is sealed: find, erase
-    Subject(Api<subject::Verb>),
-    /// Tokens for the API
-    Token(Api<token::Verb>),
-    /// People who use the console
-    User(Api<user::UserVerb>),
-    /// Who is logged in to the console: list, end
-    Session(Api<user::SessionVerb>),
-    /// The console in a browser: a link that logs you in
-    Console(Api<user::ConsoleVerb>),
     /// Check the installation: files, key, disk, clock, address
     Doctor(doctor::Doctor),
     /// Show settings and where they are set, and check them for mistakes
@@ -149,18 +105,12 @@ enum Command {
     Apply(apply::Apply),
     /// Print tenants, providers, subscriptions, tokens and sources as a file for apply, without secrets
     Export(apply::Export),
-    /// Audit log: who changed what; verify that it was not tampered with
-    Audit(Api<audit::Verb>),
     /// Copy the database while it is in use; check and list the copies
     Backup(backup::Backup),
     /// Restore a backup; events that may have been sent after it are held
     Restore(restore::Restore),
-    /// After a restore: deliveries that may already have been made
-    InDoubt(Api<delivery::InDoubtVerb>),
     /// Show and upgrade the database's schema version
     Migrate(migrate::Migrate),
-    /// The master key, which encrypts every stored secret
-    Keys(Api<keys::Verb>),
     /// Test a consumer's guard with repeated, concurrent and out-of-order events and kill -9
     Conformance(conformance::Conformance),
     /// Print the description of the API (OpenAPI 3.1)
@@ -183,23 +133,28 @@ impl Command {
     #[rustfmt::skip]
     fn run(&self, shared: &Shared) -> Result<(), Failure> {
         run!(self, shared, [
-            Serve, Demo, DemoPart, Status, Top, Emit, Event, EventType, Webhook, Delivery, DeadLetter, Lane, ExternalCall, Job, Consume, Listen, Trigger,
-            VerifySignature, Provider, Subscription, Credential, Source, Escalation, Alert, Tenant, Pii, Subject, Token, User, Session, Console, Doctor,
-            Config, Apply, Export, Audit, Backup, Restore, InDoubt, Migrate, Keys, Conformance, OpenApi, Completions, Manual
+            Serve, Demo, DemoPart, Status, Top, Consume, Listen, Trigger,
+            VerifySignature, Pii, Doctor,
+            Config, Apply, Export, Backup, Restore, Migrate, Conformance, OpenApi, Completions, Manual
         ])
     }
 }
 
 /// The command line's definition.
 fn command() -> clap::Command {
-    help::with_help_page(Cli::command())
+    help::with_help_page(Cli::command().subcommands(nouns::commands()))
+}
+
+/// The command line's definition with all that is otherwise made only when it is needed, for documents.
+fn whole_command() -> clap::Command {
+    help::with_help_page(Cli::command().subcommands(nouns::complete()))
 }
 
 /// Removes hidden commands from an error's suggestions.
 fn without_hidden(mut error: clap::Error) -> clap::Error {
     let kind = ContextKind::SuggestedSubcommand;
     let Some(ContextValue::Strings(names)) = error.remove(kind) else { return error };
-    let known = Cli::command();
+    let known = command();
     let is_shown =
         |name: &String| known.find_subcommand(name).is_none_or(|command| !command.is_hide_set());
     let shown: Vec<String> = names.into_iter().filter(is_shown).collect();
@@ -211,9 +166,8 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
 
 /// Reads the command line and runs its command.
 pub fn main() -> ExitCode {
-    let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
-    let Cli { shared, command } = match parsed {
-        Ok(cli) => cli,
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
         Err(error) => {
             let error = without_hidden(error);
             // `oncebox --help | head` closes the pipe early, which is not a failure.
@@ -221,7 +175,11 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
         }
     };
-    match command.run(&shared) {
+    let other = || {
+        let cli = Cli::from_arg_matches(&matches).map_err(Failure::usage)?;
+        cli.command.run(&cli.shared)
+    };
+    match nouns::run(&matches).unwrap_or_else(other) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { code, message }) => {
             if !message.is_empty() {
@@ -244,7 +202,7 @@ mod tests {
     #[test]
     fn the_help_page_has_every_command_and_every_exit_code() {
         let page = command().render_help().to_string();
-        for known in Cli::command().get_subcommands().filter(|known| !known.is_hide_set()) {
+        for known in command().get_subcommands().filter(|known| !known.is_hide_set()) {
             let name = known.get_name();
             assert!(page.contains(&format!("\n  {name} ")), "{name} is not in\n{page}");
         }

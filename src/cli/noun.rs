@@ -1,20 +1,18 @@
-//! The commands that all nouns of the API share (list, show, delete and other verbs that return the object), and
-//! their flags.
+//! What is printed of the API's nouns: lists, page by page, and single objects; and the flags that many commands share.
 //!
-//! Not here: each noun's columns, filters and other verbs, which are in the noun's file.
+//! Not here: each noun's columns, fields and verbs, which are in the noun's file.
 
 use std::fmt::{Debug, Display};
 use std::io::IsTerminal;
 
-use clap::{Args, Subcommand};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use clap::Args;
+use serde_json::{Value, json};
 
 use crate::base::clock::Timestamp;
 use crate::cli::exit::Failure;
-use crate::cli::remote::{ConnectArgs, Remote, plain, with_query};
-use crate::cli::shared::Shared;
-use crate::cli::show::{self, Column, Field, text};
+use crate::cli::flag::{SINCE, UNTIL};
+use crate::cli::remote::{Remote, plain, with_query};
+use crate::cli::show::{Cells, Computed, list, text};
 use crate::cli::{input, out};
 
 /// Rows of a page while following all pages: the API's maximum.
@@ -24,36 +22,13 @@ const DEFAULT_ROWS: u16 = 50;
 /// Most rows of a table, because a table is laid out in memory. `--json --all` streams without a limit.
 const MAX_TABLE_ROWS: usize = 10_000;
 
-/// A command whose verbs talk to the service.
-#[derive(Debug, Args)]
-pub(super) struct Api<V: Verbs> {
-    #[command(flatten)]
-    connect: ConnectArgs,
-    #[command(subcommand)]
-    verb: V,
-}
-
-/// The verbs of a noun.
-pub(super) trait Verbs: Debug + Subcommand {
-    /// Runs the verb.
-    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure>;
-}
-
-impl<V: Verbs> Api<V> {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        self.verb.run(&self.connect, shared)
-    }
-}
-
 /// Flags of every list.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Rows")]
 pub(super) struct Listing {
-    /// Only rows from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h for two hours ago
-    #[arg(long, value_name = "TIME", value_parser = input::time)]
+    #[arg(long, help = SINCE, value_name = "TIME", value_parser = input::time)]
     since: Option<String>,
-    /// Only rows before this time
-    #[arg(long, value_name = "TIME", value_parser = input::time)]
+    #[arg(long, help = UNTIL, value_name = "TIME", value_parser = input::time)]
     until: Option<String>,
     /// Rows to show, 1 to 500 [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
@@ -62,24 +37,8 @@ pub(super) struct Listing {
     #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
     /// Follow the pages to the end; with --json one object per line
-    #[arg(long)]
+    #[arg(long, id = "all_pages")]
     all: bool,
-}
-
-/// The name argument of a verb on one object.
-#[derive(Debug, Args)]
-pub(super) struct NameArg {
-    /// Its name
-    pub(super) name: String,
-}
-
-/// Arguments of `delete`.
-#[derive(Debug, Args)]
-pub(super) struct DeleteArgs {
-    /// Its name
-    pub(super) name: String,
-    #[command(flatten)]
-    pub(super) confirm: Confirm,
 }
 
 /// The flag of every command that deletes, or acts on many objects.
@@ -121,68 +80,43 @@ pub(super) struct DryRun {
 /// The parameters of a query.
 pub(super) type Query = Vec<(String, String)>;
 
-/// The given flags as a request body, under their serialized names.
-pub(super) fn body(flags: &impl Serialize) -> Map<String, Value> {
-    let Ok(Value::Object(mut fields)) = serde_json::to_value(flags) else { return Map::new() };
-    fields.retain(|_, value| match value {
-        Value::Null => false,
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(inner) => !inner.is_empty(),
-        _ => true,
-    });
-    fields
-}
-
-/// The given flags as query parameters.
-pub(super) fn query(flags: &impl Serialize) -> Query {
-    let given = body(flags).into_iter().filter(|(_, value)| *value != false);
-    given
-        .map(|(name, value)| {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            (name, text)
-        })
-        .collect()
-}
-
 /// A noun of the API.
 pub(super) struct Noun {
     /// The API path of its list.
     pub(super) path: &'static str,
     pub(super) one: &'static str,
     pub(super) many: &'static str,
-    pub(super) columns: &'static [Column],
-    /// The field that `--since` and `--until` are compared with. `None`: the API compares.
-    pub(super) time: Option<&'static str>,
-    /// The fields that `show` prints.
-    pub(super) fields: &'static [Field],
+    /// The columns of its lists ([`Cells`]).
+    pub(super) columns: &'static str,
+    /// The field that `--since` and `--until` are compared with; empty: the API compares.
+    pub(super) time: &'static str,
+    /// The fields that `show` prints ([`Cells`]).
+    pub(super) fields: &'static str,
+    /// Values of columns and fields that are computed.
+    pub(super) by: Computed,
 }
 
 impl Noun {
+    /// The table of its lists.
+    pub(super) const fn table(&self) -> Cells {
+        Cells { text: self.columns, by: self.by }
+    }
+
     /// The path of one object.
     pub(super) fn at(&self, name: &str) -> String {
         format!("{}/{}", self.path, plain(name))
     }
 
-    pub(super) fn list(
+    /// Lists the items at a path.
+    pub(super) fn rows(
         &self,
         remote: &Remote,
         listing: &Listing,
-        filters: &impl Serialize,
-    ) -> Result<(), Failure> {
-        self.list_at(self.path, remote, listing, filters)
-    }
-
-    /// Lists the items at `path` in place of the noun's own path.
-    pub(super) fn list_at(
-        &self,
         path: &str,
-        remote: &Remote,
-        listing: &Listing,
-        filters: &impl Serialize,
+        mut query: Query,
     ) -> Result<(), Failure> {
         let Listing { limit, after, all, .. } = listing;
-        let mut query = query(filters);
-        if self.time.is_none() {
+        if self.time.is_empty() {
             let times = [("since", &listing.since), ("until", &listing.until)];
             query.extend(
                 times.iter().filter_map(|(n, t)| Some(((*n).to_owned(), t.as_ref()?.clone()))),
@@ -211,37 +145,8 @@ impl Noun {
             rows.truncate(MAX_TABLE_ROWS);
             next = None;
         }
-        print_page(self.columns, self.many, rows, next.as_deref(), remote.json())?;
+        print_page(self.table(), self.many, rows, next.as_deref(), remote.json())?;
         Ok(())
-    }
-
-    /// Shows one object.
-    pub(super) fn show(&self, remote: &Remote, name: &str) -> Result<(), Failure> {
-        self.print(remote, &remote.get(&self.at(name))?)
-    }
-
-    /// Posts a verb to one object, and prints the object that the API returns.
-    pub(super) fn act(
-        &self,
-        remote: &Remote,
-        name: &str,
-        verb: &str,
-        body: Option<&Value>,
-    ) -> Result<(), Failure> {
-        self.print(remote, &remote.post(&format!("{}/{verb}", self.at(name)), body)?)
-    }
-
-    /// Deletes one object after a confirmation.
-    pub(super) fn delete(
-        &self,
-        remote: &Remote,
-        args: &DeleteArgs,
-        note: &str,
-    ) -> Result<(), Failure> {
-        let DeleteArgs { name, confirm } = args;
-        confirm.ask(format_args!("Delete the {} {name}", self.one.to_ascii_lowercase()))?;
-        let deleted = remote.delete(&self.at(name))?;
-        remote.answer(&deleted, format_args!("deleted: {name}{note}"))
     }
 
     /// Prints one object: its kind, name, state and fields.
@@ -253,16 +158,16 @@ impl Noun {
         let name = named.iter().find(|name| !name.is_empty()).cloned().unwrap_or_default();
         let (title, state) = (format!("{} {name}", self.one), text(item, "state"));
         out::line(format!("{title:<40}  {}", state.to_ascii_lowercase()).trim_end())?;
-        show::fields(item, self.fields)
+        Cells { text: self.fields, by: self.by }.fields(item)
     }
 }
 
 impl Listing {
-    /// Whether a row is in the time range; always true if `field` is `None`, because the API has compared.
-    fn includes(&self, row: &Value, field: Option<&str>) -> bool {
-        let Some(field) = field.filter(|_| self.since.is_some() || self.until.is_some()) else {
+    /// Whether a row is in the time range; always true without a field, because the API has compared.
+    fn includes(&self, row: &Value, field: &str) -> bool {
+        if field.is_empty() || (self.since.is_none() && self.until.is_none()) {
             return true;
-        };
+        }
         let Some(at) = Timestamp::parse(&text(row, field)) else { return false };
         let parse = |time: &Option<String>| Timestamp::parse(time.as_deref()?);
         parse(&self.since).is_none_or(|since| since <= at)
@@ -272,13 +177,13 @@ impl Listing {
     /// Prints rows that are all in memory, such as files in a directory. `id` and `time` name their fields.
     pub(super) fn print(
         &self,
-        columns: &[Column],
+        columns: Cells,
         what: &str,
         mut rows: Vec<Value>,
         (id, time): (&str, &str),
         json: bool,
     ) -> Result<(), Failure> {
-        rows.retain(|row| self.includes(row, Some(time)));
+        rows.retain(|row| self.includes(row, time));
         if let Some(after) = &self.after {
             let from = rows.iter().position(|row| text(row, id) == *after);
             rows = rows.split_off(from.map_or(rows.len(), |at| at.saturating_add(1)));
@@ -296,7 +201,7 @@ impl Listing {
 }
 
 fn print_page(
-    columns: &[Column],
+    columns: Cells,
     what: &str,
     rows: Vec<Value>,
     next: Option<&str>,
@@ -312,7 +217,7 @@ fn print_page(
         out::note(format_args!("There are no {what}."));
         return Ok(());
     }
-    show::table(columns, &rows)?;
+    columns.table(&rows)?;
     if rows.len() == MAX_TABLE_ROWS {
         out::note(format_args!("Only {MAX_TABLE_ROWS} rows are shown; --all --json prints all."));
     }
@@ -356,5 +261,5 @@ pub(super) fn collect(remote: &Remote, path: &str, query: &Query) -> Result<Vec<
 
 /// The items of a page.
 pub(super) fn items(page: &Value) -> Vec<Value> {
-    page.get("items").and_then(Value::as_array).cloned().unwrap_or_default()
+    list(page, "items").to_vec()
 }

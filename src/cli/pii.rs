@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use crate::cli::exit::Failure;
 use crate::cli::out::Format;
 use crate::cli::shared::Shared;
-use crate::cli::show::Cell::Text;
-use crate::cli::show::{self, Column, text};
+use crate::cli::show::{Cells, text};
 use crate::cli::{input, out};
 use crate::model::sealed::{Form, SHOWN, splice};
 use crate::privacy::policy::{Edit, Finding, Pii, Shape, With};
@@ -38,12 +37,8 @@ enum Verb {
     },
 }
 
-const COLUMNS: &[Column] = &[
-    ("RULE", 0, Text("rule")),
-    ("ACTION", 0, Text("action")),
-    ("WHERE", 0, Text("path")),
-    ("LOOKS LIKE", 1, Text("detector")),
-];
+const COLUMNS: Cells =
+    Cells { text: "RULE 0 rule; ACTION 0 action; WHERE 0 path; LOOKS LIKE 1 detector", by: &[] };
 
 /// The policy of a provider or a tenant.
 pub(super) fn policy_of(of: &Value) -> String {
@@ -121,7 +116,7 @@ impl PiiCommand {
             out::note(format_args!("Read as {}; no rule matches.", read_as(shape)));
             return Ok(());
         }
-        show::table(COLUMNS, &findings)?;
+        COLUMNS.table(&findings)?;
         let subject = subject.unwrap_or("the event itself");
         out::note(format_args!("Read as {}; sealed with the key of: {subject}", read_as(shape)));
         Ok(())

@@ -2,122 +2,66 @@
 //!
 //! Not here: the posted webhooks ([`super::webhook`]), and reading a secret ([`super::secrets`]).
 
-use clap::builder::PossibleValuesParser;
-use clap::{Args, Subcommand};
-use serde::Serialize;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Command};
 use serde_json::{Map, Value, json};
 
 use crate::cli::exit::Failure;
-use crate::cli::input::{object, seconds};
-use crate::cli::noun::{self, Confirm, DeleteArgs, Listing, NameArg, Noun, Verbs};
-use crate::cli::remote::{ConnectArgs, Remote, plain};
+use crate::cli::input::object;
+use crate::cli::noun::{self, Noun};
+use crate::cli::remote::Remote;
 use crate::cli::secrets::{Secret, SecretFrom};
-use crate::cli::shared::Shared;
-use crate::cli::show::Cell::{By, Instant, Minute, Text};
-use crate::cli::show::{self, Column, text};
+use crate::cli::show::{Cells, text};
+use crate::cli::verb::{Call, Commands, Done, own};
 use crate::cli::{out, pii};
 use crate::signatures::{Scheme, kinds};
 
-#[derive(Debug, Subcommand)]
-pub(super) enum Verb {
-    /// Providers, oldest first
-    List(Listing),
-    /// Add a provider and print the path that it posts to
-    Create(Create),
-    /// One provider
-    Show(NameArg),
-    /// Change a provider; a new secret is added, the others stay valid
-    Change(Change),
-    /// List the valid secrets by id, newest first; the secrets themselves are not shown
-    Secrets(NameArg),
-    /// Withdraw a secret: webhooks signed with it are refused from now on
-    Withdraw {
-        /// The provider's name
-        name: String,
-        /// The secret's id, as listed by: oncebox provider secrets
-        secret: String,
-        #[command(flatten)]
-        confirm: Confirm,
-    },
-    /// Delete a provider: its webhooks are refused; stored webhook events stay
-    Delete(DeleteArgs),
+const TABLE: &str = "
+provider  Providers that may post webhooks, and their signatures
+  @terms
+    <name>  Its name: a-z, 0-9 and -; the last part of its path
+    scheme <SCHEME>  Signature scheme
+    pii <allow|FILE|JSON>  Handling of personal data: allow, or a policy (test it: oncebox pii test)
+    --scheme-settings <JSON>  Settings of the scheme, if it has any: a JSON object, or @file
+    public_url <URL>
+    body_bytes_max <BYTES>  The largest body it may send, in bytes [default: 1048576]
+    tolerance_secs --tolerance <SPAN>  Largest difference between the signed time and ours, like 5min [default: the scheme's, mostly 5min]
+    replay_window_secs --replay-window <SPAN>  How long identical signed bytes count as one event, for schemes that do not sign the id [default: 24h; 0s: each id is an event]
+    ordering_key <PATH|header:NAME|none>  Where the ordering key of its webhooks is, like '$.data.object.id' or header:X-Order-Id (docs/order.md)
+  list = listProviders  Providers, oldest first
+  create = createProvider  Add a provider and print the path that it posts to
+    @terms
+  show = getProvider  One provider
+  change = changeProvider  Change a provider; a new secret is added, the others stay valid
+    @terms
+  secrets = listProviderSecrets  List the valid secrets by id, newest first; the secrets themselves are not shown
+  withdraw = withdrawProviderSecret  Withdraw a secret: webhooks signed with it are refused from now on
+    secret_id <SECRET>  The secret's id, as listed by: oncebox provider secrets
+    ? Withdraw the secret {secret_id} of {name}
+    > withdrawn: {secret_id}
+  delete = deleteProvider  Delete a provider: its webhooks are refused; stored webhook events stay
+    ? Delete the provider {name}
+    > deleted: {name}; its webhook events stay
+";
+
+pub(super) const COMMANDS: Commands = Commands::new(
+    &PROVIDERS,
+    TABLE,
+    &[
+        own("create", create).more(of_terms),
+        own("change", change).more(of_terms),
+        own("secrets", list_secrets),
+    ],
+);
+
+fn of_terms(command: Command) -> Command {
+    let schemes = || PossibleValuesParser::new(kinds()).map(Value::from);
+    SecretFrom::augment_args(command)
+        .mut_arg("scheme", |flag| flag.value_parser(schemes()))
+        .mut_arg("ordering_key", |flag| flag.value_parser(key_place))
 }
 
-#[derive(Debug, Args, Serialize)]
-pub(super) struct Create {
-    /// Name of the provider: a-z, 0-9 and -; the last part of its path
-    name: String,
-    /// Signature scheme
-    #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(kinds()))]
-    #[serde(skip)]
-    scheme: String,
-    /// Handling of personal data: allow, or a policy (test it: oncebox pii test)
-    #[arg(long, value_name = "allow|FILE|JSON")]
-    #[serde(skip)]
-    pii: String,
-    #[command(flatten)]
-    #[serde(flatten)]
-    terms: Terms,
-}
-
-#[derive(Debug, Args, Serialize)]
-pub(super) struct Change {
-    /// The provider's name
-    #[serde(skip)]
-    name: String,
-    /// Signature scheme
-    #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(kinds()))]
-    #[serde(skip)]
-    scheme: Option<String>,
-    /// Handling of personal data from now on: allow, or a policy
-    #[arg(long, value_name = "allow|FILE|JSON")]
-    #[serde(skip)]
-    pii: Option<String>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    terms: Terms,
-}
-
-/// The flags that `create` and `change` share.
-#[derive(Debug, Args, Serialize)]
-struct Terms {
-    /// Settings of the scheme, if it has any: a JSON object, or @file
-    #[arg(long, value_name = "JSON")]
-    #[serde(skip)]
-    scheme_settings: Option<String>,
-    #[command(flatten)]
-    #[serde(skip)]
-    secret: SecretFrom,
-    #[arg(
-        long,
-        value_name = "URL",
-        help = "The URL that the provider posts to, if it is not its path below listen.public_url; some signatures cover it"
-    )]
-    public_url: Option<String>,
-    /// The largest body it may send, in bytes [default: 1048576]
-    #[arg(long, value_name = "BYTES")]
-    body_bytes_max: Option<u32>,
-    /// Largest difference between the signed time and ours, like 5min [default: the scheme's, mostly 5min]
-    #[arg(long = "tolerance", value_name = "SPAN", value_parser = seconds)]
-    tolerance_secs: Option<u64>,
-    #[arg(
-        long = "replay-window",
-        value_name = "SPAN",
-        value_parser = seconds,
-        help = "How long identical signed bytes count as one event, for schemes that do not sign the id [default: 24h; \
-                0s: each id is an event]"
-    )]
-    replay_window_secs: Option<u64>,
-    #[arg(
-        long,
-        value_name = "PATH|header:NAME|none",
-        value_parser = key_place,
-        help = "Where the ordering key of its webhooks is, like '$.data.object.id' or header:X-Order-Id (docs/order.md)"
-    )]
-    #[serde(skip)]
-    ordering_key: Option<Value>,
-}
-
+/// Where an ordering key is; null: nowhere.
 fn key_place(text: &str) -> Result<Value, String> {
     match text.strip_prefix("header:") {
         Some(name) => Ok(json!({ "header": name })),
@@ -131,36 +75,24 @@ fn key_place(text: &str) -> Result<Value, String> {
 const GENERIC_EXAMPLE: &str = r#"For a hex HMAC-SHA256 of the body in the header X-Signature, id and type in the body:
   --scheme-settings '{"check":{"hmac":{"signed":"{body}","header":"X-Signature"}},"event_id":{"pointer":"/id"},"event_type":{"pointer":"/type"}}'"#;
 
-const SECRETS: &[Column] = &[
-    ("ID", 0, Text("id")),
-    ("VERSION", 1, Text("version")),
-    ("SINCE (UTC)", 1, Minute("created_at")),
-];
+const SECRETS: Cells =
+    Cells { text: "ID 0 id; VERSION 1 version; SINCE (UTC) 1 created_at", by: &[] };
 
 const PROVIDERS: Noun = Noun {
     path: "/v1/providers",
     one: "Provider",
     many: "providers",
-    time: Some("created_at"),
-    columns: &[
-        ("NAME", 0, Text("name")),
-        ("SCHEME", 1, By(scheme_word)),
-        ("PATH", 1, Text("path")),
-        ("TOLERANCE", 3, By(|p| format!("{} s", text(p, "tolerance_secs")))),
-        ("CREATED (UTC)", 2, Minute("created_at")),
-    ],
-    fields: &[
-        ("id", Text("id")),
-        ("path", Text("path")),
-        ("URL", Text("url")),
-        ("scheme", By(scheme)),
-        ("personal data", By(pii::policy_of)),
-        ("largest body", By(|p| format!("{} bytes", text(p, "body_bytes_max")))),
-        ("tolerance", By(|p| format!("{} s", text(p, "tolerance_secs")))),
-        ("replay window", By(|p| format!("{} s", text(p, "replay_window_secs")))),
-        ("ordering key", Text("ordering_key")),
-        ("created", Instant("created_at")),
-        ("changed", Instant("updated_at")),
+    time: "created_at",
+    columns: "NAME 0 name; SCHEME 1 scheme_word; PATH 1 path; TOLERANCE 3 tolerance; CREATED (UTC) 2 created_at",
+    fields: "id; path; URL = url; scheme; personal data = policy_of; largest body; tolerance; replay window; \
+         ordering key; created = @created_at; changed = @updated_at",
+    by: &[
+        ("scheme_word", scheme_word),
+        ("tolerance", |p| format!("{} s", text(p, "tolerance_secs"))),
+        ("scheme", scheme),
+        ("policy_of", pii::policy_of),
+        ("largest_body", |p| format!("{} bytes", text(p, "body_bytes_max"))),
+        ("replay_window", |p| format!("{} s", text(p, "replay_window_secs"))),
     ],
 };
 
@@ -176,29 +108,9 @@ fn scheme(provider: &Value) -> String {
     }
 }
 
-impl Verbs for Verb {
-    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
-        let remote = connect.open(shared)?;
-        match self {
-            Self::List(listing) => PROVIDERS.list(&remote, listing, &()),
-            Self::Create(create) => create.run(&remote),
-            Self::Show(NameArg { name }) => PROVIDERS.show(&remote, name),
-            Self::Change(change) => change.run(&remote),
-            Self::Secrets(NameArg { name }) => {
-                let found = remote.get(&format!("{}/secrets", PROVIDERS.at(name)))?;
-                if remote.json() {
-                    return out::json(&found);
-                }
-                show::table(SECRETS, &noun::items(&found))
-            }
-            Self::Withdraw { name, secret, confirm } => {
-                confirm.ask(format_args!("Withdraw the secret {secret} of {name}"))?;
-                let path = format!("{}/secrets/{}", PROVIDERS.at(name), plain(secret));
-                remote.answer(&remote.delete(&path)?, format_args!("withdrawn: {secret}"))
-            }
-            Self::Delete(args) => PROVIDERS.delete(&remote, args, "; its webhook events stay"),
-        }
-    }
+fn list_secrets(call: &Call<'_>, remote: &Remote) -> Done {
+    let found = remote.get(&call.path())?;
+    if remote.json() { out::json(&found) } else { SECRETS.table(&noun::items(&found)) }
 }
 
 /// A scheme with the settings of `--scheme-settings`, as JSON for the API and parsed.
@@ -214,111 +126,92 @@ pub(super) fn parse_scheme(kind: &str, settings: Option<&str>) -> Result<(Value,
     Ok((settings, scheme))
 }
 
-impl Terms {
-    /// The given flags. `--ordering-key none` is a null, which removes the place.
-    fn body(&self, flags: &impl Serialize) -> Map<String, Value> {
-        let mut body = noun::body(flags);
-        body.extend(self.ordering_key.clone().map(|place| ("ordering_key".to_owned(), place)));
-        body
-    }
-
-    fn scheme(&self, kind: &str) -> Result<(Value, Scheme), Failure> {
-        parse_scheme(kind, self.scheme_settings.as_deref())
-    }
-
-    /// The secret that the flags name, checked against the scheme.
-    fn secret(&self, scheme: &Scheme) -> Result<Option<Secret>, Failure> {
-        let secret = self.secret.read(scheme)?;
-        if let Some(secret) = &secret {
-            let checked = scheme.check_secret(&secret.text);
-            let refused = |error| Failure::input(format!("the secret cannot be used: {error}"));
-            checked.map_err(refused)?;
-        }
-        Ok(secret)
-    }
+/// The scheme that the flags name, as JSON for the API and parsed.
+fn given_scheme(call: &Call<'_>) -> Result<(Value, Scheme), Failure> {
+    let settings = call.has("scheme-settings").then(|| call.text("scheme-settings"));
+    parse_scheme(&call.text("scheme"), settings.as_deref())
 }
 
-impl Create {
-    fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let (scheme_json, scheme) = self.terms.scheme(&self.scheme)?;
-        let secret = self.terms.secret(&scheme)?;
-        if secret.is_none() && scheme.has_secret() {
-            return Err(Failure::usage(
-                "give the provider's secret with --secret-file or --secret-stdin, or make one with --generate-secret",
-            ));
-        }
-        let mut body = self.terms.body(self);
-        body.insert("scheme".to_owned(), scheme_json);
-        body.insert("pii".to_owned(), pii::policy_from_flag("--pii", &self.pii)?);
-        let made = send(body, secret.as_ref(), |body| remote.post(PROVIDERS.path, Some(body)))?;
-        if remote.json() {
-            return out::json(&made);
-        }
-        out::line(format_args!("created: {}", self.name))?;
-        print_secret(secret.as_ref())?;
-        let (here, path) = (remote.intake_base(), text(&made, "path"));
-        match made.get("url").and_then(Value::as_str) {
-            Some(public) => out::line(format_args!("URL to give to the provider: {public}"))?,
-            None => out::line(format_args!(
-                "Path to give to the provider: {path}   (here: {here}{path})"
-            ))?,
-        }
-        let kind = scheme.kind();
-        let is_public_key = secret.as_ref().is_some_and(|secret| secret.text.starts_with("whpk_"));
-        if is_public_key || ["generic", "sendgrid", "paypal", "sns"].contains(&kind) {
-            return Ok(());
-        }
-        let name = Some(&self.name).filter(|name| *name != kind);
-        let flag = name.map(|name| format!(" --provider {name}")).unwrap_or_default();
-        out::line(format_args!("Try it: oncebox trigger {kind}{flag}"))
+/// The secret that the flags name, checked against the scheme.
+fn checked(flags: &SecretFrom, scheme: &Scheme) -> Result<Option<Secret>, Failure> {
+    let secret = flags.read(scheme)?;
+    if let Some(secret) = &secret {
+        let refused = |error| Failure::input(format!("the secret cannot be used: {error}"));
+        scheme.check_secret(&secret.text).map_err(refused)?;
     }
+    Ok(secret)
 }
 
-impl Change {
-    fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let mut body = self.terms.body(self);
-        let mut scheme = None;
-        if let Some(kind) = &self.scheme {
-            let (json, parsed) = self.terms.scheme(kind)?;
-            body.insert("scheme".to_owned(), json);
-            scheme = Some(parsed);
-        } else if self.terms.scheme_settings.is_some() {
-            return Err(Failure::usage("--scheme-settings goes with --scheme"));
-        }
-        if let Some(stated) = &self.pii {
-            body.insert("pii".to_owned(), pii::policy_from_flag("--pii", stated)?);
-        }
-        let path = PROVIDERS.at(&self.name);
-        let mut secret = None;
-        if self.terms.secret.is_given() {
-            // The secret must fit the scheme after the change.
-            let scheme = scheme.map_or_else(
-                || {
-                    let known = remote.get(&path)?.get("scheme").cloned().unwrap_or_default();
-                    serde_json::from_value(known).map_err(Failure::failed)
-                },
-                Ok,
-            )?;
-            secret = self.terms.secret(&scheme)?;
-        }
-        if body.is_empty() && secret.is_none() {
-            return Err(Failure::usage("there is nothing to change; see --help"));
-        }
-        let changed = send(body, secret.as_ref(), |body| remote.patch(&path, body))?;
-        PROVIDERS.print(remote, &changed)?;
-        if remote.json() { Ok(()) } else { print_secret(secret.as_ref()) }
+fn create(call: &Call<'_>, remote: &Remote) -> Done {
+    let (scheme_json, scheme) = given_scheme(call)?;
+    let secret = checked(&call.flags()?, &scheme)?;
+    if secret.is_none() && scheme.has_secret() {
+        return Err(Failure::usage(
+            "give the provider's secret with --secret-file or --secret-stdin, or make one with --generate-secret",
+        ));
     }
+    let mut body = call.body()?;
+    body.insert("scheme".to_owned(), scheme_json);
+    let made = send(call, remote, body, secret.as_ref())?;
+    if remote.json() {
+        return out::json(&made);
+    }
+    let given = call.text("name");
+    out::line(format_args!("created: {given}"))?;
+    print_secret(secret.as_ref())?;
+    let (here, path) = (remote.intake_base(), text(&made, "path"));
+    match made.get("url").and_then(Value::as_str) {
+        Some(public) => out::line(format_args!("URL to give to the provider: {public}"))?,
+        None => {
+            out::line(format_args!("Path to give to the provider: {path}   (here: {here}{path})"))?;
+        }
+    }
+    let kind = scheme.kind();
+    let is_public_key = secret.as_ref().is_some_and(|secret| secret.text.starts_with("whpk_"));
+    if is_public_key || ["generic", "sendgrid", "paypal", "sns"].contains(&kind) {
+        return Ok(());
+    }
+    let name = Some(given).filter(|name| *name != kind);
+    let flag = name.map(|name| format!(" --provider {name}")).unwrap_or_default();
+    out::line(format_args!("Try it: oncebox trigger {kind}{flag}"))
+}
+
+fn change(call: &Call<'_>, remote: &Remote) -> Done {
+    let mut body = call.body()?;
+    let mut scheme = None;
+    if call.has("scheme") {
+        let (json, parsed) = given_scheme(call)?;
+        body.insert("scheme".to_owned(), json);
+        scheme = Some(parsed);
+    } else if call.has("scheme-settings") {
+        return Err(Failure::usage("--scheme-settings goes with --scheme"));
+    }
+    let (flags, mut secret): (SecretFrom, _) = (call.flags()?, None);
+    if flags.is_given() {
+        // The secret must fit the scheme after the change.
+        let known = || {
+            let known = remote.get(&call.path())?.get("scheme").cloned().unwrap_or_default();
+            serde_json::from_value(known).map_err(Failure::failed)
+        };
+        secret = checked(&flags, &scheme.map_or_else(known, Ok)?)?;
+    }
+    if body.is_empty() && secret.is_none() {
+        return Err(Failure::usage("there is nothing to change; see --help"));
+    }
+    PROVIDERS.print(remote, &send(call, remote, body, secret.as_ref())?)?;
+    if remote.json() { Ok(()) } else { print_secret(secret.as_ref()) }
 }
 
 /// Sends a body with its secret. A secret that was generated here is added to the answer.
 fn send(
+    call: &Call<'_>,
+    remote: &Remote,
     mut body: Map<String, Value>,
     secret: Option<&Secret>,
-    send: impl FnOnce(&Value) -> Result<Value, Failure>,
 ) -> Result<Value, Failure> {
     let text = secret.map(|secret| Value::from(secret.text.as_str()));
     body.extend(text.clone().map(|text| ("secret".to_owned(), text)));
-    let mut answer = send(&Value::Object(body))?;
+    let mut answer = call.send(remote, body)?;
     if let (Value::Object(fields), true) = (&mut answer, secret.is_some_and(|s| s.generated)) {
         fields.extend(text.map(|text| ("secret".to_owned(), text)));
     }

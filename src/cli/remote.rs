@@ -277,21 +277,6 @@ impl Remote {
         self.send("POST", path, body)
     }
 
-    /// `PATCH` with a body of JSON.
-    pub(super) fn patch(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        self.send("PATCH", path, Some(body))
-    }
-
-    /// `PUT` with a body of JSON.
-    pub(super) fn put(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        self.send("PUT", path, Some(body))
-    }
-
-    /// `DELETE`; returns null if the answer has no body.
-    pub(super) fn delete(&self, path: &str) -> Result<Value, Failure> {
-        self.send("DELETE", path, None)
-    }
-
     /// `POST` that may take longer than others.
     pub(super) fn post_within(
         &self,
@@ -302,7 +287,13 @@ impl Remote {
         self.send_within("POST", path, body, timeout)
     }
 
-    fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    /// A request with a body of JSON, or none.
+    pub(super) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
         self.send_within(method, path, body, TIMEOUT)
     }
 

@@ -19,38 +19,101 @@ const SHORT_BYTES: usize = 16;
 /// Spaces between two columns.
 const GAP: u16 = 2;
 
-/// How to get a cell's value from an item of the API.
+/// What is shown of an item: the columns of a table, `TITLE rank value; …`, or the fields of a page,
+/// `label = value; …`, where the label alone is a field of this name.
+///
+/// Rank 0 is always shown; on a narrow terminal the columns with the highest rank are left out first. A value is a
+/// field of the item, or one that is computed. Times are shown to the minute in a column with `(UTC)`, and to the
+/// millisecond after `@`.
 #[derive(Clone, Copy)]
-pub(super) enum Cell {
-    /// A field as it is.
-    Text(&'static str),
-    /// A time to the minute (UTC).
-    Minute(&'static str),
-    /// A time to the millisecond (UTC).
-    Instant(&'static str),
-    /// A list of words.
-    Words(&'static str),
-    /// Computed from the item.
-    By(fn(&Value) -> String),
+pub(super) struct Cells {
+    pub(super) text: &'static str,
+    pub(super) by: Computed,
 }
 
-impl Cell {
-    fn of(self, item: &Value) -> String {
-        match self {
-            Self::Text(field) => text(item, field),
-            Self::Minute(field) => minute(item, field),
-            Self::Instant(field) => instant(item, field),
-            Self::Words(field) => words(item, field),
-            Self::By(of) => clean(&of(item)),
+/// Values that are computed from an item, by name.
+pub(super) type Computed = &'static [(&'static str, fn(&Value) -> String)];
+
+/// A column of a table.
+struct Column {
+    title: &'static str,
+    rank: u8,
+    value: &'static str,
+    by: Computed,
+}
+
+impl Cells {
+    fn columns(self) -> Vec<Column> {
+        let read = |column: &'static str| {
+            let (head, value) = column.rsplit_once(' ')?;
+            let (title, rank) = head.rsplit_once(' ')?;
+            Some(Column { title, rank: rank.parse().ok()?, value, by: self.by })
+        };
+        self.text.split("; ").filter_map(read).collect()
+    }
+
+    /// Prints the fields of an item, one a line, without the empty ones.
+    pub(super) fn fields(self, item: &Value) -> Result<(), Failure> {
+        let parts = self.text.split("; ").filter(|part| !part.is_empty());
+        let pairs = parts.map(|part| match part.split_once(" = ") {
+            Some((label, value)) => (label, value_of(item, value, self.by)),
+            None => (part, value_of(item, &part.replace(' ', "_"), self.by)),
+        });
+        labelled(&pairs.collect::<Vec<_>>())
+    }
+
+    /// Prints rows as a table: as wide as the terminal, or without one as wide as its content.
+    pub(super) fn table(self, rows: &[Value]) -> Result<(), Failure> {
+        out::line(self.rendered(rows, Table::new().width()))
+    }
+
+    pub(super) fn rendered(self, rows: &[Value], width: Option<u16>) -> String {
+        let mut shown = self.columns();
+        if let Some(width) = width {
+            while needed(&shown, rows) > width {
+                let rank = shown.iter().map(|column| column.rank).max().unwrap_or(0);
+                if rank == 0 {
+                    break;
+                }
+                shown.retain(|column| column.rank != rank);
+            }
         }
+        let mut table = filled(&shown, rows);
+        if let Some(width) = width {
+            table
+                .set_content_arrangement(ContentArrangement::Dynamic)
+                .set_width(width.saturating_add(GAP));
+        }
+        let narrowest: Vec<u16> = shown.iter().map(|column| longest_word(column, rows)).collect();
+        for (made, narrowest) in table.column_iter_mut().zip(narrowest) {
+            made.set_padding((0, GAP));
+            made.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(narrowest + GAP)));
+        }
+        table.trim_fmt()
     }
 }
 
-/// A column of a table: its title, its rank, its value. Rank 0 is always shown; on a narrow terminal the columns
-/// with the highest rank are left out first.
-pub(super) type Column = (&'static str, u8, Cell);
-/// A labelled value.
-pub(super) type Field = (&'static str, Cell);
+impl Column {
+    fn of(&self, item: &Value) -> String {
+        let is_time =
+            self.title.ends_with("(UTC)") && self.by.iter().all(|(name, _)| *name != self.value);
+        if is_time { minute(item, self.value) } else { value_of(item, self.value, self.by) }
+    }
+}
+
+/// The value of a cell; empty objects and lists are left out.
+fn value_of(item: &Value, name: &str, by: Computed) -> String {
+    if let Some((_, of)) = by.iter().find(|(known, _)| *known == name) {
+        return clean(&of(item));
+    }
+    match (name.strip_prefix('@'), item.get(name)) {
+        (Some(time), _) => instant(item, time),
+        (None, Some(Value::Array(list))) if list.iter().all(Value::is_string) => words(item, name),
+        (None, Some(Value::Array(list))) if list.is_empty() => String::new(),
+        (None, Some(Value::Object(fields))) if fields.is_empty() => String::new(),
+        _ => text(item, name),
+    }
+}
 
 /// A text on one line: line ends and tabs become spaces, and what a terminal acts on becomes an escape.
 pub(super) fn clean(text: &str) -> String {
@@ -66,6 +129,11 @@ pub(super) fn text(item: &Value, field: &str) -> String {
     }
 }
 
+/// The items of a list; none if it is missing.
+pub(super) fn list<'a>(item: &'a Value, field: &str) -> &'a [Value] {
+    item.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
 /// An event's aggregate, such as `invoice/4711`.
 pub(super) fn about(event: &Value) -> String {
     let parts = [text(event, "aggregate_type"), text(event, "aggregate_id")];
@@ -76,10 +144,8 @@ pub(super) fn about(event: &Value) -> String {
 
 /// A list of words as text.
 pub(super) fn words(item: &Value, field: &str) -> String {
-    let list = item.get(field).and_then(Value::as_array);
-    let words: Vec<String> =
-        list.into_iter().flatten().filter_map(Value::as_str).map(clean).collect();
-    words.join(", ")
+    let words = list(item, field).iter().filter_map(Value::as_str).map(clean);
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// A time to the minute, for tables (UTC).
@@ -114,13 +180,6 @@ pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Prints the fields of an item, one a line, without the empty ones.
-pub(super) fn fields(item: &Value, fields: &[Field]) -> Result<(), Failure> {
-    let pairs: Vec<(&str, String)> =
-        fields.iter().map(|(label, cell)| (*label, cell.of(item))).collect();
-    labelled(&pairs)
-}
-
 /// Prints labels and values, one pair a line, without the empty ones.
 pub(super) fn labelled(fields: &[(&str, String)]) -> Result<(), Failure> {
     let width = fields.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
@@ -130,57 +189,27 @@ pub(super) fn labelled(fields: &[(&str, String)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints rows as a table: as wide as the terminal, or without one as wide as its content.
-pub(super) fn table(columns: &[Column], rows: &[Value]) -> Result<(), Failure> {
-    out::line(rendered(columns, rows, Table::new().width()))
-}
-
-pub(super) fn rendered(columns: &[Column], rows: &[Value], width: Option<u16>) -> String {
-    let mut shown: Vec<&Column> = columns.iter().collect();
-    if let Some(width) = width {
-        while needed(&shown, rows) > width {
-            let rank = shown.iter().map(|(_, rank, _)| *rank).max().unwrap_or(0);
-            if rank == 0 {
-                break;
-            }
-            shown.retain(|(_, its, _)| *its != rank);
-        }
-    }
-    let mut table = filled(&shown, rows);
-    if let Some(width) = width {
-        table
-            .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_width(width.saturating_add(GAP));
-    }
-    let narrowest: Vec<u16> = shown.iter().map(|column| longest_word(column, rows)).collect();
-    for (made, narrowest) in table.column_iter_mut().zip(narrowest) {
-        made.set_padding((0, GAP));
-        made.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(narrowest + GAP)));
-    }
-    table.trim_fmt()
-}
-
 /// The least width of the columns, without a gap after the last one.
-fn needed(columns: &[&Column], rows: &[Value]) -> u16 {
+fn needed(columns: &[Column], rows: &[Value]) -> u16 {
     let least = columns.iter().map(|column| longest_word(column, rows).saturating_add(GAP));
     least.fold(0, u16::saturating_add).saturating_sub(GAP)
 }
 
 /// The width of the column's longest unbreakable word.
-fn longest_word((title, _, cell): &Column, rows: &[Value]) -> u16 {
+fn longest_word(column: &Column, rows: &[Value]) -> u16 {
     let of = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
     // A short value, such as a time, stays on one line.
     let value = |text: &str| if text.len() <= SHORT_BYTES { text.len() } else { of(text) };
-    let longest = rows.iter().map(|row| value(&cell.of(row))).max().unwrap_or(0);
-    u16::try_from(longest.max(of(title)).min(MAX_WORD_CHARS)).unwrap_or(0)
+    let longest = rows.iter().map(|row| value(&column.of(row))).max().unwrap_or(0);
+    u16::try_from(longest.max(of(column.title)).min(MAX_WORD_CHARS)).unwrap_or(0)
 }
 
-fn filled(columns: &[&Column], rows: &[Value]) -> Table {
+fn filled(columns: &[Column], rows: &[Value]) -> Table {
     let mut table = Table::new();
-    table.load_style(NOTHING).set_header(columns.iter().map(|(title, ..)| *title));
+    table.load_style(NOTHING).set_header(columns.iter().map(|column| column.title));
     for row in rows {
-        table.add_row(columns.iter().map(|(_, _, cell)| {
-            let value = cell.of(row);
+        table.add_row(columns.iter().map(|column| {
+            let value = column.of(row);
             if value.is_empty() { EMPTY_CELL.to_owned() } else { value }
         }));
     }
@@ -193,23 +222,19 @@ mod tests {
 
     use super::*;
 
-    const COLUMNS: [Column; 3] = [
-        ("ID", 0, Cell::Text("id")),
-        ("TYPE", 1, Cell::Text("type")),
-        ("AT", 2, Cell::Minute("at")),
-    ];
+    const COLUMNS: Cells = Cells { text: "ID 0 id; TYPE 1 type; AT (UTC) 2 at", by: &[] };
 
     #[test]
     fn a_narrow_terminal_leaves_columns_out_and_keeps_the_id_whole() {
         let id = "0190f3a2-7c1e-7000-8000-0123456789ab";
         let rows =
             [json!({ "id": id, "type": "invoice.paid.again", "at": "2026-01-31T12:00:00.000Z" })];
-        let wide = rendered(&COLUMNS, &rows, None);
+        let wide = COLUMNS.rendered(&rows, None);
         assert_eq!(wide.lines().count(), 2);
         assert!(wide.contains("2026-01-31 12:00") && wide.contains("invoice.paid.again"));
-        let narrow = rendered(&COLUMNS, &rows, Some(50));
+        let narrow = COLUMNS.rendered(&rows, Some(50));
         assert!(narrow.contains(id) && !narrow.contains("2026-01-31"), "{narrow}");
-        assert!(rendered(&COLUMNS, &rows, Some(20)).contains(id));
+        assert!(COLUMNS.rendered(&rows, Some(20)).contains(id));
     }
 
     #[test]

@@ -2,127 +2,70 @@
 //!
 //! Not here: the validation of settings, which the API does.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
-use serde::{Serialize, Serializer};
+use clap::{ArgGroup, Args, Command, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::cli::exit::{self, Failure};
-use crate::cli::input::{is_packaged, millis, object, pair};
-use crate::cli::noun::{self, DeleteArgs, Listing, NameArg, Noun, Verbs};
+use crate::cli::input::{is_packaged, object};
+use crate::cli::noun::Noun;
 use crate::cli::out;
-use crate::cli::remote::{ConnectArgs, Remote};
-use crate::cli::shared::Shared;
-use crate::cli::show::Cell::{By, Instant, Minute, Text};
-use crate::cli::show::text;
+use crate::cli::remote::Remote;
+use crate::cli::show::{list, text};
+use crate::cli::verb::{Call, Commands, Done, offline, own};
 
-#[derive(Debug, Subcommand)]
-pub(super) enum Verb {
-    /// Sources with their cursors and errors
-    List(Listing),
-    /// Add a source and start reading it
-    Add(Box<Add>),
-    /// One source
-    Show(NameArg),
-    /// Check whether a source can be read and is set up correctly; nothing is copied
-    Test(NameArg),
-    /// Print the SQL for an ERP: the outbox table, its index, its grants and an example trigger
-    Ddl(Ddl),
-    /// Delete a source; its events stay
-    #[command(visible_alias = "delete")]
-    Remove(DeleteArgs),
-    /// Stop reading a source until it is resumed
-    Pause(NameArg),
-    /// Continue reading where it stopped
-    Resume(NameArg),
-    /// Set the position to read from, after its file was replaced or restored
-    Reset {
-        /// Its name
-        name: String,
-        #[command(flatten)]
-        to: ResetPosition,
-    },
-}
+const TABLE: &str = r#"
+source  Sources that events are read from: an ERP's database file, a folder
+  list = listSources  Sources with their cursors and errors
+  add = createSource  Add a source and start reading it
+    <name>  1 to 63 characters of a-z, 0-9 and -; also the `source_system` of its events
+    --sqlite <FILE>  The ERP's SQLite file; Oncebox only reads it
+    --drop <DIR>  A folder that receives files: JSON, NDJSON, CSV or XML
+    --settings <JSON>  Kind and settings as JSON, as the API takes them: `{"kind":"sqlite","settings":{…}}`
+    settings.table <TABLE> needs:sqlite  The table [default: outbox]
+    settings.id <COLUMN> needs:sqlite  Its column that is INTEGER PRIMARY KEY AUTOINCREMENT [default: id]
+    settings.columns --column <FIELD=COLUMN> needs:sqlite  A column whose name differs from its field: `event_type=kind`
+    settings.format needs:drop  The format of the folder's files [default: by their ending]
+    settings.writer needs:drop  How a file is known to be complete: renamed from .tmp, a .done file beside it, or it no longer changes
+    settings.fields --field <FIELD=NAME> needs:drop  A column, member or path of elements whose name differs from its field: `event_type=Kind`
+    settings.row <PATH> needs:drop  For XML: the path of the elements that are rows: Orders/Order
+    settings.delimiter <CHAR> needs:drop  For CSV: the separator [default: ,]
+    settings.done_days <DAYS> needs:drop  Days that files stay in the folder done; 0: for ever [default: 30]
+    settings.defaults --default <FIELD=VALUE>  Default value of a field that a row does not have: `event_type=invoice.created`
+    from needs:sqlite  Where reading begins: at the first existing row (start, the default), or after the last (now)
+    silent_after_ms --silent-after <SPAN>
+    !kind
+  show = getSource  One source
+  test = testSource  Check whether a source can be read and is set up correctly; nothing is copied
+  ddl  Print the SQL for an ERP: the outbox table, its index, its grants and an example trigger
+  remove|delete = deleteSource  Delete a source; its events stay
+    ? Delete the source {name}
+    > deleted: {name}; its events stay
+  pause = pauseSource  Stop reading a source until it is resumed
+  resume = resumeSource  Continue reading where it stopped
+  reset = resetSource  Set the position to read from, after its file was replaced or restored
+    cursor <ID>  After the row with this id
+    --from-start  From the first existing row; events with a known key are not stored again
+    --from-now  Only rows that are added from now on
+    !from
+"#;
 
-#[derive(Debug, Args, Serialize)]
-pub(super) struct Add {
-    /// 1 to 63 characters of a-z, 0-9 and -; also the `source_system` of its events
-    #[serde(skip)]
-    name: String,
-    #[command(flatten)]
-    #[serde(skip)]
-    location: Location,
-    /// The table [default: outbox]
-    #[arg(long, value_name = "TABLE", requires = "sqlite")]
-    table: Option<String>,
-    /// Its column that is INTEGER PRIMARY KEY AUTOINCREMENT [default: id]
-    #[arg(long, value_name = "COLUMN", requires = "sqlite")]
-    id: Option<String>,
-    /// A column whose name differs from its field: `event_type=kind`
-    #[arg(long = "column", value_name = "FIELD=COLUMN", value_parser = pair, requires = "sqlite")]
-    #[serde(serialize_with = "as_map")]
-    columns: Vec<(String, String)>,
-    /// The format of the folder's files [default: by their ending]
-    #[arg(long, value_parser = ["auto", "json", "ndjson", "csv", "xml"], requires = "drop")]
-    format: Option<String>,
-    /// How a file is known to be complete: renamed from .tmp, a .done file beside it, or it no longer changes
-    #[arg(long, value_parser = ["rename", "done", "stable"], requires = "drop")]
-    writer: Option<String>,
-    /// A column, member or path of elements whose name differs from its field: `event_type=Kind`
-    #[arg(long = "field", value_name = "FIELD=NAME", value_parser = pair, requires = "drop")]
-    #[serde(serialize_with = "as_map")]
-    fields: Vec<(String, String)>,
-    /// For XML: the path of the elements that are rows: Orders/Order
-    #[arg(long, value_name = "PATH", requires = "drop")]
-    row: Option<String>,
-    /// For CSV: the separator [default: ,]
-    #[arg(long, value_name = "CHAR", requires = "drop")]
-    delimiter: Option<char>,
-    /// Days that files stay in the folder done; 0: for ever [default: 30]
-    #[arg(long, value_name = "DAYS", requires = "drop")]
-    done_days: Option<u32>,
-    /// Default value of a field that a row does not have: `event_type=invoice.created`
-    #[arg(long = "default", value_name = "FIELD=VALUE", value_parser = pair)]
-    #[serde(serialize_with = "as_map")]
-    defaults: Vec<(String, String)>,
-    /// Where reading begins: at the first existing row (start), or after the last (now)
-    #[arg(long, default_value = "start", value_parser = ["start", "now"], requires = "sqlite")]
-    #[serde(skip)]
-    from: String,
-    /// Escalate when no event came for this long, such as 24h
-    #[arg(long = "silent-after", value_name = "SPAN", value_parser = millis)]
-    #[serde(skip)]
-    silent_after_ms: Option<u64>,
-}
+pub(super) const COMMANDS: Commands = Commands::new(
+    &SOURCES,
+    TABLE,
+    &[
+        own("add", add).more(|command| one_of(command, &["sqlite", "drop", "settings"])),
+        own("test", |call, remote| test(remote, &call.text("name"))),
+        offline("ddl", print_ddl).more(Ddl::augment_args),
+        own("reset", reset).more(|command| one_of(command, &["cursor", "from-start", "from-now"])),
+    ],
+);
 
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-struct Location {
-    /// The ERP's SQLite file; Oncebox only reads it
-    #[arg(long, value_name = "FILE")]
-    sqlite: Option<PathBuf>,
-    /// A folder that receives files: JSON, NDJSON, CSV or XML
-    #[arg(long, value_name = "DIR")]
-    drop: Option<PathBuf>,
-    /// Kind and settings as JSON, as the API takes them: `{"kind":"sqlite","settings":{…}}`
-    #[arg(long, value_name = "JSON")]
-    settings: Option<String>,
-}
-
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-pub(super) struct ResetPosition {
-    /// After the row with this id
-    #[arg(long, value_name = "ID")]
-    cursor: Option<u64>,
-    /// From the first existing row; events with a known key are not stored again
-    #[arg(long)]
-    from_start: bool,
-    /// Only rows that are added from now on
-    #[arg(long)]
-    from_now: bool,
+/// Exactly one of these flags is given.
+fn one_of(command: Command, flags: &'static [&'static str]) -> Command {
+    command.group(ArgGroup::new("one").args(flags).required(true))
 }
 
 /// Arguments of `source ddl`.
@@ -148,112 +91,68 @@ const SOURCES: Noun = Noun {
     path: "/v1/sources",
     one: "Source",
     many: "sources",
-    time: Some("created_at"),
-    columns: &[
-        ("NAME", 0, Text("name")),
-        ("KIND", 2, Text("kind")),
-        ("STATE", 1, By(state)),
-        ("CURSOR", 3, Text("cursor")),
-        ("LAG", 1, Text("lag")),
-        ("EVENTS", 2, Text("event_count")),
-        ("LAST EVENT (UTC)", 2, Minute("last_event_at")),
-        ("ERROR", 1, By(error)),
-    ],
-    fields: &[
-        ("kind", Text("kind")),
-        ("settings", Text("settings")),
-        ("state", By(state)),
-        ("error", By(error)),
-        ("since", Instant("failing_since")),
-        ("cursor", Text("cursor")),
-        ("lag", By(lag)),
-        ("events", Text("event_count")),
-        ("last event", Instant("last_event_at")),
-        ("last read", Instant("last_read_at")),
-        ("silent after", By(silent_after)),
-        ("created", Instant("created_at")),
-    ],
+    time: "created_at",
+    columns: "NAME 0 name; KIND 2 kind; STATE 1 state; CURSOR 3 cursor; LAG 1 lag; EVENTS 2 event_count; \
+         LAST EVENT (UTC) 2 last_event_at; ERROR 1 error",
+    fields: "kind; settings; state; error; since = @failing_since; cursor; lag; events = event_count; \
+         last event = @last_event_at; last read = @last_read_at; silent after; created = @created_at",
+    by: &[("state", state), ("error", error), ("lag", lag), ("silent_after", silent_after)],
 };
 
-impl Verbs for Verb {
-    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
-        if let Self::Ddl(ddl) = self {
-            return ddl.print();
-        }
-        let remote = connect.open(shared)?;
-        match self {
-            Self::List(listing) => SOURCES.list(&remote, listing, &()),
-            Self::Add(add) => add.run(&remote),
-            Self::Show(NameArg { name }) => SOURCES.show(&remote, name),
-            Self::Test(NameArg { name }) => test(&remote, name),
-            Self::Ddl(ddl) => ddl.print(),
-            Self::Remove(args) => SOURCES.delete(&remote, args, "; its events stay"),
-            Self::Pause(NameArg { name }) => SOURCES.act(&remote, name, "pause", None),
-            Self::Resume(NameArg { name }) => SOURCES.act(&remote, name, "resume", None),
-            Self::Reset { name, to } => {
-                let body = match to.cursor {
-                    Some(cursor) => json!({ "cursor": cursor }),
-                    None => json!({ "from": if to.from_start { "start" } else { "now" } }),
-                };
-                SOURCES.act(&remote, name, "reset", Some(&body))
-            }
-        }
+fn reset(call: &Call<'_>, remote: &Remote) -> Done {
+    let mut body = call.body()?;
+    if !call.has("cursor") {
+        body.insert("from".to_owned(), if call.is("from-start") { "start" } else { "now" }.into());
     }
+    call.print(remote, body)
 }
 
-impl Add {
-    fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let name = &self.name;
-        let made = remote.post(SOURCES.path, Some(&self.body()?)).map_err(|failure| {
-            if failure.code != exit::CONFLICT {
-                return failure;
-            }
-            failure.and(format_args!(
-                "See oncebox source show {name}. To change its settings, use oncebox apply, which keeps the cursor; \
-                 or oncebox source remove {name}, and add it again."
-            ))
-        })?;
-        SOURCES.print(remote, &made)?;
-        if remote.json() {
-            return Ok(());
+fn add(call: &Call<'_>, remote: &Remote) -> Done {
+    let (name, mut body) = (call.text("name"), call.body()?);
+    if call.has("settings") {
+        body.remove("settings");
+        body.extend(object("--settings", &call.text("settings"))?);
+    } else {
+        let kind = if call.has("sqlite") { "sqlite" } else { "drop" };
+        if kind == "sqlite" {
+            body.entry("from").or_insert_with(|| "start".into());
         }
-        test(remote, name).map_err(|failure| {
-            failure.and(format_args!(
-                "The source was added, and is read once the error is repaired. To start over: oncebox source \
-                 remove {name}, and add it again."
-            ))
-        })
+        body.insert("kind".to_owned(), kind.into());
+        let path = absolute(call.text(kind).as_ref())?;
+        if let Value::Object(settings) = body.entry("settings").or_insert_with(|| json!({})) {
+            settings.insert("path".to_owned(), path.into());
+        }
     }
-
-    fn body(&self) -> Result<Value, Failure> {
-        let Location { sqlite, drop, settings } = &self.location;
-        let mut body = if let Some(given) = settings {
-            object("--settings", given)?
-        } else {
-            let mut settings = noun::body(self);
-            if let Some(path) = sqlite.as_ref().or(drop.as_ref()) {
-                settings.insert("path".to_owned(), absolute(path)?.into());
-            }
-            let from = sqlite.as_ref().map(|_file| &self.from);
-            let kind = if from.is_some() { "sqlite" } else { "drop" };
-            noun::body(&json!({ "kind": kind, "settings": settings, "from": from }))
-        };
-        body.insert("name".to_owned(), self.name.as_str().into());
-        body.extend(self.silent_after_ms.map(|ms| ("silent_after_ms".to_owned(), ms.into())));
-        Ok(Value::Object(body))
+    let made = call.send(remote, body).map_err(|failure| {
+        if failure.code != exit::CONFLICT {
+            return failure;
+        }
+        failure.and(format_args!(
+            "See oncebox source show {name}. To change its settings, use oncebox apply, which keeps the cursor; \
+             or oncebox source remove {name}, and add it again."
+        ))
+    })?;
+    SOURCES.print(remote, &made)?;
+    if remote.json() {
+        return Ok(());
     }
+    test(remote, &name).map_err(|failure| {
+        failure.and(format_args!(
+            "The source was added, and is read once the error is repaired. To start over: oncebox source \
+             remove {name}, and add it again."
+        ))
+    })
 }
 
-impl Ddl {
-    fn print(&self) -> Result<(), Failure> {
-        let text = match self.database {
-            Database::Sqlite => include_str!("ddl/sqlite.sql"),
-            Database::Postgresql => include_str!("ddl/postgresql.sql"),
-            Database::Mariadb => include_str!("ddl/mariadb.sql"),
-            Database::Sqlserver => include_str!("ddl/sqlserver.sql"),
-        };
-        out::bytes(text.replace("{table}", &self.table).as_bytes())
-    }
+fn print_ddl(call: &Call<'_>) -> Done {
+    let Ddl { database, table } = call.flags()?;
+    let text = match database {
+        Database::Sqlite => include_str!("ddl/sqlite.sql"),
+        Database::Postgresql => include_str!("ddl/postgresql.sql"),
+        Database::Mariadb => include_str!("ddl/mariadb.sql"),
+        Database::Sqlserver => include_str!("ddl/sqlserver.sql"),
+    };
+    out::bytes(text.replace("{table}", &table).as_bytes())
 }
 
 /// Accepts a name that needs no quotes in any database.
@@ -266,10 +165,6 @@ fn identifier(text: &str) -> Result<String, String> {
     Err("use up to 63 letters, digits and _, beginning with a letter".to_owned())
 }
 
-fn as_map<S: Serializer>(pairs: &[(String, String)], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(pairs.iter().map(|(name, value)| (name, value)))
-}
-
 /// Makes a path absolute, because the service may run in another directory.
 fn absolute(path: &Path) -> Result<String, Failure> {
     let shown = path.display();
@@ -280,12 +175,12 @@ fn absolute(path: &Path) -> Result<String, Failure> {
 }
 
 /// Prints the checks of a source; fails if one of them fails.
-fn test(remote: &Remote, name: &str) -> Result<(), Failure> {
+fn test(remote: &Remote, name: &str) -> Done {
     let found = remote.get(&format!("{}/test", SOURCES.at(name)))?;
     if remote.json() {
         out::json(&found)?;
     } else {
-        for check in found.get("checks").and_then(Value::as_array).into_iter().flatten() {
+        for check in list(&found, "checks") {
             let (state, name) = (text(check, "state"), text(check, "name"));
             out::line(format_args!("  {state:<4}  {name:<9}  {}", text(check, "detail")))?;
         }

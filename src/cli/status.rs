@@ -11,8 +11,7 @@ use crate::cli::noun;
 use crate::cli::out;
 use crate::cli::remote::{ConnectArgs, Remote, with_query};
 use crate::cli::shared::Shared;
-use crate::cli::show::Cell::{By, Text};
-use crate::cli::show::{self, Field, instant, minute, text};
+use crate::cli::show::{Cells, instant, list, minute, text};
 use crate::cli::subscription::{holds, is_ended_by_resume};
 
 #[derive(Debug, Args)]
@@ -21,16 +20,11 @@ pub(super) struct Status {
     connect: ConnectArgs,
 }
 
-const FIELDS: &[Field] = &[
-    ("subscriptions", Text("subscriptions")),
-    ("deliveries waiting", Text("pending")),
-    ("with consumers", Text("leased")),
-    ("oldest due", By(oldest)),
-    ("dead letters", Text("dead_letters")),
-    ("in doubt", Text("in_doubt")),
-    ("parked", Text("parked")),
-    ("quarantined events", Text("quarantined")),
-];
+const FIELDS: Cells = Cells {
+    text: "subscriptions; deliveries waiting = pending; with consumers = leased; oldest due = oldest; \
+     dead letters; in doubt; parked; quarantined events = quarantined",
+    by: &[("oldest", oldest)],
+};
 
 /// What a person does about a number that is not 0.
 const NEXT: [(&str, &str, &str); 4] = [
@@ -53,7 +47,7 @@ impl Status {
         let running = if ready.is_ok() { "runs and is ready" } else { "runs but is not ready" };
         let base = remote.base();
         out::line(format_args!("oncebox {} at {base} {running}", text(&stats, "version")))?;
-        show::fields(&stats, FIELDS)?;
+        FIELDS.fields(&stats)?;
         for (field, what, next) in NEXT {
             if stats.get(field).and_then(Value::as_u64).is_some_and(|count| count > 0) {
                 out::line(format_args!("\n{what}. Next:\n  oncebox {next}"))?;
@@ -95,7 +89,7 @@ fn failing(remote: &Remote) -> Result<(), Failure> {
             &[("subscription", name.clone()), ("state", "pending".into()), ("limit", "1".into())],
         );
         let items = remote.get(&waits)?;
-        let some = items.get("items").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
+        let some = !list(&items, "items").is_empty();
         let (what, state) = if some {
             ("What waits for it", "pending")
         } else {
@@ -111,8 +105,7 @@ fn failing(remote: &Remote) -> Result<(), Failure> {
 /// What a person should look at. What was shown of the tenant is said once more only where other tenants have
 /// some, too: the service looks at all of them together.
 fn warnings(ready: &Value, stats: &Value) -> Vec<String> {
-    let checks = ready.get("checks").and_then(Value::as_array).map(Vec::as_slice);
-    let notable = checks.unwrap_or_default().iter().filter(|check| text(check, "state") != "ok");
+    let notable = list(ready, "checks").iter().filter(|check| text(check, "state") != "ok");
     let said = |check: &Value| {
         let (name, detail) = (text(check, "name"), text(check, "detail"));
         if !matches!(name.as_str(), "dead_letters" | "quarantined") {

@@ -1,42 +1,30 @@
-//! `oncebox subscription test`: one request to a subscription, step by step.
+//! `oncebox subscription test`: one request to a subscription, step by step; and what `--try` would send.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::cli::exit::{FAILED, Failure};
 use crate::cli::out;
 use crate::cli::remote::Remote;
-use crate::cli::show::{clean, text};
+use crate::cli::show::{clean, list, text};
 
 /// How long a test is waited for: more than the longest `policy.timeout`.
 const TIMEOUT: Duration = Duration::from_mins(12);
 /// Characters of the answer that are shown.
 const EXCERPT_CHARS: usize = 200;
 
-#[derive(Debug, Args)]
-pub(super) struct TestArgs {
-    /// Its name or id
-    pub(super) name: String,
-    /// Send this past event or webhook event instead of a ping; the receiver may carry it out
-    #[arg(long, value_name = "ID")]
-    event: Option<String>,
-}
-
-impl TestArgs {
-    pub(super) fn run(&self, remote: &Remote, path: &str) -> Result<(), Failure> {
-        let body = self.event.as_ref().map(|id| json!({ "event_id": id }));
-        let tested = remote.post_within(&format!("{path}/test"), body.as_ref(), TIMEOUT)?;
-        let ok = tested.get("ok") == Some(&Value::Bool(true));
-        if remote.json() {
-            out::json(&tested)?;
-        } else {
-            print(&tested, ok)?;
-        }
-        if ok { Ok(()) } else { Err(Failure::new(FAILED, "")) }
+/// Sends one request and prints each step; `body` names what is sent.
+pub(super) fn run(remote: &Remote, path: &str, body: Option<&Value>) -> Result<(), Failure> {
+    let tested = remote.post_within(path, body, TIMEOUT)?;
+    let ok = tested.get("ok") == Some(&Value::Bool(true));
+    if remote.json() {
+        out::json(&tested)?;
+    } else {
+        print(&tested, ok)?;
     }
+    if ok { Ok(()) } else { Err(Failure::new(FAILED, "")) }
 }
 
 /// Offers a test of a subscription that was just made. Whether the test works changes nothing about that.
@@ -47,11 +35,11 @@ pub(super) fn offer(remote: &Remote, name: &str, path: &str) -> Result<(), Failu
     out::note("Test it now? [Y/n]");
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
-    if read.is_ok_and(|bytes| bytes > 0) && matches!(answer.trim(), "" | "y" | "Y" | "yes") {
-        let test = TestArgs { name: name.to_owned(), event: None };
-        if let Err(failure) = test.run(remote, path) {
-            out::note(failure.message);
-        }
+    if read.is_ok_and(|bytes| bytes > 0)
+        && matches!(answer.trim(), "" | "y" | "Y" | "yes")
+        && let Err(failure) = run(remote, &format!("{path}/test"), None)
+    {
+        out::note(failure.message);
     }
     Ok(())
 }
@@ -60,7 +48,7 @@ pub(super) fn offer(remote: &Remote, name: &str, path: &str) -> Result<(), Failu
 fn print(tested: &Value, ok: bool) -> Result<(), Failure> {
     let (name, event_type) = (text(tested, "subscription"), text(tested, "event_type"));
     out::line(format_args!("{name}: {event_type} to {}", text(tested, "url")))?;
-    for step in tested.get("steps").and_then(Value::as_array).into_iter().flatten() {
+    for step in list(tested, "steps") {
         let took = step.get("took_ms").and_then(Value::as_f64).unwrap_or(0.0);
         let mark = if step.get("ok") == Some(&Value::Bool(true)) { "" } else { "FAILED " };
         let line =
@@ -72,8 +60,7 @@ fn print(tested: &Value, ok: bool) -> Result<(), Failure> {
         out::line(format_args!("  it said: {excerpt}"))?;
     }
     if ok {
-        let ended =
-            tested.get("ended_holds").and_then(Value::as_array).is_some_and(|h| !h.is_empty());
+        let ended = !list(tested, "ended_holds").is_empty();
         let more = if ended { " The hold auth has ended; deliveries go on." } else { "" };
         return out::line(format_args!("It works.{more}"));
     }
@@ -82,4 +69,30 @@ fn print(tested: &Value, ok: bool) -> Result<(), Failure> {
         text(tested, "class"),
         text(tested, "advice")
     ))
+}
+
+/// Prints what would be sent.
+pub(super) fn print_trial(remote: &Remote, trial: &Value) -> Result<(), Failure> {
+    if remote.json() {
+        return out::json(trial);
+    }
+    let event = text(trial, "event");
+    match text(trial, "why_not").as_str() {
+        "" => out::line(format_args!("The event {event} matches. This would be sent:"))?,
+        why => out::line(format_args!(
+            "The event {event} does not match: {why}. Otherwise this would be sent:"
+        ))?,
+    }
+    let headers = trial.get("headers").and_then(Value::as_object).into_iter().flatten();
+    out::line("")?;
+    for (name, value) in headers {
+        out::line(format_args!("{name}: {}", value.as_str().unwrap_or_default()))?;
+    }
+    out::line("")?;
+    match trial.get("body").and_then(Value::as_str) {
+        Some(body) => body.lines().try_for_each(|line| out::line(clean(line)))?,
+        None => out::line(format_args!("(base64) {}", text(trial, "body_base64")))?,
+    }
+    out::note("Nothing was saved, and nothing was sent.");
+    Ok(())
 }

@@ -8,8 +8,8 @@ use crate::cli::exit::{self, Failure};
 use crate::cli::noun::{Noun, collect, each};
 use crate::cli::out;
 use crate::cli::remote::{Remote, plain};
-use crate::cli::show::Cell::{By, Minute, Text};
-use crate::cli::show::{self, Field, clean, cut, instant, quoted, text};
+use crate::cli::show::{self, Cells, clean, cut, instant, quoted, text};
+use crate::cli::verb::{Call, Done};
 
 /// Characters that are shown of an answer's body.
 const EXCERPT_CHARS: usize = 300;
@@ -20,33 +20,22 @@ pub(super) const EVENTS: Noun = Noun {
     path: "/v1/events",
     one: "Event",
     many: "such events",
-    time: None,
-    columns: &[
-        ("ID", 0, Text("id")),
-        ("TYPE", 1, Text("event_type")),
-        ("STATUS", 1, Text("status")),
-        ("RECEIVED (UTC)", 2, Minute("received_at")),
-        ("OF", 3, By(show::about)),
-        ("ERROR", 2, Text("error_code")),
-        ("KEY", 4, Text("idempotency_key")),
-    ],
-    fields: &[],
+    time: "",
+    columns: "ID 0 id; TYPE 1 event_type; STATUS 1 status; RECEIVED (UTC) 2 received_at; OF 3 about; \
+         ERROR 2 error_code; KEY 4 idempotency_key",
+    fields: "",
+    by: &[("about", show::about)],
 };
 
 pub(super) const WEBHOOKS: Noun = Noun {
     path: "/v1/webhook-events",
     one: "Webhook event",
     many: "such webhook events",
-    time: None,
-    columns: &[
-        ("ID", 0, Text("id")),
-        ("TYPE", 1, Text("event_type")),
-        ("STATUS", 1, Text("status")),
-        ("RECEIVED (UTC)", 2, Minute("received_at")),
-        ("PROVIDER", 3, Text("provider")),
-        ("PROVIDER'S ID", 4, Text("provider_event_id")),
-    ],
-    fields: &[],
+    time: "",
+    columns: "ID 0 id; TYPE 1 event_type; STATUS 1 status; RECEIVED (UTC) 2 received_at; PROVIDER 3 provider; \
+         PROVIDER'S ID 4 provider_event_id",
+    fields: "",
+    by: &[],
 };
 
 /// Adds a hint to a "not found" failure if `given` is not an id: how to find an event by its aggregate or key.
@@ -61,48 +50,52 @@ pub(super) fn not_an_id(failure: Failure, given: &str) -> Failure {
     ))
 }
 
-const EVENT: &[Field] = &[
-    ("aggregate", By(show::about)),
-    ("key", Text("idempotency_key")),
-    ("source", Text("source_system")),
-    ("for", Text("target")),
-    ("process", Text("process_id")),
-    ("parent", By(parent)),
-    ("hard children", By(children)),
-    ("webhook-id", Text("webhook_id")),
-    ("occurred", By(|e| moment(e, "occurred_at"))),
-    ("received", By(|e| moment(e, "received_at"))),
-    ("not before", By(|e| moment(e, "not_before"))),
-    ("completed", By(|e| if is_completed(e) { moment(e, "completed_at") } else { String::new() })),
-    ("ended", By(|e| if is_completed(e) { String::new() } else { moment(e, "completed_at") })),
-    ("published again", By(|e| times(e, "duplicate_count"))),
-    ("with other content", By(|e| times(e, "differing_count"))),
-    ("error", Text("error_code")),
-    ("last error", By(|e| last_error(e, "last_error"))),
-];
+const EVENT: Cells = Cells {
+    text: "aggregate = about; key = idempotency_key; source = source_system; for = target; process = process_id; \
+     parent; hard children = children; webhook-id = webhook_id; occurred; received; not before; completed; \
+     ended; published again; with other content; error = error_code; last error",
+    by: &[
+        ("about", show::about),
+        ("parent", parent),
+        ("children", children),
+        ("occurred", |e| moment(e, "occurred_at")),
+        ("received", |e| moment(e, "received_at")),
+        ("not_before", |e| moment(e, "not_before")),
+        ("completed", |e| if is_completed(e) { moment(e, "completed_at") } else { String::new() }),
+        ("ended", |e| if is_completed(e) { String::new() } else { moment(e, "completed_at") }),
+        ("published_again", |e| times(e, "duplicate_count")),
+        ("with_other_content", |e| times(e, "differing_count")),
+        ("last_error", |e| last_error(e, "last_error")),
+    ],
+};
 
-const WEBHOOK: &[Field] = &[
-    ("provider", Text("provider")),
-    ("provider's id", Text("provider_event_id")),
-    ("webhook-id", Text("webhook_id")),
-    ("ordering key", Text("ordering_key")),
-    ("received", By(|e| moment(e, "received_at"))),
-    ("came again", By(|e| times(e, "duplicate_count"))),
-    ("completed", By(|e| if is_completed(e) { moment(e, "completed_at") } else { String::new() })),
-    ("ended", By(|e| if is_completed(e) { String::new() } else { moment(e, "completed_at") })),
-    ("last error", By(|e| last_error(e, "error_message"))),
-];
+const WEBHOOK: Cells = Cells {
+    text: "provider; provider's id = provider_event_id; webhook-id = webhook_id; ordering key; received; \
+     came again; completed; ended; last error",
+    by: &[
+        ("received", |e| moment(e, "received_at")),
+        ("came_again", |e| times(e, "duplicate_count")),
+        ("completed", |e| if is_completed(e) { moment(e, "completed_at") } else { String::new() }),
+        ("ended", |e| if is_completed(e) { String::new() } else { moment(e, "completed_at") }),
+        ("last_error", |e| last_error(e, "error_message")),
+    ],
+};
 
 /// Prints an event or a webhook event with its deliveries, or its payload alone.
-pub(super) fn show(remote: &Remote, event: &Value, payload: bool) -> Result<(), Failure> {
-    if payload {
-        return out::exact(&payload_bytes(event)?);
+pub(super) fn show(call: &Call<'_>, remote: &Remote) -> Done {
+    let event = remote.get(&call.path());
+    let event = event.map_err(|failure| match call.noun.one {
+        "Event" => not_an_id(failure, &call.text("id")),
+        _ => failure,
+    })?;
+    if call.is("payload") {
+        return out::exact(&payload_bytes(&event)?);
     }
     if remote.json() {
-        return out::json(event);
+        return out::json(&event);
     }
-    print(event)?;
-    deliveries(remote, event)
+    print(&event)?;
+    deliveries(remote, &event)
 }
 
 /// Prints and returns the event that a delivery carries.
@@ -121,7 +114,7 @@ fn print(event: &Value) -> Result<(), Failure> {
     };
     let title = format!("{what} {}  {}", text(event, "id"), text(event, "event_type"));
     out::line(format_args!("{title:<60}  {}", text(event, "status")))?;
-    show::fields(event, fields)?;
+    fields.fields(event)?;
     print_payload(event)
 }
 

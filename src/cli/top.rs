@@ -11,8 +11,7 @@ use crate::base::stop::Stop;
 use crate::cli::exit::Failure;
 use crate::cli::remote::{ConnectArgs, Remote};
 use crate::cli::shared::Shared;
-use crate::cli::show::Cell::{By, Minute, Text};
-use crate::cli::show::{Column, clean, cut, instant, rendered, text};
+use crate::cli::show::{Cells, clean, cut, instant, list, text};
 use crate::cli::{noun, out};
 use crate::sys::signals::stop_flag;
 
@@ -39,17 +38,15 @@ pub(super) struct Top {
     connect: ConnectArgs,
 }
 
-const COLUMNS: &[Column] = &[
-    ("SUBSCRIPTION", 0, By(|s| cut(&text(s, "name"), NAME_CHARS))),
-    ("STATE", 0, By(state)),
-    (
-        "FAILURES",
-        2,
-        By(|s| Some(text(s, "failure_count")).filter(|n| n != "0").unwrap_or_default()),
-    ),
-    ("LAST SUCCESS (UTC)", 3, Minute("last_success_at")),
-    ("ATTEMPTS", 1, Text("attempts")),
-];
+const COLUMNS: Cells = Cells {
+    text: "SUBSCRIPTION 0 subscription; STATE 0 state; FAILURES 2 failures; LAST SUCCESS (UTC) 3 last_success_at; \
+     ATTEMPTS 1 attempts",
+    by: &[
+        ("subscription", |s| cut(&text(s, "name"), NAME_CHARS)),
+        ("state", state),
+        ("failures", |s| Some(text(s, "failure_count")).filter(|n| n != "0").unwrap_or_default()),
+    ],
+};
 
 /// The terminal while it is drawn on: another screen, no cursor. Dropping it brings the old one back.
 struct Screen;
@@ -147,9 +144,8 @@ fn read(remote: &Remote) -> Result<Value, Failure> {
 
 /// A subscription's state, with the reasons of its holds.
 fn state(subscription: &Value) -> String {
-    let holds = subscription.get("holds").and_then(Value::as_array);
-    let reasons: Vec<String> =
-        holds.into_iter().flatten().map(|hold| text(hold, "reason")).collect();
+    let holds = list(subscription, "holds").iter();
+    let reasons: Vec<String> = holds.map(|hold| text(hold, "reason")).collect();
     if reasons.is_empty() {
         text(subscription, "state").to_ascii_lowercase()
     } else {
@@ -159,7 +155,7 @@ fn state(subscription: &Value) -> String {
 
 /// The latest attempts of a subscription, one character each, the newest last.
 fn attempts(recent: &Value, name: &str) -> String {
-    let known = recent.get("subscriptions").and_then(Value::as_array).into_iter().flatten();
+    let known = list(recent, "subscriptions").iter();
     let own = known.filter(|known| text(known, "subscription") == name);
     let attempts = own.filter_map(|own| own.get("attempts")?.as_array()).flatten();
     let mut signs: Vec<char> = attempts
@@ -198,8 +194,7 @@ fn picture(read: &Value, base: &str, width: u16) -> Vec<String> {
         lines.push(format!("oldest due at {due} UTC"));
     }
     lines.push(String::new());
-    let minutes =
-        recent.get("minutes").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let minutes = list(recent, "minutes");
     lines.push(format!(
         "{:FIRST_COLUMN$}{:>12}{:>12}{:>12}",
         "", "THIS MINUTE", "LAST 5", "LAST 60"
@@ -222,12 +217,12 @@ fn picture(read: &Value, base: &str, width: u16) -> Vec<String> {
         within(95)
     ));
     lines.push(String::new());
-    match read.get("subscriptions").and_then(Value::as_array).map(Vec::as_slice) {
-        None | Some([]) => lines.push(
+    match list(read, "subscriptions") {
+        [] => lines.push(
             "There is no subscription. Make one: oncebox subscription create NAME --url URL"
                 .to_owned(),
         ),
-        Some(rows) => lines.extend(rendered(COLUMNS, rows, Some(width)).lines().map(str::to_owned)),
+        rows => lines.extend(COLUMNS.rendered(rows, Some(width)).lines().map(str::to_owned)),
     }
     lines
 }

@@ -1,258 +1,127 @@
 //! `oncebox user`, `oncebox session` and `oncebox console`: the people who use the console.
 
-use std::path::PathBuf;
+use clap::Args;
+use serde_json::json;
 
-use clap::{Args, Subcommand};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
-
-use crate::cli::exit::{self, Failure};
-use crate::cli::noun::{self, Confirm, DeleteArgs, Listing, Noun, Verbs};
+use crate::cli::exit;
+use crate::cli::noun::Noun;
 use crate::cli::out;
-use crate::cli::remote::{ConnectArgs, Remote, once, with_query};
-use crate::cli::secrets::one_line;
-use crate::cli::shared::Shared;
-use crate::cli::show::Cell::{Instant, Minute, Text};
+use crate::cli::remote::{Remote, once, with_query};
 use crate::cli::show::text;
-use crate::cli::subject::TenantArg;
+use crate::cli::verb::{Call, Commands, Done, own};
 use crate::sys::user;
 
 /// The longest name of a user.
 const MAX_NAME_CHARS: usize = 63;
+const USER_TABLE: &str = "
+user  People who use the console
+  list = listUsers  Users by name and role
+    tenant <NAME>
+  show = getUser  One user
+    tenant <NAME>
+  create = createUser  Create a user; without a password the user logs in with one-time links (oncebox console link)
+    <name>  1 to 63 characters of a-z, 0-9 and -; unique on this machine, whatever the tenant
+    role  Permissions: read; operate (read, publish, retry, pause); admin (all)
+    tenant <NAME>
+    password --password-file <FILE>  File with the password, 12 to 128 characters
+  change = changeUser  Change a user; that ends the user's sessions
+    role  Permissions: read; operate (read, publish, retry, pause); admin (all)
+    password --password-file <FILE>  File with the new password, 12 to 128 characters
+    !disabled
+    --disable  Keep the user from logging in
+    --enable not:disable  Let the user log in again
+    tenant <NAME>
+  delete = deleteUser  Delete a user; that ends the user's sessions
+    tenant <NAME>
+    ? Delete the user {name}
+    > deleted: {name}
+";
 
-#[derive(Debug, Subcommand)]
-pub(super) enum UserVerb {
-    /// Users by name and role
-    List {
-        #[command(flatten)]
-        tenant: TenantArg,
-        #[command(flatten)]
-        listing: Listing,
-    },
-    /// One user
-    Show {
-        /// The user's name
-        name: String,
-        #[command(flatten)]
-        tenant: TenantArg,
-    },
-    /// Create a user; without a password the user logs in with one-time links (oncebox console link)
-    Create(Create),
-    /// Change a user; that ends the user's sessions
-    Change(Change),
-    /// Delete a user; that ends the user's sessions
-    Delete {
-        #[command(flatten)]
-        delete: DeleteArgs,
-        #[command(flatten)]
-        tenant: TenantArg,
-    },
-}
+pub(super) const USER: Commands = Commands::new(&USERS, USER_TABLE, &[own("change", change)]);
 
-#[derive(Debug, Args, Serialize)]
-pub(super) struct Create {
-    /// 1 to 63 characters of a-z, 0-9 and -; the user logs in as tenant/name, one of the tenant default by the name alone
-    name: String,
-    /// Permissions: read; operate (read, publish, retry, pause); admin (all)
-    #[arg(long, value_parser = ["read", "operate", "admin"])]
+const SESSION_TABLE: &str = "
+session  Who is logged in to the console: list, end
+  list = listSessions  Who is logged in to the console
+    tenant <NAME>
+  end = endSession  End a session: whoever uses it has to log in again
+    tenant <NAME>
+    ? End the session {id}
+    > ended: {id}
+";
+
+pub(super) const SESSION: Commands = Commands::new(&SESSIONS, SESSION_TABLE, &[]);
+
+const CONSOLE_TABLE: &str = "
+console  The console in a browser: a link that logs you in
+  link = createLoginLink  Print a link that logs a user in, once and within 15 minutes; creates the user if there is none of that name
+    !name
+    tenant <NAME>
+";
+
+pub(super) const CONSOLE: Commands =
+    Commands::new(&USERS, CONSOLE_TABLE, &[own("link", print_link).more(LinkArgs::augment_args)]);
+
+#[derive(Debug, Args)]
+struct LinkArgs {
+    /// The user's name [default: your name on this machine]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Permissions of a user that is created
+    #[arg(long, default_value = "admin", value_parser = ["read", "operate", "admin"])]
     role: String,
-    #[command(flatten)]
-    #[serde(flatten)]
-    tenant: TenantArg,
-    /// File with the password, 12 to 128 characters
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip)]
-    password_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Args, Serialize)]
-pub(super) struct Change {
-    /// The user's name
-    #[serde(skip)]
-    name: String,
-    /// Permissions: read; operate (read, publish, retry, pause); admin (all)
-    #[arg(long, value_parser = ["read", "operate", "admin"])]
-    role: Option<String>,
-    /// File with the new password, 12 to 128 characters
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip)]
-    password_file: Option<PathBuf>,
-    /// Keep the user from logging in
-    #[arg(long)]
-    #[serde(skip)]
-    disable: bool,
-    /// Let the user log in again
-    #[arg(long, conflicts_with = "disable")]
-    #[serde(skip)]
-    enable: bool,
-    #[command(flatten)]
-    #[serde(skip)]
-    tenant: TenantArg,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum SessionVerb {
-    /// Who is logged in to the console
-    List {
-        #[command(flatten)]
-        tenant: TenantArg,
-        #[command(flatten)]
-        listing: Listing,
-    },
-    /// End a session: whoever uses it has to log in again
-    End {
-        /// The session's id
-        id: String,
-        #[command(flatten)]
-        tenant: TenantArg,
-        #[command(flatten)]
-        confirm: Confirm,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum ConsoleVerb {
-    /// Print a link that logs a user in, once and within 15 minutes; creates the user if there is none of that name
-    Link {
-        /// The user's name [default: your name on this machine]
-        #[arg(long, value_name = "NAME")]
-        user: Option<String>,
-        /// Permissions of a user that is created
-        #[arg(long, default_value = "admin", value_parser = ["read", "operate", "admin"])]
-        role: String,
-        #[command(flatten)]
-        tenant: TenantArg,
-    },
 }
 
 const USERS: Noun = Noun {
     path: "/v1/users",
     one: "User",
     many: "users",
-    time: Some("created_at"),
-    columns: &[
-        ("NAME", 0, Text("name")),
-        ("ROLE", 1, Text("role")),
-        ("LAST LOGIN (UTC)", 2, Minute("last_login_at")),
-        ("DISABLED (UTC)", 2, Minute("disabled_at")),
-        ("CREATED (UTC)", 4, Minute("created_at")),
-    ],
-    fields: &[
-        ("tenant", Text("tenant")),
-        ("role", Text("role")),
-        ("password", Text("has_password")),
-        ("last login", Instant("last_login_at")),
-        ("disabled since", Instant("disabled_at")),
-        ("created", Instant("created_at")),
-    ],
+    time: "created_at",
+    columns: "NAME 0 name; ROLE 1 role; LAST LOGIN (UTC) 2 last_login_at; DISABLED (UTC) 2 disabled_at; \
+         CREATED (UTC) 4 created_at",
+    fields: "tenant; role; password = has_password; last login = @last_login_at; disabled since = @disabled_at; \
+         created = @created_at",
+    by: &[],
 };
 
 const SESSIONS: Noun = Noun {
     path: "/v1/sessions",
     one: "Session",
     many: "sessions",
-    time: Some("created_at"),
-    columns: &[
-        ("ID", 0, Text("id")),
-        ("USER", 1, Text("user")),
-        ("ADDRESS", 1, Text("address")),
-        ("LAST USED (UTC)", 2, Minute("last_used_at")),
-        ("ENDS (UTC)", 3, Minute("ends_at")),
-        ("BROWSER", 4, Text("user_agent")),
-    ],
-    fields: &[],
+    time: "created_at",
+    columns: "ID 0 id; USER 1 user; ADDRESS 1 address; LAST USED (UTC) 2 last_used_at; ENDS (UTC) 3 ends_at; \
+         BROWSER 4 user_agent",
+    fields: "",
+    by: &[],
 };
 
-/// The path of one user or session, with the tenant.
-fn at(noun: &Noun, name: &str, tenant: &TenantArg) -> String {
-    with_query(&noun.at(name), &noun::query(tenant))
+fn change(call: &Call<'_>, remote: &Remote) -> Done {
+    let mut body = call.body()?;
+    if call.is("disable") || call.is("enable") {
+        body.insert("disabled".to_owned(), call.is("disable").into());
+    }
+    call.print(remote, call.changed(remote, body)?)
 }
 
-/// Adds the password of a file to a body.
-fn add_password(body: &mut Map<String, Value>, file: Option<&PathBuf>) -> Result<(), Failure> {
-    if let Some(path) = file {
-        body.insert("password".to_owned(), one_line(path)?.as_str().into());
+fn print_link(call: &Call<'_>, remote: &Remote) -> Done {
+    let LinkArgs { user, role } = call.flags()?;
+    let name = user.unwrap_or_else(|| name_from(&user::name()));
+    let path = with_query(&format!("{}/link", USERS.at(&name)), &call.query());
+    let link = match remote.post(&path, None) {
+        Err(failure) if failure.code == exit::NOT_FOUND => {
+            let tenant = call.has("tenant").then(|| call.text("tenant"));
+            let body = json!({ "name": name, "role": role, "tenant": tenant });
+            remote.post(USERS.path, Some(&body))?;
+            out::note(format_args!("The user {name} was created with the role {role}."));
+            remote.post(&path, None)?
+        }
+        answer => answer?,
+    };
+    if remote.json() {
+        return out::json(&link);
     }
+    out::line(once(&link, "url")?)?;
+    out::note(format_args!("It logs in {name}, once and until {}.", text(&link, "expires_at")));
     Ok(())
-}
-
-impl Verbs for UserVerb {
-    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
-        let remote = connect.open(shared)?;
-        match self {
-            Self::List { tenant, listing } => USERS.list(&remote, listing, tenant),
-            Self::Show { name, tenant } => {
-                USERS.print(&remote, &remote.get(&at(&USERS, name, tenant))?)
-            }
-            Self::Create(create) => {
-                let mut body = noun::body(create);
-                add_password(&mut body, create.password_file.as_ref())?;
-                USERS.print(&remote, &remote.post(USERS.path, Some(&Value::Object(body)))?)
-            }
-            Self::Change(change) => {
-                let mut body = noun::body(change);
-                add_password(&mut body, change.password_file.as_ref())?;
-                if change.disable || change.enable {
-                    body.insert("disabled".to_owned(), change.disable.into());
-                }
-                if body.is_empty() {
-                    let why = "say what to change: --role, --password-file, --disable or --enable";
-                    return Err(Failure::usage(why));
-                }
-                let path = at(&USERS, &change.name, &change.tenant);
-                USERS.print(&remote, &remote.patch(&path, &Value::Object(body))?)
-            }
-            Self::Delete { delete: DeleteArgs { name, confirm }, tenant } => {
-                confirm.ask(format_args!("Delete the user {name}"))?;
-                let deleted = remote.delete(&at(&USERS, name, tenant))?;
-                remote.answer(&deleted, format_args!("deleted: {name}"))
-            }
-        }
-    }
-}
-
-impl Verbs for SessionVerb {
-    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
-        let remote = connect.open(shared)?;
-        match self {
-            Self::List { tenant, listing } => SESSIONS.list(&remote, listing, tenant),
-            Self::End { id, tenant, confirm } => {
-                confirm.ask(format_args!("End the session {id}"))?;
-                let ended = remote.delete(&at(&SESSIONS, id, tenant))?;
-                remote.answer(&ended, format_args!("ended: {id}"))
-            }
-        }
-    }
-}
-
-impl Verbs for ConsoleVerb {
-    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
-        let Self::Link { user, role, tenant } = self;
-        let remote = connect.open(shared)?;
-        let name = user.clone().unwrap_or_else(|| name_from(&user::name()));
-        let link = link(&remote, &name, role, tenant)?;
-        if remote.json() {
-            return out::json(&link);
-        }
-        out::line(once(&link, "url")?)?;
-        let until = text(&link, "expires_at");
-        out::note(format_args!("It logs in {name}, once and until {until}."));
-        Ok(())
-    }
-}
-
-/// A new link of a user, which is created if it does not exist.
-fn link(remote: &Remote, name: &str, role: &str, tenant: &TenantArg) -> Result<Value, Failure> {
-    let path = with_query(&format!("{}/link", USERS.at(name)), &noun::query(tenant));
-    match remote.post(&path, None) {
-        Err(failure) if failure.code == exit::NOT_FOUND => {}
-        done => return done,
-    }
-    let mut body = noun::body(tenant);
-    body.extend(noun::body(&json!({ "name": name, "role": role })));
-    remote.post(USERS.path, Some(&Value::Object(body)))?;
-    out::note(format_args!("The user {name} was created with the role {role}."));
-    remote.post(&path, None)
 }
 
 /// A user's name on this machine as a name here; `admin` if nothing of it can stay.

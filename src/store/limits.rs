@@ -148,7 +148,7 @@ pub fn check(
 
 /// Fails with `OverLimit` if the terms of all tenants together are beyond their limit.
 fn check_all(tx: &ReadTx<'_>, limits: &Tenants) -> Result<()> {
-    let Count(have) = tx.value(ALL_TERMS, [])?;
+    let have = tx.count(ALL_TERMS, [])?;
     let (most, setting) = (limits.all_terms_bytes_max, "all_terms_bytes_max");
     if have <= u64::from(most) {
         return Ok(());

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::exit::Failure;
 use crate::cli::remote::{Remote, plain, with_query};
-use crate::cli::show::text;
+use crate::cli::show::{list, text};
 
 /// A leased event.
 #[derive(Clone, Debug)]
@@ -111,6 +111,6 @@ impl Consumer<'_> {
             fields.insert(name.to_owned(), value.into());
         }
         let answers = self.remote.post(&self.path(verb), Some(&body))?;
-        Ok(answers.get("items").and_then(Value::as_array).cloned().unwrap_or_default())
+        Ok(list(&answers, "items").to_vec())
     }
 }

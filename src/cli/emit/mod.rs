@@ -9,30 +9,69 @@ use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Arg, Args};
 use data_encoding::BASE64;
-use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::base::id::{Draw, SystemDraw};
 use crate::cli::exit::Failure;
 use crate::cli::out::Progress;
-use crate::cli::remote::{ConnectArgs, Remote};
-use crate::cli::shared::Shared;
-use crate::cli::show::text;
-use crate::cli::subscription_content::header;
-use crate::cli::{input, noun, out};
+use crate::cli::remote::Remote;
+use crate::cli::show::{list, text};
+use crate::cli::timeline::EVENTS;
+use crate::cli::verb::{Call, Commands, Done, offline};
+use crate::cli::{input, out};
 
 use batches::{Batch, Batches};
 use send::{SendCounts, Sender};
 
+const TABLE: &str = r#"
+emit = publishEvents  Publish events: one from flags, or many as lines of JSON
+    [event_type]  Type of the event, such as invoice.paid; without it, lines are read
+    One event:
+    --payload <JSON>  The payload: JSON, @file, or - for stdin
+    content_type <TYPE>  The payload's media type, if it is not JSON
+    headers --header <FIELD>  A header field for subscriptions that name it, 'Name: value'; may be repeated
+    idempotency_key --key  Idempotency key: an event with a known key is not stored again
+    --aggregate <TYPE/ID> not:aggregate_type,aggregate_id  What it is about, as TYPE/ID
+    aggregate_type <TYPE>  Type of what it is about
+    aggregate_id <ID>  Id of what it is about
+    source_system --source <SYSTEM>  The system it comes from [default: api]
+    target <SUBSCRIPTION>  Deliver to this subscription only
+    ordering_key <KEY>  Events with the same key are delivered in order
+    guaranteed_order  Keep it in order even where the subscription keeps none
+    exclude_failed  Send it although an earlier event of its lane is a dead letter
+    funnel_value <VALUE>  Of events with the same value, one at a time is in flight, at subscriptions with a funnel point
+    parent_id <ID> not:parent_key  Its parent, by the parent's id
+    parent_key <KEY>  Its parent, by the parent's key in the same source system
+    parent_binding <hard|soft>  hard: the parent completes after this event, and is a dead letter if this is one [default: soft]
+    process_id <ID>  The process it belongs to
+    occurred_at  When it happened (RFC 3339)
+    not_before  Deliver not before this time (RFC 3339)
+    max_attempts  Counted attempts before it becomes a dead letter
+    custom_data <TEXT>  Free text for your own use
+    !*
+    | Lines: one event a line, as POST /v1/events takes it:
+    |   {"event_type":"invoice.paid","idempotency_key":"invoice.paid:4711","payload":{"id":4711}}
+    |
+    | The same input may be sent again and is stored once: an event with an idempotency_key for good, an event
+    | without one for 24 hours, if the input and --batch are unchanged.
+"#;
+
+pub(super) const COMMANDS: Commands = Commands::new(
+    &EVENTS,
+    TABLE,
+    &[offline("emit", emit).more(|command| {
+        let of_event = |flag: &Arg| flag.get_help_heading() == Some("One event");
+        let command = command
+            .mut_args(|flag| if of_event(&flag) { flag.requires("event_type") } else { flag });
+        EmitArgs::augment_args(command)
+    })],
+);
+
 #[derive(Debug, Args)]
-#[command(after_help = "Lines: one event a line, as POST /v1/events takes it:\n  \
-    {\"event_type\":\"invoice.paid\",\"idempotency_key\":\"invoice.paid:4711\",\"payload\":{\"id\":4711}}\n\n\
-    The same input may be sent again and is stored once: an event with an idempotency_key for good, an event\n\
-    without one for 24 hours, if the input and --batch are unchanged.")]
-pub(super) struct Emit {
+struct EmitArgs {
     /// Read the lines from this file [default: stdin]
     #[arg(long, value_name = "FILE", conflicts_with = "event_type")]
     file: Option<PathBuf>,
@@ -42,137 +81,52 @@ pub(super) struct Emit {
     /// How long to retry while the service restarts or its disk is full
     #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = humantime::parse_duration)]
     retry_for: Duration,
-    #[command(flatten)]
-    event: SingleEvent,
-    #[command(flatten)]
-    connect: ConnectArgs,
 }
 
-/// A single event.
-#[derive(Debug, Args, Serialize)]
-#[command(next_help_heading = "One event")]
-struct SingleEvent {
-    /// Type of the event, such as invoice.paid; without it, lines are read
-    #[arg(help_heading = "Arguments")]
-    event_type: Option<String>,
-    /// The payload: JSON, @file, or - for stdin
-    #[arg(long, value_name = "JSON", requires = "event_type")]
-    #[serde(skip)]
-    payload: Option<String>,
-    /// The payload's media type, if it is not JSON
-    #[arg(long, value_name = "TYPE", requires = "event_type")]
-    content_type: Option<String>,
-    /// A header field for subscriptions that name it, 'Name: value'; may be repeated
-    #[arg(long = "header", value_name = "FIELD", requires = "event_type", value_parser = header)]
-    #[serde(skip)]
-    headers: Vec<(String, String)>,
-    /// Idempotency key: an event with a known key is not stored again
-    #[arg(long, requires = "event_type")]
-    #[serde(rename = "idempotency_key")]
-    key: Option<String>,
-    /// What it is about, as TYPE/ID
-    #[arg(long, value_name = "TYPE/ID", requires = "event_type", conflicts_with_all = ["aggregate_type", "aggregate_id"])]
-    #[serde(skip)]
-    aggregate: Option<String>,
-    /// Type of what it is about
-    #[arg(long, value_name = "TYPE", requires = "event_type")]
-    aggregate_type: Option<String>,
-    /// Id of what it is about
-    #[arg(long, value_name = "ID", requires = "event_type")]
-    aggregate_id: Option<String>,
-    /// The system it comes from [default: api]
-    #[arg(long, value_name = "SYSTEM", requires = "event_type")]
-    #[serde(rename = "source_system")]
-    source: Option<String>,
-    /// Deliver to this subscription only
-    #[arg(long, value_name = "SUBSCRIPTION", requires = "event_type")]
-    target: Option<String>,
-    /// Events with the same key are delivered in order
-    #[arg(long, value_name = "KEY", requires = "event_type")]
-    ordering_key: Option<String>,
-    /// Keep it in order even where the subscription keeps none
-    #[arg(long, requires = "event_type")]
-    guaranteed_order: bool,
-    /// Send it although an earlier event of its lane is a dead letter
-    #[arg(long, requires = "event_type")]
-    exclude_failed: bool,
-    /// Of events with the same value, one at a time is in flight, at subscriptions with a funnel point
-    #[arg(long, value_name = "VALUE", requires = "event_type")]
-    funnel_value: Option<String>,
-    /// Its parent, by the parent's id
-    #[arg(long, value_name = "ID", requires = "event_type", conflicts_with = "parent_key")]
-    parent_id: Option<String>,
-    /// Its parent, by the parent's key in the same source system
-    #[arg(long, value_name = "KEY", requires = "event_type")]
-    parent_key: Option<String>,
-    /// hard: the parent completes after this event, and is a dead letter if this is one [default: soft]
-    #[arg(long, value_name = "hard|soft", requires = "event_type", value_parser = ["hard", "soft"])]
-    parent_binding: Option<String>,
-    /// The process it belongs to
-    #[arg(long, value_name = "ID", requires = "event_type")]
-    process_id: Option<String>,
-    /// When it happened (RFC 3339)
-    #[arg(long, value_name = "TIME", requires = "event_type")]
-    occurred_at: Option<String>,
-    /// Deliver not before this time (RFC 3339)
-    #[arg(long, value_name = "TIME", requires = "event_type")]
-    not_before: Option<String>,
-    /// Counted attempts before it becomes a dead letter
-    #[arg(long, value_name = "N", requires = "event_type")]
-    max_attempts: Option<u32>,
-    /// Free text for your own use
-    #[arg(long, value_name = "TEXT", requires = "event_type")]
-    custom_data: Option<String>,
+fn emit(call: &Call<'_>) -> Done {
+    let (remote, args) = (call.connect.open_running(call.shared)?, call.flags::<EmitArgs>()?);
+    if call.has("event_type") { single(call, &remote, args.retry_for) } else { args.lines(&remote) }
 }
 
-impl Emit {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.connect.open_running(shared)?;
-        match &self.event.event_type {
-            Some(_) => self.single(&remote),
-            None => self.lines(&remote),
-        }
+fn single(call: &Call<'_>, remote: &Remote, retry_for: Duration) -> Done {
+    let event = event(call)?;
+    // A random key: our own retries are one event, but a command that is typed twice publishes two.
+    let mut random = [0_u8; 32];
+    SystemDraw::new().fill(&mut random);
+    let batch = Batch::single(event, data_encoding::HEXLOWER.encode(&random));
+    let answer = Sender::new(remote, retry_for).send(&batch)?;
+    if remote.json() {
+        return out::json(&answer.body);
     }
-
-    fn single(&self, remote: &Remote) -> Result<(), Failure> {
-        let event = self.event.event()?;
-        // A random key: our own retries are one event, but a command that is typed twice publishes two.
-        let mut random = [0_u8; 32];
-        SystemDraw::new().fill(&mut random);
-        let batch = Batch::single(event, data_encoding::HEXLOWER.encode(&random));
-        let answer = Sender::new(remote, self.retry_for).send(&batch)?;
-        if remote.json() {
-            return out::json(&answer.body);
-        }
-        let events = answer.body.get("events").and_then(Value::as_array);
-        for event in events.into_iter().flatten() {
-            let flag = |name: &str| event.get(name).and_then(Value::as_bool) == Some(true);
-            let id = text(event, "id");
-            match (flag("already_processed"), flag("differs")) {
-                (false, _) if text(event, "status") == "quarantined" => out::line(format_args!(
-                    "quarantined as {id}: it is sent to nobody until it is repaired or emitted again"
-                ))?,
-                (false, _) if text(event, "status") == "skipped" => out::line(format_args!(
-                    "stored as {id}, but no subscription wants it: it is sent to nobody (oncebox subscription list)"
-                ))?,
-                (false, _) if flag("in_doubt") => out::line(format_args!(
-                    "stored as {id}, and held: the database was restored, so this event may have been sent \
-                     before. Release it: oncebox in-doubt list"
-                ))?,
-                (false, _) => out::line(format_args!("stored as {id}"))?,
-                (true, false) => {
-                    out::line(format_args!("known before as {id}; nothing was stored again"))?;
-                }
-                (true, true) => out::line(format_args!(
-                    "known before as {id}, with other content; the first content stays"
-                ))?,
+    for event in list(&answer.body, "events") {
+        let flag = |name: &str| event.get(name).and_then(Value::as_bool) == Some(true);
+        let id = text(event, "id");
+        match (flag("already_processed"), flag("differs")) {
+            (false, _) if text(event, "status") == "quarantined" => out::line(format_args!(
+                "quarantined as {id}: it is sent to nobody until it is repaired or emitted again"
+            ))?,
+            (false, _) if text(event, "status") == "skipped" => out::line(format_args!(
+                "stored as {id}, but no subscription wants it: it is sent to nobody (oncebox subscription list)"
+            ))?,
+            (false, _) if flag("in_doubt") => out::line(format_args!(
+                "stored as {id}, and held: the database was restored, so this event may have been sent \
+                 before. Release it: oncebox in-doubt list"
+            ))?,
+            (false, _) => out::line(format_args!("stored as {id}"))?,
+            (true, false) => {
+                out::line(format_args!("known before as {id}; nothing was stored again"))?;
             }
-            out::line(format_args!("Its deliveries: oncebox event show {id}"))?;
+            (true, true) => out::line(format_args!(
+                "known before as {id}, with other content; the first content stays"
+            ))?,
         }
-        Ok(())
+        out::line(format_args!("Its deliveries: oncebox event show {id}"))?;
     }
+    Ok(())
+}
 
-    fn lines(&self, remote: &Remote) -> Result<(), Failure> {
+impl EmitArgs {
+    fn lines(&self, remote: &Remote) -> Done {
         if let Some(path) = &self.file {
             let file =
                 std::fs::File::open(path).map_err(|error| input::unreadable(path, &error))?;
@@ -225,39 +179,33 @@ impl Emit {
     }
 }
 
-impl SingleEvent {
-    /// The event as POST /v1/events takes it.
-    fn event(&self) -> Result<String, Failure> {
-        let mut event = noun::body(self);
-        if let Some(both) = &self.aggregate {
-            let (kind, id) = both
-                .split_once('/')
-                .ok_or_else(|| Failure::input("--aggregate is TYPE/ID, such as invoice/4711"))?;
-            event.insert("aggregate_type".to_owned(), kind.into());
-            event.insert("aggregate_id".to_owned(), id.into());
-        }
-        if !self.headers.is_empty() {
-            let fields =
-                self.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into()));
-            event.insert("headers".to_owned(), Value::Object(fields.collect()));
-        }
-        let payload = self.payload.as_deref().ok_or_else(|| {
-            Failure::input("give the payload with --payload: JSON, @file, or - for stdin")
-        })?;
-        let bytes = input::bytes(payload)?;
-        let json = self.content_type.as_deref().is_none_or(|kind| kind.contains("json"));
-        if !json {
-            event.insert("payload_base64".to_owned(), BASE64.encode(&bytes).into());
-            return Ok(Value::Object(event).to_string());
-        }
-        // The JSON is sent byte for byte as it was given, so it is not parsed into a value.
-        let raw: &RawValue = serde_json::from_slice(&bytes).map_err(|error| {
-            Failure::input(format!(
-                "the payload is not JSON: {error}; for other content give --content-type"
-            ))
-        })?;
-        let head = Value::Object(event).to_string();
-        let head = head.strip_suffix('}').unwrap_or(&head);
-        Ok(format!("{head},\"payload\":{}}}", raw.get()))
+/// The event as POST /v1/events takes it.
+fn event(call: &Call<'_>) -> Result<String, Failure> {
+    let mut event = call.body()?;
+    event.remove("payload");
+    if call.has("aggregate") {
+        let both = call.text("aggregate");
+        let (kind, id) = both
+            .split_once('/')
+            .ok_or_else(|| Failure::input("--aggregate is TYPE/ID, such as invoice/4711"))?;
+        event.insert("aggregate_type".to_owned(), kind.into());
+        event.insert("aggregate_id".to_owned(), id.into());
     }
+    if !call.has("payload") {
+        return Err(Failure::input("give the payload with --payload: JSON, @file, or - for stdin"));
+    }
+    let bytes = input::bytes(&call.text("payload"))?;
+    if call.has("content_type") && !call.text("content_type").contains("json") {
+        event.insert("payload_base64".to_owned(), BASE64.encode(&bytes).into());
+        return Ok(Value::Object(event).to_string());
+    }
+    // The JSON is sent byte for byte as it was given, so it is not parsed into a value.
+    let raw: &RawValue = serde_json::from_slice(&bytes).map_err(|error| {
+        Failure::input(format!(
+            "the payload is not JSON: {error}; for other content give --content-type"
+        ))
+    })?;
+    let head = Value::Object(event).to_string();
+    let head = head.strip_suffix('}').unwrap_or(&head);
+    Ok(format!("{head},\"payload\":{}}}", raw.get()))
 }

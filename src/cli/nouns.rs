@@ -1,0 +1,86 @@
+//! The nouns of the API as commands of the command line.
+//!
+//! Not here: their verbs, which are tables in the nouns' files.
+
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+
+use crate::cli::exit::Failure;
+use crate::cli::remote::ConnectArgs;
+use crate::cli::shared::Shared;
+use crate::cli::verb::{Commands, Done};
+use crate::cli::{
+    alert, audit, credential, delivery, emit, escalation, event, event_type, external_call, job,
+    keys, lane, provider, source, subject, subscription, tenant, token, user, webhook,
+};
+
+static NOUNS: &[&Commands] = &[
+    &emit::COMMANDS,
+    &event::COMMANDS,
+    &webhook::COMMANDS,
+    &delivery::DELIVERY,
+    &delivery::DEAD_LETTER,
+    &delivery::IN_DOUBT,
+    &event_type::COMMANDS,
+    &external_call::COMMANDS,
+    &lane::COMMANDS,
+    &job::COMMANDS,
+    &escalation::COMMANDS,
+    &tenant::COMMANDS,
+    &subject::COMMANDS,
+    &audit::COMMANDS,
+    &keys::COMMANDS,
+    &provider::COMMANDS,
+    &subscription::COMMANDS,
+    &credential::COMMANDS,
+    &source::COMMANDS,
+    &alert::COMMANDS,
+    &token::COMMANDS,
+    &user::USER,
+    &user::SESSION,
+    &user::CONSOLE,
+];
+
+/// The commands of all nouns. The verbs of a noun, whose flags follow from schemas, are made when it is given.
+pub(super) fn commands() -> impl Iterator<Item = Command> {
+    NOUNS.iter().map(|noun| noun.command().defer(completed))
+}
+
+/// The commands of all nouns with their verbs.
+pub(super) fn complete() -> impl Iterator<Item = Command> {
+    NOUNS.iter().map(|noun| completed(noun.command()))
+}
+
+/// Runs the command of a noun; `None` if another command was given.
+pub(super) fn run(matches: &ArgMatches) -> Option<Done> {
+    let (name, given) = matches.subcommand()?;
+    let noun = noun(name)?;
+    let flags = || Ok((ConnectArgs::from_arg_matches(given)?, Shared::from_arg_matches(matches)?));
+    Some(
+        flags()
+            .map_err(|error: clap::Error| Failure::usage(error))
+            .and_then(|(connect, shared)| noun.run(given, &connect, &shared)),
+    )
+}
+
+fn noun(name: &str) -> Option<&'static Commands> {
+    NOUNS.iter().find(|noun| noun.name() == name).copied()
+}
+
+fn completed(command: Command) -> Command {
+    let command = ConnectArgs::augment_args(command);
+    match noun(command.get_name()) {
+        Some(noun) => noun.complete(command),
+        None => command,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_tables_is_about_something() {
+        let faults: Vec<String> = NOUNS.iter().flat_map(|noun| noun.faults()).collect();
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
+}
