@@ -21,6 +21,8 @@ const EXCERPT_CHARS: usize = 200;
 
 const COMMANDS_TABLE: &str = "
 alert  Channels that tell people of escalations: Slack, webhook, e-mail, command
+  columns: NAME 0 name; KIND 1 kind; TARGET 1 target; SEVERITY 2 severity; CLASSES 3 classes; LAST SUCCESS (UTC) 3 last_success_at; FAILING SINCE (UTC) 2 failing_since
+  fields: kind; target; subscription; severity; classes; all tenants; quiet hours; messages per hour = rate_per_hour; digest; told again after = repeat_after; last success = @last_success_at; failing since = @failing_since
   test = testAlertChannel  Send a message to a channel that says it is a test, and tell whether it arrived
     --no-wait  Do not wait for what becomes of it
 ";
@@ -54,18 +56,9 @@ channel  Where alerts go, and which
 
 const CHANNEL: Commands = Commands::new(&CHANNELS, CHANNEL_TABLE, &[own("create", create)]);
 
-const CHANNELS: Noun = Noun {
-    path: "/v1/alert-channels",
-    one: "Alert channel",
-    many: "alert channels",
-    time: "created_at",
-    columns: "NAME 0 name; KIND 1 kind; TARGET 1 target; SEVERITY 2 severity; CLASSES 3 classes; \
-         LAST SUCCESS (UTC) 3 last_success_at; FAILING SINCE (UTC) 2 failing_since",
-    fields: "kind; target; subscription; severity; classes; all tenants; quiet hours; \
-         messages per hour = rate_per_hour; digest; told again after = repeat_after; \
-         last success = @last_success_at; failing since = @failing_since",
-    by: &[],
-};
+const CHANNELS: Noun =
+    Noun::new("/v1/alert-channels", "Alert channel", "alert channels", COMMANDS_TABLE)
+        .time("created_at");
 
 fn create(call: &Call<'_>, remote: &Remote) -> Done {
     let made = call.send(remote, call.body()?)?;

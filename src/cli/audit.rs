@@ -28,6 +28,7 @@ const FORMAT: &str = "oncebox audit 1";
 
 const TABLE: &str = "
 audit  Audit log: who changed what; verify that it was not tampered with
+  columns: SEQ 1 seq; AT (UTC) 0 at; ACTOR 0 actor; ACTION 0 action; RESOURCE 2 resource; RESULT 1 result; FROM 3 address
   list = listAuditEvents  Audit events, newest first
   export  Print every row with its hashes as a line of JSON, so that others can verify them
   verify  Check that no row was changed, removed, inserted or moved
@@ -65,19 +66,11 @@ struct VerifyArgs {
     noted: Vec<Head>,
 }
 
-const AUDIT_EVENTS: Noun = Noun {
-    path: "/v1/audit-events",
-    one: "Audit event",
-    many: "such audit events",
-    time: "",
-    columns: "SEQ 1 seq; AT (UTC) 0 at; ACTOR 0 actor; ACTION 0 action; RESOURCE 2 resource; RESULT 1 result; \
-         FROM 3 address",
-    fields: "",
-    by: &[
+const AUDIT_EVENTS: Noun = Noun::new("/v1/audit-events", "Audit event", "such audit events", TABLE)
+    .by(&[
         ("actor", |e| inner(e, "actor", "display")),
         ("resource", |e| inner(e, "resource", "id")),
-    ],
-};
+    ]);
 
 fn inner(event: &Value, of: &str, field: &str) -> String {
     event.get(of).map(|inner| text(inner, field)).unwrap_or_default()

@@ -18,6 +18,8 @@ use crate::cli::verb::{Call, Commands, Done, own};
 
 const TABLE: &str = "
 credential  Credentials: what requests are signed with and log on with
+  columns: ID 0 id; OF 0 owner; KIND 0 kind; STATE 1 state; VERSION 4 version; LAST USED (UTC) 2 last_used_at; VALID UNTIL (UTC) 2 valid_until; CREATED (UTC) 3 created_at
+  fields: of = owner; kind; state; version; settings; created = @created_at; valid until; last used = @last_used_at; verified until = @verify_until; not accepted = verify_error; rotated every = rotate_every; by command = rotate_command
   list = listCredentials  Credentials in force, oldest first; the secrets themselves are not shown
     subscription <NAME>
     provider <NAME>
@@ -63,18 +65,9 @@ pub(super) const COMMANDS: Commands = Commands::new(
 /// How long a rotation is waited for: a command, and a verification of the longest `policy.timeout`.
 const TIMEOUT: Duration = Duration::from_mins(12);
 
-const CREDENTIALS: Noun = Noun {
-    path: "/v1/credentials",
-    one: "Credential",
-    many: "credentials",
-    time: "created_at",
-    columns: "ID 0 id; OF 0 owner; KIND 0 kind; STATE 1 state; VERSION 4 version; LAST USED (UTC) 2 last_used_at; \
-         VALID UNTIL (UTC) 2 valid_until; CREATED (UTC) 3 created_at",
-    fields: "of = owner; kind; state; version; settings; created = @created_at; valid until; \
-         last used = @last_used_at; verified until = @verify_until; not accepted = verify_error; \
-         rotated every = rotate_every; by command = rotate_command",
-    by: &[("owner", owner), ("valid_until", valid_until)],
-};
+const CREDENTIALS: Noun = Noun::new("/v1/credentials", "Credential", "credentials", TABLE)
+    .time("created_at")
+    .by(&[("owner", owner), ("valid_until", valid_until)]);
 
 fn owner(one: &Value) -> String {
     let provider = text(one, "provider");

@@ -17,6 +17,7 @@ use crate::cli::{out, timeline};
 
 const DELIVERY_TABLE: &str = "
 delivery  One event for one subscription: show, send again, cancel
+  columns: ID 0 id; TO 1 subscription; TYPE 1 event_type; STATE 1 state; TRIES 2 attempt_count; DUE OR DONE (UTC) 2 due_or_done; OF 2 of; EVENT 3 event_id
   @chosen
     id <IDS...>  Ids of deliveries
     reason <TEXT>  Why; kept in the audit log
@@ -64,6 +65,7 @@ pub(super) const DELIVERY: Commands = Commands::new(
 
 const DEAD_LETTER_TABLE: &str = "
 dead-letter|~dlq  Deliveries that were given up: list, count by error, send again, discard
+  columns: ID 0 id; TO 1 subscription; TYPE 1 event_type; GIVEN UP (UTC) 2 finished_at; TRIES 3 attempt_count; OF 2 of; REASON 2 reason; EVENT 4 event_id
   @which
     [filter.ids] <IDS> not:all  Ids of deliveries
     --all  All that fit the other flags
@@ -140,32 +142,20 @@ fn of_doubt(command: Command) -> Command {
     Confirm::augment_args(DryRun::augment_args(command))
 }
 
-const DELIVERIES: Noun = Noun {
-    path: "/v1/deliveries",
-    one: "Delivery",
-    many: "such deliveries",
-    time: "",
-    columns: "ID 0 id; TO 1 subscription; TYPE 1 event_type; STATE 1 state; TRIES 2 attempt_count; \
-         DUE OR DONE (UTC) 2 due_or_done; OF 2 of; EVENT 3 event_id",
-    fields: "",
-    by: &[("state", timeline::state), ("due_or_done", due_or_done), ("of", of)],
-};
+const DELIVERIES: Noun = Noun::new("/v1/deliveries", "Delivery", "such deliveries", DELIVERY_TABLE)
+    .by(&[("state", timeline::state), ("due_or_done", due_or_done), ("of", of)]);
 
 const DOUBTS: Noun = Noun { many: "deliveries in doubt", ..DELIVERIES };
 
-const DEAD_LETTERS: Noun = Noun {
-    path: "/v1/dead-letters",
-    many: "dead letters",
-    columns: "ID 0 id; TO 1 subscription; TYPE 1 event_type; GIVEN UP (UTC) 2 finished_at; TRIES 3 attempt_count; \
-         OF 2 of; REASON 2 reason; EVENT 4 event_id",
-    ..DELIVERIES
-};
+const DEAD_LETTERS: Noun =
+    Noun { path: "/v1/dead-letters", many: "dead letters", table: DEAD_LETTER_TABLE, ..DELIVERIES };
 
 const ATTEMPTS: Noun = Noun {
     many: "attempts yet",
     time: "started_at",
-    columns: "ATTEMPT 0 id; STARTED (UTC) 1 started_at; CLASS 1 class; STATUS 1 http_status; MS 3 latency_ms; \
-         REASON 2 failed_reason",
+    table: "
+  columns: ATTEMPT 0 id; STARTED (UTC) 1 started_at; CLASS 1 class; STATUS 1 http_status; MS 3 latency_ms; REASON 2 failed_reason
+",
     by: &[("started_at", |row| instant(row, "started_at"))],
     ..DELIVERIES
 };

@@ -6,6 +6,8 @@ use crate::cli::verb::Commands;
 
 const TABLE: &str = "
 escalation  Failures that a person must see
+  columns: ID 0 id; CLASS 1 class; SUBJECT 1 subject; LAST (UTC) 1 last_at; COUNT 2 count; ACKNOWLEDGED BY 3 acknowledged_by; DETAIL 2 detail
+  fields: class; subject; detail; first = @first_at; last = @last_at; count; acknowledged = @acknowledged_at; by = acknowledged_by; resolved = @resolved_at
   list = listEscalations  Open escalations, newest first
     all --resolved  Also list resolved ones
   show = getEscalation  One escalation: what happened, since when, how often
@@ -14,14 +16,6 @@ escalation  Failures that a person must see
 
 pub(super) const COMMANDS: Commands = Commands::new(&ESCALATIONS, TABLE, &[]);
 
-const ESCALATIONS: Noun = Noun {
-    path: "/v1/escalations",
-    one: "Escalation",
-    many: "open escalations",
-    time: "last_at",
-    columns: "ID 0 id; CLASS 1 class; SUBJECT 1 subject; LAST (UTC) 1 last_at; COUNT 2 count; \
-         ACKNOWLEDGED BY 3 acknowledged_by; DETAIL 2 detail",
-    fields: "class; subject; detail; first = @first_at; last = @last_at; count; acknowledged = @acknowledged_at; \
-         by = acknowledged_by; resolved = @resolved_at",
-    by: &[("detail", |e| cut(&text(e, "detail"), 100))],
-};
+const ESCALATIONS: Noun = Noun::new("/v1/escalations", "Escalation", "open escalations", TABLE)
+    .time("last_at")
+    .by(&[("detail", |e| cut(&text(e, "detail"), 100))]);

@@ -10,6 +10,8 @@ use crate::cli::verb::{Call, Commands, Done, own};
 
 const TABLE: &str = "
 event-type  Event types: what events look like, and schemas to check them with
+  columns: NAME 0 name; DESCRIPTION 1 description; ON INVALID 1 on_invalid; CHANGED (UTC) 2 updated_at
+  fields: description; on invalid; schema; example; registered = @created_at; changed = @updated_at
   list = listEventTypes  Event types, oldest first
   show = getEventType  One event type with its schema
   set = setEventType  Register an event type, or replace it: its events are checked from then on
@@ -28,15 +30,8 @@ event-type  Event types: what events look like, and schemas to check them with
 
 pub(super) const COMMANDS: Commands = Commands::new(&EVENT_TYPES, TABLE, &[own("infer", infer)]);
 
-const EVENT_TYPES: Noun = Noun {
-    path: "/v1/event-types",
-    one: "Event type",
-    many: "event types",
-    time: "created_at",
-    columns: "NAME 0 name; DESCRIPTION 1 description; ON INVALID 1 on_invalid; CHANGED (UTC) 2 updated_at",
-    fields: "description; on invalid; schema; example; registered = @created_at; changed = @updated_at",
-    by: &[],
-};
+const EVENT_TYPES: Noun =
+    Noun::new("/v1/event-types", "Event type", "event types", TABLE).time("created_at");
 
 fn infer(call: &Call<'_>, remote: &Remote) -> Done {
     let proposal = call.send(remote, Map::new())?;

@@ -29,6 +29,7 @@ use crate::sys::files::{self, is_missing};
 
 const TABLE: &str = "
 keys  The master key, which encrypts every stored secret
+  columns: KEY 0 id; SECRETS 0 secrets; NAMED 0 named; OLD FILE 1 file
   list  List the keys that the database names, with the number of secrets under each
   rotate  Replace the current key with a new one, and encrypt every secret again
   abandon  Give up what a lost key has sealed, and go on under a new key; events and their order stay
@@ -51,15 +52,7 @@ pub(super) const COMMANDS: Commands = Commands::new(
     ],
 );
 
-const KEYS: Noun = Noun {
-    path: "",
-    one: "Key",
-    many: "keys",
-    time: "",
-    columns: "KEY 0 id; SECRETS 0 secrets; NAMED 0 named; OLD FILE 1 file",
-    fields: "",
-    by: &[],
-};
+const KEYS: Noun = Noun::new("", "Key", "keys", TABLE);
 
 /// The path of the database; fails if it is missing.
 fn database(settings: &Settings) -> Result<PathBuf, Failure> {
@@ -188,7 +181,7 @@ fn list_keys(call: &Call<'_>) -> Done {
     if call.connect.json() {
         return out::json(&json!({ "items": rows, "next": null }));
     }
-    KEYS.table().table(&rows)
+    KEYS.columns().table(&rows)
 }
 
 fn new(path: &Path) -> Result<(), Failure> {

@@ -12,22 +12,19 @@ use crate::cli::{out, timeline};
 
 const TABLE: &str = "
 lane  Lanes: deliveries that go one after another, and what they wait for
+  columns: ID 0 id; SUBSCRIPTION 1 subscription; KEY 1 key; FIRST 0 delivery; STATE 1 state; BEHIND 1 behind; SINCE (UTC) 2 since; WHY 2 why
+  fields: subscription; group; key; first = delivery; state; since = @since; behind it = behind; waits = why
   list = listLanes  Lanes in which something waits, the blocked ones first
   show = getLane  One lane: what is first, why it waits, what is behind it, and what was parked
 ";
 
 pub(super) const COMMANDS: Commands = Commands::new(&LANES, TABLE, &[own("show", show)]);
 
-const LANES: Noun = Noun {
-    path: "/v1/lanes",
-    one: "Lane",
-    many: "such lanes",
-    time: "since",
-    columns: "ID 0 id; SUBSCRIPTION 1 subscription; KEY 1 key; FIRST 0 delivery; STATE 1 state; BEHIND 1 behind; \
-         SINCE (UTC) 2 since; WHY 2 why",
-    fields: "subscription; group; key; first = delivery; state; since = @since; behind it = behind; waits = why",
-    by: &[("state", state), ("behind", behind), ("why", |lane| cut(&text(lane, "why"), 100))],
-};
+const LANES: Noun = Noun::new("/v1/lanes", "Lane", "such lanes", TABLE).time("since").by(&[
+    ("state", state),
+    ("behind", behind),
+    ("why", |lane| cut(&text(lane, "why"), 100)),
+]);
 
 const DELIVERIES: Cells = Cells {
     text: "ID 0 id; TO 1 subscription; TYPE 1 event_type; OF 1 about; ORDER (UTC) 2 order_utc; STATE 1 state; LATE 3 late",
@@ -56,7 +53,7 @@ fn show(call: &Call<'_>, remote: &Remote) -> Done {
     match found.get("lane").filter(|lane| lane.is_object()) {
         Some(lane) => {
             out::line(format_args!("{} {}", LANES.one, text(lane, "id")))?;
-            Cells { text: LANES.fields, by: LANES.by }.fields(lane)?;
+            LANES.fields().fields(lane)?;
         }
         None => {
             out::line(format_args!("{} {}: nothing waits in it", LANES.one, text(&found, "id")))?;

@@ -86,20 +86,45 @@ pub(super) struct Noun {
     pub(super) path: &'static str,
     pub(super) one: &'static str,
     pub(super) many: &'static str,
-    /// The columns of its lists ([`Cells`]).
-    pub(super) columns: &'static str,
+    /// A text that has its `  columns: ` and its `  fields: ` ([`Cells`]): the table of its commands.
+    pub(super) table: &'static str,
     /// The field that `--since` and `--until` are compared with; empty: the API compares.
     pub(super) time: &'static str,
-    /// The fields that `show` prints ([`Cells`]).
-    pub(super) fields: &'static str,
     /// Values of columns and fields that are computed.
     pub(super) by: Computed,
 }
 
 impl Noun {
-    /// The table of its lists.
-    pub(super) const fn table(&self) -> Cells {
-        Cells { text: self.columns, by: self.by }
+    pub(super) const fn new(
+        path: &'static str,
+        one: &'static str,
+        many: &'static str,
+        table: &'static str,
+    ) -> Self {
+        Self { path, one, many, table, time: "", by: &[] }
+    }
+
+    pub(super) const fn time(self, time: &'static str) -> Self {
+        Self { time, ..self }
+    }
+
+    pub(super) const fn by(self, by: Computed) -> Self {
+        Self { by, ..self }
+    }
+
+    /// The columns of its lists.
+    pub(super) fn columns(&self) -> Cells {
+        self.cells("  columns: ")
+    }
+
+    /// The fields of one object.
+    pub(super) fn fields(&self) -> Cells {
+        self.cells("  fields: ")
+    }
+
+    fn cells(&self, start: &str) -> Cells {
+        let text = self.table.lines().find_map(|line| line.strip_prefix(start));
+        Cells { text: text.unwrap_or_default(), by: self.by }
     }
 
     /// The path of one object.
@@ -145,7 +170,7 @@ impl Noun {
             rows.truncate(MAX_TABLE_ROWS);
             next = None;
         }
-        print_page(self.table(), self.many, rows, next.as_deref(), remote.json())?;
+        print_page(self.columns(), self.many, rows, next.as_deref(), remote.json())?;
         Ok(())
     }
 
@@ -158,7 +183,7 @@ impl Noun {
         let name = named.iter().find(|name| !name.is_empty()).cloned().unwrap_or_default();
         let (title, state) = (format!("{} {name}", self.one), text(item, "state"));
         out::line(format!("{title:<40}  {}", state.to_ascii_lowercase()).trim_end())?;
-        Cells { text: self.fields, by: self.by }.fields(item)
+        self.fields().fields(item)
     }
 }
 

@@ -18,6 +18,8 @@ use crate::signatures::{Scheme, kinds};
 
 const TABLE: &str = "
 provider  Providers that may post webhooks, and their signatures
+  columns: NAME 0 name; SCHEME 1 scheme_word; PATH 1 path; TOLERANCE 3 tolerance; CREATED (UTC) 2 created_at
+  fields: id; path; URL = url; scheme; personal data = policy_of; largest body; tolerance; replay window; ordering key; created = @created_at; changed = @updated_at
   @terms
     <name>  Its name: a-z, 0-9 and -; the last part of its path
     scheme <SCHEME>  Signature scheme
@@ -78,23 +80,15 @@ const GENERIC_EXAMPLE: &str = r#"For a hex HMAC-SHA256 of the body in the header
 const SECRETS: Cells =
     Cells { text: "ID 0 id; VERSION 1 version; SINCE (UTC) 1 created_at", by: &[] };
 
-const PROVIDERS: Noun = Noun {
-    path: "/v1/providers",
-    one: "Provider",
-    many: "providers",
-    time: "created_at",
-    columns: "NAME 0 name; SCHEME 1 scheme_word; PATH 1 path; TOLERANCE 3 tolerance; CREATED (UTC) 2 created_at",
-    fields: "id; path; URL = url; scheme; personal data = policy_of; largest body; tolerance; replay window; \
-         ordering key; created = @created_at; changed = @updated_at",
-    by: &[
+const PROVIDERS: Noun =
+    Noun::new("/v1/providers", "Provider", "providers", TABLE).time("created_at").by(&[
         ("scheme_word", scheme_word),
         ("tolerance", |p| format!("{} s", text(p, "tolerance_secs"))),
         ("scheme", scheme),
         ("policy_of", pii::policy_of),
         ("largest_body", |p| format!("{} bytes", text(p, "body_bytes_max"))),
         ("replay_window", |p| format!("{} s", text(p, "replay_window_secs"))),
-    ],
-};
+    ]);
 
 fn scheme_word(provider: &Value) -> String {
     provider.get("scheme").map(|scheme| text(scheme, "kind")).unwrap_or_default()

@@ -18,6 +18,8 @@ use crate::cli::verb::{Call, Commands, Done, offline, own};
 
 const TABLE: &str = r#"
 source  Sources that events are read from: an ERP's database file, a folder
+  columns: NAME 0 name; KIND 2 kind; STATE 1 state; CURSOR 3 cursor; LAG 1 lag; EVENTS 2 event_count; LAST EVENT (UTC) 2 last_event_at; ERROR 1 error
+  fields: kind; settings; state; error; since = @failing_since; cursor; lag; events = event_count; last event = @last_event_at; last read = @last_read_at; silent after; created = @created_at
   list = listSources  Sources with their cursors and errors
   add = createSource  Add a source and start reading it
     <name>  1 to 63 characters of a-z, 0-9 and -; also the `source_system` of its events
@@ -87,17 +89,9 @@ enum Database {
     Sqlserver,
 }
 
-const SOURCES: Noun = Noun {
-    path: "/v1/sources",
-    one: "Source",
-    many: "sources",
-    time: "created_at",
-    columns: "NAME 0 name; KIND 2 kind; STATE 1 state; CURSOR 3 cursor; LAG 1 lag; EVENTS 2 event_count; \
-         LAST EVENT (UTC) 2 last_event_at; ERROR 1 error",
-    fields: "kind; settings; state; error; since = @failing_since; cursor; lag; events = event_count; \
-         last event = @last_event_at; last read = @last_read_at; silent after; created = @created_at",
-    by: &[("state", state), ("error", error), ("lag", lag), ("silent_after", silent_after)],
-};
+const SOURCES: Noun = Noun::new("/v1/sources", "Source", "sources", TABLE)
+    .time("created_at")
+    .by(&[("state", state), ("error", error), ("lag", lag), ("silent_after", silent_after)]);
 
 fn reset(call: &Call<'_>, remote: &Remote) -> Done {
     let mut body = call.body()?;

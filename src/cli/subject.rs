@@ -10,6 +10,7 @@ use crate::cli::verb::{Call, Commands, Done, own};
 
 const TABLE: &str = "
 subject  People whose personal data is sealed: find, erase
+  columns: SUBJECT 0 subject; KEY 1 key; SINCE (UTC) 1 created_at; ERASED (UTC) 0 erased_at
   list = listSubjectKeys  Keys of subjects, oldest first; names are hashed
     tenant <NAME>
   show = findSubject  The keys of one subject, newest first
@@ -26,15 +27,9 @@ subject  People whose personal data is sealed: find, erase
 pub(super) const COMMANDS: Commands =
     Commands::new(&SUBJECTS, TABLE, &[own("show", show_one), own("erase", erase)]);
 
-const SUBJECTS: Noun = Noun {
-    path: "/v1/subjects",
-    one: "Subject",
-    many: "keys of subjects",
-    time: "created_at",
-    columns: "SUBJECT 0 subject; KEY 1 key; SINCE (UTC) 1 created_at; ERASED (UTC) 0 erased_at",
-    fields: "",
-    by: &[("subject", |key| short(key, "subject")), ("key", |key| short(key, "key"))],
-};
+const SUBJECTS: Noun = Noun::new("/v1/subjects", "Subject", "keys of subjects", TABLE)
+    .time("created_at")
+    .by(&[("subject", |key| short(key, "subject")), ("key", |key| short(key, "key"))]);
 
 fn short(key: &Value, field: &str) -> String {
     text(key, field).chars().take(16).collect()
@@ -74,5 +69,5 @@ fn show_one(call: &Call<'_>, remote: &Remote) -> Done {
     if remote.json() {
         return out::json(&json!({ "subject": hash, "keys": keys }));
     }
-    SUBJECTS.table().table(&keys)
+    SUBJECTS.columns().table(&keys)
 }

@@ -17,6 +17,8 @@ use crate::model::hold::HoldReason;
 
 const TABLE: &str = "
 subscription  Subscriptions: which events go where
+  columns: NAME 0 name; STATE 1 state; TYPES 2 event_types; SOURCE 3 source; TARGET 1 target; FAILURES 3 failure_count; LAST SUCCESS (UTC) 4 last_success_at
+  fields: id; target; ordering; order; source; types = event_types; owner = owner_id; headers; format; event headers; filter; template; policy; last success = @last_success_at; last failure = @last_failure_at; failures since success = failure_count
   @terms
     <name>  What you call it: a-z, 0-9 and -
     id <NAME>
@@ -92,18 +94,10 @@ pub(super) const COMMANDS: Commands = Commands::new(
     ],
 );
 
-pub(super) const SUBSCRIPTIONS: Noun = Noun {
-    path: "/v1/subscriptions",
-    one: "Subscription",
-    many: "subscriptions",
-    time: "created_at",
-    columns: "NAME 0 name; STATE 1 state; TYPES 2 event_types; SOURCE 3 source; TARGET 1 target; \
-         FAILURES 3 failure_count; LAST SUCCESS (UTC) 4 last_success_at",
-    fields: "id; target; ordering; order; source; types = event_types; owner = owner_id; headers; format; \
-         event headers; filter; template; policy; last success = @last_success_at; \
-         last failure = @last_failure_at; failures since success = failure_count",
-    by: &[("state", |s| text(s, "state").to_ascii_lowercase()), ("target", target)],
-};
+pub(super) const SUBSCRIPTIONS: Noun =
+    Noun::new("/v1/subscriptions", "Subscription", "subscriptions", TABLE)
+        .time("created_at")
+        .by(&[("state", |s| text(s, "state").to_ascii_lowercase()), ("target", target)]);
 
 /// Where its events go, or that consumers ask for them.
 fn target(subscription: &Value) -> String {

@@ -9,6 +9,8 @@ use crate::cli::{out, pii};
 
 const TABLE: &str = "
 tenant  Tenants of this installation; for its administrator
+  columns: NAME 0 name; TITLE 1 title; SUSPENDED (UTC) 1 suspended_at; CREATED (UTC) 2 created_at
+  fields: title; personal data = policy_of; suspended since = @suspended_at; created = @created_at
   list = listTenants  Tenants, oldest first
   show = getTenant  One tenant
   create = createTenant  Add a tenant
@@ -23,15 +25,9 @@ tenant  Tenants of this installation; for its administrator
 
 pub(super) const COMMANDS: Commands = Commands::new(&TENANTS, TABLE, &[own("create", create)]);
 
-const TENANTS: Noun = Noun {
-    path: "/v1/tenants",
-    one: "Tenant",
-    many: "tenants",
-    time: "created_at",
-    columns: "NAME 0 name; TITLE 1 title; SUSPENDED (UTC) 1 suspended_at; CREATED (UTC) 2 created_at",
-    fields: "title; personal data = policy_of; suspended since = @suspended_at; created = @created_at",
-    by: &[("policy_of", pii::policy_of)],
-};
+const TENANTS: Noun = Noun::new("/v1/tenants", "Tenant", "tenants", TABLE)
+    .time("created_at")
+    .by(&[("policy_of", pii::policy_of)]);
 
 fn create(call: &Call<'_>, remote: &Remote) -> Done {
     call.print(remote, call.body()?)?;

@@ -8,7 +8,7 @@ use crate::cli::exit::{self, Failure};
 use crate::cli::noun::{Noun, collect, each};
 use crate::cli::out;
 use crate::cli::remote::{Remote, plain};
-use crate::cli::show::{self, Cells, clean, cut, instant, quoted, text};
+use crate::cli::show::{self, clean, cut, instant, quoted, text};
 use crate::cli::verb::{Call, Done};
 
 /// Characters that are shown of an answer's body.
@@ -16,27 +16,48 @@ const EXCERPT_CHARS: usize = 300;
 /// Lines that are shown of a payload; `--payload` prints all of it.
 const PAYLOAD_LINES: usize = 24;
 
-pub(super) const EVENTS: Noun = Noun {
-    path: "/v1/events",
-    one: "Event",
-    many: "such events",
-    time: "",
-    columns: "ID 0 id; TYPE 1 event_type; STATUS 1 status; RECEIVED (UTC) 2 received_at; OF 3 about; \
-         ERROR 2 error_code; KEY 4 idempotency_key",
-    fields: "",
-    by: &[("about", show::about)],
-};
+const EVENT: &str = "
+  columns: ID 0 id; TYPE 1 event_type; STATUS 1 status; RECEIVED (UTC) 2 received_at; OF 3 about; ERROR 2 error_code; KEY 4 idempotency_key
+  fields: aggregate = about; key = idempotency_key; source = source_system; for = target; process = process_id; parent; hard children = children; webhook-id = webhook_id; occurred; received; not before; completed; ended; published again; with other content; error = error_code; last error
+";
 
-pub(super) const WEBHOOKS: Noun = Noun {
-    path: "/v1/webhook-events",
-    one: "Webhook event",
-    many: "such webhook events",
-    time: "",
-    columns: "ID 0 id; TYPE 1 event_type; STATUS 1 status; RECEIVED (UTC) 2 received_at; PROVIDER 3 provider; \
-         PROVIDER'S ID 4 provider_event_id",
-    fields: "",
-    by: &[],
-};
+pub(super) const EVENTS: Noun = Noun::new("/v1/events", "Event", "such events", EVENT).by(&[
+    ("about", show::about),
+    ("parent", parent),
+    ("children", children),
+    ("occurred", |e| moment(e, "occurred_at")),
+    ("received", |e| moment(e, "received_at")),
+    ("not_before", |e| moment(e, "not_before")),
+    ("completed", completed),
+    ("ended", ended),
+    ("published_again", |e| times(e, "duplicate_count")),
+    ("with_other_content", |e| times(e, "differing_count")),
+    ("last_error", |e| last_error(e, "last_error")),
+]);
+
+const WEBHOOK: &str = "
+  columns: ID 0 id; TYPE 1 event_type; STATUS 1 status; RECEIVED (UTC) 2 received_at; PROVIDER 3 provider; PROVIDER'S ID 4 provider_event_id
+  fields: provider; provider's id = provider_event_id; webhook-id = webhook_id; ordering key; received; came again; completed; ended; last error
+";
+
+pub(super) const WEBHOOKS: Noun =
+    Noun::new("/v1/webhook-events", "Webhook event", "such webhook events", WEBHOOK).by(&[
+        ("received", |e| moment(e, "received_at")),
+        ("came_again", |e| times(e, "duplicate_count")),
+        ("completed", completed),
+        ("ended", ended),
+        ("last_error", |e| last_error(e, "error_message")),
+    ]);
+
+/// When a completed event was completed.
+fn completed(event: &Value) -> String {
+    if is_completed(event) { moment(event, "completed_at") } else { String::new() }
+}
+
+/// When another event ended.
+fn ended(event: &Value) -> String {
+    if is_completed(event) { String::new() } else { moment(event, "completed_at") }
+}
 
 /// Adds a hint to a "not found" failure if `given` is not an id: how to find an event by its aggregate or key.
 pub(super) fn not_an_id(failure: Failure, given: &str) -> Failure {
@@ -49,37 +70,6 @@ pub(super) fn not_an_id(failure: Failure, given: &str) -> Failure {
         "An event is named by its id. To find it: oncebox event list --aggregate-id {given}, or --key {given}"
     ))
 }
-
-const EVENT: Cells = Cells {
-    text: "aggregate = about; key = idempotency_key; source = source_system; for = target; process = process_id; \
-     parent; hard children = children; webhook-id = webhook_id; occurred; received; not before; completed; \
-     ended; published again; with other content; error = error_code; last error",
-    by: &[
-        ("about", show::about),
-        ("parent", parent),
-        ("children", children),
-        ("occurred", |e| moment(e, "occurred_at")),
-        ("received", |e| moment(e, "received_at")),
-        ("not_before", |e| moment(e, "not_before")),
-        ("completed", |e| if is_completed(e) { moment(e, "completed_at") } else { String::new() }),
-        ("ended", |e| if is_completed(e) { String::new() } else { moment(e, "completed_at") }),
-        ("published_again", |e| times(e, "duplicate_count")),
-        ("with_other_content", |e| times(e, "differing_count")),
-        ("last_error", |e| last_error(e, "last_error")),
-    ],
-};
-
-const WEBHOOK: Cells = Cells {
-    text: "provider; provider's id = provider_event_id; webhook-id = webhook_id; ordering key; received; \
-     came again; completed; ended; last error",
-    by: &[
-        ("received", |e| moment(e, "received_at")),
-        ("came_again", |e| times(e, "duplicate_count")),
-        ("completed", |e| if is_completed(e) { moment(e, "completed_at") } else { String::new() }),
-        ("ended", |e| if is_completed(e) { String::new() } else { moment(e, "completed_at") }),
-        ("last_error", |e| last_error(e, "error_message")),
-    ],
-};
 
 /// Prints an event or a webhook event with its deliveries, or its payload alone.
 pub(super) fn show(call: &Call<'_>, remote: &Remote) -> Done {
@@ -108,13 +98,10 @@ pub(super) fn event_of(remote: &Remote, delivery: &Value) -> Result<Value, Failu
 
 /// Prints the fields and the payload of an event or a webhook event.
 fn print(event: &Value) -> Result<(), Failure> {
-    let (what, fields) = match event.get("provider_event_id") {
-        Some(_) => (WEBHOOKS.one, WEBHOOK),
-        None => (EVENTS.one, EVENT),
-    };
-    let title = format!("{what} {}  {}", text(event, "id"), text(event, "event_type"));
+    let noun = if is_webhook(event) { WEBHOOKS } else { EVENTS };
+    let title = format!("{} {}  {}", noun.one, text(event, "id"), text(event, "event_type"));
     out::line(format_args!("{title:<60}  {}", text(event, "status")))?;
-    fields.fields(event)?;
+    noun.fields().fields(event)?;
     print_payload(event)
 }
 

@@ -26,6 +26,7 @@ use crate::sys::files;
 
 const TABLE: &str = "
 token  Tokens for the API
+  columns: ID 0 id; NAME 1 name; ROLE 1 role; SPEAKS FOR 3 scope_text; LAST USED (UTC) 2 last_used_at; EXPIRES (UTC) 3 expires_at; REVOKED (UTC) 2 revoked_at; CREATED (UTC) 4 created_at
   list = listTokens  Tokens by name and role; the tokens themselves are not shown
     tenant <NAME>
   create = createToken  Create a token and print it; it cannot be shown again
@@ -52,16 +53,9 @@ pub(super) const COMMANDS: Commands = Commands::new(
     ],
 );
 
-const TOKENS: Noun = Noun {
-    path: "/v1/tokens",
-    one: "Token",
-    many: "tokens",
-    time: "created_at",
-    columns: "ID 0 id; NAME 1 name; ROLE 1 role; SPEAKS FOR 3 scope_text; LAST USED (UTC) 2 last_used_at; \
-         EXPIRES (UTC) 3 expires_at; REVOKED (UTC) 2 revoked_at; CREATED (UTC) 4 created_at",
-    fields: "",
-    by: &[("scope_text", scope_text)],
-};
+const TOKENS: Noun = Noun::new("/v1/tokens", "Token", "tokens", TABLE)
+    .time("created_at")
+    .by(&[("scope_text", scope_text)]);
 
 /// The source systems and consumer groups of a publish token.
 fn scope_text(token: &Value) -> String {

@@ -15,6 +15,8 @@ use crate::sys::user;
 const MAX_NAME_CHARS: usize = 63;
 const USER_TABLE: &str = "
 user  People who use the console
+  columns: NAME 0 name; ROLE 1 role; LAST LOGIN (UTC) 2 last_login_at; DISABLED (UTC) 2 disabled_at; CREATED (UTC) 4 created_at
+  fields: tenant; role; password = has_password; last login = @last_login_at; disabled since = @disabled_at; created = @created_at
   list = listUsers  Users by name and role
     tenant <NAME>
   show = getUser  One user
@@ -41,6 +43,7 @@ pub(super) const USER: Commands = Commands::new(&USERS, USER_TABLE, &[own("chang
 
 const SESSION_TABLE: &str = "
 session  Who is logged in to the console: list, end
+  columns: ID 0 id; USER 1 user; ADDRESS 1 address; LAST USED (UTC) 2 last_used_at; ENDS (UTC) 3 ends_at; BROWSER 4 user_agent
   list = listSessions  Who is logged in to the console
     tenant <NAME>
   end = endSession  End a session: whoever uses it has to log in again
@@ -71,28 +74,10 @@ struct LinkArgs {
     role: String,
 }
 
-const USERS: Noun = Noun {
-    path: "/v1/users",
-    one: "User",
-    many: "users",
-    time: "created_at",
-    columns: "NAME 0 name; ROLE 1 role; LAST LOGIN (UTC) 2 last_login_at; DISABLED (UTC) 2 disabled_at; \
-         CREATED (UTC) 4 created_at",
-    fields: "tenant; role; password = has_password; last login = @last_login_at; disabled since = @disabled_at; \
-         created = @created_at",
-    by: &[],
-};
+const USERS: Noun = Noun::new("/v1/users", "User", "users", USER_TABLE).time("created_at");
 
-const SESSIONS: Noun = Noun {
-    path: "/v1/sessions",
-    one: "Session",
-    many: "sessions",
-    time: "created_at",
-    columns: "ID 0 id; USER 1 user; ADDRESS 1 address; LAST USED (UTC) 2 last_used_at; ENDS (UTC) 3 ends_at; \
-         BROWSER 4 user_agent",
-    fields: "",
-    by: &[],
-};
+const SESSIONS: Noun =
+    Noun::new("/v1/sessions", "Session", "sessions", SESSION_TABLE).time("created_at");
 
 fn change(call: &Call<'_>, remote: &Remote) -> Done {
     let mut body = call.body()?;

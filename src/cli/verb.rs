@@ -1,9 +1,18 @@
 //! The commands of a noun: a table in the noun's file, from which flags, help pages and requests follow.
 //!
-//! A line of the table is `noun  about` (or `command = operation  about`, with its flags below), or below it `  verb = operation  about`, with the operation as the API names it,
-//! or below that a flag ([`super::flag`]), `? question` to ask before it is done, `> text` to print when it is done, or
-//! `| text` for the end of the help page. `{id}` is the argument of this name. A name may have others after it,
-//! `|shown` and `|~hidden`. `  @lines` begins lines that verbs include with `    @lines`.
+//! ```text
+//! job|~work  What the service does to many at once    a noun; a hidden name
+//!   columns: ID 0 id; STATE 1 state                    of its lists; fields: those of one object (show.rs)
+//!   show|look = getJob  One job, and how far it is     a verb; another name; the operation as the API names it
+//!     --follow  Watch it to its end                    how its flags differ from the operation (flag.rs)
+//!   cancel = cancelJob  Stop a job
+//!     ? Cancel the job {id}                            what is asked before; {id} is the argument of this name
+//!     > cancelled: {id}                                what is printed after, in place of the answer
+//!     | What it has done stays done.                   the end of the help page
+//! ```
+//!
+//! `  @name` begins lines that several verbs include with `    @name`. Without verbs, the first line is the command.
+//! What a table cannot say is a function of the noun's file ([`own`], [`offline`]).
 //!
 //! Not here: the rows and fields that are printed ([`super::noun`]).
 
@@ -146,6 +155,8 @@ impl Commands {
             let text = line.trim_start();
             match (line.len() - text.len(), entries.last_mut()) {
                 _ if text.is_empty() => {}
+                (2, _) if ["columns: ", "fields: "].iter().any(|cells| text.starts_with(cells)) => {
+                }
                 (4.., Some(entry)) => entry.add(text),
                 (2, Some(noun)) if text.starts_with('|') => noun.add(text),
                 _ => entries.push(Entry::read(text)),
