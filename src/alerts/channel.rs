@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tz::TimeZone;
 
@@ -37,22 +38,22 @@ words! {
 }
 
 /// Which escalations a channel is told of, and when. Stored as JSON in `alert_channels.terms`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Terms {
-    /// The lowest severity that is told.
+    // The lowest severity that is told.
     pub severity: Severity,
-    /// The classes that are told; empty: all.
+    // The classes that are told; empty: all.
     pub classes: Vec<Class>,
-    /// Whether escalations of other tenants are told too.
+    // Whether escalations of other tenants are told too.
     pub all_tenants: bool,
-    /// When only critical ones are told, like `22:00-06:00 Europe/Budapest`; empty: never.
+    // When only critical ones are told, like `22:00-06:00 Europe/Budapest`; empty: never.
     pub quiet_hours: String,
-    /// The most messages in an hour.
+    // The most messages in an hour.
     pub rate_per_hour: u32,
-    /// How long escalations are collected for one message; `0s`: not at all.
+    // How long escalations are collected for one message; `0s`: not at all.
     pub digest: String,
-    /// When one is told again that nobody has acknowledged; `0s`: never.
+    // When one is told again that nobody has acknowledged; `0s`: never.
     pub repeat_after: String,
 }
 

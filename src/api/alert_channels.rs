@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use crate::alerts::channel::{Channel, Counted, Kind, MAX_RATE, Terms};
 use crate::alerts::{mail, message, store};
-use crate::api::audited::{Audited, Change, change};
+use crate::api::audited::{Audited, Change, Verdict, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
 use crate::api::lists;
@@ -52,7 +52,7 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/alert-channels", Read, Listed(list))
             .doc("listAlertChannels", "List the alert channels")
             .about("Without the secret parts of their URLs.")
-            .returns(&[Returns::page::<ChannelAnswer>("A page of channels, the oldest first.")])
+            .returns(&[Returns::page::<ChannelAnswer<'_>>("A page of channels, the oldest first.")])
             .params(&[LIMIT, AFTER]),
         post("/v1/alert-channels", Admin, Act("alert_channel.create", create))
             .doc("createAlertChannel", "Make an alert channel")
@@ -60,17 +60,17 @@ pub(super) const RESOURCE: Resource = Resource {
                 "It is told of open escalations at once. The answer has the secret that a webhook's requests are \
                  signed with, this once. A command is of the tenant `default` only.",
             )
-            .returns(&[Returns::json::<NewChannelAnswer>(201, "The channel.")])
+            .returns(&[Returns::json::<NewChannelAnswer<'_>>(201, "The channel.")])
             .body::<ChannelCreation>(r#"{"name":"ops","kind":"webhook","url":"https://ops.example.com/alerts"}"#),
         get("/v1/alert-channels/{name}", Read, Now(show))
             .doc("getAlertChannel", "Show an alert channel")
             .about("With how its deliveries go.")
-            .returns(&[Returns::json::<ChannelAnswer>(200, "The channel.")])
+            .returns(&[Returns::json::<ChannelAnswer<'_>>(200, "The channel.")])
             .params(&[NAME]),
         patch("/v1/alert-channels/{name}", Admin, Act("alert_channel.change", change_one))
             .doc("changeAlertChannel", "Change an alert channel")
             .about("What is absent stays; name and kind always do.")
-            .returns(&[Returns::json::<ChannelAnswer>(200, "The channel as it is now.")])
+            .returns(&[Returns::json::<ChannelAnswer<'_>>(200, "The channel as it is now.")])
             .params(&[NAME])
             .body::<ChannelTerms>(r#"{"severity":"critical","quiet_hours":"22:00-06:00 +01:00"}"#),
         delete("/v1/alert-channels/{name}", Admin, Act("alert_channel.delete", remove))
@@ -92,8 +92,7 @@ pub(super) const RESOURCE: Resource = Resource {
 struct ChannelCreation {
     #[schemars(with = "Text<1, 57>", regex(pattern = "^[a-z0-9-]+$"))]
     name: String,
-    #[schemars(with = "Kind")]
-    kind: String,
+    kind: Kind,
     #[schemars(flatten)]
     terms: ChannelTerms,
 }
@@ -104,10 +103,11 @@ impl<'de> Deserialize<'de> for ChannelCreation {
         let mut fields = Map::deserialize(from)?;
         let mut take = |name| match fields.remove(name) {
             Some(Value::String(text)) => Ok(text),
-            Some(_) => Err(D::Error::custom(format!("{name} is not a text"))),
+            Some(_) => Err(D::Error::custom(format!("invalid {name}: it is not a text"))),
             None => Err(D::Error::missing_field(name)),
         };
-        let (name, kind) = (take("name")?, take("kind")?);
+        let name = take("name")?;
+        let kind = Kind::deserialize(Value::String(take("kind")?)).map_err(D::Error::custom)?;
         let terms = ChannelTerms::deserialize(Value::Object(fields)).map_err(D::Error::custom)?;
         Ok(Self { name, kind, terms })
     }
@@ -150,26 +150,20 @@ struct ChannelTerms {
 /// An alert channel.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "AlertChannel")]
-struct ChannelAnswer {
+struct ChannelAnswer<'a> {
     #[schemars(with = "Uuid")]
-    id: String,
+    id: &'a str,
     #[schemars(with = "NameText")]
-    tenant: String,
-    #[schemars(with = "NameText")]
-    name: String,
+    tenant: &'a str,
+    name: &'a Name,
     kind: Kind,
     /// Where it goes, without what is secret.
-    target: String,
+    target: &'a str,
     /// The subscription that delivers its alerts.
     #[schemars(with = "NameText")]
     subscription: String,
-    severity: Severity,
-    classes: Vec<Class>,
-    all_tenants: bool,
-    quiet_hours: String,
-    rate_per_hour: u32,
-    digest: String,
-    repeat_after: String,
+    #[serde(flatten)]
+    terms: &'a Terms,
     last_success_at: Option<Timestamp>,
     /// Since when its deliveries fail; null: they do not.
     failing_since: Option<Timestamp>,
@@ -180,12 +174,12 @@ struct ChannelAnswer {
 /// An alert channel just made.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "NewAlertChannel")]
-struct NewChannelAnswer<T = ChannelAnswer> {
+struct NewChannelAnswer<'a, T = ChannelAnswer<'a>> {
     #[serde(flatten)]
     made: T,
     /// Of a webhook: what its requests are signed with. It is shown this once.
     #[schemars(with = "Option<SecretText>")]
-    secret: Option<String>,
+    secret: Option<&'a str>,
 }
 
 /// A test that was stored.
@@ -299,10 +293,6 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let detail = format!("The name cannot be {name:?}; it is 1 to 57 of a-z, 0-9 and -.");
         return Err(Problem::unprocessable(detail));
     };
-    let kind = Kind::parse(&kind).ok_or_else(|| {
-        let known = Kind::ALL.map(Kind::as_str).join(", ");
-        Problem::unprocessable(format!("kind cannot be {kind:?}; it is one of {known}."))
-    })?;
     let Some(destination) = given.destination(api, kind, &call.tenant)? else {
         let field = match kind {
             Kind::Slack | Kind::Webhook => "url",
@@ -334,17 +324,15 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let made = change(api, call, move |tx| {
         let Some(seq) = subscriptions::insert(tx, &new, now)? else {
             let detail = format!("There is a subscription named {:?} already.", new.name.as_str());
-            return Ok(Err(Problem::conflict(detail)));
+            return Err(Problem::conflict(detail).into());
         };
         credentials::insert(tx, &to_seal.of(&new.tenant, Owner::Subscription(seq), now))?;
         let channel = Channel { subscription: seq, ..channel.clone() };
         let sealed = destination.secret.as_ref().map(|url| seal(&channel.id, url));
         store::insert(tx, &channel, sealed.as_ref())?;
-        let body = shown(tx, &channel)?;
-        let change = Change::made("alert_channel", &channel.id, &body);
-        Ok(Ok((body, change)))
+        Ok(Change::made("alert_channel", &channel.id, &shown(tx, &channel)?))
     })?;
-    let secret = (kind == Kind::Webhook).then(|| signing.as_str().to_owned());
+    let secret = (kind == Kind::Webhook).then_some(signing.as_str());
     Ok(made.map(|made| value(NewChannelAnswer { made, secret })))
 }
 
@@ -427,12 +415,14 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             }
         }
         store::update(tx, &channel, sealed.as_ref(), now)?;
-        let Some(channel) = store::find(tx, &channel.tenant, channel.name.as_str())? else {
-            return Ok(Err(missing()));
-        };
-        let body = shown(tx, &channel)?;
-        let change = Change::changed("alert_channel", &channel.id, &shown(tx, before)?, &body);
-        Ok(Ok((body, change)))
+        let channel =
+            store::find(tx, &channel.tenant, channel.name.as_str())?.ok_or_else(missing)?;
+        Ok(Change::changed(
+            "alert_channel",
+            &channel.id,
+            &shown(tx, before)?,
+            &shown(tx, &channel)?,
+        ))
     })
 }
 
@@ -447,9 +437,9 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
                 "More than {most} deliveries of {:?} are open or dead: cancel or discard them first.",
                 Channel::subscription_name(before.name.as_str())
             );
-            return Ok(Err(Problem::conflict(detail)));
+            return Err(Problem::conflict(detail).into());
         };
-        Ok(Ok((Value::Null, change.and("revoked", revoked))))
+        Ok(change.and("revoked", revoked))
     })
 }
 
@@ -460,9 +450,9 @@ fn test(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     act(api, call, move |tx, channel| {
         store::send(tx, channel, &event_id, message::test(channel), at)?;
         let subscription = Channel::subscription_name(channel.name.as_str());
-        let body = value(TestAnswer { event_id: event_id.clone(), subscription });
-        let change = Change::changed("alert_channel", &channel.id, &Value::Null, &Value::Null);
-        Ok(Ok((body, change.and("event_id", event_id.as_str()))))
+        let change = Change::changed("alert_channel", &channel.id, &(), &());
+        let body = TestAnswer { event_id: event_id.clone(), subscription };
+        Ok(change.and("event_id", event_id.as_str()).answer(body))
     })
 }
 
@@ -470,15 +460,10 @@ fn test(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn act(
     api: &Api,
     call: &Call,
-    mut run: impl FnMut(&WriteTx<'_>, &Channel) -> StoreResult<Result<(Value, Change), Problem>>
-    + Send
-    + 'static,
+    mut run: impl FnMut(&WriteTx<'_>, &Channel) -> Verdict + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
-    change(api, call, move |tx| match store::find(tx, &tenant, &name)? {
-        Some(channel) => run(tx, &channel),
-        None => Ok(Err(missing())),
-    })
+    change(api, call, move |tx| run(tx, &store::find(tx, &tenant, &name)?.ok_or_else(missing)?))
 }
 
 fn find(api: &Api, call: &Call) -> Result<Channel, Problem> {
@@ -492,27 +477,17 @@ fn missing() -> Problem {
 
 fn shown(tx: &ReadTx<'_>, channel: &Channel) -> StoreResult<Value> {
     let subscription: Option<Subscription> = subscriptions::by_seq(tx, channel.subscription)?;
-    let Terms { severity, classes, all_tenants, quiet_hours, rate_per_hour, digest, repeat_after } =
-        channel.terms.clone();
+    let of = subscription.as_ref();
     Ok(value(ChannelAnswer {
-        id: channel.id.clone(),
-        tenant: channel.tenant.clone(),
-        name: channel.name.as_str().to_owned(),
+        id: &channel.id,
+        tenant: &channel.tenant,
+        name: &channel.name,
         kind: channel.kind,
-        target: subscription
-            .as_ref()
-            .map(|found| found.new.target.url().to_owned())
-            .unwrap_or_default(),
+        target: of.map(|found| found.new.target.url()).unwrap_or_default(),
         subscription: Channel::subscription_name(channel.name.as_str()),
-        severity,
-        classes,
-        all_tenants,
-        quiet_hours,
-        rate_per_hour,
-        digest,
-        repeat_after,
-        last_success_at: subscription.as_ref().and_then(|found| found.last_success_at),
-        failing_since: subscription.as_ref().and_then(|found| found.failing_since),
+        terms: &channel.terms,
+        last_success_at: of.and_then(|found| found.last_success_at),
+        failing_since: of.and_then(|found| found.failing_since),
         created_at: channel.created_at,
         updated_at: channel.updated_at,
     }))

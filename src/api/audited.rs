@@ -7,72 +7,72 @@
 //! Not here: webhooks, published events and claims of guards. They are not changes by a person, and their own rows say
 //! where they came from.
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::api::auth::Denied;
 use crate::api::call::{Call, answer};
 use crate::api::context::Api;
 use crate::api::problem::Problem;
+use crate::api::schema::value;
 use crate::base::clock::Timestamp;
 use crate::http::message::{Head, Response};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent, Origin, Outcome};
 use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::trace;
-use crate::store::error::Result as StoreResult;
+use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{audit_events, limits};
 
-/// What a call has changed, and the status it is answered with.
+/// What a call has changed, and how it is answered.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     resource_type: &'static str,
     resource_id: String,
     changes: Changes,
     status: u16,
+    body: Value,
 }
 
 impl Change {
-    /// A thing was created: 201.
-    pub(super) fn made(resource_type: &'static str, resource_id: &str, after: &Value) -> Self {
-        Self::new(resource_type, resource_id, &Value::Null, after, 201)
+    /// A thing was created: 201 with the thing.
+    pub(super) fn made(kind: &'static str, id: &str, after: &impl Serialize) -> Self {
+        Self { status: 201, ..Self::changed(kind, id, &(), after) }
     }
 
     /// A thing was changed, and that created another one: 201.
     pub(super) fn made_within(
-        resource_type: &'static str,
-        resource_id: &str,
-        before: &Value,
-        after: &Value,
+        kind: &'static str,
+        id: &str,
+        before: &impl Serialize,
+        after: &impl Serialize,
     ) -> Self {
-        Self::new(resource_type, resource_id, before, after, 201)
+        Self { status: 201, ..Self::changed(kind, id, before, after) }
     }
 
-    /// A thing was changed: 200.
+    /// A thing was changed: 200 with the thing as it is now.
     pub(super) fn changed(
         resource_type: &'static str,
-        resource_id: &str,
-        before: &Value,
-        after: &Value,
+        id: &str,
+        before: &impl Serialize,
+        after: &impl Serialize,
     ) -> Self {
-        Self::new(resource_type, resource_id, before, after, 200)
+        let body = value(after);
+        let changes = Changes::between(&value(before), &body);
+        Self { resource_type, resource_id: id.to_owned(), changes, status: 200, body }
     }
 
     /// A thing was deleted: 204.
-    pub(super) fn gone(resource_type: &'static str, resource_id: &str, before: &Value) -> Self {
-        Self::new(resource_type, resource_id, before, &Value::Null, 204)
+    pub(super) fn gone(kind: &'static str, id: &str, before: &impl Serialize) -> Self {
+        Self { status: 204, ..Self::changed(kind, id, before, &()) }
     }
 
-    fn new(
-        resource_type: &'static str,
-        resource_id: &str,
-        before: &Value,
-        after: &Value,
-        status: u16,
-    ) -> Self {
-        let changes = Changes::between(before, after);
-        Self { resource_type, resource_id: resource_id.to_owned(), changes, status }
+    /// Answers with something else than the thing.
+    #[must_use]
+    pub(super) fn answer(self, body: impl Serialize) -> Self {
+        Self { body: value(body), ..self }
     }
 
     /// Adds an entry that is not a field of the thing: see [`Changes::and`].
@@ -113,32 +113,72 @@ impl Audited<Value> {
     }
 }
 
-/// What a function in the transaction returns: a value and the change, or a problem. It has to return a problem before
-/// it writes anything.
-pub(super) type Verdict<T> = StoreResult<Result<(T, Change), Problem>>;
+/// Why nothing is changed: the request is refused, or the store failed.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    Problem(Problem),
+    Store(Error),
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// What a function in the transaction returns. It has to return a problem before it writes anything.
+pub(super) type Verdict<T = Change> = Result<T, Refusal>;
+
+/// A verdict as a transaction returns it: a problem does not make it fail.
+pub(super) fn settled<T>(verdict: Verdict<T>) -> StoreResult<Result<T, Problem>> {
+    match verdict {
+        Ok(done) => Ok(Ok(done)),
+        Err(Refusal::Problem(problem)) => Ok(Err(problem)),
+        Err(Refusal::Store(error)) => Err(error),
+    }
+}
 
 /// Changes something: runs `run` in a transaction, appends the audit event to it, and waits for COMMIT.
-pub(super) fn change<T, R>(api: &Api, call: &Call, mut run: R) -> Result<Audited<T>, Problem>
+pub(super) fn change<R>(api: &Api, call: &Call, mut run: R) -> Result<Audited<Value>, Problem>
+where
+    R: FnMut(&WriteTx<'_>) -> Verdict + Send + 'static,
+{
+    let done = change_and(api, call, move |tx| Ok((run(tx)?, ())))?;
+    Ok(done.map(|(body, ())| body))
+}
+
+/// As [`change`], for a function that also returns something for what follows.
+pub(super) fn change_and<T, R>(
+    api: &Api,
+    call: &Call,
+    mut run: R,
+) -> Result<Audited<(Value, T)>, Problem>
 where
     T: Send + 'static,
-    R: FnMut(&WriteTx<'_>) -> Verdict<T> + Send + 'static,
+    R: FnMut(&WriteTx<'_>) -> Verdict<(Change, T)> + Send + 'static,
 {
     let event = call.event(api.clock.wall());
     let (settings, tenant, action) = (api.settings.get(), call.tenant.clone(), call.action);
     api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
         let before = limits::before(tx, &tenant, action)?;
-        let (value, change) = match run(tx)? {
+        let (change, more) = match settled(run(tx))? {
             Ok(done) => done,
             Err(problem) => return Ok(Err(problem)),
         };
         limits::check(tx, (&tenant, action), &settings.tenants, &before)?;
-        let Change { resource_type, resource_id, changes, status } = change;
+        let Change { resource_type, resource_id, changes, status, body } = change;
         let mut event = event.clone().of(resource_type, &resource_id, changes);
         event.origin.status = Some(status);
         audit_events::append(tx, &event)?;
         let resource = format!("{resource_type}/{resource_id}");
         let done = Some(Box::new([event.actor.display, event.action, resource]));
-        Ok(Ok(Audited { value, status, done }))
+        Ok(Ok(Audited { value: (body, more), status, done }))
     })?
 }
 

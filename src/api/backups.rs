@@ -10,7 +10,7 @@ use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{ActLater, Listed};
 use crate::api::route::{Resource, Returns, get, post};
-use crate::api::schema::{value, values};
+use crate::api::schema::values;
 use crate::backup::manifest::{Manifest, Reason};
 use crate::backup::retention::BackupFile;
 use crate::backup::schedule::Running;
@@ -121,6 +121,6 @@ fn run(api: &Api, call: &Call, running: Running) -> Result<Audited<Value>, Probl
     let seconds = api.clock.monotonic().saturating_sub(start).as_secs_f64();
     let (path, file) = (path.display().to_string(), manifest.file);
     let (created_at, bytes) = (manifest.created_at, manifest.bytes);
-    let made = value(MadeBackup { path, created_at, bytes, seconds });
-    change(api, call, move |_tx| Ok(Ok((made.clone(), Change::made("backup", &file, &made)))))
+    let made = MadeBackup { path, created_at, bytes, seconds };
+    change(api, call, move |_tx| Ok(Change::made("backup", &file, &made)))
 }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::api::audited::{Audited, Change, change};
+use crate::api::audited::{Audited, Change, change_and};
 use crate::api::call::Call;
 use crate::api::context::Api;
 use crate::api::deliveries::{ID, find};
@@ -15,7 +15,7 @@ use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Later};
 use crate::api::route::{Param, Resource, Returns, post, public};
-use crate::api::schema::{SomeText, value};
+use crate::api::schema::SomeText;
 use crate::http::message::Method::Post;
 use crate::http::message::Response;
 use crate::http::service::Reply;
@@ -124,20 +124,18 @@ fn confirm(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let is_early = api.flow.in_flight.since(seq).is_some();
     let held = api.store.read(|tx| leases::any(tx, seq))?.ok_or_else(missing)?;
     let outcome = confirm.cleaned(&held, outcome)?;
-    let done = change(api, call, move |tx| {
+    let done = change_and(api, call, move |tx| {
         let before = delivery_lists::by_seq(tx, &tenant, seq)?;
         let settlement = match confirm.settle(tx, seq, Presented::ByName { is_early }, &outcome)? {
             Confirmed::Stored(settlement) => Some(settlement),
             Confirmed::Again => None,
-            Confirmed::Refused(why) => return Ok(Err(Problem::conflict(why))),
-            Confirmed::TooEarly => return Ok(Err(too_early())),
-            Confirmed::Missing => return Ok(Err(missing())),
+            Confirmed::Refused(why) => return Err(Problem::conflict(why).into()),
+            Confirmed::TooEarly => return Err(too_early().into()),
+            Confirmed::Missing => return Err(missing().into()),
         };
         let after = delivery_lists::by_seq(tx, &tenant, seq)?;
-        let Some((before, after)) = before.zip(after) else { return Ok(Err(missing())) };
-        let after = value(&after);
-        let change = Change::changed("delivery", &seq.to_string(), &value(&before), &after);
-        Ok(Ok(((after, settlement), change)))
+        let (before, after) = before.zip(after).ok_or_else(missing)?;
+        Ok((Change::changed("delivery", &seq.to_string(), &before, &after), settlement))
     })?;
     Ok(done.map(|(delivery, settlement)| {
         if let Some(settlement) = settlement {

@@ -17,9 +17,7 @@ use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Later;
 use crate::api::route::{Param, Resource, Returns, get, post};
-use crate::api::schema::{
-    AnyDeliveryId, Base64, DeliveryId, NameText, SomeText, Uuid, Whole, values,
-};
+use crate::api::schema::{AnyDeliveryId, Base64, NameText, SomeText, Uuid, Whole, values};
 use crate::base::clock::Timestamp;
 use crate::base::fair::Payer;
 use crate::base::id::DeliverySeq;
@@ -203,8 +201,7 @@ struct Leases<'a> {
 
 #[derive(Serialize, JsonSchema)]
 struct LeasedEvent<'a> {
-    #[schemars(with = "DeliveryId")]
-    delivery: String,
+    delivery: DeliverySeq,
     /// The lease's id. Send it with each report about this event.
     #[schemars(with = "Uuid")]
     lease: &'a str,
@@ -241,7 +238,7 @@ impl<'a> LeasedEvent<'a> {
         let payload = payload.flatten().filter(|raw| raw.get().len() == outgoing.payload.len());
         let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         Self {
-            delivery: outgoing.delivery.to_string(),
+            delivery: outgoing.delivery,
             lease,
             lease_until: *until,
             attempt: *attempt,
@@ -263,7 +260,7 @@ impl<'a> LeasedEvent<'a> {
 #[serde(deny_unknown_fields)]
 struct Lease {
     #[schemars(with = "AnyDeliveryId")]
-    delivery: String,
+    delivery: DeliverySeq,
     lease: String,
 }
 
@@ -280,7 +277,7 @@ struct Acknowledgements {
 #[schemars(rename = "Return")]
 struct Returned {
     #[schemars(with = "AnyDeliveryId")]
-    delivery: String,
+    delivery: DeliverySeq,
     lease: String,
     /// Why; the first 2048 characters are kept.
     #[serde(default)]
@@ -328,10 +325,9 @@ struct Outcomes {
 }
 
 /// The result of one lease.
-#[derive(Default, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 struct LeaseOutcome {
-    #[schemars(with = "DeliveryId")]
-    delivery: String,
+    delivery: DeliverySeq,
     /// 200: stored; 404: the subscription has no such delivery; 409: the lease does not allow it, and `detail` says why;
     /// 500: it cannot be stored, and the log says why.
     #[schemars(with = "ReportStatus")]
@@ -356,17 +352,12 @@ struct LeaseOutcome {
 fn ack(api: &Api, call: Call, reply: Reply) {
     settle(api, &call, reply, |call| {
         let Acknowledgements { items } = call.json()?;
-        check_count(items.len())?;
-        items
-            .into_iter()
-            .map(|Lease { delivery, lease }| {
-                Ok(Report {
-                    delivery: delivery_seq(&delivery)?,
-                    lease,
-                    outcome: lease::LeaseOutcome::Done,
-                })
-            })
-            .collect()
+        let done = |Lease { delivery, lease }| Report {
+            delivery,
+            lease,
+            outcome: lease::LeaseOutcome::Done,
+        };
+        Ok(items.into_iter().map(done).collect())
     });
 }
 
@@ -374,7 +365,6 @@ fn ack(api: &Api, call: Call, reply: Reply) {
 fn nack(api: &Api, call: Call, reply: Reply) {
     settle(api, &call, reply, |call| {
         let HandedBack { items } = call.json()?;
-        check_count(items.len())?;
         items.into_iter().map(returned).collect()
     });
 }
@@ -400,7 +390,7 @@ fn returned(item: Returned) -> Result<Report, Problem> {
             counted,
         }
     };
-    Ok(Report { delivery: delivery_seq(&delivery)?, lease, outcome })
+    Ok(Report { delivery, lease, outcome })
 }
 
 fn delay_of(text: &str) -> Result<Duration, Problem> {
@@ -445,31 +435,12 @@ type NamedLeases = Vec<(DeliverySeq, String)>;
 
 fn extension(api: &Api, call: &Call) -> Result<(Subscription, NamedLeases, Duration), Problem> {
     let Extension { items, lease } = call.json()?;
-    check_count(items.len())?;
-    let leases = items
-        .into_iter()
-        .map(|Lease { delivery, lease }| Ok((delivery_seq(&delivery)?, lease)))
-        .collect::<Result<_, Problem>>()?;
+    let leases = items.into_iter().map(|Lease { delivery, lease }| (delivery, lease)).collect();
     let subscription = find(api, call)?;
     let own = || lease_time(&subscription.new.policy);
     let span = lease.as_deref().map_or_else(own, lease_of);
     let span = span.map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     Ok((subscription, leases, span))
-}
-
-fn check_count(count: usize) -> Result<(), Problem> {
-    if (1..=MAX_LEASES_NAMED).contains(&count) {
-        return Ok(());
-    }
-    let detail = format!("items must have 1 to {MAX_LEASES_NAMED} entries, not {count}.");
-    Err(Problem::unprocessable(detail))
-}
-
-fn delivery_seq(text: &str) -> Result<DeliverySeq, Problem> {
-    DeliverySeq::parse(text).ok_or_else(|| {
-        let detail = format!("delivery {text:?} is not a delivery's id, like dlv_17.");
-        Problem::unprocessable(detail)
-    })
 }
 
 /// The result of each lease, each with its own status.
@@ -479,7 +450,7 @@ fn outcomes(deliveries: &[DeliverySeq], results: StoreResult<Vec<ReportResult>>)
         Err(error) => return Problem::from(error).into(),
     };
     let shown = |(delivery, result): (&DeliverySeq, &ReportResult)| {
-        let delivery = delivery.to_string();
+        let delivery = *delivery;
         let refused = |status, detail| (status, Some(detail));
         let (status, detail) = match result {
             ReportResult::Stored(..) | ReportResult::Again(_) => (200, None),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::api::audited::{Audited, Change, change};
+use crate::api::audited::{Audited, Change, change, change_and};
 use crate::api::call::Call;
 use crate::api::context::Api;
 use crate::api::credentials::{CredentialAnswer, ID, SecretText, shown, unusable};
@@ -224,16 +224,15 @@ fn run(
     }
     let material = material(old, &secret).map_err(unusable)?;
     let (now, own, before) = (api.clock.wall(), rotation.clone(), old.clone());
-    let made = change(api, call, move |tx| {
-        let row = match own.begin(tx, &before, &material, (now, overlap))? {
-            Ok(row) => row,
-            Err(why) => return Ok(Err(Problem::conflict(why))),
-        };
+    let made = change_and(api, call, move |tx| {
+        let begun = own.begin(tx, &before, &material, (now, overlap))?;
+        let row = begun.map_err(Problem::conflict)?;
         let change = Change::made("credential", &row.id, &shown(&row))
             .and("rotated", before.id.as_str())
             .and("reason", reason.as_deref());
-        Ok(Ok((row, change)))
+        Ok((change, row))
     })?;
+    let made = made.map(|(_, row)| row);
     let made = if old.purpose() == Purpose::Sign { made } else { verified(api, made) };
     let secret = is_made_here.then_some(secret.as_str());
     Ok(made.map(|made| value(RotationAnswer { made: shown(&made), secret })))
@@ -265,11 +264,9 @@ fn schedule(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     change(api, call, move |tx| {
         credentials::plan(tx, &old.id, &plan)?;
-        let Some(after) = credentials::by_id(tx, &old.tenant, &old.id)? else {
-            return Ok(Err(Problem::not_found("credential")));
-        };
-        let body = shown(&after);
-        Ok(Ok((body.clone(), Change::changed("credential", &old.id, &shown(&old), &body))))
+        let after = credentials::by_id(tx, &old.tenant, &old.id)?
+            .ok_or_else(|| Problem::not_found("credential"))?;
+        Ok(Change::changed("credential", &old.id, &shown(&old), &shown(&after)))
     })
 }
 

@@ -385,12 +385,9 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         credentials::insert(tx, &new)?;
         // The target may accept the new one.
         settlement::end_holds_by_change(tx, seq, now)?;
-        let Some(row) = credentials::by_id(tx, &tenant, &new.id)? else {
-            return Ok(Err(Problem::not_found("subscription")));
-        };
-        let body = shown(&row);
-        let change = Change::made("credential", &new.id, &body).and("revoked", revoked);
-        Ok(Ok((body, change)))
+        let row = credentials::by_id(tx, &tenant, &new.id)?
+            .ok_or_else(|| Problem::not_found("subscription"))?;
+        Ok(Change::made("credential", &new.id, &shown(&row)).and("revoked", revoked))
     })?;
     let secret = is_new.then_some(secret.as_str());
     Ok(made.map(|made| value(NewCredentialAnswer { made, secret })))
@@ -421,10 +418,10 @@ fn check_fits(subscription: &Subscription, settings: &Settings) -> Result<(), Pr
 fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {
-        let missing = || Ok(Err(Problem::not_found("credential")));
-        let Some(before) = credentials::by_id(tx, &tenant, &id)? else { return missing() };
+        let missing = || Problem::not_found("credential");
+        let before = credentials::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
         if before.state == State::Revoked {
-            return Ok(Err(Problem::conflict("The credential was revoked before.")));
+            return Err(Problem::conflict("The credential was revoked before.").into());
         }
         let others = credentials::in_force(tx, before.owner)?;
         let detail = match before.owner {
@@ -439,12 +436,10 @@ fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             _ => "",
         };
         if !detail.is_empty() {
-            return Ok(Err(Problem::conflict(detail)));
+            return Err(Problem::conflict(detail).into());
         }
         credentials::revoke(tx, before.owner, &id)?;
-        let Some(after) = credentials::by_id(tx, &tenant, &id)? else { return missing() };
-        let body = shown(&after);
-        let change = Change::changed("credential", &id, &shown(&before), &body);
-        Ok(Ok((body, change)))
+        let after = credentials::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        Ok(Change::changed("credential", &id, &shown(&before), &shown(&after)))
     })
 }

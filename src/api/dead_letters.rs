@@ -14,15 +14,12 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed};
 use crate::api::route::{Param, Resource, Returns, SINCE, UNTIL, get, post};
-use crate::api::schema::{DeliveryId, NameText, SomeText, Text, Whole, value};
-use crate::base::clock::Timestamp;
+use crate::api::schema::{SomeText, Text, Whole};
 use crate::http::message::Response;
 use crate::jobs::tables::dead_letters::{self, Group};
-use crate::jobs::{Filter, Kind};
-use crate::model::lenient_int;
-use crate::model::outcome::AttemptClass;
-use crate::model::strict_object;
+use crate::jobs::{Filter, Kind, MAX_RATE};
 use crate::model::token::Right::{Operate, Read};
+use crate::model::{lenient_int, strict_object};
 
 /// The most characters of a reason.
 const MAX_REASON_CHARS: usize = 1000;
@@ -74,7 +71,7 @@ struct Discard {
     dry_run: bool,
     /// The most deliveries per second; no limit if absent.
     #[serde(default, deserialize_with = "lenient_int::optional")]
-    #[schemars(with = "Option<Whole<1, 10000>>")]
+    #[schemars(with = "Option<Whole<1, MAX_RATE>>")]
     rate: Option<u32>,
 }
 
@@ -99,43 +96,14 @@ fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "DeadLetterSummary")]
 struct Summary {
-    groups: Vec<GroupAnswer>,
-}
-
-/// Dead letters of one subscription with the same error.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "DeadLetterGroup")]
-struct GroupAnswer {
-    #[schemars(with = "NameText")]
-    subscription: String,
-    /// The class of the last attempt.
-    class: Option<AttemptClass>,
-    /// Its HTTP status.
-    #[schemars(with = "Option<Whole<100, 999>>")]
-    code: Option<u16>,
-    /// Why they were given up.
-    reason: Option<String>,
-    count: u64,
-    /// When the oldest one was given up.
-    oldest_at: Timestamp,
-    /// When the newest one was given up.
-    newest_at: Timestamp,
-    /// One of them.
-    #[schemars(with = "DeliveryId")]
-    sample: String,
+    groups: Vec<Group>,
 }
 
 /// `GET /v1/dead-letters/summary`
 fn summary(api: &Api, call: &Call) -> Result<Response, Problem> {
     let (subscription, made) = (call.query.text("subscription"), call.query.span()?);
-    let found = lists::read(api, call, |tx| {
+    let groups = lists::read(api, call, |tx| {
         dead_letters::summary(tx, &call.tenant, subscription.as_deref(), made)
     })?;
-    let groups = found.into_iter().map(|group| {
-        let Group { subscription, class, code, reason, count, oldest_at, newest_at, sample } =
-            group;
-        let sample = sample.to_string();
-        GroupAnswer { subscription, class, code, reason, count, oldest_at, newest_at, sample }
-    });
-    Ok(ok(&value(Summary { groups: groups.collect() })))
+    Ok(ok(&Summary { groups }))
 }

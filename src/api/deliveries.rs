@@ -202,23 +202,22 @@ pub(super) fn act(
     let found = find(api, call)?;
     let (tenant, seq) = (call.tenant.clone(), found.seq);
     change(api, call, move |tx| {
-        let missing = || Ok(Err(Problem::not_found("delivery")));
-        let Some(before) = delivery_lists::by_seq(tx, &tenant, seq)? else { return missing() };
+        let missing = || Problem::not_found("delivery");
+        let before = delivery_lists::by_seq(tx, &tenant, seq)?.ok_or_else(missing)?;
         match tx.in_savepoint(|| run(tx, &before))? {
             // A statement found a row in another state. What those before it changed is undone.
             Err(Error::Changed(_)) => {
-                return Ok(Err(refused(&before, rule)));
+                return Err(refused(&before, rule).into());
             }
             done => done?,
         }
-        let Some(after) = delivery_lists::by_seq(tx, &tenant, seq)? else { return missing() };
-        let body = value(&after);
-        let change = Change::changed("delivery", &seq.to_string(), &value(&before), &body);
+        let after = delivery_lists::by_seq(tx, &tenant, seq)?.ok_or_else(missing)?;
+        let change = Change::changed("delivery", &seq.to_string(), &before, &after);
         let change = match &reason {
             Some(reason) => change.and("given_reason", reason.as_str()),
             None => change,
         };
-        Ok(Ok((body, change)))
+        Ok(change)
     })
 }
 

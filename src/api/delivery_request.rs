@@ -12,14 +12,14 @@ use crate::api::payloads::SHOWN_FACTOR;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Resource, Returns, get};
-use crate::api::schema::{Base64, DeliveryId};
+use crate::api::schema::Base64;
+use crate::base::id::DeliverySeq;
 use crate::http::message::Response;
 use crate::model::sealed;
 use crate::model::subscription::{CallMethod, Target};
 use crate::model::token::Right::Read;
 use crate::pipeline::deliver::Preview;
-use crate::store::deliveries as stored;
-use crate::store::subscriptions;
+use crate::store::{deliveries as stored, subscriptions};
 
 /// Requests of deliveries.
 pub(super) const RESOURCE: Resource = Resource {
@@ -40,8 +40,7 @@ pub(super) const RESOURCE: Resource = Resource {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "DeliveryRequest")]
 struct RequestAnswer {
-    #[schemars(with = "DeliveryId")]
-    delivery: String,
+    delivery: DeliverySeq,
     method: CallMethod,
     url: String,
     /// In the order in which they are sent.
@@ -104,7 +103,7 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         Err(bytes) => (None, Some(BASE64.encode(bytes.as_bytes()))),
     };
     Ok(ok(&RequestAnswer {
-        delivery: of.seq.to_string(),
+        delivery: of.seq,
         method,
         url,
         headers: headers.collect(),

@@ -11,7 +11,7 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
-use crate::api::schema::{TrueOrFalse, Uuid, value};
+use crate::api::schema::{TrueOrFalse, Uuid};
 use crate::http::message::Response;
 use crate::model::escalation::Escalation;
 use crate::model::token::Right::{Operate, Read};
@@ -74,17 +74,15 @@ fn acknowledge(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let by = if call.who.display.is_empty() { &call.who.id } else { &call.who.display };
     let (by, now) = (by.clone(), api.clock.wall());
     change(api, call, move |tx| {
-        let missing = || Ok(Err(Problem::not_found("escalation")));
-        let Some(before) = escalations::by_id(tx, &tenant, &id)? else { return missing() };
+        let missing = || Problem::not_found("escalation");
+        let before = escalations::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
         if let Some(at) = before.acknowledged_at {
             let by = before.acknowledged_by.unwrap_or_default();
             let detail = format!("It was acknowledged at {at} by {by:?} already.");
-            return Ok(Err(Problem::conflict(detail)));
+            return Err(Problem::conflict(detail).into());
         }
         escalations::acknowledge(tx, &before, &by, now)?;
-        let Some(after) = escalations::by_id(tx, &tenant, &id)? else { return missing() };
-        let body = value(&after);
-        let change = Change::changed("escalation", &id, &value(&before), &body);
-        Ok(Ok((body, change)))
+        let after = escalations::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        Ok(Change::changed("escalation", &id, &before, &after))
     })
 }

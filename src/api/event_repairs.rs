@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::api::audited::{Audited, Change, change};
+use crate::api::audited::{Audited, Change, Verdict, change, settled};
 use crate::api::call::{Call, check_reason};
 use crate::api::context::Api;
 use crate::api::events::ID;
@@ -186,13 +186,13 @@ impl Changes {
         }
     }
 
-    /// Sets the parent. The inner error is the reason why that cannot be done.
-    fn set_parent(&self, tx: &ReadTx<'_>, row: &mut SqlRow) -> StoreResult<Result<(), Problem>> {
+    /// Sets the parent.
+    fn set_parent(&self, tx: &ReadTx<'_>, row: &mut SqlRow) -> Verdict<()> {
         let name = match (&self.parent_id, self.parent_key.as_deref()) {
-            (None, None) => return Ok(Ok(())),
+            (None, None) => return Ok(()),
             (Some(None), _) => {
                 row.parent_seq = None;
-                return Ok(Ok(()));
+                return Ok(());
             }
             (Some(id), key) => (id.as_deref(), key),
             (None, key) => (None, key),
@@ -200,25 +200,22 @@ impl Changes {
         let texts =
             [Column::Tenant, Column::SourceSystem].map(|of| row.text(of).unwrap_or_default());
         let [tenant, source] = &texts;
-        Ok(families::find(tx, (tenant, source), name)?
-            .map(|parent| row.parent_seq = Some(parent))
-            .map_err(|defect| still_invalid(&defect)))
+        let found = families::find(tx, (tenant, source), name)?;
+        row.parent_seq = Some(found.map_err(|defect| still_invalid(&defect))?);
+        Ok(())
     }
 }
 
 /// Applies the privacy policy to a repair before anything is stored, as for a published event. Returns what is sealed in
 /// the new payload.
 fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sealed, Problem> {
-    let found = api.store.read(|tx| {
-        let seq = match quarantined(tx, &call.tenant, call.param(0))? {
-            Ok(seq) => seq,
-            Err(problem) => return Ok(Err(problem)),
-        };
+    let read = |tx: &ReadTx<'_>| {
+        let seq = quarantined(tx, &call.tenant, call.param(0))?;
         let row = outbox_relay::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
         let pii = tenants::pii(tx, &row.text(Column::Tenant).unwrap_or_default())?;
-        Ok(Ok((row, pii)))
-    });
-    let (mut row, pii) = found??;
+        Ok((row, pii))
+    };
+    let (mut row, pii) = api.store.read(|tx| settled(read(tx)))??;
     let identity =
         |row: &SqlRow| (row.text(Column::SourceSystem), row.text(Column::IdempotencyKey));
     let before = identity(&row);
@@ -269,10 +266,7 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let event_types = Arc::clone(&api.flow.publish.event_types);
     let (tenant, id, clock) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.clone());
     change(api, call, move |tx| {
-        let seq = match quarantined(tx, &tenant, &id)? {
-            Ok(seq) => seq,
-            Err(problem) => return Ok(Err(problem)),
-        };
+        let seq = quarantined(tx, &tenant, &id)?;
         let before = shown(tx, seq)?;
         let mut row = outbox_relay::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
         changes.apply(&mut row);
@@ -281,11 +275,9 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         if lacks_parent && changes.parent_id.is_none() && changes.parent_key.is_none() {
             let detail =
                 "It has no parent: give parent_id or parent_key, or \"parent_id\": null for none.";
-            return Ok(Err(Problem::unprocessable(detail)));
+            return Err(Problem::unprocessable(detail).into());
         }
-        if let Err(problem) = changes.set_parent(tx, &mut row)? {
-            return Ok(Err(problem));
-        }
+        changes.set_parent(tx, &mut row)?;
         let (is_replaced, own) = (changes.payload.is_some(), row.own);
         // What is sealed takes more room than what was allowed in.
         let (most, policy_applied) = if own || is_replaced {
@@ -293,24 +285,20 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         } else {
             (most, PolicyApplied::No)
         };
-        let mut event = match outbox_relay::check(tx, &row, most, policy_applied)? {
-            Ok(event) => event,
-            Err(defect) => return Ok(Err(still_invalid(&defect))),
-        };
+        let checked = outbox_relay::check(tx, &row, most, policy_applied)?;
+        let mut event = checked.map_err(|defect| still_invalid(&defect))?;
         event.sealed.fields = row.sealed_fields;
         // As it was given: the policy may have masked what the schema asks for.
         let payload = given.clone().unwrap_or_else(|| event.payload.clone());
         if let Some(misfit) = event_types.misfit(&NewEvent { payload, ..event.clone() })? {
-            return Ok(Err(still_invalid(&Defect::new(outbox_relay::MISFIT, misfit.why))));
+            return Err(still_invalid(&Defect::new(outbox_relay::MISFIT, misfit.why)).into());
         }
         if is_replaced {
             event.sealed = sealed.clone();
         }
         let now = clock.now();
-        let ready = match quarantine::ready(tx, seq, &event, now)? {
-            Ok(ready) => ready,
-            Err(why) => return Ok(Err(Problem::unprocessable(format!("{why}.")))),
-        };
+        let ready = quarantine::ready(tx, seq, &event, now)?
+            .map_err(|why| Problem::unprocessable(format!("{why}.")))?;
         quarantine::release(tx, &mut row, &event, is_replaced, &ready, now)?;
         let after = shown(tx, seq)?;
         let mut change =
@@ -319,7 +307,7 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             let sha256 = digest::digest(&digest::SHA256, payload);
             change = change.and("payload_sha256", HEXLOWER.encode(sha256.as_ref()));
         }
-        Ok(Ok((after, change)))
+        Ok(change.answer(after))
     })
 }
 
@@ -338,15 +326,12 @@ pub(super) fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem>
     let reason = format!("discarded by {}: {reason}", call.who.display);
     let (tenant, id, clock) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.clone());
     change(api, call, move |tx| {
-        let seq = match quarantined(tx, &tenant, &id)? {
-            Ok(seq) => seq,
-            Err(problem) => return Ok(Err(problem)),
-        };
+        let seq = quarantined(tx, &tenant, &id)?;
         let before = shown(tx, seq)?;
         quarantine::discard(tx, seq, &reason, clock.now())?;
         let after = shown(tx, seq)?;
         let change = Change::changed("event", &id, &audited(tx, &before)?, &audited(tx, &after)?);
-        Ok(Ok((after, change)))
+        Ok(change.answer(after))
     })
 }
 
@@ -366,14 +351,15 @@ fn audited(tx: &ReadTx<'_>, event: &Value) -> StoreResult<Value> {
 }
 
 /// The row number of a quarantined event that this tenant may change.
-fn quarantined(tx: &ReadTx<'_>, tenant: &str, id: &str) -> StoreResult<Result<i64, Problem>> {
-    Ok(match quarantine::find(tx, tenant, id)? {
-        None => Err(Problem::not_found("event")),
+fn quarantined(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Verdict<i64> {
+    match quarantine::find(tx, tenant, id)? {
+        None => Err(Problem::not_found("event").into()),
         Some((seq, status)) if status == "quarantined" => Ok(seq),
         Some((_, status)) => Err(Problem::conflict(format!(
             "The event is {status}; only a quarantined one can be repaired or discarded."
-        ))),
-    })
+        ))
+        .into()),
+    }
 }
 
 fn shown(tx: &ReadTx<'_>, seq: i64) -> StoreResult<Value> {

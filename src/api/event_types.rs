@@ -13,7 +13,8 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, put};
-use crate::api::schema::{AnyValue, Ascii, Text, value};
+use crate::api::schema::{AnyValue, Ascii, Text};
+use crate::base::words;
 use crate::event_types::infer::{MAX_SAMPLES, Samples};
 use crate::event_types::json_schema::Schema;
 use crate::event_types::{EventType, OnInvalid, store};
@@ -86,8 +87,8 @@ struct EventTypeForm {
     #[schemars(with = "Option<AnyValue>")]
     example: Option<Value>,
     /// What becomes of an event that does not fit; `reject` if absent.
-    #[schemars(with = "Option<OnInvalid>")]
-    on_invalid: Option<String>,
+    #[serde(default, deserialize_with = "words::optional")]
+    on_invalid: Option<OnInvalid>,
 }
 
 /// `GET /v1/event-types/{name}/proposal`
@@ -128,7 +129,7 @@ fn propose(api: &Api, call: &Call) -> Result<Response, Problem> {
     for payload in found {
         samples.add(&payload);
     }
-    Ok(ok(&value(Proposal { events: samples.count, schema: samples.schema() })))
+    Ok(ok(&Proposal { events: samples.count, schema: samples.schema() }))
 }
 
 /// Fails with 422 where no event can be of this type.
@@ -155,11 +156,7 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     {
         return Err(wrong(format!("The example does not fit the schema: {why}")));
     }
-    let on_invalid = match on_invalid.as_deref().map(OnInvalid::parse) {
-        None => OnInvalid::Reject,
-        Some(Some(word)) => word,
-        Some(None) => return Err(wrong("on_invalid is reject or quarantine".to_owned())),
-    };
+    let on_invalid = on_invalid.unwrap_or(OnInvalid::Reject);
     let (created_at, updated_at) = (now, now);
     let new = EventType {
         seq: 0,
@@ -175,15 +172,11 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     change(api, call, move |tx| {
         let before = store::by_name(tx, &tenant, &new.name)?;
         store::put(tx, &tenant, &new, now)?;
-        let Some(after) = store::by_name(tx, &tenant, &new.name)? else {
-            return Ok(Err(missing()));
-        };
-        let body = value(&after);
-        let change = match before {
-            None => Change::made("event_type", &new.name, &body),
-            Some(before) => Change::changed("event_type", &new.name, &value(&before), &body),
-        };
-        Ok(Ok((body, change)))
+        let after = store::by_name(tx, &tenant, &new.name)?.ok_or_else(missing)?;
+        Ok(match before {
+            None => Change::made("event_type", &new.name, &after),
+            Some(before) => Change::changed("event_type", &new.name, &before, &after),
+        })
     })
 }
 
@@ -191,8 +184,8 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {
-        let Some(before) = store::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        let before = store::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
         store::delete(tx, &tenant, &name)?;
-        Ok(Ok((Value::Null, Change::gone("event_type", &name, &value(&before)))))
+        Ok(Change::gone("event_type", &name, &before))
     })
 }

@@ -1,7 +1,7 @@
 //! `/v1/external-calls`: the latest call about each entity, of subscriptions that protect external calls.
 
 use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::api::call::{Call, page_found};
 use crate::api::context::Api;
@@ -9,11 +9,9 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Listed;
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get};
-use crate::api::schema::{DeliveryId, NameText, SomeText, Text, value};
-use crate::base::clock::Timestamp;
-use crate::base::id::DeliverySeq;
+use crate::api::schema::{NameText, SomeText};
 use crate::http::message::Response;
-use crate::model::external_call::{CallState, ExternalCall};
+use crate::model::external_call::ExternalCall;
 use crate::model::token::Right::Read;
 use crate::store::page::Found;
 use crate::store::{external_calls, subscriptions};
@@ -29,7 +27,7 @@ pub(super) const RESOURCE: Resource = Resource {
     routes: &[get("/v1/external-calls", Read, Listed(list))
         .doc("listExternalCalls", "List the latest call about each entity")
         .about("The latest first. No call for an older state follows one that the target has accepted.")
-        .returns(&[Returns::page::<CallAnswer>("A page of external calls.")])
+        .returns(&[Returns::page::<CallAnswer<'_>>("A page of external calls.")])
         .params(&[SUBSCRIPTION, LIMIT, AFTER])],
 };
 
@@ -49,54 +47,15 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         calls.truncate(usize::try_from(page.limit).unwrap_or(usize::MAX));
         Ok(Found::of(calls, page.limit, |(_, call)| call.delivery.0))
     })?;
-    Ok(page_found(&found, |(subscription, call)| value(CallAnswer::of(subscription, call))))
+    Ok(page_found(&found, |(subscription, call)| CallAnswer { subscription, call }))
 }
 
 /// The latest call about an entity.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "ExternalCall")]
-struct CallAnswer {
+struct CallAnswer<'a> {
     #[schemars(with = "NameText")]
-    subscription: String,
-    /// What the call is about: an event's id, `type/id` of an entity, or the text at `call_path`.
-    #[schemars(with = "Text<0, 400>")]
-    entity_key: String,
-    /// `PROCESSING`: it is under way, or was when the service ended. `FAILED`: it is tried again. `FAILED_END`: it was
-    /// given up, skipped or cancelled.
-    state: CallState,
-    /// Failed calls about the entity since the last one that was accepted before this one.
-    failed_count: u32,
-    /// Its delivery.
-    #[serde(serialize_with = "as_text")]
-    #[schemars(with = "DeliveryId")]
-    delivery: DeliverySeq,
-    /// The delivery whose state the target has accepted last; null if it has accepted none, or if no answer to a newer
-    /// call came.
-    #[schemars(with = "Option<DeliveryId>")]
-    made_by: Option<String>,
-    /// When the first call about the entity began.
-    created_at: Timestamp,
-    /// When the latest call began or ended.
-    updated_at: Timestamp,
-}
-
-impl CallAnswer {
-    fn of(subscription: &str, call: &ExternalCall) -> Self {
-        let ExternalCall { entity_key, state, failed_count, delivery, made_by, .. } = call;
-        Self {
-            subscription: subscription.to_owned(),
-            entity_key: entity_key.clone(),
-            state: *state,
-            failed_count: *failed_count,
-            delivery: *delivery,
-            made_by: made_by.map(|by| by.to_string()),
-            created_at: call.created_at,
-            updated_at: call.updated_at,
-        }
-    }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field by reference")]
-fn as_text<S: Serializer>(seq: &DeliverySeq, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(seq)
+    subscription: &'a str,
+    #[serde(flatten)]
+    call: &'a ExternalCall,
 }

@@ -76,8 +76,7 @@ pub(super) fn end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let before = shown(tx, &tenant)?;
         meta::set_window(tx, None)?;
         let after = shown(tx, &tenant)?;
-        let change = Change::changed("in_doubt", "end", &before, &after);
-        Ok(Ok((after, change)))
+        Ok(Change::changed("in_doubt", "end", &before, &after))
     })
 }
 
@@ -195,9 +194,9 @@ fn many(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Pr
             count = decide(tx, &found, &decision, now)?;
             more = u64::try_from(found.len()).is_ok_and(|found| found < all);
         }
-        let body = value(Moved { count, more, dry_run });
-        let change = Change::changed("delivery", "in_doubt", &Value::Null, &body);
-        Ok(Ok((body, change.and("filter", chosen.clone()))))
+        let change =
+            Change::changed("delivery", "in_doubt", &Value::Null, &Moved { count, more, dry_run });
+        Ok(change.and("filter", chosen.clone()))
     })
 }
 

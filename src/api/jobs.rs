@@ -20,13 +20,9 @@ use crate::api::subscriptions::{self as subscriptions_api, ID as SUBSCRIPTION_ID
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, DeliverySeq};
 use crate::http::message::Response;
-use crate::jobs::{
-    Cursor, Filter, Item, Job, Kind, MAX_IDS, MAX_RATE, Matched, NewJob, State, tables,
-};
-use crate::model::lenient_int;
-use crate::model::outcome::AttemptClass;
-use crate::model::strict_object;
+use crate::jobs::{Cursor, Filter, Item, Job, Kind, MAX_RATE, Matched, NewJob, State, tables};
 use crate::model::token::Right::{Operate, Read};
+use crate::model::{lenient_int, strict_object};
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{delivery_lists, outbox_lists, settlement, subscriptions, webhook_events};
@@ -128,7 +124,7 @@ pub(super) struct Request {
     pub(super) dry_run: bool,
     /// The most deliveries per second; no limit if absent.
     #[serde(default, deserialize_with = "lenient_int::optional")]
-    #[schemars(with = "Option<Whole<1, 10000>>")]
+    #[schemars(with = "Option<Whole<1, MAX_RATE>>")]
     pub(super) rate: Option<u32>,
 }
 
@@ -145,7 +141,7 @@ struct Recovery {
     dry_run: bool,
     /// The most deliveries per second; no limit if absent.
     #[serde(default, deserialize_with = "lenient_int::optional")]
-    #[schemars(with = "Option<Whole<1, 10000>>")]
+    #[schemars(with = "Option<Whole<1, MAX_RATE>>")]
     rate: Option<u32>,
 }
 
@@ -190,17 +186,15 @@ fn act(
 ) -> Result<Audited<Value>, Problem> {
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let changed = change(api, call, move |tx| {
-        let missing = || Ok(Err(Problem::not_found("job")));
-        let Some(before) = tables::by_id(tx, &tenant, &id)? else { return missing() };
+        let missing = || Problem::not_found("job");
+        let before = tables::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
         if !from.contains(&before.state) {
             let detail = format!("The job is {} already.", before.state.as_str());
-            return Ok(Err(Problem::conflict(detail)));
+            return Err(Problem::conflict(detail).into());
         }
         run(tx, before.seq)?;
-        let Some(after) = tables::by_id(tx, &tenant, &id)? else { return missing() };
-        let body = JobAnswer::of(&after);
-        let change = Change::changed("job", &id, &JobAnswer::of(&before), &body);
-        Ok(Ok((body, change)))
+        let after = tables::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        Ok(Change::changed("job", &id, &JobAnswer::of(&before), &JobAnswer::of(&after)))
     })?;
     api.flow.jobs.ring();
     Ok(changed)
@@ -248,9 +242,8 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let (wall, now) = (api.clock.wall(), api.clock.now());
     let made = change(api, call, move |tx| {
-        let Some(before) = subscriptions::by_seq(tx, found.seq)? else {
-            return Ok(Err(Problem::not_found("subscription")));
-        };
+        let before = subscriptions::by_seq(tx, found.seq)?
+            .ok_or_else(|| Problem::not_found("subscription"))?;
         settlement::resume(tx, &before, wall)?;
         let before = json!({ "state": before.state.as_str() });
         let after = json!({ "state": "ACTIVE" });
@@ -259,9 +252,9 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let job = tables::by_id(tx, &new.tenant, &new.id)?.ok_or(Error::Changed("the job"))?;
         tables::advance(tx, &job, &first, now)?;
         let job = tables::by_id(tx, &new.tenant, &new.id)?.ok_or(Error::Changed("the job"))?;
-        let body = JobAnswer::of(&job);
+        let job = JobAnswer::of(&job);
         let change = Change::made_within("subscription", &found.new.id, &before, &after);
-        Ok(Ok((body.clone(), change.and("job", body))))
+        Ok(change.and("job", job.clone()).answer(job))
     })?;
     api.flow.jobs.ring();
     Ok(made)
@@ -291,24 +284,16 @@ pub(super) fn start(
     Ok(made)
 }
 
-fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> Verdict<Value> {
+fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> Verdict {
     tables::insert(tx, new, matched)?;
-    let Some(job) = tables::by_id(tx, &new.tenant, &new.id)? else {
-        return Ok(Err(Problem::not_found("job")));
-    };
-    let body = JobAnswer::of(&job);
-    let change = Change::made("job", &new.id, &body);
-    Ok(Ok((body, change)))
+    let job = tables::by_id(tx, &new.tenant, &new.id)?.ok_or_else(|| Problem::not_found("job"))?;
+    Ok(Change::made("job", &new.id, &JobAnswer::of(&job)))
 }
 
 impl JobRequest {
     /// Checks the request, and counts its matches.
     fn count(self, api: &Api, call: &Call) -> Result<(NewJob, Matched, Vec<Item>), Problem> {
         let Self { kind, filter, rate, reason } = self;
-        check(&filter)?;
-        if rate.is_some_and(|rate| !(1..=MAX_RATE).contains(&rate)) {
-            return Err(Problem::unprocessable(format!("rate must be 1 to {MAX_RATE}.")));
-        }
         let now = api.clock.now();
         let mut new = NewJob {
             id: id::uuid7(api.clock.wall(), &*api.draw),
@@ -358,26 +343,6 @@ fn none_of(others: &[(&str, bool)]) -> Result<(), Problem> {
 /// Refuses filters that only apply to events.
 pub(super) fn check_of_dead_letters(filter: &Filter) -> Result<(), Problem> {
     none_of(&[("provider", filter.provider.is_some())])
-}
-
-fn check(filter: &Filter) -> Result<(), Problem> {
-    let wrong = |detail: String| Err(Problem::unprocessable(detail));
-    let class = filter.class.as_deref();
-    if let Some(class) = class.filter(|word| AttemptClass::parse(word).is_none()) {
-        let known = AttemptClass::ALL.map(AttemptClass::as_str).join(", ");
-        return wrong(format!("class cannot be {class:?}; it is one of {known}."));
-    }
-    if let Some(code) = filter.code.filter(|code| !(100..=999).contains(code)) {
-        return wrong(format!("code cannot be {code}; a status is 100 to 999."));
-    }
-    let ids = filter.ids.as_deref().unwrap_or_default();
-    if ids.len() > MAX_IDS {
-        return wrong(format!("ids has at most {MAX_IDS} deliveries; use another filter."));
-    }
-    match ids.iter().find(|id| DeliverySeq::parse(id).is_none()) {
-        Some(id) => wrong(format!("{id:?} is not a delivery's id, like dlv_17.")),
-        None => Ok(()),
-    }
 }
 
 /// The result of a dry run.

@@ -10,7 +10,7 @@ use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Act;
 use crate::api::route::{Resource, Returns, post};
-use crate::api::schema::{value, values};
+use crate::api::schema::values;
 use crate::model::token::Right::Box;
 use crate::pipeline::rotation::{self, Rotated, RotationError};
 use crate::store::writer::Queue;
@@ -46,10 +46,9 @@ fn rotate(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (keyring, draw) = (api.key.clone(), api.draw.clone());
     change(api, call, move |tx| {
         rotation::name_current(tx, &keyring, &*draw)?;
-        let body = value(Rotation { from: &from, to: &to, secrets });
         let change =
             Change::changed("master_key", &to, &json!({ "id": from }), &json!({ "id": to }));
-        Ok(Ok((body, change.and("secrets", secrets))))
+        Ok(change.and("secrets", secrets).answer(Rotation { from: &from, to: &to, secrets }))
     })
 }
 

@@ -15,7 +15,7 @@ use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed};
 use crate::api::route::{LIMIT, Param, Resource, Returns, get, post};
 use crate::api::schema::{
-    AnyLaneId, DeliveryId, LaneCursor, LaneId, ListPage, NameText, SomeText, Text, TrueOrFalse,
+    AnyLaneId, LaneCursor, LaneId, ListPage, NameText, SomeText, Text, TrueOrFalse,
 };
 use crate::api::{in_doubt, lists};
 use crate::base::clock::Timestamp;
@@ -260,8 +260,7 @@ struct LaneAnswer {
     /// Whether a dead letter blocks it.
     blocked: bool,
     /// Its first delivery: its head, or the dead letter that blocks it.
-    #[schemars(with = "DeliveryId")]
-    delivery: String,
+    delivery: DeliverySeq,
     state: State,
     /// Open deliveries behind that one, counted up to 1,000.
     waiting: u32,
@@ -300,7 +299,7 @@ impl LaneAnswer {
             subscription: first.subscription,
             group,
             blocked: is_blocked,
-            delivery: front.to_string(),
+            delivery: front,
             state: first.state,
             waiting: behind.min(MAX_COUNTED),
             more: behind > MAX_COUNTED,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::audited::{Audited, Change, change};
+use crate::api::audited::{Audited, Change, Verdict, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
 use crate::api::event_repairs::given;
@@ -36,7 +36,6 @@ use crate::signatures::provider::{
     REPLAY_WINDOW_DEFAULT,
 };
 use crate::store::credentials::{self, Owner};
-use crate::store::error::Result as StoreResult;
 use crate::store::providers;
 use crate::store::tx::ReadTx;
 
@@ -187,26 +186,15 @@ enum KeyPlaceForm {
 
 /// `POST /v1/providers`
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let ProviderCreation {
-        name,
-        scheme,
-        pii,
-        secret,
-        secrets,
-        public_url,
-        body_bytes_max,
-        tolerance_secs,
-        replay_window_secs,
-        ordering_key,
-    } = call.json()?;
-    let Some(pii) = pii else {
+    let given: ProviderCreation = call.json()?;
+    let Some(pii) = given.pii else {
         return Err(Problem::unprocessable(
             "Say what happens to personal data: `\"pii\": \"allow\"` stores it as the provider sends it; \
              a policy of rules changes it before it is stored (docs/privacy.md).",
         ));
     };
-    let secrets: Vec<String> = secret.into_iter().chain(secrets).collect();
-    let scheme = read_scheme(scheme)?;
+    let secrets: Vec<String> = given.secret.into_iter().chain(given.secrets).collect();
+    let scheme = read_scheme(given.scheme)?;
     if (secrets.is_empty() && scheme.has_secret()) || secrets.len() > MAX_SECRETS {
         return Err(Problem::unprocessable(
             "Give the provider's signing secret as `secret`, or up to 32 as `secrets`.",
@@ -219,14 +207,14 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let new = NewProvider {
         id: id::uuid7(now, &*api.draw),
         tenant: call.tenant.clone(),
-        name,
+        name: given.name,
         scheme,
-        public_url: public_url.map(|url| read_url(&url)).transpose()?.flatten(),
+        public_url: given.public_url.map(|url| read_url(&url)).transpose()?.flatten(),
         pii,
-        body_bytes_max: body_bytes_max.unwrap_or(BODY_BYTES_DEFAULT),
-        tolerance: tolerance_secs.map_or(default_tolerance, Duration::from_secs),
-        replay_window: replay_window(replay_window_secs)?.unwrap_or(REPLAY_WINDOW_DEFAULT),
-        ordering_key: read_key_place(ordering_key)?,
+        body_bytes_max: given.body_bytes_max.unwrap_or(BODY_BYTES_DEFAULT),
+        tolerance: given.tolerance_secs.map_or(default_tolerance, Duration::from_secs),
+        replay_window: given.replay_window_secs.map_or(REPLAY_WINDOW_DEFAULT, Duration::from_secs),
+        ordering_key: read_key_place(given.ordering_key)?,
     };
     // Versions are numbered as they are stored, and the newest is tried first.
     let sealed: Vec<ToSeal> = secrets
@@ -237,15 +225,14 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     change(api, call, move |tx| {
         let Some(seq) = providers::insert(tx, &new, now)? else {
             let detail = format!("There is a provider named {:?} already.", new.name.as_str());
-            return Ok(Err(Problem::conflict(detail)));
+            return Err(Problem::conflict(detail).into());
         };
         for secret in &sealed {
             credentials::insert(tx, &secret.of(&new.tenant, Owner::Provider(seq), now))?;
         }
         let provider = Provider { seq, new: new.clone(), created_at: now, updated_at: now };
-        let body = shown(&provider, public_url_default.as_deref());
-        let change = Change::made("provider", &new.id, &body).and("credentials", ids(&sealed));
-        Ok(Ok((body, change)))
+        Ok(Change::made("provider", &new.id, &shown(&provider, public_url_default.as_deref()))
+            .and("credentials", ids(&sealed)))
     })
 }
 
@@ -280,7 +267,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let base = public_base(api);
     let scheme = scheme.map(read_scheme).transpose()?;
     let tolerance = tolerance_secs.map(Duration::from_secs);
-    let replay_window = replay_window(replay_window_secs)?;
+    let replay_window = replay_window_secs.map(Duration::from_secs);
     let ordering_key = ordering_key.map(read_key_place).transpose()?;
     check_secrets(scheme.as_ref().unwrap_or(&found.new.scheme), secret.as_slice())?;
     let now = api.clock.wall();
@@ -288,22 +275,20 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let sealed = secret.as_deref().map(|secret| to_seal(api, now, Settings::Signing {}, secret));
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {
-        let missing = || Ok(Err(Problem::not_found("provider")));
-        let Some(before) = providers::by_name(tx, &tenant, &name)? else { return missing() };
+        let missing = || Problem::not_found("provider");
+        let before = providers::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
         let mut row = before.clone();
         if let Some(scheme) = &scheme {
             let (was, public) = (&row.new.scheme, Scheme::takes_public_keys);
             let same = was.kind() == scheme.kind() && public(was) == public(scheme);
             if !same && (public(was) || public(scheme)) {
                 // Its secrets stay, and a public key must never become a shared secret.
-                return Ok(Err(Problem::unprocessable(
+                return Err(Problem::unprocessable(
                     "A scheme with public keys cannot be changed into another scheme, or another into \
                      it; make a new provider.",
-                )));
+                ).into());
             }
-            if let Some(unfit) = unfit_secret(tx, &key, row.seq, scheme)? {
-                return Ok(Err(unfit));
-            }
+            check_stored_secrets(tx, &key, row.seq, scheme)?;
             row.new.scheme = scheme.clone();
         }
         if let Some(url) = &public_url {
@@ -322,13 +307,13 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         if let Some(secret) = &sealed {
             credentials::insert(tx, &secret.of(&tenant, Owner::Provider(row.seq), now))?;
         }
-        let Some(after) = providers::by_name(tx, &tenant, &name)? else { return missing() };
+        let after = providers::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
         let (was, body) = (shown(&before, base.as_deref()), shown(&after, base.as_deref()));
         let mut change = Change::changed("provider", &row.new.id, &was, &body);
         if let Some(secret) = &sealed {
             change = change.and("credentials", ids(std::slice::from_ref(secret)));
         }
-        Ok(Ok((body, change)))
+        Ok(change)
     })
 }
 
@@ -338,12 +323,11 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let now = api.clock.wall();
     let base = public_base(api);
     change(api, call, move |tx| {
-        let Some(before) = providers::by_name(tx, &tenant, &name)? else {
-            return Ok(Err(Problem::not_found("provider")));
-        };
+        let before = providers::by_name(tx, &tenant, &name)?
+            .ok_or_else(|| Problem::not_found("provider"))?;
         let revoked = providers::delete(tx, before.seq, now)?;
-        let change = Change::gone("provider", &before.new.id, &shown(&before, base.as_deref()));
-        Ok(Ok((Value::Null, change.and("revoked", revoked))))
+        Ok(Change::gone("provider", &before.new.id, &shown(&before, base.as_deref()))
+            .and("revoked", revoked))
     })
 }
 
@@ -377,13 +361,13 @@ fn check_secrets(scheme: &Scheme, secrets: &[String]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// 422 for the first stored secret that does not fit a scheme: with it in force, webhooks could not be checked.
-fn unfit_secret(
+/// Refuses a scheme that a stored secret does not fit: with it in force, webhooks could not be checked.
+fn check_stored_secrets(
     tx: &ReadTx<'_>,
     key: &Keyring,
     provider: i64,
     scheme: &Scheme,
-) -> StoreResult<Option<Problem>> {
+) -> Verdict<()> {
     for one in credentials::of_provider(tx, provider)? {
         let id = one.id;
         let opened = key.open(&credentials::context(&id), &one.sealed);
@@ -399,9 +383,9 @@ fn unfit_secret(
             "The secret {id} of the provider does not fit the new scheme: {why}. Withdraw it first \
              (oncebox provider withdraw), or make a new provider."
         );
-        return Ok(Some(Problem::unprocessable(detail)));
+        return Err(Problem::unprocessable(detail).into());
     }
-    Ok(None)
+    Ok(())
 }
 
 /// 422: the secret does not fit the scheme.
@@ -413,14 +397,6 @@ pub(super) fn unusable(error: &dyn std::fmt::Display) -> Problem {
 fn read_url(text: &str) -> Result<Option<PublicUrl>, Problem> {
     let read = (!text.is_empty()).then(|| PublicUrl::parse(text)).transpose();
     read.map_err(|error| Problem::unprocessable(format!("public_url cannot be used: {error}.")))
-}
-
-fn replay_window(asked: Option<u64>) -> Result<Option<Duration>, Problem> {
-    let most = MAX_REPLAY_WINDOW.as_secs();
-    if asked.is_some_and(|secs| secs > most) {
-        return Err(Problem::unprocessable(format!("replay_window_secs must be 0 to {most}.")));
-    }
-    Ok(asked.map(Duration::from_secs))
 }
 
 /// The public URL of the intake, if it is set.

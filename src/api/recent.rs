@@ -9,11 +9,10 @@ use crate::api::call::{Call, ok};
 use crate::api::context::Api;
 use crate::api::lists;
 use crate::api::problem::Problem;
-use crate::api::schema::{DeliveryId, NameText, Whole};
+use crate::api::schema::NameText;
 use crate::base::clock::Timestamp;
 use crate::http::message::Response;
-use crate::model::outcome::AttemptClass;
-use crate::pipeline::recent::{BUCKETS, LATENCY_BOUNDS_MS, Minute, Reading, RecentAttempt};
+use crate::pipeline::recent::{LATENCY_BOUNDS_MS, Minute, Reading, RecentAttempt};
 use crate::store::subscriptions;
 
 /// The last hour of a tenant.
@@ -40,16 +39,8 @@ pub(super) struct RecentStats {
 struct MinuteAnswer {
     /// When it began.
     at: Timestamp,
-    /// Events that were stored for the first time.
-    events: u32,
-    /// Webhooks that were stored for the first time.
-    webhooks: u32,
-    /// Deliveries that were completed.
-    delivered: u32,
-    /// Attempts that failed.
-    failed: u32,
-    /// How many requests took how long, by bucket. Work of pull consumers is not counted here.
-    latencies: [u32; BUCKETS],
+    #[serde(flatten)]
+    counts: Minute,
 }
 
 /// The latest attempts of a subscription.
@@ -59,21 +50,7 @@ struct Subscription {
     #[schemars(with = "NameText")]
     subscription: String,
     /// At most 50, the newest first.
-    attempts: Vec<AttemptAnswer>,
-}
-
-/// An attempt that has ended.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "RecentAttempt")]
-struct AttemptAnswer {
-    #[schemars(with = "DeliveryId")]
-    delivery: String,
-    /// When it ended.
-    at: Timestamp,
-    class: AttemptClass,
-    #[schemars(with = "Option<Whole<100, 999>>")]
-    http_status: Option<u16>,
-    latency_ms: u32,
+    attempts: Vec<RecentAttempt>,
 }
 
 /// `GET /v1/stats/recent`
@@ -82,28 +59,17 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let recent = &api.flow.receive.counts.recent;
     let Reading { since, first, minutes, attempts, left_out } =
         recent.read(&call.tenant, |seq| own.contains_key(&seq));
-    let each = (0_u64..).zip(minutes).map(|(n, minute)| {
-        let Minute { events, webhooks, delivered, failed, latencies } = minute;
-        let at = first.plus(Duration::from_mins(n));
-        MinuteAnswer { at, events, webhooks, delivered, failed, latencies }
-    });
+    let at = |n| first.plus(Duration::from_mins(n));
+    let each = (0_u64..).zip(minutes).map(|(n, counts)| MinuteAnswer { at: at(n), counts });
     let minutes = each.collect();
     let named = attempts.into_iter().filter(|(_, attempts)| !attempts.is_empty());
     let mut subscriptions: Vec<Subscription> = named
         .filter_map(|(seq, attempts)| {
             let subscription = own.get(&seq)?.clone()?;
-            let attempts = attempts.into_iter().map(AttemptAnswer::of).collect();
             Some(Subscription { subscription, attempts })
         })
         .collect();
     subscriptions.sort_unstable_by(|a, b| a.subscription.cmp(&b.subscription));
     let (now, latency_bounds_ms) = (api.clock.wall(), LATENCY_BOUNDS_MS);
     Ok(ok(&RecentStats { now, since, latency_bounds_ms, minutes, subscriptions, left_out }))
-}
-
-impl AttemptAnswer {
-    fn of(attempt: RecentAttempt) -> Self {
-        let RecentAttempt { delivery, at, class, http_status, latency_ms } = attempt;
-        Self { delivery: delivery.to_string(), at, class, http_status, latency_ms }
-    }
 }

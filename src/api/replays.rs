@@ -19,7 +19,7 @@ use crate::api::events::{self, EventHeaders};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Act;
 use crate::api::route::{Resource, Returns, post};
-use crate::api::schema::{Ascii, SomeText, StrictBase64, value};
+use crate::api::schema::{Ascii, SomeText, StrictBase64};
 use crate::api::{deliveries, webhook_events as webhooks};
 use crate::base::clock::Timestamp;
 use crate::base::id;
@@ -32,7 +32,7 @@ use crate::model::webhook_event::WebhookEvent;
 use crate::pipeline::publish;
 use crate::privacy::NotAdmitted;
 use crate::store::deliveries::Origin;
-use crate::store::error::{Error, Result as StoreResult};
+use crate::store::error::Error;
 use crate::store::outbox::Inserted;
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{delivery_lists, outbox_lists, settlement, subscriptions, webhook_events};
@@ -142,15 +142,13 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let (job, now) = (job_of_one(api, call, replay.subscription), api.clock.now());
     change(api, call, move |tx| {
-        let missing = || Ok(Err(Problem::not_found("event")));
-        let Some(before) = outbox_lists::by_id(tx, &tenant, &id)? else { return missing() };
+        let missing = || Problem::not_found("event");
+        let before = outbox_lists::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
         if before.status == Status::Quarantined {
             let detail = "The event is quarantined: repair it with POST …/fix to send it.";
-            return Ok(Err(Problem::conflict(detail)));
+            return Err(Problem::conflict(detail).into());
         }
-        if let Err(problem) = send_again(tx, &job, Origin::Outbox(before.seq), now)? {
-            return Ok(Err(problem));
-        }
+        send_again(tx, &job, Origin::Outbox(before.seq), now)?;
         event_changed(tx, &before)
     })
 }
@@ -166,15 +164,11 @@ fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let (job, now) = (job_of_one(api, call, replay.subscription), api.clock.now());
     change(api, call, move |tx| {
-        let missing = || Ok(Err(Problem::not_found("webhook event")));
-        let Some(before) = webhook_events::by_id(tx, &tenant, &id)? else { return missing() };
-        if let Err(problem) = send_again(tx, &job, Origin::WebhookEvent(before.seq), now)? {
-            return Ok(Err(problem));
-        }
-        let Some(after) = webhook_events::by_seq(tx, before.seq)? else { return missing() };
-        let body = value(&after);
-        let before = value(&before);
-        Ok(Ok((body.clone(), Change::changed("webhook_event", &id, &before, &body))))
+        let missing = || Problem::not_found("webhook event");
+        let before = webhook_events::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        send_again(tx, &job, Origin::WebhookEvent(before.seq), now)?;
+        let after = webhook_events::by_seq(tx, before.seq)?.ok_or_else(missing)?;
+        Ok(Change::changed("webhook_event", &id, &before, &after))
     })
 }
 
@@ -194,22 +188,17 @@ fn job_of_one(api: &Api, call: &Call, subscription: Option<String>) -> NewJob {
 }
 
 /// Sends one event again.
-fn send_again(
-    tx: &WriteTx<'_>,
-    job: &NewJob,
-    origin: Origin,
-    now: Timestamp,
-) -> StoreResult<Result<(), Problem>> {
+fn send_again(tx: &WriteTx<'_>, job: &NewJob, origin: Origin, now: Timestamp) -> Verdict<()> {
     let named = job.filter.subscription.as_deref();
     if let Some(name) = named
         && subscriptions::find(tx, &job.tenant, name)?.is_none()
     {
-        return Ok(Err(no_subscription(name)));
+        return Err(no_subscription(name).into());
     }
     let item = tables::events::one(tx, job, origin)?;
     let batch = Batch { items: item.into_iter().collect(), ..Batch::default() };
     if tables::carry_out(tx, job, &batch, now)?.deliveries > 0 {
-        return Ok(Ok(()));
+        return Ok(());
     }
     let detail = match named {
         Some(name) => format!(
@@ -220,7 +209,7 @@ fn send_again(
                 .to_owned()
         }
     };
-    Ok(Err(Problem::conflict(detail)))
+    Err(Problem::conflict(detail).into())
 }
 
 fn no_subscription(name: &str) -> Problem {
@@ -241,19 +230,17 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
     change(api, call, move |tx| {
         let mut new = new.clone();
         if let Some(name) = &name {
-            let Some(found) = subscriptions::find(tx, &new.tenant, name)? else {
-                return Ok(Err(no_subscription(name)));
-            };
+            let found =
+                subscriptions::find(tx, &new.tenant, name)?.ok_or_else(|| no_subscription(name))?;
             new.target = Some(found.new.name.as_str().to_owned());
         }
         if let Inserted::NoParent(defect) = publish::admit(tx, &new, now)? {
-            return Ok(Err(Problem::unprocessable(format!("{}.", defect.reason))));
+            return Err(Problem::unprocessable(format!("{}.", defect.reason)).into());
         }
         tables::events::set_replay_of(tx, &new.id, &of)?;
         let made = outbox_lists::by_id(tx, &new.tenant, &new.id)?;
-        let body = value(&made.ok_or(Error::Changed("the event"))?);
-        let change = Change::made("event", &new.id, &body).and("payload_sha256", sha256.as_str());
-        Ok(Ok((body, change)))
+        let made = made.ok_or(Error::Changed("the event"))?;
+        Ok(Change::made("event", &new.id, &made).and("payload_sha256", sha256.as_str()))
     })
 }
 
@@ -312,18 +299,17 @@ fn edit_and_resend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let sha256 = HEXLOWER.encode(digest::digest(&digest::SHA256, &new.payload).as_ref());
     change(api, call, move |tx| {
         let shown = |seq| delivery_lists::by_seq(tx, &tenant, seq);
-        let missing = || Ok(Err(Problem::not_found("delivery")));
-        let Some(before) = shown(seq)? else { return missing() };
+        let missing = || Problem::not_found("delivery");
+        let before = shown(seq)?.ok_or_else(missing)?;
         let made = match tx.in_savepoint(|| settlement::replace(tx, seq, &new, now))? {
-            Err(Error::Changed(_)) => return Ok(Err(deliveries::refused(&before, RULE))),
+            Err(Error::Changed(_)) => return Err(deliveries::refused(&before, RULE).into()),
             made => made?,
         };
         tables::events::set_replay_of(tx, &new.id, &before.event_id)?;
-        let (Some(after), Some(made)) = (shown(seq)?, shown(made)?) else { return missing() };
-        let (body, [before, after]) = (value(&made), [before, after].map(|of| value(&of)));
+        let (after, made) = shown(seq)?.zip(shown(made)?).ok_or_else(missing)?;
         let change = Change::made_within("delivery", &seq.to_string(), &before, &after);
         let change = change.and("replaced_by", made.seq.to_string());
-        Ok(Ok((body, change.and("payload_sha256", sha256.as_str()))))
+        Ok(change.and("payload_sha256", sha256.as_str()).answer(made))
     })
 }
 
@@ -377,25 +363,21 @@ fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, id, now) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.now());
     let reason = format!("cancelled by {}", call.who.display);
     change(api, call, move |tx| {
-        let missing = || Ok(Err(Problem::not_found("event")));
-        let Some(before) = outbox_lists::by_id(tx, &tenant, &id)? else { return missing() };
+        let missing = || Problem::not_found("event");
+        let before = outbox_lists::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
         let open = tables::events::open_deliveries(tx, before.seq)?;
         for delivery in &open {
             settlement::cancel(tx, *delivery, &reason, now)?;
         }
         if open.is_empty() {
             let detail = format!("The event is {}; it has no open deliveries.", before.status);
-            return Ok(Err(Problem::conflict(detail)));
+            return Err(Problem::conflict(detail).into());
         }
         event_changed(tx, &before)
     })
 }
 
-fn event_changed(tx: &ReadTx<'_>, before: &Event) -> Verdict<Value> {
-    let Some(after) = outbox_lists::by_seq(tx, before.seq)? else {
-        return Ok(Err(Problem::not_found("event")));
-    };
-    let body = value(&after);
-    let change = Change::changed("event", &before.new.id, &value(before), &body);
-    Ok(Ok((body, change)))
+fn event_changed(tx: &ReadTx<'_>, before: &Event) -> Verdict {
+    let after = outbox_lists::by_seq(tx, before.seq)?.ok_or_else(|| Problem::not_found("event"))?;
+    Ok(Change::changed("event", &before.new.id, &before, &after))
 }

@@ -35,9 +35,9 @@ pub(super) fn as_sent<T: JsonSchema>(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub(super) use crate::base::schema::{
-    AnyDeliveryId, AnyLaneId, AnyObject, AnyValue, Ascii, Base64, Character, Cursor, DeliveryId,
-    HeaderName, LaneCursor, LaneId, Limit, NameText, Sha256, SomeText, StrictBase64, Text,
-    TrueOrFalse, Uuid, Whole, values,
+    AnyDeliveryId, AnyLaneId, AnyObject, AnyValue, Ascii, Base64, Character, Cursor, HeaderName,
+    LaneCursor, LaneId, Limit, NameText, Sha256, SomeText, StrictBase64, Text, TrueOrFalse, Uuid,
+    Whole, values,
 };
 
 /// The result of serializing into memory, which cannot fail.

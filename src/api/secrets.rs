@@ -14,7 +14,7 @@ use crate::api::problem::Problem;
 use crate::api::providers::{MAX_SECRETS, SecretText};
 use crate::api::route::Answer::{Act, Now};
 use crate::api::route::{Param, Resource, Returns, delete, get, post};
-use crate::api::schema::{NameText, Uuid, value};
+use crate::api::schema::{NameText, Uuid};
 use crate::api::sealing::to_seal;
 use crate::api::{providers, subscriptions};
 use crate::base::clock::Timestamp;
@@ -172,13 +172,13 @@ fn store(
     let tenant = call.tenant.clone();
     change(api, call, move |tx| {
         if known.is_some() || dry_run {
-            let body = value(SecretAnswer { already_in_force: known.is_some(), id: known.clone() });
-            return Ok(Ok((body, Change::changed(kind, &owner_id, &Value::Null, &Value::Null))));
+            let body = SecretAnswer { already_in_force: known.is_some(), id: known.clone() };
+            return Ok(Change::changed(kind, &owner_id, &(), &()).answer(body));
         }
         if full {
             let most = MAX_SECRETS;
             let detail = format!("A provider has {most} secrets at most: withdraw one first.");
-            return Ok(Err(Problem::conflict(detail)));
+            return Err(Problem::conflict(detail).into());
         }
         if let Owner::Subscription(seq) = owner {
             // The target may accept the new one.
@@ -189,8 +189,8 @@ fn store(
         }
         let new = sealed.of(&tenant, owner, now);
         credentials::insert(tx, &new)?;
-        let added = Change::made(kind, &owner_id, &Value::Null).and("credentials", new.id.as_str());
-        Ok(Ok((value(SecretAnswer { id: Some(new.id), already_in_force: false }), added)))
+        let added = Change::made(kind, &owner_id, &()).and("credentials", new.id.as_str());
+        Ok(added.answer(SecretAnswer { id: Some(new.id), already_in_force: false }))
     })
 }
 
@@ -202,16 +202,17 @@ fn withdraw(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     change(api, call, move |tx| {
         let known = in_force(tx, owner)?;
         if !known.iter().any(|known| known.id == id) {
-            return Ok(Err(Problem::not_found("secret")));
+            return Err(Problem::not_found("secret").into());
         }
         if known.len() == 1 {
-            return Ok(Err(Problem::conflict(
+            return Err(Problem::conflict(
                 "It is the provider's last secret: add another first, or delete the provider.",
-            )));
+            )
+            .into());
         }
         credentials::revoke(tx, owner, &id)?;
-        let gone = Change::gone("provider", &provider.new.id, &Value::Null);
-        Ok(Ok((Value::Null, gone.and("withdrawn", id.as_str()))))
+        let gone = Change::gone("provider", &provider.new.id, &());
+        Ok(gone.and("withdrawn", id.as_str()))
     })
 }
 

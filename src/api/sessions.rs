@@ -1,7 +1,7 @@
 //! `/v1/sessions`: who is logged in to the console.
 
-use schemars::JsonSchema;
-use serde::Serialize;
+use std::convert::identity;
+
 use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
@@ -12,9 +12,8 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get};
-use crate::api::schema::{NameText, Uuid, value};
+use crate::api::schema::{NameText, Uuid};
 use crate::api::tokens::tenant_of;
-use crate::base::clock::Timestamp;
 use crate::http::message::Response;
 use crate::model::token::Right::{Admin, Read};
 use crate::model::user::StoredSession;
@@ -36,13 +35,13 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/sessions", Admin, Listed(list))
             .doc("listSessions", "List the sessions")
             .about("Without those that have ended.")
-            .returns(&[Returns::page::<SessionAnswer>("A page of sessions, the oldest first.")])
+            .returns(&[Returns::page::<StoredSession>("A page of sessions, the oldest first.")])
             .params(&[TENANT, LIMIT, AFTER])
             .problems(&[Kind::NotFound]),
         get("/v1/sessions/{id}", Admin, Now(show))
             .doc("getSession", "Show a session")
             .about("Until it is ended.")
-            .returns(&[Returns::json::<SessionAnswer>(200, "The session.")])
+            .returns(&[Returns::json::<StoredSession>(200, "The session.")])
             .params(&[ID, TENANT]),
         delete("/v1/sessions/{id}", Admin, Act("session.end", end))
             .doc("endSession", "End a session")
@@ -54,7 +53,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .about(
                 "For the user who is logged in; a token has none. Without those that have ended.",
             )
-            .returns(&[Returns::page::<SessionAnswer>("A page of sessions, the oldest first.")])
+            .returns(&[Returns::page::<StoredSession>("A page of sessions, the oldest first.")])
             .params(&[LIMIT, AFTER]),
         delete("/v1/me/sessions/{id}", Read, Act("session.end_own", end_own))
             .doc("endOwnSession", "End one of your own sessions")
@@ -81,14 +80,14 @@ fn page_of_live(api: &Api, call: &Call, whose: Whose<'_>) -> Result<Response, Pr
     let live = Live { now, used_since: now.minus(api.settings.get().console.idle_timeout) };
     let rows = (page.after.unwrap_or(0), page.limit);
     let found = lists::read(api, call, |tx| sessions::page(tx, whose, live, rows))?;
-    Ok(page_of(&found, page, |session| session.seq, shown))
+    Ok(page_of(&found, page, |session| session.seq, identity))
 }
 
 /// `GET /v1/sessions/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let found = api.store.read(|tx| sessions::by_id(tx, &tenant, call.param(0)))?;
-    Ok(ok(&shown(&found.ok_or_else(missing)?)))
+    Ok(ok(&found.ok_or_else(missing)?))
 }
 
 /// `DELETE /v1/sessions/{id}`
@@ -113,39 +112,12 @@ fn end_if(
     let (id, now) = (call.param(0).to_owned(), api.clock.wall());
     change(api, call, move |tx| {
         let found = sessions::by_id(tx, &tenant, &id)?.filter(|session| may(session));
-        let Some(session) = found else { return Ok(Err(missing())) };
+        let session = found.ok_or_else(missing)?;
         sessions::end(tx, session.seq, now)?;
-        Ok(Ok((Value::Null, Change::gone("session", &id, &shown(&session)))))
+        Ok(Change::gone("session", &id, &session))
     })
 }
 
 fn missing() -> Problem {
     Problem::not_found("session")
-}
-
-fn shown(session: &StoredSession) -> Value {
-    let StoredSession { id, user, created_at, last_used_at, ends_at, address, user_agent, .. } =
-        session.clone();
-    let user = user.name;
-    value(SessionAnswer { id, user, created_at, last_used_at, ends_at, address, user_agent })
-}
-
-/// A session.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Session")]
-struct SessionAnswer {
-    #[schemars(with = "Uuid")]
-    id: String,
-    /// The name of its user.
-    #[schemars(with = "NameText")]
-    user: String,
-    created_at: Timestamp,
-    /// Its last use, to the minute.
-    last_used_at: Timestamp,
-    /// When it ends at the latest.
-    ends_at: Timestamp,
-    /// The address from which it was begun.
-    address: String,
-    /// The browser, as it names itself.
-    user_agent: Option<String>,
 }

@@ -14,19 +14,16 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
-use crate::api::schema::{
-    AnyObject, Character, NameText, SomeText, Text, Uuid, Whole, value, values,
-};
+use crate::api::schema::{AnyObject, NameText, Uuid, value, values};
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id;
+use crate::base::words::words;
 use crate::http::message::Response;
 use crate::model::escalation::Class;
 use crate::model::health::{Check, Level, worst};
 use crate::model::lenient_int;
 use crate::model::name::Name;
 use crate::model::token::Right::{Admin, Operate, Read};
-use crate::sources::field::Field;
-use crate::sources::folder_settings::MAX_DONE_DAYS;
 use crate::sources::{
     MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, SourceStatus, State, inspect,
     permitted, tables,
@@ -108,101 +105,31 @@ pub(super) const RESOURCE: Resource = Resource {
 values! {
     /// The kinds of sources.
     SourceKind = { "type": "string", "enum": ["sqlite", "drop"] }
-    /// Where reading begins.
-    From = { "type": "string", "enum": FROM }
     /// How long a source may be silent.
     Silence = { "type": "integer", "minimum": 0, "maximum": millis(MAX_SILENCE) }
-    /// For how many days files are kept.
-    DoneDays = { "type": "integer", "minimum": 0, "maximum": MAX_DONE_DAYS }
     /// A row's number.
     RowNumber = { "type": "integer" }
-    /// Texts by the fields that they fill.
-    TextsByField = {
-        "type": "object", "propertyNames": { "enum": Field::ALL.map(Field::as_str) },
-        "additionalProperties": { "type": "string" },
+}
+
+words! {
+    /// Where reading begins.
+    enum From {
+        Start = "start",
+        Now = "now",
     }
-    /// The format of a folder's files.
-    Format = { "type": "string", "enum": ["auto", "json", "ndjson", "csv", "xml"] }
-    /// How a folder's writer shows that a file is complete.
-    Writer = { "type": "string", "enum": ["rename", "done", "stable"] }
-}
-
-/// Where reading begins.
-const FROM: [&str; 2] = ["start", "now"];
-
-#[derive(JsonSchema)]
-#[serde(untagged)]
-#[expect(dead_code, reason = "describes what the model reads")]
-enum SourceSettings {
-    Table(TableSettings),
-    Folder(Box<FolderSettings>),
-}
-
-#[derive(JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "describes what the model reads")]
-struct TableSettings {
-    /// The absolute path of the file.
-    path: Text<1, 4096>,
-    /// The table; `outbox`, if absent.
-    #[serde(default)]
-    table: Text<1, 128>,
-    /// Its column that is INTEGER PRIMARY KEY AUTOINCREMENT; `id`, if absent.
-    #[serde(default)]
-    id: Text<1, 128>,
-    /// Columns whose name differs from the field that they fill.
-    #[serde(default)]
-    columns: TextsByField,
-    /// Values of fields that a row does not have.
-    #[serde(default)]
-    defaults: TextsByField,
-}
-
-#[derive(JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "describes what the model reads")]
-struct FolderSettings {
-    /// The absolute path of the folder.
-    path: Text<1, 4096>,
-    /// The format of its files; `auto` if absent: decided by the file extension.
-    #[serde(default)]
-    format: Format,
-    /// How the writer shows that a file is complete. `rename` (if absent): it was renamed from `….tmp`; `done`: a file
-    /// `….done` exists; `stable`: it has not changed for `stable_ms`.
-    #[serde(default)]
-    writer: Writer,
-    #[serde(default)]
-    stable_ms: Whole<1, 86_400_000>,
-    /// For how many days files stay in `done`; 30 if absent; 0: until somebody deletes them.
-    #[serde(default)]
-    done_days: DoneDays,
-    /// Columns, members or paths of elements whose name differs from the field that they fill.
-    #[serde(default)]
-    fields: TextsByField,
-    /// Values of fields that a row does not have.
-    #[serde(default)]
-    defaults: TextsByField,
-    /// For XML: the path of the element that is a row.
-    #[serde(default)]
-    row: SomeText,
-    /// For CSV: the character between two values; `,` if absent.
-    #[serde(default)]
-    delimiter: Character,
 }
 
 /// `POST /v1/sources`
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SourceCreation {
-    #[schemars(with = "NameText")]
-    name: String,
+    name: Name,
     #[schemars(with = "SourceKind")]
     kind: String,
-    #[schemars(with = "SourceSettings")]
+    #[schemars(with = "Settings")]
     settings: Value,
     /// Where reading begins: `start` is the first row, `now` is after the last one.
-    #[schemars(with = "Option<From>")]
-    from: Option<String>,
+    from: Option<From>,
     /// Raise an escalation if no event comes for this long; 0: never.
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<Silence>")]
@@ -213,7 +140,7 @@ struct SourceCreation {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SourceChange {
-    #[schemars(with = "Option<SourceSettings>")]
+    #[schemars(with = "Option<Settings>")]
     settings: Option<Value>,
     /// Raise an escalation if no event comes for this long; 0: never.
     #[serde(default, deserialize_with = "lenient_int::optional")]
@@ -229,8 +156,7 @@ struct SourceReset {
     #[serde(default, deserialize_with = "lenient_int::optional")]
     cursor: Option<u64>,
     /// Where reading begins: `start` is the first row, `now` is after the last one.
-    #[schemars(with = "Option<From>")]
-    from: Option<String>,
+    from: Option<From>,
 }
 
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
@@ -248,7 +174,6 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let SourceCreation { name, kind, settings, from, silent_after_ms } = call.json()?;
-    let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     let settings = read_settings(api, call, &kind, settings)?;
     let compared = match &settings {
         Settings::Drop(folder) => Some(check_folder(api, &folder.path, None)?),
@@ -256,7 +181,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     };
     let cursor = match from {
         None => 0,
-        Some(from) => first_cursor(api, (&call.tenant, &settings), &from)?,
+        Some(from) => first_cursor(api, (&call.tenant, &settings), from)?,
     };
     let now = api.clock.wall();
     let new = NewSource {
@@ -269,18 +194,14 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     };
     change(api, call, move |tx| {
         if !no_new_folder(tx, compared.as_ref())? {
-            return Ok(Err(folder_was_added()));
+            return Err(folder_was_added().into());
         }
         if tables::insert(tx, &new, now)?.is_none() {
             let detail = format!("There is a source named {:?} already.", new.name.as_str());
-            return Ok(Err(Problem::conflict(detail)));
+            return Err(Problem::conflict(detail).into());
         }
-        let Some(made) = tables::by_name(tx, &new.tenant, new.name.as_str())? else {
-            return Ok(Err(missing()));
-        };
-        let body = shown(&made, &SourceStatus::default());
-        let change = Change::made("source", &new.id, &body);
-        Ok(Ok((body, change)))
+        let made = tables::by_name(tx, &new.tenant, new.name.as_str())?.ok_or_else(missing)?;
+        Ok(Change::made("source", &new.id, &shown(&made, &SourceStatus::default())))
     })
 }
 
@@ -308,11 +229,11 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let now = api.clock.wall();
     change(api, call, move |tx| {
-        let Some(before) = tables::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        let before = tables::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
         tables::delete(tx, before.seq, now)?;
         resolve_escalations(tx, &tenant, &name, now)?;
         let shown = shown(&before, &SourceStatus::default());
-        Ok(Ok((Value::Null, Change::gone("source", &before.new.id, &shown))))
+        Ok(Change::gone("source", &before.new.id, &shown))
     })
 }
 
@@ -335,7 +256,7 @@ fn reset(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let cursor = match (cursor, from) {
         (Some(cursor), None) => i64::try_from(cursor).unwrap_or(i64::MAX),
-        (None, Some(from)) => first_cursor(api, (&source.new.tenant, &source.new.settings), &from)?,
+        (None, Some(from)) => first_cursor(api, (&source.new.tenant, &source.new.settings), from)?,
         _ => return Err(Problem::unprocessable("Give either cursor or from.")),
     };
     alter(api, call, None, move |source| {
@@ -363,19 +284,22 @@ fn alter(
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let (now, statuses) = (api.clock.wall(), api.flow.sources.clone());
     change(api, call, move |tx| {
-        let Some(before) = tables::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        let before = tables::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
         if !no_new_folder(tx, compared.as_ref())? {
-            return Ok(Err(folder_was_added()));
+            return Err(folder_was_added().into());
         }
         let mut row = before.clone();
         with(&mut row);
         tables::update(tx, &row, now)?;
         resolve_escalations(tx, &tenant, &name, now)?;
-        let Some(after) = tables::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        let after = tables::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
         let status = statuses.of(after.seq);
-        let body = shown(&after, &status);
-        let change = Change::changed("source", &after.new.id, &shown(&before, &status), &body);
-        Ok(Ok((body, change)))
+        Ok(Change::changed(
+            "source",
+            &after.new.id,
+            &shown(&before, &status),
+            &shown(&after, &status),
+        ))
     })
 }
 
@@ -444,20 +368,16 @@ fn folder_was_added() -> Problem {
 fn first_cursor(
     api: &Api,
     (tenant, settings): (&str, &Settings),
-    from: &str,
+    from: From,
 ) -> Result<i64, Problem> {
     match from {
-        "now" if matches!(settings, Settings::Drop(_)) => Err(Problem::unprocessable(
+        From::Now if matches!(settings, Settings::Drop(_)) => Err(Problem::unprocessable(
             "from is only for sqlite: a folder is read from its first file.",
         )),
-        "start" => Ok(0),
-        "now" => inspect::last_row(&api.settings.get(), tenant, settings).map_err(|error| {
+        From::Start => Ok(0),
+        From::Now => inspect::last_row(&api.settings.get(), tenant, settings).map_err(|error| {
             Problem::unprocessable(format!("Its last row cannot be read: {error}."))
         }),
-        _ => {
-            let known = FROM.join(" or ");
-            Err(Problem::unprocessable(format!("from cannot be {from:?}; it is {known}.")))
-        }
     }
 }
 

@@ -7,9 +7,9 @@ use std::convert::identity;
 use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::api::audited::{Audited, Change, change};
+use crate::api::audited::{Audited, Change, change_and};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::context::Api;
 use crate::api::kind::Kind;
@@ -17,7 +17,7 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
-use crate::api::schema::{NameText, Sha256, Text, TrueOrFalse, value};
+use crate::api::schema::{NameText, Sha256, Text, TrueOrFalse};
 use crate::api::tokens::tenant_of;
 use crate::backup::erasures;
 use crate::base::clock::Timestamp;
@@ -184,7 +184,7 @@ fn destroy(
     now: Timestamp,
 ) -> Result<Audited<(Value, u64)>, Problem> {
     let tenant = tenant.to_owned();
-    change(api, call, move |tx| {
+    change_and(api, call, move |tx| {
         let mut erased = 0_u64;
         for key_id in &noted {
             if subjects::erase(tx, key_id, now)? {
@@ -193,12 +193,11 @@ fn destroy(
         }
         let name = HEXLOWER.encode(&subject);
         let all = earlier.saturating_add(erased);
-        let body = value(Erasure { subject: name.clone(), keys_erased: all, erased_at: now });
-        let none = json!({});
-        let change = Change::changed("subject", &name, &none, &none)
+        let change = Change::changed("subject", &name, &(), &())
             .and("tenant", tenant.as_str())
-            .and("keys_erased", erased);
-        Ok(Ok(((body, all), change)))
+            .and("keys_erased", erased)
+            .answer(Erasure { subject: name, keys_erased: all, erased_at: now });
+        Ok((change, all))
     })
 }
 

@@ -11,10 +11,9 @@ use crate::formats::{Formats, filter};
 use crate::model::delivery::CUSTOM_DATA;
 use crate::model::format::{Format, MAX_HEADERS};
 use crate::model::json_path::Path;
-use crate::model::lane::{CallKey, OrderTerms, Ordering};
+use crate::model::lane::{CallKey, OrderTerms};
 use crate::model::name::Name;
-use crate::model::pattern::Patterns;
-use crate::model::subscription::{CallMethod, NewSubscription, Policy, Source, Target};
+use crate::model::subscription::{CallMethod, NewSubscription, Policy, Target};
 use crate::model::target_url::TargetUrl;
 use crate::pipeline::confirmations::CONFIRM_URL_HEADER;
 use crate::pipeline::destinations::{effective, lease_time};
@@ -95,33 +94,6 @@ fn unusable(why: String) -> Problem {
     Problem::unprocessable(format!("The url cannot be used: {why}"))
 }
 
-/// Which types it wants.
-/// Fails with 422 with the pattern that is none.
-pub(super) fn patterns(texts: &[String]) -> Result<Patterns, Problem> {
-    Patterns::parse(texts)
-        .map_err(|error| Problem::unprocessable(format!("event_types cannot be used: {error}.")))
-}
-
-/// Where its events come from.
-/// Fails with 422 with the words there are.
-pub(super) fn source(text: &str) -> Result<Source, Problem> {
-    Source::parse(text).ok_or_else(|| {
-        let detail = format!("source cannot be {text:?}; it is outbox, all, or provider:<name>.");
-        Problem::unprocessable(detail)
-    })
-}
-
-/// Which of its events go one after another.
-/// Fails with 422 with the words there are.
-pub(super) fn ordering(text: Option<&str>) -> Result<Option<Ordering>, Problem> {
-    let word = |text: &str| {
-        let known = Ordering::ALL.map(Ordering::as_str).join(", ");
-        let detail = format!("ordering cannot be {text:?}; it is one of {known}.");
-        Ordering::parse(text).ok_or_else(|| Problem::unprocessable(detail))
-    };
-    text.map(word).transpose()
-}
-
 /// Whether what it says can be used, and goes together.
 /// Fails with 422 with what does not.
 pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
@@ -183,8 +155,6 @@ fn check_order(new: &NewSubscription) -> Result<(), Problem> {
     let is_call = external_calls.is_some();
     let wrong = if park_after.is_some() && new.order.parks_after().is_none() {
         "park_after is of head_of_line park: give both, or leave it out"
-    } else if !park_after.is_none_or(|most| (1..=1000).contains(&most)) {
-        "park_after must be 1 to 1000"
     } else if funnel_point.is_some() && new.target == Target::Pull {
         "a pull subscription has no funnel_point: consumers ask for its events. Use ordering and group"
     } else if is_call && new.target == Target::Pull {

@@ -12,7 +12,7 @@ use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{ActLater, Now};
 use crate::api::route::{Param, Resource, Returns, get, post};
-use crate::api::schema::{NameText, Uuid, value};
+use crate::api::schema::{NameText, Uuid};
 use crate::api::subscriptions;
 use crate::base::id;
 use crate::http::message::Response;
@@ -261,9 +261,9 @@ fn run(
     change(api, call, move |tx| {
         let has_ended = ok && settlement::end_auth_hold(tx, seq, now)?;
         answer.ended_holds = has_ended.then_some(HoldReason::Auth).into_iter().collect();
-        let tested = Change::changed("subscription", &id, &Value::Null, &Value::Null)
+        let tested = Change::changed("subscription", &id, &(), &())
             .and("event_id", answer.event_id.as_str())
             .and("class", class.as_str());
-        Ok(Ok((value(&answer), tested)))
+        Ok(tested.answer(&answer))
     })
 }

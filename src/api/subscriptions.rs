@@ -21,13 +21,14 @@ use crate::api::subscription_terms::{self as terms, SecretText};
 use crate::api::subscription_trials::{self as trials, OrTrial, Trial};
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, SubscriptionSeq};
+use crate::base::words;
 use crate::formats::filter::MAX_CONDITIONS;
 use crate::http::message::Response;
 use crate::model::credential::Settings;
 use crate::model::format::{Condition, Filter, Format, TemplateText};
 use crate::model::lane::{HeadOfLine, OrderTerms, Ordering};
 use crate::model::name::Name;
-use crate::model::pattern::Pattern;
+use crate::model::pattern::Patterns;
 use crate::model::strict_object::{self, Object};
 use crate::model::subscription::{
     CallMethod, ChosenTargetKind, NewSubscription, OwnHeaders, Policy, Source, Subscription,
@@ -107,8 +108,7 @@ pub(super) const RESOURCE: Resource = Resource {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SubscriptionCreation {
-    #[schemars(with = "NameText")]
-    name: String,
+    name: Name,
     /// `http`: events are sent to `url`. `pull`: consumers ask for them, and there is no `url`. It stays what it was
     /// made with.
     #[schemars(with = "Option<ChosenTargetKind>")]
@@ -118,11 +118,9 @@ struct SubscriptionCreation {
     url: Option<String>,
     /// Which types it wants, like `invoice.*`; `*` for all.
     #[serde(default = "all_types")]
-    #[schemars(with = "Vec<Pattern>")]
-    event_types: Vec<String>,
+    event_types: Patterns,
     /// Where its events come from: `outbox`, `all`, or `provider:<name>`.
-    #[schemars(with = "Option<Source>")]
-    source: Option<String>,
+    source: Option<Source>,
     /// The person or system that answers for it.
     #[serde(default)]
     #[schemars(with = "Text<0, 255>")]
@@ -137,8 +135,8 @@ struct SubscriptionCreation {
     policy: Policy,
     /// `key`: events with the same `ordering_key`, else of the same aggregate, go one after another; `strict`: all of
     /// them do. Of events stored from then on.
-    #[schemars(with = "Option<Ordering>")]
-    ordering: Option<String>,
+    #[serde(default, deserialize_with = "words::optional")]
+    ordering: Option<Ordering>,
     #[serde(default, deserialize_with = "strict_object::read")]
     order: OrderTerms,
     #[serde(default)]
@@ -162,8 +160,8 @@ struct SubscriptionCreation {
     tried: Option<String>,
 }
 
-fn all_types() -> Vec<String> {
-    vec!["*".to_owned()]
+fn all_types() -> Patterns {
+    Patterns::parse(&["*"]).unwrap_or_default()
 }
 
 /// `PATCH /v1/subscriptions/{id}`: what is absent stays.
@@ -177,11 +175,9 @@ struct SubscriptionChange {
     #[schemars(with = "Option<Text<1, 2048>>")]
     url: Option<String>,
     /// Which types it wants, like `invoice.*`; `*` for all.
-    #[schemars(with = "Option<Vec<Pattern>>")]
-    event_types: Option<Vec<String>>,
+    event_types: Option<Patterns>,
     /// Where its events come from: `outbox`, `all`, or `provider:<name>`.
-    #[schemars(with = "Option<Source>")]
-    source: Option<String>,
+    source: Option<Source>,
     /// The person or system that answers for it.
     #[schemars(with = "Option<Text<0, 255>>")]
     owner_id: Option<String>,
@@ -192,8 +188,8 @@ struct SubscriptionChange {
     #[serde(default, deserialize_with = "strict_object::optional")]
     policy: Option<Policy>,
     /// Of events stored from then on.
-    #[schemars(with = "Option<Ordering>")]
-    ordering: Option<String>,
+    #[serde(default, deserialize_with = "words::optional")]
+    ordering: Option<Ordering>,
     /// Of events stored from then on.
     #[serde(default, deserialize_with = "strict_object::optional")]
     order: Option<OrderTerms>,
@@ -229,53 +225,35 @@ struct NewSubscriptionAnswer<T = Subscription> {
 
 /// `POST /v1/subscriptions`: answers with the secret, this once.
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let SubscriptionCreation {
-        name,
-        target,
-        url,
-        event_types,
-        source,
-        owner_id,
-        method,
-        headers,
-        policy,
-        ordering,
-        order,
-        format,
-        event_headers,
-        filter,
-        template,
-        secret,
-        tried,
-    } = call.json()?;
-    let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
-    let secret = match secret {
+    let given: SubscriptionCreation = call.json()?;
+    let secret = match &given.secret {
         None => SigningSecret::generate(&*api.draw),
-        Some(text) => SigningSecret::parse(&text).map_err(|error| {
+        Some(text) => SigningSecret::parse(text).map_err(|error| {
             Problem::unprocessable(format!("The secret cannot be used: {error}."))
         })?,
     };
     let now = api.clock.wall();
+    let target = terms::target(api, given.target.as_deref(), given.url.as_deref())?;
     let new = NewSubscription {
         id: id::uuid7(now, &*api.draw),
         tenant: call.tenant.clone(),
-        name,
-        owner_id,
-        source: terms::source(source.as_deref().unwrap_or("outbox"))?,
-        event_types: terms::patterns(&event_types)?,
-        target: terms::target(api, target.as_deref(), url.as_deref())?,
-        method,
-        headers,
-        policy,
-        ordering: terms::ordering(ordering.as_deref())?.unwrap_or_default(),
-        order,
-        format,
-        event_headers,
-        filter: conditions(filter),
-        template,
+        name: given.name,
+        owner_id: given.owner_id,
+        source: given.source.unwrap_or(Source::Outbox),
+        event_types: given.event_types,
+        target,
+        method: given.method,
+        headers: given.headers,
+        policy: given.policy,
+        ordering: given.ordering.unwrap_or_default(),
+        order: given.order,
+        format: given.format,
+        event_headers: given.event_headers,
+        filter: conditions(given.filter),
+        template: given.template,
     };
     terms::check(api, &new)?;
-    if let Some(event) = tried {
+    if let Some(event) = given.tried {
         return trials::show(api, call, &new, &event);
     }
     let text = secret.to_text();
@@ -285,15 +263,8 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 }
 
 /// Stores a subscription and its secret, unless its name is taken or its group refuses it.
-fn insert(
-    tx: &WriteTx<'_>,
-    new: &NewSubscription,
-    sealed: &ToSeal,
-    now: Timestamp,
-) -> Verdict<Value> {
-    if let Some(problem) = mixed_group(tx, new)? {
-        return Ok(Err(problem));
-    }
+fn insert(tx: &WriteTx<'_>, new: &NewSubscription, sealed: &ToSeal, now: Timestamp) -> Verdict {
+    check_group(tx, new)?;
     let stored = subscriptions::insert(tx, new, now)?;
     let subscription = match stored {
         Some(seq) => {
@@ -304,12 +275,10 @@ fn insert(
     };
     let Some(subscription) = subscription else {
         let detail = format!("There is a subscription named {:?} already.", new.name.as_str());
-        return Ok(Err(Problem::conflict(detail)));
+        return Err(Problem::conflict(detail).into());
     };
-    let body = value(&subscription);
     let secrets = ids(std::slice::from_ref(sealed));
-    let change = Change::made("subscription", &new.id, &body).and("credentials", secrets);
-    Ok(Ok((body, change)))
+    Ok(Change::made("subscription", &new.id, &subscription).and("credentials", secrets))
 }
 
 /// `GET /v1/subscriptions`
@@ -323,7 +292,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/subscriptions/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    Ok(ok(&value(&find(api, call)?)))
+    Ok(ok(&find(api, call)?))
 }
 
 /// `PATCH /v1/subscriptions/{id}`
@@ -341,33 +310,21 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     // there then.
     let (kind, url) = (alteration.target.as_deref(), alteration.url.as_deref());
     let target = terms::changed_target(api, &wanted.target, kind, url)?;
-    let event_types = alteration.event_types.as_deref().map(terms::patterns).transpose()?;
-    let source = alteration.source.as_deref().map(terms::source).transpose()?;
-    let ordering = terms::ordering(alteration.ordering.as_deref())?;
     let apply = move |new: &mut NewSubscription| {
-        let SubscriptionChange {
-            owner_id,
-            method,
-            headers,
-            policy,
-            order,
-            format,
-            event_headers,
-            ..
-        } = &alteration;
-        replace(&mut new.order, order.as_ref());
-        replace(&mut new.format, format.as_ref());
-        replace(&mut new.event_headers, event_headers.as_ref());
+        let given = &alteration;
+        replace(&mut new.order, given.order.as_ref());
+        replace(&mut new.format, given.format.as_ref());
+        replace(&mut new.event_headers, given.event_headers.as_ref());
         replace(&mut new.filter, filter.as_ref());
         replace(&mut new.template, template.as_ref());
         replace(&mut new.target, target.as_ref());
-        replace(&mut new.ordering, ordering.as_ref());
-        replace(&mut new.event_types, event_types.as_ref());
-        replace(&mut new.source, source.as_ref());
-        replace(&mut new.owner_id, owner_id.as_ref());
-        replace(&mut new.method, method.as_ref());
-        replace(&mut new.headers, headers.as_ref());
-        replace(&mut new.policy, policy.as_ref());
+        replace(&mut new.ordering, given.ordering.as_ref());
+        replace(&mut new.event_types, given.event_types.as_ref());
+        replace(&mut new.source, given.source.as_ref());
+        replace(&mut new.owner_id, given.owner_id.as_ref());
+        replace(&mut new.method, given.method.as_ref());
+        replace(&mut new.headers, given.headers.as_ref());
+        replace(&mut new.policy, given.policy.as_ref());
     };
     apply(&mut wanted);
     terms::check(api, &wanted)?;
@@ -378,14 +335,12 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let changed = act(api, call, move |tx, before| {
         let mut row = before.clone();
         apply(&mut row.new);
-        if let Some(problem) = mixed_group(tx, &row.new)? {
-            return Ok(Err(problem));
-        }
+        check_group(tx, &row.new)?;
         let gives_up = row.new.ordering == Ordering::None && before.new.ordering != Ordering::None;
         if gives_up && deliveries::has_unfinished(tx, before.seq)? {
             let detail = "The order cannot be given up while deliveries are open or dead: they stand in \
                           it. Let them finish, or cancel them.";
-            return Ok(Err(Problem::conflict(detail)));
+            return Err(Problem::conflict(detail).into());
         }
         let content = |of: &NewSubscription| {
             (of.headers.clone(), of.format, of.event_headers.clone(), of.template.clone())
@@ -394,7 +349,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
             settlement::end_holds_by_change(tx, before.seq, now)?;
         }
         subscriptions::update(tx, &row, now)?;
-        Ok(Ok(()))
+        Ok(())
     })?;
     if wanted.order.head_of_line != HeadOfLine::Block {
         unblock(api, found.seq)?;
@@ -420,22 +375,23 @@ fn unblock(api: &Api, subscription: SubscriptionSeq) -> StoreResult<()> {
     }
 }
 
-/// Whether a subscription's group has one of the other kind: what is in flight and what a consumer has leased cannot see
-/// each other.
-fn mixed_group(tx: &WriteTx<'_>, new: &NewSubscription) -> StoreResult<Option<Problem>> {
+/// Refuses a subscription whose group has one of the other kind: what is in flight and what a consumer has leased cannot
+/// see each other.
+fn check_group(tx: &WriteTx<'_>, new: &NewSubscription) -> Verdict<()> {
     let is_mixed = |found: &Subscription| {
         new.order.group.is_some()
             && found.new.order.group == new.order.group
             && found.new.tenant == new.tenant
             && found.new.target.kind() != new.target.kind()
     };
-    Ok(subscriptions::routes(tx)?.iter().find(|found| is_mixed(found)).map(|found| {
-        let (name, kind) = (found.new.name.as_str(), found.new.target.kind());
-        Problem::unprocessable(format!(
-            "The order cannot be used: {name} of this group has the target {kind:?}. The subscriptions of a group \
-             have the same kind of target."
-        ))
-    }))
+    let routes = subscriptions::routes(tx)?;
+    let Some(found) = routes.iter().find(|found| is_mixed(found)) else { return Ok(()) };
+    let (name, kind) = (found.new.name.as_str(), found.new.target.kind());
+    let detail = format!(
+        "The order cannot be used: {name} of this group has the target {kind:?}. The subscriptions of a group have \
+         the same kind of target."
+    );
+    Err(Problem::unprocessable(detail).into())
 }
 
 /// A filter as it is kept; null is none.
@@ -453,34 +409,28 @@ fn replace<T: Clone>(have: &mut T, with: Option<&T>) {
 pub(super) fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.clock.wall();
     let detail = format!("paused by {}", call.who.display);
-    act(api, call, move |tx, before| settlement::pause(tx, before, &detail, now).map(Ok))
+    act(api, call, move |tx, before| Ok(settlement::pause(tx, before, &detail, now)?))
 }
 
 /// `POST /v1/subscriptions/{id}/resume`: ends a pause, and brings back one that was disabled.
 pub(super) fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.clock.wall();
-    act(api, call, move |tx, before| settlement::resume(tx, before, now).map(Ok))
+    act(api, call, move |tx, before| Ok(settlement::resume(tx, before, now)?))
 }
 
 /// Does something to one subscription that stays.
 fn act(
     api: &Api,
     call: &Call,
-    mut run: impl FnMut(&WriteTx<'_>, &Subscription) -> StoreResult<Result<(), Problem>>
-    + Send
-    + 'static,
+    mut run: impl FnMut(&WriteTx<'_>, &Subscription) -> Verdict<()> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {
-        let missing = || Ok(Err(Problem::not_found("subscription")));
-        let Some(before) = subscriptions::find(tx, &tenant, &name)? else { return missing() };
-        if let Err(problem) = run(tx, &before)? {
-            return Ok(Err(problem));
-        }
-        let Some(after) = subscriptions::by_seq(tx, before.seq)? else { return missing() };
-        let body = value(&after);
-        let change = Change::changed("subscription", &before.new.id, &value(&before), &body);
-        Ok(Ok((body, change)))
+        let missing = || Problem::not_found("subscription");
+        let before = subscriptions::find(tx, &tenant, &name)?.ok_or_else(missing)?;
+        run(tx, &before)?;
+        let after = subscriptions::by_seq(tx, before.seq)?.ok_or_else(missing)?;
+        Ok(Change::changed("subscription", &before.new.id, &before, &after))
     })
 }
 
@@ -489,22 +439,21 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let now = api.clock.wall();
     change(api, call, move |tx| {
-        let Some(before) = subscriptions::find(tx, &tenant, &name)? else {
-            return Ok(Err(Problem::not_found("subscription")));
-        };
+        let before = subscriptions::find(tx, &tenant, &name)?
+            .ok_or_else(|| Problem::not_found("subscription"))?;
         if before.new.is_of_alerts() {
-            return Ok(Err(of_channel(&before)));
+            return Err(of_channel(&before).into());
         }
         if deliveries::has_unfinished(tx, before.seq)? {
-            return Ok(Err(Problem::conflict(
+            return Err(Problem::conflict(
                 "The subscription has deliveries that are open or dead: let them finish, retry or \
                  cancel them first.",
-            )));
+            )
+            .into());
         }
         settlement::resolve_escalations(tx, &before, now)?;
         let revoked = subscriptions::delete(tx, before.seq, now)?;
-        let change = Change::gone("subscription", &before.new.id, &value(&before));
-        Ok(Ok((Value::Null, change.and("revoked", revoked))))
+        Ok(Change::gone("subscription", &before.new.id, &before).and("revoked", revoked))
     })
 }
 

@@ -14,7 +14,7 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, patch, post};
-use crate::api::schema::{NameText, Text, value};
+use crate::api::schema::{NameText, Text};
 use crate::http::message::Response;
 use crate::model::name::Name;
 use crate::model::tenant::{self, MAX_TITLE_CHARS};
@@ -100,18 +100,15 @@ struct TenantChange {
 /// `POST /v1/tenants`
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let TenantCreation { name, title, pii } = call.json()?;
-    check(&title)?;
     let pii = pii.unwrap_or_default();
     let now = api.clock.wall();
     change(api, call, move |tx| {
         if !tenants::insert(tx, (&name, &title), &pii, now)? {
             let detail = format!("There is a tenant named {:?} already.", name.as_str());
-            return Ok(Err(Problem::conflict(detail)));
+            return Err(Problem::conflict(detail).into());
         }
-        let Some(made) = tenants::by_name(tx, name.as_str())? else { return Ok(Err(missing())) };
-        let body = value(&made);
-        let change = Change::made("tenant", name.as_str(), &body);
-        Ok(Ok((body, change)))
+        let made = tenants::by_name(tx, name.as_str())?.ok_or_else(missing)?;
+        Ok(Change::made("tenant", name.as_str(), &made))
     })
 }
 
@@ -131,7 +128,6 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `PATCH /v1/tenants/{name}`
 pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let TenantChange { title, pii } = call.json()?;
-    title.as_deref().map_or(Ok(()), check)?;
     alter(api, call, move |tx, name| {
         title.iter().try_for_each(|title| tenants::set_title(tx, name, title))?;
         pii.iter().try_for_each(|pii| tenants::set_pii(tx, name, pii))
@@ -162,12 +158,10 @@ fn alter(
 ) -> Result<Audited<Value>, Problem> {
     let name = call.param(0).to_owned();
     change(api, call, move |tx| {
-        let Some(before) = tenants::by_name(tx, &name)? else { return Ok(Err(missing())) };
+        let before = tenants::by_name(tx, &name)?.ok_or_else(missing)?;
         run(tx, &name)?;
-        let Some(after) = tenants::by_name(tx, &name)? else { return Ok(Err(missing())) };
-        let body = value(&after);
-        let change = Change::changed("tenant", &name, &value(&before), &body);
-        Ok(Ok((body, change)))
+        let after = tenants::by_name(tx, &name)?.ok_or_else(missing)?;
+        Ok(Change::changed("tenant", &name, &before, &after))
     })
 }
 
@@ -178,12 +172,4 @@ fn missing() -> Problem {
 fn find(api: &Api, name: &str) -> Result<Tenant, Problem> {
     let found = api.store.read(|tx| tenants::by_name(tx, name))?;
     found.ok_or_else(missing)
-}
-
-fn check(title: &str) -> Result<(), Problem> {
-    if title.chars().count() > MAX_TITLE_CHARS {
-        let most = MAX_TITLE_CHARS;
-        return Err(Problem::unprocessable(format!("A title has at most {most} characters.")));
-    }
-    Ok(())
 }

@@ -102,7 +102,6 @@ struct TokenCreation {
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let TokenCreation { name, role, tenant, source_systems, consumer_groups, expires_at } =
         call.json()?;
-    token::check_name(&name).map_err(Problem::unprocessable)?;
     let scope = Scope { source_systems, consumer_groups };
     scope.check(role).map_err(Problem::unprocessable)?;
     let tenant = tenant_of(api, call, tenant.as_deref())?;
@@ -122,12 +121,9 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     };
     let made = change(api, call, move |tx| {
         tokens::insert(tx, &new, now)?;
-        let Some(token) = tokens::by_id(tx, &new.tenant, &new.id)? else {
-            return Ok(Err(Problem::not_found("token")));
-        };
-        let body = value(&token);
-        let change = Change::made("token", &new.id, &body);
-        Ok(Ok((body, change)))
+        let token =
+            tokens::by_id(tx, &new.tenant, &new.id)?.ok_or_else(|| Problem::not_found("token"))?;
+        Ok(Change::made("token", &new.id, &token))
     })?;
     Ok(made.map(|made| value(NewToken { made, token: secret })))
 }
@@ -158,22 +154,20 @@ pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let (id, now) = (call.param(0).to_owned(), api.clock.wall());
     change(api, call, move |tx| {
-        let missing = || Ok(Err(Problem::not_found("token")));
-        let Some(before) = tokens::by_id(tx, &tenant, &id)? else { return missing() };
+        let missing = || Problem::not_found("token");
+        let before = tokens::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
         if before.revoked_at.is_some() {
-            return Ok(Err(Problem::conflict("The token is already revoked.")));
+            return Err(Problem::conflict("The token is already revoked.").into());
         }
         if before.administers_the_box(now) && !tokens::another_admin(tx, &before, now)? {
-            return Ok(Err(Problem::conflict(
+            return Err(Problem::conflict(
                 "This is the last valid admin token of the box; without it nobody could administer it. Make \
                  another one first: oncebox token create NAME --role admin.",
-            )));
+            ).into());
         }
         tokens::revoke(tx, before.seq, now)?;
-        let Some(after) = tokens::by_id(tx, &tenant, &id)? else { return missing() };
-        let body = value(&after);
-        let change = Change::changed("token", &id, &value(&before), &body);
-        Ok(Ok((body, change)))
+        let after = tokens::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        Ok(Change::changed("token", &id, &before, &after))
     })
 }
 

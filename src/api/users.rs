@@ -165,14 +165,10 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     change(api, call, move |tx| {
         if !users::insert(tx, &new, now)? {
             let name = &new.name;
-            return Ok(Err(Problem::conflict(format!("The name {name:?} is taken."))));
+            return Err(Problem::conflict(format!("The name {name:?} is taken.")).into());
         }
-        let Some(found) = users::by_name(tx, &new.tenant, &new.name)? else {
-            return Ok(Err(missing()));
-        };
-        let body = value(&found.user);
-        let change = Change::made("user", &new.id, &body);
-        Ok(Ok((body, change)))
+        let found = users::by_name(tx, &new.tenant, &new.name)?.ok_or_else(missing)?;
+        Ok(Change::made("user", &new.id, &found.user))
     })
 }
 
@@ -234,18 +230,15 @@ fn alter(
 ) -> Result<Audited<Value>, Problem> {
     let (name, now) = (call.param(0).to_owned(), api.clock.wall());
     change(api, call, move |tx| {
-        let Some(before) = users::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        let before = users::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
         let mut after = before.clone();
-        if let Err(problem) = run(&mut after) {
-            return Ok(Err(problem));
-        }
+        run(&mut after)?;
         users::set(tx, &after)?;
         let ended = shut_out(tx, after.user.seq, now)?;
-        let body = value(&after.user);
-        let change = Change::changed("user", &after.user.id, &value(&before.user), &body);
+        let change = Change::changed("user", &after.user.id, &before.user, &after.user);
         let change = change.and("sessions_ended", ended);
         let is_new = before.password_hash != after.password_hash;
-        Ok(Ok((body, if is_new { change.and("password", "changed") } else { change })))
+        Ok(if is_new { change.and("password", "changed") } else { change })
     })
 }
 
@@ -254,13 +247,10 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let (name, now) = (call.param(0).to_owned(), api.clock.wall());
     change(api, call, move |tx| {
-        let Some(Found { user, .. }) = users::by_name(tx, &tenant, &name)? else {
-            return Ok(Err(missing()));
-        };
+        let Found { user, .. } = users::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
         users::delete(tx, user.seq, now)?;
         let ended = shut_out(tx, user.seq, now)?;
-        let change = Change::gone("user", &user.id, &value(&user));
-        Ok(Ok((Value::Null, change.and("sessions_ended", ended))))
+        Ok(Change::gone("user", &user.id, &user).and("sessions_ended", ended))
     })
 }
 
@@ -271,18 +261,15 @@ fn link(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (name, hash) = (call.param(0).to_owned(), api.hasher.hash(&secret));
     let expires_at = api.clock.wall().plus(LINK_LIFETIME);
     let made = change(api, call, move |tx| {
-        let Some(Found { user, .. }) = users::by_name(tx, &tenant, &name)? else {
-            return Ok(Err(missing()));
-        };
+        let Found { user, .. } = users::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
         if user.disabled_at.is_some() {
-            return Ok(Err(Problem::conflict("The user is disabled.")));
+            return Err(Problem::conflict("The user is disabled.").into());
         }
         users::set_link(tx, user.seq, &hash, expires_at)?;
-        let change = Change::made("user", &user.id, &Value::Null);
-        Ok(Ok(((), change.and("expires_at", expires_at.to_string()))))
+        Ok(Change::made("user", &user.id, &()).and("expires_at", expires_at.to_string()))
     })?;
     let url = format!("{}/console/enter?link={}", address(api, call), secret.as_str());
-    Ok(made.map(|()| value(LoginLink { url, expires_at })))
+    Ok(made.map(|_| value(LoginLink { url, expires_at })))
 }
 
 /// The URL of the console, as people reach it.

@@ -154,6 +154,14 @@ impl serde::Serialize for DeliverySeq {
     }
 }
 
+impl<'de> serde::Deserialize<'de> for DeliverySeq {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let wrong = || format!("{text:?} is not a delivery's id, like dlv_17");
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom(wrong()))
+    }
+}
+
 /// A subscription's number in the file; the API shows its name and UUID instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionSeq(pub i64);

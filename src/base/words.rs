@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use serde::Deserializer;
-use serde::de::{Error, Visitor};
+use serde::de::value::Error as ValueError;
+use serde::de::{Error, IntoDeserializer, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// Declares an enum of words. `as "Name"` names its schema in the API's description; without it, the schema stands
 /// where it is used.
@@ -81,6 +82,16 @@ pub fn read<'de, D: Deserializer<'de>, T>(
     known: &'static [&'static str],
 ) -> Result<T, D::Error> {
     from.deserialize_str(Word { parse, known })
+}
+
+/// Reads a word that may be absent or null: for `#[serde(default, deserialize_with = …)]`. An unknown one is no other
+/// form, but a value that cannot be used.
+pub fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(from)? else { return Ok(None) };
+    let read = T::deserialize(text.into_deserializer()).map(Some);
+    read.map_err(|error: ValueError| D::Error::custom(format!("The word cannot be used: {error}")))
 }
 
 struct Word<T> {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
-use crate::base::words::words;
+use crate::base::words::{self, words};
 use crate::model::delivery::State as DeliveryState;
 use crate::model::lenient_int;
 use crate::model::outcome::AttemptClass;
@@ -31,7 +31,7 @@ pub const MAX_COUNTED: u64 = 100_000;
 /// Most deliveries that a filter may name.
 pub const MAX_IDS: usize = 1000;
 /// The highest rate.
-pub const MAX_RATE: u32 = 10_000;
+pub const MAX_RATE: u64 = 10_000;
 
 words! {
     /// What a job does. Stored in `jobs.kind`.
@@ -81,8 +81,8 @@ pub struct Filter {
     #[schemars(length(min = 1))]
     pub subscription: Option<String>,
     /// The class of the delivery's last attempt.
-    #[schemars(with = "Option<AttemptClass>")]
-    pub class: Option<String>,
+    #[serde(deserialize_with = "words::optional")]
+    pub class: Option<AttemptClass>,
     /// The HTTP status of the delivery's last attempt.
     #[serde(deserialize_with = "lenient_int::optional")]
     #[schemars(range(min = 100, max = 999))]
@@ -101,7 +101,8 @@ pub struct Filter {
     pub until: Option<Timestamp>,
     /// These deliveries, each like `dlv_17`. Only for dead letters.
     #[schemars(length(max = MAX_IDS))]
-    pub ids: Option<Vec<String>>,
+    #[schemars(with = "Option<Vec<String>>")]
+    pub ids: Option<Vec<DeliverySeq>>,
 }
 
 impl Filter {

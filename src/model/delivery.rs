@@ -248,31 +248,17 @@ impl OutgoingRequest {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// No step, or too many.
-    #[error(
-        "a schedule has 1 to {MAX_STEPS} steps, this one has {count}; the last one is repeated"
-    )]
-    Steps {
-        /// How many there are.
-        count: usize,
-    },
+    #[error("a schedule has 1 to {MAX_STEPS} steps, this one has {0}; the last one is repeated")]
+    Steps(usize),
     /// A step that is too short or too long.
-    #[error("a step of {} is outside 100ms to 7days", humantime::format_duration(*.step))]
-    Step {
-        /// The step.
-        step: Duration,
-    },
+    #[error("a step of {} is outside 100ms to 7days", humantime::format_duration(*.0))]
+    Step(Duration),
     /// A text that is not a span of time.
-    #[error("`{text}` is not a span of time; write it like `5s`, `30min` or `4h`")]
-    Text {
-        /// The text.
-        text: String,
-    },
+    #[error("`{0}` is not a span of time; write it like `5s`, `30min` or `4h`")]
+    Text(String),
     /// No attempt, or too many.
-    #[error("max_attempts is {max_attempts}; it can be 1 to {MAX_ATTEMPTS}")]
-    Attempts {
-        /// The number given.
-        max_attempts: u32,
-    },
+    #[error("max_attempts is {0}; it can be 1 to {MAX_ATTEMPTS}")]
+    Attempts(u32),
 }
 
 /// The waits between attempts, and after how many counted failures to give up.
@@ -310,13 +296,13 @@ impl Schedule {
     /// Fails with [`ScheduleError`] naming the number that is out of range.
     pub fn new(steps: Vec<Duration>, max_attempts: u32) -> Result<Self, ScheduleError> {
         if steps.is_empty() || steps.len() > MAX_STEPS {
-            return Err(ScheduleError::Steps { count: steps.len() });
+            return Err(ScheduleError::Steps(steps.len()));
         }
         if let Some(step) = steps.iter().find(|step| !(MIN_STEP..=MAX_STEP).contains(*step)) {
-            return Err(ScheduleError::Step { step: *step });
+            return Err(ScheduleError::Step(*step));
         }
         if !(1..=MAX_ATTEMPTS).contains(&max_attempts) {
-            return Err(ScheduleError::Attempts { max_attempts });
+            return Err(ScheduleError::Attempts(max_attempts));
         }
         Ok(Self { steps, max_attempts })
     }
@@ -372,7 +358,7 @@ impl TryFrom<Wire> for Schedule {
 }
 
 fn span(text: String) -> Result<Duration, ScheduleError> {
-    humantime::parse_duration(&text).map_err(|_why| ScheduleError::Text { text })
+    humantime::parse_duration(&text).map_err(|_why| ScheduleError::Text(text))
 }
 
 impl From<Schedule> for Wire {

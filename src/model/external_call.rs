@@ -2,8 +2,12 @@
 //!
 //! Not here: what a call is about (`model::lane`), and its row (`store::external_calls`).
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::base::schema::Text;
 use crate::base::words::words;
 use crate::model::lane::CallKey;
 
@@ -70,21 +74,24 @@ impl NewCall {
 }
 
 /// The latest call about an entity, as stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ExternalCall {
-    /// The text that names the entity.
+    /// What the call is about: an event's id, `type/id` of an entity, or the text at `call_path`.
+    #[schemars(with = "Text<0, 400>")]
     pub entity_key: String,
-    /// The state of the latest call.
+    /// `PROCESSING`: it is under way, or was when the service ended. `FAILED`: it is tried again. `FAILED_END`: it was
+    /// given up, skipped or cancelled.
     pub state: CallState,
-    /// Failed calls since the last one that was accepted before it.
+    /// Failed calls about the entity since the last one that was accepted before this one.
     pub failed_count: u32,
     /// Its delivery.
     pub delivery: DeliverySeq,
-    /// The delivery whose state the target has; `None` if nobody knows, or it has accepted none.
+    /// The delivery whose state the target has accepted last; null if it has accepted none, or if no answer to a newer
+    /// call came.
     pub made_by: Option<DeliverySeq>,
     /// When the first call about the entity began.
     pub created_at: Timestamp,
-    /// When the latest began or ended.
+    /// When the latest call began or ended.
     pub updated_at: Timestamp,
 }
 

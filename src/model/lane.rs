@@ -256,7 +256,7 @@ pub fn id(lane: i64) -> String {
 
 /// Serializes the id of a lane, if there is one.
 #[expect(clippy::ref_option, reason = "serde passes a field by reference")]
-pub fn write_id<S: Serializer>(lane: &Option<i64>, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn write_id<S: Serializer>(lane: &Option<i64>, to: S) -> Result<S::Ok, S::Error> {
     lane.map(id).serialize(to)
 }
 

@@ -17,27 +17,16 @@ const MAX_PATTERNS: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// Too long, or nothing at all.
-    #[error("a pattern has 1 to {MAX_TEXT_BYTES} bytes, this one has {bytes}")]
-    Length {
-        /// How many bytes it has.
-        bytes: usize,
-    },
+    #[error("a pattern has 1 to {MAX_TEXT_BYTES} bytes, this one has {0}")]
+    Length(usize),
     /// Two dots in a row, or one at the start or end.
-    #[error(
-        "the pattern `{text}` has an empty segment: a dot at its start or end, or two in a row"
-    )]
-    EmptySegment {
-        /// The pattern.
-        text: String,
-    },
+    #[error("the pattern `{0}` has an empty segment: a dot at its start or end, or two in a row")]
+    EmptySegment(String),
     /// A star next to other characters.
     #[error(
-        "in the pattern `{text}` a `*` is next to other characters; it must be a whole segment, as in `invoice.*`"
+        "in the pattern `{0}` a `*` is next to other characters; it must be a whole segment, as in `invoice.*`"
     )]
-    Star {
-        /// The pattern.
-        text: String,
-    },
+    Star(String),
     /// A character that is not allowed in patterns.
     #[error(
         "the pattern `{text}` contains {letter:?}; letters, digits, `_-+:/` and the dot are allowed"
@@ -49,11 +38,8 @@ pub enum PatternError {
         letter: char,
     },
     /// More patterns than a subscription may have.
-    #[error("a subscription has at most {MAX_PATTERNS} patterns, not {count}; use a `*`")]
-    Many {
-        /// How many there are.
-        count: usize,
-    },
+    #[error("a subscription has at most {MAX_PATTERNS} patterns, not {0}; use a `*`")]
+    Many(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +70,7 @@ impl Pattern {
     /// Fails with [`PatternError`], which says what is allowed.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         if text.is_empty() || text.len() > MAX_TEXT_BYTES {
-            return Err(PatternError::Length { bytes: text.len() });
+            return Err(PatternError::Length(text.len()));
         }
         text.split('.')
             .map(|segment| parse_segment(text, segment))
@@ -114,12 +100,12 @@ fn parse_segment(text: &str, segment: &str) -> Result<Segment, PatternError> {
         return Ok(Segment::Any);
     }
     if segment.is_empty() {
-        return Err(PatternError::EmptySegment { text: text.to_owned() });
+        return Err(PatternError::EmptySegment(text.to_owned()));
     }
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || "_-+:/".contains(letter);
     match segment.chars().find(|letter| !allowed(*letter)) {
         None => Ok(Segment::Exactly(segment.to_owned())),
-        Some('*') => Err(PatternError::Star { text: text.to_owned() }),
+        Some('*') => Err(PatternError::Star(text.to_owned())),
         Some(letter) => Err(PatternError::Letter { text: text.to_owned(), letter }),
     }
 }
@@ -190,7 +176,7 @@ impl TryFrom<Vec<Pattern>> for Patterns {
 
     fn try_from(patterns: Vec<Pattern>) -> Result<Self, PatternError> {
         if patterns.len() > MAX_PATTERNS {
-            return Err(PatternError::Many { count: patterns.len() });
+            return Err(PatternError::Many(patterns.len()));
         }
         Ok(Self(patterns))
     }
@@ -239,12 +225,12 @@ mod tests {
     #[test]
     fn a_wrong_pattern_is_refused_with_the_reason() {
         let refuse = |text: &str| Pattern::parse(text).unwrap_err();
-        assert_eq!(refuse(""), PatternError::Length { bytes: 0 });
-        assert_eq!(refuse(&"a".repeat(129)), PatternError::Length { bytes: 129 });
-        assert!(matches!(refuse("invoice."), PatternError::EmptySegment { .. }));
-        assert!(matches!(refuse("a..b"), PatternError::EmptySegment { .. }));
-        assert!(matches!(refuse("inv*"), PatternError::Star { .. }));
-        assert!(matches!(refuse("**"), PatternError::Star { .. }));
+        assert_eq!(refuse(""), PatternError::Length(0));
+        assert_eq!(refuse(&"a".repeat(129)), PatternError::Length(129));
+        assert!(matches!(refuse("invoice."), PatternError::EmptySegment(..)));
+        assert!(matches!(refuse("a..b"), PatternError::EmptySegment(..)));
+        assert!(matches!(refuse("inv*"), PatternError::Star(..)));
+        assert!(matches!(refuse("**"), PatternError::Star(..)));
         assert!(matches!(refuse("a b"), PatternError::Letter { letter: ' ', .. }));
         assert!(matches!(refuse("é"), PatternError::Letter { letter: 'é', .. }));
     }
@@ -255,6 +241,6 @@ mod tests {
         assert!(patterns.matches("order.created") && patterns.matches("invoice.paid"));
         assert!(!patterns.matches("order.paid") && !Patterns::default().matches("order.paid"));
         assert_eq!(serde_json::to_string(&patterns).unwrap(), r#"["invoice.*","order.created"]"#);
-        assert_eq!(Patterns::parse(&["*"; 101]), Err(PatternError::Many { count: 101 }));
+        assert_eq!(Patterns::parse(&["*"; 101]), Err(PatternError::Many(101)));
     }
 }

@@ -18,25 +18,14 @@ const MAX_TEXT_BYTES: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PointerError {
     /// The text does not begin with a slash. RFC 6901 allows this only for the empty pointer, which is not useful here.
-    #[error("`{text}` is not a JSON Pointer: write it like `/data/id`, beginning with a slash")]
-    NoSlash {
-        /// The text.
-        text: String,
-    },
+    #[error("`{0}` is not a JSON Pointer: write it like `/data/id`, beginning with a slash")]
+    NoSlash(String),
     /// A `~` without `0` (for `~`) or `1` (for `/`) after it.
-    #[error(
-        "`{text}` is not a JSON Pointer: after `~` must come 0 (for a tilde) or 1 (for a slash)"
-    )]
-    Tilde {
-        /// The text.
-        text: String,
-    },
+    #[error("`{0}` is not a JSON Pointer: after `~` must come 0 (for a tilde) or 1 (for a slash)")]
+    Tilde(String),
     /// The text is too long.
-    #[error("a JSON Pointer has at most {MAX_TEXT_BYTES} bytes, this one has {bytes}")]
-    Long {
-        /// How many bytes it has.
-        bytes: usize,
-    },
+    #[error("a JSON Pointer has at most {MAX_TEXT_BYTES} bytes, this one has {0}")]
+    Long(usize),
 }
 
 /// A JSON Pointer. Source: RFC 6901.
@@ -57,14 +46,14 @@ impl Pointer {
     /// Fails with [`PointerError`]: no slash at the start, a tilde that escapes nothing, or too long.
     pub fn parse(text: &str) -> Result<Self, PointerError> {
         if text.len() > MAX_TEXT_BYTES {
-            return Err(PointerError::Long { bytes: text.len() });
+            return Err(PointerError::Long(text.len()));
         }
         let Some(steps) = text.strip_prefix('/') else {
-            return Err(PointerError::NoSlash { text: text.to_owned() });
+            return Err(PointerError::NoSlash(text.to_owned()));
         };
         let escapes = |step: &str| step.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
         if !escapes(steps) {
-            return Err(PointerError::Tilde { text: text.to_owned() });
+            return Err(PointerError::Tilde(text.to_owned()));
         }
         Ok(Self(steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect()))
     }
@@ -300,9 +289,9 @@ mod tests {
 
     #[test]
     fn a_wrong_pointer_is_refused_with_the_reason() {
-        assert!(matches!(Pointer::parse("id"), Err(PointerError::NoSlash { .. })));
-        assert!(matches!(Pointer::parse("/a~2"), Err(PointerError::Tilde { .. })));
-        assert!(matches!(Pointer::parse("/a~"), Err(PointerError::Tilde { .. })));
-        assert!(matches!(Pointer::parse(&"/a".repeat(300)), Err(PointerError::Long { .. })));
+        assert!(matches!(Pointer::parse("id"), Err(PointerError::NoSlash(..))));
+        assert!(matches!(Pointer::parse("/a~2"), Err(PointerError::Tilde(..))));
+        assert!(matches!(Pointer::parse("/a~"), Err(PointerError::Tilde(..))));
+        assert!(matches!(Pointer::parse(&"/a".repeat(300)), Err(PointerError::Long(..))));
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use schemars::{JsonSchema, json_schema};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
@@ -63,6 +64,15 @@ impl fmt::Display for Source {
 impl Serialize for Source {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
+    }
+}
+impl<'de> Deserialize<'de> for Source {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        Self::parse(&text).ok_or_else(|| {
+            let known = "outbox, all, or provider:<name>";
+            D::Error::custom(format!("source cannot be {text:?}; it is {known}"))
+        })
     }
 }
 described!(Source, in place, json_schema!({

@@ -1,7 +1,7 @@
 //! People who use the console: their passwords, sessions and one-time links.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::base::clock::Timestamp;
 use crate::base::schema::{NameText, Uuid, values};
@@ -46,24 +46,31 @@ values! {
 }
 
 /// A session as stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Session", description = "A session.")]
 pub struct StoredSession {
     /// Its number in the file.
+    #[serde(skip)]
     pub seq: i64,
-    /// Its UUID.
+    #[schemars(with = "Uuid")]
     pub id: String,
-    /// Whose it is.
+    /// The name of its user.
+    #[serde(serialize_with = "name_of")]
+    #[schemars(with = "NameText")]
     pub user: User,
-    /// When it was begun.
     pub created_at: Timestamp,
     /// Its last use, to the minute.
     pub last_used_at: Timestamp,
     /// When it ends at the latest.
     pub ends_at: Timestamp,
-    /// From where it was begun.
+    /// The address from which it was begun.
     pub address: String,
     /// The browser, as it names itself.
     pub user_agent: Option<String>,
+}
+
+fn name_of<S: Serializer>(user: &User, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&user.name)
 }
 
 /// The roles of users. Publishing is for programs.

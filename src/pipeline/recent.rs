@@ -7,10 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::base::schema::Whole;
 use crate::model::delivery::Attempt;
 use crate::model::outcome::AttemptClass;
 use crate::store::recent_minutes::Counted;
@@ -30,17 +32,17 @@ pub const BUCKETS: usize = LATENCY_BOUNDS_MS.len() + 1;
 const MINUTE_MS: i64 = 60_000;
 
 /// The counts of one minute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Minute {
-    /// Events stored for the first time.
+    /// Events that were stored for the first time.
     pub events: u32,
-    /// Webhooks stored for the first time.
+    /// Webhooks that were stored for the first time.
     pub webhooks: u32,
-    /// Deliveries completed.
+    /// Deliveries that were completed.
     pub delivered: u32,
     /// Attempts that failed.
     pub failed: u32,
-    /// Our own attempts by latency.
+    /// How many requests took how long, by bucket. Work of pull consumers is not counted here.
     pub latencies: [u32; BUCKETS],
 }
 
@@ -65,17 +67,14 @@ impl Minute {
 }
 
 /// An attempt that has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RecentAttempt {
-    /// Its delivery.
     pub delivery: DeliverySeq,
     /// When it ended.
     pub at: Timestamp,
-    /// Its class.
     pub class: AttemptClass,
-    /// The HTTP status.
+    #[schemars(with = "Option<Whole<100, 999>>")]
     pub http_status: Option<u16>,
-    /// How long it took.
     pub latency_ms: u32,
 }
 

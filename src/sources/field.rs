@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::base::schema::values;
 use crate::base::words::words;
 
 /// Why the settings of a source are refused.
@@ -56,6 +57,14 @@ words! {
         MaxAttempts = "max_attempts",
         /// Free for the source's own use.
         CustomData = "custom_data",
+    }
+}
+
+values! {
+    /// Texts by the fields that they fill.
+    TextsByField = {
+        "type": "object", "propertyNames": { "enum": Field::ALL },
+        "additionalProperties": { "type": "string" },
     }
 }
 

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::base::schema::{Character, SomeText, Text, Whole, values};
 use crate::base::words::words;
 use crate::model::event::FieldError;
 use crate::sources::draft::Draft;
-use crate::sources::field::{Cell, Field, SettingsError};
+use crate::sources::field::{Cell, Field, SettingsError, TextsByField};
 
 /// The largest file: one file is one transaction, which delays others.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -37,35 +39,48 @@ pub const DONE_ENDING: &str = ".done";
 const IGNORED_ENDINGS: [&str; 5] = [".tmp", ".part", ".filepart", DONE_ENDING, REASON_ENDING];
 
 /// Which folder is read, and how.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(description = "")]
 pub struct FolderSettings {
-    /// The folder.
+    /// The absolute path of the folder.
+    #[schemars(with = "Text<1, 4096>")]
     pub path: PathBuf,
-    /// The format of its files.
+    /// The format of its files; `auto` if absent: decided by the file extension.
     #[serde(default)]
     pub format: Format,
-    /// How the writer shows that a file is complete.
+    /// How the writer shows that a file is complete. `rename` (if absent): it was renamed from `….tmp`; `done`: a file
+    /// `….done` exists; `stable`: it has not changed for `stable_ms`.
     #[serde(default)]
     pub writer: Protocol,
-    /// For `stable`: for how long a file must be unchanged.
     #[serde(default = "stable_ms")]
+    #[schemars(with = "Whole<1, 86_400_000>")]
     pub stable_ms: u64,
-    /// For how many days files stay in `done`; 0: until a person removes them.
+    /// For how many days files stay in `done`; 30 if absent; 0: until somebody deletes them.
     #[serde(default = "done_days")]
+    #[schemars(with = "DoneDays")]
     pub done_days: u32,
-    /// Names of columns, members or elements that differ from the name of their field.
+    /// Columns, members or paths of elements whose name differs from the field that they fill.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "TextsByField")]
     pub fields: BTreeMap<Field, String>,
-    /// Values for fields that a row does not have.
+    /// Values of fields that a row does not have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "TextsByField")]
     pub defaults: BTreeMap<Field, String>,
-    /// For XML: the path of the element that is a row, from the root: `Orders/Order`.
+    /// For XML: the path of the element that is a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "SomeText")]
     pub row: Option<String>,
-    /// For CSV: the character between two values.
+    /// For CSV: the character between two values; `,` if absent.
     #[serde(default = "comma")]
+    #[schemars(with = "Character")]
     pub delimiter: char,
+}
+
+values! {
+    /// For how many days files are kept.
+    DoneDays = { "type": "integer", "minimum": 0, "maximum": MAX_DONE_DAYS }
 }
 
 words! {

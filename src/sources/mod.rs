@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde_json::{Value, json};
 
 use crate::base::clock::Timestamp;
@@ -44,11 +45,12 @@ const WITHOUT_DEFAULT: [Field; 4] =
     [Field::IdempotencyKey, Field::Payload, Field::OccurredAt, Field::NotBefore];
 
 /// The settings of a source.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(untagged, description = "", rename = "SourceSettings")]
 pub enum Settings {
-    /// A table of an ERP's own `SQLite` file.
+    // A table of an ERP's own SQLite file.
     Sqlite(TableSettings),
-    /// A folder that files are put into.
+    // A folder that files are put into.
     Drop(FolderSettings),
 }
 

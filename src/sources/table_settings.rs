@@ -4,30 +4,38 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::sources::field::{Field, SettingsError};
+use crate::base::schema::Text;
+use crate::sources::field::{Field, SettingsError, TextsByField};
 
 /// The longest name of a table or column.
 const MAX_NAME_CHARS: usize = 128;
 
 /// Which table is read, and which column is which field.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(description = "")]
 pub struct TableSettings {
-    /// The file.
+    /// The absolute path of the file.
+    #[schemars(with = "Text<1, 4096>")]
     pub path: PathBuf,
-    /// The table.
+    /// The table; `outbox`, if absent.
     #[serde(default = "outbox")]
+    #[schemars(with = "Text<1, MAX_NAME_CHARS>")]
     pub table: String,
-    /// The column that numbers the rows: INTEGER PRIMARY KEY AUTOINCREMENT.
+    /// Its column that is INTEGER PRIMARY KEY AUTOINCREMENT; `id`, if absent.
     #[serde(default = "id")]
+    #[schemars(with = "Text<1, MAX_NAME_CHARS>")]
     pub id: String,
-    /// Names of columns that differ from the name of their field.
+    /// Columns whose name differs from the field that they fill.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "TextsByField")]
     pub columns: BTreeMap<Field, String>,
-    /// Values for fields that a row does not have.
+    /// Values of fields that a row does not have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "TextsByField")]
     pub defaults: BTreeMap<Field, String>,
 }
 

@@ -5,9 +5,13 @@
 //! the work is bounded, however many rows there are.
 
 use rusqlite::{Row, ToSql, params};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
+use crate::base::schema::values;
+use crate::base::words::words;
 use crate::model::delivery::Delivery;
 use crate::model::tenant;
 use crate::store::delivery_lists;
@@ -138,42 +142,51 @@ pub(super) const SUBSCRIPTIONS_OF_NAME: &str = named!("subscriptions", "id", "na
 pub(super) const PROVIDERS_OF_NAME: &str = named!("providers", "name", "name", "NULL");
 pub(super) const SOURCES_OF_NAME: &str = named!("sources", "name", "name", "state");
 
-/// What was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum HitKind {
-    /// An event of the outbox.
-    Event,
-    /// An event of a provider.
-    WebhookEvent,
-    /// A delivery.
-    Delivery,
-    /// A subscription.
-    Subscription,
-    /// A provider of webhooks.
-    Provider,
-    /// A source of events.
-    Source,
+words! {
+    /// What was found.
+    pub enum HitKind {
+        /// An event of the outbox.
+        Event = "event",
+        /// An event of a provider.
+        WebhookEvent = "webhook_event",
+        /// A delivery.
+        Delivery = "delivery",
+        /// A subscription.
+        Subscription = "subscription",
+        /// A provider of webhooks.
+        Provider = "provider",
+        /// A source of events.
+        Source = "source",
+    }
 }
 
 /// Something that was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "SearchHit")]
 pub struct Hit {
-    /// What it is.
     pub kind: HitKind,
     /// Its number.
+    #[serde(skip)]
     pub seq: i64,
-    /// Its id in the API.
+    /// Its id, as its own route takes it.
     pub id: String,
-    /// The field that was found.
+    /// The field in which the text was found.
+    #[schemars(with = "MatchedField")]
     pub matched: &'static str,
     /// The field's value.
     pub value: String,
-    /// Its event type.
+    /// Null for what has none, such as a subscription.
     pub event_type: Option<String>,
-    /// Its status or state, if it has one.
+    /// Its status or state, in the words of its own route; null for a provider.
     pub status: Option<String>,
     /// When it was received or made.
     pub at: Timestamp,
+}
+
+values! {
+    /// The fields that are searched.
+    MatchedField = { "type": "string", "enum": ["id", "aggregate_id", "idempotency_key", "webhook_id",
+        "provider_event_id", "event_type", "name"] }
 }
 
 /// A field that is searched.

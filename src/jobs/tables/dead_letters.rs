@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 
 use rusqlite::{ToSql, params};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
+use crate::base::schema::{NameText, Whole};
 use crate::jobs::{Action, Batch, Cursor, Item, NewJob};
 use crate::model::delivery::State;
 use crate::model::outcome::AttemptClass;
@@ -119,17 +122,17 @@ impl<'a> Search<'a> {
                 Some(found) => Some(found.seq.0),
             },
         };
-        let number = |id: &String| DeliverySeq::parse(id).map(|seq| seq.0);
-        let ids = job.filter.ids.as_ref().map(|ids| ids.iter().filter_map(number).collect());
+        let ids = job.filter.ids.as_ref().map(|ids| ids.iter().map(|id| id.0).collect());
         Ok(Some(Self { tx, job, subscription, ids }))
     }
 
     fn rows(&self, sql: &str, at: i64, limit: u32, place: &[&dyn ToSql]) -> Result<Vec<Dead>> {
         let NewJob { tenant, filter, cursor, .. } = self.job;
+        let class = filter.class.map(AttemptClass::as_str);
         let mut params: Vec<&dyn ToSql> = vec![tenant, &at, &limit, &cursor.end];
         params.extend_from_slice(params![
             self.subscription,
-            filter.class,
+            class,
             filter.since,
             filter.until,
             filter.code,
@@ -272,23 +275,24 @@ fn last(cursor: &Cursor) -> Batch {
 }
 
 /// Dead letters of one subscription with the same error.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "DeadLetterGroup")]
 pub struct Group {
-    /// The subscription's name.
+    #[schemars(with = "NameText")]
     pub subscription: String,
     /// The class of the last attempt.
     pub class: Option<AttemptClass>,
     /// Its HTTP status.
+    #[schemars(with = "Option<Whole<100, 999>>")]
     pub code: Option<u16>,
     /// Why they were given up.
     pub reason: Option<String>,
-    /// How many.
     pub count: u64,
-    /// When the first one was given up.
+    /// When the oldest one was given up.
     pub oldest_at: Timestamp,
-    /// When the last one was given up.
+    /// When the newest one was given up.
     pub newest_at: Timestamp,
-    /// The newest of them.
+    /// One of them.
     pub sample: DeliverySeq,
 }
 

@@ -12,6 +12,7 @@ use crate::jobs::{Action, Batch, Cursor, Filter, Item, Kind, MAX_BATCH, NewJob};
 use crate::model::delivery::State;
 use crate::model::event::EventOrder;
 use crate::model::lane::Key;
+use crate::model::outcome::AttemptClass;
 use crate::model::subscription::{Routed, Subscription};
 use crate::store::column::cell;
 use crate::store::deliveries::{OrderedBy, Origin, Route};
@@ -229,7 +230,8 @@ impl Search<'_> {
     ) -> Result<Vec<((Timestamp, i64), Action)>> {
         let Filter { class, code, .. } = &self.job.filter;
         let (sql, seq) = origin.choose(DELIVERIES_OF, DELIVERIES_OF_WEBHOOK);
-        let found = self.tx.rows(sql, (seq, class, code), event_delivery)?;
+        let found =
+            self.tx.rows(sql, (seq, class.map(AttemptClass::as_str), code), event_delivery)?;
         let is_live = |delivery: &&EventDelivery| {
             self.live.iter().any(|live| live.seq == delivery.subscription)
         };

@@ -12,19 +12,13 @@ pub(super) const MAX_FILLED_BYTES: usize = 8000;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// Too long.
-    #[error("the URL has {bytes} bytes; at most {MAX_TEXT_BYTES} are allowed")]
-    Long {
-        /// How many bytes it has.
-        bytes: usize,
-    },
+    #[error("the URL has {0} bytes; at most {MAX_TEXT_BYTES} are allowed")]
+    Long(usize),
     /// A character that is not allowed in URLs.
     #[error(
-        "the URL contains {letter:?}, which is not allowed in URLs; write it percent-encoded, or the host in Punycode"
+        "the URL contains {0:?}, which is not allowed in URLs; write it percent-encoded, or the host in Punycode"
     )]
-    Letter {
-        /// The first such character.
-        letter: char,
-    },
+    Letter(char),
     /// A percent sign that encodes nothing.
     #[error("the URL has a `%` without two hex digits after it; write `%25` for the sign itself")]
     Percent,
@@ -45,32 +39,18 @@ pub enum UrlError {
     NoHost,
     /// A host that no name service resolves.
     #[error(
-        "`{host}` is not a host name; it has labels of letters, digits, `-` and `_`, and no dot at its end"
+        "`{0}` is not a host name; it has labels of letters, digits, `-` and `_`, and no dot at its end"
     )]
-    Host {
-        /// The host.
-        host: String,
-    },
+    Host(String),
     /// An address in one of the forms that programs read differently.
-    #[error(
-        "`{host}` is an address in an unusual form; write four decimal numbers, like 192.0.2.1"
-    )]
-    OddAddress {
-        /// The host.
-        host: String,
-    },
+    #[error("`{0}` is an address in an unusual form; write four decimal numbers, like 192.0.2.1")]
+    OddAddress(String),
     /// The text in brackets is not an IPv6 address.
-    #[error("`[{host}]` is not an IPv6 address")]
-    NotV6 {
-        /// The text in the brackets.
-        host: String,
-    },
+    #[error("`[{0}]` is not an IPv6 address")]
+    NotV6(String),
     /// A port that is no number from 1 to 65535.
-    #[error("`{text}` is not a port; write a number from 1 to 65535, or nothing")]
-    Port {
-        /// The text after the colon.
-        text: String,
-    },
+    #[error("`{0}` is not a port; write a number from 1 to 65535, or nothing")]
+    Port(String),
     /// A port of another service.
     #[error(transparent)]
     PortRefused(#[from] PortRefused),
@@ -80,20 +60,14 @@ pub enum UrlError {
     )]
     PlaceholderInHost,
     /// A placeholder that does not exist.
-    #[error("`{{{name}}}` is not a placeholder of URLs; there are {NAMES}")]
-    Unknown {
-        /// The text in the braces.
-        name: String,
-    },
+    #[error("`{{{0}}}` is not a placeholder of URLs; there are {NAMES}")]
+    Unknown(String),
     /// A brace without its partner.
     #[error("the URL has a brace without its partner; write `%7B` and `%7D` for braces themselves")]
     Brace,
     /// A path with `.` or `..` in it.
-    #[error("the path contains the segment `{segment}`; write the path that it leads to")]
-    DotSegment {
-        /// The segment.
-        segment: String,
-    },
+    #[error("the path contains the segment `{0}`; write the path that it leads to")]
+    DotSegment(String),
     /// Our HTTP client would read it differently.
     #[error("the HTTP client reads this URL differently; write it in a simpler form")]
     Client,
@@ -103,21 +77,12 @@ pub enum UrlError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FillError {
     /// The event has no such value, or an empty one in the path, which would name another resource.
-    #[error("the URL needs {{{name}}}, and the event has none")]
-    Missing {
-        /// The placeholder.
-        name: &'static str,
-    },
+    #[error("the URL needs {{{0}}}, and the event has none")]
+    Missing(&'static str),
     /// A path segment became `.` or `..`, which leads to another path.
-    #[error("a value makes `{segment}` a segment of the URL's path, which leads to another path")]
-    DotSegment {
-        /// The segment.
-        segment: String,
-    },
+    #[error("a value makes `{0}` a segment of the URL's path, which leads to another path")]
+    DotSegment(String),
     /// The result is too long to be sent.
-    #[error("the filled URL has {bytes} bytes; at most {MAX_FILLED_BYTES} are sent")]
-    Long {
-        /// How many bytes it has.
-        bytes: usize,
-    },
+    #[error("the filled URL has {0} bytes; at most {MAX_FILLED_BYTES} are sent")]
+    Long(usize),
 }

@@ -16,7 +16,7 @@ pub(super) fn split_port(authority: &str) -> Result<(&str, Option<&str>), UrlErr
         None if address.is_empty() || tail.is_empty() => Ok((authority, None)),
         Some((host, port)) if address.is_empty() => Ok((host, Some(port))),
         Some(("", port)) => Ok((address, Some(port))),
-        Some(_) | None => Err(UrlError::Host { host: authority.to_owned() }),
+        Some(_) | None => Err(UrlError::Host(authority.to_owned())),
     }
 }
 
@@ -24,7 +24,7 @@ pub(super) fn split_port(authority: &str) -> Result<(&str, Option<&str>), UrlErr
 pub(super) fn read_port(text: &str) -> Result<u16, UrlError> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     let port = text.parse().ok().filter(|port: &u16| plain && *port > 0);
-    port.ok_or_else(|| UrlError::Port { text: text.to_owned() })
+    port.ok_or_else(|| UrlError::Port(text.to_owned()))
 }
 
 /// The host without brackets, and as written in a URL.
@@ -33,8 +33,7 @@ pub(super) fn read_host(host: &str) -> Result<(String, String), UrlError> {
         return Err(UrlError::NoHost);
     }
     if let Some(inside) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        let ip: Ipv6Addr =
-            inside.parse().map_err(|_why| UrlError::NotV6 { host: inside.to_owned() })?;
+        let ip: Ipv6Addr = inside.parse().map_err(|_why| UrlError::NotV6(inside.to_owned()))?;
         return Ok((ip.to_string(), format!("[{ip}]")));
     }
     let name = host.to_ascii_lowercase();
@@ -48,11 +47,11 @@ pub(super) fn read_host(host: &str) -> Result<(String, String), UrlError> {
         // Rust reads four decimal numbers without leading zeros, and nothing else.
         return match name.parse::<Ipv4Addr>() {
             Ok(ip) => Ok((ip.to_string(), ip.to_string())),
-            Err(_) => Err(UrlError::OddAddress { host: name }),
+            Err(_) => Err(UrlError::OddAddress(name)),
         };
     }
     if name.len() > MAX_HOST_BYTES || !name.split('.').all(label) {
-        return Err(UrlError::Host { host: name });
+        return Err(UrlError::Host(name));
     }
     Ok((name.clone(), name))
 }

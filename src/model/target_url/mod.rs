@@ -11,10 +11,11 @@ mod template;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::model::address::{AddressPolicy, Refused, check_port};
 use error::{MAX_FILLED_BYTES, MAX_TEXT_BYTES};
 use host::{read_host, read_port, split_port};
 use template::{Piece, dot_segment, encode, read_template};
+
+use crate::model::address::{AddressPolicy, Refused, check_port};
 
 pub use error::{FillError, UrlError};
 pub(crate) use secrets::is_secret as is_named_like_a_secret;
@@ -80,7 +81,7 @@ impl TargetUrl {
         let pieces = read_template(&rest)?;
         // A value may turn a segment into a dot segment; that is checked when it is filled in.
         if let Some(segment) = dot_segment(&rest) {
-            return Err(UrlError::DotSegment { segment });
+            return Err(UrlError::DotSegment(segment));
         }
         let scheme = if https { "https" } else { "http" };
         let text = format!("{scheme}://{authority}{rest}");
@@ -122,17 +123,17 @@ impl TargetUrl {
                 Piece::Value(name) => {
                     let in_path = !rest.contains('?');
                     let value = value(name).filter(|value| !(in_path && value.is_empty()));
-                    encode(value.ok_or(FillError::Missing { name })?, &mut rest);
+                    encode(value.ok_or(FillError::Missing(name))?, &mut rest);
                 }
             }
         }
         if let Some(segment) = dot_segment(&rest) {
-            return Err(FillError::DotSegment { segment });
+            return Err(FillError::DotSegment(segment));
         }
         let scheme = if self.https { "https" } else { "http" };
         let url = format!("{scheme}://{}{rest}", self.authority);
         if url.len() > MAX_FILLED_BYTES {
-            return Err(FillError::Long { bytes: url.len() });
+            return Err(FillError::Long(url.len()));
         }
         Ok(url)
     }
@@ -212,13 +213,13 @@ impl fmt::Display for TargetUrl {
 /// Allows the characters of RFC 3986 and braces only, because parsers disagree about others.
 fn check_characters(text: &str) -> Result<(), UrlError> {
     if text.len() > MAX_TEXT_BYTES {
-        return Err(UrlError::Long { bytes: text.len() });
+        return Err(UrlError::Long(text.len()));
     }
     let allowed = |letter: char| {
         letter.is_ascii_alphanumeric() || "-._~:/?#[]@!$&'()*+,;=%{}".contains(letter)
     };
     if let Some(letter) = text.chars().find(|letter| !allowed(*letter)) {
-        return Err(UrlError::Letter { letter });
+        return Err(UrlError::Letter(letter));
     }
     if text.contains('#') {
         return Err(UrlError::Fragment);
@@ -281,27 +282,27 @@ mod tests {
         assert_eq!(refuse("http://u:p@a/"), UrlError::UserInfo);
         assert_eq!(refuse("http://a@b@c/"), UrlError::UserInfo);
         assert_eq!(refuse("http://a/#x"), UrlError::Fragment);
-        assert_eq!(refuse("http://a/ b"), UrlError::Letter { letter: ' ' });
-        assert_eq!(refuse("http://a\\@b/"), UrlError::Letter { letter: '\\' });
-        assert_eq!(refuse("http://mün/"), UrlError::Letter { letter: 'ü' });
-        assert_eq!(refuse("http://a/\r\nX: y"), UrlError::Letter { letter: '\r' });
+        assert_eq!(refuse("http://a/ b"), UrlError::Letter(' '));
+        assert_eq!(refuse("http://a\\@b/"), UrlError::Letter('\\'));
+        assert_eq!(refuse("http://mün/"), UrlError::Letter('ü'));
+        assert_eq!(refuse("http://a/\r\nX: y"), UrlError::Letter('\r'));
         assert_eq!(refuse("http://a/%g0"), UrlError::Percent);
         assert_eq!(refuse("http://a/%"), UrlError::Percent);
-        assert!(matches!(refuse("http://a:/"), UrlError::Port { .. }));
-        assert!(matches!(refuse("http://a:080/"), UrlError::Port { .. }));
-        assert!(matches!(refuse("http://a:65536/"), UrlError::Port { .. }));
+        assert!(matches!(refuse("http://a:/"), UrlError::Port(..)));
+        assert!(matches!(refuse("http://a:080/"), UrlError::Port(..)));
+        assert!(matches!(refuse("http://a:65536/"), UrlError::Port(..)));
         assert!(matches!(refuse("http://a:22/"), UrlError::PortRefused(_)));
-        assert!(matches!(refuse("http://::1/"), UrlError::Port { .. } | UrlError::NoHost));
-        assert!(matches!(refuse("http://[::1/"), UrlError::Host { .. } | UrlError::Port { .. }));
-        assert!(matches!(refuse("http://[fe80::1%25eth0]/"), UrlError::NotV6 { .. }));
-        assert!(matches!(refuse("http://[::1]x/"), UrlError::Host { .. }));
-        assert!(matches!(refuse("http://a%2eb/"), UrlError::Host { .. }));
-        assert!(matches!(refuse("http://a..b/"), UrlError::Host { .. }));
-        assert!(matches!(refuse("http://a.example./"), UrlError::Host { .. }));
-        assert!(matches!(refuse("http://-a/"), UrlError::Host { .. }));
-        assert!(matches!(refuse("http://a/x/../y"), UrlError::DotSegment { .. }));
-        assert!(matches!(refuse("http://a/%2E%2e/{id}"), UrlError::DotSegment { .. }));
-        assert!(matches!(refuse(&format!("http://a/{}", "x".repeat(2048))), UrlError::Long { .. }));
+        assert!(matches!(refuse("http://::1/"), UrlError::Port(..) | UrlError::NoHost));
+        assert!(matches!(refuse("http://[::1/"), UrlError::Host(..) | UrlError::Port(..)));
+        assert!(matches!(refuse("http://[fe80::1%25eth0]/"), UrlError::NotV6(..)));
+        assert!(matches!(refuse("http://[::1]x/"), UrlError::Host(..)));
+        assert!(matches!(refuse("http://a%2eb/"), UrlError::Host(..)));
+        assert!(matches!(refuse("http://a..b/"), UrlError::Host(..)));
+        assert!(matches!(refuse("http://a.example./"), UrlError::Host(..)));
+        assert!(matches!(refuse("http://-a/"), UrlError::Host(..)));
+        assert!(matches!(refuse("http://a/x/../y"), UrlError::DotSegment(..)));
+        assert!(matches!(refuse("http://a/%2E%2e/{id}"), UrlError::DotSegment(..)));
+        assert!(matches!(refuse(&format!("http://a/{}", "x".repeat(2048))), UrlError::Long(..)));
     }
 
     #[test]
@@ -322,7 +323,7 @@ mod tests {
             "foo.1",
         ] {
             let refused = TargetUrl::parse(&format!("http://{host}/")).unwrap_err();
-            assert!(matches!(refused, UrlError::OddAddress { .. }), "{host}: {refused}");
+            assert!(matches!(refused, UrlError::OddAddress(..)), "{host}: {refused}");
         }
     }
 
@@ -345,10 +346,10 @@ mod tests {
         let refuse = |text: &str| TargetUrl::parse(text).unwrap_err();
         assert_eq!(refuse("http://{id}/"), UrlError::PlaceholderInHost);
         assert_eq!(refuse("http://a:{id}/"), UrlError::PlaceholderInHost);
-        assert_eq!(refuse("http://a/{order}"), UrlError::Unknown { name: "order".to_owned() });
+        assert_eq!(refuse("http://a/{order}"), UrlError::Unknown("order".to_owned()));
         assert_eq!(refuse("http://a/{id"), UrlError::Brace);
         assert_eq!(refuse("http://a/id}"), UrlError::Brace);
-        assert_eq!(refuse("http://a/{{id}}"), UrlError::Unknown { name: "{id".to_owned() });
+        assert_eq!(refuse("http://a/{{id}}"), UrlError::Unknown("{id".to_owned()));
     }
 
     #[test]
@@ -363,22 +364,19 @@ mod tests {
         );
         assert_eq!(fill(Some("..."), Some("..")).unwrap(), "http://a/o/.../x?t=..");
         assert_eq!(fill(Some("\r\n"), Some("&")).unwrap(), "http://a/o/%0D%0A/x?t=%26");
-        assert_eq!(fill(None, Some("")), Err(FillError::Missing { name: "id" }));
-        assert_eq!(fill(Some(""), Some("")), Err(FillError::Missing { name: "id" }));
-        assert_eq!(fill(Some("x"), None), Err(FillError::Missing { name: "event_type" }));
-        assert_eq!(
-            fill(Some(".."), Some("")),
-            Err(FillError::DotSegment { segment: "..".to_owned() })
-        );
+        assert_eq!(fill(None, Some("")), Err(FillError::Missing("id")));
+        assert_eq!(fill(Some(""), Some("")), Err(FillError::Missing("id")));
+        assert_eq!(fill(Some("x"), None), Err(FillError::Missing("event_type")));
+        assert_eq!(fill(Some(".."), Some("")), Err(FillError::DotSegment("..".to_owned())));
         let long = "ü".repeat(2000);
-        assert!(matches!(target.fill(|_| Some(&long)), Err(FillError::Long { .. })));
+        assert!(matches!(target.fill(|_| Some(&long)), Err(FillError::Long(..))));
     }
 
     #[test]
     fn a_dot_segment_put_together_from_two_values_is_refused() {
         let target = TargetUrl::parse("http://a/{id}{event_type}/x").unwrap();
-        assert!(matches!(target.fill(|_| Some(".")), Err(FillError::DotSegment { .. })));
+        assert!(matches!(target.fill(|_| Some(".")), Err(FillError::DotSegment(..))));
         let half = TargetUrl::parse("http://a/%2E{id}").unwrap();
-        assert!(matches!(half.fill(|_| Some(".")), Err(FillError::DotSegment { .. })));
+        assert!(matches!(half.fill(|_| Some(".")), Err(FillError::DotSegment(..))));
     }
 }

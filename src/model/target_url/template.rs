@@ -20,7 +20,7 @@ pub(super) fn read_template(rest: &str) -> Result<Vec<Piece>, UrlError> {
         let (name, after) = after.split_once('}').ok_or(UrlError::Brace)?;
         let known = PLACEHOLDERS.iter().find(|known| **known == name);
         let Some(known) = known else {
-            return Err(UrlError::Unknown { name: name.to_owned() });
+            return Err(UrlError::Unknown(name.to_owned()));
         };
         pieces.push(Piece::Literal(before.to_owned()));
         pieces.push(Piece::Value(known));
