@@ -8,7 +8,7 @@ use crate::base::id::DeliverySeq;
 use crate::base::schema::values;
 use crate::model::outcome::AttemptClass;
 use crate::store::error::Result;
-use crate::store::sql::{columns, queries};
+use crate::store::sql::columns;
 use crate::store::tx::WriteTx;
 
 const NOTE: &str = "
@@ -60,12 +60,18 @@ fn write_id<S: Serializer>(seq: &i64, to: S) -> std::result::Result<S::Ok, S::Er
     to.collect_str(&format_args!("flr_{seq}"))
 }
 
-queries! {
-    /// Resolves the failure of a delivery that has succeeded; returns its number, if one was open.
-    pub(super) fn resolve(delivery: DeliverySeq, at: Timestamp) -> Option<i64> = find "
+const RESOLVE: &str = "
     UPDATE failures SET resolved_at = ?2
      WHERE delivery_seq = ?1 AND resolved_at IS NULL
     RETURNING seq";
+
+/// Resolves the failure of a delivery that has succeeded; returns its number, if one was open.
+pub(super) fn resolve(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    at: Timestamp,
+) -> Result<Option<i64>> {
+    tx.find(RESOLVE, (delivery, at))
 }
 
 /// Records a failed attempt; returns the failure's number, and whether the failure is new.

@@ -12,7 +12,7 @@ use crate::model::sql_row::Defect;
 use crate::store::column::cell;
 use crate::store::deliveries::{self, Origin};
 use crate::store::error::Result;
-use crate::store::sql::{queries, sql};
+use crate::store::sql::sql;
 use crate::store::tx::{ReadTx, WriteTx, one_row};
 
 /// The code of an event whose parent does not exist.
@@ -83,11 +83,6 @@ pub(super) const CHILDREN: &str = sql!(
 pub(super) const FOLLOW: &str = "
     UPDATE outbox SET status = ?2, completed_at = ?3, last_error = coalesce(?4, last_error)
      WHERE seq = ?1";
-
-queries! {
-    /// Takes an event from its parent's count; returns the parent, whose status must be derived again.
-    pub(super) fn leave(seq: i64) -> Option<i64> = find LEAVE;
-}
 
 /// The number of the parent that an event names. The inner error says why it cannot have that parent.
 pub(super) fn parent_of(
@@ -163,6 +158,11 @@ pub(super) fn join(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
         Some(parent) => refresh(tx, parent, false, now),
         None => Ok(()),
     }
+}
+
+/// Takes an event from its parent's count; returns the parent, whose status must be derived again.
+pub(super) fn leave(tx: &WriteTx<'_>, seq: i64) -> Result<Option<i64>> {
+    tx.find(LEAVE, [seq])
 }
 
 /// Derives the status of an event's parent again, because that of the event changed.
