@@ -111,6 +111,7 @@ in-doubt  After a restore: deliveries that may already have been made
   @doubtful
     [ids] <IDS...> not:all,filter.subscription,filter.event_type,filter.since,filter.until  Ids of deliveries
     --all  All of them
+    filter.subscription  Only those to this subscription: a name or an id
     filter.event_type <TYPE>  Only those of this event type
     filter.*
   show = getInDoubt  When the database was restored, from which backup, and how many deliveries are in doubt

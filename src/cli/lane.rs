@@ -15,6 +15,7 @@ lane  Lanes: deliveries that go one after another, and what they wait for
   columns: ID 0 id; SUBSCRIPTION 1 subscription; KEY 1 key; FIRST 0 delivery; STATE 1 state; BEHIND 1 behind; SINCE (UTC) 2 since; WHY 2 why
   fields: subscription; group; key; first = delivery; state; since = @since; behind it = behind; waits = why
   list = listLanes  Lanes in which something waits, the blocked ones first
+    blocked  Only lanes that a dead letter blocks
   show = getLane  One lane: what is first, why it waits, what is behind it, and what was parked
 ";
 

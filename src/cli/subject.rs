@@ -13,6 +13,7 @@ subject  People whose personal data is sealed: find, erase
   columns: SUBJECT 0 subject; KEY 1 key; SINCE (UTC) 1 created_at; ERASED (UTC) 0 erased_at
   list = listSubjectKeys  Keys of subjects, oldest first; names are hashed
     tenant <NAME>
+    erased  Only destroyed keys
   show = findSubject  The keys of one subject, newest first
     <subject>
     tenant <NAME>
