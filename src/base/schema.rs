@@ -9,22 +9,16 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 
-/// Implements `JsonSchema` for a type: under a name, or in place.
+/// Implements `JsonSchema` for a type. The schema stands where the type is used.
 macro_rules! described {
-    ($type:ty, in place, $schema:expr) => {
-        $crate::base::schema::described!($type, stringify!($type), true, $schema);
-    };
-    ($type:ty, $name:literal, $schema:expr) => {
-        $crate::base::schema::described!($type, $name, false, $schema);
-    };
-    ($type:ty, $name:expr, $in_place:literal, $schema:expr) => {
+    ($type:ty, $schema:expr) => {
         impl schemars::JsonSchema for $type {
             fn inline_schema() -> bool {
-                $in_place
+                true
             }
 
             fn schema_name() -> std::borrow::Cow<'static, str> {
-                $name.into()
+                stringify!($type).into()
             }
 
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -41,7 +35,7 @@ macro_rules! values {
         $(#[$about])*
         #[derive(Debug, Default)]
         pub(crate) struct $name;
-        $crate::base::schema::described!($name, in place, schemars::json_schema!($schema));
+        $crate::base::schema::described!($name, schemars::json_schema!($schema));
     )*};
 }
 pub(crate) use values;
@@ -86,8 +80,8 @@ values! {
     TrueOrFalse = { "type": "string", "enum": ["true", "false"] }
 }
 
-described!(Timestamp, in place, json_schema!({ "type": "string", "format": "date-time" }));
-described!(DeliverySeq, in place, DeliveryId::json_schema(&mut SchemaGenerator::default()));
+described!(Timestamp, json_schema!({ "type": "string", "format": "date-time" }));
+described!(DeliverySeq, DeliveryId::json_schema(&mut SchemaGenerator::default()));
 
 /// Makes schemas of texts and numbers within bounds.
 macro_rules! bounded {

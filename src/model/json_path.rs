@@ -225,9 +225,12 @@ impl Reader<'_> {
     }
 }
 
-crate::base::schema::described!(Path, in place, schemars::json_schema!({
-    "type": "string", "minLength": 1, "maxLength": 512
-}));
+crate::base::schema::described!(
+    Path,
+    schemars::json_schema!({
+        "type": "string", "minLength": 1, "maxLength": 512
+    })
+);
 
 impl TryFrom<String> for Path {
     type Error = PathError;

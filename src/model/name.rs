@@ -40,9 +40,12 @@ impl Name {
 }
 
 #[cfg(feature = "service")]
-crate::base::schema::described!(Name, in place, schemars::json_schema!({
-    "type": "string", "pattern": "^[a-z0-9-]{1,63}$"
-}));
+crate::base::schema::described!(
+    Name,
+    schemars::json_schema!({
+        "type": "string", "pattern": "^[a-z0-9-]{1,63}$"
+    })
+);
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

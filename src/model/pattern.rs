@@ -168,8 +168,11 @@ impl Patterns {
     }
 }
 
-described!(Pattern, in place, json_schema!({ "type": "string", "pattern":
-    r"^[A-Za-z0-9_+:/-]+(\.[A-Za-z0-9_+:/-]+|\.\*)*$|^\*(\.([A-Za-z0-9_+:/-]+|\*))*$" }));
+described!(
+    Pattern,
+    json_schema!({ "type": "string", "pattern":
+    r"^[A-Za-z0-9_+:/-]+(\.[A-Za-z0-9_+:/-]+|\.\*)*$|^\*(\.([A-Za-z0-9_+:/-]+|\*))*$" })
+);
 
 impl TryFrom<Vec<Pattern>> for Patterns {
     type Error = PatternError;

@@ -75,9 +75,12 @@ impl<'de> Deserialize<'de> for Source {
         })
     }
 }
-described!(Source, in place, json_schema!({
-    "type": "string", "pattern": "^(outbox|all|provider:[a-z0-9-]{1,63})$"
-}));
+described!(
+    Source,
+    json_schema!({
+        "type": "string", "pattern": "^(outbox|all|provider:[a-z0-9-]{1,63})$"
+    })
+);
 
 words! {
     /// The method a subscription is called with.
