@@ -146,12 +146,12 @@ pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<TenantCounts> {
         Ok(TenantCounts {
             subscriptions,
             pending,
+            leased,
             dead_letters,
             in_doubt,
             parked,
             quarantined,
             oldest_due_at,
-            leased,
         })
     });
     Ok(counts?)

@@ -68,7 +68,8 @@ fn is_tuple_parameter(line: &str) -> bool {
         let is_name = |c: char| c.is_ascii_lowercase() || "_ &,".contains(c);
         inside.contains(',') && inside.chars().all(is_name)
     };
-    is_head && line.match_indices("): (").any(|(at, _)| names(&line[..at]))
+    let parts: Vec<&str> = line.split("): (").collect();
+    is_head && parts.split_last().is_some_and(|(_, heads)| heads.iter().any(|head| names(head)))
 }
 
 fn code_lines(code: &str) -> usize {
