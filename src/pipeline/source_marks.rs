@@ -56,6 +56,11 @@ impl SourceMarks {
         Self(Arc::new(Marks { most_wait, sources: Mutex::default(), read: Condvar::new() }))
     }
 
+    /// How long a publish waits at most.
+    pub fn most_wait(&self) -> Duration {
+        self.0.most_wait
+    }
+
     /// A read begins.
     pub fn begin(&self, source: i64, number: u64) {
         if let Some(mark) = self.0.sources.lock().get_mut(&source) {

@@ -23,10 +23,9 @@ use crate::sys::watch::Watch;
 
 /// How often the source is read without a sign of a change.
 const POLL: Duration = Duration::from_millis(250);
-/// After a sign of a change the source is read at this interval …
+/// After a sign of a change the source is read at this interval, because the sign comes before the change can be read:
+/// for as long as a publish waits for a source.
 const POLL_HOT: Duration = Duration::from_millis(1);
-/// … and this many times, because the sign comes before the change can be read.
-const POLLS_HOT: u32 = 50;
 /// The pause after an error.
 const PAUSE: Duration = Duration::from_millis(500);
 /// A passing error is stored after this time.
@@ -215,7 +214,8 @@ impl Relay {
             self.watch.add(&path);
         }
         if self.watch.wait(POLL) && matches!(self.reader, Some(Reader::Table(_))) {
-            self.hot = POLLS_HOT;
+            let polls = self.shared.marks.most_wait().as_millis() / POLL_HOT.as_millis();
+            self.hot = u32::try_from(polls).unwrap_or(u32::MAX);
         }
     }
 
