@@ -67,7 +67,9 @@ fn noun(name: &str) -> Option<&'static Commands> {
 }
 
 fn completed(command: Command) -> Command {
-    let command = ConnectArgs::augment_args(command);
+    // The type that adds flags also brings a text about itself.
+    let about = command.get_about().cloned().unwrap_or_default();
+    let command = ConnectArgs::augment_args(command).about(about);
     match noun(command.get_name()) {
         Some(noun) => noun.complete(command),
         None => command,

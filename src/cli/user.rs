@@ -22,7 +22,7 @@ user  People who use the console
   show = getUser  One user
     tenant <NAME>
   create = createUser  Create a user; without a password the user logs in with one-time links (oncebox console link)
-    <name>  1 to 63 characters of a-z, 0-9 and -; unique on this machine, whatever the tenant
+    <name>  1 to 63 characters of a-z, 0-9 and -; the user logs in as tenant/name, one of the tenant default by the name alone
     role  Permissions: read; operate (read, publish, retry, pause); admin (all)
     tenant <NAME>
     password --password-file <FILE>  File with the password, 12 to 128 characters

@@ -88,6 +88,14 @@ fn help_can_be_asked_for_in_both_ways() {
     let page = rig.ok(&["help"]);
     assert!(page.contains("Run it:") && page.contains("Exit codes:"), "{page}");
     assert_eq!(rig.ok(&["help", "emit"]), rig.ok(&["emit", "--help"]));
+    for noun in ["subscription", "job", "user"] {
+        let (page, of_noun) = (rig.ok(&["help"]), rig.ok(&["help", noun]));
+        let about = of_noun.lines().next().unwrap();
+        assert!(
+            page.lines().any(|line| line.trim_start().starts_with(noun) && line.ends_with(about)),
+            "{of_noun}"
+        );
+    }
     let unknown = rig.run(&["help", "publish"]);
     assert!(unknown.code == 2 && unknown.err.contains("--help"), "{unknown:?}");
 }
