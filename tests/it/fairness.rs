@@ -53,7 +53,7 @@ fn goes_on(rig: &Rig, token: &str, alive: &Receiver, count: usize) {
 
 #[test]
 fn endpoints_that_were_never_called_leave_deliverers_to_others_new_or_not() {
-    for count in [1, 20] {
+    for (count, most) in [(1, 32), (20, 46)] {
         let (rig, alive, dead) = (rig(120), Receiver::new(), Receiver::new());
         dead.always(Reply::Hang);
         let tokens = tenants(&rig, count);
@@ -63,12 +63,13 @@ fn endpoints_that_were_never_called_leave_deliverers_to_others_new_or_not() {
         for token in &tokens {
             publish(&rig, token, "dead");
         }
-        until("they hang", || dead.count() == count);
+        until("they hang", || dead.count() >= 32);
         goes_on(&rig, &rig.token, &alive, 20);
         let new = Receiver::new();
         subscribe(&rig, &rig.token, "alive-new", &new);
         goes_on(&rig, &rig.token, &new, 20);
-        assert_eq!(dead.count(), count, "one of each tenant, since they are of one host");
+        // They are of one host: half of the deliverers, then one of each tenant that has none.
+        assert!((32..=most).contains(&dead.count()), "{} of {most}", dead.count());
         dead.release();
     }
 }

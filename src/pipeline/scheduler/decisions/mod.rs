@@ -433,8 +433,12 @@ impl Machine {
         let Some(host) = window.first_at.take() else { return };
         self.first_at.remove(&host);
         if window.pace == Pace::Hangs {
-            let is_new =
-                |window: &Window| window.limits.host == Some(host) && window.pace == Pace::Unknown;
+            // Those under way find out by themselves.
+            let is_new = |window: &Window| {
+                window.limits.host == Some(host)
+                    && window.pace == Pace::Unknown
+                    && window.in_flight == 0
+            };
             for other in self.windows.values_mut().filter(|other| is_new(other)) {
                 other.pace = Pace::Hangs;
             }
@@ -574,10 +578,13 @@ impl Machine {
         let own = self.tenants.get(&window.tenant).copied().unwrap_or_default();
         // A tenant may use half of everything while another tenant has something due.
         let tenant = Some(own).filter(|_| is_shared);
-        // Of new endpoints, one for each host and tenant is called at a time, and a tenant leaves deliverers to others.
+        // When half of the deliverers may hang, one new endpoint of each host and tenant is called at a time; and a tenant
+        // leaves deliverers to others.
         let left = (self.deliverers - self.deliverers / 4).saturating_sub(self.load.unproven);
+        let is_scarce = self.load.unproven >= self.deliverers / 2;
+        let is_called = |host| is_scarce && self.first_at.contains(&host);
         let is_kept = window.pace == Pace::Unknown
-            && (window.limits.host.is_some_and(|host| self.first_at.contains(&host))
+            && (window.limits.host.is_some_and(is_called)
                 || (self.tenants.len() > 1 && own.unproven >= left.saturating_mul(NEW_TIMES)));
         let is_free = window.limits.gate.is_open(now)
             && window.limits.rate.is_none_or(|rate| window.bucket.next_at(rate) <= now)

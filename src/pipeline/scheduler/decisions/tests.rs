@@ -516,10 +516,10 @@ fn a_clock_that_is_set_back_delays_nothing() {
 }
 
 #[test]
-fn of_the_new_endpoints_of_a_host_one_is_called_and_if_it_hangs_all_are_taken_to_hang() {
+fn once_half_may_hang_one_new_endpoint_of_a_host_is_called_and_speaks_for_those_that_wait() {
     for (latency, pace) in [(30, Pace::Hangs), (0, Pace::Unknown)] {
-        let mut machine = Machine::new(64);
-        let hosts = [1, 1, 1, 2].map(Some);
+        let mut machine = Machine::new(8);
+        let hosts = [1, 1, 1, 1, 1, 1, 2].map(Some);
         let mut first = Vec::new();
         for (n, host) in (1..).zip(hosts) {
             let limits = Limits { cap: 8, host, ..Limits::default() };
@@ -530,13 +530,14 @@ fn of_the_new_endpoints_of_a_host_one_is_called_and_if_it_hangs_all_are_taken_to
             let fetched = Input::Fetched { subscription, rows, more: false, next_due: None };
             first.extend(starts(&machine.step(at(0), fetched)));
         }
-        assert_eq!(first, [1, 4]);
+        assert_eq!(first, [1, 2, 3, 4, 7]);
         let (latency, limit) = (Duration::from_secs(latency), Some(Duration::from_secs(30)));
         let finished = Input::Finished { subscription: SUB, latency, limit, class: None };
-        let wanted = if pace == Pace::Hangs { vec![2, 3] } else { vec![2] };
+        let wanted = if pace == Pace::Hangs { vec![5, 6] } else { vec![5] };
         assert_eq!(starts(&machine.step(at(30), finished)), wanted);
-        assert_eq!(machine.windows[&sub(3)].pace, pace);
-        assert_eq!(machine.windows[&sub(4)].pace, Pace::Unknown, "of another host");
+        assert_eq!(machine.windows[&sub(6)].pace, pace);
+        assert_eq!(machine.windows[&sub(2)].pace, Pace::Unknown, "it is under way");
+        assert_eq!(machine.windows[&sub(7)].pace, Pace::Unknown, "of another host");
     }
 }
 
