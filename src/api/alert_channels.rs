@@ -1,26 +1,17 @@
 //! `/v1/alert-channels`: where people are told of escalations.
 
-use schemars::JsonSchema;
+use serde::Deserializer;
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Map;
 use zeroize::Zeroizing;
 
 use crate::alerts::channel::{Channel, Counted, Kind, MAX_RATE, Terms};
 use crate::alerts::{mail, message, store};
-use crate::api::audited::{Audited, Change, Verdict, change};
-use crate::api::call::{Call, ok, page_of};
-use crate::api::context::Api;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
-use crate::api::schema::{NameText, Text, Uuid, Whole, value};
+use crate::api::audited::Verdict;
+use crate::api::prelude::*;
 use crate::api::sealing::to_seal;
 use crate::api::subscription_terms::{SecretText, sealed_address};
-use crate::base::clock::Timestamp;
 use crate::base::id::{self, SubscriptionSeq};
-use crate::http::message::Response;
 use crate::model::credential::Settings;
 use crate::model::escalation::{Class, Severity};
 use crate::model::event::{ALERT_TYPE, OWN_SOURCE};
@@ -33,13 +24,9 @@ use crate::model::subscription::{
     CallMethod, NewSubscription, Policy, Source, Subscription, Target,
 };
 use crate::model::target_url::TargetUrl;
-use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
-use crate::model::token::Right::{Admin, Operate, Read};
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
-use crate::store::error::Result as StoreResult;
 use crate::store::subscriptions;
-use crate::store::tx::{ReadTx, WriteTx};
 
 const NAME: Param = Param::path::<NameText>("name", "The channel's name.", "ops");
 

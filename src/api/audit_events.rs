@@ -1,22 +1,13 @@
 //! `/v1/audit-events`: lists who changed what. [`crate::api::audited`] writes the events.
 
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::api::call::{Call, ok, page_found};
-use crate::api::context::Api;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, get};
-use crate::api::schema::{AnyObject, Sha256, SomeText, Whole, value, values};
-use crate::base::clock::Timestamp;
-use crate::http::message::Response;
+use crate::api::call::page_found;
+use crate::api::prelude::*;
+use crate::api::schema::{AnyObject, Sha256};
 
 use crate::model::audit::chain::Report;
 use crate::model::audit::{AuditEvent, Hash, Outcome};
-use crate::model::token::Right::Admin;
 use crate::store::audit_events::{self, Filter};
 
 /// The audit trail.

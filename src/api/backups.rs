@@ -1,22 +1,9 @@
 //! `/v1/backups`: makes a backup now, into the folder of the scheduled ones, and lists what is there.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok};
-use crate::api::context::Api;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{ActLater, Listed};
-use crate::api::route::{Resource, Returns, get, post};
-use crate::api::schema::values;
+use crate::api::prelude::*;
 use crate::backup::manifest::{Manifest, Reason};
 use crate::backup::retention::BackupFile;
 use crate::backup::schedule::Running;
-use crate::base::clock::Timestamp;
-use crate::http::message::Response;
-use crate::http::service::Reply;
 use crate::model::token::Right::Box;
 
 /// The most backups that are listed.

@@ -3,26 +3,14 @@
 
 use std::sync::Arc;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, change_and};
-use crate::api::call::Call;
-use crate::api::context::Api;
+use crate::api::audited::change_and;
 use crate::api::deliveries::{ID, find};
-use crate::api::kind::Kind;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Later};
-use crate::api::route::{Param, Resource, Returns, post, public};
-use crate::api::schema::SomeText;
+use crate::api::prelude::*;
+use crate::api::route::public;
 use crate::http::message::Method::Post;
-use crate::http::message::Response;
-use crate::http::service::Reply;
 use crate::keys::confirm_token::PresentedToken;
 use crate::model::delivery::Delivery;
 use crate::model::lease::LeaseOutcome;
-use crate::model::token::Right::Operate;
 use crate::pipeline::confirmations::{Confirmed, Presented};
 use crate::store::delivery_lists;
 use crate::store::leases::{self, Held};

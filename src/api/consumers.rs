@@ -6,33 +6,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use data_encoding::BASE64;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::api::call::{Call, ok};
-use crate::api::context::Api;
-use crate::api::kind::Kind;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::Later;
-use crate::api::route::{Param, Resource, Returns, get, post};
-use crate::api::schema::{AnyDeliveryId, Base64, NameText, SomeText, Uuid, Whole, values};
-use crate::base::clock::Timestamp;
+use crate::api::prelude::*;
+use crate::api::schema::{AnyDeliveryId, Base64};
 use crate::base::fair::Payer;
 use crate::base::id::DeliverySeq;
 use crate::http::message::Method::Head;
-use crate::http::message::Response;
-use crate::http::service::Reply;
 use crate::model::delivery::State;
 use crate::model::hold::HoldReason;
 use crate::model::lease;
 use crate::model::subscription::{Subscription, Target};
-use crate::model::token::Right::Operate;
 use crate::pipeline::consume::{Answer, Item, LeaseRequest, MAX_ITEMS, MAX_WAIT, Report};
 use crate::pipeline::destinations::{lease_of, lease_time};
 use crate::store::consuming::ReportResult;
-use crate::store::error::Result as StoreResult;
 use crate::store::subscriptions;
 
 /// The most leases that one request may name.

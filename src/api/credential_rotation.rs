@@ -4,25 +4,14 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::api::audited::{Audited, Change, change, change_and};
-use crate::api::call::Call;
-use crate::api::context::Api;
+use crate::api::audited::change_and;
 use crate::api::credentials::{CredentialAnswer, ID, SecretText, shown, unusable};
 use crate::api::kind::Kind as ProblemKind;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, ActLater};
-use crate::api::route::{Resource, Returns, post};
-use crate::api::schema::{Text, Uuid, value};
-use crate::http::service::Reply;
+use crate::api::prelude::*;
 use crate::model::credential::{Purpose, RotationPlan, State};
 use crate::model::subscription::Target;
-use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
-use crate::model::token::Right::Admin;
 use crate::pipeline::credential_rotation::{OVERLAP, check_plan, material};
 use crate::pipeline::subscription_test::{FULL, Turn};
 use crate::store::credentials::{self, Credential, Owner};

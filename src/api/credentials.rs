@@ -2,29 +2,17 @@
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok, page_of};
-use crate::api::context::Api;
 use crate::api::kind::Kind as ProblemKind;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
-use crate::api::schema::{NameText, SomeText, Text, Uuid, value, values};
+use crate::api::prelude::*;
 use crate::api::sealing::to_seal;
-use crate::api::{lists, subscription_terms as terms, subscriptions};
-use crate::base::clock::Timestamp;
+use crate::api::{subscription_terms as terms, subscriptions};
 use crate::http::identity::Identity;
-use crate::http::message::Response;
 use crate::model::credential::{
     ClientAuth, Kind, MAX_SECRET_BYTES, Oauth2, Purpose, Settings, State,
 };
 use crate::model::subscription::{Subscription, Target};
-use crate::model::token::Right::{Admin, Read};
 use crate::signatures::signing_key::SigningKey;
 use crate::store::credentials::{self, Credential, Filter, Owner};
 use crate::store::settlement;

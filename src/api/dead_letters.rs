@@ -2,23 +2,11 @@
 //!
 //! Not here: the list of them ([`super::deliveries`]).
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use crate::api::audited::Audited;
-use crate::api::call::{Call, check_reason, ok};
-use crate::api::context::Api;
+use crate::api::call::check_reason;
 use crate::api::jobs::{self, JobRequest, MADE, Request};
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed};
-use crate::api::route::{Param, Resource, Returns, SINCE, UNTIL, get, post};
-use crate::api::schema::{SomeText, Text, Whole};
-use crate::http::message::Response;
+use crate::api::prelude::*;
 use crate::jobs::tables::dead_letters::{self, Group};
 use crate::jobs::{Filter, Kind, MAX_RATE};
-use crate::model::token::Right::{Operate, Read};
 use crate::model::{lenient_int, strict_object};
 
 /// The most characters of a reason.

@@ -1,29 +1,16 @@
 //! `/v1/deliveries` and `/v1/dead-letters`: listing, showing, retrying and cancelling deliveries.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok, page_found, page_of};
-use crate::api::context::Api;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, get, post};
-use crate::api::schema::{AnyDeliveryId, SomeText, Whole, value, values};
-use crate::base::clock::Timestamp;
+use crate::api::call::page_found;
+use crate::api::prelude::*;
+use crate::api::schema::AnyDeliveryId;
 use crate::base::id::DeliverySeq;
-use crate::http::message::Response;
 use crate::jobs::tables;
 use crate::model::delivery::{Attempt, Delivery, State};
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::Target;
-use crate::model::token::Right::{Operate, Read};
 use crate::model::waiting::{self, WaitContext, Waiting};
-use crate::store::error::{Error, Result as StoreResult};
+use crate::store::error::Error;
 use crate::store::failures::{self, Failure};
-use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{attempts, delivery_lists, lanes, settlement, subscriptions};
 
 pub(super) const ID: Param = Param::path::<AnyDeliveryId>("id", "The delivery's id.", "dlv_17");

@@ -1,23 +1,14 @@
 //! `GET /v1/deliveries/{id}/request`: what an attempt sends, without its secrets.
 
 use data_encoding::BASE64;
-use schemars::JsonSchema;
-use serde::Serialize;
 
-use crate::api::call::{Call, ok};
-use crate::api::context::Api;
 use crate::api::deliveries;
-use crate::api::kind::Kind;
 use crate::api::payloads::SHOWN_FACTOR;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
-use crate::api::route::{Resource, Returns, get};
+use crate::api::prelude::*;
 use crate::api::schema::Base64;
 use crate::base::id::DeliverySeq;
-use crate::http::message::Response;
 use crate::model::sealed;
 use crate::model::subscription::{CallMethod, Target};
-use crate::model::token::Right::Read;
 use crate::pipeline::deliver::Preview;
 use crate::store::{deliveries as stored, subscriptions};
 

@@ -2,19 +2,9 @@
 
 use std::convert::identity;
 
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok, page_of};
-use crate::api::context::Api;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
-use crate::api::schema::{TrueOrFalse, Uuid};
-use crate::http::message::Response;
+use crate::api::prelude::*;
+use crate::api::schema::TrueOrFalse;
 use crate::model::escalation::Escalation;
-use crate::model::token::Right::{Operate, Read};
 use crate::store::escalations;
 
 const ID: Param =

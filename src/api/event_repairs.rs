@@ -5,30 +5,23 @@ use std::sync::Arc;
 
 use data_encoding::{BASE64, HEXLOWER};
 use ring::digest;
-use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer};
+use serde::Deserializer;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
-use crate::api::audited::{Audited, Change, Verdict, change, settled};
-use crate::api::call::{Call, check_reason};
-use crate::api::context::Api;
+use crate::api::audited::{Verdict, settled};
+use crate::api::call::check_reason;
 use crate::api::events::ID;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::Act;
-use crate::api::route::{Resource, Returns, post};
-use crate::api::schema::{Ascii, StrictBase64, Text, value};
-use crate::base::clock::Timestamp;
+use crate::api::prelude::*;
+use crate::api::schema::{Ascii, StrictBase64};
 use crate::model::event::{self, Event, NewEvent};
 use crate::model::sealed::Sealed;
 use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
-use crate::model::token::Right::Operate;
 use crate::privacy::NotAdmitted;
 use crate::sources;
-use crate::store::error::{Error, Result as StoreResult};
+use crate::store::error::Error;
 use crate::store::families::{CIRCLE, TOO_DEEP, UNKNOWN_PARENT};
 use crate::store::outbox_relay::PolicyApplied;
-use crate::store::tx::ReadTx;
 use crate::store::{families, outbox_lists, outbox_relay, quarantine, tenants};
 
 const ONE: &[Returns] = &[Returns::json::<Event>(200, "The event as it is now.")];

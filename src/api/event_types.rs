@@ -2,25 +2,14 @@
 
 use std::convert::identity;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok, page_found};
-use crate::api::context::Api;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, put};
-use crate::api::schema::{AnyValue, Ascii, Text};
+use crate::api::call::page_found;
+use crate::api::prelude::*;
+use crate::api::schema::{AnyValue, Ascii};
 use crate::base::words;
 use crate::event_types::infer::{MAX_SAMPLES, Samples};
 use crate::event_types::json_schema::Schema;
 use crate::event_types::{EventType, OnInvalid, store};
-use crate::http::message::Response;
 use crate::model::operational::Kind;
-use crate::model::token::Right::{Admin, Read};
 
 /// Characters of a description at most.
 const MAX_DESCRIPTION_CHARS: usize = 2000;

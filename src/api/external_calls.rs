@@ -1,18 +1,8 @@
 //! `/v1/external-calls`: the latest call about each entity, of subscriptions that protect external calls.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use crate::api::call::{Call, page_found};
-use crate::api::context::Api;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::Listed;
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get};
-use crate::api::schema::{NameText, SomeText};
-use crate::http::message::Response;
+use crate::api::call::page_found;
+use crate::api::prelude::*;
 use crate::model::external_call::ExternalCall;
-use crate::model::token::Right::Read;
 use crate::store::page::Found;
 use crate::store::{external_calls, subscriptions};
 

@@ -1,19 +1,10 @@
 //! `POST /v1/processed-events`: the guard of a consumer that has no database of its own.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::api::call::{Call, answer};
-use crate::api::context::Api;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::Later;
-use crate::api::route::{Resource, Returns, post};
-use crate::base::clock::Timestamp;
-use crate::http::service::Reply;
+use crate::api::call::answer;
+use crate::api::prelude::*;
 use crate::model::token::Right::Publish;
 use crate::model::token::{self, MAX_GROUP_CHARS};
 use crate::store::processed_events::{self, Claimed};
-use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 
 /// Characters of an event's id at most.

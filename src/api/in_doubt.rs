@@ -2,26 +2,12 @@
 //!
 //! Not here: listing them (`GET /v1/deliveries?state=in_doubt`), and deciding about one ([`super::lanes`]).
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok};
-use crate::api::context::Api;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed};
-use crate::api::route::{Resource, Returns, get, post};
-use crate::api::schema::value;
-use crate::base::clock::Timestamp;
+use crate::api::prelude::*;
 use crate::base::id::DeliverySeq;
-use crate::http::message::Response;
 use crate::model::in_doubt::Fence;
-use crate::model::token::Right::{Box, Operate, Read};
+use crate::model::token::Right::Box;
 use crate::store::error::Error;
 use crate::store::in_doubt::{self, Filter};
-use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{meta, settlement};
 
 /// The most deliveries of one request, in one transaction; the client repeats it while `more` is true.

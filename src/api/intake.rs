@@ -3,20 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use crate::api::call::{Call, ok};
-use crate::api::context::Api;
-use crate::api::kind::Kind;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::Later;
-use crate::api::route::{Param, Resource, Returns, Route, public};
-use crate::api::schema::{NameText, Uuid, values};
+use crate::api::prelude::*;
+use crate::api::route::{Route, public};
 use crate::http::message::Method::Post;
-use crate::http::message::Response;
-use crate::http::service::Reply;
-use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::pipeline::provider_cache::VerifiedProvider;
 use crate::pipeline::receive::{CLOCK_RETRY_AFTER, CROWDED_RETRY_AFTER, Received};
 use crate::signatures::Incoming;

@@ -4,27 +4,16 @@
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::api::audited::{Audited, Change, Verdict, change};
-use crate::api::call::{Call, ok, page_found};
-use crate::api::context::Api;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
-use crate::api::schema::{NameText, Uuid, Whole, value};
+use crate::api::audited::Verdict;
+use crate::api::call::page_found;
+use crate::api::prelude::*;
 use crate::api::subscriptions::{self as subscriptions_api, ID as SUBSCRIPTION_ID};
-use crate::base::clock::Timestamp;
 use crate::base::id::{self, DeliverySeq};
-use crate::http::message::Response;
 use crate::jobs::{Cursor, Filter, Item, Job, Kind, MAX_RATE, Matched, NewJob, State, tables};
-use crate::model::token::Right::{Operate, Read};
 use crate::model::{lenient_int, strict_object};
-use crate::store::error::{Error, Result as StoreResult};
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::error::Error;
 use crate::store::{delivery_lists, outbox_lists, settlement, subscriptions, webhook_events};
 
 /// How long the matches of a job are counted.

@@ -1,16 +1,8 @@
 //! `/v1/keys`: rotating the master key while the service runs.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::api::audited::{Audited, Change, change};
-use crate::api::call::Call;
-use crate::api::context::Api;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::Act;
-use crate::api::route::{Resource, Returns, post};
-use crate::api::schema::values;
+use crate::api::prelude::*;
 use crate::model::token::Right::Box;
 use crate::pipeline::rotation::{self, Rotated, RotationError};
 use crate::store::writer::Queue;

@@ -3,31 +3,16 @@
 //!
 //! Not here: sending a delivery with another payload ([`super::replays`]), many at once ([`super::in_doubt`]).
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use crate::api::audited::Audited;
-use crate::api::call::{Call, check_reason, ok};
-use crate::api::context::Api;
+use crate::api::call::check_reason;
 use crate::api::deliveries::{ID, InFlightDelivery, act, waiting};
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed};
-use crate::api::route::{LIMIT, Param, Resource, Returns, get, post};
-use crate::api::schema::{
-    AnyLaneId, LaneCursor, LaneId, ListPage, NameText, SomeText, Text, TrueOrFalse,
-};
-use crate::api::{in_doubt, lists};
-use crate::base::clock::Timestamp;
+use crate::api::in_doubt;
+use crate::api::prelude::*;
+use crate::api::schema::{AnyLaneId, LaneCursor, LaneId, ListPage, TrueOrFalse};
 use crate::base::id::DeliverySeq;
-use crate::http::message::Response;
 use crate::model::delivery::{Delivery, State};
 use crate::model::lane::{self, Ordering};
-use crate::model::token::Right::{Operate, Read};
 use crate::model::waiting::blocked;
-use crate::store::error::Result as StoreResult;
 use crate::store::page::MAX_LOOKED_AT;
-use crate::store::tx::ReadTx;
 use crate::store::{delivery_lists, lane_lists, settlement, subscriptions};
 
 /// The most deliveries that are counted in a lane.

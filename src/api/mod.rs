@@ -42,6 +42,7 @@ pub mod metrics;
 pub mod openapi;
 mod payloads;
 pub mod people;
+mod prelude;
 pub mod problem;
 mod providers;
 mod recent;

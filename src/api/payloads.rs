@@ -2,14 +2,10 @@
 
 use data_encoding::{BASE64, HEXLOWER};
 use ring::digest;
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::api::call::ok;
+use crate::api::prelude::*;
 use crate::api::schema::{Base64, Sha256};
-use crate::http::message::Response;
 use crate::model::json;
 use crate::model::sealed::{self, Sealed};
 

@@ -8,25 +8,17 @@ use zeroize::Zeroizing;
 
 use crate::api::audited::origin;
 use crate::api::auth::{Caller, Denied};
-use crate::api::call::Call;
-use crate::api::context::Api;
 use crate::api::log_ins::shortened;
-use crate::api::problem::Problem;
+use crate::api::prelude::*;
 use crate::api::room;
-use crate::api::route::Answer::{Act, ActLater, Later, Listed, Now};
 use crate::api::route::Route;
-use crate::base::clock::Timestamp;
 use crate::base::id;
-use crate::http::message::{Head, Request, Response};
-use crate::http::service::Reply;
+use crate::http::message::{Head, Request};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, ActorType, NewAuditEvent, Outcome};
-use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::{self, Right, Role};
 use crate::model::user::{LINK_PREFIX, MAX_PASSWORD_CHARS, SESSION_PREFIX, User, parse_login};
-use crate::store::error::Result as StoreResult;
 use crate::store::sessions::{self, NewSession as StoredNew};
-use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{audit_events, tenants, users};
 

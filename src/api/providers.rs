@@ -3,32 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, Verdict, change};
-use crate::api::call::{Call, ok, page_of};
-use crate::api::context::Api;
+use crate::api::audited::Verdict;
 use crate::api::event_repairs::given;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
-use crate::api::schema::{HeaderName, NameText, Text, Uuid, Whole, as_sent, value, values};
+use crate::api::prelude::*;
+use crate::api::schema::{HeaderName, as_sent};
 use crate::api::scheme::SchemeForm;
 use crate::api::sealing::{ToSeal, ids, to_seal};
-use crate::base::clock::Timestamp;
 use crate::base::id;
-use crate::http::message::Response;
 use crate::keys::Keyring;
 use crate::model::credential::Settings;
 use crate::model::key_place::KeyPlace;
 use crate::model::lenient_int;
 use crate::model::name::Name;
 use crate::model::public_url::PublicUrl;
-use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
-use crate::model::token::Right::{Admin, Read};
 use crate::privacy::policy::Pii;
 use crate::signatures::Scheme;
 use crate::signatures::provider::{
@@ -37,7 +24,6 @@ use crate::signatures::provider::{
 };
 use crate::store::credentials::{self, Owner};
 use crate::store::providers;
-use crate::store::tx::ReadTx;
 
 /// The longest tolerance that may be set.
 const MAX_TOLERANCE_SECS: u64 = MAX_TOLERANCE.as_secs();

@@ -2,16 +2,7 @@
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use crate::api::call::{Call, ok};
-use crate::api::context::Api;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::schema::NameText;
-use crate::base::clock::Timestamp;
-use crate::http::message::Response;
+use crate::api::prelude::*;
 use crate::pipeline::recent::{LATENCY_BOUNDS_MS, Minute, Reading, RecentAttempt};
 use crate::store::subscriptions;
 

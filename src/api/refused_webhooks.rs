@@ -1,20 +1,9 @@
 //! `/v1/refused-webhooks`: what came in and was refused, and why. In memory, since the start of the process.
 //! [`super::refused_rows`] keeps them.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::Value;
-
-use crate::api::call::{Call, ok};
-use crate::api::context::Api;
-use crate::api::problem::Problem;
+use crate::api::prelude::*;
 use crate::api::refused_rows::Refused;
-use crate::api::route::Answer::Now;
-use crate::api::route::{Resource, Returns, get};
-use crate::base::clock::Timestamp;
-use crate::http::message::{Asked, Method, Response};
-use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
-use crate::model::token::Right::Read;
+use crate::http::message::{Asked, Method};
 
 /// The most characters that are kept of a provider's name, and of a reason.
 const MAX_NAME_CHARS: usize = 63;

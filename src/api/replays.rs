@@ -7,34 +7,25 @@ use std::collections::BTreeMap;
 
 use data_encoding::{BASE64, HEXLOWER};
 use ring::digest;
-use schemars::JsonSchema;
-use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
-use crate::api::audited::{Audited, Change, Verdict, change};
-use crate::api::call::Call;
-use crate::api::context::Api;
+use crate::api::audited::Verdict;
 use crate::api::events::{self, EventHeaders};
-use crate::api::problem::Problem;
-use crate::api::route::Answer::Act;
-use crate::api::route::{Resource, Returns, post};
-use crate::api::schema::{Ascii, SomeText, StrictBase64};
+use crate::api::prelude::*;
+use crate::api::schema::{Ascii, StrictBase64};
 use crate::api::{deliveries, webhook_events as webhooks};
-use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::jobs::{Batch, Cursor, Filter, Kind, NewJob, tables};
 use crate::model::delivery::Delivery;
 use crate::model::event::{Event, NewEvent, Status};
 use crate::model::sealed::Sealed;
-use crate::model::token::Right::Operate;
 use crate::model::webhook_event::WebhookEvent;
 use crate::pipeline::publish;
 use crate::privacy::NotAdmitted;
 use crate::store::deliveries::Origin;
 use crate::store::error::Error;
 use crate::store::outbox::Inserted;
-use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{delivery_lists, outbox_lists, settlement, subscriptions, webhook_events};
 
 /// Sending one event again, or cancelling it.

@@ -1,17 +1,6 @@
 //! `/v1/search`: finds things by a text that a person has.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use crate::api::call::{Call, ok};
-use crate::api::context::Api;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::Listed;
-use crate::api::route::{Param, Resource, Returns, get};
-use crate::api::schema::Text;
-use crate::http::message::Response;
-use crate::model::token::Right::Read;
+use crate::api::prelude::*;
 use crate::store::search::{self, Hit};
 
 /// The most characters of a text: those of a provider's id.

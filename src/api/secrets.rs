@@ -2,29 +2,14 @@
 //!
 //! A caller that has a secret can ask whether it is in force; no caller can read one.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok};
-use crate::api::context::Api;
-use crate::api::kind::Kind;
-use crate::api::problem::Problem;
+use crate::api::prelude::*;
 use crate::api::providers::{MAX_SECRETS, SecretText};
-use crate::api::route::Answer::{Act, Now};
-use crate::api::route::{Param, Resource, Returns, delete, get, post};
-use crate::api::schema::{NameText, Uuid};
 use crate::api::sealing::to_seal;
 use crate::api::{providers, subscriptions};
-use crate::base::clock::Timestamp;
-use crate::http::message::Response;
 use crate::model::credential::{Purpose, Settings};
-use crate::model::token::Right::{Admin, Read};
 use crate::signatures::signing_key::SigningKey;
 use crate::store::credentials::{self, Credential, Owner, context};
 use crate::store::settlement;
-use crate::store::tx::ReadTx;
 
 const PROVIDER: Param = Param::path::<NameText>("name", "The provider's name.", "stripe");
 const SUBSCRIPTION: Param = Param::path::<String>("id", "The subscription's name or id.", "erp");

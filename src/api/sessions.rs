@@ -2,20 +2,8 @@
 
 use std::convert::identity;
 
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok, page_of};
-use crate::api::context::Api;
-use crate::api::kind::Kind;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get};
-use crate::api::schema::{NameText, Uuid};
+use crate::api::prelude::*;
 use crate::api::tokens::tenant_of;
-use crate::http::message::Response;
-use crate::model::token::Right::{Admin, Read};
 use crate::model::user::StoredSession;
 use crate::store::sessions::{self, Live, Whose};
 

@@ -1,18 +1,8 @@
 //! `/v1/settings`: every setting with its value, and where the value comes from.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::Value;
-
-use crate::api::call::{Call, ok};
-use crate::api::context::Api;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
-use crate::api::route::{Resource, Returns, get};
-use crate::api::schema::values;
+use crate::api::prelude::*;
 use crate::config::settings::{KEYS, Key, SECTIONS, TakesEffect};
 use crate::config::{Origin, Settings};
-use crate::http::message::Response;
 use crate::model::token::Right::Box;
 
 /// The settings.

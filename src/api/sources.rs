@@ -3,34 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok, page_of};
-use crate::api::context::Api;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
-use crate::api::schema::{AnyObject, NameText, Uuid, value, values};
-use crate::base::clock::{Timestamp, millis};
+use crate::api::prelude::*;
+use crate::api::schema::AnyObject;
+use crate::base::clock::millis;
 use crate::base::id;
 use crate::base::words::words;
-use crate::http::message::Response;
 use crate::model::escalation::Class;
 use crate::model::health::{Check, Level, worst};
 use crate::model::lenient_int;
 use crate::model::name::Name;
-use crate::model::token::Right::{Admin, Operate, Read};
 use crate::sources::{
     MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, SourceStatus, State, inspect,
     permitted, tables,
 };
-use crate::store::error::Result as StoreResult;
 use crate::store::escalations;
-use crate::store::tx::{ReadTx, WriteTx};
 
 const NAME: Param = Param::path::<NameText>("name", "The source's name.", "erp");
 const IS: &[Returns] = &[Returns::json::<SourceAnswer<'_>>(200, "The source as it is now.")];

@@ -1,22 +1,10 @@
 //! `/livez`, `/readyz`, `/v1/stats`: health checks and counts.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use crate::api::call::{Call, ok};
-use crate::api::context::Api;
-use crate::api::kind::Kind;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Listed, Now};
-use crate::api::route::{Param, Resource, Returns, get, public};
-use crate::api::schema::values;
-use crate::api::{health, lists, recent};
-use crate::base::clock::Timestamp;
+use crate::api::prelude::*;
+use crate::api::route::public;
+use crate::api::{health, recent};
 use crate::http::message::Method::Get;
-use crate::http::message::Response;
 use crate::model::health::Check;
-use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
-use crate::model::token::Right::Read;
 use crate::store::stats::{self, TenantCounts};
 
 /// Health checks and counts.

@@ -5,26 +5,13 @@
 use std::convert::identity;
 
 use data_encoding::HEXLOWER;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::api::audited::{Audited, Change, change_and};
-use crate::api::call::{Call, ok, page_of};
-use crate::api::context::Api;
-use crate::api::kind::Kind;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
-use crate::api::schema::{NameText, Sha256, Text, TrueOrFalse};
+use crate::api::audited::change_and;
+use crate::api::prelude::*;
+use crate::api::schema::{Sha256, TrueOrFalse};
 use crate::api::tokens::tenant_of;
 use crate::backup::erasures;
-use crate::base::clock::Timestamp;
-use crate::http::message::Response;
-use crate::model::token::Right::Admin;
 use crate::store::subjects::{self, KeyId, SubjectKey};
-use crate::store::tx::ReadTx;
 
 /// `Retry-After` if the list of erasures could not be written.
 const RETRY_AFTER_SECS: u64 = 10;

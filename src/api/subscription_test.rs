@@ -1,28 +1,16 @@
 //! `POST /v1/subscriptions/{id}/test`: one request to a subscription, with what each step came to.
 //! `GET /v1/subscription-tests/{id}`: the steps so far of a test in the background.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, change};
 use crate::api::background_tests::BackgroundTest;
-use crate::api::call::{Call, answer, ok};
-use crate::api::context::Api;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{ActLater, Now};
-use crate::api::route::{Param, Resource, Returns, get, post};
-use crate::api::schema::{NameText, Uuid};
+use crate::api::call::answer;
+use crate::api::prelude::*;
 use crate::api::subscriptions;
 use crate::base::id;
-use crate::http::message::Response;
-use crate::http::service::Reply;
 use crate::http::trace::{Step, StepName, Trace};
 use crate::model::delivery::OutgoingRequest;
 use crate::model::hold::HoldReason;
 use crate::model::outcome::{AttemptClass, Outcome};
 use crate::model::subscription::{Subscription, Target};
-use crate::model::token::Right::{Operate, Read};
 use crate::pipeline::subscription_test::{FULL, Report, Turn};
 use crate::store::{deliveries, settlement};
 

@@ -4,16 +4,11 @@
 //! What is sealed in the event stays hidden: it is opened in what is sent alone.
 
 use data_encoding::BASE64;
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Map;
 
-use crate::api::audited::Audited;
-use crate::api::call::Call;
-use crate::api::context::Api;
 use crate::api::payloads::SHOWN_FACTOR;
-use crate::api::problem::Problem;
-use crate::api::schema::{Base64, Uuid, value};
+use crate::api::prelude::*;
+use crate::api::schema::Base64;
 use crate::base::id::SubscriptionSeq;
 use crate::formats::filter::{self, MAX_STEPS, Payload};
 use crate::formats::{Formats, add_headers};

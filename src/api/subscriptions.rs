@@ -3,27 +3,17 @@
 use std::collections::BTreeMap;
 use std::convert::identity;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, Verdict, change};
-use crate::api::call::{Call, ok, page_found};
-use crate::api::context::Api;
+use crate::api::audited::Verdict;
+use crate::api::call::page_found;
 use crate::api::event_repairs::given;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
-use crate::api::schema::{HeaderName, NameText, Text, Uuid, value};
+use crate::api::prelude::*;
+use crate::api::schema::HeaderName;
 use crate::api::sealing::{ToSeal, ids, to_seal};
 use crate::api::subscription_terms::{self as terms, SecretText};
 use crate::api::subscription_trials::{self as trials, OrTrial, Trial};
-use crate::base::clock::Timestamp;
 use crate::base::id::{self, SubscriptionSeq};
 use crate::base::words;
 use crate::formats::filter::MAX_CONDITIONS;
-use crate::http::message::Response;
 use crate::model::credential::Settings;
 use crate::model::format::{Condition, Filter, Format, TemplateText};
 use crate::model::lane::{HeadOfLine, OrderTerms, Ordering};
@@ -33,11 +23,8 @@ use crate::model::strict_object::{self, Object};
 use crate::model::subscription::{
     CallMethod, ChosenTargetKind, NewSubscription, OwnHeaders, Policy, Source, Subscription,
 };
-use crate::model::token::Right::{Admin, Operate, Read};
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
-use crate::store::error::Result as StoreResult;
-use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{deliveries, lanes, settlement, subscriptions};
 

@@ -3,26 +3,12 @@
 
 use std::convert::identity;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok, page_of};
-use crate::api::context::Api;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, patch, post};
-use crate::api::schema::{NameText, Text};
-use crate::http::message::Response;
+use crate::api::prelude::*;
 use crate::model::name::Name;
 use crate::model::tenant::{self, MAX_TITLE_CHARS};
 use crate::model::token::Right::Box;
 use crate::privacy::policy::Pii;
-use crate::store::error::Result as StoreResult;
 use crate::store::tenants::{self, Tenant};
-use crate::store::tx::WriteTx;
 
 const NAME: Param = Param::path::<NameText>("name", "The tenant's name.", "acme");
 const IS: &[Returns] = &[Returns::json::<Tenant>(200, "The tenant as it is now.")];

@@ -5,24 +5,8 @@
 
 use std::convert::identity;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok, page_of};
-use crate::api::context::Api;
-use crate::api::kind::Kind;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, post};
-use crate::api::schema::{NameText, Text, Uuid, value};
-use crate::base::clock::Timestamp;
+use crate::api::prelude::*;
 use crate::base::id;
-use crate::http::message::Response;
-use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
-use crate::model::token::Right::Admin;
 use crate::model::token::{self, Role, Scope, Token};
 use crate::store::{tenants, tokens};
 

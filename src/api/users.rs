@@ -5,32 +5,17 @@
 use std::convert::identity;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok, page_of};
-use crate::api::context::Api;
-use crate::api::kind::Kind;
-use crate::api::lists;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Act, Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
-use crate::api::schema::{NameText, Text, value};
+use crate::api::prelude::*;
 use crate::api::tokens::tenant_of;
-use crate::base::clock::Timestamp;
 use crate::base::id;
-use crate::http::message::Response;
 use crate::model::audit::ActorType;
 use crate::model::name::Name;
-use crate::model::token::Right::{Admin, Read};
 use crate::model::token::{self, Role};
 use crate::model::user::{
     LINK_PREFIX, MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, User, UserRole, check_password, check_role,
 };
-use crate::store::tx::WriteTx;
 use crate::store::users::{Found, NewUser};
 use crate::store::{sessions, users};
 

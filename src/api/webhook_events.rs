@@ -2,16 +2,9 @@
 
 use std::convert::identity;
 
-use crate::api::call::{Call, page_found};
-use crate::api::context::Api;
-use crate::api::lists;
+use crate::api::call::page_found;
 use crate::api::payloads::{SHOWN_FACTOR, WithPayload};
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Listed, Now};
-use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, get};
-use crate::api::schema::{SomeText, Uuid, value};
-use crate::http::message::Response;
-use crate::model::token::Right::Read;
+use crate::api::prelude::*;
 use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent};
 use crate::store::deliveries::{self, Origin};
 use crate::store::webhook_events;

@@ -8,21 +8,14 @@ pub mod table;
 
 use std::time::Duration;
 
-use crate::api::call::Call;
-use crate::api::context::Api;
-use crate::api::kind::Kind;
 use crate::api::metrics::page::Page;
-use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
-use crate::api::route::{Resource, Returns, public};
+use crate::api::prelude::*;
+use crate::api::route::public;
 use crate::backup::manifest;
 use crate::http::message::Method::Get;
-use crate::http::message::Response;
 use crate::model::disk::Room;
 use crate::model::escalation::Class;
 use crate::model::hold::HoldReason;
-use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
-use crate::model::token::Right;
 use crate::pipeline::disk_watch::DiskState;
 use crate::sources::tables;
 use crate::store::escalations;
@@ -51,7 +44,7 @@ pub(super) const RESOURCE: Resource = Resource {
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     if !api.settings.get().metrics.public {
         let token =
-            api.auth.authorize(&call.request.head, Right::Read).map_err(|denied| denied.problem)?;
+            api.auth.authorize(&call.request.head, Read).map_err(|denied| denied.problem)?;
         if token.tenant != DEFAULT_TENANT {
             let detail = "These metrics are of the whole box: use a token of the tenant default.";
             return Err(Problem::forbidden(detail));
