@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-
 use crate::base::stop::Stop;
-use crate::cli::exit::{FAILED, Failure};
-use crate::cli::noun::Noun;
-use crate::cli::out;
-use crate::cli::remote::{Remote, once, plain};
-use crate::cli::show::{clean, list, text};
-use crate::cli::verb::{Call, Commands, Done, own};
+use crate::cli::exit::FAILED;
+use crate::cli::prelude::*;
+use crate::cli::remote::once;
+use crate::cli::show::clean;
 
 /// A test is looked at so often, which is 15 seconds in all …
 const LOOKS: u32 = 75;

@@ -5,19 +5,15 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use crate::base::clock::Timestamp;
-use crate::cli::exit::{self, Failure};
 use crate::cli::noun::{self, Confirm, DryRun};
-use crate::cli::remote::{ConnectArgs, Remote, once, plain};
-use crate::cli::shared::Shared;
-use crate::cli::show::text;
-use crate::cli::{out, secrets};
+use crate::cli::prelude::*;
+use crate::cli::remote::once;
+use crate::cli::secrets;
 use crate::config::declared::{KINDS, Kind, Object, SecretAt};
 use crate::config::{Loaded, Sources, environment};
 use crate::model::event::OWN_SOURCE;

@@ -7,17 +7,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use crate::app::data_directory::DATABASE;
-use crate::cli::exit::{self, Failure};
-use crate::cli::noun::Noun;
-use crate::cli::out;
-use crate::cli::shared::Shared;
-use crate::cli::show::text;
-use crate::cli::verb::{Call, Commands, Done, offline};
+use crate::cli::prelude::*;
+use crate::cli::verb::offline;
 use crate::model::audit::AuditEvent;
 use crate::model::audit::chain::{Head, Report, Verifier};
 use crate::store::audit_events::Trail;

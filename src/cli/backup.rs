@@ -6,9 +6,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::Value;
 
 use crate::app::data_directory::DATABASE;
 use crate::backup::manifest::{ENDING, Manifest, Reason};
@@ -18,12 +17,8 @@ use crate::backup::store::{Facts, Progress};
 use crate::backup::{Bytes, Error};
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
-use crate::cli::exit::{self, Failure};
 use crate::cli::noun::Listing;
-use crate::cli::out::Format;
-use crate::cli::shared::Shared;
-use crate::cli::show::Cells;
-use crate::cli::{input, out};
+use crate::cli::prelude::*;
 use crate::store::error::Error as StoreError;
 use crate::sys::files::directory_of;
 use crate::sys::signals::stop_flag;

@@ -4,14 +4,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use clap::Subcommand;
 
-use crate::cli::exit::Failure;
-use crate::cli::out;
-use crate::cli::out::Format;
-use crate::cli::shared::Shared;
-use crate::cli::show::{self, Cells, text};
+use crate::cli::prelude::*;
+use crate::cli::show;
 use crate::config::settings::{KEYS, TakesEffect};
 use crate::config::{Loaded, pages};
 

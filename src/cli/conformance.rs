@@ -3,14 +3,10 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::Args;
-use serde_json::json;
-
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
-use crate::cli::exit::Failure;
-use crate::cli::out::{self, Format, Progress};
-use crate::cli::shared::Shared;
+use crate::cli::out::Progress;
+use crate::cli::prelude::*;
 use crate::conformance::{self, EffectCounts, Error, Guard, Options, Report};
 
 /// Most events that are listed for each fault.

@@ -4,17 +4,11 @@
 
 use std::time::Duration;
 
-use clap::Args;
-use serde_json::Value;
-
 use crate::base::clock::Clock;
-use crate::cli::exit::{FAILED, Failure};
-use crate::cli::noun::Noun;
-use crate::cli::out;
-use crate::cli::remote::Remote;
+use crate::cli::exit::FAILED;
+use crate::cli::prelude::*;
 use crate::cli::secrets::SecretAt;
-use crate::cli::show::{instant, text};
-use crate::cli::verb::{Call, Commands, Done, own};
+use crate::cli::show::instant;
 
 const TABLE: &str = "
 credential  Credentials: what requests are signed with and log on with

@@ -3,17 +3,14 @@
 
 use std::fmt::Display;
 
-use clap::{Args, Command};
+use clap::Command;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
 
-use crate::cli::exit::{self, Failure};
 use crate::cli::job::{self, Pace, Words};
-use crate::cli::noun::{Confirm, DryRun, Noun};
-use crate::cli::remote::Remote;
-use crate::cli::show::{self, Cells, instant, list, minute, text};
-use crate::cli::verb::{Call, Commands, Done, own};
-use crate::cli::{out, timeline};
+use crate::cli::noun::{Confirm, DryRun};
+use crate::cli::prelude::*;
+use crate::cli::show::{self, instant, minute};
+use crate::cli::timeline;
 
 const DELIVERY_TABLE: &str = "
 delivery  One event for one subscription: show, send again, cancel

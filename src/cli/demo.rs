@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 
-use crate::cli::exit::Failure;
-use crate::cli::shared::Shared;
+use crate::cli::prelude::*;
 use crate::demo::{self, Broken, Options, Topology};
 
 /// Number of invoices without `--invoices`.

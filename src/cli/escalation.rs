@@ -1,8 +1,7 @@
 //! `oncebox escalation`: failures that a person must see.
 
-use crate::cli::noun::Noun;
-use crate::cli::show::{cut, text};
-use crate::cli::verb::Commands;
+use crate::cli::prelude::*;
+use crate::cli::show::cut;
 
 const TABLE: &str = "
 escalation  Failures that a person must see

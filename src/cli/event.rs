@@ -2,16 +2,10 @@
 //!
 //! Not here: publishing ([`super::emit`]).
 
-use clap::Args;
-use serde_json::{Map, Value};
-
-use crate::cli::exit::Failure;
 use crate::cli::job::{self, Pace};
+use crate::cli::prelude::*;
 use crate::cli::process;
-use crate::cli::remote::Remote;
-use crate::cli::show::text;
 use crate::cli::timeline::{self, EVENTS};
-use crate::cli::verb::{Call, Commands, Done, own};
 
 const TABLE: &str = "
 event  Published events: their deliveries and the answers

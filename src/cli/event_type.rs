@@ -1,12 +1,6 @@
 //! `oncebox event-type`: what events look like, and what becomes of those that do not.
 
-use serde_json::{Map, json};
-
-use crate::cli::exit::Failure;
-use crate::cli::noun::Noun;
-use crate::cli::out;
-use crate::cli::remote::Remote;
-use crate::cli::verb::{Call, Commands, Done, own};
+use crate::cli::prelude::*;
 
 const TABLE: &str = "
 event-type  Event types: what events look like, and schemas to check them with

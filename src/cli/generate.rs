@@ -2,13 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
 use clap_complete::Shell;
 
 use crate::api::openapi;
-use crate::cli::exit::Failure;
-use crate::cli::out;
-use crate::cli::shared::Shared;
+use crate::cli::prelude::*;
 
 #[derive(Debug, Args)]
 pub(super) struct OpenApi {}

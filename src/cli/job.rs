@@ -6,19 +6,14 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Args;
 use data_encoding::BASE64;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Map, Value};
 
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
-use crate::cli::exit::Failure;
-use crate::cli::noun::{Confirm, DryRun, Noun};
-use crate::cli::remote::Remote;
-use crate::cli::show::{self, Cells, text};
-use crate::cli::verb::{Call, Commands, Done, own};
-use crate::cli::{input, out};
+use crate::cli::noun::{Confirm, DryRun};
+use crate::cli::prelude::*;
+use crate::cli::show;
 use crate::sys::signals::stop_flag;
 
 /// How often it is asked how far a job is.

@@ -6,19 +6,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use crate::app::data_directory::{DATABASE, DirectoryError, TOKEN_FILE};
 use crate::app::offline::{self, TokenTerms};
 use crate::app::{Error, abandoning, installation, master_key};
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
 use crate::base::secret::MasterKey;
-use crate::cli::exit::{self, Failure};
-use crate::cli::noun::Noun;
-use crate::cli::show::{list, text};
-use crate::cli::verb::{Call, Commands, Done, offline};
-use crate::cli::{input, out};
+use crate::cli::prelude::*;
+use crate::cli::verb::offline;
 use crate::config::Settings;
 use crate::keys::file;
 use crate::model::tenant;

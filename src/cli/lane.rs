@@ -2,13 +2,9 @@
 //!
 //! Not here: what is done with a delivery of a lane ([`super::delivery`]).
 
-use serde_json::Value;
-
-use crate::cli::noun::Noun;
-use crate::cli::remote::Remote;
-use crate::cli::show::{self, Cells, cut, list, minute, text};
-use crate::cli::verb::{Call, Commands, Done, own};
-use crate::cli::{out, timeline};
+use crate::cli::prelude::*;
+use crate::cli::show::{self, cut, minute};
+use crate::cli::timeline;
 
 const TABLE: &str = "
 lane  Lanes: deliveries that go one after another, and what they wait for

@@ -6,20 +6,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Args;
 use data_encoding::HEXLOWER;
-use serde_json::{Value, json};
 
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
 use crate::base::stop::Stop;
 use crate::cli::consume::lease::{Consumer, LeasedEvent, NextEvents};
-use crate::cli::exit::Failure;
+use crate::cli::noun;
 use crate::cli::noun::Confirm;
-use crate::cli::remote::{ConnectArgs, Remote, once, plain, unrestricted_client};
-use crate::cli::shared::Shared;
-use crate::cli::show::{clean, cut, text};
-use crate::cli::{noun, out};
+use crate::cli::prelude::*;
+use crate::cli::remote::{once, unrestricted_client};
+use crate::cli::show::{clean, cut};
 use crate::http::client::{Call, Client};
 use crate::sys::signals::stop_flag;
 

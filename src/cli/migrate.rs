@@ -1,7 +1,6 @@
 //! `oncebox migrate`: shows the database's schema version, and upgrades it.
 
-use clap::{Args, Subcommand};
-use serde_json::json;
+use clap::Subcommand;
 
 use crate::app::data_directory::DATABASE;
 use crate::app::master_key;
@@ -11,11 +10,8 @@ use crate::backup::upgrade::{self, Rehearsal, Upgraded};
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::cli::backup::{bar, failure};
-use crate::cli::exit::{self, Failure};
-use crate::cli::input;
-use crate::cli::out::{self, Format};
+use crate::cli::prelude::*;
 use crate::cli::restore::own_directory;
-use crate::cli::shared::Shared;
 use crate::config::Settings;
 use crate::store::schema::{Steps, VERSION};
 use crate::sys::user;
@@ -192,7 +188,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(&dir);
         make_older(&settings);
-        let read = |verb| -> serde_json::Value {
+        let read = |verb| -> Value {
             serde_json::from_str(&said(&settings, verb, true)).unwrap()
         };
         let status = json!({ "schema": STEPS.oldest, "this_program": VERSION, "pending": 1 });

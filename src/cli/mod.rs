@@ -33,6 +33,7 @@ mod noun;
 mod nouns;
 mod out;
 mod pii;
+mod prelude;
 mod process;
 mod provider;
 mod remote;

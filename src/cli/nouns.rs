@@ -2,12 +2,9 @@
 //!
 //! Not here: their verbs, which are tables in the nouns' files.
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Command, FromArgMatches};
 
-use crate::cli::exit::Failure;
-use crate::cli::remote::ConnectArgs;
-use crate::cli::shared::Shared;
-use crate::cli::verb::{Commands, Done};
+use crate::cli::prelude::*;
 use crate::cli::{
     alert, audit, credential, delivery, emit, escalation, event, event_type, external_call, job,
     keys, lane, provider, source, subject, subscription, tenant, token, user, webhook,

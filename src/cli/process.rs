@@ -2,13 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
-
-use crate::cli::exit::{self, Failure};
 use crate::cli::noun::items;
-use crate::cli::out;
-use crate::cli::remote::{Remote, with_query};
-use crate::cli::show::{self, clean, text};
+use crate::cli::prelude::*;
+use crate::cli::show::{self, clean};
 use crate::cli::timeline::EVENTS;
 
 /// The most events of a tree, because the children of each are asked for.

@@ -2,18 +2,14 @@
 //!
 //! Not here: the posted webhooks ([`super::webhook`]), and reading a secret ([`super::secrets`]).
 
+use clap::Command;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Command};
-use serde_json::{Map, Value, json};
 
-use crate::cli::exit::Failure;
 use crate::cli::input::object;
-use crate::cli::noun::{self, Noun};
-use crate::cli::remote::Remote;
+use crate::cli::noun;
+use crate::cli::pii;
+use crate::cli::prelude::*;
 use crate::cli::secrets::{Secret, SecretFrom};
-use crate::cli::show::{Cells, text};
-use crate::cli::verb::{Call, Commands, Done, own};
-use crate::cli::{out, pii};
 use crate::signatures::{Scheme, kinds};
 
 const TABLE: &str = "

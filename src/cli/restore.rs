@@ -3,21 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
-use serde_json::json;
-
 use crate::app::data_directory::{DataDirectory, DirectoryError, TOKEN_FILE};
 use crate::app::master_key;
 use crate::backup::restore::{self, Done, Plan};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::Faults;
 use crate::cli::backup::failure;
-use crate::cli::exit::{self, Failure};
 use crate::cli::input::start_command;
 use crate::cli::keys;
-use crate::cli::out;
-use crate::cli::out::Format;
-use crate::cli::shared::Shared;
+use crate::cli::prelude::*;
 use crate::config::Settings;
 use crate::keys::file;
 use crate::model::in_doubt::Window;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::app::data_directory::{DATABASE, DirectoryError, TOKEN_FILE};
@@ -16,9 +15,7 @@ use crate::app::{Appliance, Error, master_key};
 use crate::backup::Error as BackupError;
 use crate::base::clock::{Clock, machine_monotonic};
 use crate::base::stop::Stop;
-use crate::cli::exit::{self, Failure};
-use crate::cli::out;
-use crate::cli::shared::Shared;
+use crate::cli::prelude::*;
 use crate::config::settings::Key;
 use crate::config::{Settings, Sources, environment};
 use crate::sys::signals::end_with_parent;

@@ -5,16 +5,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args, Command, ValueEnum};
-use serde_json::{Value, json};
+use clap::{ArgGroup, Command, ValueEnum};
 
-use crate::cli::exit::{self, Failure};
 use crate::cli::input::{is_packaged, object};
-use crate::cli::noun::Noun;
-use crate::cli::out;
-use crate::cli::remote::Remote;
-use crate::cli::show::{list, text};
-use crate::cli::verb::{Call, Commands, Done, offline, own};
+use crate::cli::prelude::*;
+use crate::cli::verb::offline;
 
 const TABLE: &str = r#"
 source  Sources that events are read from: an ERP's database file, a folder

@@ -2,16 +2,10 @@
 //!
 //! Not here: the list of what waits (`oncebox delivery list`, `oncebox dead-letter list`).
 
-use clap::Args;
-use serde_json::Value;
-
 use crate::base::clock::Timestamp;
-use crate::cli::exit::Failure;
 use crate::cli::noun;
-use crate::cli::out;
-use crate::cli::remote::{ConnectArgs, Remote, with_query};
-use crate::cli::shared::Shared;
-use crate::cli::show::{Cells, instant, list, minute, text};
+use crate::cli::prelude::*;
+use crate::cli::show::{instant, minute};
 use crate::cli::subscription::{holds, is_ended_by_resume};
 
 #[derive(Debug, Args)]

@@ -1,12 +1,6 @@
 //! `oncebox subject`: finds and erases the people whose personal data is sealed.
 
-use serde_json::{Value, json};
-
-use crate::cli::noun::Noun;
-use crate::cli::out;
-use crate::cli::remote::{Remote, with_query};
-use crate::cli::show::{list, text};
-use crate::cli::verb::{Call, Commands, Done, own};
+use crate::cli::prelude::*;
 
 const TABLE: &str = "
 subject  People whose personal data is sealed: find, erase

@@ -2,17 +2,11 @@
 //!
 //! Not here: what was sent to them ([`super::delivery`]).
 
-use clap::Args;
-use serde_json::{Map, Value, json};
-
-use crate::cli::exit::{self, Failure};
 use crate::cli::job::{self, Pace, Words};
-use crate::cli::noun::Noun;
-use crate::cli::out;
-use crate::cli::remote::{Remote, once, plain};
-use crate::cli::show::{instant, list, text};
+use crate::cli::prelude::*;
+use crate::cli::remote::once;
+use crate::cli::show::instant;
 use crate::cli::subscription_test::{self, print_trial};
-use crate::cli::verb::{Call, Commands, Done, own};
 use crate::model::hold::HoldReason;
 
 const TABLE: &str = "

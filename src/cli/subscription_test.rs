@@ -3,12 +3,9 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use serde_json::Value;
-
-use crate::cli::exit::{FAILED, Failure};
-use crate::cli::out;
-use crate::cli::remote::Remote;
-use crate::cli::show::{clean, list, text};
+use crate::cli::exit::FAILED;
+use crate::cli::prelude::*;
+use crate::cli::show::clean;
 
 /// How long a test is waited for: more than the longest `policy.timeout`.
 const TIMEOUT: Duration = Duration::from_mins(12);

@@ -2,10 +2,8 @@
 //!
 //! Not here: a tenant's tokens (`oncebox token create … --tenant`).
 
-use crate::cli::noun::Noun;
-use crate::cli::remote::Remote;
-use crate::cli::verb::{Call, Commands, Done, own};
-use crate::cli::{out, pii};
+use crate::cli::pii;
+use crate::cli::prelude::*;
 
 const TABLE: &str = "
 tenant  Tenants of this installation; for its administrator

@@ -2,14 +2,9 @@
 //!
 //! Not here: listing events ([`super::event`], [`super::webhook`]) and deliveries ([`super::delivery`]).
 
-use serde_json::Value;
-
-use crate::cli::exit::{self, Failure};
-use crate::cli::noun::{Noun, collect, each};
-use crate::cli::out;
-use crate::cli::remote::{Remote, plain};
-use crate::cli::show::{self, clean, cut, instant, quoted, text};
-use crate::cli::verb::{Call, Done};
+use crate::cli::noun::{collect, each};
+use crate::cli::prelude::*;
+use crate::cli::show::{self, clean, cut, instant, quoted};
 
 /// Characters that are shown of an answer's body.
 const EXCERPT_CHARS: usize = 300;

@@ -5,7 +5,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
 use crate::api;
@@ -14,12 +13,10 @@ use crate::app::data_directory::{DirectoryError, TOKEN_FILE};
 use crate::app::offline::{self, TokenTerms};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::{Draw, SystemDraw};
-use crate::cli::exit::{self, Failure};
-use crate::cli::noun::Noun;
-use crate::cli::out;
-use crate::cli::remote::{Remote, once};
-use crate::cli::show::{text, words};
-use crate::cli::verb::{Call, Commands, Done, offline, own};
+use crate::cli::prelude::*;
+use crate::cli::remote::once;
+use crate::cli::show::words;
+use crate::cli::verb::offline;
 use crate::model::tenant;
 use crate::model::token::{Role, Scope, check_name};
 use crate::sys::files;

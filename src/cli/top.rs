@@ -4,15 +4,10 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Args;
-use serde_json::{Value, json};
-
 use crate::base::stop::Stop;
-use crate::cli::exit::Failure;
-use crate::cli::remote::{ConnectArgs, Remote};
-use crate::cli::shared::Shared;
-use crate::cli::show::{Cells, clean, cut, instant, list, text};
-use crate::cli::{noun, out};
+use crate::cli::noun;
+use crate::cli::prelude::*;
+use crate::cli::show::{clean, cut, instant};
 use crate::sys::signals::stop_flag;
 
 const EVERY: Duration = Duration::from_secs(1);

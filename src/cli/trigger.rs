@@ -6,12 +6,10 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use clap::builder::PossibleValuesParser;
 use data_encoding::BASE64;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _};
-use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::api::DEFAULT_TENANT;
@@ -19,12 +17,10 @@ use crate::app::data_directory::DATABASE;
 use crate::app::master_key;
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
-use crate::cli::exit::{self, Failure};
-use crate::cli::remote::{Answer, ConnectArgs, Remote, plain};
+use crate::cli::prelude::*;
+use crate::cli::remote::Answer;
+use crate::cli::secrets;
 use crate::cli::secrets::unwritable;
-use crate::cli::shared::Shared;
-use crate::cli::show::text;
-use crate::cli::{out, secrets};
 use crate::config::Settings;
 use crate::signatures::Scheme;
 use crate::signatures::kinds;

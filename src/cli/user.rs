@@ -1,14 +1,7 @@
 //! `oncebox user`, `oncebox session` and `oncebox console`: the people who use the console.
 
-use clap::Args;
-use serde_json::json;
-
-use crate::cli::exit;
-use crate::cli::noun::Noun;
-use crate::cli::out;
-use crate::cli::remote::{Remote, once, with_query};
-use crate::cli::show::text;
-use crate::cli::verb::{Call, Commands, Done, own};
+use crate::cli::prelude::*;
+use crate::cli::remote::once;
 use crate::sys::user;
 
 /// The longest name of a user.

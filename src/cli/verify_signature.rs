@@ -5,17 +5,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::PossibleValuesParser;
-use serde_json::json;
 
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::headers::Headers;
-use crate::cli::exit::Failure;
-use crate::cli::out::Format;
+use crate::cli::prelude::*;
 use crate::cli::provider::parse_scheme;
-use crate::cli::shared::Shared;
-use crate::cli::{input, out, secrets};
+use crate::cli::secrets;
 use crate::signatures::diagnosis::{Case, Diagnosis};
 use crate::signatures::{Incoming, Refused, kinds};
 

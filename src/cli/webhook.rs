@@ -2,13 +2,9 @@
 //!
 //! Not here: the providers themselves ([`super::provider`]), and posting a sample ([`super::trigger`]).
 
-use clap::Args;
-
 use crate::cli::job::{self, Pace};
-use crate::cli::remote::Remote;
-use crate::cli::show::text;
+use crate::cli::prelude::*;
 use crate::cli::timeline::{self, WEBHOOKS};
-use crate::cli::verb::{Call, Commands, Done, own};
 
 const TABLE: &str = "
 webhook  Webhooks that providers posted

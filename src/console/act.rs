@@ -1,21 +1,16 @@
 //! Carries out an action: the page that asks first, the form, the call of the API, and what follows.
 
 use data_encoding::BASE64;
-use maud::{Markup, html};
-use serde_json::{Map, Value};
+use serde_json::Map;
 
 use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Field, Kind, Then};
-use crate::console::elements::{facts, hidden, json, name_of, text_or, time, word};
 use crate::console::enter::{is_local, is_own};
-use crate::console::error::PageError;
-use crate::console::form::{Form, segment, with_query};
-use crate::console::json::Fields as _;
+use crate::console::form::Form;
 use crate::console::layout;
 use crate::console::once::Submission;
-use crate::console::page::Content;
+use crate::console::prelude::*;
 use crate::console::shared::Shared;
-use crate::console::view::View;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::service::{Reply, WayBack};
 
@@ -149,7 +144,7 @@ impl Task {
                 p.notice role="status" { (self.action.done(view.t)) }
                 @if let Some(secret) = ["secret", "token", "url"].iter().find_map(|name| answer.maybe(name)) {
                     p { (view.t.shown_once) }
-                    (super::elements::code(view, secret))
+                    (code(view, secret))
                 }
                 details { summary { (view.t.whole_answer) } (json(view, &without_secrets(&answer))) }
                 p { a.button href=(next) { (view.t.go_on) } }

@@ -1,11 +1,7 @@
 //! Pictures: SVG of our own. Each has a text that says the same.
 
-use maud::{Markup, html};
-use serde_json::Value;
-
-use crate::console::elements::{Svg, mood, span};
-use crate::console::json::Fields as _;
-use crate::console::view::View;
+use crate::console::elements::{Svg, mood};
+use crate::console::prelude::*;
 
 /// The width of a picture, in its own units.
 const WIDTH: i64 = 720;

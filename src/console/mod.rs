@@ -18,6 +18,7 @@ mod layout;
 mod once;
 mod page;
 mod pages;
+mod prelude;
 mod shared;
 mod texts;
 mod view;

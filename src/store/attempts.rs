@@ -1,10 +1,7 @@
 //! Table `attempts`: every attempt of a delivery, written once.
 
-use crate::base::id::DeliverySeq;
 use crate::model::delivery::Attempt;
-use crate::store::error::Result;
-use crate::store::sql::{columns, insert, queries};
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 
 columns! {
     fn attempt() -> Attempt = "attempts" [

@@ -10,10 +10,9 @@ use rusqlite::{OptionalExtension, params};
 
 use crate::model::audit::chain::{Hash, Head, Report, Verifier};
 use crate::model::audit::{AuditEvent, NewAuditEvent, Outcome};
-use crate::store::error::{Error, Result};
 use crate::store::page::{Found, Newest, SeqRange, Span, cutoff, newest_first, row_from};
-use crate::store::sql::{columns, insert};
-use crate::store::tx::{ReadTx, WriteTx, first};
+use crate::store::prelude::*;
+use crate::store::tx::first;
 use crate::store::{meta, pool};
 
 /// Rows that are read at once while a chain is verified.

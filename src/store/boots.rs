@@ -1,9 +1,6 @@
 //! Table `boots`: one row per start, so that the next start can detect an unclean end.
 
-use crate::base::clock::Timestamp;
-use crate::store::error::Result;
-use crate::store::sql::{in_order, queries};
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 
 const STOP: &str = "UPDATE boots SET stopped_at = ?2 WHERE seq = ?1 AND stopped_at IS NULL";
 

@@ -4,17 +4,14 @@
 //! attempt, without a request. What follows is decided and written as for the report of a consumer
 //! ([`crate::store::consuming`]).
 
-use crate::base::clock::Timestamp;
-use crate::base::id::{DeliverySeq, Draw};
+use crate::base::id::Draw;
 use crate::model::delivery::{Attempt, State};
 use crate::model::failure::{Next, Settlement};
 use crate::model::lease::LeaseOutcome;
 use crate::model::outcome::AttemptClass;
 use crate::store::consuming::{self, Consumer};
-use crate::store::error::Result;
 use crate::store::leases::Held;
-use crate::store::sql::queries;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 use crate::store::{attempts, settlement};
 
 // Without INDEXED BY, SQLite chooses `deliveries_attention`, which is not in this order.

@@ -6,16 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::clock::Timestamp;
-use crate::base::id::{self, DeliverySeq, Draw, SubscriptionSeq};
+use crate::base::id::{self, Draw};
 use crate::guard::Savepoint;
 use crate::model::delivery::{Attempt, Jitter, Schedule, State};
 use crate::model::failure::{Next, Settlement, Verdict};
 use crate::model::lease::{LeaseOutcome, judge_lease};
-use crate::store::error::Result;
 use crate::store::leases::{self, Held};
+use crate::store::prelude::*;
 use crate::store::settlement::{note_attempt, note_failure, refresh};
-use crate::store::tx::WriteTx;
 use crate::store::{attempts, lanes, settlement, subscriptions, superseded};
 
 /// The failure code of a failure that a consumer reports.

@@ -1,7 +1,6 @@
 //! Table `credentials`, what a rotation does to it: a `next` one is verified, then takes the place of the active one or
 //! is revoked. The rows say where a rotation stands, so that it goes on after any end of the process.
 
-use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
@@ -9,9 +8,7 @@ use crate::model::credential::{Purpose, State};
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::operational::{Kind, OfCredential};
 use crate::store::credentials::{self, Credential, Owner};
-use crate::store::error::Result;
-use crate::store::sql::{changes, queries};
-use crate::store::tx::{WriteTx, tuple};
+use crate::store::prelude::*;
 use crate::store::{audit_events, escalations, operational, settlement};
 
 /// The tenant and the id of a credential.

@@ -1,12 +1,9 @@
 //! Table `credentials`: sealed secrets and their versions. What is sealed is never opened here.
 
-use crate::base::clock::{Timestamp, millis};
-use crate::base::id::SubscriptionSeq;
+use crate::base::clock::millis;
 use crate::model::credential::{Kind, Purpose, RotationPlan, Settings, State};
 use crate::store::column::{Millis, word};
-use crate::store::error::Result;
-use crate::store::sql::{changes, columns, insert, queries};
-use crate::store::tx::{ReadTx, WriteTx, one_row, tuple};
+use crate::store::prelude::*;
 
 /// Whose secret it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

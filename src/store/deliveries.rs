@@ -5,19 +5,14 @@
 
 use std::time::Duration;
 
-use rusqlite::Row;
-
-use crate::base::clock::{Timestamp, millis};
-use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::base::clock::millis;
 use crate::model::delivery::{OutgoingOrder, OutgoingRequest, State};
 use crate::model::event::DeliveryCounts;
 use crate::model::failure::Settlement;
 use crate::model::lane::Places;
-use crate::store::column::{Clamped, cell};
-use crate::store::error::{Error, Result};
+use crate::store::column::Clamped;
 use crate::store::matching::MatchedSubscription;
-use crate::store::sql::{changes, in_order, queries, sql};
-use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::prelude::*;
 use crate::store::{external_calls, lanes, payloads};
 
 /// Due deliveries of taken funnels that one look passes by at most.

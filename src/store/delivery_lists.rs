@@ -2,15 +2,12 @@
 
 use rusqlite::params;
 
-use crate::base::id::DeliverySeq;
 use crate::model::delivery::{Delivery, State};
 use crate::model::outcome::AttemptClass;
-use crate::store::error::Result;
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_seq, row_from,
 };
-use crate::store::sql::{columns, sql};
-use crate::store::tx::ReadTx;
+use crate::store::prelude::*;
 
 columns! {
     fn delivery() -> Delivery = ("deliveries" from "deliveries AS d

@@ -1,8 +1,6 @@
 //! Table `deliveries`: those about the same entity, and which of them is newer.
 
-use crate::base::clock::Timestamp;
-use crate::base::id::DeliverySeq;
-use crate::store::sql::queries;
+use crate::store::prelude::*;
 
 // One that must not go yet does not make an earlier one superfluous.
 pub(super) const NEWER: &str = "

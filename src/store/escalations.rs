@@ -1,15 +1,12 @@
 //! Table `escalations`: failures that a person must see. Each is raised and resolved in the transaction of
 //! its cause.
 
-use crate::base::clock::Timestamp;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::escalation::{Class, Escalation, NewEscalation};
 use crate::store::column::Count;
-use crate::store::error::Result;
 use crate::store::page::Newest;
-use crate::store::sql::{columns, insert};
-use crate::store::tx::{ReadTx, WriteTx, tuple};
+use crate::store::prelude::*;
 use crate::store::{audit_events, operational};
 
 const RAISE_AGAIN: &str = "

@@ -1,12 +1,8 @@
 //! Table `external_calls`: the latest call about each entity, and the newest one that was made.
 
-use crate::base::clock::Timestamp;
-use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::external_call::{CallState, ExternalCall, MadeCall, NewCall};
-use crate::store::error::Result;
 use crate::store::page::Newest;
-use crate::store::sql::{columns, in_order, insert};
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 
 // A call that is still under way was interrupted, even one of the same delivery: of one entity there is one at a time.
 pub(super) const MADE: &str = "

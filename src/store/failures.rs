@@ -3,13 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-use crate::base::clock::Timestamp;
-use crate::base::id::DeliverySeq;
 use crate::base::schema::values;
 use crate::model::outcome::AttemptClass;
-use crate::store::error::Result;
-use crate::store::sql::columns;
-use crate::store::tx::WriteTx;
+use crate::store::prelude::*;
 
 const NOTE: &str = "
     INSERT INTO failures (delivery_seq, class, code, first_at, last_at, alone)

@@ -6,14 +6,10 @@
 
 use rusqlite::types::ValueRef;
 
-use crate::base::clock::Timestamp;
 use crate::model::event::{EventOrder, HardChildren, NewEvent, Status, derive, with_children};
 use crate::model::sql_row::Defect;
-use crate::store::column::cell;
 use crate::store::deliveries::{self, Origin};
-use crate::store::error::Result;
-use crate::store::sql::sql;
-use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::prelude::*;
 
 /// The code of an event whose parent does not exist.
 pub const UNKNOWN_PARENT: &str = "unknown_parent";

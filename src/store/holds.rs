@@ -6,15 +6,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rusqlite::Row;
-
-use crate::base::clock::{Timestamp, millis};
-use crate::base::id::SubscriptionSeq;
+use crate::base::clock::millis;
 use crate::model::hold::{Hold, HoldReason, gate};
-use crate::store::column::{Count, cell};
-use crate::store::error::Result;
-use crate::store::sql::queries;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::column::Count;
+use crate::store::prelude::*;
 
 /// The subscription number of the hold that applies to the whole site.
 pub const SITE: SubscriptionSeq = SubscriptionSeq(0);

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::clock::Timestamp;
-use crate::store::error::Result;
-use crate::store::sql::{changes, queries};
-use crate::store::tx::{WriteTx, tuple};
+use crate::store::prelude::*;
 
 /// How long an answer is kept.
 pub const KEPT: Duration = Duration::from_hours(24);

@@ -2,11 +2,7 @@
 //!
 //! [`crate::store::settlement`] combines these changes with those of the events.
 
-use crate::base::clock::Timestamp;
-use crate::base::id::DeliverySeq;
-use crate::store::error::Result;
-use crate::store::sql::{changes, queries, sql};
-use crate::store::tx::ReadTx;
+use crate::store::prelude::*;
 
 /// Unsent deliveries by number.
 pub(super) const UNSENT: &str = "

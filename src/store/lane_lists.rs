@@ -2,12 +2,9 @@
 //!
 //! Not here: heads and changes ([`crate::store::lanes`]).
 
-use crate::base::id::DeliverySeq;
-use crate::store::error::Result;
 use crate::store::lanes::HEAD;
 use crate::store::page::MAX_LOOKED_AT;
-use crate::store::sql::queries;
-use crate::store::tx::ReadTx;
+use crate::store::prelude::*;
 
 // Each statement reads one row per lane, in the order of its index.
 pub(super) const WITH_HEAD: &str = "

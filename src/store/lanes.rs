@@ -3,13 +3,9 @@
 //! Every function that adds, finishes or reopens a delivery in a lane must call [`elect_head`]. There are two exceptions:
 //! the first delivery in an empty lane is inserted as its head, and the last one that is completed has no successor.
 
-use crate::base::clock::Timestamp;
-use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::lane::HeadOfLine;
-use crate::store::error::{Error, Result};
-use crate::store::sql::changes;
+use crate::store::prelude::*;
 use crate::store::subscriptions;
-use crate::store::tx::{ReadTx, WriteTx, tuple};
 
 pub(super) const HEAD: &str = "
     SELECT seq, state = 'leased' OR state = 'waiting' FROM deliveries

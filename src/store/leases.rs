@@ -4,15 +4,11 @@
 
 use std::time::Duration;
 
-use crate::base::clock::{Timestamp, millis};
-use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::base::clock::millis;
 use crate::model::delivery::State;
 use crate::model::failure::Settlement;
-use crate::store::column::cell;
 use crate::store::deliveries::Origin;
-use crate::store::error::Result;
-use crate::store::sql::{changes, in_order, queries};
-use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::prelude::*;
 
 // octet_length does not read the payload itself.
 pub(super) const DUE_WITH_SIZE: &str = "

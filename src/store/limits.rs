@@ -5,12 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::clock::Timestamp;
-use crate::base::id::SubscriptionSeq;
 use crate::config::Tenants;
 use crate::model::escalation::{Class, NewEscalation};
-use crate::store::error::{Error, Result};
-use crate::store::tx::{ReadTx, WriteTx, tuple};
+use crate::store::prelude::*;
 use crate::store::{escalations, settlement, subscriptions};
 
 /// Counts the rows of a kind of a tenant.

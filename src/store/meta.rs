@@ -2,12 +2,10 @@
 
 use rusqlite::OptionalExtension;
 
-use crate::base::clock::Timestamp;
 use crate::model::audit::chain::Head;
 use crate::model::in_doubt::{Fence, Window};
 use crate::store::column::word;
-use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 
 const READ: &str = "SELECT value FROM meta WHERE key = ?1";
 

@@ -41,6 +41,7 @@ pub(crate) mod payloads;
 pub(crate) mod plans;
 pub(crate) mod pool;
 pub mod postponed;
+mod prelude;
 pub mod processed_events;
 pub mod providers;
 pub mod quarantine;

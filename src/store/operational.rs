@@ -5,8 +5,7 @@
 
 use serde::Serialize;
 
-use crate::base::clock::Timestamp;
-use crate::base::id::{self, SubscriptionSeq};
+use crate::base::id;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::event::{NewEvent, OWN_SOURCE};
 use crate::model::failure::{Next, Settlement};
@@ -19,9 +18,7 @@ use crate::model::operational::{
 use crate::model::subscription::{Routed, Subscription};
 use crate::store::column::to_json;
 use crate::store::deliveries::Origin;
-use crate::store::error::Result;
-use crate::store::sql::in_order;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 use crate::store::{outbox, subscriptions};
 
 const OF_EVENT: &str = "

@@ -2,17 +2,13 @@
 
 use std::borrow::Cow;
 
-use crate::base::clock::Timestamp;
-use crate::base::id::DeliverySeq;
 use crate::keys::subject::SubjectKey;
 use crate::model::event::{DeliveryCounts, MAX_INLINE_BYTES, NewEvent, Status, derive};
 use crate::model::sealed::equal_except_keys;
 use crate::model::sql_row::Defect;
 use crate::store::deliveries::Place;
-use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{RoutingPlan, carry_out, end, plan};
-use crate::store::sql::insert;
-use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::prelude::*;
 use crate::store::{families, meta, outbox_lists, payloads, quarantine, subjects, tenants};
 
 /// The code of a quarantined event that cannot be used for another reason than its type's schema.

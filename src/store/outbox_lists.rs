@@ -1,19 +1,17 @@
 //! Table `outbox`, for the API: single events, and pages.
 
 use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
-use rusqlite::{Row, ToSql, params};
+use rusqlite::{ToSql, params};
 
 use crate::base::id::webhook_id;
 use crate::model::event::{Event, EventOrder, NewEvent, Status};
 use crate::model::sealed::Sealed;
 use crate::model::tenant;
 use crate::store::column::Clamped;
-use crate::store::error::Result;
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, newest_seq, row_from,
 };
-use crate::store::sql::{columns, queries};
-use crate::store::tx::ReadTx;
+use crate::store::prelude::*;
 use crate::store::{families, payloads};
 
 columns! {

@@ -8,19 +8,15 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
-use crate::base::clock::Timestamp;
 use crate::model::event::{MAX_INLINE_BYTES, NewEvent, Status};
 use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
 use crate::model::tenant;
 use crate::store::column::Clamped;
-use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::payloads;
-use crate::store::sql::queries;
-use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::prelude::*;
 use crate::store::{contention, families, subscriptions, tenants};
 
 /// The code of a quarantined event that does not fit its type.

@@ -1,14 +1,12 @@
 //! Table `outbox`, routing: finds matching subscriptions before an event's row is written, and makes the deliveries
 //! afterwards. An event without a matching subscription ends here.
 
-use crate::base::clock::Timestamp;
 use crate::model::event::{NewEvent, OWN_SOURCE, Status};
 use crate::model::lane::Key;
 use crate::model::subscription::Routed;
 use crate::store::deliveries::{self, OrderedBy, Origin, Place, Route};
-use crate::store::error::{Error, Result};
 use crate::store::matching::MatchedSubscription;
-use crate::store::tx::{WriteTx, one_row};
+use crate::store::prelude::*;
 use crate::store::{meta, subscriptions, tenants};
 
 // Every event is pending when it is inserted.

@@ -1,10 +1,8 @@
 //! Paging through long lists, with a limit on the rows that one page reads.
 
-use rusqlite::{Params, Row, Statement, ToSql};
+use rusqlite::{Params, Statement, ToSql};
 
-use crate::base::clock::Timestamp;
-use crate::store::error::Result;
-use crate::store::tx::ReadTx;
+use crate::store::prelude::*;
 
 /// A statement for [`SeqRange::seqs`]: the numbers of rows that meet a condition, the newest first.
 macro_rules! newest_first {

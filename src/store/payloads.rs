@@ -3,9 +3,7 @@
 use rusqlite::types::ValueRef;
 
 use crate::model::event::MAX_INLINE_BYTES;
-use crate::store::error::{Error, Result};
-use crate::store::sql::changes;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 
 const INSERT: &str = "INSERT INTO payloads (body) VALUES (?1)";
 

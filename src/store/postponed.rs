@@ -1,12 +1,8 @@
 //! Deliveries that have waited for too long behind others in their lane or funnel.
 
-use crate::base::clock::Timestamp;
-use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::store::column::to_json;
-use crate::store::error::Result;
 use crate::store::page::MAX_LOOKED_AT;
-use crate::store::sql::queries;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 
 pub(super) const HAS_LIMIT: &str = "
     SELECT 1 FROM subscriptions
@@ -55,7 +51,7 @@ pub fn find(
     (due_by, limit): (Timestamp, u32),
     in_flight: &[DeliverySeq],
 ) -> Result<Vec<DeliverySeq>> {
-    let seq = |row: &rusqlite::Row<'_>| Ok(row.get(0)?);
+    let seq = |row: &Row<'_>| Ok(row.get(0)?);
     let mut found: Vec<DeliverySeq> = tx.rows(BEHIND, (subscription, due_by, limit), seq)?;
     found.retain(|delivery| !in_flight.contains(delivery));
     let numbers: Vec<i64> = in_flight.iter().map(|delivery| delivery.0).collect();

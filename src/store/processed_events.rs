@@ -5,11 +5,8 @@ use std::collections::BTreeSet;
 use rusqlite::ToSql;
 use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
 
-use crate::base::clock::Timestamp;
 use crate::base::id;
-use crate::store::error::Result;
-use crate::store::sql::insert;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 
 const CLAIMED_AT: &str = "
     SELECT processed_at FROM processed_events

@@ -1,13 +1,10 @@
 //! Table `providers`: who posts webhooks to us.
 
-use crate::base::clock::Timestamp;
 use crate::privacy::policy::Pii;
 use crate::signatures::provider::{NewProvider, Provider};
-use crate::store::column::{Json, Millis, cell};
+use crate::store::column::{Json, Millis};
 use crate::store::credentials::{self, Owner};
-use crate::store::error::Result;
-use crate::store::sql::{columns, insert, update};
-use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::prelude::*;
 
 columns! {
     fn provider() -> Provider = "providers" [

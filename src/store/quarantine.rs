@@ -4,17 +4,14 @@
 
 use rusqlite::params;
 
-use crate::base::clock::Timestamp;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::event::{Event, NewEvent, Status};
 use crate::model::sql_row::{Column, SqlRow};
-use crate::store::error::Result;
 use crate::store::outbox_lists::{self, Filter};
 use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::page::{Found, Newest, SeqRange, cutoff, newest_first};
-use crate::store::sql::queries;
-use crate::store::tx::{ReadTx, WriteTx, one_row, tuple};
+use crate::store::prelude::*;
 use crate::store::{audit_events, families, outbox_relay, payloads, subjects};
 
 /// The condition that a tenant may see an event: its own events, and for `default` those of unknown tenants.

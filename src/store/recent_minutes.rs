@@ -1,8 +1,6 @@
 //! Table `recent_minutes`: what happened in each minute of the last hour, so that a restart does not forget it.
 
-use crate::store::error::Result;
-use crate::store::sql::in_order;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 
 const KEEP: &str = "
     INSERT INTO recent_minutes (minute, tenant, counts) VALUES (?1, ?2, ?3)

@@ -11,16 +11,15 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use serde_json::json;
 
-use crate::base::clock::Timestamp;
 use crate::base::faults::{Faults, Step};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::tenant;
 use crate::store::contention::WriteContention;
-use crate::store::error::{Error, Result};
 use crate::store::pool::wait_for_lock;
+use crate::store::prelude::*;
 use crate::store::schema_shape::SCHEMA;
-use crate::store::tx::{WriteTx, WriterCache};
+use crate::store::tx::WriterCache;
 use crate::store::work_done::WorkDone;
 use crate::store::{audit_events, pool, schema_shape};
 

@@ -4,20 +4,16 @@
 //! Each field is a statement that seeks in an index, or reads at most the newest 5,000 rows where there is none. So
 //! the work is bounded, however many rows there are.
 
-use rusqlite::{Row, ToSql, params};
+use rusqlite::{ToSql, params};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::base::clock::Timestamp;
-use crate::base::id::DeliverySeq;
 use crate::base::schema::values;
 use crate::base::words::words;
 use crate::model::delivery::Delivery;
 use crate::model::tenant;
 use crate::store::delivery_lists;
-use crate::store::error::Result;
-use crate::store::sql::sql;
-use crate::store::tx::ReadTx;
+use crate::store::prelude::*;
 
 /// The most hits of a field. Statements ask for one more, to see whether there are more.
 const MAX_HITS: usize = 20;

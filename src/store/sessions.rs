@@ -1,10 +1,7 @@
 //! Table `sessions`: who is logged in. Only hashes of the cookies' values are stored.
 
-use crate::base::clock::Timestamp;
 use crate::model::user::{StoredSession, User};
-use crate::store::error::Result;
-use crate::store::sql::{changes, columns, insert, queries};
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 
 /// Sessions that are not ended, of users that may log in.
 macro_rules! live {

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::base::clock::Timestamp;
-use crate::base::id::{self, DeliverySeq, SubscriptionSeq};
+use crate::base::id;
 use crate::formats::filter::MAX_STEPS;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
@@ -24,10 +23,10 @@ use crate::model::operational::Kind;
 use crate::model::outcome::{AttemptClass, Cause};
 use crate::model::subscription::{State as SubscriptionState, Subscription};
 use crate::store::deliveries::{self, DeliveryState, Origin, Route};
-use crate::store::error::{Error, Result};
 use crate::store::matching::MatchedSubscription;
 use crate::store::operational::HoldChange;
-use crate::store::tx::{Settled, WriteTx};
+use crate::store::prelude::*;
+use crate::store::tx::Settled;
 use crate::store::{
     attempts, audit_events, credentials, entities, escalations, external_calls, failures, holds,
     in_doubt, lanes, leases, operational, outbox, postponed, subscriptions, webhook_events,

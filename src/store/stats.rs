@@ -3,13 +3,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::base::clock::Timestamp;
 use crate::model::hold::HoldReason;
 use crate::model::in_doubt::Window;
 use crate::store::column::Count;
-use crate::store::error::Result;
-use crate::store::sql::queries;
-use crate::store::tx::{ReadTx, WriteTx, tuple};
+use crate::store::prelude::*;
 use crate::store::{holds, meta, quarantine};
 
 // A partial index serves each count. The statement must repeat the condition of the index literally.

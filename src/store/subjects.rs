@@ -6,13 +6,10 @@ use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-use crate::base::clock::Timestamp;
 use crate::base::schema::{Sha256, values};
 use crate::keys::subject::ID_BYTES;
 use crate::model::sealed::NewSubjectKey;
-use crate::store::error::Result;
-use crate::store::sql::{changes, columns, insert, queries};
-use crate::store::tx::{ReadTx, WriteTx, tuple};
+use crate::store::prelude::*;
 use crate::store::{read_only, schema};
 
 /// The id of a key.

@@ -4,10 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use rusqlite::Row;
-
-use crate::base::clock::{Timestamp, millis};
-use crate::base::id::SubscriptionSeq;
+use crate::base::clock::millis;
 use crate::model::failure::{Streak, UNSEEN_AFTER};
 use crate::model::format::Filter;
 use crate::model::hold::HoldReason;
@@ -15,12 +12,10 @@ use crate::model::outcome::AttemptClass;
 use crate::model::subscription::{NewSubscription, Routed, State, Subscription, Target};
 use crate::store::column::{Json, word};
 use crate::store::credentials::{self, Owner};
-use crate::store::error::{Error, Result};
 use crate::store::holds;
 use crate::store::matching::{self, MatchedSubscription, Subscriptions};
 use crate::store::page::{self, Found};
-use crate::store::sql::{columns, insert, update};
-use crate::store::tx::{ReadTx, WriteTx, one_row, tuple};
+use crate::store::prelude::*;
 use crate::sys::host;
 
 columns! {

@@ -1,14 +1,12 @@
 //! Deliveries that are skipped when their turn comes: a newer one about the same entity waits, or the call they would
 //! make must not be made any more.
 
-use crate::base::clock::Timestamp;
-use crate::base::id::DeliverySeq;
 use crate::model::delivery::State;
 use crate::model::external_call::NewCall;
 use crate::model::subscription::Subscription;
 use crate::store::deliveries::{self, DeliveryState};
-use crate::store::error::Result;
-use crate::store::tx::{Settled, WriteTx};
+use crate::store::prelude::*;
+use crate::store::tx::Settled;
 use crate::store::{entities, external_calls, settlement, subscriptions};
 
 /// Skips a pending delivery if a newer one about the same entity waits; tells whether it did.

@@ -6,15 +6,11 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::base::clock::Timestamp;
 use crate::base::schema::Text;
 use crate::model::name::Name;
 use crate::model::tenant::MAX_TITLE_CHARS;
 use crate::privacy::policy::Pii;
-use crate::store::column::cell;
-use crate::store::error::Result;
-use crate::store::sql::{changes, columns, insert, queries};
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 
 /// A tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

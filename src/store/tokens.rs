@@ -1,11 +1,8 @@
 //! Table `tokens`: who may use the API. Only hashes of tokens are stored.
 
-use crate::base::clock::Timestamp;
 use crate::model::token::{Role, Scope, Token};
 use crate::store::column::Json;
-use crate::store::error::Result;
-use crate::store::sql::{changes, columns, insert, queries};
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 
 columns! {
     fn token() -> Token = "tokens" [

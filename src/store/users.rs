@@ -1,11 +1,8 @@
 //! Tables `users` and `login_links`: the people who use the console. Only hashes of passwords and links are stored.
 
-use crate::base::clock::Timestamp;
 use crate::model::token::Role;
 use crate::model::user::User;
-use crate::store::error::Result;
-use crate::store::sql::{changes, columns, insert, queries, update};
-use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::prelude::*;
 
 columns! {
     fn found() -> Found = ("users" from "users AS u") [

@@ -2,7 +2,6 @@
 
 use rusqlite::params;
 
-use crate::base::clock::Timestamp;
 use crate::model::event::{DeliveryCounts, MAX_INLINE_BYTES};
 use crate::model::in_doubt::{self, Fence};
 use crate::model::lane::Key;
@@ -13,12 +12,11 @@ use crate::model::webhook_event::{
 };
 use crate::store::column::Json;
 use crate::store::deliveries::{self, OrderedBy, Origin, Route};
-use crate::store::error::{Error, Result};
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, row_from,
 };
-use crate::store::sql::{columns, insert, queries};
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, tuple};
+use crate::store::prelude::*;
+use crate::store::tx::first;
 use crate::store::{meta, payloads, subjects, subscriptions};
 
 pub(super) const FIND_IDENTITY: &str = "

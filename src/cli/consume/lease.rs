@@ -3,11 +3,8 @@
 use std::time::Duration;
 
 use data_encoding::BASE64;
-use serde_json::{Map, Value, json};
 
-use crate::cli::exit::Failure;
-use crate::cli::remote::{Remote, plain, with_query};
-use crate::cli::show::{list, text};
+use crate::cli::prelude::*;
 
 /// A leased event.
 #[derive(Clone, Debug)]

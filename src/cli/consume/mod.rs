@@ -11,18 +11,11 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Args;
-use serde_json::{Value, json};
-
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::cli::consume::lease::{Consumer, LeasedEvent, NextEvents};
 use crate::cli::consume::task::{Outcome, Task};
-use crate::cli::exit::{self, Failure};
-use crate::cli::remote::{ConnectArgs, plain};
-use crate::cli::shared::Shared;
-use crate::cli::show::text;
-use crate::cli::{input, out};
+use crate::cli::prelude::*;
 use crate::sys::command::{self, Running};
 use crate::sys::signals::stop_flag;
 

@@ -4,12 +4,11 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use data_encoding::BASE64;
-use serde_json::{Map, Value};
 
 use crate::base::clock::Clock;
 use crate::cli::consume::lease::LeasedEvent;
-use crate::cli::exit::{self, Failure};
-use crate::cli::{out, show};
+use crate::cli::prelude::*;
+use crate::cli::show;
 use crate::config::own_variables;
 use crate::sys::command::{Ended, How, Program, Running};
 

@@ -10,15 +10,9 @@ mod service;
 use std::fs::File;
 use std::path::PathBuf;
 
-use clap::Args;
-use serde_json::{Value, json};
-
 use crate::app::data_directory::{DATABASE, LOCK_FILE};
 use crate::base::clock::Clock;
-use crate::cli::exit::Failure;
-use crate::cli::out;
-use crate::cli::out::Format;
-use crate::cli::shared::Shared;
+use crate::cli::prelude::*;
 use crate::config::Settings;
 use crate::model::health::{self, Check, Level};
 use crate::sys::files::is_closed;

@@ -9,19 +9,15 @@ use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, Args};
+use clap::Arg;
 use data_encoding::BASE64;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::base::id::{Draw, SystemDraw};
-use crate::cli::exit::Failure;
 use crate::cli::out::Progress;
-use crate::cli::remote::Remote;
-use crate::cli::show::{list, text};
+use crate::cli::prelude::*;
 use crate::cli::timeline::EVENTS;
-use crate::cli::verb::{Call, Commands, Done, offline};
-use crate::cli::{input, out};
+use crate::cli::verb::offline;
 
 use batches::{Batch, Batches};
 use send::{SendCounts, Sender};

@@ -5,13 +5,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::batches::Batch;
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
-use crate::cli::exit::Failure;
-use crate::cli::remote::{Answer, Remote, detail};
+use crate::cli::prelude::*;
+use crate::cli::remote::{Answer, detail};
 use crate::http::client::CallError;
 
 /// The first wait. Each further wait is twice as long.

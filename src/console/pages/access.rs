@@ -1,16 +1,8 @@
 //! Who may enter: users, their sessions, and the tokens of programs.
 
-use maud::html;
-use serde_json::Value;
-
-use crate::console::actions;
-use crate::console::elements::{button, list, state, text_or, time, time_or};
-use crate::console::error::PageError;
-use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page};
+use crate::console::prelude::*;
 use crate::console::texts::Texts;
-use crate::console::view::View;
-use crate::model::token::Right::{self, Admin, Read};
+use crate::model::token::Right;
 
 pub(super) const OWN_SESSIONS: Page = page(
     "/console/settings/my-sessions",

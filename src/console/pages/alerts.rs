@@ -1,14 +1,6 @@
 //! Alerts: what a person must see, and who is told.
 
-use maud::html;
-
-use crate::console::actions;
-use crate::console::elements::{button, empty, nothing, state, table, time, time_or, word};
-use crate::console::error::PageError;
-use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page};
-use crate::console::view::View;
-use crate::model::token::Right::Read;
+use crate::console::prelude::*;
 
 pub(super) const PAGE: Page =
     Page { path: "/console/alerts", menu: Some(|t| t.alerts), right: Read, is_live: true, show };
@@ -61,7 +53,7 @@ fn show(view: &View<'_>) -> Result<Content, PageError> {
         @if rows.is_empty() { (empty(t.nobody_needed, "")) }
         @else { (table(t.alerts, &[t.kind, t.what, t.detail, t.since, t.count, t.act], &rows)) }
         p { @if all.is_empty() { a href="/console/alerts?all=true" { (t.show_resolved) } } @else { a href="/console/alerts" { (t.open_only) } } }
-        (crate::console::elements::pager(view, &found))
+        (pager(view, &found))
         h2 { (t.channels) }
         div.actions { (button(view, &actions::CREATE_CHANNEL, &[])) }
         @if channel_rows.is_empty() { (empty(t.no_channels, t.no_channels_help)) }

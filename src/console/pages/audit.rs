@@ -1,15 +1,7 @@
 //! Who changed what, with the values before and after.
 
-use maud::{Markup, html};
-use serde_json::Value;
-
-use crate::console::elements::{Filter, cut, facts, filters, list, state, table, time};
-use crate::console::error::PageError;
-use crate::console::form::segment;
-use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page};
-use crate::console::view::View;
-use crate::model::token::Right::Admin;
+use crate::console::elements::{Filter, filters};
+use crate::console::prelude::*;
 
 pub(super) const LIST: Page = Page {
     path: "/console/audit",

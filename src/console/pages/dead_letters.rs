@@ -1,19 +1,7 @@
 //! Dead letters, by subscription and error; and the jobs that send or discard many.
 
-use maud::{Markup, html};
-use serde_json::Value;
-
-use crate::console::actions;
 use crate::console::charts::bar;
-use crate::console::elements::{
-    button, empty, facts, link, link_of, pager, state, table, text_or, time, time_or, word,
-};
-use crate::console::error::PageError;
-use crate::console::form::{segment, with_query};
-use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page};
-use crate::console::view::View;
-use crate::model::token::Right::{Operate, Read};
+use crate::console::prelude::*;
 
 pub(super) const LIST: Page = Page {
     path: "/console/dead-letters",
@@ -171,7 +159,7 @@ fn job(view: &View<'_>) -> Result<Content, PageError> {
             (t.completed, time_or(found.maybe("finished_at"))),
         ]))
         h2 { (t.filter) }
-        (crate::console::elements::json(view, found.field("filter")))
+        (json(view, found.field("filter")))
     };
     Ok(Content::new(format!("{}: {}", t.job, word(found.text("kind"))), body))
 }

@@ -1,20 +1,7 @@
 //! One event, webhook event or delivery: did it go out, when, what did they answer, why does it wait?
 
-use maud::{Markup, html};
-use serde_json::Value;
-
-use crate::console::actions;
 use crate::console::charts::{Wait, timeline};
-use crate::console::elements::{
-    beginning, button, code, empty, facts, hidden, json, link, link_of, millis, name_of, span,
-    state, table, text_or, time, time_or, told, word,
-};
-use crate::console::error::PageError;
-use crate::console::form::segment;
-use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page};
-use crate::console::view::View;
-use crate::model::token::Right::Read;
+use crate::console::prelude::*;
 
 pub(super) const EVENT: Page = Page::new("/console/events/{id}", Read, event);
 pub(super) const WEBHOOK: Page = Page::new("/console/webhooks/{id}", Read, webhook);

@@ -1,14 +1,6 @@
 //! Event types: what the events of a type are, and what their payloads look like.
 
-use maud::html;
-
-use crate::console::elements::{cut, facts, json, link, list, time, word};
-use crate::console::error::PageError;
-use crate::console::form::{segment, with_query};
-use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page};
-use crate::console::view::View;
-use crate::model::token::Right::Read;
+use crate::console::prelude::*;
 
 pub(super) const LIST: Page = Page {
     path: "/console/events/types",

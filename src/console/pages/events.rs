@@ -1,16 +1,7 @@
 //! The lists of events, webhook events and deliveries. Filters stand in the URL.
 
-use maud::{Markup, html};
-
-use crate::console::elements::{
-    Filter, empty, filters, link, link_of, name_of, pager, state, table, text_or, time,
-};
-use crate::console::error::PageError;
-use crate::console::form::{segment, with_query};
-use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page};
-use crate::console::view::View;
-use crate::model::token::Right::Read;
+use crate::console::elements::{Filter, filters};
+use crate::console::prelude::*;
 
 pub(super) const EVENTS: Page = Page::new("/console/events", Read, events).menu(|t| t.events);
 pub(super) const RECEIVED: Page =

@@ -1,18 +1,7 @@
 //! Lanes: who is first, why it waits, and what is behind it.
 
-use maud::{Markup, html};
-use serde_json::Value;
-
-use crate::console::actions;
-use crate::console::elements::{
-    Filter, button, empty, filters, link, link_of, pager, state, table, text_or, time, told,
-};
-use crate::console::error::PageError;
-use crate::console::form::segment;
-use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page};
-use crate::console::view::View;
-use crate::model::token::Right::Read;
+use crate::console::elements::{Filter, filters};
+use crate::console::prelude::*;
 
 pub(super) const LIST: Page = Page::new("/console/lanes", Read, list).menu(|t| t.lanes);
 pub(super) const ONE: Page = Page::new("/console/lanes/{id}", Read, one);

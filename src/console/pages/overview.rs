@@ -1,18 +1,9 @@
 //! The overview: is all well, and what needs a person?
 
-use maud::{Markup, html};
-use serde_json::Value;
-
 use crate::console::actions::{self, Action};
 use crate::console::charts::{heat, lines, strip};
-use crate::console::elements::{link, millis, span, state, table, time, told, word};
-use crate::console::error::PageError;
-use crate::console::form::{segment, with_query};
-use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page};
-use crate::console::view::View;
+use crate::console::prelude::*;
 use crate::model::health::bytes;
-use crate::model::token::Right::Read;
 
 pub(super) const PAGE: Page = Page::new("/console/", Read, show).menu(|t| t.overview);
 

@@ -1,14 +1,6 @@
 //! Search: one box finds events, webhooks, deliveries, and what has a name.
 
-use maud::html;
-
-use crate::console::elements::{empty, state, table, time_or, word};
-use crate::console::error::PageError;
-use crate::console::form::segment;
-use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page};
-use crate::console::view::View;
-use crate::model::token::Right::Read;
+use crate::console::prelude::*;
 
 pub(super) const PAGE: Page = Page::new("/console/search", Read, show);
 

@@ -2,16 +2,8 @@
 
 use std::time::Duration;
 
-use maud::{Markup, html};
-use serde_json::Value;
-
-use crate::console::actions;
-use crate::console::elements::{button, cut, empty, facts, table, time, time_or, word};
-use crate::console::error::PageError;
-use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page};
-use crate::console::view::View;
-use crate::model::token::Right::{Box, Read};
+use crate::console::prelude::*;
+use crate::model::token::Right::Box;
 
 pub(super) const PAGE: Page = Page {
     path: "/console/settings",

@@ -1,17 +1,6 @@
 //! What comes in: sources (an ERP's file, a drop folder) and providers of webhooks.
 
-use maud::{Markup, html};
-
-use crate::console::actions;
-use crate::console::elements::{
-    button, empty, facts, json, link, state, table, text_or, time, time_or,
-};
-use crate::console::error::PageError;
-use crate::console::form::segment;
-use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page};
-use crate::console::view::View;
-use crate::model::token::Right::{Operate, Read};
+use crate::console::prelude::*;
 
 pub(super) const LIST: Page = Page {
     path: "/console/sources",
@@ -136,8 +125,8 @@ fn provider(view: &View<'_>) -> Result<Content, PageError> {
         .collect();
     let body = html! {
         p { (t.provider_url) }
-        (crate::console::elements::code(view, found.first_of(&["url", "path"])))
-        p { a href=(crate::console::form::with_query("/console/webhooks", [("provider", name)])) { (t.received) } }
+        (code(view, found.first_of(&["url", "path"])))
+        p { a href=(with_query("/console/webhooks", [("provider", name)])) { (t.received) } }
         (facts(&[(t.scheme, html! { (found.field("scheme").text("kind")) }), (t.made, time(found.text("created_at")))]))
         h2 { (t.secrets) }
         p { (t.secrets_about) }

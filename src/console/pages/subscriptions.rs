@@ -2,20 +2,8 @@
 
 use std::time::Duration;
 
-use maud::{Markup, html};
-use serde_json::Value;
-
-use crate::console::actions;
 use crate::console::charts::strip;
-use crate::console::elements::{
-    button, empty, facts, json, link, nothing, state, table, text_or, time, time_or, told, word,
-};
-use crate::console::error::PageError;
-use crate::console::form::{segment, with_query};
-use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page};
-use crate::console::view::View;
-use crate::model::token::Right::{Admin, Read};
+use crate::console::prelude::*;
 
 pub(super) const LIST: Page =
     Page::new("/console/subscriptions", Read, list).menu(|t| t.subscriptions);
@@ -50,7 +38,7 @@ fn list(view: &View<'_>) -> Result<Content, PageError> {
         div.actions { (button(view, &actions::CREATE_SUBSCRIPTION, &[])) }
         @if rows.is_empty() { (empty(t.no_subscriptions, t.no_subscriptions_help)) }
         @else { (table(t.subscriptions, &heads, &rows)) }
-        (crate::console::elements::pager(view, &found))
+        (pager(view, &found))
     };
     Ok(Content::new(t.subscriptions, body))
 }

@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 
 use rusqlite::config::DbConfig;
 
-use crate::base::clock::Timestamp;
-use crate::store::error::{Error, Result};
+use crate::store::prelude::*;
 use crate::store::schema;
 use crate::store::subjects::{self, KeyId};
 use crate::store::writer::room::LowDisk;

@@ -19,10 +19,10 @@ use rusqlite::Connection;
 
 use crate::base::faults::{Faults, Stall, Step};
 use crate::store::contention::WriteContention;
-use crate::store::error::{Error, Result};
 use crate::store::matching::Subscriptions;
+use crate::store::prelude::*;
 use crate::store::subscriptions;
-use crate::store::tx::{Effects, ReadTx, WriteTx, WriterCache};
+use crate::store::tx::{Effects, WriterCache};
 use crate::store::work_done::WorkDone;
 use crate::sys::disk::{self, Gauge};
 use crate::sys::locks::LogIndex;

@@ -1,0 +1,13 @@
+//! What the file of a command needs: arguments, the service, and what is printed.
+
+pub(super) use clap::Args;
+pub(super) use serde_json::{Map, Value, json};
+
+pub(super) use crate::cli::exit::{self, Failure};
+pub(super) use crate::cli::input;
+pub(super) use crate::cli::noun::Noun;
+pub(super) use crate::cli::out::{self, Format};
+pub(super) use crate::cli::remote::{ConnectArgs, Remote, plain, with_query};
+pub(super) use crate::cli::shared::Shared;
+pub(super) use crate::cli::show::{Cells, list, text};
+pub(super) use crate::cli::verb::{Call, Commands, Done, own};

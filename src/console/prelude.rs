@@ -1,0 +1,16 @@
+//! What the file of a page needs: what it reads, its elements, and its buttons.
+
+pub(super) use maud::{Markup, html};
+pub(super) use serde_json::Value;
+
+pub(super) use crate::console::actions;
+pub(super) use crate::console::elements::{
+    beginning, button, code, cut, empty, facts, hidden, json, link, link_of, list, millis, name_of,
+    nothing, pager, span, state, table, text_or, time, time_or, told, word,
+};
+pub(super) use crate::console::error::PageError;
+pub(super) use crate::console::form::{segment, with_query};
+pub(super) use crate::console::json::Fields;
+pub(super) use crate::console::page::{Content, Page};
+pub(super) use crate::console::view::View;
+pub(super) use crate::model::token::Right::{Admin, Operate, Read};
