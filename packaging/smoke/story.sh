@@ -91,12 +91,12 @@ wait_for 40 "a sign of life" eval "! is oncebox WatchdogTimestampMonotonic $fed"
 step "a webhook signed as Stripe signs comes through nginx"
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=hooks.example.com \
   -keyout "$work/nginx.key" -out "$work/nginx.pem" 2>/dev/null
-sed -e "s|/etc/ssl/certs/hooks.example.com.pem|$work/nginx.pem|" \
-    -e "s|/etc/ssl/private/hooks.example.com.key|$work/nginx.key|" \
+sed -e "s|/etc/ssl/certs/.*\.pem|$work/nginx.pem|" -e "s|/etc/ssl/private/.*\.key|$work/nginx.key|" \
     -e 's|listen 443 ssl|listen 127.0.0.1:8443 ssl|' $here/nginx.conf > /etc/nginx/conf.d/oncebox.conf
 rm -f /etc/nginx/sites-enabled/default
 systemctl restart nginx
-printf '[listen]\ntrusted_proxies = ["127.0.0.1/32"]\npublic_url = "https://hooks.example.com"\n' > $more/20-proxy.toml
+printf '[listen]\nconsole = "127.0.0.1:8711"\ntrusted_proxies = ["127.0.0.1/32"]\npublic_url = "https://hooks.example.com"
+[console]\npublic_url = "https://oncebox.example.com"\n' > $more/20-proxy.toml
 expect 'public_url.*hooks.example.com.*20-proxy.toml' oncebox config show
 systemctl reload oncebox
 wait_for 10 "what was reloaded and what waits" eval "log | grep -q trusted_proxies"
@@ -110,6 +110,11 @@ expect '^401 application/problem\+json' post evt_smoke_2 --bad-signature
 expect '^413 application/problem\+json' post evt_smoke_3 --bytes 3000000
 expect '^404' curl -sko /dev/null -w '%{http_code}' https://127.0.0.1:8443/v1/events
 expect evt_smoke_1 oncebox webhook list
+console() { curl -sk --resolve oncebox.example.com:8443:127.0.0.1 -H 'Origin: https://oncebox.example.com' "$@"; }
+exits 0 oncebox console link --user anna --role read
+link=$(grep -oE 'https://oncebox.example.com/console/enter[?]link=[^ ]+' "$work/out") || fail "no link: $(cat "$work/out")"
+expect 'name="link"' console "https://oncebox.example.com:8443/console/enter?link=${link##*=}"
+expect '^set-cookie: .*Secure' console -D - -o /dev/null --data "link=${link##*=}" https://oncebox.example.com:8443/console/enter
 tried first-webhook
 tried first-event
 
@@ -131,12 +136,13 @@ wait_for 60 "another process that is ready" eval "is oncebox SubState running &&
 knocked
 
 step "a socket of its own for the intake: a restart refuses nobody there either"
-printf '[listen]\nintake = "127.0.0.1:8711"\n' > $more/30-intake.toml
+printf '[listen]\nintake = "127.0.0.1:8712"\n' > $more/30-intake.toml
 cp /usr/share/doc/oncebox/examples/oncebox-intake.socket /etc/systemd/system/
+sed -i 's/:8711$/:8712/' /etc/systemd/system/oncebox-intake.socket
 systemctl daemon-reload
 systemctl stop oncebox.service
 systemctl start oncebox-intake.socket oncebox.service
-knock 8711
+knock 8712
 systemctl restart oncebox
 knocked
 systemctl stop oncebox.service oncebox-intake.socket
@@ -148,12 +154,14 @@ step "an address that the machine does not have yet: the socket is open, and doc
 mkdir -p /etc/systemd/system/oncebox.socket.d
 printf '[Socket]\nListenStream=\nListenStream=192.0.2.7:8710\n' > /etc/systemd/system/oncebox.socket.d/address.conf
 systemctl daemon-reload
-systemctl restart oncebox.socket oncebox.service
+systemctl stop oncebox.socket oncebox.service
+systemctl start oncebox.socket oncebox.service
 is oncebox.socket ActiveState active || fail "the socket waits for its address"
 expect 'systemd listens on 192.0.2.7:8710' oncebox doctor
 rm -r /etc/systemd/system/oncebox.socket.d
 systemctl daemon-reload
-systemctl restart oncebox.socket oncebox.service
+systemctl stop oncebox.socket oncebox.service
+systemctl start oncebox.socket oncebox.service
 
 step "a port that is taken when the socket starts: it is tried again"
 systemctl stop oncebox.socket oncebox.service
@@ -168,7 +176,8 @@ systemctl start --no-block oncebox.service
 sleep 1
 kill "$loader"; loader=
 wait_for 60 "the service" is oncebox SubState running
-systemctl restart oncebox.socket oncebox.service
+systemctl stop oncebox.socket oncebox.service
+systemctl start oncebox.socket oncebox.service
 is oncebox.socket ActiveState active || fail "the socket was not tried again"
 
 step "twelve restarts in a row are no reason to give up"
@@ -283,7 +292,9 @@ expect . oncebox in-doubt release --all --dry-run
 oncebox in-doubt release --all --yes
 expect '"in_doubt":0' curl -sf -H "Authorization: Bearer $(cat $data/admin.token)" "$api/v1/stats"
 oncebox audit verify
-plain=$(journalctl --no-pager --output cat --unit oncebox _EXE=/usr/bin/oncebox | grep -v '^{' | grep -v nonsense || true)
+plain=$(journalctl --no-pager --output cat --unit oncebox _EXE=/usr/bin/oncebox | grep -v '^{' |
+  grep -v -e nonsense -e 'noted in /etc/oncebox/master.key.database' || true)
+(("$(log | grep -c 'noted in /etc')" < 3)) || fail "each start says which database it has"
 [[ -z $plain ]] || fail "the journal has lines that are no objects: $plain"
 
 step "the master key is changed, and the secrets still open"

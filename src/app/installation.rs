@@ -55,11 +55,12 @@ pub fn check(settings: &Settings) -> Result<(), Error> {
     }
 }
 
-/// Notes which database belongs to this installation; `None` removes the note. Returns the note's path.
+/// Notes which database belongs to this installation; `None` removes the note. Returns the note's path if it
+/// changed.
 pub fn note(settings: &Settings, id: Option<&str>) -> Result<Option<PathBuf>, DirectoryError> {
     let Some(note) = path(settings) else { return Ok(None) };
     if noted(settings)?.map(|(_, noted)| noted).as_deref() == id {
-        return Ok(Some(note));
+        return Ok(None);
     }
     let written = match id {
         // It is no secret, and the service's user has to read what root wrote.

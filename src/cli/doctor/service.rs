@@ -136,7 +136,7 @@ fn socket(settings: &Settings) -> Option<Finding> {
 
 /// Reads `systemctl show`.
 fn judge_socket(api: SocketAddr, shown: &str) -> Option<Finding> {
-    const AGAIN: &str = "systemctl restart oncebox.socket oncebox.service";
+    const AGAIN: &str = "systemctl stop oncebox.socket oncebox.service && systemctl start oncebox.socket oncebox.service";
     let has = |line: &str| shown.lines().any(|shown| shown == line);
     let listens = shown.lines().find_map(|line| line.strip_prefix("Listen="))?;
     let listens = listens.trim_end_matches(" (Stream)");
