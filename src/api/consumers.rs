@@ -152,7 +152,7 @@ fn shown(answer: Answer, exact: bool) -> Result<Response, Problem> {
     let (items, held) = match answer {
         Answer::Items(items) => (items, None),
         Answer::Nothing(held) => (Vec::new(), held),
-        Answer::Crowded => {
+        Answer::Saturated => {
             let detail =
                 "Too many consumers wait for events; try again later, or with a shorter wait.";
             return Err(Problem::unavailable(detail, CROWDED_RETRY_AFTER_SECS));

@@ -13,7 +13,7 @@ use crate::api::prelude::*;
 use crate::model::credential::{Purpose, RotationPlan, State};
 use crate::model::subscription::Target;
 use crate::pipeline::credential_rotation::{OVERLAP, check_plan, material};
-use crate::pipeline::subscription_test::{FULL, Turn};
+use crate::pipeline::probe::{FULL, Turn};
 use crate::store::credentials::{self, Credential, Owner};
 use crate::store::{providers, subscriptions};
 

@@ -152,7 +152,7 @@ fn response(received: Received, give_up: GiveUp) -> Response {
             let problem = Problem::unavailable(detail, CLOCK_RETRY_AFTER.as_secs());
             problem.because(missing.to_string()).into()
         }
-        Received::Crowded => {
+        Received::Saturated => {
             let detail =
                 "Too many signatures are being checked, or batches stored; send it again shortly.";
             Problem::unavailable(detail, CROWDED_RETRY_AFTER.as_secs()).into()

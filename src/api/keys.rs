@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::api::prelude::*;
 use crate::model::token::Right::Box;
-use crate::pipeline::rotation::{self, Rotated, RotationError};
+use crate::pipeline::master_key_rotation::{self, Rotated, RotationError};
 use crate::store::writer::Queue;
 
 /// The master key.
@@ -37,7 +37,7 @@ fn rotate(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     })?;
     let (keyring, draw) = (api.key.clone(), api.draw.clone());
     change(api, call, move |tx| {
-        rotation::name_current(tx, &keyring, &*draw)?;
+        master_key_rotation::name_current(tx, &keyring, &*draw)?;
         let change =
             Change::changed("master_key", &to, &json!({ "id": from }), &json!({ "id": to }));
         Ok(change.and("secrets", secrets).answer(Rotation { from: &from, to: &to, secrets }))

@@ -8,7 +8,7 @@ mod answered;
 mod audit_events;
 mod audited;
 pub mod auth;
-mod background_tests;
+mod background_probes;
 mod backups;
 mod call;
 mod confirmations;
@@ -43,6 +43,7 @@ pub mod openapi;
 mod payloads;
 pub mod people;
 mod prelude;
+mod probe;
 pub mod problem;
 mod providers;
 mod recent;
@@ -63,7 +64,6 @@ mod sources;
 mod status;
 mod subjects;
 mod subscription_terms;
-mod subscription_test;
 mod subscription_trials;
 mod subscriptions;
 mod tenants;
@@ -113,7 +113,7 @@ static RESOURCES: &[&Resource] = &[
     &webhook_events::RESOURCE,
     &providers::RESOURCE,
     &subscriptions::RESOURCE,
-    &subscription_test::RESOURCE,
+    &probe::RESOURCE,
     &secrets::RESOURCE,
     &credentials::RESOURCE,
     &credential_rotation::RESOURCE,

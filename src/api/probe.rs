@@ -1,7 +1,7 @@
 //! `POST /v1/subscriptions/{id}/test`: one request to a subscription, with what each step came to.
 //! `GET /v1/subscription-tests/{id}`: the steps so far of a test in the background.
 
-use crate::api::background_tests::BackgroundTest;
+use crate::api::background_probes::BackgroundTest;
 use crate::api::call::answer;
 use crate::api::prelude::*;
 use crate::api::subscriptions;
@@ -11,7 +11,7 @@ use crate::model::delivery::OutgoingRequest;
 use crate::model::hold::HoldReason;
 use crate::model::outcome::{AttemptClass, Outcome};
 use crate::model::subscription::{Subscription, Target};
-use crate::pipeline::subscription_test::{FULL, Report, Turn};
+use crate::pipeline::probe::{FULL, Report, Turn};
 use crate::store::{deliveries, settlement};
 
 /// How much memory a test takes for each byte of the body: as it is stored, and with its seals opened.

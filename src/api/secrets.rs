@@ -151,7 +151,7 @@ fn store(
     let SecretGiven { secret, dry_run } = given;
     let known = api.store.read(|tx| in_force(tx, owner))?;
     let full = known.len() >= MAX_SECRETS && matches!(owner, Owner::Provider(_));
-    let known = known.into_iter().find(|known| is(api, known, &secret)).map(|known| known.id);
+    let known = known.into_iter().find(|one| matches_stored(api, one, &secret)).map(|one| one.id);
     let now = api.clock.wall();
     let sealed = to_seal(api, now, settings, &secret);
     let tenant = call.tenant.clone();
@@ -208,7 +208,7 @@ fn in_force(tx: &ReadTx<'_>, owner: Owner) -> crate::store::error::Result<Vec<Cr
 }
 
 /// Whether a stored secret is this one. One that does not open is another one.
-fn is(api: &Api, kept: &Credential, secret: &str) -> bool {
+fn matches_stored(api: &Api, kept: &Credential, secret: &str) -> bool {
     let opened = api.key.open(&context(&kept.id), &kept.sealed);
     opened.is_ok_and(|opened| {
         bool::from(subtle::ConstantTimeEq::ct_eq(opened.expose(), secret.as_bytes()))

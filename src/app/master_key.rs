@@ -26,7 +26,7 @@ use crate::keys::file::{self, KeyFileError};
 use crate::keys::subject::Pseudonyms;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, ActorType, NewAuditEvent};
-use crate::pipeline::rotation::{self, PEPPER_CONTEXT, Rotated, Rotation};
+use crate::pipeline::master_key_rotation::{self as rotation, PEPPER_CONTEXT, Rotated, Rotation};
 use crate::store::tx::WriteTx;
 use crate::store::writer::WriterLoop;
 use crate::store::{Store, audit_events, credentials, meta, subjects, tokens};

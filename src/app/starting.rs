@@ -31,7 +31,7 @@ use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::token::{self, Role, Scope};
 use crate::pipeline::disk_watch::DiskWatch;
-use crate::pipeline::rotation::Rotation;
+use crate::pipeline::master_key_rotation::Rotation;
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::{Parts as PipelineParts, Pipeline};
 use crate::sources::relays::{Bell, Relaying};

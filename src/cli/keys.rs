@@ -18,7 +18,7 @@ use crate::config::Settings;
 use crate::keys::file;
 use crate::model::tenant;
 use crate::model::token::{Role, Scope};
-use crate::pipeline::rotation::Rotated;
+use crate::pipeline::master_key_rotation::Rotated;
 use crate::store::{self, credentials, meta, subjects};
 use crate::sys::files::{self, is_missing};
 

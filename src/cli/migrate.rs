@@ -188,9 +188,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(&dir);
         make_older(&settings);
-        let read = |verb| -> Value {
-            serde_json::from_str(&said(&settings, verb, true)).unwrap()
-        };
+        let read = |verb| -> Value { serde_json::from_str(&said(&settings, verb, true)).unwrap() };
         let status = json!({ "schema": STEPS.oldest, "this_program": VERSION, "pending": 1 });
         assert_eq!(read(Verb::Status), status);
         let dry = read(Verb::Up { dry_run: true });

@@ -4,9 +4,9 @@
 
 use crate::cli::job::{self, Pace, Words};
 use crate::cli::prelude::*;
+use crate::cli::probe::{self, print_trial};
 use crate::cli::remote::once;
 use crate::cli::show::instant;
-use crate::cli::subscription_test::{self, print_trial};
 use crate::model::hold::HoldReason;
 
 const TABLE: &str = "
@@ -132,7 +132,7 @@ fn create(call: &Call<'_>, remote: &Remote) -> Done {
         return out::line(format_args!("Ask for its events: oncebox consume {name} -- COMMAND"));
     }
     out::line(format_args!("Its deliveries: oncebox delivery list --subscription {name}"))?;
-    subscription_test::offer(remote, &name, &SUBSCRIPTIONS.at(&name))
+    probe::offer(remote, &name, &SUBSCRIPTIONS.at(&name))
 }
 
 fn change(call: &Call<'_>, remote: &Remote) -> Done {
@@ -168,7 +168,7 @@ fn change(call: &Call<'_>, remote: &Remote) -> Done {
 
 fn test(call: &Call<'_>, remote: &Remote) -> Done {
     let body = Value::Object(call.body()?);
-    subscription_test::run(remote, &call.path(), call.has("event_id").then_some(&body))
+    probe::run(remote, &call.path(), call.has("event_id").then_some(&body))
 }
 
 fn recover(call: &Call<'_>, remote: &Remote) -> Done {

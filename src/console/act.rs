@@ -12,7 +12,7 @@ use crate::console::once::Submission;
 use crate::console::prelude::*;
 use crate::console::shared::Shared;
 use crate::http::message::{Head, Method, Request, Response};
-use crate::http::service::{Reply, WayBack};
+use crate::http::service::{Reply, ResponseHandle};
 
 /// What is shown of a thing that an action touches.
 const TOUCHED: [&str; 14] = [
@@ -330,7 +330,7 @@ struct Back {
     reply: Reply,
 }
 
-impl WayBack for Back {
+impl ResponseHandle for Back {
     fn deliver(self: Box<Self>, response: Response) {
         let page = self.task.after(&self.number, response);
         self.reply.send(page);

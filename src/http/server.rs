@@ -15,7 +15,7 @@ use crate::http::connection::{Connection, Job, Jobs};
 use crate::http::core::{Core, Stats};
 use crate::http::listener::Listener;
 use crate::http::message::{Request, Response};
-use crate::http::service::{Reply, Service, WayBack};
+use crate::http::service::{Reply, ResponseHandle, Service};
 
 pub use crate::http::core::Setup;
 
@@ -183,7 +183,7 @@ struct ConnectionReply {
     connection: Arc<Connection>,
 }
 
-impl WayBack for ConnectionReply {
+impl ResponseHandle for ConnectionReply {
     fn deliver(self: Box<Self>, response: Response) {
         let Self { handler, core, jobs, connection } = *self;
         // The handler thread writes the answer at once. Other threads, such as the database writer, leave the system

@@ -32,7 +32,7 @@ pub trait Service: Send + Sync + 'static {
 }
 
 /// The way an answer takes back to its connection.
-pub(crate) trait WayBack: Send {
+pub(crate) trait ResponseHandle: Send {
     /// Delivers the answer.
     fn deliver(self: Box<Self>, response: Response);
     /// Whether the client has closed its side of the connection.
@@ -41,13 +41,13 @@ pub(crate) trait WayBack: Send {
 
 /// Sends the answer to one request. Dropping it unsent answers 500.
 pub struct Reply {
-    channel: Option<Box<dyn WayBack>>,
+    channel: Option<Box<dyn ResponseHandle>>,
     unanswered: Option<Response>,
 }
 
 impl Reply {
     /// `unanswered` is delivered if the reply is dropped.
-    pub(crate) fn new(channel: Box<dyn WayBack>, unanswered: Response) -> Self {
+    pub(crate) fn new(channel: Box<dyn ResponseHandle>, unanswered: Response) -> Self {
         Self { channel: Some(channel), unanswered: Some(unanswered) }
     }
 

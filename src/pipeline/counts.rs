@@ -20,7 +20,7 @@ pub struct Counts {
     /// Webhooks whose signature was not accepted.
     pub webhooks_refused: Counter,
     /// Webhooks that providers must send again later, such as while our clock is suspect.
-    pub webhooks_put_off: Counter,
+    pub webhooks_deferred: Counter,
     /// Webhooks that a policy on personal data refused.
     pub webhooks_unwanted: Counter,
     /// Webhooks that could not be stored.
@@ -66,7 +66,7 @@ impl Counts {
             webhooks_stored: Counter::default(),
             webhooks_repeated: Counter::default(),
             webhooks_refused: Counter::default(),
-            webhooks_put_off: Counter::default(),
+            webhooks_deferred: Counter::default(),
             webhooks_unwanted: Counter::default(),
             webhooks_failed: Counter::default(),
             events_stored: Counter::default(),

@@ -20,7 +20,7 @@ use crate::keys::Keyring;
 use crate::model::credential::{self, MAX_SECRET_BYTES, Purpose, RotationPlan, State};
 use crate::model::outcome::AttemptClass;
 use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
-use crate::pipeline::subscription_test::{SubscriptionTests, Turn};
+use crate::pipeline::probe::{SubscriptionTests, Turn};
 use crate::signatures::signing_key::SigningKey;
 use crate::store::Store;
 use crate::store::credential_rotations::{self as rotations, Named};

@@ -35,10 +35,10 @@ use crate::model::subscription::Target;
 use crate::model::target_url::is_named_like_a_secret;
 use crate::pipeline::access::scrubbed;
 use crate::pipeline::confirmations::{self, CONFIRM_URL_HEADER};
+use crate::pipeline::connectivity::Line;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destination, Destinations};
 use crate::pipeline::in_flight::InFlight;
-use crate::pipeline::line::Line;
 use crate::pipeline::scheduler::decisions::{Assignment, Input};
 use crate::pipeline::scheduler::{Assignments, Mailbox};
 use crate::pipeline::suspects::Suspects;
@@ -66,7 +66,7 @@ const SUSPECT_AGAIN: Duration = Duration::from_millis(20);
 /// When a delivery is looked at again that a person replaces at this moment.
 const CLAIMED_AGAIN: Duration = Duration::from_millis(20);
 /// Bodies up to this many bytes take nothing of the budget: all deliverers together have a few MiB of them.
-const PARCEL_BYTES_SMALL: usize = 64 * 1024;
+const SMALL_REQUEST_BYTES: usize = 64 * 1024;
 /// How much memory an outgoing request takes for each byte of its body: as it is stored, and with its seals opened.
 const PARCEL_FACTOR: usize = 2;
 /// Characters of an external call's key that are kept.
@@ -155,7 +155,7 @@ impl Deliver {
         while let Some(assignment) = assignments.take() {
             let started = self.clock.monotonic();
             let attempt = if self.in_flight.begin(assignment.delivery, self.clock.wall()) {
-                let attempt = self.tick(assignment);
+                let attempt = self.attempt_once(assignment);
                 self.in_flight.end(assignment.delivery);
                 attempt
             } else {
@@ -170,7 +170,7 @@ impl Deliver {
     }
 
     /// One attempt, from the row to the settlement that is handed in; its time limit and class, if there was one.
-    fn tick(&self, assignment: Assignment) -> Option<(Duration, AttemptClass)> {
+    fn attempt_once(&self, assignment: Assignment) -> Option<(Duration, AttemptClass)> {
         let delivery = assignment.delivery;
         let item = self.suspects.is_on().then(|| format!("delivery/{delivery}"));
         let item = item.as_deref();
@@ -223,7 +223,7 @@ impl Deliver {
     fn memory_of(&self, subscription: SubscriptionSeq) -> (usize, usize) {
         let factor =
             self.destinations.of(subscription).ok().and_then(|d| d.formats.memory_factor());
-        factor.map_or((PARCEL_BYTES_SMALL, PARCEL_FACTOR), |factor| (0, factor))
+        factor.map_or((SMALL_REQUEST_BYTES, PARCEL_FACTOR), |factor| (0, factor))
     }
 
     /// What an attempt needs, unless its body has more bytes than that.

@@ -68,7 +68,7 @@ pub enum Received {
     /// The certificate or the confirmation that it needs cannot be fetched now.
     Unfetched(Missing),
     /// Too many expensive signatures are being checked, or too many batches stored.
-    Crowded,
+    Saturated,
     /// It could not be stored.
     Failed(Error),
 }
@@ -92,7 +92,7 @@ impl Received {
             }
             Self::Greeted(_) => return,
             Self::Refused(_) | Self::Reused | Self::Unusable(_) => &counts.webhooks_refused,
-            Self::ClockSuspect | Self::Unfetched(_) | Self::Crowded => &counts.webhooks_put_off,
+            Self::ClockSuspect | Self::Unfetched(_) | Self::Saturated => &counts.webhooks_deferred,
             Self::Unwanted(_) => &counts.webhooks_unwanted,
             Self::Failed(_) => &counts.webhooks_failed,
         };
@@ -246,7 +246,7 @@ impl Receive {
             return Err(Received::Unusable(Unusable::Bulky { bytes, most }));
         }
         let held = bytes.saturating_add(items.len().saturating_mul(EVENT_BYTES));
-        self.budget.try_take(held).ok_or(Received::Crowded)
+        self.budget.try_take(held).ok_or(Received::Saturated)
     }
 
     /// Calls the URL that confirms a subscription, unless the request is stored already: then it was confirmed before.
@@ -289,7 +289,7 @@ impl Receive {
         let fetched = url.as_deref().map(|url| self.certificates.get(&provider.id, url));
         let certificate = fetched.transpose().map_err(Received::Unfetched)?;
         let permit = is_asymmetric
-            .then(|| self.asymmetric_checks.take().ok_or(Received::Crowded))
+            .then(|| self.asymmetric_checks.take().ok_or(Received::Saturated))
             .transpose()?;
         let bytes = certificate.as_ref().map(|found| found.body.as_slice());
         let verified = scheme.verify_with(secrets, bytes, incoming, wall, provider.tolerance);

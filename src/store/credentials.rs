@@ -233,7 +233,7 @@ pub(super) fn revoke_all(tx: &WriteTx<'_>, owner: Owner) -> Result<Vec<String>> 
 }
 
 /// The target refuses the credential that is sent: the one that is `next` is verified now.
-pub fn hasten(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
+pub fn make_due_now(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
     tx.execute(HASTEN, (seq, now)).map(drop)
 }
 

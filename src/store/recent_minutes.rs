@@ -30,7 +30,7 @@ pub struct Counted {
 
 /// Stores the counts of minutes, and forgets a few that are not between these two.
 pub fn keep(tx: &WriteTx<'_>, counted: &[Counted], (first, last): (i64, i64)) -> Result<()> {
-    tx.is_unseen();
+    tx.mark_unseen();
     for Counted { minute, tenant, counts } in counted {
         tx.execute(KEEP, (minute, tenant, counts))?;
     }

@@ -120,7 +120,7 @@ pub fn page(
 
 /// Stores the time of a session's last use.
 pub fn used(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
-    tx.is_unseen();
+    tx.mark_unseen();
     tx.execute(USED, (seq, now)).map(drop)
 }
 

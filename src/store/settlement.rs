@@ -265,7 +265,7 @@ fn hold(tx: &WriteTx<'_>, report: &AttemptReport, origin: Origin, verdict: &Verd
                     escalate(tx, target, class, &detail, at)?;
                 }
                 if *reason == HoldReason::Auth {
-                    credentials::hasten(tx, seq, at)?;
+                    credentials::make_due_now(tx, seq, at)?;
                 }
             }
             let (reason, probe_at, probe_no) = (*reason, Some(*probe_at), *failed);

@@ -156,6 +156,6 @@ pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<TenantCounts> {
 
 /// Writes a row, to check that the database is writable.
 pub fn probe(tx: &WriteTx<'_>) -> Result<()> {
-    tx.is_unseen();
+    tx.mark_unseen();
     tx.execute(PROBE, []).map(drop)
 }

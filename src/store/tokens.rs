@@ -114,6 +114,6 @@ pub fn revoke_all(tx: &WriteTx<'_>, now: Timestamp) -> Result<usize> {
 
 /// Stores the time of a token's last use.
 pub fn used(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
-    tx.is_unseen();
+    tx.mark_unseen();
     tx.execute("UPDATE tokens SET last_used_at = ?2 WHERE seq = ?1", (seq, now)).map(drop)
 }

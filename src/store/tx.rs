@@ -287,7 +287,7 @@ impl<'c> WriteTx<'c> {
     }
 
     /// Called once by a job whose changes need not be seen at once.
-    pub(crate) fn is_unseen(&self) {
+    pub(crate) fn mark_unseen(&self) {
         self.effects.borrow_mut().unseen_jobs += 1;
     }
 

@@ -20,7 +20,7 @@ pub struct WorkDone {
     pub(crate) pulse: Heartbeat,
     /// Transactions committed.
     pub commits: Counter,
-    /// Transactions committed that changed what people see: see [`WriteTx::is_unseen`](super::tx::WriteTx::is_unseen).
+    /// Transactions committed that changed what people see: see [`WriteTx::mark_unseen`](super::tx::WriteTx::mark_unseen).
     pub changes: Counter,
     /// How often the writer noticed a commit by another program.
     pub foreign_commits: Counter,

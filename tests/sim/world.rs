@@ -193,7 +193,7 @@ struct Process {
     idle_turns: (u32, Ms),
 }
 
-/// As `pipeline::line::Line`.
+/// As `pipeline::connectivity::Line`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     is_down: bool,

@@ -75,7 +75,7 @@ fn work(api: &Api, page: &mut Page) {
             ("result=\"stored\"", counts.webhooks_stored.get()),
             ("result=\"repeated\"", counts.webhooks_repeated.get()),
             ("result=\"refused\"", counts.webhooks_refused.get()),
-            ("result=\"deferred\"", counts.webhooks_put_off.get()),
+            ("result=\"deferred\"", counts.webhooks_deferred.get()),
             ("result=\"rejected\"", counts.webhooks_unwanted.get()),
             ("result=\"failed\"", counts.webhooks_failed.get()),
         ],

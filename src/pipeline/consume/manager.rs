@@ -411,13 +411,13 @@ mod tests {
     use super::*;
     use crate::base::fair::Payer;
     use crate::http::message::Response;
-    use crate::http::service::{Reply, WayBack};
+    use crate::http::service::{Reply, ResponseHandle};
 
     const ERP: SubscriptionSeq = SubscriptionSeq(1);
 
     struct Nowhere;
 
-    impl WayBack for Nowhere {
+    impl ResponseHandle for Nowhere {
         fn is_left(&self) -> bool {
             false
         }

@@ -84,7 +84,7 @@ pub enum Answer {
     /// Nothing is due, or a hold keeps events back.
     Nothing(Option<HoldReason>),
     /// Too many requests of the tenant wait already.
-    Crowded,
+    Saturated,
     /// The subscription was deleted meanwhile.
     Gone,
     /// The subscription cannot be used, with the reason.
@@ -219,7 +219,7 @@ impl Consume {
         // Counted before the manager reads what is due: that read sees a commit, or the commit wakes the manager.
         let has_place = self.waiting.lock().take(&request.payer);
         if !has_place {
-            return request.answer(Answer::Crowded);
+            return request.answer(Answer::Saturated);
         }
         // The wait begins now, not when the manager takes the request.
         let until = self.clock.monotonic().saturating_add(request.wait);

@@ -86,7 +86,7 @@ pub struct Dispatcher {
     /// Each subscription's limits as the machine knows them.
     known: BTreeMap<SubscriptionSeq, Limits>,
     /// Subscriptions with more due deliveries of taken funnels than one look passes by.
-    crowded: BTreeMap<SubscriptionSeq, Crowded>,
+    crowded: BTreeMap<SubscriptionSeq, Saturated>,
     /// Whether the site was offline when subscriptions were last read.
     is_offline: bool,
     /// When the stop began.
@@ -286,7 +286,7 @@ impl Dispatcher {
 /// Where the look behind deliveries of taken funnels is. It goes from the front to the end of what is due, and begins
 /// again at the front if it found something, or after [`LOOK_AGAIN`].
 #[derive(Debug, Default)]
-struct Crowded {
+struct Saturated {
     /// Where the last slice ended.
     at: Option<DueMark>,
     has_found: bool,
@@ -294,7 +294,7 @@ struct Crowded {
     not_before: Duration,
 }
 
-impl Crowded {
+impl Saturated {
     /// Where the next slice begins. `front` is the end of the first one. The error is the time until it may begin.
     fn begin(&mut self, front: DueMark, now: Duration) -> std::result::Result<DueMark, Duration> {
         if let Some(at) = self.at {
