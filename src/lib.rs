@@ -78,7 +78,6 @@ mod model {
     pub mod name;
     pub mod sealed;
     pub mod tenant;
-    pub mod trace;
 }
 #[cfg(not(feature = "service"))]
 mod signatures {

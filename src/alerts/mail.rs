@@ -20,8 +20,7 @@ use crate::alerts::message::Message;
 use crate::base::clock::Timestamp;
 use crate::config::{CREDENTIALS, Settings, Smtp, SmtpTls, environment};
 use crate::http::bounded::{Bounds, Exceeded, bounded};
-use crate::http::client::{SetupError, read_ca_file};
-use crate::http::roots;
+use crate::http::client::{SetupError, read_ca_file, trusted};
 use crate::model::delivery::OutgoingRequest;
 use crate::model::outcome::{Cause, Outcome};
 use crate::sys::host::machine_name;
@@ -161,8 +160,7 @@ fn transport(settings: &Settings, address: SocketAddr) -> Result<SmtpTransport, 
 fn parameters(host: &str, ca_file: Option<&Path>) -> Result<TlsParameters, String> {
     let mut builder = TlsParameters::builder(host.to_owned());
     let pem = ca_file.map(read_ca_file).transpose().map_err(|error| error.to_string())?;
-    let trusted = roots::trusted(pem.as_deref());
-    let trusted = trusted.ok_or_else(|| SetupError::NoCertificate.to_string())?;
+    let trusted = trusted(pem.as_deref()).ok_or_else(|| SetupError::NoCertificate.to_string())?;
     let store =
         if trusted.is_empty() { CertificateStore::WebpkiRoots } else { CertificateStore::None };
     builder = builder.certificate_store(store);

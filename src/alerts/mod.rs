@@ -6,24 +6,32 @@
 
 pub mod channel;
 pub mod chore;
-mod command;
 pub mod mail;
 pub mod message;
 pub mod store;
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::sync::Arc;
+use std::time::Duration;
 
 use zeroize::Zeroizing;
 
 use crate::base::clock::Clock;
-use crate::config::{Live, Settings};
+use crate::config::{Live, Settings, own_variables};
 use crate::keys::Keyring;
 use crate::model::delivery::OutgoingRequest;
-use crate::model::outcome::Outcome;
+use crate::model::outcome::{Cause, Outcome};
 use crate::model::subscription::{NewSubscription, Subscription, Target};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{Store, tenants};
+use crate::sys::command::{Ended, How, Program};
+
+/// How long a command may run.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of its output that are kept.
+const MAX_OUTPUT_BYTES: usize = 2048;
 
 /// Sends to the targets that only alert channels have.
 #[derive(Clone, Debug)]
@@ -49,7 +57,7 @@ impl Messenger {
             }
             Target::Command(url) => {
                 let name = url.strip_prefix("command:").unwrap_or(url);
-                Some(command::run(&settings.alerts.commands, name, outgoing, &self.clock))
+                Some(run_command(&settings.alerts.commands, name, outgoing, &self.clock))
             }
             Target::Http(_) | Target::Pull => None,
         }
@@ -90,5 +98,42 @@ impl Messenger {
         let opened =
             opened.map_err(|error| format!("the channel's URL cannot be opened: {error}"))?;
         Ok(opened.expose_text().map(|url| Zeroizing::new(url.to_owned())))
+    }
+}
+
+/// Runs a command of the settings. It gets the alert on stdin as JSON; exit 0 means that people are told.
+fn run_command(
+    commands: &BTreeMap<String, Vec<String>>,
+    name: &str,
+    outgoing: &OutgoingRequest,
+    clock: &Clock,
+) -> Outcome {
+    let Some(argv) = commands.get(name) else {
+        let reason =
+            format!("there is no command {name:?} in the settings; add it under [alerts.commands]");
+        return Outcome::Blocked { reason };
+    };
+    let program = Program {
+        argv: argv.iter().map(OsString::from).collect(),
+        without: own_variables(),
+        environment: vec![("ONCEBOX_WEBHOOK_ID".to_owned(), outgoing.webhook_id.clone())],
+        input: outgoing.payload.clone(),
+        timeout: COMMAND_TIMEOUT,
+        output_most: MAX_OUTPUT_BYTES,
+    };
+    match program.run(clock) {
+        Ok(Ended { how: How::Exited(0), stdout, .. }) => {
+            Outcome::Accepted { excerpt: String::from_utf8_lossy(&stdout).into_owned() }
+        }
+        Ok(Ended { how, stderr, .. }) => {
+            let said = String::from_utf8_lossy(&stderr);
+            let reason = format!("the command {name} failed ({how}): {}", said.trim());
+            let cause = if how == How::TimedOut { Cause::Timeout } else { Cause::Broken };
+            Outcome::Unreachable { cause, reason }
+        }
+        Err(error) => {
+            let reason = format!("the command {name} cannot be run: {error}");
+            Outcome::Blocked { reason }
+        }
     }
 }

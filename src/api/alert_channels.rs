@@ -16,8 +16,8 @@ use crate::model::credential::Settings;
 use crate::model::escalation::{Class, Severity};
 use crate::model::event::{ALERT_TYPE, OWN_SOURCE};
 use crate::model::format::{Filter, Format};
+use crate::model::json_fields;
 use crate::model::lane::{OrderTerms, Ordering};
-use crate::model::lenient_int;
 use crate::model::name::Name;
 use crate::model::pattern::Patterns;
 use crate::model::subscription::{
@@ -123,7 +123,7 @@ struct ChannelTerms {
     #[schemars(with = "Option<Text<0, 100>>")]
     quiet_hours: Option<String>,
     /// The most messages in an hour; the last one has all the rest. 20 if absent.
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, { MAX_RATE as u64 }>>")]
     rate_per_hour: Option<u32>,
     /// How long escalations are collected for one message, like `15min`; `0s`: not at all.

@@ -19,8 +19,8 @@ use crate::base::clock::Timestamp;
 use crate::http::message::{Head, Response};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent, Origin, Outcome};
+use crate::model::event;
 use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
-use crate::model::trace;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
@@ -232,7 +232,7 @@ impl Api {
 /// Where a call came from.
 pub(super) fn origin(head: &Head) -> Origin {
     let field = |name: &str| head.headers.get(name);
-    let trace = || field("traceparent").and_then(trace::trace_id);
+    let trace = || field("traceparent").and_then(event::trace_id);
     Origin {
         address: Some(head.client.to_string()),
         user_agent: field("user-agent").map(str::to_owned),

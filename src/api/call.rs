@@ -1,21 +1,27 @@
-//! One authenticated call, as handlers get it: path, query, body and caller.
+//! One authenticated call, as handlers get it: path, query, body and caller; and the answers that handlers give.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use data_encoding::{BASE64, HEXLOWER};
+use ring::digest;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::api::description::{Doc, Place};
 use crate::api::limits::Limits;
 use crate::api::problem::Problem;
-use crate::api::schema::ListPage;
+use crate::api::schema::{Base64, ListPage, Sha256};
 use crate::base::budget::Share;
 use crate::base::clock::Timestamp;
 use crate::http::message::{Request, Response};
 use crate::model::audit::Actor;
 use crate::model::json;
-use crate::model::strict_object::Object;
+use crate::model::json_fields::Object;
+use crate::model::sealed::{self, Sealed};
 use crate::model::token::Scope;
 use crate::store::page::{Found, Newest, Span};
 
@@ -23,6 +29,9 @@ use crate::store::page::{Found, Newest, Span};
 const PAGE_ROWS_DEFAULT: u32 = 50;
 /// The most rows of a page.
 const MAX_PAGE_ROWS: u32 = 500;
+
+/// How much memory showing a payload takes for each of its bytes: the payload, its JSON text, and the answer.
+pub(super) const SHOWN_FACTOR: usize = 4;
 
 /// A request that was authorized, with its route and memory.
 #[derive(Debug)]
@@ -279,6 +288,49 @@ pub(super) fn check_depth(body: &[u8]) -> Result<(), Problem> {
         return Err(Problem::bad_request(format!("JSON may be nested {most} deep at most.")));
     }
     Ok(())
+}
+
+/// With its payload: unchanged if it is JSON, else as text, else as base64.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "{T}WithPayload")]
+pub(super) struct WithPayload<'a, T> {
+    #[serde(flatten)]
+    of: T,
+    /// SHA-256 of the payload's exact bytes.
+    #[schemars(with = "Sha256")]
+    payload_sha256: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Value>")]
+    payload: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    payload_text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Base64")]
+    payload_base64: Option<String>,
+}
+
+impl<T: Serialize> WithPayload<'_, T> {
+    /// The answer.
+    pub(super) fn response(of: T, payload: &[u8], content_type: &str, sealed: &Sealed) -> Response {
+        let sha256 = digest::digest(&digest::SHA256, payload);
+        // Sealed fields are opened only when a delivery is sent.
+        let hidden = (sealed.fields > 0).then(|| sealed::redact(payload));
+        let payload = hidden.as_deref().unwrap_or(payload);
+        let is_json = content_type.contains("json") && json::is_shallow(payload);
+        // A `RawValue`, because parsed JSON values would take thirty times the payload's size.
+        let raw = is_json.then(|| serde_json::from_slice(payload).ok()).flatten();
+        let text = std::str::from_utf8(payload).ok().filter(|_| raw.is_none());
+        let is_bytes = raw.is_none() && text.is_none();
+        let shown = WithPayload {
+            of,
+            payload_sha256: HEXLOWER.encode(sha256.as_ref()),
+            payload: raw,
+            payload_text: text,
+            payload_base64: is_bytes.then(|| BASE64.encode(payload)),
+        };
+        ok(&shown)
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::api::deliveries::{ID, find};
 use crate::api::prelude::*;
 use crate::api::route::public;
 use crate::http::message::Method::Post;
-use crate::keys::confirm_token::PresentedToken;
+use crate::keys::PresentedToken;
 use crate::model::delivery::Delivery;
 use crate::model::lease::LeaseOutcome;
 use crate::pipeline::confirmations::{Confirmed, Presented};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tracing::Span;
 
-use crate::api::answered;
+use crate::api::answered::{self, Requests};
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::background_probes::BackgroundTests;
 use crate::api::call::Call;
@@ -13,7 +13,6 @@ use crate::api::last_write::LastWrite;
 use crate::api::limits::Limits;
 use crate::api::problem::Problem;
 use crate::api::refused_rows::RefusedWebhooks;
-use crate::api::requests::Requests;
 use crate::backup::schedule::Backups;
 use crate::base::budget::Budget;
 use crate::base::clock::{Clock, Timestamp};

@@ -7,7 +7,7 @@ use crate::api::jobs::{self, JobRequest, MADE, Request};
 use crate::api::prelude::*;
 use crate::jobs::tables::dead_letters::{self, Group};
 use crate::jobs::{Filter, Kind, MAX_RATE};
-use crate::model::{lenient_int, strict_object};
+use crate::model::json_fields;
 
 /// The most characters of a reason.
 const MAX_REASON_CHARS: usize = 1000;
@@ -49,7 +49,7 @@ pub(super) const RESOURCE: Resource = Resource {
 #[schemars(rename = "DeadLetterDiscard")]
 struct Discard {
     /// Which ones; an empty object means all.
-    #[serde(deserialize_with = "strict_object::read")]
+    #[serde(deserialize_with = "json_fields::object")]
     filter: Filter,
     /// Why; kept with each delivery.
     #[schemars(with = "Text<1, MAX_REASON_CHARS>")]
@@ -58,7 +58,7 @@ struct Discard {
     #[serde(default)]
     dry_run: bool,
     /// The most deliveries per second; no limit if absent.
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, MAX_RATE>>")]
     rate: Option<u32>,
 }

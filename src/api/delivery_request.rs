@@ -2,8 +2,8 @@
 
 use data_encoding::BASE64;
 
+use crate::api::call::SHOWN_FACTOR;
 use crate::api::deliveries;
-use crate::api::payloads::SHOWN_FACTOR;
 use crate::api::prelude::*;
 use crate::api::schema::Base64;
 use crate::base::id::DeliverySeq;

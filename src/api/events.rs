@@ -9,18 +9,15 @@ use data_encoding::BASE64;
 use ring::digest;
 use serde_json::value::RawValue;
 
-use crate::api::call::{check_depth, page_found};
-use crate::api::payloads::{SHOWN_FACTOR, WithPayload};
+use crate::api::call::{SHOWN_FACTOR, WithPayload, check_depth, page_found};
 use crate::api::prelude::*;
 use crate::api::schema::{Ascii, StrictBase64};
 use crate::base::id;
 use crate::model::event::{self, Binding, Event, EventOrder, NewEvent, Status};
-use crate::model::few::Few;
+use crate::model::json_fields::{self, Few, Object};
 use crate::model::sealed::Sealed;
-use crate::model::strict_object::Object;
 use crate::model::token::Right::Publish;
 use crate::model::token::Scope;
-use crate::model::{lenient_int, trace};
 use crate::pipeline::publish::{Idempotency, Outcome, Published};
 use crate::store::deliveries::{self, Origin};
 use crate::store::{outbox_lists, quarantine};
@@ -186,7 +183,7 @@ struct Publication<'a> {
     parent_binding: Option<Binding>,
     #[schemars(with = "Option<Text<1, 255>>")]
     process_id: Option<String>,
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, 1000>>")]
     max_attempts: Option<u32>,
     #[schemars(with = "Option<Text<1, 4096>>")]
@@ -331,7 +328,7 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
             parent_binding: publication.parent_binding,
         },
         process_id: publication.process_id,
-        trace_id: trace.and_then(trace::trace_id),
+        trace_id: trace.and_then(event::trace_id),
         max_attempts: publication.max_attempts,
         custom_data: publication.custom_data,
         sealed: Sealed::default(),

@@ -12,7 +12,7 @@ use crate::api::prelude::*;
 use crate::api::subscriptions::{self as subscriptions_api, ID as SUBSCRIPTION_ID};
 use crate::base::id::{self, DeliverySeq};
 use crate::jobs::{Cursor, Filter, Item, Job, Kind, MAX_RATE, Matched, NewJob, State, tables};
-use crate::model::{lenient_int, strict_object};
+use crate::model::json_fields;
 use crate::store::error::Error;
 use crate::store::{delivery_lists, outbox_lists, settlement, subscriptions, webhook_events};
 
@@ -106,13 +106,13 @@ pub(super) const RESOURCE: Resource = Resource {
 #[schemars(rename = "Replay")]
 pub(super) struct Request {
     /// Which ones; an empty object means all.
-    #[serde(deserialize_with = "strict_object::read")]
+    #[serde(deserialize_with = "json_fields::object")]
     pub(super) filter: Filter,
     /// Only count them, and show the first ten.
     #[serde(default)]
     pub(super) dry_run: bool,
     /// The most deliveries per second; no limit if absent.
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, MAX_RATE>>")]
     pub(super) rate: Option<u32>,
 }
@@ -129,7 +129,7 @@ struct Recovery {
     #[serde(default)]
     dry_run: bool,
     /// The most deliveries per second; no limit if absent.
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, MAX_RATE>>")]
     rate: Option<u32>,
 }

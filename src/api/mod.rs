@@ -40,7 +40,6 @@ mod lists;
 mod log_ins;
 pub mod metrics;
 pub mod openapi;
-mod payloads;
 pub mod people;
 mod prelude;
 mod probe;
@@ -50,8 +49,6 @@ mod recent;
 mod refused_rows;
 mod refused_webhooks;
 mod replays;
-mod requests;
-mod room;
 pub mod route;
 mod schema;
 mod scheme;
@@ -74,11 +71,11 @@ mod webhook_events;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::answered::Requests;
 use crate::api::auth::{Auth, Caller, Denied, TokenHasher};
 use crate::api::call::{Call, Query};
 use crate::api::context::{Api, Stages};
 use crate::api::problem::Problem;
-use crate::api::requests::Requests;
 use crate::api::route::{Answer, Resource, Route};
 use crate::base::budget::{Budget, Share};
 use crate::base::clock::Clock;
@@ -361,7 +358,7 @@ impl Service for Api {
         }
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
         self.authorize(route, head).map_err(Response::from)?;
-        room::check(self, route).map_err(Response::from)?;
+        route.check_room(self).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events" | "/v1/deliveries/{id}/edit-and-resend") => {
                 self.settings.get().limits.request_bytes

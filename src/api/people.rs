@@ -10,7 +10,6 @@ use crate::api::audited::origin;
 use crate::api::auth::{Caller, Denied};
 use crate::api::log_ins::shortened;
 use crate::api::prelude::*;
-use crate::api::room;
 use crate::api::route::Route;
 use crate::base::id;
 use crate::http::message::{Head, Request};
@@ -223,7 +222,7 @@ impl Api {
                 }
             })?;
         }
-        room::check(self, route)?;
+        route.check_room(self)?;
         let caller = Caller { tenant: person.tenant.clone(), who: person.actor(), scope: None };
         self.prepared((route, params), request, caller)
     }

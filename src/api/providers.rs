@@ -12,10 +12,9 @@ use crate::api::sealing::{ToSeal, ids, to_seal};
 use crate::base::id;
 use crate::keys::Keyring;
 use crate::model::credential::Settings;
-use crate::model::key_place::KeyPlace;
-use crate::model::lenient_int;
+use crate::model::json_fields;
 use crate::model::name::Name;
-use crate::model::public_url::PublicUrl;
+use crate::model::provider::{KeyPlace, PublicUrl};
 use crate::privacy::policy::Pii;
 use crate::signatures::Scheme;
 use crate::signatures::provider::{
@@ -108,16 +107,16 @@ struct ProviderCreation {
     #[schemars(with = "Option<UrlText>")]
     public_url: Option<String>,
     /// The largest body it may send.
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<BodyBytes>")]
     body_bytes_max: Option<u32>,
     /// By how many seconds the signed time may differ from this machine's clock.
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, MAX_TOLERANCE_SECS>>")]
     tolerance_secs: Option<u64>,
     /// For how many seconds the same signed bytes and type count as one event, even under another id; 0: each id is an
     /// event. Only for schemes whose signature does not cover the id (docs/providers.md).
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<ReplayWindow>")]
     replay_window_secs: Option<u64>,
     /// Where its webhooks have their ordering key; absent: they have none.
@@ -141,16 +140,16 @@ struct ProviderChange {
     #[schemars(with = "Option<UrlText>")]
     public_url: Option<String>,
     /// The largest body it may send.
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<BodyBytes>")]
     body_bytes_max: Option<u32>,
     /// By how many seconds the signed time may differ from this machine's clock.
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, MAX_TOLERANCE_SECS>>")]
     tolerance_secs: Option<u64>,
     /// For how many seconds the same signed bytes and type count as one event, even under another id; 0: each id is an
     /// event. Only for schemes whose signature does not cover the id (docs/providers.md).
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<ReplayWindow>")]
     replay_window_secs: Option<u64>,
     /// Where webhooks that come from now on have their ordering key; null: they have none.

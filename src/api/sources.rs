@@ -10,7 +10,7 @@ use crate::base::id;
 use crate::base::words::words;
 use crate::model::escalation::Class;
 use crate::model::health::{Check, Level, worst};
-use crate::model::lenient_int;
+use crate::model::json_fields;
 use crate::model::name::Name;
 use crate::sources::{
     MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, SourceStatus, State, inspect,
@@ -117,7 +117,7 @@ struct SourceCreation {
     /// Where reading begins: `start` is the first row, `now` is after the last one.
     from: Option<From>,
     /// Raise an escalation if no event comes for this long; 0: never.
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Silence>")]
     silent_after_ms: Option<u64>,
 }
@@ -129,7 +129,7 @@ struct SourceChange {
     #[schemars(with = "Option<Settings>")]
     settings: Option<Value>,
     /// Raise an escalation if no event comes for this long; 0: never.
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Silence>")]
     silent_after_ms: Option<u64>,
 }
@@ -139,7 +139,7 @@ struct SourceChange {
 #[serde(deny_unknown_fields)]
 struct SourceReset {
     /// The last row that is not copied.
-    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[serde(default, deserialize_with = "json_fields::whole")]
     cursor: Option<u64>,
     /// Where reading begins: `start` is the first row, `now` is after the last one.
     from: Option<From>,

@@ -6,7 +6,7 @@
 use data_encoding::BASE64;
 use serde_json::Map;
 
-use crate::api::payloads::SHOWN_FACTOR;
+use crate::api::call::SHOWN_FACTOR;
 use crate::api::prelude::*;
 use crate::api::schema::Base64;
 use crate::base::id::SubscriptionSeq;

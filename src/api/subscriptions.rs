@@ -16,10 +16,10 @@ use crate::base::words;
 use crate::formats::filter::MAX_CONDITIONS;
 use crate::model::credential::Settings;
 use crate::model::format::{Condition, Filter, Format, TemplateText};
+use crate::model::json_fields::{self, Object};
 use crate::model::lane::{HeadOfLine, OrderTerms, Ordering};
 use crate::model::name::Name;
 use crate::model::pattern::Patterns;
-use crate::model::strict_object::{self, Object};
 use crate::model::subscription::{
     CallMethod, ChosenTargetKind, NewSubscription, OwnHeaders, Policy, Source, Subscription,
 };
@@ -118,13 +118,13 @@ struct SubscriptionCreation {
     #[serde(default)]
     #[schemars(with = "OwnHeaders")]
     headers: BTreeMap<String, String>,
-    #[serde(default, deserialize_with = "strict_object::read")]
+    #[serde(default, deserialize_with = "json_fields::object")]
     policy: Policy,
     /// `key`: events with the same `ordering_key`, else of the same aggregate, go one after another; `strict`: all of
     /// them do. Of events stored from then on.
     #[serde(default, deserialize_with = "words::optional")]
     ordering: Option<Ordering>,
-    #[serde(default, deserialize_with = "strict_object::read")]
+    #[serde(default, deserialize_with = "json_fields::object")]
     order: OrderTerms,
     #[serde(default)]
     format: Format,
@@ -136,7 +136,7 @@ struct SubscriptionCreation {
     #[serde(default)]
     #[schemars(with = "Option<Vec<Condition>>", length(max = MAX_CONDITIONS))]
     filter: Option<Vec<Object<Condition>>>,
-    #[serde(default, deserialize_with = "strict_object::optional")]
+    #[serde(default, deserialize_with = "json_fields::optional_object")]
     template: Option<TemplateText>,
     /// To keep one the receiver has.
     #[schemars(with = "Option<SecretText>")]
@@ -172,13 +172,13 @@ struct SubscriptionChange {
     /// Further header fields of its requests. Fields that carry secrets are refused: set a credential.
     #[schemars(with = "Option<OwnHeaders>")]
     headers: Option<BTreeMap<String, String>>,
-    #[serde(default, deserialize_with = "strict_object::optional")]
+    #[serde(default, deserialize_with = "json_fields::optional_object")]
     policy: Option<Policy>,
     /// Of events stored from then on.
     #[serde(default, deserialize_with = "words::optional")]
     ordering: Option<Ordering>,
     /// Of events stored from then on.
-    #[serde(default, deserialize_with = "strict_object::optional")]
+    #[serde(default, deserialize_with = "json_fields::optional_object")]
     order: Option<OrderTerms>,
     #[schemars(with = "Option<Format>")]
     format: Option<Format>,

@@ -2,8 +2,7 @@
 
 use std::convert::identity;
 
-use crate::api::call::page_found;
-use crate::api::payloads::{SHOWN_FACTOR, WithPayload};
+use crate::api::call::{SHOWN_FACTOR, WithPayload, page_found};
 use crate::api::prelude::*;
 use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent};
 use crate::store::deliveries::{self, Origin};

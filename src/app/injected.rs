@@ -11,7 +11,7 @@ use crate::config::Delivery;
 use crate::http::client::{
     self, Answer, Call, CallError, Client, ClientSettings, Sender, SetupError,
 };
-use crate::http::limits::Limits;
+use crate::http::service::Limits;
 use crate::http::trace::Trace;
 use crate::pipeline::source_marks::SourceMarks;
 use crate::sys::disk::Gauge;

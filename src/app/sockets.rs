@@ -9,9 +9,9 @@ use crate::app::error::Error;
 use crate::base::faults::Faults;
 use crate::config::Listen;
 use crate::console::Console;
-use crate::http::limits::Limits;
 use crate::http::proxies::Proxies;
 use crate::http::server::{self, Server, Setup};
+use crate::http::service::Limits;
 use crate::sys::systemd::Passed;
 
 /// Listening sockets with their roles and addresses, the API's first.

@@ -1,4 +1,4 @@
-//! Who pays: scarce places are shared among payers, so that one of them stops nobody else.
+//! Who pays: scarce places are shared among payers, so that one of them stops nobody else; and permits for what costs much.
 //!
 //! One rule for everything: a payer may take a place while it has fewer than so many times what is free. So one that is
 //! alone may use most of it, and whoever comes next always finds something free. Not here: memory (`budget`), and what
@@ -6,6 +6,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Checks at once. There are four handlers and usually two cores.
+const MAX_RUNNING: usize = 2;
+/// Handlers that wait for a permit. With two running, one handler stays free for other requests.
+const MAX_WAITING: usize = 1;
+/// How long a handler waits: a hundred times as long as a check takes.
+const WAIT: Duration = Duration::from_millis(100);
 
 /// Who is charged for something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -140,6 +150,54 @@ impl<T> FairQueue<T> {
     }
 }
 
+/// Limits how many public-key checks run at once, so that a flood of them leaves a handler and a core to all other
+/// requests: two permits, and room for one waiting thread. The scheme decides which requests need a permit.
+#[derive(Debug, Default)]
+pub struct Semaphore {
+    state: Mutex<InUse>,
+    released: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct InUse {
+    running: usize,
+    waiting: usize,
+}
+
+/// A permit; given back on drop.
+#[derive(Debug)]
+pub struct Permit<'t>(&'t Semaphore);
+
+impl Semaphore {
+    /// A permit, at once or within 100 ms; `None` when none gets free or another thread already waits.
+    pub fn take(&self) -> Option<Permit<'_>> {
+        let mut state = self.state.lock();
+        if state.running >= MAX_RUNNING {
+            if state.waiting >= MAX_WAITING {
+                return None;
+            }
+            state.waiting += 1;
+            let full = |state: &mut InUse| state.running >= MAX_RUNNING;
+            self.released.wait_while_for(&mut state, full, WAIT);
+            state.waiting -= 1;
+            if state.running >= MAX_RUNNING {
+                return None;
+            }
+        }
+        state.running += 1;
+        Some(Permit(self))
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.running = state.running.saturating_sub(1);
+        drop(state);
+        self.0.released.notify_one();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,5 +264,25 @@ mod tests {
         assert_eq!((waits(&mut queue, &a), waits(&mut queue, &b)), (6, 2));
         assert_eq!(queue.drain().len(), 8);
         assert_eq!(waits(&mut queue, &b), 6);
+    }
+
+    #[test]
+    fn two_have_a_permit_one_waits_and_others_are_refused() {
+        let permits = Semaphore::default();
+        let first = permits.take().unwrap();
+        let second = permits.take().unwrap();
+        std::thread::scope(|scope| {
+            let third = scope.spawn(|| permits.take().is_some());
+            while permits.state.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
+            assert!(permits.take().is_none());
+            drop(first);
+            // On a slow machine the third thread has given up by now; either way its wait ends.
+            let _had_one = third.join().unwrap();
+        });
+        drop(second);
+        assert_eq!(permits.state.lock().running, 0);
+        assert!(permits.take().is_some());
     }
 }

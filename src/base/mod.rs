@@ -9,7 +9,5 @@ pub mod headers;
 pub mod id;
 pub mod schema;
 pub mod secret;
-pub mod semaphore;
-pub mod split_mix;
 pub mod stop;
 pub mod words;

@@ -21,7 +21,7 @@ use crate::cli::noun::Listing;
 use crate::cli::prelude::*;
 use crate::store::error::Error as StoreError;
 use crate::sys::files::directory_of;
-use crate::sys::signals::stop_flag;
+use crate::sys::host::stop_flag;
 use crate::sys::user;
 
 #[derive(Debug, Args)]

@@ -14,7 +14,7 @@ use crate::base::stop::Stop;
 use crate::cli::noun::{Confirm, DryRun};
 use crate::cli::prelude::*;
 use crate::cli::show;
-use crate::sys::signals::stop_flag;
+use crate::sys::host::stop_flag;
 
 /// How often it is asked how far a job is.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -18,7 +18,7 @@ use crate::cli::prelude::*;
 use crate::cli::remote::{once, unrestricted_client};
 use crate::cli::show::{clean, cut};
 use crate::http::client::{Call, Client};
-use crate::sys::signals::stop_flag;
+use crate::sys::host::stop_flag;
 
 /// The names of its subscriptions begin with this.
 const PREFIX: &str = "listen-";

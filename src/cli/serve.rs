@@ -18,7 +18,7 @@ use crate::base::stop::Stop;
 use crate::cli::prelude::*;
 use crate::config::settings::Key;
 use crate::config::{Settings, Sources, environment};
-use crate::sys::signals::end_with_parent;
+use crate::sys::host::end_with_parent;
 use crate::sys::systemd::{Notifier, Offer};
 use crate::telemetry;
 

@@ -8,7 +8,7 @@ use crate::base::stop::Stop;
 use crate::cli::noun;
 use crate::cli::prelude::*;
 use crate::cli::show::{clean, cut, instant};
-use crate::sys::signals::stop_flag;
+use crate::sys::host::stop_flag;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// The minutes that the latencies are taken from.

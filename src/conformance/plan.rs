@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::base::faults::SplitMix64;
 use crate::base::id;
-use crate::base::split_mix::SplitMix64;
 
 /// Events of each entity; the last entities may have fewer.
 const VERSIONS: u32 = 5;

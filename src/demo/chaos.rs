@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::base::split_mix::SplitMix64;
+use crate::base::faults::SplitMix64;
 use crate::demo::site::Role;
 
 /// Answers of Logistics per 1,000 that are a 500 without any effect.

@@ -17,7 +17,7 @@ use crate::demo::error::Error;
 use crate::demo::site::{Run, Site, Topology, loopback_client, read_line};
 use crate::demo::store::{Finance as Ledger, Invoice};
 use crate::http::client::{Call, Client};
-use crate::sys::signals::end_with_parent;
+use crate::sys::host::end_with_parent;
 use crate::telemetry;
 
 /// Most events of one request.

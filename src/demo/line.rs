@@ -14,10 +14,9 @@ use crate::demo::chaos::{self, LineFault};
 use crate::demo::error::Error;
 use crate::demo::site::{self, Run, Site, loopback_client};
 use crate::http::client::{Call, Client};
-use crate::http::limits::Limits;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::server::{self, Server, Setup};
-use crate::http::service::{Reply, Service};
+use crate::http::service::{Limits, Reply, Service};
 
 /// The path at which the second Oncebox receives webhooks from the first.
 pub(super) const PATH: &str = "/in/finance";

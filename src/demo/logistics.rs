@@ -18,12 +18,11 @@ use crate::demo::chaos::{self, Fault};
 use crate::demo::error::Error;
 use crate::demo::site::{self, Broken, LOGISTICS_PATH, LOGISTICS_READY, Site, read_line};
 use crate::demo::store::{Arrival, Bookkeeping, Logistics as Ledger};
-use crate::http::limits::Limits;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::server::{self, Server, Setup};
-use crate::http::service::{Reply, Service};
+use crate::http::service::{Limits, Reply, Service};
 use crate::signatures::{Incoming, Scheme};
-use crate::sys::signals::end_with_parent;
+use crate::sys::host::end_with_parent;
 use crate::telemetry;
 
 /// Largest body.

@@ -31,7 +31,7 @@ use crate::demo::error::Error;
 use crate::demo::progress::Progress;
 use crate::demo::report::Results;
 use crate::demo::site::Run;
-use crate::sys::signals;
+use crate::sys::host;
 
 pub use crate::demo::site::{Broken, Topology};
 
@@ -86,7 +86,7 @@ impl Drop for DemoDirectory {
 pub fn run(options: Options) -> Result<(), Error> {
     let draw = SystemDraw::new();
     let seed = options.seed.unwrap_or_else(|| u32::try_from(draw.below(100_000)).unwrap_or(0));
-    let interrupted = signals::stop_flag().map_err(Error::about("signal handlers"))?;
+    let interrupted = host::stop_flag().map_err(Error::about("signal handlers"))?;
     let name = format!("oncebox-demo-{seed}-{}", std::process::id());
     let mut directory = DemoDirectory { dir: std::env::temp_dir().join(&name), keep: true };
     fs::DirBuilder::new().create(&directory.dir).map_err(Error::file(&directory.dir))?;

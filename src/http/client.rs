@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustls_native_certs::load_native_certs;
 use ureq::Agent;
-use ureq::tls::{ClientCert, RootCerts, TlsConfig};
+use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::transport::DefaultConnector;
 
 use crate::base::fair::Payer;
 use crate::http::identity::Identity;
 use crate::http::resolver::{GuardedResolver, LookupFailed, Refused};
-use crate::http::roots;
 use crate::http::trace::{StepName, Trace};
 use crate::model::address::AddressPolicy;
 use crate::model::delivery::CUSTOM_DATA;
@@ -186,8 +186,7 @@ pub fn read_ca_file(path: &Path) -> Result<Vec<u8>, SetupError> {
 impl Client {
     /// A client with its own connections.
     pub fn new(settings: ClientSettings) -> Result<Self, SetupError> {
-        let trusted =
-            roots::trusted(settings.ca_pem.as_deref()).ok_or(SetupError::NoCertificate)?;
+        let trusted = trusted(settings.ca_pem.as_deref()).ok_or(SetupError::NoCertificate)?;
         let roots = match trusted {
             none if none.is_empty() => RootCerts::WebPki,
             some => RootCerts::Specific(Arc::new(some)),
@@ -375,6 +374,33 @@ fn timed_out(phase: ureq::Timeout) -> &'static str {
         ureq::Timeout::Connect => "no connection in time",
         _ => "no answer in time",
     }
+}
+
+/// The authorities to trust, each as DER: those of the machine, and those of a PEM text beside them. Empty: the machine
+/// has none, and the web's that are compiled in count. `None`: the PEM text holds no certificate.
+///
+/// The machine's store is where an administrator puts the company's own authority (`update-ca-certificates`), and what
+/// its distribution keeps up to date. The variables `SSL_CERT_FILE` and `SSL_CERT_DIR` name another.
+pub fn trusted(own_pem: Option<&[u8]>) -> Option<Vec<Certificate<'static>>> {
+    let own = own_pem.map_or_else(Vec::new, certificates);
+    if own.is_empty() && own_pem.is_some() {
+        return None;
+    }
+    let machine = load_native_certs();
+    for error in machine.errors {
+        tracing::warn!(%error, "a part of the machine's trusted certificates cannot be read");
+    }
+    let machine = machine.certs.iter().map(|der| Certificate::from_der(der).to_owned());
+    Some(machine.chain(own).collect())
+}
+
+fn certificates(pem: &[u8]) -> Vec<Certificate<'static>> {
+    let items = parse_pem(pem);
+    let found = items.filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        Ok(_) | Err(_) => None,
+    });
+    found.collect()
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ use crate::http::answer::Outgoing;
 use crate::http::core::{BROKEN, Core};
 use crate::http::framing::{Begun, Frame, Framer, Refused};
 use crate::http::head::ReplyMode;
-use crate::http::limits::{FRESH_SPAN, LINGER_BYTES, LINGER_SPAN};
 use crate::http::message::{Asked, Head, Request, Response};
 use crate::http::readiness::Interest;
+use crate::http::service::{FRESH_SPAN, LINGER_BYTES, LINGER_SPAN};
 use crate::http::shares::{Holding, Share};
 
 /// An open connection.

@@ -16,14 +16,12 @@ use crate::base::faults::Faults;
 use crate::base::id::{self, Draw, SystemDraw};
 use crate::base::stop::Stop;
 use crate::http::answer::DateLine;
-use crate::http::limits::Limits;
 use crate::http::message::{Asked, Head, Response};
 use crate::http::proxies::Proxies;
 use crate::http::readiness::Readiness;
-use crate::http::service::Service;
+use crate::http::service::{Limits, Service};
 use crate::http::shares::{Holding, Shares};
-use crate::telemetry::heartbeat::Heartbeat;
-use crate::telemetry::tally::Counter;
+use crate::telemetry::tally::{Counter, Heartbeat};
 
 /// The shared part of a server.
 pub(crate) struct Core {

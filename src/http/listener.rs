@@ -16,7 +16,7 @@ use crate::http::core::Core;
 use crate::http::proxies::client_network;
 use crate::http::readiness::Interest;
 use crate::http::shares::Share;
-use crate::telemetry::heartbeat::BEAT;
+use crate::telemetry::tally::BEAT;
 
 /// How often deadlines are checked. A connection may live this much longer than its limit.
 const SWEEP_EVERY: Duration = Duration::from_millis(200);

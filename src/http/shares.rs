@@ -7,8 +7,8 @@ use std::net::IpAddr;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::http::limits::{Limits, SMALL_BODY};
 use crate::http::proxies::client_network;
+use crate::http::service::{Limits, SMALL_BODY};
 
 /// The memory of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::base::words::{self, words};
 use crate::model::delivery::State as DeliveryState;
-use crate::model::lenient_int;
+use crate::model::json_fields;
 use crate::model::outcome::AttemptClass;
 use crate::store::deliveries::Origin;
 
@@ -84,7 +84,7 @@ pub struct Filter {
     #[serde(deserialize_with = "words::optional")]
     pub class: Option<AttemptClass>,
     /// The HTTP status of the delivery's last attempt.
-    #[serde(deserialize_with = "lenient_int::optional")]
+    #[serde(deserialize_with = "json_fields::whole")]
     #[schemars(range(min = 100, max = 999))]
     pub code: Option<u32>,
     /// The exact type.

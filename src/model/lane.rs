@@ -12,7 +12,7 @@ use crate::base::id::{SubscriptionSeq, identity_digest};
 use crate::base::schema::{NameText, SomeText, Text, Whole};
 use crate::base::words::words;
 use crate::model::event::EventOrder;
-use crate::model::lenient_int;
+use crate::model::json_fields;
 
 words! {
     /// Which events of a subscription are kept in order. Stored in `subscriptions.ordering`.
@@ -79,7 +79,7 @@ pub struct OrderTerms {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "lenient_int::optional"
+        deserialize_with = "json_fields::whole"
     )]
     #[schemars(with = "Option<Whole<1, 1000>>")]
     pub park_after: Option<u32>,

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use serde_json::value::RawValue;
 
-use crate::model::few::Few;
 use crate::model::json::{Cursor, Kind, unescaped};
+use crate::model::json_fields::Few;
 
 /// The longest text of a pointer, in bytes. A longer one is a mistake.
 const MAX_TEXT_BYTES: usize = 512;

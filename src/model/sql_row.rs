@@ -7,10 +7,9 @@
 //! Not here: checks that read other rows, such as whether tenant and parent exist (`store::outbox_relay`).
 
 use crate::base::clock::Timestamp;
-use crate::model::event::EventOrder;
-use crate::model::event::{NewEvent, check_headers};
+use crate::model::event::{self, EventOrder, NewEvent, check_headers};
+use crate::model::json;
 use crate::model::sealed::Sealed;
-use crate::model::{json, trace};
 
 /// Most bytes of a value that a reason shows.
 const MAX_SHOWN_BYTES: usize = 64;
@@ -330,7 +329,7 @@ fn trace_id(text: &str) -> Result<String, Defect> {
     } else {
         text.to_owned()
     };
-    trace::trace_id(&whole).ok_or_else(|| {
+    event::trace_id(&whole).ok_or_else(|| {
         let reason = format!(
             "trace_id is {text:?}; it is 32 digits of 0-9 and a-f, or a whole W3C traceparent"
         );

@@ -16,8 +16,8 @@ use crate::model::event::OWN_SOURCE;
 use crate::model::failure::Streak;
 use crate::model::format::{Condition, Filter, Format, MAX_HEADERS, TemplateText};
 use crate::model::hold::Hold;
+use crate::model::json_fields;
 use crate::model::lane::{Key, OrderTerms, Ordering, Scope};
-use crate::model::lenient_int;
 use crate::model::name::Name;
 use crate::model::outcome::AttemptClass;
 use crate::model::pattern::Patterns;
@@ -227,7 +227,7 @@ pub struct Policy {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "lenient_int::optional"
+        deserialize_with = "json_fields::whole"
     )]
     #[schemars(with = "Option<Whole<1, 1000>>")]
     pub max_attempts: Option<u32>,
@@ -238,7 +238,7 @@ pub struct Policy {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "lenient_int::optional"
+        deserialize_with = "json_fields::whole"
     )]
     #[schemars(with = "Option<Whole<1, 256>>")]
     pub in_flight_max: Option<u32>,
@@ -254,7 +254,7 @@ pub struct Policy {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "lenient_int::optional"
+        deserialize_with = "json_fields::whole"
     )]
     #[schemars(with = "Option<Whole<0, 100_000>>")]
     pub breaker_after: Option<u32>,

@@ -13,10 +13,10 @@ use rusqlite::Transaction;
 pub use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw, SystemDraw};
 pub use crate::model::event::Binding;
-use crate::model::event::{EventOrder, FieldError, NewEvent, SQL_SOURCE};
+use crate::model::event::{self, EventOrder, FieldError, NewEvent, SQL_SOURCE};
 use crate::model::name::Name;
 use crate::model::sealed::Sealed;
-use crate::model::{json, tenant, trace};
+use crate::model::{json, tenant};
 
 use store::Row;
 
@@ -221,7 +221,7 @@ impl Event {
         })?;
         if let Some(text) = &traceparent {
             let problem = "is not a W3C traceparent like 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-            let trace_id = trace::trace_id(text)
+            let trace_id = event::trace_id(text)
                 .ok_or_else(|| FieldError { field: "traceparent", problem: problem.to_owned() })?;
             new.trace_id = Some(trace_id);
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
 use crate::config::Live;
-use crate::keys::confirm_token::{AttemptKey, ConfirmTokens, PresentedToken};
+use crate::keys::{AttemptKey, ConfirmTokens, PresentedToken};
 use crate::model::delivery::{OutgoingRequest, State};
 use crate::model::failure::{Rules, Settlement};
 use crate::model::lease::LeaseOutcome;

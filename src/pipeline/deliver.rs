@@ -20,7 +20,7 @@ use crate::formats::add_headers;
 use crate::formats::filter::{self, Payload};
 use crate::http::client::{Call, CallError, Sender};
 use crate::http::trace::{StepName, Trace};
-use crate::keys::confirm_token::ConfirmTokens;
+use crate::keys::ConfirmTokens;
 use crate::model::delivery::{
     Attempt, CUSTOM_DATA, Jitter, OutgoingOrder, OutgoingRequest, is_custom_data, retry_after,
 };

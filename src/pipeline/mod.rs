@@ -66,9 +66,8 @@ use crate::base::stop::Stop;
 use crate::config::Live;
 use crate::event_types::EventTypes;
 use crate::http::client::{self, Call};
-use crate::keys::Keyring;
-use crate::keys::confirm_token::ConfirmTokens;
 use crate::keys::subject::Pseudonyms;
+use crate::keys::{ConfirmTokens, Keyring};
 use crate::model::failure::AttemptReport;
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::confirmations::Confirmations;
@@ -103,7 +102,7 @@ use crate::store::error::{Error, Result};
 use crate::store::tx::{Effects, WriteTx};
 use crate::store::writer::{AroundCommit, WriterLoop};
 use crate::store::{Store, recent_minutes, settlement};
-use crate::telemetry::heartbeat::Heartbeat;
+use crate::telemetry::tally::Heartbeat;
 
 /// What the stages are built from.
 pub struct Parts {

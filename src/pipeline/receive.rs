@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::base::budget::{Budget, Share};
 use crate::base::clock::{Clock, Timestamp};
+use crate::base::fair::Semaphore;
 use crate::base::headers::Headers;
 use crate::base::id::{self, Draw};
-use crate::base::semaphore::Semaphore;
 use crate::formats::filter::{self, Payload};
-use crate::model::key_place::{KeyPlace, MAX_KEY_CHARS};
+use crate::model::event;
+use crate::model::provider::{KeyPlace, MAX_KEY_CHARS};
 use crate::model::sealed::Sealed;
-use crate::model::trace;
 use crate::model::webhook_event::{Batch, NewWebhookEvent};
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::counts::Counts;
@@ -190,7 +190,7 @@ impl Receive {
                 content_type: content_type(incoming),
                 headers: headers.clone(),
                 key_id: opened.key_ids.get(matched).cloned(),
-                trace_id: incoming.headers.get("traceparent").and_then(trace::trace_id),
+                trace_id: incoming.headers.get("traceparent").and_then(event::trace_id),
                 batch: Batch {
                     item_no: batch_id.as_ref().map(|_| number),
                     batch_id: batch_id.clone(),

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::check::{Incoming, MAX_ITEMS, Refused, Verified, any_match, bad_body, long_enough};
 use super::naming::Facts;
 use super::signing::{Hash, SecretError, mac};
-use crate::model::few::Few;
+use crate::model::json_fields::Few;
 use crate::model::pointer::{list_at, text_at, unambiguous_at, unambiguous_text_at};
 
 /// Id and type are put together from several fields ([`identify`]).

@@ -4,7 +4,7 @@ use super::check::{Incoming, MAX_ITEMS};
 use super::naming::Identity;
 use super::{Scheme, adyen, shared};
 use crate::base::headers::Headers;
-use crate::model::few::Few;
+use crate::model::json_fields::Few;
 use crate::model::pointer::{list_at, text_at};
 
 /// The events of a request.

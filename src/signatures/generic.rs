@@ -15,8 +15,8 @@ use super::shared::{self, check_password, is_user};
 use super::signing::{Hash, SecretError, mac, same_secret};
 use super::template::{Piece, Template};
 use crate::base::clock::Timestamp;
+use crate::model::json_fields;
 use crate::model::pointer::{Pointer, PointerError};
-use crate::model::strict_object;
 
 /// Id and type are found by the settings ([`Generic::identify`]).
 pub(super) static FACTS: Facts = Facts::new("generic", "invoice.paid");
@@ -223,9 +223,9 @@ pub struct Settings {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Check {
     /// An HMAC over a template.
-    Hmac(#[serde(deserialize_with = "strict_object::read")] SignedCheck),
+    Hmac(#[serde(deserialize_with = "json_fields::object")] SignedCheck),
     /// An ed25519 signature over a template; the secret is the public key.
-    Ed25519(#[serde(deserialize_with = "strict_object::read")] SignedCheck),
+    Ed25519(#[serde(deserialize_with = "json_fields::object")] SignedCheck),
     /// A shared token in a header: `{"token":{"header":"X-Gitlab-Token"}}`.
     Token {
         /// The header that carries it.
@@ -268,7 +268,7 @@ pub struct SignedCheck {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "strict_object::optional"
+        deserialize_with = "json_fields::optional_object"
     )]
     pub timestamp: Option<TimestampPlace>,
 }

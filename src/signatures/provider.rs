@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use crate::base::clock::Timestamp;
-use crate::model::key_place::KeyPlace;
 use crate::model::name::Name;
-use crate::model::public_url::PublicUrl;
+use crate::model::provider::{KeyPlace, PublicUrl};
 use crate::privacy::policy::Pii;
 use crate::signatures::Scheme;
 

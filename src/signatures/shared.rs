@@ -10,7 +10,7 @@ use super::naming::Facts;
 use super::naming::Locator::{Body, Header};
 use super::signing::{SecretError, same_secret};
 use super::standard;
-use crate::model::few::Few;
+use crate::model::json_fields::Few;
 use crate::model::pointer::{list_at, text_at};
 
 /// People choose passwords; one of less than 8 characters can be guessed over the network.

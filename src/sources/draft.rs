@@ -9,9 +9,9 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::base::clock::Timestamp;
-use crate::model::event::{Binding, EventOrder, FieldError, NewEvent};
+use crate::model::event::{self, Binding, EventOrder, FieldError, NewEvent};
+use crate::model::json;
 use crate::model::sealed::Sealed;
-use crate::model::{json, trace};
 use crate::sources::field::{Cell, Field};
 
 /// The largest number read as seconds (up to the year 5138); a larger one counts milliseconds.
@@ -289,7 +289,7 @@ fn trace_id(text: &str) -> Result<Option<String>, FieldError> {
         return Err(wrong(Field::Headers, "is not a JSON object"));
     };
     let parent = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("traceparent"));
-    Ok(parent.and_then(|(_, value)| value.as_str()).and_then(trace::trace_id))
+    Ok(parent.and_then(|(_, value)| value.as_str()).and_then(event::trace_id))
 }
 
 #[cfg(test)]

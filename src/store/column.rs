@@ -8,7 +8,7 @@ use rusqlite::{Row, ToSql};
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::name::Name;
-use crate::model::public_url::PublicUrl;
+use crate::model::provider::PublicUrl;
 use crate::model::subscription::Source;
 use crate::model::{
     credential, delivery, escalation, event, external_call, format, hold, lane, outcome,

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::clock::Clock;
-use crate::telemetry::heartbeat::Heartbeat;
-use crate::telemetry::tally::{self, Counter, Histogram};
+use crate::telemetry::tally::{self, Counter, Heartbeat, Histogram};
 
 /// The writer's metrics.
 #[derive(Debug)]

@@ -1,13 +1,18 @@
 //! The machine and this process: file systems, owners, processes that have a file open, clock synchronisation, and
-//! the resources that this process uses.
+//! the resources and signals of this process.
 
-use std::fs;
+use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::{fs, thread};
 
 use rustix::fs::statfs;
 use rustix::process::{Resource, getrlimit};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level;
 
 /// Network file systems by their magic numbers; SQLite's locks are not reliable on them.
 const NETWORK: [(u64, &str); 6] = [
@@ -20,7 +25,7 @@ const NETWORK: [(u64, &str); 6] = [
 ];
 
 /// The network file system that a path is on; `None` if the path is on a local one.
-pub fn network_file_system(path: &Path) -> std::io::Result<Option<&'static str>> {
+pub fn network_file_system(path: &Path) -> io::Result<Option<&'static str>> {
     let kind = statfs(path)?.f_type;
     // The sign and the width of the number differ between machines; the magic numbers have 32 bits.
     let magic = kind.cast_unsigned() & 0xffff_ffff;
@@ -196,6 +201,33 @@ fn cpu_ms() -> Option<u64> {
 /// The limit of open file descriptors of this process; `None` if there is none.
 pub fn descriptors_most() -> Option<u64> {
     getrlimit(Resource::Nofile).current
+}
+
+/// A flag that SIGINT and SIGTERM set, in place of ending the process.
+pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stopped))?;
+    }
+    Ok(stopped)
+}
+
+/// Sends this process SIGTERM when its standard input ends. The parent holds the other end of the pipe and never writes
+/// to it: the system closes it when the parent ends, even after `kill -9`.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this thread blocks in a read until the parent ends, so it cannot be joined"
+)]
+pub fn end_with_parent() -> io::Result<()> {
+    let watched = || {
+        let mut byte = [0];
+        let mut input = io::stdin().lock();
+        while input.read(&mut byte).is_ok_and(|length| length > 0) {}
+        if let Err(error) = low_level::raise(SIGTERM) {
+            tracing::error!(%error, "the parent has ended, but this process could not be stopped");
+        }
+    };
+    thread::Builder::new().name("parent-watch".to_owned()).spawn(watched).map(drop)
 }
 
 #[cfg(test)]

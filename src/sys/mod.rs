@@ -7,7 +7,6 @@ pub mod disk;
 pub mod files;
 pub mod host;
 pub mod locks;
-pub mod signals;
 pub mod systemd;
 pub mod user;
 pub mod watch;

@@ -4,7 +4,6 @@
 //! [`redact`] masks any that were missed. Of libraries only warnings and errors are written, because their debug
 //! lines contain header fields.
 
-pub mod heartbeat;
 mod line;
 mod redact;
 pub mod tally;

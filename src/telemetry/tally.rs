@@ -1,10 +1,15 @@
-//! Atomic counters and histograms, cheap enough to update for every event.
+//! Atomic counters and histograms, cheap enough to update for every event; and heartbeats, by which a thread that works in
+//! a loop shows that the loop still runs.
 //!
 //! Two counters are not read at one moment, so they may not fit together exactly. Not here: names and labels of
-//! metrics (`api::metrics`).
+//! metrics (`api::metrics`), who asks for heartbeats, and what happens when one is missing.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+/// An idle thread runs its loop at least this often, so that it does not look stuck.
+pub const BEAT: Duration = Duration::from_secs(1);
 
 /// A counter or gauge.
 #[derive(Debug, Default)]
@@ -112,6 +117,42 @@ pub struct Observed {
     pub sum: u64,
     /// The number of values.
     pub count: u64,
+}
+
+/// One thread's heartbeat. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Heartbeat(Arc<Beats>);
+
+#[derive(Debug, Default)]
+struct Beats {
+    asked: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl Heartbeat {
+    /// Asks for a heartbeat. Earlier ones do not count.
+    pub fn ask(&self) {
+        self.0.asked.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Gives a heartbeat; the thread calls it in each pass of its loop.
+    pub fn tick(&self) {
+        let asked = self.0.asked.load(Ordering::Acquire);
+        self.0.answered.store(asked, Ordering::Release);
+    }
+
+    /// Whether a heartbeat came since the last [`Heartbeat::ask`].
+    ///
+    /// ```
+    /// let heartbeat = oncebox::telemetry::tally::Heartbeat::default();
+    /// heartbeat.ask();
+    /// assert!(!heartbeat.has_answered());
+    /// heartbeat.tick();
+    /// assert!(heartbeat.has_answered());
+    /// ```
+    pub fn has_answered(&self) -> bool {
+        self.0.answered.load(Ordering::Acquire) == self.0.asked.load(Ordering::Acquire)
+    }
 }
 
 #[cfg(test)]

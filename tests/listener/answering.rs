@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use oncebox::http::limits::Limits;
+use oncebox::http::service::Limits;
 
 use crate::rig::{Client, LARGE, Rig, echo, get, post, until};
 

@@ -1,9 +1,9 @@
 //! Every request has a name and an address, and neither can be forged.
 
 use oncebox::base::clock::Clock;
-use oncebox::http::limits::Limits;
 use oncebox::http::proxies::Proxies;
 use oncebox::http::server::Setup;
+use oncebox::http::service::Limits;
 
 use crate::rig::{Answer, Rig, get, post};
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use oncebox::http::limits::Limits;
+use oncebox::http::service::Limits;
 
 use crate::rig::{Client, Rig, get, in_own_process, post, until};
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::thread;
 
-use oncebox::http::limits::Limits;
+use oncebox::http::service::Limits;
 
 use crate::rig::{Rig, post};
 

@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use oncebox::base::clock::Clock;
 use oncebox::base::fair::Payer;
-use oncebox::http::limits::Limits;
 use oncebox::http::message::{Head, Request, Response};
 use oncebox::http::server::{Server, Setup, bind};
-use oncebox::http::service::{Reply, Service};
+use oncebox::http::service::{Limits, Reply, Service};
 
 /// Bytes of the answer to `/large`: more than the buffers of both sockets hold.
 pub(crate) const LARGE: usize = 20_000_000;

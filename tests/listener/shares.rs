@@ -5,9 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use oncebox::base::clock::Clock;
-use oncebox::http::limits::Limits;
 use oncebox::http::proxies::Proxies;
 use oncebox::http::server::Setup;
+use oncebox::http::service::Limits;
 use socket2::{Domain, Socket, Type};
 
 use crate::rig::{Client, LARGE, Rig, get, post, until};

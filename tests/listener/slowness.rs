@@ -4,7 +4,7 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use oncebox::http::limits::Limits;
+use oncebox::http::service::Limits;
 
 use crate::rig::{LARGE, Rig, get, until};
 

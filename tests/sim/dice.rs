@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
+use oncebox::base::faults::SplitMix64;
 use oncebox::base::id::Draw;
-use oncebox::base::split_mix::SplitMix64;
 
 /// Milliseconds: a time since the world began, or a span.
 pub(crate) type Ms = i64;

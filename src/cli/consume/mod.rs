@@ -17,7 +17,7 @@ use crate::cli::consume::lease::{Consumer, LeasedEvent, NextEvents};
 use crate::cli::consume::task::{Outcome, Task};
 use crate::cli::prelude::*;
 use crate::sys::command::{self, Running};
-use crate::sys::signals::stop_flag;
+use crate::sys::host::stop_flag;
 
 /// How long the service may hold a request for events. A signal takes effect when the request ends.
 const WAIT: Duration = Duration::from_secs(2);

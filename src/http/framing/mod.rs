@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 
 use crate::http::framing::body::Body;
 use crate::http::head::{self, BodyLength, Parsed, Refusal, ReplyMode};
-use crate::http::limits::Limits;
 use crate::http::message::{Head, Request, Response};
+use crate::http::service::Limits;
 
 /// Completes a head, and returns the limit of its body, or the answer if the request is refused without its body.
 pub(crate) type HeadCheck<'a> = dyn FnMut(&mut Head) -> Result<usize, Response> + 'a;

@@ -1,8 +1,6 @@
-//! The changed fields of a resource, before and after, without secrets.
+//! The changed fields of a resource, before and after, without secrets; and cleaning texts that a caller chose.
 
 use serde_json::{Map, Value, json};
-
-use crate::model::audit::sanitize::without_secrets;
 
 /// Fields that change with every update and carry no information.
 const FIELDS_LEFT_OUT: [&str; 3] = ["updated_at", "last_used_at", "created_at"];
@@ -10,6 +8,12 @@ const FIELDS_LEFT_OUT: [&str; 3] = ["updated_at", "last_used_at", "created_at"];
 const FIELDS_SECRET: [&str; 5] = ["token", "secret", "secrets", "password", "key"];
 /// The longest stored value, in characters.
 const MAX_VALUE_CHARS: usize = 2_000;
+
+/// The longest stored text, in characters. Without a limit, any caller could fill the file.
+const MAX_TEXT_CHARS: usize = 255;
+/// Prefixes of our secrets. A path or header may contain a secret by mistake.
+const SECRET_PREFIXES: [&str; 6] =
+    ["obx_", "obs_", "obl_", "whsec_", "whsk_", "oncebox-master-key-1:"];
 
 /// The changed fields of a resource: name to `{"before":…,"after":…}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,6 +120,29 @@ fn masked_headers(before: &Value, after: &Value) -> (Value, Value) {
     (masked(before, after, "…"), masked(after, before, "… (another value)"))
 }
 
+/// The text without control characters and secrets, cut to the limit.
+pub(super) fn sanitize(text: &str) -> String {
+    let clean = text.chars().filter(|c| !c.is_control()).take(MAX_TEXT_CHARS).collect::<String>();
+    without_secrets(&clean)
+}
+
+/// The text with each token, signing secret and master key replaced by its prefix and `…`.
+pub fn without_secrets(text: &str) -> String {
+    let mut text = text.to_owned();
+    for prefix in SECRET_PREFIXES {
+        let mut parts = text.split(prefix);
+        let mut masked = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let is_secret = |c: char| c.is_ascii_alphanumeric() || "-_+/=".contains(c);
+            masked.push_str(prefix);
+            masked.push('…');
+            masked.push_str(part.trim_start_matches(is_secret));
+        }
+        text = masked;
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,5 +177,13 @@ mod tests {
     fn a_long_value_is_cut() {
         let text = Changes::none().and("note", "x".repeat(100_000)).to_text();
         assert!(text.chars().count() < MAX_VALUE_CHARS + 100);
+    }
+
+    #[test]
+    fn a_secret_in_a_path_is_not_stored() {
+        assert_eq!(sanitize("/v1/tokens/obx_AbC-12_3"), "/v1/tokens/obx_…");
+        assert_eq!(sanitize("x whsec_MfKQ9r8/+= y obx_1, obx_2"), "x whsec_… y obx_…, obx_…");
+        assert_eq!(sanitize("a\nb\u{1b}[0m"), "ab[0m");
+        assert_eq!(sanitize(&"x".repeat(1000)).len(), MAX_TEXT_CHARS);
     }
 }

@@ -8,13 +8,11 @@ pub mod changes;
 mod head;
 pub mod refusals;
 mod row;
-mod sanitize;
 
 use crate::base::clock::Timestamp;
 use crate::base::words::words;
-use crate::model::audit::changes::Changes;
+use crate::model::audit::changes::{Changes, sanitize};
 use crate::model::audit::head::Head;
-use crate::model::audit::sanitize::sanitize;
 
 pub use head::Hash;
 pub use row::AuditEvent;

@@ -24,7 +24,7 @@ use crate::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, 
 use crate::store::deliveries::DueMark;
 use crate::store::error::{Error, Result};
 use crate::store::{OwnReader, deliveries, subscriptions};
-use crate::telemetry::heartbeat::Heartbeat;
+use crate::telemetry::tally::Heartbeat;
 
 /// The longest sleep without a message: the clock may be set meanwhile.
 const MAX_SLEEP: Duration = Duration::from_millis(250);

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::model::few::Few;
 use crate::model::json;
+use crate::model::json_fields::Few;
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field};
 use crate::sources::folder_settings::{FolderSettings, MAX_FILE_ROWS, MAX_NAME_CHARS, MAX_NODES};

@@ -26,7 +26,7 @@ use crate::store::tx::{Effects, WriterCache};
 use crate::store::work_done::WorkDone;
 use crate::sys::disk::{self, Gauge};
 use crate::sys::locks::LogIndex;
-use crate::telemetry::heartbeat::{BEAT, Heartbeat};
+use crate::telemetry::tally::{BEAT, Heartbeat};
 
 pub use room::LogRoom;
 

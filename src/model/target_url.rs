@@ -1,24 +1,37 @@
 //! The URL of an HTTP target: which URLs are accepted, and how an event's values are filled in.
 //!
+//! A host that some programs read as an address and others as a name is refused. URLs stand in lists, logs and attempts
+//! in the clear, so none may carry a secret.
+//!
 //! Not here: which addresses may be called ([`super::address`]), and resolving the host's name.
 
-mod error;
-mod host;
-mod placeholders;
-mod secrets;
-mod template;
-
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use error::{MAX_FILLED_BYTES, MAX_TEXT_BYTES};
-use host::{read_host, read_port, split_port};
-use template::{Piece, dot_segment, encode, read_template};
+use percent_encoding::percent_decode_str;
 
-use crate::model::address::{AddressPolicy, Refused, check_port};
+use crate::model::address::{AddressPolicy, PortRefused, Refused, check_port};
 
-pub use error::{FillError, UrlError};
-pub(crate) use secrets::is_secret as is_named_like_a_secret;
+/// The longest template, in bytes.
+const MAX_TEXT_BYTES: usize = 2048;
+/// The longest filled URL, in bytes: what servers accept by default.
+const MAX_FILLED_BYTES: usize = 8000;
+/// Source: RFC 1035, section 2.3.4.
+const MAX_HOST_BYTES: usize = 253;
+const MAX_LABEL_BYTES: usize = 63;
+
+/// The values of an event that a URL can name.
+const PLACEHOLDERS: [&str; 5] =
+    ["aggregate_id", "aggregate_type", "event_type", "id", "idempotency_key"];
+/// The same for messages.
+const PLACEHOLDERS_SHOWN: &str =
+    "{aggregate_id}, {aggregate_type}, {event_type}, {id}, {idempotency_key}";
+
+/// Names that are secrets as they stand.
+const SECRET_NAMES: [&str; 7] =
+    ["code", "auth", "authorization", "pwd", "pass", "passwd", "apikey"];
+/// Names that end like this, alone or after `_`, `-` or `.`, are secrets.
+const SECRET_ENDINGS: [&str; 6] = ["token", "key", "secret", "sig", "signature", "password"];
 
 /// An HTTP or HTTPS URL whose path and query may have placeholders.
 ///
@@ -165,7 +178,7 @@ impl TargetUrl {
 
     /// The first parameter of the query that is named like a secret and has a value of its own.
     pub fn secret_in_query(&self) -> Option<String> {
-        self.text.split_once('?').and_then(|(_, query)| secrets::in_query(query))
+        self.text.split_once('?').and_then(|(_, query)| secret_in_query(query))
     }
 
     /// The URL, with its placeholders.
@@ -235,6 +248,205 @@ fn split_scheme(text: &str) -> Result<(bool, &str), UrlError> {
         "http" => Ok((false, rest)),
         _ => Err(UrlError::Scheme),
     }
+}
+
+/// A piece of path and query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Literal(String),
+    Value(&'static str),
+}
+
+/// Splits path and query at their placeholders.
+fn read_template(rest: &str) -> Result<Vec<Piece>, UrlError> {
+    let mut pieces = Vec::new();
+    let mut left = rest;
+    while let Some((before, after)) = left.split_once('{') {
+        let (name, after) = after.split_once('}').ok_or(UrlError::Brace)?;
+        let known = PLACEHOLDERS.iter().find(|known| **known == name);
+        let Some(known) = known else {
+            return Err(UrlError::Unknown(name.to_owned()));
+        };
+        pieces.push(Piece::Literal(before.to_owned()));
+        pieces.push(Piece::Value(known));
+        left = after;
+    }
+    pieces.push(Piece::Literal(left.to_owned()));
+    let stray = |piece: &Piece| matches!(piece, Piece::Literal(text) if text.contains('}'));
+    if pieces.iter().any(stray) { Err(UrlError::Brace) } else { Ok(pieces) }
+}
+
+/// The first segment of the path that is `.` or `..`, also where a dot is written `%2e`.
+fn dot_segment(path_and_query: &str) -> Option<String> {
+    let path = path_and_query.split('?').next().unwrap_or_default();
+    let leads_elsewhere = |segment: &&str| {
+        matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
+    };
+    path.split('/').find(leads_elsewhere).map(str::to_owned)
+}
+
+/// Appends a value. It is percent-encoded, except for unreserved characters.
+fn encode(value: &str, into: &mut String) {
+    for byte in value.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            into.push(char::from(byte));
+        } else {
+            // Writing into a String cannot fail.
+            let _written: fmt::Result = write!(into, "%{byte:02X}");
+        }
+    }
+}
+
+/// The host, with brackets if it has them, and the text after the colon.
+fn split_port(authority: &str) -> Result<(&str, Option<&str>), UrlError> {
+    let after_address = authority.rfind(']').map_or(0, |at| at + 1);
+    let (address, tail) = authority.split_at_checked(after_address).unwrap_or(("", authority));
+    match tail.split_once(':') {
+        None if address.is_empty() || tail.is_empty() => Ok((authority, None)),
+        Some((host, port)) if address.is_empty() => Ok((host, Some(port))),
+        Some(("", port)) => Ok((address, Some(port))),
+        Some(_) | None => Err(UrlError::Host(authority.to_owned())),
+    }
+}
+
+/// A port in plain digits.
+fn read_port(text: &str) -> Result<u16, UrlError> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    let port = text.parse().ok().filter(|port: &u16| plain && *port > 0);
+    port.ok_or_else(|| UrlError::Port(text.to_owned()))
+}
+
+/// The host without brackets, and as written in a URL.
+fn read_host(host: &str) -> Result<(String, String), UrlError> {
+    if host.is_empty() {
+        return Err(UrlError::NoHost);
+    }
+    if let Some(inside) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        let ip: Ipv6Addr = inside.parse().map_err(|_why| UrlError::NotV6(inside.to_owned()))?;
+        return Ok((ip.to_string(), format!("[{ip}]")));
+    }
+    let name = host.to_ascii_lowercase();
+    let label = |label: &str| {
+        (1..=MAX_LABEL_BYTES).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    if looks_like_address(&name) {
+        // Rust reads four decimal numbers without leading zeros, and nothing else.
+        return match name.parse::<Ipv4Addr>() {
+            Ok(ip) => Ok((ip.to_string(), ip.to_string())),
+            Err(_) => Err(UrlError::OddAddress(name)),
+        };
+    }
+    if name.len() > MAX_HOST_BYTES || !name.split('.').all(label) {
+        return Err(UrlError::Host(name));
+    }
+    Ok((name.clone(), name))
+}
+
+/// Whether some program reads this as an address: its last label is a number.
+/// Source: WHATWG URL, "ends in a number checker"; `inet_aton` reads the same forms.
+fn looks_like_address(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let decimal = !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit());
+    let hex = last.strip_prefix("0x");
+    decimal || hex.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// The first parameter that is named like a secret and has a value. One that an event fills in is none.
+fn secret_in_query(query: &str) -> Option<String> {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let mut named = pairs
+        .filter(|(_, value)| !value.is_empty() && !value.contains('{'))
+        .map(|(name, _)| percent_decode_str(name).decode_utf8_lossy().into_owned());
+    named.find(|name| is_named_like_a_secret(&name.to_ascii_lowercase()))
+}
+
+/// Whether a name in lower case, of a query parameter or a header field, is that of a secret.
+pub(crate) fn is_named_like_a_secret(name: &str) -> bool {
+    let last = name.rsplit(['_', '-', '.']).next().unwrap_or(name);
+    SECRET_NAMES.contains(&name) || SECRET_ENDINGS.contains(&last)
+}
+
+/// Why a text is not accepted as a target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// Too long.
+    #[error("the URL has {0} bytes; at most {MAX_TEXT_BYTES} are allowed")]
+    Long(usize),
+    /// A character that is not allowed in URLs.
+    #[error(
+        "the URL contains {0:?}, which is not allowed in URLs; write it percent-encoded, or the host in Punycode"
+    )]
+    Letter(char),
+    /// A percent sign that encodes nothing.
+    #[error("the URL has a `%` without two hex digits after it; write `%25` for the sign itself")]
+    Percent,
+    /// Not HTTP.
+    #[error("the URL does not begin with `https://` or `http://`")]
+    Scheme,
+    /// A user name or password.
+    #[error(
+        "the URL contains a user name or an `@` before its path; leave it out, and give user and password as a credential \
+         of the kind basic"
+    )]
+    UserInfo,
+    /// A fragment, which would never be sent.
+    #[error("the URL contains a `#`; fragments are not sent, leave it out or write `%23`")]
+    Fragment,
+    /// No host.
+    #[error("the URL names no host")]
+    NoHost,
+    /// A host that no name service resolves.
+    #[error(
+        "`{0}` is not a host name; it has labels of letters, digits, `-` and `_`, and no dot at its end"
+    )]
+    Host(String),
+    /// An address in one of the forms that programs read differently.
+    #[error("`{0}` is an address in an unusual form; write four decimal numbers, like 192.0.2.1")]
+    OddAddress(String),
+    /// The text in brackets is not an IPv6 address.
+    #[error("`[{0}]` is not an IPv6 address")]
+    NotV6(String),
+    /// A port that is no number from 1 to 65535.
+    #[error("`{0}` is not a port; write a number from 1 to 65535, or nothing")]
+    Port(String),
+    /// A port of another service.
+    #[error(transparent)]
+    PortRefused(#[from] PortRefused),
+    /// A placeholder where none is allowed.
+    #[error(
+        "`{{` in the scheme, host or port: an event must not choose which host is called; use placeholders after the host"
+    )]
+    PlaceholderInHost,
+    /// A placeholder that does not exist.
+    #[error("`{{{0}}}` is not a placeholder of URLs; there are {PLACEHOLDERS_SHOWN}")]
+    Unknown(String),
+    /// A brace without its partner.
+    #[error("the URL has a brace without its partner; write `%7B` and `%7D` for braces themselves")]
+    Brace,
+    /// A path with `.` or `..` in it.
+    #[error("the path contains the segment `{0}`; write the path that it leads to")]
+    DotSegment(String),
+    /// Our HTTP client would read it differently.
+    #[error("the HTTP client reads this URL differently; write it in a simpler form")]
+    Client,
+}
+
+/// Why a template could not be filled for one event.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FillError {
+    /// The event has no such value, or an empty one in the path, which would name another resource.
+    #[error("the URL needs {{{0}}}, and the event has none")]
+    Missing(&'static str),
+    /// A path segment became `.` or `..`, which leads to another path.
+    #[error("a value makes `{0}` a segment of the URL's path, which leads to another path")]
+    DotSegment(String),
+    /// The result is too long to be sent.
+    #[error("the filled URL has {0} bytes; at most {MAX_FILLED_BYTES} are sent")]
+    Long(usize),
 }
 
 #[cfg(test)]
@@ -378,5 +590,34 @@ mod tests {
         assert!(matches!(target.fill(|_| Some(".")), Err(FillError::DotSegment(..))));
         let half = TargetUrl::parse("http://a/%2E{id}").unwrap();
         assert!(matches!(half.fill(|_| Some(".")), Err(FillError::DotSegment(..))));
+    }
+
+    #[test]
+    fn parameters_named_like_secrets_are_found() {
+        for query in [
+            "token=x",
+            "a=b&access_token=x",
+            "API-Key=x",
+            "apikey=x",
+            "x-functions-key=x",
+            "sp=1&sig=abc",
+            "client_secret=x",
+            "%74oken=x",
+            "code=abc%3D%3D",
+        ] {
+            assert!(secret_in_query(query).is_some(), "{query}");
+        }
+        for query in [
+            "",
+            "a=b",
+            "token=",
+            "token",
+            "key={idempotency_key}",
+            "keyword=x",
+            "design=x",
+            "zipcode=1",
+        ] {
+            assert_eq!(secret_in_query(query), None, "{query}");
+        }
     }
 }

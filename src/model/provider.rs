@@ -1,0 +1,149 @@
+//! What is known of a provider beside how it signs: the URL that it posts to, and where its webhooks have their ordering
+//! key.
+//!
+//! Not here: reading the key from a request (`pipeline::receive`), and what a lane is ([`crate::model::lane`]).
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::json_path::Path;
+
+/// The longest public URL, in bytes. A longer one does not fit into a request's head.
+const MAX_URL_BYTES: usize = 2048;
+
+/// The longest ordering key; of a longer one its SHA-256 is stored.
+pub const MAX_KEY_CHARS: usize = 255;
+/// Parts of names of header fields that carry secrets. Ordering keys are stored as they are.
+const SECRET_PARTS: [&str; 6] =
+    ["authorization", "cookie", "signature", "token", "secret", "api-key"];
+
+/// Why a text cannot be a public URL.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublicUrlError {
+    /// A provider cannot post to it.
+    #[error("`{0}` is not a URL like https://edge.example/in/square")]
+    NotHttp(String),
+    /// It has a fragment, which is never sent.
+    #[error("a public URL has no `#`: the part after it is never sent")]
+    Fragment,
+    /// It is too long.
+    #[error("a public URL has at most {MAX_URL_BYTES} bytes, this one has {0}")]
+    Long(usize),
+}
+
+/// A URL with scheme, host and path, as configured at the provider: byte for byte, because some signatures cover it.
+///
+/// ```
+/// use oncebox::model::provider::PublicUrl;
+/// let url = PublicUrl::parse("https://edge.example/in/twilio").unwrap();
+/// assert_eq!(url.with_query(Some("a=1")), "https://edge.example/in/twilio?a=1");
+/// let fixed = PublicUrl::parse("https://edge.example/in/twilio?b=2").unwrap();
+/// assert_eq!(fixed.with_query(Some("a=1")), "https://edge.example/in/twilio?b=2");
+/// assert!(PublicUrl::parse("edge.example").is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicUrl(String);
+
+impl PublicUrl {
+    /// Reads it. Nothing in it is changed: a signature covers its bytes.
+    /// Fails with [`PublicUrlError`], which says what is wrong.
+    pub fn parse(text: &str) -> Result<Self, PublicUrlError> {
+        if text.len() > MAX_URL_BYTES {
+            return Err(PublicUrlError::Long(text.len()));
+        }
+        if text.contains('#') {
+            return Err(PublicUrlError::Fragment);
+        }
+        let begins = text.starts_with("https://") || text.starts_with("http://");
+        let fits = begins && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let has_host = |uri: &http::Uri| uri.host().is_some_and(|host| !host.is_empty());
+        let uri = text.parse::<http::Uri>().ok().filter(|uri| fits && has_host(uri));
+        if uri.is_none() {
+            return Err(PublicUrlError::NotHttp(text.escape_debug().to_string()));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// As it was entered.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The URL of a request with this query, which is added unless the URL has its own query.
+    pub fn with_query(&self, query: Option<&str>) -> String {
+        match query {
+            Some(query) if !self.0.contains('?') => format!("{}?{query}", self.0),
+            Some(_) | None => self.0.clone(),
+        }
+    }
+}
+
+/// Where the ordering key of a webhook is. Stored as JSON in `providers.ordering_key`.
+///
+/// ```
+/// use oncebox::model::provider::KeyPlace;
+/// let read = |text| serde_json::from_str::<KeyPlace>(text);
+/// assert!(read(r#"{"path": "$.data.object.id"}"#).is_ok());
+/// assert!(read(r#"{"header": "X-Order-Id"}"#).is_ok());
+/// assert!(read(r#"{"header": "X-Gitlab-Token"}"#).unwrap_err().to_string().contains("secret"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyPlace {
+    /// The first text or number at this path of the body, or of the item of a batch.
+    Path(Path),
+    /// The header field of this name.
+    Header(FieldName),
+}
+
+/// The name of a header field that may be stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct FieldName(String);
+
+impl FieldName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for FieldName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let fits = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if !(1..=MAX_KEY_CHARS).contains(&name.len()) || !name.bytes().all(fits) {
+            return Err(format!("the header {name:?} is not a valid header field"));
+        }
+        let lower = name.to_ascii_lowercase();
+        if SECRET_PARTS.iter().any(|part| lower.contains(part)) {
+            return Err(format!(
+                "the header {name} may carry a secret, and ordering keys are stored as they are"
+            ));
+        }
+        Ok(Self(name))
+    }
+}
+
+impl From<FieldName> for String {
+    fn from(name: FieldName) -> Self {
+        name.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_no_provider_can_post_to_is_refused() {
+        for text in
+            ["", "/in/x", "ftp://a/b", "https://", "https://a b/", "https://a/\u{e4}", "a.example"]
+        {
+            assert!(matches!(PublicUrl::parse(text), Err(PublicUrlError::NotHttp(_))), "{text}");
+        }
+        assert_eq!(PublicUrl::parse("https://a/#b"), Err(PublicUrlError::Fragment));
+        let long = format!("https://a/{}", "b".repeat(2048));
+        assert_eq!(PublicUrl::parse(&long), Err(PublicUrlError::Long(2058)));
+    }
+}
