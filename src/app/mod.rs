@@ -30,7 +30,7 @@ use crate::pipeline::Pipeline;
 use crate::sources::relays::Relaying;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{Store, audit_events, boots};
+use crate::store::{Store, audit_events, runs};
 
 pub use error::Error;
 #[cfg(any(test, feature = "internals"))]
@@ -173,7 +173,7 @@ impl Appliance {
         let writer = store.writer().clone();
         Ok(self.flow.stop(move || {
             log_audit_head(&store);
-            let run = move |tx: &WriteTx<'_>| boots::stop(tx, boot, clock.wall());
+            let run = move |tx: &WriteTx<'_>| runs::stop(tx, boot, clock.wall());
             if let Err(error) = writer.write(Queue::Upkeep, run) {
                 tracing::warn!(%error, "the clean stop could not be recorded");
             }

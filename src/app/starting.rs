@@ -39,7 +39,7 @@ use crate::sources::{self, Shared, SourceStatuses};
 use crate::store::schema::{self, Steps};
 use crate::store::tokens::NewToken;
 use crate::store::writer::WriterLoop;
-use crate::store::{Store, audit_events, boots, limits, meta, tokens};
+use crate::store::{Store, audit_events, limits, meta, runs, tokens};
 use crate::sys::disk::Gauge;
 use crate::sys::systemd::Passed;
 
@@ -243,9 +243,9 @@ fn record_start(
     store: &Store,
     clock: &Clock,
 ) -> Result<(bool, i64, Arc<Suspects>), Error> {
-    let clean_before = writer.read(boots::last_was_clean)?.unwrap_or(true);
+    let clean_before = writer.read(runs::last_was_clean)?.unwrap_or(true);
     let version = env!("CARGO_PKG_VERSION");
-    let boot = writer.direct(|tx| boots::start(tx, clock.wall(), version))?;
+    let boot = writer.direct(|tx| runs::start(tx, clock.wall(), version))?;
     let suspects = Arc::new(Suspects::at_start(writer, (store, clock), boot)?);
     log_audit_head(store);
     Ok((clean_before, boot, suspects))

@@ -1,4 +1,4 @@
-//! `oncebox alert`: channels that tell people of escalations.
+//! `oncebox escalation`: failures that a person must see. `oncebox alert`: channels that tell people of them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::base::stop::Stop;
 use crate::cli::exit::FAILED;
 use crate::cli::prelude::*;
 use crate::cli::remote::once;
-use crate::cli::show::clean;
+use crate::cli::show::{clean, cut};
 
 /// A test is looked at so often, which is 15 seconds in all …
 const LOOKS: u32 = 75;
@@ -15,7 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Characters of the answer that are shown.
 const EXCERPT_CHARS: usize = 200;
 
-const COMMANDS_TABLE: &str = "
+const ALERT_TABLE: &str = "
 alert  Channels that tell people of escalations: Slack, webhook, e-mail, command
   columns: NAME 0 name; KIND 1 kind; TARGET 1 target; SEVERITY 2 severity; CLASSES 3 classes; LAST SUCCESS (UTC) 3 last_success_at; FAILING SINCE (UTC) 2 failing_since
   fields: kind; target; subscription; severity; classes; all tenants; quiet hours; messages per hour = rate_per_hour; digest; told again after = repeat_after; last success = @last_success_at; failing since = @failing_since
@@ -23,8 +23,8 @@ alert  Channels that tell people of escalations: Slack, webhook, e-mail, command
     --no-wait  Do not wait for what becomes of it
 ";
 
-pub(super) const COMMANDS: Commands =
-    Commands::new(&CHANNELS, COMMANDS_TABLE, &[own("test", test)]).inner(&[&CHANNEL]);
+pub(super) const ALERT: Commands =
+    Commands::new(&CHANNELS, ALERT_TABLE, &[own("test", test)]).inner(&[&CHANNEL]);
 
 const CHANNEL_TABLE: &str = "
 channel  Where alerts go, and which
@@ -53,8 +53,25 @@ channel  Where alerts go, and which
 const CHANNEL: Commands = Commands::new(&CHANNELS, CHANNEL_TABLE, &[own("create", create)]);
 
 const CHANNELS: Noun =
-    Noun::new("/v1/alert-channels", "Alert channel", "alert channels", COMMANDS_TABLE)
+    Noun::new("/v1/alert-channels", "Alert channel", "alert channels", ALERT_TABLE)
         .time("created_at");
+
+const ESCALATION_TABLE: &str = "
+escalation  Failures that a person must see
+  columns: ID 0 id; CLASS 1 class; SUBJECT 1 subject; LAST (UTC) 1 last_at; COUNT 2 count; ACKNOWLEDGED BY 3 acknowledged_by; DETAIL 2 detail
+  fields: class; subject; detail; first = @first_at; last = @last_at; count; acknowledged = @acknowledged_at; by = acknowledged_by; resolved = @resolved_at
+  list = listEscalations  Open escalations, newest first
+    all --resolved  Also list resolved ones
+  show = getEscalation  One escalation: what happened, since when, how often
+  acknowledge = acknowledgeEscalation  Mark an escalation as seen; it stays open until its cause is gone
+";
+
+pub(super) const ESCALATION: Commands = Commands::new(&ESCALATIONS, ESCALATION_TABLE, &[]);
+
+const ESCALATIONS: Noun =
+    Noun::new("/v1/escalations", "Escalation", "open escalations", ESCALATION_TABLE)
+        .time("last_at")
+        .by(&[("detail", |e| cut(&text(e, "detail"), 100))]);
 
 fn create(call: &Call<'_>, remote: &Remote) -> Done {
     let made = call.send(remote, call.body()?)?;

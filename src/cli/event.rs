@@ -1,13 +1,18 @@
-//! `oncebox event`: what was published, where it went, what was answered; and repairing a quarantined event.
+//! `oncebox event`: what was published, where it went, what was answered; and repairing a quarantined event. `oncebox webhook`:
+//! what providers posted to us. `oncebox event-type`: what events look like, and what becomes of those that do not.
 //!
-//! Not here: publishing ([`super::emit`]).
+//! Not here: publishing ([`super::emit`]), the providers themselves ([`super::provider`]), and posting a sample
+//! ([`super::trigger`]).
+
+use serde_json::json;
 
 use crate::cli::job::{self, Pace};
+use crate::cli::noun::Noun;
 use crate::cli::prelude::*;
-use crate::cli::process;
-use crate::cli::timeline::{self, EVENTS};
+use crate::cli::timeline::{self, EVENTS, WEBHOOKS};
+use crate::cli::{out, process};
 
-const TABLE: &str = "
+const EVENT_TABLE: &str = "
 event  Published events: their deliveries and the answers
   | Did invoice 4711 go out, when, and what did they answer?
   |   oncebox event list --aggregate-id 4711
@@ -62,9 +67,9 @@ event  Published events: their deliveries and the answers
     ? Discard the event {id}
 ";
 
-pub(super) const COMMANDS: Commands = Commands::new(
+pub(super) const EVENT: Commands = Commands::new(
     &EVENTS,
-    TABLE,
+    EVENT_TABLE,
     &[
         own("show", timeline::show),
         own("process", |call, remote| process::show(remote, &call.text("id"))),
@@ -73,6 +78,60 @@ pub(super) const COMMANDS: Commands = Commands::new(
         own("cancel|discard", change),
     ],
 );
+
+const WEBHOOK_TABLE: &str = "
+webhook  Webhooks that providers posted
+  list = listWebhookEvents  Webhook events, newest first
+    status --status --state
+  show = getWebhookEvent  One webhook event with its deliveries and their attempts
+    --payload  Print the payload alone
+  replay = replayWebhookEvents  Send webhook events again: one, or all that fit
+    [id] not:all  The webhook event's id
+    --all  All that fit the other flags
+    filter.provider
+    filter.code <STATUS>
+    filter.event_type <TYPE>  Only those of this event type
+    !filter.ids
+    !filter.aggregate_type
+    !filter.aggregate_id
+    filter.*
+    | One that was skipped goes to the subscriptions that match it now.
+    |
+    |   oncebox webhook replay ID
+    |   oncebox webhook replay --provider stripe --since 2h --rate 50
+";
+
+pub(super) const WEBHOOK: Commands = Commands::new(
+    &WEBHOOKS,
+    WEBHOOK_TABLE,
+    &[own("show", timeline::show), own("replay", replay_webhooks).more(Pace::augment_args)],
+);
+
+const TYPE_TABLE: &str = "
+event-type  Event types: what events look like, and schemas to check them with
+  columns: NAME 0 name; DESCRIPTION 1 description; ON INVALID 1 on_invalid; CHANGED (UTC) 2 updated_at
+  fields: description; on invalid; schema; example; registered = @created_at; changed = @updated_at
+  list = listEventTypes  Event types, oldest first
+  show = getEventType  One event type with its schema
+  set = setEventType  Register an event type, or replace it: its events are checked from then on
+    schema <JSON|@FILE|->
+    description <TEXT>
+    example <JSON|@FILE>
+    on_invalid <WHAT>
+    |   oncebox event-type infer invoice.created > invoice.json
+    |   oncebox event-type set invoice.created --schema @invoice.json --on-invalid quarantine
+  delete = deleteEventType  Delete an event type: its events are no longer checked
+    ? Delete the event type {name}
+    > deleted: {name}
+  infer = proposeEventType  Propose a schema from stored events, without those that have sealed fields
+    --save  Register it
+";
+
+pub(super) const EVENT_TYPE: Commands =
+    Commands::new(&EVENT_TYPES, TYPE_TABLE, &[own("infer", infer)]);
+
+const EVENT_TYPES: Noun =
+    Noun::new("/v1/event-types", "Event type", "event types", TYPE_TABLE).time("created_at");
 
 fn change(call: &Call<'_>, remote: &Remote) -> Done {
     call.confirm()?;
@@ -115,4 +174,29 @@ fn set(field: &str) -> Result<(String, Value), Failure> {
         )));
     }
     Ok((name.to_owned(), value))
+}
+
+fn replay_webhooks(call: &Call<'_>, remote: &Remote) -> Done {
+    if !call.has("id") {
+        return job::start(call, remote, job::again("webhook events"));
+    }
+    let event = job::replay_one(call, remote, &WEBHOOKS)?;
+    remote.answer(&event, format_args!("{} is {}", text(&event, "id"), text(&event, "status")))
+}
+
+fn infer(call: &Call<'_>, remote: &Remote) -> Done {
+    let proposal = call.send(remote, Map::new())?;
+    let (events, schema) = (proposal.get("events"), proposal.get("schema"));
+    let name = call.text("name");
+    if events == Some(&json!(0)) {
+        return Err(Failure::input(format!("no stored event of the type {name} can be used")));
+    }
+    let events = events.cloned().unwrap_or_default();
+    let noun = if events == json!(1) { "event" } else { "events" };
+    out::note(format_args!("made from {events} {noun}"));
+    if call.is("save") {
+        let set = remote.send("PUT", &EVENT_TYPES.at(&name), Some(&json!({ "schema": schema })))?;
+        return EVENT_TYPES.print(remote, &set);
+    }
+    out::line(serde_json::to_string_pretty(&schema).unwrap_or_default())
 }

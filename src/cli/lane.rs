@@ -1,4 +1,5 @@
-//! `oncebox lane`: which lanes wait for what, and what is in a lane.
+//! `oncebox lane`: which lanes wait for what, and what is in a lane. `oncebox external-call`: the latest call about each
+//! entity, where a subscription protects external calls.
 //!
 //! Not here: what is done with a delivery of a lane ([`super::delivery`]).
 
@@ -6,7 +7,7 @@ use crate::cli::prelude::*;
 use crate::cli::show::{self, cut, minute};
 use crate::cli::timeline;
 
-const TABLE: &str = "
+const LANE_TABLE: &str = "
 lane  Lanes: deliveries that go one after another, and what they wait for
   columns: ID 0 id; SUBSCRIPTION 1 subscription; KEY 1 key; FIRST 0 delivery; STATE 1 state; BEHIND 1 behind; SINCE (UTC) 2 since; WHY 2 why
   fields: subscription; group; key; first = delivery; state; since = @since; behind it = behind; waits = why
@@ -15,9 +16,9 @@ lane  Lanes: deliveries that go one after another, and what they wait for
   show = getLane  One lane: what is first, why it waits, what is behind it, and what was parked
 ";
 
-pub(super) const COMMANDS: Commands = Commands::new(&LANES, TABLE, &[own("show", show)]);
+pub(super) const LANE: Commands = Commands::new(&LANES, LANE_TABLE, &[own("show", show)]);
 
-const LANES: Noun = Noun::new("/v1/lanes", "Lane", "such lanes", TABLE).time("since").by(&[
+const LANES: Noun = Noun::new("/v1/lanes", "Lane", "such lanes", LANE_TABLE).time("since").by(&[
     ("state", state),
     ("behind", behind),
     ("why", |lane| cut(&text(lane, "why"), 100)),
@@ -32,6 +33,18 @@ const DELIVERIES: Cells = Cells {
         ("late", |d| if text(d, "late") == "true" { "late".to_owned() } else { String::new() }),
     ],
 };
+
+const CALL_TABLE: &str = "
+external-call  The latest call about each entity, where a subscription protects external calls
+  columns: ENTITY 0 entity_key; SUBSCRIPTION 1 subscription; STATE 0 state; FAILED 2 failed_count; DELIVERY 1 delivery; ACCEPTED 2 made_by; UPDATED (UTC) 1 updated_at
+  list = listExternalCalls  The latest call about each entity, the latest first
+    subscription <NAME>
+";
+
+pub(super) const EXTERNAL_CALL: Commands = Commands::new(&CALLS, CALL_TABLE, &[]);
+
+const CALLS: Noun = Noun::new("/v1/external-calls", "External call", "external calls", CALL_TABLE)
+    .time("updated_at");
 
 fn state(lane: &Value) -> String {
     if text(lane, "blocked") == "true" { "blocked".to_owned() } else { text(lane, "state") }

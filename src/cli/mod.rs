@@ -15,13 +15,9 @@ mod delivery;
 mod demo;
 mod doctor;
 mod emit;
-mod escalation;
 mod event;
-mod event_type;
 mod exit;
-mod external_call;
 mod flag;
-mod generate;
 mod help;
 mod input;
 mod job;
@@ -47,7 +43,6 @@ mod source;
 mod status;
 mod subject;
 mod subscription;
-mod tenant;
 mod timeline;
 mod token;
 mod top;
@@ -55,7 +50,6 @@ mod trigger;
 mod user;
 mod verb;
 mod verify_signature;
-mod webhook;
 
 use std::process::ExitCode;
 
@@ -116,11 +110,11 @@ enum Command {
     Conformance(conformance::Conformance),
     /// Print the description of the API (OpenAPI 3.1)
     #[command(name = "openapi")]
-    OpenApi(generate::OpenApi),
+    OpenApi(help::OpenApi),
     /// Print completions for a shell
-    Completions(generate::Completions),
+    Completions(help::Completions),
     /// Write the manual pages into a directory, one per command
-    Manual(generate::Manual),
+    Manual(help::Manual),
 }
 
 /// Calls `run` of the given command.

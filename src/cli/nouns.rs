@@ -6,23 +6,23 @@ use clap::{ArgMatches, Command, FromArgMatches};
 
 use crate::cli::prelude::*;
 use crate::cli::{
-    alert, audit, credential, delivery, emit, escalation, event, event_type, external_call, job,
-    keys, lane, provider, source, subject, subscription, tenant, token, user, webhook,
+    alert, audit, credential, delivery, emit, event, job, keys, lane, provider, source, subject,
+    subscription, token, user,
 };
 
 static NOUNS: &[&Commands] = &[
     &emit::COMMANDS,
-    &event::COMMANDS,
-    &webhook::COMMANDS,
+    &event::EVENT,
+    &event::WEBHOOK,
     &delivery::DELIVERY,
     &delivery::DEAD_LETTER,
     &delivery::IN_DOUBT,
-    &event_type::COMMANDS,
-    &external_call::COMMANDS,
-    &lane::COMMANDS,
+    &event::EVENT_TYPE,
+    &lane::EXTERNAL_CALL,
+    &lane::LANE,
     &job::COMMANDS,
-    &escalation::COMMANDS,
-    &tenant::COMMANDS,
+    &alert::ESCALATION,
+    &token::TENANT,
     &subject::COMMANDS,
     &audit::COMMANDS,
     &keys::COMMANDS,
@@ -30,8 +30,8 @@ static NOUNS: &[&Commands] = &[
     &subscription::COMMANDS,
     &credential::COMMANDS,
     &source::COMMANDS,
-    &alert::COMMANDS,
-    &token::COMMANDS,
+    &alert::ALERT,
+    &token::TOKEN,
     &user::USER,
     &user::SESSION,
     &user::CONSOLE,

@@ -1,6 +1,6 @@
 //! `oncebox provider`: the providers that may post webhooks, and their signature schemes.
 //!
-//! Not here: the posted webhooks ([`super::webhook`]), and reading a secret ([`super::secrets`]).
+//! Not here: the posted webhooks ([`super::event`]), and reading a secret ([`super::secrets`]).
 
 use clap::Command;
 use clap::builder::{PossibleValuesParser, TypedValueParser};

@@ -14,9 +14,8 @@ use crate::cli::exit::Failure;
 use crate::cli::input;
 use crate::config::{CREDENTIALS, environment};
 use crate::signatures::Scheme;
-use crate::signatures::encoding::SecretEncoding;
 use crate::signatures::generic::Check;
-use crate::signatures::signing::SigningSecret;
+use crate::signatures::signing::{SecretEncoding, SigningSecret};
 
 /// Bytes of a generated secret.
 const GENERATED_BYTES: usize = 32;

@@ -1,6 +1,6 @@
 //! One screen about an event: its fields, its deliveries and attempts, and the commands that send it again.
 //!
-//! Not here: listing events ([`super::event`], [`super::webhook`]) and deliveries ([`super::delivery`]).
+//! Not here: listing events ([`super::event`], [`super::event`]) and deliveries ([`super::delivery`]).
 
 use crate::cli::noun::{collect, each};
 use crate::cli::prelude::*;

@@ -1,4 +1,4 @@
-//! `oncebox token`: the tokens for the API.
+//! `oncebox token`: the tokens for the API. `oncebox tenant`: the tenants of this installation, whose tokens they are.
 //!
 //! Not here: the first admin token, which `oncebox serve` writes into the data directory.
 
@@ -13,6 +13,7 @@ use crate::app::data_directory::{DirectoryError, TOKEN_FILE};
 use crate::app::offline::{self, TokenTerms};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::{Draw, SystemDraw};
+use crate::cli::pii;
 use crate::cli::prelude::*;
 use crate::cli::remote::once;
 use crate::cli::show::words;
@@ -21,7 +22,7 @@ use crate::model::tenant;
 use crate::model::token::{Role, Scope, check_name};
 use crate::sys::files;
 
-const TABLE: &str = "
+const TOKEN_TABLE: &str = "
 token  Tokens for the API
   columns: ID 0 id; NAME 1 name; ROLE 1 role; SPEAKS FOR 3 scope_text; LAST USED (UTC) 2 last_used_at; EXPIRES (UTC) 3 expires_at; REVOKED (UTC) 2 revoked_at; CREATED (UTC) 4 created_at
   list = listTokens  Tokens by name and role; the tokens themselves are not shown
@@ -40,9 +41,9 @@ token  Tokens for the API
     ? Revoke the token {id}
 ";
 
-pub(super) const COMMANDS: Commands = Commands::new(
+pub(super) const TOKEN: Commands = Commands::new(
     &TOKENS,
-    TABLE,
+    TOKEN_TABLE,
     &[
         offline("create", create)
             .more(|command| command.mut_arg("expires_at", |flag| flag.value_parser(expiry))),
@@ -50,9 +51,32 @@ pub(super) const COMMANDS: Commands = Commands::new(
     ],
 );
 
-const TOKENS: Noun = Noun::new("/v1/tokens", "Token", "tokens", TABLE)
+const TOKENS: Noun = Noun::new("/v1/tokens", "Token", "tokens", TOKEN_TABLE)
     .time("created_at")
     .by(&[("scope_text", scope_text)]);
+
+const TENANT_TABLE: &str = "
+tenant  Tenants of this installation; for its administrator
+  columns: NAME 0 name; TITLE 1 title; SUSPENDED (UTC) 1 suspended_at; CREATED (UTC) 2 created_at
+  fields: title; personal data = policy_of; suspended since = @suspended_at; created = @created_at
+  list = listTenants  Tenants, oldest first
+  show = getTenant  One tenant
+  create = createTenant  Add a tenant
+    <name>  1 to 63 characters of a-z, 0-9 and -; it never changes
+  change = changeTenant  Give a tenant another title
+  pii = changeTenant  Set the policy for personal data in published events
+    <pii> <allow|FILE|JSON>  allow, or a policy (test it: oncebox pii test)
+    !title
+  suspend = suspendTenant  Refuse its tokens and webhooks, and hold its deliveries; nothing is deleted
+  resume = resumeTenant  End a suspension: deliveries go on
+";
+
+pub(super) const TENANT: Commands =
+    Commands::new(&TENANTS, TENANT_TABLE, &[own("create", create_tenant)]);
+
+const TENANTS: Noun = Noun::new("/v1/tenants", "Tenant", "tenants", TENANT_TABLE)
+    .time("created_at")
+    .by(&[("policy_of", pii::policy_of)]);
 
 /// The source systems and consumer groups of a publish token.
 fn scope_text(token: &Value) -> String {
@@ -146,5 +170,16 @@ fn print(made: &Value, as_json: bool) -> Result<(), Failure> {
     let whose =
         if tenant == tenant::DEFAULT { String::new() } else { format!(" --tenant {tenant}") };
     out::note(format_args!("To revoke it: oncebox token revoke {id}{whose}"));
+    Ok(())
+}
+
+fn create_tenant(call: &Call<'_>, remote: &Remote) -> Done {
+    call.print(remote, call.body()?)?;
+    if !remote.json() {
+        let name = call.text("name");
+        out::note(format_args!(
+            "Its first token: oncebox token create {name}-admin --role admin --tenant {name}"
+        ));
+    }
     Ok(())
 }

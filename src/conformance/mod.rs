@@ -5,7 +5,6 @@
 //! environment. Exit code 0 means done, 65 means never, any other means try again.
 //! Not here: starting and killing processes ([`crate::sys::command`]).
 
-mod count;
 mod plan;
 
 use std::collections::VecDeque;
@@ -17,8 +16,8 @@ use crate::base::id::Draw;
 use crate::config::own_variables;
 use crate::sys::command::{Ended, How, Program, Running, wait};
 
-pub use count::{EffectCounts, Guard};
 use plan::Plan;
+pub use plan::{EffectCounts, Guard};
 
 /// Most processes of the consumer at the same time.
 const PARALLEL: usize = 4;
@@ -147,7 +146,7 @@ pub fn run(
     }
     if let Some(count) = &options.count {
         let effects = effects(count, options.timeout, clock)?;
-        report.counted = Some(count::count(&acknowledged, &effects, options.guard));
+        report.counted = Some(plan::count(&acknowledged, &effects, options.guard));
     }
     Ok(report)
 }

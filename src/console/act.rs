@@ -6,11 +6,10 @@ use serde_json::Map;
 use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Field, Kind, Then};
 use crate::console::enter::{is_local, is_own};
-use crate::console::form::Form;
+use crate::console::form::{Form, Submission};
 use crate::console::layout;
-use crate::console::once::Submission;
+use crate::console::page::{Shared, View, csrf};
 use crate::console::prelude::*;
-use crate::console::shared::Shared;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::service::{Reply, ResponseHandle};
 
@@ -320,8 +319,6 @@ impl Task {
         Response { status, ..layout::page(&view, None, &content) }
     }
 }
-
-use crate::console::view::csrf;
 
 /// The way of the API's answer back to the browser.
 struct Back {

@@ -7,7 +7,7 @@ use crate::base::clock::Timestamp;
 use crate::console::actions::Action;
 use crate::console::form::{segment, with_query};
 use crate::console::json::{Fields as _, indented};
-use crate::console::view::View;
+use crate::console::page::View;
 
 /// How much is shown of a value in JSON: bytes of the page, which may show five.
 const MAX_JSON_BYTES: usize = 16_000;

@@ -3,13 +3,10 @@
 use maud::html;
 
 use crate::api::people::{NewSession, Session};
-use crate::console::cookie;
 use crate::console::error::PageError;
-use crate::console::form::Form;
+use crate::console::form::{Form, clear_cookie, set_cookie};
 use crate::console::layout::{self, entrance};
-use crate::console::page::Content;
-use crate::console::shared::Shared;
-use crate::console::view::csrf;
+use crate::console::page::{Content, Shared, csrf};
 use crate::http::message::{Head, Method, Request, Response};
 
 /// `/console/enter` and `/console/log-in`. A link is used by a button, not by opening it: programs that look at links
@@ -45,7 +42,7 @@ fn enter(inner: &Shared, head: &Head, session: &NewSession, to: Option<&str>) ->
     let lasts = session.ends_at.ms().saturating_sub(inner.api.clock.wall().ms()) / 1000;
     Response::new(303)
         .header("location", to)
-        .header("set-cookie", cookie::set(&session.secret, lasts, is_tls(inner, head)))
+        .header("set-cookie", set_cookie(&session.secret, lasts, is_tls(inner, head)))
         .header("cache-control", "no-store")
 }
 
@@ -58,7 +55,7 @@ pub(super) fn leave(inner: &Shared, request: &Request, session: &Session) -> Res
     if let Err(problem) = inner.api.log_out(head, session) {
         return layout::error(inner, head, Some(session), &PageError::of(problem.into()));
     }
-    Response::new(303).header("location", "/console/").header("set-cookie", cookie::clear())
+    Response::new(303).header("location", "/console/").header("set-cookie", clear_cookie())
 }
 
 /// The form to log in.

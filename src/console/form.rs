@@ -1,8 +1,19 @@
-//! What a browser sends: a query or a form, as `application/x-www-form-urlencoded`.
+//! What a browser sends: a query or a form, as `application/x-www-form-urlencoded`, and the session's cookie.
+//!
+//! Each form is carried out once: a second click, or a browser that sends again, gets the first answer.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
 
 use crate::http::message::{Head, Request};
+
+/// The name of the session's cookie.
+const COOKIE: &str = "oncebox_session";
+
+/// Forms that are remembered. The oldest is forgotten first.
+const MAX_REMEMBERED: usize = 1000;
 
 /// Names and values, in the order they were sent.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +78,68 @@ pub(super) fn decode(text: &str) -> String {
     percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
+/// The secret in the request's cookie.
+pub(super) fn session_secret(head: &Head) -> Option<&str> {
+    let pairs = head.headers.values("cookie").flat_map(|field| field.split(';'));
+    let named = pairs.filter_map(|pair| pair.trim().split_once('='));
+    named.filter(|(name, _)| *name == COOKIE).map(|(_, value)| value).next()
+}
+
+/// `Set-Cookie` for a new session. `is_tls`: the browser must send it over TLS only.
+pub(super) fn set_cookie(secret: &str, seconds: i64, is_tls: bool) -> String {
+    let secure = if is_tls { "; Secure" } else { "" };
+    format!(
+        "{COOKIE}={secret}; Path=/console; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    )
+}
+
+/// `Set-Cookie` that ends it.
+pub(super) fn clear_cookie() -> String {
+    format!("{COOKIE}=; Path=/console; Max-Age=0; HttpOnly; SameSite=Strict")
+}
+
+/// What is known of a form that comes in.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Submission {
+    /// It is new: carry it out.
+    First,
+    /// It is being carried out.
+    Running,
+    /// It was carried out; the page that showed the result.
+    Done(String),
+}
+
+/// Forms that were sent, by session and number of the form; with the page after it, once it is done.
+#[derive(Debug, Default)]
+pub(super) struct Submissions(Mutex<VecDeque<(String, Option<String>)>>);
+
+impl Submissions {
+    /// Begins a form, unless it is known.
+    pub(super) fn begin(&self, key: &str) -> Submission {
+        let mut known = self.0.lock();
+        if let Some((_, page)) = known.iter().find(|(have, _)| have == key) {
+            return page.clone().map_or(Submission::Running, Submission::Done);
+        }
+        if known.len() >= MAX_REMEMBERED {
+            known.pop_front();
+        }
+        known.push_back((key.to_owned(), None));
+        Submission::First
+    }
+
+    /// Ends a form that succeeded.
+    pub(super) fn done(&self, key: &str, page: &str) {
+        if let Some((_, have)) = self.0.lock().iter_mut().find(|(have, _)| have == key) {
+            *have = Some(page.to_owned());
+        }
+    }
+
+    /// Forgets a form that failed, so that it can be corrected and sent again.
+    pub(super) fn failed(&self, key: &str) {
+        self.0.lock().retain(|(have, _)| have != key);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +154,21 @@ mod tests {
         assert_eq!(form.get("empty"), None);
         assert_eq!(segment("../a b"), "..%2Fa%20b");
         assert_eq!(decode(&segment("../a b/ü")), "../a b/ü");
+    }
+
+    #[test]
+    fn a_form_runs_once_unless_it_failed() {
+        let forms = Submissions::default();
+        assert_eq!(forms.begin("a"), Submission::First);
+        assert_eq!(forms.begin("a"), Submission::Running);
+        forms.done("a", "/console/");
+        assert_eq!(forms.begin("a"), Submission::Done("/console/".to_owned()));
+        assert_eq!(forms.begin("b"), Submission::First);
+        forms.failed("b");
+        assert_eq!(forms.begin("b"), Submission::First);
+        for n in 0..MAX_REMEMBERED {
+            forms.begin(&n.to_string());
+        }
+        assert_eq!(forms.begin("a"), Submission::First, "the oldest is forgotten");
     }
 }

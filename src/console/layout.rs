@@ -5,10 +5,8 @@ use maud::{DOCTYPE, Markup, html};
 use crate::api::people::Session;
 use crate::console::error::PageError;
 use crate::console::form::{Form, with_query};
-use crate::console::page::{Content, Page};
+use crate::console::page::{Content, Page, Shared, View};
 use crate::console::pages::PAGES;
-use crate::console::shared::Shared;
-use crate::console::view::View;
 use crate::http::message::{Head, Response};
 
 /// A page for a person who is logged in. `page`: the entry of the menu it belongs to.

@@ -8,20 +8,16 @@ mod act;
 mod actions;
 mod assets;
 mod charts;
-mod cookie;
 mod elements;
 mod enter;
 mod error;
 mod form;
 mod json;
 mod layout;
-mod once;
 mod page;
 mod pages;
 mod prelude;
-mod shared;
 mod texts;
-mod view;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,10 +27,8 @@ use crate::api::people::Session;
 use crate::base::fair::Payer;
 use crate::console::error::PageError;
 use crate::console::form::Form;
-use crate::console::page::Page;
+use crate::console::page::{Page, Shared, View};
 use crate::console::pages::PAGES;
-use crate::console::shared::Shared;
-use crate::console::view::View;
 use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
 #[cfg(any(test, feature = "internals"))]
@@ -149,7 +143,7 @@ impl Inner {
     }
 
     fn session(&self, head: &Head) -> Result<Option<Session>, PageError> {
-        let Some(secret) = cookie::session(head) else { return Ok(None) };
+        let Some(secret) = form::session_secret(head) else { return Ok(None) };
         self.shared.api.session(secret).map_err(|problem| PageError::of(problem.into()))
     }
 }

@@ -1,10 +1,22 @@
-//! What a page is: its place, its right, its content.
+//! What a page is: its place, its right, its content; and what it gets: the person, the query, and the API with the person's
+//! rights.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use maud::Markup;
+use ring::hmac;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
+use crate::api::context::Api;
+use crate::api::people::{Person, Session};
+use crate::console::assets::Assets;
 use crate::console::error::PageError;
-use crate::console::texts::Texts;
-use crate::console::view::View;
+use crate::console::form::{Form, Submissions, session_secret, with_query};
+use crate::console::json::indented;
+use crate::console::texts::{EN, Texts};
+use crate::http::message::{Head, Method, Request, Response};
 use crate::model::token::Right;
 
 /// A page: its path, who may see it, and what makes it.
@@ -61,5 +73,162 @@ pub(super) struct Content {
 impl Content {
     pub(super) fn new(title: impl Into<String>, body: Markup) -> Self {
         Self { title: title.into(), body, is_running: false }
+    }
+}
+
+/// One request of a person.
+pub(super) struct View<'a> {
+    pub(super) t: &'static Texts,
+    pub(super) head: &'a Head,
+    /// The variable parts of the path, decoded.
+    pub(super) params: Vec<String>,
+    /// The query.
+    pub(super) query: Form,
+    pub(super) session: &'a Session,
+    inner: &'a Shared,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(
+        inner: &'a Shared,
+        head: &'a Head,
+        session: &'a Session,
+        query: Form,
+    ) -> Self {
+        Self { t: inner.texts, head, params: Vec::new(), query, session, inner }
+    }
+
+    /// The person who is logged in.
+    pub(super) fn person(&self) -> &Person {
+        &self.session.person
+    }
+
+    /// Whether the person's role allows something.
+    pub(super) fn may(&self, right: Right) -> bool {
+        self.person().may(right)
+    }
+
+    /// The `n`-th variable part of the path.
+    pub(super) fn param(&self, n: usize) -> &str {
+        self.params.get(n).map_or("", String::as_str)
+    }
+
+    /// Reads a path of the API: `view.read("/v1/deliveries", &[("limit", "50")])`. Empty values are left out; variable
+    /// parts of the path must be encoded ([`segment`](super::form::segment)).
+    pub(super) fn read(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, PageError> {
+        let query = with_query("", query.iter().copied());
+        let query = query.strip_prefix('?').map(str::to_owned);
+        let response = self.ask(Method::Get, path, query, Vec::new());
+        if response.status >= 400 {
+            return Err(PageError::of(response));
+        }
+        Ok(serde_json::from_slice(&response.body).unwrap_or_default())
+    }
+
+    /// The same, where a page goes on without it: null if the API refuses.
+    pub(super) fn read_or_null(&self, path: &str, query: &[(&str, &str)]) -> Value {
+        self.read(path, query).unwrap_or_default()
+    }
+
+    /// The same, with the text of its `payload`: indented, at most a little more than a page shows, and with numbers as
+    /// they are stored. The value lacks it.
+    pub(super) fn read_payload(
+        &self,
+        path: &str,
+        most: usize,
+    ) -> Result<(Value, Option<String>), PageError> {
+        let response = self.ask(Method::Get, path, None, Vec::new());
+        if response.status >= 400 {
+            return Err(PageError::of(response));
+        }
+        let mut fields: BTreeMap<String, &RawValue> =
+            serde_json::from_slice(&response.body).unwrap_or_default();
+        let payload = fields.remove("payload").map(|raw| indented(raw.get(), most));
+        let rest = fields.into_iter().map(|(name, raw)| {
+            let value = serde_json::from_str(raw.get()).unwrap_or_default();
+            (name, value)
+        });
+        Ok((Value::Object(rest.collect()), payload))
+    }
+
+    /// Sends a body to a path of the API that changes nothing, such as a dry run.
+    pub(super) fn try_out(
+        &self,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> Result<Value, PageError> {
+        let response = self.ask(method, path, None, body.to_string().into_bytes());
+        if response.status >= 400 {
+            return Err(PageError::of(response));
+        }
+        Ok(serde_json::from_slice(&response.body).unwrap_or_default())
+    }
+
+    /// The checks of `/readyz`, whether they fail or not.
+    pub(super) fn checks(&self) -> Value {
+        let response = self.ask(Method::Get, "/readyz", Some("verbose".to_owned()), Vec::new());
+        serde_json::from_slice(&response.body).unwrap_or_default()
+    }
+
+    fn ask(&self, method: Method, path: &str, query: Option<String>, body: Vec<u8>) -> Response {
+        let head = Head { method, path: path.to_owned(), query, ..self.head.clone() };
+        self.inner.api.ask_now(self.person(), Request { head, body })
+    }
+
+    /// Changes with each change that people see, and each minute: as long as it stays, the page does too. It costs no SQL.
+    pub(super) fn version(&self) -> String {
+        let api = &self.inner.api;
+        let changes = api.store.writer().done().changes.get();
+        let minute = api.clock.wall().secs() / 60;
+        let seed = (
+            (changes, minute),
+            &self.session.id,
+            &self.head.path,
+            &self.head.query,
+            self.inner.assets.version(),
+        );
+        format!("W/\"{:x}\"", crc(&format!("{seed:?}")))
+    }
+
+    /// The token that this session's forms carry.
+    pub(super) fn csrf(&self) -> String {
+        csrf(self.head)
+    }
+
+    /// A fresh number for a form, so that it is carried out once.
+    pub(super) fn form_number(&self) -> String {
+        crate::base::id::uuid7(self.inner.api.clock.wall(), &*self.inner.api.draw)
+    }
+
+    pub(super) fn inner(&self) -> &'a Shared {
+        self.inner
+    }
+}
+
+/// The token against forged forms: only who has the session's cookie can compute it.
+pub(super) fn csrf(head: &Head) -> String {
+    let secret = session_secret(head).unwrap_or_default();
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+    data_encoding::HEXLOWER.encode(hmac::sign(&key, b"oncebox console form").as_ref())
+}
+
+fn crc(text: &str) -> u64 {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().take(8).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
+}
+
+/// What all requests of the console share: the API, and what the console keeps beside it.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) api: Api,
+    pub(super) assets: Arc<Assets>,
+    pub(super) submissions: Arc<Submissions>,
+    pub(super) texts: &'static Texts,
+}
+
+impl Shared {
+    pub(super) fn new(api: Api) -> Self {
+        Self { api, assets: Arc::new(Assets::new()), submissions: Arc::default(), texts: &EN }
     }
 }

@@ -11,6 +11,5 @@ pub(super) use crate::console::elements::{
 pub(super) use crate::console::error::PageError;
 pub(super) use crate::console::form::{segment, with_query};
 pub(super) use crate::console::json::Fields;
-pub(super) use crate::console::page::{Content, Page};
-pub(super) use crate::console::view::View;
+pub(super) use crate::console::page::{Content, Page, View};
 pub(super) use crate::model::token::Right::{Admin, Operate, Read};

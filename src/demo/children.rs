@@ -11,8 +11,7 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::config::Environment;
-use crate::demo::error::Error;
-use crate::demo::site::{LOGISTICS_READY, Role, Site, loopback_client};
+use crate::demo::site::{Error, LOGISTICS_READY, Role, Site, loopback_client};
 use crate::http::client::{Call, Client};
 
 /// How long an orderly stop may take.

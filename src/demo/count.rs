@@ -5,9 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::base::clock::Timestamp;
-use crate::demo::error::Error;
 use crate::demo::progress::shown;
-use crate::demo::site::{Role, Site, Topology};
+use crate::demo::site::{Error, Role, Site, Topology};
 use crate::demo::store::{self, Finance, Logistics};
 
 /// Most invoices that a problem names; of the others it gives only the number.

@@ -9,11 +9,10 @@ use crate::base::stop::Stop;
 use crate::demo::chaos::{self, Kill};
 use crate::demo::children::Children;
 use crate::demo::count::{LedgerCounts, Observations};
-use crate::demo::error::Error;
 use crate::demo::line::Line;
 use crate::demo::progress::{Progress, State};
 use crate::demo::setup::{Api, configure};
-use crate::demo::site::{Role, Run, Site, Topology};
+use crate::demo::site::{Error, Role, Run, Site, Topology};
 use crate::demo::store::{Finance, Logistics};
 
 /// How often the progress is checked.

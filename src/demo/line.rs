@@ -11,8 +11,7 @@ use parking_lot::Mutex;
 
 use crate::base::clock::Clock;
 use crate::demo::chaos::{self, LineFault};
-use crate::demo::error::Error;
-use crate::demo::site::{self, Run, Site, loopback_client};
+use crate::demo::site::{self, Error, Run, Site, loopback_client};
 use crate::http::client::{Call, Client};
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::server::{self, Server, Setup};

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::demo::error::Error;
 use crate::demo::line;
 use crate::demo::site::{
-    LOGISTICS_PATH, Role, Site, Topology, loopback_client, read_line, write_secret,
+    Error, LOGISTICS_PATH, Role, Site, Topology, loopback_client, read_line, write_secret,
 };
 use crate::http::client::{Call, Client};
 

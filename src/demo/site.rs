@@ -1,6 +1,6 @@
-//! The settings of a run: its processes, addresses and files.
+//! The settings of a run: its processes, addresses and files; and the error of the demo.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::data_directory::{DATABASE, TOKEN_FILE};
 use crate::base::id::{Draw, SystemDraw};
-use crate::demo::error::Error;
 use crate::http::client::{Client, ClientSettings};
 use crate::http::server;
 use crate::model::address::AddressPolicy;
+use crate::store::error::Error as StoreError;
 
 /// The path of Logistics' webhook endpoint.
 pub(super) const LOGISTICS_PATH: &str = "/webhooks/finance";
@@ -72,7 +72,7 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -307,4 +307,29 @@ fn four_ports() -> Result<[SocketAddr; 4], Error> {
         }
     }
     Err(Error::Failed("not enough free ports on 127.0.0.1".to_owned()))
+}
+
+/// Why the demo fails.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A database could not be read or written.
+    #[error("a database of the demo: {0}")]
+    Store(#[from] StoreError),
+    /// Any other failure.
+    #[error("{0}")]
+    Failed(String),
+    /// Ctrl-C was pressed.
+    #[error("interrupted; the processes were ended")]
+    Interrupted,
+}
+
+impl Error {
+    /// An error about something, such as a file.
+    pub(super) fn about<E: Display>(what: impl Display) -> impl FnOnce(E) -> Self {
+        move |error| Self::Failed(format!("{what}: {error}"))
+    }
+
+    pub(super) fn file<E: Display>(path: &Path) -> impl FnOnce(E) -> Self {
+        Self::about(path.display().to_string())
+    }
 }

@@ -49,7 +49,7 @@ use crate::store::deliveries::Sized;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::{Settled, WriteTx};
 use crate::store::writer::Queue;
-use crate::store::{Store, deliveries, entities, settlement, subscriptions, superseded};
+use crate::store::{Store, deliveries, external_calls, settlement, subscriptions, superseded};
 
 /// Characters of an answer that are kept.
 const MAX_EXCERPT_CHARS: usize = 2048;
@@ -302,13 +302,14 @@ impl Deliver {
             return false;
         }
         let (delivery, now) = (outgoing.delivery, self.clock.now());
-        let skipped = self.store.read(|tx| entities::newer(tx, delivery, now)).and_then(|newer| {
-            // A read is cheap, and mostly finds nothing.
-            newer.map_or(Ok(false), |_| {
-                let skip = move |tx: &WriteTx<'_>| superseded::skip_if_newer(tx, delivery, now);
-                self.store.writer().write(Queue::Settle, skip)
-            })
-        });
+        let skipped =
+            self.store.read(|tx| external_calls::newer(tx, delivery, now)).and_then(|newer| {
+                // A read is cheap, and mostly finds nothing.
+                newer.map_or(Ok(false), |_| {
+                    let skip = move |tx: &WriteTx<'_>| superseded::skip_if_newer(tx, delivery, now);
+                    self.store.writer().write(Queue::Settle, skip)
+                })
+            });
         skipped.unwrap_or_else(|error| {
             tracing::error!(%error, %delivery, "whether a newer delivery waits could not be read");
             self.reschedule(assignment, UNREADABLE_AGAIN, false);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Timestamp};
-use crate::pipeline::clock_watch::ClockWatch;
+use crate::pipeline::site_watch::ClockWatch;
 use crate::store::Store;
 use crate::store::error::Result;
 use crate::store::processed_events::{self, Key, Text};

@@ -18,7 +18,6 @@
 
 pub mod access;
 pub mod advice;
-pub mod clock_watch;
 pub mod confirmations;
 pub mod connectivity;
 pub mod consume;
@@ -30,7 +29,6 @@ pub mod destinations;
 pub mod disk_watch;
 pub mod guard_expiry;
 pub mod in_flight;
-pub mod inbox;
 pub mod master_key_rotation;
 pub mod matching;
 mod oauth2;
@@ -69,7 +67,6 @@ use crate::http::client::{self, Call};
 use crate::keys::subject::Pseudonyms;
 use crate::keys::{ConfirmTokens, Keyring};
 use crate::model::failure::AttemptReport;
-use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::connectivity::Line;
 use crate::pipeline::consume::Consume;
@@ -91,7 +88,7 @@ use crate::pipeline::refusals::Refusals;
 use crate::pipeline::relay::{Relay, SqlRows};
 use crate::pipeline::scheduler::decisions::Input;
 use crate::pipeline::scheduler::{Dispatcher, Ended, HandOut, Mailbox, assignments};
-use crate::pipeline::site_watch::SiteWatch;
+use crate::pipeline::site_watch::{ClockWatch, SiteWatch};
 use crate::pipeline::source_marks::SourceMarks;
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::threads::{Spawner, join, spawn};
@@ -101,7 +98,7 @@ use crate::signatures::certificate_cache::{Certificates, Fetch};
 use crate::store::error::{Error, Result};
 use crate::store::tx::{Effects, WriteTx};
 use crate::store::writer::{AroundCommit, WriterLoop};
-use crate::store::{Store, recent_minutes, settlement};
+use crate::store::{Store, runs, settlement};
 use crate::telemetry::tally::Heartbeat;
 
 /// What the stages are built from.
@@ -445,7 +442,7 @@ impl Common {
         let privacy = Privacy::new(store.clone(), Arc::clone(key), names.clone(), Arc::clone(draw));
         let line = Line::new((store.clone(), clock.clone()), settings.clone(), Arc::clone(sender))?;
         let recent = Recent::new(clock.clone());
-        let stored = store.read(|tx| recent_minutes::read(tx, recent.span()))?;
+        let stored = store.read(|tx| runs::minutes(tx, recent.span()))?;
         Ok(Self {
             destinations: Arc::new(destinations),
             providers: Arc::new(providers),

@@ -15,7 +15,7 @@ use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::base::schema::Whole;
 use crate::model::delivery::Attempt;
 use crate::model::outcome::AttemptClass;
-use crate::store::recent_minutes::Counted;
+use crate::store::runs::Counted;
 
 /// How many minutes are kept.
 pub const MINUTES: usize = 60;

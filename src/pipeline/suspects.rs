@@ -15,11 +15,11 @@ use std::time::Duration;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::base::clock::{Clock, Timestamp};
-use crate::store::boots::Boot;
 use crate::store::error::Result;
+use crate::store::runs::{self, Boot};
 use crate::store::tx::WriteTx;
 use crate::store::writer::{Queue, WriterLoop};
-use crate::store::{Store, boots, meta};
+use crate::store::{Store, meta};
 
 /// A smaller item takes too little memory to end the process.
 pub const MIN_BYTES: usize = 256 * 1024;
@@ -62,7 +62,7 @@ impl Suspects {
         (store, clock): (&Store, &Clock),
         boot: i64,
     ) -> Result<Self> {
-        let before = writer.read(|tx| boots::before(tx, boot, CRASH_ENDS))?;
+        let before = writer.read(|tx| runs::before(tx, boot, CRASH_ENDS))?;
         let last = before.first();
         let is_on = last.is_some_and(|last| !last.was_clean);
         let found = writer.read(meta::in_hand)?;

@@ -9,7 +9,6 @@ use crate::alerts::chore::AlertChore;
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::model::failure::AttemptReport;
-use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::credential_rotation::CredentialRotation;
 use crate::pipeline::deliver::Deliver;
@@ -17,13 +16,12 @@ use crate::pipeline::disk_watch::DiskWatch;
 use crate::pipeline::guard_expiry::GuardExpiry;
 use crate::pipeline::postponing::Postponing;
 use crate::pipeline::refusals::Refusals;
-use crate::pipeline::site_watch::SiteWatch;
+use crate::pipeline::site_watch::{ClockWatch, SiteWatch};
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{
-    Store, confirmations, deliveries, holds, idempotency_keys, recent_minutes, settlement,
-    subscriptions,
+    Store, confirmations, deliveries, holds, idempotency_keys, runs, settlement, subscriptions,
 };
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
@@ -166,7 +164,7 @@ impl Upkeep {
         let counted = unstored.by_tenant(&owners);
         for some in counted.chunks(usize::try_from(MAX_ROWS).unwrap_or(1)) {
             let some = some.to_vec();
-            let run = move |tx: &WriteTx<'_>| recent_minutes::keep(tx, &some, span);
+            let run = move |tx: &WriteTx<'_>| runs::keep_minutes(tx, &some, span);
             self.store.writer().write(Queue::Upkeep, run)?;
         }
         Ok(())

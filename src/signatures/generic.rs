@@ -9,10 +9,9 @@ use super::check::{
     Incoming, MAX_SIGNATURES, Refused, Verified, any_match, any_public_match, is_header_name,
     long_enough, malformed, needed, time_digits,
 };
-use super::encoding::{Encoding, SecretEncoding};
 use super::naming::{Facts, bounded_type};
 use super::shared::{self, check_password, is_user};
-use super::signing::{Hash, SecretError, mac, same_secret};
+use super::signing::{Encoding, Hash, SecretEncoding, SecretError, mac, same_secret};
 use super::template::{Piece, Template};
 use crate::base::clock::Timestamp;
 use crate::model::json_fields;

@@ -6,10 +6,9 @@
 use super::check::{
     Incoming, Refused, Verified, any_match, malformed, needed, needed_seconds, time_digits,
 };
-use super::encoding::Encoding;
 use super::naming::Locator::{Body, Header, Headers};
 use super::naming::{Facts, Locator};
-use super::signing::{Hash, mac};
+use super::signing::{Encoding, Hash, mac};
 use crate::base::clock::Timestamp;
 use crate::model::pointer::text_at;
 

@@ -17,7 +17,6 @@ pub mod certificate_cache;
 mod certified;
 pub(crate) mod check;
 pub mod diagnosis;
-pub mod encoding;
 mod fingerprint;
 pub mod generic;
 pub mod handshake;

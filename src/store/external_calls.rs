@@ -1,8 +1,10 @@
-//! Table `external_calls`: the latest call about each entity, and the newest one that was made.
+//! Table `external_calls`: the latest call about each entity, and the newest one that was made. Table `deliveries`: those
+//! about the same entity, and which of them is newer.
 
 use crate::model::external_call::{CallState, ExternalCall, MadeCall, NewCall};
 use crate::store::page::Newest;
 use crate::store::prelude::*;
+use crate::store::sql::queries;
 
 // A call that is still under way was interrupted, even one of the same delivery: of one entity there is one at a time.
 pub(super) const MADE: &str = "
@@ -42,6 +44,27 @@ pub(super) const NEWEST_PLACE: &str = "
                   AND finished_at IS NULL
                 ORDER BY order_at DESC
                 LIMIT 1), ?3), ?3)";
+
+// One that must not go yet does not make an earlier one superfluous.
+pub(super) const NEWER: &str = "
+    SELECT n.seq FROM deliveries AS d
+      JOIN deliveries AS n INDEXED BY deliveries_entity
+        ON n.entity = d.entity
+      LEFT JOIN outbox AS o ON o.seq = n.outbox_seq
+     WHERE d.seq = ?1 AND d.state = 'pending' AND n.finished_at IS NULL
+       AND (n.order_at, n.seq) > (d.order_at, d.seq) AND n.state IN ('pending', 'leased', 'waiting')
+       AND coalesce(o.not_before <= ?2, 1)
+     ORDER BY n.order_at DESC, n.seq DESC LIMIT 1";
+
+pub(super) const OLDER: &str = "
+    SELECT n.seq FROM deliveries AS d
+      JOIN deliveries AS n INDEXED BY deliveries_entity
+        ON n.entity = d.entity
+     WHERE d.seq = ?1 AND n.finished_at IS NULL AND (n.order_at, n.seq) < (d.order_at, d.seq)
+       AND n.state = 'pending'
+     LIMIT 1000";
+
+pub(super) const ORDER_AT: &str = "SELECT order_at FROM deliveries WHERE seq = ?1";
 
 columns! {
     fn external_call() -> ExternalCall = ("external_calls" from "external_calls AS c INDEXED BY external_calls_newest
@@ -121,4 +144,15 @@ pub fn page(
 ) -> Result<Vec<ExternalCall>> {
     let Newest { tenant, before, limit } = newest;
     tx.rows(PAGE, (subscription, before, limit, tenant), external_call)
+}
+
+queries! {
+    /// The newest delivery about the same entity that waits and comes after a pending one.
+    pub fn newer(delivery: DeliverySeq, now: Timestamp) -> Option<DeliverySeq> = find NEWER;
+
+    /// Deliveries about the same entity that are pending and come before this one, at most 1,000.
+    pub(super) fn older(delivery: DeliverySeq) -> Vec<DeliverySeq> = list OLDER;
+
+    /// The time by which a delivery is ordered.
+    pub(super) fn order_at(delivery: DeliverySeq) -> Timestamp = value ORDER_AT;
 }

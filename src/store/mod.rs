@@ -5,7 +5,6 @@
 
 pub mod attempts;
 pub mod audit_events;
-pub mod boots;
 pub(crate) mod column;
 pub mod confirmations;
 pub mod consuming;
@@ -14,7 +13,6 @@ pub mod credential_rotations;
 pub mod credentials;
 pub mod deliveries;
 pub mod delivery_lists;
-pub mod entities;
 pub mod error;
 pub mod escalations;
 pub mod external_calls;
@@ -45,7 +43,7 @@ mod prelude;
 pub mod processed_events;
 pub mod providers;
 pub mod quarantine;
-pub mod recent_minutes;
+pub mod runs;
 pub mod schema;
 pub(crate) mod schema_shape;
 pub mod search;

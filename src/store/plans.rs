@@ -3,10 +3,10 @@
 use rusqlite::Connection;
 
 use crate::store::{
-    attempts, audit_events, confirmations, deliveries, delivery_lists, entities, escalations,
-    external_calls, families, idempotency_keys, in_doubt, lane_lists, lanes, leases, outbox,
-    outbox_lists, outbox_relay, outbox_routing, payloads, pool, postponed, processed_events,
-    quarantine, schema_shape, search, sessions, stats, subjects, tokens, users, webhook_events,
+    attempts, audit_events, confirmations, deliveries, delivery_lists, escalations, external_calls,
+    families, idempotency_keys, in_doubt, lane_lists, lanes, leases, outbox, outbox_lists,
+    outbox_relay, outbox_routing, payloads, pool, postponed, processed_events, quarantine,
+    schema_shape, search, sessions, stats, subjects, tokens, users, webhook_events,
 };
 
 /// The query plan of a statement, one step per line.
@@ -369,10 +369,10 @@ fn the_head_and_the_first_delivery_of_a_lane_are_one_seek_each() {
 #[test]
 fn what_a_newer_delivery_or_call_makes_superfluous_is_found_by_seeks() {
     let entity = "INDEX deliveries_entity (entity=? AND order_at>?)";
-    uses(entities::NEWER, &["SEARCH d USING INTEGER PRIMARY KEY", entity, "SEARCH o"]);
+    uses(external_calls::NEWER, &["SEARCH d USING INTEGER PRIMARY KEY", entity, "SEARCH o"]);
     let entity = "INDEX deliveries_entity (entity=? AND order_at<?)";
-    uses(entities::OLDER, &["SEARCH d USING INTEGER PRIMARY KEY", entity]);
-    uses(entities::PLACE, &[BY_ROW]);
+    uses(external_calls::OLDER, &["SEARCH d USING INTEGER PRIMARY KEY", entity]);
+    uses(external_calls::ORDER_AT, &[BY_ROW]);
     let call = "PRIMARY KEY (subscription_seq=? AND entity=?)";
     uses(external_calls::MADE, &[call, BY_ROW]);
     uses(external_calls::ADVANCE, &[call]);

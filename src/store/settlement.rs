@@ -28,8 +28,8 @@ use crate::store::operational::HoldChange;
 use crate::store::prelude::*;
 use crate::store::tx::Settled;
 use crate::store::{
-    attempts, audit_events, credentials, entities, escalations, external_calls, failures, holds,
-    in_doubt, lanes, leases, operational, outbox, postponed, subscriptions, webhook_events,
+    attempts, audit_events, credentials, escalations, external_calls, failures, holds, in_doubt,
+    lanes, leases, operational, outbox, postponed, subscriptions, webhook_events,
 };
 
 /// A target that asks for a longer wait than this is escalated.
@@ -81,7 +81,7 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
 
 /// A delivery was completed: older ones about its entity that wait are skipped. One that is in flight is not tried again.
 pub(super) fn skip_older(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    for older in entities::older(tx, delivery)? {
+    for older in external_calls::older(tx, delivery)? {
         skip(tx, older, &superseded_by(delivery), now)?;
     }
     Ok(())

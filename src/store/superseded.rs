@@ -7,11 +7,11 @@ use crate::model::subscription::Subscription;
 use crate::store::deliveries::{self, DeliveryState};
 use crate::store::prelude::*;
 use crate::store::tx::Settled;
-use crate::store::{entities, external_calls, settlement, subscriptions};
+use crate::store::{external_calls, settlement, subscriptions};
 
 /// Skips a pending delivery if a newer one about the same entity waits; tells whether it did.
 pub fn skip_if_newer(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<bool> {
-    let Some(newer) = entities::newer(tx, delivery, now)? else { return Ok(false) };
+    let Some(newer) = external_calls::newer(tx, delivery, now)? else { return Ok(false) };
     let before = deliveries::state(tx, delivery)?;
     skip(tx, (delivery, &before), &settlement::superseded_by(newer), now)?;
     Ok(true)
@@ -36,7 +36,7 @@ pub fn begin_call(
         return Ok(false);
     }
     let made = external_calls::made(tx, call)?;
-    let order_at = entities::place(tx, *delivery)?;
+    let order_at = external_calls::order_at(tx, *delivery)?;
     if let Some(why) = made.as_ref().and_then(|made| call.why_not(order_at, made)) {
         external_calls::advance(tx, call, order_at)?;
         skip(tx, (*delivery, &before), &why, now)?;

@@ -27,7 +27,7 @@ use crate::model::lease::LeaseOutcome;
 use crate::model::subscription::Subscription;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destinations, effective};
-use crate::pipeline::inbox::Inbox;
+use crate::pipeline::threads::Inbox;
 use crate::privacy::{Opened, Privacy};
 use crate::store::Store;
 use crate::store::consuming::{self, Consumer, Leased, ReportResult, Settled};

@@ -1,0 +1,91 @@
+//! Tables `boots` and `recent_minutes`: what the next start must know of this run. A row per start shows an unclean end; what
+//! happened in each minute of the last hour is not forgotten.
+
+use crate::base::clock::Timestamp;
+use crate::store::error::Result;
+use crate::store::sql::{in_order, queries};
+use crate::store::tx::{ReadTx, WriteTx};
+
+const STOP: &str = "UPDATE boots SET stopped_at = ?2 WHERE seq = ?1 AND stopped_at IS NULL";
+
+const BEFORE: &str = "
+    SELECT seq, started_at, stopped_at IS NOT NULL FROM boots
+     WHERE seq < ?1
+     ORDER BY seq DESC LIMIT ?2";
+
+const KEEP_MINUTE: &str = "
+    INSERT INTO recent_minutes (minute, tenant, counts) VALUES (?1, ?2, ?3)
+        ON CONFLICT DO UPDATE SET counts = excluded.counts";
+
+// Also those that a clock that was ahead has written.
+const FORGET_MINUTES: &str = "
+    DELETE FROM recent_minutes
+     WHERE minute IN (SELECT DISTINCT minute FROM recent_minutes
+                       WHERE minute NOT BETWEEN ?1 AND ?2 LIMIT 10)";
+
+const MINUTES: &str = "
+    SELECT minute, tenant, counts FROM recent_minutes
+     WHERE minute BETWEEN ?1 AND ?2
+     ORDER BY minute LIMIT 100000";
+
+queries! {
+    /// Whether the latest run ended cleanly; `None` before the first start.
+    pub fn last_was_clean() -> Option<bool> = find
+        "SELECT stopped_at IS NOT NULL FROM boots ORDER BY seq DESC LIMIT 1";
+}
+
+/// Records a start; returns its number.
+pub fn start(tx: &WriteTx<'_>, now: Timestamp, version: &str) -> Result<i64> {
+    tx.execute("INSERT INTO boots (started_at, version) VALUES (?1, ?2)", (now, version))?;
+    Ok(tx.conn().last_insert_rowid())
+}
+
+/// Records a clean stop.
+pub fn stop(tx: &WriteTx<'_>, boot: i64, now: Timestamp) -> Result<()> {
+    tx.execute(STOP, (boot, now)).map(drop)
+}
+
+/// A start before this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boot {
+    /// Its number.
+    pub seq: i64,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// Whether it ended cleanly.
+    pub was_clean: bool,
+}
+
+/// The starts before this one, the latest first.
+pub fn before(tx: &ReadTx<'_>, boot: i64, limit: u32) -> Result<Vec<Boot>> {
+    tx.rows(BEFORE, (boot, limit), in_order!(Boot { seq, started_at, was_clean }))
+}
+
+/// The counts of a tenant's minute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The number of the minute since 1970.
+    pub minute: i64,
+    /// The tenant.
+    pub tenant: String,
+    /// JSON.
+    pub counts: String,
+}
+
+/// Stores the counts of minutes, and forgets a few that are not between these two.
+pub fn keep_minutes(
+    tx: &WriteTx<'_>,
+    counted: &[Counted],
+    (first, last): (i64, i64),
+) -> Result<()> {
+    tx.mark_unseen();
+    for Counted { minute, tenant, counts } in counted {
+        tx.execute(KEEP_MINUTE, (minute, tenant, counts))?;
+    }
+    tx.execute(FORGET_MINUTES, (first, last)).map(drop)
+}
+
+/// The counts of the minutes between these two, the oldest first.
+pub fn minutes(tx: &ReadTx<'_>, (first, last): (i64, i64)) -> Result<Vec<Counted>> {
+    tx.rows(MINUTES, (first, last), in_order!(Counted { minute, tenant, counts }))
+}
