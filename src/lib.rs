@@ -77,7 +77,6 @@ mod model {
     pub mod json;
     pub mod name;
     pub mod sealed;
-    pub mod tenant;
 }
 #[cfg(not(feature = "service"))]
 mod signatures {

@@ -1,12 +1,11 @@
 //! Alerts by e-mail, over the mail server of the settings. One connection for each message. The mail crate bounds
 //! neither a line nor the time of a whole mail, so its connection is [`bounded`].
 
-use std::fs;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use std::{fs, io};
 
 use lettre::message::{Mailbox, MessageBuilder, header::ContentType};
 use lettre::transport::smtp::authentication::Credentials;

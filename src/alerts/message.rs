@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::alerts::channel::{Channel, Due, Kind, Told};
 use crate::model::escalation::{Class, Escalation, Severity};
+use crate::model::name::DEFAULT_TENANT;
 
 /// How many of a list are written out in a text.
 const MAX_LISTED: usize = 20;
@@ -143,8 +144,7 @@ fn text_of(due: &Due, max_chars: usize) -> String {
     let end = escalation.resolved_at.map(|at| format!("\nOver since: {at}")).unwrap_or_default();
     let advice =
         if *told == Told::Resolved { String::new() } else { format!("\nWhat to do: {advice}") };
-    let tenant =
-        Some(&escalation.new.tenant).filter(|tenant| *tenant != crate::model::tenant::DEFAULT);
+    let tenant = Some(&escalation.new.tenant).filter(|tenant| *tenant != DEFAULT_TENANT);
     let tenant = tenant.map(|tenant| format!("\nTenant: {tenant}")).unwrap_or_default();
     format!(
         "{detail}{tenant}\nSince: {}, last: {}, times: {}{end}{advice}\nLook: {}",

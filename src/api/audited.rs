@@ -20,7 +20,7 @@ use crate::http::message::{Head, Response};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent, Origin, Outcome};
 use crate::model::event;
-use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
+use crate::model::name::DEFAULT_TENANT;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;

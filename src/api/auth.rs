@@ -19,7 +19,7 @@ use crate::base::clock::{Clock, Timestamp, millis};
 use crate::base::secret::SecretBytes;
 use crate::http::message::Head;
 use crate::model::audit::{Actor, ActorType};
-use crate::model::tenant;
+use crate::model::name::DEFAULT_TENANT;
 use crate::model::throttle::{self, Limit, Throttle, Verdict};
 use crate::model::token::{self, Right, Role, Scope, Token};
 use crate::store::tokens::Presented;
@@ -77,7 +77,7 @@ pub(super) struct Caller {
 impl Caller {
     /// Nobody in particular, on public paths.
     pub(super) fn anonymous() -> Self {
-        Self { tenant: tenant::DEFAULT.to_owned(), who: Actor::anonymous(), scope: None }
+        Self { tenant: DEFAULT_TENANT.to_owned(), who: Actor::anonymous(), scope: None }
     }
 
     /// The bearer of a token.

@@ -7,10 +7,9 @@ use std::time::Duration;
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 
-use crate::store::Store;
 use crate::store::error::Result as StoreResult;
-use crate::store::stats;
 use crate::store::writer::Queue;
+use crate::store::{Store, stats};
 
 /// How long a write may take until the database counts as not writable.
 const MAX_WRITE: Duration = Duration::from_secs(2);

@@ -91,7 +91,6 @@ use crate::pipeline::confirmations::CONFIRM_PATH;
 use crate::store::Store;
 
 pub(crate) use crate::api::tokens::shown_new as shown_new_token;
-pub use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 
 /// The largest body of a request that changes settings.
 const BODY_BYTES_SMALL: usize = 256 * 1024;

@@ -18,7 +18,7 @@ pub(super) use crate::api::schema::{NameText, SomeText, Text, Uuid, Whole, value
 pub(super) use crate::base::clock::Timestamp;
 pub(super) use crate::http::message::Response;
 pub(super) use crate::http::service::Reply;
-pub(super) use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
+pub(super) use crate::model::name::DEFAULT_TENANT;
 pub(super) use crate::model::token::Right::{Admin, Operate, Read};
 pub(super) use crate::store::error::Result as StoreResult;
 pub(super) use crate::store::tx::{ReadTx, WriteTx};

@@ -5,10 +5,9 @@ use std::convert::identity;
 
 use crate::api::prelude::*;
 use crate::model::name::Name;
-use crate::model::tenant::{self, MAX_TITLE_CHARS};
 use crate::model::token::Right::Box;
 use crate::privacy::policy::Pii;
-use crate::store::tenants::{self, Tenant};
+use crate::store::tenants::{self, MAX_TITLE_CHARS, Tenant};
 
 const NAME: Param = Param::path::<NameText>("name", "The tenant's name.", "acme");
 const IS: &[Returns] = &[Returns::json::<Tenant>(200, "The tenant as it is now.")];
@@ -122,7 +121,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
 
 /// `POST /v1/tenants/{name}/suspend`
 pub(super) fn suspend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    if call.param(0) == tenant::DEFAULT {
+    if call.param(0) == DEFAULT_TENANT {
         return Err(Problem::conflict(
             "The tenant default cannot be suspended: nobody could resume it.",
         ));

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::alerts::channel::Channel;
-use crate::api::DEFAULT_TENANT;
 use crate::app::data_directory::{DataDirectory, DirectoryError};
 use crate::app::error::Error;
 use crate::app::master_key::{self, LocatedKey};
@@ -19,6 +18,7 @@ use crate::keys::{Keyring, file};
 use crate::model::audit::NewAuditEvent;
 use crate::model::audit::changes::Changes;
 use crate::model::hold::HoldReason;
+use crate::model::name::DEFAULT_TENANT;
 use crate::pipeline::master_key_rotation::{GivenUp, reseal_some};
 use crate::store::credentials::{Credential, Owner};
 use crate::store::{Store, audit_events, holds, meta, tokens};

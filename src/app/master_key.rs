@@ -11,7 +11,6 @@ use std::sync::Arc;
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use crate::api::DEFAULT_TENANT;
 use crate::api::auth::TokenHasher;
 use crate::app::data_directory::{DATABASE, DataDirectory, DirectoryError};
 use crate::app::error::Error;
@@ -25,6 +24,7 @@ use crate::keys::subject::Pseudonyms;
 use crate::keys::{ConfirmTokens, Keyring};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, ActorType, NewAuditEvent};
+use crate::model::name::DEFAULT_TENANT;
 use crate::pipeline::master_key_rotation::{self as rotation, PEPPER_CONTEXT, Rotated, Rotation};
 use crate::store::tx::WriteTx;
 use crate::store::writer::WriterLoop;

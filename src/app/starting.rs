@@ -6,17 +6,16 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::api::Parts as ApiParts;
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::context::{Api, Stages};
 use crate::api::listeners::EndpointRole;
-use crate::api::{DEFAULT_TENANT, Parts as ApiParts};
 use crate::app::data_directory::{self, DataDirectory};
 use crate::app::error::Error;
 use crate::app::injected::{self, Injected, ReplaceableClient};
-use crate::app::installation;
 use crate::app::master_key::{self, Keys};
 use crate::app::sockets::{self, Sockets};
-use crate::app::{Appliance, log_audit_head};
+use crate::app::{Appliance, installation, log_audit_head};
 use crate::backup::schedule::{Backups, Schedule};
 use crate::backup::upgrade::{self as schema_upgrade, Upgraded};
 use crate::backup::{erasures, restore};
@@ -29,6 +28,7 @@ use crate::config::{Live, Settings};
 use crate::jobs::runner::Runner;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::name::DEFAULT_TENANT;
 use crate::model::token::{self, Role, Scope};
 use crate::pipeline::disk_watch::DiskWatch;
 use crate::pipeline::master_key_rotation::Rotation;

@@ -7,10 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::backup::disk::{self, Partial};
-use crate::backup::erasures;
 use crate::backup::manifest::{FORMAT, Manifest, Reason};
 use crate::backup::store::{self, Facts, Progress};
-use crate::backup::{Error, Result, file_error};
+use crate::backup::{Error, Result, erasures, file_error};
 use crate::base::clock::Timestamp;
 use crate::base::faults::{Faults, Step};
 use crate::store::error::Error as StoreError;

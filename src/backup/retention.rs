@@ -4,9 +4,8 @@ use std::cmp::Reverse;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::backup::disk;
 use crate::backup::manifest::{ENDING, Manifest, Reason};
-use crate::backup::{Result, file_error};
+use crate::backup::{Result, disk, file_error};
 use crate::base::clock::Timestamp;
 use crate::sys::files::PARTIAL;
 

@@ -19,7 +19,7 @@ use crate::base::id::DeliverySeq;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::in_doubt::{Fence, Window};
-use crate::model::tenant;
+use crate::model::name::DEFAULT_TENANT;
 use crate::store::error::{Error, Result};
 use crate::store::meta::{self, Restored};
 use crate::store::schema::Steps;
@@ -307,7 +307,7 @@ pub fn prepare_restored(
         .and("epoch", epoch)
         .and("in_doubt", count)
         .and("keys_erased", erased);
-    let event = NewAuditEvent::local(restored.at, tenant::DEFAULT, who.clone(), "database.restore");
+    let event = NewAuditEvent::local(restored.at, DEFAULT_TENANT, who.clone(), "database.restore");
     let event = event.of("database", "oncebox.db", changes);
     file.direct(|tx| audit_events::append(tx, &event))?;
     file.finish();

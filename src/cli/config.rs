@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use crate::cli::out;
 use crate::cli::prelude::*;
 use crate::cli::show;
 use crate::config::settings::{KEYS, TakesEffect};

@@ -4,13 +4,10 @@
 //! Not here: publishing ([`super::emit`]), the providers themselves ([`super::provider`]), and posting a sample
 //! ([`super::trigger`]).
 
-use serde_json::json;
-
 use crate::cli::job::{self, Pace};
-use crate::cli::noun::Noun;
 use crate::cli::prelude::*;
+use crate::cli::process;
 use crate::cli::timeline::{self, EVENTS, WEBHOOKS};
-use crate::cli::{out, process};
 
 const EVENT_TABLE: &str = "
 event  Published events: their deliveries and the answers

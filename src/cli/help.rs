@@ -5,14 +5,11 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
 use clap::builder::StyledStr;
 use clap_complete::Shell;
 
 use crate::api::openapi;
-use crate::cli::exit::{self, Failure};
-use crate::cli::out;
-use crate::cli::shared::Shared;
+use crate::cli::prelude::*;
 
 /// The commands under each heading. A command that is not listed comes under [`REST`].
 const GROUPS: [(&str, &[&str]); 4] = [

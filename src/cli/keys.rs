@@ -16,7 +16,7 @@ use crate::cli::prelude::*;
 use crate::cli::verb::offline;
 use crate::config::Settings;
 use crate::keys::file;
-use crate::model::tenant;
+use crate::model::name::DEFAULT_TENANT;
 use crate::model::token::{Role, Scope};
 use crate::pipeline::master_key_rotation::Rotated;
 use crate::store::{self, credentials, meta, subjects};
@@ -115,7 +115,7 @@ fn abandon(call: &Call<'_>) -> Done {
     let token = settings.directory().join(TOKEN_FILE);
     if done.tokens.is_some() {
         let name = "first admin token under the new key".to_owned();
-        let (tenant, role) = (tenant::DEFAULT.to_owned(), Role::Admin);
+        let (tenant, role) = (DEFAULT_TENANT.to_owned(), Role::Admin);
         let terms = TokenTerms { tenant, name, role, scope: Scope::default(), expires_at: None };
         let made =
             offline::create_token(&settings, terms, &clock, &draw).map_err(Failure::failed)?;

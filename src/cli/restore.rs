@@ -11,6 +11,7 @@ use crate::base::faults::Faults;
 use crate::cli::backup::failure;
 use crate::cli::input::start_command;
 use crate::cli::keys;
+use crate::cli::out;
 use crate::cli::prelude::*;
 use crate::config::Settings;
 use crate::keys::file;

@@ -18,7 +18,7 @@ use crate::cli::prelude::*;
 use crate::cli::remote::once;
 use crate::cli::show::words;
 use crate::cli::verb::offline;
-use crate::model::tenant;
+use crate::model::name::DEFAULT_TENANT;
 use crate::model::token::{Role, Scope, check_name};
 use crate::sys::files;
 
@@ -136,7 +136,7 @@ fn create_offline(call: &Call<'_>, role: Role, scope: Scope) -> Done {
     let name = call.text("name");
     check_name(&name).map_err(Failure::input)?;
     scope.check(role).map_err(Failure::input)?;
-    let tenant = if call.has("tenant") { call.text("tenant") } else { tenant::DEFAULT.to_owned() };
+    let tenant = if call.has("tenant") { call.text("tenant") } else { DEFAULT_TENANT.to_owned() };
     let clock = Clock::machine();
     let expires_at = Timestamp::parse(&call.text("expires_at"));
     if expires_at.is_some_and(|end| end <= clock.wall()) {
@@ -168,7 +168,7 @@ fn print(made: &Value, as_json: bool) -> Result<(), Failure> {
     out::note("The token cannot be shown again.");
     let (id, tenant) = (text(made, "id"), text(made, "tenant"));
     let whose =
-        if tenant == tenant::DEFAULT { String::new() } else { format!(" --tenant {tenant}") };
+        if tenant == DEFAULT_TENANT { String::new() } else { format!(" --tenant {tenant}") };
     out::note(format_args!("To revoke it: oncebox token revoke {id}{whose}"));
     Ok(())
 }

@@ -12,7 +12,6 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _};
 use zeroize::Zeroizing;
 
-use crate::api::DEFAULT_TENANT;
 use crate::app::data_directory::DATABASE;
 use crate::app::master_key;
 use crate::base::clock::Clock;
@@ -22,12 +21,11 @@ use crate::cli::remote::Answer;
 use crate::cli::secrets;
 use crate::cli::secrets::unwritable;
 use crate::config::Settings;
-use crate::signatures::Scheme;
-use crate::signatures::kinds;
+use crate::model::name::DEFAULT_TENANT;
 use crate::signatures::sample::{self, SampleError, Subject};
+use crate::signatures::{Scheme, kinds};
 use crate::store::{self, credentials, providers};
-use crate::sys::files;
-use crate::sys::files::is_missing;
+use crate::sys::files::{self, is_missing};
 
 #[derive(Debug, Args)]
 #[command(

@@ -32,7 +32,6 @@ pub mod sealed;
 pub mod sql_row;
 pub mod subscription;
 pub mod target_url;
-pub mod tenant;
 pub mod throttle;
 pub mod token;
 pub mod user;

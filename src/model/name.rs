@@ -1,8 +1,12 @@
-//! The names people give to providers and subscriptions.
+//! The names people give to tenants, providers and subscriptions.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+/// The tenant that is used if no other is named. It always exists and cannot be suspended. Its admin tokens administer
+/// the whole installation.
+pub const DEFAULT_TENANT: &str = "default";
 
 /// 1 to 63 characters of `a-z`, `0-9` and `-`: safe in a path, a file and a shell.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -8,7 +8,8 @@ use crate::base::clock::Timestamp;
 use crate::base::id::Draw;
 use crate::base::schema::{NameText, Text, Uuid};
 use crate::base::words::words;
-use crate::model::{event, tenant};
+use crate::model::event;
+use crate::model::name::DEFAULT_TENANT;
 
 words! {
     /// What a token may do. Stored in `tokens.role`.
@@ -42,7 +43,7 @@ pub enum Right {
 impl Role {
     /// Whether the role has the right in a tenant. Only an admin of the tenant `default` manages tenants.
     pub fn may_in(self, of: &str, right: Right) -> bool {
-        self.may(right) && (right != Right::Box || of == tenant::DEFAULT)
+        self.may(right) && (right != Right::Box || of == DEFAULT_TENANT)
     }
 
     /// Whether the role has the right. [`Right::Box`] also depends on the tenant: see [`Token::may`].

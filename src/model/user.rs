@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 
 use crate::base::clock::Timestamp;
 use crate::base::schema::{NameText, Uuid, values};
-use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
+use crate::model::name::DEFAULT_TENANT;
 use crate::model::token::Role;
 
 /// The prefix of a session's secret, which the cookie holds.

@@ -14,9 +14,9 @@ pub use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw, SystemDraw};
 pub use crate::model::event::Binding;
 use crate::model::event::{self, EventOrder, FieldError, NewEvent, SQL_SOURCE};
-use crate::model::name::Name;
+use crate::model::json;
+use crate::model::name::{DEFAULT_TENANT, Name};
 use crate::model::sealed::Sealed;
-use crate::model::{json, tenant};
 
 use store::Row;
 
@@ -54,7 +54,7 @@ impl Event {
     pub fn new(event_type: impl Into<String>) -> Self {
         let new = NewEvent {
             id: String::new(),
-            tenant: tenant::DEFAULT.to_owned(),
+            tenant: DEFAULT_TENANT.to_owned(),
             source_system: SQL_SOURCE.to_owned(),
             idempotency_key: String::new(),
             event_type: event_type.into(),

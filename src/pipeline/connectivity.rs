@@ -19,8 +19,8 @@ use crate::config::Live;
 use crate::http::client::Sender;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::hold::{Hold, HoldReason};
+use crate::model::name::DEFAULT_TENANT;
 use crate::model::outcome::{Cause, Outcome};
-use crate::model::tenant;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
@@ -224,7 +224,7 @@ fn go_offline(tx: &WriteTx<'_>, clock: &Clock) -> Result<()> {
     holds::put(tx, holds::SITE, &hold)?;
     let new = NewEscalation {
         id: id::uuid7_of(at, &[SUBJECT]),
-        tenant: tenant::DEFAULT.to_owned(),
+        tenant: DEFAULT_TENANT.to_owned(),
         class: Class::SiteOffline,
         subject: SUBJECT.to_owned(),
         detail: detail.to_owned(),
@@ -236,5 +236,5 @@ fn go_online(tx: &WriteTx<'_>, clock: &Clock) -> Result<()> {
     let at = clock.wall();
     holds::release(tx, holds::SITE, HoldReason::Offline)?;
     subscriptions::restart_failing(tx, holds::SITE, at)?;
-    escalations::resolve(tx, tenant::DEFAULT, Class::SiteOffline, SUBJECT, at)
+    escalations::resolve(tx, DEFAULT_TENANT, Class::SiteOffline, SUBJECT, at)
 }

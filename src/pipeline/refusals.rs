@@ -9,10 +9,9 @@ use parking_lot::Mutex;
 use crate::base::clock::Clock;
 use crate::model::audit::NewAuditEvent;
 use crate::model::audit::refusals::Ledger;
-use crate::store::Store;
-use crate::store::audit_events;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
+use crate::store::{Store, audit_events};
 
 /// Where refused calls are noted. Cheap to clone.
 #[derive(Clone, Debug)]

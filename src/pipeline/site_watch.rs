@@ -15,7 +15,7 @@ use crate::base::id;
 use crate::config::Live;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::health::{self, Check, Level};
-use crate::model::tenant;
+use crate::model::name::DEFAULT_TENANT;
 use crate::pipeline::disk_watch::DiskWatch;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
@@ -98,7 +98,7 @@ impl SiteWatch {
             Some(told) => *told,
             // After a start: an escalation may be open that is to be resolved.
             None => self.store.read(|tx| {
-                escalations::open_count(tx, tenant::DEFAULT, class, SUBJECT).map(|open| open.min(1))
+                escalations::open_count(tx, DEFAULT_TENANT, class, SUBJECT).map(|open| open.min(1))
             })?,
         };
         if told == extent {
@@ -108,11 +108,11 @@ impl SiteWatch {
         let (at, detail) = (self.clock.wall(), check.detail.clone());
         self.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
             if extent == 0 {
-                return escalations::resolve(tx, tenant::DEFAULT, class, SUBJECT, at);
+                return escalations::resolve(tx, DEFAULT_TENANT, class, SUBJECT, at);
             }
             let new = NewEscalation {
                 id: id::uuid7_of(at, &[class.as_str()]),
-                tenant: tenant::DEFAULT.to_owned(),
+                tenant: DEFAULT_TENANT.to_owned(),
                 class,
                 subject: SUBJECT.to_owned(),
                 detail: detail.clone(),

@@ -7,9 +7,8 @@ use std::time::Duration;
 use data_encoding::{BASE64, BASE64_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde_json::Value;
 
-use super::Scheme;
 use super::check::{Incoming, Refused};
-use super::{json_variants, kinds};
+use super::{Scheme, json_variants, kinds};
 use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
 

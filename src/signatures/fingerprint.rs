@@ -4,10 +4,9 @@
 
 use std::borrow::Cow;
 
-use super::Scheme;
 use super::check::Incoming;
 use super::signing::{Hash, mac};
-use super::twilio;
+use super::{Scheme, twilio};
 
 /// Bytes of a fingerprint.
 const BYTES: usize = 16;

@@ -16,17 +16,16 @@ use crate::model::escalation::Class;
 use crate::model::event::NewEvent;
 use crate::pipeline::publish::admit_or_quarantine;
 use crate::privacy::NotAdmitted;
-use crate::sources::Source;
 use crate::sources::draft::{RowContext, describe};
 use crate::sources::folder_settings::{
     DONE_ENDING, FolderSettings, MAX_FILE_BYTES, Protocol, is_candidate, is_ignored, unusable,
 };
-use crate::sources::reading;
 use crate::sources::shared::{Obstacle, Shared, SourceError, Turn, escalation, recognise, subject};
 use crate::sources::tables::{self, Progress, SourceFile, TakenFile};
 use crate::sources::transfer::{
     DONE, Outcome, REJECTED, ReadFile, changed, clear, finish, make, put_aside, remove_companion,
 };
+use crate::sources::{Source, reading};
 use crate::store::error::Error;
 use crate::store::outbox_relay::MISFIT;
 use crate::store::tx::WriteTx;

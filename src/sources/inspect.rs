@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::config::Settings;
 use crate::model::health::{Check, Level};
-use crate::model::tenant::DEFAULT;
+use crate::model::name::DEFAULT_TENANT;
 use crate::sources::folder_reader::{unusable_name, why_not_read};
 use crate::sources::folder_settings::{REASON_ENDING, is_candidate};
 use crate::sources::table_settings::TableSettings;
@@ -174,7 +174,7 @@ pub fn permitted(settings: &Settings, tenant: &str, path: &Path) -> Result<PathB
             path.display()
         ));
     }
-    if tenant == DEFAULT {
+    if tenant == DEFAULT_TENANT {
         return Ok(resolved);
     }
     let Some(all) = &settings.sources.tenants_directory else {

@@ -21,7 +21,6 @@ pub mod families;
 pub mod holds;
 pub mod idempotency_keys;
 pub mod in_doubt;
-pub mod inspect;
 pub mod lane_lists;
 pub mod lanes;
 pub mod leases;

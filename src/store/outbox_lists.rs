@@ -5,8 +5,8 @@ use rusqlite::{ToSql, params};
 
 use crate::base::id::webhook_id;
 use crate::model::event::{Event, EventOrder, NewEvent, Status};
+use crate::model::name::DEFAULT_TENANT;
 use crate::model::sealed::Sealed;
-use crate::model::tenant;
 use crate::store::column::Clamped;
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, newest_seq, row_from,
@@ -188,7 +188,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         limited(PAGE_OF_PROCESS, CUTOFF_OF_PROCESS, params![tenant, process_id])?
     } else if aggregate_id.is_some() {
         limited(PAGE_OF_AGGREGATE, CUTOFF_OF_AGGREGATE, params![tenant, aggregate_id])?
-    } else if tenant == tenant::DEFAULT {
+    } else if tenant == DEFAULT_TENANT {
         range.limit_numbers(tx, NEWEST)?;
         PAGE
     } else {

@@ -11,13 +11,12 @@ use std::collections::BTreeMap;
 use rusqlite::types::ValueRef;
 
 use crate::model::event::{MAX_INLINE_BYTES, NewEvent, Status};
+use crate::model::name::DEFAULT_TENANT;
 use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
-use crate::model::tenant;
 use crate::store::column::Clamped;
 use crate::store::outbox_routing::{self, RoutingPlan};
-use crate::store::payloads;
 use crate::store::prelude::*;
-use crate::store::{contention, families, subscriptions, tenants};
+use crate::store::{contention, families, payloads, subscriptions, tenants};
 
 /// The code of a quarantined event that does not fit its type.
 pub const MISFIT: &str = "misfit";
@@ -235,7 +234,7 @@ pub fn check(
         Ok(event) => event,
         Err(defect) => return Ok(Err(defect)),
     };
-    if event.tenant != tenant::DEFAULT && tenants::by_name(tx, &event.tenant)?.is_none() {
+    if event.tenant != DEFAULT_TENANT && tenants::by_name(tx, &event.tenant)?.is_none() {
         let reason = format!("there is no tenant {:?}", event.tenant);
         return Ok(Err(Defect::new("unknown_tenant", reason)));
     }

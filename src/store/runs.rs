@@ -1,10 +1,7 @@
 //! Tables `boots` and `recent_minutes`: what the next start must know of this run. A row per start shows an unclean end; what
 //! happened in each minute of the last hour is not forgotten.
 
-use crate::base::clock::Timestamp;
-use crate::store::error::Result;
-use crate::store::sql::{in_order, queries};
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::prelude::*;
 
 const STOP: &str = "UPDATE boots SET stopped_at = ?2 WHERE seq = ?1 AND stopped_at IS NULL";
 

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::base::faults::{Faults, Step};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
-use crate::model::tenant;
+use crate::model::name::DEFAULT_TENANT;
 use crate::store::contention::WriteContention;
 use crate::store::pool::wait_for_lock;
 use crate::store::prelude::*;
@@ -133,6 +133,13 @@ pub(crate) fn with_short_timeout<T>(
     outcome
 }
 
+/// Copies the write-ahead log into a file that no service is using, and empties the log.
+pub fn empty_log(path: &Path) -> Result<()> {
+    let conn = open_writer(path)?;
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    Ok(())
+}
+
 /// The schema version of a file; `None` if it does not contain our tables yet.
 /// Fails if the file is newer than this version, or cannot be read.
 pub(crate) fn version(path: &Path, conn: &Connection) -> Result<Option<i64>> {
@@ -218,7 +225,7 @@ pub(crate) fn migrate(
 fn note(conn: &Connection, from: i64, (at, who): &(Timestamp, Actor)) -> Result<()> {
     let cache = WriterCache::default();
     let changes = Changes::between(&json!({ "schema": from }), &json!({ "schema": VERSION }));
-    let event = NewAuditEvent::local(*at, tenant::DEFAULT, who.clone(), "database.upgrade");
+    let event = NewAuditEvent::local(*at, DEFAULT_TENANT, who.clone(), "database.upgrade");
     let event = event.of("database", "oncebox.db", changes);
     audit_events::append(&WriteTx::new(conn, &cache), &event).map(drop)
 }

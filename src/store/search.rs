@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::base::schema::values;
 use crate::base::words::words;
 use crate::model::delivery::Delivery;
-use crate::model::tenant;
+use crate::model::name::DEFAULT_TENANT;
 use crate::store::delivery_lists;
 use crate::store::prelude::*;
 
@@ -287,7 +287,7 @@ impl Field {
     }
 
     fn between(&self, tx: &ReadTx<'_>, tenant: &str, (from, to): (&str, &str)) -> Result<Vec<Hit>> {
-        let sql = self.of_tenant.filter(|_| tenant != tenant::DEFAULT).unwrap_or(self.sql);
+        let sql = self.of_tenant.filter(|_| tenant != DEFAULT_TENANT).unwrap_or(self.sql);
         let hits = |params: &[&dyn ToSql]| tx.rows(sql, params, |row| self.hit(row));
         let Some(sources) = self.sources else { return hits(params![tenant, from, to]) };
         let names = tx.list::<String>(sources, [tenant])?;

@@ -1,4 +1,7 @@
-//! Counts over several tables, and a test write.
+//! Counts over several tables, and a test write. Inspecting a file without serving it: its integrity, its schema and what
+//! needs attention.
+
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -7,7 +10,7 @@ use crate::model::hold::HoldReason;
 use crate::model::in_doubt::Window;
 use crate::store::column::Count;
 use crate::store::prelude::*;
-use crate::store::{holds, meta, quarantine};
+use crate::store::{holds, meta, pool, quarantine, schema, schema_shape};
 
 // A partial index serves each count. The statement must repeat the condition of the index literally.
 pub(super) const COUNTS: &str = "
@@ -73,6 +76,11 @@ pub(super) const DEPTH: &str = "
       FROM deliveries WHERE state = 'pending' AND head = 1";
 
 pub(super) const LEASED: &str = "SELECT count(*) FROM deliveries WHERE state = 'leased'";
+
+const QUICK: &str = "PRAGMA quick_check(5)";
+const DEEP: &str = "PRAGMA integrity_check(5)";
+/// The count of orphaned rows stops here.
+const MAX_ORPHANS: usize = 1000;
 
 /// What may need a person's attention, over all tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,4 +166,43 @@ pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<TenantCounts> {
 pub fn probe(tx: &WriteTx<'_>) -> Result<()> {
     tx.mark_unseen();
     tx.execute(PROBE, []).map(drop)
+}
+
+/// What the inspection found.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    /// What is damaged; empty if nothing is.
+    pub damage: Vec<String>,
+    /// Rows that refer to rows that do not exist.
+    pub orphans: u64,
+    /// The journal mode, which must be `wal`.
+    pub journal_mode: String,
+    /// The schema's version.
+    pub version: i64,
+    /// The newest version this program knows.
+    pub version_known: i64,
+    /// The id of the key that sealed its secrets.
+    pub key_id: Option<String>,
+    /// What may need a person's attention.
+    pub attention: Attention,
+}
+
+/// Inspects a file; a service may be using it. `deep` also compares the indexes with their tables, which takes as long
+/// as reading the whole file.
+pub fn inspect(path: &Path, deep: bool) -> Result<Findings> {
+    let conn = pool::open_reader(path)?;
+    let mut statement = conn.prepare(if deep { DEEP } else { QUICK })?;
+    let lines = statement.query_map([], |row| row.get::<_, String>(0))?;
+    let messages = lines.collect::<std::result::Result<Vec<_>, _>>()?;
+    let orphans = schema_shape::orphans(&conn, MAX_ORPHANS)?.len();
+    let tx = ReadTx::new(&conn);
+    Ok(Findings {
+        damage: messages.into_iter().filter(|line| line != "ok").collect(),
+        orphans: u64::try_from(orphans).unwrap_or(u64::MAX),
+        journal_mode: conn.query_row("PRAGMA journal_mode", [], |row| row.get(0))?,
+        version: conn.query_row("PRAGMA user_version", [], |row| row.get(0))?,
+        version_known: schema::VERSION,
+        key_id: meta::master_key_id(&tx)?,
+        attention: attention(&tx)?,
+    })
 }

@@ -8,9 +8,11 @@ use serde::Serialize;
 
 use crate::base::schema::Text;
 use crate::model::name::Name;
-use crate::model::tenant::MAX_TITLE_CHARS;
 use crate::privacy::policy::Pii;
 use crate::store::prelude::*;
+
+/// The longest title, in characters.
+pub const MAX_TITLE_CHARS: usize = 200;
 
 /// A tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

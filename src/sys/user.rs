@@ -3,10 +3,9 @@
 //! Where another user decides what a path leads to, root works with that user's rights. So no link of that user makes
 //! root open a file that the user could not open.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::{fs, io};
 
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid, getegid, geteuid, getuid};

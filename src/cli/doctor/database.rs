@@ -8,7 +8,8 @@ use crate::backup::manifest;
 use crate::cli::doctor::{Finding, Installation, fail, ok, warn};
 use crate::model::disk::Budget;
 use crate::model::health::{self, bytes};
-use crate::store::inspect::{self, Findings};
+use crate::store::schema;
+use crate::store::stats::{self, Findings};
 use crate::sys::disk::Gauge;
 use crate::sys::{files, host, locks, user};
 
@@ -24,7 +25,7 @@ pub(super) fn look(here: &Installation) -> Vec<Finding> {
         let none = warn("database", "there is none yet: the first start makes it");
         return vec![none, backup(here)];
     }
-    let mut findings = match inspect::inspect(&path, here.deep) {
+    let mut findings = match stats::inspect(&path, here.deep) {
         Ok(found) => whole(here, &path, &found),
         Err(error) => {
             let detail = format!("{} cannot be read: {error}: restore a backup", path.display());
@@ -98,7 +99,7 @@ fn log(here: &Installation, path: &Path) -> Finding {
     name.push("-wal");
     let size = std::fs::metadata(PathBuf::from(name)).map_or(0, |meta| meta.len());
     if here.fix && !here.served && size > 0 {
-        return match inspect::empty_log(path) {
+        return match schema::empty_log(path) {
             Ok(()) => {
                 let fixed = Some(format!("emptied {} into the database", bytes(size)));
                 Finding { fixed, ..ok("log", "empty") }

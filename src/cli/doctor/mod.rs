@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use crate::app::data_directory::{DATABASE, LOCK_FILE};
 use crate::base::clock::Clock;
+use crate::cli::out;
 use crate::cli::prelude::*;
 use crate::config::Settings;
 use crate::model::health::{self, Check, Level};

@@ -20,8 +20,7 @@ use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
 use crate::config::Live;
 use crate::http::message::Response;
 use crate::http::service::Reply;
-use crate::model::delivery::OutgoingRequest;
-use crate::model::delivery::Schedule;
+use crate::model::delivery::{OutgoingRequest, Schedule};
 use crate::model::hold::HoldReason;
 use crate::model::lease::LeaseOutcome;
 use crate::model::subscription::Subscription;
@@ -29,13 +28,12 @@ use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destinations, effective};
 use crate::pipeline::threads::Inbox;
 use crate::privacy::{Opened, Privacy};
-use crate::store::Store;
 use crate::store::consuming::{self, Consumer, Leased, ReportResult, Settled};
-use crate::store::deliveries;
 use crate::store::error::{Error, Result};
 use crate::store::leases::Lease;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
+use crate::store::{Store, deliveries};
 
 /// Requests that may wait for events at once. Each occupies a connection, and most connections are for other requests.
 const MAX_WAITING: usize = 512;
