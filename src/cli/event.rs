@@ -1,5 +1,6 @@
-//! `oncebox event`: what was published, where it went, what was answered; and repairing a quarantined event. `oncebox webhook`:
-//! what providers posted to us. `oncebox event-type`: what events look like, and what becomes of those that do not.
+//! `oncebox event`: what was published, where it went, what was answered; and repairing a quarantined event.
+//! `oncebox webhook`: what providers posted to us. `oncebox event-type`: what events look like, and what becomes of those
+//! that do not.
 //!
 //! Not here: publishing ([`super::emit`]), the providers themselves ([`super::provider`]), and posting a sample
 //! ([`super::trigger`]).

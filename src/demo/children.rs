@@ -21,7 +21,8 @@ const POLL_EVERY: Duration = Duration::from_millis(10);
 /// Time limit of a readiness check.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The processes of one run. Dropping it kills them. If this process itself is killed, they end by [`crate::sys::host::end_with_parent`].
+/// The processes of one run. Dropping it kills them. If this process itself is killed, they end by
+/// [`crate::sys::host::end_with_parent`].
 pub(super) struct Children {
     site: Site,
     program: PathBuf,

@@ -75,7 +75,8 @@ pub struct AttemptKey {
     pub n: u32,
 }
 
-/// Makes and verifies tokens of confirm URLs under a key of this installation. A rotation of the master key does not change it.
+/// Makes and verifies tokens of confirm URLs under a key of this installation. A rotation of the master key does not
+/// change it.
 #[derive(Clone, Debug)]
 pub struct ConfirmTokens(hmac::Key);
 

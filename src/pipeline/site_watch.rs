@@ -1,5 +1,4 @@
-//! Escalations about the site: the disk, the clock, the backups, the quarantine. Notices when the wall clock is set: for a
-//! while after that, our time is suspect.
+//! Escalations about the site: the disk, the clock, the backups, the quarantine.
 //!
 //! The checks of `/readyz` say what is wrong. A check that is not well raises an escalation; once it is well, that is
 //! resolved. The transaction is only taken when a check has changed.
@@ -124,7 +123,7 @@ impl SiteWatch {
     }
 }
 
-/// The state of our clock.
+/// Notices when the wall clock is set. For a while after that, our time is suspect.
 #[derive(Debug)]
 pub struct ClockWatch {
     suspect_until_ms: AtomicI64,

@@ -1,5 +1,4 @@
-//! How a stage's thread is started, and waited for; and its inbox: other threads leave messages and wake it, and it takes all
-//! messages at once.
+//! How a stage's thread is started, and waited for; and its inbox.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -55,7 +54,8 @@ pub fn join(thread: JoinHandle<()>) {
     }
 }
 
-/// The inbox of one thread. `M` collects what was left since the last look. Clones share it.
+/// The inbox of one thread: other threads leave messages and wake it; it takes all messages at once. `M` collects what was
+/// left since the last look. Clones share it.
 #[derive(Debug)]
 pub struct Inbox<M>(Arc<Shared<M>>);
 

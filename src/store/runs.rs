@@ -1,5 +1,7 @@
-//! Tables `boots` and `recent_minutes`: what the next start must know of this run. A row per start shows an unclean end; what
-//! happened in each minute of the last hour is not forgotten.
+//! Tables `boots` and `recent_minutes`: what the next start must know of this run.
+//!
+//! One row per start lets the next start detect an unclean end. What happened in each minute of the last hour is kept, so
+//! that a restart does not forget it.
 
 use crate::store::prelude::*;
 
