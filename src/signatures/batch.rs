@@ -107,7 +107,6 @@ impl Scheme {
     pub fn nonce(&self, incoming: &Incoming<'_>) -> Option<String> {
         match self {
             Self::Mailgun => text_at(incoming.body, &["signature", "token"]),
-            #[cfg(feature = "certificates")]
             Self::Certified(scheme) => scheme.nonce(incoming),
             _ => None,
         }

@@ -84,7 +84,6 @@ impl Scheme {
     /// The URL to call for a verified request that confirms a subscription, if the settings allow it.
     pub fn confirmation(&self, incoming: &Incoming<'_>) -> Option<String> {
         match self {
-            #[cfg(feature = "certificates")]
             Self::Certified(scheme) => scheme.confirmation(incoming),
             _ => None,
         }

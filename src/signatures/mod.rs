@@ -3,17 +3,10 @@
 //! Every scheme works on the raw body bytes. A body is parsed only after its signature was verified; if the signature
 //! is in the body, only the fields for the check are read before.
 
-#![cfg_attr(
-    not(feature = "certificates"),
-    allow(unused_variables, reason = "only certificates need every argument")
-)]
-
 pub mod adyen;
 pub mod batch;
-#[cfg(feature = "certificates")]
 mod certificate;
 pub mod certificate_cache;
-#[cfg(feature = "certificates")]
 mod certified;
 pub(crate) mod check;
 pub mod diagnosis;
@@ -25,7 +18,6 @@ mod hmac_header;
 mod json_variants;
 mod mailgun;
 mod naming;
-#[cfg(feature = "certificates")]
 mod paypal;
 pub mod provider;
 pub mod sample;
@@ -33,7 +25,6 @@ mod sendgrid;
 mod shared;
 pub mod signing;
 pub mod signing_key;
-#[cfg(feature = "certificates")]
 mod sns;
 pub(crate) mod standard;
 pub mod template;
@@ -47,7 +38,6 @@ use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
 
 use adyen::Adyen;
-#[cfg(feature = "certificates")]
 use certified::Certified;
 use check::{long_enough, skew_beyond};
 use generic::{Check, Generic};
@@ -95,10 +85,7 @@ static WITHOUT_SETTINGS: [Scheme; 22] = [
 ];
 
 /// The kinds of schemes that need settings.
-#[cfg(feature = "certificates")]
 const WITH_SETTINGS: [&str; 4] = ["chargebee", "paypal", "sns", "generic"];
-#[cfg(not(feature = "certificates"))]
-const WITH_SETTINGS: [&str; 2] = ["chargebee", "generic"];
 
 /// The kinds of all schemes.
 pub fn kinds() -> impl Iterator<Item = &'static str> {
@@ -149,7 +136,6 @@ pub enum Scheme {
     /// Adyen: an HMAC in each item of a batch.
     Adyen(Adyen),
     /// PayPal and Amazon SNS: RSA with the provider's certificate.
-    #[cfg(feature = "certificates")]
     Certified(Box<Certified>),
     /// Dynamics 365 Business Central: a shared `clientState` in each item of a batch.
     Dynamics,
@@ -166,15 +152,6 @@ pub enum SchemeError {
     /// There is no such scheme.
     #[error("there is no scheme `{kind}`; there are {}", kinds_listed())]
     UnknownKind {
-        /// The requested kind.
-        kind: String,
-    },
-    /// The scheme is not part of this build.
-    #[error(
-        "this build has no `{kind}`: PayPal and Amazon SNS need the feature `certificates`, which it was \
-         compiled without"
-    )]
-    NotBuilt {
         /// The requested kind.
         kind: String,
     },
@@ -229,11 +206,8 @@ impl TryFrom<Map<String, Value>> for Scheme {
             }
             "adyen" => serde_json::from_value(settings).map(Self::Adyen).map_err(text),
             "generic" => serde_json::from_value(settings).map(Self::Generic).map_err(text),
-            #[cfg(feature = "certificates")]
             "paypal" | "sns" => Certified::parse(&kind, settings)
                 .map(|certified| Self::Certified(Box::new(certified))),
-            #[cfg(not(feature = "certificates"))]
-            "paypal" | "sns" => return Err(SchemeError::NotBuilt { kind }),
             _ => return Err(SchemeError::UnknownKind { kind }),
         };
         read.map_err(|why| SchemeError::Settings { kind, why })
@@ -246,7 +220,6 @@ impl From<Scheme> for Map<String, Value> {
         settings.insert("kind".to_owned(), Value::from(scheme.kind()));
         let own = match scheme {
             Scheme::Chargebee { user } => serde_json::to_value(Basic { user }),
-            #[cfg(feature = "certificates")]
             Scheme::Certified(certified) => serde_json::to_value(certified),
             Scheme::Adyen(adyen) => serde_json::to_value(adyen),
             Scheme::Generic(generic) => serde_json::to_value(generic),
@@ -272,7 +245,6 @@ impl Scheme {
             Self::Mailgun => &mailgun::FACTS,
             Self::Sendgrid => &sendgrid::FACTS,
             Self::Adyen(_) => &adyen::FACTS,
-            #[cfg(feature = "certificates")]
             Self::Certified(certified) => certified.facts(),
             Self::Dynamics => &shared::DYNAMICS,
             Self::Generic(_) => &generic::FACTS,
@@ -297,11 +269,7 @@ impl Scheme {
 
     /// Whether it uses secrets or public keys that are entered; otherwise its providers sign with a certificate.
     pub const fn has_secret(&self) -> bool {
-        match self {
-            #[cfg(feature = "certificates")]
-            Self::Certified(_) => false,
-            _ => true,
-        }
+        !matches!(self, Self::Certified(_))
     }
 
     /// Whether a public key can be entered as its secret.
@@ -342,10 +310,8 @@ impl Scheme {
 
     /// The URL of a request's certificate, for schemes that need one. Refuses a request that names none, or one that
     /// is not on the provider's own host.
-    #[allow(clippy::unnecessary_wraps, reason = "only a build with certificates refuses")]
     pub fn certificate_url(&self, incoming: &Incoming<'_>) -> Result<Option<String>, Refused> {
         match self {
-            #[cfg(feature = "certificates")]
             Self::Certified(certified) => certified.certificate_url(incoming),
             _ => Ok(None),
         }
@@ -363,7 +329,6 @@ impl Scheme {
         let claimed = match self {
             Self::Standard => standard::claimed_time(incoming),
             Self::Sendgrid => sendgrid::claimed_time(incoming),
-            #[cfg(feature = "certificates")]
             Self::Certified(certified) => certified.claimed_time(incoming),
             Self::Generic(generic) => generic.claimed_time(incoming),
             _ => None,
@@ -395,7 +360,6 @@ impl Scheme {
             Self::HmacHeader(_) | Self::Gitlab | Self::Twilio | Self::Mailgun | Self::Dynamics => {
                 long_enough(text.len())
             }
-            #[cfg(feature = "certificates")]
             Self::Certified(_) => Err(SecretError::None),
             Self::Sendgrid => sendgrid::check_secret(text),
             Self::Adyen(_) => adyen::check_secret(text),
@@ -464,7 +428,6 @@ impl Scheme {
             Self::Mailgun => mailgun::verify(secrets, incoming)?,
             Self::Sendgrid => sendgrid::verify(secrets, incoming)?,
             Self::Adyen(_) => adyen::verify(secrets, incoming)?,
-            #[cfg(feature = "certificates")]
             Self::Certified(certified) => certified.verify(fetched, incoming, now)?,
             Self::Dynamics => shared::dynamics(secrets, incoming)?,
             Self::Generic(generic) => generic.verify(secrets, incoming)?,
@@ -528,13 +491,6 @@ mod tests {
                 Err(error) => assert!(error.to_string().contains(kind), "{error}"),
             }
         }
-    }
-
-    #[cfg(not(feature = "certificates"))]
-    #[test]
-    fn a_scheme_that_was_left_out_is_refused_by_its_name() {
-        let read = serde_json::from_str::<Scheme>(r#"{"kind":"sns","topics":["arn:aws:sns:x"]}"#);
-        assert!(read.unwrap_err().to_string().starts_with("this build has no `sns`"));
     }
 
     #[test]

@@ -140,9 +140,7 @@ pub fn sample(scheme: &Scheme, secret: &str, subject: Subject<'_>) -> Result<Sam
             draft.done()
         }
         Scheme::Sendgrid => return Err(by_public_key(scheme.kind())),
-        #[cfg(feature = "certificates")]
-        Scheme::Certified(_) => return Err(settings_only(scheme)),
-        Scheme::Generic(_) => return Err(settings_only(scheme)),
+        Scheme::Certified(_) | Scheme::Generic(_) => return Err(settings_only(scheme)),
     })
 }
 
@@ -185,7 +183,6 @@ pub fn sample_by_key(
 /// The refusal of a scheme whose provider signs with a certificate, because only the provider has its key.
 fn certified_only(scheme: &Scheme) -> Option<SampleError> {
     match scheme {
-        #[cfg(feature = "certificates")]
         Scheme::Certified(certified) => {
             Some(SampleError::NoSuch { kind: scheme.kind(), why: certified.why_no_sample() })
         }
