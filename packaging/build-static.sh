@@ -2,8 +2,7 @@
 # Builds one static program that needs no libc of the machine: target/TARGET/release/oncebox.
 #   build-static.sh [x86_64|aarch64] [ARGUMENTS OF CARGO IN THE PLACE OF --release]
 # Needs musl-gcc for x86_64 (Debian: musl-tools), or a C compiler with headers for aarch64 (gcc-aarch64-linux-gnu,
-# libc6-dev-arm64-cross), and Rust's
-# standard library for musl (rustup target add).
+# libc6-dev-arm64-cross), and Rust's standard library for musl (rustup target add).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 arch=x86_64
