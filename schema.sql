@@ -50,7 +50,7 @@ CREATE TABLE providers (
   name            TEXT NOT NULL,
   -- JSON: how requests are signed, and where the event's id and type are found.
   scheme          TEXT NOT NULL,
-  -- The privacy policy for received events: 'allow', or JSON with rules (docs/data.md).
+  -- The privacy policy for received events: 'allow', or JSON with rules (docs/privacy.md).
   pii             TEXT NOT NULL,
   -- The exact URL the provider posts to, if its signature covers the URL.
   public_url      TEXT,
@@ -635,7 +635,7 @@ CREATE TABLE tenants (
   title        TEXT NOT NULL DEFAULT '',
   created_at   INTEGER NOT NULL,
   suspended_at INTEGER,
-  -- The privacy policy for published events: 'allow', or JSON with rules (docs/data.md).
+  -- The privacy policy for published events: 'allow', or JSON with rules (docs/privacy.md).
   pii          TEXT NOT NULL DEFAULT 'allow'
                CONSTRAINT tenant_pii_is_allow_or_json CHECK (pii = 'allow' OR json_valid(pii)),
   -- The last day (UTC, since 1970) on which e-mails of alerts were sent, and how many.

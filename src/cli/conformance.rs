@@ -79,7 +79,7 @@ impl Conformance {
         if report.is_good() {
             return Ok(());
         }
-        Err(Failure::failed("the guard does not hold; docs/guards.md shows guards that hold"))
+        Err(Failure::failed("the guard does not hold; docs/guards.md says how to build one that does"))
     }
 }
 

@@ -45,7 +45,7 @@ words! {
         ParentBinding = "parent_binding",
         /// The payload's media type.
         ContentType = "content_type",
-        /// A JSON object; only `traceparent` is used.
+        /// A JSON object. Stored with the event; `traceparent` continues its trace.
         Headers = "headers",
         /// The system that the event comes from; default: the source's name.
         SourceSystem = "source_system",
