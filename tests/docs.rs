@@ -396,8 +396,7 @@ fn the_commands_of_the_page_on_providers_work_for_a_secret_and_for_a_key_pair() 
     let directory = tempfile::tempdir().unwrap();
     let (home, port) = (directory.path(), free_port());
     for name in ["first", "second"] {
-        let secret = format!("{name}-0123456789abcdef0123456789");
-        std::fs::write(home.join(name), secret).unwrap();
+        std::fs::write(home.join(name), format!("{name}-0123456789abcdef0123456789")).unwrap();
     }
     let _service = start("oncebox serve", home, port);
     let of = |text: &str, scheme: &str, file: &str| {

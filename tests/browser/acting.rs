@@ -1,9 +1,6 @@
 //! What a person does: sends again, one and many; rotates, tests; in two tabs, and without JavaScript.
 
-use serde_json::json;
-
-use crate::rig::receiver::Reply;
-use crate::rig::until;
+use crate::rig::prelude::*;
 use crate::rig::webdriver::Driver;
 use crate::world::World;
 
@@ -36,8 +33,7 @@ fn an_event_is_sent_again_once_however_often_its_form_is_sent() {
     let last = ids.last().unwrap();
     assert_eq!(ids.iter().filter(|id| *id == last).count(), 2, "the same webhook-id");
     let audit = world.rig.get("/v1/audit-events?action=event.replay");
-    assert_eq!(audit["items"][0]["actor"]["type"], "user");
-    assert_eq!(audit["items"][0]["actor"]["display"], "otto");
+    has(&audit["items"][0]["actor"], &json!({ "type": "user", "display": "otto" }));
 }
 
 #[test]
@@ -177,7 +173,7 @@ fn a_delivery_appears_without_a_reload_and_not_under_the_hands() {
     // Who types in a filter is left alone until the field is left.
     browser.click("[name=event_type]");
     world.invoice(4901);
-    std::thread::sleep(std::time::Duration::from_secs(4));
+    thread::sleep(Duration::from_secs(4));
     assert!(!browser.text("main").contains("4901"));
     browser.run("document.activeElement.blur()");
     browser.wait_for("main", "4901");

@@ -1,8 +1,6 @@
 //! Who gets in, how long, and what each sees.
 
-use serde_json::json;
-
-use crate::rig::secs;
+use crate::rig::prelude::*;
 use crate::rig::webdriver::{Browser, Driver};
 use crate::world::{PASSWORD, World};
 
@@ -95,8 +93,7 @@ fn two_roles_and_two_tenants_see_their_own() {
     );
     stranger.open(&world.at(&format!("/console/events/{invoice}")));
     assert_eq!(stranger.text("h1"), format!("There is no event {invoice}"));
-    let replay = format!("/console/act/replay-event?id={invoice}&back=/console/");
-    stranger.open(&world.at(&replay));
+    stranger.open(&world.at(&format!("/console/act/replay-event?id={invoice}&back=/console/")));
     stranger.follow("main button.primary");
     assert!(stranger.has(".error"), "{}", stranger.text("body"));
 }

@@ -1,10 +1,6 @@
 //! Each page for everybody: by keyboard, by screen reader, on a phone, enlarged, in both color schemes.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Value, json};
-
-use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::prelude::*;
 use crate::rig::webdriver::{Browser, Driver};
 use crate::walk;
 use crate::world::World;

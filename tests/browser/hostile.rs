@@ -1,14 +1,7 @@
 //! Nothing that is stored runs: hostile texts on every page, in a real browser.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use serde_json::{Value, json};
-
 use crate::everybody::TOO_WIDE;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::until;
+use crate::rig::prelude::*;
 use crate::rig::webdriver::{Browser, Driver};
 use crate::walk;
 use crate::world::{BEARER, PASSWORD, STRIPE, World};

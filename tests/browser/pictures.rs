@@ -1,9 +1,7 @@
 //! A picture of each page in both color schemes and on a phone, in `target/screenshots/`. With `ONCEBOX_WRITE_DOCS=1` those
 //! that are kept in `docs/console/` are made anew.
 
-use std::fs;
-use std::path::Path;
-
+use crate::rig::prelude::*;
 use crate::rig::webdriver::Driver;
 use crate::world::World;
 
@@ -44,7 +42,7 @@ fn each_page_has_its_picture() {
     let keeps = std::env::var_os("ONCEBOX_WRITE_DOCS").is_some();
     let (world, empty, browser) = (World::new(), World::empty(), driver.browser());
     let rig = &world.rig;
-    let id_of = |path: &str| rig.get(path)["items"][0]["id"].as_str().unwrap().to_owned();
+    let id_of = |path: &str| rig.id(path);
     let ids = [
         ("ID", id_of("/v1/events?aggregate_id=4711")),
         ("HOOK", id_of("/v1/webhook-events")),

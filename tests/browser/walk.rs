@@ -1,9 +1,6 @@
 //! Finds every page: follows the links of pages as a person would, one or two of each kind.
 
-use std::collections::BTreeMap;
-
-use serde_json::{Value, json};
-
+use crate::rig::prelude::*;
 use crate::rig::webdriver::Browser;
 
 /// Pages of one kind that are looked at.

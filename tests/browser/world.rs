@@ -1,13 +1,7 @@
 //! A box as an accountant finds it in the morning: an ERP that publishes, webhooks that come in, and some trouble.
 
-use data_encoding::HEXLOWER;
-use ring::hmac;
-use serde_json::{Value, json};
-
-use crate::rig::http::Answer;
-use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::prelude::*;
 use crate::rig::webdriver::Browser;
-use crate::rig::{Rig, secs, until};
 
 pub(crate) const PASSWORD: &str = "correct horse battery";
 /// Stripe's secret.
@@ -44,8 +38,7 @@ impl World {
         let json_type = ("content-type", "application/json".to_owned());
         let answer = br#"{"accepted":true,"booking":"B-90210"}"#.to_vec();
         world.well.always(Reply::Answer(200, vec![json_type], answer));
-        let refusal = b"the price list is missing".to_vec();
-        world.bad.always(Reply::Answer(422, Vec::new(), refusal));
+        world.bad.always(Reply::Answer(422, Vec::new(), b"the price list is missing".to_vec()));
         world.away.always(Reply::status(503));
         for (name, to, types, ordering) in [
             ("archive", &world.well, "order.*", "none"),

@@ -43,8 +43,7 @@ fn only_what_is_in_doubt_is_settled_or_released_as_such() {
 #[test]
 fn a_dry_run_says_how_many_and_sends_nothing() {
     let (rig, target) = (Rig::new(), Target::answering(500));
-    let args = ["subscription", "create", "odoo", "--url", &target.url, "--max-attempts", "1"];
-    rig.ok(&args);
+    rig.ok(&["subscription", "create", "odoo", "--url", &target.url, "--max-attempts", "1"]);
     rig.ok(&["emit", "invoice.paid", "--payload", "1"]);
     rig.until("it is given up", |rig| rig.items(&["dead-letter", "list"]).len() == 1);
     let dry = rig.ok(&["dead-letter", "retry", "--all", "--dry-run"]);

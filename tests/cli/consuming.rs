@@ -51,8 +51,7 @@ fn the_exit_code_of_a_command_says_what_came_of_the_event() {
         (1, Some("oncebox: 4 failed, 1 done")),
         "{ran:?}"
     );
-    let wanted = ["completed", "pending", "dead_letter", "pending", "pending"];
-    assert_eq!(states(&rig), wanted);
+    assert_eq!(states(&rig), ["completed", "pending", "dead_letter", "pending", "pending"]);
     let attempts = |n: u32| rig.items(&["delivery", "list"])[5 - n as usize].clone();
     let counted: Vec<Value> = (1..=5).map(|n| attempts(n)["counted_failures"].clone()).collect();
     assert_eq!(counted, [0, 0, 1, 1, 1]);
@@ -146,8 +145,7 @@ fn a_command_need_not_read_a_mebibyte_of_payload_and_gets_all_of_it_if_it_does()
     for event_type in ["unread", "read"] {
         rig.ok(&["emit", event_type, "--payload", "@large.json"]);
     }
-    let script = "case $ONCEBOX_EVENT_TYPE in read) wc -c;; esac";
-    let ran = consume(&rig, &["--parallel", "2"], script);
+    let ran = consume(&rig, &["--parallel", "2"], "case $ONCEBOX_EVENT_TYPE in read) wc -c;; esac");
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.lines().any(|line| line.trim() == payload.len().to_string()), "{ran:?}");
     assert_eq!(states(&rig), ["completed"; 2]);
@@ -160,8 +158,7 @@ fn of_output_that_never_ends_the_beginning_is_passed_on_until_the_time_is_over()
     assert!(ran.out.contains("failed (timed out"), "{}", ran.out.len());
     assert!(ran.out.len() < MOST_OUTPUT, "{}", ran.out.len());
     assert!(ran.err.len() < MOST_OUTPUT, "{}", ran.err.len());
-    let reason = rig.items(&["delivery", "list"])[0]["counted_failures"].clone();
-    assert_eq!(reason, 1);
+    assert_eq!(rig.items(&["delivery", "list"])[0]["counted_failures"].clone(), 1);
 }
 
 #[test]

@@ -66,8 +66,7 @@ fn what_is_declared_is_made_once_and_the_second_run_changes_nothing() {
     assert_eq!(apply(&rig, &[]), "");
     assert_eq!(apply(&rig, &["--prune", "--dry-run"]), "");
 
-    let secrets = rig.items(&["provider", "secrets", "machine"]);
-    assert_eq!(secrets.len(), 2);
+    assert_eq!(rig.items(&["provider", "secrets", "machine"]).len(), 2);
     let path = rig.dir.path().join("shop.token");
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let token = path.to_str().unwrap();
@@ -294,8 +293,7 @@ fn a_mistake_in_what_is_declared_is_named_with_its_place() {
 #[test]
 fn what_a_tenant_may_not_have_is_refused_with_the_setting() {
     let mut rig = Rig::stopped();
-    let settings = "[disk]\nreserve = 0\n[tenants]\nsubscriptions_max = 1\n";
-    rig.file("oncebox.toml", settings);
+    rig.file("oncebox.toml", "[disk]\nreserve = 0\n[tenants]\nsubscriptions_max = 1\n");
     rig.start();
     let one = |name: &str| format!("[[subscription]]\nname = \"{name}\"\ntarget = \"pull\"\n");
     rig.file("declared.toml", &format!("{}{}", one("first"), one("second")));

@@ -32,8 +32,7 @@ fn settled(rig: &Rig, event: &str, state: &str) {
 #[test]
 fn what_a_target_has_accepted_is_shown_and_confirmed() {
     let (rig, target) = (Rig::new(), Target::answering(202));
-    let create = ["subscription", "create", "odoo", "--url", &target.url, "--confirm-within", "1h"];
-    rig.ok(&create);
+    rig.ok(&["subscription", "create", "odoo", "--url", &target.url, "--confirm-within", "1h"]);
     let event = emit(&rig, "4711");
     settled(&rig, &event, "waiting");
     let id = rig.items(&["delivery", "list", "--event-id", &event])[0]["id"].clone();
@@ -180,8 +179,7 @@ fn which_invoice_was_not_sent_stands_in_the_lists_and_in_the_status() {
 #[test]
 fn why_a_delivery_waits_is_said_where_it_is_shown() {
     let rig = Rig::new();
-    let args = ["subscription", "create", "erp", "--pull", "--ordering", "key"];
-    rig.ok(&args);
+    rig.ok(&["subscription", "create", "erp", "--pull", "--ordering", "key"]);
     let first = emit(&rig, "1");
     let second = emit(&rig, "1");
     let screen = rig.ok(&["event", "show", &first]);

@@ -26,8 +26,7 @@ fn a_sample_of_every_scheme_is_stored_and_known_the_second_time() {
         assert!(by_body || shown.contains("evt_4711"), "{shown}");
         let again = rig.ok(&["trigger", scheme, "--id", "evt_4711"]);
         assert!(again.contains("already processed"), "{again}");
-        let typed = rig.json(&["trigger", scheme, "--type", "thing.changed"]);
-        assert_eq!(typed["status"], "ok");
+        assert_eq!(rig.json(&["trigger", scheme, "--type", "thing.changed"])["status"], "ok");
         let found = rig.items(&["webhook", "list", "--provider", scheme]);
         assert_eq!((found.len(), found[0]["event_type"].as_str()), (2, Some("thing.changed")));
     }
@@ -79,8 +78,7 @@ fn what_a_public_key_checks_is_signed_by_a_pair_that_is_made_here() {
         let run = |line: &str| rig.ok(&line.split_whitespace().collect::<Vec<_>>());
         run(next[0]);
         assert!(run(next[1]).contains("stored as"));
-        let found = rig.items(&["webhook", "list", "--provider", provider]);
-        assert_eq!(found.len(), 1);
+        assert_eq!(rig.items(&["webhook", "list", "--provider", provider]).len(), 1);
         // Nothing is overwritten, the private key is its owner's, and another's signs nothing here.
         let again = rig.run(&["trigger", scheme, "--new-key", path]);
         assert!(again.code == 5 && again.err.contains("nothing was overwritten"), "{again:?}");

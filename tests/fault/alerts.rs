@@ -1,20 +1,15 @@
 //! Alerts and kill -9: an alert is told once under one id, whenever the process dies.
 
-use std::path::Path;
-
-use serde_json::json;
-
 use crate::process::Process;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{file, secs, until};
+use crate::rig::prelude::*;
 
-fn database(home: &Path) -> std::path::PathBuf {
+fn database(home: &Path) -> PathBuf {
     home.join("data/oncebox.db")
 }
 
 /// Raises escalations as another program would, also while the service is down.
 fn raise(home: &Path, subjects: std::ops::Range<u32>) {
-    let conn = rusqlite::Connection::open(database(home)).unwrap();
+    let conn = Connection::open(database(home)).unwrap();
     conn.busy_timeout(secs(20)).unwrap();
     for n in subjects {
         let sql = format!(

@@ -1,18 +1,12 @@
 //! A wall clock that is set a day forward or back while deliveries wait.
 
-use serde_json::json;
-
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, START, secs, until};
+use crate::rig::prelude::*;
 
 const DAY: u64 = 86_400;
 
 /// Ten deliveries that wait 5 s for their retry, and ten not to be sent before an hour has passed.
 fn waiting() -> (Rig, Receiver) {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(Reply::status(500));
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed_to("erp", Receiver::with(Reply::status(500)));
     for _ in 0..10 {
         rig.publish_type("retried");
     }
@@ -26,14 +20,14 @@ fn waiting() -> (Rig, Receiver) {
 }
 
 /// Sets the wall clock and waits until that was noticed.
-fn set(rig: &Rig, wall: oncebox::base::clock::Timestamp) {
+fn set(rig: &Rig, wall: Timestamp) {
     rig.time.set_wall(wall);
     let key = format!("probe-{wall}");
     until("the step is taken over", || {
         // A fresh delivery's due time is schedule time.
         rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
         let event = json!({ "event_type": "probe", "payload": 1, "not_before": null });
-        let id = rig.publish(&event)["id"].as_str().unwrap().to_owned();
+        let id = text(&rig.publish(&event), "id");
         let of = format!(
             "FROM deliveries WHERE outbox_seq = (SELECT seq FROM outbox WHERE id = '{id}')"
         );
@@ -58,11 +52,9 @@ fn a_clock_set_back_a_day_holds_nothing_up_beyond_its_own_wait() {
     set(&rig, START.minus(secs(DAY)));
     rig.settle();
     assert_eq!((sent(&rig, "retried").as_str(), receiver.count()), ("0", 10), "nothing too early");
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     assert_eq!((sent(&rig, "retried").as_str(), receiver.count()), ("10", 20));
-    rig.advance(secs(DAY + 3600));
-    rig.settle();
+    rig.pass(secs(DAY + 3600));
     assert_eq!(sent(&rig, "later"), "10");
 }
 
@@ -83,19 +75,16 @@ fn a_clock_set_forward_and_back_leaves_nothing_a_day_ahead() {
     rig.settle();
     receiver.always(Reply::status(200));
     set(&rig, START);
-    rig.advance(secs(30));
-    rig.settle();
+    rig.pass(secs(30));
     assert_eq!(sent(&rig, "retried"), "10");
-    rig.advance(secs(3600));
-    rig.settle();
+    rig.pass(secs(3600));
     assert_eq!(sent(&rig, "later"), "10");
 }
 
 #[test]
 fn what_waits_in_a_lane_is_not_kept_there_by_a_clock_that_was_wrong() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    let (rig, receiver) =
+        Rig::subscribed_with("erp", Receiver::new(), &json!({ "ordering": "strict" }));
     set(&rig, START.plus(secs(DAY)));
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     for n in 1..=3 {
@@ -104,11 +93,9 @@ fn what_waits_in_a_lane_is_not_kept_there_by_a_clock_that_was_wrong() {
     let later = START.plus(secs(3600));
     rig.publish(&json!({ "event_type": "a", "payload": 4, "not_before": later }));
     set(&rig, START);
-    until("what was due by the wrong clock is sent", || receiver.count() == 3);
-    rig.settle();
+    rig.sent(&receiver, 3);
     rig.advance(secs(3600));
-    until("and the rest in its time", || receiver.count() == 4);
-    rig.settle();
+    rig.sent(&receiver, 4);
     let seen = receiver.seen();
     let bodies: Vec<&[u8]> = seen.iter().map(|request| request.body.as_slice()).collect();
     assert_eq!(bodies, [b"1", b"2", b"3", b"4"]);
@@ -144,9 +131,7 @@ fn a_clock_that_was_a_day_ahead_keeps_no_lease_and_no_dead_letter_from_its_turn(
         rig.one(ends) <= START.plus(secs(3)).ms().to_string()
     });
     rig.advance(secs(3));
-    until("it is over", || {
-        rig.one("SELECT count(*) FROM deliveries WHERE state = 'leased'") == "0"
-    });
+    rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'leased'", "0");
     // All are found, and go before what arrived after them.
     receiver.always(Reply::status(200));
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
@@ -166,8 +151,8 @@ fn a_clock_that_was_a_day_ahead_keeps_no_lease_and_no_dead_letter_from_its_turn(
 #[test]
 fn a_drift_below_two_seconds_moves_nothing() {
     let (rig, receiver) = waiting();
-    rig.time.set_wall(START.plus(std::time::Duration::from_millis(1900)));
-    rig.advance(std::time::Duration::from_millis(4999));
-    rig.settle_at(START.plus(std::time::Duration::from_millis(4999)));
+    rig.time.set_wall(START.plus(Duration::from_millis(1900)));
+    rig.advance(Duration::from_millis(4999));
+    rig.settle_at(START.plus(Duration::from_millis(4999)));
     assert_eq!(receiver.count(), 10);
 }

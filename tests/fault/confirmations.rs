@@ -1,12 +1,7 @@
 //! kill -9 while a target still has to confirm what it accepted.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Value, json};
-
 use crate::process::Process;
-use crate::rig::receiver::Receiver;
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 #[test]
 fn a_kill_neither_ends_nor_repeats_what_waits_for_its_confirmation() {
@@ -28,8 +23,7 @@ fn a_kill_neither_ends_nor_repeats_what_waits_for_its_confirmation() {
         process.kill();
         process = Process::start(home.path());
         assert_eq!((state(&process), receiver.count()), (json!("waiting"), sent));
-        let confirm = format!("{path}/confirm");
-        process.call("POST", &confirm, &json!({ "result": "ok" })).is(200);
+        process.call("POST", &format!("{path}/confirm"), &json!({ "result": "ok" })).is(200);
         process.kill();
         process = Process::start(home.path());
         assert_eq!(state(&process), "completed");

@@ -1,17 +1,9 @@
 //! A process that dies on one payload, again and again: the payload is found and set aside, the rest is delivered.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-
-use serde_json::{Value, json};
+use std::sync::atomic::AtomicU32;
 
 use crate::process::{Process, SOON, ms};
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 const CULPRIT: &str = "\"the process dies on this\"";
 
@@ -20,8 +12,7 @@ fn lines(home: &Path, sql: &str) -> Vec<String> {
 }
 
 fn publish(process: &Process, payload: &Value) {
-    let event = json!({ "event_type": "a", "payload": payload });
-    process.call("POST", "/v1/events", &event).is(201);
+    process.call("POST", "/v1/events", &json!({ "event_type": "a", "payload": payload })).is(201);
 }
 
 #[test]
@@ -29,7 +20,7 @@ fn a_payload_that_ends_the_process_is_a_dead_letter_after_three_and_two_ends() {
     let home = tempfile::tempdir().unwrap();
     // Other deliveries are as old as this one: each boot begins with all of them.
     let config = SOON.replace("\"2s\"", "\"10s\"");
-    std::fs::write(home.path().join("oncebox.toml"), config).unwrap();
+    fs::write(home.path().join("oncebox.toml"), config).unwrap();
     let receiver = Receiver::new();
     // Whom to end while the culprit is in hand; 0 as long as nobody is ready.
     let victim = Arc::new(AtomicU32::new(0));

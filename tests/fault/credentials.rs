@@ -1,10 +1,7 @@
 //! kill -9 under load while credentials are set: what was answered is used after the start, and nothing is lost.
 
-use serde_json::{Value, json};
-
 use crate::process::{Process, ms, number};
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::until;
+use crate::rig::prelude::*;
 
 #[test]
 fn a_credential_that_was_set_is_used_after_a_kill() {
@@ -32,7 +29,7 @@ fn a_credential_that_was_set_is_used_after_a_kill() {
             process.call("POST", "/v1/events", &json!({ "event_type": "a", "payload": 1 })).is(201);
             published += 1;
         }
-        std::thread::sleep(ms(round * 7 % 20));
+        thread::sleep(ms(round * 7 % 20));
         process.kill();
         process = Process::start(home.path());
         let path = format!("/v1/credentials/{}", made["id"].as_str().unwrap());
@@ -47,7 +44,7 @@ fn a_credential_that_was_set_is_used_after_a_kill() {
         assert!(authorization.starts_with(&expected), "{authorization}");
     }
     process.stop();
-    let ids: std::collections::BTreeSet<String> = receiver
+    let ids: BTreeSet<String> = receiver
         .seen()
         .iter()
         .map(|request| request.field("webhook-id").unwrap().to_owned())

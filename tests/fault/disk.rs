@@ -1,16 +1,7 @@
 //! A full disk: nothing acknowledged is lost, and what is refused is told so.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use serde_json::json;
-
 use crate::process::{Process, SOON};
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 /// Publishes until it is refused; returns the keys that were acknowledged.
 fn publish_until_full(process: &Process, name: &str) -> BTreeSet<String> {
@@ -55,7 +46,7 @@ fn a_file_that_may_not_grow_is_answered_507_and_goes_on_after_a_restart_with_roo
     let mut acknowledged = publish_until_full(&process, "before");
     assert!(acknowledged.len() > 10, "{acknowledged:?}");
     // It answers on, and takes nothing it cannot keep.
-    process.call("GET", "/livez", &serde_json::Value::Null).is(200);
+    process.call("GET", "/livez", &Value::Null).is(200);
     process.kill();
 
     let process = Process::start(home.path());
@@ -95,14 +86,13 @@ fn a_log_that_cannot_be_written_stops_nothing() {
     process.call("POST", "/v1/providers", &provider).is(201);
     // A refusal is logged.
     process.call("POST", "/in/plain", &json!({})).is(401);
-    let event = json!({ "event_type": "a", "payload": 1 });
-    process.call("POST", "/v1/events", &event).is(201);
+    process.call("POST", "/v1/events", &json!({ "event_type": "a", "payload": 1 })).is(201);
     until("it is delivered", || receiver.count() == 1);
     process.stop();
 }
 
 /// A small file system in memory, unmounted at the end; says why where there can be none.
-pub(crate) struct Tmpfs(tempfile::TempDir);
+pub(crate) struct Tmpfs(TempDir);
 
 impl Tmpfs {
     pub(crate) fn mount(megabytes: u32) -> Option<Self> {
@@ -143,9 +133,9 @@ fn a_full_disk_is_answered_507_and_goes_on_by_itself_when_there_is_room() {
     let process = Process::start(home);
     process.subscribe(&receiver.url());
     let ballast = home.join("ballast");
-    std::fs::write(&ballast, vec![0; 5 << 20]).unwrap();
+    fs::write(&ballast, vec![0; 5 << 20]).unwrap();
     let mut acknowledged = publish_until_full(&process, "before");
-    std::fs::remove_file(&ballast).unwrap();
+    fs::remove_file(&ballast).unwrap();
     let event = json!({ "event_type": "a", "idempotency_key": "after", "payload": 1 });
     until("it takes events again", || process.call("POST", "/v1/events", &event).status == 201);
     acknowledged.insert("after".to_owned());
@@ -159,7 +149,7 @@ fn below_the_reserve_new_work_waits_outside_and_what_is_there_goes_on() {
     let Some(tmpfs) = Tmpfs::mount(80) else { return };
     let home = tmpfs.0.path();
     // The budget of the product: a quarter of these eighty megabytes.
-    std::fs::write(home.join("oncebox.toml"), SOON.replace("[disk]\nreserve = 0\n", "")).unwrap();
+    fs::write(home.join("oncebox.toml"), SOON.replace("[disk]\nreserve = 0\n", "")).unwrap();
     let receiver = Receiver::new();
     let open = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&open);
@@ -171,7 +161,7 @@ fn below_the_reserve_new_work_waits_outside_and_what_is_there_goes_on() {
     until("it is tried", || receiver.count() > 0);
 
     let ballast = home.join("ballast");
-    std::fs::write(&ballast, vec![0; 62 << 20]).unwrap();
+    fs::write(&ballast, vec![0; 62 << 20]).unwrap();
     let event = json!({ "event_type": "a", "idempotency_key": "during", "payload": 1 });
     let mut refused = None;
     until("new work is refused", || {
@@ -185,7 +175,7 @@ fn below_the_reserve_new_work_waits_outside_and_what_is_there_goes_on() {
     let event = json!({ "event_type": "a", "idempotency_key": "after", "payload": 1 });
     process.call("POST", "/v1/events", &event).is(507);
 
-    std::fs::remove_file(&ballast).unwrap();
+    fs::remove_file(&ballast).unwrap();
     until("it takes events again", || process.call("POST", "/v1/events", &event).status == 201);
     process.stop();
     let before = BTreeSet::from(["before".to_owned()]);

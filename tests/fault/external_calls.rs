@@ -1,14 +1,7 @@
 //! External calls under kill -9: once the target has accepted a state, no older one reaches it.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::thread;
-
-use serde_json::{Value, json};
-
 use crate::process::{Process, ms};
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 const ENTITIES: u64 = 10;
 const STATES: u64 = 12;

@@ -1,10 +1,7 @@
 //! kill -9 while families are stored and delivered: no parent is left waiting, and none completes too early.
 
-use serde_json::{Value, json};
-
 use crate::process::Process;
-use crate::rig::receiver::Receiver;
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 /// A parent with two hard children and a grandchild.
 fn family(n: usize) -> Value {

@@ -1,24 +1,15 @@
 //! A hundred hostile endpoints beside four healthy ones: they stop no healthy one, and cost the process no thread and
 //! no memory.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
+use std::io;
 
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use serde_json::json;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::process::Process;
 use crate::rig::http::read_message;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 const HOSTILE: usize = 100;
 const HEALTHY: usize = 4;
@@ -253,8 +244,8 @@ fn publish(process: &Process, event_type: &str, key: &str) {
 
 /// Threads of a process, and its resident memory in KiB.
 fn taken(id: u32) -> (usize, u64) {
-    let threads = std::fs::read_dir(format!("/proc/{id}/task")).unwrap().count();
-    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let threads = fs::read_dir(format!("/proc/{id}/task")).unwrap().count();
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     (threads, rss.trim_end_matches(" kB").trim().parse().unwrap())
 }
@@ -264,7 +255,7 @@ fn hostile_endpoints_stop_no_healthy_one_and_cost_the_process_no_memory() {
     let home = tempfile::tempdir().unwrap();
     let settings = "[listen]\napi = \"127.0.0.1:0\"\n[delivery]\nallow = [\"127.0.0.0/8\"]\n\
                     steps = [\"200ms\", \"2s\"]\nmax_attempts = 1000\n[disk]\nreserve = 0\n";
-    std::fs::write(home.path().join("oncebox.toml"), settings).unwrap();
+    fs::write(home.path().join("oncebox.toml"), settings).unwrap();
     let process = Process::start(home.path());
     let (over, redirected, kept) = (Arc::default(), Arc::default(), closed_port());
     let refused = kept.local_addr().unwrap().as_socket().unwrap();

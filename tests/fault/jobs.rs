@@ -1,12 +1,7 @@
 //! kill -9 in the middle of a job.
 
-use std::collections::BTreeMap;
-
-use serde_json::{Value, json};
-
 use crate::process::Process;
-use crate::rig::receiver::Receiver;
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 const EVENTS: usize = 450;
 

@@ -1,27 +1,17 @@
 //! Backups, restores and upgrades that are killed, and the whole story: load, backup, loss, restore.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::process::{Child, Output};
 
 use oncebox::backup::manifest::Reason;
 use oncebox::backup::online;
 use oncebox::backup::restore;
 use oncebox::backup::store;
 use oncebox::backup::{retention, upgrade};
-use oncebox::base::clock::{Clock, Timestamp};
-use oncebox::base::faults::{Faults, Step};
 use oncebox::model::audit::Actor;
 use oncebox::store::schema::Steps;
-use serde_json::{Value, json};
 
 use crate::process::{Process, call, ms, number};
-use crate::rig::receiver::Receiver;
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 /// The program over the files of `home`.
 fn oncebox(home: &Path, args: &[&str]) -> Command {
@@ -48,7 +38,7 @@ const STEPS: Steps = Steps {
 const UPGRADE_OF: &str = "ONCEBOX_UPGRADE_OF";
 
 /// A home with a database of the version before [`STEPS`], in which a delivery to `receiver` waits.
-fn older_home(receiver: &Receiver) -> tempfile::TempDir {
+fn older_home(receiver: &Receiver) -> TempDir {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("oncebox.toml"), crate::process::SOON).unwrap();
     let process = Process::start(home.path());
@@ -59,7 +49,7 @@ fn older_home(receiver: &Receiver) -> tempfile::TempDir {
     let routed = "SELECT count(*) FROM deliveries WHERE state = 'pending'";
     until("it waits", || file::lines(&file::open(&database), routed) == ["1"]);
     process.stop();
-    let conn = rusqlite::Connection::open(&database).unwrap();
+    let conn = Connection::open(&database).unwrap();
     conn.execute_batch("DELETE FROM holds; UPDATE subscriptions SET state = 'ACTIVE'").unwrap();
     conn.execute_batch("ALTER TABLE boots ADD COLUMN host TEXT").unwrap();
     conn.execute_batch("ALTER TABLE boots ADD COLUMN kernel TEXT").unwrap();
@@ -168,7 +158,7 @@ fn a_killed_upgrade_is_completed_by_the_next() {
     let home = older_home(&receiver);
     let database = home.path().join("data/oncebox.db");
     // Large enough that a kill falls into the backup as well as after it.
-    let conn = rusqlite::Connection::open(&database).unwrap();
+    let conn = Connection::open(&database).unwrap();
     conn.execute_batch(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40000)
          INSERT INTO processed_events (consumer_group, event_id) SELECT 'g', printf('%0250d', i) FROM n",
@@ -318,7 +308,7 @@ fn check_aside(home: &Path) {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             name.contains(".before-restore-") && name.ends_with('Z')
         });
-    let conn = rusqlite::Connection::open(aside.unwrap()).unwrap();
+    let conn = Connection::open(aside.unwrap()).unwrap();
     assert_eq!(file::lines(&conn, "SELECT count(*) FROM outbox"), ["2"]);
 }
 

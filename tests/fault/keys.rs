@@ -1,14 +1,7 @@
 //! kill -9 while the master key is rotated under load: everything opens, signatures go on.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-
-use serde_json::{Value, json};
-
 use crate::process::{Process, call, ms, number};
-use crate::rig::http::Answer;
-use crate::rig::receiver::Receiver;
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 /// Subscriptions, and so secrets to seal anew: more than one transaction takes.
 const SECRETS: usize = 250;

@@ -1,18 +1,7 @@
 //! kill -9 under load, again and again. `ONCEBOX_KILLS` says how often.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
-use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-
-use serde_json::json;
-
 use crate::process::{Process, call, ms, number};
-use crate::rig::http::Message;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 /// Connections that publish.
 const PUBLISHERS: u64 = 8;
@@ -70,7 +59,7 @@ impl Load {
         }
     }
 
-    fn answer(&self, event: &serde_json::Value) -> Option<String> {
+    fn answer(&self, event: &Value) -> Option<String> {
         let address = (*self.address.lock().unwrap())?;
         let answer = call(address, &self.token, "POST", "/v1/events", event).ok()?;
         assert!(matches!(answer.status, 200 | 201 | 503), "{answer:?}");
@@ -85,8 +74,7 @@ fn a_delivery_that_was_under_way_at_a_kill_is_sent_again_under_its_id() {
     let receiver = Receiver::scripted([Reply::Hang]);
     let process = Process::start(home.path());
     process.subscribe(&receiver.url());
-    let event = json!({ "event_type": "a", "payload": 1 });
-    process.call("POST", "/v1/events", &event).is(201);
+    process.call("POST", "/v1/events", &json!({ "event_type": "a", "payload": 1 })).is(201);
     until("the attempt is under way", || receiver.count() == 1);
     process.kill();
     let process = Process::start(home.path());

@@ -1,12 +1,7 @@
 //! kill -9 while consumers have leases.
 
-use std::collections::BTreeMap;
-use std::thread;
-
-use serde_json::{Value, json};
-
 use crate::process::{Process, call};
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 const KEYS: usize = 4;
 const EVENTS: usize = 24;

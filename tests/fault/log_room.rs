@@ -1,22 +1,14 @@
 //! The write-ahead log on a small disk: it is emptied in time, and who keeps it from being emptied is named.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use oncebox::sys::disk::Gauge;
-use serde_json::{Value, json};
 
 use crate::disk::{Tmpfs, check};
 use crate::process::{Process, SOON};
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 /// The product's own disk budget.
 fn set_up(home: &Path) {
-    std::fs::write(home.join("oncebox.toml"), SOON.replace("[disk]\nreserve = 0\n", "")).unwrap();
+    fs::write(home.join("oncebox.toml"), SOON.replace("[disk]\nreserve = 0\n", "")).unwrap();
 }
 
 fn publish(process: &Process, key: &str) -> u16 {
@@ -44,7 +36,7 @@ fn free(home: &Path) -> u64 {
 }
 
 fn length(home: &Path, name: &str) -> u64 {
-    std::fs::metadata(home.join("data").join(name)).map_or(0, |meta| meta.len())
+    fs::metadata(home.join("data").join(name)).map_or(0, |meta| meta.len())
 }
 
 /// Who keeps the log, as the API, the metrics of health and `doctor` say it.
@@ -154,14 +146,14 @@ fn a_log_that_does_not_fit_is_left_to_the_next_start() {
     // Somebody else takes the room that the log was promised.
     let ballast = home.join("ballast");
     let left = usize::try_from(free(home)).unwrap().saturating_sub(256 << 10);
-    std::fs::write(&ballast, vec![0; left]).unwrap();
+    fs::write(&ballast, vec![0; left]).unwrap();
     let before = length(home, "oncebox.db");
     drop(reader);
     process.stop();
     assert_eq!(length(home, "oncebox.db"), before, "nothing was copied");
     assert!(length(home, "oncebox.db-wal") > 4 << 20);
 
-    std::fs::remove_file(&ballast).unwrap();
+    fs::remove_file(&ballast).unwrap();
     let process = Process::start(home);
     until("it takes events again", || publish(&process, "after") == 201);
     acknowledged.insert("after".to_owned());

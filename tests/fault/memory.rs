@@ -1,16 +1,7 @@
 //! Little memory: no input ends the process, under what the unit allows it (`MemoryMax=512M`).
 
-use std::path::{Path, PathBuf};
-use std::thread;
-
-use ring::hmac;
-use rusqlite::Connection;
-use serde_json::{Value, json};
-
 use crate::process::{Process, SOON};
-use crate::rig::http::{self, Answer};
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{file, skipped, until};
+use crate::rig::prelude::*;
 
 /// What the unit allows, in bytes.
 const MAX_MEMORY: u64 = 512 << 20;
@@ -38,24 +29,24 @@ impl Cage {
         ];
         for (root, most, swap, peak) in kinds {
             let group = Path::new(root).join(&name);
-            if std::fs::create_dir(&group).is_err() {
+            if fs::create_dir(&group).is_err() {
                 continue;
             }
             // The kernel makes the files of a group: elsewhere it is a directory like any other.
             let is_group = group.join(most).exists();
-            let set = is_group && std::fs::write(group.join(most), MAX_MEMORY.to_string()).is_ok();
+            let set = is_group && fs::write(group.join(most), MAX_MEMORY.to_string()).is_ok();
             // The memory and swap of the first version are counted together.
             let swapped = if root.ends_with("memory") { MAX_MEMORY } else { 0 };
             if set {
-                drop(std::fs::write(group.join(swap), swapped.to_string()));
+                drop(fs::write(group.join(swap), swapped.to_string()));
             }
             if set {
                 println!("within a cgroup: {}", group.display());
                 return Some(Self::Group(group, peak));
             }
-            drop(std::fs::remove_dir(&group));
+            drop(fs::remove_dir(&group));
         }
-        let can = std::process::Command::new("sh").args(["-c", "ulimit -d 700000"]).status();
+        let can = Command::new("sh").args(["-c", "ulimit -d 700000"]).status();
         if can.is_ok_and(|status| status.success()) {
             println!("within RLIMIT_DATA: no memory cgroup can be made here");
             return Some(Self::Limit);
@@ -77,7 +68,7 @@ impl Cage {
     /// Says the most it had, for whoever looks at the figures.
     pub(crate) fn tell(&self, what: &str) {
         if let Self::Group(group, peak) = self {
-            let most = std::fs::read_to_string(group.join(peak)).unwrap_or_default();
+            let most = fs::read_to_string(group.join(peak)).unwrap_or_default();
             let most: u64 = most.trim().parse().unwrap_or(0);
             println!("{what}: at most {} MiB", most >> 20);
         }
@@ -88,7 +79,7 @@ impl Drop for Cage {
     fn drop(&mut self) {
         if let Self::Group(group, _) = self {
             // Pages of files may be charged for a moment after the process is gone.
-            until("the cgroup is empty", || std::fs::remove_dir(&*group).is_ok());
+            until("the cgroup is empty", || fs::remove_dir(&*group).is_ok());
         }
     }
 }
@@ -114,14 +105,14 @@ fn add(process: &Process, name: &str, kind: &str, settings: &Value) {
 
 fn drop_file(folder: &Path, name: &str, contents: &[u8]) {
     let begun = folder.join(format!("{name}.tmp"));
-    std::fs::write(&begun, contents).unwrap();
-    std::fs::rename(begun, folder.join(name)).unwrap();
+    fs::write(&begun, contents).unwrap();
+    fs::rename(begun, folder.join(name)).unwrap();
 }
 
 fn reason(folder: &Path, name: &str) -> String {
     let place = folder.join("rejected").join(format!("{name}.reason"));
     until(name, || place.exists() && !folder.join(name).exists());
-    std::fs::read_to_string(place).unwrap()
+    fs::read_to_string(place).unwrap()
 }
 
 /// `[0,0,…]` of so many bytes.
@@ -134,7 +125,7 @@ fn files_that_would_take_all_the_memory_are_refused_with_the_reason() {
     let Some(cage) = Cage::new("files") else { return };
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("drop");
-    std::fs::create_dir(&folder).unwrap();
+    fs::create_dir(&folder).unwrap();
     let process = cage.start(home.path());
     let settings = json!({ "path": folder, "defaults": { "event_type": "row" }, "row": "r" });
     add(&process, "files", "drop", &settings);
@@ -260,7 +251,7 @@ fn large_webhooks_to_several_subscriptions_are_delivered_one_after_the_other() {
             // The same signed bytes would count once.
             let (id, body) = (n.to_string(), format!("[{n},{list}]"));
             let signature = hmac::sign(key, body.as_bytes());
-            let signature = data_encoding::HEXLOWER.encode(signature.as_ref());
+            let signature = HEXLOWER.encode(signature.as_ref());
             let signature = format!("sha256={signature}");
             let fields = [
                 ("X-Hub-Signature-256", signature.as_str()),
@@ -324,8 +315,7 @@ fn a_schema_is_proposed_from_dense_payloads_without_taking_all_the_memory() {
             scope.spawn(|| {
                 let path = "/v1/event-types/a/proposal";
                 let found = process.call("GET", path, &Value::Null).is(200).json();
-                assert_eq!(found["events"], 500);
-                assert_eq!(found["schema"]["items"]["items"], json!({ "type": "integer" }));
+                has(&found, &json!({ "events": 500, "schema.items.items": { "type": "integer" } }));
             });
         }
     });
@@ -373,10 +363,9 @@ fn marked(home: &Path, item: &str) -> bool {
 fn what_was_in_hand_at_two_unclean_ends_in_a_row_is_set_aside() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("drop");
-    std::fs::create_dir(&folder).unwrap();
-    std::fs::write(home.path().join("oncebox.toml"), SOON.replace("\"2s\"", "\"1min\"")).unwrap();
-    let receiver = Receiver::new();
-    receiver.always(Reply::Hang);
+    fs::create_dir(&folder).unwrap();
+    fs::write(home.path().join("oncebox.toml"), SOON.replace("\"2s\"", "\"1min\"")).unwrap();
+    let receiver = Receiver::with(Reply::Hang);
     let mut process = Process::start(home.path());
     process.subscribe(&receiver.url());
     add(&process, "files", "drop", &json!({ "path": folder, "defaults": { "event_type": "row" } }));
@@ -402,17 +391,17 @@ fn what_was_in_hand_at_two_unclean_ends_in_a_row_is_set_aside() {
         row.repeat(9_000)
     );
     let (apart, in_place) = (home.path().join("large.csv"), folder.join("large.csv"));
-    std::fs::write(&apart, large).unwrap();
+    fs::write(&apart, large).unwrap();
     for _ in 0..2 {
         process = Process::start(home.path());
         // The request hangs, so its mark stays. The file is read in a second: it comes last.
         until("the delivery is marked", || marked(home.path(), "delivery"));
-        std::fs::rename(&apart, &in_place).unwrap();
+        fs::rename(&apart, &in_place).unwrap();
         until("the file is marked", || marked(home.path(), "file"));
         process.kill();
-        std::fs::rename(&in_place, &apart).unwrap();
+        fs::rename(&in_place, &apart).unwrap();
     }
-    std::fs::rename(&apart, &in_place).unwrap();
+    fs::rename(&apart, &in_place).unwrap();
     process = Process::start(home.path());
     assert!(reason(&folder, "large.csv").contains("ended unexpectedly twice in a row"));
     until("the delivery is a dead letter", || state("large") == ["dead_letter poison"]);

@@ -3,17 +3,12 @@
 
 use std::fs::File;
 use std::net::Ipv4Addr;
-use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::fd::AsFd as _;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use serde_json::{Value, json};
 
 use crate::process::{Process, SOON, ms};
-use crate::rig::receiver::Receiver;
-use crate::rig::{file, skipped, until};
+use crate::rig::prelude::*;
 
 /// The receiver's, behind the gateway. No address for public use, so the settings allow it.
 const FAR: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
@@ -94,7 +89,7 @@ impl Drop for Net {
 fn holds(process: &Process, name: &str) -> Vec<String> {
     let shown = process.call("GET", &format!("/v1/subscriptions/{name}"), &Value::Null).json();
     let holds = shown["holds"].as_array().unwrap().iter();
-    holds.map(|hold| hold["reason"].as_str().unwrap().to_owned()).collect()
+    holds.map(|hold| text(hold, "reason")).collect()
 }
 
 /// Publishes while the link is down, and looks at what came of it.
@@ -108,7 +103,7 @@ fn lose_nothing(
     let settings = SOON
         .replace("[delivery]", &format!("[delivery]\n{delivery}"))
         .replace("allow = [\"127.0.0.0/8\"]", &format!("allow = [\"{FAR}/32\"]"));
-    std::fs::write(home.path().join("oncebox.toml"), settings).unwrap();
+    fs::write(home.path().join("oncebox.toml"), settings).unwrap();
     // `ip` shows the service the interfaces of its namespace under /sys as well.
     let enter = format!("exec ip netns exec {} sh -c 'shift; exec \"$@\"' sh ", net.site);
     let process = Process::start_under(home.path(), &enter);
@@ -151,8 +146,7 @@ fn lose_nothing(
     assert_eq!(open["items"], json!([]));
     process.stop();
     let conn = file::open(&home.path().join("data/oncebox.db"));
-    let counted = "SELECT count(*) FROM attempts WHERE counted = 1";
-    assert_eq!(file::lines(&conn, counted), ["0"]);
+    assert_eq!(file::lines(&conn, "SELECT count(*) FROM attempts WHERE counted = 1"), ["0"]);
     let unfinished = "SELECT count(*) FROM deliveries WHERE state <> 'completed'";
     assert_eq!(file::lines(&conn, unfinished), ["0"]);
     for name in ["strict", "free"] {

@@ -1,15 +1,8 @@
 //! Order under kill -9: lanes whose target fails three times in ten. `ONCEBOX_ORDER_EVENTS` and `ONCEBOX_ORDER_LANES` say
 //! how many; 200,000 events in 500 lanes take some minutes.
 
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Instant;
-
-use serde_json::{Value, json};
-
 use crate::process::{Process, ms, number};
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 /// Events of one request.
 const BATCH: u64 = 500;

@@ -1,15 +1,7 @@
 //! kill -9 while rows that plain SQL inserted are not routed yet, and starts beside programs that lock the file.
 
-use std::collections::BTreeSet;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use rusqlite::Connection;
-
 use crate::process::Process;
-use crate::rig::receiver::Receiver;
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 #[test]
 fn rows_inserted_by_plain_sql_survive_any_kill_and_become_one_event_each() {
@@ -53,7 +45,7 @@ fn a_service_starts_beside_an_erp_that_goes_from_one_long_transaction_to_the_nex
     let process = Process::start(home.path());
     let path = home.path().join("data/oncebox.db");
     let is_over = AtomicBool::new(false);
-    let process = std::thread::scope(|threads| {
+    let process = thread::scope(|threads| {
         threads.spawn(|| {
             let erp = Connection::open(&path).unwrap();
             erp.busy_timeout(Duration::from_secs(30)).unwrap();
@@ -63,10 +55,10 @@ fn a_service_starts_beside_an_erp_that_goes_from_one_long_transaction_to_the_nex
                 erp.execute_batch("BEGIN IMMEDIATE").unwrap();
                 erp.execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('a', '{}')")
                     .unwrap();
-                std::thread::sleep(Duration::from_millis(300));
+                thread::sleep(Duration::from_millis(300));
                 erp.execute_batch("COMMIT").unwrap();
                 // The pause that docs/plain-sql.md asks for.
-                std::thread::sleep(Duration::from_millis(5));
+                thread::sleep(Duration::from_millis(5));
             }
         });
         let started = (0..3).fold(process, |process, _| {
@@ -94,19 +86,19 @@ fn a_start_waits_for_a_program_that_keeps_the_lock_and_ends_at_once_when_it_is_a
         .arg("--data")
         .arg(home.path().join("data"))
         .stdout(Stdio::null())
-        .stderr(std::fs::File::create(&log).unwrap())
+        .stderr(fs::File::create(&log).unwrap())
         .spawn()
         .unwrap();
     until("it says what it waits for", || {
         assert_eq!(waiting.try_wait().unwrap(), None, "it did not wait");
-        std::fs::read_to_string(&log).unwrap().contains("keeps the database locked")
+        fs::read_to_string(&log).unwrap().contains("keeps the database locked")
     });
     let id = waiting.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     until("it ends", || waiting.try_wait().unwrap().is_some());
-    std::thread::scope(|threads| {
+    thread::scope(|threads| {
         let start = threads.spawn(|| Process::start(home.path()));
-        std::thread::sleep(Duration::from_secs(3));
+        thread::sleep(Duration::from_secs(3));
         erp.execute_batch("COMMIT").unwrap();
         start.join().unwrap().stop();
     });

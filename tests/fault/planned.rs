@@ -1,13 +1,6 @@
 //! A failure planned at every pass of every step, one run each, until a run has none left.
 
-use std::collections::BTreeMap;
-
-use oncebox::base::faults::{Faults, Step};
-use serde_json::json;
-
-use crate::rig::http::Answer;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, file, secs, until};
+use crate::rig::prelude::*;
 
 const TOKEN: &str = "a-shared-secret-of-32-characters";
 /// More passes of one step than the workload can have.
@@ -35,7 +28,7 @@ fn run(step: Step, nth: u32) -> bool {
     let faults = Faults::at(step, nth);
     let Some(rig) = start(&faults) else { return true };
     let (good, failing) = (Receiver::new(), Receiver::new());
-    let mut refused = std::collections::BTreeSet::new();
+    let mut refused = BTreeSet::new();
     failing.decide(move |request| {
         let first = refused.insert(request.field("webhook-id").unwrap().to_owned());
         Reply::status(if first { 500 } else { 200 })
@@ -51,7 +44,7 @@ fn run(step: Step, nth: u32) -> bool {
     for n in 0..3 {
         let event = json!({ "event_type": "a", "idempotency_key": format!("k-{n}"), "payload": n });
         let line = insist("publish", || rig.post("/v1/events", &event)).json()["events"][0].clone();
-        ids.insert(line["webhook_id"].as_str().unwrap().to_owned(), n.to_string());
+        ids.insert(text(&line, "webhook_id"), n.to_string());
     }
     insist("post a webhook", || rig.send("POST", "/in/plain", &[("X-Token", TOKEN)], b"hook"));
     until("everything is delivered", || {

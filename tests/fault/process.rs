@@ -1,16 +1,11 @@
 //! The real program in a process of its own.
 
 use std::fs::OpenOptions;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::Duration;
+use std::process::Child;
 
-use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use crate::rig::http::{self, Answer};
-use crate::rig::until;
+use crate::rig::prelude::*;
 
 /// Settings with which a failed delivery is soon tried again.
 pub(crate) const SOON: &str = r#"
@@ -74,10 +69,10 @@ impl Process {
         let data = home.join("data");
         let config = home.join("oncebox.toml");
         if !config.exists() {
-            std::fs::write(&config, SOON).unwrap();
+            fs::write(&config, SOON).unwrap();
         }
         let address_file = data.join("oncebox.address");
-        drop(std::fs::remove_file(&address_file));
+        drop(fs::remove_file(&address_file));
         let log = OpenOptions::new().append(true).open(&log_path).unwrap();
         let mut child = Command::new("sh")
             .args(["-c", &format!("{limit}exec \"$0\" --config \"$1\" --data \"$2\" serve")])
@@ -90,15 +85,15 @@ impl Process {
         let mut address = None;
         until("it says where it listens", || {
             if let Some(status) = child.try_wait().unwrap() {
-                let stderr = std::fs::read_to_string(&log_path).unwrap_or_default();
+                let stderr = fs::read_to_string(&log_path).unwrap_or_default();
                 panic!("it ended by itself: {status}: {stderr}");
             }
-            let text = std::fs::read_to_string(&address_file).unwrap_or_default();
+            let text = fs::read_to_string(&address_file).unwrap_or_default();
             address = text.strip_suffix('\n').and_then(|text| text.parse().ok());
             address.is_some()
         });
         // A database that a test took over has its own, which nobody knows.
-        let token = std::fs::read_to_string(data.join("admin.token")).unwrap_or_default();
+        let token = fs::read_to_string(data.join("admin.token")).unwrap_or_default();
         let token = token.trim().to_owned();
         Self { child, address: address.unwrap(), token, log: kept }
     }
@@ -149,8 +144,7 @@ impl Process {
 
     #[track_caller]
     pub(crate) fn subscribe(&self, url: &str) {
-        let body = json!({ "name": "erp", "url": url });
-        self.call("POST", "/v1/subscriptions", &body).is(201);
+        self.call("POST", "/v1/subscriptions", &json!({ "name": "erp", "url": url })).is(201);
     }
 
     /// Deliveries that wait.
@@ -163,8 +157,8 @@ impl Drop for Process {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
-        if let Some(log) = self.log.as_ref().filter(|_| std::thread::panicking()) {
-            println!("{}", std::fs::read_to_string(log.path()).unwrap_or_default());
+        if let Some(log) = self.log.as_ref().filter(|_| thread::panicking()) {
+            println!("{}", fs::read_to_string(log.path()).unwrap_or_default());
         }
     }
 }

@@ -1,18 +1,7 @@
 //! A rotation under load, killed in between: it goes on where its rows stand.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
-
-use data_encoding::BASE64;
-use ring::hmac;
-use serde_json::{Value, json};
-
 use crate::process::{Process, call, ms};
-use crate::rig::http::Message;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 /// Standard Webhooks v1, with ring alone.
 fn is_signed(request: &Message, secret: &str) -> bool {

@@ -1,21 +1,8 @@
 //! Sealed events under kill -9: whichever way they come in, what is sealed stands in no file and in no log, and the
 //! receiver gets all of it.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
-use std::thread;
-
-use data_encoding::HEXLOWER;
-use ring::hmac;
-use rusqlite::Connection;
-use serde_json::{Value, json};
-
 use crate::process::{Process, SOON, call, ms, number};
-use crate::rig::file::holding;
-use crate::rig::http;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 const GITHUB: &str = "a-shared-secret-of-32-characters";
 /// Stand in what is sealed, and nowhere else.
@@ -36,16 +23,13 @@ fn nowhere(home: &Path) {
 }
 
 /// Where the service is, while it is killed again and again.
-fn address(home: &Path) -> Option<std::net::SocketAddr> {
-    std::fs::read_to_string(home.join("data/oncebox.address")).ok()?.trim().parse().ok()
+fn address(home: &Path) -> Option<SocketAddr> {
+    fs::read_to_string(home.join("data/oncebox.address")).ok()?.trim().parse().ok()
 }
 
 /// Sends until it is acknowledged.
 #[track_caller]
-fn insist(
-    home: &Path,
-    mut send: impl FnMut(std::net::SocketAddr) -> std::io::Result<http::Answer>,
-) {
+fn insist(home: &Path, mut send: impl FnMut(SocketAddr) -> std::io::Result<Answer>) {
     until("it is acknowledged", || {
         let answer = address(home).and_then(|address| send(address).ok());
         answer.is_some_and(|answer| matches!(answer.status, 200 | 201))
@@ -87,8 +71,8 @@ fn insert(erp: &Connection) {
 fn drop_files(folder: &Path) {
     for n in 0..EACH {
         let begun = folder.join(format!("{n}.ndjson.tmp"));
-        std::fs::write(&begun, format!("{{\"payload\":{}}}\n", body(n))).unwrap();
-        std::fs::rename(begun, folder.join(format!("{n}.ndjson"))).unwrap();
+        fs::write(&begun, format!("{{\"payload\":{}}}\n", body(n))).unwrap();
+        fs::rename(begun, folder.join(format!("{n}.ndjson"))).unwrap();
         thread::sleep(ms(5));
     }
 }
@@ -96,9 +80,9 @@ fn drop_files(folder: &Path) {
 /// With its log, which says more than it does unless told, in a file beside the data.
 fn start(home: &Path) -> Process {
     let config = home.join("oncebox.toml");
-    std::fs::write(config, format!("{SOON}[log]\nlevel = \"debug\"\n")).unwrap();
+    fs::write(config, format!("{SOON}[log]\nlevel = \"debug\"\n")).unwrap();
     let log = home.join("log.txt");
-    std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
+    fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
     Process::start_logging_to(home, None, log, None)
 }
 
@@ -169,7 +153,7 @@ fn send_over_kills(
 /// A backup beside the data, and what is printed about it.
 fn back_up(home: &Path) {
     let backups = home.join("backups");
-    std::fs::create_dir(&backups).unwrap();
+    fs::create_dir(&backups).unwrap();
     let made = Command::new(env!("CARGO_BIN_EXE_oncebox"))
         .args(["--config".as_ref(), home.join("oncebox.toml").as_os_str()])
         .args(["--data".as_ref(), home.join("data").as_os_str()])
@@ -178,14 +162,14 @@ fn back_up(home: &Path) {
         .output()
         .unwrap();
     assert!(made.status.success(), "{made:?}");
-    std::fs::write(home.join("backup.out"), [made.stdout, made.stderr].concat()).unwrap();
+    fs::write(home.join("backup.out"), [made.stdout, made.stderr].concat()).unwrap();
 }
 
 #[test]
 fn sealed_data_is_in_no_file_or_log_after_kills_and_is_delivered_complete() {
     let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (home, folder) = (home.path(), elsewhere.path().join("drop"));
-    std::fs::create_dir(&folder).unwrap();
+    fs::create_dir(&folder).unwrap();
     let erp_path = elsewhere.path().join("erp.db");
     let erp = new_erp(&erp_path);
     let receiver = Receiver::new();

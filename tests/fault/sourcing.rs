@@ -1,14 +1,7 @@
 //! Sources under kill -9: an ERP goes on writing while the service is killed; afterwards the counts are equal.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::thread;
-
-use rusqlite::Connection;
-use serde_json::{Value, json};
-
 use crate::process::{Process, ms, number};
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 /// Facts the ERP writes, and rows of all files together.
 const FACTS: usize = 3_000;
@@ -41,8 +34,8 @@ fn drop_files(folder: &Path) {
     for n in 0..FILES {
         let begun = folder.join(format!("{n}.csv.tmp"));
         let rows: Vec<String> = (0..ROWS).map(|row| format!("{n}-{row}")).collect();
-        std::fs::write(&begun, format!("x\n{}\n", rows.join("\n"))).unwrap();
-        std::fs::rename(begun, folder.join(format!("{n}.csv"))).unwrap();
+        fs::write(&begun, format!("x\n{}\n", rows.join("\n"))).unwrap();
+        fs::rename(begun, folder.join(format!("{n}.csv"))).unwrap();
         thread::sleep(ms(15));
     }
 }
@@ -56,7 +49,7 @@ fn add(process: &Process, name: &str, kind: &str, settings: &Value) {
 fn kills_while_an_erp_writes_lose_no_row_and_double_none() {
     let home = tempfile::tempdir().unwrap();
     let (erp, folder) = (home.path().join("erp.db"), home.path().join("drop"));
-    std::fs::create_dir(&folder).unwrap();
+    fs::create_dir(&folder).unwrap();
     let mut process = Process::start(home.path());
     add(&process, "erp", "sqlite", &json!({ "path": erp }));
     // For ever: what the kernel says of a file is not by the clock that the tests may be run with.
@@ -84,7 +77,7 @@ fn kills_while_an_erp_writes_lose_no_row_and_double_none() {
     let count = || file::lines(&file::open(&database), "SELECT count(*) FROM outbox");
     until("all of it is there", || count() == [all.as_str()]);
     until("the last file is moved", || {
-        std::fs::read_dir(folder.join("done")).is_ok_and(|done| done.count() == FILES)
+        fs::read_dir(folder.join("done")).is_ok_and(|done| done.count() == FILES)
     });
     process.stop();
     file::check(&database);
@@ -99,6 +92,6 @@ fn kills_while_an_erp_writes_lose_no_row_and_double_none() {
     assert_eq!(file::lines(&conn, "SELECT sum(duplicate_count) FROM outbox"), ["0"]);
     let counted = "SELECT event_count FROM sources ORDER BY seq";
     assert_eq!(file::lines(&conn, counted), [FACTS.to_string(), (FILES * ROWS).to_string()]);
-    let rejected = std::fs::read_dir(folder.join("rejected")).unwrap().count();
+    let rejected = fs::read_dir(folder.join("rejected")).unwrap().count();
     assert_eq!(rejected, 0);
 }

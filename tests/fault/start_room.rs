@@ -1,15 +1,11 @@
 //! A start on a full disk waits for room, and says so.
 
-use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
-use std::process::{Child, Command};
-
-use serde_json::Value;
+use std::process::Child;
 
 use crate::disk::Tmpfs;
 use crate::process::{SOON, call};
-use crate::rig::until;
+use crate::rig::prelude::*;
 
 /// A service on a port that is known before it starts, and the messages it sends to its manager.
 struct Started {
@@ -22,14 +18,14 @@ impl Started {
     fn new(home: &Path, elsewhere: &Path) -> Self {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let config = elsewhere.join("oncebox.toml");
-        std::fs::write(&config, SOON.replace("127.0.0.1:0", &address.to_string())).unwrap();
+        fs::write(&config, SOON.replace("127.0.0.1:0", &address.to_string())).unwrap();
         let socket = elsewhere.join("notify");
-        drop(std::fs::remove_file(&socket));
+        drop(fs::remove_file(&socket));
         let manager = UnixDatagram::bind(&socket).unwrap();
         manager.set_nonblocking(true).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
         command.arg("--config").arg(&config).arg("--data").arg(home.join("data")).arg("serve");
-        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.env("NOTIFY_SOCKET", &socket).spawn().unwrap();
         Self { child, address, manager }
     }
@@ -66,7 +62,7 @@ impl Drop for Started {
 
 /// Fills the disk to the last byte.
 fn fill(home: &Path) {
-    std::fs::write(home.join("ballast"), vec![0; 16 << 20]).unwrap_err();
+    fs::write(home.join("ballast"), vec![0; 16 << 20]).unwrap_err();
 }
 
 fn waits_and_starts(home: &Path, elsewhere: &Path) {
@@ -81,7 +77,7 @@ fn waits_and_starts(home: &Path, elsewhere: &Path) {
     until("the manager is told", || started.has_told("EXTEND_TIMEOUT_USEC=", &which));
     assert!(started.child.try_wait().unwrap().is_none(), "it goes on waiting");
 
-    std::fs::remove_file(home.join("ballast")).unwrap();
+    fs::remove_file(home.join("ballast")).unwrap();
     until("it starts when there is room", || started.status("GET", "/readyz") == Some(200));
     until("the manager is told", || started.has_told("READY=1", "Ready"));
     started.stop();
@@ -94,7 +90,7 @@ fn a_start_on_a_full_disk_waits_for_room() {
     // The first start, which makes the database, and one that finds it.
     for _ in 0..2 {
         // The index of the run before is made anew, and would leave its room.
-        drop(std::fs::remove_file(tmpfs.path().join("data/oncebox.db-shm")));
+        drop(fs::remove_file(tmpfs.path().join("data/oncebox.db-shm")));
         fill(tmpfs.path());
         waits_and_starts(tmpfs.path(), elsewhere.path());
     }

@@ -1,16 +1,11 @@
 //! Whom the service trusts: the authorities of the machine, where the administrator adds the company's own.
 
-use std::io::Write;
-use std::net::TcpListener;
-use std::sync::Arc;
-use std::thread;
-
 use rustls::{ServerConnection, StreamOwned};
-use serde_json::json;
 
 use crate::process::Process;
 use crate::rig::http::read_message;
-use crate::rig::{smtp, until};
+use crate::rig::prelude::*;
+use crate::rig::smtp;
 
 #[test]
 fn an_authority_that_the_machine_trusts_is_trusted() {

@@ -1,22 +1,16 @@
 //! A file of each older schema version is upgraded, and what waits in it is delivered.
 
-use std::path::Path;
-use std::process::Command;
-
 use oncebox::backup::upgrade;
-use oncebox::base::clock::Clock;
 use oncebox::store::audit_events::Trail;
 use oncebox::store::schema::Steps;
-use serde_json::{Value, json};
 
 use crate::process::Process;
-use crate::rig::receiver::Receiver;
-use crate::rig::{file, until};
+use crate::rig::prelude::*;
 
 /// The database that the last binary of a schema version made: two subscriptions, one of them paused, and three events.
 /// What was sent found nobody; the key and the token belong to nothing else.
 fn place(version: i64, data: &Path) {
-    std::fs::create_dir_all(data).unwrap();
+    fs::create_dir_all(data).unwrap();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schema");
     let unpacked = Command::new("gzip")
         .arg("-dc")
@@ -24,9 +18,9 @@ fn place(version: i64, data: &Path) {
         .output()
         .unwrap();
     assert!(unpacked.status.success());
-    std::fs::write(data.join("oncebox.db"), unpacked.stdout).unwrap();
+    fs::write(data.join("oncebox.db"), unpacked.stdout).unwrap();
     for (from, to) in [("key", "master.key"), ("token", "admin.token")] {
-        std::fs::copy(fixtures.join(format!("{version}.{from}")), data.join(to)).unwrap();
+        fs::copy(fixtures.join(format!("{version}.{from}")), data.join(to)).unwrap();
     }
     let private = |name: &str| Command::new("chmod").arg("600").arg(data.join(name)).status();
     for name in ["oncebox.db", "master.key", "admin.token"] {

@@ -3,19 +3,9 @@
 //!
 //! `ONCEBOX_WALK` says how often each route is called; `ONCEBOX_WALK_TIMES` shows how long others waited.
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::thread;
-use std::time::{Duration, Instant};
-
-use ring::hmac;
-use serde_json::{Value, json};
-
 use crate::memory::{Cage, SECRET, zeros};
 use crate::process::{Process, call, ms, number};
-use crate::rig::http::{self, Answer};
-use crate::rig::receiver::Receiver;
-use crate::rig::until;
+use crate::rig::prelude::*;
 
 /// What the process may hold in the end, in KiB.
 const MAX_RESIDENT_KIB: u64 = 300 << 10;
@@ -90,7 +80,7 @@ fn prepare(process: &Process, receiver: &Receiver) -> String {
     process.call("POST", "/v1/tenants", &json!({ "name": "walker" })).is(201);
     let token = json!({ "name": "walker", "role": "admin", "tenant": "walker" });
     let made = process.call("POST", "/v1/tokens", &token).is(201).json();
-    let token = made["token"].as_str().unwrap().to_owned();
+    let token = text(&made, "token");
     for (path, body) in [
         ("/v1/subscriptions", json!({ "name": "erp", "url": receiver.url() })),
         (
@@ -157,7 +147,7 @@ fn send(address: SocketAddr, token: &str, route: &Walked, body: &str) -> std::io
     let path = format!("{}{list}", route.path);
     let bearer = format!("Bearer {token}");
     let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
-    let signature = data_encoding::HEXLOWER.encode(hmac::sign(&key, body.as_bytes()).as_ref());
+    let signature = HEXLOWER.encode(hmac::sign(&key, body.as_bytes()).as_ref());
     let (signature, id) = (format!("sha256={signature}"), body.len().to_string());
     let mut fields = vec![("Authorization", bearer.as_str())];
     if !body.is_empty() {
@@ -199,7 +189,7 @@ fn others_go_on(process: &Process, key: &str) -> [Duration; 2] {
 }
 
 fn resident_kib(process: &Process) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").trim().parse().unwrap()
 }

@@ -1,32 +1,23 @@
 //! Alert channels: who is told of an escalation, when, and over what.
 
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
 
 use oncebox::base::id::uuid7_of;
 use oncebox::model::escalation::Class;
-use serde_json::{Value, json};
 
-use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::prelude::*;
 use crate::rig::smtp::{Encryption, MailServer};
-use crate::rig::{Rig, file, secs, until};
 
 const HOUR: Duration = Duration::from_hours(1);
 
 fn channel(rig: &Rig, kind: &str, receiver: &Receiver, more: &Value) {
-    let mut body = json!({ "name": "ops", "kind": kind, "url": receiver.url() });
-    for (field, value) in more.as_object().unwrap() {
-        body[field.as_str()] = value.clone();
-    }
+    let body = merged(json!({ "name": "ops", "kind": kind, "url": receiver.url() }), more);
     rig.post("/v1/alert-channels", &body).is(201);
 }
 
 /// Writes to the database as another program would.
 fn write(rig: &Rig, sql: &str) {
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
-    conn.busy_timeout(secs(20)).unwrap();
-    conn.execute_batch(sql).unwrap();
+    rig.write(sql);
 }
 
 /// Raises an escalation of that class now.
@@ -89,7 +80,7 @@ fn watch_upkeep(rig: &Rig) -> Receiver {
     let receiver = Receiver::new();
     let token = rig.tenant("marker");
     let body = json!({ "name": "upkeep", "kind": "webhook", "url": receiver.url(), "rate_per_hour": 1000 });
-    rig.call_as(&token, "POST", "/v1/alert-channels", body.to_string().as_bytes()).is(201);
+    rig.post_as(&token, "/v1/alert-channels", &body).is(201);
     receiver
 }
 
@@ -127,11 +118,9 @@ fn slack_gets_a_text_and_path_and_query_of_its_url_are_nowhere_in_the_clear() {
     let body = json!({ "name": "ops", "kind": "slack", "url": url });
     let made = rig.post("/v1/alert-channels", &body).is(201).text();
     raise(&rig, "backup.old", "<!channel> & co");
-    until("it was tried", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     rig.advance(secs(5));
-    until("it was tried again", || receiver.count() == 2);
-    rig.settle();
+    rig.sent(&receiver, 2);
     let request = receiver.seen().remove(1);
     assert!(
         request.first_line.starts_with("POST /hook/T0/B0/hidden-token?sig=hidden-token "),
@@ -147,8 +136,7 @@ fn slack_gets_a_text_and_path_and_query_of_its_url_are_nowhere_in_the_clear() {
     // Another key seals it again.
     rig.post("/v1/keys/rotate", &Value::Null).is(200);
     rig.post("/v1/alert-channels/ops/test", &Value::Null).is(200);
-    until("the test arrives", || receiver.count() == 3);
-    rig.settle();
+    rig.sent(&receiver, 3);
     let mut seen = made;
     for path in [
         "/v1/alert-channels",
@@ -162,7 +150,7 @@ fn slack_gets_a_text_and_path_and_query_of_its_url_are_nowhere_in_the_clear() {
     }
     assert!(seen.contains("/***") && !seen.contains("hidden-token"), "{seen}");
     for name in ["oncebox.db", "oncebox.db-wal"] {
-        let bytes = std::fs::read(rig.data().join(name)).unwrap_or_default();
+        let bytes = fs::read(rig.data().join(name)).unwrap_or_default();
         assert!(!bytes.windows(12).any(|at| at == b"hidden-token"), "{name}");
     }
 }
@@ -274,8 +262,7 @@ fn a_channel_that_fails_is_not_told_of_itself_and_others_are() {
         let_upkeep_look(&rig);
     }
     assert_eq!((bad.count(), good.count()), (1, 2));
-    let shown = rig.get("/v1/alert-channels/ops");
-    assert_eq!(shown["failing_since"], "2026-01-31T12:00:00.000Z");
+    assert_eq!(rig.get("/v1/alert-channels/ops")["failing_since"], "2026-01-31T12:00:00.000Z");
     // No operational event is made of it, whoever asks.
     assert_eq!(rig.one("SELECT count(*) FROM outbox WHERE event_type <> 'oncebox.alert'"), "0");
     // When both fail they do not go on telling each other.
@@ -297,8 +284,7 @@ fn what_others_publish_does_not_reach_a_channel() {
     let event = json!({ "event_type": "oncebox.alert", "target": "alert-ops", "payload": {} });
     let published = rig.publish(&event);
     assert_eq!(published["status"], "quarantined", "{published}");
-    rig.publish_type("oncebox.alert");
-    rig.settle();
+    rig.deliver("oncebox.alert");
     assert_eq!(receiver.count(), 0);
 }
 
@@ -361,7 +347,7 @@ fn what_a_channel_cannot_be_is_refused_with_the_reason() {
         json!({ "name": "ops", "kind": "command", "command": "pager" }),
         json!({ "name": "ops", "kind": "slack", "url": url, "all_tenants": true }),
     ] {
-        rig.call_as(&acme, "POST", "/v1/alert-channels", body.to_string().as_bytes()).is(422);
+        rig.post_as(&acme, "/v1/alert-channels", &body).is(422);
     }
     let body = json!({ "name": "mine", "url": url, "owner_id": "oncebox" });
     rig.post("/v1/subscriptions", &body).is(422);
@@ -399,9 +385,9 @@ fn a_command_gets_the_alert_and_its_exit_code_counts() {
         fails.display(),
         seen.display()
     );
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::write(&fails, "").unwrap();
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(&fails, "").unwrap();
     let argv = vec![script.display().to_string()];
     let rig = Rig::with(|settings| {
         settings.alerts.commands.insert("pager".to_owned(), argv);
@@ -412,18 +398,18 @@ fn a_command_gets_the_alert_and_its_exit_code_counts() {
     until("it was tried", || rig.one("SELECT count(*) FROM attempts") == "1");
     let attempt = rig.one("SELECT class || ' ' || url || ' ' || failed_reason FROM attempts");
     assert_eq!(attempt, "transient command:pager the command pager failed (exit 3): no line");
-    std::fs::remove_file(&fails).unwrap();
+    fs::remove_file(&fails).unwrap();
     rig.advance(secs(5));
     until("it was told", || rig.one("SELECT state FROM deliveries") == "completed");
-    let alert: Value = serde_json::from_slice(&std::fs::read(&seen).unwrap()).unwrap();
+    let alert: Value = serde_json::from_slice(&fs::read(&seen).unwrap()).unwrap();
     assert_eq!(alert["alerts"][0]["class"], "backup.old");
     assert_eq!(rig.one("SELECT excerpt FROM attempts WHERE n = 2"), "0\npaged\n");
 }
 
-fn mail_rig(server: &MailServer, tls: oncebox::config::SmtpTls, home: &std::path::Path) -> Rig {
+fn mail_rig(server: &MailServer, tls: oncebox::config::SmtpTls, home: &Path) -> Rig {
     let password = home.join("password");
-    std::fs::write(&password, "s3cret\n").unwrap();
-    std::fs::set_permissions(&password, std::fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&password, "s3cret\n").unwrap();
+    fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).unwrap();
     let rig = Rig::with(|settings| {
         settings.delivery.ca_file = Some(home.join("ca.pem"));
         settings.smtp.host = Some("localhost".to_owned());
@@ -452,9 +438,7 @@ fn mail_goes_out_over_starttls_tls_and_to_localhost_in_the_clear() {
         let server = MailServer::start(encryption, &home.path().join("ca.pem"));
         let rig = mail_rig(&server, tls, home.path());
         raise(&rig, "subscription.disabled", "subscription:erp");
-        until("it is told", || {
-            rig.one("SELECT count(*) FROM deliveries WHERE state = 'completed'") == "1"
-        });
+        rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'completed'", "1");
         let mails = server.mails();
         let [mail] = mails.as_slice() else { panic!("{mails:?}") };
         assert_eq!(mail.was_encrypted, tls != SmtpTls::None);
@@ -485,8 +469,7 @@ fn mail_goes_to_allowed_domains_only() {
     });
     for to in ["x@c.example", "x@sub.b.example", "x@b.example.org"] {
         let body = json!({ "name": "more", "kind": "email", "to": ["x@B.example", to] });
-        let refused = rig.post("/v1/alert-channels", &body).is(422).detail();
-        assert!(refused.contains("alerts.allowed_domains"), "{refused}");
+        rig.post("/v1/alert-channels", &body).is(422).tells("alerts.allowed_domains");
     }
     // The channel was made before: its mail waits, with the reason.
     rig.post("/v1/alert-channels/ops/test", &Value::Null).is(200);
@@ -524,10 +507,10 @@ fn a_tenant_sends_so_many_mails_a_day_and_the_rest_waits() {
 }
 
 /// Greets as it is told, and tells how the first attempt of a mail went.
-fn greeted_by(greet: fn(&mut std::net::TcpStream) -> std::io::Result<()>) -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+fn greeted_by(greet: fn(&mut TcpStream) -> std::io::Result<()>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || listener.incoming().for_each(|one| drop(greet(&mut one.unwrap()))));
+    thread::spawn(move || listener.incoming().for_each(|one| drop(greet(&mut one.unwrap()))));
     let rig = Rig::with(|settings| {
         settings.smtp.host = Some("localhost".to_owned());
         settings.smtp.port = Some(port.into());
@@ -546,7 +529,7 @@ fn a_mail_server_that_sends_a_line_without_end_is_left() {
     // The sender stops by itself, so that a client that takes everything does not end the machine.
     let reason = greeted_by(|server| {
         (0..4096).try_for_each(|_| server.write_all(&[b'2'; 16_000]))?;
-        std::thread::sleep(secs(5));
+        thread::sleep(secs(5));
         Ok(())
     });
     assert_eq!(reason, "transient the mail server: it sent more than 262144 bytes");
@@ -557,7 +540,7 @@ fn a_mail_server_that_sends_answers_without_end_is_left() {
     let reason = greeted_by(|server| {
         loop {
             server.write_all(b"220-still here\r\n")?;
-            std::thread::sleep(secs(1) / 20);
+            thread::sleep(secs(1) / 20);
         }
     });
     assert_eq!(reason, "transient the mail server: the mail took more than 4 s");
@@ -582,8 +565,7 @@ fn a_mail_server_that_says_later_is_tried_again_and_never_is_a_dead_letter() {
         rig.advance(secs(400));
         until("it was tried", || rig.one("SELECT count(*) FROM attempts") == n.to_string());
     }
-    let hold = rig.one("SELECT count(*) FROM holds");
-    assert_eq!(hold, "0", "an alert does not wait for probes");
+    assert_eq!(rig.one("SELECT count(*) FROM holds"), "0", "an alert does not wait for probes");
     server.answer_rcpt("550 nobody here");
     rig.advance(secs(400));
     until("it was given up", || rig.one("SELECT state FROM deliveries") == "dead_letter");
@@ -609,14 +591,14 @@ fn no_mail_and_no_password_goes_to_a_server_whose_certificate_is_not_trusted() {
 }
 
 /// A change of the mail server's settings; the path is that of a password.
-type Change = fn(&mut oncebox::config::Smtp, std::path::PathBuf);
+type Change = fn(&mut oncebox::config::Smtp, PathBuf);
 
 #[test]
 fn settings_that_would_send_in_the_clear_or_show_a_password_are_refused() {
     let home = tempfile::tempdir().unwrap();
     let password = home.path().join("password");
-    std::fs::write(&password, "x").unwrap();
-    std::fs::set_permissions(&password, std::fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(&password, "x").unwrap();
+    fs::set_permissions(&password, fs::Permissions::from_mode(0o644)).unwrap();
     let cases: [(Change, &str); 3] = [
         (|smtp, _| smtp.tls = oncebox::config::SmtpTls::None, "for localhost"),
         (|smtp, _| smtp.user = Some("x".to_owned()), "smtp.password_file"),
@@ -642,7 +624,7 @@ fn settings_that_would_send_in_the_clear_or_show_a_password_are_refused() {
 #[test]
 fn the_rows_of_a_channel_are_checked_by_the_database() {
     let rig = Rig::new();
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let conn = rig.writable();
     let wrong = "INSERT INTO alert_channels (id, tenant, name, kind, subscription_seq, terms, created_at, updated_at)
                  VALUES ('a', 'default', 'ops', 'slack', 1, '{}', 0, 0)";
     let error = conn.execute_batch(wrong).unwrap_err().to_string();

@@ -1,13 +1,10 @@
 //! Backups by the clock.
 
-use std::fs;
-use std::time::Duration;
-
 use oncebox::backup::manifest::Reason;
 use oncebox::backup::online;
 use oncebox::backup::retention::{self, BackupFile};
 
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -40,7 +37,7 @@ fn a_backup_is_made_when_it_is_due_and_only_the_newest_are_kept() {
         to: directory.join("oncebox-mine.db"),
         reason: Reason::Asked,
         now: rig.now().minus(secs(86_400)),
-        faults: oncebox::base::faults::Faults::none(),
+        faults: Faults::none(),
     };
     online::take(&asked, &mut |_| true).unwrap();
     fs::write(directory.join("letter.txt"), "dear").unwrap();
@@ -92,7 +89,7 @@ fn a_backup_that_is_asked_for_is_made_beside_the_scheduled_ones_and_stays() {
         !is_busy
     });
     let made = answer.is(201).json();
-    let path = std::path::PathBuf::from(made["path"].as_str().unwrap());
+    let path = PathBuf::from(made["path"].as_str().unwrap());
     assert_eq!(path.parent().unwrap(), rig.data().join("backups"));
     assert_eq!(made["bytes"], fs::metadata(&path).unwrap().len());
     assert!(made["seconds"].is_number());
@@ -119,9 +116,9 @@ fn of_backups_at_one_time_one_is_made_and_a_failure_says_why() {
     let listed = rig.get("/v1/backups");
     assert_eq!(
         (listed["every_secs"].clone(), listed["items"].clone()),
-        (serde_json::Value::Null, serde_json::json!([]))
+        (Value::Null, serde_json::json!([]))
     );
-    let statuses: Vec<u16> = std::thread::scope(|scope| {
+    let statuses: Vec<u16> = thread::scope(|scope| {
         let ask = || rig.call("POST", "/v1/backups", b"").status;
         let asked = [scope.spawn(ask), scope.spawn(ask), scope.spawn(ask), scope.spawn(ask)];
         asked.into_iter().map(|one| one.join().unwrap()).collect()
@@ -132,8 +129,7 @@ fn of_backups_at_one_time_one_is_made_and_a_failure_says_why() {
     rig.advance(secs(1));
     fs::remove_dir_all(rig.data().join("backups")).unwrap();
     fs::write(rig.data().join("backups"), "a file").unwrap();
-    let refused = rig.call("POST", "/v1/backups", b"").is(409);
-    assert!(refused.detail().contains("backups"), "{}", refused.detail());
+    rig.call("POST", "/v1/backups", b"").is(409).tells("backups");
     fs::remove_file(rig.data().join("backups")).unwrap();
     rig.call("POST", "/v1/backups", b"").is(201);
 }

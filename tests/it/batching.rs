@@ -1,17 +1,10 @@
 //! `POST /in/…` beyond one event and one answer: batches, hand-shakes, signatures that fit once, and what
 //! each provider waits for.
 
-use std::sync::Arc;
-
-use data_encoding::{BASE64, HEXLOWER};
-use oncebox::http::client::Sender;
-use oncebox::http::client::{Answer, Call, CallError, Client, ClientSettings};
+use oncebox::http::client::{self, Call, CallError, Client, ClientSettings, Sender};
 use oncebox::model::address::AddressPolicy;
-use ring::hmac;
-use serde_json::{Value, json};
 
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, START, secs};
+use crate::rig::prelude::*;
 
 const PLAIN: &str = "a-shared-secret-of-32-characters";
 const ADYEN: &str = "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056";
@@ -134,7 +127,7 @@ fn adyen_is_answered_the_word_that_older_accounts_wait_for() {
     rig.send("POST", "/in/adyen", &[], b"{}").is(401);
 }
 
-fn slack(rig: &Rig, body: &[u8]) -> crate::rig::http::Answer {
+fn slack(rig: &Rig, body: &[u8]) -> Answer {
     let at = START.secs().to_string();
     let signature = hex_mac(PLAIN.as_bytes(), &[b"v0:", at.as_bytes(), b":", body]);
     let signature = format!("v0={signature}");
@@ -210,7 +203,7 @@ fn what_is_signed_with_a_certificate_needs_no_secret() {
     rig.post("/v1/providers", &made).is(422);
     let made = json!({ "name": "paypal", "scheme": scheme, "pii": "allow" });
     assert_eq!(rig.post("/v1/providers", &made).is(201).json()["tolerance_secs"], 345_600);
-    rig.time.set_wall(oncebox::base::clock::Timestamp::from_secs(1_700_000_000));
+    rig.time.set_wall(Timestamp::from_secs(1_700_000_000));
     let fields: Vec<(&str, &str)> = fields.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     rig.send("POST", "/in/paypal", &fields, &body).is(200);
     assert_eq!(
@@ -251,7 +244,7 @@ fn elsewhere(host: &Receiver) -> Elsewhere {
 }
 
 impl Sender for Elsewhere {
-    fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
+    fn send(&self, call: &Call<'_>) -> Result<client::Answer, CallError> {
         let (_, path) = call.url.strip_prefix("https://").unwrap().split_once('/').unwrap();
         let url = format!("{}/{path}", self.1);
         self.0.call(&Call { url: &url, ..call.clone() })
@@ -354,7 +347,7 @@ fn forged_requests_have_little_fetched_and_right_ones_are_taken_all_the_same() {
     rig.send("POST", "/in/pp", &fields, &body).is(401);
     assert_eq!(host.count(), asked);
     // In time it is asked for, and no root vouches for what is given.
-    rig.time.set_wall(oncebox::base::clock::Timestamp::from_secs(1_700_000_000));
+    rig.time.set_wall(Timestamp::from_secs(1_700_000_000));
     rig.send("POST", "/in/pp", &fields, &body).is(503);
     assert_eq!(host.count(), asked + 1);
 }

@@ -1,12 +1,6 @@
 //! Acting on many: jobs that replay or discard dead letters and events, in order, once, and at a rate.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Value, json};
-
-use crate::rig::http::Answer;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 /// A rig with so many dead letters of one subscription. They died because their events lack what its URL names, so
 /// nothing was sent yet; the URL is mended then.
@@ -36,10 +30,7 @@ fn mend(rig: &Rig, receiver: &Receiver) {
 }
 
 fn event(n: u32, more: &Value) -> Value {
-    let mut event =
-        json!({ "event_type": "a", "payload": n, "ordering_key": format!("k{}", n % 3) });
-    event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    event
+    merged(json!({ "event_type": "a", "payload": n, "ordering_key": format!("k{}", n % 3) }), more)
 }
 
 fn dead(rig: &Rig) -> u32 {
@@ -61,9 +52,7 @@ fn replay(rig: &Rig, filter: &Value) -> Value {
 }
 
 fn bodies(receiver: &Receiver, from: usize) -> Vec<u32> {
-    let body = |request: &crate::rig::http::Message| {
-        String::from_utf8_lossy(&request.body).parse().unwrap()
-    };
+    let body = |request: &Message| String::from_utf8_lossy(&request.body).parse().unwrap();
     receiver.seen().iter().skip(from).map(body).collect()
 }
 
@@ -76,7 +65,7 @@ fn a_strict_lane_of_dead_letters_arrives_in_its_order_by_one_call() {
     assert_eq!(numbers, [230, 230, 0, 230].map(Value::from));
     rig.settle();
     assert_eq!(bodies(&receiver, 0), (0..230).collect::<Vec<_>>());
-    let listed = rig.get("/v1/events?limit=500")["items"].as_array().unwrap().clone();
+    let listed = rig.items("/v1/events?limit=500");
     let ids: Vec<&str> =
         listed.iter().rev().map(|event| event["webhook_id"].as_str().unwrap()).collect();
     let seen = receiver.seen();
@@ -159,15 +148,14 @@ fn a_job_keeps_its_rate_and_can_be_stopped() {
     assert_eq!(reopened(), 1);
     rig.advance(secs(1));
     until("ten more are sent", || reopened() >= 11);
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    thread::sleep(Duration::from_millis(200));
     assert!(reopened() <= 12, "{}", reopened());
     let stopped = rig.call("POST", &format!("{path}/cancel"), b"").is(200).json();
     assert_eq!(stopped["state"], "cancelled");
     let left = dead(&rig);
     assert_eq!(stopped["done"], 60 - left);
-    rig.advance(secs(10));
-    rig.settle();
-    std::thread::sleep(std::time::Duration::from_millis(1200));
+    rig.pass(secs(10));
+    thread::sleep(Duration::from_millis(1200));
     assert_eq!((dead(&rig), receiver.count()), (left, 60 - usize::try_from(left).unwrap()));
     rig.call("POST", &format!("{path}/cancel"), b"").is(409);
     rig.call("POST", "/v1/jobs/019c1447-5800-7000-8000-000000000001/cancel", b"").is(404);
@@ -183,20 +171,20 @@ fn a_job_that_is_paused_waits_for_its_resume_and_its_counts_add_up() {
     let path = format!("/v1/jobs/{}", made["id"].as_str().unwrap());
     let act = |rig: &Rig, verb: &str| rig.call("POST", &format!("{path}/{verb}"), b"");
     until("one is sent", || rig.get(&path)["done"] == 1);
-    assert!(act(&rig, "resume").is(409).detail().contains("running already"));
+    act(&rig, "resume").is(409).tells("running already");
     assert_eq!(act(&rig, "pause").is(200).json()["state"], "paused");
-    assert!(act(&rig, "pause").is(409).detail().contains("paused already"));
+    act(&rig, "pause").is(409).tells("paused already");
     assert_eq!(rig.get("/v1/jobs?state=paused")["items"][0]["id"], made["id"]);
     rig.restart();
-    rig.advance(secs(60));
-    rig.settle();
+    rig.pass(secs(60));
     assert_eq!(receiver.count(), 1);
     // A person is quicker with one of them.
     rig.post("/v1/deliveries/dlv_2/cancel", &Value::Null).is(200);
     assert_eq!(act(&rig, "resume").is(200).json()["state"], "running");
     // One overtakes nothing that the job will come to.
-    let early = rig.post("/v1/deliveries/dlv_6/retry", &Value::Null).is(409).detail();
-    assert!(early.contains("replays earlier dead letters of its lane"), "{early}");
+    rig.post("/v1/deliveries/dlv_6/retry", &Value::Null)
+        .is(409)
+        .tells("replays earlier dead letters of its lane");
     until("the job is over", || {
         rig.advance(secs(1));
         rig.get(&path)["state"] == "completed"
@@ -219,8 +207,7 @@ fn a_job_that_ran_at_a_backup_does_not_go_on_after_the_restore() {
     crate::restoring::restore(&mut rig);
     // What was sent after the backup is not known, so nothing is sent unasked.
     assert_eq!(rig.get("/v1/jobs")["items"][0]["state"], "cancelled");
-    rig.advance(secs(60));
-    rig.settle();
+    rig.pass(secs(60));
     assert_eq!(receiver.count(), 1);
 }
 
@@ -230,12 +217,10 @@ fn events_of_a_strict_lane_are_sent_again_in_their_order() {
     rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
     let events: Vec<Value> = (0..250).map(|n| event(n, &json!({}))).collect();
     rig.post("/v1/events", &json!(events)).is(201);
-    until("all are sent", || receiver.count() == 250);
-    rig.settle();
+    rig.sent(&receiver, 250);
     let job = done(&rig, rig.post("/v1/events/replay", &json!({ "filter": {} })));
     assert_eq!((&job["done"], &job["deliveries"]), (&json!(250), &json!(250)));
-    until("all are sent again", || receiver.count() == 500);
-    rig.settle();
+    rig.sent(&receiver, 500);
     assert_eq!(bodies(&receiver, 250), (0..250).collect::<Vec<_>>());
     assert_eq!(rig.one("SELECT DISTINCT status FROM outbox"), "completed");
 }
@@ -263,8 +248,7 @@ fn a_lease_of_the_run_before_does_not_end_a_replayed_delivery() {
 
 #[test]
 fn every_filter_finds_what_it_says() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let other = Receiver::new();
     for (to, status) in [(&receiver, 422), (&other, 410)] {
         to.always(Reply::status(status));
@@ -359,7 +343,7 @@ fn a_skipped_event_is_sent_to_a_subscription_that_came_later() {
     let webhook = skipped_webhook(&rig);
     assert_eq!(event["status"], "skipped");
     let path = format!("/v1/events/{}/replay", event["id"].as_str().unwrap());
-    assert!(rig.call("POST", &path, b"").is(409).detail().contains("no subscription matches it"));
+    rig.call("POST", &path, b"").is(409).tells("no subscription matches it");
     let receiver = Receiver::new();
     rig.subscribe_with("erp", &receiver, &json!({ "source": "all", "ordering": "strict" }));
     let now = rig.call("POST", &path, b"").is(200).json();
@@ -380,8 +364,7 @@ fn a_skipped_event_is_sent_to_a_subscription_that_came_later() {
     assert_eq!(receiver.count(), 5);
     assert_eq!(receiver.seen()[3].field("webhook-id"), other["webhook_id"].as_str());
     assert_eq!(rig.one("SELECT count(*) FROM deliveries"), "3");
-    let nobody = json!({ "filter": { "subscription": "nobody" } });
-    rig.post("/v1/events/replay", &nobody).is(422);
+    rig.post("/v1/events/replay", &json!({ "filter": { "subscription": "nobody" } })).is(422);
 }
 
 #[test]
@@ -393,8 +376,7 @@ fn a_recovered_subscription_gets_its_dead_letters_and_what_it_missed_in_order() 
         rig.publish(&event(n, &json!({})));
     }
     rig.settle();
-    let receiver = Receiver::new();
-    receiver.always(Reply::status(410));
+    let receiver = Receiver::with(Reply::status(410));
     rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
     for n in 3..6 {
         rig.advance(secs(1));
@@ -421,14 +403,11 @@ fn a_recovered_subscription_gets_its_dead_letters_and_what_it_missed_in_order() 
 
 #[test]
 fn an_event_is_sent_again_as_a_new_one_with_another_payload() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     let old = rig.publish(&json!({ "event_type": "a", "payload": 1, "aggregate_id": "4711" }));
     rig.settle();
     let path = format!("/v1/events/{}/replay", old["id"].as_str().unwrap());
-    let again = rig.post(&path, &json!({})).is(200).json();
-    assert_eq!(again["replay_of"], Value::Null);
+    assert_eq!(rig.post(&path, &json!({})).is(200).json()["replay_of"], Value::Null);
     rig.settle();
     let copy = rig.post(&path, &json!({ "as_new": true })).is(201).json();
     rig.settle();
@@ -450,21 +429,18 @@ fn an_event_is_sent_again_as_a_new_one_with_another_payload() {
     let webhook = skipped_webhook(&rig);
     let refused =
         rig.post(&format!("/v1/webhook-events/{webhook}/replay"), &json!({ "as_new": true }));
-    assert!(refused.is(422).detail().contains("publish an event instead"));
+    refused.is(422).tells("publish an event instead");
 }
 
 #[test]
 fn what_is_sealed_for_an_event_is_not_copied_into_another() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     let sealing = json!({ "rules": [{ "path": "$.name", "action": "seal" }], "subject": "$.name" });
     rig.patch("/v1/tenants/default", &json!({ "pii": sealing })).is(200);
     let old = rig.publish(&json!({ "event_type": "a", "payload": { "name": "Jane" } }));
     let path = format!("/v1/events/{}/replay", old["id"].as_str().unwrap());
     rig.settle();
-    let refused = rig.post(&path, &json!({ "as_new": true })).is(422);
-    assert!(refused.detail().contains("give a payload"), "{}", refused.detail());
+    rig.post(&path, &json!({ "as_new": true })).is(422).tells("give a payload");
     let new = rig.post(&path, &json!({ "payload": { "name": "Jane Doe" } })).is(201).json();
     assert_eq!(new["sealed_fields"], 1);
     rig.settle();
@@ -473,18 +449,14 @@ fn what_is_sealed_for_an_event_is_not_copied_into_another() {
 
 #[test]
 fn a_cancelled_event_ends_all_its_open_deliveries() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(Reply::status(500));
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed_to("erp", Receiver::with(Reply::status(500)));
     rig.subscribe("shop", &receiver);
     let event = rig.publish(&json!({ "event_type": "a", "payload": 1 }));
     rig.settle();
     let path = format!("/v1/events/{}/cancel", event["id"].as_str().unwrap());
     assert_eq!(rig.call("POST", &path, b"").is(200).json()["status"], "cancelled");
     rig.call("POST", &path, b"").is(409);
-    rig.advance(secs(3600));
-    rig.settle();
+    rig.pass(secs(3600));
     assert_eq!(receiver.count(), 2);
     let quarantined = rig.publish(&json!({ "event_type": "a", "payload": 1, "target": "nobody" }));
     let path = format!("/v1/events/{}/replay", quarantined["id"].as_str().unwrap());

@@ -1,17 +1,10 @@
 //! Changes to providers and subscriptions: two at once, and secrets that come and go.
 
-use std::thread;
-
-use serde_json::{Value, json};
-
-use crate::rig::Rig;
-use crate::rig::receiver::Receiver;
+use crate::rig::prelude::*;
 
 #[test]
 fn two_changes_at_once_are_both_kept() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, _receiver) = Rig::subscribed("erp");
     rig.provider("machine", &json!({ "kind": "stripe" }), "whsec_long_enough_for_anybody");
     for round in 1..=20 {
         let changes = [
@@ -81,16 +74,13 @@ fn a_secret_is_added_told_apart_and_withdrawn_at_once() {
 
 #[test]
 fn a_subscription_signs_with_its_new_secret_alone() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, _receiver) = Rig::subscribed("erp");
     let secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3";
     let path = "/v1/subscriptions/erp/secrets";
     rig.post(path, &json!({ "secret": secret })).is(201);
     rig.post(path, &json!({ "secret": secret })).is(200);
     rig.post(path, &json!({ "secret": "short" })).is(422);
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     assert_eq!(rig.one("SELECT group_concat(state) FROM credentials"), "revoked,active");
     let used = "SELECT c.state FROM attempts AS a JOIN credentials AS c ON c.id = a.key_id";
     assert_eq!(rig.one(used), "active");

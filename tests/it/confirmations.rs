@@ -1,11 +1,7 @@
 //! A 2xx that only means accepted: the delivery waits until its target confirms it, or its time is over.
 
-use serde_json::{Value, json};
-
 use crate::restoring::{back_up, restore};
-use crate::rig::http::Answer;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, file, secs, until};
+use crate::rig::prelude::*;
 
 pub(crate) const PUBLIC: &str = "https://edge.example";
 
@@ -18,14 +14,13 @@ fn confirming(more: &Value) -> (Rig, Receiver) {
 }
 
 fn subscribe(rig: &Rig, name: &str, receiver: &Receiver, more: &Value) {
-    let mut terms = json!({ "policy": { "confirm_within": "1h" } });
-    terms.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let terms = merged(json!({ "policy": { "confirm_within": "1h" } }), more);
     rig.subscribe_with(name, receiver, &terms);
 }
 
 fn publish(rig: &Rig, payload: &str) -> String {
     let event = json!({ "event_type": "a", "ordering_key": "k", "payload": payload });
-    rig.publish(&event)["id"].as_str().unwrap().to_owned()
+    text(&rig.publish(&event), "id")
 }
 
 /// A delivery that waits for its confirmation, and the token of its confirm URL.
@@ -93,14 +88,12 @@ fn a_delivery_is_completed_and_told_when_it_is_confirmed_and_not_before() {
     let done = confirm(&rig, &ok()).is(200).json();
     assert_eq!((&done["state"], &done["attempt_count"]), (&json!("completed"), &json!(1)));
     assert_eq!(event_status(&rig, &id), "completed");
-    until("it is told", || told.count() == 1);
-    rig.settle();
+    rig.sent(&told, 1);
     let text = metrics();
     assert!(text.contains(&format!("{completed} 2")), "{text}");
     // Repeated, it is answered as before.
     assert_eq!(confirm(&rig, &ok()).is(200).json()["finished_at"], done["finished_at"]);
-    let late = confirm(&rig, &failed("no stock")).is(409).detail();
-    assert!(late.contains("dlv_1 is completed"), "{late}");
+    confirm(&rig, &failed("no stock")).is(409).tells("dlv_1 is completed");
 }
 
 #[test]
@@ -112,8 +105,7 @@ fn a_delivery_that_is_confirmed_as_failed_is_sent_again_until_its_attempts_are_u
     assert_eq!((&said["state"], &said["last_class"]), (&json!("pending"), &json!("transient")));
     assert_eq!((&said["counted_failures"], &said["attempt_count"]), (&json!(1), &json!(2)));
     assert_eq!(confirm(&rig, &failed("no stock")).is(200).json(), said);
-    let other = confirm(&rig, &failed("no space")).is(409).detail();
-    assert!(other.contains("dlv_1 is pending (no stock)"), "{other}");
+    confirm(&rig, &failed("no space")).is(409).tells("dlv_1 is pending (no stock)");
     let attempts = rig.get("/v1/deliveries/dlv_1/attempts");
     assert_eq!(attempts["items"][1]["failed_reason"], "no stock", "{attempts}");
     assert_eq!(rig.get("/v1/deliveries/dlv_1")["failure"]["code"], "unconfirmed");
@@ -137,10 +129,7 @@ fn a_final_failure_is_given_up_at_once() {
     let id = accepted(&rig);
     let body = json!({ "result": "failed", "reason": "unknown article", "final": true });
     let said = confirm(&rig, &body).is(200).json();
-    assert_eq!(
-        (&said["state"], &said["reason"]),
-        (&json!("dead_letter"), &json!("unknown article"))
-    );
+    has(&said, &json!({ "state": "dead_letter", "reason": "unknown article" }));
     assert_eq!(event_status(&rig, &id), "dead_letter");
     confirm(&rig, &body).is(200);
     confirm(&rig, &failed("unknown article")).is(409);
@@ -157,8 +146,7 @@ fn what_is_not_confirmed_in_time_has_failed_and_a_late_confirmation_is_told_so()
     assert_eq!((rig.state(1).as_str(), receiver.count()), ("waiting", 1));
     rig.advance(secs(100));
     until("its time is over", || rig.state(1) == "pending");
-    let late = confirm(&rig, &ok()).is(409).detail();
-    assert!(late.contains("dlv_1 is pending (not confirmed within 1h)"), "{late}");
+    confirm(&rig, &ok()).is(409).tells("dlv_1 is pending (not confirmed within 1h)");
     by_url(&rig, &first, &ok()).is(404);
     rig.advance(secs(5));
     until("it is sent again", || receiver.count() == 2);
@@ -176,7 +164,7 @@ fn who_could_not_confirm_while_the_service_was_off_has_a_minute_to_do_it() {
     rig.time.advance(secs(7200));
     rig.start_again();
     rig.advance(secs(50));
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    thread::sleep(Duration::from_millis(1500));
     assert_eq!(rig.state(1), "waiting");
     by_url(&rig, &path(&receiver, 0), &ok()).is(204);
 }
@@ -262,8 +250,7 @@ fn a_wrong_token_is_answered_alike_whatever_is_wrong_and_before_its_body_is_read
     // Too large a body is refused by its head, with the right token and with a wrong one.
     let huge = vec![b' '; 200_000];
     rig.send("POST", &one, &[], &huge).is(413);
-    let refused = rig.send("POST", "/confirm/1-1-1-x", &[], &huge);
-    assert_eq!(refused.status, 404);
+    assert_eq!(rig.send("POST", "/confirm/1-1-1-x", &[], &huge).status, 404);
     assert_eq!(rig.state(1), "waiting");
     by_url(&rig, &one, &ok()).is(204);
 }
@@ -326,8 +313,7 @@ fn a_confirm_url_is_neither_kept_nor_logged_nor_sent_where_there_is_nothing_to_c
 
 #[test]
 fn without_a_public_url_nothing_is_sent_and_a_token_of_the_api_confirms() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     subscribe(&rig, "erp", &receiver, &json!({}));
     accepted(&rig);
     assert!(receiver.seen()[0].field("oncebox-confirm-url").is_none());
@@ -343,7 +329,7 @@ fn confirm_urls_are_served_where_webhooks_are_and_not_where_the_api_is() {
     by_url(&rig, &path, &ok()).is(404);
     let intake = rig.appliance().intake_address();
     let body = ok().to_string();
-    let said = crate::rig::http::send(intake, "POST", &path, &[], body.as_bytes()).unwrap();
+    let said = http::send(intake, "POST", &path, &[], body.as_bytes()).unwrap();
     assert_eq!(said.status, 204, "{said:?}");
     assert_eq!(rig.state(1), "completed");
 }
@@ -365,8 +351,7 @@ fn the_rest_of_a_lane_waits_for_the_confirmation() {
     publish(&rig, "1");
     publish(&rig, "2");
     rig.settle();
-    rig.advance(secs(60));
-    rig.settle();
+    rig.pass(secs(60));
     assert_eq!(receiver.count(), 1);
     let behind = rig.get("/v1/deliveries/dlv_2");
     assert_eq!(behind["waiting"]["behind"], "dlv_1", "{behind}");
@@ -377,8 +362,7 @@ fn the_rest_of_a_lane_waits_for_the_confirmation() {
     until("it is sent again", || receiver.count() == 2);
     until("it waits again", || rig.state(1) == "waiting");
     confirm(&rig, &ok()).is(200);
-    until("the next is sent", || receiver.count() == 3);
-    rig.settle();
+    rig.sent(&receiver, 3);
     assert_eq!(rig.state(2), "waiting");
 }
 
@@ -395,12 +379,10 @@ fn an_earlier_event_that_arrives_meanwhile_waits_for_the_confirmation_as_well() 
     at(1);
     receiver.release();
     until("it waits", || rig.state(1) == "waiting");
-    rig.advance(secs(60));
-    rig.settle();
+    rig.pass(secs(60));
     assert_eq!((receiver.count(), rig.state(2).as_str()), (1, "pending"));
     confirm(&rig, &ok()).is(200);
-    until("the earlier one is sent", || receiver.count() == 2);
-    rig.settle();
+    rig.sent(&receiver, 2);
 }
 
 #[test]
@@ -420,14 +402,12 @@ fn a_funnel_is_held_until_the_confirmation_or_a_cancel_and_other_subscriptions_w
     let due = "SELECT count(*) FROM deliveries WHERE seq = 2 AND state = 'pending'";
     assert_eq!((one.count(), two.count(), rig.one(due).as_str()), (1, 0, "1"));
     confirm(&rig, &ok()).is(200);
-    until("the other is sent", || two.count() == 1);
-    rig.settle();
+    rig.sent(&two, 1);
     publish("a");
     rig.settle();
     publish("b");
     rig.call("POST", "/v1/deliveries/dlv_3/cancel", b"").is(200);
-    until("the next is sent", || two.count() == 2);
-    rig.settle();
+    rig.sent(&two, 2);
     let states = file::lines(&rig.file(), "SELECT state FROM deliveries ORDER BY seq");
     assert_eq!(states, ["completed", "completed", "cancelled", "completed"]);
 }
@@ -443,8 +423,7 @@ fn a_pause_leaves_what_waits_alone() {
     rig.advance(secs(60));
     assert_eq!((receiver.count(), rig.state(1).as_str()), (1, "pending"));
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
-    until("it is sent again", || receiver.count() == 2);
-    rig.settle();
+    rig.sent(&receiver, 2);
 }
 
 #[test]
@@ -477,10 +456,8 @@ fn a_time_to_confirm_that_cannot_be_is_refused() {
         let body = json!({
             "name": "erp", "url": "https://example.com/", "policy": { "confirm_within": within },
         });
-        let said = rig.post("/v1/subscriptions", &body).is(422).detail();
-        assert!(said.contains(why), "{said}");
+        rig.post("/v1/subscriptions", &body).is(422).tells(why);
     }
     let pull = json!({ "name": "erp", "target": "pull", "policy": { "confirm_within": "1h" } });
-    let said = rig.post("/v1/subscriptions", &pull).is(422).detail();
-    assert!(said.contains("confirm_within"), "{said}");
+    rig.post("/v1/subscriptions", &pull).is(422).tells("confirm_within");
 }

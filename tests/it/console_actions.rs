@@ -1,18 +1,12 @@
 //! Acting in the console: for each action of its table, who is refused, and that a form is carried out once.
 
-use std::thread;
-
 use oncebox::console::actions;
 use oncebox::model::in_doubt::Window;
 use oncebox::model::token::Role;
 use oncebox::store::meta;
-use oncebox::store::writer::Queue;
-use serde_json::{Value, json};
 
 use crate::console_rig::{Browser, Form, encoded, form, links};
-use crate::rig::http::Answer;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, file, secs, until};
+use crate::rig::prelude::*;
 
 const PASSWORD: &str = "correct horse battery";
 
@@ -49,23 +43,17 @@ impl World {
 
     /// A subscription of its own for an action: it wants the events of the type of that name.
     fn subscribe(&self, action: &str, to: &Receiver, more: &Value) {
-        let mut terms = json!({ "event_types": [action] });
-        terms.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let terms = merged(json!({ "event_types": [action] }), more);
         self.rig.subscribe_with(action, to, &terms);
     }
 
     /// An event for that subscription: the event's id and its delivery's.
     fn sent(&self, action: &str) -> (String, String) {
         let event = json!({ "event_type": action, "ordering_key": action, "payload": {} });
-        let event = self.rig.publish(&event)["id"].as_str().unwrap().to_owned();
+        let event = text(&self.rig.publish(&event), "id");
         self.rig.settle();
-        let delivery = self.id(&format!("/v1/deliveries?event_id={event}"));
+        let delivery = self.rig.id(&format!("/v1/deliveries?event_id={event}"));
         (event, delivery)
-    }
-
-    /// The id of the first item of a list.
-    fn id(&self, path: &str) -> String {
-        self.rig.get(path)["items"][0]["id"].as_str().unwrap().to_owned()
     }
 
     fn post(&self, path: &str, body: &Value) -> Value {
@@ -91,7 +79,7 @@ impl World {
                 self.rig.subscribe_with(action, &self.well, &json!({ "source": "provider:shop" }));
                 self.rig.send("POST", "/in/shop", &[("X-Token", secret)], b"{\"n\":1}").is(200);
                 self.rig.settle();
-                (format!("/console/webhooks/{}", self.id("/v1/webhook-events")), vec![])
+                (format!("/console/webhooks/{}", self.rig.id("/v1/webhook-events")), vec![])
             }
             "retry-delivery" | "cancel-delivery" | "edit-and-resend" | "skip" => {
                 self.subscribe(action, &self.away, &json!({}));
@@ -188,7 +176,7 @@ impl World {
         match action {
             "move-to-end" => {
                 self.sent(action);
-                let lane = self.id(&format!("/v1/lanes?subscription={action}"));
+                let lane = self.rig.id(&format!("/v1/lanes?subscription={action}"));
                 return format!("/console/lanes/{lane}");
             }
             "release" => drop(self.post(&format!("/v1/deliveries/{delivery}/park"), &json!({}))),
@@ -226,7 +214,7 @@ impl World {
     /// A source that reads a file of its own.
     fn source(&self, action: &str) -> (String, Vec<(&'static str, String)>) {
         let path = self.rig.home().join(format!("{action}.db"));
-        let erp = rusqlite::Connection::open(&path).unwrap();
+        let erp = Connection::open(&path).unwrap();
         erp.execute_batch(
             "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT)",
         )
@@ -317,7 +305,7 @@ impl World {
             }
             "revoke-token" => {
                 let made = self.post("/v1/tokens", &json!({ "name": action, "role": "read" }));
-                ("/tokens", vec![("id", made["id"].as_str().unwrap().to_owned())])
+                ("/tokens", vec![("id", text(&made, "id"))])
             }
             "back-up" => ("/backups", vec![]),
             _ => panic!("the action {action} has no case here"),
@@ -330,7 +318,7 @@ impl World {
         let listed = self.rig.get("/v1/sessions?limit=500");
         let mut newest_first = listed["items"].as_array().unwrap().iter().rev();
         let own = newest_first.find(|row| row["user"] == user).unwrap();
-        ("id", own["id"].as_str().unwrap().to_owned())
+        ("id", text(own, "id"))
     }
 }
 

@@ -1,11 +1,6 @@
 //! Where the console is served, and to whom before there is a user.
 
-use std::net::{SocketAddr, TcpListener};
-
-use serde_json::{Value, json};
-
-use crate::rig::Rig;
-use crate::rig::http::{self, Answer};
+use crate::rig::prelude::*;
 
 fn get(address: SocketAddr, path: &str, fields: &[(&str, &str)]) -> Answer {
     http::send(address, "GET", path, fields, b"").unwrap()
@@ -31,7 +26,7 @@ fn a_console_with_an_address_of_its_own_is_not_where_the_api_is() {
     rig.post("/v1/users", &json!({ "name": "anna", "role": "read" })).is(201);
     let url = || {
         let made = rig.post("/v1/users/anna/link", &Value::Null).is(201).json();
-        made["url"].as_str().unwrap().to_owned()
+        text(&made, "url")
     };
     let link = url();
     assert!(link.starts_with(&format!("http://{own}/console/enter?link=")), "{link}");

@@ -3,12 +3,9 @@
 use oncebox::model::audit::changes::Changes;
 use oncebox::model::audit::{Actor, ActorType, NewAuditEvent};
 use oncebox::store::audit_events;
-use oncebox::store::writer::Queue;
-use serde_json::{Value, json};
 
 use crate::console_rig::{Browser, links, unescaped};
-use crate::rig::Rig;
-use crate::rig::receiver::Receiver;
+use crate::rig::prelude::*;
 
 /// Stores 25 entries with many fields. Each value is as long as it may be, and takes six times as much in a page.
 fn long_entries(rig: &Rig) {

@@ -1,9 +1,7 @@
 //! The pages of event types.
 
-use serde_json::json;
-
 use crate::console_rig::{Browser, encoded, links, unescaped};
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 
 #[test]
 fn event_types_show_their_schema_and_example() {

@@ -1,10 +1,7 @@
 //! The pages of events, webhooks and deliveries.
 
-use serde_json::json;
-
 use crate::console_rig::{Browser, form, unescaped};
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs};
+use crate::rig::prelude::*;
 
 /// What a stored text must not become.
 const HOSTILE: &str = "<script>alert('x')</script>\"onload=";
@@ -19,15 +16,14 @@ fn failed(rig: &Rig, receiver: &Receiver) -> (String, String) {
         "aggregate_type": "invoice", "aggregate_id": HOSTILE, "payload": payload,
     }));
     rig.settle();
-    let event = rig.get("/v1/events")["items"][0]["id"].as_str().unwrap().to_owned();
-    let delivery = rig.get("/v1/deliveries")["items"][0]["id"].as_str().unwrap().to_owned();
+    let event = rig.id("/v1/events");
+    let delivery = rig.id("/v1/deliveries");
     (event, delivery)
 }
 
 #[test]
 fn an_event_tells_why_it_waits_and_what_each_attempt_came_to() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let (event, delivery) = failed(&rig, &receiver);
     let browser = Browser::new(&rig, "read");
     // Until something was waited for, there is no picture of it.
@@ -55,8 +51,7 @@ fn an_event_tells_why_it_waits_and_what_each_attempt_came_to() {
 
 #[test]
 fn a_delivery_is_tried_edited_and_skipped_in_the_name_of_the_person() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let (event, delivery) = failed(&rig, &receiver);
     let browser = Browser::named(&rig, "anna", "operate");
     let path = format!("/console/deliveries/{delivery}");
@@ -87,8 +82,7 @@ fn a_delivery_is_tried_edited_and_skipped_in_the_name_of_the_person() {
 
 #[test]
 fn the_request_is_shown_without_its_secrets() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let (_, delivery) = failed(&rig, &receiver);
     let secret = "a-token-of-the-target-4711";
     let body = json!({ "kind": "bearer", "secret": secret });

@@ -1,26 +1,18 @@
 //! What the pages tell: tests that run, waits, what needs a person, what is not there; and pages that did not change.
 
-use std::time::{Duration, Instant};
-
-use serde_json::{Value, json};
-
 use crate::console_rig::{Browser, form, links};
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 /// The id of a test in the background.
 fn begin(rig: &Rig, name: &str) -> String {
     let path = format!("/v1/subscriptions/{name}/test");
     let begun = rig.post(&path, &json!({ "background": true })).is(202).json();
-    begun["id"].as_str().unwrap().to_owned()
+    text(&begun, "id")
 }
 
 #[test]
 fn a_test_in_the_background_tells_its_steps_while_it_runs() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(Reply::Hang);
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed_to("erp", Receiver::with(Reply::Hang));
     let path = format!("/v1/subscription-tests/{}", begin(&rig, "erp"));
     until("it waits for the answer", || rig.get(&path)["step"] == "answer");
     let test = rig.get(&path);
@@ -45,10 +37,7 @@ fn a_test_in_the_background_tells_its_steps_while_it_runs() {
 
 #[test]
 fn a_test_that_finds_no_room_says_so_and_the_oldest_is_forgotten() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(Reply::Hang);
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed_to("erp", Receiver::with(Reply::Hang));
     let tests: Vec<String> = (0..14).map(|_| begin(&rig, "erp")).collect();
     let last = rig.get(&format!("/v1/subscription-tests/{}", tests[13]));
     assert_eq!((&last["is_running"], &last["result"]), (&json!(false), &Value::Null), "{last}");
@@ -66,10 +55,7 @@ fn a_test_that_finds_no_room_says_so_and_the_oldest_is_forgotten() {
 
 #[test]
 fn the_page_of_a_test_refreshes_itself_until_it_is_done() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(Reply::Hang);
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed_to("erp", Receiver::with(Reply::Hang));
     let browser = Browser::new(&rig, "operate");
     let html = browser.get("/console/subscriptions/erp");
     let sent = form(&html, "/console/act/test-subscription").unwrap();
@@ -104,21 +90,18 @@ fn the_page_of_a_test_refreshes_itself_until_it_is_done() {
 
 #[test]
 fn a_delivery_shows_each_wait_and_why() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(Reply::status(503));
+    let (rig, receiver) = (Rig::new(), Receiver::with(Reply::status(503)));
     rig.subscribe_with("erp", &receiver, &json!({ "ordering": "key" }));
     let event = |key: &str| {
         let of = json!({ "event_type": "a", "aggregate_type": "invoice", "aggregate_id": "4711",
                          "idempotency_key": key, "payload": {} });
-        rig.publish(&of)["id"].as_str().unwrap().to_owned()
+        text(&rig.publish(&of), "id")
     };
     let (first, second) = (event("1"), event("2"));
     rig.settle();
-    let due = rig.get("/v1/deliveries/dlv_1")["due_at"].as_str().unwrap().to_owned();
+    let due = text(&rig.get("/v1/deliveries/dlv_1"), "due_at");
     assert!(rig.get("/v1/deliveries/dlv_1")["created_at"].as_str().unwrap() < due.as_str());
-    rig.advance(secs(90));
-    rig.settle();
+    rig.pass(secs(90));
     let browser = Browser::new(&rig, "read");
     let page = browser.get(&format!("/console/events/{first}"));
     for part in ["1 min 30 s · retry", "Waited before", "<figcaption", "class=\"off\"", ">next<"] {
@@ -166,8 +149,7 @@ fn the_overview_says_what_needs_a_person_in_plain_words() {
         !reader.contains("/console/act/") && reader.contains("Make a subscription"),
         "{reader}"
     );
-    let receiver = Receiver::new();
-    receiver.always(Reply::status(400));
+    let receiver = Receiver::with(Reply::status(400));
     rig.subscribe_with("erp", &receiver, &json!({ "ordering": "key" }));
     assert!(links(&browser.get("/console/")).contains(&"/console/subscriptions".to_owned()));
     for n in 0..2 {
@@ -192,7 +174,7 @@ fn the_overview_says_what_needs_a_person_in_plain_words() {
         assert!(page.contains(text), "{text}: {page}");
     }
     // The dead letter that blocks a lane stands on the lane's page, with what can be done.
-    let lane = rig.get("/v1/lanes")["items"][0]["id"].as_str().unwrap().to_owned();
+    let lane = rig.id("/v1/lanes");
     let page = Browser::new(&rig, "operate").get(&format!("/console/lanes/{lane}"));
     for action in ["retry-delivery", "skip"] {
         assert!(page.contains(&format!("/console/act/{action}")), "{action}: {page}");
@@ -205,10 +187,7 @@ fn the_overview_says_what_needs_a_person_in_plain_words() {
 
 #[test]
 fn the_overview_tells_how_late_the_queue_is_and_how_long_the_disk_lasts() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(Reply::Hang);
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed_to("erp", Receiver::with(Reply::Hang));
     let browser = Browser::new(&rig, "read");
     let page = browser.get("/console/");
     assert!(page.contains("Nothing is late") && page.contains("It is not filling up"), "{page}");
@@ -258,13 +237,11 @@ fn what_is_not_there_is_named_and_can_be_searched() {
 
 #[test]
 fn dead_letters_are_filtered_by_class_and_code() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe_with("erp", &receiver, &json!({ "policy": { "max_attempts": 1 } }));
+    let (rig, receiver) =
+        Rig::subscribed_with("erp", Receiver::new(), &json!({ "policy": { "max_attempts": 1 } }));
     for status in [400, 400, 503] {
         receiver.always(Reply::status(status));
-        rig.publish_type("a");
-        rig.settle();
+        rig.deliver("a");
     }
     until("all are dead", || rig.get("/v1/stats")["dead_letters"] == 3);
     let count = |query: &str| {
@@ -298,11 +275,8 @@ fn dead_letters_are_filtered_by_class_and_code() {
 
 #[test]
 fn a_quiet_box_answers_304_for_a_minute_however_often_it_is_checked() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    let (rig, _receiver) = Rig::subscribed("erp");
+    rig.deliver("a");
     let browser = Browser::new(&rig, "operate");
     let paths = [
         "/console/",
@@ -325,7 +299,7 @@ fn a_quiet_box_answers_304_for_a_minute_however_often_it_is_checked() {
         for (n, path) in paths.iter().enumerate() {
             assert_eq!(again(n), 304, "{path}");
         }
-        std::thread::sleep(Duration::from_millis(100));
+        thread::sleep(Duration::from_millis(100));
     }
     rig.publish_type("a");
     assert!((0..paths.len()).all(|n| again(n) == 200), "a change is seen at once");

@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::rig::Rig;
-use crate::rig::http::{self, Answer};
+use crate::rig::prelude::*;
 
 /// A browser with the cookie of a person's session.
 pub(crate) struct Browser<'a> {

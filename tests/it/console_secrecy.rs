@@ -1,16 +1,11 @@
 //! No page of the console has a secret or a sealed value in its source, whoever looks.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
-use data_encoding::{BASE64, HEXLOWER};
 use oncebox::console::pages;
-use ring::hmac;
-use serde_json::{Value, json};
 
 use crate::console_rig::{Browser, form, links, unescaped};
-use crate::rig::http::{self, Message};
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, until};
+use crate::rig::prelude::*;
 
 /// More pages than there are: a list that leads on without end would be seen.
 const MAX_PAGES: usize = 1_000;
@@ -174,7 +169,7 @@ impl Planted {
         }
         let (link, session) = (rig.link("rita"), rig.log_in_by_link("otto").secret);
         let (token, first) = (rig.token_of("operate"), rig.token.clone());
-        let key = std::fs::read_to_string(rig.data().join("master.key")).unwrap();
+        let key = fs::read_to_string(rig.data().join("master.key")).unwrap();
         self.hide("a one-time link", &link);
         self.hide("a session", &session);
         self.hide("a token", &token);
@@ -189,13 +184,12 @@ impl Planted {
         let channel = json!({ "name": "ops", "kind": "slack", "url": slack });
         rig.post("/v1/alert-channels", &channel).is(201);
         let path = rig.home().join("erp.db");
-        let erp = rusqlite::Connection::open(&path).unwrap();
+        let erp = Connection::open(&path).unwrap();
         erp.execute_batch(
             "CREATE TABLE outbox (id INTEGER PRIMARY KEY, event_type TEXT, payload TEXT)",
         )
         .unwrap();
-        let source = json!({ "name": "erp", "kind": "sqlite", "settings": { "path": path } });
-        rig.post("/v1/sources", &source).is(201);
+        rig.source("erp", "sqlite", &json!({ "path": path }));
         let dead = rig.get("/v1/deliveries?subscription=bearer")["items"][0]["id"].clone();
         let dead = format!("/v1/deliveries/{}", dead.as_str().unwrap());
         rig.post(&format!("{dead}/cancel"), &Value::Null).is(200);

@@ -1,10 +1,7 @@
 //! What is done with secrets by form: those of providers, and credentials of subscriptions; and alert channels.
 
-use serde_json::json;
-
 use crate::console_rig::{Browser, asking, form};
-use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, until};
+use crate::rig::prelude::*;
 
 #[test]
 fn secrets_of_providers_are_added_and_withdrawn_and_never_shown() {
@@ -66,8 +63,7 @@ fn a_rotation_is_scheduled_and_a_credential_revoked_by_form() {
 
 #[test]
 fn a_channel_that_was_never_used_is_neither_ok_nor_failed() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let browser = Browser::new(&rig, "operate");
     let body = json!({ "name": "ops", "kind": "webhook", "url": receiver.url() });
     rig.post("/v1/alert-channels", &body).is(201);

@@ -1,11 +1,8 @@
 //! The pages of settings, users, sessions, tokens and backups.
 
-use serde_json::json;
-
 use crate::console_rig::{Browser, asking, form, links};
 use crate::restoring::{back_up, restore};
-use crate::rig::Rig;
-use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::prelude::*;
 
 #[test]
 fn users_are_paged_disabled_and_enabled() {
@@ -22,8 +19,7 @@ fn users_are_paged_disabled_and_enabled() {
     // What is touched is named.
     let asked = browser.get(&asking(&page, "disable-user", "user-59"));
     assert!(asked.contains("<strong>user-59</strong>") && asked.contains(">read<"), "{asked}");
-    let path = "/console/act/disable-user";
-    let answer = browser.submit(&form(&asked, path).unwrap(), &[]).is(303);
+    let answer = browser.submit(&form(&asked, "/console/act/disable-user").unwrap(), &[]).is(303);
     assert!(rig.get("/v1/users/user-59")["disabled_at"].is_string());
     let page = browser.get(answer.field("location").unwrap());
     assert!(page.contains("disabled") && page.contains("Disable: done"), "{page}");
@@ -46,10 +42,7 @@ fn tokens_and_sessions_are_named_before_they_are_ended() {
     );
     assert!(page.contains("obx_") || page.contains("This is shown once."), "{page}");
     let made = rig.get("/v1/tokens")["items"].as_array().unwrap().last().unwrap().clone();
-    assert_eq!(
-        (&made["name"], &made["source_systems"]),
-        (&json!("the till"), &json!(["shop", "pos"]))
-    );
+    has(&made, &json!({ "name": "the till", "source_systems": ["shop", "pos"] }));
     let id = made["id"].as_str().unwrap();
     let page = browser.get("/console/settings/tokens");
     let asked = browser.get(&asking(&page, "revoke-token", id));
@@ -122,11 +115,8 @@ fn settings_in_force_say_where_they_come_from_and_a_backup_is_made_by_a_button()
 
 #[test]
 fn what_is_in_doubt_after_a_restore_is_decided_by_form() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500)]);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("waits");
-    rig.settle();
+    let (mut rig, _receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::status(500)]));
+    rig.deliver("waits");
     back_up(&rig);
     restore(&mut rig);
     let browser = Browser::named(&rig, "anna", "admin");

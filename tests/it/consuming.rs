@@ -1,29 +1,13 @@
 //! Consumers that ask for events: leases, what they say of them, and requests that wait.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::thread;
-
-use serde_json::{Value, json};
-
 use crate::delivering::expected;
-use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, START, file, secs, until};
+use crate::rig::prelude::*;
 
 /// A rig with a pull subscription to everything of the outbox; and its secret.
 fn pulling(more: &Value) -> (Rig, String) {
     let rig = Rig::new();
-    let secret = pull(&rig, "erp", more);
+    let secret = rig.pull("erp", more);
     (rig, secret)
-}
-
-fn pull(rig: &Rig, name: &str, more: &Value) -> String {
-    let mut body = json!({ "name": name, "target": "pull" });
-    for (field, value) in more.as_object().unwrap() {
-        body[field.as_str()] = value.clone();
-    }
-    let made = rig.post("/v1/subscriptions", &body).is(201).json();
-    made["secret"].as_str().unwrap().to_owned()
 }
 
 #[track_caller]
@@ -51,18 +35,13 @@ fn ack(rig: &Rig, item: &Value) -> Value {
 
 #[track_caller]
 fn nack(rig: &Rig, item: &Value, more: &Value) -> Value {
-    let mut word = shown(item);
-    for (field, value) in more.as_object().unwrap() {
-        word[field.as_str()] = value.clone();
-    }
+    let word = merged(shown(item), more);
     say(rig, "nack", &[word]).remove(0)
 }
 
 /// Waits until a lease that is over has come back.
 fn expired(rig: &Rig) {
-    until("the lease has ended", || {
-        rig.one("SELECT count(*) FROM deliveries WHERE state = 'leased'") == "0"
-    });
+    rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'leased'", "0");
 }
 
 #[test]
@@ -92,13 +71,10 @@ fn an_event_is_leased_with_all_that_a_request_with_it_would_have() {
         assert_eq!(item[field], value, "{field}");
     }
     let trace = line["id"].as_str().unwrap().replace('-', "");
-    let headers = item["headers"].as_object().unwrap();
+    let headers = &item["headers"];
     assert_eq!(headers["webhook-id"], id);
     assert_eq!(headers["webhook-signature"], expected(&secret, id, START.secs(), br#"{"id":7}"#));
-    assert_eq!(
-        (&headers["x-idempotency-key"], &headers["X-Shop"]),
-        (&json!("o-7"), &json!("north"))
-    );
+    has(headers, &json!({ "x-idempotency-key": "o-7", "X-Shop": "north" }));
     assert_eq!(
         ack(&rig, item),
         json!({
@@ -144,12 +120,12 @@ fn what_one_consumer_has_no_other_is_given() {
             let mut had = Vec::new();
             loop {
                 let path = "/v1/consumers/erp/next?max=3";
-                let answer = crate::rig::http::send(address, "GET", path, &fields, b"").unwrap();
+                let answer = http::send(address, "GET", path, &fields, b"").unwrap();
                 let items = answer.json()["items"].as_array().unwrap().clone();
                 if items.is_empty() {
                     return had;
                 }
-                had.extend(items.iter().map(|item| item["delivery"].as_str().unwrap().to_owned()));
+                had.extend(items.iter().map(|item| text(item, "delivery")));
             }
         };
         let both = [scope.spawn(consumer), scope.spawn(consumer)];
@@ -243,8 +219,7 @@ fn a_late_acknowledgement_is_taken_while_nobody_else_has_the_event() {
     let second = next(&rig, "?max=2").remove(0);
     assert_eq!(second["delivery"], items[1]["delivery"]);
     let late = ack(&rig, &items[1]);
-    assert_eq!(late["status"], 409);
-    assert_eq!(late["detail"], "another consumer has dlv_2 now");
+    has(&late, &json!({ "status": 409, "detail": "another consumer has dlv_2 now" }));
     assert_eq!(ack(&rig, &second)["status"], 200);
     assert_eq!(ack(&rig, &items[1])["detail"], "dlv_2 was completed under another lease");
 }
@@ -288,8 +263,7 @@ fn what_is_handed_back_counts_waits_or_dies_as_the_consumer_says() {
     ] {
         let mut body = shown(&items[0]);
         body.as_object_mut().unwrap().extend(word.as_object().unwrap().clone());
-        let refused = rig.post("/v1/consumers/erp/nack", &json!({ "items": [body] })).is(422);
-        assert!(refused.detail().contains(why), "{}", refused.detail());
+        rig.post("/v1/consumers/erp/nack", &json!({ "items": [body] })).is(422).tells(why);
     }
 }
 
@@ -314,8 +288,7 @@ fn an_event_that_cannot_be_opened_keeps_no_other_back_and_does_not_count() {
         rig.publish(&json!({ "event_type": "a", "payload": payload }));
     }
     rig.restart();
-    let keep = "UPDATE subjects SET sealed = x'00' WHERE seq = 2";
-    assert_eq!(tampered(&rig, keep), 1);
+    assert_eq!(tampered(&rig, "UPDATE subjects SET sealed = x'00' WHERE seq = 2"), 1);
     let items = next(&rig, "?max=100");
     let given: Vec<&Value> = items.iter().map(|item| &item["payload"]["id"]).collect();
     assert_eq!(given, ["c-1", "c-3"]);
@@ -388,13 +361,13 @@ const PLANTED: &str =
 
 /// Changes the file behind the service's back; tells how many rows.
 fn tampered(rig: &Rig, sql: &str) -> usize {
-    rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap().execute(sql, []).unwrap()
+    rig.writable().execute(sql, []).unwrap()
 }
 
 #[test]
 fn a_subscription_that_cannot_be_read_keeps_no_other_lease_from_ending() {
     let (rig, _) = pulling(&json!({}));
-    pull(&rig, "odd", &json!({}));
+    rig.pull("odd", &json!({}));
     rig.publish_type("a");
     rig.get("/v1/consumers/odd/next");
     next(&rig, "");
@@ -429,10 +402,10 @@ fn while_another_program_holds_the_file_those_who_ask_are_answered_and_leases_en
     let (mut rig, _) = pulling(&json!({}));
     rig.publish_type("a");
     assert_eq!(next(&rig, "").len(), 1);
-    let other = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let other = rig.writable();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     rig.advance(secs(60));
-    thread::sleep(std::time::Duration::from_millis(500));
+    thread::sleep(Duration::from_millis(500));
     assert!(next(&rig, "").is_empty());
     other.execute_batch("ROLLBACK").unwrap();
     until("the lease has ended", || {
@@ -551,8 +524,8 @@ fn requests_that_wait_hold_up_nobody_and_too_many_are_told_to_come_again() {
     assert_eq!(crowded.field("retry-after"), Some("5"));
     // Another tenant's may wait all the same.
     let other = rig.tenant("acme");
-    let pull = json!({ "name": "own", "target": "pull", "event_types": ["a"] }).to_string();
-    rig.call_as(&other, "POST", "/v1/subscriptions", pull.as_bytes()).is(201);
+    let pull = json!({ "name": "own", "target": "pull", "event_types": ["a"] });
+    rig.post_as(&other, "/v1/subscriptions", &pull).is(201);
     rig.call_as(&other, "GET", "/v1/consumers/own/next", b"").is(200);
     rig.publish(&json!({ "event_type": "a", "payload": 1 }));
     until("one has it", || waiting(&rig) == 383);
@@ -605,8 +578,7 @@ fn a_subscription_that_is_held_gives_nothing_and_says_why() {
     let (rig, _) = pulling(&json!({}));
     rig.publish_type("a");
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
-    let answer = rig.get("/v1/consumers/erp/next");
-    assert_eq!(answer, json!({ "items": [], "held": "paused" }));
+    assert_eq!(rig.get("/v1/consumers/erp/next"), json!({ "items": [], "held": "paused" }));
     let asked = asking(&rig, "/v1/consumers/erp/next?wait=30");
     until("it waits", || waiting(&rig) == 1);
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
@@ -702,8 +674,7 @@ fn the_dispatcher_leaves_alone_what_consumers_ask_for() {
     assert_eq!(receiver.count(), 5);
     let states = "SELECT count(*) FROM deliveries WHERE state = 'pending' AND attempt_count = 0";
     assert_eq!(rig.one(states), "5");
-    let pushed = rig.call("GET", "/v1/consumers/pushed/next", b"").is(409);
-    assert!(pushed.detail().contains("is not a pull subscription"));
+    rig.call("GET", "/v1/consumers/pushed/next", b"").is(409).tells("is not a pull subscription");
     let numbers = rig.get("/v1/stats");
     assert_eq!((&numbers["pending"], &numbers["leased"]), (&json!(5), &json!(0)));
     assert!(numbers["oldest_due_at"].is_string());
@@ -731,15 +702,13 @@ fn what_does_not_go_with_asking_for_events_is_refused() {
             "of pull",
         ),
     ] {
-        let refused = rig.post("/v1/subscriptions", &body).is(422);
-        assert!(refused.detail().contains(why), "{}", refused.detail());
+        rig.post("/v1/subscriptions", &body).is(422).tells(why);
     }
     for (change, why) in [
         (json!({ "target": "http" }), "stays what it was made with"),
         (json!({ "url": "https://a.example/" }), "has no url"),
     ] {
-        let refused = rig.patch("/v1/subscriptions/erp", &change).is(422);
-        assert!(refused.detail().contains(why), "{}", refused.detail());
+        rig.patch("/v1/subscriptions/erp", &change).is(422).tells(why);
     }
     let changed = rig.patch("/v1/subscriptions/erp", &json!({ "target": "pull", "owner_id": "x" }));
     let shown = changed.is(200).json();

@@ -1,12 +1,8 @@
 //! Credentials of every kind: what a request carries, who gets a token when, and what is refused.
 
-use data_encoding::BASE64;
 use ring::signature::{ED25519, UnparsedPublicKey};
-use serde_json::{Value, json};
 
-use crate::rig::http::Message;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, file, secs, until};
+use crate::rig::prelude::*;
 
 const PATH: &str = "/v1/subscriptions/erp/credentials";
 
@@ -33,8 +29,7 @@ fn set(rig: &Rig, body: &Value) -> Value {
 
 /// Publishes an event and waits until everything due is sent; the last request.
 fn request(rig: &Rig, receiver: &Receiver) -> Message {
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     receiver.seen().pop().unwrap()
 }
 
@@ -87,8 +82,7 @@ fn what_signs_last_and_a_providers_last_secret_are_not_revoked() {
     let listed = rig.get("/v1/credentials");
     for (n, why) in [(0, "signs the subscription's requests"), (1, "provider's last secret")] {
         let path = format!("/v1/credentials/{}/revoke", listed["items"][n]["id"].as_str().unwrap());
-        let refused = rig.post(&path, &Value::Null).is(409).detail();
-        assert!(refused.contains(why), "{refused}");
+        rig.post(&path, &Value::Null).is(409).tells(why);
     }
     let shops = rig.get("/v1/credentials?provider=shop");
     assert_eq!(
@@ -174,11 +168,11 @@ fn every_signing_credential_in_force_signs() {
     let keys: Vec<String> = (0..3)
         .map(|_| {
             let made = set(&rig, &json!({ "kind": "signing_ed25519" }));
-            made["settings"]["public_key"].as_str().unwrap().to_owned()
+            text(&made["settings"], "public_key")
         })
         .collect();
     rig.stop();
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let conn = rig.writable();
     conn.execute_batch(
         "UPDATE credentials SET state = 'retiring', valid_until = 9e15 WHERE version = 2;
          UPDATE credentials SET state = 'next' WHERE version = 3;",
@@ -236,8 +230,7 @@ fn what_cannot_be_used_is_refused_with_what_is_wrong() {
     assert!(detail.contains("of its own"), "{detail}");
     rig.post("/v1/subscriptions", &json!({ "name": "puller", "target": "pull" })).is(201);
     let body = json!({ "kind": "bearer", "secret": "x" });
-    let detail = rig.post("/v1/subscriptions/puller/credentials", &body).is(422).detail();
-    assert!(detail.contains("no bearer is sent"), "{detail}");
+    rig.post("/v1/subscriptions/puller/credentials", &body).is(422).tells("no bearer is sent");
     assert_eq!(request(&rig, &receiver).field("authorization"), None);
 }
 
@@ -246,16 +239,13 @@ fn secrets_in_urls_and_headers_are_refused_with_the_credential_to_set() {
     let (rig, receiver) = site();
     for query in ["token=x", "api_key=x", "sig=x", "access-token=x", "q=1&code=x%3D"] {
         let body = json!({ "name": "x", "url": format!("{}?{query}", receiver.url()) });
-        let detail = rig.post("/v1/subscriptions", &body).is(422).detail();
-        assert!(detail.contains("oncebox credential set"), "{detail}");
-        let change = json!({ "url": body["url"] });
-        rig.patch("/v1/subscriptions/erp", &change).is(422);
+        rig.post("/v1/subscriptions", &body).is(422).tells("oncebox credential set");
+        rig.patch("/v1/subscriptions/erp", &json!({ "url": body["url"] })).is(422);
     }
     let filled = format!("{}?key={{idempotency_key}}&token=", receiver.url());
     rig.patch("/v1/subscriptions/erp", &json!({ "url": filled })).is(200);
     let body = json!({ "name": "x", "url": "http://user:pass@127.0.0.1/" });
-    let detail = rig.post("/v1/subscriptions", &body).is(422).detail();
-    assert!(detail.contains("kind basic"), "{detail}");
+    rig.post("/v1/subscriptions", &body).is(422).tells("kind basic");
     for (header, kind) in [("Authorization", "bearer"), ("X-API-Key", "api_key")] {
         let body = json!({ "name": "x", "url": receiver.url(), "headers": { header: "s3cret" } });
         let detail = rig.post("/v1/subscriptions", &body).is(422).detail();
@@ -277,8 +267,7 @@ fn a_new_credential_ends_the_hold_of_the_refused_one() {
     set(&rig, &json!({ "kind": "bearer", "secret": "right" }));
     assert_eq!(holds(&rig), [""; 0]);
     rig.settle();
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     assert_eq!(rig.one("SELECT state FROM deliveries"), "completed");
 }
 
@@ -335,8 +324,7 @@ fn a_changed_scheme_is_refused_with_the_secret_that_does_not_fit() {
     assert!(detail.contains("whsec_") && detail.contains("withdraw"), "{detail}");
     assert!(!detail.contains("special"), "{detail}");
     assert_eq!(rig.get("/v1/providers/shop")["scheme"], json!({ "kind": "github" }));
-    let fits = json!({ "scheme": { "kind": "gitea" } });
-    rig.patch("/v1/providers/shop", &fits).is(200);
+    rig.patch("/v1/providers/shop", &json!({ "scheme": { "kind": "gitea" } })).is(200);
 }
 
 #[test]
@@ -358,8 +346,7 @@ fn a_rotation_of_the_master_key_seals_every_kind_anew() {
     );
     let check = |rig: &Rig| {
         let before = receiver.count();
-        rig.publish_type("a");
-        rig.settle();
+        rig.deliver("a");
         let seen = receiver.seen().split_off(before);
         let of = |name: &str| seen.iter().filter(|request| request.field(name).is_some()).count();
         assert_eq!((seen.len(), of("authorization"), of("x-key")), (7, 3, 1));
@@ -370,10 +357,10 @@ fn a_rotation_of_the_master_key_seals_every_kind_anew() {
     assert_eq!(rig.one(keys), "1 13");
     check(&rig);
     rig.restart();
-    std::fs::read_dir(rig.data()).unwrap().flatten().for_each(|entry| {
+    fs::read_dir(rig.data()).unwrap().flatten().for_each(|entry| {
         let name = entry.file_name().into_string().unwrap();
         if name.starts_with("master.key.") {
-            std::fs::remove_file(entry.path()).unwrap();
+            fs::remove_file(entry.path()).unwrap();
         }
     });
     rig.restart();
@@ -397,13 +384,12 @@ impl Endpoint {
     }
 
     fn client(&self, more: &Value) -> Value {
-        let mut body = json!({
-            "kind": "oauth2", "token_url": self.0.url(), "client_id": "erp client", "secret": "s3cret&more"
-        });
-        for (name, value) in more.as_object().unwrap() {
-            body[name] = value.clone();
-        }
-        body
+        merged(
+            json!({
+                "kind": "oauth2", "token_url": self.0.url(), "client_id": "erp client", "secret": "s3cret&more"
+            }),
+            more,
+        )
     }
 }
 
@@ -517,8 +503,7 @@ fn a_token_endpoint_that_fails_gives_the_attempt_its_reason_and_no_request_is_ma
         let endpoint = Endpoint::new();
         set(&rig, &endpoint.client(&json!({})));
         endpoint.0.always(reply.clone());
-        rig.publish_type("a");
-        rig.settle();
+        rig.deliver("a");
         let attempt = attempts(&rig).remove(0);
         assert!(attempt.starts_with(class) && attempt.contains(why), "{reply:?}: {attempt}");
         assert!(attempt.contains("the token endpoint at 127.0.0.1:"), "{attempt}");
@@ -554,8 +539,7 @@ fn a_token_endpoint_at_an_address_that_is_not_allowed_is_not_asked() {
     let endpoint = Endpoint::new();
     set(&rig, &endpoint.client(&json!({})));
     rig.restart_with(|settings| settings.delivery.allow.clear());
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     let attempt = attempts(&rig).remove(0);
     assert!(attempt.starts_with("transient - the token endpoint at 127.0.0.1"), "{attempt}");
     assert_eq!((endpoint.0.count(), receiver.count()), (0, 0));

@@ -1,22 +1,14 @@
 //! Client certificates: a real TLS server that wants one and says which it saw.
 
-use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::thread;
-
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
 };
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
-use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::rig::http::read_message;
-use crate::rig::{Rig, file};
+use crate::rig::prelude::*;
 
 pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -52,7 +44,7 @@ pub(crate) struct Server {
 impl Server {
     fn new(clients: &Authority, ca_file: &Path) -> Self {
         let own = authority("server");
-        std::fs::write(ca_file, own.pem()).unwrap();
+        fs::write(ca_file, own.pem()).unwrap();
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         let chain = vec![params.signed_by(&key, &own).unwrap().der().clone()];
@@ -97,7 +89,7 @@ fn serve(
     while let Ok(Some(_request)) = read_message(&mut stream) {
         let peer = stream.conn.peer_certificates().unwrap()[0].clone();
         let digest = ring::digest::digest(&ring::digest::SHA256, &peer);
-        let fingerprint = data_encoding::HEXLOWER.encode(digest.as_ref());
+        let fingerprint = HEXLOWER.encode(digest.as_ref());
         noted.lock().unwrap().push((fingerprint, n));
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"));
     }
@@ -119,8 +111,7 @@ fn set(rig: &Rig, pem: &str) -> Value {
 }
 
 fn deliver(rig: &Rig) -> String {
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     let sql = "SELECT class || ' ' || coalesce(failed_reason, '') FROM attempts ORDER BY delivery_seq DESC, n DESC";
     file::lines(&rig.file(), sql).remove(0)
 }
@@ -130,7 +121,7 @@ fn a_client_certificate_is_presented_and_its_connections_end_with_it() {
     let clients = authority("clients");
     let (mut rig, server, _home) = site(&clients);
     let first = set(&rig, &issued(&clients, 2090));
-    let of = |made: &Value| made["settings"]["fingerprint"].as_str().unwrap().to_owned();
+    let of = |made: &Value| text(&made["settings"], "fingerprint");
     assert_eq!((deliver(&rig), deliver(&rig)), ("success ".to_owned(), "success ".to_owned()));
     assert_eq!(server.seen(), [(of(&first), 0), (of(&first), 0)], "one connection is used again");
     // A change of the subscription keeps the connection, another certificate does not.
@@ -162,8 +153,7 @@ fn without_the_right_certificate_the_reason_is_clear() {
     let attempt = deliver(&rig);
     assert!(is_clear(&attempt, "CertificateRequired"), "{attempt}");
     set(&rig, &pem(2090));
-    rig.advance(std::time::Duration::from_secs(5));
-    rig.settle();
+    rig.pass(Duration::from_secs(5));
     let attempt = deliver(&rig);
     assert!(is_clear(&attempt, "UnknownCA"), "{attempt}");
     assert_eq!(server.seen(), []);
@@ -174,13 +164,11 @@ fn an_expired_certificate_is_refused_and_one_that_expires_is_shown() {
     let clients = authority("clients");
     let (rig, _server, _home) = site(&clients);
     let body = json!({ "kind": "client_certificate", "secret": issued(&clients, 2026) });
-    let refused = rig.post("/v1/subscriptions/erp/credentials", &body).is(422).detail();
-    assert!(refused.contains("expired at 2026-01-01T00:00:00.000Z"), "{refused}");
+    rig.post("/v1/subscriptions/erp/credentials", &body)
+        .is(422)
+        .tells("expired at 2026-01-01T00:00:00.000Z");
     let made = set(&rig, &issued(&clients, 2027));
-    rig.advance(std::time::Duration::from_hours(24 * 400));
+    rig.advance(Duration::from_hours(24 * 400));
     let shown = rig.get(&format!("/v1/credentials/{}", made["id"].as_str().unwrap()));
-    assert_eq!(
-        (&shown["valid_until"], &shown["state"]),
-        (&json!("2027-01-01T00:00:00.000Z"), &json!("active"))
-    );
+    has(&shown, &json!({ "valid_until": "2027-01-01T00:00:00.000Z", "state": "active" }));
 }

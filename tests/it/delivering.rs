@@ -1,11 +1,8 @@
 //! From a published event to the request that reaches a subscriber.
 
-use data_encoding::{BASE64, BASE64_NOPAD};
-use ring::hmac;
-use serde_json::json;
+use data_encoding::BASE64_NOPAD;
 
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, START, secs};
+use crate::rig::prelude::*;
 
 /// The signature Standard Webhooks 1.0.0 asks for, worked out without the product's code.
 pub(crate) fn expected(secret: &str, id: &str, seconds: i64, body: &[u8]) -> String {
@@ -18,8 +15,7 @@ pub(crate) fn expected(secret: &str, id: &str, seconds: i64, body: &[u8]) -> Str
 
 #[test]
 fn a_published_event_reaches_its_subscriber_once_signed_and_with_every_header() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let more = json!({ "headers": { "X-Shop": "north" }, "method": "PUT" });
     let secret = rig.subscribe_with("erp", &receiver, &more);
     let event =
@@ -57,13 +53,10 @@ fn a_published_event_reaches_its_subscriber_once_signed_and_with_every_header() 
 
 #[test]
 fn every_attempt_has_the_same_id_and_a_signature_of_its_own_time() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500)]);
+    let (rig, receiver) = (Rig::new(), Receiver::scripted([Reply::status(500)]));
     let secret = rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
-    rig.advance(secs(5));
-    rig.settle();
+    rig.deliver("a");
+    rig.pass(secs(5));
     let seen = receiver.seen();
     let id = seen[0].field("webhook-id").unwrap();
     for (request, seconds) in seen.iter().zip([START.secs(), START.secs() + 5]) {
@@ -76,9 +69,7 @@ fn every_attempt_has_the_same_id_and_a_signature_of_its_own_time() {
 
 #[test]
 fn the_trace_of_the_publisher_is_carried_on() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     let bearer = format!("Bearer {}", rig.token);
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let fields = [("Authorization", bearer.as_str()), ("traceparent", trace)];
@@ -92,8 +83,7 @@ fn the_trace_of_the_publisher_is_carried_on() {
 
 #[test]
 fn a_secret_the_receiver_has_already_is_used() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     rig.subscribe_with("erp", &receiver, &json!({ "secret": secret }));
     let line = rig.publish_type("a");
@@ -105,9 +95,7 @@ fn a_secret_the_receiver_has_already_is_used() {
 
 #[test]
 fn payloads_arrive_to_the_byte() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     let odd = " {\t\"b\" : 1e2,\r\n \"a\": 1.0 , \"a\": \"\\u00e4\" }";
     let body = format!(r#"{{"event_type":"odd","payload": {odd} }}"#);
     rig.call("POST", "/v1/events", body.as_bytes()).is(201);
@@ -164,9 +152,7 @@ fn a_named_target_gets_the_event_past_its_patterns_and_alone() {
 
 #[test]
 fn an_event_for_a_subscription_that_does_not_exist_is_quarantined_with_the_reason() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     let line = rig.publish(&json!({ "event_type": "a", "payload": 1, "target": "erq" }));
     assert_eq!(line["status"], "quarantined");
     let shown = rig.get(&format!("/v1/events/{}", line["id"].as_str().unwrap()));
@@ -190,7 +176,7 @@ fn thirty_endpoints_that_hang_cost_a_healthy_one_nothing() {
     for _ in 0..20 {
         rig.publish_type("a");
     }
-    crate::rig::until("the healthy one has all", || up.count() == 20);
+    until("the healthy one has all", || up.count() == 20);
     assert_eq!(
         rig.one("SELECT count(*) FROM attempts WHERE class <> 'success'"),
         "0",
@@ -210,9 +196,9 @@ fn a_subscription_that_is_down_costs_the_others_nothing() {
     for _ in 0..20 {
         rig.publish_type("a");
     }
-    crate::rig::until("the healthy one has all", || up.count() == 20);
+    until("the healthy one has all", || up.count() == 20);
     let states = "SELECT count(*) FROM outbox WHERE status IN ('processing')";
-    crate::rig::until("each event is half done", || rig.one(states) == "20");
+    until("each event is half done", || rig.one(states) == "20");
     assert!(down.count() <= 8, "no more than its cap are under way");
     down.release();
     rig.settle();
@@ -228,8 +214,7 @@ fn an_events_status_is_derived_from_all_its_deliveries() {
     rig.subscribe("bad", &bad);
     rig.subscribe("good", &good);
     rig.subscribe_with("late", &late, &json!({ "policy": { "max_attempts": 2 } }));
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     insta::assert_snapshot!(rig.dump(), @r"
     a failed
       bad dead_letter: the target answered 400
@@ -239,8 +224,7 @@ fn an_events_status_is_derived_from_all_its_deliveries() {
       late pending due +5s
         1 +0s transient counted 500
     ");
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     insta::assert_snapshot!(rig.dump(), @r"
     a dead_letter
       bad dead_letter: the target answered 400
@@ -255,15 +239,13 @@ fn an_events_status_is_derived_from_all_its_deliveries() {
 
 #[test]
 fn the_url_is_filled_with_the_events_values_and_none_of_them_leads_elsewhere() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let url = format!("http://{}/o/{{aggregate_id}}?t={{event_type}}", receiver.address);
     rig.subscribe_with("erp", &receiver, &json!({ "url": url }));
     for aggregate in ["7", "a/../b ?&#\u{e9}", ".."] {
         rig.publish(&json!({ "event_type": "a", "payload": 1, "aggregate_id": aggregate }));
     }
-    rig.publish_type("none");
-    rig.settle();
+    rig.deliver("none");
     let lines: Vec<String> =
         receiver.seen().into_iter().map(|request| request.first_line).collect();
     let want = ["POST /o/7?t=a HTTP/1.1", "POST /o/a%2F..%2Fb%20%3F%26%23%C3%A9?t=a HTTP/1.1"];
@@ -280,12 +262,10 @@ fn a_changed_subscription_is_called_as_changed_at_the_next_attempt() {
     let (old, new) = (Receiver::new(), Receiver::new());
     old.always(Reply::status(500));
     rig.subscribe("erp", &old);
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     let change = json!({ "url": new.url(), "method": "PATCH", "headers": { "X-New": "1" } });
     rig.patch("/v1/subscriptions/erp", &change).is(200);
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     assert_eq!((old.count(), new.count()), (1, 1));
     let seen = new.seen();
     assert_eq!(seen[0].first_line, "PATCH /hook HTTP/1.1");
@@ -294,8 +274,7 @@ fn a_changed_subscription_is_called_as_changed_at_the_next_attempt() {
 
 #[test]
 fn a_subscription_cannot_set_the_headers_that_are_ours() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     for (name, value) in
         [("Webhook-Signature", "v1,x"), ("host", "x"), ("bad name", "x"), ("X-A", "a\r\nX-B: b")]
     {
@@ -311,8 +290,7 @@ fn what_a_target_answers_is_kept_as_an_excerpt_of_2048_characters() {
     answer.push(0xff);
     let receiver = Receiver::scripted([Reply::Answer(500, Vec::new(), answer)]);
     rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     assert_eq!(rig.one("SELECT excerpt FROM attempts"), "\u{e4}".repeat(2048));
 }
 
@@ -321,10 +299,8 @@ fn an_answer_without_end_is_not_read_to_its_end() {
     let rig = Rig::new();
     let receiver = Receiver::scripted([Reply::Answer(200, Vec::new(), vec![b'x'; 4_000_000])]);
     rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     assert_eq!(rig.one("SELECT state FROM deliveries"), "completed");
-    rig.publish_type("b");
-    rig.settle();
+    rig.deliver("b");
     assert_eq!(receiver.count(), 2);
 }

@@ -1,9 +1,6 @@
 //! Dependence of deliveries: what a newer one makes superfluous, calls that are made once, and what waits too long.
 
-use serde_json::{Value, json};
-
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, file, secs, until};
+use crate::rig::prelude::*;
 
 /// A state of an invoice.
 fn invoice(rig: &Rig, id: &str, payload: &str) {
@@ -11,8 +8,8 @@ fn invoice(rig: &Rig, id: &str, payload: &str) {
 }
 
 fn publish(rig: &Rig, fields: &Value) {
-    let mut event = json!({ "event_type": "invoice.changed", "aggregate_type": "invoice" });
-    event.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let event =
+        merged(json!({ "event_type": "invoice.changed", "aggregate_type": "invoice" }), fields);
     rig.publish(&event);
 }
 
@@ -27,7 +24,7 @@ fn is_in(rig: &Rig, n: u32, state: &str) -> bool {
 }
 
 fn calls(rig: &Rig) -> Vec<Value> {
-    rig.get("/v1/external-calls?subscription=erp")["items"].as_array().unwrap().clone()
+    rig.items("/v1/external-calls?subscription=erp")
 }
 
 /// The columns of the one call about an entity: its state, its failures, its delivery and the one that was accepted.
@@ -61,17 +58,15 @@ fn of_two_waiting_states_of_an_entity_the_older_is_skipped() {
     }
     until("the others are sent", || receiver.count() == 4);
     until("a3 is accepted", || is_in(&rig, 4, "completed"));
-    rig.advance(secs(6));
-    rig.settle();
+    rig.pass(secs(6));
     assert_eq!(delivery(&rig, 1).1, "superseded by dlv_4 (latest_only)");
     let mut sent = receiver.bodies();
     sent.sort();
     assert_eq!(sent, ["a1", "a3", "b1", "without"]);
     let (state, reason) = delivery(&rig, 2);
     assert_eq!((state.as_str(), reason.as_str()), ("skipped", "superseded by dlv_4 (latest_only)"));
-    let attempts = "SELECT attempt_count FROM deliveries WHERE seq = 2";
-    assert_eq!(rig.one(attempts), "0");
-    let event = rig.get("/v1/deliveries/dlv_2")["event_id"].as_str().unwrap().to_owned();
+    assert_eq!(rig.one("SELECT attempt_count FROM deliveries WHERE seq = 2"), "0");
+    let event = text(&rig.get("/v1/deliveries/dlv_2"), "event_id");
     assert_eq!(rig.get(&format!("/v1/events/{event}"))["status"], "skipped");
 }
 
@@ -91,8 +86,7 @@ fn in_a_lane_the_older_state_lets_the_newer_go() {
     until("it waits", || rig.one("SELECT attempt_count FROM deliveries WHERE seq = 1") == "1");
     rig.advance(secs(6));
     tell.send(200).unwrap();
-    until("a3 is sent", || receiver.count() == 2);
-    rig.settle();
+    rig.sent(&receiver, 2);
     assert_eq!(receiver.bodies(), ["a1", "a3"]);
     assert!(is_in(&rig, 1, "skipped") && is_in(&rig, 2, "skipped"));
 }
@@ -113,8 +107,7 @@ fn a_state_that_must_not_go_yet_supersedes_none_and_another_entity_type_is_anoth
     }
     until("two more are sent", || receiver.count() == 3);
     rig.advance(secs(3600));
-    until("the last is sent", || receiver.count() == 4);
-    rig.settle();
+    rig.sent(&receiver, 4);
     let mut sent = receiver.bodies();
     sent[1..3].sort();
     assert_eq!(sent, ["first", "now", "other", "later"]);
@@ -137,8 +130,7 @@ fn consumers_get_the_latest_state_alone() {
     // One that a consumer has handed back is superfluous once a newer one is done.
     let word = |n: usize, more: &Value| {
         let item = &next["items"][n];
-        let mut word = json!({ "delivery": item["delivery"], "lease": item["lease"] });
-        word.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let word = merged(json!({ "delivery": item["delivery"], "lease": item["lease"] }), more);
         json!({ "items": [word] })
     };
     rig.post("/v1/consumers/erp/nack", &word(1, &json!({ "delay": "1h" }))).is(200);
@@ -155,10 +147,8 @@ fn consumers_get_the_latest_state_alone() {
 
 #[test]
 fn the_clock_that_is_set_back_makes_no_new_state_an_old_one() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    let terms = json!({ "order": { "external_calls": "entity" } });
-    rig.subscribe_with("erp", &receiver, &terms);
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
     invoice(&rig, "1", "a1");
     rig.settle();
     rig.time.set_wall(rig.now().minus(secs(3600)));
@@ -219,8 +209,7 @@ fn a_call_for_an_older_state_is_never_made_after_one_for_a_newer_state() {
 
 #[test]
 fn a_call_without_an_answer_may_have_been_made() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::CutRead]);
+    let (rig, receiver) = (Rig::new(), Receiver::scripted([Reply::CutRead]));
     rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
     invoice(&rig, "1", "a2");
     until("a2 has failed", || call_about(&rig, "invoice.changed/1").0 == "FAILED");
@@ -237,14 +226,12 @@ fn a_call_without_an_answer_may_have_been_made() {
 #[test]
 fn another_payload_replaces_a_call_that_may_have_been_made() {
     for ordering in ["none", "key"] {
-        let rig = Rig::new();
-        let receiver = Receiver::scripted([Reply::CutRead]);
+        let (rig, receiver) = (Rig::new(), Receiver::scripted([Reply::CutRead]));
         let terms = json!({ "ordering": ordering, "order": { "external_calls": "entity" } });
         rig.subscribe_with("erp", &receiver, &terms);
         invoice(&rig, "1", "a1");
         until("a1 has failed", || call_about(&rig, "invoice.changed/1").0 == "FAILED");
-        let edited = json!({ "payload": "b1" });
-        rig.post("/v1/deliveries/dlv_1/edit-and-resend", &edited).is(201);
+        rig.post("/v1/deliveries/dlv_1/edit-and-resend", &json!({ "payload": "b1" })).is(201);
         receiver.gets(&["a1", "b1"]);
         until("b1 is accepted", || is_in(&rig, 2, "completed"));
     }
@@ -253,8 +240,7 @@ fn another_payload_replaces_a_call_that_may_have_been_made() {
 #[test]
 fn what_is_the_same_state_is_told_by_the_payload_and_not_by_its_envelope() {
     for format in ["cloudevents_structured", "standard_webhooks"] {
-        let rig = Rig::new();
-        let receiver = Receiver::new();
+        let (rig, receiver) = (Rig::new(), Receiver::new());
         let terms = json!({ "format": format, "order": { "external_calls": "entity" } });
         rig.subscribe_with("erp", &receiver, &terms);
         for payload in ["a1", "a1", "a2"] {
@@ -269,8 +255,7 @@ fn what_is_the_same_state_is_told_by_the_payload_and_not_by_its_envelope() {
 
 #[test]
 fn the_same_state_is_sent_once_and_another_state_again() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let order = json!({ "external_calls": "custom", "call_path": "$.sku" });
     rig.subscribe_with("erp", &receiver, &json!({ "order": order }));
     let stock = |sku: &str, count: u32| {
@@ -304,8 +289,7 @@ fn the_same_state_is_sent_once_and_another_state_again() {
 
 #[test]
 fn a_state_between_two_equal_ones_is_not_sent_after_the_newer_one() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
     // The target has the newest state from the oldest event: another call would change it.
     for (second, body, state) in
@@ -324,8 +308,7 @@ fn a_state_between_two_equal_ones_is_not_sent_after_the_newer_one() {
 
 #[test]
 fn each_event_is_sent_once_where_calls_are_of_events() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(400)]);
+    let (rig, receiver) = (Rig::new(), Receiver::scripted([Reply::status(400)]));
     rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "event" } }));
     invoice(&rig, "1", "a1");
     rig.settle();
@@ -369,12 +352,9 @@ fn an_answer_after_a_cancel_still_counts_as_made() {
 
 #[test]
 fn a_delivery_that_waits_too_long_behind_others_becomes_a_dead_letter() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(Reply::status(500));
+    let (rig, receiver) = (Rig::new(), Receiver::with(Reply::status(500)));
     let told = Receiver::new();
-    let own = json!({ "event_types": ["delivery.dead_lettered"] });
-    rig.subscribe_with("told", &told, &own);
+    rig.subscribe_with("told", &told, &json!({ "event_types": ["delivery.dead_lettered"] }));
     let order = json!({ "postpone_limit": "100s" });
     let terms = json!({ "ordering": "key", "order": order, "policy": { "steps": ["1h"] } });
     rig.subscribe_with("erp", &receiver, &terms);
@@ -386,10 +366,10 @@ fn a_delivery_that_waits_too_long_behind_others_becomes_a_dead_letter() {
     // While its subscription is held, and for the limit after that, nothing is given up.
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     rig.advance(secs(200));
-    std::thread::sleep(std::time::Duration::from_millis(2500));
+    thread::sleep(Duration::from_millis(2500));
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
     rig.advance(secs(50));
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    thread::sleep(Duration::from_millis(1500));
     assert!(is_in(&rig, 2, "pending"));
     until("a2 is given up", || {
         is_in(&rig, 2, "dead_letter") || {
@@ -425,7 +405,7 @@ fn a_delivery_that_cannot_be_given_up_does_not_keep_the_others_from_it() {
         invoice(&rig, "1", &n.to_string());
     }
     rig.stop();
-    let file = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let file = rig.writable();
     file.execute_batch(
         "PRAGMA foreign_keys = OFF; UPDATE deliveries SET outbox_seq = 99 WHERE seq = 2",
     )

@@ -1,19 +1,14 @@
 //! `/openapi.json` says what there is, no less and no more; and every error is a problem.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io::Write;
-use std::net::TcpStream;
 
 use oncebox::api::kind::{Facts, Kind};
 use oncebox::api::route::{Param, Place, Route};
 use oncebox::api::{openapi, routes};
-use serde_json::{Value, json};
 
 use crate::rig::contract::{self, judge};
-use crate::rig::http::{Answer, read_message};
-use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, secs};
+use crate::rig::http::read_message;
+use crate::rig::prelude::*;
 
 type Operations = BTreeMap<(String, String), Value>;
 
@@ -223,8 +218,7 @@ fn every_example_of_a_body_is_accepted() {
             assert!(answer.status < 300, "{route:?}: {}", answer.text());
         }
     }
-    let pull = json!({ "name": "warehouse", "target": "pull" });
-    rig.post("/v1/subscriptions", &pull).is(201);
+    rig.post("/v1/subscriptions", &json!({ "name": "warehouse", "target": "pull" })).is(201);
     for route in routes().filter(|route| route.path.contains('{')) {
         let body = example(route.path, route.method.as_str());
         // No token may change a password; tests/it/users.rs does it as the user.
@@ -349,15 +343,13 @@ fn an_array_does_not_pass_for_an_object() {
     ]]);
     rig.post("/v1/events", &event).is(400);
     let limit = json!({ "name": "a", "url": url, "policy": { "max_attempts": 3.0 } });
-    let made = rig.post("/v1/subscriptions", &limit).is(201).json();
-    assert_eq!(made["policy"]["max_attempts"], 3);
+    assert_eq!(rig.post("/v1/subscriptions", &limit).is(201).json()["policy"]["max_attempts"], 3);
 }
 
 #[test]
 fn head_options_and_unknown_methods_are_answered_by_the_book() {
     let rig = Rig::new();
-    let head = rig.call("HEAD", "/v1/subscriptions", b"").is(200);
-    assert!(head.body().is_empty());
+    assert!(rig.call("HEAD", "/v1/subscriptions", b"").is(200).body().is_empty());
     rig.call("HEAD", "/v1/deliveries/dlv_1/retry", b"").is(405);
     let options = rig.send("OPTIONS", "/v1/subscriptions", &[], b"").is(204);
     assert_eq!(options.field("allow"), Some("GET, POST, HEAD, OPTIONS"));
@@ -432,11 +424,11 @@ Every error is `application/problem+json` (RFC 9457): `type`, `title`, `status`,
 fn the_page_of_problems_explains_every_kind() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/problems.md");
     if std::env::var_os("ONCEBOX_WRITE_DOCS").is_some() {
-        std::fs::write(path, problems_page()).unwrap();
+        fs::write(path, problems_page()).unwrap();
     }
     let words: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.facts().word).collect();
     assert_eq!(words.len(), Kind::ALL.len(), "a name is there twice");
-    let page = std::fs::read_to_string(path).unwrap_or_default();
+    let page = fs::read_to_string(path).unwrap_or_default();
     assert_eq!(page, problems_page(), "run it with ONCEBOX_WRITE_DOCS=1");
 }
 
@@ -484,7 +476,7 @@ fn the_judge_finds_planted_faults() {
 #[test]
 fn the_changelog_says_which_version_the_schema_has() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/CHANGELOG.md");
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = fs::read_to_string(path).unwrap();
     let now = oncebox::store::schema::VERSION;
     let said = format!(
         "- The schema is at version {now}; files of versions 1 to {} are upgraded.",

@@ -1,17 +1,11 @@
 //! Drop folders: files that are put into a folder, each taken as one transaction or not at all.
 
 use std::ffi::OsStr;
-use std::fs;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use oncebox::base::faults::{Faults, Stall};
-use serde_json::{Value, json};
+use oncebox::base::faults::Stall;
 
-use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 /// A folder and a source over it.
 struct Folder {
@@ -22,12 +16,8 @@ impl Folder {
     fn new(rig: &Rig, more: &Value) -> Self {
         let path = rig.home().join("drop");
         fs::create_dir(&path).unwrap();
-        let mut settings = json!({ "path": path });
-        for (name, value) in more.as_object().unwrap() {
-            settings[name.as_str()] = value.clone();
-        }
-        let body = json!({ "name": "files", "kind": "drop", "settings": settings });
-        rig.post("/v1/sources", &body).is(201);
+        let settings = merged(json!({ "path": path }), more);
+        rig.source("files", "drop", &settings);
         Self { path }
     }
 
@@ -62,9 +52,7 @@ fn stored(rig: &Rig) -> String {
 
 #[test]
 fn a_csv_file_is_delivered_row_by_row_and_moved_to_done() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("logistics", &receiver);
+    let (rig, receiver) = Rig::subscribed("logistics");
     let folder = Folder::new(
         &rig,
         &json!({ "delimiter": ";", "fields": { "idempotency_key": "No" },
@@ -77,10 +65,7 @@ fn a_csv_file_is_delivered_row_by_row_and_moved_to_done() {
     bodies.sort();
     assert_eq!(bodies[0], br#"{"No":"RE-1","Total":"99,00"}"#);
     let event = rig.get("/v1/events?idempotency_key=RE-2")["items"][0].clone();
-    assert_eq!(
-        (&event["source_system"], &event["event_type"]),
-        (&json!("files"), &json!("invoice.created"))
-    );
+    has(&event, &json!({ "source_system": "files", "event_type": "invoice.created" }));
     let source = rig.get("/v1/sources/files");
     assert_eq!((&source["event_count"], &source["cursor"]), (&json!(2), &json!(1)));
     rig.settle();
@@ -595,11 +580,10 @@ fn of_concurrent_requests_for_one_folder_one_succeeds() {
             let other = rig.home().join(format!("other-{round}-{n}"));
             fs::create_dir(&other).unwrap();
             let (name, settings) = (format!("turned-{round}-{n}"), json!({ "path": other }));
-            let body = json!({ "name": name, "kind": "drop", "settings": settings });
-            rig.post("/v1/sources", &body).is(201);
+            rig.source(&name, "drop", &settings);
         }
         let taken = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for n in 0..4 {
                 let (rig, path, taken) = (&rig, &path, &taken);
                 scope.spawn(move || {

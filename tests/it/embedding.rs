@@ -1,19 +1,13 @@
 //! The crate's own doors, for programs that are not the service: an event in an ERP's transaction, an effect
 //! that happens once.
 
-use std::path::Path;
-use std::time::Duration;
-
-use oncebox::base::faults::Faults;
 use oncebox::guard::{self, Once};
 use oncebox::outbox::{self, Event};
 use oncebox::rusqlite::{Connection, Error as SqlError, Transaction, TransactionBehavior};
 
 use oncebox::store::Store;
-use serde_json::json;
-use tempfile::TempDir;
 
-use crate::rig::{Rig, START, until};
+use crate::rig::prelude::*;
 
 fn open(path: &Path) -> Connection {
     let conn = Connection::open(path).unwrap();
@@ -136,9 +130,7 @@ fn an_event_appended_to_an_erps_own_file_is_known_by_the_same_webhook_id() {
     let (again, other) = (append(invoice(1)), append(invoice(1).payload("{}")));
     assert!(again.already_there && !again.differs && other.differs && other.id == first.id);
 
-    let settings = json!({ "path": rig.home().join("erp.db") });
-    let source = json!({ "name": "erp", "kind": "sqlite", "settings": settings });
-    rig.post("/v1/sources", &source).is(201);
+    rig.source("erp", "sqlite", &json!({ "path": rig.home().join("erp.db") }));
     until("it is copied", || rig.one("SELECT count(*) FROM outbox") == "1");
     let listed = rig.get("/v1/events");
     let event = &listed["items"][0];
@@ -242,7 +234,7 @@ fn two_consumers_at_once_do_it_once() {
     let path = dir.path().join("consumer.db");
     let setup = "PRAGMA journal_mode = WAL; CREATE TABLE shipments (event TEXT NOT NULL) STRICT";
     open(&path).execute_batch(setup).unwrap();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 let mut conn = open(&path);

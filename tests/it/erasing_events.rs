@@ -1,12 +1,8 @@
 //! What is forgotten once it was remembered for long enough, and what never is.
 
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use serde_json::{Value, json};
-
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 const DAY: u64 = 86_400;
 
@@ -30,18 +26,18 @@ fn a_guard_lives_90_days_and_as_long_as_its_event_can_come_again() {
     rig.post("/v1/subscriptions/waits/pause", &json!(null)).is(200);
     let published = |name: &str| {
         let line = rig.publish_type(name);
-        line["webhook_id"].as_str().unwrap().to_owned()
+        text(&line, "webhook_id")
     };
     let events = ["done", "dead", "waits"].map(published);
-    until("one is a dead letter", || dead.count() == 1 && receiver.count() == 1);
-    rig.settle();
+    rig.sent(&dead, 1);
+    rig.sent(&receiver, 1);
     for event in &events {
         assert_eq!(claim(&rig, event), 201);
     }
     // One that came by plain SQL, of bytes that are no text, holds up no other.
     let raw = "INSERT INTO processed_events (tenant, consumer_group, event_id, processed_at)
                VALUES ('default', 'a', CAST(X'ff' AS TEXT), 1)";
-    rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap().execute(raw, []).unwrap();
+    rig.write(raw);
     rig.advance(secs(89 * DAY));
     until("the one that is old is forgotten", || guards(&rig) == "3");
     assert_eq!(claim(&rig, "other"), 201);
@@ -50,8 +46,7 @@ fn a_guard_lives_90_days_and_as_long_as_its_event_can_come_again() {
     assert_eq!([claim(&rig, &events[1]), claim(&rig, &events[2]), claim(&rig, "other")], [200; 3]);
     assert_eq!(claim(&rig, &events[0]), 201);
     rig.post("/v1/subscriptions/waits/resume", &json!(null)).is(200);
-    until("the one that waited is sent", || waits.count() == 1);
-    rig.settle();
+    rig.sent(&waits, 1);
     rig.advance(secs(2 * DAY));
     until("its guard is forgotten", || guards(&rig) == "3");
     assert_eq!(claim(&rig, &events[1]), 200);
@@ -63,7 +58,7 @@ fn a_walk_over_more_guards_than_one_turn_takes_comes_to_the_end() {
     let many = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 2500)
                 INSERT INTO processed_events (consumer_group, event_id, processed_at)
                 SELECT 'erp', printf('%05d', n), iif(n % 5, 1, 9000000000000) FROM n";
-    rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap().execute(many, []).unwrap();
+    rig.write(many);
     rig.advance(secs(DAY));
     until("all that are old are forgotten", || guards(&rig) == "500");
 }
@@ -73,13 +68,9 @@ fn files_leave_done_after_their_days_and_are_known_for_a_year() {
     let rig = Rig::new();
     let path = rig.home().join("drop");
     fs::create_dir(&path).unwrap();
-    let settings = |more: Value| {
-        let mut settings = json!({ "path": path, "defaults": { "event_type": "a" } });
-        settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        settings
-    };
-    let body = json!({ "name": "files", "kind": "drop", "settings": settings(json!({})) });
-    rig.post("/v1/sources", &body).is(201);
+    let settings =
+        |more: Value| merged(json!({ "path": path, "defaults": { "event_type": "a" } }), &more);
+    rig.source("files", "drop", &settings(json!({})));
     let has = |place: &str| path.join(place).exists();
     let put = |name: &str, text: &[u8], place: &str| {
         fs::write(path.join(format!("{name}.tmp")), text).unwrap();

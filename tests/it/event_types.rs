@@ -1,12 +1,8 @@
 //! Event types: what is checked when an event comes in, by whichever way, and what becomes of one that does not fit.
 
 use oncebox::config::Unregistered;
-use rusqlite::Connection;
-use serde_json::{Value, json};
 
-use crate::rig::http::Answer;
-use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, until};
+use crate::rig::prelude::*;
 
 /// Sets the type `invoice.created`: an object with a text `total`, and nothing else but a `lines`.
 fn register(rig: &Rig, on_invalid: &str) -> Value {
@@ -34,7 +30,7 @@ fn invoice(payload: &Value) -> Value {
 }
 
 fn quarantined(rig: &Rig) -> Vec<Value> {
-    rig.get("/v1/events?status=quarantined")["items"].as_array().unwrap().clone()
+    rig.items("/v1/events?status=quarantined")
 }
 
 #[test]
@@ -82,10 +78,7 @@ fn one_that_is_to_be_quarantined_waits_for_a_person_and_is_checked_again() {
         json!([invoice(&json!({ "total": "1.00" })), invoice(&json!({ "total": "secret" }))]);
     let events = rig.post("/v1/events", &batch).is(201).json()["events"].clone();
     rig.settle();
-    assert_eq!(
-        (&events[0]["status"], &events[1]["status"]),
-        (&json!("pending"), &json!("quarantined"))
-    );
+    has(&events, &json!({ "0.status": "pending", "1.status": "quarantined" }));
     let found = quarantined(&rig).remove(0);
     assert_eq!(found["error_code"], "misfit");
     let why = found["last_error"].as_str().unwrap();
@@ -110,8 +103,7 @@ fn rows_of_plain_sql_a_table_and_a_folder_that_do_not_fit_are_quarantined() {
     let (rig, receiver) = (Rig::new(), Receiver::new());
     rig.subscribe("erp", &receiver);
     register(&rig, "reject");
-    let own = Connection::open(rig.data().join("oncebox.db")).unwrap();
-    own.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let own = rig.writable();
     let rows = "INSERT INTO outbox (event_type, payload) VALUES
                 ('invoice.created', '{\"total\":1}'), ('invoice.created', '{\"total\":\"1.00\"}')";
     own.execute_batch(rows).unwrap();
@@ -122,16 +114,14 @@ fn rows_of_plain_sql_a_table_and_a_folder_that_do_not_fit_are_quarantined() {
     )
     .unwrap();
     erp.execute_batch(rows).unwrap();
-    let body = json!({ "name": "erp", "kind": "sqlite", "settings": { "path": path } });
-    rig.post("/v1/sources", &body).is(201);
+    rig.source("erp", "sqlite", &json!({ "path": path }));
     let folder = rig.home().join("drop");
-    std::fs::create_dir(&folder).unwrap();
-    let body = json!({ "name": "files", "kind": "drop", "settings": { "path": folder } });
-    rig.post("/v1/sources", &body).is(201);
+    fs::create_dir(&folder).unwrap();
+    rig.source("files", "drop", &json!({ "path": folder }));
     let lines = "{\"event_type\":\"invoice.created\",\"payload\":{\"total\":1}}\n\
                  {\"event_type\":\"invoice.created\",\"payload\":{\"total\":\"1.00\"}}\n";
-    std::fs::write(folder.join("a.tmp"), lines).unwrap();
-    std::fs::rename(folder.join("a.tmp"), folder.join("a.ndjson")).unwrap();
+    fs::write(folder.join("a.tmp"), lines).unwrap();
+    fs::rename(folder.join("a.tmp"), folder.join("a.ndjson")).unwrap();
     until("one of each is quarantined", || quarantined(&rig).len() == 3);
     until("the other of each is delivered", || receiver.count() == 3);
     for found in quarantined(&rig) {
@@ -147,8 +137,7 @@ fn the_reason_that_a_row_of_plain_sql_does_not_fit_follows_the_privacy_policy() 
     put(&rig, "invoice.created", &json!({ "schema": schema })).is(201);
     let policy = json!({ "pii": { "rules": [{ "detect": ["email"], "action": "mask" }] } });
     rig.patch("/v1/tenants/default", &policy).is(200);
-    let own = Connection::open(rig.data().join("oncebox.db")).unwrap();
-    own.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let own = rig.writable();
     own.execute_batch(
         "INSERT INTO outbox (event_type, payload) VALUES
          ('invoice.created', '{\"max@example.org\":1}')",
@@ -200,7 +189,7 @@ fn a_change_is_in_force_with_its_answer_and_tenants_have_their_own() {
     let event = json!({ "event_type": "a", "payload": 1 });
     rig.post("/v1/events", &event).is(422);
     let acme = rig.tenant("acme");
-    rig.call_as(&acme, "POST", "/v1/events", event.to_string().as_bytes()).is(201);
+    rig.post_as(&acme, "/v1/events", &event).is(201);
     assert_eq!(rig.call_as(&acme, "GET", "/v1/event-types", b"").json()["items"], json!([]));
     put(&rig, "a", &json!({ "schema": { "type": "integer" } })).is(200);
     rig.post("/v1/events", &event).is(201);
@@ -270,11 +259,9 @@ fn the_document_describes_the_types_to_those_who_have_a_token() {
     let post = &shown["webhooks"]["invoice.created"]["post"];
     assert_eq!(post["description"], "An invoice was made.");
     let content = &post["requestBody"]["content"]["application/json"];
-    assert_eq!(content["example"], json!({ "total": "99.00" }));
-    assert_eq!(content["schema"]["required"], json!(["total"]));
+    has(content, &json!({ "example": { "total": "99.00" }, "schema.required": ["total"] }));
     let other = rig.tenant("acme");
-    let theirs = rig.call_as(&other, "GET", "/openapi.json", b"").is(200).json();
-    assert_eq!(theirs, public);
+    assert_eq!(rig.get_as(&other, "/openapi.json"), public);
 }
 
 #[test]
@@ -283,8 +270,7 @@ fn one_type_that_cannot_be_read_does_not_stop_the_others() {
     register(&rig, "reject");
     let schema = json!({ "type": "object" });
     put(&rig, "order.created", &json!({ "schema": schema })).is(201);
-    let own = Connection::open(rig.data().join("oncebox.db")).unwrap();
-    own.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let own = rig.writable();
     let spoil = "UPDATE event_types SET schema = '{' WHERE name = 'order.created'";
     own.execute_batch(&format!("PRAGMA ignore_check_constraints = 1; {spoil}")).unwrap();
     put(&rig, "order.changed", &json!({ "schema": schema })).is(201);
@@ -297,8 +283,7 @@ fn large_types_are_listed_a_few_at_a_time() {
     let rig = Rig::new();
     let example = "x".repeat(100_000);
     for n in 0..4 {
-        let body = json!({ "schema": true, "example": example });
-        put(&rig, &format!("large.{n}"), &body).is(201);
+        put(&rig, &format!("large.{n}"), &json!({ "schema": true, "example": example })).is(201);
     }
     let first = rig.get("/v1/event-types?limit=500");
     assert_eq!(first["items"].as_array().unwrap().len(), 3);

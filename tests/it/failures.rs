@@ -2,17 +2,12 @@
 //!
 //! Rows about a site without a line are tried in `offline`, those about a process that ends in the tests of faults.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::AtomicU16;
 
 use oncebox::model::failure::{AttemptOrder, AttemptReport, Rules};
 use oncebox::store::settlement;
-use oncebox::store::writer::Queue;
-use serde_json::{Value, json};
 
-use crate::rig::http::Message;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, START, secs, until};
+use crate::rig::prelude::*;
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
@@ -20,10 +15,7 @@ const DAY: u64 = 24 * HOUR;
 /// A subscription `erp` that sends one request at a time.
 fn site(more: &Value) -> (Rig, Receiver) {
     let (rig, receiver) = (Rig::new(), Receiver::new());
-    let mut with = json!({ "policy": { "in_flight_max": 1 } });
-    for (field, value) in more.as_object().unwrap() {
-        with[field.as_str()] = value.clone();
-    }
+    let with = merged(json!({ "policy": { "in_flight_max": 1 } }), more);
     rig.subscribe_with("erp", &receiver, &with);
     (rig, receiver)
 }
@@ -49,8 +41,7 @@ fn refusing(receiver: &Receiver, body: &'static str, status: u16) {
 }
 
 fn after(rig: &Rig, seconds: u64) {
-    rig.advance(secs(seconds));
-    rig.settle();
+    rig.pass(secs(seconds));
 }
 
 fn shown(rig: &Rig) -> Value {
@@ -61,7 +52,7 @@ fn shown(rig: &Rig) -> Value {
 fn holds(rig: &Rig) -> Vec<String> {
     let shown = shown(rig);
     let holds = shown["holds"].as_array().unwrap();
-    holds.iter().map(|hold| hold["reason"].as_str().unwrap().to_owned()).collect()
+    holds.iter().map(|hold| text(hold, "reason")).collect()
 }
 
 /// The hold for a reason, which must stand.
@@ -108,11 +99,12 @@ fn a_404_or_405_is_tried_again_and_counts() {
         event(&rig, "x");
         rig.settle();
         let failed = delivery(&rig, 1);
-        assert_eq!(
-            (&failed["state"], &failed["last_class"]),
-            (&json!("pending"), &json!("transient"))
+        has(
+            &failed,
+            &json!({
+                "state": "pending", "last_class": "transient", "counted_failures": 1, "due_at": at(5),
+            }),
         );
-        assert_eq!((&failed["counted_failures"], &failed["due_at"]), (&json!(1), &json!(at(5))));
         receiver.always(Reply::status(200));
         after(&rig, 5);
         assert_eq!(delivery(&rig, 1)["state"], "completed");
@@ -129,11 +121,13 @@ fn a_request_that_is_refused_is_a_dead_letter_at_once_and_the_rest_goes_on() {
         event(&rig, "right");
         rig.settle();
         let refused = delivery(&rig, 1);
-        assert_eq!(
-            (&refused["state"], &refused["last_class"]),
-            (&json!("dead_letter"), &json!("validation"))
+        has(
+            &refused,
+            &json!({
+                "state": "dead_letter", "last_class": "validation",
+                "reason": format!("the target answered {status}"),
+            }),
         );
-        assert_eq!(refused["reason"], format!("the target answered {status}"));
         assert_eq!(delivery(&rig, 2)["state"], "completed");
         assert_eq!((dead(&rig), receiver.count(), counted(&rig)), (1, 2, 1));
         assert_eq!(escalations(&rig), ["delivery.dead_lettered 1"]);
@@ -174,8 +168,7 @@ fn five_refusals_in_a_row_hold_the_subscription_until_somebody_acts() {
     // The target was mended, and the URL says so.
     event(&rig, "7");
     receiver.always(Reply::status(200));
-    let url = json!({ "url": format!("{}/v2", receiver.url()) });
-    rig.patch("/v1/subscriptions/erp", &url).is(200);
+    rig.patch("/v1/subscriptions/erp", &json!({ "url": format!("{}/v2", receiver.url()) })).is(200);
     rig.settle();
     assert_eq!((holds(&rig), delivery(&rig, 7)["state"].clone()), (vec![], json!("completed")));
     assert_eq!(escalations(&rig), ["delivery.dead_lettered 6"]);
@@ -222,10 +215,7 @@ fn a_request_that_cannot_be_built_is_poison() {
     event(&rig, "it has no aggregate");
     rig.settle();
     let poison = delivery(&rig, 1);
-    assert_eq!(
-        (&poison["state"], &poison["last_class"]),
-        (&json!("dead_letter"), &json!("poison"))
-    );
+    has(&poison, &json!({ "state": "dead_letter", "last_class": "poison" }));
     assert!(poison["reason"].as_str().unwrap().contains("aggregate_id"), "{poison}");
     assert_eq!(receiver.count(), 0);
     assert_eq!(escalations(&rig), ["delivery.dead_lettered 1"]);
@@ -247,10 +237,7 @@ fn an_event_that_alone_is_answered_5xx_is_poison_after_eight_times() {
         after(&rig, 4 * HOUR);
     }
     let poison = delivery(&rig, 1);
-    assert_eq!(
-        (&poison["state"], &poison["last_class"]),
-        (&json!("dead_letter"), &json!("poison"))
-    );
+    has(&poison, &json!({ "state": "dead_letter", "last_class": "poison" }));
     assert!(poison["reason"].as_str().unwrap().contains("while others passed"), "{poison}");
     assert_eq!((dead(&rig), holds(&rig)), (1, vec![]));
 }
@@ -349,17 +336,16 @@ fn a_subscription_that_fails_for_five_days_is_disabled_and_no_attempt_more_is_ma
 fn days_in_which_nobody_called_are_not_days_of_failing() {
     let (rig, receiver) = failing(500);
     let acme = rig.tenant("acme");
-    let body = json!({ "name": "erp", "url": receiver.url() }).to_string();
-    rig.call_as(&acme, "POST", "/v1/subscriptions", body.as_bytes()).is(201);
-    let event = json!({ "event_type": "a", "payload": 1 }).to_string();
-    rig.call_as(&acme, "POST", "/v1/events", event.as_bytes()).is(201);
+    let body = json!({ "name": "erp", "url": receiver.url() });
+    rig.post_as(&acme, "/v1/subscriptions", &body).is(201);
+    rig.post_as(&acme, "/v1/events", &json!({ "event_type": "a", "payload": 1 })).is(201);
     rig.settle();
     rig.call("POST", "/v1/tenants/acme/suspend", b"").is(200);
     after(&rig, 6 * DAY);
     rig.call("POST", "/v1/tenants/acme/resume", b"").is(200);
     rig.settle();
     assert_eq!(receiver.count(), 2);
-    let shown = rig.call_as(&acme, "GET", "/v1/subscriptions/erp", b"").is(200).json();
+    let shown = rig.get_as(&acme, "/v1/subscriptions/erp");
     assert_eq!((&shown["state"], &shown["holds"]), (&json!("ACTIVE"), &json!([])));
 }
 
@@ -369,8 +355,7 @@ fn another_url_has_five_days_of_its_own() {
     event(&rig, "x");
     rig.settle();
     rig.advance(secs(5 * DAY));
-    let url = json!({ "url": format!("{}/v2", receiver.url()) });
-    rig.patch("/v1/subscriptions/erp", &url).is(200);
+    rig.patch("/v1/subscriptions/erp", &json!({ "url": format!("{}/v2", receiver.url()) })).is(200);
     rig.settle();
     assert_eq!(receiver.count(), 2);
     assert_eq!((shown(&rig)["state"].clone(), holds(&rig)), (json!("ACTIVE"), vec![]));
@@ -398,12 +383,8 @@ fn a_429_holds_the_subscription_for_as_long_as_it_says_and_does_not_count() {
             (1, json!(at(wait)))
         );
         let waits = delivery(&rig, 1);
-        assert_eq!(
-            (&waits["counted_failures"], &waits["last_class"]),
-            (&json!(0), &json!("rate_limited"))
-        );
-        rig.advance(secs(wait - 1));
-        rig.settle();
+        has(&waits, &json!({ "counted_failures": 0, "last_class": "rate_limited" }));
+        rig.pass(secs(wait - 1));
         assert_eq!(receiver.count(), 1);
         receiver.always(Reply::status(200));
         after(&rig, 1);
@@ -476,9 +457,9 @@ fn a_subscription_is_called_no_faster_than_its_own_rate() {
     for n in 1..=4 {
         until("the next one goes out", || receiver.count() == n);
         until("it is settled", || rig.one("SELECT count(*) FROM attempts") == n.to_string());
-        rig.advance(std::time::Duration::from_millis(900));
+        rig.advance(Duration::from_millis(900));
         assert_eq!(receiver.count(), n);
-        rig.advance(std::time::Duration::from_millis(100));
+        rig.advance(Duration::from_millis(100));
     }
     assert_eq!(holds(&rig), [""; 0]);
 }
@@ -625,10 +606,7 @@ fn one_event_that_is_not_authorized_while_others_pass_is_refused_alone() {
     after(&rig, 4);
     after(&rig, 30);
     let refused = delivery(&rig, 1);
-    assert_eq!(
-        (&refused["state"], &refused["last_class"]),
-        (&json!("dead_letter"), &json!("validation"))
-    );
+    has(&refused, &json!({ "state": "dead_letter", "last_class": "validation" }));
     assert_eq!((delivery(&rig, 2)["state"].clone(), holds(&rig)), (json!("completed"), vec![]));
     assert_eq!(escalations(&rig), ["delivery.dead_lettered 1"]);
 }
@@ -650,11 +628,10 @@ fn what_a_person_holds_is_not_called_and_loses_nothing() {
 fn a_suspended_tenant_holds_its_subscriptions() {
     let (rig, receiver) = (Rig::new(), Receiver::new());
     let acme = rig.tenant("acme");
-    let body = json!({ "name": "erp", "url": receiver.url() }).to_string();
-    rig.call_as(&acme, "POST", "/v1/subscriptions", body.as_bytes()).is(201);
+    let body = json!({ "name": "erp", "url": receiver.url() });
+    rig.post_as(&acme, "/v1/subscriptions", &body).is(201);
     receiver.always(Reply::status(500));
-    let event = json!({ "event_type": "a", "payload": 1 }).to_string();
-    rig.call_as(&acme, "POST", "/v1/events", event.as_bytes()).is(201);
+    rig.post_as(&acme, "/v1/events", &json!({ "event_type": "a", "payload": 1 })).is(201);
     rig.settle();
     rig.call("POST", "/v1/tenants/acme/suspend", b"").is(200);
     receiver.always(Reply::status(200));
@@ -734,7 +711,7 @@ fn an_outcome_that_is_handed_in_twice_changes_nothing() {
     let everything = || {
         let conn = rig.file();
         ["deliveries", "attempts", "failures", "holds", "escalations", "subscriptions", "outbox"]
-            .map(|table| crate::rig::file::lines(&conn, &format!("SELECT * FROM {table}")))
+            .map(|table| file::lines(&conn, &format!("SELECT * FROM {table}")))
     };
     for class in ["transient", "success"] {
         let before = everything();
@@ -777,7 +754,7 @@ fn report(rig: &Rig) -> AttemptReport {
 /// this start.
 fn start_after_ends(rig: &mut Rig, minutes_ago: &[i64], in_hand: &[u32]) {
     rig.stop();
-    let file = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let file = rig.writable();
     for minutes in minutes_ago {
         let at = rig.now().ms() - minutes * 60_000;
         file.execute("INSERT INTO boots (started_at, version) VALUES (?1, '0.1.0')", [at]).unwrap();
@@ -810,7 +787,7 @@ fn after_unclean_ends_what_was_in_hand_is_sent_alone_for_a_minute() {
         resume(&rig);
         // One subscription has half of the deliverers at most.
         until("it goes on", || receiver.count() == if is_careful { 2 } else { 5 });
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        thread::sleep(Duration::from_millis(200));
         let suspects = receiver.seen()[1..]
             .iter()
             .filter(|seen| ["2", "3", "4"].iter().any(|n| is_of(seen, n)))

@@ -1,12 +1,7 @@
 //! Nobody waits for somebody else's endpoint. What hangs here hangs to the end of the test, so that whoever had to
 //! wait for it would wait in vain.
 
-use std::time::Instant;
-
-use serde_json::json;
-
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 /// As many as deliverers, and half as many again.
 const DEAD: usize = 96;
@@ -26,12 +21,11 @@ fn tenants(rig: &Rig, count: usize) -> Vec<String> {
 
 fn subscribe(rig: &Rig, token: &str, name: &str, to: &Receiver) {
     let body = json!({ "name": name, "url": to.url(), "event_types": [name.split('-').next()] });
-    rig.call_as(token, "POST", "/v1/subscriptions", body.to_string().as_bytes()).is(201);
+    rig.post_as(token, "/v1/subscriptions", &body).is(201);
 }
 
 fn publish(rig: &Rig, token: &str, event_type: &str) {
-    let body = json!({ "event_type": event_type, "payload": {} });
-    rig.call_as(token, "POST", "/v1/events", body.to_string().as_bytes()).is(201);
+    rig.post_as(token, "/v1/events", &json!({ "event_type": event_type, "payload": {} })).is(201);
 }
 
 /// Shares the endpoints that are dead out among the tenants.
@@ -164,8 +158,8 @@ fn jobs_that_take_hours_keep_no_other_tenants_from_beginning() {
     }
     rig.settle();
     let job = |token: &str| {
-        let body = json!({ "filter": { "event_type": "alive" }, "rate": 1 }).to_string();
-        rig.call_as(token, "POST", "/v1/events/replay", body.as_bytes()).is(201).json()
+        let body = json!({ "filter": { "event_type": "alive" }, "rate": 1 });
+        rig.post_as(token, "/v1/events/replay", &body).is(201).json()
     };
     // Their rate is counted by a clock that stands still.
     let slow: Vec<_> = (0..20).map(|_| job(&tokens[0])).collect();
@@ -174,9 +168,6 @@ fn jobs_that_take_hours_keep_no_other_tenants_from_beginning() {
         rig.get(&path)["done"] != 0
     });
     let path = format!("/v1/jobs/{}", job(&tokens[1])["id"].as_str().unwrap());
-    until("another tenant's begins", || {
-        rig.call_as(&tokens[1], "GET", &path, b"").is(200).json()["done"] != 0
-    });
-    let last = format!("/v1/jobs/{}", slow[19]["id"].as_str().unwrap());
-    assert_eq!(rig.get(&last)["done"], 0);
+    until("another tenant's begins", || rig.get_as(&tokens[1], &path)["done"] != 0);
+    assert_eq!(rig.get(&format!("/v1/jobs/{}", slow[19]["id"].as_str().unwrap()))["done"], 0);
 }

@@ -1,14 +1,10 @@
 //! Parent and child: what a parent's status says of its children, and which parents are refused.
 
-use std::collections::BTreeMap;
-
 use oncebox::outbox::{self, Binding, Event};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use rusqlite::Connection;
-use serde_json::{Value, json};
 
-use crate::rig::{Rig, until};
+use crate::rig::prelude::*;
 
 /// An Oncebox whose events of the type `a` wait for a consumer.
 fn pulling() -> Rig {
@@ -43,7 +39,7 @@ fn status(rig: &Rig, key: &str) -> String {
 
 /// The consumer takes everything that waits.
 fn lease(rig: &Rig) -> Vec<Value> {
-    rig.get("/v1/consumers/erp/next?max=100")["items"].as_array().unwrap().clone()
+    rig.items("/v1/consumers/erp/next?max=100")
 }
 
 /// The consumer says what became of an event that it has leased.
@@ -61,13 +57,6 @@ fn say(rig: &Rig, leased: &[Value], key: &str, is_ok: bool) {
 fn replay(rig: &Rig, key: &str) {
     let id = of_key(rig, key)["id"].as_str().unwrap().to_owned();
     rig.post(&format!("/v1/events/{id}/replay"), &json!({})).is(200);
-}
-
-/// A connection as another program has it.
-fn foreign(rig: &Rig) -> Connection {
-    let conn = Connection::open(rig.data().join("oncebox.db")).unwrap();
-    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
-    conn
 }
 
 fn routed(rig: &Rig) {
@@ -90,10 +79,12 @@ fn a_parent_completes_when_its_hard_children_have() {
         say(&rig, &leased, key, true);
     }
     let order = of_key(&rig, "order");
-    assert_eq!((&order["status"], &order["hard_children"]), (&json!("processing"), &json!(2)));
-    assert_eq!(
-        (&order["waits_for_children"], &order["completed_at"]),
-        (&json!(true), &json!(null))
+    has(
+        &order,
+        &json!({
+            "status": "processing", "hard_children": 2, "waits_for_children": true,
+            "completed_at": null,
+        }),
     );
     rig.restart();
     let id = order["id"].as_str().unwrap();
@@ -108,10 +99,7 @@ fn a_parent_completes_when_its_hard_children_have() {
     assert_eq!(listed("/v1/events?parent_id=019c1447-5800-7000-8000-000000000001"), 0);
     say(&rig, &leased, "line2", true);
     let order = of_key(&rig, "order");
-    assert_eq!(
-        (&order["status"], &order["waits_for_children"]),
-        (&json!("completed"), &json!(false))
-    );
+    has(&order, &json!({ "status": "completed", "waits_for_children": false }));
     say(&rig, &leased, "note", false);
     assert_eq!(status(&rig, "order"), "completed", "a soft child has no influence");
 }
@@ -156,20 +144,15 @@ fn a_parent_that_an_event_cannot_have_is_refused_with_the_whole_request() {
     assert_eq!(rig.one("SELECT count(*) FROM outbox"), "0");
     // The parent must come first in a request.
     refused(&json!([event("child", Some(("last", "hard"))), event("last", None)]), "Event 0");
-    let keyed = |body: &Value| {
-        let bearer = format!("Bearer {}", rig.token);
-        let fields = [("Authorization", bearer.as_str()), ("Idempotency-Key", "k1")];
-        rig.send("POST", "/v1/events", &fields, body.to_string().as_bytes())
-    };
+    let keyed = |body: &Value| rig.post_keyed(&rig.token, "k1", &body.to_string());
     keyed(&orphan).is(422);
     publish(&rig, "nothing", None);
     assert!(keyed(&orphan).is(201).field("idempotency-replayed").is_none());
     let token = rig.tenant("other");
     let mut of_another_tenant = event("theirs", None);
     of_another_tenant["parent_id"] = of_key(&rig, "nothing")["id"].clone();
-    let answer =
-        rig.call_as(&token, "POST", "/v1/events", of_another_tenant.to_string().as_bytes());
-    assert!(answer.is(422).detail().contains("no event has that id"));
+    let answer = rig.post_as(&token, "/v1/events", &of_another_tenant);
+    answer.is(422).tells("no event has that id");
     let mut bare = event("bare", None);
     bare["parent_binding"] = "hard".into();
     refused(&bare, "parent_binding needs a parent");
@@ -178,8 +161,7 @@ fn a_parent_that_an_event_cannot_have_is_refused_with_the_whole_request() {
     // An event has 16 ancestors at most.
     publish(&rig, "depth0", None);
     for depth in 1..=16 {
-        let parent = format!("depth{}", depth - 1);
-        publish(&rig, &format!("depth{depth}"), Some((&parent, "soft")));
+        publish(&rig, &format!("depth{depth}"), Some((&format!("depth{}", depth - 1), "soft")));
     }
     refused(&event("depth17", Some(("depth16", "soft"))), "16 ancestors");
     // What is stored already stays so, even if its parent is not found under its key any more.
@@ -190,7 +172,7 @@ fn a_parent_that_an_event_cannot_have_is_refused_with_the_whole_request() {
 fn plain_sql_names_the_parent_by_its_number() {
     let rig = pulling();
     rig.tenant("other");
-    let erp = foreign(&rig);
+    let erp = rig.writable();
     erp.execute_batch(
         "BEGIN;
          INSERT INTO outbox (event_type, payload, idempotency_key) VALUES ('b', '1', 'parent');
@@ -213,10 +195,8 @@ fn plain_sql_names_the_parent_by_its_number() {
         rig.post(&format!("/v1/events/{id}/fix"), repair)
     };
     // A repair says which parent it has, or that it has none.
-    assert!(fix("parent", &json!({})).is(422).detail().contains("give parent_id"));
-    assert!(
-        fix("parent", &json!({ "parent_key": "circle" })).is(422).detail().contains("descendants")
-    );
+    fix("parent", &json!({})).is(422).tells("give parent_id");
+    fix("parent", &json!({ "parent_key": "circle" })).is(422).tells("descendants");
     fix("parent", &json!({ "parent_id": null })).is(200);
     // The children came before: it waits for the valid one and for the quarantined one.
     assert_eq!(of_key(&rig, "parent")["hard_children"], 2);
@@ -248,8 +228,7 @@ fn a_discarded_child_and_a_repair_that_changes_the_parent_leave_no_parent_waitin
     };
     rig.post(&at("one", "discard"), &json!({ "reason": "a test" })).is(200);
     assert_eq!(status(&rig, "nobody1"), "processing");
-    let repair = json!({ "target": null, "parent_key": "nobody2" });
-    rig.post(&at("two", "fix"), &repair).is(200);
+    rig.post(&at("two", "fix"), &json!({ "target": null, "parent_key": "nobody2" })).is(200);
     assert_eq!([status(&rig, "nobody1"), status(&rig, "nobody2")], ["skipped", "processing"]);
     say(&rig, &lease(&rig), "two", true);
     assert_eq!(status(&rig, "nobody2"), "completed");
@@ -270,16 +249,12 @@ fn a_source_names_the_parent_by_its_key() {
     outbox::append(&tx, child("early", "later")).unwrap();
     outbox::append(&tx, Event::new("b").key("later").source_system("erp")).unwrap();
     tx.commit().unwrap();
-    let body = json!({ "name": "erp", "kind": "sqlite", "settings": { "path": path } });
-    rig.post("/v1/sources", &body).is(201);
+    rig.source("erp", "sqlite", &json!({ "path": path }));
     until("all are stored", || rig.one("SELECT count(*) FROM outbox") == "4");
     assert_eq!([status(&rig, "order"), status(&rig, "line")], ["processing", "pending"]);
     // The child came before its parent: a person says that the parent is there now.
     let early = of_key(&rig, "early");
-    assert_eq!(
-        (&early["status"], &early["error_code"]),
-        (&json!("quarantined"), &json!("unknown_parent"))
-    );
+    has(&early, &json!({ "status": "quarantined", "error_code": "unknown_parent" }));
     assert!(early["last_error"].as_str().unwrap().contains("\"later\""), "{early}");
     assert_eq!(status(&rig, "later"), "skipped");
     let path = format!("/v1/events/{}/fix", early["id"].as_str().unwrap());
@@ -297,7 +272,7 @@ fn a_source_names_the_parent_by_its_key() {
 #[test]
 fn a_program_appends_a_child_after_its_parent() {
     let rig = pulling();
-    let mut erp = foreign(&rig);
+    let mut erp = rig.writable();
     let tx = erp.transaction().unwrap();
     let child = || Event::new("a").key("child").json(&"child").parent_key("parent", Binding::Hard);
     let error = outbox::append(&tx, child()).unwrap_err().to_string();
@@ -381,8 +356,7 @@ impl Family<'_> {
             }
             ("processing", _) => {
                 let id = of_key(self.rig, &key)["id"].as_str().unwrap().to_owned();
-                let path = format!("/v1/events/{id}/cancel");
-                self.rig.call("POST", &path, b"").is(200);
+                self.rig.call("POST", &format!("/v1/events/{id}/cancel"), b"").is(200);
                 "cancelled"
             }
             _ => {
@@ -395,7 +369,7 @@ impl Family<'_> {
     /// The consumer takes what waits, and every member has the status that the model says.
     fn check(&mut self) -> Result<(), TestCaseError> {
         for item in lease(self.rig) {
-            self.leased.insert(item["payload"].as_str().unwrap().to_owned(), item);
+            self.leased.insert(text(&item, "payload"), item);
         }
         let path = format!("/v1/events?limit=500&process_id=case%20{}", self.case);
         for found in self.rig.get(&path)["items"].as_array().unwrap() {

@@ -2,16 +2,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::Child;
 
 use oncebox::store::error::Error;
-use oncebox::store::writer::Queue;
-use serde_json::json;
 
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, skipped, until};
+use crate::rig::prelude::*;
 
 /// An invoice and its event: rolled back, then committed, then committed again.
 const PYTHON: &str = r#"
@@ -77,9 +72,9 @@ INSERT INTO outbox (event_type, idempotency_key, payload) VALUES ('invoice', 'in
 /// Runs a program of the machine over the file; `false` when the machine has no such program.
 fn run(rig: &Rig, program: &str, arguments: &[&str], stdin: &str) -> bool {
     let script = rig.home().join("script");
-    std::fs::write(&script, stdin).unwrap();
+    fs::write(&script, stdin).unwrap();
     let mut command = Command::new(program);
-    command.args(arguments).stdin(std::fs::File::open(script).unwrap());
+    command.args(arguments).stdin(fs::File::open(script).unwrap());
     match command.output() {
         Err(_) => false,
         Ok(output) => {
@@ -92,14 +87,11 @@ fn run(rig: &Rig, program: &str, arguments: &[&str], stdin: &str) -> bool {
 
 #[track_caller]
 fn invoices(needs: &str, mut program: impl FnMut(&Rig, &str) -> bool) {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("logistics", &receiver);
+    let (rig, receiver) = Rig::subscribed("logistics");
     if !program(&rig, rig.data().join("oncebox.db").to_str().unwrap()) {
         return skipped(needs);
     }
-    until("it is delivered", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     assert_eq!(rig.one("SELECT group_concat(number) FROM erp_invoices"), "4711");
     assert_eq!(rig.dump(), "invoice completed\n  logistics completed\n    1 +0s success 200\n");
     assert_eq!(receiver.seen()[0].body, br#"{"total":"99.00"}"#);
@@ -177,9 +169,7 @@ db.execute("COMMIT")
 
 #[test]
 fn a_program_that_locks_the_file_for_long_makes_senders_come_again_and_loses_nothing() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::Hang]);
-    rig.subscribe("logistics", &receiver);
+    let (rig, receiver) = Rig::subscribed_to("logistics", Receiver::scripted([Reply::Hang]));
     rig.publish_type("before");
     until("it is under way", || receiver.count() == 1);
     let Some(mut python) = locked_for(&rig.data().join("oncebox.db"), 4.0) else {
@@ -192,12 +182,9 @@ fn a_program_that_locks_the_file_for_long_makes_senders_come_again_and_loses_not
     assert!(refused.field("retry-after").is_some(), "{refused:?}");
     assert!(python.wait().unwrap().success());
     rig.publish_type("after");
-    until("all are delivered", || receiver.count() == 3);
-    rig.settle();
+    rig.sent(&receiver, 3);
     let states = "SELECT group_concat(event_type || ' ' || status, ', ') FROM outbox";
-    until("all are settled", || {
-        rig.one(states) == "before completed, held completed, after completed"
-    });
+    rig.becomes(states, "before completed, held completed, after completed");
     assert_eq!(rig.one("SELECT count(*) FROM attempts"), "3");
 }
 
@@ -233,14 +220,14 @@ fn what_consumers_say_while_a_program_locks_the_file_is_refused_and_heard_when_i
 fn a_user_of_the_group_inserts_whoever_made_the_log_and_whatever_the_umask() {
     const USER: u32 = 54_321;
     const GROUP: u32 = 54_322;
-    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
     if !is_root || Command::new("setpriv").arg("--version").output().is_err() {
         return skipped("needs root and setpriv");
     }
     let mut rig = Rig::with(|settings| {
         settings.database.group = Some(GROUP.to_string());
         let home = settings.database.directory.parent().unwrap();
-        std::fs::set_permissions(home, PermissionsExt::from_mode(0o711)).unwrap();
+        fs::set_permissions(home, PermissionsExt::from_mode(0o711)).unwrap();
     });
     let receiver = Receiver::new();
     rig.subscribe("logistics", &receiver);
@@ -259,18 +246,16 @@ fn a_user_of_the_group_inserts_whoever_made_the_log_and_whatever_the_umask() {
     };
     assert!(insert("served", GROUP));
     assert!(!insert("stranger", USER));
-    until("it is delivered", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     rig.stop();
     // Now the other program is the one that makes -wal and -shm.
     assert!(insert("down", GROUP));
     rig.start_again();
     until("it is delivered", || receiver.count() == 2);
     assert!(insert("served again", GROUP));
-    until("it is delivered", || receiver.count() == 3);
-    rig.settle();
+    rig.sent(&receiver, 3);
     for ending in ["", "-wal", "-shm"] {
-        let file = std::fs::metadata(format!("{}{ending}", path.display())).unwrap();
+        let file = fs::metadata(format!("{}{ending}", path.display())).unwrap();
         assert_eq!((file.mode() & 0o777, file.gid()), (0o660, GROUP), "oncebox.db{ending}");
     }
 }
@@ -278,18 +263,18 @@ fn a_user_of_the_group_inserts_whoever_made_the_log_and_whatever_the_umask() {
 #[test]
 fn whoever_can_come_again_is_told_so_however_much_waits_for_the_lock() {
     let rig = Rig::new();
-    let lock = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let lock = rig.writable();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     let writer = rig.appliance().store().writer().clone();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = mpsc::channel();
     for _ in 0..600 {
         let tell = tell.clone();
         writer.submit(Queue::Settle, |_| Ok(()), move |outcome| tell.send(outcome).unwrap());
     }
     for queue in [Queue::Accept, Queue::Upkeep, Queue::Accept] {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, told) = mpsc::channel();
         writer.submit(queue, |_| Ok(()), move |outcome| drop(tell.send(outcome)));
-        let outcome = told.recv_timeout(std::time::Duration::from_secs(20));
+        let outcome = told.recv_timeout(Duration::from_secs(20));
         assert!(matches!(outcome, Ok(Err(Error::Busy))), "{outcome:?}");
     }
     lock.execute_batch("ROLLBACK").unwrap();
@@ -299,10 +284,10 @@ fn whoever_can_come_again_is_told_so_however_much_waits_for_the_lock() {
 
 /// What six jobs tell that came while another program had the lock, in its order.
 fn told_of_six(rig: &Rig) -> Vec<&'static str> {
-    let lock = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let lock = rig.writable();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     let writer = rig.appliance().store().writer().clone();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = mpsc::channel();
     let submit = || {
         let (ran, done) = (tell.clone(), tell.clone());
         writer.submit(
@@ -347,7 +332,7 @@ fn a_program_that_writes_without_a_pause_and_senders_that_do_keep_nobody_out() {
     let rig = Rig::new();
     let path = rig.data().join("oncebox.db");
     let is_over = AtomicBool::new(false);
-    let (served, ours) = std::thread::scope(|scope| {
+    let (served, ours) = thread::scope(|scope| {
         let senders: Vec<_> = (0..8)
             .map(|_| {
                 scope.spawn(|| {

@@ -1,13 +1,9 @@
 //! What is sent of an event, and of which events: formats, header fields of events, templates and filters.
 
-use data_encoding::BASE64;
 use oncebox::outbox::{self, Event};
-use serde_json::{Value, json};
 
 use crate::delivering::expected;
-use crate::rig::http::Message;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, START, secs};
+use crate::rig::prelude::*;
 
 fn json_of(message: &Message) -> Value {
     serde_json::from_slice(&message.body).unwrap()
@@ -15,7 +11,7 @@ fn json_of(message: &Message) -> Value {
 
 /// Inserts rows as an ERP does.
 fn by_sql(rig: &Rig, sql: &str) {
-    rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap().execute_batch(sql).unwrap();
+    rig.write(sql);
 }
 
 /// An event with everything that a format has a place for.
@@ -29,10 +25,7 @@ fn invoice() -> Value {
 
 #[track_caller]
 fn poisoned(rig: &Rig) -> String {
-    assert_eq!(
-        rig.one("SELECT class || ' ' || coalesce(http_status, '-') FROM attempts"),
-        "poison -"
-    );
+    rig.says("SELECT class || ' ' || coalesce(http_status, '-') FROM attempts", "poison -");
     rig.one("SELECT failed_reason FROM attempts")
 }
 
@@ -73,8 +66,7 @@ fn check_attributes(of: &dyn Fn(&str) -> Option<String>, webhook_id: &str, event
 
 #[test]
 fn cloudevents_binary_has_its_attributes_in_header_fields_and_the_payload_as_it_is() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let secret = rig.subscribe_with("erp", &receiver, &json!({ "format": "cloudevents_binary" }));
     let line = rig.publish(&invoice());
     rig.settle();
@@ -91,8 +83,7 @@ fn cloudevents_binary_has_its_attributes_in_header_fields_and_the_payload_as_it_
 
 #[test]
 fn cloudevents_structured_is_one_json_object_with_data_or_data_base64() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let more = json!({ "format": "cloudevents_structured" });
     let secret = rig.subscribe_with("erp", &receiver, &more);
     let line = rig.publish(&invoice());
@@ -115,10 +106,7 @@ fn cloudevents_structured_is_one_json_object_with_data_or_data_base64() {
     assert_eq!(seen[0].field("webhook-signature"), Some(signature.as_str()));
 
     let event = json_of(&seen[1]);
-    assert_eq!(
-        (&event["data_base64"], &event["datacontenttype"]),
-        (&json!("/wA="), &json!("image/x"))
-    );
+    has(&event, &json!({ "data_base64": "/wA=", "datacontenttype": "image/x" }));
     assert!(event.get("data").is_none() && event.get("subject").is_none());
     assert_eq!(
         event["time"], "2026-01-31T12:00:00.000Z",
@@ -128,8 +116,7 @@ fn cloudevents_structured_is_one_json_object_with_data_or_data_base64() {
 
 #[test]
 fn standard_webhooks_puts_the_payload_into_its_envelope_and_refuses_what_is_no_json() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let secret = rig.subscribe_with("erp", &receiver, &json!({ "format": "standard_webhooks" }));
     let line = rig.publish(&invoice());
     rig.settle();
@@ -173,11 +160,9 @@ fn each_attempt_sends_the_same_bytes_also_after_a_restart() {
     event["occurred_at"] = Value::Null;
     rig.publish(&event);
     rig.settle();
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     rig.restart();
-    rig.advance(secs(60));
-    rig.settle();
+    rig.pass(secs(60));
     for receiver in &receivers {
         let seen = receiver.seen();
         assert_eq!(seen.len(), 3);
@@ -204,7 +189,7 @@ fn header_fields_of_an_event_are_sent_where_a_subscription_names_them() {
     let line = rig.publish(&json!({ "event_type": "a", "payload": 1, "headers": headers }));
     let row = "INSERT INTO outbox (event_type, payload, headers) VALUES ('b', '2', '{\"x-region\":\"south\"}')";
     by_sql(&rig, row);
-    crate::rig::until("the row is routed", || rig.one("SELECT count(*) FROM deliveries") == "4");
+    until("the row is routed", || rig.one("SELECT count(*) FROM deliveries") == "4");
     rig.settle();
     let seen = named.seen();
     assert_eq!(
@@ -223,11 +208,11 @@ fn header_fields_of_an_event_are_sent_where_a_subscription_names_them() {
     assert_eq!(named.seen()[2].field("x-region"), Some("north"));
 
     // A program that embeds us.
-    let mut own = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let mut own = rig.writable();
     let tx = own.transaction().unwrap();
     outbox::append(&tx, Event::new("d").json(&4).header("X-Region", "east")).unwrap();
     tx.commit().unwrap();
-    crate::rig::until("it is routed", || rig.one("SELECT count(*) FROM deliveries") == "8");
+    until("it is routed", || rig.one("SELECT count(*) FROM deliveries") == "8");
     rig.settle();
     assert_eq!(named.seen()[3].field("x-region"), Some("east"));
 
@@ -244,13 +229,10 @@ fn header_fields_of_an_event_are_sent_where_a_subscription_names_them() {
     }
     let bad = "INSERT INTO outbox (event_type, payload, headers) VALUES ('c', '3', '{\"x\":\"a\\u0000\"}')";
     by_sql(&rig, bad);
-    crate::rig::until("it is quarantined", || {
+    until("it is quarantined", || {
         rig.one("SELECT count(*) FROM outbox WHERE status = 'quarantined'") == "1"
     });
-    assert_eq!(
-        rig.one("SELECT error_code FROM outbox WHERE status = 'quarantined'"),
-        "bad_headers"
-    );
+    rig.says("SELECT error_code FROM outbox WHERE status = 'quarantined'", "bad_headers");
 }
 
 #[test]
@@ -275,8 +257,7 @@ fn names_of_ours_and_of_secrets_can_be_neither_listed_nor_written() {
             json!({ "event_headers": [name] }),
             json!({ "template": { "headers": { name: "x" } } }),
         ] {
-            let mut body = json!({ "name": "erp", "url": url });
-            body.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+            let body = merged(json!({ "name": "erp", "url": url }), &content);
             let detail = rig.post("/v1/subscriptions", &body).is(422).detail();
             let is_name = !name.contains(' ') && !name.is_empty();
             let why = if is_name { "The header " } else { " must match the pattern " };
@@ -290,8 +271,7 @@ fn names_of_ours_and_of_secrets_can_be_neither_listed_nor_written() {
 
 #[test]
 fn a_template_writes_body_and_header_fields_and_the_signature_covers_them() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let body = "<invoice id=\"{{ aggregate_id }}\" total=\"{{ payload.total }}\">{% for l in payload.lines %}<line>{{ l.sku }}</line>{% endfor %}</invoice>";
     let template = json!({ "body": body, "content_type": "application/xml", "headers": { "X-Type": "{{ type|upper }}-{{ headers['X-Region'] }}" } });
     let secret = rig.subscribe_with("erp", &receiver, &json!({ "template": template }));
@@ -383,13 +363,11 @@ fn what_cannot_be_used_is_refused_before_it_is_saved() {
         ),
         (json!({ "event_headers": vec!["x"; 65] }), "event_headers must have at most 64 entries."),
     ] {
-        let mut body = json!({ "name": "erp", "url": "http://127.0.0.1:9999/" });
-        body.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+        let body = merged(json!({ "name": "erp", "url": "http://127.0.0.1:9999/" }), &content);
         assert_eq!(rig.post("/v1/subscriptions", &body).is(422).detail(), detail);
     }
     for content in [json!({ "filter": [["$.a", "exists"]] }), json!({ "format": "xml" })] {
-        let mut body = json!({ "name": "erp", "url": "http://127.0.0.1:9999/" });
-        body.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+        let body = merged(json!({ "name": "erp", "url": "http://127.0.0.1:9999/" }), &content);
         rig.post("/v1/subscriptions", &body).is(400);
     }
     let pull = json!({ "name": "erp", "target": "pull", "format": "standard_webhooks" });
@@ -424,7 +402,7 @@ fn a_filter_decides_by_the_payload_for_events_webhooks_and_replays() {
         )
     };
     by_sql(&rig, &[row("101"), row("7")].join(";"));
-    crate::rig::until("the rows are routed", || {
+    until("the rows are routed", || {
         rig.one("SELECT count(*) FROM outbox WHERE routed_at IS NULL") == "0"
     });
     rig.settle();
@@ -487,12 +465,8 @@ fn filters_that_take_too_many_steps_make_dead_letters_and_hold_up_nobody() {
                  WHERE state = 'dead_letter'";
     let reason = "the filters of this tenant's subscriptions take more than 500000 steps";
     assert_eq!(rig.one(dead), format!("4 0 {reason}"));
-    let status = rig.one("SELECT group_concat(DISTINCT status) FROM outbox");
-    assert_eq!(status, "dead_letter");
-    assert_eq!(
-        rig.one("SELECT count(*) FROM escalations WHERE class = 'delivery.dead_lettered'"),
-        "2"
-    );
+    assert_eq!(rig.one("SELECT group_concat(DISTINCT status) FROM outbox"), "dead_letter");
+    rig.says("SELECT count(*) FROM escalations WHERE class = 'delivery.dead_lettered'", "2");
 
     // A webhook and a row of plain SQL are judged the same; a person decides what is sent.
     let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
@@ -500,7 +474,7 @@ fn filters_that_take_too_many_steps_make_dead_letters_and_hold_up_nobody() {
     let body = json!(places).to_string();
     rig.send("POST", "/in/machine", &[("X-Token", "token-1234567890")], body.as_bytes()).is(200);
     by_sql(&rig, &format!("INSERT INTO outbox (event_type, payload) VALUES ('a', '{body}')"));
-    crate::rig::until("the row is routed", || {
+    until("the row is routed", || {
         rig.one("SELECT count(*) FROM outbox WHERE routed_at IS NULL") == "0"
     });
     rig.settle();
@@ -517,8 +491,7 @@ fn filters_that_take_too_many_steps_make_dead_letters_and_hold_up_nobody() {
 
 #[test]
 fn a_thousand_events_go_to_twenty_filtered_subscriptions() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
+    let (mut rig, receiver) = (Rig::new(), Receiver::new());
     for n in 0..20 {
         let filter = json!([{ "path": "$.group", "op": "equals", "value": n }, { "path": "$.lines[*].n", "op": "gte", "value": 500 }]);
         rig.subscribe_with(&format!("group-{n}"), &receiver, &json!({ "filter": filter }));
@@ -540,8 +513,7 @@ fn a_thousand_events_go_to_twenty_filtered_subscriptions() {
 
 #[test]
 fn what_is_sealed_is_opened_for_a_template_and_hidden_from_filters_and_trials() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let pii = json!({ "rules": [{ "path": "$.iban", "action": "seal" }], "identifiers": "allow" });
     rig.patch("/v1/tenants/default", &json!({ "pii": pii })).is(200);
     let template = json!({ "body": "{{ payload.iban }}" });
@@ -572,8 +544,7 @@ fn what_is_sealed_is_opened_for_a_template_and_hidden_from_filters_and_trials() 
 
 #[test]
 fn a_trial_shows_what_would_be_sent_and_saves_nothing() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let line = rig.publish(&invoice());
     let event = line["id"].clone();
     let audited = || rig.one("SELECT count(*) FROM audit_events WHERE result = 'SUCCESS'");
@@ -586,9 +557,11 @@ fn a_trial_shows_what_would_be_sent_and_saves_nothing() {
     assert_eq!(tried, wanted);
     body["filter"] = json!([{ "path": "$.total", "op": "gt", "value": 100 }]);
     let tried = rig.post("/v1/subscriptions", &body).is(200).json();
-    assert_eq!(
-        (&tried["matches"], &tried["why_not"]),
-        (&json!(false), &json!("the condition does not hold: $.total gt 100"))
+    has(
+        &tried,
+        &json!({
+            "matches": false, "why_not": "the condition does not hold: $.total gt 100",
+        }),
     );
     body["template"]["body"] = "\n{{ payload.nope }}".into();
     let detail = rig.post("/v1/subscriptions", &body).is(422).detail();

@@ -1,9 +1,6 @@
 //! Whom Oncebox will not call, and how it says so.
 
-use serde_json::json;
-
-use crate::rig::Rig;
-use crate::rig::receiver::Receiver;
+use crate::rig::prelude::*;
 
 #[test]
 fn a_target_on_this_machine_or_its_network_is_refused_with_the_line_that_would_allow_it() {
@@ -27,9 +24,7 @@ fn a_target_on_this_machine_or_its_network_is_refused_with_the_line_that_would_a
 
 #[test]
 fn a_target_cannot_be_changed_to_a_forbidden_one() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     rig.patch("/v1/subscriptions/erp", &json!({ "url": "http://10.0.0.1/" })).is(422);
     assert_eq!(rig.get("/v1/subscriptions/erp")["url"], receiver.url());
 }
@@ -55,13 +50,11 @@ fn a_url_that_is_no_target_is_refused() {
 
 #[test]
 fn a_name_that_leads_to_this_machine_is_refused_at_the_attempt_as_well() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
+    let (mut rig, receiver) = (Rig::new(), Receiver::new());
     let url = format!("http://localhost:{}/hook", receiver.address.port());
     rig.post("/v1/subscriptions", &json!({ "name": "erp", "url": url })).is(201);
     rig.restart_with(|settings| settings.delivery.allow.clear());
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     let attempt = rig.one("SELECT class || ': ' || failed_reason FROM attempts");
     assert!(attempt.starts_with("transient: "), "{attempt}");
     assert!(attempt.contains("loopback") && attempt.contains("[delivery] allow = ["), "{attempt}");
@@ -84,7 +77,6 @@ fn an_allowed_address_is_called_under_its_name() {
     let receiver = Receiver::new();
     let url = format!("http://localhost:{}/hook", receiver.address.port());
     rig.post("/v1/subscriptions", &json!({ "name": "erp", "url": url })).is(201);
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     assert_eq!(receiver.count(), 1);
 }

@@ -3,13 +3,8 @@
 
 use oncebox::api::route::Route;
 use oncebox::api::routes;
-use oncebox::http::message::Method;
-use serde_json::{Value, json};
 
-use crate::rig::file;
-use crate::rig::http::Answer;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, until};
+use crate::rig::prelude::*;
 
 /// Stands in everything of the first tenant that can hold a text, and nowhere else.
 const MARK: &str = "only-for-the-first";
@@ -46,9 +41,7 @@ struct Side {
 impl Side {
     fn new(rig: &Rig, tenant: &'static str, mark: &str) -> Self {
         let token = rig.tenant(tenant);
-        let post = |path: &str, body: &Value| {
-            rig.call_as(&token, "POST", path, body.to_string().as_bytes()).is(201).json()
-        };
+        let post = |path: &str, body: &Value| rig.post_as(&token, path, body).is(201).json();
         // Who publishes is refused, who posts webhooks is to come again.
         let receiver = Receiver::scripted([Reply::status(422), Reply::status(500)]);
         let (source, escalation) = source(rig, tenant, &token, mark);
@@ -61,7 +54,7 @@ impl Side {
             "name": "hub", "scheme": { "kind": "github" }, "pii": "allow", "secret": secret(tenant),
         });
         let provider = text(&post("/v1/providers", &body), "id");
-        let secrets = rig.call_as(&token, "GET", "/v1/providers/hub/secrets", b"").is(200).json();
+        let secrets = rig.get_as(&token, "/v1/providers/hub/secrets");
         let credential = text(&secrets["items"][0], "id");
         let robot = text(&post("/v1/tokens", &json!({ "name": mark, "role": "read" })), "id");
         let path = format!("/v1/event-types/{mark}");
@@ -70,12 +63,10 @@ impl Side {
         let published = publish(rig, &token, mark);
         assert_eq!(published.status, 201, "{published:?}");
         assert_eq!(published.field("idempotency-replayed"), None);
-        until("it is refused", || receiver.count() == 1);
-        rig.settle();
+        rig.sent(&receiver, 1);
         let hooked = hook(rig, &format!("/in/{tenant}/hub"), tenant, mark).is(200).json();
         assert_eq!(hooked.get("already_processed"), None, "the same id in another tenant is new");
-        until("it is sent", || receiver.count() == 2);
-        rig.settle();
+        rig.sent(&receiver, 2);
         guard(rig, &token).is(201);
         // It finds nothing, and is over at once.
         let nothing = json!({ "filter": { "event_type": mark } });
@@ -86,11 +77,11 @@ impl Side {
         let url = text(&post(&path, &Value::Null), "url");
         let (head, link) = (Rig::head(Method::Post, "/"), url.rsplit('=').next().unwrap());
         drop(rig.appliance().api().enter(&head, link).unwrap());
-        let sessions = rig.call_as(&token, "GET", "/v1/sessions", b"").is(200).json();
+        let sessions = rig.get_as(&token, "/v1/sessions");
         let session = text(&sessions["items"][0], "id");
         let delivery = |state: &str| {
             let path = format!("/v1/deliveries?state={state}");
-            let listed = rig.call_as(&token, "GET", &path, b"").is(200).json();
+            let listed = rig.get_as(&token, &path);
             assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{tenant}: {listed}");
             text(&listed["items"][0], "id")
         };
@@ -147,23 +138,22 @@ fn rig() -> Rig {
 }
 
 /// Where the sources of a tenant may lie.
-fn directory(rig: &Rig, tenant: &str) -> std::path::PathBuf {
+fn directory(rig: &Rig, tenant: &str) -> PathBuf {
     let directory = rig.home().join("tenants").join(tenant);
-    std::fs::create_dir_all(&directory).unwrap();
+    fs::create_dir_all(&directory).unwrap();
     directory
 }
 
 /// A source without its table, which is an escalation; the ids of both.
 fn source(rig: &Rig, tenant: &str, token: &str, mark: &str) -> (String, String) {
     let path = directory(rig, tenant).join("erp.db");
-    rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE a (a)").unwrap();
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE a (a)").unwrap();
     let settings = json!({ "path": path, "table": mark });
-    let body = json!({ "name": "erp", "kind": "sqlite", "settings": settings }).to_string();
-    let made = rig.call_as(token, "POST", "/v1/sources", body.as_bytes()).is(201).json();
+    let body = json!({ "name": "erp", "kind": "sqlite", "settings": settings });
+    let made = rig.post_as(token, "/v1/sources", &body).is(201).json();
     let mut escalation = Value::Null;
     until("it is raised", || {
-        let listed = rig.call_as(token, "GET", "/v1/escalations", b"").is(200).json();
-        escalation = listed["items"][0]["id"].clone();
+        escalation = rig.get_as(token, "/v1/escalations")["items"][0]["id"].clone();
         escalation.is_string()
     });
     (text(&made, "id"), escalation.as_str().unwrap().to_owned())
@@ -178,20 +168,18 @@ fn secret(tenant: &str) -> String {
 }
 
 fn publish(rig: &Rig, token: &str, mark: &str) -> Answer {
-    let bearer = format!("Bearer {token}");
     let body = json!({
         "event_type": "invoice.paid", "payload": { "of": mark }, "idempotency_key": "invoice:4711",
         "aggregate_type": "invoice", "aggregate_id": "4711",
     });
-    let fields = [("Authorization", bearer.as_str()), ("Idempotency-Key", KEY)];
-    rig.send("POST", "/v1/events", &fields, body.to_string().as_bytes())
+    rig.post_keyed(token, KEY, &body.to_string())
 }
 
 fn hook(rig: &Rig, path: &str, signed_for: &str, mark: &str) -> Answer {
     let body = json!({ "of": mark }).to_string();
-    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret(signed_for).as_bytes());
-    let signature = ring::hmac::sign(&key, body.as_bytes());
-    let signature = format!("sha256={}", data_encoding::HEXLOWER.encode(signature.as_ref()));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret(signed_for).as_bytes());
+    let signature = hmac::sign(&key, body.as_bytes());
+    let signature = format!("sha256={}", HEXLOWER.encode(signature.as_ref()));
     let fields = [
         ("X-Hub-Signature-256", signature.as_str()),
         ("X-GitHub-Delivery", "delivery-1"),
@@ -201,8 +189,8 @@ fn hook(rig: &Rig, path: &str, signed_for: &str, mark: &str) -> Answer {
 }
 
 fn guard(rig: &Rig, token: &str) -> Answer {
-    let body = json!({ "consumer_group": "logistics", "event_id": "evt_1" }).to_string();
-    rig.call_as(token, "POST", "/v1/processed-events", body.as_bytes())
+    let body = json!({ "consumer_group": "logistics", "event_id": "evt_1" });
+    rig.post_as(token, "/v1/processed-events", &body)
 }
 
 /// What an outsider does with a route.
@@ -371,8 +359,9 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
             return Some(Case::Acts(json!({ "filter": {}, "dry_run": true })));
         }
         ("POST", "/v1/dead-letters/discard") => {
-            let body = json!({ "filter": {}, "reason": "not mine", "dry_run": true });
-            return Some(Case::Acts(body));
+            return Some(Case::Acts(
+                json!({ "filter": {}, "reason": "not mine", "dry_run": true }),
+            ));
         }
         ("GET", path) if UNFILTERED.contains(&path) => &[],
         _ => return None,
@@ -399,32 +388,32 @@ fn doing(route: &Route) -> Option<Case> {
             let body = json!({
                 "name": "hub", "scheme": scheme, "pii": "allow", "secret": "what is mine alone",
             });
-            rig.call_as(token, "POST", "/v1/providers", body.to_string().as_bytes())
+            rig.post_as(token, "/v1/providers", &body)
         },
         ("POST", "/v1/subscriptions") => |rig, token| {
             let body = json!({ "name": "erp", "url": "http://127.0.0.1:8069/" });
-            rig.call_as(token, "POST", "/v1/subscriptions", body.to_string().as_bytes())
+            rig.post_as(token, "/v1/subscriptions", &body)
         },
         ("POST", "/v1/alert-channels") => |rig, token| {
             let body = json!({ "name": "ops", "kind": "slack", "url": "http://127.0.0.1:8069/" });
-            rig.call_as(token, "POST", "/v1/alert-channels", body.to_string().as_bytes())
+            rig.post_as(token, "/v1/alert-channels", &body)
         },
         ("POST", "/v1/sources") => |rig, token| {
             let theirs = rig.home().join("tenants").join(SECOND).join("erp.db");
             let path = if token == rig.token { rig.home().join("other.db") } else { theirs };
             let settings = json!({ "path": path });
-            let body = json!({ "name": "erp", "kind": "sqlite", "settings": settings }).to_string();
-            rig.call_as(token, "POST", "/v1/sources", body.as_bytes())
+            let body = json!({ "name": "erp", "kind": "sqlite", "settings": settings });
+            rig.post_as(token, "/v1/sources", &body)
         },
         ("POST", "/v1/tokens") => |rig, token| {
             let body = json!({ "name": "robot", "role": "read" });
-            rig.call_as(token, "POST", "/v1/tokens", body.to_string().as_bytes())
+            rig.post_as(token, "/v1/tokens", &body)
         },
         // The name is of the whole box, so each needs its own.
         ("POST", "/v1/users") => |rig, token| {
             let users = rig.one("SELECT count(*) FROM users");
-            let body = json!({ "name": format!("mine-{users}"), "role": "read" }).to_string();
-            rig.call_as(token, "POST", "/v1/users", body.as_bytes())
+            let body = json!({ "name": format!("mine-{users}"), "role": "read" });
+            rig.post_as(token, "/v1/users", &body)
         },
         _ => return None,
     }))
@@ -508,8 +497,7 @@ fn keeps(rig: &Rig, first: &Side, (who, token): (&str, &str), (route, case): (&R
         }
         Case::OfTheBox if who != "default" => {
             let path = route.path.replace("{name}", FIRST);
-            let answer = rig.call_as(token, method, &path, b"{}").is(403);
-            shows_nothing(first, &name, &answer);
+            shows_nothing(first, &name, &rig.call_as(token, method, &path, b"{}").is(403));
         }
         Case::OfTheBox | Case::Apart => {}
     }
@@ -521,7 +509,7 @@ fn no_route_shows_or_changes_what_belongs_to_another_tenant() {
     let first = Side::new(&rig, FIRST, MARK);
     let second = Side::new(&rig, SECOND, "mine");
     assert_eq!(first.tenant, FIRST);
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let conn = rig.writable();
     let doubted = conn.execute(
         "UPDATE deliveries SET state = 'in_doubt', due_at = NULL, lane = 4711
           WHERE tenant = ?1 AND state = 'pending'",
@@ -548,7 +536,7 @@ fn what_is_counted_is_the_tenants_own() {
     let first = Side::new(&rig, FIRST, MARK);
     let second = Side::new(&rig, SECOND, "mine");
     let of = |token: &str| {
-        let stats = rig.call_as(token, "GET", "/v1/stats", b"").is(200).json();
+        let stats = rig.get_as(token, "/v1/stats");
         let count = |field: &str| stats[field].as_u64().unwrap();
         assert_eq!(stats.get("writer_jobs").is_some(), token == rig.token);
         (
@@ -590,7 +578,7 @@ fn two_tenants_may_use_the_same_names_keys_and_ids() {
         ("/v1/providers/hub", [&first.provider, &second.provider]),
     ] {
         for (side, own) in [&first, &second].into_iter().zip(own) {
-            let shown = rig.call_as(&side.token, "GET", path, b"").is(200).json();
+            let shown = rig.get_as(&side.token, path);
             assert_eq!(
                 (text(&shown, "id"), text(&shown, "tenant")),
                 (own.clone(), side.tenant.into())
@@ -631,9 +619,6 @@ fn a_webhook_comes_in_at_its_own_tenants_door_alone() {
     hook(&rig, "/in/nobody/hub", FIRST, MARK).is(404);
     assert_eq!(rows(&rig, FIRST), before);
     let again = hook(&rig, &format!("/in/{SECOND}/hub"), SECOND, "mine").is(200).json();
-    assert_eq!(
-        (&again["already_processed"], &again["id"]),
-        (&json!(true), &json!(second.webhook_event))
-    );
+    has(&again, &json!({ "already_processed": true, "id": second.webhook_event }));
     assert_ne!(first.webhook_event, second.webhook_event);
 }

@@ -1,15 +1,10 @@
 //! The master key: rotated while everything goes on, and never lost half way.
 
-use std::path::PathBuf;
-
-use oncebox::base::faults::{Faults, Step};
 use oncebox::base::id::SystemDraw;
 use oncebox::base::secret::MasterKey;
 use oncebox::keys::file as key_file;
-use serde_json::{Value, json};
 
-use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, file};
+use crate::rig::prelude::*;
 
 const STRIPE: &str = "whsec_0123456789abcdef0123456789";
 const SHARED: &str = "a-shared-secret-of-32-characters";
@@ -44,13 +39,12 @@ impl Sealed {
     #[track_caller]
     fn check(&self) {
         let event = json!({ "event_type": "a", "payload": 1 });
-        self.rig.call_as(&self.token, "POST", "/v1/events", event.to_string().as_bytes()).is(201);
+        self.rig.post_as(&self.token, "/v1/events", &event).is(201);
         self.rig.settle();
         let signed = self.receiver.seen().last().unwrap().field("webhook-signature").is_some();
         assert!(signed, "the event went out signed");
         self.rig.send("POST", "/in/plain", &[("X-Token", SHARED)], b"hook").is(200);
-        let open = "SELECT count(*) FROM deliveries WHERE state <> 'completed'";
-        assert_eq!(self.rig.one(open), "0");
+        assert_eq!(self.rig.one("SELECT count(*) FROM deliveries WHERE state <> 'completed'"), "0");
     }
 
     fn named(&self) -> String {
@@ -86,7 +80,7 @@ fn a_rotation_seals_everything_anew_and_every_secret_and_token_works_on() {
     sealed.all_under(&new.key_id());
     // Nothing in the file needs the old key any more.
     sealed.rig.stop();
-    std::fs::remove_file(retired).unwrap();
+    fs::remove_file(retired).unwrap();
     sealed.rig.start_again();
     sealed.check();
     let row = sealed.rig.get("/v1/audit-events?action=master_key.rotate")["items"][0].clone();
@@ -101,7 +95,7 @@ fn what_was_stored_after_a_rotation_under_the_key_before_opens_and_the_next_star
         file::lines(&sealed.rig.file(), "SELECT id, hex(sealed), master_key_id FROM credentials");
     sealed.rig.post("/v1/keys/rotate", &Value::Null).is(200);
     let new = sealed.named();
-    let conn = rusqlite::Connection::open(sealed.rig.data().join("oncebox.db")).unwrap();
+    let conn = Connection::open(sealed.rig.data().join("oncebox.db")).unwrap();
     for row in old {
         let [id, bytes, key] = row.split(' ').collect::<Vec<_>>().try_into().unwrap();
         let put = format!(
@@ -161,7 +155,7 @@ fn set_up(rig: Rig, faults: &Faults) -> Option<Sealed> {
         }
         made = answer.is(201).json();
     }
-    let token = made["token"].as_str().unwrap().to_owned();
+    let token = text(&made, "token");
     Some(Sealed { rig, receiver, token })
 }
 
@@ -188,11 +182,11 @@ fn tokens_of_a_file_from_before_the_pepper_was_kept_open_after_a_rotation() {
     let old = key_file::read(&sealed.key_path()).unwrap();
     sealed.rig.stop();
     // As it was then: tokens are hashed under what is derived from the master key, and nothing is kept.
-    let hasher = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &old.derive("api tokens"));
-    let conn = rusqlite::Connection::open(sealed.rig.data().join("oncebox.db")).unwrap();
+    let hasher = hmac::Key::new(hmac::HMAC_SHA256, &old.derive("api tokens"));
+    let conn = Connection::open(sealed.rig.data().join("oncebox.db")).unwrap();
     conn.execute("DELETE FROM meta WHERE key = 'token_pepper'", []).unwrap();
     for (name, token) in [("first admin token", &sealed.rig.token), ("publish", &sealed.token)] {
-        let hash = ring::hmac::sign(&hasher, token.as_bytes());
+        let hash = hmac::sign(&hasher, token.as_bytes());
         let changed =
             conn.execute("UPDATE tokens SET hash = ?2 WHERE name = ?1", (name, hash.as_ref()));
         assert_eq!(changed.unwrap(), 1);
@@ -211,8 +205,7 @@ fn a_key_file_that_others_could_read_is_refused_with_what_mends_it() {
     use std::os::unix::fs::PermissionsExt;
     let mut sealed = Sealed::new();
     sealed.rig.stop();
-    let mode =
-        |mode| std::fs::set_permissions(sealed.key_path(), std::fs::Permissions::from_mode(mode));
+    let mode = |mode| fs::set_permissions(sealed.key_path(), fs::Permissions::from_mode(mode));
     mode(0o640).unwrap();
     let refused = sealed.rig.appliance_again().unwrap_err().to_string();
     assert!(refused.contains("chmod 600"), "{refused}");

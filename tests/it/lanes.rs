@@ -1,13 +1,6 @@
 //! Operating a lane: what is first in it, why it waits, and what a person does about it while it runs.
 
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
-
-use serde_json::{Value, json};
-
-use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, START, file, secs, until};
+use crate::rig::prelude::*;
 
 /// A subscription whose target answers each request when it is told to, and with what.
 fn ordered(terms: &Value) -> (Rig, Receiver, mpsc::Sender<u16>) {
@@ -37,7 +30,7 @@ fn act(rig: &Rig, delivery: u32, verb: &str) -> Value {
 }
 
 fn lanes(rig: &Rig, query: &str) -> Vec<Value> {
-    rig.get(&format!("/v1/lanes{query}"))["items"].as_array().unwrap().clone()
+    rig.items(&format!("/v1/lanes{query}"))
 }
 
 /// One request in flight at a time: the next begins when the one before was answered.
@@ -57,10 +50,7 @@ fn a_lane_says_what_is_first_why_it_waits_and_what_is_behind_it() {
     let lane = lanes(&rig, "").remove(0);
     let shown = ["subscription", "key", "delivery", "state"].map(|field| lane[field].clone());
     assert_eq!(shown, ["erp", "a", "dlv_1", "pending"]);
-    assert_eq!(
-        (&lane["blocked"], &lane["waiting"], &lane["more"]),
-        (&json!(false), &json!(2), &json!(false))
-    );
+    has(&lane, &json!({ "blocked": false, "waiting": 2, "more": false }));
     assert!(lane["why"].as_str().unwrap().contains("after one failed attempt"), "{lane}");
     let delivery = rig.get("/v1/deliveries/dlv_2");
     assert_eq!((&delivery["lane"], &delivery["late"]), (&lane["id"], &json!(false)));
@@ -79,11 +69,10 @@ fn a_lane_says_what_is_first_why_it_waits_and_what_is_behind_it() {
     assert_eq!(lanes(&rig, "?blocked=false").len(), 1);
     assert!(lanes(&rig, "?subscription=other").is_empty());
     let path = format!("/v1/lanes/{}", first["id"].as_str().unwrap());
-    let detail = rig.get(&path);
-    assert_eq!(detail["lane"], first);
+    assert_eq!(rig.get(&path)["lane"], first);
     let ids = |field: &str| -> Vec<String> {
         let rows = rig.get(&path)[field].as_array().unwrap().clone();
-        rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+        rows.iter().map(|row| text(row, "id")).collect()
     };
     assert_eq!(ids("deliveries"), ["dlv_2", "dlv_3"]);
     act(&rig, 3, "park");
@@ -99,7 +88,7 @@ fn a_lane_says_what_is_first_why_it_waits_and_what_is_behind_it() {
     rig.call("GET", "/v1/lanes/lane_1", b"").is(404);
     rig.tenant("acme");
     let acme = rig.token_in("acme", "read");
-    assert_eq!(rig.call_as(&acme, "GET", "/v1/lanes", b"").is(200).json()["items"], json!([]));
+    assert_eq!(rig.get_as(&acme, "/v1/lanes")["items"], json!([]));
     rig.call_as(&acme, "GET", &path, b"").is(404);
     for _ in 0..9 {
         tell.send(200).unwrap();
@@ -136,8 +125,7 @@ fn a_discarded_dead_letter_lets_its_lane_go_on() {
     publish(&rig, "a", 2);
     tell.send(400).unwrap();
     is(&rig, 1, "dead_letter");
-    let body = json!({ "filter": {}, "reason": "a test" });
-    rig.post("/v1/dead-letters/discard", &body).is(201);
+    rig.post("/v1/dead-letters/discard", &json!({ "filter": {}, "reason": "a test" })).is(201);
     tell.send(200).unwrap();
     receiver.gets(&["a1", "a2"]);
     rig.settle();
@@ -160,8 +148,7 @@ fn other_terms_unblock_the_lanes_of_a_subscription() {
         for _ in 0..2 {
             tell.send(200).unwrap();
         }
-        until("both go on", || receiver.count() == 4);
-        rig.settle();
+        rig.sent(&receiver, 4);
     }
 }
 
@@ -177,15 +164,14 @@ fn any_number_of_lanes_is_unblocked_by_one_change() {
     let mut rig = Rig::new();
     rig.subscribe_with("erp", &Receiver::new(), &json!({ "ordering": "key" }));
     rig.stop();
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let conn = rig.writable();
     conn.execute_batch("PRAGMA synchronous = OFF").unwrap();
     let count = 10_050;
     conn.execute(EVENTS, (count, START.ms(), 1)).unwrap();
     conn.execute(DEAD, (count, START.ms())).unwrap();
     drop(conn);
     rig.start_again();
-    let terms = json!({ "order": { "head_of_line": "skip" } });
-    rig.patch("/v1/subscriptions/erp", &terms).is(200);
+    rig.patch("/v1/subscriptions/erp", &json!({ "order": { "head_of_line": "skip" } })).is(200);
     let blocked = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter' AND head = 1";
     assert_eq!(rig.one(blocked), "0");
 }
@@ -197,7 +183,7 @@ fn what_is_replaced_is_not_sent_even_if_its_turn_comes_at_the_same_moment() {
     publish(&rig, "a", 2);
     is(&rig, 1, "completed");
     // The change is checked, and waits for the file.
-    let other = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let other = rig.writable();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let edited = json!({ "payload": "new" });
     thread::scope(|scope| {
@@ -285,12 +271,8 @@ fn a_parked_delivery_is_sent_by_a_retry_too() {
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     publish(&rig, "a", 2);
     let parked = act(&rig, 1, "park");
-    assert_eq!(
-        (&parked["state"], &parked["reason"]),
-        (&json!("parked"), &json!("a test, says first admin token"))
-    );
-    let waits = rig.get("/v1/deliveries/dlv_1")["waiting"]["reason"].clone();
-    assert_eq!(waits, "person");
+    has(&parked, &json!({ "state": "parked", "reason": "a test, says first admin token" }));
+    assert_eq!(rig.get("/v1/deliveries/dlv_1")["waiting"]["reason"], "person");
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
     for _ in 0..2 {
         tell.send(200).unwrap();
@@ -337,8 +319,7 @@ fn another_payload_goes_to_the_place_of_what_it_replaces() {
         let body = json!({ "payload": payload, "headers": { "X-Site": "north" } });
         rig.post(&format!("/v1/deliveries/dlv_{delivery}/edit-and-resend"), &body)
     };
-    let refused = edit(1, "b1").is(409);
-    assert!(refused.detail().contains("an attempt is in flight: park it"), "{}", refused.detail());
+    edit(1, "b1").is(409).tells("an attempt is in flight: park it");
     tell.send(400).unwrap();
     is(&rig, 1, "dead_letter");
     // One in the middle keeps its place behind the dead letter and before the last.
@@ -346,14 +327,10 @@ fn another_payload_goes_to_the_place_of_what_it_replaces() {
     let first = edit(1, "b1").is(201).json();
     let old = rig.get("/v1/deliveries/dlv_1");
     let event = first["event_id"].as_str().unwrap();
-    assert_eq!(old["state"], "skipped");
-    assert_eq!(old["reason"], format!("replaced by event {event}"));
+    has(&old, &json!({ "state": "skipped", "reason": format!("replaced by event {event}") }));
     let new = rig.get(&format!("/v1/events/{event}"));
     assert_eq!((&new["replay_of"], &new["target"]), (&old["event_id"], &json!("erp")));
-    assert_eq!(
-        (&new["ordering_key"], &new["headers"]),
-        (&json!("a"), &json!({ "X-Site": "north" }))
-    );
+    has(&new, &json!({ "ordering_key": "a", "headers": { "X-Site": "north" } }));
     assert_eq!((&first["lane"], &third["lane"]), (&old["lane"], &old["lane"]));
     for _ in 0..4 {
         tell.send(200).unwrap();
@@ -372,8 +349,7 @@ fn another_payload_goes_behind_the_dead_letter_that_blocks_its_lane() {
     publish(&rig, "a", 2);
     tell.send(400).unwrap();
     is(&rig, 1, "dead_letter");
-    let edited = json!({ "payload": "b2" });
-    rig.post("/v1/deliveries/dlv_2/edit-and-resend", &edited).is(201);
+    rig.post("/v1/deliveries/dlv_2/edit-and-resend", &json!({ "payload": "b2" })).is(201);
     assert_eq!(lanes(&rig, "?blocked=true").len(), 1);
     for _ in 0..2 {
         tell.send(200).unwrap();
@@ -403,12 +379,11 @@ fn another_payload_is_checked_like_a_published_one() {
     is(&rig, 2, "completed");
     let webhook = crate::bulk::skipped_webhook(&rig);
     tell.send(400).unwrap();
-    let all = json!({ "source": "all" });
-    rig.patch("/v1/subscriptions/erp", &all).is(200);
+    rig.patch("/v1/subscriptions/erp", &json!({ "source": "all" })).is(200);
     rig.post(&format!("/v1/webhook-events/{webhook}/replay"), &json!({})).is(200);
     is(&rig, 3, "dead_letter");
     let refused = rig.post("/v1/deliveries/dlv_3/edit-and-resend", &json!({ "payload": 1 }));
-    assert!(refused.is(422).detail().contains("publish an event instead"));
+    refused.is(422).tells("publish an event instead");
 }
 
 /// Events with one delivery each; that of every ?3-th is dead.
@@ -431,12 +406,11 @@ const MANY: &str = "
 
 #[test]
 fn many_lanes_are_listed_by_one_seek_each() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "key" }));
+    let (mut rig, _receiver) =
+        Rig::subscribed_with("erp", Receiver::new(), &json!({ "ordering": "key" }));
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     rig.stop();
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let conn = rig.writable();
     conn.execute_batch("PRAGMA synchronous = OFF").unwrap();
     let count = 200_000;
     conn.execute(EVENTS, (count, START.ms(), 10_000)).unwrap();

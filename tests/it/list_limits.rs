@@ -1,13 +1,9 @@
 //! Lists of many rows: whatever is asked of them, a page looks at few, and nobody waits for them.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
-
 use oncebox::base::id;
 use oncebox::store::page::MAX_LOOKED_AT;
-use serde_json::{Value, json};
 
-use crate::rig::{Rig, START, secs};
+use crate::rig::prelude::*;
 
 /// Events that are over, a second apart, the last of them at the rig's start: one in 10,000 of the tenant `acme`, the
 /// very first of a type of its own.
@@ -24,7 +20,7 @@ fn with_past(events: u32) -> Rig {
     let mut rig = Rig::new();
     rig.tenant("acme");
     rig.stop();
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let conn = rig.writable();
     let trigger = "SELECT sql FROM sqlite_master WHERE name = 'outbox_own_columns_are_left_out'";
     let trigger: String = conn.query_row(trigger, [], |row| row.get(0)).unwrap();
     conn.execute_batch("PRAGMA synchronous = OFF; DROP TRIGGER outbox_own_columns_are_left_out")
@@ -41,7 +37,7 @@ fn with_past(events: u32) -> Rig {
 fn all(rig: &Rig, token: &str, path: &str) -> (Vec<Value>, usize) {
     let (mut items, mut after, mut pages) = (Vec::new(), String::new(), 0);
     loop {
-        let page = rig.call_as(token, "GET", &format!("{path}{after}"), b"").is(200).json();
+        let page = rig.get_as(token, &format!("{path}{after}"));
         pages += 1;
         items.extend(page["items"].as_array().unwrap().iter().cloned());
         match page["next"].as_str() {

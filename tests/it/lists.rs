@@ -1,11 +1,6 @@
 //! Lists: pages without gaps or doubles, and filters that filter.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Value, json};
-
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs};
+use crate::rig::prelude::*;
 
 /// The ids of a list, page by page; asserts that no page is too long and no id comes twice.
 #[track_caller]
@@ -16,7 +11,7 @@ fn ids(rig: &Rig, path: &str, limit: usize) -> Vec<String> {
         let page = rig.get(&format!("{path}{join}limit={limit}{after}"));
         let items = page["items"].as_array().unwrap();
         assert!(items.len() <= limit);
-        all.extend(items.iter().map(|item| item["id"].as_str().unwrap().to_owned()));
+        all.extend(items.iter().map(|item| text(item, "id")));
         match page["next"].as_str() {
             Some(next) => after = format!("&after={next}"),
             None => break,
@@ -27,8 +22,7 @@ fn ids(rig: &Rig, path: &str, limit: usize) -> Vec<String> {
 }
 
 fn with_120_events() -> (Rig, Receiver) {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     receiver.decide(|request| {
         let refuse = request.field("x-idempotency-key").unwrap().ends_with('3');
         Reply::status(if refuse { 400 } else { 200 })
@@ -111,9 +105,8 @@ fn an_event_is_found_by_the_webhook_id_a_receiver_saw() {
 
 #[test]
 fn a_webhook_event_is_found_by_what_a_person_knows_of_it() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe_with("shop", &receiver, &json!({ "source": "provider:shop" }));
+    let (rig, receiver) =
+        Rig::subscribed_with("shop", Receiver::new(), &json!({ "source": "provider:shop" }));
     let scheme = json!({
         "kind": "generic", "check": { "token": { "header": "X-Token" } }, "event_id": { "pointer": "/id" },
     });
@@ -195,7 +188,7 @@ fn the_deliveries_of_one_event_can_be_filtered_further_and_paged() {
         receiver.always(Reply::status(if n < 3 { 400 } else { 200 }));
         rig.subscribe(&format!("s{n}"), receiver);
     }
-    let id = rig.publish_type("a")["id"].as_str().unwrap().to_owned();
+    let id = text(&rig.publish_type("a"), "id");
     rig.settle();
     let of_event = format!("/v1/deliveries?event_id={id}");
     assert_eq!(ids(&rig, &of_event, 4).len(), 6);
@@ -209,10 +202,8 @@ fn the_attempts_of_a_delivery_are_shown_in_order() {
     let rig = Rig::new();
     let receiver = Receiver::scripted([Reply::Answer(500, Vec::new(), b"no".to_vec())]);
     rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
-    rig.advance(secs(5));
-    rig.settle();
+    rig.deliver("a");
+    rig.pass(secs(5));
     assert_eq!(ids(&rig, "/v1/deliveries/dlv_1/attempts", 1), ["dlv_1.1", "dlv_1.2"]);
     let first = rig.get("/v1/deliveries/dlv_1/attempts")["items"][0].clone();
     for (field, value) in [

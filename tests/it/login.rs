@@ -1,8 +1,6 @@
 //! Who gets in: tokens, and what becomes of requests without a valid one.
 
-use serde_json::json;
-
-use crate::rig::{Rig, secs};
+use crate::rig::prelude::*;
 
 #[test]
 fn what_is_not_a_token_opens_nothing() {
@@ -53,10 +51,10 @@ fn the_last_use_of_a_token_is_noted_to_the_minute() {
     rig.advance(secs(30));
     rig.get("/v1/stats");
     let last = "SELECT (last_used_at - created_at) / 1000 FROM tokens";
-    crate::rig::until("the first use is noted", || rig.one(last) == "0");
+    until("the first use is noted", || rig.one(last) == "0");
     rig.advance(secs(30));
     rig.get("/v1/stats");
-    crate::rig::until("the later use is noted", || rig.one(last) == "60");
+    until("the later use is noted", || rig.one(last) == "60");
 }
 
 #[test]
@@ -70,8 +68,7 @@ fn the_first_token_is_made_once() {
 #[test]
 fn a_token_row_that_somebody_inserts_opens_nothing() {
     let rig = Rig::new();
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
-    conn.busy_timeout(secs(5)).unwrap();
+    let conn = rig.writable();
     let hash = ring::digest::digest(&ring::digest::SHA256, b"obx_mine");
     conn.execute(
         "INSERT INTO tokens (id, name, role, hash, created_at) VALUES ('x', 'x', 'admin', ?1, 0)",
@@ -125,10 +122,9 @@ fn a_token_that_was_revoked_or_has_ended_counts_as_a_wrong_one() {
 #[test]
 fn the_last_valid_admin_token_of_the_box_cannot_be_revoked() {
     let rig = Rig::new();
-    let tokens = || rig.get("/v1/tokens")["items"].as_array().unwrap().clone();
+    let tokens = || rig.items("/v1/tokens");
     let first = format!("/v1/tokens/{}", tokens()[0]["id"].as_str().unwrap());
-    let detail = rig.delete(&first).is(409).detail();
-    assert!(detail.contains("oncebox token create"), "{detail}");
+    rig.delete(&first).is(409).tells("oncebox token create");
     // Neither another role, nor another tenant, nor a token that has ended is an administrator.
     rig.token_of("operate");
     rig.tenant("acme");
@@ -151,7 +147,7 @@ fn the_last_valid_admin_token_of_the_box_cannot_be_revoked() {
 fn the_administrator_of_a_tenant_may_revoke_his_own_last_token() {
     let rig = Rig::new();
     let admin = rig.tenant("acme");
-    let listed = rig.call_as(&admin, "GET", "/v1/tokens", b"").is(200).json();
+    let listed = rig.get_as(&admin, "/v1/tokens");
     let own = format!("/v1/tokens/{}", listed["items"][0]["id"].as_str().unwrap());
     rig.call_as(&admin, "DELETE", &own, b"").is(200);
     rig.call_as(&admin, "GET", "/v1/tokens", b"").is(401);

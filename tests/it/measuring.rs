@@ -1,13 +1,9 @@
 //! `/metrics`: every line is as the format wants it, and the numbers move when something happens.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use oncebox::api::metrics::table::{self, Kind, METRICS};
 use oncebox::model::escalation::Class;
-use serde_json::{Value, json};
 
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, until};
+use crate::rig::prelude::*;
 
 /// Samples by name and labels, as text: a number that has to be equal is compared to the digit.
 type Samples = BTreeMap<String, String>;
@@ -97,9 +93,9 @@ fn names_end_with_their_units() {
 fn the_document_is_made_of_the_table() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
     if std::env::var_os("ONCEBOX_WRITE_DOCS").is_some() {
-        std::fs::write(path, table::document()).unwrap();
+        fs::write(path, table::document()).unwrap();
     }
-    let have = std::fs::read_to_string(path).unwrap();
+    let have = fs::read_to_string(path).unwrap();
     assert!(have == table::document(), "run this test with ONCEBOX_WRITE_DOCS=1 to write it anew");
 }
 
@@ -112,8 +108,8 @@ fn the_classes_of_escalations_are_all_named() {
 
 #[test]
 fn the_rules_and_the_dashboard_name_only_what_is_measured() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
-    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
     let (rules, dashboard) = (read("prometheus/oncebox.rules.yml"), read("grafana/oncebox.json"));
     let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
@@ -166,9 +162,8 @@ const EXPECTED: &[(&str, &str)] = &[
 
 #[test]
 fn the_numbers_move_when_something_happens() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500), Reply::status(400)]);
-    rig.subscribe("erp", &receiver);
+    let (rig, _receiver) =
+        Rig::subscribed_to("erp", Receiver::scripted([Reply::status(500), Reply::status(400)]));
     let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
     rig.provider("plain", &scheme, "a-shared-secret-of-32-characters");
     let before = scrape(&rig);
@@ -180,10 +175,8 @@ fn the_numbers_move_when_something_happens() {
     rig.post("/v1/events", &event).is(200);
     let other = json!({ "event_type": "a", "idempotency_key": "k", "payload": 2 });
     rig.post("/v1/events", &other).is(200);
-    rig.publish_type("b");
-    rig.settle();
-    rig.publish_type("c");
-    rig.settle();
+    rig.deliver("b");
+    rig.deliver("c");
     for token in ["a-shared-secret-of-32-characters", "a-shared-secret-of-32-characters", "wrong"] {
         rig.send("POST", "/in/plain", &[("X-Token", token)], b"hook");
     }

@@ -1,20 +1,12 @@
 //! A site without a line to the outside: nothing is attempted, nothing counts, and when the line is back everything
 //! goes out in its order. The line is the test's, the clock stands still; `tests/fault/offline.rs` pulls a real link.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
-use std::time::Duration;
-
 use oncebox::http::client::{Answer, Call, CallError, Client, ClientSettings, Sender};
 use oncebox::model::address::AddressPolicy;
 use oncebox::model::outcome::Cause;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 const HOUR: u64 = 3600;
 
@@ -102,7 +94,7 @@ impl Sender for Line {
         Ok(Answer { status: 200, retry_after: None, custom_data: None, body: Vec::new() })
     }
 
-    fn has_line(&self, probe: &[std::net::SocketAddr]) -> bool {
+    fn has_line(&self, probe: &[SocketAddr]) -> bool {
         self.looks.fetch_add(1, Ordering::SeqCst);
         // One with an address takes its time.
         while !probe.is_empty() && self.probe_hangs.load(Ordering::SeqCst) {
@@ -122,22 +114,19 @@ fn site(line: &Arc<Line>) -> Rig {
 }
 
 fn subscribe(rig: &Rig, name: &str, more: &Value) {
-    let mut body = json!({ "name": name, "url": format!("https://{name}.example/hook") });
-    for (field, value) in more.as_object().unwrap() {
-        body[field.as_str()] = value.clone();
-    }
+    let body = merged(json!({ "name": name, "url": format!("https://{name}.example/hook") }), more);
     rig.post("/v1/subscriptions", &body).is(201);
 }
 
 fn holds(rig: &Rig, name: &str) -> Vec<String> {
     let shown = rig.get(&format!("/v1/subscriptions/{name}"));
     let holds = shown["holds"].as_array().unwrap().iter();
-    holds.map(|hold| hold["reason"].as_str().unwrap().to_owned()).collect()
+    holds.map(|hold| text(hold, "reason")).collect()
 }
 
 fn escalated(rig: &Rig) -> Vec<String> {
     let open = rig.get("/v1/escalations")["items"].clone();
-    let class = |open: &Value| open["class"].as_str().unwrap().to_owned();
+    let class = |open: &Value| text(open, "class");
     open.as_array().unwrap().iter().map(class).collect()
 }
 
@@ -156,8 +145,7 @@ fn who_names_it_is_told_that_the_line_is_gone_and_that_it_is_back() {
     let told = Receiver::new();
     rig.subscribe_with("told", &told, &json!({ "event_types": ["site.offline", "site.online"] }));
     subscribe(&rig, "far", &json!({ "event_types": ["a"] }));
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     line.pull();
     rig.advance(secs(1));
     rig.publish_type("a");
@@ -185,16 +173,13 @@ fn where_addresses_are_probed_they_alone_decide_and_one_probe_is_for_all() {
         subscribe(&rig, &format!("far-{n}"), &json!({ "event_types": ["far"] }));
     }
     rig.publish_type("near");
-    rig.publish_type("far");
-    rig.settle();
+    rig.deliver("far");
     let looks = line.looks.load(Ordering::SeqCst);
     line.pull();
     line.hangs.store(true, Ordering::SeqCst);
     line.probe_hangs.store(true, Ordering::SeqCst);
     rig.publish_type("far");
-    until("all are under way", || {
-        rig.one("SELECT count(*) FROM deliveries WHERE state = 'pending'") == "3"
-    });
+    rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'pending'", "3");
     rig.advance(secs(1));
     // A host on the site answers after they began.
     rig.publish_type("near");
@@ -243,8 +228,7 @@ fn a_week_without_a_line_costs_no_attempt_and_no_order() {
     let at_first = attempts(&rig);
     for step in 0..7 * 4 {
         publish(&rig, &mut published);
-        rig.advance(secs(6 * HOUR));
-        rig.settle();
+        rig.pass(secs(6 * HOUR));
         if step == 13 {
             rig.restart();
             assert_eq!(
@@ -261,8 +245,7 @@ fn a_week_without_a_line_costs_no_attempt_and_no_order() {
     until("some go out", || line.arrived.lock().len() > 30);
     let peak = line.peak.load(Ordering::SeqCst);
     assert!(peak <= 2, "{peak}");
-    rig.advance(secs(10));
-    rig.settle();
+    rig.pass(secs(10));
 
     assert_eq!((counted(&rig), rig.one("SELECT count(*) FROM failures")), ("0".into(), "0".into()));
     assert_eq!(rig.one("SELECT count(*) FROM deliveries WHERE state <> 'completed'"), "0");
@@ -299,8 +282,7 @@ fn a_request_that_gets_no_answer_because_the_line_is_down_does_not_count() {
         assert_eq!(counted(&rig), "0");
         line.mend();
         until("the hold ends", || holds(&rig, "far").is_empty());
-        rig.advance(secs(5));
-        rig.settle();
+        rig.pass(secs(5));
         assert_eq!(line.of("far.example").len(), 1);
     }
 }
@@ -317,8 +299,7 @@ fn a_connection_that_was_waited_for_while_the_line_was_down_does_not_count() {
     line.mend();
     until("it is settled", || attempts(&rig) == "1");
     assert_eq!((counted(&rig), holds(&rig, "far"), escalated(&rig)), ("0".into(), vec![], vec![]));
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     assert_eq!(line.of("far.example").len(), 1);
 }
 
@@ -335,8 +316,7 @@ fn a_site_is_offline_though_the_line_was_seen_down_before_the_first_request_fail
     until("the site is held", || holds(&rig, "far") == ["offline"]);
     line.mend();
     until("the hold ends", || holds(&rig, "far").is_empty());
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     assert_eq!((counted(&rig), line.of("far.example").len()), ("0".into(), 1));
 }
 
@@ -351,11 +331,9 @@ fn a_line_that_is_back_is_proven_by_an_answer_or_a_minute() {
     until("the first is settled", || attempts(&rig) == "1");
     line.mend();
     until("the hold ends", || holds(&rig, "dead").is_empty());
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     assert_eq!((attempts(&rig).as_str(), counted(&rig).as_str()), ("2", "0"));
-    rig.advance(secs(60));
-    rig.settle();
+    rig.pass(secs(60));
     assert_eq!((attempts(&rig).as_str(), counted(&rig).as_str()), ("3", "1"));
 }
 
@@ -365,8 +343,7 @@ fn one_host_that_cannot_be_reached_while_there_is_a_line_fails_by_itself() {
     let rig = site(&line);
     subscribe(&rig, "dead", &json!({}));
     subscribe(&rig, "far", &json!({}));
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     assert_eq!((counted(&rig), escalated(&rig)), ("1".into(), vec![]));
     assert_eq!((holds(&rig, "dead"), line.of("far.example").len()), (vec![], 1));
 }
@@ -375,8 +352,7 @@ fn one_host_that_cannot_be_reached_while_there_is_a_line_fails_by_itself() {
 fn a_request_that_cannot_be_built_does_not_say_that_there_is_a_line() {
     let line = Line::new();
     let rig = site(&line);
-    let template = json!({ "url": "https://unbuilt.example/{aggregate_id}" });
-    subscribe(&rig, "unbuilt", &template);
+    subscribe(&rig, "unbuilt", &json!({ "url": "https://unbuilt.example/{aggregate_id}" }));
     subscribe(&rig, "far", &json!({}));
     line.pull();
     rig.publish_type("a");
@@ -409,7 +385,6 @@ fn a_program_on_this_machine_is_called_without_a_line_and_goes_on_afterwards() {
     until("the hold ends", || holds(&rig, "far").is_empty());
     rig.publish_type("here");
     until("it goes on with a line", || here.count() == 4);
-    rig.advance(secs(60));
-    rig.settle();
+    rig.pass(secs(60));
     assert_eq!(line.of("far.example").len(), 1);
 }

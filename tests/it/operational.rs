@@ -4,12 +4,8 @@
 use oncebox::model::operational::{Kind, OfCredential};
 use oncebox::store::operational;
 use oncebox::store::tx::WriteTx;
-use oncebox::store::writer::Queue;
-use rusqlite::Connection;
-use serde_json::{Value, json};
 
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 /// A subscription `erp` to `invoice.*`, and one `told` that names these operational events.
 fn site(names: &[&str]) -> (Rig, Receiver, Receiver) {
@@ -60,8 +56,7 @@ fn who_names_it_is_told_of_each_completed_delivery() {
     let published = invoice(&rig, 4711);
     let completed = ["delivery.completed", "integration.run_completed"];
     // Those of `erp` and of `all`.
-    until("both are told", || told.count() == 4);
-    rig.settle();
+    rig.sent(&told, 4);
     assert_eq!((erp.count(), all.count()), (1, 1));
     // Which of the two deliveries ends first is not known.
     let is_first = |told: &(String, Value)| told.1["delivery_id"] == "dlv_1";
@@ -86,8 +81,7 @@ fn a_subscription_whose_own_deliveries_are_told_does_not_go_on_for_ever() {
         invoice(&rig, number);
     }
     // Two deliveries of each invoice, two names for each end.
-    until("all are told", || told.count() == 3 + 12);
-    rig.settle();
+    rig.sent(&told, 3 + 12);
     assert_eq!(rig.one("SELECT count(*) FROM outbox"), "15");
 }
 
@@ -105,18 +99,17 @@ fn dead_letters_are_told_and_those_of_operational_events_are_not() {
     let own = own(&rig);
     let (kind, body) = &own[0];
     assert_eq!(kind, "delivery.dead_lettered");
-    assert_eq!(
-        (&body["class"], &body["reason"]),
-        (&json!("validation"), &json!("the target answered 422"))
+    has(
+        body,
+        &json!({
+            "class": "validation", "reason": "the target answered 422", "http_status": 422,
+            "attempts": 1,
+        }),
     );
-    assert_eq!((&body["http_status"], &body["attempts"]), (&json!(422), &json!(1)));
     let held: Vec<&Value> =
         own.iter().filter(|(kind, _)| kind == "subscription.held").map(|(_, body)| body).collect();
     assert_eq!(held.len(), 1);
-    assert_eq!(
-        (&held[0]["subscription"], &held[0]["reason"]),
-        (&json!("erp"), &json!("rejecting"))
-    );
+    has(held[0], &json!({ "subscription": "erp", "reason": "rejecting" }));
     // A replay is another run, and its end another event.
     told.always(Reply::status(200));
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
@@ -142,8 +135,7 @@ fn a_hold_is_told_when_it_is_put_and_when_it_ends() {
     wanted.push("subscription.held");
     until_told(&rig, &wanted);
     erp.always(Reply::status(200));
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     wanted.push("subscription.resumed");
     until_told(&rig, &wanted);
 
@@ -179,8 +171,7 @@ fn a_hold_that_an_operational_event_caused_is_told_to_nobody() {
     invoice(&rig, 1);
     until("it is held", || rig.get("/v1/subscriptions/told")["holds"][0]["reason"] == "auth");
     told.always(Reply::status(200));
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     assert_eq!(types(&rig), ["delivery.completed"]);
     // A person's pause is a cause of its own.
     rig.call("POST", "/v1/subscriptions/told/pause", b"").is(200);
@@ -194,7 +185,7 @@ fn tenants_are_told_of_their_own_alone_and_the_site_is_the_default_tenants() {
     let theirs = Receiver::new();
     let body = json!({ "name": "theirs", "url": theirs.url(),
         "event_types": ["delivery.completed", "disk.low", "clock.wrong"] });
-    rig.call_as(&acme, "POST", "/v1/subscriptions", body.to_string().as_bytes()).is(201);
+    rig.post_as(&acme, "/v1/subscriptions", &body).is(201);
     invoice(&rig, 1);
     rig.disk_free(1000);
     until("new work is refused", || rig.post("/v1/events", &json!({})).status == 507);
@@ -235,10 +226,7 @@ fn a_source_that_fails_and_works_again_is_told() {
     rig.post("/v1/sources", &body).is(201);
     until_told(&rig, &["source.failing"]);
     let (_, failing) = own(&rig).remove(0);
-    assert_eq!(
-        (&failing["subject"], &failing["condition"]),
-        (&json!("source:erp"), &json!("source.failing"))
-    );
+    has(&failing, &json!({ "subject": "source:erp", "condition": "source.failing" }));
     erp.execute_batch(
         "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT)",
     )
@@ -265,10 +253,9 @@ fn a_source_that_was_replaced_is_told() {
             .unwrap();
     };
     make("('a', '1'), ('a', '2')");
-    let body = json!({ "name": "erp", "kind": "sqlite", "settings": { "path": path } });
-    rig.post("/v1/sources", &body).is(201);
+    rig.source("erp", "sqlite", &json!({ "path": path }));
     until("both rows are copied", || rig.one("SELECT count(*) FROM outbox") == "2");
-    std::fs::remove_file(&path).unwrap();
+    fs::remove_file(&path).unwrap();
     make("('a', '1')");
     until_told(&rig, &["source.replaced"]);
 }
@@ -296,10 +283,7 @@ fn a_rotation_is_told_once_however_often_its_transaction_runs() {
     until("both are delivered", || told.count() == 2);
     assert_eq!(types(&rig), ["credential.rotated", "credential.rotation_failed"]);
     let (_, failed) = own(&rig).remove(1);
-    assert_eq!(
-        (&failed["version"], &failed["reason"]),
-        (&json!(3), &json!("the target answered 401"))
-    );
+    has(&failed, &json!({ "version": 3, "reason": "the target answered 401" }));
 }
 
 #[test]

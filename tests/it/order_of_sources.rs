@@ -1,14 +1,6 @@
 //! Order across the ways in: rows of sources, dropped files, plain SQL and HTTP share their lanes.
 
-use std::fs;
-use std::path::PathBuf;
-use std::sync::mpsc;
-
-use rusqlite::Connection;
-use serde_json::{Value, json};
-
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 /// A source `erp` over an ERP's own file.
 fn erp(rig: &Rig, journal: &str) -> Connection {
@@ -22,8 +14,7 @@ fn erp(rig: &Rig, journal: &str) -> Connection {
            ordering_key TEXT, guaranteed_order INTEGER, occurred_at TEXT)",
     )
     .unwrap();
-    let body = json!({ "name": "erp", "kind": "sqlite", "settings": { "path": path } });
-    rig.post("/v1/sources", &body).is(201);
+    rig.source("erp", "sqlite", &json!({ "path": path }));
     until_read(rig, "erp");
     conn
 }
@@ -33,8 +24,7 @@ fn folder(rig: &Rig) -> PathBuf {
     let path = rig.home().join("drop");
     fs::create_dir(&path).unwrap();
     let settings = json!({ "path": path, "defaults": { "event_type": "a", "ordering_key": "a" } });
-    let body = json!({ "name": "files", "kind": "drop", "settings": settings });
-    rig.post("/v1/sources", &body).is(201);
+    rig.source("files", "drop", &settings);
     until_read(rig, "files");
     path
 }
@@ -50,16 +40,14 @@ fn numbers(receiver: &Receiver) -> Vec<u32> {
 }
 
 fn publish(rig: &Rig, n: u32, more: &Value) {
-    let mut event = json!({ "event_type": "a", "ordering_key": "a", "payload": n });
-    event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let event = merged(json!({ "event_type": "a", "ordering_key": "a", "payload": n }), more);
     rig.publish(&event);
 }
 
 #[test]
 fn what_is_published_comes_after_rows_and_files_of_sources_that_were_there_before_it() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe_with("logistics", &receiver, &json!({ "ordering": "key" }));
+    let (rig, receiver) =
+        Rig::subscribed_with("logistics", Receiver::new(), &json!({ "ordering": "key" }));
     let (erp, folder) = (erp(&rig, "WAL"), folder(&rig));
     for n in (0..120).step_by(3) {
         let insert = "INSERT INTO outbox (event_type, ordering_key, payload) VALUES ('a', 'a', ?1)";
@@ -86,12 +74,9 @@ fn what_is_published_comes_after_rows_and_files_of_sources_that_were_there_befor
 
 #[test]
 fn an_event_that_asks_for_its_lane_comes_after_rows_that_ask_for_theirs() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("logistics", &receiver);
+    let (rig, receiver) = Rig::subscribed("logistics");
     let erp = erp(&rig, "WAL");
-    let own = Connection::open(rig.data().join("oncebox.db")).unwrap();
-    own.busy_timeout(secs(5)).unwrap();
+    let own = rig.writable();
     let insert = "INSERT INTO outbox (event_type, ordering_key, guaranteed_order, payload)
                   VALUES ('a', 'a', 1, ?1)";
     for n in (0..90).step_by(3) {
@@ -138,9 +123,8 @@ fn a_row_with_its_own_time_goes_before_later_events_that_still_wait() {
 
 #[test]
 fn a_source_that_cannot_be_read_stops_no_publish() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe_with("logistics", &receiver, &json!({ "ordering": "key" }));
+    let (rig, receiver) =
+        Rig::subscribed_with("logistics", Receiver::new(), &json!({ "ordering": "key" }));
     let erp = erp(&rig, "DELETE");
     erp.execute_batch("BEGIN EXCLUSIVE").unwrap();
     erp.execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('a', '0')").unwrap();
@@ -148,6 +132,5 @@ fn a_source_that_cannot_be_read_stops_no_publish() {
         publish(&rig, n, &json!({}));
     }
     erp.execute_batch("COMMIT").unwrap();
-    until("all are delivered", || receiver.count() == 101);
-    rig.settle();
+    rig.sent(&receiver, 101);
 }

@@ -1,22 +1,14 @@
 //! Order where it is asked for: one after another within a lane, whatever happens to the first.
 
-use std::sync::mpsc;
-
 use oncebox::base::id::SubscriptionSeq;
 use oncebox::store::deliveries;
 use oncebox::store::tx::ReadTx;
-use rusqlite::Connection;
-use serde_json::{Value, json};
 
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, START, file, secs, until};
+use crate::rig::prelude::*;
 
 fn pulling(ordering: &str) -> Rig {
     let rig = Rig::new();
-    let body = json!({
-        "name": "erp", "target": "pull", "ordering": ordering, "order": { "head_of_line": "skip" },
-    });
-    rig.post("/v1/subscriptions", &body).is(201);
+    rig.pull("erp", &json!({ "ordering": ordering, "order": { "head_of_line": "skip" } }));
     rig
 }
 
@@ -25,7 +17,7 @@ fn publish(rig: &Rig, key: &str, n: u32) -> Value {
 }
 
 fn next(rig: &Rig) -> Vec<Value> {
-    rig.get("/v1/consumers/erp/next?max=100")["items"].as_array().unwrap().clone()
+    rig.items("/v1/consumers/erp/next?max=100")
 }
 
 fn payloads(items: &[Value]) -> Vec<&str> {
@@ -33,8 +25,7 @@ fn payloads(items: &[Value]) -> Vec<&str> {
 }
 
 fn say(rig: &Rig, verb: &str, item: &Value, more: &Value) {
-    let mut word = json!({ "delivery": item["delivery"], "lease": item["lease"] });
-    word.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let word = merged(json!({ "delivery": item["delivery"], "lease": item["lease"] }), more);
     let heard = rig.post(&format!("/v1/consumers/erp/{verb}"), &json!({ "items": [word] })).is(200);
     assert_eq!(heard.json()["items"][0]["status"], 200, "{heard:?}");
 }
@@ -58,9 +49,7 @@ fn of_one_key_the_next_is_given_when_the_one_before_is_done() {
     say(&rig, "nack", &second[0], &json!({ "delay": "1h" }));
     assert!(next(&rig).is_empty());
     rig.advance(secs(3600));
-    until("the lease of b1 is over", || {
-        rig.one("SELECT count(*) FROM deliveries WHERE state = 'leased'") == "0"
-    });
+    rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'leased'", "0");
     rig.restart();
     rig.advance(secs(5));
     let again = next(&rig);
@@ -121,8 +110,7 @@ fn the_key_is_the_events_own_or_its_aggregate_and_without_one_nobody_waits() {
     .into_iter()
     .enumerate()
     {
-        let mut event = json!({ "event_type": "a", "payload": n.to_string() });
-        event.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let event = merged(json!({ "event_type": "a", "payload": n.to_string() }), &fields);
         rig.publish(&event);
     }
     assert_eq!(payloads(&next(&rig)), ["0", "2", "3", "4"]);
@@ -140,8 +128,7 @@ fn what_is_sent_keeps_its_order_across_failures_and_a_restart() {
     rig.settle();
     rig.restart();
     for wait in [5, 30] {
-        rig.advance(secs(wait));
-        rig.settle();
+        rig.pass(secs(wait));
     }
     let seen = receiver.seen();
     let bodies: Vec<u32> = seen
@@ -154,9 +141,8 @@ fn what_is_sent_keeps_its_order_across_failures_and_a_restart() {
 
 #[test]
 fn of_one_key_one_request_is_in_flight_while_other_keys_go_on() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "key" }));
+    let (rig, receiver) =
+        Rig::subscribed_with("erp", Receiver::new(), &json!({ "ordering": "key" }));
     // Until an endpoint was called once, it has one request at a time.
     publish(&rig, "c", 1);
     rig.settle();
@@ -190,12 +176,14 @@ fn of_one_key_one_request_is_in_flight_while_other_keys_go_on() {
 fn order_is_not_given_up_while_anything_is_open() {
     let rig = pulling("key");
     publish(&rig, "a", 1);
-    let refused = rig.patch("/v1/subscriptions/erp", &json!({ "ordering": "none" })).is(409);
-    assert!(refused.detail().contains("open or dead"), "{}", refused.detail());
+    rig.patch("/v1/subscriptions/erp", &json!({ "ordering": "none" }))
+        .is(409)
+        .tells("open or dead");
     say(&rig, "ack", &next(&rig)[0], &json!({}));
     rig.patch("/v1/subscriptions/erp", &json!({ "ordering": "none" })).is(200);
-    let wrong = rig.patch("/v1/subscriptions/erp", &json!({ "ordering": "some" })).is(422);
-    assert!(wrong.detail().contains("one of none, key, strict"));
+    rig.patch("/v1/subscriptions/erp", &json!({ "ordering": "some" }))
+        .is(422)
+        .tells("one of none, key, strict");
 }
 
 /// An event of the one lane, at a second of its source's clock.
@@ -285,9 +273,7 @@ fn a_pause_stops_a_lane_where_it_is_and_it_goes_on_from_there() {
     receiver.gets(&["a1"]);
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     tell.send(500).unwrap();
-    until("it has failed", || {
-        rig.one("SELECT counted_failures FROM deliveries WHERE seq = 1") == "1"
-    });
+    rig.becomes("SELECT counted_failures FROM deliveries WHERE seq = 1", "1");
     rig.advance(secs(5));
     at(&rig, 0);
     assert_eq!(receiver.bodies(), ["a1"]);
@@ -302,17 +288,14 @@ fn a_pause_stops_a_lane_where_it_is_and_it_goes_on_from_there() {
 #[test]
 fn an_event_that_is_mended_goes_to_its_old_place() {
     let rig = pulling("strict");
-    let erp = Connection::open(rig.data().join("oncebox.db")).unwrap();
-    erp.busy_timeout(secs(5)).unwrap();
+    let erp = rig.writable();
     let insert = |payload: &str| {
         let sql = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
         erp.execute(sql, [payload]).unwrap();
     };
     for payload in ["\"1\"", "{no json", "\"3\"", "\"4\""] {
         insert(payload);
-        until("it is seen", || {
-            rig.one("SELECT count(*) FROM outbox WHERE routed_at IS NULL") == "0"
-        });
+        rig.becomes("SELECT count(*) FROM outbox WHERE routed_at IS NULL", "0");
     }
     let first = next(&rig);
     assert_eq!(payloads(&first), ["1"]);
@@ -435,15 +418,14 @@ fn what_is_behind_many_deliveries_of_a_taken_funnel_is_sent_in_slices() {
     let (erp, tell) = ordered(&rig, "erp", &json!({ "order": { "funnel_point": "sap" } }));
     answered_once(&rig, &[(&erp, &tell)]);
     let of_value = |value: &str| {
-        let event = json!({ "event_type": "a", "funnel_value": value, "payload": value });
-        rig.publish(&event);
+        rig.publish(&json!({ "event_type": "a", "funnel_value": value, "payload": value }));
     };
     of_value("x");
     until("x is sent", || erp.count() == 2);
     tell.send(200).unwrap();
     rig.settle();
     rig.stop();
-    let conn = Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let conn = rig.writable();
     conn.execute_batch("PRAGMA synchronous = OFF").unwrap();
     conn.execute(THEIR_EVENTS, (20_000, START.ms())).unwrap();
     conn.execute(OF_ONE_VALUE, (20_000, START.ms())).unwrap();
@@ -469,7 +451,7 @@ fn what_is_behind_many_deliveries_of_a_taken_funnel_is_sent_in_slices() {
         rig.publish(&json!({ "event_type": "a", "funnel_value": value, "payload": value }));
         until("it is sent", || {
             erp.bodies().contains(&value.to_owned()) || {
-                rig.advance(std::time::Duration::from_millis(250));
+                rig.advance(Duration::from_millis(250));
                 false
             }
         });
@@ -479,12 +461,10 @@ fn what_is_behind_many_deliveries_of_a_taken_funnel_is_sent_in_slices() {
 
 #[test]
 fn what_is_published_comes_after_the_rows_that_were_committed_before_it() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe_with("logistics", &receiver, &json!({ "ordering": "key" }));
+    let (mut rig, receiver) =
+        Rig::subscribed_with("logistics", Receiver::new(), &json!({ "ordering": "key" }));
     let insert = "INSERT INTO outbox (event_type, ordering_key, payload) VALUES ('a', 'a', ?1)";
-    let erp = Connection::open(rig.data().join("oncebox.db")).unwrap();
-    erp.busy_timeout(secs(5)).unwrap();
+    let erp = rig.writable();
     for n in (0..60).step_by(2) {
         erp.execute(insert, [n]).unwrap();
         publish_as(&rig, n + 1);
@@ -617,8 +597,7 @@ fn subscriptions_of_a_group_send_one_after_another() {
     assert_eq!(invoices.count(), 0);
     tell_orders.send(200).unwrap();
     tell_invoices.send(200).unwrap();
-    until("the invoice is sent", || invoices.count() == 1);
-    rig.settle();
+    rig.sent(&invoices, 1);
 }
 
 #[test]
@@ -636,8 +615,8 @@ fn of_a_funnel_value_one_is_in_flight_across_subscriptions() {
         tell_one.send(200).unwrap();
         tell_two.send(200).unwrap();
     }
-    until("all are sent", || one.count() == 3 && two.count() == 3);
-    rig.settle();
+    rig.sent(&one, 3);
+    rig.sent(&two, 3);
 }
 
 #[test]

@@ -1,16 +1,7 @@
 //! Personal data: what a policy seals is nowhere on the disk, and the receiver gets all of it.
 
-use std::sync::{Arc, Mutex};
-
-use data_encoding::{BASE64, HEXLOWER};
-use ring::hmac;
-use serde_json::{Value, json};
-
 use crate::restoring;
-use crate::rig::file::holding;
-use crate::rig::http::Answer;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, until};
+use crate::rig::prelude::*;
 
 const GITHUB: &str = "a-shared-secret-of-32-characters";
 /// Stands in what is sealed, and nowhere else.
@@ -20,8 +11,8 @@ const MAIL: &str = "jane.marker@example.org";
 const WHO: &str = "Marker Roe";
 
 /// A file of an ERP's own, with a table of events.
-fn erp_file(path: &std::path::Path) -> rusqlite::Connection {
-    let erp = rusqlite::Connection::open(path).unwrap();
+fn erp_file(path: &Path) -> Connection {
+    let erp = Connection::open(path).unwrap();
     erp.execute_batch(
         "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL,
                               payload TEXT NOT NULL)",
@@ -62,10 +53,7 @@ fn state(rig: &Rig, policy: &Value) {
 fn publish(rig: &Rig, key: &str, payload: &str) -> Answer {
     let body =
         format!(r#"{{"event_type":"order.paid","idempotency_key":"{key}","payload":{payload}}}"#);
-    let bearer = format!("Bearer {}", rig.token);
-    let request_key = format!("{key:0>32}");
-    let fields = [("Authorization", bearer.as_str()), ("Idempotency-Key", request_key.as_str())];
-    rig.send("POST", "/v1/events", &fields, body.as_bytes())
+    rig.post_keyed(&rig.token, &format!("{key:0>32}"), &body)
 }
 
 fn hook(rig: &Rig, body: &str, delivery: &str, fields: &[(&str, &str)]) -> Answer {
@@ -90,7 +78,7 @@ fn provider(rig: &Rig, policy: &Value) {
 }
 
 /// Whether a request is signed over exactly what it carries.
-fn is_signed(secret: &str, message: &crate::rig::http::Message) -> bool {
+fn is_signed(secret: &str, message: &Message) -> bool {
     let key = BASE64.decode(secret.strip_prefix("whsec_").unwrap().as_bytes()).unwrap();
     let field = |name: &str| message.field(name).unwrap().to_owned();
     let mut signed =
@@ -103,31 +91,30 @@ fn is_signed(secret: &str, message: &crate::rig::http::Message) -> bool {
 
 #[test]
 fn sealed_data_is_not_readable_on_the_disk_and_is_delivered_complete() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500)]);
+    let (mut rig, receiver) = (Rig::new(), Receiver::scripted([Reply::status(500)]));
     let secret = rig.subscribe("erp", &receiver);
     state(&rig, &sealing());
     let first = publish(&rig, "o-1", &body("c-1")).is(201).json()["events"][0].clone();
-    until("it is sent", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     nowhere(&rig, &[NAME, MAIL]);
     assert!(!holding(&rig.home(), "obx-sealed.v.").is_empty(), "the search itself works");
 
     // Sent again by the schedule, from the file alone.
     rig.restart();
-    rig.advance(std::time::Duration::from_secs(5));
-    until("it is sent again", || receiver.count() == 2);
-    rig.settle();
+    rig.advance(Duration::from_secs(5));
+    rig.sent(&receiver, 2);
     for sent in receiver.seen() {
         assert_eq!(String::from_utf8(sent.body.clone()).unwrap(), body("c-1"));
         assert!(is_signed(&secret, &sent));
     }
 
     let shown = rig.get(&format!("/v1/events/{}", first["id"].as_str().unwrap()));
-    assert_eq!(shown["payload"]["customer"], json!({ "id": "c-1", "name": "[sealed]" }));
-    assert_eq!(
-        (&shown["payload"]["to"][0], &shown["sealed_fields"]),
-        (&json!("[sealed]"), &json!(2))
+    has(
+        &shown,
+        &json!({
+            "payload.customer": { "id": "c-1", "name": "[sealed]" }, "payload.to.0": "[sealed]",
+            "sealed_fields": 2,
+        }),
     );
     rig.stop();
     nowhere(&rig, &[NAME, MAIL]);
@@ -174,8 +161,7 @@ fn events_of_one_subject_share_its_key_and_one_without_a_subject_has_its_own() {
 
 #[test]
 fn a_webhook_is_verified_unchanged_and_sealed_before_it_is_stored() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let secret = rig.subscribe_with("erp", &receiver, &json!({ "source": "all" }));
     provider(&rig, &sealing());
     let agent = [
@@ -183,8 +169,7 @@ fn a_webhook_is_verified_unchanged_and_sealed_before_it_is_stored() {
         ("Content-Type", "application/json; for=jane.marker@example.org"),
     ];
     let made = hook(&rig, &body("c-1"), "d-1", &agent).is(200).json();
-    until("it is sent", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     nowhere(&rig, &[NAME, MAIL]);
     let sent = receiver.seen().remove(0);
     assert_eq!(String::from_utf8(sent.body.clone()).unwrap(), body("c-1"));
@@ -200,14 +185,12 @@ fn a_webhook_is_verified_unchanged_and_sealed_before_it_is_stored() {
 
 #[test]
 fn sealed_data_is_removed_from_a_stored_answer() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     receiver.decide(|message| Reply::Answer(500, Vec::new(), message.body.clone()));
     rig.subscribe("erp", &receiver);
     state(&rig, &sealing());
     publish(&rig, "o-1", &body("c-1")).is(201);
-    until("it is sent", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     nowhere(&rig, &[NAME, MAIL]);
     let attempt = rig.get("/v1/deliveries/dlv_1/attempts")["items"][0].clone();
     let excerpt = attempt["excerpt"].as_str().unwrap();
@@ -230,10 +213,7 @@ fn a_rejected_event_is_answered_with_rule_and_path_and_not_stored() {
     assert!(refused["detail"].as_str().unwrap().contains("idempotency_key looks like a card"));
     provider(&rig, &rejecting);
     hook(&rig, r#"{"ssn":1}"#, "d-1", &[]).is(422);
-    assert_eq!(
-        rig.one("SELECT (SELECT count(*) FROM outbox), (SELECT count(*) FROM webhook_events)"),
-        "0 0"
-    );
+    rig.says("SELECT (SELECT count(*) FROM outbox), (SELECT count(*) FROM webhook_events)", "0 0");
     assert_eq!(rig.one("SELECT count(*) FROM idempotency_keys"), "0");
     nowhere(&rig, &["987-65-4321", "4111111111111111"]);
     rig.patch("/v1/providers/github", &json!({ "pii": "allow" })).is(200);
@@ -242,9 +222,7 @@ fn a_rejected_event_is_answered_with_rule_and_path_and_not_stored() {
 
 #[test]
 fn text_that_only_looks_sealed_is_sent_unchanged() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     state(&rig, &sealing());
     publish(&rig, "o-1", &body("c-1")).is(201);
     until("it is sent", || receiver.count() == 1);
@@ -266,8 +244,7 @@ fn text_that_only_looks_sealed_is_sent_unchanged() {
 
 #[test]
 fn hashes_stay_equal_through_a_rotation_of_the_master_key_and_sealed_fields_open_after_it() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
+    let (mut rig, receiver) = (Rig::new(), Receiver::new());
     state(
         &rig,
         &json!({ "rules": [
@@ -300,7 +277,7 @@ fn hashes_stay_equal_through_a_rotation_of_the_master_key_and_sealed_fields_open
 /// Whether bytes stand in a file below the data directory.
 fn bytes_on_disk(rig: &Rig, needle: &[u8]) -> bool {
     ["oncebox.db", "oncebox.db-wal", "oncebox.db-shm"].iter().any(|name| {
-        let bytes = std::fs::read(rig.data().join(name)).unwrap_or_default();
+        let bytes = fs::read(rig.data().join(name)).unwrap_or_default();
         bytes.windows(needle.len()).any(|window| window == needle)
     })
 }
@@ -326,9 +303,7 @@ fn erase(rig: &Rig, subject: &str) -> Answer {
 
 #[test]
 fn an_erased_subject_is_gone_and_its_deliveries_continue_without_the_data() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     rig.post("/v1/subscriptions/erp/pause", &Value::Null).is(200);
     state(&rig, &named_policy());
     for n in 0..60 {
@@ -350,8 +325,7 @@ fn an_erased_subject_is_gone_and_its_deliveries_continue_without_the_data() {
     // What comes in afterwards has a key of its own; the old one stays dead.
     publish(&rig, "o-again", &of_customer("cust-marker-7")).is(201);
     rig.post("/v1/subscriptions/erp/resume", &Value::Null).is(200);
-    until("all are sent", || receiver.count() == 61);
-    rig.settle();
+    rig.sent(&receiver, 61);
     let bodies: Vec<String> =
         receiver.seen().into_iter().map(|sent| String::from_utf8(sent.body).unwrap()).collect();
     let without = bodies.iter().filter(|body| *body == r#"{"no":1,"customer":null}"#).count();
@@ -360,8 +334,7 @@ fn an_erased_subject_is_gone_and_its_deliveries_continue_without_the_data() {
     let found =
         rig.post("/v1/subjects/find", &json!({ "subject": "cust-marker-7" })).is(200).json();
     assert_eq!(found["keys"].as_array().unwrap().len(), 2);
-    let listed = rig.get("/v1/subjects?erased=true");
-    assert_eq!(listed["items"].as_array().unwrap().len(), 3);
+    assert_eq!(rig.get("/v1/subjects?erased=true")["items"].as_array().unwrap().len(), 3);
     let audit = rig.get("/v1/audit-events?action=subject.erase").to_string();
     assert!(audit.contains("keys_erased") && !audit.contains("cust-marker"), "{audit}");
 }
@@ -383,16 +356,14 @@ fn a_repeated_event_of_an_erased_subject_is_not_said_to_differ() {
 
 #[test]
 fn erased_data_stays_erased_when_an_older_backup_is_restored() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (mut rig, receiver) = Rig::subscribed("erp");
     rig.post("/v1/subscriptions/erp/pause", &Value::Null).is(200);
     state(&rig, &named_policy());
     publish(&rig, "o-1", &of_customer("c-1")).is(201);
     publish(&rig, "o-2", &of_customer("c-2")).is(201);
     let keys = kept_keys(&rig);
     let backup = restoring::back_up(&rig);
-    let of_backup = std::fs::read(&backup).unwrap();
+    let of_backup = fs::read(&backup).unwrap();
     assert!(of_backup.windows(keys[0].len()).any(|window| window == keys[0]), "it has the key");
     nowhere(&rig, &[NAME]);
     erase(&rig, "c-1").is(200);
@@ -402,8 +373,7 @@ fn erased_data_stays_erased_when_an_older_backup_is_restored() {
     assert!(!bytes_on_disk(&rig, &keys[0]) && bytes_on_disk(&rig, &keys[1]));
     rig.post("/v1/subscriptions/erp/resume", &Value::Null).is(200);
     rig.post("/v1/deliveries/release", &json!({ "filter": {} })).is(200);
-    until("both are sent", || receiver.count() == 2);
-    rig.settle();
+    rig.sent(&receiver, 2);
     let mut bodies: Vec<String> =
         receiver.seen().into_iter().map(|sent| String::from_utf8(sent.body).unwrap()).collect();
     bodies.sort();
@@ -419,8 +389,8 @@ fn an_interrupted_erasure_is_completed_at_the_next_start() {
     rig.stop();
     // As a process leaves it that dies after the list is written and before the commit.
     let backups = rig.data().join("backups");
-    std::fs::create_dir_all(&backups).unwrap();
-    std::fs::write(backups.join("oncebox.db.erasures"), format!("{key} {}\n", rig.now())).unwrap();
+    fs::create_dir_all(&backups).unwrap();
+    fs::write(backups.join("oncebox.db.erasures"), format!("{key} {}\n", rig.now())).unwrap();
     rig.start_again();
     assert_eq!(rig.one("SELECT sealed IS NULL, erased_at IS NOT NULL FROM subjects"), "1 1");
 }
@@ -429,8 +399,7 @@ fn an_interrupted_erasure_is_completed_at_the_next_start() {
 fn a_plain_sql_row_that_a_policy_matches_is_quarantined_with_a_hint_that_its_text_is_stored() {
     let rig = Rig::new();
     state(&rig, &named_policy());
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
-    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let conn = rig.writable();
     let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
     conn.execute(insert, [of_customer("c-1")]).unwrap();
     conn.execute(insert, [r#"{"no":1}"#]).unwrap();
@@ -446,8 +415,7 @@ fn a_plain_sql_row_that_a_policy_matches_is_quarantined_with_a_hint_that_its_tex
 #[test]
 fn every_action_but_allow_refuses_a_plain_sql_row() {
     let rig = Rig::new();
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
-    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let conn = rig.writable();
     let mut rows = 0;
     let mut insert = |rule: Value| {
         state(&rig, &json!({ "rules": [rule] }));
@@ -504,9 +472,8 @@ fn an_erasure_while_an_attempt_is_under_way_ends_with_that_attempt() {
     nowhere(&rig, &[NAME]);
     receiver.always(Reply::status(200));
     rig.post("/v1/subscriptions/hooks/resume", &Value::Null).is(200);
-    rig.advance(std::time::Duration::from_mins(10));
-    until("both are sent", || receiver.count() == 3);
-    rig.settle();
+    rig.advance(Duration::from_mins(10));
+    rig.sent(&receiver, 3);
     let bodies: Vec<String> =
         receiver.seen().into_iter().map(|sent| String::from_utf8(sent.body).unwrap()).collect();
     let without = r#"{"no":1,"customer":null}"#;
@@ -517,8 +484,7 @@ fn an_erasure_while_an_attempt_is_under_way_ends_with_that_attempt() {
     // Not the very bytes of the first one, which would be a repetition of it.
     let spaced = of_customer("c-1").replace(':', ": ");
     hook(&rig, &spaced, "d-2", &[]).is(200);
-    until("both are sent", || receiver.count() == 5);
-    rig.settle();
+    rig.sent(&receiver, 5);
     let seen = receiver.seen();
     let has = |body: &str| seen[3..].iter().any(|sent| sent.body == body.as_bytes());
     assert!(has(&of_customer("c-1")) && has(&spaced));
@@ -531,9 +497,7 @@ fn an_erasure_while_an_attempt_is_under_way_ends_with_that_attempt() {
 
 #[test]
 fn rows_of_a_source_are_sealed_and_refused_rows_are_stored_without_content() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     let policy = json!({
         "rules": [{ "path": "$.customer", "action": "seal" }, { "path": "$.ssn", "action": "reject" }],
         "subject": "$.customer.id",
@@ -546,11 +510,9 @@ fn rows_of_a_source_are_sealed_and_refused_rows_are_stored_without_content() {
     let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
     erp.execute(insert, [of_customer("c-1")]).unwrap();
     erp.execute(insert, [format!(r#"{{"ssn":"{MAIL}"}}"#)]).unwrap();
-    let source = json!({ "name": "erp", "kind": "sqlite", "settings": { "path": path } });
-    rig.post("/v1/sources", &source).is(201);
+    rig.source("erp", "sqlite", &json!({ "path": path }));
     until("both are read", || rig.one("SELECT count(*) FROM outbox") == "2");
-    until("one is sent", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     assert_eq!(String::from_utf8(receiver.seen().remove(0).body).unwrap(), of_customer("c-1"));
     let found = rig.one("SELECT last_error FROM outbox WHERE status = 'quarantined'");
     assert!(found.contains("rule 2") && found.contains("$.ssn"), "{found}");
@@ -568,18 +530,17 @@ fn rows_of_a_source_are_sealed_and_refused_rows_are_stored_without_content() {
 fn keys_of_rows_reveal_nothing_and_are_recognised_when_a_policy_is_added_or_removed() {
     let rig = Rig::new();
     let (erp, drop) = (rig.home().join("erp.db"), rig.home().join("drop"));
-    std::fs::create_dir(&drop).unwrap();
+    fs::create_dir(&drop).unwrap();
     let conn = erp_file(&erp);
     let write = |n: u32| {
         conn.execute("INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)", [n]).unwrap();
     };
     let put = |name: &str, n: u32| {
-        std::fs::write(drop.join("x.tmp"), format!(r#"{{"event_type":"a","payload":{n}}}"#))
-            .unwrap();
-        std::fs::rename(drop.join("x.tmp"), drop.join(name)).unwrap();
+        fs::write(drop.join("x.tmp"), format!(r#"{{"event_type":"a","payload":{n}}}"#)).unwrap();
+        fs::rename(drop.join("x.tmp"), drop.join(name)).unwrap();
         until("it is taken", || drop.join("done").join(name).exists());
     };
-    let source = |name: &str, kind: &str, path: &std::path::Path| {
+    let source = |name: &str, kind: &str, path: &Path| {
         let settings = json!({ "path": path });
         rig.post("/v1/sources", &json!({ "name": name, "kind": kind, "settings": settings }))
             .is(201);
@@ -637,8 +598,7 @@ fn events_of_one_batch_share_their_subjects_key_and_their_ids_reveal_nothing() {
     let row = |n: u32| json!({ "n": n, "customer": { "id": "c-1", "name": NAME } });
     let body = json!({ "rows": (0..50).map(row).collect::<Vec<Value>>() }).to_string();
     let token = [("X-Token", GITHUB)];
-    let first = rig.send("POST", "/in/crm", &token, body.as_bytes()).is(200).json();
-    assert_eq!(first["stored"], 50);
+    assert_eq!(rig.send("POST", "/in/crm", &token, body.as_bytes()).is(200).json()["stored"], 50);
     assert_eq!(rig.one("SELECT count(*) FROM subjects"), "1");
     let again = rig.send("POST", "/in/crm", &token, body.as_bytes()).is(200).json();
     assert_eq!((&again["stored"], &again["repeated"]), (&json!(0), &json!(50)));
@@ -652,8 +612,7 @@ fn a_subject_with_thousands_of_keys_is_erased_completely() {
     let rig = Rig::new();
     state(&rig, &named_policy());
     publish(&rig, "o-1", &of_customer("c-1")).is(201);
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
-    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let conn = rig.writable();
     let more = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
                 INSERT INTO subjects (tenant, subject, key_id, sealed, master_key_id, created_at)
                 SELECT tenant, subject, randomblob(16), sealed, master_key_id, created_at
@@ -689,7 +648,7 @@ fn the_boxs_administrator_erases_in_another_tenant_by_its_name() {
     let payload: Value = serde_json::from_str(&of_customer("c-1")).unwrap();
     let event = json!({ "event_type": "a", "idempotency_key": "o-1", "payload": payload });
     rig.post("/v1/events", &event).is(201);
-    rig.call_as(&token, "POST", "/v1/events", event.to_string().as_bytes()).is(201);
+    rig.post_as(&token, "/v1/events", &event).is(201);
     let subject = json!({ "subject": "c-1" });
     assert_eq!(rig.get("/v1/subjects?tenant=acme")["items"].as_array().unwrap().len(), 1);
     rig.post("/v1/subjects/find?tenant=acme", &subject).is(200);
@@ -733,7 +692,7 @@ fn a_sealed_event_keeps_its_key_in_quarantine() {
         &rig,
         &json!({ "rules": [{ "path": "$.customer", "action": "seal" }], "subject": "$.customer.id" }),
     );
-    let own = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let own = rig.writable();
     let refused = "CREATE TRIGGER stands_in_the_way BEFORE INSERT ON deliveries
                    BEGIN SELECT RAISE(ABORT, 'no'); END";
     own.execute_batch(refused).unwrap();
@@ -742,8 +701,7 @@ fn a_sealed_event_keeps_its_key_in_quarantine() {
     let erp = erp_file(&path);
     let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
     erp.execute(insert, [of_customer("c-1")]).unwrap();
-    let source = json!({ "name": "erp", "kind": "sqlite", "settings": { "path": path } });
-    rig.post("/v1/sources", &source).is(201);
+    rig.source("erp", "sqlite", &json!({ "path": path }));
     let quarantined =
         "SELECT count(*) FROM outbox WHERE status = 'quarantined' AND sealed_fields > 0";
     until("it is quarantined", || rig.one(quarantined) == "1");
@@ -758,8 +716,7 @@ fn repair(rig: &Rig, id: &str, with: &Value) -> Answer {
 
 #[test]
 fn a_sealed_event_for_a_later_target_is_repaired_and_delivered_complete() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let rules = json!([
         { "path": "$.customer", "action": "seal" }, { "path": "$.iban", "action": "mask" },
         { "path": "$.no", "action": "hash" },
@@ -777,8 +734,7 @@ fn a_sealed_event_for_a_later_target_is_repaired_and_delivered_complete() {
     repair(&rig, id, &json!({})).is(422);
     rig.subscribe("late", &receiver);
     repair(&rig, id, &json!({})).is(200);
-    until("it is sent", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     let sent: Value = serde_json::from_slice(&receiver.seen()[0].body).unwrap();
     assert_eq!((&sent["customer"], &sent["iban"]), (&payload["customer"], &json!("***3000")));
     assert!(sent["no"].as_str().unwrap().starts_with("hmac:"), "{sent}");
@@ -787,17 +743,14 @@ fn a_sealed_event_for_a_later_target_is_repaired_and_delivered_complete() {
 
 #[test]
 fn the_policy_applies_to_the_content_of_a_repair() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     let policy = json!({
         "rules": [{ "path": "$.customer", "action": "seal" }, { "path": "$.ssn", "action": "reject" },
                   { "detect": ["email"], "action": "seal" }],
         "subject": "$.customer.id",
     });
     state(&rig, &policy);
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
-    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let conn = rig.writable();
     let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
     conn.execute(insert, [r#"{"customer":"somebody"}"#]).unwrap();
     drop(conn);
@@ -805,16 +758,15 @@ fn the_policy_applies_to_the_content_of_a_repair() {
     until("it is quarantined", || rig.one(quarantined) == "1");
     let id = rig.one("SELECT id FROM outbox");
     repair(&rig, &id, &json!({})).is(422);
-    let refused = repair(&rig, &id, &json!({ "payload": { "ssn": 1 } })).is(422);
-    assert!(refused.detail().contains("rule 2"), "{}", refused.detail());
-    let refused = repair(&rig, &id, &json!({ "aggregate_id": MAIL, "payload": {} })).is(422);
-    assert!(refused.detail().contains("aggregate_id looks like"), "{}", refused.detail());
+    repair(&rig, &id, &json!({ "payload": { "ssn": 1 } })).is(422).tells("rule 2");
+    repair(&rig, &id, &json!({ "aggregate_id": MAIL, "payload": {} }))
+        .is(422)
+        .tells("aggregate_id looks like");
     // Large enough to be kept apart.
     let payload = json!({ "customer": { "id": "c-1", "name": NAME }, "more": "x".repeat(20_000) });
     let fixed = repair(&rig, &id, &json!({ "payload": payload })).is(200).json();
     assert_eq!((&fixed["status"], &fixed["sealed_fields"]), (&json!("pending"), &json!(1)));
-    until("it is sent", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     let sent: Value = serde_json::from_slice(&receiver.seen()[0].body).unwrap();
     assert_eq!(sent, payload);
     assert_eq!(rig.one("SELECT count(*) FROM payloads"), "1");
@@ -828,17 +780,16 @@ fn the_policy_applies_to_identifiers_of_a_repair_of_sealed_content() {
     let event = json!({ "event_type": "a", "target": "late", "payload": { "to": MAIL } });
     let made = rig.publish(&event);
     let id = made["id"].as_str().unwrap();
-    let refused = repair(&rig, id, &json!({ "target": null, "process_id": MAIL })).is(422);
-    assert!(refused.detail().contains("process_id looks like"), "{}", refused.detail());
+    repair(&rig, id, &json!({ "target": null, "process_id": MAIL }))
+        .is(422)
+        .tells("process_id looks like");
     repair(&rig, id, &json!({ "target": null })).is(200);
     nowhere(&rig, &[MAIL]);
 }
 
 #[test]
 fn a_repair_that_changes_the_key_of_a_sealed_event_needs_the_payload() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     state(&rig, &sealing());
     let event = json!({
         "event_type": "a", "idempotency_key": "o-1", "target": "late", "payload": { "to": MAIL },
@@ -846,18 +797,15 @@ fn a_repair_that_changes_the_key_of_a_sealed_event_needs_the_payload() {
     let made = rig.publish(&event);
     let id = made["id"].as_str().unwrap();
     for identity in [json!({ "idempotency_key": "o-2" }), json!({ "source_system": "crm" })] {
-        let mut with = json!({ "target": null });
-        with.as_object_mut().unwrap().extend(identity.as_object().unwrap().clone());
-        let refused = repair(&rig, id, &with).is(422);
-        assert!(refused.detail().contains("Give the payload too"), "{}", refused.detail());
+        let mut with = merged(json!({ "target": null }), &identity);
+        repair(&rig, id, &with).is(422).tells("Give the payload too");
         with["payload"] = json!({ "to": MAIL, "fixed": true });
         if with["idempotency_key"] == "o-2" {
             repair(&rig, id, &with).is(200);
             break;
         }
     }
-    until("it is sent", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     assert_eq!(receiver.seen()[0].field("x-idempotency-key"), Some("o-2"));
     let sent: Value = serde_json::from_slice(&receiver.seen()[0].body).unwrap();
     assert_eq!(sent, json!({ "to": MAIL, "fixed": true }));
@@ -866,22 +814,18 @@ fn a_repair_that_changes_the_key_of_a_sealed_event_needs_the_payload() {
 
 #[test]
 fn an_event_that_cannot_be_opened_is_given_up_and_never_sent_sealed() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     rig.post("/v1/subscriptions", &json!({ "name": "asks", "target": "pull" })).is(201);
     rig.post("/v1/subscriptions/erp/pause", &Value::Null).is(200);
     state(&rig, &named_policy());
     publish(&rig, "o-1", &of_customer("c-1")).is(201);
     publish(&rig, "o-2", &of_customer("c-2")).is(201);
     // As after a key row that somebody has deleted.
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
-    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let conn = rig.writable();
     assert_eq!(conn.execute("DELETE FROM subjects WHERE seq = 1", []).unwrap(), 1);
     drop(conn);
     rig.post("/v1/subscriptions/erp/resume", &Value::Null).is(200);
-    until("the other one is sent", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     let bodies: Vec<Vec<u8>> = receiver.seen().into_iter().map(|sent| sent.body).collect();
     assert_eq!(bodies, [of_customer("c-2").into_bytes()]);
     let given = rig.get("/v1/consumers/asks/next?max=10&wait=5");
@@ -902,8 +846,7 @@ fn a_target_or_content_type_with_personal_data_is_refused() {
         if field == "target" {
             event[field] = MAIL.into();
         }
-        let refused = rig.post("/v1/events", &event).is(422);
-        assert!(refused.detail().contains(&format!("{field} looks like")), "{}", refused.detail());
+        rig.post("/v1/events", &event).is(422).tells(&format!("{field} looks like"));
     }
     assert_eq!(rig.one("SELECT count(*) FROM outbox"), "0");
     nowhere(&rig, &[MAIL]);
@@ -912,11 +855,9 @@ fn a_target_or_content_type_with_personal_data_is_refused() {
 #[test]
 fn under_a_policy_no_quarantine_reason_quotes_incoming_data() {
     let rig = Rig::new();
-    let policy = json!({ "rules": [{ "path": "$.customer", "action": "seal" }] });
-    state(&rig, &policy);
+    state(&rig, &json!({ "rules": [{ "path": "$.customer", "action": "seal" }] }));
     rig.publish(&json!({ "event_type": "a", "payload": 1, "target": WHO }));
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
-    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let conn = rig.writable();
     let insert = |columns: &str, value: &str| {
         let sql = format!(
             "INSERT INTO outbox (event_type, payload, {columns}) VALUES ('a', '{{}}', {value})"
@@ -932,7 +873,7 @@ fn under_a_policy_no_quarantine_reason_quotes_incoming_data() {
     drop(conn);
     let quarantined = "SELECT count(*) FROM outbox WHERE status = 'quarantined'";
     until("all are quarantined", || rig.one(quarantined) == "7");
-    let reasons = crate::rig::file::lines(&rig.file(), "SELECT last_error FROM outbox");
+    let reasons = file::lines(&rig.file(), "SELECT last_error FROM outbox");
     let hex = HEXLOWER.encode(WHO.as_bytes());
     for reason in reasons {
         assert!(reason.contains("\"…\"") && !reason.contains(WHO), "{reason}");
@@ -944,8 +885,7 @@ fn under_a_policy_no_quarantine_reason_quotes_incoming_data() {
 fn the_audit_stores_no_personal_data_of_plain_sql_rows() {
     let rig = Rig::new();
     state(&rig, &sealing());
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
-    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let conn = rig.writable();
     let insert = "INSERT INTO outbox (event_type, payload, idempotency_key, headers)
                   VALUES ('a', '{}', ?1, ?2)";
     conn.execute(insert, ["k-1", &format!(r#"{{"x-who":"{MAIL}"}}"#)]).unwrap();
@@ -954,11 +894,9 @@ fn the_audit_stores_no_personal_data_of_plain_sql_rows() {
     let quarantined = "SELECT count(*) FROM outbox WHERE error_code = 'personal_data'";
     until("both are quarantined", || rig.one(quarantined) == "2");
     let id = |seq: u32| rig.one(&format!("SELECT id FROM outbox WHERE seq = {seq}"));
-    let refused = repair(&rig, &id(1), &json!({ "payload": {} })).is(422);
-    assert!(refused.detail().contains("headers looks like"), "{}", refused.detail());
+    repair(&rig, &id(1), &json!({ "payload": {} })).is(422).tells("headers looks like");
     repair(&rig, &id(1), &json!({ "headers": {} })).is(200);
-    let path = format!("/v1/events/{}/discard", id(2));
-    rig.post(&path, &json!({ "reason": "mistyped" })).is(200);
+    rig.post(&format!("/v1/events/{}/discard", id(2)), &json!({ "reason": "mistyped" })).is(200);
     let kept = "SELECT count(*) FROM audit_events WHERE changes LIKE '%jane.marker%'";
     assert_eq!(rig.one(kept), "0");
     assert!(
@@ -985,8 +923,7 @@ fn a_destroyed_key_is_gone_from_the_log_after_the_next_start() {
 
 #[test]
 fn a_providers_policy_covers_body_header_error_text_and_answer() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     receiver.decide(|message| {
         let said = String::from_utf8_lossy(&message.body).into_owned();
         Reply::Answer(400, Vec::new(), format!("{said}, and bob.marker@x.org").into_bytes())

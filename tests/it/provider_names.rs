@@ -17,6 +17,5 @@ fn every_problem_says_which_request_it_is_about() {
         let id = answer.field("x-request-id").unwrap();
         assert_eq!(answer.json()["request_id"], id, "{answer:?}");
     }
-    let fine = rig.call("GET", "/livez", b"").is(200);
-    assert!(fine.field("x-request-id").is_some());
+    assert!(rig.call("GET", "/livez", b"").is(200).field("x-request-id").is_some());
 }

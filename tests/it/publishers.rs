@@ -1,16 +1,12 @@
 //! A publish token speaks for the source systems and consumer groups that it names, and for no other.
 
-use serde_json::{Value, json};
-
-use crate::rig::Rig;
-use crate::rig::http::Answer;
+use crate::rig::prelude::*;
 
 /// A publish token with these names.
 fn token(rig: &Rig, names: &Value) -> String {
-    let mut body = json!({ "name": "shop", "role": "publish" });
-    body.as_object_mut().unwrap().extend(names.as_object().unwrap().clone());
+    let body = merged(json!({ "name": "shop", "role": "publish" }), names);
     let made = rig.post("/v1/tokens", &body).is(201).json();
-    made["token"].as_str().unwrap().to_owned()
+    text(&made, "token")
 }
 
 fn publish(rig: &Rig, token: &str, source: Option<&str>) -> Answer {
@@ -18,12 +14,12 @@ fn publish(rig: &Rig, token: &str, source: Option<&str>) -> Answer {
         "event_type": "invoice.created", "idempotency_key": "invoice.created:4712", "payload": 1,
         "source_system": source,
     });
-    rig.call_as(token, "POST", "/v1/events", body.to_string().as_bytes())
+    rig.post_as(token, "/v1/events", &body)
 }
 
 fn claim(rig: &Rig, token: &str, group: &str) -> Answer {
-    let body = json!({ "consumer_group": group, "event_id": "evt_1" }).to_string();
-    rig.call_as(token, "POST", "/v1/processed-events", body.as_bytes())
+    let body = json!({ "consumer_group": group, "event_id": "evt_1" });
+    rig.post_as(token, "/v1/processed-events", &body)
 }
 
 fn sources(rig: &Rig) -> String {
@@ -61,8 +57,7 @@ fn one_event_of_another_system_refuses_the_whole_request() {
     let shop = token(&rig, &json!({ "source_systems": ["shop"] }));
     let body =
         br#"[{"event_type":"a","payload":1},{"event_type":"a","payload":1,"source_system":"erp"}]"#;
-    let refused = rig.call_as(&shop, "POST", "/v1/events", body).is(403);
-    assert!(refused.detail().contains("Event 1 (counted from 0)"), "{}", refused.detail());
+    rig.call_as(&shop, "POST", "/v1/events", body).is(403).tells("Event 1 (counted from 0)");
     assert_eq!(sources(&rig), "");
 }
 
@@ -94,8 +89,7 @@ fn a_star_stands_for_every_name_that_is_not_kept() {
 fn the_names_of_other_ways_in_are_taken_from_nobody_over_http() {
     let rig = Rig::new();
     let folder = tempfile::tempdir().unwrap();
-    let source = json!({ "name": "erp", "kind": "drop", "settings": { "path": folder.path() } });
-    rig.post("/v1/sources", &source).is(201);
+    rig.source("erp", "drop", &json!({ "path": folder.path() }));
     let (operate, all) =
         (rig.token_of("operate"), token(&rig, &json!({ "source_systems": ["*"] })));
     for caller in [&rig.token, &operate, &all] {
@@ -110,7 +104,7 @@ fn the_names_of_other_ways_in_are_taken_from_nobody_over_http() {
     rig.delete("/v1/sources/erp").is(204);
     publish(&rig, &all, Some("erp")).is(201);
     // Another tenant's sources are none of ours.
-    rig.post("/v1/sources", &source).is(201);
+    rig.source("erp", "drop", &json!({ "path": folder.path() }));
     let acme = rig.tenant("acme");
     publish(&rig, &acme, Some("erp")).is(201);
 }
@@ -119,8 +113,7 @@ fn the_names_of_other_ways_in_are_taken_from_nobody_over_http() {
 fn a_publish_token_is_made_with_names_and_shown_with_them() {
     let rig = Rig::new();
     let refused = |more: Value| {
-        let mut body = json!({ "name": "x", "role": "publish" });
-        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let body = merged(json!({ "name": "x", "role": "publish" }), &more);
         rig.post("/v1/tokens", &body).is(422).detail()
     };
     let nothing = refused(json!({}));
@@ -140,8 +133,7 @@ fn a_publish_token_is_made_with_names_and_shown_with_them() {
     }
     let _secret = token(&rig, &json!({ "source_systems": ["shop", "pos"] }));
     let shown = rig.get("/v1/tokens")["items"][1].clone();
-    assert_eq!(shown["source_systems"], json!(["shop", "pos"]));
-    assert_eq!(shown["consumer_groups"], json!([]));
+    has(&shown, &json!({ "source_systems": ["shop", "pos"], "consumer_groups": [] }));
     let audited = rig.get("/v1/audit-events?limit=1")["items"][0]["changes"].clone();
     assert_eq!(audited["source_systems"]["after"], json!(["shop", "pos"]));
 }
@@ -151,8 +143,8 @@ fn a_repair_gives_no_event_the_name_of_another_way_in() {
     let rig = Rig::new();
     let row =
         "INSERT INTO outbox (event_type, payload, source_system) VALUES ('a', 'no json', 'crm')";
-    rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap().execute(row, []).unwrap();
-    crate::rig::until("it is quarantined", || {
+    rig.write(row);
+    until("it is quarantined", || {
         rig.one("SELECT count(*) FROM outbox WHERE status = 'quarantined'") == "1"
     });
     let id = rig.one("SELECT id FROM outbox");

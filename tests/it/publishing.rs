@@ -1,16 +1,11 @@
 //! `POST /v1/events`: each event is stored once, all of a request or none.
 
-use serde_json::{Value, json};
-
-use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 const KEY: &str = "0b8cf1f2-6f2e-4d5c-9c3f-5b1f0f3c7a11";
 
-fn with_key(rig: &Rig, key: &str, body: &str) -> crate::rig::http::Answer {
-    let bearer = format!("Bearer {}", rig.token);
-    let fields = [("Authorization", bearer.as_str()), ("Idempotency-Key", key)];
-    rig.send("POST", "/v1/events", &fields, body.as_bytes())
+fn with_key(rig: &Rig, key: &str, body: &str) -> Answer {
+    rig.post_keyed(&rig.token, key, body)
 }
 
 fn stored(rig: &Rig) -> String {
@@ -19,9 +14,7 @@ fn stored(rig: &Rig) -> String {
 
 #[test]
 fn an_event_that_is_published_twice_is_answered_twice_and_stored_once() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     let event =
         json!({ "event_type": "order.paid", "idempotency_key": "o-7", "payload": {"id": 7} });
     let first = rig.post("/v1/events", &event).is(201).json();
@@ -42,8 +35,7 @@ fn the_same_key_with_other_content_is_told_and_the_first_content_stays() {
     let rig = Rig::new();
     let event = |paid: u32| json!({ "event_type": "order.paid", "idempotency_key": "o-7", "payload": {"paid": paid} });
     let first = rig.publish(&event(1));
-    let second = rig.post("/v1/events", &event(2)).is(200).json();
-    assert_eq!(second["events"][0]["differs"], true);
+    assert_eq!(rig.post("/v1/events", &event(2)).is(200).json()["events"][0]["differs"], true);
     let id = first["id"].as_str().unwrap();
     assert_eq!(rig.get(&format!("/v1/events/{id}"))["payload"], json!({"paid": 1}));
     assert_eq!(rig.one("SELECT duplicate_count, differing_count FROM outbox"), "1 1");
@@ -83,8 +75,9 @@ fn a_request_with_an_idempotency_key_is_answered_the_same_again_to_the_byte() {
 fn an_idempotency_key_with_another_body_is_refused() {
     let rig = Rig::new();
     with_key(&rig, KEY, r#"{"event_type":"order.paid","payload":1}"#).is(201);
-    let refused = with_key(&rig, KEY, r#"{"event_type":"order.paid","payload":2}"#).is(422);
-    assert!(refused.detail().contains("was used for another request"), "{}", refused.detail());
+    with_key(&rig, KEY, r#"{"event_type":"order.paid","payload":2}"#)
+        .is(422)
+        .tells("was used for another request");
     assert_eq!(stored(&rig), "1");
 }
 
@@ -165,7 +158,7 @@ fn expired_idempotency_keys_are_swept_away() {
 fn two_requests_at_once_with_one_idempotency_key_store_once() {
     let rig = Rig::new();
     let body = r#"{"event_type":"order.paid","payload":1}"#;
-    let answers: Vec<_> = std::thread::scope(|scope| {
+    let answers: Vec<_> = thread::scope(|scope| {
         let sends: Vec<_> = (0..8).map(|_| scope.spawn(|| with_key(&rig, KEY, body))).collect();
         sends.into_iter().map(|send| send.join().unwrap()).collect()
     });
@@ -215,8 +208,7 @@ fn a_payload_of_a_mebibyte_is_taken_and_one_byte_more_is_refused() {
     let rig = Rig::new();
     let event = |bytes: usize| json!({ "event_type": "a", "payload": "x".repeat(bytes - 2) });
     rig.publish(&event(1 << 20));
-    let refused = rig.post("/v1/events", &event((1 << 20) + 1)).is(422);
-    assert!(refused.detail().contains("at most 1048576"), "{}", refused.detail());
+    rig.post("/v1/events", &event((1 << 20) + 1)).is(422).tells("at most 1048576");
 }
 
 #[test]
@@ -231,19 +223,15 @@ fn a_request_of_more_than_16_mebibytes_is_refused() {
 
 #[test]
 fn an_event_is_not_sent_before_its_time() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     let at = rig.now().plus(secs(3600)).to_string();
     rig.publish(&json!({ "event_type": "a", "payload": 1, "not_before": at }));
-    rig.advance(secs(3599));
-    rig.settle();
+    rig.pass(secs(3599));
     insta::assert_snapshot!(rig.dump(), @r"
     a pending
       erp pending due +3600s
     ");
-    rig.advance(secs(1));
-    rig.settle();
+    rig.pass(secs(1));
     assert_eq!(receiver.count(), 1);
 }
 
@@ -288,9 +276,8 @@ fn an_event_needs_exactly_one_payload() {
 
 #[test]
 fn an_event_nobody_wants_is_skipped() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe_with("invoices", &receiver, &json!({ "event_types": ["invoice.*"] }));
+    let (rig, _receiver) =
+        Rig::subscribed_with("invoices", Receiver::new(), &json!({ "event_types": ["invoice.*"] }));
     assert_eq!(rig.publish_type("order.paid")["status"], "skipped");
     assert_eq!(rig.dump(), "order.paid skipped\n");
 }
@@ -309,13 +296,12 @@ fn a_guard_is_taken_once_per_consumer_group() {
     assert_eq!(claim("stock").is(200).json(), again);
     claim("ledger").is(201);
     claim("").is(422);
-    assert!(claim("sto\u{7}ck").is(422).detail().contains("consumer_group must match"));
+    claim("sto\u{7}ck").is(422).tells("consumer_group must match");
 }
 
 #[test]
 fn a_quarantined_event_that_is_published_again_is_not_said_to_be_processed() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let event = |target: &str, size: usize| json!({ "event_type": "a", "idempotency_key": "o-1", "target": target, "payload": "x".repeat(size) });
     let first = rig.post("/v1/events", &event("late", 1)).is(201).json()["events"][0].clone();
     let again = rig.post("/v1/events", &event("late", 1)).is(200).json()["events"][0].clone();
@@ -330,8 +316,7 @@ fn a_quarantined_event_that_is_published_again_is_not_said_to_be_processed() {
     let sent = rig.post("/v1/events", &event("later", 20_000)).is(201).json()["events"][0].clone();
     assert_eq!((&sent["status"], &sent["already_processed"]), (&json!("pending"), &json!(false)));
     assert_eq!(sent["webhook_id"], first["webhook_id"]);
-    until("it is sent", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     let last = rig.post("/v1/events", &event("later", 20_000)).is(200).json();
     assert_eq!(last["events"][0]["already_processed"], true);
     let id = first["id"].as_str().unwrap();

@@ -1,12 +1,6 @@
 //! `POST /in/…`: webhooks come in, each is verified, stored once and sent on.
 
-use data_encoding::{BASE64, HEXLOWER};
-use ring::hmac;
-use serde_json::{Value, json};
-
-use crate::rig::http::Answer;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, START, secs, until};
+use crate::rig::prelude::*;
 
 const STRIPE: &str = "whsec_stripe0123456789abcdef0123456789";
 const PLAIN: &str = "a-shared-secret-of-32-characters";
@@ -106,8 +100,7 @@ fn two_topics_of_what_a_merchant_did_once_are_two_events_and_each_is_taken_once(
 #[test]
 fn a_standard_webhook_is_taken_once() {
     let rig = Rig::new();
-    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    rig.provider("clerk", &json!({ "kind": "standard" }), secret);
+    rig.provider("clerk", &json!({ "kind": "standard" }), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     let key = BASE64.decode(b"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
     let (at, body) = (START.secs().to_string(), br#"{"type":"user.created"}"#);
     let signature = mac(&key, &[b"msg_1.", at.as_bytes(), b".", body]);
@@ -158,8 +151,7 @@ fn a_providers_own_url_is_what_its_signature_covers() {
     });
     rig.provider("square", &json!({ "kind": "square" }), PLAIN);
     let shown = rig.get("/v1/providers/square");
-    assert_eq!(shown["public_url"], Value::Null);
-    assert_eq!(shown["url"], "https://edge.example/in/square");
+    has(&shown, &json!({ "public_url": null, "url": "https://edge.example/in/square" }));
     let post = |url: &str, n: u32| {
         let body = format!(r#"{{"event_id":"e{n}","type":"payment.updated"}}"#);
         let signature = BASE64.encode(&mac(PLAIN.as_bytes(), &[url.as_bytes(), body.as_bytes()]));
@@ -358,8 +350,7 @@ fn a_webhook_that_cannot_be_sent_on_has_failed_until_it_is_retried() {
     stripe(&rig, br#"{"id":"evt_1","type":"a"}"#).is(200);
     rig.settle();
     assert_eq!(rig.one("SELECT status, retry_count FROM webhook_events"), "processing 1");
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     assert_eq!(rig.one("SELECT status, retry_count FROM webhook_events"), "failed 2");
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
     rig.settle();

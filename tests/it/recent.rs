@@ -1,12 +1,9 @@
 //! `GET /v1/stats/recent`: the last hour of a tenant, in memory.
 
-use serde_json::{Value, json};
-
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 fn last(rig: &Rig, token: &str) -> Value {
-    let recent = rig.call_as(token, "GET", "/v1/stats/recent", b"").is(200).json();
+    let recent = rig.get_as(token, "/v1/stats/recent");
     let minutes = recent["minutes"].as_array().unwrap();
     assert_eq!(minutes.len(), 60);
     minutes[59].clone()
@@ -19,19 +16,16 @@ fn counted(rig: &Rig, delivered: u64) {
 
 #[test]
 fn the_last_hour_has_what_came_in_and_what_went_out_by_minute() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500), Reply::status(200)]);
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) =
+        Rig::subscribed_to("erp", Receiver::scripted([Reply::status(500), Reply::status(200)]));
     let key =
         json!({ "event_type": "a", "payload": 1, "idempotency_key": "k", "source_system": "s" });
     rig.publish(&key);
     // A repeated event is not new.
     rig.post("/v1/events", &key);
-    until("it was refused", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     rig.advance(secs(10));
-    until("it was sent again", || receiver.count() == 2);
-    rig.settle();
+    rig.sent(&receiver, 2);
     counted(&rig, 1);
     let first = last(&rig, &rig.token);
     for (field, value) in [("events", 1), ("webhooks", 0), ("delivered", 1), ("failed", 1)] {
@@ -59,16 +53,13 @@ fn the_last_hour_has_what_came_in_and_what_went_out_by_minute() {
 
 #[test]
 fn webhooks_and_rows_of_plain_sql_are_counted_and_a_deleted_subscription_still_counts() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     crate::bulk::skipped_webhook(&rig);
-    rusqlite::Connection::open(rig.data().join("oncebox.db"))
+    Connection::open(rig.data().join("oncebox.db"))
         .unwrap()
         .execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('a', '1'), ('b', '2')")
         .unwrap();
-    until("they were sent", || receiver.count() == 2);
-    rig.settle();
+    rig.sent(&receiver, 2);
     rig.delete("/v1/subscriptions/erp").is(204);
     counted(&rig, 2);
     let minute = last(&rig, &rig.token);
@@ -83,8 +74,7 @@ fn each_tenant_sees_its_own_hour_and_a_restart_forgets_none_of_it() {
     let (receiver, second) = (Receiver::new(), rig.tenant("second"));
     rig.subscribe("erp", &receiver);
     rig.publish_type("a");
-    until("it was sent", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     counted(&rig, 1);
     let theirs = last(&rig, &second);
     for field in ["events", "delivered", "failed"] {
@@ -102,8 +92,7 @@ fn each_tenant_sees_its_own_hour_and_a_restart_forgets_none_of_it() {
         assert_eq!(counts(&after, 2)[field], counts(&before, 1)[field], "{field}");
     }
     rig.publish_type("b");
-    until("it was sent", || receiver.count() == 2);
-    rig.settle();
+    rig.sent(&receiver, 2);
     counted(&rig, 1);
     rig.advance(secs(60));
     // A minute that was over is stored even if the process is killed, and each is counted once.
@@ -121,11 +110,8 @@ fn each_tenant_sees_its_own_hour_and_a_restart_forgets_none_of_it() {
     );
     rig.advance(secs(3600));
     rig.publish_type("c");
-    until("it was sent", || receiver.count() == 3);
-    rig.settle();
+    rig.sent(&receiver, 3);
     counted(&rig, 1);
     rig.advance(secs(60));
-    until("the others are forgotten", || {
-        rig.one("SELECT count(DISTINCT minute) FROM recent_minutes") == "1"
-    });
+    rig.becomes("SELECT count(DISTINCT minute) FROM recent_minutes", "1");
 }

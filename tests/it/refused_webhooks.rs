@@ -1,24 +1,20 @@
 //! `GET /v1/refused-webhooks`: what came in and was refused, and why.
 
-use serde_json::{Value, json};
-
-use crate::rig::{Rig, secs};
+use crate::rig::prelude::*;
 
 const SECRET: &str = "a-shared-secret-of-32-characters";
 
 fn with_provider(more: &Value) -> Rig {
     let rig = Rig::new();
     let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
-    let mut body = json!({ "name": "hub", "scheme": scheme, "pii": "allow", "secret": SECRET });
-    for (name, value) in more.as_object().unwrap() {
-        body[name] = value.clone();
-    }
+    let body =
+        merged(json!({ "name": "hub", "scheme": scheme, "pii": "allow", "secret": SECRET }), more);
     rig.post("/v1/providers", &body).is(201);
     rig
 }
 
 fn refused(rig: &Rig) -> Vec<Value> {
-    rig.get("/v1/refused-webhooks")["items"].as_array().unwrap().clone()
+    rig.items("/v1/refused-webhooks")
 }
 
 fn send(rig: &Rig, path: &str, token: &str, body: &[u8]) -> u16 {
@@ -41,18 +37,11 @@ fn each_reason_is_one_row_with_how_often_and_when() {
     let shown: Vec<_> =
         rows.iter().map(|row| (row["status"].clone(), row["count"].clone())).collect();
     assert_eq!(shown, [(json!(404), json!(2)), (json!(413), json!(1)), (json!(401), json!(3))]);
-    let reason = |row: &Value| row["reason"].as_str().unwrap().to_owned();
+    let reason = |row: &Value| text(row, "reason");
     assert_eq!(reason(&rows[0]), "There is no such provider.");
-    assert_eq!(
-        (rows[0]["is_known"].clone(), rows[0]["provider"].clone()),
-        (json!(false), json!("no-tenant/hub"))
-    );
+    has(&rows[0], &json!({ "is_known": false, "provider": "no-tenant/hub" }));
     assert!(reason(&rows[2]).contains("signature"), "{}", reason(&rows[2]));
-    assert_eq!(
-        (rows[2]["is_known"].clone(), rows[2]["provider"].clone()),
-        (json!(true), json!("hub"))
-    );
-    assert_eq!(rows[2]["address"], "127.0.0.1");
+    has(&rows[2], &json!({ "is_known": true, "provider": "hub", "address": "127.0.0.1" }));
     assert_ne!(rows[2]["first_at"], rows[2]["last_at"]);
     rig.advance(secs(3600));
     assert_eq!(send(&rig, "/in/hub", "wrong", b"{}"), 401);
@@ -70,11 +59,10 @@ fn a_full_disk_and_a_policy_are_reasons_and_other_tenants_see_nothing() {
     assert_eq!(send(&rig, "/in/hub", SECRET, br#"{"name":"Ada"}"#), 422);
     rig.disk_free(0);
     rig.advance(secs(2));
-    crate::rig::until("the disk is full", || send(&rig, "/in/hub", SECRET, b"{}") == 507);
+    until("the disk is full", || send(&rig, "/in/hub", SECRET, b"{}") == 507);
     let rows = refused(&rig);
     let statuses: Vec<_> = rows.iter().map(|row| row["status"].clone()).collect();
     assert_eq!(statuses, [507, 422]);
     assert!(rows[1]["reason"].as_str().unwrap().contains("name"), "{rows:?}");
-    let theirs = rig.call_as(&other, "GET", "/v1/refused-webhooks", b"").is(200).json();
-    assert_eq!(theirs["items"], json!([]));
+    assert_eq!(rig.get_as(&other, "/v1/refused-webhooks")["items"], json!([]));
 }

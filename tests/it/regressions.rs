@@ -1,18 +1,11 @@
 //! What is wrong on our side costs nobody a delivery, and what is refused is refused before it costs us.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
-
-use serde_json::json;
-
-use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 /// Changes the file as a person with a shell would, while nothing serves it.
 fn edit(rig: &mut Rig, sql: &str) {
     rig.stop();
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let conn = rig.writable();
     assert_eq!(conn.execute(sql, []).unwrap(), 1, "{sql}");
     drop(conn);
     rig.start_again();
@@ -20,14 +13,12 @@ fn edit(rig: &mut Rig, sql: &str) {
 
 #[test]
 fn a_secret_that_does_not_open_kills_no_delivery() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (mut rig, receiver) = Rig::subscribed("erp");
     let sealed = rig.one("SELECT hex(sealed) FROM credentials");
     edit(&mut rig, "UPDATE credentials SET sealed = x'00'");
     rig.publish_type("invoice.paid");
     rig.advance(secs(60));
-    std::thread::yield_now();
+    thread::yield_now();
     assert_eq!(rig.get("/v1/dead-letters")["items"], json!([]));
     assert_eq!(rig.get("/v1/deliveries")["items"][0]["state"], "pending");
     assert_eq!(rig.get("/v1/deliveries")["items"][0]["attempt_count"], 0);
@@ -47,12 +38,10 @@ fn a_subscription_that_cannot_be_read_stops_no_other() {
     rig.subscribe("bad", &bad);
     let url = bad.url();
     edit(&mut rig, "UPDATE subscriptions SET url = 'nonsense' WHERE name = 'bad'");
-    rig.publish_type("invoice.paid");
-    rig.settle();
+    rig.deliver("invoice.paid");
     assert_eq!((good.count(), bad.count()), (1, 0));
     edit(&mut rig, &format!("UPDATE subscriptions SET url = '{url}' WHERE name = 'bad'"));
-    rig.publish_type("invoice.paid");
-    rig.settle();
+    rig.deliver("invoice.paid");
     assert_eq!((good.count(), bad.count()), (2, 1));
 }
 
@@ -72,19 +61,17 @@ fn a_body_from_nobody_is_refused_at_its_head() {
 
 #[test]
 fn a_header_that_carries_a_secret_is_refused_because_headers_are_not_sealed() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let headers = json!({ "Authorization": "Bearer abc" });
     let body = json!({ "name": "erp", "url": receiver.url(), "headers": headers });
-    let refused = rig.post("/v1/subscriptions", &body).is(422);
-    assert!(refused.detail().contains("not sealed"), "{}", refused.detail());
+    rig.post("/v1/subscriptions", &body).is(422).tells("not sealed");
 }
 
 #[test]
 fn a_publisher_cannot_pass_for_a_provider() {
     let rig = Rig::new();
     let body = json!({ "event_type": "a", "payload": 1, "source_system": "in:stripe" });
-    assert!(rig.post("/v1/events", &body).is(422).detail().contains("reserved for providers"));
+    rig.post("/v1/events", &body).is(422).tells("reserved for providers");
 }
 
 #[test]

@@ -1,24 +1,17 @@
 //! A restore holds what may have been sent after the backup, until a person decides.
 
-use std::path::PathBuf;
-
 use oncebox::app::data_directory::DATABASE;
 use oncebox::backup::manifest::Reason;
 use oncebox::backup::online::{self, Plan as BackupPlan};
 use oncebox::backup::restore::{self, Done, Plan};
 use oncebox::backup::{Error, Result};
-use oncebox::base::clock::Timestamp;
-use oncebox::base::faults::Faults;
 use oncebox::config::KEY_FILE;
-use oncebox::http::message::Method;
 use oncebox::keys::file::{read as read_key, retired_ids};
 use oncebox::model::audit::Actor;
 use oncebox::model::in_doubt::Window;
-use serde_json::{Value, json};
 
 use crate::delivering::expected;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, file, secs, until};
+use crate::rig::prelude::*;
 
 /// Backs the rig's file up, whether it runs or not.
 pub(crate) fn back_up(rig: &Rig) -> PathBuf {
@@ -66,20 +59,15 @@ fn refused(rig: &Rig, change: impl FnOnce(&mut Plan)) -> Error {
 
 #[test]
 fn open_deliveries_are_held_after_a_restore_and_keep_their_webhook_id() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500)]);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("waits");
-    rig.settle();
+    let (mut rig, receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::status(500)]));
+    rig.deliver("waits");
     back_up(&rig);
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     assert_eq!(receiver.count(), 2);
 
     let done = restore(&mut rig);
     assert_eq!((done.changes.epoch, done.changes.in_doubt), (1, 1));
-    rig.advance(secs(3600));
-    rig.settle();
+    rig.pass(secs(3600));
     assert_eq!(receiver.count(), 2, "nothing is sent unasked");
     insta::assert_snapshot!(rig.dump(), @r"
     waits pending
@@ -100,11 +88,8 @@ fn open_deliveries_are_held_after_a_restore_and_keep_their_webhook_id() {
 
 #[test]
 fn until_when_new_events_are_held_is_said_wherever_somebody_looks() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500)]);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("waits");
-    rig.settle();
+    let (mut rig, _receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::status(500)]));
+    rig.deliver("waits");
     back_up(&rig);
     restore(&mut rig);
     let until_when = rig.now().plus(secs(86_400)).to_string();
@@ -146,13 +131,10 @@ fn sessions_and_one_time_links_end_at_a_restore() {
 
 #[test]
 fn finished_deliveries_stay_finished_after_a_restore() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(200), Reply::status(400)]);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("done");
-    rig.settle();
-    rig.publish_type("dead");
-    rig.settle();
+    let (mut rig, _receiver) =
+        Rig::subscribed_to("erp", Receiver::scripted([Reply::status(200), Reply::status(400)]));
+    rig.deliver("done");
+    rig.deliver("dead");
     back_up(&rig);
     assert_eq!(restore(&mut rig).changes.in_doubt, 0);
     insta::assert_snapshot!(rig.dump(), @r"
@@ -167,9 +149,7 @@ fn finished_deliveries_stay_finished_after_a_restore() {
 
 #[test]
 fn a_repeated_event_is_held_unless_it_happened_after_the_loss() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (mut rig, _receiver) = Rig::subscribed("erp");
     back_up(&rig);
     let event = |key: &str, occurred_at: Option<Timestamp>| json!({ "event_type": "a", "idempotency_key": key, "payload": 1, "occurred_at": occurred_at });
     let first = rig.publish(&event("before", Some(rig.now())));
@@ -197,9 +177,7 @@ fn a_repeated_event_is_held_unless_it_happened_after_the_loss() {
 
 #[test]
 fn a_person_ends_the_time_of_doubt() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (mut rig, receiver) = Rig::subscribed("erp");
     back_up(&rig);
     restore(&mut rig);
     let doubt = rig.get("/v1/in-doubt");
@@ -208,8 +186,7 @@ fn a_person_ends_the_time_of_doubt() {
     rig.publish_type("held");
     let ended = rig.call("POST", "/v1/in-doubt/end", b"").is(200).json();
     assert_eq!((&ended["until"], &ended["in_doubt"]), (&json!(null), &json!(1)));
-    rig.publish_type("sent");
-    rig.settle();
+    rig.deliver("sent");
     assert_eq!(receiver.count(), 1);
     let operator = rig.token_of("operate");
     rig.call_as(&operator, "POST", "/v1/in-doubt/end", b"").is(403);
@@ -217,9 +194,8 @@ fn a_person_ends_the_time_of_doubt() {
 
 #[test]
 fn a_repeated_webhook_is_held_by_its_providers_time() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe_with("erp", &receiver, &json!({ "source": "all" }));
+    let (mut rig, _receiver) =
+        Rig::subscribed_with("erp", Receiver::new(), &json!({ "source": "all" }));
     let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
     rig.provider("plain", &scheme, "a-shared-secret-of-32-characters");
     back_up(&rig);
@@ -339,11 +315,8 @@ fn leased_events_are_in_doubt_after_a_restore_and_old_leases_are_invalid() {
 
 #[test]
 fn a_delivery_in_doubt_can_be_cancelled_and_keeps_its_subscription() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500)]);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    let (mut rig, _receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::status(500)]));
+    rig.deliver("a");
     back_up(&rig);
     restore(&mut rig);
     rig.delete("/v1/subscriptions/erp").is(409);
@@ -354,16 +327,14 @@ fn a_delivery_in_doubt_can_be_cancelled_and_keeps_its_subscription() {
 
 #[test]
 fn a_backup_from_before_a_key_change_opens_with_the_retired_key() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
+    let (mut rig, receiver) = (Rig::new(), Receiver::new());
     let secret = rig.subscribe("erp", &receiver);
     back_up(&rig);
     rig.call("POST", "/v1/keys/rotate", b"").is(200);
     assert_eq!(retired_ids(&rig.data().join(KEY_FILE)).len(), 1);
     restore(&mut rig);
     rig.post("/v1/in-doubt/end", &Value::Null).is(200);
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     assert_eq!(receiver.count(), 1);
     let request = receiver.seen()[0].clone();
     let id = request.field("webhook-id").unwrap();
@@ -377,12 +348,9 @@ fn a_backup_from_before_a_key_change_opens_with_the_retired_key() {
 
 #[test]
 fn numbers_given_after_the_backup_are_not_reused() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (mut rig, _receiver) = Rig::subscribed("erp");
     back_up(&rig);
-    rig.publish_type("lost");
-    rig.settle();
+    rig.deliver("lost");
     restore(&mut rig);
     rig.publish_type("new");
     assert_eq!(rig.get("/v1/deliveries")["items"][0]["id"], "dlv_1000001");
@@ -403,31 +371,31 @@ fn a_harmful_restore_is_refused_and_changes_nothing() {
 
     // A list of what was erased that is there and cannot be read.
     let list = rig.home().join("oncebox.db.erasures");
-    drop(std::fs::remove_file(&list));
-    std::fs::create_dir(&list).unwrap();
+    drop(fs::remove_file(&list));
+    fs::create_dir(&list).unwrap();
     let unread = refused(&rig, |_| {});
     assert!(matches!(unread, Error::Erasures { .. }), "{unread}");
-    std::fs::remove_dir(list).unwrap();
+    fs::remove_dir(list).unwrap();
 
     let log = rig.home().join("backup.db-wal");
-    std::fs::write(&log, "x").unwrap();
+    fs::write(&log, "x").unwrap();
     assert!(matches!(refused(&rig, |_| {}), Error::NotAlone { .. }));
-    std::fs::remove_file(log).unwrap();
+    fs::remove_file(log).unwrap();
 
-    let whole = std::fs::read(&from).unwrap();
+    let whole = fs::read(&from).unwrap();
     let mut damaged = whole.clone();
     damaged[5000] ^= 1;
-    std::fs::write(&from, &damaged).unwrap();
+    fs::write(&from, &damaged).unwrap();
     assert!(matches!(refused(&rig, |_| {}), Error::Damaged { .. }));
-    std::fs::write(&from, &whole).unwrap();
-    std::fs::remove_file(rig.home().join("backup.db.manifest.json")).unwrap();
+    fs::write(&from, &whole).unwrap();
+    fs::remove_file(rig.home().join("backup.db.manifest.json")).unwrap();
     assert!(matches!(refused(&rig, |_| {}), Error::Manifest { .. }));
 
-    rusqlite::Connection::open(&from).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    Connection::open(&from).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let newer = refused(&rig, |plan| plan.without_manifest = true).to_string();
     assert!(newer.contains("schema 99") && newer.contains("install the newer oncebox"), "{newer}");
 
-    let names: Vec<String> = std::fs::read_dir(rig.data())
+    let names: Vec<String> = fs::read_dir(rig.data())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.contains("restore") || name.contains("partial"))

@@ -1,24 +1,19 @@
 //! What people do to deliveries and subscriptions: retry, cancel, pause, resume, delete.
 
-use serde_json::json;
-
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 /// A rig whose one delivery was tried, and who it went to.
 fn tried(receiver: Receiver) -> (Rig, Receiver) {
     let rig = Rig::new();
     rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     (rig, receiver)
 }
 
 #[test]
 fn a_dead_letter_that_is_retried_is_reopened_and_keeps_its_webhook_id() {
     let (rig, receiver) = tried(Receiver::scripted([Reply::status(400)]));
-    let reopened = rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200).json();
-    assert_eq!(reopened["run_no"], 2);
+    assert_eq!(rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200).json()["run_no"], 2);
     rig.settle();
     insta::assert_snapshot!(rig.dump(), @r"
     a completed
@@ -32,9 +27,7 @@ fn a_dead_letter_that_is_retried_is_reopened_and_keeps_its_webhook_id() {
 
 #[test]
 fn a_reopened_delivery_has_all_its_attempts_again() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(Reply::status(500));
+    let (rig, receiver) = (Rig::new(), Receiver::with(Reply::status(500)));
     rig.subscribe_with("erp", &receiver, &json!({ "policy": { "max_attempts": 2 } }));
     rig.publish_type("a");
     for _ in 0..2 {
@@ -45,10 +38,7 @@ fn a_reopened_delivery_has_all_its_attempts_again() {
     assert_eq!(rig.one("SELECT state FROM deliveries"), "dead_letter");
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
     rig.settle();
-    assert_eq!(
-        rig.one("SELECT state, counted_failures, attempt_count FROM deliveries"),
-        "pending 1 3"
-    );
+    rig.says("SELECT state, counted_failures, attempt_count FROM deliveries", "pending 1 3");
     assert_eq!(rig.one("SELECT status FROM outbox"), "failed");
 }
 
@@ -74,8 +64,7 @@ fn a_completed_delivery_is_not_sent_again() {
 fn a_cancelled_delivery_is_not_sent_and_says_who_cancelled_it() {
     let (rig, receiver) = tried(Receiver::scripted([Reply::status(500)]));
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
-    rig.advance(secs(3600));
-    rig.settle();
+    rig.pass(secs(3600));
     insta::assert_snapshot!(rig.dump(), @r"
     a cancelled
       erp cancelled: cancelled by first admin token
@@ -86,9 +75,7 @@ fn a_cancelled_delivery_is_not_sent_and_says_who_cancelled_it() {
 
 #[test]
 fn a_cancel_while_an_attempt_is_under_way_stands_and_the_attempt_is_recorded() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::Hang]);
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::Hang]));
     rig.publish_type("a");
     until("the attempt is under way", || receiver.count() == 1);
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
@@ -100,9 +87,7 @@ fn a_cancel_while_an_attempt_is_under_way_stands_and_the_attempt_is_recorded() {
 
 #[test]
 fn an_attempt_of_a_run_before_does_not_settle_the_run_after_it() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::Hang]);
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::Hang]));
     rig.publish_type("a");
     until("the attempt is under way", || receiver.count() == 1);
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
@@ -115,18 +100,12 @@ fn an_attempt_of_a_run_before_does_not_settle_the_run_after_it() {
 
 #[test]
 fn the_deliveries_of_a_paused_subscription_wait_until_it_is_resumed() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     let paused = rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200).json();
-    assert_eq!(
-        (&paused["state"], &paused["holds"][0]["reason"]),
-        (&json!("PAUSED"), &json!("paused"))
-    );
+    has(&paused, &json!({ "state": "PAUSED", "holds.0.reason": "paused" }));
     rig.publish_type("a");
     rig.advance(secs(3600));
-    rig.publish_type("b");
-    rig.settle();
+    rig.deliver("b");
     assert_eq!(receiver.count(), 0);
     insta::assert_snapshot!(rig.dump(), @r"
     a pending
@@ -141,9 +120,7 @@ fn the_deliveries_of_a_paused_subscription_wait_until_it_is_resumed() {
 
 #[test]
 fn a_pause_survives_a_restart() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (mut rig, receiver) = Rig::subscribed("erp");
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     rig.publish_type("a");
     rig.restart();
@@ -156,8 +133,7 @@ fn a_pause_survives_a_restart() {
 fn a_subscription_with_open_or_dead_deliveries_is_not_deleted() {
     let (rig, receiver) = tried(Receiver::scripted([Reply::status(500), Reply::status(400)]));
     rig.delete("/v1/subscriptions/erp").is(409);
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     assert_eq!(rig.one("SELECT state FROM deliveries"), "dead_letter");
     rig.delete("/v1/subscriptions/erp").is(409);
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
@@ -171,8 +147,7 @@ fn a_subscription_with_open_or_dead_deliveries_is_not_deleted() {
 #[test]
 fn a_dead_letter_can_be_cancelled_so_that_its_subscription_can_go() {
     let (rig, _receiver) = tried(Receiver::scripted([Reply::status(400)]));
-    let refused = rig.delete("/v1/subscriptions/erp").is(409);
-    assert!(refused.detail().contains("retry or cancel"), "{}", refused.detail());
+    rig.delete("/v1/subscriptions/erp").is(409).tells("retry or cancel");
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
     assert_eq!(rig.one("SELECT status FROM outbox"), "cancelled");
     rig.delete("/v1/subscriptions/erp").is(204);
@@ -189,17 +164,14 @@ fn a_delivery_of_a_deleted_subscription_cannot_be_sent_again() {
 
 #[test]
 fn two_subscriptions_cannot_have_one_name() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     rig.post("/v1/subscriptions", &json!({ "name": "erp", "url": receiver.url() })).is(409);
     rig.post("/v1/subscriptions", &json!({ "name": "Erp", "url": receiver.url() })).is(422);
 }
 
 #[test]
 fn a_policy_that_cannot_be_carried_out_is_refused() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     for policy in [
         json!({ "steps": [] }),
         json!({ "steps": ["soon"] }),
@@ -215,15 +187,12 @@ fn a_policy_that_cannot_be_carried_out_is_refused() {
 
 #[test]
 fn a_refusal_in_the_middle_of_a_change_leaves_nothing_of_it() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(Reply::status(500));
+    let (rig, receiver) = (Rig::new(), Receiver::with(Reply::status(500)));
     rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
     rig.publish_type("a");
-    rig.publish_type("b");
-    rig.settle();
+    rig.deliver("b");
     // What comes after the delivery's own row was changed: the next one of its lane is to be the head.
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let conn = rig.writable();
     conn.execute_batch(
         "CREATE TRIGGER stands_still BEFORE UPDATE OF head ON deliveries WHEN NEW.head > OLD.head
          BEGIN SELECT RAISE(IGNORE); END",

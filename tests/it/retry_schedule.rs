@@ -1,11 +1,6 @@
 //! What follows a failed attempt, and exactly when.
 
-use std::time::Duration;
-
-use serde_json::json;
-
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, START, secs};
+use crate::rig::prelude::*;
 
 /// When the one delivery is due, in milliseconds after the start of the clock.
 fn due(rig: &Rig) -> i64 {
@@ -14,12 +9,8 @@ fn due(rig: &Rig) -> i64 {
 }
 
 fn failing_with(reply: Reply) -> (Rig, Receiver) {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(reply);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    let (rig, receiver) = Rig::subscribed_to("erp", Receiver::with(reply));
+    rig.deliver("a");
     (rig, receiver)
 }
 
@@ -29,11 +20,9 @@ fn a_failing_target_is_tried_by_the_schedule_to_the_second() {
     let mut at = 0;
     for wait in [5, 30, 300, 1800, 4 * 3600, 4 * 3600] {
         assert_eq!(due(&rig), (at + wait) * 1000);
-        rig.advance(Duration::from_millis(u64::try_from(wait * 1000 - 1).unwrap()));
-        rig.settle();
+        rig.pass(Duration::from_millis(u64::try_from(wait * 1000 - 1).unwrap()));
         let before = receiver.count();
-        rig.advance(Duration::from_millis(1));
-        rig.settle();
+        rig.pass(Duration::from_millis(1));
         assert_eq!(receiver.count(), before + 1);
         at += wait;
     }
@@ -46,8 +35,7 @@ fn jitter_adds_a_tenth_at_most_and_takes_nothing_off() {
         rig.jitter(permille);
         let receiver = Receiver::scripted([Reply::status(500)]);
         rig.subscribe("erp", &receiver);
-        rig.publish_type("a");
-        rig.settle();
+        rig.deliver("a");
         assert_eq!(due(&rig), due_ms);
     }
 }
@@ -56,28 +44,23 @@ fn jitter_adds_a_tenth_at_most_and_takes_nothing_off() {
 fn a_failing_target_is_given_up_after_22_attempts() {
     let (rig, receiver) = failing_with(Reply::status(500));
     for _ in 0..21 {
-        rig.advance(secs(4 * 3600));
-        rig.settle();
+        rig.pass(secs(4 * 3600));
     }
     assert_eq!(receiver.count(), 22);
     assert_eq!(rig.one("SELECT status FROM outbox"), "dead_letter");
-    rig.advance(secs(100 * 3600));
-    rig.settle();
+    rig.pass(secs(100 * 3600));
     assert_eq!(receiver.count(), 22);
 }
 
 #[test]
 fn the_events_own_number_of_attempts_wins_over_the_subscriptions() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(Reply::status(500));
+    let (rig, receiver) = (Rig::new(), Receiver::with(Reply::status(500)));
     let policy = json!({ "policy": { "max_attempts": 1, "steps": ["1s"] } });
     rig.subscribe_with("erp", &receiver, &policy);
     rig.publish(&json!({ "event_type": "a", "payload": 1, "max_attempts": 2 }));
     rig.settle();
     assert_eq!(due(&rig), 1000);
-    rig.advance(secs(1));
-    rig.settle();
+    rig.pass(secs(1));
     insta::assert_snapshot!(rig.dump(), @r"
     a dead_letter
       erp dead_letter: given up after 2 attempts; the last: the target answered 500
@@ -125,8 +108,7 @@ fn what_may_work_later_is_tried_again() {
         let (rig, receiver) = failing_with(Reply::status(status));
         assert_eq!(due(&rig), 5000, "{status}");
         receiver.always(Reply::status(204));
-        rig.advance(secs(5));
-        rig.settle();
+        rig.pass(secs(5));
         assert_eq!(rig.one("SELECT status FROM outbox"), "completed", "{status}");
     }
 }
@@ -143,17 +125,12 @@ fn a_redirect_is_not_followed() {
 
 #[test]
 fn a_target_that_is_gone_disables_its_subscription_and_the_rest_waits_for_resume() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(410)]);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("first");
-    rig.settle();
+    let (rig, _receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::status(410)]));
+    rig.deliver("first");
     rig.publish_type("second");
-    rig.advance(secs(3600));
-    rig.settle();
+    rig.pass(secs(3600));
     let shown = rig.get("/v1/subscriptions/erp");
-    assert_eq!(shown["state"], "DISABLED_DEAD");
-    assert_eq!(shown["holds"][0]["reason"], "disabled");
+    has(&shown, &json!({ "state": "DISABLED_DEAD", "holds.0.reason": "disabled" }));
     insta::assert_snapshot!(rig.dump(), @r"
     first dead_letter
       erp dead_letter: the target answered 410
@@ -170,26 +147,20 @@ fn a_target_that_is_gone_disables_its_subscription_and_the_rest_waits_for_resume
 #[test]
 fn a_target_that_hangs_up_is_tried_again() {
     for cut in [Reply::CutUnread, Reply::CutRead] {
-        let rig = Rig::new();
-        let receiver = Receiver::scripted([cut]);
-        rig.subscribe("erp", &receiver);
-        rig.publish_type("a");
-        rig.settle();
+        let (rig, _receiver) = Rig::subscribed_to("erp", Receiver::scripted([cut]));
+        rig.deliver("a");
         assert_eq!(due(&rig), 5000);
         assert_eq!(rig.one("SELECT class, http_status FROM attempts"), "transient -");
-        rig.advance(secs(5));
-        rig.settle();
+        rig.pass(secs(5));
         assert_eq!(rig.one("SELECT status FROM outbox"), "completed");
     }
 }
 
 #[test]
 fn a_target_that_does_not_answer_in_time_is_tried_again() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::Hang]);
+    let (rig, receiver) = (Rig::new(), Receiver::scripted([Reply::Hang]));
     rig.subscribe_with("erp", &receiver, &json!({ "policy": { "timeout": "200ms" } }));
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     let attempt = rig.one("SELECT class || ': ' || failed_reason FROM attempts");
     assert!(attempt.starts_with("transient: no answer in time"), "{attempt}");
     assert_eq!(due(&rig), 5000);
@@ -197,13 +168,10 @@ fn a_target_that_does_not_answer_in_time_is_tried_again() {
 
 #[test]
 fn a_target_nobody_listens_at_is_tried_again() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
-    let closed = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let (rig, _receiver) = Rig::subscribed("erp");
+    let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     rig.patch("/v1/subscriptions/erp", &json!({ "url": format!("http://{closed}/") })).is(200);
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     let attempt = rig.one("SELECT class || ': ' || failed_reason FROM attempts");
     assert!(attempt.contains("refused"), "{attempt}");
     assert_eq!(due(&rig), 5000);
@@ -212,15 +180,13 @@ fn a_target_nobody_listens_at_is_tried_again() {
 #[test]
 fn a_subscription_counts_its_failures_until_its_next_success() {
     let (rig, receiver) = failing_with(Reply::status(500));
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     let failing = rig.get("/v1/subscriptions/erp");
     assert_eq!(failing["failure_count"], 2);
     assert_eq!(failing["failing_since"], START.to_string());
     assert_eq!(failing["last_failure_at"], START.plus(secs(5)).to_string());
     receiver.always(Reply::status(200));
-    rig.advance(secs(30));
-    rig.settle();
+    rig.pass(secs(30));
     let healthy = rig.get("/v1/subscriptions/erp");
     assert_eq!((&healthy["failure_count"], &healthy["failing_since"]), (&json!(0), &json!(null)));
     assert_eq!(healthy["last_success_at"], START.plus(secs(35)).to_string());

@@ -1,10 +1,8 @@
 //! Who may do what: one table of every route and every role.
 
-use std::collections::BTreeSet;
-
 use oncebox::api::routes;
 
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 
 /// For each route: what nobody, `publish`, `read`, `operate`, an admin of another tenant and an admin of the
 /// tenant `default` are answered. `1` is 401, `3` is 403, `.` is neither: the route itself answers.

@@ -2,18 +2,10 @@
 //!
 //! The receivers check each request with code of their own.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use data_encoding::BASE64;
-use ring::{hmac, signature};
-use serde_json::{Value, json};
+use ring::signature;
 
 use crate::credentials_tls::{authority, issued, site};
-use crate::rig::http::Message;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 /// What a receiver accepts at this moment; anything else gets 401.
 #[derive(Clone, Default)]
@@ -97,21 +89,21 @@ fn rotate(rig: &Rig, id: &Value, body: &Value) -> Value {
 
 /// Publishes events until it is told to stop; returns how many.
 fn traffic<T>(rig: &Rig, during: impl FnOnce() -> T) -> (usize, T) {
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
         let publisher = scope.spawn(|| {
             let mut count = 0;
-            while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+            while !stop.load(Ordering::SeqCst) {
                 rig.publish(
                     &json!({ "event_type": "a", "idempotency_key": format!("e-{count}"), "payload": {} }),
                 );
                 count += 1;
-                std::thread::sleep(Duration::from_millis(1));
+                thread::sleep(Duration::from_millis(1));
             }
             count
         });
         let done = during();
-        stop.store(true, std::sync::atomic::Ordering::SeqCst);
+        stop.store(true, Ordering::SeqCst);
         (publisher.join().unwrap(), done)
     })
 }
@@ -144,8 +136,8 @@ fn what_signs_is_rotated(kind: &str) {
     let set = json!({ "kind": kind });
     let made = rig.post("/v1/subscriptions/erp/credentials", &set).is(201).json();
     let known = |made: &Value| match kind {
-        "signing" => made["secret"].as_str().unwrap().to_owned(),
-        _ => made["settings"]["public_key"].as_str().unwrap().to_owned(),
+        "signing" => text(made, "secret"),
+        _ => text(&made["settings"], "public_key"),
     };
     accepted.set(&[&known(&made)]);
     let (published, ()) = traffic(&rig, || {
@@ -189,17 +181,12 @@ fn logins_are_rotated(
             let old = credential(&rig, kind, "active");
             // A wrong one changes nothing but that a person is told.
             let kept = rotate(&rig, &old["id"], &json!({ "secret": "wrong" }));
-            assert_eq!(
-                (&kept["state"], &kept["verify_error"]),
-                (&json!("revoked"), &json!("the target answered 401"))
-            );
+            has(&kept, &json!({ "state": "revoked", "verify_error": "the target answered 401" }));
             assert_eq!(credential(&rig, kind, "active")["id"], old["id"]);
             accepted.add(&secret(n));
             let next = rotate(&rig, &old["id"], &json!({ "secret": secret(n) }));
             assert_eq!(next["state"], "active", "{next}");
-            until("nothing goes out with the old one", || {
-                rig.one("SELECT count(*) FROM deliveries WHERE state = 'pending'") == "0"
-            });
+            rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'pending'", "0");
             accepted.set(&[&secret(n)]);
         }
     });
@@ -259,11 +246,10 @@ fn a_signing_secret_that_is_not_accepted_is_revoked_at_the_end_of_the_overlap() 
     let next = rotate(&rig, &old["id"], &json!({ "overlap": "2h" }));
     let again =
         rig.post(&format!("/v1/credentials/{}/rotate", old["id"].as_str().unwrap()), &json!({}));
-    assert!(again.is(409).detail().contains(next["id"].as_str().unwrap()));
+    again.is(409).tells(next["id"].as_str().unwrap());
     for _ in 0..12 {
         rig.advance(secs(600));
-        rig.publish_type("a");
-        rig.settle();
+        rig.deliver("a");
     }
     until("it is revoked", || credential(&rig, "signing", "next").is_null());
     assert_eq!(credential(&rig, "signing", "active")["id"], old["id"]);
@@ -292,8 +278,7 @@ fn a_rotation_goes_on_after_a_restart_and_its_event_is_sent() {
     let next = rig.post("/integrations/credentials/rotate", &body).is(201).json();
     rig.restart();
     accepted.set(&[next["secret"].as_str().unwrap()]);
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     rig.advance(secs(3600));
     until("it is promoted", || credential(&rig, "signing", "active")["id"] == next["id"]);
     rig.restart();
@@ -326,9 +311,7 @@ fn a_providers_old_secret_is_accepted_until_the_window_ends() {
     rig.advance(secs(3600));
     assert_eq!(status(secrets[0], 3), 401, "at once, even before upkeep looks");
     assert_eq!(status(secrets[1], 4), 200);
-    until("upkeep ends it", || {
-        rig.one("SELECT state FROM credentials ORDER BY seq LIMIT 1") == "revoked"
-    });
+    rig.becomes("SELECT state FROM credentials ORDER BY seq LIMIT 1", "revoked");
 }
 
 #[test]
@@ -336,9 +319,7 @@ fn a_tenant_whose_targets_hang_does_not_delay_the_rotations_of_others() {
     let (rig, hanging, receiver) = (Rig::new(), Receiver::new(), Receiver::new());
     hanging.always(Reply::status(500));
     let begin = |token: &str, name: &str, url: &str| {
-        let post = |path: &str, body: &Value| {
-            rig.call_as(token, "POST", path, body.to_string().as_bytes()).is(201)
-        };
+        let post = |path: &str, body: &Value| rig.post_as(token, path, body).is(201);
         let body = json!({ "name": name, "url": url, "policy": { "timeout": "30s" } });
         post("/v1/subscriptions", &body);
         let path = format!("/v1/credentials?subscription={name}");
@@ -348,9 +329,7 @@ fn a_tenant_whose_targets_hang_does_not_delay_the_rotations_of_others() {
     // More than one look of upkeep takes.
     let slow = rig.tenant("slow");
     (0..25).for_each(|n| begin(&slow, &format!("s-{n}"), &hanging.url()));
-    until("each was tried", || {
-        rig.one("SELECT count(*) FROM credentials WHERE verify_error IS NOT NULL") == "25"
-    });
+    rig.becomes("SELECT count(*) FROM credentials WHERE verify_error IS NOT NULL", "25");
     let before = hanging.count();
     hanging.always(Reply::Hang);
     rig.advance(secs(900));
@@ -375,14 +354,13 @@ fn a_command_that_writes_more_than_a_secret_may_have_is_refused() {
     let set = json!({ "kind": "bearer", "secret": "token-0" });
     let made = rig.post("/v1/subscriptions/erp/credentials", &set).is(201).json();
     let path = format!("/v1/credentials/{}/rotate", made["id"].as_str().unwrap());
-    let detail = rig.post(&path, &json!({ "command": "vault" })).is(422).detail();
-    assert!(detail.contains("more than 65536 bytes"), "{detail}");
+    rig.post(&path, &json!({ "command": "vault" })).is(422).tells("more than 65536 bytes");
     assert_eq!(rig.one("SELECT count(*) FROM credentials WHERE kind = 'bearer'"), "1");
 }
 
 #[test]
 fn a_command_of_the_settings_gives_the_next_secret_once_per_hold() {
-    let rig_with = |script: &std::path::Path| {
+    let rig_with = |script: &Path| {
         let argv = vec!["/bin/sh".to_owned(), script.display().to_string()];
         Rig::with(|settings| {
             settings.credentials.commands = [("vault".to_owned(), argv)].into_iter().collect();
@@ -390,14 +368,14 @@ fn a_command_of_the_settings_gives_the_next_secret_once_per_hold() {
     };
     let home = tempfile::tempdir().unwrap();
     let script = home.path().join("new-token.sh");
-    std::fs::write(&script, "echo run >> \"$0.runs\"\ncat \"$0.next\"\n").unwrap();
+    fs::write(&script, "echo run >> \"$0.runs\"\ncat \"$0.next\"\n").unwrap();
     let runs = || {
-        std::fs::read_to_string(home.path().join("new-token.sh.runs"))
+        fs::read_to_string(home.path().join("new-token.sh.runs"))
             .unwrap_or_default()
             .lines()
             .count()
     };
-    let next = |token: &str| std::fs::write(home.path().join("new-token.sh.next"), token).unwrap();
+    let next = |token: &str| fs::write(home.path().join("new-token.sh.next"), token).unwrap();
     let rig = rig_with(&script);
     let (receiver, accepted) = (Receiver::new(), Accepted::default());
     let bearer = |request: &Message, token: &str| {
@@ -416,12 +394,9 @@ fn a_command_of_the_settings_gives_the_next_secret_once_per_hold() {
     next("token-1\n");
     rig.advance(secs(60));
     rig.publish_type("a");
-    until("it is rotated", || {
-        rig.one("SELECT count(*) FROM credentials WHERE kind = 'bearer'") == "2"
-    });
+    rig.becomes("SELECT count(*) FROM credentials WHERE kind = 'bearer'", "2");
     until("the hold ends", || rig.one("SELECT count(*) FROM holds") == "0");
-    rig.advance(secs(60));
-    rig.settle();
+    rig.pass(secs(60));
     assert_eq!(rig.one("SELECT state FROM deliveries"), "completed");
     assert_eq!(runs(), 1);
     // Refused again, and the command has nothing better: once for this hold, and a person is told.
@@ -434,7 +409,7 @@ fn a_command_of_the_settings_gives_the_next_secret_once_per_hold() {
     });
     for _ in 0..5 {
         rig.advance(secs(600));
-        std::thread::sleep(Duration::from_millis(1100));
+        thread::sleep(Duration::from_millis(1100));
     }
     assert_eq!(runs(), 2);
     // By the clock.
@@ -484,9 +459,7 @@ fn oauth2_secrets_are_rotated_ten_times_under_traffic() {
             accepted.add(&format!("secret-{n}"));
             let next = rotate(&rig, &old["id"], &json!({ "secret": format!("secret-{n}") }));
             assert_eq!(next["state"], "active", "{next}");
-            until("nothing goes out with the old one", || {
-                rig.one("SELECT count(*) FROM deliveries WHERE state = 'pending'") == "0"
-            });
+            rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'pending'", "0");
             accepted.set(&[&format!("secret-{n}")]);
         }
     });

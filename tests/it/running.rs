@@ -2,11 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use oncebox::store::writer::Queue;
-use serde_json::json;
-
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, START, file, secs, until};
+use crate::rig::prelude::*;
 
 #[test]
 fn a_second_service_on_the_same_directory_is_refused() {
@@ -23,10 +19,10 @@ fn a_key_file_that_others_may_read_is_refused() {
     let mut rig = Rig::new();
     rig.stop();
     let key = rig.data().join("master.key");
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     let refused = rig.appliance_again().unwrap_err().to_string();
     assert!(refused.contains("has mode 644") && refused.contains("chmod 600"), "{refused}");
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     rig.start_again();
 }
 
@@ -36,31 +32,29 @@ fn another_key_is_refused_and_so_is_none() {
     rig.stop();
     other.stop();
     let key = rig.data().join("master.key");
-    let right = std::fs::read(&key).unwrap();
-    std::fs::copy(other.data().join("master.key"), &key).unwrap();
+    let right = fs::read(&key).unwrap();
+    fs::copy(other.data().join("master.key"), &key).unwrap();
     let refused = rig.appliance_again().unwrap_err().to_string();
     assert!(refused.contains("needs the master key"), "{refused}");
-    std::fs::remove_file(&key).unwrap();
+    fs::remove_file(&key).unwrap();
     let refused = rig.appliance_again().unwrap_err().to_string();
     assert!(refused.contains("master.key"), "{refused}");
     assert!(!key.exists(), "no new key is made beside a database");
-    std::fs::write(&key, "no key").unwrap();
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&key, "no key").unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     assert!(rig.appliance_again().unwrap_err().to_string().contains("master.key"));
-    std::fs::write(&key, right).unwrap();
+    fs::write(&key, right).unwrap();
     rig.start_again();
 }
 
 #[test]
 fn a_graceful_stop_finishes_what_is_under_way() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::Hang]);
-    rig.subscribe("erp", &receiver);
+    let (mut rig, receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::Hang]));
     rig.publish_type("a");
     until("the attempt is under way", || receiver.count() == 1);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let stopping = scope.spawn(|| rig.stop());
-        std::thread::yield_now();
+        thread::yield_now();
         receiver.release();
         stopping.join().unwrap();
     });
@@ -72,13 +66,11 @@ fn a_graceful_stop_finishes_what_is_under_way() {
 
 #[test]
 fn a_stop_gives_an_attempt_its_grace_and_then_leaves_it_to_the_next_start() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::Hang]);
-    rig.subscribe("erp", &receiver);
+    let (mut rig, receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::Hang]));
     rig.publish_type("a");
     until("the attempt is under way", || receiver.count() == 1);
     let time = rig.time.clone();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let stopping = scope.spawn(|| rig.stop());
         // The manual clock stands still: what ends the wait is the grace, and nothing else.
         until("the grace is over", || {
@@ -100,16 +92,12 @@ fn a_stop_gives_an_attempt_its_grace_and_then_leaves_it_to_the_next_start() {
 
 #[test]
 fn what_waits_at_a_stop_goes_on_after_the_start() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500)]);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    let (mut rig, receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::status(500)]));
+    rig.deliver("a");
     rig.restart();
     rig.settle();
     assert_eq!(receiver.count(), 1, "not before it is due");
-    rig.advance(secs(5));
-    rig.settle();
+    rig.pass(secs(5));
     insta::assert_snapshot!(rig.dump(), @r"
     a completed
       erp completed
@@ -120,11 +108,8 @@ fn what_waits_at_a_stop_goes_on_after_the_start() {
 
 #[test]
 fn what_became_due_while_nothing_ran_is_sent_at_the_start() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500)]);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    let (mut rig, receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::status(500)]));
+    rig.deliver("a");
     rig.stop();
     rig.time.advance(secs(86_400));
     rig.start_again();
@@ -134,13 +119,10 @@ fn what_became_due_while_nothing_ran_is_sent_at_the_start() {
 
 #[test]
 fn what_waits_is_not_stuck_when_the_clock_was_a_day_ahead_at_the_stop() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500)]);
-    rig.subscribe("erp", &receiver);
+    let (mut rig, _receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::status(500)]));
     rig.time.set_wall(START.plus(secs(86_400)));
     rig.restart();
-    rig.publish_type("retried");
-    rig.settle();
+    rig.deliver("retried");
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     rig.publish_type("fresh");
     let later = START.plus(secs(3600));
@@ -166,14 +148,11 @@ fn what_waits_is_not_stuck_when_the_clock_was_a_day_ahead_at_the_stop() {
 
 #[test]
 fn a_delivery_whose_attempt_was_lost_with_the_process_is_sent_again_under_its_id() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    let (mut rig, receiver) = Rig::subscribed("erp");
+    rig.deliver("a");
     rig.stop();
     // What the file holds when the process dies between the answer and the settlement's COMMIT.
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let conn = rig.writable();
     conn.execute_batch(
         "DELETE FROM attempts;
          UPDATE deliveries SET state = 'pending', due_at = order_at, finished_at = NULL,
@@ -210,7 +189,7 @@ fn the_log_is_left_to_another_program_where_the_settings_say_so() {
     let log = rig.data().join("oncebox.db-wal");
     rig.publish_type("a");
     rig.stop();
-    assert!(std::fs::metadata(&log).map_or(0, |log| log.len()) == 0, "it is emptied at a stop");
+    assert!(fs::metadata(&log).map_or(0, |log| log.len()) == 0, "it is emptied at a stop");
     rig.start_again();
     rig.restart_with(|settings| settings.database.checkpoints = false);
     // Litestream has the file open all the time.
@@ -218,7 +197,7 @@ fn the_log_is_left_to_another_program_where_the_settings_say_so() {
     assert_eq!(file::lines(&beside, "SELECT count(*) FROM outbox"), ["1"]);
     rig.publish_type("b");
     rig.stop();
-    assert!(std::fs::metadata(&log).unwrap().len() > 0, "it is left");
+    assert!(fs::metadata(&log).unwrap().len() > 0, "it is left");
     drop(beside);
     rig.start_again();
     assert_eq!(rig.one("SELECT count(*) FROM outbox"), "2");
@@ -230,8 +209,7 @@ fn everything_is_as_it_was_after_a_restart() {
     let receiver = Receiver::scripted([Reply::status(400), Reply::status(500)]);
     let secret = rig.subscribe("erp", &receiver);
     for event_type in ["a", "b", "c"] {
-        rig.publish_type(event_type);
-        rig.settle();
+        rig.deliver(event_type);
     }
     let (before, shown) = (rig.dump(), rig.get("/v1/subscriptions/erp"));
     rig.restart();
@@ -249,7 +227,7 @@ fn everything_is_as_it_was_after_a_restart() {
 fn an_erp_table_in_the_same_file_is_left_alone() {
     let mut rig = Rig::new();
     rig.stop();
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let conn = rig.writable();
     conn.execute_batch("CREATE TABLE invoice (no INTEGER); INSERT INTO invoice VALUES (4711);")
         .unwrap();
     drop(conn);

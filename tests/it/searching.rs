@@ -1,9 +1,6 @@
 //! `GET /v1/search`: one text finds what a person looks for.
 
-use serde_json::{Value, json};
-
-use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, until};
+use crate::rig::prelude::*;
 
 const SECRET: &str = "a-shared-secret-of-32-characters";
 
@@ -37,9 +34,7 @@ fn invoice(number: &str, key: &str) -> Value {
 
 #[test]
 fn a_number_finds_an_event_by_its_aggregate_and_its_key_and_a_webhook_by_the_providers_id() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("shop-4711", &receiver);
+    let (rig, receiver) = Rig::subscribed("shop-4711");
     let check = json!({ "token": { "header": "X-Token" } });
     let scheme = json!({ "kind": "generic", "check": check, "event_id": { "pointer": "/id" }, "event_type": { "pointer": "/type" } });
     rig.provider("hub", &scheme, SECRET);
@@ -49,8 +44,7 @@ fn a_number_finds_an_event_by_its_aggregate_and_its_key_and_a_webhook_by_the_pro
     rig.publish(&invoice("0815", "another"));
     let body = br#"{"id":"4711","type":"order.made"}"#;
     rig.send("POST", "/in/hub", &[("X-Token", SECRET)], body).is(200);
-    until("they were sent", || receiver.count() == 4);
-    rig.settle();
+    rig.sent(&receiver, 4);
 
     let found = search(&rig, "4711");
     assert_eq!(found["more"], false);
@@ -63,14 +57,12 @@ fn a_number_finds_an_event_by_its_aggregate_and_its_key_and_a_webhook_by_the_pro
             hit("webhook_event", "provider_event_id", "4711"),
         ]
     );
-    assert_eq!(found["items"][0]["event_type"], "invoice.paid");
-    assert_eq!(found["items"][0]["status"], "completed");
+    has(&found["items"][0], &json!({ "event_type": "invoice.paid", "status": "completed" }));
     assert_eq!(hits(&rig, "shop"), [hit("subscription", "name", "shop-4711")]);
     assert_eq!(hits(&rig, "hub"), [hit("provider", "name", "hub")]);
     assert_eq!(search(&rig, "hub")["items"][0]["id"], "hub");
     let settings = json!({ "path": rig.home().join("erp.db"), "table": "outbox" });
-    let source = json!({ "name": "hub-files", "kind": "sqlite", "settings": settings });
-    rig.post("/v1/sources", &source).is(201);
+    rig.source("hub-files", "sqlite", &settings);
     assert_eq!(hits(&rig, "hub-f"), [hit("source", "name", "hub-files")]);
     assert_eq!(hits(&rig, "order.made"), [hit("webhook_event", "event_type", "order.made")]);
     assert_eq!(hits(&rig, "ord").len(), 1);
@@ -87,12 +79,9 @@ fn a_number_finds_an_event_by_its_aggregate_and_its_key_and_a_webhook_by_the_pro
 
 #[test]
 fn ids_find_what_they_name() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed("erp");
     let event = rig.publish(&invoice("4711", "k"));
-    until("it was sent", || receiver.count() == 1);
-    rig.settle();
+    rig.sent(&receiver, 1);
     let text = |field: &str| event[field].as_str().unwrap().to_owned();
     let (id, webhook_id) = (text("id"), text("webhook_id"));
     assert_eq!(hits(&rig, &id), [hit("event", "id", &id)]);

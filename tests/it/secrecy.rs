@@ -1,33 +1,29 @@
 //! No secret is readable: not in the file, not in its log, not in an answer.
 
 use data_encoding::BASE64_NOPAD;
-use serde_json::json;
 
-use crate::rig::Rig;
-use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::prelude::*;
 
 const STRIPE: &str = "whsec_stripe0123456789abcdef0123456789";
 
 /// Whether the bytes stand in the database, its log or its index, as they are on the disk now.
 fn on_disk(rig: &Rig, needle: &[u8]) -> bool {
     ["oncebox.db", "oncebox.db-wal", "oncebox.db-shm"].iter().any(|name| {
-        let bytes = std::fs::read(rig.data().join(name)).unwrap_or_default();
+        let bytes = fs::read(rig.data().join(name)).unwrap_or_default();
         bytes.windows(needle.len()).any(|window| window == needle)
     })
 }
 
 #[test]
 fn no_secret_stands_in_the_file_or_its_log() {
-    let mut rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500)]);
+    let (mut rig, receiver) = (Rig::new(), Receiver::scripted([Reply::status(500)]));
     let secret = rig.subscribe("erp", &receiver);
     rig.provider("stripe", &json!({ "kind": "stripe" }), STRIPE);
     let token = rig.token_of("operate");
-    rig.publish_type("marker-that-can-be-found");
-    rig.settle();
+    rig.deliver("marker-that-can-be-found");
     let encoded = secret.strip_prefix("whsec_").unwrap().trim_end_matches('=').to_owned();
     let raw = BASE64_NOPAD.decode(encoded.as_bytes()).unwrap();
-    let key = std::fs::read_to_string(rig.data().join("master.key")).unwrap();
+    let key = fs::read_to_string(rig.data().join("master.key")).unwrap();
     let look = |rig: &Rig| {
         assert!(on_disk(rig, b"marker-that-can-be-found"), "the search itself works");
         assert!(!on_disk(rig, encoded.as_bytes()), "the signing secret's text");
@@ -48,8 +44,7 @@ fn no_secret_stands_in_the_file_or_its_log() {
 
 #[test]
 fn no_answer_shows_a_secret_after_the_one_that_made_it() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let secret = rig.subscribe("erp", &receiver);
     rig.provider("stripe", &json!({ "kind": "stripe" }), STRIPE);
     let token = rig.token_of("operate");
@@ -83,10 +78,10 @@ fn only_their_owner_may_read_the_files() {
     use std::os::unix::fs::PermissionsExt;
     let rig = Rig::new();
     for name in ["oncebox.db", "oncebox.db-wal", "oncebox.db-shm", "master.key", "admin.token"] {
-        let mode = std::fs::metadata(rig.data().join(name)).unwrap().permissions().mode() & 0o777;
+        let mode = fs::metadata(rig.data().join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{name}");
     }
-    let mode = std::fs::metadata(rig.data()).unwrap().permissions().mode() & 0o777;
+    let mode = fs::metadata(rig.data()).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o700);
 }
 
@@ -94,12 +89,12 @@ fn only_their_owner_may_read_the_files() {
 fn a_group_that_is_named_may_open_the_database_and_nothing_else() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let mut rig = Rig::new();
-    let directory = std::fs::metadata(rig.data()).unwrap();
+    let directory = fs::metadata(rig.data()).unwrap();
     // Root may give a file to any group; anybody else to one of his own.
     let group = if directory.uid() == 0 { 4711 } else { directory.gid() };
     rig.restart_with(|settings| settings.database.group = Some(group.to_string()));
     let look = |name: &str| {
-        let found = std::fs::metadata(rig.data().join(name)).unwrap();
+        let found = fs::metadata(rig.data().join(name)).unwrap();
         (found.permissions().mode() & 0o7777, found.gid())
     };
     assert_eq!(look(""), (0o2770, group));
@@ -111,7 +106,7 @@ fn a_group_that_is_named_may_open_the_database_and_nothing_else() {
 
     rig.restart_with(|settings| settings.database.group = None);
     for name in ["oncebox.db", "oncebox.db-wal", "oncebox.db-shm"] {
-        let mode = std::fs::metadata(rig.data().join(name)).unwrap().permissions().mode();
+        let mode = fs::metadata(rig.data().join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
 }

@@ -1,11 +1,6 @@
 //! The states that other platforms name: each query of docs/states.md finds a row that is in that state.
 
-use std::collections::BTreeMap;
-
-use serde_json::{Value, json};
-
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, file, secs, until};
+use crate::rig::prelude::*;
 
 const PAGE: &str = include_str!("../../docs/states.md");
 
@@ -20,9 +15,8 @@ fn queries() -> BTreeMap<&'static str, &'static str> {
 }
 
 fn publish(rig: &Rig, event_type: &str, more: &Value) -> String {
-    let mut event = json!({ "event_type": event_type, "payload": event_type });
-    event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    rig.publish(&event)["id"].as_str().unwrap().to_owned()
+    let event = merged(json!({ "event_type": event_type, "payload": event_type }), more);
+    text(&rig.publish(&event), "id")
 }
 
 fn delivery_of(rig: &Rig, event: &str) -> String {
@@ -81,7 +75,7 @@ fn each_query_of_the_page_finds_its_row() {
     let mut rig = Rig::new();
     let mut wanted = prepare(&rig);
     rig.stop();
-    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let conn = rig.writable();
     conn.execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('new', 'null')").unwrap();
     let new = "SELECT id FROM outbox WHERE event_type = 'new'";
     wanted.insert("NEW", conn.query_row(new, [], |row| row.get(0)).unwrap());

@@ -2,9 +2,8 @@
 
 use oncebox::config::settings::KEYS;
 use oncebox::config::{Environment, Sources};
-use serde_json::{Value, json};
 
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 
 fn setting(rig: &Rig, key: &str) -> Value {
     let answer = rig.get("/v1/settings");
@@ -34,8 +33,7 @@ fn every_setting_is_there_and_no_place_of_a_secret() {
         assert_eq!((of["value"].clone(), of["is_hidden"].clone()), (Value::Null, json!(true)));
     }
     let commands = setting(&rig, "credentials.commands");
-    assert_eq!(commands["value"], json!({ "vault": ["/bin/vault"] }));
-    assert_eq!(commands["is_hidden"], true);
+    has(&commands, &json!({ "value": { "vault": ["/bin/vault"] }, "is_hidden": true }));
     let attempts = setting(&rig, "delivery.max_attempts");
     for (field, value) in [
         ("value", json!(22)),
@@ -54,7 +52,7 @@ fn every_setting_is_there_and_no_place_of_a_secret() {
 fn a_value_says_where_it_comes_from_and_one_that_is_not_in_force_does_not() {
     let rig = Rig::new();
     let file = rig.home().join("oncebox.toml");
-    std::fs::write(&file, "[delivery]\nmax_attempts = 22\ndeliverers = 3\n").unwrap();
+    fs::write(&file, "[delivery]\nmax_attempts = 22\ndeliverers = 3\n").unwrap();
     let environment = Environment::of([("ONCEBOX_METRICS__PUBLIC", "false")]);
     let mut sources = Sources { file: Some(file.clone()), environment, flags: Vec::new() };
     sources.flag("log.level", "--log-level", "info");

@@ -1,16 +1,9 @@
 //! Clients that announce bodies and do not send them: signed webhooks are taken beside them.
 
-use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
-use std::thread;
-
-use data_encoding::HEXLOWER;
-use ring::hmac;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde_json::json;
 use socket2::{Domain, Socket, Type};
 
-use crate::rig::{Rig, skipped, until};
+use crate::rig::prelude::*;
 
 /// Unfinished requests. Each takes two of the files that this process may open.
 const SLOW: usize = 4_500;

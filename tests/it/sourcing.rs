@@ -1,12 +1,6 @@
 //! Sources: events that an ERP leaves in its own file, copied once each.
 
-use std::path::{Path, PathBuf};
-
-use rusqlite::Connection;
-use serde_json::{Value, json};
-
-use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 const TABLE: &str = "CREATE TABLE outbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL, payload TEXT NOT NULL,
@@ -56,8 +50,7 @@ impl Erp {
 
 #[track_caller]
 fn add(rig: &Rig, settings: &Value) {
-    let body = json!({ "name": "erp", "kind": "sqlite", "settings": settings });
-    rig.post("/v1/sources", &body).is(201);
+    rig.source("erp", "sqlite", settings);
 }
 
 fn stored(rig: &Rig) -> String {
@@ -82,18 +75,14 @@ fn trouble(rig: &Rig, what: &str) -> String {
 
 fn escalations(rig: &Rig) -> Vec<(String, u64)> {
     let listed = rig.get("/v1/escalations");
-    let of = |item: &Value| {
-        (item["class"].as_str().unwrap().to_owned(), item["count"].as_u64().unwrap())
-    };
+    let of = |item: &Value| (text(item, "class"), item["count"].as_u64().unwrap());
     let of_site = |(class, _): &(String, u64)| class == "event.quarantined";
     listed["items"].as_array().unwrap().iter().map(of).filter(|found| !of_site(found)).collect()
 }
 
 #[test]
 fn rows_of_an_erps_own_file_are_delivered_once_each() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("logistics", &receiver);
+    let (rig, receiver) = Rig::subscribed("logistics");
     let erp = Erp::new(&rig);
     erp.run(
         "INSERT INTO outbox (event_type, payload, idempotency_key, aggregate_type, aggregate_id, occurred_at)
@@ -110,15 +99,14 @@ fn rows_of_an_erps_own_file_are_delivered_once_each() {
     assert_eq!(seen[1].body, b"{ \"total\" : 1 }");
     let listed = rig.get("/v1/events");
     let first = &listed["items"][1];
-    assert_eq!(first["source_system"], "erp");
-    assert_eq!(first["occurred_at"], "2026-01-31T11:00:00.000Z");
-    assert_eq!(
-        (&first["aggregate_type"], &first["aggregate_id"]),
-        (&json!("invoice"), &json!("1"))
+    has(
+        first,
+        &json!({
+            "source_system": "erp", "occurred_at": "2026-01-31T11:00:00.000Z",
+            "aggregate_type": "invoice", "aggregate_id": "1",
+        }),
     );
-    let source = rig.get("/v1/sources/erp");
-    assert_eq!((&source["cursor"], &source["event_count"]), (&json!(2), &json!(2)));
-    assert_eq!(source["last_error"], Value::Null);
+    has(&rig.get("/v1/sources/erp"), &json!({ "cursor": 2, "event_count": 2, "last_error": null }));
     rig.settle();
 }
 
@@ -171,11 +159,9 @@ fn an_unusable_row_is_quarantined_and_the_next_rows_are_copied() {
 
 #[test]
 fn a_row_refused_by_our_database_is_quarantined_alone() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("logistics", &receiver);
+    let (rig, receiver) = Rig::subscribed("logistics");
     // An ERP may have triggers of its own in our file, too.
-    let file = Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let file = rig.writable();
     file.execute_batch(
         "CREATE TRIGGER refuses_the_second BEFORE INSERT ON deliveries
            WHEN (SELECT aggregate_id FROM outbox WHERE seq = NEW.outbox_seq) = '2'
@@ -185,9 +171,8 @@ fn a_row_refused_by_our_database_is_quarantined_alone() {
     let erp = Erp::new(&rig);
     erp.write(4);
     erp.source(&rig);
-    until("the others are sent", || receiver.count() == 3);
-    rig.settle();
-    let found = crate::rig::file::lines(
+    rig.sent(&receiver, 3);
+    let found = file::lines(
         &rig.file(),
         "SELECT aggregate_id, status, coalesce(last_error, '') FROM outbox ORDER BY seq",
     );
@@ -214,11 +199,12 @@ fn columns_and_defaults_are_named_in_the_settings() {
     );
     until_stored(&rig, 1);
     let event = rig.get("/v1/events")["items"][0].clone();
-    assert_eq!(
-        (&event["event_type"], &event["source_system"]),
-        (&json!("order.placed"), &json!("odoo"))
+    has(
+        &event,
+        &json!({
+            "event_type": "order.placed", "source_system": "odoo", "idempotency_key": "k-1",
+        }),
     );
-    assert_eq!(event["idempotency_key"], "k-1");
 }
 
 #[test]
@@ -271,13 +257,13 @@ fn a_source_that_has_stopped_is_escalated_until_it_goes_on() {
     erp.source(&rig);
     until_stored(&rig, 1);
     let away = erp.path.with_extension("away");
-    std::fs::rename(&erp.path, &away).unwrap();
+    fs::rename(&erp.path, &away).unwrap();
     until("its lag is unknown", || rig.get("/v1/sources/erp")["lag"].is_null());
     // It may be on its way back: a person is told when it has been gone for a minute.
     rig.advance(secs(60));
     trouble(&rig, "erp.db");
     until("it is escalated", || escalations(&rig) == [("source.failing".to_owned(), 1)]);
-    std::fs::rename(&away, &erp.path).unwrap();
+    fs::rename(&away, &erp.path).unwrap();
     until("that is resolved", || escalations(&rig).is_empty());
     erp.write(1);
     until_stored(&rig, 2);
@@ -290,7 +276,7 @@ fn a_file_restored_to_an_older_state_is_not_sent_again_until_a_person_decides() 
     erp.write(10);
     erp.run("PRAGMA wal_checkpoint(TRUNCATE)");
     let old = rig.home().join("backup.db");
-    std::fs::copy(&erp.path, &old).unwrap();
+    fs::copy(&erp.path, &old).unwrap();
     erp.write(5);
     erp.source(&rig);
     until_stored(&rig, 15);
@@ -317,11 +303,11 @@ fn a_file_restored_to_an_older_state_is_not_sent_again_until_a_person_decides() 
 fn restore(erp: &Erp, from: &Path) {
     let beside = |ending: &str| format!("{}{ending}", erp.path.display());
     let put = format!("{}.put", erp.path.display());
-    std::fs::copy(from, &put).unwrap();
+    fs::copy(from, &put).unwrap();
     for gone in [beside("-wal"), beside("-shm")] {
-        drop(std::fs::remove_file(gone));
+        drop(fs::remove_file(gone));
     }
-    std::fs::rename(put, &erp.path).unwrap();
+    fs::rename(put, &erp.path).unwrap();
 }
 
 #[test]
@@ -415,7 +401,7 @@ fn a_silent_source_raises_an_escalation_until_its_next_event() {
     assert_eq!(check.unwrap()["state"], "warn");
     let metrics = rig.call("GET", "/metrics", b"").is(200).text();
     assert!(metrics.contains("oncebox_escalations_open{class=\"source.silent\"} 1"), "{metrics}");
-    let id = rig.get("/v1/escalations")["items"][0]["id"].as_str().unwrap().to_owned();
+    let id = rig.id("/v1/escalations");
     let path = format!("/v1/escalations/{id}/acknowledge");
     let seen = rig.post(&path, &Value::Null).is(200).json();
     assert_eq!(seen["acknowledged_by"], "first admin token");
@@ -454,12 +440,11 @@ fn sources_wait_while_paused_or_suspended_or_without_disk_space() {
         settings.sources.tenants_directory = Some(home.to_owned());
     });
     let admin = rig.tenant("acme");
-    std::fs::create_dir(rig.home().join("acme")).unwrap();
+    fs::create_dir(rig.home().join("acme")).unwrap();
     let path = rig.home().join("acme/erp.db");
     let erp = Erp { conn: Connection::open(&path).unwrap(), path };
     erp.run(TABLE);
-    let post =
-        |path: &str, body: &Value| rig.call_as(&admin, "POST", path, body.to_string().as_bytes());
+    let post = |path: &str, body: &Value| rig.post_as(&admin, path, body);
     let body = json!({ "name": "erp", "kind": "sqlite", "settings": erp.settings() });
     post("/v1/sources", &body).is(201);
     erp.write(1);
@@ -480,7 +465,7 @@ fn sources_wait_while_paused_or_suspended_or_without_disk_space() {
     until("it waits for room", || waits() == "room on the disk");
     assert_eq!(lag(), Value::Null);
     erp.write(1);
-    rig.disk_free(crate::rig::DISK_TOTAL / 2);
+    rig.disk_free(DISK_TOTAL / 2);
     until_stored(&rig, 4);
     until("all of it is read again", || lag() == 0);
 }
@@ -493,15 +478,14 @@ fn a_link_created_later_does_not_leave_the_tenants_directory() {
     });
     let admin = rig.tenant("acme");
     let theirs = rig.home().join("acme");
-    std::fs::create_dir(&theirs).unwrap();
+    fs::create_dir(&theirs).unwrap();
     let make = |path: PathBuf| {
         let erp = Erp { conn: Connection::open(&path).unwrap(), path };
         erp.run(TABLE);
         erp
     };
     let (erp, other) = (make(theirs.join("erp.db")), make(rig.home().join("other.db")));
-    let post =
-        |path: &str, body: &Value| rig.call_as(&admin, "POST", path, body.to_string().as_bytes());
+    let post = |path: &str, body: &Value| rig.post_as(&admin, path, body);
     let body = json!({ "name": "erp", "kind": "sqlite", "settings": erp.settings() });
     post("/v1/sources", &body).is(201);
     erp.write(1);
@@ -509,7 +493,7 @@ fn a_link_created_later_does_not_leave_the_tenants_directory() {
     other.write(5);
     let link = theirs.join("link");
     std::os::unix::fs::symlink(&other.path, &link).unwrap();
-    std::fs::rename(&link, &erp.path).unwrap();
+    fs::rename(&link, &erp.path).unwrap();
     until("it is said", || {
         let source = rig.call_as(&admin, "GET", "/v1/sources/erp", b"").json();
         source["last_error"].as_str().is_some_and(|why| why.contains("must be in"))
@@ -528,23 +512,22 @@ fn a_tenant_reads_only_its_own_files() {
     };
     let elsewhere = rig.home().join("erp.db");
     let own = rig.data().join("oncebox.db");
-    let refused = rig.call("POST", "/v1/sources", body(&own).as_bytes()).is(422);
-    assert!(refused.detail().contains("data directory"), "{}", refused.detail());
+    rig.call("POST", "/v1/sources", body(&own).as_bytes()).is(422).tells("data directory");
     let link = rig.home().join("link.db");
     std::os::unix::fs::symlink(&own, &link).unwrap();
     rig.call("POST", "/v1/sources", body(&link).as_bytes()).is(422);
-    std::fs::remove_file(&link).unwrap();
+    fs::remove_file(&link).unwrap();
     // A hard link to the database, or to its log beside another file.
     for (from, to) in [("oncebox.db", "link.db"), ("oncebox.db-wal", "link.db-wal")] {
         let link = rig.home().join(to);
-        std::fs::hard_link(rig.data().join(from), &link).unwrap();
+        fs::hard_link(rig.data().join(from), &link).unwrap();
         let path = rig.home().join("link.db");
-        let refused = rig.call("POST", "/v1/sources", body(&path).as_bytes()).is(422);
-        assert!(refused.detail().contains("data directory"), "{}", refused.detail());
-        std::fs::remove_file(&link).unwrap();
+        rig.call("POST", "/v1/sources", body(&path).as_bytes()).is(422).tells("data directory");
+        fs::remove_file(&link).unwrap();
     }
-    let refused = rig.call_as(&admin, "POST", "/v1/sources", body(&elsewhere).as_bytes()).is(422);
-    assert!(refused.detail().contains("sources.tenants_directory"), "{}", refused.detail());
+    rig.call_as(&admin, "POST", "/v1/sources", body(&elsewhere).as_bytes())
+        .is(422)
+        .tells("sources.tenants_directory");
 }
 
 #[test]
@@ -554,8 +537,7 @@ fn a_source_is_tested_shown_changed_and_deleted() {
     erp.write(2);
     let body =
         json!({ "name": "erp", "kind": "sqlite", "settings": erp.settings(), "from": "now" });
-    let made = rig.post("/v1/sources", &body).is(201).json();
-    assert_eq!(made["cursor"], 2);
+    assert_eq!(rig.post("/v1/sources", &body).is(201).json()["cursor"], 2);
     rig.post("/v1/sources", &body).is(409);
     let tested = rig.get("/v1/sources/erp/test");
     assert_eq!(tested["ok"], true, "{tested}");
@@ -564,7 +546,7 @@ fn a_source_is_tested_shown_changed_and_deleted() {
         "{tested}"
     );
     let wrong = json!({ "settings": { "path": "/x", "tabel": "y" } });
-    assert!(rig.patch("/v1/sources/erp", &wrong).is(422).detail().contains("tabel"));
+    rig.patch("/v1/sources/erp", &wrong).is(422).tells("tabel");
     rig.patch("/v1/sources/erp", &json!({ "silent_after_ms": 5 })).is(422);
     let changed =
         rig.patch("/v1/sources/erp", &json!({ "silent_after_ms": 60_000 })).is(200).json();
@@ -573,8 +555,7 @@ fn a_source_is_tested_shown_changed_and_deleted() {
     rig.delete("/v1/sources/erp").is(204);
     rig.call("GET", "/v1/sources/erp", b"").is(404);
     assert_eq!(stored(&rig), "0");
-    let again = json!({ "name": "erp", "kind": "sqlite", "settings": erp.settings() });
-    rig.post("/v1/sources", &again).is(201);
+    rig.source("erp", "sqlite", &erp.settings());
     until_stored(&rig, 2);
 }
 

@@ -1,16 +1,8 @@
 //! A test of a subscription goes the way of a delivery, tells each step, and moves nothing.
 
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-
-use data_encoding::BASE64;
 use oncebox::http::client::{Answer, Call, CallError, Sender};
-use ring::hmac;
-use serde_json::{Value, json};
 
-use crate::rig::http::Message;
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 use crate::tls::https_server;
 
 /// Whether a request is signed with this secret, by another implementation than ours.
@@ -64,8 +56,7 @@ fn a_test_that_works_sends_a_signed_ping_and_leaves_no_delivery() {
     assert_eq!(test["ok"], true, "{test}");
     let http = ["build", "credentials", "lookup", "policy", "connect", "request", "answer"];
     assert_eq!(steps(&test), http);
-    assert_eq!((test["status"].clone(), test["class"].clone()), (json!(200), json!("success")));
-    assert_eq!(test["excerpt"], "booked");
+    has(&test, &json!({ "status": 200, "class": "success", "excerpt": "booked" }));
     let seen = receiver.seen();
     assert_eq!(seen.len(), 1);
     let body: Value = serde_json::from_slice(&seen[0].body).unwrap();
@@ -74,20 +65,15 @@ fn a_test_that_works_sends_a_signed_ping_and_leaves_no_delivery() {
     assert!(is_signed_with(&secret, &seen[0]));
     assert_eq!(rig.one("SELECT count(*) FROM deliveries"), "0");
     assert_eq!(rig.one("SELECT count(*) FROM outbox"), "0");
-    assert_eq!(
-        rig.one("SELECT failure_count || coalesce(last_success_at, '-') FROM subscriptions"),
-        "0-"
-    );
+    rig.says("SELECT failure_count || coalesce(last_success_at, '-') FROM subscriptions", "0-");
     let audited = rig.get("/v1/audit-events?action=subscription.test");
     assert_eq!(audited["items"][0]["changes"]["class"]["after"], "success", "{audited}");
 }
 
 #[test]
 fn a_past_event_goes_out_as_its_delivery_did() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    let url = format!("{}/{{aggregate_id}}", receiver.url());
-    subscribe_to(&rig, &url);
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    subscribe_to(&rig, &format!("{}/{{aggregate_id}}", receiver.url()));
     let body = json!({ "event_type": "invoice.paid", "aggregate_type": "invoice", "aggregate_id": "4711",
                        "payload": { "total": "99.00" } });
     let event = rig.publish(&body);
@@ -110,8 +96,7 @@ fn a_past_event_goes_out_as_its_delivery_did() {
 
 #[test]
 fn a_webhook_event_can_be_the_past_event() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } },
                          "event_type": { "constant": "order.created" } });
     rig.provider("shop", &scheme, "0123456789abcdef0123456789abcdef");
@@ -119,7 +104,7 @@ fn a_webhook_event_can_be_the_past_event() {
     let fields = [("X-Token", "0123456789abcdef0123456789abcdef")];
     rig.send("POST", "/in/shop", &fields, br#"{"id":"1"}"#);
     rig.settle();
-    let id = rig.get("/v1/webhook-events")["items"][0]["id"].as_str().unwrap().to_owned();
+    let id = rig.id("/v1/webhook-events");
     let test = rig.post("/v1/subscriptions/erp/test", &json!({ "event_id": id })).is(200).json();
     assert_eq!(test["ok"], true, "{test}");
     let seen = receiver.seen();
@@ -170,8 +155,7 @@ fn each_failure_names_its_step_and_what_to_change() {
 
 #[test]
 fn an_address_that_may_not_be_called_is_not_called() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
+    let (rig, receiver) = (Rig::new(), Receiver::new());
     subscribe_to(&rig, &format!("http://localhost:{}/hook", receiver.address.port()));
     let mut rig = rig;
     rig.restart_with(|settings| settings.delivery.allow = Vec::new());
@@ -184,8 +168,7 @@ fn an_address_that_may_not_be_called_is_not_called() {
 
 #[test]
 fn a_target_that_hangs_is_left_after_the_subscriptions_own_time() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::Hang]);
+    let (rig, receiver) = (Rig::new(), Receiver::scripted([Reply::Hang]));
     rig.subscribe_with("erp", &receiver, &json!({ "policy": { "timeout": "200ms" } }));
     let test = tested(&rig, "erp");
     assert_eq!(failed(&test).0, "answer", "{test}");
@@ -195,15 +178,12 @@ fn a_target_that_hangs_is_left_after_the_subscriptions_own_time() {
 
 #[test]
 fn tests_that_hang_keep_no_handler_from_its_work() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(Reply::Hang);
-    rig.subscribe("erp", &receiver);
+    let (rig, receiver) = Rig::subscribed_to("erp", Receiver::with(Reply::Hang));
     let (address, other) = (rig.address(), rig.tenant("other"));
-    let body = json!({ "name": "erp", "url": receiver.url() }).to_string();
-    rig.call_as(&other, "POST", "/v1/subscriptions", body.as_bytes()).is(201);
+    let body = json!({ "name": "erp", "url": receiver.url() });
+    rig.post_as(&other, "/v1/subscriptions", &body).is(201);
     let tokens = [&rig.token, &other].map(|token| format!("Bearer {token}"));
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for n in 0..8 {
             let token = &tokens[n % 2];
             scope.spawn(move || assert_eq!(test_status(address, token), 200));
@@ -218,7 +198,7 @@ fn tests_that_hang_keep_no_handler_from_its_work() {
 fn test_status(address: SocketAddr, token: &str) -> u16 {
     let fields = [("Authorization", token)];
     let path = "/v1/subscriptions/erp/test";
-    crate::rig::http::send(address, "POST", path, &fields, b"").unwrap().status
+    http::send(address, "POST", path, &fields, b"").unwrap().status
 }
 
 #[test]
@@ -254,9 +234,8 @@ fn tls_tells_its_version_and_the_end_of_the_certificate() {
 
 #[test]
 fn a_test_that_works_ends_the_hold_for_a_refused_credential_and_no_other() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(401), Reply::status(401)]);
-    rig.subscribe("erp", &receiver);
+    let (rig, _receiver) =
+        Rig::subscribed_to("erp", Receiver::scripted([Reply::status(401), Reply::status(401)]));
     rig.publish_type("a");
     until("it is held", || rig.one("SELECT group_concat(reason) FROM holds") == "auth");
     let test = tested(&rig, "erp");
@@ -286,14 +265,14 @@ fn a_tenant_whose_targets_hang_delays_no_other_and_is_told_when_too_many_wait() 
     let (rig, hanging, receiver) = (Rig::new(), Receiver::new(), Receiver::new());
     hanging.always(Reply::Hang);
     let subscribe = |token: &str, url: &str| {
-        let body = json!({ "name": "erp", "url": url, "policy": { "timeout": "30s" } }).to_string();
-        rig.call_as(token, "POST", "/v1/subscriptions", body.as_bytes()).is(201);
+        let body = json!({ "name": "erp", "url": url, "policy": { "timeout": "30s" } });
+        rig.post_as(token, "/v1/subscriptions", &body).is(201);
     };
     let test = |token: &str| rig.call_as(token, "POST", "/v1/subscriptions/erp/test", b"");
     let (slow, quick) = (rig.tenant("slow"), rig.tenant("quick"));
     subscribe(&slow, &hanging.url());
     subscribe(&quick, &receiver.url());
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let mut all = vec![scope.spawn(|| test(&slow))];
         until("one runs", || hanging.count() == 1);
         all.extend((0..14).map(|_| scope.spawn(|| test(&slow))));
@@ -315,7 +294,7 @@ fn a_tenant_whose_targets_hang_delays_no_other_and_is_told_when_too_many_wait() 
 
 /// Notes how much time each request has, and answers 200.
 #[derive(Default)]
-struct Timeouts(std::sync::Mutex<Vec<std::time::Duration>>);
+struct Timeouts(Mutex<Vec<Duration>>);
 
 impl Sender for Timeouts {
     fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {

@@ -2,13 +2,12 @@
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
 
 use oncebox::app::supervision::Supervision;
-use oncebox::base::faults::{Faults, Stall, Step};
+use oncebox::base::faults::Stall;
 use oncebox::sys::systemd::Notifier;
 
-use crate::rig::{Rig, secs, until};
+use crate::rig::prelude::*;
 
 /// The silence the manager bears.
 const TOLERATED: Duration = secs(30);

@@ -1,19 +1,12 @@
 //! HTTPS targets: a real TLS server with certificates of its own.
 
-use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
-use std::sync::Arc;
-use std::thread;
-
 use oncebox::app::{Appliance, Injected};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use serde_json::json;
 
-use crate::rig::Rig;
 use crate::rig::http::read_message;
+use crate::rig::prelude::*;
 
 /// A server that answers 200 to everything, with a certificate for `name` from an authority of its
 /// own, whose certificate is written to `ca_file`.
@@ -21,7 +14,7 @@ pub(crate) fn https_server(name: &str, ca_file: &Path) -> SocketAddr {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
-    std::fs::write(ca_file, authority.pem()).unwrap();
+    fs::write(ca_file, authority.pem()).unwrap();
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     let certificate = params.signed_by(&key, &authority).unwrap();
@@ -53,8 +46,7 @@ pub(crate) fn https_server(name: &str, ca_file: &Path) -> SocketAddr {
 fn attempt_at(rig: &Rig, host: &str, port: u16) -> String {
     let url = format!("https://{host}:{port}/hook");
     rig.post("/v1/subscriptions", &json!({ "name": "erp", "url": url })).is(201);
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     rig.one("SELECT class || coalesce(': ' || failed_reason, '') FROM attempts")
 }
 
@@ -94,7 +86,7 @@ fn a_certificate_for_another_host_is_not_accepted() {
 fn a_ca_file_without_a_certificate_is_refused_at_the_start() {
     let rig = Rig::new();
     let ca_file = rig.home().join("empty.pem");
-    std::fs::write(&ca_file, "nothing in here\n").unwrap();
+    fs::write(&ca_file, "nothing in here\n").unwrap();
     let mut settings = oncebox::config::Settings::default();
     settings.database.directory = rig.home().join("other");
     settings.listen.api = SocketAddr::from(([127, 0, 0, 1], 0));

@@ -1,10 +1,9 @@
 //! People who use the console: log-in, one-time links, sessions, and requests in their name.
 
 use oncebox::api::people::{NewSession, Person, Session};
-use oncebox::http::message::{Head, Method, Request, Response};
-use serde_json::{Value, json};
+use oncebox::http::message::{Head, Request, Response};
 
-use crate::rig::{Rig, file, secs, until};
+use crate::rig::prelude::*;
 
 const PASSWORD: &str = "correct horse battery";
 
@@ -58,8 +57,7 @@ fn a_user_logs_in_with_the_password_and_logs_out() {
     let live = session(&rig, &new).unwrap();
     assert_eq!((live.person.name.as_str(), live.person.tenant.as_str()), ("anna", "default"));
     let listed = rig.get("/v1/sessions")["items"][0].clone();
-    assert_eq!(listed["id"], live.id.as_str());
-    assert_eq!((&listed["user"], &listed["address"]), (&json!("anna"), &json!("192.0.2.1")));
+    has(&listed, &json!({ "id": live.id.as_str(), "user": "anna", "address": "192.0.2.1" }));
     let row = audited(&rig, "user.login");
     assert_eq!(row["actor"]["type"], "user");
     assert_eq!(row["actor"]["id"], live.person.id.as_str());
@@ -198,8 +196,7 @@ fn what_a_user_is_made_of_is_checked() {
     assert!(refused(json!({ "name": "b", "role": "publish" })).contains("use a token"));
     let short = json!({ "name": "b", "role": "read", "password": "too short" });
     assert!(refused(short).contains("12 to 128"));
-    let taken = rig.post("/v1/users", &json!({ "name": "anna", "role": "read" })).is(409).detail();
-    assert!(taken.contains("taken"), "{taken}");
+    rig.post("/v1/users", &json!({ "name": "anna", "role": "read" })).is(409).tells("taken");
     rig.tenant("acme");
     rig.post("/v1/users", &json!({ "name": "bela", "role": "read", "tenant": "acme" })).is(201);
     rig.call("GET", "/v1/users/bela", b"").is(404);
@@ -229,10 +226,8 @@ fn two_tenants_may_have_a_user_of_the_same_name() {
 fn a_person_may_do_what_the_role_and_the_tenant_allow() {
     let rig = rig();
     let other = rig.tenant("acme");
-    let body = json!({ "name": "bela", "role": "admin" }).to_string();
-    rig.call_as(&other, "POST", "/v1/users", body.as_bytes()).is(201);
-    let path = "/v1/users/bela/link";
-    let made = rig.call_as(&other, "POST", path, b"").is(201).json();
+    rig.post_as(&other, "/v1/users", &json!({ "name": "bela", "role": "admin" })).is(201);
+    let made = rig.call_as(&other, "POST", "/v1/users/bela/link", b"").is(201).json();
     let link = made["url"].as_str().unwrap().rsplit('=').next().unwrap().to_owned();
     let bela = rig.appliance().api().enter(&head(), &link).unwrap().person;
     let anna = log_in(&rig, PASSWORD).unwrap().person;
@@ -298,7 +293,7 @@ fn a_user_sees_and_ends_the_own_sessions_only() {
     let list = |person| json_of(&ask(&rig, person, Method::Get, "/v1/me/sessions", &Value::Null));
     let ids = |of: &Value| -> Vec<String> {
         let items = of["items"].as_array().unwrap().iter();
-        items.map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+        items.map(|item| text(item, "id")).collect()
     };
     assert_eq!(ids(&list(&first.person)), [first_id.as_str(), second_id.as_str()]);
     assert_eq!(ids(&list(&bela.person)), [belas.as_str()], "an admin's own are no others");
@@ -311,14 +306,10 @@ fn a_user_sees_and_ends_the_own_sessions_only() {
     assert_eq!(end(&first.person, &second_id), 204);
     assert!(session(&rig, &second).is_none() && session(&rig, &bela).is_some());
     let row = audited(&rig, "session.end_own");
-    assert_eq!(
-        (&row["actor"]["display"], &row["resource"]["id"]),
-        (&json!("anna"), &json!(second_id))
-    );
+    has(&row, &json!({ "actor.display": "anna", "resource.id": second_id }));
     assert_eq!(ids(&rig.get("/v1/me/sessions")), [""; 0], "a token has none");
     rig.delete(&format!("/v1/me/sessions/{first_id}")).is(404);
-    let shown = rig.get(&format!("/v1/sessions/{belas}"));
-    assert_eq!(shown["user"], "bela");
+    assert_eq!(rig.get(&format!("/v1/sessions/{belas}"))["user"], "bela");
     rig.call("GET", &format!("/v1/sessions/{second_id}"), b"").is(404);
 }
 
@@ -326,7 +317,7 @@ fn a_user_sees_and_ends_the_own_sessions_only() {
 fn a_list_is_answered_while_others_are_asked_for() {
     let rig = rig();
     let anna = log_in(&rig, PASSWORD).unwrap().person;
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..20 {
@@ -348,8 +339,8 @@ fn no_secret_of_a_log_in_is_stored() {
     rig.stop();
     for secret in [link.as_str(), &by_link.secret, &by_password.secret] {
         let bare = secret.split_once('_').unwrap().1;
-        assert_eq!(file::holding(&rig.data(), bare), [""; 0]);
+        assert_eq!(holding(&rig.data(), bare), [""; 0]);
     }
-    assert_eq!(file::holding(&rig.data(), PASSWORD), [""; 0]);
+    assert_eq!(holding(&rig.data(), PASSWORD), [""; 0]);
     rig.start_again();
 }

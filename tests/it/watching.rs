@@ -1,30 +1,20 @@
 //! What Oncebox says about its own state, and what it refuses to keep a promise.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use oncebox::backup::manifest;
-use oncebox::base::clock::Timestamp;
-use oncebox::base::faults::{Faults, Step};
 use oncebox::store::tx::WriteTx;
-use oncebox::store::writer::Queue;
-use serde_json::{Value, json};
 
-use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{DISK_TOTAL, Rig, file, secs, until};
+use crate::rig::prelude::*;
 
 const HOUR: Duration = Duration::from_hours(1);
 
 #[test]
 fn below_the_reserve_nothing_new_is_taken_and_people_can_still_act() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(400)]);
-    rig.subscribe("erp", &receiver);
+    let (rig, _receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::status(400)]));
     let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
     rig.provider("plain", &scheme, "a-shared-secret-of-32-characters");
-    rig.publish_type("first");
-    rig.settle();
+    rig.deliver("first");
     rig.disk_free(499_999_999);
     let event = json!({ "event_type": "other", "idempotency_key": "k", "payload": 1 });
     let claim = json!({ "consumer_group": "g", "event_id": "e" });
@@ -77,7 +67,7 @@ fn what_is_wrong_with_the_site_is_escalated_until_it_is_well_again() {
     let rig = Rig::new();
     let open = || {
         let listed = rig.get("/v1/escalations")["items"].clone();
-        let class = |found: &Value| found["class"].as_str().unwrap().to_owned();
+        let class = |found: &Value| text(found, "class");
         listed.as_array().unwrap().iter().map(class).collect::<Vec<_>>()
     };
     assert_eq!(open(), [""; 0]);
@@ -91,8 +81,7 @@ fn what_is_wrong_with_the_site_is_escalated_until_it_is_well_again() {
     until("that is resolved", || open().is_empty());
     let unusable = "INSERT INTO outbox (event_type, payload, target) VALUES ('a', '1', 'nobody')";
     for count in 1..=2 {
-        let erp = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
-        erp.busy_timeout(secs(5)).unwrap();
+        let erp = rig.writable();
         erp.execute_batch(unusable).unwrap();
         until("the quarantine is escalated, and again when it grows", || {
             let listed = rig.get("/v1/escalations")["items"].clone();
@@ -107,12 +96,12 @@ fn a_backup_that_has_become_old_is_escalated_until_there_is_a_newer_one() {
     let directory = rig.data().join("backups");
     // The age is that of the file, which the kernel writes by its own clock.
     let written_at = |at: Timestamp| {
-        let manifests = std::fs::read_dir(&directory).into_iter().flatten().flatten();
+        let manifests = fs::read_dir(&directory).into_iter().flatten().flatten();
         let manifests = manifests
             .filter(|entry| entry.file_name().to_string_lossy().ends_with(manifest::ENDING));
         manifests
             .map(|entry| {
-                let file = std::fs::File::options().append(true).open(entry.path()).unwrap();
+                let file = fs::File::options().append(true).open(entry.path()).unwrap();
                 file.set_modified(
                     SystemTime::UNIX_EPOCH + Duration::from_millis(at.ms().unsigned_abs()),
                 )
@@ -153,8 +142,7 @@ fn checks(answer: &Value) -> BTreeMap<String, (String, Value)> {
 #[test]
 fn a_box_that_is_well_is_ready_and_says_what_it_looked_at() {
     let rig = Rig::new();
-    let short = rig.send("GET", "/readyz", &[], b"").is(200).json();
-    assert_eq!(short, json!({ "status": "ready" }));
+    assert_eq!(rig.send("GET", "/readyz", &[], b"").is(200).json(), json!({ "status": "ready" }));
     let long = rig.send("GET", "/readyz?verbose", &[], b"").is(200).json();
     let checks = checks(&long);
     let names: Vec<&str> = checks.keys().map(String::as_str).collect();
@@ -190,11 +178,9 @@ fn what_a_person_should_see_warns_and_names_nobody() {
     let gone = Receiver::scripted([Reply::status(410)]);
     let late = Receiver::scripted(std::iter::repeat_n(Reply::status(500), 50));
     rig.subscribe("left-for-good", &gone);
-    rig.publish_type("a");
-    rig.settle();
+    rig.deliver("a");
     rig.subscribe("often-late", &late);
-    rig.publish_type("b");
-    rig.settle();
+    rig.deliver("b");
     rig.disk_free(900_000_000);
     rig.time.set_wall(rig.now().plus(secs(3)));
     until("the clock's step and the disk are seen", || {
@@ -214,10 +200,7 @@ fn what_a_person_should_see_warns_and_names_nobody() {
 
 #[test]
 fn a_delivery_that_is_long_overdue_warns_unless_somebody_holds_it() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    receiver.always(Reply::Hang);
-    rig.subscribe("slow", &receiver);
+    let (rig, receiver) = Rig::subscribed_to("slow", Receiver::with(Reply::Hang));
     rig.publish_type("a");
     until("it is under way", || receiver.count() == 1);
     let due =
@@ -249,22 +232,20 @@ fn what_breaks_a_promise_makes_it_unready_with_the_reason() {
     until("it is ready again", || rig.send("GET", "/readyz", &[], b"").status == 200);
 
     rig.time.set_wall(Timestamp::from_secs(0));
-    let answer = rig.send("GET", "/readyz", &[], b"").is(503);
-    assert!(answer.detail().contains("clock: shows 1970-01-01"), "{}", answer.detail());
+    rig.send("GET", "/readyz", &[], b"").is(503).tells("clock: shows 1970-01-01");
 }
 
 #[test]
 fn a_writer_that_is_stuck_makes_it_unready_within_its_bound() {
     let rig = Rig::new();
-    let (go_on, wait) = std::sync::mpsc::sync_channel::<()>(0);
+    let (go_on, wait) = mpsc::sync_channel::<()>(0);
     let wait = Mutex::new(wait);
     let stuck = move |_: &WriteTx<'_>| {
         wait.lock().unwrap().recv().unwrap_err();
         Ok(())
     };
     rig.appliance().store().writer().submit(Queue::Upkeep, stuck, |_| {});
-    let answer = rig.send("GET", "/readyz", &[], b"").is(503);
-    assert!(answer.detail().contains("database: cannot be written"), "{}", answer.detail());
+    rig.send("GET", "/readyz", &[], b"").is(503).tells("database: cannot be written");
     drop(go_on);
     until("it is ready again", || rig.send("GET", "/readyz", &[], b"").status == 200);
 }

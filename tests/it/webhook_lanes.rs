@@ -1,28 +1,26 @@
 //! Lanes of webhooks: where a provider says that the ordering key is, events with the same key go one after another.
 
 use oncebox::base::id::sha256_hex;
-use serde_json::{Value, json};
 
-use crate::rig::{Rig, until};
+use crate::rig::prelude::*;
 
 /// A provider `shop` whose webhooks have an id and a type in the body.
 fn shop(rig: &Rig, more: &Value) -> Value {
-    let mut body = json!({
-        "name": "shop", "pii": "allow", "secret": "a-shared-secret-of-32-characters",
-        "scheme": {
-            "kind": "generic", "check": { "token": { "header": "X-Secret" } },
-            "event_id": { "pointer": "/id" }, "event_type": { "constant": "order" },
-        },
-    });
-    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let body = merged(
+        json!({
+            "name": "shop", "pii": "allow", "secret": "a-shared-secret-of-32-characters",
+            "scheme": {
+                "kind": "generic", "check": { "token": { "header": "X-Secret" } },
+                "event_id": { "pointer": "/id" }, "event_type": { "constant": "order" },
+            },
+        }),
+        more,
+    );
     rig.post("/v1/providers", &body).is(201).json()
 }
 
 fn pulling(rig: &Rig, ordering: &str) {
-    let body = json!({
-        "name": "erp", "target": "pull", "source": "provider:shop", "ordering": ordering,
-    });
-    rig.post("/v1/subscriptions", &body).is(201);
+    rig.pull("erp", &json!({ "source": "provider:shop", "ordering": ordering }));
 }
 
 fn post(rig: &Rig, order: &str, body: &Value) {
@@ -42,7 +40,7 @@ fn next(rig: &Rig) -> Vec<u64> {
 
 fn keys(rig: &Rig) -> Vec<String> {
     let sql = "SELECT coalesce(ordering_key, '-') FROM webhook_events ORDER BY seq";
-    crate::rig::file::lines(&rig.file(), sql)
+    file::lines(&rig.file(), sql)
 }
 
 #[test]
@@ -62,8 +60,7 @@ fn webhooks_with_the_same_key_in_the_body_go_one_after_another() {
     post(&rig, "", &json!({ "id": 7 }));
     assert_eq!(keys(&rig), ["a", "7", "a", "7", "-", "-", "-", "-"]);
     assert_eq!(next(&rig), [0, 1, 4, 5, 6, 7], "an event without a key waits for no other");
-    let event = rig.get("/v1/webhook-events?provider_event_id=2")["items"][0].clone();
-    assert_eq!(event["ordering_key"], "a");
+    assert_eq!(rig.get("/v1/webhook-events?provider_event_id=2")["items"][0]["ordering_key"], "a");
 }
 
 #[test]

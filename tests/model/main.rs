@@ -118,8 +118,7 @@ impl Run {
     }
 
     fn advance(&mut self) {
-        let spans = [1, 5, 30, 60, 300, 1800, 14_400];
-        let span = spans[self.dice.index(7)];
+        let span = [1, 5, 30, 60, 300, 1800, 14_400][self.dice.index(7)];
         self.note(&format!("{span} s pass"));
         // In steps to each due time, so that each attempt is made at its time.
         let end = self.model.now_ms + span * 1000;

@@ -91,6 +91,13 @@ impl Answer {
         self.json()["detail"].as_str().unwrap().to_owned()
     }
 
+    /// Asserts that a problem says this.
+    #[track_caller]
+    pub(crate) fn tells(self, part: &str) -> Self {
+        assert!(self.detail().contains(part), "{part:?}: {}", self.text());
+        self
+    }
+
     /// Asserts the status.
     #[track_caller]
     pub(crate) fn is(self, status: u16) -> Self {

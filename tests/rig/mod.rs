@@ -6,6 +6,7 @@
 pub(crate) mod contract;
 pub(crate) mod file;
 pub(crate) mod http;
+pub(crate) mod prelude;
 pub(crate) mod receiver;
 pub(crate) mod smtp;
 pub(crate) mod webdriver;
@@ -65,6 +66,27 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// A field of a JSON value that is a text.
+#[track_caller]
+pub(crate) fn text(of: &Value, field: &str) -> String {
+    of[field].as_str().unwrap_or_else(|| panic!("no {field} in {of}")).to_owned()
+}
+
+/// A JSON object with further fields.
+pub(crate) fn merged(mut object: Value, more: &Value) -> Value {
+    object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    object
+}
+
+/// Asserts fields of a JSON value. A dot in a name leads on: `actor.type`, `items.0`.
+#[track_caller]
+pub(crate) fn has(value: &Value, wanted: &Value) {
+    for (path, wanted) in wanted.as_object().unwrap() {
+        let found = value.pointer(&format!("/{}", path.replace('.', "/")));
+        assert_eq!(found.unwrap_or(&Value::Null), wanted, "{path} of {value:#}");
+    }
+}
+
 /// Real randomness, but for the jitter, which is as much of its span as the test says.
 #[derive(Debug)]
 struct RigDraw {
@@ -99,6 +121,26 @@ impl Rig {
     /// Loopback may be called, retries have no jitter, everything else is the default.
     pub(crate) fn new() -> Self {
         Self::with(|_| {})
+    }
+
+    /// The same, with a receiver that gets everything of the outbox.
+    #[track_caller]
+    pub(crate) fn subscribed(name: &str) -> (Self, Receiver) {
+        Self::subscribed_to(name, Receiver::new())
+    }
+
+    /// The same with a receiver that answers as it was told.
+    #[track_caller]
+    pub(crate) fn subscribed_to(name: &str, receiver: Receiver) -> (Self, Receiver) {
+        Self::subscribed_with(name, receiver, &json!({}))
+    }
+
+    /// The same with further fields of the subscription.
+    #[track_caller]
+    pub(crate) fn subscribed_with(name: &str, to: Receiver, more: &Value) -> (Self, Receiver) {
+        let rig = Self::new();
+        rig.subscribe_with(name, &to, more);
+        (rig, to)
     }
 
     /// The same with other settings.
@@ -267,9 +309,43 @@ impl Rig {
         until("everything due is sent and settled", || file::lines(&conn, &due).is_empty());
     }
 
+    /// Lets time pass, and waits until nothing is left to do.
+    #[track_caller]
+    pub(crate) fn pass(&self, span: Duration) {
+        self.advance(span);
+        self.settle();
+    }
+
+    /// Waits until so many requests are sent and settled.
+    #[track_caller]
+    pub(crate) fn sent(&self, receiver: &Receiver, count: usize) {
+        until("it is sent", || receiver.count() == count);
+        self.settle();
+    }
+
+    /// Publishes an event of this type with nothing in it, and waits until nothing is left to do.
+    #[track_caller]
+    pub(crate) fn deliver(&self, event_type: &str) {
+        self.publish_type(event_type);
+        self.settle();
+    }
+
     /// The database, for reading.
     pub(crate) fn file(&self) -> rusqlite::Connection {
         file::open(&self.data().join(DATABASE))
+    }
+
+    /// The database, as another program writes to it.
+    pub(crate) fn writable(&self) -> rusqlite::Connection {
+        let conn = rusqlite::Connection::open(self.data().join(DATABASE)).unwrap();
+        conn.busy_timeout(Duration::from_secs(10)).unwrap();
+        conn
+    }
+
+    /// Writes to it so.
+    #[track_caller]
+    pub(crate) fn write(&self, sql: &str) {
+        self.writable().execute_batch(sql).unwrap();
     }
 
     /// Everything that is carried out, as text.
@@ -282,6 +358,18 @@ impl Rig {
         let mut lines = file::lines(&self.file(), sql);
         assert_eq!(lines.len(), 1, "{sql}: {lines:?}");
         lines.remove(0)
+    }
+
+    /// Asserts the one value of a query.
+    #[track_caller]
+    pub(crate) fn says(&self, sql: &str, value: &str) {
+        assert_eq!(self.one(sql), value, "{sql}");
+    }
+
+    /// Waits until that is the one value of a query.
+    #[track_caller]
+    pub(crate) fn becomes(&self, sql: &str, value: &str) {
+        until(sql, || self.one(sql) == value);
     }
 
     /// The state of a delivery in the file.
@@ -319,8 +407,36 @@ impl Rig {
         self.call("GET", path, b"").is(200).json()
     }
 
+    #[track_caller]
+    pub(crate) fn get_as(&self, token: &str, path: &str) -> Value {
+        self.call_as(token, "GET", path, b"").is(200).json()
+    }
+
+    /// What a list has.
+    #[track_caller]
+    pub(crate) fn items(&self, path: &str) -> Vec<Value> {
+        self.get(path)["items"].as_array().unwrap().clone()
+    }
+
+    /// The id of the first that a list has.
+    #[track_caller]
+    pub(crate) fn id(&self, path: &str) -> String {
+        text(&self.get(path)["items"][0], "id")
+    }
+
     pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
-        self.call("POST", path, body.to_string().as_bytes())
+        self.post_as(&self.token, path, body)
+    }
+
+    pub(crate) fn post_as(&self, token: &str, path: &str, body: &Value) -> Answer {
+        self.call_as(token, "POST", path, body.to_string().as_bytes())
+    }
+
+    /// Events under the key of a request.
+    pub(crate) fn post_keyed(&self, token: &str, key: &str, body: &str) -> Answer {
+        let bearer = format!("Bearer {token}");
+        let fields = [("Authorization", bearer.as_str()), ("Idempotency-Key", key)];
+        self.send("POST", "/v1/events", &fields, body.as_bytes())
     }
 
     pub(crate) fn patch(&self, path: &str, body: &Value) -> Answer {
@@ -340,12 +456,25 @@ impl Rig {
     /// A subscription with further fields; returns its secret.
     #[track_caller]
     pub(crate) fn subscribe_with(&self, name: &str, to: &Receiver, more: &Value) -> String {
-        let mut body = json!({ "name": name, "url": to.url() });
-        for (field, value) in more.as_object().unwrap() {
-            body[field.as_str()] = value.clone();
-        }
-        let made = self.post("/v1/subscriptions", &body).is(201).json();
-        made["secret"].as_str().unwrap().to_owned()
+        self.subscribe_as(merged(json!({ "name": name, "url": to.url() }), more))
+    }
+
+    /// A subscription of consumers that ask; returns its secret.
+    #[track_caller]
+    pub(crate) fn pull(&self, name: &str, more: &Value) -> String {
+        self.subscribe_as(merged(json!({ "name": name, "target": "pull" }), more))
+    }
+
+    #[track_caller]
+    fn subscribe_as(&self, body: Value) -> String {
+        text(&self.post("/v1/subscriptions", &body).is(201).json(), "secret")
+    }
+
+    /// A source; returns what was made.
+    #[track_caller]
+    pub(crate) fn source(&self, name: &str, kind: &str, settings: &Value) -> Value {
+        let body = json!({ "name": name, "kind": kind, "settings": settings });
+        self.post("/v1/sources", &body).is(201).json()
     }
 
     /// Publishes one event, which must be accepted; returns its line of the answer.
@@ -360,6 +489,12 @@ impl Rig {
     #[track_caller]
     pub(crate) fn publish_type(&self, event_type: &str) -> Value {
         self.publish(&json!({ "event_type": event_type, "payload": {} }))
+    }
+
+    /// Publishes an event of this type with further fields; returns its id.
+    #[track_caller]
+    pub(crate) fn publish_id(&self, event_type: &str, more: &Value) -> String {
+        text(&self.publish(&merged(json!({ "event_type": event_type, "payload": {} }), more)), "id")
     }
 
     #[track_caller]

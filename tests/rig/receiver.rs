@@ -61,6 +61,13 @@ impl Receiver {
         Self::scripted([])
     }
 
+    /// Answers this to everything.
+    pub(crate) fn with(reply: Reply) -> Self {
+        let receiver = Self::new();
+        receiver.always(reply);
+        receiver
+    }
+
     /// Answers with these, one after the other, then 200.
     pub(crate) fn scripted(script: impl IntoIterator<Item = Reply>) -> Self {
         Self::listening(Ipv4Addr::LOCALHOST.into(), script)
