@@ -1,11 +1,8 @@
 //! Commands that act on many: one call, one job, and its progress.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
 
-use serde_json::json;
-
-use crate::rig::{Rig, Target};
+use crate::rig::prelude::*;
 
 /// So many dead letters of one subscription: its URL named what no event has, and was mended then.
 fn with_dead_letters(count: usize) -> (Rig, Target) {
@@ -62,9 +59,9 @@ fn a_signal_ends_the_watching_and_not_the_job() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     rig.until("the job runs", |rig| rig.items(&["job", "list", "--state", "running"]).len() == 1);
     // Its handler is set when it watches, which is after the answer to the request.
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    thread::sleep(Duration::from_millis(500));
     let id = child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
     let mut said = String::new();
     for line in BufReader::new(child.stderr.take().unwrap()).lines() {
         said.push_str(&line.unwrap());

@@ -1,8 +1,6 @@
 //! `oncebox alert`: whether a test of a channel arrived.
 
-use std::sync::atomic::Ordering;
-
-use crate::rig::{Rig, Target};
+use crate::rig::prelude::*;
 
 /// A channel `ops` that posts to a target.
 fn channel(status: u16) -> (Rig, Target) {
@@ -36,7 +34,7 @@ fn a_test_says_whether_it_was_delivered_and_what_was_answered() {
     target.status.store(404, Ordering::SeqCst);
     let failed = rig.run(&["alert", "test", "ops", "--json"]);
     assert_eq!(failed.code, 1, "{failed:?}");
-    let told: serde_json::Value = serde_json::from_str(&failed.out).unwrap();
+    let told: Value = serde_json::from_str(&failed.out).unwrap();
     assert_eq!(told["attempt"]["http_status"], 404);
 }
 

@@ -1,13 +1,9 @@
 //! Commands that root runs on a directory of the service's user, who may be an attacker by then: nothing outside
 //! the directory changes, and what is made in it belongs to that user.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::os::unix::fs::{MetadataExt, chown, symlink};
 
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 use crate::shared::skipped;
 
 /// A user that owns nothing else here.
@@ -18,7 +14,7 @@ const TOKEN: [&str; 6] = ["token", "create", "lost", "--role", "admin", "--offli
 struct Site {
     rig: Rig,
     victim: PathBuf,
-    _outside: tempfile::TempDir,
+    _outside: TempDir,
 }
 
 impl Site {
@@ -91,7 +87,7 @@ fn a_restore_overwrites_nothing_through_a_link_at_its_partial_file() {
     // Its name has the time in it, to the second.
     let now = std::time::SystemTime::now();
     for ahead in 0..20 {
-        let at = oncebox::base::clock::Timestamp::from(now + std::time::Duration::from_secs(ahead));
+        let at = Timestamp::from(now + Duration::from_secs(ahead));
         let stamp = oncebox::backup::online::stamp(at);
         let name = format!("oncebox.db.restored-{stamp}.partial");
         symlink(&used.victim, used.dir().join(name)).unwrap();
@@ -155,8 +151,7 @@ fn a_user_who_swaps_links_while_root_works_reaches_nothing() {
         threads.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 let now = std::time::SystemTime::now();
-                let stamp =
-                    oncebox::backup::online::stamp(oncebox::base::clock::Timestamp::from(now));
+                let stamp = oncebox::backup::online::stamp(Timestamp::from(now));
                 let partial = format!("oncebox.db.restored-{stamp}.partial");
                 let fixed = ["oncebox.lock", "oncebox.db-wal", "oncebox.db.erasures"];
                 for name in fixed.into_iter().chain([partial.as_str()]) {
@@ -164,7 +159,7 @@ fn a_user_who_swaps_links_while_root_works_reaches_nothing() {
                     drop(symlink(victim, &aside));
                     drop(fs::rename(&aside, &there));
                 }
-                thread::sleep(std::time::Duration::from_micros(200));
+                thread::sleep(Duration::from_micros(200));
                 for name in fixed.into_iter().chain([partial.as_str()]) {
                     drop(fs::remove_file(dir.join(name)));
                 }
@@ -203,7 +198,7 @@ fn plant(used: &Site, name: &str, target: &Path) {
 #[test]
 fn a_token_that_is_a_link_to_roots_key_is_sent_to_nobody() {
     let Some((used, _)) = used() else { return };
-    let heard = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let heard = TcpListener::bind("127.0.0.1:0").unwrap();
     heard.set_nonblocking(true).unwrap();
     let server = format!("http://{}", heard.local_addr().unwrap());
     plant(&used, "admin.token", &used.victim);
@@ -223,7 +218,7 @@ fn a_token_that_is_a_link_to_roots_key_is_sent_to_nobody() {
 #[test]
 fn an_address_that_is_a_link_or_somebody_elses_gets_no_token() {
     let Some((used, _)) = used() else { return };
-    let heard = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let heard = TcpListener::bind("127.0.0.1:0").unwrap();
     heard.set_nonblocking(true).unwrap();
     fs::write(&used.victim, heard.local_addr().unwrap().to_string()).unwrap();
     plant(&used, "oncebox.address", &used.victim);

@@ -1,10 +1,6 @@
 //! The record of changes: listed from the service, exported and verified from the file.
 
-use std::os::unix::fs::PermissionsExt;
-
-use rusqlite::Connection;
-
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 
 fn changed() -> Rig {
     let rig = Rig::new();
@@ -31,14 +27,14 @@ fn a_chain_is_verified_while_the_service_runs_and_after_and_as_a_copy() {
     let copy = rig.dir.path().join("copy");
     rig.kill();
     assert!(rig.ok(&["audit", "verify"]).contains("the chain is intact: 4 rows"));
-    std::fs::create_dir(&copy).unwrap();
+    fs::create_dir(&copy).unwrap();
     let (from, to) = (rig.dir.path().join("oncebox.db"), copy.join("copied.db"));
     // What is in the log belongs to the file; the shell of SQLite, or a backup, folds it in.
     let conn = Connection::open(&from).unwrap();
     conn.execute("VACUUM INTO ?1", [to.to_str().unwrap()]).unwrap();
-    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o500)).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o500)).unwrap();
     let copied = rig.json(&["audit", "verify", "--file", to.to_str().unwrap()]);
-    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o700)).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(copied["head"], running["head"]);
     let head = running["head"].as_str().unwrap();
     rig.ok(&["audit", "verify", "--noted", head]);

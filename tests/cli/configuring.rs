@@ -1,18 +1,13 @@
 //! Settings: shown, checked, and read again while the service runs.
 
-use std::net::TcpStream;
-use std::path::Path;
-
-use serde_json::Value;
-
-use crate::rig::{Rig, run};
+use crate::rig::prelude::*;
 
 #[test]
 fn more_files_are_read_by_their_names_and_the_last_one_counts() {
     let rig = Rig::stopped();
     let more = rig.dir.path().join("conf.d");
-    std::fs::create_dir(&more).unwrap();
-    let write = |name: &str, text: &str| std::fs::write(more.join(name), text).unwrap();
+    fs::create_dir(&more).unwrap();
+    let write = |name: &str, text: &str| fs::write(more.join(name), text).unwrap();
     write("20-b.toml", "[delivery]\ncap = 3\n");
     write("10-a.toml", "[delivery]\ncap = 2\ndeliverers = 5\n");
     write("30-c.toml.dpkg-old", "[delivery]\ncap = 4\n");
@@ -82,7 +77,7 @@ fn what_is_installed_and_documented_is_what_the_program_knows() {
     for (verb, file) in
         [("default", "packaging/oncebox.toml"), ("reference", "docs/configuration.md")]
     {
-        let kept = std::fs::read_to_string(root.join(file)).unwrap();
+        let kept = fs::read_to_string(root.join(file)).unwrap();
         let made = rig.ok(&["config", verb]);
         assert!(kept == made, "{file} is old: oncebox config {verb} > {file}");
     }
@@ -117,7 +112,7 @@ fn sighup_takes_what_can_be_taken_and_says_what_cannot() {
     rig.until("the mistake is named", |rig| rig.log().contains("the old settings stay in effect"));
     assert!(rig.log().contains("oncebox.toml:2:17: limits.payload_bytes is 0"));
     // The commands read the file as well; the service keeps what held.
-    std::fs::remove_file(rig.dir.path().join("oncebox.toml")).unwrap();
+    fs::remove_file(rig.dir.path().join("oncebox.toml")).unwrap();
     assert_eq!(rig.run(&["emit", "a", "--payload", "\"0123456789\""]).code, 65);
     rig.ok(&["emit", "a", "--payload", "1"]);
 }
@@ -127,13 +122,13 @@ fn a_proxy_that_is_not_trusted_is_named_once_when_it_has_all_connections_of_a_cl
     let mut rig = Rig::stopped();
     rig.file("oncebox.toml", "[limits]\nconnections_per_address = 2\n");
     rig.start();
-    let address = std::fs::read_to_string(rig.dir.path().join("oncebox.address")).unwrap();
+    let address = fs::read_to_string(rig.dir.path().join("oncebox.address")).unwrap();
     let address = address.trim().trim_start_matches("http://").to_owned();
     let connect = || TcpStream::connect(&address).unwrap();
     let kept = [connect(), connect()];
     for _ in 0..3 {
         // The service closes it at once.
-        assert!(matches!(std::io::Read::read(&mut connect(), &mut [0]), Ok(0)));
+        assert!(matches!(Read::read(&mut connect(), &mut [0]), Ok(0)));
     }
     rig.until("it is said", |rig| rig.log().contains("trusted_proxies"));
     let log = rig.log();

@@ -1,14 +1,9 @@
 //! `oncebox consume` with real commands, and `oncebox listen` with a real receiver.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::io::{BufRead, BufReader};
+use std::process::Child;
 
-use serde_json::Value;
-
-use crate::rig::{Ran, Rig, run};
+use crate::rig::prelude::*;
 
 /// More than a command's output, of which the beginning is passed on, and what is said beside it.
 const MOST_OUTPUT: usize = 300 * 1024;
@@ -99,7 +94,7 @@ fn no_command_is_told_where_our_secrets_stand() {
         let mut command = rig.command(&[args, &["sh", "-c", script]].concat());
         command.env("CREDENTIALS_DIRECTORY", "/run/credentials/x").env("ELSE", "else");
         run(&mut command, "");
-        let found = std::fs::read_to_string(rig.dir.path().join("seen")).unwrap();
+        let found = fs::read_to_string(rig.dir.path().join("seen")).unwrap();
         assert!(found.lines().count() >= seen, "{args:?}: {found}");
         assert!(found.lines().all(|line| line == "<none none else>"), "{args:?}: {found}");
     }
@@ -112,9 +107,9 @@ fn a_command_whose_time_is_over_is_killed_with_its_grandchildren() {
     let script = format!("sleep 600 & echo $! >{}; wait", pid_file.display());
     let ran = consume(&rig, &["--timeout", "300ms"], &script);
     assert!(ran.out.contains("failed (timed out)"), "{ran:?}");
-    let pid = std::fs::read_to_string(pid_file).unwrap();
+    let pid = fs::read_to_string(pid_file).unwrap();
     rig.until("the grandchild is dead", |_| {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
         stat.map_or(true, |stat| stat.contains(") Z"))
     });
 }
@@ -129,9 +124,9 @@ fn what_a_command_has_started_is_killed_at_its_timeout_even_if_it_heeds_no_signa
     );
     let ran = consume(&rig, &["--timeout", "500ms"], &script);
     assert!(ran.out.contains("failed (timed out)"), "{ran:?}");
-    let pid = std::fs::read_to_string(pid_file).unwrap();
+    let pid = fs::read_to_string(pid_file).unwrap();
     rig.until("the child is dead", |_| {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
         stat.map_or(true, |stat| stat.contains(") Z"))
     });
     assert_eq!(states(&rig), ["pending"]);
@@ -176,7 +171,7 @@ fn a_command_that_cannot_be_begun_costs_no_event_an_attempt_that_counts() {
     let rig = with_events(&["a", "b", "c"]);
     let plain = rig.file("plain", "#!/bin/sh\n");
     let odd = rig.file("odd", "#!/nowhere/at/all\n");
-    std::fs::set_permissions(&odd, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(&odd, PermissionsExt::from_mode(0o755)).unwrap();
     for (command, why) in [
         ("/nowhere/at/all", "No such file"),
         ("nowhere-in-the-path", "No such file"),
@@ -207,7 +202,7 @@ fn what_came_of_a_command_while_the_service_was_away_is_said_when_it_is_back() {
     );
     let child = start(&rig, &["consume", "shop", "--parallel", "3", "--", "sh", "-c", &script]);
     let said = |rig: &Rig, text: &str| {
-        rig.until(text, |_| std::fs::read_to_string(&ran).is_ok_and(|said| said.contains(text)));
+        rig.until(text, |_| fs::read_to_string(&ran).is_ok_and(|said| said.contains(text)));
     };
     said(&rig, "short");
     said(&rig, "long");
@@ -215,7 +210,7 @@ fn what_came_of_a_command_while_the_service_was_away_is_said_when_it_is_back() {
     rig.file("go-short", "");
     said(&rig, "short ended");
     // So long that both leases are over when the service comes back, which gives both events again.
-    std::thread::sleep(Duration::from_millis(1500));
+    thread::sleep(Duration::from_millis(1500));
     rig.start();
     rig.until("the first is done", |rig| states(rig).contains(&"completed".to_owned()));
     rig.until("the other one is ours again", |rig| {
@@ -228,7 +223,7 @@ fn what_came_of_a_command_while_the_service_was_away_is_said_when_it_is_back() {
     let ended = end(child);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.err.contains("the results are kept"), "{ended:?}");
-    let ran = std::fs::read_to_string(ran).unwrap();
+    let ran = fs::read_to_string(ran).unwrap();
     assert_eq!(ran.lines().count(), 4, "each ran once: {ran}");
 }
 
@@ -316,7 +311,7 @@ fn receiver() -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let (mut head, mut length) = (String::new(), 0);
@@ -356,14 +351,14 @@ fn listening_shows_and_forwards_signed_events_and_leaves_nothing_behind() {
     assert!(shown.contains("order.paid  evt_") && shown.contains("→ 201 in "), "{shown}");
     assert_eq!(line().trim(), "{\"total\": 1.0}");
     let (head, body) = told.recv_timeout(Duration::from_secs(10)).unwrap();
-    assert_eq!(body, b"{\"total\": 1.0}");
+    assert_eq!(&*body, b"{\"total\": 1.0}");
     let field = |name: &str| {
         let found = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
         found.unwrap_or_else(|| panic!("no {name} in {head}")).trim().to_owned()
     };
     let headers = ["webhook-id", "webhook-timestamp", "webhook-signature"].map(field);
     let signing = oncebox::signatures::signing::SigningSecret::parse(&secret).unwrap();
-    let at = oncebox::base::clock::Timestamp::from_secs(headers[1].parse().unwrap());
+    let at = Timestamp::from_secs(headers[1].parse().unwrap());
     assert_eq!(headers[2], signing.sign(&headers[0], at, &body));
     // One that comes while it ends is cancelled with it.
     signal(&child, "INT");

@@ -1,8 +1,6 @@
 //! `apply` and `export`: the service as a file declares it.
 
-use std::os::unix::fs::PermissionsExt;
-
-use crate::rig::{Rig, run};
+use crate::rig::prelude::*;
 
 const DECLARED: &str = r#"
 [[provider]]
@@ -68,7 +66,7 @@ fn what_is_declared_is_made_once_and_the_second_run_changes_nothing() {
 
     assert_eq!(rig.items(&["provider", "secrets", "machine"]).len(), 2);
     let path = rig.dir.path().join("shop.token");
-    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let token = path.to_str().unwrap();
     rig.ok(&["emit", "invoice.paid", "--payload", "1", "--token-file", token]);
     assert_eq!(rig.run(&["token", "list", "--token-file", token]).code, 77);

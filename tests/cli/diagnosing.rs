@@ -1,17 +1,11 @@
 //! `oncebox doctor`: each fault is made for real, found, and mended where that loses nothing.
 
-use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
-use serde_json::Value;
-
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 
 /// The exit code, and each check's state and words.
 fn doctor(rig: &Rig, more: &[&str]) -> (i32, BTreeMap<String, (String, String)>) {
@@ -65,7 +59,7 @@ fn a_program_that_has_the_file_open_is_named_with_its_sqlite_and_what_it_must_se
     let mut python = Command::new("python3");
     python.args(["-c", script]).arg(rig.dir.path().join("oncebox.db"));
     let Ok(mut python) = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
-        return crate::shared::skipped("needs python3");
+        return skipped("needs python3");
     };
     BufReader::new(python.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
     let maps = fs::read_to_string(format!("/proc/{}/maps", python.id())).unwrap();
@@ -78,7 +72,7 @@ fn a_program_that_has_the_file_open_is_named_with_its_sqlite_and_what_it_must_se
     let named = format!("(process {}, with {with}) has it open: {CAVEAT}", python.id());
     assert!(detail.contains(&named), "{named}\n{detail}");
     // So is one with an SQLite of its own, such as this test.
-    let conn = rusqlite::Connection::open(rig.dir.path().join("oncebox.db")).unwrap();
+    let conn = Connection::open(rig.dir.path().join("oncebox.db")).unwrap();
     let detail = doctor(&rig, &[]).1["other_programs"].1.clone();
     let this = format!(
         "(process {}, with no SQLite library, so one that is built in)",
@@ -177,11 +171,11 @@ fn a_directory_that_is_missing_is_made() {
 }
 
 /// Runs the program as a user to whom the directory is closed.
-fn as_stranger(rig: &Rig, args: &[&str]) -> crate::rig::Ran {
+fn as_stranger(rig: &Rig, args: &[&str]) -> Ran {
     as_stranger_with(rig, args, &[])
 }
 
-fn as_stranger_with(rig: &Rig, args: &[&str], more: &[(&str, &Path)]) -> crate::rig::Ran {
+fn as_stranger_with(rig: &Rig, args: &[&str], more: &[(&str, &Path)]) -> Ran {
     // Where a stranger can get at it: the directory of the build may be closed as well.
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
@@ -199,7 +193,7 @@ fn as_stranger_with(rig: &Rig, args: &[&str], more: &[(&str, &Path)]) -> crate::
     } else {
         set_mode(rig, ".", 0o000);
     }
-    let ran = crate::rig::run(&mut command, "");
+    let ran = run(&mut command, "");
     set_mode(rig, ".", 0o700);
     ran
 }
@@ -244,7 +238,7 @@ fn a_start_on_a_damaged_file_says_what_to_do() {
 #[test]
 fn the_service_s_user_finds_a_key_that_only_root_may_read_and_nothing_fails() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        return crate::shared::skipped("needs root, to run as another user");
+        return skipped("needs root, to run as another user");
     }
     let rig = used();
     for entry in fs::read_dir(rig.dir.path()).unwrap() {

@@ -1,9 +1,8 @@
 //! `oncebox emit`: one event, many lines, bad lines, and a service that restarts meanwhile.
 
 use std::fmt::Write;
-use std::time::Duration;
 
-use crate::rig::{Rig, run};
+use crate::rig::prelude::*;
 
 fn lines(range: std::ops::Range<u32>) -> String {
     let mut text = String::new();
@@ -47,7 +46,7 @@ fn the_same_2500_lines_twice_are_stored_once() {
     let all = rig.ok(&["event", "list", "--all", "--json"]);
     let mut ids: Vec<String> = all
         .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].to_string())
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].to_string())
         .collect();
     ids.sort();
     ids.dedup();
@@ -114,8 +113,8 @@ fn a_service_that_restarts_meanwhile_is_waited_for() {
     let quick = rig.run_with(&["emit", "--retry-for", "0s"], &lines(0..1));
     assert!(quick.code == 3 && quick.err.contains("oncebox serve"), "{quick:?}");
     let mut waiting = rig.command(&["emit", "--retry-for", "20s"]);
-    let waiting = std::thread::spawn(move || run(&mut waiting, &lines(0..10)));
-    std::thread::sleep(Duration::from_millis(300));
+    let waiting = thread::spawn(move || run(&mut waiting, &lines(0..10)));
+    thread::sleep(Duration::from_millis(300));
     rig.start();
     let ran = waiting.join().unwrap();
     let told = format!("10 events: 10 stored, 0 known before{}\n", unwanted(10));
@@ -145,7 +144,7 @@ fn how_long_it_was_tried_is_not_rounded_to_nothing() {
 #[test]
 fn an_event_that_a_restore_holds_back_is_said_to_be_held() {
     let mut rig = Rig::new();
-    let target = crate::rig::Target::answering(200);
+    let target = Target::answering(200);
     rig.ok(&["subscription", "create", "erp", "--event-type", "*", "--url", &target.url]);
     let backup = rig.dir.path().join("b.db");
     rig.ok(&["emit", "invoice.paid", "--key", "1", "--payload", "1"]);

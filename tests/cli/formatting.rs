@@ -1,8 +1,6 @@
 //! What is sent of an event, and of which: the flags of `subscription`, `emit --header`, and what a file declares.
 
-use serde_json::json;
-
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 
 const URL: &str = "http://127.0.0.1:9999/hook";
 

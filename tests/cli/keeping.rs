@@ -1,10 +1,8 @@
 //! Backups, restores and upgrades, as an administrator does them.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
 
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 
 #[test]
 fn a_backup_is_taken_beside_the_running_service_and_when_it_does_not_run() {
@@ -81,7 +79,7 @@ fn a_backup_overwrites_nothing_and_says_why_it_cannot_be_made() {
 #[test]
 fn what_root_restores_into_a_directory_of_the_service_s_user_is_that_user_s() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        return crate::shared::skipped("needs root, to own nothing");
+        return skipped("needs root, to own nothing");
     }
     let mut rig = Rig::new();
     let data = rig.dir.path().to_owned();

@@ -1,10 +1,6 @@
 //! What was sent, where it went, what was answered: lists, single things, and sending again.
 
-use std::io::{Read, Write};
-use std::process::Stdio;
-use std::sync::atomic::Ordering;
-
-use crate::rig::{Rig, Target};
+use crate::rig::prelude::*;
 
 fn subscribed(status: u16) -> (Rig, Target) {
     let (rig, target) = (Rig::new(), Target::answering(status));
@@ -67,7 +63,7 @@ fn what_a_terminal_acts_on_is_shown_as_an_escape() {
     for shown in [&screen, &json] {
         assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{shown:?}");
     }
-    let parsed: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let parsed: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(parsed["payload"]["note"], "\u{1b}[31m\u{9b}\u{202e}");
     assert!(rig.ok(&["event", "show", event, "--payload"]).contains('\u{202e}'), "for programs");
 }
@@ -195,7 +191,7 @@ fn why_a_delivery_waits_is_said_where_it_is_shown() {
 fn a_quarantined_event_says_how_it_is_repaired() {
     let rig = Rig::new();
     let file = rig.dir.path().join("oncebox.db");
-    let db = rusqlite::Connection::open(file).unwrap();
+    let db = Connection::open(file).unwrap();
     for (columns, values) in [
         ("event_type, payload", "'a', '{''n'':1}'"),
         ("event_type, payload, target", "'a', '1', 'nobody'"),
@@ -286,7 +282,7 @@ fn a_paused_subscription_is_not_overdue_and_one_with_dead_letters_alone_points_a
     rig.ok(&["subscription", "pause", "paused"]);
     rig.ok(&["emit", "invoice.paid", "--key", "4711", "--payload", "1", "--max-attempts", "1"]);
     rig.until("it is given up", |rig| rig.ok(&["status"]).contains("given up"));
-    assert_eq!(rig.json(&["status"])["oldest_due_at"], serde_json::Value::Null);
+    assert_eq!(rig.json(&["status"])["oldest_due_at"], Value::Null);
     let status = rig.ok(&["status"]);
     assert!(status.contains("--state dead_letter"), "{status}");
     assert!(!status.contains("--state pending"), "{status}");

@@ -1,16 +1,13 @@
 //! Every command that a text, a page, a document or a message names exists.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 
 /// Commands as one word, such as `oncebox-event-type-set`: the names of the manual's pages.
 fn commands() -> BTreeSet<String> {
     let rig = Rig::stopped();
     let manual = rig.dir.path().join("manual");
     rig.ok(&["manual", manual.to_str().unwrap()]);
-    let pages = std::fs::read_dir(manual).unwrap().map(|page| page.unwrap().path());
+    let pages = fs::read_dir(manual).unwrap().map(|page| page.unwrap().path());
     pages.map(|page| page.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
 }
 
@@ -19,7 +16,7 @@ fn files(path: &Path, into: &mut Vec<PathBuf>) {
     if path.is_file() {
         return into.push(path.to_owned());
     }
-    for entry in std::fs::read_dir(path).unwrap() {
+    for entry in fs::read_dir(path).unwrap() {
         files(&entry.unwrap().path(), into);
     }
 }
@@ -80,7 +77,7 @@ fn every_command_that_is_named_exists() {
         files(&root.join(directory), &mut read);
     }
     for path in read {
-        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let Ok(text) = fs::read_to_string(&path) else { continue };
         let is_page = path.extension().is_some_and(|ending| ending == "md");
         assert_eq!(unknown(&text, is_page, &commands), [""; 0], "{}", path.display());
     }

@@ -1,14 +1,8 @@
 //! What an administrator meets at night: a disk that is not mounted, a key that is lost, a service that does not start.
 
-use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-
-use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::rig::{Ran, Rig, Target, run};
+use crate::rig::prelude::*;
 use crate::shared::skipped;
 
 /// A service whose key is kept apart from its data; the key's file.
@@ -31,7 +25,7 @@ fn unmounted(rig: &Rig) -> TempDir {
     away
 }
 
-fn move_all(from: &std::path::Path, to: &std::path::Path) {
+fn move_all(from: &Path, to: &Path) {
     for name in ["oncebox.db", "oncebox.db-wal", "oncebox.db-shm", "admin.token"] {
         drop(fs::copy(from.join(name), to.join(name)));
         drop(fs::remove_file(from.join(name)));
@@ -149,7 +143,7 @@ fn under_systemd(shown: &str, command: &str) -> Option<Ran> {
         program = program.display(),
         bin = bin.path().display()
     );
-    let mut unshare = std::process::Command::new("unshare");
+    let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "sh", "-c", &script]).env_clear();
     unshare.env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.path().display()));
     let ran = run(&mut unshare, "");
@@ -204,7 +198,7 @@ fn the_log_tells_of_holds_and_log_ins() {
         address.trim(),
         body.len()
     );
-    let mut stream = std::net::TcpStream::connect(address.trim()).unwrap();
+    let mut stream = TcpStream::connect(address.trim()).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

@@ -14,6 +14,14 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// What most files of this program import.
+pub(crate) mod prelude {
+    pub(crate) use std::os::unix::fs::PermissionsExt;
+
+    pub(crate) use super::{Ran, Rig, Target, run};
+    pub(crate) use crate::shared::prelude::*;
+}
+
 /// A running service; killed when dropped.
 pub(crate) struct Rig {
     pub(crate) dir: TempDir,

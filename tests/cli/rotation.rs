@@ -1,8 +1,6 @@
 //! `oncebox credential rotate` and `schedule`.
 
-use std::sync::atomic::Ordering;
-
-use crate::rig::{Rig, Target};
+use crate::rig::prelude::*;
 
 fn id(rig: &Rig, kind: &str) -> String {
     let all = rig.items(&["credential", "list", "--subscription", "erp"]);

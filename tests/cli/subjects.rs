@@ -1,12 +1,10 @@
 //! Those whose personal data is sealed: their keys, page by page.
 
-use rusqlite::Connection;
-
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 
 /// Whether each row names another key.
-fn apart(keys: &[serde_json::Value]) -> bool {
-    let names: std::collections::BTreeSet<_> = keys.iter().map(|key| key["key"].as_str()).collect();
+fn apart(keys: &[Value]) -> bool {
+    let names: BTreeSet<_> = keys.iter().map(|key| key["key"].as_str()).collect();
     names.len() == keys.len()
 }
 

@@ -1,10 +1,6 @@
 //! `oncebox subscription test`, and its offer after `subscription create`.
 
-use std::sync::atomic::Ordering;
-
-use serde_json::json;
-
-use crate::rig::{Rig, Target, run};
+use crate::rig::prelude::*;
 
 #[test]
 fn a_test_prints_a_line_for_each_step_and_ends_with_its_result() {
@@ -35,7 +31,7 @@ fn a_test_that_fails_says_what_to_change_and_ends_with_one() {
     assert!(ran.out.contains("It does not work (auth). The target does not accept"), "{ran:?}");
     assert_eq!(ran.err, "");
     let ran = rig.run(&["subscription", "test", "erp", "--json"]);
-    let test: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let test: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!((ran.code, &test["ok"], &test["status"]), (1, &json!(false), &json!(401)));
     assert_eq!(rig.run(&["subscription", "test", "nobody"]).code, 4);
     rig.ok(&["subscription", "create", "ask", "--pull"]);
@@ -58,7 +54,7 @@ fn a_past_event_can_be_sent() {
 #[test]
 fn on_a_terminal_a_test_is_offered_after_create() {
     if which("script").is_none() {
-        crate::shared::skipped("script (util-linux) gives a terminal");
+        skipped("script (util-linux) gives a terminal");
         return;
     }
     let rig = Rig::new();
@@ -66,7 +62,7 @@ fn on_a_terminal_a_test_is_offered_after_create() {
     let create = |name: &str, answer: &str| {
         let program = rig.command(&[]).get_program().to_string_lossy().into_owned();
         let line = format!("{program} subscription create {name} --url {}", target.url);
-        let mut script = std::process::Command::new(which("script").unwrap());
+        let mut script = Command::new(which("script").unwrap());
         script.args(["-qec", &line, "/dev/null"]).env_clear().current_dir(rig.dir.path());
         script.env("ONCEBOX_DATABASE__DIRECTORY", rig.dir.path());
         run(&mut script, answer)
@@ -82,7 +78,7 @@ fn on_a_terminal_a_test_is_offered_after_create() {
 }
 
 /// A program of this machine.
-fn which(name: &str) -> Option<std::path::PathBuf> {
+fn which(name: &str) -> Option<PathBuf> {
     let places = ["/usr/bin", "/bin", "/usr/local/bin"];
-    places.iter().map(|place| std::path::Path::new(place).join(name)).find(|path| path.exists())
+    places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists())
 }

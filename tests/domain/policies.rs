@@ -6,7 +6,20 @@ use oncebox::privacy::policy::{Applied, Policy, With};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-fn policy(rules: &Value) -> Policy {
+/// A policy of rules like `seal $.a; mask $.note email`: an action, a path, and what is to be found there.
+fn policy(rules: &str) -> Policy {
+    let rule = |rule: &str| {
+        let mut words = rule.split(' ').peekable();
+        let mut rule = json!({ "action": words.next() });
+        if let Some(path) = words.next_if(|word| word.starts_with('$')) {
+            rule["path"] = path.into();
+        }
+        if words.peek().is_some() {
+            rule["detect"] = words.collect();
+        }
+        rule
+    };
+    let rules: Vec<Value> = rules.split("; ").map(rule).collect();
     Policy::parse(&json!({ "rules": rules }).to_string()).unwrap()
 }
 
@@ -35,42 +48,30 @@ const FORM: &str = "application/x-www-form-urlencoded";
 fn json_keeps_every_byte_that_no_rule_matches() {
     for (rules, body, expected) in [
         (
-            json!([{"path": "$.a", "action": "seal"}]),
+            "seal $.a",
             r#"{ "a" : "x\u0041" , "b":1.50e3 }"#,
             r#"{ "a" : <"x\u0041"> , "b":1.50e3 }"#,
         ),
+        ("seal $.a", r#"{"a":{"b":[1]},"a":null}"#, r#"{"a":<{"b":[1]}>,"a":null}"#),
+        ("drop $.a", r#"{"a":1, "b":2}"#, r#"{"b":2}"#),
+        ("drop $.b", r#"{"a":1, "b":2 }"#, r#"{"a":1 }"#),
+        ("drop $.*", r#"{ "a":1, "b":2 }"#, r"{ }"),
+        ("drop $..x", r#"{"x":0,"x":0,"a":{"x":1,"y":{"x":2}},"x":3}"#, r#"{"a":{"y":{}}}"#),
+        ("drop $[*]", r#"[1, "b"]"#, "[null, null]"),
+        ("drop $", r#" {"a":1} "#, " null "),
+        ("mask $.a", r#"{"a":"jane@x.org"}"#, r#"{"a":"***@x.org"}"#),
         (
-            json!([{"path": "$.a", "action": "seal"}]),
-            r#"{"a":{"b":[1]},"a":null}"#,
-            r#"{"a":<{"b":[1]}>,"a":null}"#,
-        ),
-        (json!([{"path": "$.a", "action": "drop"}]), r#"{"a":1, "b":2}"#, r#"{"b":2}"#),
-        (json!([{"path": "$.b", "action": "drop"}]), r#"{"a":1, "b":2 }"#, r#"{"a":1 }"#),
-        (json!([{"path": "$.*", "action": "drop"}]), r#"{ "a":1, "b":2 }"#, r"{ }"),
-        (
-            json!([{"path": "$..x", "action": "drop"}]),
-            r#"{"x":0,"x":0,"a":{"x":1,"y":{"x":2}},"x":3}"#,
-            r#"{"a":{"y":{}}}"#,
-        ),
-        (json!([{"path": "$[*]", "action": "drop"}]), r#"[1, "b"]"#, "[null, null]"),
-        (json!([{"path": "$", "action": "drop"}]), r#" {"a":1} "#, " null "),
-        (
-            json!([{"path": "$.a", "action": "mask"}]),
-            r#"{"a":"jane@x.org"}"#,
-            r#"{"a":"***@x.org"}"#,
-        ),
-        (
-            json!([{"path": "$.*", "action": "mask"}]),
+            "mask $.*",
             r#"{"a":123456789,"b":true,"c":{"d":1},"e":null}"#,
             r#"{"a":"***6789","b":"***","c":"***","e":null}"#,
         ),
         (
-            json!([{"path": "$..a", "action": "hash"}]),
+            "hash $..a",
             r#"{"a":"\u0041","b":[{"a":"A"},{"a":1.0}]}"#,
             r#"{"a":"hmac:<A>","b":[{"a":"hmac:<A>"},{"a":"hmac:<1.0>"}]}"#,
         ),
     ] {
-        assert_eq!(stored(&policy(&rules), JSON, body).as_deref(), Ok(expected), "{rules}");
+        assert_eq!(stored(&policy(rules), JSON, body).as_deref(), Ok(expected), "{rules}");
     }
 }
 
@@ -78,55 +79,41 @@ fn json_keeps_every_byte_that_no_rule_matches() {
 fn matches_are_changed_within_their_text_and_allow_rules_win() {
     for (rules, body, expected) in [
         (
-            json!([{"detect": ["email"], "action": "mask"}]),
+            "mask email",
             r#"{"a":"to jane@x.org, joe\u0040y.org","n":4}"#,
             r#"{"a":"to ***@x.org, ***@y.org","n":4}"#,
         ),
         (
-            json!([{"detect": ["card"], "action": "hash"}, {"detect": ["email"], "action": "seal"}]),
+            "hash card; seal email",
             r#"["4111111111111111","x 4111111111111111 a@x.org"]"#,
             r#"["hmac:<4111111111111111>",<"x 4111111111111111 a@x.org">]"#,
         ),
+        ("drop iban", r#"{"a":"IBAN DE89370400440532013000","b":1}"#, r#"{"b":1}"#),
         (
-            json!([{"detect": ["iban"], "action": "drop"}]),
-            r#"{"a":"IBAN DE89370400440532013000","b":1}"#,
-            r#"{"b":1}"#,
-        ),
-        (
-            json!([{"path": "$.note", "detect": ["email"], "action": "mask"}]),
+            "mask $.note email",
             r#"{"note":{"x":["a@x.org"]},"to":"a@x.org"}"#,
             r#"{"note":{"x":["***@x.org"]},"to":"a@x.org"}"#,
         ),
         (
-            json!([{"detect": ["email"], "action": "seal"}, {"path": "$.shop", "action": "allow"}]),
+            "seal email; allow $.shop",
             r#"{"shop":{"to":"a@x.org"},"to":"a@x.org"}"#,
             r#"{"shop":{"to":"a@x.org"},"to":<"a@x.org">}"#,
         ),
         (
-            json!([{"path": "$.c", "action": "seal"}, {"path": "$.c.id", "action": "allow"}]),
+            "seal $.c; allow $.c.id",
             r#"{"c":{"id":17,"n":"Jane","p":{"q":[1,{}]}}}"#,
             r#"{"c":{"id":17,"n":<"Jane">,"p":<{"q":[1,{}]}>}}"#,
         ),
-        (
-            json!([{"path": "$.a", "action": "hash"}, {"path": "$.a", "action": "drop"}]),
-            r#"{"a":1}"#,
-            r#"{"a":"hmac:<1>"}"#,
-        ),
-        (
-            json!([{"path": "$['a.b'][1]", "action": "seal"}]),
-            r#"{"a.b":[0,1,2]}"#,
-            r#"{"a.b":[0,<1>,2]}"#,
-        ),
+        ("hash $.a; drop $.a", r#"{"a":1}"#, r#"{"a":"hmac:<1>"}"#),
+        ("seal $['a.b'][1]", r#"{"a.b":[0,1,2]}"#, r#"{"a.b":[0,<1>,2]}"#),
     ] {
-        assert_eq!(stored(&policy(&rules), JSON, body).as_deref(), Ok(expected), "{rules}");
+        assert_eq!(stored(&policy(rules), JSON, body).as_deref(), Ok(expected), "{rules}");
     }
 }
 
 #[test]
 fn forms_and_texts_are_searched_in_their_own_way() {
-    let both = policy(
-        &json!([{"path": "$.name", "action": "seal"}, {"detect": ["email"], "action": "mask"}]),
-    );
+    let both = policy("seal $.name; mask email");
     let form = "name=J%C3%BCrgen+M&to=a%40x.org&n=1&name=&flag";
     let expected = "name=<J%C3%BCrgen+M>&to=%2A%2A%2A%40x%2Eorg&n=1&name=&flag";
     assert_eq!(stored(&both, FORM, form).as_deref(), Ok(expected));
@@ -137,14 +124,12 @@ fn forms_and_texts_are_searched_in_their_own_way() {
     let called = stored(&both, FORM, "a@x.org&b%40x.org=1&name=J&{a@x.org=");
     let expected = "%2A%2A%2A%40x%2Eorg&%2A%2A%2A%40x%2Eorg=1&name=<J>&%7B%2A%2A%2A%40x%2Eorg=";
     assert_eq!(called.as_deref(), Ok(expected));
-    let all = policy(&json!([{"path": "$.*", "action": "seal"}]));
+    let all = policy("seal $.*");
     assert_eq!(stored(&all, FORM, "a=1&Jane&").as_deref(), Ok("a=<1>&<Jane>&"));
-    let rejected = policy(&json!([{"detect": ["email"], "action": "reject"}]));
+    let rejected = policy("reject email");
     let refused = stored(&rejected, FORM, "n=1&b%40x.org=1").unwrap_err();
     assert!(refused.contains("byte 4") && !refused.contains("x.org"), "{refused}");
-    let detectors = policy(
-        &json!([{"detect": ["email"], "action": "seal"}, {"detect": ["card"], "action": "drop"}]),
-    );
+    let detectors = policy("seal email; drop card");
     let text = "<to>a@x.org</to> 4111 1111 1111 1111.";
     assert_eq!(stored(&detectors, "application/xml", text).as_deref(), Ok("<to><a@x.org></to> ."));
     let refused = stored(&both, "application/xml", text).unwrap_err();
@@ -158,9 +143,7 @@ fn forms_and_texts_are_searched_in_their_own_way() {
 
 #[test]
 fn a_rejection_names_the_rule_and_the_path_and_never_the_value() {
-    let rules = policy(
-        &json!([{"path": "$.x", "action": "drop"}, {"path": "$..iban", "action": "reject"}, {"detect": ["email"], "action": "reject"}]),
-    );
+    let rules = policy("drop $.x; reject $..iban; reject email");
     let refused = stored(&rules, JSON, r#"{"a":[{"b c":{"iban":"secret"}}]}"#).unwrap_err();
     assert!(refused.contains("rule 2") && refused.ends_with(r#"$.a[0]["b c"].iban"#), "{refused}");
     let refused = stored(&rules, JSON, r#"{"a":"who@x.org"}"#).unwrap_err();
@@ -176,7 +159,7 @@ fn a_rejection_names_the_rule_and_the_path_and_never_the_value() {
 
 #[test]
 fn a_body_with_too_many_matches_is_refused_and_searched_once() {
-    let policy = policy(&json!([{ "detect": ["email", "phone"], "action": "mask" }]));
+    let policy = policy("mask email phone");
     let body = |n: usize| "jane@x.org +49 30 1234567; ".repeat(n);
     assert!(stored(&policy, "text/plain", &body(10_000)).is_ok());
     for (media, body) in
@@ -249,10 +232,7 @@ proptest! {
         path in prop::sample::select(vec!["$.a", "$..b", "$[0]", "$.*.c", "$..d"]),
     ) {
         let text = if pretty { format!("{body:#}") } else { body.to_string() };
-        let rules = policy(&json!([
-            { "path": path, "action": action },
-            { "detect": ["email", "phone", "card", "iban"], "action": action },
-        ]));
+        let rules = policy(&format!("{action} {path}; {action} email phone card iban"));
         let applied = rules.apply(JSON, text.as_bytes(), &|_| "hmac:0".to_owned(), false).unwrap();
         let edits = applied.edits;
         let sealed = "\"obx-sealed.v.AAAA.\"";

@@ -26,7 +26,7 @@ fn an_alert_that_was_under_way_at_a_kill_is_told_under_its_id() {
     let receiver = Receiver::scripted([Reply::Hang]);
     let process = Process::start(home.path());
     let body = json!({ "name": "ops", "kind": "webhook", "url": receiver.url() });
-    process.call("POST", "/v1/alert-channels", &body).is(201);
+    process.post("/v1/alert-channels", &body);
     raise(home.path(), 0..1);
     until("the attempt is under way", || receiver.count() == 1);
     process.kill();
@@ -52,15 +52,14 @@ fn each_escalation_is_told_once_over_many_kills() {
     let process = Process::start(home.path());
     let body =
         json!({ "name": "ops", "kind": "webhook", "url": receiver.url(), "rate_per_hour": 1000 });
-    process.call("POST", "/v1/alert-channels", &body).is(201);
+    process.post("/v1/alert-channels", &body);
     let mut process = process;
     for round in 0..4 {
         raise(home.path(), round * 10..(round + 1) * 10);
         // Upkeep looks once a second: it is killed about when it writes.
         let before = receiver.count();
         until("it tells of them", || receiver.count() > before);
-        process.kill();
-        process = Process::start(home.path());
+        process = process.killed(home.path());
     }
     let conn = file::open(&database(home.path()));
     until("all are told", || {

@@ -11,21 +11,19 @@ fn a_kill_neither_ends_nor_repeats_what_waits_for_its_confirmation() {
     let body = json!({
         "name": "erp", "url": receiver.url(), "ordering": "strict", "policy": { "confirm_within": "1h" },
     });
-    process.call("POST", "/v1/subscriptions", &body).is(201);
+    process.post("/v1/subscriptions", &body);
     let event = json!({ "event_type": "a", "payload": 1 });
-    process.call("POST", "/v1/events", &json!([event, event, event])).is(201);
+    process.post("/v1/events", &json!([event, event, event]));
     for delivery in 1..=3 {
         let path = format!("/v1/deliveries/dlv_{delivery}");
         let state =
             |process: &Process| process.call("GET", &path, &Value::Null).json()["state"].clone();
         until("it waits", || state(&process) == "waiting");
         let sent = receiver.count();
-        process.kill();
-        process = Process::start(home.path());
+        process = process.killed(home.path());
         assert_eq!((state(&process), receiver.count()), (json!("waiting"), sent));
         process.call("POST", &format!("{path}/confirm"), &json!({ "result": "ok" })).is(200);
-        process.kill();
-        process = Process::start(home.path());
+        process = process.killed(home.path());
         assert_eq!(state(&process), "completed");
     }
     process.stop();

@@ -12,7 +12,7 @@ fn lines(home: &Path, sql: &str) -> Vec<String> {
 }
 
 fn publish(process: &Process, payload: &Value) {
-    process.call("POST", "/v1/events", &json!({ "event_type": "a", "payload": payload })).is(201);
+    process.post("/v1/events", &json!({ "event_type": "a", "payload": payload }));
 }
 
 #[test]
@@ -96,13 +96,11 @@ fn somebody_who_kills_the_process_again_and_again_convicts_nothing_that_is_deliv
         let enough = receiver.count() + 10;
         let event = |n: u32| json!({ "event_type": "a", "payload": [end, n] });
         let events: Vec<Value> = (0..30).map(event).collect();
-        process.call("POST", "/v1/events", &json!(events)).is(201);
+        process.post("/v1/events", &json!(events));
         until("some are delivered", || receiver.count() >= enough);
-        process.kill();
-        process = Process::start(home.path());
+        process = process.killed(home.path());
     }
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     assert_eq!(
         lines(home.path(), "SELECT count(*) FROM deliveries WHERE state <> 'completed'"),
         ["0"]

@@ -24,14 +24,13 @@ fn a_credential_that_was_set_is_used_after_a_kill() {
             1 => json!({ "kind": "signing_ed25519" }),
             _ => json!({ "kind": "bearer", "secret": format!("b{round}") }),
         };
-        let made = process.call("POST", "/v1/subscriptions/erp/credentials", &body).is(201).json();
+        let made = process.post("/v1/subscriptions/erp/credentials", &body);
         for _ in 0..20 {
-            process.call("POST", "/v1/events", &json!({ "event_type": "a", "payload": 1 })).is(201);
+            process.post("/v1/events", &json!({ "event_type": "a", "payload": 1 }));
             published += 1;
         }
         thread::sleep(ms(round * 7 % 20));
-        process.kill();
-        process = Process::start(home.path());
+        process = process.killed(home.path());
         let path = format!("/v1/credentials/{}", made["id"].as_str().unwrap());
         assert_eq!(process.call("GET", &path, &Value::Null).is(200).json()["state"], "active");
         until("everything is delivered", || process.pending() == Some(0));

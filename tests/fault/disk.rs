@@ -51,10 +51,9 @@ fn a_file_that_may_not_grow_is_answered_507_and_goes_on_after_a_restart_with_roo
 
     let process = Process::start(home.path());
     let event = json!({ "event_type": "a", "idempotency_key": "after", "payload": 1 });
-    process.call("POST", "/v1/events", &event).is(201);
+    process.post("/v1/events", &event);
     acknowledged.insert("after".to_owned());
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     check(home.path(), &receiver, &acknowledged);
 }
 
@@ -67,8 +66,7 @@ fn a_stop_ends_although_the_disk_takes_no_outcome() {
     let acknowledged = publish_until_full(&process, "before");
     process.stop();
     let process = Process::start(home.path());
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     check(home.path(), &receiver, &acknowledged);
 }
 
@@ -83,10 +81,10 @@ fn a_log_that_cannot_be_written_stops_nothing() {
         "name": "plain", "pii": "allow", "secret": "a-shared-secret-of-32-characters",
         "scheme": { "kind": "generic", "check": { "token": { "header": "X-Token" } } }
     });
-    process.call("POST", "/v1/providers", &provider).is(201);
+    process.post("/v1/providers", &provider);
     // A refusal is logged.
     process.call("POST", "/in/plain", &json!({})).is(401);
-    process.call("POST", "/v1/events", &json!({ "event_type": "a", "payload": 1 })).is(201);
+    process.post("/v1/events", &json!({ "event_type": "a", "payload": 1 }));
     until("it is delivered", || receiver.count() == 1);
     process.stop();
 }
@@ -139,8 +137,7 @@ fn a_full_disk_is_answered_507_and_goes_on_by_itself_when_there_is_room() {
     let event = json!({ "event_type": "a", "idempotency_key": "after", "payload": 1 });
     until("it takes events again", || process.call("POST", "/v1/events", &event).status == 201);
     acknowledged.insert("after".to_owned());
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     check(home, &receiver, &acknowledged);
 }
 
@@ -157,7 +154,7 @@ fn below_the_reserve_new_work_waits_outside_and_what_is_there_goes_on() {
     let process = Process::start(home);
     process.subscribe(&receiver.url());
     let event = json!({ "event_type": "a", "idempotency_key": "before", "payload": 1 });
-    process.call("POST", "/v1/events", &event).is(201);
+    process.post("/v1/events", &event);
     until("it is tried", || receiver.count() > 0);
 
     let ballast = home.join("ballast");

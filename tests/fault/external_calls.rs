@@ -65,17 +65,15 @@ fn interrupt(answer: u16, state: &str, call: &str) {
         "name": "erp", "url": receiver.url(), "order": { "external_calls": "entity" },
         "policy": { "breaker_after": 0, "timeout": "60s" },
     });
-    process.call("POST", "/v1/subscriptions", &terms).is(201);
-    process.call("POST", "/v1/events", &event(1, 1, &json!("old"))).is(201);
+    process.post("/v1/subscriptions", &terms);
+    process.post("/v1/events", &event(1, 1, &json!("old")));
     until("the old state has failed", || receiver.count() >= 1);
-    process.call("POST", "/v1/events", &event(1, 2, &json!("new"))).is(201);
+    process.post("/v1/events", &event(1, 2, &json!("new")));
     let count = |body: &[u8]| receiver.seen().iter().filter(|seen| seen.body == body).count();
     until("the new state is under way", || count(b"\"new\"") == 1);
     let old = count(b"\"old\"");
-    process.kill();
-    process = Process::start(home.path());
-    until("everything has ended", || process.pending() == Some(0));
-    process.stop();
+    process = process.killed(home.path());
+    process.finish();
     assert_eq!((count(b"\"old\""), count(b"\"new\"")), (old, 2));
     let conn = file::open(&home.path().join("data/oncebox.db"));
     let states =
@@ -107,7 +105,7 @@ fn no_older_state_follows_an_accepted_one_across_failures_and_kills() {
         "name": "erp", "url": receiver.url(), "order": { "external_calls": "entity" },
         "policy": { "breaker_after": 0, "in_flight_max": 64 },
     });
-    process.call("POST", "/v1/subscriptions", &terms).is(201);
+    process.post("/v1/subscriptions", &terms);
     // The states of an entity arrive mixed up.
     for step in 0..STATES {
         let state = |entity: u64| {
@@ -115,7 +113,7 @@ fn no_older_state_follows_an_accepted_one_across_failures_and_kills() {
             event(entity, n, &json!({ "entity": entity, "n": n }))
         };
         let events: Vec<Value> = (0..ENTITIES).map(state).collect();
-        process.call("POST", "/v1/events", &json!(events)).is(201);
+        process.post("/v1/events", &json!(events));
         if step % 3 == 1 {
             thread::sleep(ms(60));
             kill(process);
@@ -127,8 +125,7 @@ fn no_older_state_follows_an_accepted_one_across_failures_and_kills() {
         kill(process);
         process = Process::start(home.path());
     }
-    until("everything has ended", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     let accepted = accepted.lock().unwrap();
     assert_eq!(accepted.wrong, [""; 0]);
     assert!(accepted.states.values().all(|newest| *newest == STATES), "{accepted:?}");

@@ -24,10 +24,8 @@ fn family(n: usize) -> Value {
 
 #[test]
 fn a_parent_completes_over_kills_when_its_children_have() {
-    let home = tempfile::tempdir().unwrap();
     let receiver = Receiver::new();
-    let mut process = Process::start(home.path());
-    process.subscribe(&receiver.url());
+    let (home, mut process) = Process::subscribed(&receiver);
     for round in 1..=3 {
         for n in 0..round * 40 {
             let stored = process.call("POST", "/v1/events", &family(n));
@@ -38,8 +36,7 @@ fn a_parent_completes_over_kills_when_its_children_have() {
         file::check(&home.path().join("data/oncebox.db"));
         process = Process::start(home.path());
     }
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     let database = home.path().join("data/oncebox.db");
     file::check(&database);
     let found = "SELECT event_type, status, count(*), sum(hard_children) FROM outbox GROUP BY 1, 2";

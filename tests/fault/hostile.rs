@@ -234,12 +234,12 @@ fn subscribe(process: &Process, name: &str, url: &str, timeout_ms: Option<u64>) 
     if let Some(timeout) = timeout_ms {
         body["policy"] = json!({ "timeout": format!("{timeout}ms") });
     }
-    process.call("POST", "/v1/subscriptions", &body).is(201);
+    process.post("/v1/subscriptions", &body);
 }
 
 fn publish(process: &Process, event_type: &str, key: &str) {
     let event = json!({ "event_type": event_type, "idempotency_key": key, "payload": {} });
-    process.call("POST", "/v1/events", &event).is(201);
+    process.post("/v1/events", &event);
 }
 
 /// Threads of a process, and its resident memory in KiB.

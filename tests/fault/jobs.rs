@@ -21,12 +21,12 @@ fn a_job_that_is_killed_goes_on_and_opens_every_delivery_once() {
         let body = json!({
             "name": name, "url": url, "ordering": ordering, "order": { "head_of_line": "skip" },
         });
-        process.call("POST", "/v1/subscriptions", &body).is(201);
+        process.post("/v1/subscriptions", &body);
     }
     let events: Vec<Value> = (0..EVENTS)
         .map(|n| json!({ "event_type": "a", "ordering_key": format!("k{}", n % 7), "payload": n }))
         .collect();
-    process.call("POST", "/v1/events", &json!(events)).is(201);
+    process.post("/v1/events", &json!(events));
     let dead = |process: &Process| {
         let stats = process.call("GET", "/v1/stats", &Value::Null).json();
         stats["dead_letters"].as_u64() == Some(3 * 450)
@@ -38,12 +38,11 @@ fn a_job_that_is_killed_goes_on_and_opens_every_delivery_once() {
         process.call("PATCH", &path, &json!({ "url": url })).is(200);
     }
     let body = json!({ "filter": {}, "rate": 2000 });
-    let job = process.call("POST", "/v1/dead-letters/replay", &body).is(201).json();
+    let job = process.post("/v1/dead-letters/replay", &body);
     let path = format!("/v1/jobs/{}", job["id"].as_str().unwrap());
     for enough in [1, 250, 500, 750, 1000] {
         until("it is further", || count(&process, &path).is_some_and(|done| done >= enough));
-        process.kill();
-        process = Process::start(home.path());
+        process = process.killed(home.path());
     }
     until("it is over", || process.call("GET", &path, &Value::Null).json()["state"] == "completed");
     let job = process.call("GET", &path, &Value::Null).json();
@@ -51,8 +50,7 @@ fn a_job_that_is_killed_goes_on_and_opens_every_delivery_once() {
         ["done", "skipped", "deliveries"].map(|f| job[f].as_u64().unwrap()),
         [1350, 0, 1350]
     );
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
 
     let database = home.path().join("data/oncebox.db");
     file::check(&database);

@@ -44,7 +44,7 @@ fn older_home(receiver: &Receiver) -> TempDir {
     let process = Process::start(home.path());
     process.subscribe(&receiver.url());
     process.call("POST", "/v1/subscriptions/erp/pause", &Value::Null).is(200);
-    process.call("POST", "/v1/events", &json!({ "event_type": "a", "payload": "x" })).is(201);
+    process.post("/v1/events", &json!({ "event_type": "a", "payload": "x" }));
     let database = home.path().join("data/oncebox.db");
     let routed = "SELECT count(*) FROM deliveries WHERE state = 'pending'";
     until("it waits", || file::lines(&file::open(&database), routed) == ["1"]);
@@ -203,7 +203,7 @@ fn a_killed_backup_leaves_nothing_that_counts_as_one() {
     for _ in 0..40 {
         let events: Vec<_> =
             (0..50).map(|_| json!({ "event_type": "a", "payload": payload })).collect();
-        process.call("POST", "/v1/events", &json!(events)).is(201);
+        process.post("/v1/events", &json!(events));
     }
     let shelf_dir = home.path().join("shelf");
     fs::create_dir(&shelf_dir).unwrap();
@@ -437,8 +437,7 @@ fn under_load_backed_up_lost_and_restored_nothing_is_missing_and_nothing_takes_e
     let dry = run(home, &["in-doubt", "release", "--all", "--dry-run"]);
     assert_eq!(dry, format!("{held} deliveries would be released\n"));
     run(home, &["in-doubt", "release", "--all", "--yes"]);
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     file::check(&database);
     let open = "SELECT count(*) FROM deliveries WHERE state <> 'completed'";
     assert_eq!(file::lines(&file::open(&database), open), ["0"]);

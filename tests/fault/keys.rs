@@ -23,7 +23,7 @@ fn a_kill_in_the_middle_of_a_rotation_leaves_everything_readable() {
     let mut process = Process::start(home.path());
     for n in 0..SECRETS {
         let body = json!({ "name": format!("s-{n}"), "url": receiver.url(), "event_types": [format!("t-{n}")] });
-        process.call("POST", "/v1/subscriptions", &body).is(201);
+        process.post("/v1/subscriptions", &body);
     }
     for round in 0..number("ONCEBOX_KILLS", 6) {
         let (address, token) = (process.address, process.token());
@@ -55,11 +55,9 @@ fn a_kill_in_the_middle_of_a_rotation_leaves_everything_readable() {
         assert_eq!(ids.len(), 1, "{ids:?}");
     }
     for n in [0, SECRETS / 2, SECRETS - 1] {
-        let event = json!({ "event_type": format!("t-{n}"), "payload": 1 });
-        process.call("POST", "/v1/events", &event).is(201);
+        process.post("/v1/events", &json!({ "event_type": format!("t-{n}"), "payload": 1 }));
     }
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     assert!(receiver.seen().iter().all(|request| request.field("webhook-signature").is_some()));
     let database = home.path().join("data/oncebox.db");
     let failed =
@@ -70,10 +68,8 @@ fn a_kill_in_the_middle_of_a_rotation_leaves_everything_readable() {
 
 #[test]
 fn the_chain_of_audit_events_holds_over_kills_in_the_middle_of_changes() {
-    let home = tempfile::tempdir().unwrap();
     let receiver = Receiver::new();
-    let mut process = Process::start(home.path());
-    process.subscribe(&receiver.url());
+    let (home, mut process) = Process::subscribed(&receiver);
     let mut acknowledged = 0_usize;
     for round in 0..number("ONCEBOX_KILLS", 6) {
         let (address, token) = (process.address, process.token());

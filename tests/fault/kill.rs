@@ -70,16 +70,13 @@ impl Load {
 
 #[test]
 fn a_delivery_that_was_under_way_at_a_kill_is_sent_again_under_its_id() {
-    let home = tempfile::tempdir().unwrap();
     let receiver = Receiver::scripted([Reply::Hang]);
-    let process = Process::start(home.path());
-    process.subscribe(&receiver.url());
-    process.call("POST", "/v1/events", &json!({ "event_type": "a", "payload": 1 })).is(201);
+    let (home, process) = Process::subscribed(&receiver);
+    process.post("/v1/events", &json!({ "event_type": "a", "payload": 1 }));
     until("the attempt is under way", || receiver.count() == 1);
     process.kill();
     let process = Process::start(home.path());
-    until("it is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     let seen = receiver.seen();
     assert_eq!(seen.len(), 2);
     assert_eq!(seen[0].field("webhook-id"), seen[1].field("webhook-id"));
@@ -93,18 +90,16 @@ fn each_completed_delivery_is_told_exactly_once_over_kills() {
     let mut process = Process::start(home.path());
     process.subscribe(&receiver.url());
     let body = json!({ "name": "told", "url": told.url(), "event_types": ["delivery.completed"] });
-    process.call("POST", "/v1/subscriptions", &body).is(201);
+    process.post("/v1/subscriptions", &body);
     let event =
         |key: usize| json!({ "event_type": "a", "idempotency_key": key.to_string(), "payload": 1 });
     let events: Vec<_> = (0..400).map(event).collect();
-    process.call("POST", "/v1/events", &json!(events)).is(201);
+    process.post("/v1/events", &json!(events));
     for enough in [50, 200] {
         until("some are told", || told.count() >= enough);
-        process.kill();
-        process = Process::start(home.path());
+        process = process.killed(home.path());
     }
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     let database = home.path().join("data/oncebox.db");
     file::check(&database);
     let conn = file::open(&database);
@@ -157,15 +152,13 @@ fn nothing_acknowledged_is_lost_over_many_kills_under_load() {
             let enough = load.count() + 50 + n * 37 % 100;
             until("more is acknowledged", || load.count() >= enough);
             *load.address.lock().unwrap() = None;
-            process.kill();
-            process = Process::start(home.path());
+            process = process.killed(home.path());
             *load.address.lock().unwrap() = Some(process.address);
         }
         drop(done);
         process
     });
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
 
     let database = home.path().join("data/oncebox.db");
     file::check(&database);

@@ -25,16 +25,15 @@ fn a_kill_ends_no_lease_gives_nothing_twice_and_breaks_no_order() {
     let home = tempfile::tempdir().unwrap();
     let mut process = Process::start(home.path());
     let pull = json!({ "name": "erp", "target": "pull", "ordering": "key" });
-    process.call("POST", "/v1/subscriptions", &pull).is(201);
+    process.post("/v1/subscriptions", &pull);
     let events: Vec<Value> = (0..EVENTS)
         .map(|n| json!({ "event_type": "a", "ordering_key": format!("k{}", n % KEYS), "payload": n }))
         .collect();
-    process.call("POST", "/v1/events", &json!(events)).is(201);
+    process.post("/v1/events", &json!(events));
     let mut done: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for _ in 0..EVENTS / KEYS {
         let first = next(&process, 2);
-        process.kill();
-        process = Process::start(home.path());
+        process = process.killed(home.path());
         // The other keys' heads, and nothing that somebody has or that stands behind it.
         let second = next(&process, 100);
         assert_eq!((first.len(), second.len()), (2, KEYS - 2));
@@ -50,9 +49,7 @@ fn a_kill_ends_no_lease_gives_nothing_twice_and_breaks_no_order() {
         let wanted: Vec<usize> = (key..EVENTS).step_by(KEYS).collect();
         assert_eq!(numbers, wanted);
     }
-    until("nothing is left", || process.pending() == Some(0));
-    process.stop();
-    file::check(&home.path().join("data/oncebox.db"));
+    process.finish_and_check(home.path());
 }
 
 /// Waits so long for events that a kill comes first; what was given, if an answer came.
@@ -73,7 +70,7 @@ fn a_kill_while_requests_wait_loses_nothing_whether_it_was_handed_out_or_not() {
     let mut process = Process::start(home.path());
     let policy = json!({ "lease": "1s" });
     let pull = json!({ "name": "erp", "target": "pull", "policy": policy });
-    process.call("POST", "/v1/subscriptions", &pull).is(201);
+    process.post("/v1/subscriptions", &pull);
     for round in 0..ROUNDS {
         let waiters = [waits(&process), waits(&process), waits(&process)];
         let waiters = waiters.map(thread::spawn);
@@ -87,7 +84,7 @@ fn a_kill_while_requests_wait_loses_nothing_whether_it_was_handed_out_or_not() {
         if round > 0 {
             let event = json!({ "event_type": "a", "payload": round });
             let events = json!([event, event, event, event]);
-            process.call("POST", "/v1/events", &events).is(201);
+            process.post("/v1/events", &events);
         }
         process.kill();
         let given: Vec<Value> =

@@ -96,8 +96,7 @@ fn a_reader_pins_the_log(is_failing: bool) {
         acknowledged.insert(key);
     }
     open.store(true, Ordering::SeqCst);
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     check(home, &receiver, &acknowledged);
 }
 
@@ -122,8 +121,7 @@ fn a_small_disk_holds_events_and_not_the_log() {
     let process = Process::start(home);
     process.subscribe(&receiver.url());
     let acknowledged = publish_until_refused(&process);
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     // A quarter is the reserve; at most 4 MB are lost to the log and to what came within a second.
     assert!(length(home, "oncebox.db") > 18 << 20, "{}", length(home, "oncebox.db"));
     assert!(free(home) < 13 << 20, "{} left", free(home));
@@ -157,7 +155,6 @@ fn a_log_that_does_not_fit_is_left_to_the_next_start() {
     let process = Process::start(home);
     until("it takes events again", || publish(&process, "after") == 201);
     acknowledged.insert("after".to_owned());
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     check(home, &receiver, &acknowledged);
 }

@@ -99,8 +99,7 @@ fn lives(process: &Process, key: &str) {
 }
 
 fn add(process: &Process, name: &str, kind: &str, settings: &Value) {
-    let body = json!({ "name": name, "kind": kind, "settings": settings });
-    process.call("POST", "/v1/sources", &body).is(201);
+    process.post("/v1/sources", &json!({ "name": name, "kind": kind, "settings": settings }));
 }
 
 fn drop_file(folder: &Path, name: &str, contents: &[u8]) {
@@ -236,13 +235,13 @@ fn large_webhooks_to_several_subscriptions_are_delivered_one_after_the_other() {
     let process = cage.start(home.path());
     for (n, receiver) in receivers.iter().enumerate() {
         let body = json!({ "name": format!("s{n}"), "url": receiver.url(), "source": "all" });
-        process.call("POST", "/v1/subscriptions", &body).is(201);
+        process.post("/v1/subscriptions", &body);
     }
     let provider = json!({
         "name": "hub", "pii": "allow", "secret": SECRET, "scheme": { "kind": "github" },
         "body_bytes_max": 25 << 20,
     });
-    process.call("POST", "/v1/providers", &provider).is(201);
+    process.post("/v1/providers", &provider);
     let list = zeros(24 << 20);
     let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
     let answers: Vec<Answer> = thread::scope(|scope| {
@@ -330,8 +329,7 @@ fn dense_filters_of_many_subscriptions_do_not_take_all_the_memory_at_the_next_st
     let home = tempfile::tempdir().unwrap();
     let mut process = cage.start(home.path());
     for n in 0..250 {
-        let body = json!({ "name": format!("s{n}"), "target": "pull" });
-        process.call("POST", "/v1/subscriptions", &body).is(201);
+        process.post("/v1/subscriptions", &json!({ "name": format!("s{n}"), "target": "pull" }));
     }
     process.stop();
     // As an older version stored them. Lists within a list take 44 times their text as values.
@@ -372,7 +370,7 @@ fn what_was_in_hand_at_two_unclean_ends_in_a_row_is_set_aside() {
     for (key, bytes) in [("large", 300_000), ("small", 3)] {
         let event =
             json!({ "event_type": "a", "idempotency_key": key, "payload": "x".repeat(bytes) });
-        process.call("POST", "/v1/events", &event).is(201);
+        process.post("/v1/events", &event);
     }
     let state = |key: &str| {
         let sql = format!(

@@ -109,13 +109,12 @@ fn lose_nothing(
     let process = Process::start_under(home.path(), &enter);
     for (name, ordering) in [("strict", "strict"), ("free", "none")] {
         let body = json!({ "name": name, "url": format!("{}/{name}", receiver.url()), "ordering": ordering });
-        process.call("POST", "/v1/subscriptions", &body).is(201);
+        process.post("/v1/subscriptions", &body);
     }
     let mut published = Vec::new();
     let mut publish = || {
         let payload = json!(format!("{:03}", published.len()));
-        let event = json!({ "event_type": "a", "payload": payload });
-        process.call("POST", "/v1/events", &event).is(201);
+        process.post("/v1/events", &json!({ "event_type": "a", "payload": payload }));
         published.push(payload.to_string());
     };
     // One after another, so that no more than one connection of each subscription is open.

@@ -5,10 +5,8 @@ use crate::rig::prelude::*;
 
 #[test]
 fn rows_inserted_by_plain_sql_survive_any_kill_and_become_one_event_each() {
-    let home = tempfile::tempdir().unwrap();
     let receiver = Receiver::new();
-    let mut process = Process::start(home.path());
-    process.subscribe(&receiver.url());
+    let (home, mut process) = Process::subscribed(&receiver);
     let path = home.path().join("data/oncebox.db");
     let mut count = 0;
     for kill in 0..6 {

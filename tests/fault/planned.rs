@@ -62,9 +62,11 @@ fn run(step: Step, nth: u32) -> bool {
         assert_eq!(bodies.len(), 4, "{bodies:?}");
         assert!(ids.iter().all(|(id, body)| bodies.get(id) == Some(body)), "{ids:?} {bodies:?}");
     }
-    let statuses = "SELECT group_concat(DISTINCT status) FROM
-                    (SELECT status FROM outbox UNION ALL SELECT status FROM webhook_events)";
-    assert_eq!(rig.one(statuses), "completed");
+    rig.says(
+        "SELECT group_concat(DISTINCT status) FROM
+                    (SELECT status FROM outbox UNION ALL SELECT status FROM webhook_events)",
+        "completed",
+    );
     faults.happened()
 }
 
@@ -148,7 +150,7 @@ fn what_cannot_be_stored_is_answered_507_and_taken_later() {
             continue;
         }
         assert_eq!(full.field("retry-after"), Some("60"));
-        assert_eq!(file::lines(&rig.file(), "SELECT seq FROM outbox"), [""; 0]);
+        assert_eq!(rig.lines("SELECT seq FROM outbox"), [""; 0]);
         rig.post("/v1/events", &event).is(201);
     }
 }

@@ -35,6 +35,15 @@ impl Process {
         Self::start_limited(home, None)
     }
 
+    /// The same over a directory of its own, with a subscription of this receiver.
+    #[track_caller]
+    pub(crate) fn subscribed(receiver: &Receiver) -> (TempDir, Self) {
+        let home = tempfile::tempdir().unwrap();
+        let process = Self::start(home.path());
+        process.subscribe(&receiver.url());
+        (home, process)
+    }
+
     /// The same, with no file larger than so many bytes.
     pub(crate) fn start_limited(home: &Path, file_bytes_most: Option<u64>) -> Self {
         let log = NamedTempFile::new().unwrap();
@@ -109,6 +118,26 @@ impl Process {
         self.child.wait().unwrap();
     }
 
+    /// kill -9, and another one over the same directory.
+    pub(crate) fn killed(self, home: &Path) -> Self {
+        self.kill();
+        Self::start(home)
+    }
+
+    /// Waits until no delivery waits, and stops it.
+    #[track_caller]
+    pub(crate) fn finish(self) {
+        until("all is delivered", || self.pending() == Some(0));
+        self.stop();
+    }
+
+    /// The same; then what must hold of its file is checked.
+    #[track_caller]
+    pub(crate) fn finish_and_check(self, home: &Path) {
+        self.finish();
+        file::check(&home.join("data/oncebox.db"));
+    }
+
     /// SIGTERM, and waits for its end.
     pub(crate) fn stop(mut self) {
         let id = self.child.id().to_string();
@@ -140,6 +169,12 @@ impl Process {
 
     pub(crate) fn token(&self) -> String {
         self.token.clone()
+    }
+
+    /// Makes something, or publishes.
+    #[track_caller]
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
+        self.call("POST", path, body).is(201).json()
     }
 
     #[track_caller]

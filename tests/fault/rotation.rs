@@ -60,11 +60,10 @@ fn rotations_that_are_killed_go_on_and_lose_and_refuse_nothing() {
             };
             let old = credential(&process, "active")["id"].as_str().unwrap().to_owned();
             let path = format!("/v1/credentials/{old}/rotate");
-            let next = process.call("POST", &path, &json!({ "overlap": "1h" })).is(201).json();
+            let next = process.post(&path, &json!({ "overlap": "1h" }));
             // Before the first ping, while it is under way, or after it.
             thread::sleep(ms(n * 250));
-            process.kill();
-            process = Process::start(home.path());
+            process = process.killed(home.path());
             *place.lock().unwrap() = (process.address, process.token());
             next["secret"].as_str().unwrap().clone_into(&mut known.lock().unwrap());
             until("it is promoted", || credential(&process, "active")["id"] == next["id"]);
@@ -74,8 +73,7 @@ fn rotations_that_are_killed_go_on_and_lose_and_refuse_nothing() {
         done.store(true, Ordering::SeqCst);
         (publisher.join().unwrap(), process)
     });
-    until("everything is delivered", || process.pending() == Some(0));
-    process.stop();
+    process.finish();
     assert_eq!(*refused.lock().unwrap(), 0);
     assert_eq!(accepted.lock().unwrap().len(), published);
     file::check(&home.path().join("data/oncebox.db"));

@@ -109,15 +109,14 @@ fn arrange(process: &Process, receiver: &Receiver, erp: &Path, folder: &Path) {
     process.call("PATCH", "/v1/tenants/default", &json!({ "pii": policy })).is(200);
     let scheme = json!({ "kind": "github" });
     let github = json!({ "name": "github", "scheme": scheme, "pii": policy, "secret": GITHUB });
-    process.call("POST", "/v1/providers", &github).is(201);
+    process.post("/v1/providers", &github);
     let all = json!({ "name": "erp", "url": receiver.url(), "source": "all" });
-    process.call("POST", "/v1/subscriptions", &all).is(201);
+    process.post("/v1/subscriptions", &all);
     for (name, kind, settings) in [
         ("erp", "sqlite", json!({ "path": erp })),
         ("files", "drop", json!({ "path": folder, "defaults": { "event_type": "a" } })),
     ] {
-        let source = json!({ "name": name, "kind": kind, "settings": settings });
-        process.call("POST", "/v1/sources", &source).is(201);
+        process.post("/v1/sources", &json!({ "name": name, "kind": kind, "settings": settings }));
     }
 }
 

@@ -41,8 +41,7 @@ fn drop_files(folder: &Path) {
 }
 
 fn add(process: &Process, name: &str, kind: &str, settings: &Value) {
-    let body = json!({ "name": name, "kind": kind, "settings": settings });
-    process.call("POST", "/v1/sources", &body).is(201);
+    process.post("/v1/sources", &json!({ "name": name, "kind": kind, "settings": settings }));
 }
 
 #[test]
@@ -64,8 +63,7 @@ fn kills_while_an_erp_writes_lose_no_row_and_double_none() {
         let writers = [scope.spawn(|| write_facts(&erp)), scope.spawn(|| drop_files(&folder))];
         for n in 0..number("ONCEBOX_KILLS", 5) {
             thread::sleep(ms(40 + n * 37 % 90));
-            process.kill();
-            process = Process::start(home.path());
+            process = process.killed(home.path());
         }
         for writer in writers {
             writer.join().unwrap();

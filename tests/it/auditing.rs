@@ -340,7 +340,7 @@ fn no_secret_stands_in_an_audit_event() {
     rig.call("DELETE", &format!("/v1/tokens/{token}"), b"").is(404);
     rig.send("POST", "/v1/tokens", &[("User-Agent", &format!("curl {token}"))], b"{}").is(401);
     until("the refusals are there", || rows(&rig) == 11);
-    let columns = file::lines(&rig.file(), "SELECT * FROM audit_events").join("\n");
+    let columns = rig.lines("SELECT * FROM audit_events").join("\n");
     let encoded = BASE64.encode(HIDDEN.as_bytes());
     let tail = |token: &str| token.strip_prefix("obx_").unwrap().to_owned();
     for hidden in [HIDDEN.to_owned(), encoded, tail(&token), tail(&rig.token)] {

@@ -408,7 +408,7 @@ fn a_funnel_is_held_until_the_confirmation_or_a_cancel_and_other_subscriptions_w
     publish("b");
     rig.call("POST", "/v1/deliveries/dlv_3/cancel", b"").is(200);
     rig.sent(&two, 2);
-    let states = file::lines(&rig.file(), "SELECT state FROM deliveries ORDER BY seq");
+    let states = rig.lines("SELECT state FROM deliveries ORDER BY seq");
     assert_eq!(states, ["completed", "completed", "cancelled", "completed"]);
 }
 
@@ -443,7 +443,7 @@ fn a_restore_puts_what_waits_in_doubt_and_makes_its_url_worthless() {
     rig.settle();
     by_url(&rig, &lost, &ok()).is(404);
     by_url(&rig, &path(&receiver, 2), &ok()).is(204);
-    let states = file::lines(&rig.file(), "SELECT state FROM deliveries ORDER BY seq");
+    let states = rig.lines("SELECT state FROM deliveries ORDER BY seq");
     assert_eq!(states, ["in_doubt", "completed"]);
 }
 

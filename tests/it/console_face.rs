@@ -120,9 +120,7 @@ fn a_delivery_shows_each_wait_and_why() {
     assert!(page.contains("1 h · paused") && page.contains("class=\"held\""), "{page}");
     receiver.always(Reply::status(200));
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
-    until("both arrive", || {
-        rig.get("/v1/deliveries?state=completed")["items"].as_array().unwrap().len() == 2
-    });
+    until("both arrive", || rig.items("/v1/deliveries?state=completed").len() == 2);
     let page = browser.get("/console/deliveries/dlv_2");
     assert!(
         page.contains("1 h 1 min · its turn in the lane") && !page.contains(">next<"),

@@ -39,8 +39,26 @@ fn nack(rig: &Rig, item: &Value, more: &Value) -> Value {
     say(rig, "nack", &[word]).remove(0)
 }
 
-/// Waits until a lease that is over has come back.
-fn expired(rig: &Rig) {
+/// A rig whose one event is leased, and the event.
+fn leased() -> (Rig, Value) {
+    let (rig, _) = pulling(&json!({}));
+    rig.publish_type("a");
+    let item = next(&rig, "").remove(0);
+    (rig, item)
+}
+
+/// Three events of three people, with something sealed in each.
+fn publish_sealed(rig: &Rig) {
+    let pii = json!({ "rules": [{ "path": "$.name", "action": "seal" }], "subject": "$.id" });
+    rig.patch("/v1/tenants/default", &json!({ "pii": pii })).is(200);
+    for id in ["c-1", "c-2", "c-3"] {
+        rig.publish(&json!({ "event_type": "a", "payload": { "id": id, "name": "Ada" } }));
+    }
+}
+
+/// Lets time pass until a lease that is over has come back.
+fn expired(rig: &Rig, span: Duration) {
+    rig.advance(span);
     rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'leased'", "0");
 }
 
@@ -190,14 +208,12 @@ fn a_lease_that_is_over_is_a_failed_attempt_and_the_event_is_given_again() {
     assert_eq!(rig.get("/v1/deliveries/dlv_1")["lease_until"], first["lease_until"]);
     assert_eq!(rig.one("SELECT status FROM outbox"), "processing");
     assert!(next(&rig, "").is_empty());
-    rig.advance(secs(10));
-    expired(&rig);
+    expired(&rig, secs(10));
     assert!(next(&rig, "").is_empty(), "it waits by the schedule");
     rig.advance(secs(5));
     let second = next(&rig, "").remove(0);
     assert_eq!((&second["attempt"], &second["webhook_id"]), (&json!(2), &first["webhook_id"]));
-    rig.advance(secs(10));
-    expired(&rig);
+    expired(&rig, secs(10));
     insta::assert_snapshot!(rig.dump(), @r"
     a dead_letter
       erp dead_letter: given up after 2 attempts; the last: lease expired
@@ -212,8 +228,7 @@ fn a_late_acknowledgement_is_taken_while_nobody_else_has_the_event() {
     rig.publish_type("a");
     rig.publish_type("b");
     let items = next(&rig, "?max=2");
-    rig.advance(secs(60));
-    expired(&rig);
+    expired(&rig, secs(60));
     assert_eq!(ack(&rig, &items[0])["state"], "completed");
     rig.advance(secs(5));
     let second = next(&rig, "?max=2").remove(0);
@@ -269,45 +284,34 @@ fn what_is_handed_back_counts_waits_or_dies_as_the_consumer_says() {
 
 #[test]
 fn a_lease_that_is_made_shorter_ends_sooner() {
-    let (rig, _) = pulling(&json!({}));
-    rig.publish_type("a");
-    let item = next(&rig, "").remove(0);
+    let (rig, item) = leased();
     let body = json!({ "items": [shown(&item)], "lease": "5s" });
     rig.post("/v1/consumers/erp/extend", &body).is(200);
-    rig.advance(secs(5));
-    expired(&rig);
+    expired(&rig, secs(5));
 }
 
 #[test]
 fn an_event_that_cannot_be_opened_keeps_no_other_back_and_does_not_count() {
     let (mut rig, _) = pulling(&json!({}));
-    let pii = json!({ "rules": [{ "path": "$.name", "action": "seal" }], "subject": "$.id" });
-    rig.patch("/v1/tenants/default", &json!({ "pii": pii })).is(200);
-    for id in ["c-1", "c-2", "c-3"] {
-        let payload = json!({ "id": id, "name": "Ada" });
-        rig.publish(&json!({ "event_type": "a", "payload": payload }));
-    }
+    publish_sealed(&rig);
     rig.restart();
     assert_eq!(tampered(&rig, "UPDATE subjects SET sealed = x'00' WHERE seq = 2"), 1);
     let items = next(&rig, "?max=100");
     let given: Vec<&Value> = items.iter().map(|item| &item["payload"]["id"]).collect();
     assert_eq!(given, ["c-1", "c-3"]);
-    let handed_back = "SELECT count(*) FROM deliveries
+    rig.becomes(
+        "SELECT count(*) FROM deliveries
                         WHERE seq = 2 AND state = 'pending' AND counted_failures = 0
-                          AND delay_ms = 60000";
-    until("it is handed back", || rig.one(handed_back) == "1");
+                          AND delay_ms = 60000",
+        "1",
+    );
 }
 
 #[test]
 fn what_is_said_of_an_event_that_cannot_be_opened_is_stored_without_its_reason_and_the_rest_as_it_is()
  {
     let (mut rig, _) = pulling(&json!({}));
-    let pii = json!({ "rules": [{ "path": "$.name", "action": "seal" }], "subject": "$.id" });
-    rig.patch("/v1/tenants/default", &json!({ "pii": pii })).is(200);
-    for id in ["c-1", "c-2", "c-3"] {
-        let payload = json!({ "id": id, "name": "Ada" });
-        rig.publish(&json!({ "event_type": "a", "payload": payload }));
-    }
+    publish_sealed(&rig);
     let items = next(&rig, "?max=3");
     rig.restart();
     assert_eq!(tampered(&rig, "UPDATE subjects SET sealed = x'00' WHERE seq = 2"), 1);
@@ -319,7 +323,7 @@ fn what_is_said_of_an_event_that_cannot_be_opened_is_stored_without_its_reason_a
     let heard = say(&rig, "nack", &items.iter().map(word).collect::<Vec<_>>());
     assert!(heard.iter().all(|one| one["status"] == 200), "{heard:?}");
     assert_eq!(
-        file::lines(&rig.file(), "SELECT failed_reason FROM attempts ORDER BY delivery_seq"),
+        rig.lines("SELECT failed_reason FROM attempts ORDER BY delivery_seq"),
         ["[sealed] has moved", "not kept: its event cannot be opened", "[sealed] has moved"],
     );
 }
@@ -338,7 +342,7 @@ fn a_delivery_that_cannot_be_settled_is_said_and_costs_the_others_of_its_request
             rig.advance(secs(5));
             next(&rig, "?max=3");
         }
-        let leases = file::lines(&rig.file(), "SELECT lease_owner FROM deliveries ORDER BY seq");
+        let leases = rig.lines("SELECT lease_owner FROM deliveries ORDER BY seq");
         let word = |(word, lease): (&Value, &String)| json!({ "delivery": word["delivery"], "lease": lease });
         let now: Vec<Value> = words.iter().zip(&leases).map(word).collect();
         let heard = say(&rig, verb, &now);
@@ -346,7 +350,7 @@ fn a_delivery_that_cannot_be_settled_is_said_and_costs_the_others_of_its_request
         assert_eq!(statuses, [200, 500, 200], "{heard:?}");
         let detail = heard[1]["detail"].as_str().unwrap();
         assert!(detail.contains("dlv_2") && detail.contains("the log says why"), "{detail}");
-        let states = file::lines(&rig.file(), "SELECT state FROM deliveries ORDER BY seq");
+        let states = rig.lines("SELECT state FROM deliveries ORDER BY seq");
         assert_eq!(states, [state, "leased", state]);
     }
     // Mended, it is heard.
@@ -373,12 +377,13 @@ fn a_subscription_that_cannot_be_read_keeps_no_other_lease_from_ending() {
     next(&rig, "");
     assert_eq!(tampered(&rig, "UPDATE subscriptions SET policy = '5' WHERE name = 'odd'"), 1);
     rig.advance(secs(60));
-    let leased = "SELECT group_concat(s.name) FROM deliveries AS d
-                    JOIN subscriptions AS s ON s.seq = d.subscription_seq WHERE d.state = 'leased'";
-    until("the other has ended", || rig.one(leased) == "odd");
+    rig.becomes(
+        "SELECT group_concat(s.name) FROM deliveries AS d
+                    JOIN subscriptions AS s ON s.seq = d.subscription_seq WHERE d.state = 'leased'",
+        "odd",
+    );
     tampered(&rig, "UPDATE subscriptions SET policy = '{}' WHERE name = 'odd'");
-    rig.advance(secs(60));
-    expired(&rig);
+    expired(&rig, secs(60));
 }
 
 #[test]
@@ -390,11 +395,9 @@ fn a_lease_that_cannot_be_ended_keeps_no_other_from_ending_and_ends_when_it_can_
     assert_eq!(next(&rig, "?max=3").len(), 3);
     assert_eq!(tampered(&rig, PLANTED), 1);
     rig.advance(secs(60));
-    let leased = "SELECT group_concat(seq) FROM deliveries WHERE state = 'leased'";
-    until("the others have ended", || rig.one(leased) == "2");
+    rig.becomes("SELECT group_concat(seq) FROM deliveries WHERE state = 'leased'", "2");
     tampered(&rig, "DELETE FROM attempts WHERE delivery_seq = 2");
-    rig.advance(secs(60));
-    expired(&rig);
+    expired(&rig, secs(60));
 }
 
 #[test]
@@ -419,9 +422,7 @@ fn while_another_program_holds_the_file_those_who_ask_are_answered_and_leases_en
 #[test]
 fn a_lease_that_is_extended_ends_later_and_one_that_is_over_begins_again_while_nobody_else_has_it()
 {
-    let (rig, _) = pulling(&json!({}));
-    rig.publish_type("a");
-    let item = next(&rig, "").remove(0);
+    let (rig, item) = leased();
     rig.advance(secs(50));
     let body = json!({ "items": [shown(&item)], "lease": "5min" });
     let heard = rig.post("/v1/consumers/erp/extend", &body).is(200).json();
@@ -429,16 +430,14 @@ fn a_lease_that_is_extended_ends_later_and_one_that_is_over_begins_again_while_n
     rig.advance(secs(299));
     assert!(next(&rig, "").is_empty());
     assert_eq!(rig.one("SELECT state FROM deliveries"), "leased");
-    rig.advance(secs(1));
-    expired(&rig);
+    expired(&rig, secs(1));
     // It is over, and nobody else has the event: it begins again.
     let heard = rig.post("/v1/consumers/erp/extend", &body).is(200).json();
     assert_eq!(heard["items"][0]["lease_until"], "2026-01-31T12:10:50.000Z");
     assert_eq!(rig.one("SELECT status FROM outbox"), "processing");
     rig.advance(secs(30));
     assert!(next(&rig, "").is_empty());
-    rig.advance(secs(270));
-    expired(&rig);
+    expired(&rig, secs(270));
     rig.advance(secs(30));
     assert_eq!(next(&rig, "")[0]["attempt"], 3);
     let heard = rig.post("/v1/consumers/erp/extend", &body).is(200).json();
@@ -494,9 +493,7 @@ fn a_request_that_waits_is_answered_with_nothing_when_its_time_is_over() {
 
 #[test]
 fn a_request_that_waits_is_answered_when_a_retry_becomes_due_or_a_lease_is_over() {
-    let (rig, _) = pulling(&json!({}));
-    rig.publish_type("a");
-    let item = next(&rig, "").remove(0);
+    let (rig, item) = leased();
     nack(&rig, &item, &json!({ "delay": "20s" }));
     let asked = asking(&rig, "/v1/consumers/erp/next?wait=30");
     until("it waits", || waiting(&rig) == 1);
@@ -507,8 +504,7 @@ fn a_request_that_waits_is_answered_when_a_retry_becomes_due_or_a_lease_is_over(
     let asked = asking(&rig, "/v1/consumers/erp/next?wait=30");
     until("it waits", || waiting(&rig) == 1);
     // The lease ends; by the schedule it would be given again 30 s later, but a person is quicker.
-    rig.advance(secs(20));
-    expired(&rig);
+    expired(&rig, secs(20));
     assert_eq!(waiting(&rig), 1);
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
     assert_eq!(answered(asked)["items"][0]["attempt"], 3);
@@ -569,7 +565,7 @@ fn a_lease_outlives_a_restart_and_ends_at_its_time() {
     rig.stop();
     rig.time.advance(secs(60));
     rig.start_again();
-    expired(&rig);
+    expired(&rig, Duration::ZERO);
     assert_eq!(rig.one("SELECT last_class FROM deliveries WHERE seq = 2"), "transient");
 }
 
@@ -587,9 +583,7 @@ fn a_subscription_that_is_held_gives_nothing_and_says_why() {
 
 #[test]
 fn who_has_a_lease_of_a_paused_subscription_may_say_what_came_of_it() {
-    let (rig, _) = pulling(&json!({}));
-    rig.publish_type("a");
-    let item = next(&rig, "").remove(0);
+    let (rig, item) = leased();
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     assert_eq!(ack(&rig, &item)["state"], "completed");
 }
@@ -632,9 +626,7 @@ fn a_lease_ends_with_its_run() {
 
 #[test]
 fn a_dead_letter_that_is_retried_is_given_again() {
-    let (rig, _) = pulling(&json!({}));
-    rig.publish_type("a");
-    let item = next(&rig, "").remove(0);
+    let (rig, item) = leased();
     nack(&rig, &item, &json!({ "dead": true }));
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
     let again = next(&rig, "").remove(0);
@@ -672,8 +664,7 @@ fn the_dispatcher_leaves_alone_what_consumers_ask_for() {
     }
     rig.settle();
     assert_eq!(receiver.count(), 5);
-    let states = "SELECT count(*) FROM deliveries WHERE state = 'pending' AND attempt_count = 0";
-    assert_eq!(rig.one(states), "5");
+    rig.says("SELECT count(*) FROM deliveries WHERE state = 'pending' AND attempt_count = 0", "5");
     rig.call("GET", "/v1/consumers/pushed/next", b"").is(409).tells("is not a pull subscription");
     let numbers = rig.get("/v1/stats");
     assert_eq!((&numbers["pending"], &numbers["leased"]), (&json!(5), &json!(0)));

@@ -37,7 +37,7 @@ fn attempts(rig: &Rig) -> Vec<String> {
     let sql =
         "SELECT class || ' ' || coalesce(http_status, '-') || ' ' || coalesce(failed_reason, '')
                  FROM attempts ORDER BY delivery_seq, n";
-    file::lines(&rig.file(), sql)
+    rig.lines(sql)
 }
 
 #[test]
@@ -184,8 +184,7 @@ fn every_signing_credential_in_force_signs() {
     for key in &keys {
         assert_eq!(made_by(key, &sent), 1, "{key}");
     }
-    let key_id = "SELECT version FROM credentials WHERE id = (SELECT key_id FROM attempts)";
-    assert_eq!(rig.one(key_id), "4");
+    rig.says("SELECT version FROM credentials WHERE id = (SELECT key_id FROM attempts)", "4");
     // A new one ends all of them.
     set(&rig, &json!({ "kind": "signing" }));
     let sent = request(&rig, &receiver);
@@ -262,7 +261,7 @@ fn a_new_credential_ends_the_hold_of_the_refused_one() {
         Reply::status(if is_right { 200 } else { 401 })
     });
     request(&rig, &receiver);
-    let holds = |rig: &Rig| file::lines(&rig.file(), "SELECT reason FROM holds");
+    let holds = |rig: &Rig| rig.lines("SELECT reason FROM holds");
     assert_eq!(holds(&rig), ["auth"]);
     set(&rig, &json!({ "kind": "bearer", "secret": "right" }));
     assert_eq!(holds(&rig), [""; 0]);
@@ -353,8 +352,7 @@ fn a_rotation_of_the_master_key_seals_every_kind_anew() {
     };
     check(&rig);
     rig.post("/v1/keys/rotate", &Value::Null).is(200);
-    let keys = "SELECT count(DISTINCT master_key_id) || ' ' || count(*) FROM credentials";
-    assert_eq!(rig.one(keys), "1 13");
+    rig.says("SELECT count(DISTINCT master_key_id) || ' ' || count(*) FROM credentials", "1 13");
     check(&rig);
     rig.restart();
     fs::read_dir(rig.data()).unwrap().flatten().for_each(|entry| {

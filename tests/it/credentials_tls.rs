@@ -113,7 +113,7 @@ fn set(rig: &Rig, pem: &str) -> Value {
 fn deliver(rig: &Rig) -> String {
     rig.deliver("a");
     let sql = "SELECT class || ' ' || coalesce(failed_reason, '') FROM attempts ORDER BY delivery_seq DESC, n DESC";
-    file::lines(&rig.file(), sql).remove(0)
+    rig.lines(sql).remove(0)
 }
 
 #[test]

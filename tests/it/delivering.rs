@@ -197,8 +197,7 @@ fn a_subscription_that_is_down_costs_the_others_nothing() {
         rig.publish_type("a");
     }
     until("the healthy one has all", || up.count() == 20);
-    let states = "SELECT count(*) FROM outbox WHERE status IN ('processing')";
-    until("each event is half done", || rig.one(states) == "20");
+    rig.becomes("SELECT count(*) FROM outbox WHERE status IN ('processing')", "20");
     assert!(down.count() <= 8, "no more than its cap are under way");
     down.release();
     rig.settle();

@@ -43,9 +43,7 @@ fn replay_all(rig: &Rig) {
 
 #[test]
 fn of_two_waiting_states_of_an_entity_the_older_is_skipped() {
-    let rig = Rig::new();
-    let (receiver, tell) = Receiver::on_word();
-    rig.subscribe_with("erp", &receiver, &json!({ "order": { "latest_only": true } }));
+    let (rig, receiver, tell) = Rig::on_word("erp", &json!({ "order": { "latest_only": true } }));
     invoice(&rig, "1", "a1");
     until("a1 is sent", || receiver.count() == 1);
     invoice(&rig, "1", "a2");
@@ -72,10 +70,8 @@ fn of_two_waiting_states_of_an_entity_the_older_is_skipped() {
 
 #[test]
 fn in_a_lane_the_older_state_lets_the_newer_go() {
-    let rig = Rig::new();
-    let (receiver, tell) = Receiver::on_word();
     let terms = json!({ "ordering": "key", "order": { "latest_only": true } });
-    rig.subscribe_with("erp", &receiver, &terms);
+    let (rig, receiver, tell) = Rig::on_word("erp", &terms);
     // Picked up later, it would be superfluous already.
     invoice(&rig, "1", "a1");
     until("a1 is sent", || receiver.count() == 1);
@@ -93,18 +89,14 @@ fn in_a_lane_the_older_state_lets_the_newer_go() {
 
 #[test]
 fn a_state_that_must_not_go_yet_supersedes_none_and_another_entity_type_is_another_entity() {
-    let rig = Rig::new();
-    let (receiver, tell) = Receiver::on_word();
-    rig.subscribe_with("erp", &receiver, &json!({ "order": { "latest_only": true } }));
+    let (rig, receiver, tell) = Rig::on_word("erp", &json!({ "order": { "latest_only": true } }));
     invoice(&rig, "0", "first");
     until("the first is sent", || receiver.count() == 1);
     let later = rig.now().plus(secs(3600));
     invoice(&rig, "1", "now");
     publish(&rig, &json!({ "aggregate_id": "1", "payload": "later", "not_before": later }));
     publish(&rig, &json!({ "aggregate_id": "1", "payload": "other", "entity_type": "order" }));
-    for _ in 0..4 {
-        tell.send(200).unwrap();
-    }
+    answer_all(&tell, 4, 200);
     until("two more are sent", || receiver.count() == 3);
     rig.advance(secs(3600));
     rig.sent(&receiver, 4);
@@ -165,9 +157,8 @@ fn the_clock_that_is_set_back_makes_no_new_state_an_old_one() {
 
 #[test]
 fn a_call_for_an_older_state_is_never_made_after_one_for_a_newer_state() {
-    let rig = Rig::new();
-    let (receiver, tell) = Receiver::on_word();
-    rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
+    let (rig, receiver, tell) =
+        Rig::on_word("erp", &json!({ "order": { "external_calls": "entity" } }));
     let at = |second: u32, body: &str| {
         let at = format!("2026-01-31T11:00:{second:02}Z");
         publish(&rig, &json!({ "aggregate_id": "1", "payload": body, "occurred_at": at }));
@@ -270,7 +261,7 @@ fn the_same_state_is_sent_once_and_another_state_again() {
     rig.publish(&json!({ "event_type": "stock", "payload": { "count": 1 } }));
     rig.settle();
     let skipped = "SELECT seq FROM deliveries WHERE state = 'skipped'";
-    assert_eq!(file::lines(&rig.file(), skipped), ["2"]);
+    assert_eq!(rig.lines(skipped), ["2"]);
     assert_eq!(delivery(&rig, 2).1, "the same state was sent before: dlv_1 (external_calls)");
     assert_eq!(receiver.count(), 5);
     let all = calls(&rig);
@@ -335,9 +326,8 @@ fn each_event_is_sent_once_where_calls_are_of_events() {
 
 #[test]
 fn an_answer_after_a_cancel_still_counts_as_made() {
-    let rig = Rig::new();
-    let (receiver, tell) = Receiver::on_word();
-    rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
+    let (rig, receiver, tell) =
+        Rig::on_word("erp", &json!({ "order": { "external_calls": "entity" } }));
     invoice(&rig, "1", "a1");
     until("it is sent", || receiver.count() == 1);
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);

@@ -28,6 +28,13 @@ impl Folder {
         fs::rename(begun, self.path.join(name)).unwrap();
     }
 
+    /// Puts a file there and waits until it is taken.
+    #[track_caller]
+    fn take(&self, name: &str, text: impl AsRef<[u8]>) {
+        self.put(name, text);
+        self.until_done(name);
+    }
+
     fn has(&self, place: &str) -> bool {
         self.path.join(place).exists()
     }
@@ -58,8 +65,7 @@ fn a_csv_file_is_delivered_row_by_row_and_moved_to_done() {
         &json!({ "delimiter": ";", "fields": { "idempotency_key": "No" },
                  "defaults": { "event_type": "invoice.created" } }),
     );
-    folder.put("invoices.csv", "No;Total\r\nRE-1;99,00\r\nRE-2;\"1;5\"\r\n");
-    folder.until_done("invoices.csv");
+    folder.take("invoices.csv", "No;Total\r\nRE-1;99,00\r\nRE-2;\"1;5\"\r\n");
     until("both are delivered", || receiver.count() == 2);
     let mut bodies: Vec<_> = receiver.seen().into_iter().map(|seen| seen.body).collect();
     bodies.sort();
@@ -81,8 +87,7 @@ fn json_lines_and_xml_are_taken_as_well() {
     );
     folder.put("a.json", r#"[{"event_type":"a","payload":{}},{"payload":1}]"#);
     folder.put("b.ndjson", "{\"payload\":1}\n{\"payload\":2}\n");
-    folder.put("c.xml", "<Orders><Order id='7'><No>1</No></Order><Order id='8'/></Orders>");
-    folder.until_done("c.xml");
+    folder.take("c.xml", "<Orders><Order id='7'><No>1</No></Order><Order id='8'/></Orders>");
     assert_eq!(stored(&rig), "6");
     let event = rig.get("/v1/events?aggregate_id=7")["items"][0].clone();
     let id = event["id"].as_str().unwrap();
@@ -101,15 +106,13 @@ fn a_file_with_a_mistake_is_refused_as_a_whole_with_the_position() {
     let why = folder.reason("bad.ndjson");
     assert_eq!(why.lines().count(), 2, "{why}");
     assert!(why.starts_with("line 2: event_type is missing"), "{why}");
-    folder.put("good.ndjson", good);
-    folder.until_done("good.ndjson");
+    folder.take("good.ndjson", good);
     assert_eq!(stored(&rig), "1");
     let raised = rig.get("/v1/escalations")["items"][0].clone();
     assert_eq!((&raised["class"], &raised["count"]), (&json!("drop.rejected"), &json!(1)));
     assert!(raised["detail"].as_str().unwrap().contains("bad.ndjson"), "{raised}");
     // Mended, it may come again under its name. Seen, the escalation is over.
-    folder.put("bad.ndjson", good.replace('1', "2"));
-    folder.until_done("bad.ndjson");
+    folder.take("bad.ndjson", good.replace('1', "2"));
     let path = format!("/v1/escalations/{}/acknowledge", raised["id"].as_str().unwrap());
     assert!(rig.post(&path, &Value::Null).is(200).json()["resolved_at"].is_string());
     assert_eq!(rig.get("/v1/escalations")["items"], json!([]));
@@ -121,13 +124,10 @@ fn a_file_with_a_mistake_is_refused_as_a_whole_with_the_position() {
 fn a_repeated_file_is_recognised_and_other_content_under_its_name_is_refused() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
-    folder.put("a.csv", "x\n1\n2\n");
-    folder.until_done("a.csv");
-    folder.put("a.csv", "x\n1\n2\n");
-    folder.until_done("a.csv");
+    folder.take("a.csv", "x\n1\n2\n");
+    folder.take("a.csv", "x\n1\n2\n");
     // Under another name its rows have the same keys.
-    folder.put("b.csv", "x\n1\n2\n");
-    folder.until_done("b.csv");
+    folder.take("b.csv", "x\n1\n2\n");
     assert_eq!(stored(&rig), "2");
     folder.put("a.csv", "x\n3\n");
     assert!(folder.reason("a.csv").contains("taken before, with other content"));
@@ -176,8 +176,7 @@ fn a_file_written_in_place_is_not_read_while_it_is_empty() {
     let path = folder.path.join("a.csv");
     drop(fs::File::create(&path).unwrap());
     until("it is looked at", || rig.get("/v1/sources/files")["lag"] == 1);
-    folder.put("b.csv", "x\n1\n");
-    folder.until_done("b.csv");
+    folder.take("b.csv", "x\n1\n");
     assert!(folder.has("a.csv"), "it is empty and waits");
     fs::write(&path, "x\n2\n").unwrap();
     folder.until_done("a.csv");
@@ -251,8 +250,7 @@ fn rows_of_a_file_with_one_key_and_different_content_are_refused() {
     assert!(why.starts_with("line 4: it has the key of line 2, but other content"), "{why}");
     assert_eq!(stored(&rig), "0");
     // The same twice is the same.
-    folder.put("again.csv", "No,Article\n7,nail\n7,nail\n");
-    folder.until_done("again.csv");
+    folder.take("again.csv", "No,Article\n7,nail\n7,nail\n");
     assert_eq!(stored(&rig), "1");
 }
 
@@ -279,8 +277,7 @@ fn a_row_without_the_key_in_the_settings_refuses_its_file() {
         assert!(why.starts_with(&said) && why.contains("correct the name"), "{name}: {why}");
     }
     assert_eq!(stored(&rig), "0");
-    folder.put("whole.xml", "<Orders><Order><No>1</No></Order></Orders>");
-    folder.until_done("whole.xml");
+    folder.take("whole.xml", "<Orders><Order><No>1</No></Order></Orders>");
     assert_eq!(rig.one("SELECT idempotency_key FROM outbox"), "1");
 }
 
@@ -288,8 +285,7 @@ fn a_row_without_the_key_in_the_settings_refuses_its_file() {
 fn ten_thousand_rows_are_one_transaction() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
-    folder.put("many.csv", format!("x\n{}", "1\n".repeat(10_000)));
-    folder.until_done("many.csv");
+    folder.take("many.csv", format!("x\n{}", "1\n".repeat(10_000)));
     assert_eq!(stored(&rig), "10000");
     assert_eq!(rig.get("/v1/sources/files")["event_count"], 10_000);
 }
@@ -310,8 +306,7 @@ fn a_missing_folder_is_reported_and_read_when_it_is_back() {
     assert_eq!(rig.get("/v1/sources/files/test")["ok"], false);
     assert_eq!(rig.get("/v1/sources/files")["lag"], Value::Null);
     fs::rename(away, &folder.path).unwrap();
-    folder.put("a.json", r#"{"event_type":"a","payload":1}"#);
-    folder.until_done("a.json");
+    folder.take("a.json", r#"{"event_type":"a","payload":1}"#);
     until("it is well", || rig.get("/v1/sources/files")["last_error"].is_null());
     assert_eq!(rig.get("/v1/sources/files/test")["ok"], true);
 }
@@ -350,8 +345,7 @@ fn a_file_that_cannot_be_imported_is_reported_once_and_does_not_stop_others() {
     folder.put("a.json", r#"{"event_type":"a","payload":1}"#);
     until("it is said", || rig.get("/v1/sources/files")["last_error"].is_string());
     for name in ["b.json", "c.json", "d.json"] {
-        folder.put(name, format!(r#"{{"event_type":"a","payload":"{name}"}}"#));
-        folder.until_done(name);
+        folder.take(name, format!(r#"{{"event_type":"a","payload":"{name}"}}"#));
     }
     until("the one that waits is counted", || rig.get("/v1/sources/files")["lag"] == 1);
     let raised = rig.get("/v1/escalations");
@@ -460,8 +454,7 @@ fn a_file_removed_while_it_is_read_is_stored_without_an_error() {
     let (rig, faults, folder, _) = standing_at(Stall::Unchanged, "x\n1\n2\n");
     fs::remove_file(folder.path.join("a.csv")).unwrap();
     faults.stall(None);
-    folder.put("b.csv", "x\n3\n");
-    folder.until_done("b.csv");
+    folder.take("b.csv", "x\n3\n");
     assert_eq!(stored(&rig), "3");
     assert_eq!(rig.get("/v1/escalations")["items"], json!([]));
 }
@@ -491,8 +484,7 @@ fn links_and_special_files_are_not_read_and_are_reported() {
     fs::remove_file(&own).unwrap();
     fs::hard_link(&theirs, &put).unwrap();
     assert!(ours.exists() && !folder.has("done/own.csv") && !folder.has("rejected/own.csv"));
-    folder.put("b.csv", "x\n2\n");
-    folder.until_done("b.csv");
+    folder.take("b.csv", "x\n2\n");
     let test = rig.get("/v1/sources/files/test");
     assert_eq!(
         (&test["ok"], &test["checks"][1]["state"]),
@@ -509,8 +501,7 @@ fn links_and_special_files_are_not_read_and_are_reported() {
     fs::remove_file(&put).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, &put, rustix::fs::Mode::RUSR).unwrap();
     said("a.csv is a pipe, a device or a socket");
-    folder.put("c.csv", "x\n3\n");
-    folder.until_done("c.csv");
+    folder.take("c.csv", "x\n3\n");
     fs::remove_file(&put).unwrap();
     fs::create_dir(folder.path.join("archive")).unwrap();
     until("nothing is in the way", || rig.get("/v1/sources/files")["last_error"].is_null());
@@ -525,8 +516,7 @@ fn long_numbers_in_json_stay_different_keys_and_a_time_in_another_unit_is_refuse
         format!(r#"{{"event_type":"a","payload":1,"idempotency_key":{key},"aggregate_id":{key}}}"#)
     };
     let keys = ["20261121123456000001", "20261121123456000002"];
-    folder.put("a.ndjson", keys.map(row).join("\n"));
-    folder.until_done("a.ndjson");
+    folder.take("a.ndjson", keys.map(row).join("\n"));
     assert_eq!(stored(&rig), "2");
     for key in keys {
         let found = rig.get(&format!("/v1/events?idempotency_key={key}"))["items"][0].clone();
@@ -545,15 +535,13 @@ fn rows_of_another_xml_element_are_new_events() {
     let row = |row: &str| json!({ "row": row, "defaults": { "event_type": "a" } });
     let folder = Folder::new(&rig, &row("Orders/Order"));
     let text = "<Orders><Order><Line/><Line/></Order></Orders>";
-    folder.put("a.xml", text);
-    folder.until_done("a.xml");
+    folder.take("a.xml", text);
     assert_eq!(stored(&rig), "1");
     let mut settings = row("Orders/Order/Line");
     settings["path"] = json!(folder.path);
     rig.patch("/v1/sources/files", &json!({ "settings": settings })).is(200);
     for name in ["b.xml", "c.xml"] {
-        folder.put(name, text);
-        folder.until_done(name);
+        folder.take(name, text);
         assert_eq!(stored(&rig), "3");
     }
 }

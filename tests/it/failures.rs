@@ -31,6 +31,12 @@ fn event(rig: &Rig, body: &str) {
     rig.publish(&json!({ "event_type": "a", "payload": body }));
 }
 
+/// The same, and waits until nothing is left to do.
+fn deliver(rig: &Rig, body: &str) {
+    event(rig, body);
+    rig.settle();
+}
+
 fn is_of(request: &Message, body: &str) -> bool {
     request.body == json!(body).to_string().as_bytes()
 }
@@ -72,7 +78,7 @@ fn escalations(rig: &Rig) -> Vec<String> {
 }
 
 fn dead(rig: &Rig) -> usize {
-    rig.get("/v1/dead-letters")["items"].as_array().unwrap().len()
+    rig.items("/v1/dead-letters").len()
 }
 
 fn delivery(rig: &Rig, number: u32) -> Value {
@@ -96,8 +102,7 @@ fn at(seconds: u64) -> String {
 fn a_404_or_405_is_tried_again_and_counts() {
     for status in [404, 405] {
         let (rig, receiver) = failing(status);
-        event(&rig, "x");
-        rig.settle();
+        deliver(&rig, "x");
         let failed = delivery(&rig, 1);
         has(
             &failed,
@@ -118,8 +123,7 @@ fn a_request_that_is_refused_is_a_dead_letter_at_once_and_the_rest_goes_on() {
         let (rig, receiver) = site(&json!({}));
         refusing(&receiver, "wrong", status);
         event(&rig, "wrong");
-        event(&rig, "right");
-        rig.settle();
+        deliver(&rig, "right");
         let refused = delivery(&rig, 1);
         has(
             &refused,
@@ -149,10 +153,7 @@ fn of_a_flood_no_more_are_sent_than_it_takes_to_hold_a_subscription_that_refuses
 #[test]
 fn five_refusals_in_a_row_hold_the_subscription_until_somebody_acts() {
     let (rig, receiver) = failing(422);
-    for n in 1..=6 {
-        event(&rig, &n.to_string());
-        rig.settle();
-    }
+    (1..=6).for_each(|n| deliver(&rig, &n.to_string()));
     assert_eq!((dead(&rig), receiver.count()), (5, 5));
     assert_eq!(holds(&rig), ["rejecting"]);
     assert_eq!(delivery(&rig, 6)["state"], "pending");
@@ -179,8 +180,7 @@ fn a_success_between_refusals_starts_their_count_anew() {
     let (rig, receiver) = failing(422);
     for n in 0..12 {
         receiver.always(Reply::status(if n % 4 == 3 { 200 } else { 422 }));
-        event(&rig, &n.to_string());
-        rig.settle();
+        deliver(&rig, &n.to_string());
     }
     assert_eq!((dead(&rig), holds(&rig)), (9, vec![]));
 }
@@ -188,8 +188,7 @@ fn a_success_between_refusals_starts_their_count_anew() {
 #[test]
 fn a_410_disables_the_subscription_and_the_rest_waits() {
     let (rig, receiver) = failing(410);
-    event(&rig, "first");
-    rig.settle();
+    deliver(&rig, "first");
     event(&rig, "second");
     after(&rig, DAY);
     let disabled = shown(&rig);
@@ -212,8 +211,7 @@ fn a_request_that_cannot_be_built_is_poison() {
     let (rig, receiver) = (Rig::new(), Receiver::new());
     let template = json!({ "url": format!("{}/{{aggregate_id}}", receiver.url()) });
     rig.subscribe_with("erp", &receiver, &template);
-    event(&rig, "it has no aggregate");
-    rig.settle();
+    deliver(&rig, "it has no aggregate");
     let poison = delivery(&rig, 1);
     has(&poison, &json!({ "state": "dead_letter", "last_class": "poison" }));
     assert!(poison["reason"].as_str().unwrap().contains("aggregate_id"), "{poison}");
@@ -227,8 +225,7 @@ fn a_request_that_cannot_be_built_is_poison() {
 fn an_event_that_alone_is_answered_5xx_is_poison_after_eight_times() {
     let (rig, receiver) = site(&json!({}));
     refusing(&receiver, "bad", 500);
-    event(&rig, "bad");
-    rig.settle();
+    deliver(&rig, "bad");
     for n in 1..8 {
         assert_eq!(delivery(&rig, 1)["state"], "pending");
         assert_eq!(delivery(&rig, 1)["counted_failures"], n);
@@ -245,8 +242,7 @@ fn an_event_that_alone_is_answered_5xx_is_poison_after_eight_times() {
 #[test]
 fn an_event_that_fails_with_all_others_is_not_poison() {
     let (rig, _receiver) = failing(500);
-    event(&rig, "a");
-    rig.settle();
+    deliver(&rig, "a");
     for _ in 0..10 {
         after(&rig, 4 * HOUR);
     }
@@ -256,8 +252,7 @@ fn an_event_that_fails_with_all_others_is_not_poison() {
 #[test]
 fn failures_of_an_outage_do_not_make_an_event_poison_once_others_pass() {
     let (rig, receiver) = failing(500);
-    event(&rig, "bad");
-    rig.settle();
+    deliver(&rig, "bad");
     for _ in 0..8 {
         after(&rig, 4 * HOUR);
     }
@@ -275,8 +270,7 @@ fn failures_of_an_outage_do_not_make_an_event_poison_once_others_pass() {
 #[test]
 fn the_eighth_counted_failure_is_escalated_and_a_success_ends_that() {
     let (rig, receiver) = failing(500);
-    event(&rig, "x");
-    rig.settle();
+    deliver(&rig, "x");
     for _ in 0..6 {
         after(&rig, 4 * HOUR);
     }
@@ -296,8 +290,7 @@ fn the_eighth_counted_failure_is_escalated_and_a_success_ends_that() {
 #[test]
 fn a_delivery_that_is_given_up_is_no_longer_failing_but_dead() {
     let (rig, receiver) = failing(500);
-    event(&rig, "x");
-    rig.settle();
+    deliver(&rig, "x");
     for _ in 0..21 {
         after(&rig, 4 * HOUR);
     }
@@ -308,8 +301,7 @@ fn a_delivery_that_is_given_up_is_no_longer_failing_but_dead() {
 #[test]
 fn a_subscription_that_fails_for_five_days_is_disabled_and_no_attempt_more_is_made() {
     let (rig, receiver) = failing(500);
-    event(&rig, "first");
-    rig.settle();
+    deliver(&rig, "first");
     for hour in (4..5 * 24).step_by(4) {
         if hour % 24 == 0 {
             event(&rig, "another");
@@ -352,8 +344,7 @@ fn days_in_which_nobody_called_are_not_days_of_failing() {
 #[test]
 fn another_url_has_five_days_of_its_own() {
     let (rig, receiver) = failing(500);
-    event(&rig, "x");
-    rig.settle();
+    deliver(&rig, "x");
     rig.advance(secs(5 * DAY));
     rig.patch("/v1/subscriptions/erp", &json!({ "url": format!("{}/v2", receiver.url()) })).is(200);
     rig.settle();
@@ -374,10 +365,8 @@ fn a_429_holds_the_subscription_for_as_long_as_it_says_and_does_not_count() {
     ] {
         let (rig, receiver) = site(&json!({}));
         receiver.always(reply);
-        event(&rig, "first");
-        rig.settle();
-        event(&rig, "second");
-        rig.settle();
+        deliver(&rig, "first");
+        deliver(&rig, "second");
         assert_eq!(
             (holds(&rig).len(), hold(&rig, "rate_limit")["until"].clone()),
             (1, json!(at(wait)))
@@ -398,10 +387,8 @@ fn a_429_holds_the_subscription_for_as_long_as_it_says_and_does_not_count() {
 fn a_429_that_asks_for_more_than_an_hour_is_escalated_until_that_is_over() {
     let (rig, receiver) = failing(429);
     receiver.always(Reply::with(429, "retry-after", "3601"));
-    event(&rig, "x");
-    rig.settle();
-    event(&rig, "y");
-    rig.settle();
+    deliver(&rig, "x");
+    deliver(&rig, "y");
     assert_eq!(escalations(&rig), ["subscription.rate_limit 1"]);
     assert_eq!(receiver.count(), 1);
     receiver.always(Reply::status(200));
@@ -409,16 +396,14 @@ fn a_429_that_asks_for_more_than_an_hour_is_escalated_until_that_is_over() {
     until("the hold is over", || escalations(&rig).is_empty());
     assert_eq!((receiver.count(), holds(&rig)), (3, vec![]));
     receiver.always(Reply::with(429, "retry-after", "3600"));
-    event(&rig, "z");
-    rig.settle();
+    deliver(&rig, "z");
     assert_eq!((holds(&rig).len(), escalations(&rig)), (1, vec![]));
 }
 
 #[test]
 fn a_429_that_names_no_time_waits_longer_each_time() {
     let (rig, receiver) = failing(429);
-    event(&rig, "x");
-    rig.settle();
+    deliver(&rig, "x");
     for (n, wait) in [5, 30, 300, 1800].into_iter().enumerate() {
         assert_eq!(receiver.count(), n + 1);
         after(&rig, wait - 1);
@@ -432,12 +417,9 @@ fn a_429_that_names_no_time_waits_longer_each_time() {
 fn answers_429_to_requests_side_by_side_are_one_window() {
     let (rig, receiver) = (Rig::new(), Receiver::new());
     rig.subscribe_with("erp", &receiver, &json!({ "policy": { "in_flight_max": 6 } }));
-    event(&rig, "known to be prompt");
-    rig.settle();
+    deliver(&rig, "known to be prompt");
     receiver.always(Reply::Hang);
-    for n in 0..6 {
-        event(&rig, &n.to_string());
-    }
+    (0..6).for_each(|n| event(&rig, &n.to_string()));
     until("several are under way", || receiver.count() >= 5);
     receiver.release_with(429);
     until("they are answered", || {
@@ -451,9 +433,7 @@ fn answers_429_to_requests_side_by_side_are_one_window() {
 #[test]
 fn a_subscription_is_called_no_faster_than_its_own_rate() {
     let (rig, receiver) = site(&json!({ "policy": { "rate": "60/min" } }));
-    for n in 0..4 {
-        event(&rig, &n.to_string());
-    }
+    (0..4).for_each(|n| event(&rig, &n.to_string()));
     for n in 1..=4 {
         until("the next one goes out", || receiver.count() == n);
         until("it is settled", || rig.one("SELECT count(*) FROM attempts") == n.to_string());
@@ -467,10 +447,7 @@ fn a_subscription_is_called_no_faster_than_its_own_rate() {
 #[test]
 fn ten_failures_in_a_row_open_the_breaker_and_a_probe_closes_it() {
     let (rig, receiver) = failing(503);
-    for n in 0..12 {
-        event(&rig, &n.to_string());
-        rig.settle();
-    }
+    (0..12).for_each(|n| deliver(&rig, &n.to_string()));
     assert_eq!((receiver.count(), counted(&rig)), (10, 10));
     assert_eq!((holds(&rig).len(), hold(&rig, "breaker")["probe_at"].clone()), (1, json!(at(5))));
 
@@ -502,10 +479,7 @@ fn a_breaker_is_no_longer_escalated_when_a_person_has_acted() {
     ];
     for act in act {
         let (rig, receiver) = failing(503);
-        for n in 0..10 {
-            event(&rig, &n.to_string());
-            rig.settle();
-        }
+        (0..10).for_each(|n| deliver(&rig, &n.to_string()));
         assert_eq!(escalations(&rig), ["subscription.breaker 1"]);
         act(&rig, &receiver);
         assert_eq!((holds(&rig), escalations(&rig)), (vec![], vec![]));
@@ -515,10 +489,7 @@ fn a_breaker_is_no_longer_escalated_when_a_person_has_acted() {
 #[test]
 fn a_deleted_subscription_has_no_open_escalations() {
     let (rig, _receiver) = failing(503);
-    for n in 0..10 {
-        event(&rig, &n.to_string());
-        rig.settle();
-    }
+    (0..10).for_each(|n| deliver(&rig, &n.to_string()));
     for n in 1..=10 {
         rig.call("POST", &format!("/v1/deliveries/dlv_{n}/cancel"), b"").is(200);
     }
@@ -531,20 +502,14 @@ fn a_deleted_subscription_has_no_open_escalations() {
 fn a_subscription_without_a_breaker_goes_on_by_the_schedule() {
     let (rig, receiver) = site(&json!({ "policy": { "breaker_after": 0, "in_flight_max": 1 } }));
     receiver.always(Reply::status(500));
-    for n in 0..12 {
-        event(&rig, &n.to_string());
-        rig.settle();
-    }
+    (0..12).for_each(|n| deliver(&rig, &n.to_string()));
     assert_eq!((receiver.count(), holds(&rig)), (12, vec![]));
 }
 
 /// Three events for a target that does not accept our credential.
 fn unauthorized(status: u16) -> (Rig, Receiver) {
     let (rig, receiver) = failing(status);
-    for n in 0..3 {
-        event(&rig, &n.to_string());
-        rig.settle();
-    }
+    (0..3).for_each(|n| deliver(&rig, &n.to_string()));
     (rig, receiver)
 }
 
@@ -598,8 +563,7 @@ fn a_refused_credential_is_tried_at_once_after_a_change_or_a_resume() {
 fn one_event_that_is_not_authorized_while_others_pass_is_refused_alone() {
     let (rig, receiver) = site(&json!({}));
     refusing(&receiver, "secret", 403);
-    event(&rig, "secret");
-    rig.settle();
+    deliver(&rig, "secret");
     assert_eq!(holds(&rig), ["auth"]);
     rig.advance(secs(1));
     event(&rig, "public");
@@ -648,8 +612,7 @@ fn a_subscriptions_own_classes_win() {
     let (rig, receiver) = site(&json!({ "policy": { "classes": classes, "in_flight_max": 1 } }));
     for (body, status) in [("known", 409), ("refused", 502), ("later", 400)] {
         receiver.always(Reply::status(status));
-        event(&rig, body);
-        rig.settle();
+        deliver(&rig, body);
     }
     let found = [1, 2, 3].map(|n| {
         let found = delivery(&rig, n);
@@ -667,8 +630,7 @@ fn who_asks_for_it_is_told_when_a_delivery_begins_to_fail_and_when_it_works_agai
     let by_name = json!({ "event_types": ["integration.failed", "integration.resolved"] });
     rig.subscribe_with("told", &told, &by_name);
     rig.subscribe("all", &all);
-    event(&rig, "x");
-    rig.settle();
+    deliver(&rig, "x");
     after(&rig, 5);
     receiver.always(Reply::status(200));
     after(&rig, 30);
@@ -692,8 +654,7 @@ fn telling_of_a_failure_makes_no_other() {
     let told = Receiver::new();
     told.always(Reply::status(500));
     rig.subscribe_with("told", &told, &json!({ "event_types": ["integration.failed"] }));
-    event(&rig, "x");
-    rig.settle();
+    deliver(&rig, "x");
     after(&rig, 5);
     after(&rig, 30);
     assert_eq!(rig.one("SELECT count(*) FROM outbox"), "2");
@@ -705,8 +666,7 @@ fn an_outcome_that_is_handed_in_twice_changes_nothing() {
     let (rig, receiver) = site(&json!({ "policy": { "breaker_after": 2, "in_flight_max": 1 } }));
     let answered = Arc::clone(&status);
     receiver.decide(move |_| Reply::status(answered.load(Ordering::SeqCst)));
-    event(&rig, "x");
-    rig.settle();
+    deliver(&rig, "x");
     let writer = rig.appliance().store().writer();
     let everything = || {
         let conn = rig.file();
@@ -776,12 +736,9 @@ fn after_unclean_ends_what_was_in_hand_is_sent_alone_for_a_minute() {
     {
         let (mut rig, receiver) = (Rig::new(), Receiver::new());
         rig.subscribe("erp", &receiver);
-        event(&rig, "it is known to be prompt");
-        rig.settle();
+        deliver(&rig, "it is known to be prompt");
         rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
-        for n in 2..=6 {
-            event(&rig, &n.to_string());
-        }
+        (2..=6).for_each(|n| event(&rig, &n.to_string()));
         start_after_ends(&mut rig, ends, &[2, 3, 4]);
         receiver.always(Reply::Hang);
         resume(&rig);

@@ -60,8 +60,7 @@ fn replay(rig: &Rig, key: &str) {
 }
 
 fn routed(rig: &Rig) {
-    let unrouted = "SELECT count(*) FROM outbox WHERE routed_at IS NULL";
-    until("every row is routed", || rig.one(unrouted) == "0");
+    rig.becomes("SELECT count(*) FROM outbox WHERE routed_at IS NULL", "0");
 }
 
 #[test]
@@ -93,7 +92,7 @@ fn a_parent_completes_when_its_hard_children_have() {
     let bindings: Vec<_> = children.iter().map(|child| child["parent_binding"].clone()).collect();
     assert_eq!(bindings, ["soft", "hard", "hard"]);
     assert!(children.iter().all(|child| child["parent_id"] == id));
-    let listed = |query: &str| rig.get(query)["items"].as_array().unwrap().len();
+    let listed = |query: &str| rig.items(query).len();
     assert_eq!(listed("/v1/events?process_id=p%201"), 3);
     assert_eq!(listed(&format!("/v1/events?process_id=p%201&parent_id={id}&status=pending")), 0);
     assert_eq!(listed("/v1/events?parent_id=019c1447-5800-7000-8000-000000000001"), 0);

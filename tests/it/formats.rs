@@ -229,9 +229,7 @@ fn header_fields_of_an_event_are_sent_where_a_subscription_names_them() {
     }
     let bad = "INSERT INTO outbox (event_type, payload, headers) VALUES ('c', '3', '{\"x\":\"a\\u0000\"}')";
     by_sql(&rig, bad);
-    until("it is quarantined", || {
-        rig.one("SELECT count(*) FROM outbox WHERE status = 'quarantined'") == "1"
-    });
+    rig.becomes("SELECT count(*) FROM outbox WHERE status = 'quarantined'", "1");
     rig.says("SELECT error_code FROM outbox WHERE status = 'quarantined'", "bad_headers");
 }
 
@@ -402,9 +400,7 @@ fn a_filter_decides_by_the_payload_for_events_webhooks_and_replays() {
         )
     };
     by_sql(&rig, &[row("101"), row("7")].join(";"));
-    until("the rows are routed", || {
-        rig.one("SELECT count(*) FROM outbox WHERE routed_at IS NULL") == "0"
-    });
+    rig.becomes("SELECT count(*) FROM outbox WHERE routed_at IS NULL", "0");
     rig.settle();
     assert_eq!(large.count(), 2);
     assert_eq!(rig.one("SELECT count(*) FROM outbox WHERE status = 'skipped'"), "4");
@@ -474,9 +470,7 @@ fn filters_that_take_too_many_steps_make_dead_letters_and_hold_up_nobody() {
     let body = json!(places).to_string();
     rig.send("POST", "/in/machine", &[("X-Token", "token-1234567890")], body.as_bytes()).is(200);
     by_sql(&rig, &format!("INSERT INTO outbox (event_type, payload) VALUES ('a', '{body}')"));
-    until("the row is routed", || {
-        rig.one("SELECT count(*) FROM outbox WHERE routed_at IS NULL") == "0"
-    });
+    rig.becomes("SELECT count(*) FROM outbox WHERE routed_at IS NULL", "0");
     rig.settle();
     assert_eq!((filtered.count(), plain.count()), (4, 3));
     assert_eq!(rig.one(dead), format!("7 0 {reason}"));

@@ -90,9 +90,7 @@ fn a_lane_says_what_is_first_why_it_waits_and_what_is_behind_it() {
     let acme = rig.token_in("acme", "read");
     assert_eq!(rig.get_as(&acme, "/v1/lanes")["items"], json!([]));
     rig.call_as(&acme, "GET", &path, b"").is(404);
-    for _ in 0..9 {
-        tell.send(200).unwrap();
-    }
+    answer_all(&tell, 9, 200);
     rig.settle();
 }
 
@@ -108,9 +106,7 @@ fn what_blocks_a_lane_is_sent_again_skipped_or_cancelled() {
         tell.send(400).unwrap();
         is(&rig, 1, "dead_letter");
         rig.delete("/v1/subscriptions/erp").is(409);
-        for _ in 0..2 {
-            tell.send(200).unwrap();
-        }
+        answer_all(&tell, 2, 200);
         rig.call("POST", &format!("/v1/deliveries/dlv_1/{verb}"), b"").is(200);
         receiver.gets(&wanted);
         is(&rig, 2, "completed");
@@ -145,9 +141,7 @@ fn other_terms_unblock_the_lanes_of_a_subscription() {
         assert_eq!(lanes(&rig, "?blocked=true").len(), 2);
         rig.patch("/v1/subscriptions/erp", &json!({ "order": terms })).is(200);
         assert!(lanes(&rig, "?blocked=true").is_empty());
-        for _ in 0..2 {
-            tell.send(200).unwrap();
-        }
+        answer_all(&tell, 2, 200);
         rig.sent(&receiver, 4);
     }
 }
@@ -172,8 +166,7 @@ fn any_number_of_lanes_is_unblocked_by_one_change() {
     drop(conn);
     rig.start_again();
     rig.patch("/v1/subscriptions/erp", &json!({ "order": { "head_of_line": "skip" } })).is(200);
-    let blocked = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter' AND head = 1";
-    assert_eq!(rig.one(blocked), "0");
+    rig.says("SELECT count(*) FROM deliveries WHERE state = 'dead_letter' AND head = 1", "0");
 }
 
 #[test]
@@ -258,7 +251,7 @@ fn a_delivery_that_is_parked_moved_or_skipped_in_flight_keeps_its_lane_until_it_
     assert_eq!(receiver.bodies()[5..], ["a5", "a6", "a2"]);
     tell.send(200).unwrap();
     rig.settle();
-    let states = file::lines(&rig.file(), "SELECT state FROM deliveries ORDER BY seq");
+    let states = rig.lines("SELECT state FROM deliveries ORDER BY seq");
     assert_eq!(states[2], "skipped");
     assert_eq!(states.iter().filter(|state| *state == "completed").count(), 5);
     let reason = rig.one("SELECT reason FROM deliveries WHERE seq = 3");
@@ -274,9 +267,7 @@ fn a_parked_delivery_is_sent_by_a_retry_too() {
     has(&parked, &json!({ "state": "parked", "reason": "a test, says first admin token" }));
     assert_eq!(rig.get("/v1/deliveries/dlv_1")["waiting"]["reason"], "person");
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
-    for _ in 0..2 {
-        tell.send(200).unwrap();
-    }
+    answer_all(&tell, 2, 200);
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
     receiver.gets(&["a1", "a2"]);
     rig.settle();
@@ -332,9 +323,7 @@ fn another_payload_goes_to_the_place_of_what_it_replaces() {
     assert_eq!((&new["replay_of"], &new["target"]), (&old["event_id"], &json!("erp")));
     has(&new, &json!({ "ordering_key": "a", "headers": { "X-Site": "north" } }));
     assert_eq!((&first["lane"], &third["lane"]), (&old["lane"], &old["lane"]));
-    for _ in 0..4 {
-        tell.send(200).unwrap();
-    }
+    answer_all(&tell, 4, 200);
     receiver.gets(&["a1", "b1", "a2", "b3", "a4"]);
     assert_eq!((&first["late"], &third["late"]), (&json!(false), &json!(false)));
     rig.settle();
@@ -351,9 +340,7 @@ fn another_payload_goes_behind_the_dead_letter_that_blocks_its_lane() {
     is(&rig, 1, "dead_letter");
     rig.post("/v1/deliveries/dlv_2/edit-and-resend", &json!({ "payload": "b2" })).is(201);
     assert_eq!(lanes(&rig, "?blocked=true").len(), 1);
-    for _ in 0..2 {
-        tell.send(200).unwrap();
-    }
+    answer_all(&tell, 2, 200);
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
     receiver.gets(&["a1", "a1", "b2"]);
     rig.settle();

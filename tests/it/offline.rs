@@ -104,13 +104,13 @@ impl Sender for Line {
     }
 }
 
-fn site(line: &Arc<Line>) -> Rig {
+fn site(line: Arc<Line>) -> (Arc<Line>, Rig) {
     let mut rig = Rig::new();
     let looks = line.looks.load(Ordering::SeqCst);
-    rig.restart_on(Arc::<Line>::clone(line));
+    rig.restart_on(Arc::<Line>::clone(&line));
     // A site that was never seen online cannot go offline. A second look shows that the first one has ended.
     until("the line was seen", || line.looks.load(Ordering::SeqCst) > looks + 1);
-    rig
+    (line, rig)
 }
 
 fn subscribe(rig: &Rig, name: &str, more: &Value) {
@@ -140,8 +140,7 @@ fn counted(rig: &Rig) -> String {
 
 #[test]
 fn who_names_it_is_told_that_the_line_is_gone_and_that_it_is_back() {
-    let line = Line::new();
-    let rig = site(&line);
+    let (line, rig) = site(Line::new());
     let told = Receiver::new();
     rig.subscribe_with("told", &told, &json!({ "event_types": ["site.offline", "site.online"] }));
     subscribe(&rig, "far", &json!({ "event_types": ["a"] }));
@@ -197,8 +196,7 @@ fn where_addresses_are_probed_they_alone_decide_and_one_probe_is_for_all() {
 
 #[test]
 fn a_week_without_a_line_costs_no_attempt_and_no_order() {
-    let line = Line::new();
-    let mut rig = site(&line);
+    let (line, mut rig) = site(Line::new());
     let names = ["strict", "keyed", "free"];
     subscribe(&rig, "strict", &json!({ "ordering": "strict" }));
     subscribe(&rig, "keyed", &json!({ "ordering": "key" }));
@@ -272,8 +270,7 @@ fn a_week_without_a_line_costs_no_attempt_and_no_order() {
 #[test]
 fn a_request_that_gets_no_answer_because_the_line_is_down_does_not_count() {
     for cause in [Cause::Timeout, Cause::Broken] {
-        let line = Line::failing_with(cause, false);
-        let rig = site(&line);
+        let (line, rig) = site(Line::failing_with(cause, false));
         subscribe(&rig, "far", &json!({}));
         line.pull();
         rig.publish_type("a");
@@ -289,8 +286,7 @@ fn a_request_that_gets_no_answer_because_the_line_is_down_does_not_count() {
 
 #[test]
 fn a_connection_that_was_waited_for_while_the_line_was_down_does_not_count() {
-    let line = Line::failing_with(Cause::NoConnection, true);
-    let rig = site(&line);
+    let (line, rig) = site(Line::failing_with(Cause::NoConnection, true));
     subscribe(&rig, "far", &json!({}));
     line.pull();
     rig.publish_type("a");
@@ -305,8 +301,7 @@ fn a_connection_that_was_waited_for_while_the_line_was_down_does_not_count() {
 
 #[test]
 fn a_site_is_offline_though_the_line_was_seen_down_before_the_first_request_fails() {
-    let line = Line::failing_with(Cause::NoConnection, true);
-    let rig = site(&line);
+    let (line, rig) = site(Line::failing_with(Cause::NoConnection, true));
     subscribe(&rig, "far", &json!({}));
     line.pull();
     rig.publish_type("a");
@@ -322,8 +317,7 @@ fn a_site_is_offline_though_the_line_was_seen_down_before_the_first_request_fail
 
 #[test]
 fn a_line_that_is_back_is_proven_by_an_answer_or_a_minute() {
-    let line = Line::new();
-    let rig = site(&line);
+    let (line, rig) = site(Line::new());
     subscribe(&rig, "dead", &json!({}));
     line.pull();
     rig.publish_type("a");
@@ -339,8 +333,7 @@ fn a_line_that_is_back_is_proven_by_an_answer_or_a_minute() {
 
 #[test]
 fn one_host_that_cannot_be_reached_while_there_is_a_line_fails_by_itself() {
-    let line = Line::new();
-    let rig = site(&line);
+    let (line, rig) = site(Line::new());
     subscribe(&rig, "dead", &json!({}));
     subscribe(&rig, "far", &json!({}));
     rig.deliver("a");
@@ -350,8 +343,7 @@ fn one_host_that_cannot_be_reached_while_there_is_a_line_fails_by_itself() {
 
 #[test]
 fn a_request_that_cannot_be_built_does_not_say_that_there_is_a_line() {
-    let line = Line::new();
-    let rig = site(&line);
+    let (line, rig) = site(Line::new());
     subscribe(&rig, "unbuilt", &json!({ "url": "https://unbuilt.example/{aggregate_id}" }));
     subscribe(&rig, "far", &json!({}));
     line.pull();
@@ -363,8 +355,7 @@ fn a_request_that_cannot_be_built_does_not_say_that_there_is_a_line() {
 
 #[test]
 fn a_program_on_this_machine_is_called_without_a_line_and_goes_on_afterwards() {
-    let line = Line::new();
-    let rig = site(&line);
+    let (line, rig) = site(Line::new());
     let here = Receiver::new();
     rig.subscribe("here", &here);
     subscribe(&rig, "far", &json!({ "event_types": ["far"] }));

@@ -64,9 +64,7 @@ fn of_one_key_the_next_is_given_when_the_one_before_is_done() {
 #[test]
 fn one_that_is_given_up_or_cancelled_lets_the_next_go_and_comes_back_in_its_place() {
     let rig = pulling("key");
-    for n in 1..=4 {
-        publish(&rig, "a", n);
-    }
+    (1..=4).for_each(|n| drop(publish(&rig, "a", n)));
     say(&rig, "nack", &next(&rig)[0], &json!({ "dead": true }));
     rig.call("POST", "/v1/deliveries/dlv_2/cancel", b"").is(200);
     let third = next(&rig);
@@ -196,13 +194,9 @@ fn at(rig: &Rig, second: u32) {
 
 #[test]
 fn a_dead_letter_that_is_sent_again_waits_for_who_is_in_flight_and_goes_before_the_rest() {
-    let rig = Rig::new();
-    let (receiver, tell) = Receiver::on_word();
     let terms = json!({ "ordering": "strict", "order": { "head_of_line": "skip" } });
-    rig.subscribe_with("erp", &receiver, &terms);
-    for n in 1..=3 {
-        publish(&rig, "a", n);
-    }
+    let (rig, receiver, tell) = Rig::on_word("erp", &terms);
+    (1..=3).for_each(|n| drop(publish(&rig, "a", n)));
     tell.send(400).unwrap();
     receiver.gets(&["a1", "a2"]);
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
@@ -222,9 +216,7 @@ fn a_dead_letter_that_is_sent_again_waits_for_who_is_in_flight_and_goes_before_t
 
 #[test]
 fn one_that_is_cancelled_in_flight_lets_the_next_go_when_its_request_has_ended() {
-    let rig = Rig::new();
-    let (receiver, tell) = Receiver::on_word();
-    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    let (rig, receiver, tell) = Rig::on_word("erp", &json!({ "ordering": "strict" }));
     publish(&rig, "a", 1);
     publish(&rig, "a", 2);
     receiver.gets(&["a1"]);
@@ -237,15 +229,13 @@ fn one_that_is_cancelled_in_flight_lets_the_next_go_when_its_request_has_ended()
     receiver.gets(&["a1", "a2"]);
     tell.send(200).unwrap();
     rig.settle();
-    let states = file::lines(&rig.file(), "SELECT state FROM deliveries ORDER BY seq");
+    let states = rig.lines("SELECT state FROM deliveries ORDER BY seq");
     assert_eq!(states, ["cancelled", "completed"]);
 }
 
 #[test]
 fn a_late_arrival_goes_after_who_is_in_flight_and_before_its_retry() {
-    let rig = Rig::new();
-    let (receiver, tell) = Receiver::on_word();
-    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    let (rig, receiver, tell) = Rig::on_word("erp", &json!({ "ordering": "strict" }));
     at(&rig, 2);
     at(&rig, 3);
     receiver.gets(&["2"]);
@@ -264,12 +254,8 @@ fn a_late_arrival_goes_after_who_is_in_flight_and_before_its_retry() {
 
 #[test]
 fn a_pause_stops_a_lane_where_it_is_and_it_goes_on_from_there() {
-    let rig = Rig::new();
-    let (receiver, tell) = Receiver::on_word();
-    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
-    for n in 1..=3 {
-        publish(&rig, "a", n);
-    }
+    let (rig, receiver, tell) = Rig::on_word("erp", &json!({ "ordering": "strict" }));
+    (1..=3).for_each(|n| drop(publish(&rig, "a", n)));
     receiver.gets(&["a1"]);
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     tell.send(500).unwrap();
@@ -277,9 +263,7 @@ fn a_pause_stops_a_lane_where_it_is_and_it_goes_on_from_there() {
     rig.advance(secs(5));
     at(&rig, 0);
     assert_eq!(receiver.bodies(), ["a1"]);
-    for _ in 0..4 {
-        tell.send(200).unwrap();
-    }
+    answer_all(&tell, 4, 200);
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
     receiver.gets(&["a1", "0", "a1", "a2", "a3"]);
     rig.settle();
@@ -318,8 +302,7 @@ fn of_a_lane_whose_lease_is_over_the_late_word_is_heard_unless_an_earlier_one_we
     at(&rig, 3);
     let second = next(&rig).remove(0);
     rig.advance(secs(60));
-    let ended = "SELECT count(*) FROM deliveries WHERE state = 'leased'";
-    until("the lease has ended", || rig.one(ended) == "0");
+    rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'leased'", "0");
     at(&rig, 1);
     let extended =
         json!({ "items": [{ "delivery": second["delivery"], "lease": second["lease"] }] });
@@ -384,9 +367,7 @@ fn what_comes_after_the_clock_was_set_back_does_not_pass_a_blocked_lane() {
     publish(&rig, "a", 2);
     rig.advance(secs(60));
     assert_eq!(rig.one("SELECT head FROM deliveries WHERE seq = 2"), "0");
-    for _ in 0..2 {
-        tell.send(200).unwrap();
-    }
+    answer_all(&tell, 2, 200);
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
     until("all are sent", || {
         receiver.count() == 3 || {
@@ -512,9 +493,7 @@ fn answered_once(rig: &Rig, targets: &[(&Receiver, &mpsc::Sender<u16>)]) {
 fn a_dead_letter_blocks_its_lane_until_a_person_acts() {
     let rig = Rig::new();
     let (receiver, tell) = ordered(&rig, "erp", &json!({ "ordering": "key" }));
-    for n in 1..=2 {
-        publish(&rig, "a", n);
-    }
+    (1..=2).for_each(|n| drop(publish(&rig, "a", n)));
     tell.send(400).unwrap();
     until("a1 is dead", || rig.state(1) == "dead_letter");
     publish(&rig, "b", 1);
@@ -542,9 +521,7 @@ fn a_delivery_that_is_parked_waits_apart_and_its_lane_goes_on() {
     let rig = Rig::new();
     let terms = json!({ "ordering": "key", "order": { "head_of_line": "park", "park_after": 2 } });
     let (receiver, tell) = ordered(&rig, "erp", &terms);
-    for n in 1..=2 {
-        publish(&rig, "a", n);
-    }
+    (1..=2).for_each(|n| drop(publish(&rig, "a", n)));
     tell.send(500).unwrap();
     receiver.gets(&["a1"]);
     until("it waits", || rig.one("SELECT attempt_count FROM deliveries WHERE seq = 1") == "1");
@@ -569,9 +546,7 @@ fn an_event_may_ask_for_its_lane() {
     publish(&rig, "a", 3);
     until("two are sent", || receiver.count() == 3);
     assert_eq!(rig.get("/v1/deliveries/dlv_3")["is_behind"], true);
-    for _ in 0..3 {
-        tell.send(200).unwrap();
-    }
+    answer_all(&tell, 3, 200);
     until("all are sent", || receiver.count() == 4);
     let at = |text: &str| receiver.bodies().iter().position(|body| body == text);
     assert!(at("a1") < at("a2"));

@@ -4,8 +4,7 @@ use crate::rig::prelude::*;
 
 #[track_caller]
 fn routed(rig: &Rig) {
-    let unrouted = "SELECT count(*) FROM outbox WHERE routed_at IS NULL";
-    until("every row is routed", || rig.one(unrouted) == "0");
+    rig.becomes("SELECT count(*) FROM outbox WHERE routed_at IS NULL", "0");
 }
 
 const INVOICE: &str = r#"INSERT INTO outbox (event_type, idempotency_key, aggregate_id, payload)
@@ -157,7 +156,7 @@ fn rows_that_cannot_be_used_are_quarantined_and_hold_up_no_other() {
     erp.execute(INVOICE, []).unwrap();
     until("the good one is delivered", || receiver.count() == 1);
     routed(&rig);
-    let found = file::lines(&rig.file(), "SELECT status, error_code FROM outbox ORDER BY seq");
+    let found = rig.lines("SELECT status, error_code FROM outbox ORDER BY seq");
     for ((columns, values, code), found) in UNUSABLE.iter().zip(found) {
         assert_eq!(found, format!("quarantined {code}"), "{columns} {values}");
     }

@@ -326,15 +326,14 @@ fn an_erased_subject_is_gone_and_its_deliveries_continue_without_the_data() {
     publish(&rig, "o-again", &of_customer("cust-marker-7")).is(201);
     rig.post("/v1/subscriptions/erp/resume", &Value::Null).is(200);
     rig.sent(&receiver, 61);
-    let bodies: Vec<String> =
-        receiver.seen().into_iter().map(|sent| String::from_utf8(sent.body).unwrap()).collect();
+    let bodies = receiver.bodies();
     let without = bodies.iter().filter(|body| *body == r#"{"no":1,"customer":null}"#).count();
     assert_eq!(without, 3);
     assert!(bodies.contains(&of_customer("cust-marker-7")));
     let found =
         rig.post("/v1/subjects/find", &json!({ "subject": "cust-marker-7" })).is(200).json();
     assert_eq!(found["keys"].as_array().unwrap().len(), 2);
-    assert_eq!(rig.get("/v1/subjects?erased=true")["items"].as_array().unwrap().len(), 3);
+    assert_eq!(rig.items("/v1/subjects?erased=true").len(), 3);
     let audit = rig.get("/v1/audit-events?action=subject.erase").to_string();
     assert!(audit.contains("keys_erased") && !audit.contains("cust-marker"), "{audit}");
 }
@@ -399,17 +398,13 @@ fn an_interrupted_erasure_is_completed_at_the_next_start() {
 fn a_plain_sql_row_that_a_policy_matches_is_quarantined_with_a_hint_that_its_text_is_stored() {
     let rig = Rig::new();
     state(&rig, &named_policy());
-    let conn = rig.writable();
-    let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
-    conn.execute(insert, [of_customer("c-1")]).unwrap();
-    conn.execute(insert, [r#"{"no":1}"#]).unwrap();
-    let routed = "SELECT count(*) FROM outbox WHERE routed_at IS NOT NULL";
-    until("both are looked at", || rig.one(routed) == "2");
+    rig.insert(&of_customer("c-1"));
+    rig.insert(r#"{"no":1}"#);
+    rig.becomes("SELECT count(*) FROM outbox WHERE routed_at IS NOT NULL", "2");
     let found = rig.one("SELECT error_code, last_error FROM outbox WHERE status = 'quarantined'");
     assert!(found.starts_with("personal_data rule 1"), "{found}");
     assert!(found.contains("$.customer") && found.contains("as it was inserted"), "{found}");
     assert!(!found.contains(NAME), "{found}");
-    drop(conn);
 }
 
 #[test]
@@ -466,16 +461,14 @@ fn an_erasure_while_an_attempt_is_under_way_ends_with_that_attempt() {
     erase(&rig, "c-1").is(200);
     // What had left cannot be called back; what is said of it is kept without the person.
     drop(held);
-    let settled = "SELECT count(*) FROM attempts";
-    until("it is settled", || rig.one(settled) == "1");
+    rig.becomes("SELECT count(*) FROM attempts", "1");
     rig.settle();
     nowhere(&rig, &[NAME]);
     receiver.always(Reply::status(200));
     rig.post("/v1/subscriptions/hooks/resume", &Value::Null).is(200);
     rig.advance(Duration::from_mins(10));
     rig.sent(&receiver, 3);
-    let bodies: Vec<String> =
-        receiver.seen().into_iter().map(|sent| String::from_utf8(sent.body).unwrap()).collect();
+    let bodies = receiver.bodies();
     let without = r#"{"no":1,"customer":null}"#;
     assert_eq!(bodies, [of_customer("c-1").as_str(), without, without]);
 
@@ -602,8 +595,7 @@ fn events_of_one_batch_share_their_subjects_key_and_their_ids_reveal_nothing() {
     assert_eq!(rig.one("SELECT count(*) FROM subjects"), "1");
     let again = rig.send("POST", "/in/crm", &token, body.as_bytes()).is(200).json();
     assert_eq!((&again["stored"], &again["repeated"]), (&json!(0), &json!(50)));
-    let keyed = "SELECT count(*) FROM webhook_events WHERE provider_event_id LIKE 'hmac:%'";
-    assert_eq!(rig.one(keyed), "50");
+    rig.says("SELECT count(*) FROM webhook_events WHERE provider_event_id LIKE 'hmac:%'", "50");
     nowhere(&rig, &[NAME]);
 }
 
@@ -650,7 +642,7 @@ fn the_boxs_administrator_erases_in_another_tenant_by_its_name() {
     rig.post("/v1/events", &event).is(201);
     rig.post_as(&token, "/v1/events", &event).is(201);
     let subject = json!({ "subject": "c-1" });
-    assert_eq!(rig.get("/v1/subjects?tenant=acme")["items"].as_array().unwrap().len(), 1);
+    assert_eq!(rig.items("/v1/subjects?tenant=acme").len(), 1);
     rig.post("/v1/subjects/find?tenant=acme", &subject).is(200);
     let erased = rig.post("/v1/subjects/erase?tenant=acme", &subject).is(200).json();
     assert_eq!(erased["keys_erased"], 1);
@@ -735,7 +727,7 @@ fn a_sealed_event_for_a_later_target_is_repaired_and_delivered_complete() {
     rig.subscribe("late", &receiver);
     repair(&rig, id, &json!({})).is(200);
     rig.sent(&receiver, 1);
-    let sent: Value = serde_json::from_slice(&receiver.seen()[0].body).unwrap();
+    let sent = receiver.json(0);
     assert_eq!((&sent["customer"], &sent["iban"]), (&payload["customer"], &json!("***3000")));
     assert!(sent["no"].as_str().unwrap().starts_with("hmac:"), "{sent}");
     nowhere(&rig, &[NAME]);
@@ -750,12 +742,8 @@ fn the_policy_applies_to_the_content_of_a_repair() {
         "subject": "$.customer.id",
     });
     state(&rig, &policy);
-    let conn = rig.writable();
-    let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
-    conn.execute(insert, [r#"{"customer":"somebody"}"#]).unwrap();
-    drop(conn);
-    let quarantined = "SELECT count(*) FROM outbox WHERE status = 'quarantined'";
-    until("it is quarantined", || rig.one(quarantined) == "1");
+    rig.insert(r#"{"customer":"somebody"}"#);
+    rig.becomes("SELECT count(*) FROM outbox WHERE status = 'quarantined'", "1");
     let id = rig.one("SELECT id FROM outbox");
     repair(&rig, &id, &json!({})).is(422);
     repair(&rig, &id, &json!({ "payload": { "ssn": 1 } })).is(422).tells("rule 2");
@@ -767,8 +755,7 @@ fn the_policy_applies_to_the_content_of_a_repair() {
     let fixed = repair(&rig, &id, &json!({ "payload": payload })).is(200).json();
     assert_eq!((&fixed["status"], &fixed["sealed_fields"]), (&json!("pending"), &json!(1)));
     rig.sent(&receiver, 1);
-    let sent: Value = serde_json::from_slice(&receiver.seen()[0].body).unwrap();
-    assert_eq!(sent, payload);
+    assert_eq!(receiver.json(0), payload);
     assert_eq!(rig.one("SELECT count(*) FROM payloads"), "1");
     nowhere(&rig, &[NAME, MAIL]);
 }
@@ -807,8 +794,7 @@ fn a_repair_that_changes_the_key_of_a_sealed_event_needs_the_payload() {
     }
     rig.sent(&receiver, 1);
     assert_eq!(receiver.seen()[0].field("x-idempotency-key"), Some("o-2"));
-    let sent: Value = serde_json::from_slice(&receiver.seen()[0].body).unwrap();
-    assert_eq!(sent, json!({ "to": MAIL, "fixed": true }));
+    assert_eq!(receiver.json(0), json!({ "to": MAIL, "fixed": true }));
     nowhere(&rig, &[MAIL]);
 }
 
@@ -830,8 +816,7 @@ fn an_event_that_cannot_be_opened_is_given_up_and_never_sent_sealed() {
     assert_eq!(bodies, [of_customer("c-2").into_bytes()]);
     let given = rig.get("/v1/consumers/asks/next?max=10&wait=5");
     assert_eq!(given["items"].as_array().unwrap().len(), 1, "{given}");
-    let dead = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter'";
-    until("both are given up", || rig.one(dead) == "2");
+    rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'", "2");
     let attempts = "SELECT DISTINCT class || ' ' || counted FROM attempts WHERE failed_reason LIKE '%cannot be opened%'";
     assert_eq!(rig.one(&format!("SELECT count(*) FROM ({attempts})")), "2");
 }
@@ -871,9 +856,8 @@ fn under_a_policy_no_quarantine_reason_quotes_incoming_data() {
     insert("headers", &format!("'{{\"{WHO}\":\"1\"}}'"));
     insert("process_id", &format!("CAST('{WHO}' || X'ff' AS TEXT)"));
     drop(conn);
-    let quarantined = "SELECT count(*) FROM outbox WHERE status = 'quarantined'";
-    until("all are quarantined", || rig.one(quarantined) == "7");
-    let reasons = file::lines(&rig.file(), "SELECT last_error FROM outbox");
+    rig.becomes("SELECT count(*) FROM outbox WHERE status = 'quarantined'", "7");
+    let reasons = rig.lines("SELECT last_error FROM outbox");
     let hex = HEXLOWER.encode(WHO.as_bytes());
     for reason in reasons {
         assert!(reason.contains("\"…\"") && !reason.contains(WHO), "{reason}");
@@ -891,14 +875,12 @@ fn the_audit_stores_no_personal_data_of_plain_sql_rows() {
     conn.execute(insert, ["k-1", &format!(r#"{{"x-who":"{MAIL}"}}"#)]).unwrap();
     conn.execute(insert, [MAIL, "{}"]).unwrap();
     drop(conn);
-    let quarantined = "SELECT count(*) FROM outbox WHERE error_code = 'personal_data'";
-    until("both are quarantined", || rig.one(quarantined) == "2");
+    rig.becomes("SELECT count(*) FROM outbox WHERE error_code = 'personal_data'", "2");
     let id = |seq: u32| rig.one(&format!("SELECT id FROM outbox WHERE seq = {seq}"));
     repair(&rig, &id(1), &json!({ "payload": {} })).is(422).tells("headers looks like");
     repair(&rig, &id(1), &json!({ "headers": {} })).is(200);
     rig.post(&format!("/v1/events/{}/discard", id(2)), &json!({ "reason": "mistyped" })).is(200);
-    let kept = "SELECT count(*) FROM audit_events WHERE changes LIKE '%jane.marker%'";
-    assert_eq!(rig.one(kept), "0");
+    rig.says("SELECT count(*) FROM audit_events WHERE changes LIKE '%jane.marker%'", "0");
     assert!(
         rig.one("SELECT changes FROM audit_events WHERE action = 'event.discard'").contains("***@")
     );
@@ -942,8 +924,7 @@ fn a_providers_policy_covers_body_header_error_text_and_answer() {
     });
     rig.post("/v1/consumers/asks/nack", &json!({ "items": [word] })).is(200);
     rig.settle();
-    let dead = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter'";
-    until("both are given up", || rig.one(dead) == "2");
+    rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'", "2");
     nowhere(&rig, &[NAME, MAIL, "bob.marker"]);
     // All four are kept, without what they must not say.
     let shown = rig.get(&format!("/v1/webhook-events/{}", made["id"].as_str().unwrap()));

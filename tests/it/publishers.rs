@@ -144,9 +144,7 @@ fn a_repair_gives_no_event_the_name_of_another_way_in() {
     let row =
         "INSERT INTO outbox (event_type, payload, source_system) VALUES ('a', 'no json', 'crm')";
     rig.write(row);
-    until("it is quarantined", || {
-        rig.one("SELECT count(*) FROM outbox WHERE status = 'quarantined'") == "1"
-    });
+    rig.becomes("SELECT count(*) FROM outbox WHERE status = 'quarantined'", "1");
     let id = rig.one("SELECT id FROM outbox");
     let fix = |more: Value| rig.post(&format!("/v1/events/{id}/fix"), &more);
     fix(json!({ "payload": 1, "source_system": "sql" })).is(422);

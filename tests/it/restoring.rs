@@ -166,13 +166,13 @@ fn a_repeated_event_is_held_unless_it_happened_after_the_loss() {
     let states = "SELECT o.idempotency_key, d.state, d.epoch, o.epoch FROM deliveries AS d
                     JOIN outbox AS o ON o.seq = d.outbox_seq ORDER BY o.seq";
     assert_eq!(
-        file::lines(&rig.file(), states),
+        rig.lines(states),
         ["before in_doubt 1 1", "does not say in_doubt 1 1", "after completed 1 1"]
     );
     rig.advance(secs(86_400));
     rig.publish(&event("a day later", None));
     rig.settle();
-    assert_eq!(file::lines(&rig.file(), states)[3], "a day later completed 1 1");
+    assert_eq!(rig.lines(states)[3], "a day later completed 1 1");
 }
 
 #[test]
@@ -210,9 +210,9 @@ fn a_repeated_webhook_is_held_by_its_providers_time() {
         rig.send("POST", "/in/plain", &[token], body.to_string().as_bytes()).is(200);
     }
     rig.settle();
-    let states = file::lines(&rig.file(), "SELECT state FROM deliveries ORDER BY seq");
+    let states = rig.lines("SELECT state FROM deliveries ORDER BY seq");
     assert_eq!(states, ["in_doubt", "in_doubt", "completed"]);
-    let statuses = file::lines(&rig.file(), "SELECT status FROM webhook_events ORDER BY seq");
+    let statuses = rig.lines("SELECT status FROM webhook_events ORDER BY seq");
     assert_eq!(statuses, ["received", "received", "completed"]);
 }
 

@@ -257,7 +257,7 @@ fn a_signing_secret_that_is_not_accepted_is_revoked_at_the_end_of_the_overlap() 
     assert_eq!(open["class"], "credential.rotation_failed");
     assert!(open["detail"].as_str().unwrap().contains("401"), "{open}");
     until("the event came", || watching.count() == 1);
-    let event: Value = serde_json::from_slice(&watching.seen()[0].body).unwrap();
+    let event = watching.json(0);
     assert_eq!((&event["credential_id"], &event["kind"]), (&next["id"], &json!("signing")));
     assert!(seen.refused.lock().unwrap().is_empty());
     let audited = rig.get("/v1/audit-events?action=credential.rotation_failed");
@@ -283,7 +283,7 @@ fn a_rotation_goes_on_after_a_restart_and_its_event_is_sent() {
     until("it is promoted", || credential(&rig, "signing", "active")["id"] == next["id"]);
     rig.restart();
     until("the event came", || watching.count() == 1);
-    let event: Value = serde_json::from_slice(&watching.seen()[0].body).unwrap();
+    let event = watching.json(0);
     assert_eq!((&event["owner"], &event["version"]), (&json!("subscription:erp"), &json!(2)));
     rig.advance(secs(24 * 3600));
     until("the old one ends", || credential(&rig, "signing", "retiring").is_null());
@@ -335,10 +335,10 @@ fn a_tenant_whose_targets_hang_does_not_delay_the_rotations_of_others() {
     rig.advance(secs(900));
     until("one is under way", || hanging.count() > before);
     begin(&rig.tenant("quick"), "erp", &receiver.url());
-    until("the other tenant's is promoted", || {
-        rig.one("SELECT count(*) FROM credentials WHERE tenant = 'quick' AND state = 'retiring'")
-            == "1"
-    });
+    rig.becomes(
+        "SELECT count(*) FROM credentials WHERE tenant = 'quick' AND state = 'retiring'",
+        "1",
+    );
     assert_eq!(hanging.count(), before + 1, "one of a tenant at a time");
     hanging.release();
 }

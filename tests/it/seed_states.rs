@@ -64,7 +64,7 @@ fn prepare(rig: &Rig) -> BTreeMap<&'static str, String> {
         let event = publish(rig, event_type, &json!({}));
         wanted.insert(name, delivery_of(rig, &event));
     }
-    assert_eq!(rig.get("/v1/consumers/lane/next?max=10")["items"].as_array().unwrap().len(), 1);
+    assert_eq!(rig.items("/v1/consumers/lane/next?max=10").len(), 1);
     until("all are tried", || rig.one("SELECT count(*) FROM attempts") == "4");
     wanted
 }

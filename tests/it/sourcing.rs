@@ -38,6 +38,28 @@ impl Erp {
         ));
     }
 
+    /// A rig beside an ERP that has so many facts.
+    fn with_facts(count: usize) -> (Rig, Self) {
+        let rig = Rig::new();
+        let erp = Self::new(&rig);
+        erp.write(count);
+        (rig, erp)
+    }
+
+    /// Makes its source and waits until so many facts are stored.
+    #[track_caller]
+    fn read(&self, rig: &Rig, stored: usize) {
+        self.source(rig);
+        until_stored(rig, stored);
+    }
+
+    /// Writes more, and waits until so many are stored.
+    #[track_caller]
+    fn more(&self, rig: &Rig, count: usize, stored: usize) {
+        self.write(count);
+        until_stored(rig, stored);
+    }
+
     fn settings(&self) -> Value {
         json!({ "path": self.path })
     }
@@ -112,9 +134,7 @@ fn rows_of_an_erps_own_file_are_delivered_once_each() {
 
 #[test]
 fn thousands_of_rows_are_copied_over_restarts_and_none_twice() {
-    let mut rig = Rig::new();
-    let erp = Erp::new(&rig);
-    erp.write(3000);
+    let (mut rig, erp) = Erp::with_facts(3000);
     erp.source(&rig);
     rig.stop();
     erp.write(1500);
@@ -141,8 +161,7 @@ fn an_unusable_row_is_quarantined_and_the_next_rows_are_copied() {
         "INSERT INTO outbox (event_type, payload) VALUES
          ('a', '{'), (NULL, '{}'), ('b', CAST(x'ff' AS TEXT)), ('b', zeroblob(2000000)), ('c', '{}')",
     );
-    erp.source(&rig);
-    until_stored(&rig, 5);
+    erp.read(&rig, 5);
     assert_eq!(rig.get("/v1/sources/erp")["cursor"], 5);
     let listed = rig.get("/v1/events?status=quarantined");
     let why: Vec<&str> = listed["items"]
@@ -251,11 +270,8 @@ fn an_unsuitable_table_is_reported_until_it_is_corrected() {
 
 #[test]
 fn a_source_that_has_stopped_is_escalated_until_it_goes_on() {
-    let rig = Rig::new();
-    let erp = Erp::new(&rig);
-    erp.write(1);
-    erp.source(&rig);
-    until_stored(&rig, 1);
+    let (rig, erp) = Erp::with_facts(1);
+    erp.read(&rig, 1);
     let away = erp.path.with_extension("away");
     fs::rename(&erp.path, &away).unwrap();
     until("its lag is unknown", || rig.get("/v1/sources/erp")["lag"].is_null());
@@ -265,21 +281,17 @@ fn a_source_that_has_stopped_is_escalated_until_it_goes_on() {
     until("it is escalated", || escalations(&rig) == [("source.failing".to_owned(), 1)]);
     fs::rename(&away, &erp.path).unwrap();
     until("that is resolved", || escalations(&rig).is_empty());
-    erp.write(1);
-    until_stored(&rig, 2);
+    erp.more(&rig, 1, 2);
 }
 
 #[test]
 fn a_file_restored_to_an_older_state_is_not_sent_again_until_a_person_decides() {
-    let rig = Rig::new();
-    let erp = Erp::new(&rig);
-    erp.write(10);
+    let (rig, erp) = Erp::with_facts(10);
     erp.run("PRAGMA wal_checkpoint(TRUNCATE)");
     let old = rig.home().join("backup.db");
     fs::copy(&erp.path, &old).unwrap();
     erp.write(5);
-    erp.source(&rig);
-    until_stored(&rig, 15);
+    erp.read(&rig, 15);
     restore(&erp, &old);
     let why = trouble(&rig, "highest id ever is 10");
     assert!(why.contains("oncebox source reset erp --cursor N"), "{why}");
@@ -312,35 +324,26 @@ fn restore(erp: &Erp, from: &Path) {
 
 #[test]
 fn a_compacted_or_copied_file_is_read_on() {
-    let rig = Rig::new();
-    let erp = Erp::new(&rig);
-    erp.write(10);
-    erp.source(&rig);
-    until_stored(&rig, 10);
+    let (rig, erp) = Erp::with_facts(10);
+    erp.read(&rig, 10);
     erp.run("VACUUM");
-    erp.write(1);
-    until_stored(&rig, 11);
+    erp.more(&rig, 1, 11);
     let compact = rig.home().join("compact.db");
     erp.run(&format!("VACUUM INTO '{}'", compact.display()));
     restore(&erp, &compact);
     let erp = Erp { conn: Connection::open(&erp.path).unwrap(), path: erp.path };
-    erp.write(1);
-    until_stored(&rig, 12);
+    erp.more(&rig, 1, 12);
     // Old rows may be deleted, the last one too.
     erp.run("DELETE FROM outbox");
-    erp.write(1);
-    until_stored(&rig, 13);
+    erp.more(&rig, 1, 13);
     assert_eq!(rig.get("/v1/sources/erp")["last_error"], Value::Null);
     assert_eq!(escalations(&rig), []);
 }
 
 #[test]
 fn a_replaced_file_is_not_read() {
-    let rig = Rig::new();
-    let erp = Erp::new(&rig);
-    erp.write(3);
-    erp.source(&rig);
-    until_stored(&rig, 3);
+    let (rig, erp) = Erp::with_facts(3);
+    erp.read(&rig, 3);
     let other = rig.home().join("other.db");
     let conn = Connection::open(&other).unwrap();
     conn.execute_batch(TABLE).unwrap();
@@ -390,8 +393,7 @@ fn a_silent_source_raises_an_escalation_until_its_next_event() {
     });
     rig.post("/v1/sources", &body).is(201);
     rig.advance(secs(3599));
-    erp.write(1);
-    until_stored(&rig, 1);
+    erp.more(&rig, 1, 1);
     rig.advance(secs(3599));
     assert_eq!(escalations(&rig), []);
     rig.advance(secs(1));
@@ -419,8 +421,7 @@ fn a_source_with_events_during_a_stop_of_the_service_is_not_silent() {
         "name": "erp", "kind": "sqlite", "settings": erp.settings(), "silent_after_ms": 3_600_000,
     });
     rig.post("/v1/sources", &body).is(201);
-    erp.write(1);
-    until_stored(&rig, 1);
+    erp.more(&rig, 1, 1);
     rig.stop();
     rig.time.advance(secs(7200));
     erp.write(1);
@@ -447,8 +448,7 @@ fn sources_wait_while_paused_or_suspended_or_without_disk_space() {
     let post = |path: &str, body: &Value| rig.post_as(&admin, path, body);
     let body = json!({ "name": "erp", "kind": "sqlite", "settings": erp.settings() });
     post("/v1/sources", &body).is(201);
-    erp.write(1);
-    until_stored(&rig, 1);
+    erp.more(&rig, 1, 1);
     let lag = || rig.call_as(&admin, "GET", "/v1/sources/erp", b"").json()["lag"].clone();
     until("all of it is read", || lag() == 0);
     post("/v1/sources/erp/pause", &json!({})).is(200);
@@ -488,8 +488,7 @@ fn a_link_created_later_does_not_leave_the_tenants_directory() {
     let post = |path: &str, body: &Value| rig.post_as(&admin, path, body);
     let body = json!({ "name": "erp", "kind": "sqlite", "settings": erp.settings() });
     post("/v1/sources", &body).is(201);
-    erp.write(1);
-    until_stored(&rig, 1);
+    erp.more(&rig, 1, 1);
     other.write(5);
     let link = theirs.join("link");
     std::os::unix::fs::symlink(&other.path, &link).unwrap();
@@ -532,9 +531,7 @@ fn a_tenant_reads_only_its_own_files() {
 
 #[test]
 fn a_source_is_tested_shown_changed_and_deleted() {
-    let rig = Rig::new();
-    let erp = Erp::new(&rig);
-    erp.write(2);
+    let (rig, erp) = Erp::with_facts(2);
     let body =
         json!({ "name": "erp", "kind": "sqlite", "settings": erp.settings(), "from": "now" });
     assert_eq!(rig.post("/v1/sources", &body).is(201).json()["cursor"], 2);
@@ -569,8 +566,7 @@ fn a_row_without_a_key_is_recognised_however_it_is_read() {
     erp.run(
         "INSERT INTO outbox (event_type, payload, kunde) VALUES ('a', '{}', '1'), ('a', '{}', '2')",
     );
-    erp.source(&rig);
-    until_stored(&rig, 2);
+    erp.read(&rig, 2);
     rig.delete("/v1/sources/erp").is(204);
     erp.run("ALTER TABLE outbox ADD COLUMN target TEXT DEFAULT 'x'");
     add(&rig, &json!({ "path": erp.path, "columns": { "aggregate_id": "kunde" } }));
@@ -635,13 +631,12 @@ fn rounded_keys_lose_no_row() {
         "INSERT INTO outbox (event_type, payload, idempotency_key) VALUES
          ('a', '{}', 20261121123456000001), ('a', '{}', 20261121123456000002), ('a', '{}', 7)",
     );
-    erp.source(&rig);
-    until_stored(&rig, 3);
+    erp.read(&rig, 3);
     let listed = rig.get("/v1/events?status=quarantined");
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
     let why = listed["items"][1]["last_error"].as_str().unwrap();
     assert!(why.starts_with("row 1: idempotency_key is 2.0261121123456e19, a floating"), "{why}");
-    assert_eq!(rig.get("/v1/events?idempotency_key=7")["items"].as_array().unwrap().len(), 1);
+    assert_eq!(rig.items("/v1/events?idempotency_key=7").len(), 1);
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn below_the_reserve_nothing_new_is_taken_and_people_can_still_act() {
         assert_eq!(answer.json()["type"], "urn:oncebox:problem:disk-full", "{path}");
     }
     // What is there goes on, and a person can look and act.
-    assert_eq!(rig.get("/v1/dead-letters")["items"].as_array().unwrap().len(), 1);
+    assert_eq!(rig.items("/v1/dead-letters").len(), 1);
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
     rig.settle();
     assert_eq!(rig.one("SELECT state FROM deliveries"), "completed");
@@ -56,7 +56,7 @@ fn a_disk_that_breaks_is_answered_503_and_ends_the_process() {
     until("it asks to be ended", || rig.appliance().stop_signal().asked());
     let end = rig.stop_failed().to_string();
     assert!(end.contains("the disk failed while writing"), "{end}");
-    assert_eq!(file::lines(&rig.file(), "SELECT seq FROM outbox"), [""; 0]);
+    assert_eq!(rig.lines("SELECT seq FROM outbox"), [""; 0]);
     rig.start_again();
     rig.post("/v1/events", &event).is(201);
     rig.advance(secs(1));

@@ -40,7 +40,7 @@ fn next(rig: &Rig) -> Vec<u64> {
 
 fn keys(rig: &Rig) -> Vec<String> {
     let sql = "SELECT coalesce(ordering_key, '-') FROM webhook_events ORDER BY seq";
-    file::lines(&rig.file(), sql)
+    rig.lines(sql)
 }
 
 #[test]

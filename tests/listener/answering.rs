@@ -1,5 +1,6 @@
 //! What is answered, in which order, and what happens when an answer does not come or does not fit.
 
+<<<<<<< HEAD
 use std::io::Read;
 use std::sync::Arc;
 use std::thread;
@@ -8,6 +9,9 @@ use std::time::Duration;
 use oncebox::http::service::Limits;
 
 use crate::rig::{Client, LARGE, Rig, echo, get, post, until};
+=======
+use crate::rig::prelude::*;
+>>>>>>> a77fa6f (tests: isolation, roles and policies are tables; steps said once)
 
 fn rig() -> Rig {
     Rig::new(Limits::default())
@@ -208,7 +212,7 @@ fn a_stop_answers_what_is_in_hand_or_begun_and_nothing_else() {
     let server = Arc::clone(&rig.server);
     let stopping = thread::spawn(move || server.stop(Duration::from_secs(10)));
     assert!(idle.rest().is_empty());
-    let gone = || std::net::TcpStream::connect(rig.address).is_err();
+    let gone = || TcpStream::connect(rig.address).is_err();
     until("no connection is accepted", gone);
     begun.send("k");
     let answer = begun.answer();
@@ -243,7 +247,7 @@ fn one_server_answers_on_several_sockets() {
     let doors = vec![bind(), bind()];
     let addresses: Vec<_> = doors.iter().map(|door| door.local_addr().unwrap()).collect();
     let service = Arc::new(Nothing);
-    let setup = server::Setup::new(Limits::default(), Clock::machine());
+    let setup = Setup::new(Limits::default(), Clock::machine());
     let server = server::Server::start(doors, setup, service).unwrap();
     for address in addresses {
         let mut client = Client::new(address);

@@ -14,6 +14,25 @@ use oncebox::http::message::{Head, Request, Response};
 use oncebox::http::server::{Server, Setup, bind};
 use oncebox::http::service::{Limits, Reply, Service};
 
+/// What most files of this program import.
+#[allow(unused_imports, reason = "each file uses what it needs")]
+pub(crate) mod prelude {
+    pub(crate) use std::fs;
+    pub(crate) use std::io::{Read, Write};
+    pub(crate) use std::net::{SocketAddr, TcpListener, TcpStream};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    pub(crate) use std::sync::{Arc, Mutex, mpsc};
+    pub(crate) use std::thread;
+    pub(crate) use std::time::{Duration, Instant};
+
+    pub(crate) use oncebox::base::clock::Clock;
+    pub(crate) use oncebox::http::limits::Limits;
+    pub(crate) use oncebox::http::proxies::Proxies;
+    pub(crate) use oncebox::http::server::Setup;
+
+    pub(crate) use super::{Client, LARGE, Rig, echo, get, in_own_process, post, until};
+}
+
 /// Bytes of the answer to `/large`: more than the buffers of both sockets hold.
 pub(crate) const LARGE: usize = 20_000_000;
 

@@ -1,5 +1,6 @@
 //! Clients that send slowly, and how much of the memory and of the connections each may hold.
 
+<<<<<<< HEAD
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -8,9 +9,11 @@ use oncebox::base::clock::Clock;
 use oncebox::http::proxies::Proxies;
 use oncebox::http::server::Setup;
 use oncebox::http::service::Limits;
+=======
+>>>>>>> a77fa6f (tests: isolation, roles and policies are tables; steps said once)
 use socket2::{Domain, Socket, Type};
 
-use crate::rig::{Client, LARGE, Rig, get, post, until};
+use crate::rig::prelude::*;
 
 /// One client's share is 1 MiB; large bodies get 6 MiB together.
 const MEMORY: usize = 8 * 1024 * 1024;
@@ -157,7 +160,7 @@ fn what_the_service_has_is_not_ended_and_what_does_not_fit_beside_it_is_refused(
     let mut next = rig.client();
     next.send(post("/echo", &"x".repeat(200_000)));
     was_ended(&mut next);
-    reply.send(crate::rig::echo(request));
+    reply.send(echo(request));
     assert_eq!(kept.answer().body.len(), 1_000_000);
     rig.works();
 }

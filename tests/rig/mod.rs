@@ -13,8 +13,8 @@ pub(crate) mod webdriver;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -141,6 +141,14 @@ impl Rig {
         let rig = Self::new();
         rig.subscribe_with(name, &to, more);
         (rig, to)
+    }
+
+    /// The same with a receiver that answers when it is told to.
+    #[track_caller]
+    pub(crate) fn on_word(name: &str, more: &Value) -> (Self, Receiver, mpsc::Sender<u16>) {
+        let (receiver, tell) = Receiver::on_word();
+        let (rig, receiver) = Self::subscribed_with(name, receiver, more);
+        (rig, receiver, tell)
     }
 
     /// The same with other settings.
@@ -348,6 +356,19 @@ impl Rig {
         self.writable().execute_batch(sql).unwrap();
     }
 
+    /// A row of the outbox, inserted by another program.
+    #[track_caller]
+    pub(crate) fn insert(&self, payload: &str) {
+        let sql = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
+        self.writable().execute(sql, [payload]).unwrap();
+    }
+
+    /// The rows of a query.
+    #[track_caller]
+    pub(crate) fn lines(&self, sql: &str) -> Vec<String> {
+        file::lines(&self.file(), sql)
+    }
+
     /// Everything that is carried out, as text.
     pub(crate) fn dump(&self) -> String {
         file::dump(&self.file(), START.ms())
@@ -355,7 +376,7 @@ impl Rig {
 
     /// The one value of a query.
     pub(crate) fn one(&self, sql: &str) -> String {
-        let mut lines = file::lines(&self.file(), sql);
+        let mut lines = self.lines(sql);
         assert_eq!(lines.len(), 1, "{sql}: {lines:?}");
         lines.remove(0)
     }

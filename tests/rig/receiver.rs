@@ -9,6 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::http::{Message, read_message};
 
 /// What the receiver does with a request.
@@ -32,6 +34,11 @@ impl Reply {
     pub(crate) fn with(status: u16, name: &'static str, value: &str) -> Self {
         Self::Answer(status, vec![(name, value.to_owned())], Vec::new())
     }
+}
+
+/// Has a receiver on word answer so many requests with this status.
+pub(crate) fn answer_all(tell: &mpsc::Sender<u16>, count: usize, status: u16) {
+    (0..count).for_each(|_| tell.send(status).unwrap());
 }
 
 type Decide = Box<dyn FnMut(&Message) -> Reply + Send>;
@@ -141,6 +148,12 @@ impl Receiver {
         let body =
             |request: &Message| String::from_utf8_lossy(&request.body).trim_matches('"').to_owned();
         self.seen().iter().map(body).collect()
+    }
+
+    /// What the request of this number carried.
+    #[track_caller]
+    pub(crate) fn json(&self, n: usize) -> Value {
+        serde_json::from_slice(&self.seen()[n].body).unwrap()
     }
 
     /// Waits for as many requests as these, and compares.
