@@ -134,23 +134,10 @@ fn unheard(browser: &Browser<'_>, is_inside: bool) -> Vec<String> {
     if is_inside && !nodes.iter().any(|node| role(node) == "navigation" && name(node) == "Pages") {
         faults.push("no menu".to_owned());
     }
-    let controls = [
-        "link",
-        "button",
-        "textbox",
-        "searchbox",
-        "checkbox",
-        "radio",
-        "combobox",
-        "listbox",
-        "region",
-        "navigation",
-        "table",
-        "image",
-        "spinbutton",
-        "DisclosureTriangle",
-        "group",
-    ];
+    let controls = words(
+        "link button textbox searchbox checkbox radio combobox listbox region \
+        navigation table image spinbutton DisclosureTriangle group",
+    );
     for node in &nodes {
         let role = role(node);
         if controls.contains(&role.as_str()) && name(node).is_empty() && role != "group" {

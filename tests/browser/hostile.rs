@@ -242,28 +242,11 @@ fn nothing_that_stands_in_an_address_runs_leaves_or_breaks_a_page() {
     let starts = ["search?q=", "events/", "subscriptions/", "search?q=", "deliveries/", "act/"];
     let mut pages = beginning_with(&starts);
     // As a filter, as what was done, as where to go back to.
-    let names = [
-        "state",
-        "subscription",
-        "event_type",
-        "since",
-        "after",
-        "did",
-        "back",
-        "id",
-        "name",
-        "resource",
-    ];
-    let lists = [
-        "events",
-        "webhooks",
-        "deliveries",
-        "audit",
-        "dead-letters",
-        "lanes",
-        "alerts",
-        "act/replay-event",
-    ];
+    let names = words("state subscription event_type since after did back id name resource");
+    let lists = words(
+        "events webhooks deliveries audit dead-letters lanes alerts \
+        act/replay-event",
+    );
     for (n, list) in lists.iter().enumerate() {
         let pairs = names.iter().enumerate();
         let pairs =

@@ -8,17 +8,10 @@ use crate::rig::prelude::*;
 fn with_dead_letters(count: usize) -> (Rig, Target) {
     let (rig, target) = (Rig::new(), Target::answering(200));
     let url = format!("{}/{{aggregate_id}}", target.url);
-    rig.ok(&[
-        "subscription",
-        "create",
-        "odoo",
-        "--url",
-        &url,
-        "--ordering",
-        "strict",
-        "--head-of-line",
-        "skip",
-    ]);
+    rig.ok(&words(&format!(
+        "subscription create odoo --url {url} --ordering strict \
+        --head-of-line skip"
+    )));
     let lines: Vec<String> = (0..count)
         .map(|n| json!({ "event_type": "invoice.paid", "payload": n }).to_string())
         .collect();

@@ -1,6 +1,6 @@
 //! Tenants and tokens, and what an administrator does who has lost his.
 
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 
 #[test]
 fn a_tenant_is_made_given_a_token_suspended_and_resumed() {
@@ -101,7 +101,7 @@ fn who_has_lost_every_token_makes_one_while_the_service_is_stopped() {
     let args = ["token", "create", "again", "--role", "admin", "--offline"];
     let running = rig.run(&args);
     assert!(running.code == 75 && running.err.contains("Stop it first"), "{running:?}");
-    std::fs::remove_file(&path).unwrap();
+    fs::remove_file(&path).unwrap();
     rig.kill();
     let made = rig.run(&args);
     assert!(made.code == 0 && made.out.starts_with("obx_"), "{made:?}");
@@ -112,7 +112,7 @@ fn who_has_lost_every_token_makes_one_while_the_service_is_stopped() {
     assert_eq!(past.code, 65, "{past:?}");
     let shown = rig.json(&args);
     assert!(shown["token"].as_str().unwrap().starts_with("obx_") && shown["role"] == "admin");
-    std::fs::write(&path, &made.out).unwrap();
+    fs::write(&path, &made.out).unwrap();
     rig.start();
     assert_eq!(rig.items(&["token", "list"]).len(), 3);
     let audited = rig.items(&["audit", "list", "--actor", "cli"]);
@@ -125,7 +125,7 @@ fn where_no_oncebox_has_run_no_token_is_made() {
     let rig = Rig::stopped();
     let refused = rig.run(&["token", "create", "x", "--role", "admin", "--offline"]);
     assert!(refused.code == 4 && refused.err.contains("--data"), "{refused:?}");
-    let left: Vec<_> = std::fs::read_dir(rig.dir.path()).unwrap().map(|e| e.unwrap()).collect();
+    let left: Vec<_> = fs::read_dir(rig.dir.path()).unwrap().map(|e| e.unwrap()).collect();
     assert_eq!(left.len(), 1, "nothing is made but what was there: {left:?}");
 }
 

@@ -1,6 +1,6 @@
 //! Commands that delete, or act on many things: they ask, take `--yes`, or refuse.
 
-use crate::rig::{Rig, Target};
+use crate::rig::prelude::*;
 
 #[test]
 fn without_a_terminal_nothing_is_deleted_unless_yes_is_said() {
@@ -70,7 +70,7 @@ fn every_list_takes_the_same_time_range() {
     assert_eq!(all.lines().count(), 3);
     // Files of a directory are listed alike.
     let copies = rig.dir.path().join("copies");
-    std::fs::create_dir(&copies).unwrap();
+    fs::create_dir(&copies).unwrap();
     let copies = copies.to_str().unwrap();
     for name in ["one.db", "two.db", "three.db"] {
         rig.ok(&["backup", &format!("{copies}/{name}")]);

@@ -57,17 +57,10 @@ fn a_subscription_is_tried_made_and_changed_by_flags() {
         rig.json(&["subscription", "change", "erp", "--template-header", "x-type: {{ id }}"]);
     assert_eq!(changed["template"]["headers"], json!({ "x-type": "{{ id }}" }));
     assert!(changed["template"]["body"].is_string() && changed["filter"] == filter);
-    let change = [
-        "subscription",
-        "change",
-        "erp",
-        "--remove",
-        "template",
-        "--remove",
-        "filter",
-        "--remove",
-        "event-headers",
-    ];
+    let change = words(
+        "subscription change erp --remove template --remove filter --remove \
+        event-headers",
+    );
     let changed = rig.json(&[&change[..], &["--format", "cloudevents_structured"]].concat());
     let left =
         [&changed["template"], &changed["filter"], &changed["event_headers"], &changed["format"]];

@@ -40,16 +40,7 @@ fn a_backup_is_taken_beside_the_running_service_and_when_it_does_not_run() {
 #[test]
 fn the_master_key_and_the_token_are_in_no_backup() {
     let rig = Rig::new();
-    rig.ok(&[
-        "provider",
-        "create",
-        "stripe",
-        "--scheme",
-        "stripe",
-        "--pii",
-        "allow",
-        "--generate-secret",
-    ]);
+    rig.ok(&words("provider create stripe --scheme stripe --pii allow --generate-secret"));
     let to = rig.dir.path().join("b.db");
     rig.ok(&["backup", to.to_str().unwrap()]);
     let key = fs::read_to_string(rig.dir.path().join("master.key")).unwrap();

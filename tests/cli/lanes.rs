@@ -1,6 +1,6 @@
 //! `oncebox lane`, and what is done with the deliveries of a lane.
 
-use crate::rig::{Rig, Target};
+use crate::rig::prelude::*;
 
 #[test]
 fn a_blocked_lane_is_found_shown_and_let_go_on() {
@@ -52,25 +52,10 @@ fn a_blocked_lane_is_found_shown_and_let_go_on() {
 fn the_flags_of_the_order_go_over_what_there_is() {
     let rig = Rig::new();
     let url = "http://127.0.0.1:9999/";
-    rig.ok(&[
-        "subscription",
-        "create",
-        "erp",
-        "--url",
-        url,
-        "--ordering",
-        "key",
-        "--group",
-        "sap",
-        "--head-of-line",
-        "park",
-        "--park-after",
-        "2",
-        "--funnel-point",
-        "sap",
-        "--postpone-limit",
-        "300s",
-    ]);
+    rig.ok(&words(&format!(
+        "subscription create erp --url {url} --ordering key --group sap \
+        --head-of-line park --park-after 2 --funnel-point sap --postpone-limit 300s"
+    )));
     let order = |rig: &Rig| rig.json(&["subscription", "show", "erp"])["order"].to_string();
     assert_eq!(
         order(&rig),

@@ -80,16 +80,7 @@ fn a_start_without_the_database_of_the_installation_is_refused_and_makes_no_othe
 fn a_lost_key_is_abandoned_with_what_it_sealed_and_the_events_stay_in_order() {
     let (mut rig, _etc, key) = with_key_apart();
     let target = Target::answering(200);
-    rig.ok(&[
-        "provider",
-        "create",
-        "shop",
-        "--scheme",
-        "shopify",
-        "--pii",
-        "allow",
-        "--generate-secret",
-    ]);
+    rig.ok(&words("provider create shop --scheme shopify --pii allow --generate-secret"));
     rig.ok(&["subscription", "create", "erp", "--event-type", "*", "--url", &target.url]);
     rig.ok(&["subscription", "pause", "erp"]);
     for n in ["1", "2", "3"] {
@@ -174,15 +165,7 @@ fn a_service_that_does_not_get_to_run_is_told_in_the_words_of_systemd() {
 #[test]
 fn the_log_tells_of_holds_and_log_ins() {
     let rig = Rig::new();
-    rig.ok(&[
-        "subscription",
-        "create",
-        "erp",
-        "--event-type",
-        "*",
-        "--url",
-        "http://127.0.0.1:8799/",
-    ]);
+    rig.ok(&words("subscription create erp --event-type * --url http://127.0.0.1:8799/"));
     rig.ok(&["subscription", "pause", "erp"]);
     rig.ok(&["subscription", "pause", "erp"]);
     rig.ok(&["subscription", "resume", "erp"]);

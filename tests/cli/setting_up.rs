@@ -1,6 +1,6 @@
 //! Providers, subscriptions and tokens, and the secrets that are shown once and never again.
 
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 
 const STRIPE: &str = "whsec_5ba31f0cc7e84b1f9d9f00c4d4aa11ee";
 
@@ -11,7 +11,7 @@ fn what_stands_in_the_way_of_a_source_is_listed_to_its_end() {
     let path = elsewhere.path().join(format!("{}.db", "a-long-name-".repeat(12)));
     rig.run(&["source", "add", "erp", "--sqlite", path.to_str().unwrap()]);
     rig.run(&["source", "pause", "erp"]);
-    let db = rusqlite::Connection::open(rig.dir.path().join("oncebox.db")).unwrap();
+    let db = Connection::open(rig.dir.path().join("oncebox.db")).unwrap();
     let why = format!("{} cannot be read: no such file", path.display());
     db.execute("UPDATE sources SET last_error = ?1, failing_since = created_at", [&why]).unwrap();
     let list = rig.ok(&["source", "list"]);
@@ -66,7 +66,7 @@ fn a_secret_is_shown_once_and_is_no_argument() {
     let made = rig.ok(&["subscription", "create", "odoo", "--url", "https://erp.example/hook"]);
     let signing = made.split_whitespace().find(|word| word.starts_with("whsec_")).unwrap();
     assert_eq!(made.matches(signing).count(), 1);
-    let token = std::fs::read_to_string(rig.dir.path().join("admin.token")).unwrap();
+    let token = fs::read_to_string(rig.dir.path().join("admin.token")).unwrap();
     rig.ok(&["trigger", "stripe"]);
     for command in [
         &["provider", "show", "stripe"][..],
@@ -173,7 +173,7 @@ fn a_token_opens_what_its_role_allows_until_it_is_revoked() {
 #[test]
 fn the_description_of_the_api_is_printed_without_a_service() {
     let printed = Rig::stopped().ok(&["openapi"]);
-    let document: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let document: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(document, oncebox::api::openapi::document());
 }
 
@@ -197,7 +197,7 @@ fn a_provider_says_where_its_ordering_key_is() {
     assert_eq!(change("header:X-Order-Id").code, 0);
     assert_eq!(shown(), serde_json::json!({ "header": "X-Order-Id" }));
     assert_eq!(change("none").code, 0);
-    assert_eq!(shown(), serde_json::Value::Null);
+    assert_eq!(shown(), Value::Null);
     let refused = change("order_id");
     assert!(refused.code == 2 && refused.err.contains("header:NAME"), "{refused:?}");
 }

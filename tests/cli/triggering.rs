@@ -2,7 +2,7 @@
 
 use oncebox::signatures::kinds;
 
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 
 #[test]
 fn a_sample_of_every_scheme_is_stored_and_known_the_second_time() {
@@ -55,7 +55,7 @@ fn a_secret_file_needs_neither_key_nor_database() {
     let secret = secret.to_str().unwrap();
     let args = ["provider", "create", "github", "--scheme", "github", "--pii", "allow"];
     rig.ok(&[&args[..], &["--secret-file", secret]].concat());
-    let address = std::fs::read_to_string(rig.dir.path().join("oncebox.address")).unwrap();
+    let address = fs::read_to_string(rig.dir.path().join("oncebox.address")).unwrap();
     let elsewhere = Rig::stopped();
     let url = format!("http://{}", address.trim());
     let args = ["trigger", "github", "--server", &url];
@@ -83,7 +83,7 @@ fn what_a_public_key_checks_is_signed_by_a_pair_that_is_made_here() {
         let again = rig.run(&["trigger", scheme, "--new-key", path]);
         assert!(again.code == 5 && again.err.contains("nothing was overwritten"), "{again:?}");
         let rights =
-            std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
+            PermissionsExt::mode(&file.metadata().unwrap().permissions());
         assert_eq!(rights & 0o777, 0o600);
         let other = rig.dir.path().join(format!("{scheme}.other"));
         let other = other.to_str().unwrap();

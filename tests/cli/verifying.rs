@@ -2,7 +2,7 @@
 
 use ring::hmac;
 
-use crate::rig::Rig;
+use crate::rig::prelude::*;
 
 const SECRET: &str = "whsec_0123456789abcdef0123";
 const BODY: &str = r#"{"id":"evt_1","type":"invoice.paid","livemode":false}"#;
@@ -10,7 +10,7 @@ const BODY: &str = r#"{"id":"evt_1","type":"invoice.paid","livemode":false}"#;
 fn signed(secret: &str, body: &str) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
     let mac = hmac::sign(&key, format!("1700000000.{body}").as_bytes());
-    format!("t=1700000000,v1={}", data_encoding::HEXLOWER.encode(mac.as_ref()))
+    format!("t=1700000000,v1={}", HEXLOWER.encode(mac.as_ref()))
 }
 
 #[test]

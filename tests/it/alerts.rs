@@ -138,14 +138,10 @@ fn slack_gets_a_text_and_path_and_query_of_its_url_are_nowhere_in_the_clear() {
     rig.post("/v1/alert-channels/ops/test", &Value::Null).is(200);
     rig.sent(&receiver, 3);
     let mut seen = made;
-    for path in [
-        "/v1/alert-channels",
-        "/v1/alert-channels/ops",
-        "/v1/subscriptions",
-        "/v1/deliveries",
-        "/v1/deliveries/dlv_1/attempts",
-        "/v1/audit-events",
-    ] {
+    for path in words(
+        "/v1/alert-channels /v1/alert-channels/ops /v1/subscriptions /v1/deliveries \
+        /v1/deliveries/dlv_1/attempts /v1/audit-events",
+    ) {
         seen += &rig.get(path).to_string();
     }
     assert!(seen.contains("/***") && !seen.contains("hidden-token"), "{seen}");

@@ -219,12 +219,11 @@ fn a_certificate_is_fetched_from_its_own_host_alone() {
     rig.post("/v1/providers", &json!({ "name": "paypal", "scheme": scheme, "pii": "allow" }))
         .is(201);
     let (_, fields, body) = vector("paypal: good");
-    for url in [
-        "https://evil.example/v1/notifications/certs/x",
-        "https://api.paypal.com.evil.example/v1/notifications/certs/x",
-        "http://api.paypal.com/v1/notifications/certs/x",
-        "https://api.paypal.com/elsewhere",
-    ] {
+    for url in words(
+        "https://evil.example/v1/notifications/certs/x \
+        https://api.paypal.com.evil.example/v1/notifications/certs/x \
+        http://api.paypal.com/v1/notifications/certs/x https://api.paypal.com/elsewhere",
+    ) {
         let mut own: Vec<(&str, &str)> =
             fields.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
         own.retain(|(name, _)| *name != "PAYPAL-CERT-URL");

@@ -192,23 +192,17 @@ fn the_numbers_move_when_something_happens() {
         assert_eq!(after.get(*name).map(String::as_str), Some(*value), "{name}");
     }
     let number = |samples: &Samples, name: &str| samples[name].parse::<f64>().unwrap();
-    for name in [
-        "oncebox_accept_commit_seconds_count",
-        "oncebox_writer_jobs_total",
-        "oncebox_writer_batch_jobs_sum",
-        "oncebox_writer_commit_seconds_sum",
-        "oncebox_http_connections_total",
-        "oncebox_http_request_seconds_count",
-    ] {
+    for name in words(
+        "oncebox_accept_commit_seconds_count oncebox_writer_jobs_total \
+        oncebox_writer_batch_jobs_sum oncebox_writer_commit_seconds_sum \
+        oncebox_http_connections_total oncebox_http_request_seconds_count",
+    ) {
         assert!(number(&after, name) > number(&before, name), "{name}");
     }
-    for name in [
-        "oncebox_wal_size_bytes",
-        "oncebox_database_size_bytes",
-        "process_resident_memory_bytes",
-        "process_open_fds",
-        "process_max_fds",
-    ] {
+    for name in words(
+        "oncebox_wal_size_bytes oncebox_database_size_bytes \
+        process_resident_memory_bytes process_open_fds process_max_fds",
+    ) {
         assert!(number(&after, name) > 0.0, "{name}");
     }
 }

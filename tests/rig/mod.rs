@@ -72,6 +72,11 @@ pub(crate) fn text(of: &Value, field: &str) -> String {
     of[field].as_str().unwrap_or_else(|| panic!("no {field} in {of}")).to_owned()
 }
 
+/// What stands between the spaces of a line.
+pub(crate) fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
 /// A JSON object with further fields.
 pub(crate) fn merged(mut object: Value, more: &Value) -> Value {
     object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

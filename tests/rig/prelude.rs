@@ -25,4 +25,4 @@ pub(crate) use tempfile::TempDir;
 pub(crate) use super::file::{self, holding};
 pub(crate) use super::http::{self, Answer, Message};
 pub(crate) use super::receiver::{Receiver, Reply, answer_all};
-pub(crate) use super::{DISK_TOTAL, Rig, START, has, merged, secs, skipped, text, until};
+pub(crate) use super::{DISK_TOTAL, Rig, START, has, merged, secs, skipped, text, until, words};
