@@ -1,8 +1,6 @@
 //! What a person does: sends again, one and many; rotates, tests; in two tabs, and without JavaScript.
 
-use crate::rig::prelude::*;
-use crate::rig::webdriver::Driver;
-use crate::world::World;
+use crate::world::prelude::*;
 
 #[test]
 fn an_event_is_sent_again_once_however_often_its_form_is_sent() {

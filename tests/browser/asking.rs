@@ -1,7 +1,6 @@
 //! The accountant's ten questions of `docs/console.md`: each is answered in at most three clicks from the search box.
 
-use crate::rig::webdriver::{Browser, Driver};
-use crate::world::World;
+use crate::world::prelude::*;
 
 const PAGE: &str = include_str!("../../docs/console.md");
 

@@ -1,7 +1,6 @@
 //! Who gets in, how long, and what each sees.
 
-use crate::rig::prelude::*;
-use crate::rig::webdriver::{Browser, Driver};
+use crate::world::prelude::*;
 use crate::world::{PASSWORD, World};
 
 #[track_caller]

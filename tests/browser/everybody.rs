@@ -1,9 +1,6 @@
 //! Each page for everybody: by keyboard, by screen reader, on a phone, enlarged, in both color schemes.
 
-use crate::rig::prelude::*;
-use crate::rig::webdriver::{Browser, Driver};
-use crate::walk;
-use crate::world::World;
+use crate::world::prelude::*;
 
 /// Contrast of each text with what is behind it (WCAG 2). Returns those below 4.5.
 const CONTRAST: &str = r"

@@ -1,9 +1,7 @@
 //! Nothing that is stored runs: hostile texts on every page, in a real browser.
 
 use crate::everybody::TOO_WIDE;
-use crate::rig::prelude::*;
-use crate::rig::webdriver::{Browser, Driver};
-use crate::walk;
+use crate::world::prelude::*;
 use crate::world::{BEARER, PASSWORD, STRIPE, World};
 
 /// Hostile texts. `BEACON` is an address that counts who calls it; `RUN` is what a script would do.
@@ -143,8 +141,7 @@ fn plant(world: &World, texts: &[String]) -> Vec<String> {
         let terms = json!({ "ordering": ordering, "event_types": ["hostile.*"] });
         rig.subscribe_with(name, &world.bad, &terms);
     }
-    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
-    rig.provider("plain", &scheme, "a-shared-secret-of-32-characters");
+    rig.token_provider("plain", "a-shared-secret-of-32-characters");
     let mut pages = Vec::new();
     for (n, text) in texts.iter().enumerate() {
         let in_json = text.replace('\0', "");

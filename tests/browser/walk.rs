@@ -1,7 +1,6 @@
 //! Finds every page: follows the links of pages as a person would, one or two of each kind.
 
-use crate::rig::prelude::*;
-use crate::rig::webdriver::Browser;
+use crate::world::prelude::*;
 
 /// Pages of one kind that are looked at.
 const EACH: usize = 2;

@@ -3,6 +3,14 @@
 use crate::rig::prelude::*;
 use crate::rig::webdriver::Browser;
 
+/// What most files of this program import.
+pub(crate) mod prelude {
+    pub(crate) use super::World;
+    pub(crate) use crate::rig::prelude::*;
+    pub(crate) use crate::rig::webdriver::{Browser, Driver};
+    pub(crate) use crate::walk;
+}
+
 pub(crate) const PASSWORD: &str = "correct horse battery";
 /// Stripe's secret.
 pub(crate) const STRIPE: &str = "whsec_stripe0123456789abcdef0123456789";

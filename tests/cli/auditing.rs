@@ -13,8 +13,7 @@ fn changed() -> Rig {
 #[test]
 fn changes_are_listed_with_who_and_what() {
     let rig = changed();
-    let table = rig.ok(&["audit", "list", "--action", "token"]);
-    assert!(table.contains("first admin token") && table.contains("token.create"), "{table}");
+    shows(&rig.ok(&["audit", "list", "--action", "token"]), &["first admin token", "token.create"]);
     assert_eq!(rig.items(&["audit", "list", "--actor", "system"]).len(), 1);
     assert_eq!(rig.run(&["audit", "list", "--result", "maybe"]).code, 65);
 }
@@ -39,11 +38,9 @@ fn a_chain_is_verified_while_the_service_runs_and_after_and_as_a_copy() {
     let head = running["head"].as_str().unwrap();
     rig.ok(&["audit", "verify", "--noted", head]);
     let other = format!("3:{}", "0".repeat(64));
-    let noted = rig.run(&["audit", "verify", "--noted", &other]);
-    assert!(
-        noted.code == 1 && noted.out.contains("row 3 is not the one that was noted"),
-        "{noted:?}"
-    );
+    rig.run(&["audit", "verify", "--noted", &other])
+        .ends(1, &[])
+        .prints(&["row 3 is not the one that was noted"]);
 }
 
 #[test]
@@ -73,9 +70,9 @@ fn what_was_done_to_the_file_is_told_by_its_row() {
         let conn = Connection::open(rig.dir.path().join("oncebox.db")).unwrap();
         assert!(conn.execute("UPDATE audit_events SET action = 'x'", []).is_err());
         assert!(conn.execute("DELETE FROM audit_events", []).is_err());
-        conn.execute_batch("DROP TRIGGER audit_events_are_never_changed").unwrap();
-        conn.execute_batch("DROP TRIGGER audit_events_are_never_deleted").unwrap();
-        conn.execute_batch(done).unwrap();
+        conn.run("DROP TRIGGER audit_events_are_never_changed");
+        conn.run("DROP TRIGGER audit_events_are_never_deleted");
+        conn.run(done);
         drop(conn);
         let ran = rig.run(&["audit", "verify"]);
         assert!(ran.code == 1 && ran.out.contains(told), "{done}: {ran:?}");
@@ -122,12 +119,10 @@ fn an_export_is_verified_without_the_file() {
 #[test]
 fn a_file_without_a_record_is_told_so() {
     let rig = Rig::stopped();
-    let missing = rig.run(&["audit", "verify"]);
-    assert!(missing.code == 4 && missing.err.contains("no such file"), "{missing:?}");
+    rig.run(&["audit", "verify"]).ends(4, &["no such file"]);
     let letter = rig.file("letter.txt", &"this is a letter ".repeat(100));
     assert_eq!(rig.run(&["audit", "verify", "--file", letter.to_str().unwrap()]).code, 65);
     let path = rig.dir.path().join("other.db");
-    Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
-    let ran = rig.run(&["audit", "verify", "--file", path.to_str().unwrap()]);
-    assert!(ran.code == 65 && ran.err.contains("no audit events"), "{ran:?}");
+    Connection::open(&path).unwrap().run("CREATE TABLE t (a)");
+    rig.run(&["audit", "verify", "--file", path.to_str().unwrap()]).ends(65, &["no audit events"]);
 }

@@ -21,11 +21,7 @@ fn more_files_are_read_by_their_names_and_the_last_one_counts() {
     assert_eq!(of("delivery.deliverers"), (5.into(), "./conf.d/10-a.toml:3".to_owned()));
     assert_eq!(of("disk.reserve").1, "oncebox.toml:6");
     write("40-d.toml", "[delivery]\ncap = 0\n");
-    let checked = rig.run(&["config", "check"]);
-    assert!(
-        checked.code == 78 && checked.err.contains("40-d.toml:2:7: delivery.cap is 0"),
-        "{checked:?}"
-    );
+    rig.run(&["config", "check"]).ends(78, &["40-d.toml:2:7: delivery.cap is 0"]);
 }
 
 #[test]
@@ -45,8 +41,7 @@ fn what_holds_is_shown_with_where_it_came_from() {
     assert_eq!(of("delivery.timeout"), ("\"3s\"".into(), from.into()));
     assert_eq!(of("delivery.allow"), ("[\"127.0.0.1/32\"]".into(), "oncebox.toml:4".into()));
     assert_eq!(of("delivery.cap"), ("8".into(), "default".into()));
-    let table = rig.ok(&["config", "show"]);
-    assert!(table.contains("oncebox.toml:4") && table.contains("(never)"), "{table}");
+    shows(&rig.ok(&["config", "show"]), &["oncebox.toml:4", "(never)"]);
 }
 
 #[test]

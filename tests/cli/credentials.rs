@@ -19,15 +19,12 @@ fn a_secret_comes_from_a_file_stdin_or_a_systemd_credential_and_is_never_printed
     let mut command = rig.command(&[&set[..], &key].concat());
     let ran = run(command.env("CREDENTIALS_DIRECTORY", rig.dir.path()), "");
     assert!(ran.code == 0 && ran.out.contains("X-Key"), "{ran:?}");
-    let without = rig.run(&[&set[..], &key].concat());
-    assert!(without.err.contains("CREDENTIALS_DIRECTORY is not set"), "{without:?}");
+    rig.run(&[&set[..], &key].concat()).warns(&["CREDENTIALS_DIRECTORY is not set"]);
 
-    let none = rig.run(&[&set[..], &["bearer"]].concat());
-    assert!(none.code == 2 && none.err.contains("--secret-stdin"), "{none:?}");
+    rig.run(&[&set[..], &["bearer"]].concat()).ends(2, &["--secret-stdin"]);
     let argument = rig.run(&[&bearer[..], &["--secret", "x"]].concat());
     assert_eq!(argument.code, 2, "{argument:?}");
-    let wrong = rig.run(&[&bearer[..], &["--user", "x"]].concat());
-    assert!(wrong.code != 0 && wrong.err.contains("user"), "{wrong:?}");
+    rig.run(&[&bearer[..], &["--user", "x"]].concat()).fails(&["user"]);
 
     let list = rig.ok(&["credential", "list", "--subscription", "erp"]);
     assert!(
@@ -37,8 +34,7 @@ fn a_secret_comes_from_a_file_stdin_or_a_systemd_credential_and_is_never_printed
     let revoked = rig.items(&["credential", "list", "--state", "revoked"]);
     assert_eq!(revoked.len(), 2);
     let id = rig.items(&["credential", "list"])[1]["id"].as_str().unwrap().to_owned();
-    let asked = rig.run(&["credential", "revoke", &id]);
-    assert!(asked.code == 2 && asked.err.contains("add --yes"), "{asked:?}");
+    rig.run(&["credential", "revoke", &id]).ends(2, &["add --yes"]);
     assert!(rig.ok(&["credential", "revoke", &id, "--yes"]).contains("revoked"));
     assert!(rig.ok(&["credential", "show", &id]).contains("revoked"));
     let everything = format!("{said}{list}{}{}", rig.log(), rig.ok(&["audit", "list"]));
@@ -60,8 +56,8 @@ fn a_key_pair_is_made_and_shown_once_with_its_public_key() {
     assert_eq!((found.len(), &found[0]["settings"]["public_key"]), (1, &public.into()));
     let shown = rig.ok(&["credential", "show", found[0]["id"].as_str().unwrap()]);
     assert!(shown.contains(public) && !shown.contains("whsk_"), "{shown}");
-    let kept = rig.run(&["credential", "revoke", found[0]["id"].as_str().unwrap(), "--yes"]);
-    assert!(kept.code == 5 && kept.err.contains("set another one"), "{kept:?}");
+    rig.run(&["credential", "revoke", found[0]["id"].as_str().unwrap(), "--yes"])
+        .ends(5, &["set another one"]);
     // A secret that was brought is not repeated.
     let secret = line("secret: ").split(' ').nth(1).unwrap().to_owned();
     let file = rig.file("key", &secret);

@@ -24,11 +24,7 @@ fn who_misspells_a_type_is_told_that_nobody_gets_it() {
     let made = rig.ok(&["emit", "invioce.paid", "--payload", "1"]);
     assert!(made.contains("but no subscription wants it"), "{made}");
     let id = made.split_whitespace().find(|word| word.len() > 36).unwrap().trim_end_matches(',');
-    let screen = rig.ok(&["event", "show", id]);
-    assert!(
-        screen.contains("it was sent to nobody") && screen.contains("--subscription NAME"),
-        "{screen}"
-    );
+    shows(&rig.ok(&["event", "show", id]), &["it was sent to nobody", "--subscription NAME"]);
     let made = rig.ok(&["emit", "invoice.paid", "--payload", "1"]);
     assert!(!made.contains("no subscription"), "{made}");
 }
@@ -89,16 +85,17 @@ fn one_event_is_made_from_flags() {
     let rig = Rig::new();
     let args =
         ["emit", "invoice.paid", "--key", "invoice.paid:4711", "--aggregate", "invoice/4711"];
-    let first = rig.ok(&[&args[..], &["--payload", "{\"id\":4711}"]].concat());
-    assert!(first.contains("stored as ") && first.contains("oncebox event show "), "{first}");
+    shows(
+        &rig.ok(&[&args[..], &["--payload", "{\"id\":4711}"]].concat()),
+        &["stored as ", "oncebox event show "],
+    );
     let again = rig.ok(&[&args[..], &["--payload", "{\"id\":4711}"]].concat());
     assert!(again.contains("known before") && !again.contains("other content"), "{again}");
-    let other = rig.run_with(&[&args[..], &["--payload", "-"]].concat(), "{\"id\":4712}");
-    assert!(other.out.contains("with other content"), "{other:?}");
+    rig.run_with(&[&args[..], &["--payload", "-"]].concat(), "{\"id\":4712}")
+        .prints(&["with other content"]);
     let found = rig.items(&["event", "list", "--aggregate-id", "4711"]);
     assert_eq!((found.len(), found[0]["aggregate_type"].as_str()), (1, Some("invoice")));
-    let bad = rig.run(&["emit", "a", "--payload", "not json"]);
-    assert!(bad.code == 65 && bad.err.contains("--content-type"), "{bad:?}");
+    rig.run(&["emit", "a", "--payload", "not json"]).ends(65, &["--content-type"]);
     let path = rig.file("note.txt", "Guten Tag");
     let path = format!("@{}", path.display());
     let made = rig.json(&["emit", "note", "--content-type", "text/plain", "--payload", &path]);
@@ -110,8 +107,7 @@ fn one_event_is_made_from_flags() {
 fn a_service_that_restarts_meanwhile_is_waited_for() {
     let mut rig = Rig::new();
     rig.kill();
-    let quick = rig.run_with(&["emit", "--retry-for", "0s"], &lines(0..1));
-    assert!(quick.code == 3 && quick.err.contains("oncebox serve"), "{quick:?}");
+    rig.run_with(&["emit", "--retry-for", "0s"], &lines(0..1)).ends(3, &["oncebox serve"]);
     let mut waiting = rig.command(&["emit", "--retry-for", "20s"]);
     let waiting = thread::spawn(move || run(&mut waiting, &lines(0..10)));
     thread::sleep(Duration::from_millis(300));
@@ -152,12 +148,13 @@ fn an_event_that_a_restore_holds_back_is_said_to_be_held() {
     rig.kill();
     rig.ok(&["restore", "--force", backup.to_str().unwrap()]);
     rig.start();
-    let said = rig.ok(&["emit", "invoice.paid", "--key", "2", "--payload", "1"]);
-    assert!(said.contains("and held: the database was restored"), "{said}");
+    shows(
+        &rig.ok(&["emit", "invoice.paid", "--key", "2", "--payload", "1"]),
+        &["and held: the database was restored"],
+    );
     let answer = rig.json(&["emit", "invoice.paid", "--key", "3", "--payload", "1"]);
     assert_eq!(answer["events"][0]["in_doubt"], true, "{answer}");
-    let many = rig.run_with(&["emit"], &lines(10..12));
-    assert!(many.out.contains("2 held since the restore"), "{many:?}");
+    rig.run_with(&["emit"], &lines(10..12)).prints(&["2 held since the restore"]);
     // Their numbers are still ones that a person can type.
     let deliveries = rig.items(&["delivery", "list"]);
     let numbers = deliveries.iter().map(|delivery| delivery["id"].as_str().unwrap().len());

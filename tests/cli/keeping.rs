@@ -20,11 +20,9 @@ fn a_backup_is_taken_beside_the_running_service_and_when_it_does_not_run() {
     assert_eq!(mode & 0o777, 0o600);
     rig.kill();
     let other = rig.dir.path().join("by-name.db");
-    let said = rig.ok(&["backup", other.to_str().unwrap()]);
-    assert!(said.contains("read back and verified"), "{said}");
+    shows(&rig.ok(&["backup", other.to_str().unwrap()]), &["read back and verified"]);
 
-    let listed = rig.ok(&["backup", "list", shelf]);
-    assert!(listed.contains(manifest["file"].as_str().unwrap()), "{listed}");
+    shows(&rig.ok(&["backup", "list", shelf]), &[manifest["file"].as_str().unwrap()]);
     let whole = rig.ok(&["backup", "verify", &file, other.to_str().unwrap()]);
     assert_eq!(whole.matches(": valid; made ").count(), 2, "{whole}");
     // A directory, or what a shell makes of a star, is as good; a spoiled manifest is not passed over.

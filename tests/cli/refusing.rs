@@ -5,8 +5,7 @@ use crate::rig::{Rig, run};
 #[test]
 fn a_service_that_does_not_run_is_3() {
     let mut rig = Rig::stopped();
-    let never = rig.run(&["status"]);
-    assert!(never.code == 3 && never.err.contains("oncebox serve"), "{never:?}");
+    rig.run(&["status"]).ends(3, &["oncebox serve"]);
     rig.start();
     rig.ok(&["status"]);
     rig.kill();
@@ -53,8 +52,8 @@ fn a_wrong_token_is_77_and_none_for_another_machine_is_taken() {
     let wrong = run(rig.command(&["event", "list"]).env("ONCEBOX_TOKEN", "obx_wrong"), "");
     assert!(wrong.code == 77 && wrong.err.contains("ONCEBOX_TOKEN"), "{wrong:?}");
     assert!(!wrong.err.contains("obx_wrong"));
-    let elsewhere = rig.run(&["event", "list", "--server", "http://oncebox.example:8710"]);
-    assert!(elsewhere.code == 77 && elsewhere.err.contains("--token-file"), "{elsewhere:?}");
+    rig.run(&["event", "list", "--server", "http://oncebox.example:8710"])
+        .ends(77, &["--token-file"]);
     let empty = rig.file("empty.token", "\n");
     let empty = rig.run(&["status", "--token-file", empty.to_str().unwrap()]);
     assert_eq!(empty.code, 77, "{empty:?}");
@@ -63,8 +62,7 @@ fn a_wrong_token_is_77_and_none_for_another_machine_is_taken() {
 #[test]
 fn a_misspelt_command_is_2_with_what_was_meant() {
     let rig = Rig::stopped();
-    let ran = rig.run(&["subscriptoin", "list"]);
-    assert!(ran.code == 2 && ran.err.contains("'subscription'"), "{ran:?}");
+    rig.run(&["subscriptoin", "list"]).ends(2, &["'subscription'"]);
     // Its parts are commands too, but nobody is told of them.
     let ran = rig.run(&["demo-prat"]);
     assert!(ran.err.contains("'demo'") && !ran.err.contains("demo-part"), "{ran:?}");
@@ -96,6 +94,5 @@ fn help_can_be_asked_for_in_both_ways() {
             "{of_noun}"
         );
     }
-    let unknown = rig.run(&["help", "publish"]);
-    assert!(unknown.code == 2 && unknown.err.contains("--help"), "{unknown:?}");
+    rig.run(&["help", "publish"]).ends(2, &["--help"]);
 }

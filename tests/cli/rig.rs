@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::shared::shows;
+
 /// What most files of this program import.
 pub(crate) mod prelude {
     pub(crate) use std::os::unix::fs::PermissionsExt;
@@ -34,6 +36,36 @@ pub(crate) struct Ran {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
+}
+
+impl Ran {
+    /// Asserts its code, and what it says beside its output.
+    #[track_caller]
+    pub(crate) fn ends(&self, code: i32, said: &[&str]) -> &Self {
+        assert_eq!(self.code, code, "{self:?}");
+        self.warns(said)
+    }
+
+    /// Asserts that it failed, and what it says of that.
+    #[track_caller]
+    pub(crate) fn fails(&self, said: &[&str]) -> &Self {
+        assert_ne!(self.code, 0, "{self:?}");
+        self.warns(said)
+    }
+
+    /// Asserts what it says beside its output.
+    #[track_caller]
+    pub(crate) fn warns(&self, said: &[&str]) -> &Self {
+        shows(&self.err, said);
+        self
+    }
+
+    /// Asserts what its output has.
+    #[track_caller]
+    pub(crate) fn prints(&self, said: &[&str]) -> &Self {
+        shows(&self.out, said);
+        self
+    }
 }
 
 /// The program, with nothing of the machine's own settings.

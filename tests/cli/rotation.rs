@@ -13,10 +13,9 @@ fn a_rotation_says_what_came_of_it() {
     let rig = Rig::new();
     let target = Target::answering(200);
     rig.ok(&["subscription", "create", "erp", "--url", &target.url]);
-    let said = rig.ok(&["credential", "rotate", &id(&rig, "signing"), "--overlap", "1h"]);
-    assert!(
-        said.contains("secret: whsec_") && said.contains("when the target accepts it"),
-        "{said}"
+    shows(
+        &rig.ok(&["credential", "rotate", &id(&rig, "signing"), "--overlap", "1h"]),
+        &["secret: whsec_", "when the target accepts it"],
     );
     rig.until("it is promoted", |rig| {
         let all =
@@ -27,8 +26,7 @@ fn a_rotation_says_what_came_of_it() {
     let set = ["credential", "set", "erp", "--kind", "bearer", "--secret-file"];
     rig.ok(&[&set[..], &[token.to_str().unwrap()]].concat());
     let bearer = id(&rig, "bearer");
-    let none = rig.run(&["credential", "rotate", &bearer]);
-    assert!(none.code == 65 && none.err.contains("give a secret, or name a command"), "{none:?}");
+    rig.run(&["credential", "rotate", &bearer]).ends(65, &["give a secret, or name a command"]);
     let token = rig.file("token", "token-2\n");
     let from = ["--secret-file", token.to_str().unwrap()];
     target.status.store(401, Ordering::SeqCst);

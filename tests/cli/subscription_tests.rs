@@ -6,8 +6,10 @@ use crate::rig::prelude::*;
 fn a_test_prints_a_line_for_each_step_and_ends_with_its_result() {
     let rig = Rig::new();
     let target = Target::answering(200);
-    let made = rig.ok(&["subscription", "create", "erp", "--url", &target.url]);
-    assert!(made.contains("Test it: oncebox subscription test erp"), "{made}");
+    shows(
+        &rig.ok(&["subscription", "create", "erp", "--url", &target.url]),
+        &["Test it: oncebox subscription test erp"],
+    );
     let said = rig.ok(&["subscription", "test", "erp"]);
     assert!(said.starts_with(&format!("erp: oncebox.ping to {}\n", target.url)), "{said}");
     for step in ["build", "credentials", "lookup", "policy", "connect", "request", "answer"] {

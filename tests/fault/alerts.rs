@@ -1,7 +1,6 @@
 //! Alerts and kill -9: an alert is told once under one id, whenever the process dies.
 
-use crate::process::Process;
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 fn database(home: &Path) -> PathBuf {
     home.join("data/oncebox.db")
@@ -16,7 +15,7 @@ fn raise(home: &Path, subjects: std::ops::Range<u32>) {
             "INSERT INTO escalations (id, tenant, class, subject, detail, first_at, last_at)
              VALUES ('{n}', 'default', 'source.silent', 'source:s{n}', '', 1, 1)"
         );
-        conn.execute_batch(&sql).unwrap();
+        conn.run(&sql);
     }
 }
 

@@ -7,9 +7,7 @@ const DAY: u64 = 86_400;
 /// Ten deliveries that wait 5 s for their retry, and ten not to be sent before an hour has passed.
 fn waiting() -> (Rig, Receiver) {
     let (rig, receiver) = Rig::subscribed_to("erp", Receiver::with(Reply::status(500)));
-    for _ in 0..10 {
-        rig.publish_type("retried");
-    }
+    rig.publish_types(&["retried"; 10]);
     rig.settle();
     let later = START.plus(secs(3600));
     for _ in 0..10 {

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::AtomicU32;
 
-use crate::process::{Process, SOON, ms};
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 const CULPRIT: &str = "\"the process dies on this\"";
 

@@ -1,7 +1,6 @@
 //! A full disk: nothing acknowledged is lost, and what is refused is told so.
 
-use crate::process::{Process, SOON};
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 /// Publishes until it is refused; returns the keys that were acknowledged.
 fn publish_until_full(process: &Process, name: &str) -> BTreeSet<String> {

@@ -1,7 +1,6 @@
 //! External calls under kill -9: once the target has accepted a state, no older one reaches it.
 
-use crate::process::{Process, ms};
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 const ENTITIES: u64 = 10;
 const STATES: u64 = 12;

@@ -1,7 +1,6 @@
 //! kill -9 while families are stored and delivered: no parent is left waiting, and none completes too early.
 
-use crate::process::Process;
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 /// A parent with two hard children and a grandchild.
 fn family(n: usize) -> Value {

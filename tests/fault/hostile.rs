@@ -7,9 +7,8 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::process::Process;
+use crate::process::prelude::*;
 use crate::rig::http::read_message;
-use crate::rig::prelude::*;
 
 const HOSTILE: usize = 100;
 const HEALTHY: usize = 4;

@@ -1,7 +1,6 @@
 //! kill -9 in the middle of a job.
 
-use crate::process::Process;
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 const EVENTS: usize = 450;
 

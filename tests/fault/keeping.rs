@@ -10,8 +10,7 @@ use oncebox::backup::{retention, upgrade};
 use oncebox::model::audit::Actor;
 use oncebox::store::schema::Steps;
 
-use crate::process::{Process, call, ms, number};
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 /// The program over the files of `home`.
 fn oncebox(home: &Path, args: &[&str]) -> Command {
@@ -40,7 +39,7 @@ const UPGRADE_OF: &str = "ONCEBOX_UPGRADE_OF";
 /// A home with a database of the version before [`STEPS`], in which a delivery to `receiver` waits.
 fn older_home(receiver: &Receiver) -> TempDir {
     let home = tempfile::tempdir().unwrap();
-    fs::write(home.path().join("oncebox.toml"), crate::process::SOON).unwrap();
+    fs::write(home.path().join("oncebox.toml"), SOON).unwrap();
     let process = Process::start(home.path());
     process.subscribe(&receiver.url());
     process.call("POST", "/v1/subscriptions/erp/pause", &Value::Null).is(200);
@@ -50,9 +49,9 @@ fn older_home(receiver: &Receiver) -> TempDir {
     until("it waits", || file::lines(&file::open(&database), routed) == ["1"]);
     process.stop();
     let conn = Connection::open(&database).unwrap();
-    conn.execute_batch("DELETE FROM holds; UPDATE subscriptions SET state = 'ACTIVE'").unwrap();
-    conn.execute_batch("ALTER TABLE boots ADD COLUMN host TEXT").unwrap();
-    conn.execute_batch("ALTER TABLE boots ADD COLUMN kernel TEXT").unwrap();
+    conn.run("DELETE FROM holds; UPDATE subscriptions SET state = 'ACTIVE'");
+    conn.run("ALTER TABLE boots ADD COLUMN host TEXT");
+    conn.run("ALTER TABLE boots ADD COLUMN kernel TEXT");
     conn.pragma_update(None, "user_version", STEPS.oldest).unwrap();
     drop(conn);
     home
@@ -88,8 +87,7 @@ fn an_older_database_is_upgraded_with_all_its_rows_and_goes_on_delivering() {
     let before = rows(&database, &names);
 
     let refused = oncebox(home.path(), &["migrate", "up"]).output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("no released oncebox made"), "{said}");
+    shows(&String::from_utf8_lossy(&refused.stderr), &["no released oncebox made"]);
     let rehearsed = upgrade::rehearse(&database, STEPS, &Clock::machine(), &mut |_| true).unwrap();
     assert_eq!((rehearsed.from, rehearsed.differences.len()), (STEPS.oldest, 0));
     assert_eq!(rows(&database, &names), before);
@@ -159,11 +157,10 @@ fn a_killed_upgrade_is_completed_by_the_next() {
     let database = home.path().join("data/oncebox.db");
     // Large enough that a kill falls into the backup as well as after it.
     let conn = Connection::open(&database).unwrap();
-    conn.execute_batch(
+    conn.run(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40000)
          INSERT INTO processed_events (consumer_group, event_id) SELECT 'g', printf('%0250d', i) FROM n",
-    )
-    .unwrap();
+    );
     drop(conn);
     let names = tables(&database);
     let before = rows(&database, &names);

@@ -1,7 +1,6 @@
 //! kill -9 while the master key is rotated under load: everything opens, signatures go on.
 
-use crate::process::{Process, call, ms, number};
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 /// Subscriptions, and so secrets to seal anew: more than one transaction takes.
 const SECRETS: usize = 250;

@@ -1,7 +1,6 @@
 //! kill -9 under load, again and again. `ONCEBOX_KILLS` says how often.
 
-use crate::process::{Process, call, ms, number};
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 /// Connections that publish.
 const PUBLISHERS: u64 = 8;

@@ -1,7 +1,6 @@
 //! kill -9 while consumers have leases.
 
-use crate::process::{Process, call};
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 const KEYS: usize = 4;
 const EVENTS: usize = 24;

@@ -3,8 +3,7 @@
 use oncebox::sys::disk::Gauge;
 
 use crate::disk::{Tmpfs, check};
-use crate::process::{Process, SOON};
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 /// The product's own disk budget.
 fn set_up(home: &Path) {
@@ -79,7 +78,7 @@ fn a_reader_pins_the_log(is_failing: bool) {
     assert_eq!(publish(&process, "first"), 201);
 
     let reader = file::open(&home.join("data/oncebox.db"));
-    reader.execute_batch("BEGIN; SELECT count(*) FROM outbox;").unwrap();
+    reader.run("BEGIN; SELECT count(*) FROM outbox;");
     let mut acknowledged = publish_until_refused(&process);
     acknowledged.insert("first".to_owned());
     assert!(length(home, "oncebox.db-wal") > 6 << 20, "the log was pinned");
@@ -138,7 +137,7 @@ fn a_log_that_does_not_fit_is_left_to_the_next_start() {
     process.subscribe(&receiver.url());
     assert_eq!(publish(&process, "first"), 201);
     let reader = file::open(&home.join("data/oncebox.db"));
-    reader.execute_batch("BEGIN; SELECT count(*) FROM outbox;").unwrap();
+    reader.run("BEGIN; SELECT count(*) FROM outbox;");
     let mut acknowledged = publish_until_refused(&process);
     acknowledged.insert("first".to_owned());
     // Somebody else takes the room that the log was promised.

@@ -1,7 +1,6 @@
 //! Little memory: no input ends the process, under what the unit allows it (`MemoryMax=512M`).
 
-use crate::process::{Process, SOON};
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 /// What the unit allows, in bytes.
 const MAX_MEMORY: u64 = 512 << 20;
@@ -180,7 +179,7 @@ fn a_row_that_would_take_all_the_memory_stops_its_source_alone() {
         let sql = format!(
             "CREATE TABLE outbox ({columns}, n INTEGER, payload {payload}); INSERT INTO outbox (n) VALUES (1)"
         );
-        conn.execute_batch(&sql).unwrap();
+        conn.run(&sql);
         add(&process, name.strip_suffix(".db").unwrap(), "sqlite", &json!({ "path": path }));
     };
     make("hex.db", "TEXT AS (hex(zeroblob(225000000)))");
@@ -243,15 +242,12 @@ fn large_webhooks_to_several_subscriptions_are_delivered_one_after_the_other() {
     });
     process.post("/v1/providers", &provider);
     let list = zeros(24 << 20);
-    let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
     let answers: Vec<Answer> = thread::scope(|scope| {
-        let (process, list, key) = (&process, &list, &key);
+        let (process, list) = (&process, &list);
         let send = move |n: usize| {
             // The same signed bytes would count once.
             let (id, body) = (n.to_string(), format!("[{n},{list}]"));
-            let signature = hmac::sign(key, body.as_bytes());
-            let signature = HEXLOWER.encode(signature.as_ref());
-            let signature = format!("sha256={signature}");
+            let signature = http::github(SECRET, body.as_bytes());
             let fields = [
                 ("X-Hub-Signature-256", signature.as_str()),
                 ("X-GitHub-Delivery", id.as_str()),
@@ -419,7 +415,7 @@ fn a_source_that_was_read_at_two_unclean_ends_in_a_row_is_set_aside_until_a_clea
     let row = "INSERT INTO outbox (event_type, payload) VALUES ('a', '1')";
     for name in ["suspect", "innocent"] {
         let table = "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT)";
-        erp(name).execute_batch(&format!("{table}; {row}")).unwrap();
+        erp(name).run(&format!("{table}; {row}"));
         let path = home.path().join(format!("{name}.db"));
         add(&process, name, "sqlite", &json!({ "path": path }));
     }
@@ -428,7 +424,7 @@ fn a_source_that_was_read_at_two_unclean_ends_in_a_row_is_set_aside_until_a_clea
     };
     for name in ["suspect", "innocent"] {
         until("its first row is read", || shown(&process, name)["event_count"] == 1);
-        erp(name).execute_batch(row).unwrap();
+        erp(name).run(row);
         until("its second row is read", || shown(&process, name)["event_count"] == 2);
     }
     process.kill();
@@ -443,8 +439,8 @@ fn a_source_that_was_read_at_two_unclean_ends_in_a_row_is_set_aside_until_a_clea
     );
     assert_eq!(marked.unwrap(), 1);
     drop(file);
-    erp("suspect").execute_batch(row).unwrap();
-    erp("innocent").execute_batch(row).unwrap();
+    erp("suspect").run(row);
+    erp("innocent").run(row);
     process = Process::start(home.path());
     until("the innocent one is read", || shown(&process, "innocent")["event_count"] == 3);
     until("it says why", || {

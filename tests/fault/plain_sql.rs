@@ -1,7 +1,6 @@
 //! kill -9 while rows that plain SQL inserted are not routed yet, and starts beside programs that lock the file.
 
-use crate::process::Process;
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 #[test]
 fn rows_inserted_by_plain_sql_survive_any_kill_and_become_one_event_each() {
@@ -12,12 +11,11 @@ fn rows_inserted_by_plain_sql_survive_any_kill_and_become_one_event_each() {
     for kill in 0..6 {
         let erp = Connection::open(&path).unwrap();
         erp.busy_timeout(Duration::from_secs(10)).unwrap();
-        erp.execute_batch(&format!(
+        erp.run(&format!(
             "INSERT INTO outbox (event_type, idempotency_key, payload)
              WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400)
              SELECT 'bulk', 'key-{kill}-' || i, '{{}}' FROM n"
-        ))
-        .unwrap();
+        ));
         count += 400;
         // The first kill comes at once, the next after some of them were sent.
         let sent = receiver.count();
@@ -50,11 +48,10 @@ fn a_service_starts_beside_an_erp_that_goes_from_one_long_transaction_to_the_nex
             // Not for ever: a start that fails would never tell that it is over.
             for () in std::iter::repeat_n((), 200).take_while(|()| !is_over.load(Ordering::Relaxed))
             {
-                erp.execute_batch("BEGIN IMMEDIATE").unwrap();
-                erp.execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('a', '{}')")
-                    .unwrap();
+                erp.run("BEGIN IMMEDIATE");
+                erp.run("INSERT INTO outbox (event_type, payload) VALUES ('a', '{}')");
                 thread::sleep(Duration::from_millis(300));
-                erp.execute_batch("COMMIT").unwrap();
+                erp.run("COMMIT");
                 // The pause that docs/plain-sql.md asks for.
                 thread::sleep(Duration::from_millis(5));
             }
@@ -76,7 +73,7 @@ fn a_start_waits_for_a_program_that_keeps_the_lock_and_ends_at_once_when_it_is_a
     Process::start(home.path()).kill();
     let path = home.path().join("data/oncebox.db");
     let erp = Connection::open(&path).unwrap();
-    erp.execute_batch("BEGIN IMMEDIATE").unwrap();
+    erp.run("BEGIN IMMEDIATE");
     let log = home.path().join("log");
     let mut waiting = Command::new(env!("CARGO_BIN_EXE_oncebox"))
         .args(["serve", "--config"])
@@ -97,7 +94,7 @@ fn a_start_waits_for_a_program_that_keeps_the_lock_and_ends_at_once_when_it_is_a
     thread::scope(|threads| {
         let start = threads.spawn(|| Process::start(home.path()));
         thread::sleep(Duration::from_secs(3));
-        erp.execute_batch("COMMIT").unwrap();
+        erp.run("COMMIT");
         start.join().unwrap().stop();
     });
     file::check(&path);

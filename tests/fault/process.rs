@@ -7,6 +7,12 @@ use tempfile::NamedTempFile;
 
 use crate::rig::prelude::*;
 
+/// What most files of this program import.
+pub(crate) mod prelude {
+    pub(crate) use super::{Process, SOON, call, ms, number};
+    pub(crate) use crate::rig::prelude::*;
+}
+
 /// Settings with which a failed delivery is soon tried again.
 pub(crate) const SOON: &str = r#"
 [listen]

@@ -1,20 +1,6 @@
 //! A rotation under load, killed in between: it goes on where its rows stand.
 
-use crate::process::{Process, call, ms};
-use crate::rig::prelude::*;
-
-/// Standard Webhooks v1, with ring alone.
-fn is_signed(request: &Message, secret: &str) -> bool {
-    let key = BASE64.decode(secret.strip_prefix("whsec_").unwrap().as_bytes()).unwrap();
-    let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-    let field = |name| request.field(name).unwrap();
-    let signed = [field("webhook-id"), ".", field("webhook-timestamp"), "."].concat();
-    let signed = [signed.as_bytes(), &request.body].concat();
-    field("webhook-signature").split(' ').any(|one| {
-        let mac = BASE64.decode(one.strip_prefix("v1,").unwrap().as_bytes()).unwrap();
-        hmac::verify(&key, &signed, &mac).is_ok()
-    })
-}
+use crate::process::prelude::*;
 
 #[test]
 fn rotations_that_are_killed_go_on_and_lose_and_refuse_nothing() {
@@ -30,7 +16,7 @@ fn rotations_that_are_killed_go_on_and_lose_and_refuse_nothing() {
         (Arc::clone(&known), Arc::clone(&accepted), Arc::clone(&refused));
     receiver.decide(move |request| {
         let is_ping = String::from_utf8_lossy(&request.body).contains("oncebox.ping");
-        let is_right = is_signed(request, &secret.lock().unwrap());
+        let is_right = request.is_signed(&secret.lock().unwrap());
         if is_right && !is_ping {
             noted.lock().unwrap().insert(request.field("x-idempotency-key").unwrap().to_owned());
         } else if !is_ping {

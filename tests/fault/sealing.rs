@@ -1,8 +1,7 @@
 //! Sealed events under kill -9: whichever way they come in, what is sealed stands in no file and in no log, and the
 //! receiver gets all of it.
 
-use crate::process::{Process, SOON, call, ms, number};
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 const GITHUB: &str = "a-shared-secret-of-32-characters";
 /// Stand in what is sealed, and nowhere else.
@@ -46,11 +45,9 @@ fn publish(home: &Path, token: &str) {
 }
 
 fn hook(home: &Path) {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, GITHUB.as_bytes());
     for n in 0..EACH {
         let body = body(n);
-        let signature = HEXLOWER.encode(hmac::sign(&key, body.as_bytes()).as_ref());
-        let (signature, delivery) = (format!("sha256={signature}"), format!("d-{n}"));
+        let (signature, delivery) = (http::github(GITHUB, body.as_bytes()), format!("d-{n}"));
         let fields = [
             ("X-Hub-Signature-256", signature.as_str()),
             ("X-GitHub-Delivery", delivery.as_str()),
@@ -84,17 +81,6 @@ fn start(home: &Path) -> Process {
     let log = home.join("log.txt");
     fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
     Process::start_logging_to(home, None, log, None)
-}
-
-/// An ERP's own file: what it holds, it holds.
-fn new_erp(path: &Path) -> Connection {
-    let erp = Connection::open(path).unwrap();
-    erp.busy_timeout(ms(10_000)).unwrap();
-    let table =
-        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL,
-                                      payload TEXT NOT NULL)";
-    erp.execute_batch(table).unwrap();
-    erp
 }
 
 /// States the policy for every way in, and sends everything to the receiver.
@@ -170,7 +156,7 @@ fn sealed_data_is_in_no_file_or_log_after_kills_and_is_delivered_complete() {
     let (home, folder) = (home.path(), elsewhere.path().join("drop"));
     fs::create_dir(&folder).unwrap();
     let erp_path = elsewhere.path().join("erp.db");
-    let erp = new_erp(&erp_path);
+    let erp = file::new_outbox(&erp_path);
     let receiver = Receiver::new();
     let mut count = 0_usize;
     receiver.decide(move |message| {

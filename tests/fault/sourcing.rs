@@ -1,7 +1,6 @@
 //! Sources under kill -9: an ERP goes on writing while the service is killed; afterwards the counts are equal.
 
-use crate::process::{Process, ms, number};
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 /// Facts the ERP writes, and rows of all files together.
 const FACTS: usize = 3_000;
@@ -12,12 +11,11 @@ const ROWS: usize = 25;
 fn write_facts(path: &Path) {
     let conn = Connection::open(path).unwrap();
     conn.busy_timeout(ms(10_000)).unwrap();
-    conn.execute_batch(
+    conn.run(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
          CREATE TABLE IF NOT EXISTS outbox
              (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL, payload TEXT NOT NULL)",
-    )
-    .unwrap();
+    );
     for first in (0..FACTS).step_by(10) {
         let tx = conn.unchecked_transaction().unwrap();
         for n in first..first + 10 {

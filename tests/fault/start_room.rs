@@ -4,8 +4,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Child;
 
 use crate::disk::Tmpfs;
-use crate::process::{SOON, call};
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 /// A service on a port that is known before it starts, and the messages it sends to its manager.
 struct Started {

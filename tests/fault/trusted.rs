@@ -2,9 +2,8 @@
 
 use rustls::{ServerConnection, StreamOwned};
 
-use crate::process::Process;
+use crate::process::prelude::*;
 use crate::rig::http::read_message;
-use crate::rig::prelude::*;
 use crate::rig::smtp;
 
 #[test]

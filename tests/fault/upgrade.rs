@@ -4,8 +4,7 @@ use oncebox::backup::upgrade;
 use oncebox::store::audit_events::Trail;
 use oncebox::store::schema::Steps;
 
-use crate::process::Process;
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 /// The database that the last binary of a schema version made: two subscriptions, one of them paused, and three events.
 /// What was sent found nobody; the key and the token belong to nothing else.

@@ -4,8 +4,7 @@
 //! `ONCEBOX_WALK` says how often each route is called; `ONCEBOX_WALK_TIMES` shows how long others waited.
 
 use crate::memory::{Cage, SECRET, zeros};
-use crate::process::{Process, call, ms, number};
-use crate::rig::prelude::*;
+use crate::process::prelude::*;
 
 /// What the process may hold in the end, in KiB.
 const MAX_RESIDENT_KIB: u64 = 300 << 10;
@@ -146,9 +145,7 @@ fn send(address: SocketAddr, token: &str, route: &Walked, body: &str) -> std::io
     let list = if route.is_list { "?limit=500" } else { "" };
     let path = format!("{}{list}", route.path);
     let bearer = format!("Bearer {token}");
-    let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
-    let signature = HEXLOWER.encode(hmac::sign(&key, body.as_bytes()).as_ref());
-    let (signature, id) = (format!("sha256={signature}"), body.len().to_string());
+    let (signature, id) = (http::github(SECRET, body.as_bytes()), body.len().to_string());
     let mut fields = vec![("Authorization", bearer.as_str())];
     if !body.is_empty() {
         fields.push(("Content-Type", "application/json"));

@@ -44,6 +44,7 @@ fn sqlite_script(sql: &str) -> String {
     )
 }
 
+const UNGUARDED: &str = "INSERT INTO effects (event_id) VALUES (:event_id);";
 const EFFECT: &str = "INSERT INTO effects (event_id) SELECT :event_id WHERE changes() = 1;";
 
 fn sqlite_claim() -> String {
@@ -85,55 +86,44 @@ fn the_text_for_sqlite_holds_in_python_and_lets_no_older_version_through() {
     consumer.is_good(&[python.to_str().unwrap(), "-c", &script], &["--newer"]);
 }
 
-#[test]
-fn a_consumer_without_a_guard_is_found() {
-    if server::found("sqlite3").is_none() {
-        return rig::skipped("needs sqlite3");
-    }
-    let script = sqlite_script("INSERT INTO effects (event_id) VALUES (:event_id);");
-    let report = sqlite_file().is_bad(&["sh", "-c", &script], &[], "doubled");
-    assert_eq!(has(&report, "lost"), 0);
-}
-
-#[test]
-fn a_guard_in_a_transaction_of_its_own_before_the_effect_is_found() {
-    if server::found("sqlite3").is_none() {
-        return rig::skipped("needs sqlite3");
-    }
-    let effect = sqlite_script("INSERT INTO effects (event_id) VALUES (:event_id);");
+/// A guard in a transaction of its own, before the effect.
+fn before() -> String {
     let claim = sqlite_claim().replace(":event_id", "'$ONCEBOX_WEBHOOK_ID'");
     let claim = claim.replace(":consumer_group", "'shipping'");
-    let script = format!(
+    format!(
         "first=$(sqlite3 -bail effects.db \"{claim} SELECT changes(); COMMIT;\" | tail -n 1) || exit 1\n\
-         [ \"$first\" = 0 ] && exit 0\n{effect}"
-    );
-    let report = sqlite_file().is_bad(&["sh", "-c", &script], &[], "lost");
-    assert_eq!(has(&report, "doubled"), 0);
+         [ \"$first\" = 0 ] && exit 0\n{}",
+        sqlite_script(UNGUARDED)
+    )
 }
 
-#[test]
-fn a_guard_after_the_effect_is_found() {
-    if server::found("sqlite3").is_none() {
-        return rig::skipped("needs sqlite3");
-    }
-    let effect = sqlite_script("INSERT INTO effects (event_id) VALUES (:event_id);");
+/// The same after the effect.
+fn afterwards() -> String {
     let claim = sqlite_script(&format!("{}COMMIT;", sqlite_claim()));
-    let script = format!(
+    format!(
         "known=$(sqlite3 -cmd '.timeout 10000' effects.db \"SELECT count(*) FROM processed_events\n\
-         WHERE event_id = '$ONCEBOX_WEBHOOK_ID'\") || exit 1\n[ \"$known\" = 1 ] && exit 0\n{effect}{claim}"
-    );
-    let report = sqlite_file().is_bad(&["sh", "-c", &script], &[], "doubled");
-    assert_eq!(has(&report, "lost"), 0);
+         WHERE event_id = '$ONCEBOX_WEBHOOK_ID'\") || exit 1\n[ \"$known\" = 1 ] && exit 0\n{}{claim}",
+        sqlite_script(UNGUARDED)
+    )
 }
 
 #[test]
-fn a_guard_that_does_not_look_at_versions_is_found_to_apply_stale_ones() {
+fn each_guard_that_is_wrong_is_found_and_named_by_what_it_does() {
     if server::found("sqlite3").is_none() {
         return rig::skipped("needs sqlite3");
     }
-    let script = sqlite_script(&format!("{}{EFFECT}\nCOMMIT;", sqlite_claim()));
-    let report = sqlite_file().is_bad(&["sh", "-c", &script], &["--newer"], "stale");
-    assert_eq!((has(&report, "lost"), has(&report, "doubled")), (0, 0));
+    let without_versions = sqlite_script(&format!("{}{EFFECT}\nCOMMIT;", sqlite_claim()));
+    for (script, flags, found, others) in [
+        (sqlite_script(UNGUARDED), [].as_slice(), "doubled", ["lost"].as_slice()),
+        (before(), &[], "lost", &["doubled"]),
+        (afterwards(), &[], "doubled", &["lost"]),
+        (without_versions, &["--newer"], "stale", &["lost", "doubled"]),
+    ] {
+        let report = sqlite_file().is_bad(&["sh", "-c", &script], flags, found);
+        for other in others {
+            assert_eq!(has(&report, other), 0, "{script}: {other}");
+        }
+    }
 }
 
 #[test]

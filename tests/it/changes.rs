@@ -38,8 +38,7 @@ fn post(rig: &Rig, token: &str) -> u16 {
 #[test]
 fn a_secret_is_added_told_apart_and_withdrawn_at_once() {
     let rig = Rig::new();
-    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
-    rig.provider("machine", &scheme, "old-token-1234567890");
+    rig.token_provider("machine", "old-token-1234567890");
     let path = "/v1/providers/machine/secrets";
     let ask = |secret: &str, dry_run: bool| {
         rig.post(path, &json!({ "secret": secret, "dry_run": dry_run }))

@@ -72,10 +72,8 @@ impl World {
                 (format!("/console/events/{}", self.sent(action).0), vec![])
             }
             "replay-webhook" => {
-                let scheme =
-                    json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
                 let secret = "a-shared-secret-of-32-characters";
-                self.rig.provider("shop", &scheme, secret);
+                self.rig.token_provider("shop", secret);
                 self.rig.subscribe_with(action, &self.well, &json!({ "source": "provider:shop" }));
                 self.rig.send("POST", "/in/shop", &[("X-Token", secret)], b"{\"n\":1}").is(200);
                 self.rig.settle();
@@ -214,11 +212,7 @@ impl World {
     /// A source that reads a file of its own.
     fn source(&self, action: &str) -> (String, Vec<(&'static str, String)>) {
         let path = self.rig.home().join(format!("{action}.db"));
-        let erp = Connection::open(&path).unwrap();
-        erp.execute_batch(
-            "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT)",
-        )
-        .unwrap();
+        drop(file::new_outbox(&path));
         let source = json!({ "name": action, "kind": "sqlite", "settings": { "path": path } });
         self.post("/v1/sources", &source);
         let of = format!("/v1/sources/{action}");

@@ -33,8 +33,7 @@ fn a_console_with_an_address_of_its_own_is_not_where_the_api_is() {
     let query = link.split_once('?').unwrap().1;
     let entered = http::send(own, "POST", "/console/enter", &[], query.as_bytes()).unwrap().is(303);
     let cookie = entered.field("set-cookie").unwrap().split(';').next().unwrap().to_owned();
-    let page = get(own, "/console/", &[("Cookie", &cookie)]).is(200).text();
-    assert!(page.contains("anna"), "{page}");
+    shows(&get(own, "/console/", &[("Cookie", &cookie)]).is(200).text(), &["anna"]);
 }
 
 #[test]
@@ -76,8 +75,7 @@ fn before_there_is_a_user_only_this_machine_is_told_how_to_make_one() {
     let refused = get(rig.address(), "/console/", &elsewhere).is(403).text();
     assert!(refused.contains("There is no user yet"), "{refused}");
     assert!(!refused.contains("<form"), "{refused}");
-    let here = get(rig.address(), "/console/", &[]).is(200).text();
-    assert!(here.contains("Nobody can log in yet"), "{here}");
+    shows(&get(rig.address(), "/console/", &[]).is(200).text(), &["Nobody can log in yet"]);
     rig.post("/v1/users", &json!({ "name": "anna", "role": "read" })).is(201);
     let form = get(rig.address(), "/console/", &elsewhere).is(200).text();
     assert!(form.contains("action=\"/console/log-in\""), "{form}");

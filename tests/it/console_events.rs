@@ -57,8 +57,7 @@ fn a_delivery_is_tried_edited_and_skipped_in_the_name_of_the_person() {
     let path = format!("/console/deliveries/{delivery}");
     let sent = receiver.count();
     browser.act(&path, "retry-delivery", &[]);
-    rig.settle();
-    assert_eq!(receiver.count(), sent + 1);
+    rig.has_sent(&receiver, sent + 1);
     // Numbers keep their digits, since the text is sent as it was typed.
     let page = browser.get(&path);
     let edit = form(&page, "/console/act/edit-and-resend").unwrap();
@@ -122,8 +121,7 @@ fn webhooks_of_a_provider_stand_beside_those_that_were_refused() {
         br#"{"id":"evt_1","type":"order.paid"}"#,
     );
     rig.advance(secs(1));
-    let page = browser.get("/console/webhooks?provider=shop");
-    assert!(page.contains("Refused"), "{page}");
+    shows(&browser.get("/console/webhooks?provider=shop"), &["Refused"]);
     for item in rig.get("/v1/webhook-events")["items"].as_array().unwrap() {
         let path = format!("/console/webhooks/{}", item["id"].as_str().unwrap());
         assert!(browser.get(&path).contains("Signature"));

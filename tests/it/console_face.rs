@@ -81,8 +81,7 @@ fn the_page_of_a_test_refreshes_itself_until_it_is_done() {
     let again = form(&html, "/console/act/test-subscription").unwrap();
     let page = browser.submit(&again, &[]).is(303).field("location").unwrap().to_owned();
     until("it is done", || !browser.get(&page).contains("http-equiv=\"refresh\""));
-    let html = browser.get(&page);
-    assert!(html.contains("It works.") && html.contains("booked it"), "{html}");
+    shows(&browser.get(&page), &["It works.", "booked it"]);
     assert!(browser.send("GET", &page, b"").field("etag").is_some());
     let missing = browser.send("GET", "/console/subscriptions/tests/nothing", b"").is(404).text();
     assert!(missing.contains("<h1>There is no test nothing</h1>"), "{missing}");
@@ -113,11 +112,9 @@ fn a_delivery_shows_each_wait_and_why() {
         assert!(page.contains(part), "{part}: {page}");
     }
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
-    let page = browser.get(&format!("/console/events/{first}"));
-    assert!(page.contains("(paused)") && page.contains(">next<"), "{page}");
+    shows(&browser.get(&format!("/console/events/{first}")), &["(paused)", ">next<"]);
     rig.advance(secs(3_600));
-    let page = browser.get(&format!("/console/events/{first}"));
-    assert!(page.contains("1 h · paused") && page.contains("class=\"held\""), "{page}");
+    shows(&browser.get(&format!("/console/events/{first}")), &["1 h · paused", "class=\"held\""]);
     receiver.always(Reply::status(200));
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
     until("both arrive", || rig.items("/v1/deliveries?state=completed").len() == 2);
@@ -187,8 +184,7 @@ fn the_overview_says_what_needs_a_person_in_plain_words() {
 fn the_overview_tells_how_late_the_queue_is_and_how_long_the_disk_lasts() {
     let (rig, receiver) = Rig::subscribed_to("erp", Receiver::with(Reply::Hang));
     let browser = Browser::new(&rig, "read");
-    let page = browser.get("/console/");
-    assert!(page.contains("Nothing is late") && page.contains("It is not filling up"), "{page}");
+    shows(&browser.get("/console/"), &["Nothing is late", "It is not filling up"]);
     rig.publish_type("a");
     rig.advance(secs(7_200));
     assert!(browser.get("/console/").contains("The oldest is late by 2 h"));
@@ -228,8 +224,7 @@ fn what_is_not_there_is_named_and_can_be_searched() {
     let page = browser.get("/console/search?q=4711");
     assert!(page.contains("Nothing begins with 4711.") && page.contains("47 finds 4711"), "{page}");
     assert!(links(&page).contains(&"/console/webhooks".to_owned()), "{page}");
-    let page = browser.get("/console/lanes");
-    assert!(page.contains("A lane keeps an order") && page.contains("--ordering key"), "{page}");
+    shows(&browser.get("/console/lanes"), &["A lane keeps an order", "--ordering key"]);
     assert!(browser.get("/console/lanes/lane_7").contains("Nothing waits in this lane."));
 }
 
@@ -267,8 +262,7 @@ fn dead_letters_are_filtered_by_class_and_code() {
     assert!(page.contains("<h1>Dead letters: erp, transient, 503</h1>"), "{page}");
     assert_eq!(page.matches("type=\"checkbox\" name=\"filter.ids\"").count(), 1, "{page}");
     assert!(links(&page).contains(&"/console/dead-letters".to_owned()), "{page}");
-    let page = browser.get("/console/dead-letters?class=auth");
-    assert!(page.contains("No dead letter matches."), "{page}");
+    shows(&browser.get("/console/dead-letters?class=auth"), &["No dead letter matches."]);
 }
 
 #[test]

@@ -102,10 +102,9 @@ impl Planted {
             "event_type": "order.paid", "aggregate_id": "4711", "ordering_key": "4711", "payload": payload,
         });
         rig.publish(&event);
-        let key = hmac::Key::new(hmac::HMAC_SHA256, PROVIDER.as_bytes());
-        let signature = HEXLOWER.encode(hmac::sign(&key, payload.to_string().as_bytes()).as_ref());
+        let signature = http::github(PROVIDER, payload.to_string().as_bytes());
         let fields = [
-            ("X-Hub-Signature-256", &*format!("sha256={signature}")),
+            ("X-Hub-Signature-256", &*signature),
             ("X-GitHub-Delivery", "d-1"),
             ("X-GitHub-Event", "push"),
             ("Content-Type", "application/json"),
@@ -185,10 +184,7 @@ impl Planted {
         rig.post("/v1/alert-channels", &channel).is(201);
         let path = rig.home().join("erp.db");
         let erp = Connection::open(&path).unwrap();
-        erp.execute_batch(
-            "CREATE TABLE outbox (id INTEGER PRIMARY KEY, event_type TEXT, payload TEXT)",
-        )
-        .unwrap();
+        erp.run("CREATE TABLE outbox (id INTEGER PRIMARY KEY, event_type TEXT, payload TEXT)");
         rig.source("erp", "sqlite", &json!({ "path": path }));
         let dead = rig.get("/v1/deliveries?subscription=bearer")["items"][0]["id"].clone();
         let dead = format!("/v1/deliveries/{}", dead.as_str().unwrap());

@@ -127,9 +127,7 @@ fn a_payload_is_given_as_it_is_and_its_exact_bytes_where_they_are_asked_for() {
 #[test]
 fn what_one_consumer_has_no_other_is_given() {
     let (rig, _) = pulling(&json!({}));
-    for _ in 0..40 {
-        rig.publish_type("a");
-    }
+    rig.publish_types(&["a"; 40]);
     let address = rig.address();
     let token = format!("Bearer {}", rig.token);
     let mut had: Vec<String> = thread::scope(|scope| {
@@ -242,9 +240,7 @@ fn a_late_acknowledgement_is_taken_while_nobody_else_has_the_event() {
 #[test]
 fn what_is_handed_back_counts_waits_or_dies_as_the_consumer_says() {
     let (rig, _) = pulling(&json!({}));
-    for event_type in ["schedule", "delay", "dead", "back"] {
-        rig.publish_type(event_type);
-    }
+    rig.publish_types(&["schedule", "delay", "dead", "back"]);
     let items = next(&rig, "?max=4");
     let states = [
         nack(&rig, &items[0], &json!({ "reason": "no stock" })),
@@ -331,9 +327,7 @@ fn what_is_said_of_an_event_that_cannot_be_opened_is_stored_without_its_reason_a
 #[test]
 fn a_delivery_that_cannot_be_settled_is_said_and_costs_the_others_of_its_request_nothing() {
     let (rig, _) = pulling(&json!({}));
-    for event_type in ["a", "b", "c"] {
-        rig.publish_type(event_type);
-    }
+    rig.publish_types(&["a", "b", "c"]);
     let items = next(&rig, "?max=3");
     let words: Vec<Value> = items.iter().map(shown).collect();
     assert_eq!(tampered(&rig, PLANTED), 1);
@@ -348,8 +342,7 @@ fn a_delivery_that_cannot_be_settled_is_said_and_costs_the_others_of_its_request
         let heard = say(&rig, verb, &now);
         let statuses: Vec<&Value> = heard.iter().map(|one| &one["status"]).collect();
         assert_eq!(statuses, [200, 500, 200], "{heard:?}");
-        let detail = heard[1]["detail"].as_str().unwrap();
-        assert!(detail.contains("dlv_2") && detail.contains("the log says why"), "{detail}");
+        shows(heard[1]["detail"].as_str().unwrap(), &["dlv_2", "the log says why"]);
         let states = rig.lines("SELECT state FROM deliveries ORDER BY seq");
         assert_eq!(states, [state, "leased", state]);
     }
@@ -389,9 +382,7 @@ fn a_subscription_that_cannot_be_read_keeps_no_other_lease_from_ending() {
 #[test]
 fn a_lease_that_cannot_be_ended_keeps_no_other_from_ending_and_ends_when_it_can_be() {
     let (rig, _) = pulling(&json!({}));
-    for event_type in ["a", "b", "c"] {
-        rig.publish_type(event_type);
-    }
+    rig.publish_types(&["a", "b", "c"]);
     assert_eq!(next(&rig, "?max=3").len(), 3);
     assert_eq!(tampered(&rig, PLANTED), 1);
     rig.advance(secs(60));
@@ -406,16 +397,16 @@ fn while_another_program_holds_the_file_those_who_ask_are_answered_and_leases_en
     rig.publish_type("a");
     assert_eq!(next(&rig, "").len(), 1);
     let other = rig.writable();
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    other.run("BEGIN IMMEDIATE");
     rig.advance(secs(60));
     thread::sleep(Duration::from_millis(500));
     assert!(next(&rig, "").is_empty());
-    other.execute_batch("ROLLBACK").unwrap();
+    other.run("ROLLBACK");
     until("the lease has ended", || {
         rig.advance(secs(1));
         rig.one("SELECT count(*) FROM attempts") != "0"
     });
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    other.run("BEGIN IMMEDIATE");
     rig.stop();
 }
 
@@ -659,11 +650,8 @@ fn the_dispatcher_leaves_alone_what_consumers_ask_for() {
     let (rig, _) = pulling(&json!({}));
     let receiver = Receiver::new();
     rig.subscribe("pushed", &receiver);
-    for _ in 0..5 {
-        rig.publish_type("a");
-    }
-    rig.settle();
-    assert_eq!(receiver.count(), 5);
+    rig.publish_types(&["a"; 5]);
+    rig.has_sent(&receiver, 5);
     rig.says("SELECT count(*) FROM deliveries WHERE state = 'pending' AND attempt_count = 0", "5");
     rig.call("GET", "/v1/consumers/pushed/next", b"").is(409).tells("is not a pull subscription");
     let numbers = rig.get("/v1/stats");

@@ -173,11 +173,10 @@ fn every_signing_credential_in_force_signs() {
         .collect();
     rig.stop();
     let conn = rig.writable();
-    conn.execute_batch(
+    conn.run(
         "UPDATE credentials SET state = 'retiring', valid_until = 9e15 WHERE version = 2;
          UPDATE credentials SET state = 'next' WHERE version = 3;",
-    )
-    .unwrap();
+    );
     rig.start_again();
     let sent = request(&rig, &receiver);
     assert_eq!(sent.field("webhook-signature").unwrap().split(' ').count(), 3);
@@ -290,8 +289,7 @@ fn an_answer_that_quotes_a_credential_is_kept_without_it() {
 #[test]
 fn the_last_use_of_a_credential_is_shown_to_the_minute() {
     let (rig, receiver) = site();
-    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
-    rig.provider("shop", &scheme, "a-shared-secret-of-32-characters");
+    rig.token_provider("shop", "a-shared-secret-of-32-characters");
     let bearer = set(&rig, &json!({ "kind": "bearer", "secret": "x" }));
     let used = |rig: &Rig| {
         file::lines(
@@ -397,9 +395,7 @@ fn a_token_is_fetched_once_kept_and_fetched_again_before_it_expires() {
     let endpoint = Endpoint::new();
     set(&rig, &endpoint.client(&json!({ "scope": "orders write", "audience": "https://erp/" })));
     receiver.decide(|_| Reply::Hang);
-    for _ in 0..4 {
-        rig.publish_type("a");
-    }
+    rig.publish_types(&["a"; 4]);
     until("all are in flight", || receiver.count() == 5);
     receiver.release();
     rig.settle();
@@ -518,9 +514,7 @@ fn those_who_wait_for_a_token_that_is_refused_take_the_same_answer() {
     let endpoint = Endpoint::new();
     set(&rig, &endpoint.client(&json!({})));
     endpoint.0.always(Reply::Hang);
-    for _ in 0..4 {
-        rig.publish_type("a");
-    }
+    rig.publish_types(&["a"; 4]);
     let is_sent =
         |n: i32| !rig.get(&format!("/v1/deliveries/dlv_{n}"))["in_flight_since"].is_null();
     until("all wait", || endpoint.0.count() == 1 && (2..=5).all(is_sent));

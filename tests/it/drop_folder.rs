@@ -13,6 +13,13 @@ struct Folder {
 }
 
 impl Folder {
+    /// A rig, and a folder of it.
+    fn alone(more: &Value) -> (Rig, Self) {
+        let rig = Rig::new();
+        let folder = Self::new(&rig, more);
+        (rig, folder)
+    }
+
     fn new(rig: &Rig, more: &Value) -> Self {
         let path = rig.home().join("drop");
         fs::create_dir(&path).unwrap();
@@ -96,8 +103,7 @@ fn json_lines_and_xml_are_taken_as_well() {
 
 #[test]
 fn a_file_with_a_mistake_is_refused_as_a_whole_with_the_position() {
-    let rig = Rig::new();
-    let folder = Folder::new(&rig, &json!({}));
+    let (rig, folder) = Folder::alone(&json!({}));
     let good = r#"{"event_type":"a","payload":1}"#;
     folder.put(
         "bad.ndjson",
@@ -122,8 +128,7 @@ fn a_file_with_a_mistake_is_refused_as_a_whole_with_the_position() {
 
 #[test]
 fn a_repeated_file_is_recognised_and_other_content_under_its_name_is_refused() {
-    let rig = Rig::new();
-    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    let (rig, folder) = Folder::alone(&json!({ "defaults": { "event_type": "a" } }));
     folder.take("a.csv", "x\n1\n2\n");
     folder.take("a.csv", "x\n1\n2\n");
     // Under another name its rows have the same keys.
@@ -145,8 +150,8 @@ fn a_repeated_file_is_recognised_and_other_content_under_its_name_is_refused() {
 
 #[test]
 fn a_file_being_written_is_read_when_its_writer_has_finished() {
-    let rig = Rig::new();
-    let folder = Folder::new(&rig, &json!({ "writer": "done", "defaults": { "event_type": "a" } }));
+    let (rig, folder) =
+        Folder::alone(&json!({ "writer": "done", "defaults": { "event_type": "a" } }));
     fs::write(folder.path.join("a.csv"), "x\n1").unwrap();
     fs::write(folder.path.join("b.csv"), "x\n1\n").unwrap();
     fs::write(folder.path.join("b.csv.done"), "").unwrap();
@@ -171,8 +176,7 @@ fn a_file_being_written_is_read_when_its_writer_has_finished() {
 
 #[test]
 fn a_file_written_in_place_is_not_read_while_it_is_empty() {
-    let rig = Rig::new();
-    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    let (rig, folder) = Folder::alone(&json!({ "defaults": { "event_type": "a" } }));
     let path = folder.path.join("a.csv");
     drop(fs::File::create(&path).unwrap());
     until("it is looked at", || rig.get("/v1/sources/files")["lag"] == 1);
@@ -190,8 +194,7 @@ fn a_file_written_in_place_is_not_read_while_it_is_empty() {
 
 #[test]
 fn large_files_and_other_entries_are_not_imported() {
-    let rig = Rig::new();
-    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    let (rig, folder) = Folder::alone(&json!({ "defaults": { "event_type": "a" } }));
     let secret = rig.home().join("secret.json");
     fs::write(&secret, r#"{"event_type":"a","payload":1}"#).unwrap();
     std::os::unix::fs::symlink(&secret, folder.path.join("link.json")).unwrap();
@@ -213,8 +216,7 @@ fn large_files_and_other_entries_are_not_imported() {
 
 #[test]
 fn a_file_with_an_unusable_name_is_reported_and_does_not_stop_others() {
-    let rig = Rig::new();
-    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    let (rig, folder) = Folder::alone(&json!({ "defaults": { "event_type": "a" } }));
     let latin = OsStr::from_bytes(b"M\xfcller.csv");
     for (name, why) in [
         (latin, "not UTF-8"),
@@ -228,8 +230,7 @@ fn a_file_with_an_unusable_name_is_reported_and_does_not_stop_others() {
                 .as_str()
                 .is_some_and(|error| error.contains(why))
         });
-        let test = rig.get("/v1/sources/files/test").to_string();
-        assert!(test.contains(why), "{test}");
+        shows(&rig.get("/v1/sources/files/test").to_string(), &[why]);
         folder.put("good.csv", "n\n1\n");
         until("the other is taken", || !folder.has("good.csv"));
         fs::remove_file(folder.path.join(name)).unwrap();
@@ -283,8 +284,7 @@ fn a_row_without_the_key_in_the_settings_refuses_its_file() {
 
 #[test]
 fn ten_thousand_rows_are_one_transaction() {
-    let rig = Rig::new();
-    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    let (rig, folder) = Folder::alone(&json!({ "defaults": { "event_type": "a" } }));
     folder.take("many.csv", format!("x\n{}", "1\n".repeat(10_000)));
     assert_eq!(stored(&rig), "10000");
     assert_eq!(rig.get("/v1/sources/files")["event_count"], 10_000);
@@ -292,8 +292,7 @@ fn ten_thousand_rows_are_one_transaction() {
 
 #[test]
 fn a_missing_folder_is_reported_and_read_when_it_is_back() {
-    let rig = Rig::new();
-    let folder = Folder::new(&rig, &json!({}));
+    let (rig, folder) = Folder::alone(&json!({}));
     until("it is read", || folder.has("done"));
     let away = rig.home().join("away");
     fs::rename(&folder.path, &away).unwrap();
@@ -313,8 +312,7 @@ fn a_missing_folder_is_reported_and_read_when_it_is_back() {
 
 #[test]
 fn one_folder_has_one_source() {
-    let rig = Rig::new();
-    let folder = Folder::new(&rig, &json!({}));
+    let (rig, folder) = Folder::alone(&json!({}));
     let over =
         |path: &Path| json!({ "name": "again", "kind": "drop", "settings": { "path": path } });
     rig.post("/v1/sources", &over(&folder.path)).is(409);
@@ -338,8 +336,7 @@ fn one_folder_has_one_source() {
 
 #[test]
 fn a_file_that_cannot_be_imported_is_reported_once_and_does_not_stop_others() {
-    let rig = Rig::new();
-    let folder = Folder::new(&rig, &json!({}));
+    let (rig, folder) = Folder::alone(&json!({}));
     // It cannot be moved to where a directory stands.
     fs::create_dir_all(folder.path.join("done/a.json/in the way")).unwrap();
     folder.put("a.json", r#"{"event_type":"a","payload":1}"#);
@@ -361,8 +358,7 @@ fn a_file_that_cannot_be_imported_is_reported_once_and_does_not_stop_others() {
 
 #[test]
 fn links_named_done_and_rejected_are_not_followed() {
-    let rig = Rig::new();
-    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    let (rig, folder) = Folder::alone(&json!({ "defaults": { "event_type": "a" } }));
     until("it is read", || folder.has("rejected"));
     let outside = rig.home().join("outside");
     fs::create_dir(&outside).unwrap();
@@ -461,8 +457,7 @@ fn a_file_removed_while_it_is_read_is_stored_without_an_error() {
 
 #[test]
 fn links_and_special_files_are_not_read_and_are_reported() {
-    let rig = Rig::new();
-    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    let (rig, folder) = Folder::alone(&json!({ "defaults": { "event_type": "a" } }));
     let said = |part: &str| {
         until(&format!("{part:?} is said"), || {
             rig.advance(secs(11));
@@ -510,8 +505,7 @@ fn links_and_special_files_are_not_read_and_are_reported() {
 
 #[test]
 fn long_numbers_in_json_stay_different_keys_and_a_time_in_another_unit_is_refused() {
-    let rig = Rig::new();
-    let folder = Folder::new(&rig, &json!({ "fields": { "not_before": "start" } }));
+    let (rig, folder) = Folder::alone(&json!({ "fields": { "not_before": "start" } }));
     let row = |key: &str| {
         format!(r#"{{"event_type":"a","payload":1,"idempotency_key":{key},"aggregate_id":{key}}}"#)
     };

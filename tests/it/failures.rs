@@ -335,8 +335,7 @@ fn days_in_which_nobody_called_are_not_days_of_failing() {
     rig.call("POST", "/v1/tenants/acme/suspend", b"").is(200);
     after(&rig, 6 * DAY);
     rig.call("POST", "/v1/tenants/acme/resume", b"").is(200);
-    rig.settle();
-    assert_eq!(receiver.count(), 2);
+    rig.has_sent(&receiver, 2);
     let shown = rig.get_as(&acme, "/v1/subscriptions/erp");
     assert_eq!((&shown["state"], &shown["holds"]), (&json!("ACTIVE"), &json!([])));
 }
@@ -347,8 +346,7 @@ fn another_url_has_five_days_of_its_own() {
     deliver(&rig, "x");
     rig.advance(secs(5 * DAY));
     rig.patch("/v1/subscriptions/erp", &json!({ "url": format!("{}/v2", receiver.url()) })).is(200);
-    rig.settle();
-    assert_eq!(receiver.count(), 2);
+    rig.has_sent(&receiver, 2);
     assert_eq!((shown(&rig)["state"].clone(), holds(&rig)), (json!("ACTIVE"), vec![]));
 }
 
@@ -468,16 +466,18 @@ fn ten_failures_in_a_row_open_the_breaker_and_a_probe_closes_it() {
     assert_eq!((dead(&rig), counted(&rig)), (0, 10));
 }
 
+/// What a person does about a target that fails.
+const ACTS: [fn(&Rig, &Receiver); 2] = [
+    |rig, _| resume(rig),
+    |rig, receiver| {
+        let url = json!({ "url": format!("{}/v2", receiver.url()) });
+        rig.patch("/v1/subscriptions/erp", &url).is(200);
+    },
+];
+
 #[test]
 fn a_breaker_is_no_longer_escalated_when_a_person_has_acted() {
-    let act: [fn(&Rig, &Receiver); 2] = [
-        |rig, _| resume(rig),
-        |rig, receiver| {
-            let url = json!({ "url": format!("{}/v2", receiver.url()) });
-            rig.patch("/v1/subscriptions/erp", &url).is(200);
-        },
-    ];
-    for act in act {
+    for act in ACTS {
         let (rig, receiver) = failing(503);
         (0..10).for_each(|n| deliver(&rig, &n.to_string()));
         assert_eq!(escalations(&rig), ["subscription.breaker 1"]);
@@ -539,14 +539,7 @@ fn a_credential_that_is_refused_is_escalated_once_and_probed_until_it_is_accepte
 
 #[test]
 fn a_refused_credential_is_tried_at_once_after_a_change_or_a_resume() {
-    let act: [fn(&Rig, &Receiver); 2] = [
-        |rig, _| resume(rig),
-        |rig, receiver| {
-            let url = json!({ "url": format!("{}/v2", receiver.url()) });
-            rig.patch("/v1/subscriptions/erp", &url).is(200);
-        },
-    ];
-    for act in act {
+    for act in ACTS {
         let (rig, receiver) = unauthorized(401);
         // The delivery that was refused waits for a probe that is five minutes away.
         after(&rig, 5);

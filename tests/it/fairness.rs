@@ -78,8 +78,7 @@ fn endpoints_that_failed_before_a_restart_leave_deliverers_to_a_new_one() {
         for token in &tokens {
             publish(&rig, token, "dead");
         }
-        rig.settle();
-        assert_eq!(dead.count(), DEAD);
+        rig.has_sent(&dead, DEAD);
         dead.always(Reply::Hang);
         rig.restart();
         rig.advance(secs(5));
@@ -128,8 +127,7 @@ fn a_tenant_with_a_flood_has_half_of_the_deliverers_while_another_has_something_
     let tokens = tenants(&rig, 2);
     (0..DEAD).for_each(|n| subscribe(&rig, &tokens[0], &format!("flood-{n}"), &flooded));
     publish(&rig, &tokens[0], "flood");
-    rig.settle();
-    assert_eq!(flooded.count(), DEAD);
+    rig.has_sent(&flooded, DEAD);
     // The other tenant has one request under way, and more that wait for its end.
     subscribe(&rig, &tokens[1], "held", &held);
     let one = json!({ "policy": { "in_flight_max": 1 } }).to_string();

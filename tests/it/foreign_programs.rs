@@ -192,9 +192,7 @@ fn a_program_that_locks_the_file_for_long_makes_senders_come_again_and_loses_not
 fn what_consumers_say_while_a_program_locks_the_file_is_refused_and_heard_when_it_is_said_again() {
     let rig = Rig::new();
     rig.post("/v1/subscriptions", &json!({ "name": "erp", "target": "pull" })).is(201);
-    for event_type in ["done", "failed", "slow"] {
-        rig.publish_type(event_type);
-    }
+    rig.publish_types(&["done", "failed", "slow"]);
     let items = rig.get("/v1/consumers/erp/next?max=3")["items"].clone();
     let say = |n: usize, verb: &str| {
         let item = json!({ "delivery": items[n]["delivery"], "lease": items[n]["lease"] });
@@ -264,7 +262,7 @@ fn a_user_of_the_group_inserts_whoever_made_the_log_and_whatever_the_umask() {
 fn whoever_can_come_again_is_told_so_however_much_waits_for_the_lock() {
     let rig = Rig::new();
     let lock = rig.writable();
-    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    lock.run("BEGIN IMMEDIATE");
     let writer = rig.appliance().store().writer().clone();
     let (tell, told) = mpsc::channel();
     for _ in 0..600 {
@@ -277,7 +275,7 @@ fn whoever_can_come_again_is_told_so_however_much_waits_for_the_lock() {
         let outcome = told.recv_timeout(Duration::from_secs(20));
         assert!(matches!(outcome, Ok(Err(Error::Busy))), "{outcome:?}");
     }
-    lock.execute_batch("ROLLBACK").unwrap();
+    lock.run("ROLLBACK");
     drop(tell);
     assert_eq!(told.iter().flatten().count(), 600);
 }
@@ -285,7 +283,7 @@ fn whoever_can_come_again_is_told_so_however_much_waits_for_the_lock() {
 /// What six jobs tell that came while another program had the lock, in its order.
 fn told_of_six(rig: &Rig) -> Vec<&'static str> {
     let lock = rig.writable();
-    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    lock.run("BEGIN IMMEDIATE");
     let writer = rig.appliance().store().writer().clone();
     let (tell, told) = mpsc::channel();
     let submit = || {
@@ -302,7 +300,7 @@ fn told_of_six(rig: &Rig) -> Vec<&'static str> {
     submit();
     until("the writer has it in hand", || writer.waiting_in(Queue::Accept) == 0);
     (0..5).for_each(|_| submit());
-    lock.execute_batch("ROLLBACK").unwrap();
+    lock.run("ROLLBACK");
     // Each job drops its sender when it has ended.
     drop(tell);
     told.iter().collect()

@@ -134,8 +134,7 @@ fn standard_webhooks_puts_the_payload_into_its_envelope_and_refuses_what_is_no_j
     rig.publish(
         &json!({ "event_type": "csv", "payload_base64": text, "content_type": "text/csv" }),
     );
-    rig.settle();
-    assert_eq!(receiver.count(), 1);
+    rig.has_sent(&receiver, 1);
     let reason = "the payload is no JSON, so it cannot be `data` in the format standard_webhooks";
     assert_eq!(poisoned(&rig), reason);
     assert_eq!(rig.one("SELECT state FROM deliveries"), "dead_letter");
@@ -401,26 +400,22 @@ fn a_filter_decides_by_the_payload_for_events_webhooks_and_replays() {
     };
     by_sql(&rig, &[row("101"), row("7")].join(";"));
     rig.becomes("SELECT count(*) FROM outbox WHERE routed_at IS NULL", "0");
-    rig.settle();
-    assert_eq!(large.count(), 2);
+    rig.has_sent(&large, 2);
     assert_eq!(rig.one("SELECT count(*) FROM outbox WHERE status = 'skipped'"), "4");
 
-    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
-    rig.provider("machine", &scheme, "token-1234567890");
+    rig.token_provider("machine", "token-1234567890");
     for total in [500, 5] {
         let body = json!({ "total": total, "status": "paid" }).to_string();
         let fields = [("X-Token", "token-1234567890"), ("User-Agent", "machine/1")];
         rig.send("POST", "/in/machine", &fields, body.as_bytes()).is(200);
     }
-    rig.settle();
-    assert_eq!(large.count(), 3);
+    rig.has_sent(&large, 3);
     assert_eq!(large.seen()[2].field("user-agent"), Some("machine/1"), "what is kept of a webhook");
     assert_eq!(rig.one("SELECT group_concat(status) FROM webhook_events"), "completed,skipped");
 
     // A named target gets the event whatever is in it.
     rig.publish(&json!({ "event_type": "invoice", "payload": {}, "target": "large" }));
-    rig.settle();
-    assert_eq!(large.count(), 4);
+    rig.has_sent(&large, 4);
 
     // A replay asks the filter, too: as it is now.
     rig.subscribe_with(
@@ -435,8 +430,7 @@ fn a_filter_decides_by_the_payload_for_events_webhooks_and_replays() {
     let changed = rig.patch("/v1/subscriptions/all", &json!({ "filter": null })).is(200).json();
     assert_eq!(changed["filter"], json!([]));
     rig.post(&format!("/v1/events/{skipped}/replay"), &json!({ "subscription": "all" })).is(200);
-    rig.settle();
-    assert_eq!(all.count(), 2);
+    rig.has_sent(&all, 2);
 }
 
 #[test]
@@ -465,8 +459,7 @@ fn filters_that_take_too_many_steps_make_dead_letters_and_hold_up_nobody() {
     rig.says("SELECT count(*) FROM escalations WHERE class = 'delivery.dead_lettered'", "2");
 
     // A webhook and a row of plain SQL are judged the same; a person decides what is sent.
-    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
-    rig.provider("machine", &scheme, "token-1234567890");
+    rig.token_provider("machine", "token-1234567890");
     let body = json!(places).to_string();
     rig.send("POST", "/in/machine", &[("X-Token", "token-1234567890")], body.as_bytes()).is(200);
     by_sql(&rig, &format!("INSERT INTO outbox (event_type, payload) VALUES ('a', '{body}')"));
@@ -476,8 +469,7 @@ fn filters_that_take_too_many_steps_make_dead_letters_and_hold_up_nobody() {
     assert_eq!(rig.one(dead), format!("7 0 {reason}"));
     let first = rig.one("SELECT 'dlv_' || min(seq) FROM deliveries WHERE state = 'dead_letter'");
     rig.post(&format!("/v1/deliveries/{first}/retry"), &json!({})).is(200);
-    rig.settle();
-    assert_eq!(filtered.count(), 5);
+    rig.has_sent(&filtered, 5);
     let tried =
         json!({ "try": rig.one("SELECT id FROM outbox WHERE seq = 1"), "filter": vec![&all; 16] });
     rig.patch("/v1/subscriptions/third", &tried).is(200);
@@ -501,8 +493,7 @@ fn a_thousand_events_go_to_twenty_filtered_subscriptions() {
     assert_eq!(skipped.count(), 600);
     rig.restart();
     rig.publish(&json!({ "event_type": "a", "payload": { "group": 3, "lines": [{ "n": 900 }] } }));
-    rig.settle();
-    assert_eq!(receiver.count(), 401);
+    rig.has_sent(&receiver, 401);
 }
 
 #[test]
@@ -521,8 +512,7 @@ fn what_is_sealed_is_opened_for_a_template_and_hidden_from_filters_and_trials() 
     let line = rig.publish(
         &json!({ "event_type": "a", "payload": { "n": 1, "iban": "DE02120300000000202051" } }),
     );
-    rig.settle();
-    assert_eq!(receiver.count(), 1);
+    rig.has_sent(&receiver, 1);
     assert_eq!(receiver.seen()[0].body, b"DE02120300000000202051");
     let tried = rig.patch("/v1/subscriptions/erp", &json!({ "try": line["id"] })).is(200).json();
     assert_eq!((&tried["matches"], &tried["body"]), (&json!(true), &json!("[sealed]")));
@@ -574,6 +564,5 @@ fn a_trial_shows_what_would_be_sent_and_saves_nothing() {
     assert_eq!(rig.get("/v1/subscriptions/erp"), saved);
     let unknown = json!({ "try": "01916f3a-5c1e-7000-8000-000000000001" });
     rig.patch("/v1/subscriptions/erp", &unknown).is(404);
-    rig.settle();
-    assert_eq!(receiver.count(), 0);
+    rig.has_sent(&receiver, 0);
 }

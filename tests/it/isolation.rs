@@ -154,7 +154,7 @@ fn directory(rig: &Rig, tenant: &str) -> PathBuf {
 /// A source without its table, which is an escalation; the ids of both.
 fn source(rig: &Rig, tenant: &str, token: &str, mark: &str) -> (String, String) {
     let path = directory(rig, tenant).join("erp.db");
-    Connection::open(&path).unwrap().execute_batch("CREATE TABLE a (a)").unwrap();
+    Connection::open(&path).unwrap().run("CREATE TABLE a (a)");
     let settings = json!({ "path": path, "table": mark });
     let body = json!({ "name": "erp", "kind": "sqlite", "settings": settings });
     let made = rig.post_as(token, "/v1/sources", &body).is(201).json();
@@ -184,9 +184,7 @@ fn publish(rig: &Rig, token: &str, mark: &str) -> Answer {
 
 fn hook(rig: &Rig, path: &str, signed_for: &str, mark: &str) -> Answer {
     let body = json!({ "of": mark }).to_string();
-    let key = hmac::Key::new(hmac::HMAC_SHA256, secret(signed_for).as_bytes());
-    let signature = hmac::sign(&key, body.as_bytes());
-    let signature = format!("sha256={}", HEXLOWER.encode(signature.as_ref()));
+    let signature = http::github(&secret(signed_for), body.as_bytes());
     let fields = [
         ("X-Hub-Signature-256", signature.as_str()),
         ("X-GitHub-Delivery", "delivery-1"),
@@ -524,8 +522,7 @@ fn what_is_counted_is_the_tenants_own() {
 fn the_audit_shows_what_was_done_to_ones_own() {
     let (rig, first, second) = sides();
     let of = |token: &str| rig.call_as(token, "GET", "/v1/audit-events?limit=500", b"").is(200);
-    let own = of(&first.token).text();
-    assert!(own.contains(&first.subscription) && own.contains(&first.robot), "{own}");
+    shows(&of(&first.token).text(), &[&first.subscription, &first.robot]);
     shows_nothing(&first, "the second one's audit", &of(&second.token));
     // The administrator of the box has made the tenant, and nothing in it but its first token.
     let boxs = of(&rig.token).text();

@@ -24,8 +24,7 @@ impl Sealed {
     fn over(rig: Rig) -> Self {
         let receiver = Receiver::new();
         rig.subscribe("erp", &receiver);
-        let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
-        rig.provider("plain", &scheme, SHARED);
+        rig.token_provider("plain", SHARED);
         rig.provider("stripe", &json!({ "kind": "stripe" }), STRIPE);
         let token = rig.token_of("publish");
         Self { rig, receiver, token }
@@ -101,7 +100,7 @@ fn what_was_stored_after_a_rotation_under_the_key_before_opens_and_the_next_star
         let put = format!(
             "UPDATE credentials SET sealed = X'{bytes}', master_key_id = '{key}' WHERE id = '{id}'"
         );
-        conn.execute_batch(&put).unwrap();
+        conn.run(&put);
         assert_ne!(key, new);
     }
     sealed.check();
@@ -166,8 +165,7 @@ fn a_key_that_is_replaced_by_hand_is_turned_to_when_the_old_one_stands_beside_it
     let new = MasterKey::generate(&SystemDraw::new());
     sealed.rig.stop();
     key_file::write(&sealed.key_path(), &new).unwrap();
-    let refused = sealed.rig.appliance_again().unwrap_err().to_string();
-    assert!(refused.contains(&old.key_id()) && refused.contains(&new.key_id()), "{refused}");
+    shows(&sealed.rig.appliance_again().unwrap_err().to_string(), &[&old.key_id(), &new.key_id()]);
     key_file::write(&key_file::retired(&sealed.key_path(), &old.key_id()), &old).unwrap();
     sealed.rig.start_again();
     sealed.all_under(&new.key_id());
@@ -207,8 +205,7 @@ fn a_key_file_that_others_could_read_is_refused_with_what_mends_it() {
     sealed.rig.stop();
     let mode = |mode| fs::set_permissions(sealed.key_path(), fs::Permissions::from_mode(mode));
     mode(0o640).unwrap();
-    let refused = sealed.rig.appliance_again().unwrap_err().to_string();
-    assert!(refused.contains("chmod 600"), "{refused}");
+    shows(&sealed.rig.appliance_again().unwrap_err().to_string(), &["chmod 600"]);
     mode(0o400).unwrap();
     sealed.rig.start_again();
     sealed.check();

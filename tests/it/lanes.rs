@@ -159,7 +159,7 @@ fn any_number_of_lanes_is_unblocked_by_one_change() {
     rig.subscribe_with("erp", &Receiver::new(), &json!({ "ordering": "key" }));
     rig.stop();
     let conn = rig.writable();
-    conn.execute_batch("PRAGMA synchronous = OFF").unwrap();
+    conn.run("PRAGMA synchronous = OFF");
     let count = 10_050;
     conn.execute(EVENTS, (count, START.ms(), 1)).unwrap();
     conn.execute(DEAD, (count, START.ms())).unwrap();
@@ -177,14 +177,14 @@ fn what_is_replaced_is_not_sent_even_if_its_turn_comes_at_the_same_moment() {
     is(&rig, 1, "completed");
     // The change is checked, and waits for the file.
     let other = rig.writable();
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    other.run("BEGIN IMMEDIATE");
     let edited = json!({ "payload": "new" });
     thread::scope(|scope| {
         let edit = scope.spawn(|| rig.post("/v1/deliveries/dlv_2/edit-and-resend", &edited));
         thread::sleep(Duration::from_millis(500));
         rig.advance(secs(60));
         thread::sleep(Duration::from_millis(200));
-        other.execute_batch("ROLLBACK").unwrap();
+        other.run("ROLLBACK");
         edit.join().unwrap().is(201);
     });
     until("the new one is sent", || {
@@ -328,8 +328,7 @@ fn another_payload_goes_to_the_place_of_what_it_replaces() {
     assert_eq!((&first["late"], &third["late"]), (&json!(false), &json!(false)));
     rig.settle();
     let audited = rig.get("/v1/audit-events?action=delivery.edit_and_resend");
-    let changes = audited["items"][0]["changes"].to_string();
-    assert!(changes.contains("payload_sha256") && changes.contains("replaced_by"), "{changes}");
+    shows(&audited["items"][0]["changes"].to_string(), &["payload_sha256", "replaced_by"]);
 }
 
 #[test]
@@ -398,7 +397,7 @@ fn many_lanes_are_listed_by_one_seek_each() {
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     rig.stop();
     let conn = rig.writable();
-    conn.execute_batch("PRAGMA synchronous = OFF").unwrap();
+    conn.run("PRAGMA synchronous = OFF");
     let count = 200_000;
     conn.execute(EVENTS, (count, START.ms(), 10_000)).unwrap();
     conn.execute(MANY, (count, START.ms())).unwrap();

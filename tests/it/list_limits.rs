@@ -23,10 +23,9 @@ fn with_past(events: u32) -> Rig {
     let conn = rig.writable();
     let trigger = "SELECT sql FROM sqlite_master WHERE name = 'outbox_own_columns_are_left_out'";
     let trigger: String = conn.query_row(trigger, [], |row| row.get(0)).unwrap();
-    conn.execute_batch("PRAGMA synchronous = OFF; DROP TRIGGER outbox_own_columns_are_left_out")
-        .unwrap();
+    conn.run("PRAGMA synchronous = OFF; DROP TRIGGER outbox_own_columns_are_left_out");
     conn.execute(PAST, (events, START.ms())).unwrap();
-    conn.execute_batch(&trigger).unwrap();
+    conn.run(&trigger);
     drop(conn);
     rig.start_again();
     rig
@@ -102,9 +101,8 @@ fn a_list_that_takes_too_long_is_given_up_and_says_what_is_quick() {
 #[test]
 fn while_sixteen_scan_each_webhook_and_event_is_taken() {
     let rig = with_past(300_000);
-    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
     let secret = "a-shared-secret-of-32-characters";
-    rig.provider("plain", &scheme, secret);
+    rig.token_provider("plain", secret);
     let read = rig.token_of("read");
     let (over, listed) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {

@@ -164,8 +164,7 @@ const EXPECTED: &[(&str, &str)] = &[
 fn the_numbers_move_when_something_happens() {
     let (rig, _receiver) =
         Rig::subscribed_to("erp", Receiver::scripted([Reply::status(500), Reply::status(400)]));
-    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
-    rig.provider("plain", &scheme, "a-shared-secret-of-32-characters");
+    rig.token_provider("plain", "a-shared-secret-of-32-characters");
     let before = scrape(&rig);
     assert_eq!(before["oncebox_events_total{result=\"stored\"}"], "0");
 

@@ -220,17 +220,14 @@ fn a_source_that_fails_and_works_again_is_told() {
     let (rig, _erp, _told) = site(&["source.*"]);
     let path = rig.home().join("erp.db");
     let erp = Connection::open(&path).unwrap();
-    erp.execute_batch("CREATE TABLE other (a)").unwrap();
+    erp.run("CREATE TABLE other (a)");
     let body = json!({ "name": "erp", "kind": "sqlite", "settings": { "path": path },
         "silent_after_ms": 3_600_000 });
     rig.post("/v1/sources", &body).is(201);
     until_told(&rig, &["source.failing"]);
     let (_, failing) = own(&rig).remove(0);
     has(&failing, &json!({ "subject": "source:erp", "condition": "source.failing" }));
-    erp.execute_batch(
-        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT)",
-    )
-    .unwrap();
+    erp.run(file::OUTBOX);
     until_told(&rig, &["source.failing", "source.recovered"]);
     let (_, recovered) = own(&rig).remove(1);
     assert_eq!(recovered["escalation_id"], failing["escalation_id"]);
@@ -244,13 +241,8 @@ fn a_source_that_was_replaced_is_told() {
     let (rig, _erp, _told) = site(&["source.replaced"]);
     let path = rig.home().join("erp.db");
     let make = |rows: &str| {
-        let erp = Connection::open(&path).unwrap();
-        erp.execute_batch(
-            "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT)",
-        )
-        .unwrap();
-        erp.execute_batch(&format!("INSERT INTO outbox (event_type, payload) VALUES {rows}"))
-            .unwrap();
+        let erp = file::new_outbox(&path);
+        erp.run(&format!("INSERT INTO outbox (event_type, payload) VALUES {rows}"));
     };
     make("('a', '1'), ('a', '2')");
     rig.source("erp", "sqlite", &json!({ "path": path }));

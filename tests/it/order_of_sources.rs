@@ -8,12 +8,11 @@ fn erp(rig: &Rig, journal: &str) -> Connection {
     let conn = Connection::open(&path).unwrap();
     conn.busy_timeout(secs(5)).unwrap();
     conn.pragma_update(None, "journal_mode", journal).unwrap();
-    conn.execute_batch(
+    conn.run(
         "CREATE TABLE outbox (
            id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL, payload TEXT NOT NULL,
            ordering_key TEXT, guaranteed_order INTEGER, occurred_at TEXT)",
-    )
-    .unwrap();
+    );
     rig.source("erp", "sqlite", &json!({ "path": path }));
     until_read(rig, "erp");
     conn
@@ -126,11 +125,11 @@ fn a_source_that_cannot_be_read_stops_no_publish() {
     let (rig, receiver) =
         Rig::subscribed_with("logistics", Receiver::new(), &json!({ "ordering": "key" }));
     let erp = erp(&rig, "DELETE");
-    erp.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    erp.execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('a', '0')").unwrap();
+    erp.run("BEGIN EXCLUSIVE");
+    erp.run("INSERT INTO outbox (event_type, payload) VALUES ('a', '0')");
     for n in 1..=100 {
         publish(&rig, n, &json!({}));
     }
-    erp.execute_batch("COMMIT").unwrap();
+    erp.run("COMMIT");
     rig.sent(&receiver, 101);
 }

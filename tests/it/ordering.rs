@@ -407,7 +407,7 @@ fn what_is_behind_many_deliveries_of_a_taken_funnel_is_sent_in_slices() {
     rig.settle();
     rig.stop();
     let conn = rig.writable();
-    conn.execute_batch("PRAGMA synchronous = OFF").unwrap();
+    conn.run("PRAGMA synchronous = OFF");
     conn.execute(THEIR_EVENTS, (20_000, START.ms())).unwrap();
     conn.execute(OF_ONE_VALUE, (20_000, START.ms())).unwrap();
     rig.start_again();

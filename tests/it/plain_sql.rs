@@ -14,7 +14,7 @@ const INVOICE: &str = r#"INSERT INTO outbox (event_type, idempotency_key, aggreg
 fn an_invoice_and_its_event_are_one_transaction_of_the_erp() {
     let (rig, receiver) = Rig::subscribed("logistics");
     let mut erp = rig.writable();
-    erp.execute_batch("CREATE TABLE invoices (number INTEGER PRIMARY KEY, total TEXT)").unwrap();
+    erp.run("CREATE TABLE invoices (number INTEGER PRIMARY KEY, total TEXT)");
     for commit in [false, true, true] {
         let transaction = erp.transaction().unwrap();
         transaction.execute("INSERT OR IGNORE INTO invoices VALUES (4711, '99.00')", []).unwrap();
@@ -96,18 +96,17 @@ const UNUSABLE: &[(&str, &str, &str)] = &[
 fn a_row_that_cannot_even_be_quarantined_is_set_aside_as_everybody_can_read_it() {
     let mut rig = Rig::new();
     let erp = rig.writable();
-    erp.execute_batch(
+    erp.run(
         "PRAGMA foreign_keys = OFF;
          CREATE TRIGGER stands_in_the_way BEFORE UPDATE ON outbox
            WHEN NEW.error_code = 'invalid_utf8' BEGIN SELECT RAISE(ABORT, 'no'); END;
          INSERT INTO outbox (event_type, payload, parent_seq, tenant, custom_data)
          VALUES (CAST(X'61ff' AS TEXT), 'no json', 4711, 'default', CAST(X'ff' AS TEXT))",
-    )
-    .unwrap();
+    );
     routed(&rig);
     assert_eq!(rig.one("SELECT status || ' ' || error_code FROM outbox"), "quarantined unusable");
     assert_eq!(rig.get("/v1/events?status=quarantined")["items"][0]["event_type"], "a\u{fffd}");
-    erp.execute_batch("DROP TRIGGER stands_in_the_way").unwrap();
+    erp.run("DROP TRIGGER stands_in_the_way");
     rig.stop();
     assert_eq!(rig.one("SELECT count(*) FROM pragma_foreign_key_check"), "0");
     rig.start_again();
@@ -120,15 +119,14 @@ fn a_row_that_fails_its_batch_is_set_aside_and_those_before_and_behind_it_are_se
         let (rig, receiver) =
             Rig::subscribed_with("logistics", Receiver::new(), &json!({ "ordering": ordering }));
         let erp = rig.writable();
-        erp.execute_batch(
+        erp.run(
             "BEGIN;
              CREATE TRIGGER stands_in_the_way BEFORE UPDATE ON outbox
                WHEN OLD.event_type = 'bad' AND NEW.error_code IS NULL BEGIN SELECT RAISE(ABORT, 'no'); END;
              INSERT INTO outbox (event_type, payload)
              VALUES ('good', '1'), ('bad', '2'), ('good', '3'), ('bad', '4'), ('good', '5');
              COMMIT",
-        )
-        .unwrap();
+        );
         rig.publish_type("good");
         until("the good ones are sent", || receiver.count() == 4);
         routed(&rig);
@@ -139,7 +137,7 @@ fn a_row_that_fails_its_batch_is_set_aside_and_those_before_and_behind_it_are_se
         );
         let (good, bad) = ("good completed ", "bad quarantined unusable");
         assert_eq!(found, [good, bad, good, bad, good, good]);
-        erp.execute_batch("DROP TRIGGER stands_in_the_way").unwrap();
+        erp.run("DROP TRIGGER stands_in_the_way");
     }
 }
 
@@ -148,11 +146,11 @@ fn rows_that_cannot_be_used_are_quarantined_and_hold_up_no_other() {
     let (mut rig, receiver) = Rig::subscribed("logistics");
     let erp = rig.writable();
     // An ERP's SQLite enforces no foreign keys unless it is told to.
-    erp.execute_batch("PRAGMA foreign_keys = OFF; BEGIN").unwrap();
+    erp.run("PRAGMA foreign_keys = OFF; BEGIN");
     for (columns, values, _) in UNUSABLE {
         erp.execute(&format!("INSERT INTO outbox ({columns}) VALUES ({values})"), []).unwrap();
     }
-    erp.execute_batch("COMMIT").unwrap();
+    erp.run("COMMIT");
     erp.execute(INVOICE, []).unwrap();
     until("the good one is delivered", || receiver.count() == 1);
     routed(&rig);
@@ -290,14 +288,12 @@ fn a_payload_is_sent_as_it_was_inserted_whatever_its_kind_and_size() {
 fn ten_thousand_rows_in_one_transaction_do_not_hold_up_what_is_published() {
     let (rig, receiver) = (Rig::new(), Receiver::new());
     rig.subscribe_with("published", &receiver, &json!({ "event_types": ["published"] }));
-    rig.writable()
-        .execute_batch(
-            "
+    rig.writable().run(
+        "
         INSERT INTO outbox (event_type, payload)
         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
         SELECT 'bulk', '{}' FROM n",
-        )
-        .unwrap();
+    );
     rig.publish_type("published");
     until("it is delivered", || receiver.count() == 1);
     let unrouted: u32 =

@@ -1,5 +1,6 @@
 //! Personal data: what a policy seals is nowhere on the disk, and the receiver gets all of it.
 
+use crate::delivering::expected;
 use crate::restoring;
 use crate::rig::prelude::*;
 
@@ -9,17 +10,6 @@ const NAME: &str = "Jane Marker-Roe";
 const MAIL: &str = "jane.marker@example.org";
 /// Whom no detector finds.
 const WHO: &str = "Marker Roe";
-
-/// A file of an ERP's own, with a table of events.
-fn erp_file(path: &Path) -> Connection {
-    let erp = Connection::open(path).unwrap();
-    erp.execute_batch(
-        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL,
-                              payload TEXT NOT NULL)",
-    )
-    .unwrap();
-    erp
-}
 
 #[track_caller]
 fn nowhere(rig: &Rig, marks: &[&str]) {
@@ -57,9 +47,7 @@ fn publish(rig: &Rig, key: &str, payload: &str) -> Answer {
 }
 
 fn hook(rig: &Rig, body: &str, delivery: &str, fields: &[(&str, &str)]) -> Answer {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, GITHUB.as_bytes());
-    let signature = HEXLOWER.encode(hmac::sign(&key, body.as_bytes()).as_ref());
-    let signature = format!("sha256={signature}");
+    let signature = http::github(GITHUB, body.as_bytes());
     let own = [
         ("X-Hub-Signature-256", signature.as_str()),
         ("X-GitHub-Delivery", delivery),
@@ -79,14 +67,9 @@ fn provider(rig: &Rig, policy: &Value) {
 
 /// Whether a request is signed over exactly what it carries.
 fn is_signed(secret: &str, message: &Message) -> bool {
-    let key = BASE64.decode(secret.strip_prefix("whsec_").unwrap().as_bytes()).unwrap();
-    let field = |name: &str| message.field(name).unwrap().to_owned();
-    let mut signed =
-        format!("{}.{}.", field("webhook-id"), field("webhook-timestamp")).into_bytes();
-    signed.extend_from_slice(&message.body);
-    let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-    let own = BASE64.encode(hmac::sign(&key, &signed).as_ref());
-    field("webhook-signature") == format!("v1,{own}")
+    let field = |name: &str| message.field(name).unwrap();
+    let at = field("webhook-timestamp").parse().unwrap();
+    field("webhook-signature") == expected(secret, field("webhook-id"), at, &message.body)
 }
 
 #[test]
@@ -193,8 +176,7 @@ fn sealed_data_is_removed_from_a_stored_answer() {
     rig.sent(&receiver, 1);
     nowhere(&rig, &[NAME, MAIL]);
     let attempt = rig.get("/v1/deliveries/dlv_1/attempts")["items"][0].clone();
-    let excerpt = attempt["excerpt"].as_str().unwrap();
-    assert!(excerpt.contains("\"total\" : 12.50") && excerpt.contains("[sealed]"), "{excerpt}");
+    shows(attempt["excerpt"].as_str().unwrap(), &["\"total\" : 12.50", "[sealed]"]);
 }
 
 #[test]
@@ -499,7 +481,7 @@ fn rows_of_a_source_are_sealed_and_refused_rows_are_stored_without_content() {
     // The ERP's own file holds what it holds; it lies where this test does not look.
     let elsewhere = tempfile::tempdir().unwrap();
     let path = elsewhere.path().join("erp.db");
-    let erp = erp_file(&path);
+    let erp = file::new_outbox(&path);
     let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
     erp.execute(insert, [of_customer("c-1")]).unwrap();
     erp.execute(insert, [format!(r#"{{"ssn":"{MAIL}"}}"#)]).unwrap();
@@ -524,7 +506,7 @@ fn keys_of_rows_reveal_nothing_and_are_recognised_when_a_policy_is_added_or_remo
     let rig = Rig::new();
     let (erp, drop) = (rig.home().join("erp.db"), rig.home().join("drop"));
     fs::create_dir(&drop).unwrap();
-    let conn = erp_file(&erp);
+    let conn = file::new_outbox(&erp);
     let write = |n: u32| {
         conn.execute("INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)", [n]).unwrap();
     };
@@ -657,8 +639,7 @@ fn the_boxs_administrator_erases_in_another_tenant_by_its_name() {
     );
     named.is(404);
     assert_eq!(rig.one(left), "default");
-    let audit = rig.get("/v1/audit-events?action=subject.erase").to_string();
-    assert!(audit.contains("\"acme\""), "{audit}");
+    shows(&rig.get("/v1/audit-events?action=subject.erase").to_string(), &["\"acme\""]);
 }
 
 #[test]
@@ -687,10 +668,10 @@ fn a_sealed_event_keeps_its_key_in_quarantine() {
     let own = rig.writable();
     let refused = "CREATE TRIGGER stands_in_the_way BEFORE INSERT ON deliveries
                    BEGIN SELECT RAISE(ABORT, 'no'); END";
-    own.execute_batch(refused).unwrap();
+    own.run(refused);
     let elsewhere = tempfile::tempdir().unwrap();
     let path = elsewhere.path().join("erp.db");
-    let erp = erp_file(&path);
+    let erp = file::new_outbox(&path);
     let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
     erp.execute(insert, [of_customer("c-1")]).unwrap();
     rig.source("erp", "sqlite", &json!({ "path": path }));
@@ -698,7 +679,7 @@ fn a_sealed_event_keeps_its_key_in_quarantine() {
         "SELECT count(*) FROM outbox WHERE status = 'quarantined' AND sealed_fields > 0";
     until("it is quarantined", || rig.one(quarantined) == "1");
     assert_eq!(rig.one("SELECT count(*) FROM subjects"), "1");
-    own.execute_batch("DROP TRIGGER stands_in_the_way").unwrap();
+    own.run("DROP TRIGGER stands_in_the_way");
 }
 
 /// Repairs a quarantined event.
@@ -894,11 +875,11 @@ fn a_destroyed_key_is_gone_from_the_log_after_the_next_start() {
     let key = kept_keys(&rig).remove(0);
     // A program that reads keeps the log from being emptied, until after the next start.
     let reader = rig.file();
-    reader.execute_batch("BEGIN; SELECT count(*) FROM outbox").unwrap();
+    reader.run("BEGIN; SELECT count(*) FROM outbox");
     erase(&rig, "c-1").is(200);
     rig.restart();
     assert!(bytes_on_disk(&rig, &key), "the reader keeps it there");
-    reader.execute_batch("COMMIT").unwrap();
+    reader.run("COMMIT");
     until("the log is emptied", || !bytes_on_disk(&rig, &key));
     drop(reader);
 }

@@ -136,8 +136,7 @@ fn a_webhook_of_a_generic_scheme_is_taken_once() {
 #[test]
 fn a_webhook_without_an_id_is_known_by_its_body() {
     let rig = Rig::new();
-    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
-    rig.provider("plain", &scheme, PLAIN);
+    rig.token_provider("plain", PLAIN);
     let body = b"any bytes";
     let digest = ring::digest::digest(&ring::digest::SHA256, body);
     let want = format!("{} unknown 1", HEXLOWER.encode(digest.as_ref()));
@@ -360,8 +359,7 @@ fn a_webhook_that_cannot_be_sent_on_has_failed_until_it_is_retried() {
 #[test]
 fn a_body_that_is_not_text_is_kept_and_sent_on_to_the_byte() {
     let rig = Rig::new();
-    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
-    rig.provider("plain", &scheme, PLAIN);
+    rig.token_provider("plain", PLAIN);
     let receiver = Receiver::new();
     rig.subscribe_with("erp", &receiver, &json!({ "source": "all" }));
     for body in [(0..=255).collect::<Vec<u8>>(), vec![0xff; 20_000], vec![b'\n'; 1 << 20]] {

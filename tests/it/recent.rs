@@ -57,8 +57,7 @@ fn webhooks_and_rows_of_plain_sql_are_counted_and_a_deleted_subscription_still_c
     crate::bulk::skipped_webhook(&rig);
     Connection::open(rig.data().join("oncebox.db"))
         .unwrap()
-        .execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('a', '1'), ('b', '2')")
-        .unwrap();
+        .run("INSERT INTO outbox (event_type, payload) VALUES ('a', '1'), ('b', '2')");
     rig.sent(&receiver, 2);
     rig.delete("/v1/subscriptions/erp").is(204);
     counted(&rig, 2);

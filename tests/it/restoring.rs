@@ -196,8 +196,7 @@ fn a_person_ends_the_time_of_doubt() {
 fn a_repeated_webhook_is_held_by_its_providers_time() {
     let (mut rig, _receiver) =
         Rig::subscribed_with("erp", Receiver::new(), &json!({ "source": "all" }));
-    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
-    rig.provider("plain", &scheme, "a-shared-secret-of-32-characters");
+    rig.token_provider("plain", "a-shared-secret-of-32-characters");
     back_up(&rig);
     restore(&mut rig);
     let lost = rig.now().secs();
@@ -225,9 +224,7 @@ fn many_are_released_or_settled_by_filter_after_a_dry_run() {
     for name in ["one", "two"] {
         rig.call("POST", &format!("/v1/subscriptions/{name}/pause"), b"").is(200);
     }
-    for event_type in ["a", "b", "b"] {
-        rig.publish_type(event_type);
-    }
+    rig.publish_types(&["a", "b", "b"]);
     back_up(&rig);
     restore(&mut rig);
     for name in ["one", "two"] {

@@ -114,8 +114,7 @@ fn the_deliveries_of_a_paused_subscription_wait_until_it_is_resumed() {
       erp pending due +3600s
     ");
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
-    rig.settle();
-    assert_eq!(receiver.count(), 2);
+    rig.has_sent(&receiver, 2);
 }
 
 #[test]
@@ -193,14 +192,13 @@ fn a_refusal_in_the_middle_of_a_change_leaves_nothing_of_it() {
     rig.deliver("b");
     // What comes after the delivery's own row was changed: the next one of its lane is to be the head.
     let conn = rig.writable();
-    conn.execute_batch(
+    conn.run(
         "CREATE TRIGGER stands_still BEFORE UPDATE OF head ON deliveries WHEN NEW.head > OLD.head
          BEGIN SELECT RAISE(IGNORE); END",
-    )
-    .unwrap();
+    );
     let before = rig.dump();
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(409);
-    conn.execute_batch("DROP TRIGGER stands_still").unwrap();
+    conn.run("DROP TRIGGER stands_still");
     assert_eq!(rig.dump(), before);
     assert_eq!(rig.one("SELECT state, head FROM deliveries WHERE seq = 1"), "pending 1");
     let done =

@@ -172,8 +172,7 @@ fn a_target_nobody_listens_at_is_tried_again() {
     let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     rig.patch("/v1/subscriptions/erp", &json!({ "url": format!("http://{closed}/") })).is(200);
     rig.deliver("a");
-    let attempt = rig.one("SELECT class || ': ' || failed_reason FROM attempts");
-    assert!(attempt.contains("refused"), "{attempt}");
+    shows(&rig.one("SELECT class || ': ' || failed_reason FROM attempts"), &["refused"]);
     assert_eq!(due(&rig), 5000);
 }
 

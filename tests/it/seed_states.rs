@@ -76,7 +76,7 @@ fn each_query_of_the_page_finds_its_row() {
     let mut wanted = prepare(&rig);
     rig.stop();
     let conn = rig.writable();
-    conn.execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('new', 'null')").unwrap();
+    conn.run("INSERT INTO outbox (event_type, payload) VALUES ('new', 'null')");
     let new = "SELECT id FROM outbox WHERE event_type = 'new'";
     wanted.insert("NEW", conn.query_row(new, [], |row| row.get(0)).unwrap());
     let parent = "UPDATE outbox SET status = 'processing', completed_at = NULL, hard_children = 1 WHERE id = ?1";

@@ -38,9 +38,7 @@ fn begin(mut stream: &TcpStream, field: &str) {
 /// A signed webhook of its own connection; gives its status.
 fn webhook(rig: &Rig, name: &str) -> u16 {
     let body = format!("{{\"action\":\"opened\",\"name\":\"{name}\"}}");
-    let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
-    let signature = HEXLOWER.encode(hmac::sign(&key, body.as_bytes()).as_ref());
-    let signature = format!("sha256={signature}");
+    let signature = http::github(SECRET, body.as_bytes());
     let fields = [
         ("X-Hub-Signature-256", signature.as_str()),
         ("X-GitHub-Delivery", name),

@@ -17,6 +17,11 @@ impl Erp {
         Self::with(rig, TABLE)
     }
 
+    fn with_columns(rig: &Rig, columns: &str) -> Self {
+        let id = "id INTEGER PRIMARY KEY AUTOINCREMENT";
+        Self::with(rig, &format!("CREATE TABLE outbox ({id}, {columns})"))
+    }
+
     fn with(rig: &Rig, table: &str) -> Self {
         let path = rig.home().join("erp.db");
         let erp = Self { conn: Connection::open(&path).unwrap(), path };
@@ -26,7 +31,7 @@ impl Erp {
     }
 
     fn run(&self, sql: &str) {
-        self.conn.execute_batch(sql).unwrap();
+        self.conn.run(sql);
     }
 
     /// Writes `count` facts in one transaction.
@@ -153,10 +158,7 @@ fn thousands_of_rows_are_copied_over_restarts_and_none_twice() {
 #[test]
 fn an_unusable_row_is_quarantined_and_the_next_rows_are_copied() {
     let rig = Rig::new();
-    let erp = Erp::with(
-        &rig,
-        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type, payload)",
-    );
+    let erp = Erp::with_columns(&rig, "event_type, payload");
     erp.run(
         "INSERT INTO outbox (event_type, payload) VALUES
          ('a', '{'), (NULL, '{}'), ('b', CAST(x'ff' AS TEXT)), ('b', zeroblob(2000000)), ('c', '{}')",
@@ -181,12 +183,11 @@ fn a_row_refused_by_our_database_is_quarantined_alone() {
     let (rig, receiver) = Rig::subscribed("logistics");
     // An ERP may have triggers of its own in our file, too.
     let file = rig.writable();
-    file.execute_batch(
+    file.run(
         "CREATE TRIGGER refuses_the_second BEFORE INSERT ON deliveries
            WHEN (SELECT aggregate_id FROM outbox WHERE seq = NEW.outbox_seq) = '2'
            BEGIN SELECT RAISE(ABORT, 'two is one too many'); END",
-    )
-    .unwrap();
+    );
     let erp = Erp::new(&rig);
     erp.write(4);
     erp.source(&rig);
@@ -197,7 +198,7 @@ fn a_row_refused_by_our_database_is_quarantined_alone() {
     );
     let refused = "2 quarantined the database refuses it: two is one too many";
     assert_eq!(found, ["1 completed ", refused, "3 completed ", "4 completed "]);
-    file.execute_batch("DROP TRIGGER refuses_the_second").unwrap();
+    file.run("DROP TRIGGER refuses_the_second");
 }
 
 #[test]
@@ -229,10 +230,7 @@ fn columns_and_defaults_are_named_in_the_settings() {
 #[test]
 fn a_row_with_a_null_key_is_identified_by_its_id_and_stored_once() {
     let rig = Rig::new();
-    let erp = Erp::with(
-        &rig,
-        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type, payload, no)",
-    );
+    let erp = Erp::with_columns(&rig, "event_type, payload, no");
     erp.run("INSERT INTO outbox (event_type, payload, no) VALUES ('a', '1', NULL), ('a', '1', ''), ('a', '1', 'k')");
     add(&rig, &json!({ "path": erp.path, "columns": { "idempotency_key": "no" } }));
     until_stored(&rig, 3);
@@ -293,8 +291,7 @@ fn a_file_restored_to_an_older_state_is_not_sent_again_until_a_person_decides() 
     erp.write(5);
     erp.read(&rig, 15);
     restore(&erp, &old);
-    let why = trouble(&rig, "highest id ever is 10");
-    assert!(why.contains("oncebox source reset erp --cursor N"), "{why}");
+    shows(&trouble(&rig, "highest id ever is 10"), &["oncebox source reset erp --cursor N"]);
     assert_eq!(escalations(&rig), [("source.replaced".to_owned(), 1)]);
     // New facts under the ids 11 to 20 make it look as if nothing had happened; the last row tells.
     let erp = Erp { conn: Connection::open(&erp.path).unwrap(), path: erp.path };
@@ -346,19 +343,17 @@ fn a_replaced_file_is_not_read() {
     erp.read(&rig, 3);
     let other = rig.home().join("other.db");
     let conn = Connection::open(&other).unwrap();
-    conn.execute_batch(TABLE).unwrap();
-    conn.execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('x', '1'), ('x', '2'), ('x', '3'), ('x', '4')")
-        .unwrap();
+    conn.run(TABLE);
+    conn.run("INSERT INTO outbox (event_type, payload) VALUES ('x', '1'), ('x', '2'), ('x', '3'), ('x', '4')");
     restore(&erp, &other);
     trouble(&rig, "row 3 is not the one that was copied");
     assert_eq!(stored(&rig), "3");
     // A row waits there, and no 0 says that none does.
     assert_eq!(rig.get("/v1/sources/erp")["lag"], Value::Null);
-    let metrics = rig.call("GET", "/metrics", b"").is(200).text();
-    assert!(metrics.contains("oncebox_sources_lag_unknown 1\n"), "{metrics}");
+    shows(&rig.call("GET", "/metrics", b"").is(200).text(), &["oncebox_sources_lag_unknown 1\n"]);
     rig.post("/v1/sources/erp/reset", &json!({ "from": "now" })).is(200);
     let conn = Connection::open(&erp.path).unwrap();
-    conn.execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('x', '5')").unwrap();
+    conn.run("INSERT INTO outbox (event_type, payload) VALUES ('x', '5')");
     until_stored(&rig, 4);
     assert_eq!(rig.one("SELECT CAST(payload AS TEXT) FROM outbox ORDER BY seq DESC LIMIT 1"), "5");
 }
@@ -559,10 +554,7 @@ fn a_source_is_tested_shown_changed_and_deleted() {
 #[test]
 fn a_row_without_a_key_is_recognised_however_it_is_read() {
     let rig = Rig::new();
-    let erp = Erp::with(
-        &rig,
-        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT, kunde TEXT)",
-    );
+    let erp = Erp::with_columns(&rig, "event_type TEXT, payload TEXT, kunde TEXT");
     erp.run(
         "INSERT INTO outbox (event_type, payload, kunde) VALUES ('a', '{}', '1'), ('a', '{}', '2')",
     );
@@ -622,11 +614,7 @@ fn changed_settings_limits_and_columns_do_not_make_it_another_file() {
 #[test]
 fn rounded_keys_lose_no_row() {
     let rig = Rig::new();
-    let erp = Erp::with(
-        &rig,
-        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT,
-                              idempotency_key NUMERIC)",
-    );
+    let erp = Erp::with_columns(&rig, "event_type TEXT, payload TEXT, idempotency_key NUMERIC");
     erp.run(
         "INSERT INTO outbox (event_type, payload, idempotency_key) VALUES
          ('a', '{}', 20261121123456000001), ('a', '{}', 20261121123456000002), ('a', '{}', 7)",
@@ -642,10 +630,7 @@ fn rounded_keys_lose_no_row() {
 #[test]
 fn a_row_with_a_time_in_another_unit_is_quarantined_alone() {
     let rig = Rig::new();
-    let erp = Erp::with(
-        &rig,
-        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT, start)",
-    );
+    let erp = Erp::with_columns(&rig, "event_type TEXT, payload TEXT, start");
     erp.run(
         "INSERT INTO outbox (event_type, payload, start) VALUES
          ('a', '{}', 1763728496000000), ('a', '{}', 1763728496), ('a', '{}', '9999-12-31 00:00:00')",

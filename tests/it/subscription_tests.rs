@@ -5,19 +5,6 @@ use oncebox::http::client::{Answer, Call, CallError, Sender};
 use crate::rig::prelude::*;
 use crate::tls::https_server;
 
-/// Whether a request is signed with this secret, by another implementation than ours.
-fn is_signed_with(secret: &str, request: &Message) -> bool {
-    let key = BASE64.decode(secret.strip_prefix("whsec_").unwrap().as_bytes()).unwrap();
-    let field = |name| request.field(name).unwrap();
-    let signed = [field("webhook-id"), ".", field("webhook-timestamp"), "."].concat();
-    let signed = [signed.as_bytes(), &request.body].concat();
-    field("webhook-signature").split(' ').any(|one| {
-        let mac = BASE64.decode(one.strip_prefix("v1,").unwrap().as_bytes()).unwrap();
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-        hmac::verify(&key, &signed, &mac).is_ok()
-    })
-}
-
 /// The answer of a test.
 #[track_caller]
 fn tested(rig: &Rig, name: &str) -> Value {
@@ -62,7 +49,7 @@ fn a_test_that_works_sends_a_signed_ping_and_leaves_no_delivery() {
     let body: Value = serde_json::from_slice(&seen[0].body).unwrap();
     assert_eq!((&body["type"], &body["subscription"]), (&json!("oncebox.ping"), &json!("erp")));
     assert_eq!(seen[0].field("webhook-id"), test["webhook_id"].as_str());
-    assert!(is_signed_with(&secret, &seen[0]));
+    assert!(seen[0].is_signed(&secret));
     assert_eq!(rig.one("SELECT count(*) FROM deliveries"), "0");
     assert_eq!(rig.one("SELECT count(*) FROM outbox"), "0");
     rig.says("SELECT failure_count || coalesce(last_success_at, '-') FROM subscriptions", "0-");

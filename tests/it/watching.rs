@@ -12,8 +12,7 @@ const HOUR: Duration = Duration::from_hours(1);
 #[test]
 fn below_the_reserve_nothing_new_is_taken_and_people_can_still_act() {
     let (rig, _receiver) = Rig::subscribed_to("erp", Receiver::scripted([Reply::status(400)]));
-    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
-    rig.provider("plain", &scheme, "a-shared-secret-of-32-characters");
+    rig.token_provider("plain", "a-shared-secret-of-32-characters");
     rig.deliver("first");
     rig.disk_free(499_999_999);
     let event = json!({ "event_type": "other", "idempotency_key": "k", "payload": 1 });
@@ -54,8 +53,7 @@ fn a_disk_that_breaks_is_answered_503_and_ends_the_process() {
     // The failing write may be the note of the token's use; the process ends all the same.
     rig.post("/v1/events", &event).is(503);
     until("it asks to be ended", || rig.appliance().stop_signal().asked());
-    let end = rig.stop_failed().to_string();
-    assert!(end.contains("the disk failed while writing"), "{end}");
+    shows(&rig.stop_failed().to_string(), &["the disk failed while writing"]);
     assert_eq!(rig.lines("SELECT seq FROM outbox"), [""; 0]);
     rig.start_again();
     rig.post("/v1/events", &event).is(201);
@@ -82,7 +80,7 @@ fn what_is_wrong_with_the_site_is_escalated_until_it_is_well_again() {
     let unusable = "INSERT INTO outbox (event_type, payload, target) VALUES ('a', '1', 'nobody')";
     for count in 1..=2 {
         let erp = rig.writable();
-        erp.execute_batch(unusable).unwrap();
+        erp.run(unusable);
         until("the quarantine is escalated, and again when it grows", || {
             let listed = rig.get("/v1/escalations")["items"].clone();
             listed[0]["class"] == "event.quarantined" && listed[0]["count"] == count

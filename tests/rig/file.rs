@@ -15,6 +15,30 @@ pub(crate) fn open(path: &Path) -> Connection {
     conn
 }
 
+/// An outbox as an ERP has it.
+pub(crate) const OUTBOX: &str = "CREATE TABLE IF NOT EXISTS outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT)";
+
+/// A file of an ERP with an outbox.
+pub(crate) fn new_outbox(path: &Path) -> Connection {
+    let erp = Connection::open(path).unwrap();
+    erp.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+    erp.run(OUTBOX);
+    erp
+}
+
+/// Statements that must succeed.
+pub(crate) trait Run {
+    fn run(&self, sql: &str);
+}
+
+impl Run for Connection {
+    #[track_caller]
+    fn run(&self, sql: &str) {
+        self.execute_batch(sql).unwrap();
+    }
+}
+
 /// The rows of a query, each as one line of values between spaces.
 pub(crate) fn lines(conn: &Connection, sql: &str) -> Vec<String> {
     let mut statement = conn.prepare(sql).unwrap();

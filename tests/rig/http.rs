@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use data_encoding::{BASE64, HEXLOWER};
+use ring::hmac;
 use serde_json::Value;
 
 /// No exchange of a test takes longer.
@@ -22,6 +24,24 @@ impl Message {
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str())
     }
+
+    /// Whether one of its signatures by Standard Webhooks was made with this secret.
+    pub(crate) fn is_signed(&self, secret: &str) -> bool {
+        let key = BASE64.decode(secret.strip_prefix("whsec_").unwrap().as_bytes()).unwrap();
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+        let field = |name| self.field(name).unwrap();
+        let signed = [field("webhook-id"), ".", field("webhook-timestamp"), "."].concat();
+        let signed = [signed.as_bytes(), &self.body].concat();
+        let mut own =
+            field("webhook-signature").split(' ').filter_map(|one| one.strip_prefix("v1,"));
+        own.any(|mac| hmac::verify(&key, &signed, &BASE64.decode(mac.as_bytes()).unwrap()).is_ok())
+    }
+}
+
+/// GitHub's signature of a body.
+pub(crate) fn github(secret: &str, body: &[u8]) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+    format!("sha256={}", HEXLOWER.encode(hmac::sign(&key, body).as_ref()))
 }
 
 /// Reads one message; `None` when the other end closed before its first byte.

@@ -77,6 +77,14 @@ pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }
 
+/// Asserts that a text has all these.
+#[track_caller]
+pub(crate) fn shows(text: &str, wanted: &[&str]) {
+    for part in wanted {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
 /// A JSON object with further fields.
 pub(crate) fn merged(mut object: Value, more: &Value) -> Value {
     object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -336,6 +344,13 @@ impl Rig {
         self.settle();
     }
 
+    /// Waits until nothing is left to do, and asserts how many requests were sent.
+    #[track_caller]
+    pub(crate) fn has_sent(&self, receiver: &Receiver, count: usize) {
+        self.settle();
+        assert_eq!(receiver.count(), count, "{:?}", receiver.bodies());
+    }
+
     /// Publishes an event of this type with nothing in it, and waits until nothing is left to do.
     #[track_caller]
     pub(crate) fn deliver(&self, event_type: &str) {
@@ -517,6 +532,14 @@ impl Rig {
         self.publish(&json!({ "event_type": event_type, "payload": {} }))
     }
 
+    /// Publishes an event of each of these types.
+    #[track_caller]
+    pub(crate) fn publish_types(&self, types: &[&str]) {
+        for event_type in types {
+            self.publish_type(event_type);
+        }
+    }
+
     /// Publishes an event of this type with further fields; returns its id.
     #[track_caller]
     pub(crate) fn publish_id(&self, event_type: &str, more: &Value) -> String {
@@ -527,6 +550,13 @@ impl Rig {
     pub(crate) fn provider(&self, name: &str, scheme: &Value, secret: &str) {
         let body = json!({ "name": name, "scheme": scheme, "pii": "allow", "secret": secret });
         self.post("/v1/providers", &body).is(201);
+    }
+
+    /// A provider that shows its secret in `X-Token`.
+    #[track_caller]
+    pub(crate) fn token_provider(&self, name: &str, secret: &str) {
+        let check = json!({ "token": { "header": "X-Token" } });
+        self.provider(name, &json!({ "kind": "generic", "check": check }), secret);
     }
 
     /// A token of that role.

@@ -22,7 +22,9 @@ pub(crate) use rusqlite::Connection;
 pub(crate) use serde_json::{Value, json};
 pub(crate) use tempfile::TempDir;
 
-pub(crate) use super::file::{self, holding};
+pub(crate) use super::file::{self, Run, holding};
 pub(crate) use super::http::{self, Answer, Message};
 pub(crate) use super::receiver::{Receiver, Reply, answer_all};
-pub(crate) use super::{DISK_TOTAL, Rig, START, has, merged, secs, skipped, text, until, words};
+pub(crate) use super::{
+    DISK_TOTAL, Rig, START, has, merged, secs, shows, skipped, text, until, words,
+};
