@@ -1,17 +1,6 @@
 //! What is answered, in which order, and what happens when an answer does not come or does not fit.
 
-<<<<<<< HEAD
-use std::io::Read;
-use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
-
-use oncebox::http::service::Limits;
-
-use crate::rig::{Client, LARGE, Rig, echo, get, post, until};
-=======
 use crate::rig::prelude::*;
->>>>>>> a77fa6f (tests: isolation, roles and policies are tables; steps said once)
 
 fn rig() -> Rig {
     Rig::new(Limits::default())

@@ -1,14 +1,6 @@
 //! Every request has a name and an address, and neither can be forged.
 
-<<<<<<< HEAD
-use oncebox::base::clock::Clock;
-use oncebox::http::proxies::Proxies;
-use oncebox::http::server::Setup;
-use oncebox::http::service::Limits;
-
-=======
 use crate::rig::prelude::*;
->>>>>>> a77fa6f (tests: isolation, roles and policies are tables; steps said once)
 use crate::rig::{Answer, Rig, get, post};
 
 const SPOOFED: &str = "X-Request-Id: chosen-by-client\r\nX-Forwarded-For: 192.0.2.66\r\n";

@@ -2,13 +2,7 @@
 
 use std::io::ErrorKind;
 
-<<<<<<< HEAD
-use oncebox::http::service::Limits;
-
-use crate::rig::{Client, Rig, get, in_own_process, post, until};
-=======
 use crate::rig::prelude::*;
->>>>>>> a77fa6f (tests: isolation, roles and policies are tables; steps said once)
 
 /// As many files as this user may open.
 const MANY_FILES: &str = "ulimit -n \"$(ulimit -Hn)\"";

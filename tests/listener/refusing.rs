@@ -1,15 +1,6 @@
 //! What is refused, and that the connection ends with it.
 
-<<<<<<< HEAD
-use std::io::Write;
-use std::thread;
-
-use oncebox::http::service::Limits;
-
-use crate::rig::{Rig, post};
-=======
 use crate::rig::prelude::*;
->>>>>>> a77fa6f (tests: isolation, roles and policies are tables; steps said once)
 
 fn rig() -> Rig {
     Rig::new(Limits::default())

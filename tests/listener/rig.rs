@@ -26,9 +26,9 @@ pub(crate) mod prelude {
     pub(crate) use std::time::{Duration, Instant};
 
     pub(crate) use oncebox::base::clock::Clock;
-    pub(crate) use oncebox::http::limits::Limits;
     pub(crate) use oncebox::http::proxies::Proxies;
     pub(crate) use oncebox::http::server::Setup;
+    pub(crate) use oncebox::http::service::Limits;
 
     pub(crate) use super::{Client, LARGE, Rig, echo, get, in_own_process, post, until};
 }

@@ -1,16 +1,5 @@
 //! Clients that send slowly, and how much of the memory and of the connections each may hold.
 
-<<<<<<< HEAD
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
-
-use oncebox::base::clock::Clock;
-use oncebox::http::proxies::Proxies;
-use oncebox::http::server::Setup;
-use oncebox::http::service::Limits;
-=======
->>>>>>> a77fa6f (tests: isolation, roles and policies are tables; steps said once)
 use socket2::{Domain, Socket, Type};
 
 use crate::rig::prelude::*;

@@ -1,16 +1,6 @@
 //! Clients that take their time.
 
-<<<<<<< HEAD
-use std::io::Write;
-use std::thread;
-use std::time::{Duration, Instant};
-
-use oncebox::http::service::Limits;
-
-use crate::rig::{LARGE, Rig, get, until};
-=======
 use crate::rig::prelude::*;
->>>>>>> a77fa6f (tests: isolation, roles and policies are tables; steps said once)
 
 const SHORT: Duration = Duration::from_millis(300);
 
