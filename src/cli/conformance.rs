@@ -79,9 +79,7 @@ impl Conformance {
         if report.is_good() {
             return Ok(());
         }
-        Err(Failure::failed(
-            "the guard does not hold; docs/guards.md says how to build one that does",
-        ))
+        Err(Failure::failed("the guard does not hold; docs/guards.md says what one has to do"))
     }
 }
 
