@@ -110,7 +110,7 @@ fn named(api: &Api, call: &Call) -> Result<(String, [u8; 32]), Problem> {
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
-    let erased = call.query.get("erased") == Some("true");
+    let erased = call.query.word("erased", |text| text.parse().ok())?.unwrap_or(false);
     let after = page.after.unwrap_or(0);
     let found =
         lists::read(api, call, |tx| subjects::page(tx, &tenant, erased, after, page.limit))?;

@@ -161,8 +161,8 @@ fn out_of_limits(document: &Value, schema: &Value, body: &Value) -> Vec<(String,
         Some(most) if is("string") => bad(json!("x".repeat(usize::try_from(most + 1).unwrap()))),
         _ => {}
     }
-    // No pattern allows a line end.
-    if schema["pattern"].is_string() && is("string") {
+    // No pattern allows a line end, and it is no word.
+    if (schema["pattern"].is_string() || schema["enum"].is_array()) && is("string") {
         bad(json!("\n"));
     }
     if schema["propertyNames"].is_object() {
