@@ -2,11 +2,6 @@
 //!
 //! Not here: what follows (`store::confirmations`), and how a report is read and answered (`api::confirmations`).
 
-use std::sync::Arc;
-
-use crate::base::clock::{Clock, Timestamp};
-use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
-use crate::config::Live;
 use crate::keys::{AttemptKey, ConfirmTokens, PresentedToken};
 use crate::model::delivery::{OutgoingRequest, State};
 use crate::model::failure::{Rules, Settlement};
@@ -14,13 +9,11 @@ use crate::model::lease::LeaseOutcome;
 use crate::pipeline::consume::clean_reason;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destination, effective};
+use crate::pipeline::prelude::*;
 use crate::privacy::Privacy;
 use crate::store::consuming::Consumer;
-use crate::store::error::Result;
 use crate::store::leases::{self, Held};
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
-use crate::store::{Store, confirmations, deliveries, subscriptions};
+use crate::store::{confirmations, deliveries, subscriptions};
 
 /// The header field with the URL at which the target confirms an attempt.
 pub const CONFIRM_URL_HEADER: &str = "oncebox-confirm-url";

@@ -7,24 +7,16 @@
 //! An attempt that began while the line was down may time out after the line is back, and must not count. To recognize
 //! such attempts, the probe runs once a second if it costs nothing, that is without configured addresses.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use crate::base::clock::Clock;
 use crate::base::id;
-use crate::config::Live;
 use crate::http::client::Sender;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::hold::{Hold, HoldReason};
 use crate::model::name::DEFAULT_TENANT;
 use crate::model::outcome::{Cause, Outcome};
-use crate::store::error::Result;
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
-use crate::store::{Store, escalations, holds, meta, subscriptions};
+use crate::pipeline::prelude::*;
+use crate::store::{escalations, holds, meta, subscriptions};
 
 /// How long a probe's result, or a host's answer, stays valid. Many attempts fail at once when a line goes down.
 const PROBE_HOLDS: Duration = Duration::from_secs(1);

@@ -6,28 +6,22 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
-use crate::base::clock::{Clock, Timestamp};
-use crate::base::id::{self, Draw};
-use crate::config::{Live, Settings, own_variables};
+use crate::base::id;
+use crate::config::{Settings, own_variables};
 use crate::http::identity::Identity;
 use crate::keys::Keyring;
 use crate::model::credential::{self, MAX_SECRET_BYTES, Purpose, RotationPlan, State};
 use crate::model::name::DEFAULT_TENANT;
 use crate::model::outcome::AttemptClass;
+use crate::pipeline::prelude::*;
 use crate::pipeline::probe::{SubscriptionTests, Turn};
 use crate::signatures::signing_key::SigningKey;
-use crate::store::Store;
 use crate::store::credential_rotations::{self as rotations, Named};
 use crate::store::credentials::{self, Credential, NewCredential, Owner, context};
-use crate::store::error::{Error, Result};
-use crate::store::tx::{ReadTx, WriteTx};
-use crate::store::writer::Queue;
+use crate::store::tx::ReadTx;
 use crate::sys::command::{How, Program};
 
 /// How long old and new are valid side by side, unless the request says otherwise.

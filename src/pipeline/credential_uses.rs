@@ -1,17 +1,10 @@
 //! When credentials were last used: noted in memory, stored once a minute.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use crate::base::clock::{Clock, Timestamp};
-use crate::store::error::Result;
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
-use crate::store::{Store, credentials};
+use crate::pipeline::prelude::*;
+use crate::store::credentials;
 
 /// How often uses are stored.
 const EVERY: Duration = Duration::from_mins(1);

@@ -4,8 +4,6 @@
 //! the dispatcher learns of it from the writer. An external call is noted before it is made, and that is waited for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::time::Duration;
 
 use crossbeam_channel::Sender as ChannelSender;
 use ring::digest::{SHA256, digest};
@@ -13,9 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::alerts::Messenger;
 use crate::base::budget::Budget;
-use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::{Faults, Step};
-use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
 use crate::formats::add_headers;
 use crate::formats::filter::{self, Payload};
 use crate::http::client::{Call, CallError, Sender};
@@ -39,6 +35,7 @@ use crate::pipeline::connectivity::Line;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destination, Destinations};
 use crate::pipeline::in_flight::InFlight;
+use crate::pipeline::prelude::*;
 use crate::pipeline::scheduler::decisions::{Assignment, Input};
 use crate::pipeline::scheduler::{Assignments, Mailbox};
 use crate::pipeline::suspects::Suspects;
@@ -46,10 +43,9 @@ use crate::pipeline::wire::NotSent;
 use crate::privacy::policy::ResponseScrub;
 use crate::privacy::{NOT_OPENED, Opened, Privacy};
 use crate::store::deliveries::Sized;
-use crate::store::error::{Error, Result as StoreResult};
-use crate::store::tx::{Settled, WriteTx};
-use crate::store::writer::Queue;
-use crate::store::{Store, deliveries, external_calls, settlement, subscriptions, superseded};
+use crate::store::error::Result as StoreResult;
+use crate::store::tx::Settled;
+use crate::store::{deliveries, external_calls, settlement, subscriptions, superseded};
 
 /// Characters of an answer that are kept.
 const MAX_EXCERPT_CHARS: usize = 2048;

@@ -3,15 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
-use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use crate::base::cache::Cache;
-use crate::base::clock::Timestamp;
-use crate::base::id::SubscriptionSeq;
-use crate::config::{Delivery, Live};
+use crate::config::Delivery;
 use crate::formats::Formats;
 use crate::keys::Keyring;
 use crate::model::delivery::{CUSTOM_DATA, OutgoingRequest, Schedule, TIMEOUTS, is_custom_data};
@@ -23,9 +17,10 @@ use crate::model::rate::Rate;
 use crate::model::subscription::{NewSubscription, Policy, Subscription};
 use crate::pipeline::access::{Access, KeptById, carried};
 use crate::pipeline::credential_uses::CredentialUses;
+use crate::pipeline::prelude::*;
 use crate::store::credentials::{self, Credential};
 use crate::store::error::Result as StoreResult;
-use crate::store::{Store, subscriptions};
+use crate::store::subscriptions;
 
 /// How long a target may have to confirm what it accepted.
 const CONFIRMED_WITHIN: RangeInclusive<Duration> =

@@ -5,14 +5,10 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use crate::config::Live;
 use crate::model::disk::{Budget, Room};
+use crate::pipeline::prelude::*;
 use crate::store::writer::LogRoom;
 use crate::sys::disk::{Gauge, Space};
 use crate::telemetry::tally::Counter;

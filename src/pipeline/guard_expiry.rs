@@ -4,16 +4,10 @@
 //! each claim of a guard slower. Not here: idempotency keys (`upkeep`), and files of drop folders (`sources`).
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::Duration;
 
-use crate::base::clock::{Clock, Timestamp};
+use crate::pipeline::prelude::*;
 use crate::pipeline::site_watch::ClockWatch;
-use crate::store::Store;
-use crate::store::error::Result;
 use crate::store::processed_events::{self, Key, Text};
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
 
 /// How long a guard is kept. It stays longer while its event is open or a dead letter.
 pub const GUARDS_KEPT: Duration = Duration::from_hours(90 * 24);

@@ -1,12 +1,8 @@
 //! The deliveries being attempted at this moment. The file does not store this: it would cost one more commit for each.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
-use parking_lot::Mutex;
-
-use crate::base::clock::Timestamp;
-use crate::base::id::DeliverySeq;
+use crate::pipeline::prelude::*;
 
 /// The deliveries that are being attempted, each with the time of its start.
 #[derive(Debug, Default)]

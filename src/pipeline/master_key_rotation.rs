@@ -6,24 +6,19 @@
 //! it.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
-use parking_lot::Mutex;
 
 use crate::alerts::channel::Channel;
 use crate::alerts::store as alerts;
-use crate::base::clock::Timestamp;
 use crate::base::faults::{Faults, Step};
-use crate::base::id::Draw;
 use crate::base::secret::MasterKey;
 use crate::keys::Keyring;
 use crate::keys::file::{self, KeyFileError};
+use crate::pipeline::prelude::*;
 use crate::store::credentials::{self, Credential, context};
-use crate::store::error::{Error, Result};
 use crate::store::meta;
 use crate::store::subjects::{self, SubjectKey};
-use crate::store::tx::WriteTx;
 
 /// Secrets that are sealed again in one transaction.
 const MAX_ROWS: u32 = 100;

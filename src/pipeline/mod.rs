@@ -33,6 +33,7 @@ pub mod master_key_rotation;
 pub mod matching;
 mod oauth2;
 mod postponing;
+mod prelude;
 pub mod probe;
 pub mod provider_cache;
 pub mod publish;

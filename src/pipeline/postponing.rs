@@ -3,17 +3,11 @@
 //! The time while a subscription was held, or the service was off, does not count: nothing could go then.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
-use crate::base::clock::{Clock, Timestamp};
-use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::subscription::Subscription;
 use crate::pipeline::in_flight::InFlight;
-use crate::store::error::Result;
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
-use crate::store::{Store, postponed, settlement, subscriptions};
+use crate::pipeline::prelude::*;
+use crate::store::{postponed, settlement, subscriptions};
 
 /// Deliveries that are given up in one transaction.
 const MAX_ROWS: u32 = 100;

@@ -5,15 +5,12 @@
 //! time, so that a tenant whose targets hang does not delay the others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::base::clock::Timestamp;
 use crate::base::fair::{Fair, FairQueue, Payer};
-use crate::base::id::{self, DeliverySeq, SubscriptionSeq};
+use crate::base::id;
 use crate::http::certificate::Seen;
 use crate::http::trace::{Step, StepName, Trace};
 use crate::model::delivery::{OutgoingOrder, OutgoingRequest};
@@ -24,8 +21,8 @@ use crate::model::subscription::Subscription;
 use crate::pipeline::advice::advice;
 use crate::pipeline::deliver::{Deliver, Preview};
 use crate::pipeline::destinations::Destination;
+use crate::pipeline::prelude::*;
 use crate::pipeline::threads::Spawner;
-use crate::store::error::Result;
 
 /// Jobs at once.
 const THREADS: usize = 2;

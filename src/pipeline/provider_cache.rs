@@ -1,17 +1,14 @@
 //! The providers of webhooks with their opened secrets, cached until a provider changes.
 
-use std::sync::Arc;
-
 use zeroize::Zeroizing;
 
 use crate::base::cache::Cache;
-use crate::base::clock::Timestamp;
 use crate::base::faults::{Faults, Step};
 use crate::keys::Keyring;
 use crate::pipeline::credential_uses::{CredentialUses, LastUse};
+use crate::pipeline::prelude::*;
 use crate::signatures::provider::Provider;
-use crate::store::error::{Error, Result};
-use crate::store::{Store, credentials, providers, tenants};
+use crate::store::{credentials, providers, tenants};
 
 /// Providers in the cache at most; further ones are read for each request.
 const MAX_OPEN: usize = 10_000;

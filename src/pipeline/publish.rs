@@ -1,26 +1,23 @@
 //! Publishing: events are stored once, all of a request or none, then acknowledged.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use crate::base::clock::{Clock, Timestamp};
 use crate::base::id;
 use crate::event_types::{EventTypes, Misfit, OnInvalid};
 use crate::model::event::{NewEvent, Status};
 use crate::model::sql_row::Defect;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::matching::Matching;
+use crate::pipeline::prelude::*;
 use crate::pipeline::relay::SqlRows;
 use crate::pipeline::source_marks::SourceMarks;
 use crate::privacy::policy::Refused;
 use crate::privacy::{NotAdmitted, Privacy};
-use crate::store::error::{Error, Result};
 use crate::store::idempotency_keys::{self, Seen};
 use crate::store::outbox::{self, Inserted};
 use crate::store::outbox_relay::MISFIT;
-use crate::store::tx::{ReadTx, WriteTx};
-use crate::store::writer::Queue;
-use crate::store::{Store, outbox_routing, subscriptions};
+use crate::store::tx::ReadTx;
+use crate::store::{outbox_routing, subscriptions};
 
 /// Whether the tenant has a source of this name.
 pub type IsSource = fn(&ReadTx<'_>, &str, &str) -> Result<bool>;

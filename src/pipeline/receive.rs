@@ -1,13 +1,9 @@
 //! Intake: a provider's request is verified over its raw bytes, stored once, then acknowledged.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use crate::base::budget::{Budget, Share};
-use crate::base::clock::{Clock, Timestamp};
 use crate::base::fair::Semaphore;
 use crate::base::headers::Headers;
-use crate::base::id::{self, Draw};
+use crate::base::id;
 use crate::formats::filter::{self, Payload};
 use crate::model::event;
 use crate::model::provider::{KeyPlace, MAX_KEY_CHARS};
@@ -15,6 +11,7 @@ use crate::model::sealed::Sealed;
 use crate::model::webhook_event::{Batch, NewWebhookEvent};
 use crate::pipeline::counts::Counts;
 use crate::pipeline::matching::Matching;
+use crate::pipeline::prelude::*;
 use crate::pipeline::provider_cache::{ProviderCache, VerifiedProvider};
 use crate::pipeline::site_watch::ClockWatch;
 use crate::privacy::{Fresh, NotAdmitted, Privacy, policy};
@@ -23,10 +20,8 @@ use crate::signatures::certificate_cache::{Certificates, Missing};
 use crate::signatures::handshake::Handshake;
 use crate::signatures::provider::NewProvider;
 use crate::signatures::{Incoming, Refused};
-use crate::store::error::{Error, Result};
+use crate::store::idempotency_keys;
 use crate::store::webhook_events::{self, Inserted, Replay};
-use crate::store::writer::Queue;
-use crate::store::{Store, idempotency_keys};
 
 /// The `Retry-After` of a provider while our clock cannot be trusted.
 pub const CLOCK_RETRY_AFTER: Duration = Duration::from_mins(1);

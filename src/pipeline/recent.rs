@@ -6,15 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::base::clock::{Clock, Timestamp};
-use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::base::schema::Whole;
 use crate::model::delivery::Attempt;
 use crate::model::outcome::AttemptClass;
+use crate::pipeline::prelude::*;
 use crate::store::runs::Counted;
 
 /// How many minutes are kept.
@@ -382,9 +380,9 @@ mod tests {
         let latencies = [0, 1, 0, 0, 0, 0, 0, 1];
         assert_eq!(last, Minute { events: 3, webhooks: 1, delivered: 1, failed: 1, latencies });
         assert_eq!(recent.read("other", |_| false).minutes, [Minute::default(); MINUTES]);
-        hands.advance(std::time::Duration::from_mins(59));
+        hands.advance(Duration::from_mins(59));
         assert_eq!(recent.read("default", |_| true).minutes[0], last);
-        hands.advance(std::time::Duration::from_mins(1));
+        hands.advance(Duration::from_mins(1));
         let reading = recent.read("default", |_| true);
         assert_eq!(reading.minutes, [Minute::default(); MINUTES]);
         assert_eq!(reading.attempts[0].1.len(), 2);
@@ -431,7 +429,7 @@ mod tests {
         assert_eq!((reading.attempts.len(), reading.left_out), (1_000, 920));
         let (_, of_one) = reading.attempts.iter().find(|(seq, _)| seq.0 == 1).unwrap();
         assert_eq!((of_one.len(), of_one[0].delivery), (50, DeliverySeq(59)));
-        hands.advance(std::time::Duration::from_hours(1));
+        hands.advance(Duration::from_hours(1));
         recent.completed(SubscriptionSeq(5_000));
         let reading = recent.read("1", |seq| seq.0 == 5_000);
         let delivered = reading.minutes.last().map(|minute| minute.delivered);

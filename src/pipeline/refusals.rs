@@ -2,16 +2,10 @@
 //!
 //! `model::audit::refusals` decides which calls are only counted. Upkeep writes each count once its minute is over.
 
-use std::sync::Arc;
-
-use parking_lot::Mutex;
-
-use crate::base::clock::Clock;
 use crate::model::audit::NewAuditEvent;
 use crate::model::audit::refusals::Ledger;
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
-use crate::store::{Store, audit_events};
+use crate::pipeline::prelude::*;
+use crate::store::audit_events;
 
 /// Where refused calls are noted. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -8,22 +8,16 @@
 //! Not here: whether a row can be used, and what becomes of it (`store::outbox_relay`).
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
-use crate::base::clock::Clock;
-use crate::base::id::{self, Draw};
+use crate::base::id;
 use crate::base::stop::Stop;
-use crate::config::Live;
 use crate::event_types::EventTypes;
 use crate::model::event::NewEvent;
 use crate::pipeline::counts::Counts;
+use crate::pipeline::prelude::*;
 use crate::pipeline::source_marks::SourceMarks;
-use crate::store::error::{Error, Result};
 use crate::store::outbox_relay::{self, MAX_ROWS, Relayed, Terms};
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
-use crate::store::{OwnReader, Store, subscriptions};
+use crate::store::{OwnReader, subscriptions};
 use crate::sys::watch::Watch;
 
 /// How often the relay looks if nothing wakes it.

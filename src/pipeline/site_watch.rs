@@ -4,22 +4,16 @@
 //! resolved. The transaction is only taken when a check has changed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
 use crate::backup::manifest;
-use crate::base::clock::{Clock, Timestamp};
 use crate::base::id;
-use crate::config::Live;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::health::{self, Check, Level};
 use crate::model::name::DEFAULT_TENANT;
 use crate::pipeline::disk_watch::DiskWatch;
-use crate::store::error::Result;
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
-use crate::store::{Store, escalations, meta, quarantine};
+use crate::pipeline::prelude::*;
+use crate::store::{escalations, meta, quarantine};
 use crate::sys::files;
 
 /// What the escalations are about.

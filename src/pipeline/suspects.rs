@@ -10,16 +10,13 @@
 //! Not here: what happens to a convicted item; its stage sets it aside.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::base::clock::{Clock, Timestamp};
-use crate::store::error::Result;
+use crate::pipeline::prelude::*;
+use crate::store::meta;
 use crate::store::runs::{self, Boot};
-use crate::store::tx::WriteTx;
-use crate::store::writer::{Queue, WriterLoop};
-use crate::store::{Store, meta};
+use crate::store::writer::WriterLoop;
 
 /// A smaller item takes too little memory to end the process.
 pub const MIN_BYTES: usize = 256 * 1024;

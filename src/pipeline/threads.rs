@@ -1,13 +1,11 @@
 //! How a stage's thread is started, and waited for; and its inbox.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 
-use crate::store::error::{Error, Result};
+use crate::pipeline::prelude::*;
 use crate::store::writer::AroundCommit;
 
 /// Starts a stage's thread. If the thread panics, the process ends: otherwise its work would silently stop.

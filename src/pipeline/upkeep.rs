@@ -1,12 +1,8 @@
 //! Upkeep: the periodic chores. Each works in bounded transactions and logs only what is wrong.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use crossbeam_channel::Receiver;
 
 use crate::alerts::chore::AlertChore;
-use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::model::failure::AttemptReport;
 use crate::pipeline::confirmations::Confirmations;
@@ -15,13 +11,11 @@ use crate::pipeline::deliver::Deliver;
 use crate::pipeline::disk_watch::DiskWatch;
 use crate::pipeline::guard_expiry::GuardExpiry;
 use crate::pipeline::postponing::Postponing;
+use crate::pipeline::prelude::*;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::site_watch::{ClockWatch, SiteWatch};
-use crate::store::error::Result;
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
 use crate::store::{
-    Store, confirmations, deliveries, holds, idempotency_keys, runs, settlement, subscriptions,
+    confirmations, deliveries, holds, idempotency_keys, runs, settlement, subscriptions,
 };
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its

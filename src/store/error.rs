@@ -150,8 +150,8 @@ pub enum Error {
 #[error("{0:?}, which this version does not understand")]
 pub(crate) struct Unknown(pub(crate) String);
 
-/// A result with the store's error.
-pub type Result<T> = std::result::Result<T, Error>;
+/// A result, usually with the store's error.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {

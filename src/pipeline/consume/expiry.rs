@@ -4,16 +4,11 @@
 //! the file. `store::consuming` decides what follows from an expired lease.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
 
-use crate::base::clock::Timestamp;
-use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::pipeline::consume::{Consume, Expired};
+use crate::pipeline::prelude::*;
 use crate::store::consuming::{self, Consumer};
 use crate::store::leases::Lease;
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
 use crate::store::{leases, subscriptions};
 
 /// Delay before leases that could not be ended are tried again.

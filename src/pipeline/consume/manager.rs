@@ -2,10 +2,8 @@
 //! writer. Not here: how leases expire (`expiry`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
-use crate::base::clock::Timestamp;
-use crate::base::id::{self, SubscriptionSeq};
+use crate::base::id;
 use crate::model::hold::HoldReason;
 use crate::model::lease::{LEASES, LeaseOutcome};
 use crate::model::subscription::Subscription;
@@ -14,10 +12,9 @@ use crate::pipeline::consume::{
     Answer, Consume, Granted, Item, LeaseMsg, LeaseRequest, MAX_ANSWER_BYTES, Report, Waiter,
 };
 use crate::pipeline::destinations::{Destination, lease_time};
+use crate::pipeline::prelude::*;
 use crate::privacy::NOT_OPENED;
 use crate::store::consuming::{self, Leased, Take};
-use crate::store::error::Result;
-use crate::store::writer::Queue;
 use crate::store::{deliveries, subscriptions};
 
 /// The longest sleep while a request waits or a lease is open: the clock may be set, a client may leave.

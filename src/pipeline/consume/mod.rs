@@ -9,15 +9,8 @@ mod expiry;
 pub mod manager;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use crate::base::clock::{Clock, Timestamp};
 use crate::base::fair::{Fair, Payer};
-use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
-use crate::config::Live;
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::model::delivery::{OutgoingRequest, Schedule};
@@ -26,14 +19,12 @@ use crate::model::lease::LeaseOutcome;
 use crate::model::subscription::Subscription;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destinations, effective};
+use crate::pipeline::prelude::*;
 use crate::pipeline::threads::Inbox;
 use crate::privacy::{Opened, Privacy};
 use crate::store::consuming::{self, Consumer, Leased, ReportResult, Settled};
-use crate::store::error::{Error, Result};
+use crate::store::deliveries;
 use crate::store::leases::Lease;
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
-use crate::store::{Store, deliveries};
 
 /// Requests that may wait for events at once. Each occupies a connection, and most connections are for other requests.
 const MAX_WAITING: usize = 512;

@@ -7,22 +7,17 @@ pub mod decisions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, MutexGuard};
 
-use crate::base::clock::Clock;
 use crate::base::faults::{Faults, Stall, Step};
-use crate::base::id::SubscriptionSeq;
-use crate::config::Live;
 use crate::model::hold::{HoldReason, gate};
 use crate::model::rate::Rate;
 use crate::model::subscription::{NewSubscription, Subscription, Target};
+use crate::pipeline::prelude::*;
 use crate::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
 use crate::pipeline::threads::Inbox;
 use crate::store::deliveries::DueMark;
-use crate::store::error::{Error, Result};
 use crate::store::{OwnReader, deliveries, subscriptions};
 use crate::telemetry::tally::Heartbeat;
 

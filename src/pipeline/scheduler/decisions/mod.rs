@@ -12,15 +12,13 @@ mod tests;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::time::Duration;
 
-use crate::base::clock::Timestamp;
-use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::failure::REJECTING_AFTER;
 use crate::model::hold::Gate;
 use crate::model::lane::Places;
 use crate::model::outcome::AttemptClass;
 use crate::model::rate::{Bucket, Rate};
+use crate::pipeline::prelude::*;
 use crate::store::deliveries::Due;
 use crate::store::tx::Settled;
 
