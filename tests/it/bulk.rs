@@ -184,10 +184,7 @@ fn a_job_that_is_paused_waits_for_its_resume_and_its_counts_add_up() {
     rig.post("/v1/deliveries/dlv_6/retry", &Value::Null)
         .is(409)
         .tells("replays earlier dead letters of its lane");
-    until("the job is over", || {
-        rig.advance(secs(1));
-        rig.get(&path)["state"] == "completed"
-    });
+    rig.passing("the job is over", secs(1), || rig.get(&path)["state"] == "completed");
     let job = rig.get(&path);
     let counts =
         ["matched", "done", "skipped", "acted_on_meanwhile"].map(|field| job[field].clone());

@@ -402,10 +402,7 @@ fn while_another_program_holds_the_file_those_who_ask_are_answered_and_leases_en
     thread::sleep(Duration::from_millis(500));
     assert!(next(&rig, "").is_empty());
     other.run("ROLLBACK");
-    until("the lease has ended", || {
-        rig.advance(secs(1));
-        rig.one("SELECT count(*) FROM attempts") != "0"
-    });
+    rig.passing("the lease has ended", secs(1), || rig.one("SELECT count(*) FROM attempts") != "0");
     other.run("BEGIN IMMEDIATE");
     rig.stop();
 }

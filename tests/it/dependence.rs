@@ -145,12 +145,7 @@ fn the_clock_that_is_set_back_makes_no_new_state_an_old_one() {
     rig.settle();
     rig.time.set_wall(rig.now().minus(secs(3600)));
     invoice(&rig, "1", "a2");
-    until("a2 is sent", || {
-        receiver.count() == 2 || {
-            rig.advance(secs(1));
-            false
-        }
-    });
+    rig.passing("a2 is sent", secs(1), || receiver.count() == 2);
     rig.settle();
     assert_eq!(receiver.bodies(), ["a1", "a2"]);
 }
@@ -359,12 +354,7 @@ fn a_delivery_that_waits_too_long_behind_others_becomes_a_dead_letter() {
     rig.advance(secs(50));
     thread::sleep(Duration::from_millis(1500));
     assert!(is_in(&rig, 2, "pending"));
-    until("a2 is given up", || {
-        is_in(&rig, 2, "dead_letter") || {
-            rig.advance(secs(20));
-            false
-        }
-    });
+    rig.passing("a2 is given up", secs(20), || is_in(&rig, 2, "dead_letter"));
     until("a3 is given up", || is_in(&rig, 3, "dead_letter"));
     let (_, reason) = delivery(&rig, 2);
     assert_eq!(reason, "postponed: it waited behind others for more than 1m 40s");
@@ -396,12 +386,7 @@ fn a_delivery_that_cannot_be_given_up_does_not_keep_the_others_from_it() {
     file.run("PRAGMA foreign_keys = OFF; UPDATE deliveries SET outbox_seq = 99 WHERE seq = 2");
     rig.start_again();
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
-    until("the third is given up", || {
-        is_in(&rig, 3, "dead_letter") || {
-            rig.advance(secs(20));
-            false
-        }
-    });
+    rig.passing("the third is given up", secs(20), || is_in(&rig, 3, "dead_letter"));
     assert!(is_in(&rig, 2, "pending"));
     rig.stop();
     file.run("UPDATE deliveries SET outbox_seq = 2 WHERE seq = 2");
@@ -422,12 +407,7 @@ fn a_delivery_that_waits_too_long_for_its_funnel_becomes_a_dead_letter() {
         rig.publish(&json!({ "event_type": "a", "funnel_value": "x", "payload": body }));
     }
     until("x1 is sent", || receiver.count() == 2);
-    until("x2 is given up", || {
-        is_in(&rig, 3, "dead_letter") || {
-            rig.advance(secs(20));
-            false
-        }
-    });
+    rig.passing("x2 is given up", secs(20), || is_in(&rig, 3, "dead_letter"));
     assert!(is_in(&rig, 2, "pending"), "it is in flight, and waits for nobody");
     tell.send(200).unwrap();
     until("x1 is accepted", || is_in(&rig, 2, "completed"));
@@ -443,12 +423,7 @@ fn what_an_answer_says_in_custom_data_comes_back_with_the_next_attempt() {
     rig.subscribe_with("erp", &receiver, &json!({ "policy": { "steps": ["1s"] } }));
     rig.publish(&json!({ "event_type": "a", "payload": 1, "custom_data": "page=1" }));
     for n in 1..=6 {
-        until("it is sent", || {
-            receiver.count() >= n || {
-                rig.advance(secs(1));
-                false
-            }
-        });
+        rig.passing("it is sent", secs(1), || receiver.count() >= n);
     }
     rig.settle();
     rig.publish(&json!({ "event_type": "a", "payload": 1, "custom_data": "no header: \u{e9}" }));

@@ -187,10 +187,7 @@ fn what_is_replaced_is_not_sent_even_if_its_turn_comes_at_the_same_moment() {
         other.run("ROLLBACK");
         edit.join().unwrap().is(201);
     });
-    until("the new one is sent", || {
-        rig.advance(secs(1));
-        rig.state(3) == "completed"
-    });
+    rig.passing("the new one is sent", secs(1), || rig.state(3) == "completed");
     receiver.gets(&["a1", "new"]);
 }
 

@@ -151,10 +151,7 @@ fn who_names_it_is_told_that_the_line_is_gone_and_that_it_is_back() {
     // A receiver on this machine needs no line.
     until("it is told at once", || told.count() == 1);
     line.mend();
-    until("it is told", || {
-        rig.advance(secs(1));
-        told.count() == 2
-    });
+    rig.passing("it is told", secs(1), || told.count() == 2);
     let sql = "SELECT group_concat(event_type) FROM outbox WHERE source_system = 'oncebox'";
     assert_eq!(rig.one(sql), "site.offline,site.online");
 }

@@ -152,11 +152,8 @@ fn of_one_key_one_request_is_in_flight_while_other_keys_go_on() {
     until("both lanes are called", || receiver.count() == 3);
     receiver.always(Reply::status(200));
     receiver.release();
-    until("all are sent", || {
-        rig.one("SELECT count(*) FROM deliveries WHERE state = 'completed'") == "7" || {
-            rig.advance(secs(5));
-            false
-        }
+    rig.passing("all are sent", secs(5), || {
+        rig.one("SELECT count(*) FROM deliveries WHERE state = 'completed'") == "7"
     });
     let seen = receiver.seen();
     for key in ["a", "b"] {
@@ -369,12 +366,7 @@ fn what_comes_after_the_clock_was_set_back_does_not_pass_a_blocked_lane() {
     assert_eq!(rig.one("SELECT head FROM deliveries WHERE seq = 2"), "0");
     answer_all(&tell, 2, 200);
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
-    until("all are sent", || {
-        receiver.count() == 3 || {
-            rig.advance(secs(1));
-            false
-        }
-    });
+    rig.passing("all are sent", secs(1), || receiver.count() == 3);
     assert_eq!(receiver.bodies(), ["a1", "a1", "a2"]);
     rig.settle();
 }
@@ -430,11 +422,8 @@ fn what_is_behind_many_deliveries_of_a_taken_funnel_is_sent_in_slices() {
     // Each finds its way past those of x, also when x goes on meanwhile and its next is taken.
     for value in ["y", "z"] {
         rig.publish(&json!({ "event_type": "a", "funnel_value": value, "payload": value }));
-        until("it is sent", || {
-            erp.bodies().contains(&value.to_owned()) || {
-                rig.advance(Duration::from_millis(250));
-                false
-            }
+        rig.passing("it is sent", Duration::from_millis(250), || {
+            erp.bodies().contains(&value.to_owned())
         });
         tell.send(200).unwrap();
     }

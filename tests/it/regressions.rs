@@ -23,10 +23,7 @@ fn a_secret_that_does_not_open_kills_no_delivery() {
     assert_eq!(rig.get("/v1/deliveries")["items"][0]["state"], "pending");
     assert_eq!(rig.get("/v1/deliveries")["items"][0]["attempt_count"], 0);
     edit(&mut rig, &format!("UPDATE credentials SET sealed = x'{sealed}'"));
-    until("it is delivered once the secret is mended", || {
-        rig.advance(secs(30));
-        receiver.count() == 1
-    });
+    rig.passing("it is delivered once the secret is mended", secs(30), || receiver.count() == 1);
     rig.settle();
 }
 

@@ -367,10 +367,7 @@ fn a_locked_file_is_read_later_and_a_long_lock_is_reported() {
     erp.source(&rig);
     erp.run("BEGIN EXCLUSIVE");
     erp.write(1);
-    until("it was tried", || {
-        rig.advance(secs(10));
-        rig.get("/v1/sources/erp")["last_error"].is_string()
-    });
+    rig.passing("it was tried", secs(10), || rig.get("/v1/sources/erp")["last_error"].is_string());
     trouble(&rig, "locked by another program");
     rig.advance(secs(60));
     until("it is an escalation", || escalations(&rig) == [("source.failing".to_owned(), 1)]);

@@ -330,6 +330,18 @@ impl Rig {
         until("everything due is sent and settled", || file::lines(&conn, &due).is_empty());
     }
 
+    /// Lets time pass by as much again and again until this holds.
+    #[track_caller]
+    pub(crate) fn passing(&self, what: &str, span: Duration, mut holds: impl FnMut() -> bool) {
+        until(what, || {
+            let is_there = holds();
+            if !is_there {
+                self.advance(span);
+            }
+            is_there
+        });
+    }
+
     /// Lets time pass, and waits until nothing is left to do.
     #[track_caller]
     pub(crate) fn pass(&self, span: Duration) {
