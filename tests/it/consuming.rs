@@ -388,7 +388,9 @@ fn a_lease_that_cannot_be_ended_keeps_no_other_from_ending_and_ends_when_it_can_
     rig.advance(secs(60));
     rig.becomes("SELECT group_concat(seq) FROM deliveries WHERE state = 'leased'", "2");
     tampered(&rig, "DELETE FROM attempts WHERE delivery_seq = 2");
-    expired(&rig, secs(60));
+    // The clock may have moved on before the failure was noted, from which the next try counts.
+    let is_over = || rig.one("SELECT count(*) FROM deliveries WHERE state = 'leased'") == "0";
+    rig.passing("it has ended", secs(60), is_over);
 }
 
 #[test]
