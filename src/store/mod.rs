@@ -34,8 +34,6 @@ pub mod outbox_relay;
 pub mod outbox_routing;
 pub mod page;
 pub(crate) mod payloads;
-#[cfg(test)]
-pub(crate) mod plans;
 pub(crate) mod pool;
 pub mod postponed;
 mod prelude;
@@ -54,6 +52,8 @@ pub mod subjects;
 pub mod subscriptions;
 pub mod superseded;
 pub mod tenants;
+#[cfg(test)]
+pub(crate) mod tests;
 pub mod tokens;
 pub mod tx;
 pub mod users;

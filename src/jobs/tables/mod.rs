@@ -268,7 +268,7 @@ pub fn end(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::plans::uses;
+    use crate::store::tests::uses;
 
     #[test]
     fn items_of_a_job_are_found_by_number_or_index() {

@@ -242,7 +242,7 @@ pub fn forget_files(tx: &WriteTx<'_>, files: &[(i64, String)], by: Timestamp) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::plans::uses;
+    use crate::store::tests::uses;
 
     #[test]
     fn old_files_are_found_and_forgotten_by_indexes() {
