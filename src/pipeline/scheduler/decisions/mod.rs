@@ -251,7 +251,8 @@ impl Machine {
                 self.change_load(subscription, |window| {
                     window.in_flight = window.in_flight.saturating_sub(1);
                     window.note(latency, limit, class);
-                    if let (Some(rate), None) = (window.limits.rate, limit) {
+                    let is_only = window.in_flight == 0 && window.began_alone;
+                    if let (Some(rate), None, true) = (window.limits.rate, limit, is_only) {
                         window.bucket.give_back(rate);
                     }
                 });
@@ -767,6 +768,9 @@ struct Window {
     ready: VecDeque<DeliverySeq>,
     /// Started, not finished.
     in_flight: usize,
+    /// Whether nothing was in flight when the latest one started. If that one is not sent, its token is put back; of
+    /// several, nobody knows whether the bucket has become full since.
+    began_alone: bool,
     /// Fetched, not settled.
     in_hand: usize,
     /// Started, not settled.
@@ -807,6 +811,7 @@ impl Window {
     /// Moves its first ready delivery in flight.
     fn start_one(&mut self, now: Timestamp) {
         self.ready.pop_front();
+        self.began_alone = self.in_flight == 0;
         self.in_flight += 1;
         self.unsettled += 1;
         self.first_at = self.limits.host.filter(|_| self.pace == Pace::Unknown);
