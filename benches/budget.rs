@@ -169,16 +169,10 @@ fn main() {
     let budget = table.entry(profile.to_owned()).or_default();
     let mut faults = Vec::new();
     for (event_type, stage) in [("unwanted", "accepted"), ("wanted", "accepted and delivered")] {
-        let whats = COUNTERS.each_ref().map(|counter| format!("{stage}: {}", counter.what));
-        // They mostly wait, so both are counted at once.
-        let found = std::thread::scope(|scope| {
-            let count = |n: usize| {
-                let most = budget.get(&whats[n]).copied();
-                scope.spawn(move || cost(&COUNTERS[n], event_type, most))
-            };
-            [count(0), count(1)].map(|counting| counting.join().unwrap())
-        });
-        for (what, each) in whats.into_iter().zip(found) {
+        for counter in &COUNTERS {
+            let what = format!("{stage}: {}", counter.what);
+            let most = budget.get(&what).copied();
+            let each = cost(counter, event_type, most);
             let most = budget.entry(what.clone()).or_insert(each as u64);
             if std::env::var_os("ONCEBOX_WRITE_DOCS").is_some() {
                 *most = (*most).min(each as u64);
