@@ -294,7 +294,6 @@ expect '"in_doubt":0' curl -sf -H "Authorization: Bearer $(cat $data/admin.token
 oncebox audit verify
 plain=$(journalctl --no-pager --output cat --unit oncebox _EXE=/usr/bin/oncebox | grep -v '^{' |
   grep -v -e nonsense -e 'noted in /etc/oncebox/master.key.database' || true)
-(("$(log | grep -c 'noted in /etc')" < 3)) || fail "each start says which database it has"
 [[ -z $plain ]] || fail "the journal has lines that are no objects: $plain"
 
 step "the master key is changed, and the secrets still open"
