@@ -116,6 +116,8 @@ CREATE TABLE subscriptions (
   -- JSON: what its order is beyond `ordering`; absent keys are the defaults.
   order_terms TEXT NOT NULL DEFAULT '{}'
     CONSTRAINT subscription_order_terms_is_json CHECK (json_valid(order_terms)),
+  -- The host in `url`, if it had an address on a network of this machine when it was last looked up.
+  site_host TEXT,
   CONSTRAINT subscription_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
   CONSTRAINT subscription_event_types_is_json CHECK (json_valid(event_types)),

@@ -82,6 +82,10 @@ impl Sender for ReplaceableClient {
         client.send_traced(call, trace)
     }
 
+    fn is_on_site(&self, host: &str) -> Option<bool> {
+        self.0.read().is_on_site(host)
+    }
+
     fn close_idle(&self) {
         self.0.read().close_idle();
     }

@@ -128,6 +128,11 @@ pub trait Sender: Send + Sync {
     /// Closes connections that were idle for too long. Called each second.
     fn close_idle(&self) {}
 
+    /// Whether a host has an address on a network of this machine; `None` if its name was not looked up lately.
+    fn is_on_site(&self, _host: &str) -> Option<bool> {
+        None
+    }
+
     /// Whether there is a line to the outside: one of the addresses can be reached or, where there are none, the machine
     /// has a default route.
     fn has_line(&self, probe: &[SocketAddr]) -> bool {
@@ -149,6 +154,10 @@ impl Sender for Client {
         }
         trace.look(call.url);
         answer
+    }
+
+    fn is_on_site(&self, host: &str) -> Option<bool> {
+        self.resolver.is_on_site(host)
     }
 
     /// An agent closes what is idle when it is used. One that is not used itself is dropped.

@@ -20,6 +20,7 @@ use ureq::unversioned::transport::NextTimeout;
 use crate::base::clock::Clock;
 use crate::base::fair::{Fair, Payer};
 use crate::model::address::AddressPolicy;
+use crate::sys::host;
 
 /// Most addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 16;
@@ -69,6 +70,8 @@ struct Name {
     count: u64,
     /// What the last one came to, and when.
     last: Option<(LookupResult, Duration)>,
+    /// Whether it found an address on a network of this machine.
+    is_on_site: bool,
 }
 
 impl Name {
@@ -121,6 +124,11 @@ impl Lookups {
         state.names.get(host)?.last.as_ref().map(|(last, _)| last.clone())
     }
 
+    fn is_on_site(&self, host: &str) -> Option<bool> {
+        let state = self.shared.state.lock();
+        state.names.get(host).filter(|name| name.last.is_some()).map(|name| name.is_on_site)
+    }
+
     /// Starts a thread, which ends when its client is dropped, or when enough others are idle.
     #[expect(clippy::disallowed_methods, reason = "a lookup that does not end cannot be joined")]
     fn start(&self) -> io::Result<()> {
@@ -141,12 +149,14 @@ impl Shared {
     /// Stores what a lookup came to; whether its thread is kept.
     fn note(&self, host: &str, payer: &Payer, found: LookupResult) -> bool {
         let at = self.clock.monotonic();
+        let is_on_site = found.iter().flatten().any(|address| host::is_on_site(address.ip()));
         let mut state = self.state.lock();
         state.under_way.give_back(payer);
         if let Some(name) = state.names.get_mut(host) {
             name.is_under_way = false;
             name.count = name.count.wrapping_add(1);
             name.last = Some((found, at));
+            name.is_on_site = is_on_site;
         }
         let is_kept = state.idle < MAX_IDLE;
         state.idle = state.idle.saturating_add(usize::from(is_kept));
@@ -202,6 +212,14 @@ impl GuardedResolver {
             address.set_port(port);
         }
         Ok(found)
+    }
+
+    /// Whether a host has an address on a network of this machine; `None` if its name was not looked up lately.
+    pub(crate) fn is_on_site(&self, host: &str) -> Option<bool> {
+        match host.parse() {
+            Ok(ip) => Some(host::is_on_site(ip)),
+            Err(_) => self.lookups.is_on_site(host),
+        }
     }
 
     /// Refuses addresses that may not be called.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
 
 use schemars::{JsonSchema, json_schema};
 use serde::de::Error as _;
@@ -146,11 +145,6 @@ impl Target {
     /// A mail server often stands on the site, so e-mail is tried without a connection to the outside as well.
     pub fn needs_network(&self) -> bool {
         matches!(self, Self::Http(url) if !url.is_on_this_machine())
-    }
-
-    /// The address in its URL, if that has no name.
-    pub fn literal_ip(&self) -> Option<IpAddr> {
-        if let Self::Http(url) = self { url.literal_ip() } else { None }
     }
 
     /// Reads it back from its kind and its URL.
@@ -320,6 +314,9 @@ pub struct Subscription {
     pub state: State,
     /// Why it is not called for now.
     pub holds: Vec<Hold>,
+    /// The host that had an address on a network of this machine: no line to the outside is needed.
+    #[serde(skip)]
+    pub site_host: Option<String>,
     /// Failed attempts since the last success.
     pub failure_count: u32,
     /// The latest of these failures that have one class.

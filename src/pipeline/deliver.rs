@@ -27,7 +27,7 @@ use crate::model::format::Format;
 use crate::model::json_path::Path;
 use crate::model::lane::{self, CallKey, Key};
 use crate::model::outcome::{AttemptClass, Cause, Outcome};
-use crate::model::subscription::Target;
+use crate::model::subscription::{Subscription, Target};
 use crate::model::target_url::is_named_like_a_secret;
 use crate::pipeline::access::scrubbed;
 use crate::pipeline::confirmations::{self, CONFIRM_URL_HEADER};
@@ -351,7 +351,8 @@ impl Deliver {
         let latency = self.clock.monotonic().saturating_sub(started);
         let class = destination.classes.classify(&outcome);
         let target = &destination.subscription.new.target;
-        let is_offline = subscriptions::needs_line(target) && self.line.note(started, &outcome);
+        let is_offline =
+            self.needs_line(&destination.subscription) && self.line.note(started, &outcome);
         let (url, key_id, span) =
             request.map_or((String::new(), None, None), |r| (r.url, Some(r.key_id), Some(r.span)));
         let code = if class.is_success() { String::new() } else { outcome.code() };
@@ -389,6 +390,28 @@ impl Deliver {
             },
             now: self.clock.now(),
         })
+    }
+
+    /// Whether a subscription that was just called needs the line to the outside. Where its host is, is stored when it has
+    /// changed: a site that is offline goes on calling hosts on its own network.
+    fn needs_line(&self, called: &Subscription) -> bool {
+        let Target::Http(url) = &called.new.target else { return false };
+        if !called.new.target.needs_network() {
+            return false;
+        }
+        let known = called.site_host.as_deref() == Some(url.host());
+        let is_on_site = self.sender.is_on_site(url.host()).unwrap_or(known);
+        if is_on_site != known && url.literal_ip().is_none() {
+            let (seq, host) = (called.seq, is_on_site.then(|| url.host().to_owned()));
+            let note =
+                move |tx: &WriteTx<'_>| subscriptions::set_site_host(tx, seq, host.as_deref());
+            self.store.writer().submit(Queue::Upkeep, note, |stored| {
+                if let Err(error) = stored {
+                    tracing::warn!(%error, "where a host is could not be stored; it is tried again");
+                }
+            });
+        }
+        !is_on_site
     }
 
     /// Builds and sends the request, and notes before that an external call is made; `None` if it must not be sent. The

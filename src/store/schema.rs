@@ -65,6 +65,7 @@ impl Steps {
             include_str!("step_4.sql"),
             include_str!("step_5.sql"),
             include_str!("step_6.sql"),
+            include_str!("step_7.sql"),
         ],
     };
 

@@ -24,9 +24,9 @@ columns! {
         seq, id, tenant, name, owner_id, source, event_types as Json(event_types), target_kind, url, method,
         headers as Json(headers), policy as Json(policy), state, failure_count, failing_since, last_success_at,
         last_failure_at, created_at, updated_at, ordering, streak_class, streak_count, format,
-        event_headers as Json(event_headers), filter, template, order_terms as Json(order)
+        event_headers as Json(event_headers), filter, template, order_terms as Json(order), site_host
     ] {
-        seq,
+        seq, site_host,
         new: NewSubscription {
             id, tenant, name, owner_id, source, event_types, target: target(target_kind, url)?, method, headers, policy,
             ordering, order, format, event_headers, filter: Option::unwrap_or_default(filter),
@@ -64,6 +64,9 @@ const HAS_ORDER: &str = "
 
 const SET_STATE: &str =
     "UPDATE subscriptions SET state = ?2, updated_at = ?3 WHERE seq = ?1 AND deleted_at IS NULL";
+
+const SET_SITE_HOST: &str =
+    "UPDATE subscriptions SET site_host = ?2 WHERE seq = ?1 AND site_host IS NOT ?2";
 
 const DELETE: &str = "
     UPDATE subscriptions SET deleted_at = ?2, updated_at = ?2
@@ -256,16 +259,28 @@ pub(crate) fn store_attempts(tx: &WriteTx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a target is reached over the line to the outside. Pull consumers and targets on this machine are not, nor an
+/// Whether a subscription is called over the line to the outside. Targets on this machine are not, nor a host with an
 /// address on a network that this machine is connected to.
-pub fn needs_line(target: &Target) -> bool {
-    target.needs_network() && !target.literal_ip().is_some_and(host::is_on_site)
+fn needs_line(subscription: &Subscription) -> bool {
+    let Target::Http(url) = &subscription.new.target else { return false };
+    let is_on_site = url
+        .literal_ip()
+        .map_or_else(|| subscription.site_host.as_deref() == Some(url.host()), host::is_on_site);
+    subscription.new.target.needs_network() && !is_on_site
+}
+
+/// Notes which host of a subscription has an address on a network of this machine; `None`: none.
+pub fn set_site_host(tx: &WriteTx<'_>, seq: SubscriptionSeq, host: Option<&str>) -> Result<()> {
+    if tx.execute(SET_SITE_HOST, (seq, host))? > 0 {
+        tx.subscriptions_changed();
+    }
+    Ok(())
 }
 
 fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
     let mut found = unheld(row)?;
     found.holds = holds::of(tx, found.seq)?;
-    if !needs_line(&found.new.target) {
+    if !needs_line(&found) {
         found.holds.retain(|hold| hold.reason != HoldReason::Offline);
     }
     Ok(found)

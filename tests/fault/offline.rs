@@ -11,6 +11,9 @@ use crate::process::prelude::*;
 
 /// The receiver's, behind the gateway. No address for public use, so the settings allow it.
 const FAR: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+/// The receiver's on the site's own network, which is not over the line; and its name.
+const NEAR: Ipv4Addr = Ipv4Addr::new(10, 204, 0, 1);
+const NEAR_NAME: &str = "erp.example";
 /// How long the link is down.
 const DOWN: Duration = Duration::from_secs(8);
 
@@ -42,9 +45,18 @@ impl Net {
             format!("-n {world} address add 10.203.0.1/24 dev line"),
             format!("-n {world} address add {FAR}/32 dev lo"),
             format!("-n {world} link set line up"),
+            format!("link add near netns {site} type veth peer name near netns {world}"),
+            format!("-n {site} address add 10.204.0.2/24 dev near"),
+            format!("-n {world} address add {NEAR}/24 dev near"),
+            format!("-n {site} link set near up"),
+            format!("-n {world} link set near up"),
         ] {
             assert!(ip(&command), "{command}");
         }
+        // `ip netns exec` shows these files in place of those under /etc.
+        let etc = Path::new("/etc/netns").join(site);
+        fs::create_dir_all(&etc).unwrap();
+        fs::write(etc.join("hosts"), format!("127.0.0.1 localhost\n{NEAR} {NEAR_NAME}\n")).unwrap();
         net.site_up();
         Some(net)
     }
@@ -80,6 +92,7 @@ impl Net {
 impl Drop for Net {
     fn drop(&mut self) {
         ip(&format!("netns delete {}", self.site));
+        fs::remove_dir_all(Path::new("/etc/netns").join(&self.site)).unwrap();
         ip(&format!("netns delete {}", self.world));
     }
 }
@@ -99,17 +112,26 @@ fn lose_nothing(
 ) {
     let home = tempfile::tempdir().unwrap();
     let receiver = net.within(&net.world, |_| Receiver::at(FAR.into()));
+    let near = net.within(&net.world, |_| Receiver::at(NEAR.into()));
     let settings = SOON
         .replace("[delivery]", &format!("[delivery]\n{delivery}"))
-        .replace("allow = [\"127.0.0.0/8\"]", &format!("allow = [\"{FAR}/32\"]"));
+        .replace("allow = [\"127.0.0.0/8\"]", &format!("allow = [\"{FAR}/32\", \"{NEAR}/32\"]"));
     fs::write(home.path().join("oncebox.toml"), settings).unwrap();
     // `ip` shows the service the interfaces of its namespace under /sys as well.
     let enter = format!("exec ip netns exec {} sh -c 'shift; exec \"$@\"' sh ", net.site);
     let process = Process::start_under(home.path(), &enter);
     for (name, ordering) in [("strict", "strict"), ("free", "none")] {
-        let body = json!({ "name": name, "url": format!("{}/{name}", receiver.url()), "ordering": ordering });
+        let body = json!({
+            "name": name, "url": format!("{}/{name}", receiver.url()), "ordering": ordering, "event_types": ["a"]
+        });
         process.post("/v1/subscriptions", &body);
     }
+    let url = near.url().replace(&NEAR.to_string(), NEAR_NAME);
+    let body = json!({ "name": "near", "url": url, "event_types": ["near"] });
+    process.post("/v1/subscriptions", &body);
+    let call_near = || process.post("/v1/events", &json!({ "event_type": "near", "payload": 1 }));
+    call_near();
+    until("a host on the site is called", || near.count() == 1);
     let mut published = Vec::new();
     let mut publish = || {
         let payload = json!(format!("{:03}", published.len()));
@@ -133,15 +155,17 @@ fn lose_nothing(
         thread::sleep(ms(200));
     }
     assert!(is_shown, "the hold is shown while the link is down: {last:?}");
-    let open = process.call("GET", "/v1/escalations", &Value::Null).json();
-    assert_eq!(open["items"][0]["class"], "site.offline", "{open}");
+    let open = || process.call("GET", "/v1/escalations", &Value::Null).json()["items"].clone();
+    assert_eq!(open()[0]["class"], "site.offline");
     assert_eq!(receiver.count(), 10);
+    call_near();
+    until("a host on the site is called without the line", || near.count() == 2);
+    assert_eq!(holds(&process, "near"), Vec::<String>::new());
     up(net);
 
     until("everything is delivered", || process.pending() == Some(0));
     assert_eq!((holds(&process, "strict"), holds(&process, "free")), (vec![], vec![]));
-    let open = process.call("GET", "/v1/escalations", &Value::Null).json();
-    assert_eq!(open["items"], json!([]));
+    assert_eq!(open(), json!([]));
     process.stop();
     let conn = file::open(&home.path().join("data/oncebox.db"));
     assert_eq!(file::lines(&conn, "SELECT count(*) FROM attempts WHERE counted = 1"), ["0"]);

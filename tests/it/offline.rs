@@ -19,6 +19,8 @@ struct Line {
     hangs: AtomicBool,
     /// Whether a probe of an address waits.
     probe_hangs: AtomicBool,
+    /// Whether the host `near.example` is on the site's own network.
+    is_near: AtomicBool,
     /// How often it was looked whether there is a line.
     looks: AtomicUsize,
     under_way: AtomicUsize,
@@ -39,6 +41,7 @@ impl Line {
             cause,
             hangs: AtomicBool::new(hangs),
             probe_hangs: AtomicBool::new(false),
+            is_near: AtomicBool::new(false),
             looks: AtomicUsize::new(0),
             under_way: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
@@ -77,9 +80,10 @@ impl Sender for Line {
             return self.here.call(call);
         }
         let host = call.url.split('/').nth(2).unwrap().to_owned();
-        let was_up = self.is_up();
+        let is_near = self.is_on_site(&host) == Some(true);
+        let was_up = self.is_up() || is_near;
         let failed = || Err(CallError::Failed(self.cause, "no answer in the test".to_owned()));
-        while self.hangs.load(Ordering::SeqCst) && !self.is_up() {
+        while self.hangs.load(Ordering::SeqCst) && !self.is_up() && !is_near {
             thread::sleep(Duration::from_millis(5));
         }
         if !was_up || host == "dead.example" {
@@ -92,6 +96,10 @@ impl Sender for Line {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         self.arrived.lock().push((host, String::from_utf8_lossy(call.body).into_owned()));
         Ok(Answer { status: 200, retry_after: None, custom_data: None, body: Vec::new() })
+    }
+
+    fn is_on_site(&self, host: &str) -> Option<bool> {
+        (host == "near.example").then(|| self.is_near.load(Ordering::SeqCst))
     }
 
     fn has_line(&self, probe: &[SocketAddr]) -> bool {
@@ -189,6 +197,31 @@ fn where_addresses_are_probed_they_alone_decide_and_one_probe_is_for_all() {
     until("all have ended", || attempts(&rig) == "8");
     let probes = line.looks.load(Ordering::SeqCst) - looks;
     assert_eq!((counted(&rig).as_str(), probes), ("0", 1));
+}
+
+#[test]
+fn a_host_on_the_site_is_called_without_a_line_and_fails_by_itself() {
+    let (line, mut rig) = site(Line::new());
+    line.is_near.store(true, Ordering::SeqCst);
+    subscribe(&rig, "near", &json!({ "event_types": ["near"] }));
+    subscribe(&rig, "far", &json!({ "event_types": ["far"] }));
+    rig.deliver("near");
+    line.pull();
+    rig.publish_type("far");
+    until("the site is held", || holds(&rig, "far") == ["offline"]);
+    assert_eq!(holds(&rig, "near"), Vec::<String>::new());
+    rig.publish_type("near");
+    until("it is called", || line.of("near.example").len() == 2);
+    rig.restart_on(Arc::<Line>::clone(&line));
+    rig.publish_type("near");
+    until("it is called after a restart", || line.of("near.example").len() == 3);
+    // Its address is elsewhere now: that is found out by calling it.
+    line.is_near.store(false, Ordering::SeqCst);
+    rig.publish_type("near");
+    until("it is held as well", || holds(&rig, "near") == ["offline"]);
+    assert_eq!(counted(&rig), "0");
+    line.mend();
+    rig.passing("it goes out", secs(1), || line.of("near.example").len() == 4);
 }
 
 #[test]
