@@ -10,12 +10,14 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::base::id;
+use crate::base::stop::Stop;
 use crate::http::client::Sender;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::hold::{Hold, HoldReason};
 use crate::model::name::DEFAULT_TENANT;
 use crate::model::outcome::{Cause, Outcome};
 use crate::pipeline::prelude::*;
+use crate::pipeline::threads::Inbox;
 use crate::store::{escalations, holds, meta, subscriptions};
 
 /// How long a probe's result, or a host's answer, stays valid. Many attempts fail at once when a line goes down.
@@ -23,15 +25,17 @@ const PROBE_HOLDS: Duration = Duration::from_secs(1);
 /// How long failures are not counted after the line is back, unless a host answers before: a switch may take 50 s until
 /// it forwards packets of a port that has a link.
 const UNPROVEN: Duration = Duration::from_mins(1);
+/// How often the line is looked at.
+const EVERY: Duration = Duration::from_secs(1);
 const SUBJECT: &str = "site";
 
-/// The line.
+/// The line. Its own thread probes; nobody else waits for a probe.
 pub struct Line {
     store: Store,
     clock: Clock,
     settings: Live,
     sender: Arc<dyn Sender>,
-    is_down: Arc<AtomicBool>,
+    is_down: AtomicBool,
     /// Whether the probe has ever passed at this site. If not, and no addresses are configured, the site is never
     /// offline: it may use nothing but its own network.
     was_seen: AtomicBool,
@@ -41,13 +45,22 @@ pub struct Line {
     answered_ms: AtomicI64,
     /// When the line was last seen down, by the same clock.
     down_ms: AtomicI64,
-    /// Held while the state is changed here and in the file, so that both stay equal.
-    in_order: Mutex<()>,
     /// Until when failures of a line that is back are not counted, by the same clock.
     unproven_until_ms: AtomicI64,
-    /// When the last probe began and ended, and whether the line worked. Locked during a probe: who waits takes its result.
-    probed: Mutex<Option<(Duration, Duration, bool)>>,
+    doubts: Inbox<Vec<Doubt>>,
 }
+
+/// An attempt that had no answer. The probe decides whether the line was down.
+struct Doubt {
+    started: Duration,
+    settle: Settle,
+}
+
+/// What is done once it is known whether an attempt failed because the line was down.
+pub type Settle = Box<dyn FnOnce(bool) + Send>;
+
+/// When the last probe began and ended, and whether the line worked.
+type Probed = Option<(Duration, Duration, bool)>;
 
 impl std::fmt::Debug for Line {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -69,38 +82,36 @@ impl Line {
             clock,
             settings,
             sender,
-            is_down: Arc::new(AtomicBool::new(is_down)),
+            is_down: AtomicBool::new(is_down),
             was_seen: AtomicBool::new(was_seen),
             is_stored: AtomicBool::new(was_seen),
             answered_ms: AtomicI64::new(i64::MIN),
             down_ms: AtomicI64::new(i64::MIN),
-            in_order: Mutex::default(),
             unproven_until_ms: AtomicI64::new(i64::MIN),
-            probed: Mutex::default(),
+            doubts: Inbox::default(),
         })
     }
 
     /// Notes the outcome of a network attempt that began at `started` (monotonic). Returns whether it failed because
-    /// the line was down.
-    pub fn note(&self, started: Duration, outcome: &Outcome) -> bool {
+    /// the line was down; `None` if only the probe can tell: see [`Line::doubt`].
+    pub fn note(&self, started: Duration, outcome: &Outcome) -> Option<bool> {
         let (now, is_down) = (self.clock.monotonic(), self.is_down.load(Ordering::Relaxed));
-        let has_addresses = !self.settings.get().delivery.line_probe.is_empty();
         match outcome {
             // Nothing was sent, or not by HTTP.
             Outcome::Blocked { .. }
             | Outcome::Unbuildable { .. }
             | Outcome::NoToken { .. }
             | Outcome::Accepted { .. }
-            | Outcome::Refused { .. } => return false,
+            | Outcome::Refused { .. } => return Some(false),
             Outcome::Answered { .. }
             | Outcome::Unreachable { cause: Cause::Refused | Cause::Tls, .. } => {
                 self.remember();
                 // Where addresses are configured, they alone decide: the host may be on the site.
-                if !has_addresses {
+                if !self.has_addresses() {
                     self.answered_ms.store(ms(now), Ordering::Relaxed);
                     self.unproven_until_ms.store(i64::MIN, Ordering::Relaxed);
                 }
-                return is_down && outcome.status().is_none();
+                return Some(is_down && outcome.status().is_none());
             }
             Outcome::Unreachable {
                 cause: Cause::NoConnection | Cause::Timeout | Cause::Broken,
@@ -108,32 +119,68 @@ impl Line {
             } => {}
         }
         if is_down {
-            return true;
+            return Some(true);
         }
-        let was_down = self.down_ms.load(Ordering::Relaxed) >= ms(started)
-            || self.unproven_until_ms.load(Ordering::Relaxed) > ms(started);
         let answered = self.answered_ms.load(Ordering::Relaxed);
         let is_fresh = ms(now).saturating_sub(answered) < ms(PROBE_HOLDS);
-        if (answered > ms(started) && is_fresh) || self.probe(started) {
-            return was_down;
+        (answered > ms(started) && is_fresh).then(|| self.was_down(started))
+    }
+
+    /// Has the probe judge an attempt that began at `started`. Does not wait for it: `settle` is called by the line's
+    /// thread.
+    pub fn doubt(&self, started: Duration, settle: Settle) {
+        self.doubts.leave(|doubts| doubts.push(Doubt { started, settle }));
+    }
+
+    /// Whether the line was seen down since then, or was back but unproven.
+    fn was_down(&self, since: Duration) -> bool {
+        self.down_ms.load(Ordering::Relaxed) >= ms(since)
+            || self.unproven_until_ms.load(Ordering::Relaxed) > ms(since)
+    }
+
+    fn has_addresses(&self) -> bool {
+        !self.settings.get().delivery.line_probe.is_empty()
+    }
+
+    /// Judges what is in doubt, and looks at the line once a second, until a stop is asked for.
+    pub fn run(&self, stop: &Stop) {
+        let (mut probed, mut doubts) = (None, Vec::<Doubt>::new());
+        while !stop.asked() {
+            let done = match doubts.iter().map(|doubt| doubt.started).max() {
+                Some(newest) => self.judge(doubts, newest, &mut probed),
+                None => self.look(&mut probed),
+            };
+            if let Err(error) = done {
+                tracing::error!(%error, "whether the site is online could not be stored; it is tried again");
+            }
+            doubts = self.doubts.take(EVERY);
         }
-        if !has_addresses && !self.was_seen.load(Ordering::Relaxed) {
-            return false;
-        }
-        let _in_order = self.in_order.lock();
-        if !self.is_down.swap(true, Ordering::Relaxed) {
+    }
+
+    /// Wakes the line's thread, so that it sees a stop.
+    pub fn wake(&self) {
+        self.doubts.ring();
+    }
+
+    fn judge(&self, doubts: Vec<Doubt>, newest: Duration, probed: &mut Probed) -> Result<()> {
+        let was_down = self.is_down.load(Ordering::Relaxed);
+        let works = !was_down && self.probe(newest, probed);
+        let is_offline = !works && (self.has_addresses() || self.was_seen.load(Ordering::Relaxed));
+        let stored = if is_offline && !was_down {
             tracing::warn!(
                 "the site is offline: nothing is sent or counted until the line is back"
             );
-            let is_down = Arc::clone(&self.is_down);
-            self.store.writer().submit(Queue::Settle, self.job(go_offline), move |stored| {
-                let Err(error) = stored else { return };
-                tracing::error!(%error, "the offline state could not be stored; it is tried again");
-                // Without the hold, attempts go on; the next one that fails tries to store it.
-                is_down.store(false, Ordering::Relaxed);
-            });
+            // Without the hold, attempts go on; the next one that fails tries to store it.
+            let stored = self.store.writer().write(Queue::Settle, self.job(go_offline));
+            self.is_down.store(stored.is_ok(), Ordering::Relaxed);
+            stored
+        } else {
+            Ok(())
+        };
+        for Doubt { started, settle } in doubts {
+            settle(is_offline || (works && self.was_down(started)));
         }
-        true
+        stored
     }
 
     /// Stores once that this site has a line, after a host has answered.
@@ -149,18 +196,16 @@ impl Line {
     }
 
     /// Probes a line that is down, and a working one if the probe costs nothing.
-    pub fn look(&self) -> Result<()> {
+    fn look(&self, probed: &mut Probed) -> Result<()> {
         let is_down = self.is_down.load(Ordering::Relaxed);
-        let is_free = self.settings.get().delivery.line_probe.is_empty();
-        if !is_down && !is_free {
+        if !is_down && self.has_addresses() {
             return Ok(());
         }
-        let works = self.probe(self.clock.monotonic());
+        let works = self.probe(self.clock.monotonic(), probed);
         self.was_seen.fetch_or(works, Ordering::Relaxed);
         if !works || !is_down {
             return Ok(());
         }
-        let _in_order = self.in_order.lock();
         // Before the hold ends, because deliveries start at once then.
         let until = self.clock.monotonic().saturating_add(UNPROVEN);
         self.unproven_until_ms.store(ms(until), Ordering::Relaxed);
@@ -171,8 +216,7 @@ impl Line {
     }
 
     /// Whether the line works. A recent result is used again; a recent success only if it is not older than `since`.
-    fn probe(&self, since: Duration) -> bool {
-        let mut probed = self.probed.lock();
+    fn probe(&self, since: Duration, probed: &mut Probed) -> bool {
         let now = self.clock.monotonic();
         if let Some((began, ended, works)) = *probed
             && now.saturating_sub(ended) < PROBE_HOLDS
@@ -182,9 +226,10 @@ impl Line {
             return works;
         }
         let works = self.sender.has_line(&self.settings.get().delivery.line_probe);
-        *probed = Some((now, self.clock.monotonic(), works));
+        let ended = self.clock.monotonic();
+        *probed = Some((now, ended, works));
         if !works {
-            self.down_ms.store(ms(self.clock.monotonic()), Ordering::Relaxed);
+            self.down_ms.store(ms(ended), Ordering::Relaxed);
         }
         works
     }

@@ -250,10 +250,8 @@ impl Deliver {
                         let why_not = is_convicted.then_some(DIED);
                         let why_not = why_not.or_else(|| (!opened.is_whole).then_some(NOT_OPENED));
                         let request = (&opened, why_not, call.as_ref());
-                        let report =
+                        let class =
                             self.attempt(&mut outgoing, &destination, request, assignment)?;
-                        let class = report.attempt.class;
-                        self.settle(report);
                         return Some((destination.timeout, class));
                     }
                     Err(error) => {
@@ -324,14 +322,14 @@ impl Deliver {
         })
     }
 
-    /// Sends a delivery; `None` if it must not be sent.
+    /// Sends a delivery and hands in its outcome; `None` if it must not be sent.
     fn attempt(
         &self,
         outgoing: &mut OutgoingRequest,
         destination: &Destination,
         request: (&Opened, Option<&str>, Option<&NewCall>),
         assignment: Assignment,
-    ) -> Option<AttemptReport> {
+    ) -> Option<AttemptClass> {
         let (opened, _, call) = request;
         let started_at = self.clock.wall();
         let started = self.clock.monotonic();
@@ -351,8 +349,8 @@ impl Deliver {
         let latency = self.clock.monotonic().saturating_sub(started);
         let class = destination.classes.classify(&outcome);
         let target = &destination.subscription.new.target;
-        let is_offline =
-            self.needs_line(&destination.subscription) && self.line.note(started, &outcome);
+        let needs_line = self.needs_line(&destination.subscription);
+        let is_offline = if needs_line { self.line.note(started, &outcome) } else { Some(false) };
         let (url, key_id, span) =
             request.map_or((String::new(), None, None), |r| (r.url, Some(r.key_id), Some(r.span)));
         let code = if class.is_success() { String::new() } else { outcome.code() };
@@ -371,7 +369,7 @@ impl Deliver {
             key_id,
             span,
         };
-        Some(AttemptReport {
+        let report = AttemptReport {
             delivery: outgoing.delivery,
             subscription: outgoing.subscription,
             run_no: outgoing.run_no,
@@ -382,14 +380,22 @@ impl Deliver {
             rules: rules_for(outgoing, destination),
             jitter: Jitter::new(&*self.draw),
             is_probe: assignment.is_probe,
-            is_offline,
+            is_offline: is_offline.unwrap_or(false),
             order: AttemptOrder {
                 is_latest_only: is_latest_only(outgoing, destination),
                 is_call,
                 custom_data,
             },
             now: self.clock.now(),
-        })
+        };
+        if is_offline.is_some() {
+            self.settle(report);
+        } else {
+            let deliver = self.clone();
+            let settle = move |is_offline| deliver.settle(AttemptReport { is_offline, ..report });
+            self.line.doubt(started, Box::new(settle));
+        }
+        Some(class)
     }
 
     /// Whether a subscription that was just called needs the line to the outside. Where its host is, is stored when it has

@@ -179,6 +179,7 @@ pub struct Pipeline {
     dispatcher: Option<JoinHandle<()>>,
     deliverers: Vec<JoinHandle<()>>,
     upkeep: JoinHandle<()>,
+    line: (Arc<Line>, JoinHandle<()>),
     relay: JoinHandle<()>,
     lease_manager: JoinHandle<()>,
     writer: JoinHandle<()>,
@@ -290,7 +291,7 @@ impl Pipeline {
         // Needs no limit: it holds only deliveries in hand, and the dispatcher limits those.
         let (unsettled, unsettled_back) = unbounded();
         let deliver = parts.deliver(&common, mailbox.clone(), unsettled);
-        let consume = parts.consume(&common);
+        let (consume, confirmations) = (parts.consume(&common), parts.confirmations(&common));
         let fatal = Arc::new(Mutex::new(None));
         let listener: Arc<dyn AroundCommit> = Arc::new(CommitListener {
             mailbox: mailbox.clone(),
@@ -308,15 +309,14 @@ impl Pipeline {
         let dispatcher = parts.dispatcher((mailbox.clone(), pulse.clone()), hand_out)?;
         let rotation = parts.rotation(&deliver, &listener)?;
         let upkeep = parts.upkeep(&common, (unsettled_back, deliver.clone()), rotation.clone());
-        let upkeep_stop = Stop::new();
+        let (upkeep_stop, ended) = (Stop::new(), Arc::new(Mutex::new(Ended::default())));
         let (relay, lease_manager) = (parts.relay(&common)?, LeaseManager::new(consume.clone()));
         let (receive, publish) = (parts.receive(&common), parts.publish(&common));
-        let confirmations = parts.confirmations(&common);
         let (writer_stop, writer_stopped) = bounded(0);
         let (writer_loop, after_commit) = (parts.writer_loop, Arc::clone(&listener));
-        let ended = Arc::new(Mutex::new(Ended::default()));
         let set_ended = Arc::clone(&ended);
         let (stop_upkeep, stop_relay) = (upkeep_stop.clone(), upkeep_stop.clone());
+        let (line, stop_line) = (Arc::clone(&common.line), upkeep_stop.clone());
         start_backups(parts.backups, &listener, upkeep_stop.clone())?;
         let deliverers = (0..count).map(|n| {
             let (deliver, assignments) = (deliver.clone(), assignments.clone());
@@ -350,6 +350,7 @@ impl Pipeline {
             })?),
             ended,
             upkeep: spawn("upkeep", &listener, move || upkeep.run(&stop_upkeep))?,
+            line: (common.line, spawn("line", &listener, move || line.run(&stop_line))?),
             relay: spawn("relay", &listener, move || relay.run(&stop_relay))?,
             lease_manager: spawn("consume", &listener, move || lease_manager.run())?,
             fatal,
@@ -398,6 +399,9 @@ impl Pipeline {
         self.consume.end();
         join(self.lease_manager);
         self.upkeep_stop.ask();
+        let (line, thread) = self.line;
+        line.wake();
+        join(thread);
         join(self.relay);
         join(self.upkeep);
         let fatal = || self.fatal.lock();

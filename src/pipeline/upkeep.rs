@@ -20,7 +20,7 @@ use crate::store::{
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 17] = [
+const CHORES: [(&str, Chore); 16] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         upkeep.disk.note(upkeep.clock.monotonic());
@@ -43,7 +43,6 @@ const CHORES: [(&str, Chore); 17] = [
     ("end holds whose time is over", Upkeep::end_holds),
     ("give up what waits too long behind others", |upkeep| upkeep.postponing.run()),
     ("end waits for a confirmation whose time is over", Upkeep::end_waits),
-    ("check whether the site is online again", |upkeep| upkeep.deliver.line.look()),
     ("raise what is wrong with the site", |upkeep| upkeep.site.look()),
     ("tell alert channels of escalations", |upkeep| upkeep.alerts.run()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),

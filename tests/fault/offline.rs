@@ -104,6 +104,12 @@ fn holds(process: &Process, name: &str) -> Vec<String> {
     holds.map(|hold| text(hold, "reason")).collect()
 }
 
+fn settings(delivery: &str) -> String {
+    let allowed = format!("allow = [\"{FAR}/32\", \"{NEAR}/32\"]");
+    let settings = SOON.replace("allow = [\"127.0.0.0/8\"]", &allowed);
+    settings.replace("[delivery]", &format!("[delivery]\n{delivery}"))
+}
+
 /// Publishes while the link is down, and looks at what came of it.
 fn lose_nothing(
     net: &Net,
@@ -111,12 +117,9 @@ fn lose_nothing(
     (down, up): (impl Fn(&Net), impl Fn(&Net)),
 ) {
     let home = tempfile::tempdir().unwrap();
-    let receiver = net.within(&net.world, |_| Receiver::at(FAR.into()));
-    let near = net.within(&net.world, |_| Receiver::at(NEAR.into()));
-    let settings = SOON
-        .replace("[delivery]", &format!("[delivery]\n{delivery}"))
-        .replace("allow = [\"127.0.0.0/8\"]", &format!("allow = [\"{FAR}/32\", \"{NEAR}/32\"]"));
-    fs::write(home.path().join("oncebox.toml"), settings).unwrap();
+    let [receiver, near] =
+        [FAR, NEAR].map(|ip| net.within(&net.world, |_| Receiver::at(ip.into())));
+    fs::write(home.path().join("oncebox.toml"), settings(delivery)).unwrap();
     // `ip` shows the service the interfaces of its namespace under /sys as well.
     let enter = format!("exec ip netns exec {} sh -c 'shift; exec \"$@\"' sh ", net.site);
     let process = Process::start_under(home.path(), &enter);
@@ -127,8 +130,8 @@ fn lose_nothing(
         process.post("/v1/subscriptions", &body);
     }
     let url = near.url().replace(&NEAR.to_string(), NEAR_NAME);
-    let body = json!({ "name": "near", "url": url, "event_types": ["near"] });
-    process.post("/v1/subscriptions", &body);
+    process
+        .post("/v1/subscriptions", &json!({ "name": "near", "url": url, "event_types": ["near"] }));
     let call_near = || process.post("/v1/events", &json!({ "event_type": "near", "payload": 1 }));
     call_near();
     until("a host on the site is called", || near.count() == 1);

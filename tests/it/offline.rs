@@ -200,6 +200,27 @@ fn where_addresses_are_probed_they_alone_decide_and_one_probe_is_for_all() {
 }
 
 #[test]
+fn nobody_waits_for_a_probe() {
+    let line = Line::new();
+    let mut rig = Rig::with(|settings| {
+        settings.delivery.line_probe = vec!["192.0.2.1:53".parse().unwrap()];
+        settings.delivery.deliverers = 1;
+    });
+    rig.restart_on(Arc::<Line>::clone(&line));
+    let near = Receiver::new();
+    rig.subscribe_with("near", &near, &json!({ "event_types": ["near"] }));
+    subscribe(&rig, "dead", &json!({ "event_types": ["dead"] }));
+    line.probe_hangs.store(true, Ordering::SeqCst);
+    rig.publish_type("dead");
+    until("it is probed", || line.looks.load(Ordering::SeqCst) > 0);
+    rig.publish_type("near");
+    until("the only deliverer is free", || near.count() == 1);
+    until("the other is in doubt", || attempts(&rig) == "1");
+    line.probe_hangs.store(false, Ordering::SeqCst);
+    until("it counts, since the line works", || counted(&rig) == "1");
+}
+
+#[test]
 fn a_host_on_the_site_is_called_without_a_line_and_fails_by_itself() {
     let (line, mut rig) = site(Line::new());
     line.is_near.store(true, Ordering::SeqCst);
