@@ -190,6 +190,9 @@ impl Call {
     }
 }
 
+/// A handler that changes something, at once.
+pub(super) type ActHandler = fn(&Api, &Call) -> Result<Audited<Value>, Problem>;
+
 impl Api {
     /// The answer to a call that was to change something. That it failed is noted.
     pub(super) fn acted(&self, call: &Call, done: Result<Audited<Value>, Problem>) -> Response {

@@ -103,6 +103,8 @@ pub struct Api {
     pub(super) requests: Arc<Requests>,
     /// Lists that run or wait.
     pub(super) lists: Arc<Lists>,
+    /// Trials of subscriptions that run or wait.
+    pub(super) trials: Arc<Lists>,
     /// The listener's counters.
     pub server_stats: StatsHandle,
     /// When the process started, in wall time.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tracing::Span;
 
+use crate::api::audited::ActHandler;
 use crate::api::call::Call;
 use crate::api::context::{Api, List, Lists, ReadHandler};
 use crate::api::problem::Problem;
@@ -33,6 +34,13 @@ pub(super) fn answer(api: &Api, answer: ReadHandler, call: Call, reply: Reply) {
     api.in_turn(&payer, work, reply);
 }
 
+/// Answers a trial of a subscription, or queues it: a template may take long.
+pub(super) fn answer_trial(api: &Api, answer: ActHandler, call: Call, reply: Reply) {
+    let payer = Payer::tenant(&call.tenant);
+    let work = move |api: &Api, reply: Reply| reply.send(api.acted(&call, answer(api, &call)));
+    api.in_turn_of(&api.trials, &payer, work, reply);
+}
+
 impl Api {
     /// Runs work that reads many rows when its turn comes: few run at a time, each for a second at most, on
     /// connections of their own, so that the other handlers stay free. The thread that runs it continues with the queue.
@@ -42,12 +50,22 @@ impl Api {
         work: impl FnOnce(&Self, Reply) + Send + 'static,
         reply: Reply,
     ) {
+        self.in_turn_of(&self.lists, payer, work, reply);
+    }
+
+    fn in_turn_of(
+        &self,
+        queue: &Lists,
+        payer: &Payer,
+        work: impl FnOnce(&Self, Reply) + Send + 'static,
+        reply: Reply,
+    ) {
         let list = List { work: Box::new(work), reply, span: Span::current() };
-        if let Err(list) = self.lists.lock().push(payer, list) {
-            let detail = "Too many lists are asked for at once.";
+        if let Err(list) = queue.lock().push(payer, list) {
+            let detail = "Too many lists or trials are asked for at once.";
             return list.reply.send(Problem::unavailable(detail, 1).into());
         }
-        while let Some((turn, List { work, reply, span })) = Turn::begin(&self.lists) {
+        while let Some((turn, List { work, reply, span })) = Turn::begin(queue) {
             span.in_scope(|| work(self, reply));
             drop(turn);
         }

@@ -199,6 +199,7 @@ impl Api {
             tests: Arc::default(),
             requests: Arc::new(Requests::new(counted)),
             lists: Arc::new(lists::none_yet()),
+            trials: Arc::new(lists::none_yet()),
             server_stats: StatsHandle::default(),
             started_at,
             refusals,
@@ -276,6 +277,9 @@ impl Api {
             Now(answer) => reply.send(answer(self, &call).unwrap_or_else(Into::into)),
             Listed(answer) => lists::answer(self, answer, call, reply),
             Later(answer) | ActLater(_, answer) => answer(self, call, reply),
+            Act(_, answer) if subscription_trials::is_asked(&call) => {
+                lists::answer_trial(self, answer, call, reply);
+            }
             Act(_, answer) => reply.send(self.acted(&call, answer(self, &call))),
         }
     }

@@ -2,9 +2,8 @@
 //! ([`crate::api::openapi`]).
 
 use schemars::JsonSchema;
-use serde_json::Value;
 
-use crate::api::audited::Audited;
+use crate::api::audited::ActHandler;
 use crate::api::call::Call;
 use crate::api::context::{Api, ReadHandler};
 use crate::api::kind::Kind;
@@ -72,7 +71,7 @@ pub(super) enum Answer {
     /// Answers after a COMMIT that the handler does not wait for: webhooks, events, and reports of consumers.
     Later(fn(&Api, Call, Reply)),
     /// A change by a person or a program, with the action that its audit event names.
-    Act(&'static str, fn(&Api, &Call) -> Result<Audited<Value>, Problem>),
+    Act(&'static str, ActHandler),
     /// The same, where the network is waited for: answers from another thread.
     ActLater(&'static str, fn(&Api, Call, Reply)),
 }

@@ -39,6 +39,16 @@ pub(super) struct Trial<'a> {
     body_base64: Option<String>,
 }
 
+/// Whether a call asks for a trial.
+pub(super) fn is_asked(call: &Call) -> bool {
+    call.action.starts_with("subscription.") && has_event(&call.request.body)
+}
+
+fn has_event(body: &[u8]) -> bool {
+    let members = serde_json::from_slice::<Map<String, Value>>(body);
+    members.is_ok_and(|members| members.contains_key("try"))
+}
+
 /// The answer to a change: the subscription, or a trial.
 #[derive(JsonSchema)]
 #[serde(untagged)]
@@ -106,4 +116,19 @@ fn why_not(new: &NewSubscription, outgoing: &OutgoingRequest) -> Option<String> 
         return Some(format!("its filter takes more than {MAX_STEPS} steps for this event"));
     }
     Some(format!("the condition does not hold: {} {} {}", unmet.path, unmet.op, unmet.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_event;
+
+    #[test]
+    fn a_trial_is_recognized_however_its_member_is_written() {
+        for body in [r#"{"try":"a"}"#, r#"{ "name": "b", "\u0074ry" : null }"#] {
+            assert!(has_event(body.as_bytes()), "{body}");
+        }
+        for body in ["", "{}", "[]", r#"{"template":{"try":1}}"#, r#"{"name":"try"}"#] {
+            assert!(!has_event(body.as_bytes()), "{body}");
+        }
+    }
 }

@@ -476,6 +476,32 @@ fn filters_that_take_too_many_steps_make_dead_letters_and_hold_up_nobody() {
 }
 
 #[test]
+fn while_sixteen_try_a_costly_template_each_event_is_taken() {
+    let rig = Rig::new();
+    let event = rig.publish(&json!({ "event_type": "a", "payload": vec![1; 5000] }));
+    let body = "{% for a in payload %}{% for b in payload %}{{ b }}{% endfor %}{% endfor %}";
+    let asked = json!({ "name": "erp", "url": "http://127.0.0.1/", "try": event["id"], "template": { "body": body } });
+    let (over, tried) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    let answer = rig.post("/v1/subscriptions", &asked);
+                    tried.fetch_add(1, Ordering::SeqCst);
+                    let later = (answer.status, answer.field("retry-after")) == (503, Some("1"));
+                    assert!(answer.status == 422 || later, "{}", answer.text());
+                }
+            });
+        }
+        for _ in 0..40 {
+            rig.publish_type("a");
+        }
+        until("a trial is answered", || tried.load(Ordering::SeqCst) > 0);
+        over.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
 fn a_thousand_events_go_to_twenty_filtered_subscriptions() {
     let (mut rig, receiver) = (Rig::new(), Receiver::new());
     for n in 0..20 {
