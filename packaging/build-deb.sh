@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the Debian package from a release build: target/debian/oncebox_*.deb. Needs cargo-deb.
-# Arguments are passed on to cargo-deb (--deb-version 0.1.0-2, …).
+# Arguments are passed on to cargo-deb (--deb-version 0.1.0-2, …). DEBFULLNAME and DEBEMAIL name the maintainer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 binary=target/release/oncebox
@@ -14,4 +14,14 @@ mkdir -p "$made/completions"
 "$binary" completions zsh  > "$made/completions/_oncebox"
 "$binary" completions fish > "$made/completions/oncebox.fish"
 
-cargo deb --no-build "$@"
+package=$(cargo deb --no-build "$@" | tail -1)
+if [ -n "${DEBFULLNAME:-}" ] && [ -n "${DEBEMAIL:-}" ]; then
+  dpkg-deb -R "$package" "$made/deb"
+  awk -v line="Maintainer: $DEBFULLNAME <$DEBEMAIL>" '/^Maintainer:/ { $0 = line } { print }' \
+    "$made/deb/DEBIAN/control" > "$made/control"
+  cat "$made/control" > "$made/deb/DEBIAN/control"
+  dpkg-deb -b --root-owner-group "$made/deb" "$package" > /dev/null
+else
+  echo "The maintainer is an example. Set DEBFULLNAME and DEBEMAIL before others install the package." >&2
+fi
+echo "$package"

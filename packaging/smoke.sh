@@ -39,9 +39,11 @@ debian() {
   mv "$tree.new" "$tree"
 }
 
-step "the package is built, and lintian has no errors"
+step "the package is built for a maintainer, and lintian has no errors"
 mkdir -p "$home"
+export DEBFULLNAME="Kim & Sons" DEBEMAIL=kim@example.com
 packaging/build-deb.sh --fast --compress-system --output "$home/oncebox.deb" >/dev/null
+[[ $(dpkg-deb --field "$home/oncebox.deb" Maintainer) == "$DEBFULLNAME <$DEBEMAIL>" ]] || fail "another maintainer"
 lintian --fail-on error --tag-display-limit 0 "$home/oncebox.deb"
 
 step "a Debian machine of its own is made"
