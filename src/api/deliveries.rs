@@ -225,7 +225,7 @@ pub(super) fn refused(delivery: &Delivery, rule: &str) -> Problem {
 
 pub(super) fn find(api: &Api, call: &Call) -> Result<Delivery, Problem> {
     let missing = || Problem::not_found("delivery");
-    let seq = DeliverySeq::parse(call.param(0)).ok_or_else(missing)?;
+    let seq = DeliverySeq::parse(call.param(0)).map_err(|_why| missing())?;
     let found = api.store.read(|tx| delivery_lists::by_seq(tx, &call.tenant, seq))?;
     found.ok_or_else(missing)
 }

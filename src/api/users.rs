@@ -146,7 +146,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let password_hash = password.map(|password| hash_of(api, &password)).transpose()?;
     let now = api.clock.wall();
     let id = id::uuid7(now, &*api.draw);
-    let new = NewUser { id, tenant, name: name.into(), role, password_hash };
+    let new = NewUser { id, tenant, name: name.to_string(), role, password_hash };
     change(api, call, move |tx| {
         if !users::insert(tx, &new, now)? {
             let name = &new.name;

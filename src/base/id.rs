@@ -7,6 +7,7 @@ use ring::digest::{Context, SHA256};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::base::clock::Timestamp;
+use crate::base::words::as_text;
 
 /// Randomness that is injected: identifiers, jitter, secrets.
 pub trait Draw: Send + Sync {
@@ -130,15 +131,14 @@ impl DeliverySeq {
     ///
     /// ```
     /// use oncebox::base::id::DeliverySeq;
-    /// assert_eq!(DeliverySeq::parse("dlv_17"), Some(DeliverySeq(17)));
-    /// assert_eq!(DeliverySeq::parse("dlv_-1"), None);
+    /// assert_eq!(DeliverySeq::parse("dlv_17"), Ok(DeliverySeq(17)));
+    /// assert!(DeliverySeq::parse("dlv_-1").is_err());
     /// ```
-    pub fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let digits = text.strip_prefix("dlv_").unwrap_or(text);
-        if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        digits.parse().ok().map(Self)
+        let is_number = digits.bytes().all(|b| b.is_ascii_digit());
+        let number = digits.parse().ok().filter(|_| is_number).map(Self);
+        number.ok_or_else(|| format!("{text:?} is not a delivery's id, like dlv_17"))
     }
 }
 
@@ -148,19 +148,7 @@ impl fmt::Display for DeliverySeq {
     }
 }
 
-impl serde::Serialize for DeliverySeq {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for DeliverySeq {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        let wrong = || format!("{text:?} is not a delivery's id, like dlv_17");
-        Self::parse(&text).ok_or_else(|| serde::de::Error::custom(wrong()))
-    }
-}
+as_text!(DeliverySeq);
 
 /// A subscription's number in the file; the API shows its name and UUID instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,4 +1,5 @@
-//! Enums of words: each variant has one text, which is the same in SQL, in JSON and on the command line.
+//! Values with one text, which is the same in SQL, in JSON and on the command line: enums of words, and types that are
+//! parsed from a text.
 
 use std::fmt;
 
@@ -74,6 +75,38 @@ macro_rules! words {
     };
 }
 pub(crate) use words;
+
+/// Makes the text of a type its JSON form. The type has `parse`; with a field, that field is what is displayed.
+macro_rules! as_text {
+    ($type:ident, $field:tt) => {
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.$field)
+            }
+        }
+        $crate::base::words::as_text!($type);
+    };
+    ($type:ident) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(
+                &self,
+                to: S,
+            ) -> std::result::Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(
+                from: D,
+            ) -> std::result::Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(from)?;
+                Self::parse(&text).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(crate) use as_text;
 
 /// Reads one of `known` words with `parse`.
 pub fn read<'de, D: Deserializer<'de>, T>(

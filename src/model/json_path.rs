@@ -4,7 +4,7 @@
 //! A path is matched while a body is read. The reader keeps one [`MatchState`] per path and level; [`Path::step`] gives
 //! the next one at each step down. Not here: reading the body ([`crate::model::json`]).
 
-use std::fmt;
+use crate::base::words::as_text;
 
 /// The longest text of a path, in bytes.
 const MAX_TEXT_BYTES: usize = 512;
@@ -54,8 +54,7 @@ enum PathStep {
 /// assert!(!path.is_at(state) && path.is_at(path.step(state, Step::Name("iban"))));
 /// # Ok::<(), oncebox::model::json_path::PathError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
     text: String,
     steps: Vec<PathStep>,
@@ -232,25 +231,7 @@ crate::base::schema::described!(
     })
 );
 
-impl TryFrom<String> for Path {
-    type Error = PathError;
-
-    fn try_from(text: String) -> Result<Self, PathError> {
-        Self::parse(&text)
-    }
-}
-
-impl From<Path> for String {
-    fn from(path: Path) -> Self {
-        path.text
-    }
-}
-
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
+as_text!(Path, text);
 
 #[cfg(test)]
 mod tests {

@@ -1,16 +1,13 @@
 //! The names people give to tenants, providers and subscriptions.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
+use crate::base::words::as_text;
 
 /// The tenant that is used if no other is named. It always exists and cannot be suspended. Its admin tokens administer
 /// the whole installation.
 pub const DEFAULT_TENANT: &str = "default";
 
 /// 1 to 63 characters of `a-z`, `0-9` and `-`: safe in a path, a file and a shell.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
 /// A text that is not a name.
@@ -51,22 +48,4 @@ crate::base::schema::described!(
     })
 );
 
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TryFrom<String> for Name {
-    type Error = NameError;
-
-    fn try_from(text: String) -> Result<Self, NameError> {
-        Self::parse(&text)
-    }
-}
-
-impl From<Name> for String {
-    fn from(name: Name) -> Self {
-        name.0
-    }
-}
+as_text!(Name, 0);

@@ -7,6 +7,7 @@ use std::fmt;
 use schemars::json_schema;
 
 use crate::base::schema::described;
+use crate::base::words::as_text;
 
 /// The longest pattern, in bytes: as long as the longest event type.
 const MAX_TEXT_BYTES: usize = 128;
@@ -61,8 +62,7 @@ enum Segment {
 /// assert!(Pattern::parse("a.*.c")?.matches("a.b.c"));
 /// # Ok::<(), oncebox::model::pattern::PatternError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(Vec<Segment>);
 
 impl Pattern {
@@ -110,19 +110,7 @@ fn parse_segment(text: &str, segment: &str) -> Result<Segment, PatternError> {
     }
 }
 
-impl TryFrom<String> for Pattern {
-    type Error = PatternError;
-
-    fn try_from(text: String) -> Result<Self, PatternError> {
-        Self::parse(&text)
-    }
-}
-
-impl From<Pattern> for String {
-    fn from(pattern: Pattern) -> Self {
-        pattern.to_string()
-    }
-}
+as_text!(Pattern);
 
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

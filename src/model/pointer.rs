@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use serde_json::value::RawValue;
 
+use crate::base::words::as_text;
 use crate::model::json::{Cursor, Kind, unescaped};
 use crate::model::json_fields::Few;
 
@@ -37,8 +38,7 @@ pub enum PointerError {
 /// assert_eq!(place.text_in(body).as_deref(), Some("in_2"));
 /// # Ok::<(), oncebox::model::pointer::PointerError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer(Vec<String>);
 
 impl Pointer {
@@ -72,19 +72,7 @@ impl Pointer {
     }
 }
 
-impl TryFrom<String> for Pointer {
-    type Error = PointerError;
-
-    fn try_from(text: String) -> Result<Self, PointerError> {
-        Self::parse(&text)
-    }
-}
-
-impl From<Pointer> for String {
-    fn from(pointer: Pointer) -> Self {
-        pointer.to_string()
-    }
-}
+as_text!(Pointer);
 
 impl fmt::Display for Pointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::words::as_text;
 use crate::model::json_path::Path;
 
 /// The longest public URL, in bytes. A longer one does not fit into a request's head.
@@ -96,8 +97,7 @@ pub enum KeyPlace {
 }
 
 /// The name of a header field that may be stored.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldName(String);
 
 impl FieldName {
@@ -105,12 +105,8 @@ impl FieldName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-}
 
-impl TryFrom<String> for FieldName {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
+    fn parse(name: &str) -> Result<Self, String> {
         let fits = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         if !(1..=MAX_KEY_CHARS).contains(&name.len()) || !name.bytes().all(fits) {
             return Err(format!("the header {name:?} is not a valid header field"));
@@ -121,15 +117,11 @@ impl TryFrom<String> for FieldName {
                 "the header {name} may carry a secret, and ordering keys are stored as they are"
             ));
         }
-        Ok(Self(name))
+        Ok(Self(name.to_owned()))
     }
 }
 
-impl From<FieldName> for String {
-    fn from(name: FieldName) -> Self {
-        name.0
-    }
-}
+as_text!(FieldName, 0);
 
 #[cfg(test)]
 mod tests {

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use schemars::{JsonSchema, json_schema};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
 use crate::base::schema::{HeaderName, NameText, SomeText, Text, Uuid, Whole, described, values};
-use crate::base::words::words;
+use crate::base::words::{as_text, words};
 use crate::model::event::OWN_SOURCE;
 use crate::model::failure::Streak;
 use crate::model::format::{Condition, Filter, Format, MAX_HEADERS, TemplateText};
@@ -39,13 +38,16 @@ impl Source {
     /// ```
     /// use oncebox::model::subscription::Source;
     /// assert_eq!(Source::parse("provider:stripe").unwrap().to_string(), "provider:stripe");
-    /// assert!(Source::parse("stripe").is_none());
+    /// assert!(Source::parse("stripe").is_err());
     /// ```
-    pub fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let provider = || Name::parse(text.strip_prefix("provider:")?).ok().map(Self::Provider);
         match text {
-            "outbox" => Some(Self::Outbox),
-            "all" => Some(Self::All),
-            other => Name::parse(other.strip_prefix("provider:")?).ok().map(Self::Provider),
+            "outbox" => Ok(Self::Outbox),
+            "all" => Ok(Self::All),
+            _ => provider().ok_or_else(|| {
+                format!("source cannot be {text:?}; it is outbox, all, or provider:<name>")
+            }),
         }
     }
 }
@@ -60,20 +62,7 @@ impl fmt::Display for Source {
     }
 }
 
-impl Serialize for Source {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-impl<'de> Deserialize<'de> for Source {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        Self::parse(&text).ok_or_else(|| {
-            let known = "outbox, all, or provider:<name>";
-            D::Error::custom(format!("source cannot be {text:?}; it is {known}"))
-        })
-    }
-}
+as_text!(Source);
 described!(
     Source,
     json_schema!({

@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use percent_encoding::percent_decode_str;
 
+use crate::base::words::as_text;
 use crate::model::address::{AddressPolicy, PortRefused, Refused, check_port};
 
 /// The longest template, in bytes.
@@ -49,8 +50,7 @@ const SECRET_ENDINGS: [&str; 6] = ["token", "key", "secret", "sig", "signature",
 /// assert_eq!(url, "https://erp.example/orders/A%2F7%20%C3%BC?type=order.paid");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetUrl {
     https: bool,
     /// Without the brackets of an IPv6 address.
@@ -203,25 +203,7 @@ impl TargetUrl {
     }
 }
 
-impl TryFrom<String> for TargetUrl {
-    type Error = UrlError;
-
-    fn try_from(text: String) -> Result<Self, UrlError> {
-        Self::parse(&text)
-    }
-}
-
-impl From<TargetUrl> for String {
-    fn from(target: TargetUrl) -> Self {
-        target.text
-    }
-}
-
-impl fmt::Display for TargetUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
+as_text!(TargetUrl, text);
 
 /// Allows the characters of RFC 3986 and braces only, because parsers disagree about others.
 fn check_characters(text: &str) -> Result<(), UrlError> {

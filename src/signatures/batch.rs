@@ -5,7 +5,7 @@ use super::naming::Identity;
 use super::{Scheme, adyen, shared};
 use crate::base::headers::Headers;
 use crate::model::json_fields::Few;
-use crate::model::pointer::{list_at, text_at};
+use crate::model::pointer::list_at;
 
 /// The events of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,16 +98,6 @@ impl Scheme {
             // Event Streams posts lists, everything else single events.
             Self::Twilio => incoming.body.trim_ascii_start().starts_with(b"[").then(Vec::new),
             Self::Generic(generic) => generic.items(),
-            _ => None,
-        }
-    }
-
-    /// The token of a request that may be used with one body only. Schemes whose signature does not cover the body
-    /// need it: otherwise a recorded signature would be valid for any body.
-    pub fn nonce(&self, incoming: &Incoming<'_>) -> Option<String> {
-        match self {
-            Self::Mailgun => text_at(incoming.body, &["signature", "token"]),
-            Self::Certified(scheme) => scheme.nonce(incoming),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! The fingerprint of a signed request: recognises a recorded request that is sent again under another, unsigned id.
+//! The token or the fingerprint of a signed request: recognises a recorded request that is sent again under another, unsigned id.
 //!
 //! Not here: looking it up (store), and for how long it counts (the provider's settings).
 
@@ -7,11 +7,22 @@ use std::borrow::Cow;
 use super::check::Incoming;
 use super::signing::{Hash, mac};
 use super::{Scheme, twilio};
+use crate::model::pointer::text_at;
 
 /// Bytes of a fingerprint.
 const BYTES: usize = 16;
 
 impl Scheme {
+    /// The token of a request that may be used with one body only. Schemes whose signature does not cover the body
+    /// need it: otherwise a recorded signature would be valid for any body.
+    pub fn nonce(&self, incoming: &Incoming<'_>) -> Option<String> {
+        match self {
+            Self::Mailgun => text_at(incoming.body, &["signature", "token"]),
+            Self::Certified(scheme) => scheme.nonce(incoming),
+            _ => None,
+        }
+    }
+
     /// A digest of the signed bytes and the event's type, keyed with the secret. `None` if the signature covers the
     /// id, so that nobody can change it, or if nothing is signed, because then a recorded request reveals the secret.
     /// The type is included because a provider may send one body under several types.

@@ -2,6 +2,8 @@
 //!
 //! Not here: signatures in a body or over sorted form fields; those need schemes of their own.
 
+use std::fmt;
+
 use ring::signature::ED25519;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +16,7 @@ use super::shared::{self, check_password, is_user};
 use super::signing::{Encoding, Hash, SecretEncoding, SecretError, mac, same_secret};
 use super::template::{Piece, Template};
 use crate::base::clock::Timestamp;
+use crate::base::words::as_text;
 use crate::model::json_fields;
 use crate::model::pointer::{Pointer, PointerError};
 
@@ -308,28 +311,25 @@ pub enum IdPlace {
 }
 
 /// The JSON pointer to a list of events; `None`: the body itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Items(Option<Pointer>);
 
 impl Items {
+    fn parse(text: &str) -> Result<Self, PointerError> {
+        (!text.is_empty()).then(|| Pointer::parse(text)).transpose().map(Self)
+    }
+
     fn steps(&self) -> Vec<&str> {
         let steps = self.0.as_ref().map(Pointer::steps).unwrap_or_default();
         steps.iter().map(String::as_str).collect()
     }
 }
 
-impl TryFrom<String> for Items {
-    type Error = PointerError;
+as_text!(Items);
 
-    fn try_from(text: String) -> Result<Self, PointerError> {
-        (!text.is_empty()).then(|| Pointer::parse(&text)).transpose().map(Self)
-    }
-}
-
-impl From<Items> for String {
-    fn from(items: Items) -> Self {
-        items.0.map(Self::from).unwrap_or_default()
+impl fmt::Display for Items {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|pointer| pointer.fmt(f))
     }
 }
 

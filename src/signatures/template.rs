@@ -5,6 +5,7 @@
 use std::fmt;
 
 use super::check::is_header_name;
+use crate::base::words::as_text;
 
 /// The longest template. The longest known one has 40 bytes.
 const MAX_TEXT_BYTES: usize = 1024;
@@ -66,8 +67,7 @@ pub(super) enum Piece {
 /// let refused = Template::parse("{time}.{body}").unwrap_err().to_string();
 /// assert!(refused.starts_with("`{time}` is not a placeholder of `signed`; there are {id}, {ts}"));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);
 
 impl Template {
@@ -133,19 +133,7 @@ fn placeholder(name: &str) -> Result<Piece, TemplateError> {
     })
 }
 
-impl TryFrom<String> for Template {
-    type Error = TemplateError;
-
-    fn try_from(text: String) -> Result<Self, TemplateError> {
-        Self::parse(&text)
-    }
-}
-
-impl From<Template> for String {
-    fn from(template: Template) -> Self {
-        template.to_string()
-    }
-}
+as_text!(Template);
 
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -87,7 +87,7 @@ words! {
     webhook_event::Status;
     Name: |text| Self::parse(text).ok(), name_text;
     PublicUrl: |text| Self::parse(text).ok(), url_text;
-    Source: Self::parse, ToString::to_string;
+    Source: |text| Self::parse(text).ok(), ToString::to_string;
     Pii: Self::parse, ToString::to_string;
 }
 

@@ -257,7 +257,7 @@ pub fn find(tx: &ReadTx<'_>, tenant: &str, text: &str) -> Result<(Vec<Hit>, bool
     }
     // `dlv_17.3` is an attempt of a delivery.
     let number = text.split_once('.').map_or(text, |(number, _attempt)| number);
-    let seq = DeliverySeq::parse(number);
+    let seq = DeliverySeq::parse(number).ok();
     let delivery = seq.map(|seq| delivery_lists::by_seq(tx, tenant, seq)).transpose()?.flatten();
     all.extend(delivery.map(of_delivery));
     all.sort_by(|a, b| (a.kind, b.seq).cmp(&(b.kind, a.seq)));

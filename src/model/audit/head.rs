@@ -3,7 +3,9 @@
 use std::fmt;
 
 use data_encoding::HEXLOWER;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
+
+use crate::base::words::as_text;
 
 /// A SHA-256.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -14,9 +16,9 @@ impl Hash {
     pub const ZERO: Self = Self([0; 32]);
 
     /// Reads 64 hex digits.
-    pub fn parse(text: &str) -> Option<Self> {
-        let bytes = HEXLOWER.decode(text.as_bytes()).ok()?;
-        bytes.try_into().ok().map(Self)
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let bytes = HEXLOWER.decode(text.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or("not 64 hex digits")
     }
 }
 
@@ -32,18 +34,7 @@ impl fmt::Debug for Hash {
     }
 }
 
-impl Serialize for Hash {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Hash {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not 64 hex digits"))
-    }
-}
+as_text!(Hash);
 
 /// A place in the chain: a row's number and its hash. Written as `17:9f86…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +59,7 @@ impl Head {
     /// ```
     pub fn parse(text: &str) -> Option<Self> {
         let (seq, hash) = text.split_once(':')?;
-        Some(Self { seq: seq.parse().ok()?, hash: Hash::parse(hash)? })
+        Some(Self { seq: seq.parse().ok()?, hash: Hash::parse(hash).ok()? })
     }
 }
 
