@@ -161,9 +161,8 @@ fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `POST /v1/jobs/{id}/cancel`
 fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (now, how) = (api.clock.now(), (State::Cancelled, None));
-    let from = &[State::Running, State::Paused];
-    act(api, call, from, move |tx, seq| tables::end(tx, seq, how, now))
+    let (now, from) = (api.clock.now(), &[State::Running, State::Paused]);
+    act(api, call, from, move |tx, seq| tables::end(tx, seq, State::Cancelled, None, now))
 }
 
 /// Changes a job that is in one of the states `from`, and wakes the thread that runs jobs.

@@ -147,8 +147,7 @@ impl Running {
         }
         tracing::error!(%error, job = job.new.id, "a job has failed");
         let (seq, why, now) = (job.seq, error.to_string(), self.clock.now());
-        let run =
-            move |tx: &WriteTx<'_>| tables::end(tx, seq, (State::Failed, Some(why.as_str())), now);
+        let run = move |tx: &WriteTx<'_>| tables::end(tx, seq, State::Failed, Some(&why), now);
         if let Err(error) = self.store.writer().write(Queue::Upkeep, run) {
             tracing::error!(%error, job = job.new.id, "the failure of a job could not be stored");
         }

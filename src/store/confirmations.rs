@@ -36,9 +36,9 @@ queries! {
     pub fn over(now: Timestamp, limit: u32) -> Vec<DeliverySeq> = list OVER;
 }
 
-/// Corrects at most `limit` ends that a wrong clock set too far ahead; returns how many.
-pub fn clamp(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
-    tx.execute(CLAMP, (now, limit))
+changes! {
+    /// Corrects at most `limit` ends that a wrong clock set too far ahead; returns how many.
+    pub fn clamp(now: Timestamp, limit: u32) -> usize = CLAMP;
 }
 
 /// Stores what became of a delivery that waits for its confirmation.

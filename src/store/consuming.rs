@@ -11,6 +11,7 @@ use crate::guard::Savepoint;
 use crate::model::delivery::{Attempt, Jitter, Schedule, State};
 use crate::model::failure::{Next, Settlement, Verdict};
 use crate::model::lease::{LeaseOutcome, judge_lease};
+use crate::store::column::Millis;
 use crate::store::leases::{self, Held};
 use crate::store::prelude::*;
 use crate::store::settlement::{note_attempt, note_failure, refresh};
@@ -136,37 +137,27 @@ pub fn settle(
     draw: &dyn Draw,
 ) -> Result<Settled> {
     in_savepoint(tx, delivery, || {
-        settle_unprotected(tx, consumer, (delivery, lease), outcome, draw)
-    })
-}
-
-fn settle_unprotected(
-    tx: &WriteTx<'_>,
-    consumer: &Consumer,
-    (delivery, lease): (DeliverySeq, &str),
-    outcome: &LeaseOutcome,
-    draw: &dyn Draw,
-) -> Result<Settled> {
-    let Some(held) = leases::held(tx, delivery, consumer.subscription)? else {
-        return Ok(ReportResult::Missing.into());
-    };
-    let own = held.owner.as_deref() == Some(lease);
-    match (held.state, outcome) {
-        // Pending: the lease has expired, and no other consumer has taken the delivery.
-        (State::Leased, _) | (State::Pending, LeaseOutcome::Done) if own => {}
-        (State::Completed, LeaseOutcome::Done) if own => {
-            return Ok(ReportResult::Again(held.state).into());
+        let Some(held) = leases::held(tx, delivery, consumer.subscription)? else {
+            return Ok(ReportResult::Missing.into());
+        };
+        let own = held.owner.as_deref() == Some(lease);
+        match (held.state, outcome) {
+            // Pending: the lease has expired, and no other consumer has taken the delivery.
+            (State::Leased, _) | (State::Pending, LeaseOutcome::Done) if own => {}
+            (State::Completed, LeaseOutcome::Done) if own => {
+                return Ok(ReportResult::Again(held.state).into());
+            }
+            _ => return Ok(ReportResult::Refused(why_not(&held, own)).into()),
         }
-        _ => return Ok(ReportResult::Refused(why_not(&held, own)).into()),
-    }
-    let began = of_lease(lease, &held, consumer.wall);
-    let settlement = settlement_of(&held, consumer, began, outcome, draw);
-    store(tx, &held, &settlement, false)?;
-    if consumer.latest_only && settlement.next == Next::Complete {
-        settlement::skip_older(tx, delivery, consumer.now)?;
-    }
-    let result = ReportResult::Stored(state_after(&settlement.next), None);
-    Ok(Settled { result, settlement: Some(settlement) })
+        let began = of_lease(lease, &held, consumer.wall);
+        let settlement = settlement_of(&held, consumer, began, outcome, draw);
+        store(tx, &held, &settlement, false)?;
+        if consumer.latest_only && settlement.next == Next::Complete {
+            settlement::skip_older(tx, delivery, consumer.now)?;
+        }
+        let result = ReportResult::Stored(state_after(&settlement.next), None);
+        Ok(Settled { result, settlement: Some(settlement) })
+    })
 }
 
 /// Extends a lease. An expired lease is renewed if no other consumer has taken the delivery.
@@ -183,7 +174,8 @@ pub fn extend(
         let own = held.owner.as_deref() == Some(lease);
         let extended = match held.state {
             State::Leased if own => {
-                leases::extend(tx, delivery, (now, until), lease).map(|()| true)?
+                leases::extend(tx, delivery, until, lease, Millis(until.since(now)))
+                    .map(|()| true)?
             }
             // In a lane, an earlier delivery may have become the head; then this one cannot be leased.
             State::Pending if own => leases::renew(tx, delivery, (now, until), lease)?,

@@ -114,6 +114,16 @@ changes! {
     /// Fails with `Changed` when it is sealed under that key already.
     pub fn reseal(id: &str, sealed: &[u8], key_id: &str) of "the credential" =
         "UPDATE credentials SET sealed = ?2, master_key_id = ?3 WHERE id = ?1 AND master_key_id <> ?3";
+
+    /// The target refuses the credential that is sent: the one that is `next` is verified now.
+    pub fn make_due_now(seq: SubscriptionSeq, now: Timestamp) = "
+    UPDATE credentials SET verify_at = min(verify_at, ?2)
+     WHERE subscription_seq = ?1 AND state = 'next'";
+
+    /// Notes when a secret was last used. Wakes nobody.
+    pub fn used(id: &str, at: Timestamp) = "
+    UPDATE credentials SET last_used_at = ?2
+     WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)";
 }
 
 /// What a secret is bound to when it is sealed: table, row and column. A sealed value that is moved to
@@ -171,17 +181,9 @@ const REVOKE: &str = "
        SET state = 'revoked', verify_at = NULL, rotate_every_ms = NULL, rotate_command = NULL
      WHERE id = ?1 AND state IN ('next', 'active', 'retiring')";
 
-const HASTEN: &str = "
-    UPDATE credentials SET verify_at = min(verify_at, ?2)
-     WHERE subscription_seq = ?1 AND state = 'next'";
-
 const PLAN: &str = "
     UPDATE credentials SET rotate_every_ms = ?2, rotate_command = ?3
      WHERE id = ?1 AND state = 'active'";
-
-const USED: &str = "
-    UPDATE credentials SET last_used_at = ?2
-     WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)";
 
 /// Stores a secret as the newest version of its owner's.
 /// Fails when a subscription's new active credential has the purpose of another that is active: revoke or retire that
@@ -203,26 +205,23 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewCredential) -> Result<()> {
 /// Makes a verified secret the active one.
 /// Fails with `Changed` when it is not `next` any more; fails when another of its purpose is still active.
 pub fn promote(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
-    let promoted = tx.execute(PROMOTE, [id])?;
     owner_changed(tx, owner);
-    one_row(promoted, "the next credential")
+    tx.change_one(PROMOTE, [id], "the next credential")
 }
 
 /// Lets the active secret be valid until then, beside the one that takes its place.
 /// Fails with `Changed` when it is not active any more.
 pub fn retire(tx: &WriteTx<'_>, owner: Owner, id: &str, until: Timestamp) -> Result<()> {
-    let retired = tx.execute(RETIRE, (id, until))?;
     owner_changed(tx, owner);
-    one_row(retired, "the active credential")
+    tx.change_one(RETIRE, (id, until), "the active credential")
 }
 
 /// Ends a secret: nothing is verified, signed or sent with it from the commit on. The row stays, for what it has
 /// signed.
 /// Fails with `Changed` when it is not in force any more.
 pub fn revoke(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
-    let revoked = tx.execute(REVOKE, [id])?;
     owner_changed(tx, owner);
-    one_row(revoked, "the secret")
+    tx.change_one(REVOKE, [id], "the secret")
 }
 
 /// Ends every secret in force of an owner that is being deleted; returns their ids.
@@ -232,21 +231,11 @@ pub(super) fn revoke_all(tx: &WriteTx<'_>, owner: Owner) -> Result<Vec<String>> 
     Ok(ids)
 }
 
-/// The target refuses the credential that is sent: the one that is `next` is verified now.
-pub fn make_due_now(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
-    tx.execute(HASTEN, (seq, now)).map(drop)
-}
-
 /// Sets how the active secret is rotated by itself.
 /// Fails with `Changed` when it is not active any more.
 pub fn plan(tx: &WriteTx<'_>, id: &str, plan: &RotationPlan) -> Result<()> {
-    let planned = tx.execute(PLAN, (id, plan.every.map(millis), &plan.command))?;
-    one_row(planned, "the active credential")
-}
-
-/// Notes when a secret was last used. Wakes nobody.
-pub fn used(tx: &WriteTx<'_>, id: &str, at: Timestamp) -> Result<()> {
-    tx.execute(USED, (id, at)).map(drop)
+    let params = (id, plan.every.map(millis), &plan.command);
+    tx.change_one(PLAN, params, "the active credential")
 }
 
 fn owner_changed(tx: &WriteTx<'_>, owner: Owner) {

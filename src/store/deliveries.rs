@@ -74,18 +74,6 @@ const OUTGOING_OF_EVENT: &str = "
       FROM webhook_events WHERE tenant = ?2 AND id = ?3
      LIMIT 1";
 
-pub(super) const STATE: &str = "
-    SELECT state, run_no, attempt_count, outbox_seq, webhook_seq, subscription_seq, due_at, lane,
-           counted_failures, head,
-           lane IS NOT NULL AND EXISTS (
-               SELECT 1
-                 FROM deliveries AS l
-                WHERE l.lane = deliveries.lane
-                  AND l.finished_at IS NULL
-                  AND l.state <> 'parked'
-                  AND l.seq <> deliveries.seq)
-      FROM deliveries WHERE seq = ?1";
-
 // Of deliveries with the same time the first inserted goes first, so the replacement of one would go behind all of them.
 // The flag: nothing with that time goes before it, so the replacement may go a millisecond earlier. Not if it is about an
 // entity: there, an earlier time means an older state.
@@ -316,23 +304,23 @@ changes! {
     pub(super) fn make_due_now(delivery: DeliverySeq, now: Timestamp) of "the delivery" =
         "UPDATE deliveries SET due_at = ?2, delay_ms = 0 WHERE seq = ?1 AND state = 'pending'";
 
-    /// Reopens a delivery that was given up, skipped or cancelled.
-    // The dispatcher ignores deleted subscriptions, so a reopened delivery of one would never be sent. It clears the lease,
-    // because a late report from the earlier run must not change the new one.
-    pub(super) fn reopen(delivery: DeliverySeq, now: Timestamp) of "the delivery" = "
-    UPDATE deliveries
-       SET state = 'pending', due_at = ?2, delay_ms = 0, finished_at = NULL, reason = NULL,
-           counted_failures = 0, run_no = run_no + 1, head = lane IS NULL, lease_owner = NULL
-     WHERE seq = ?1 AND state IN ('dead_letter', 'skipped', 'cancelled')
-       AND EXISTS (SELECT 1 FROM subscriptions AS s
-                    WHERE s.seq = deliveries.subscription_seq AND s.deleted_at IS NULL)";
-
     /// Cancels a delivery that is pending, leased, in doubt or a dead letter.
     pub(super) fn cancel(delivery: DeliverySeq, reason: &str, now: Timestamp) of "the delivery" = "
     UPDATE deliveries
        SET state = 'cancelled', due_at = NULL, lease_until = NULL, confirm_until = NULL, finished_at = ?3, reason = ?2
      WHERE seq = ?1
        AND state IN ('pending', 'leased', 'waiting', 'parked', 'dead_letter', 'in_doubt')";
+
+    /// Reopens a finished delivery, if its state and run are still those given.
+    // The dispatcher ignores deleted subscriptions, so a reopened delivery of one would never be sent. It clears the lease,
+    // because a late report from the earlier run must not change the new one.
+    pub(super) fn replay(delivery: DeliverySeq, state: State, run_no: u32, now: Timestamp) of "the delivery" = "
+    UPDATE deliveries
+       SET state = 'pending', due_at = ?4, delay_ms = 0, finished_at = NULL, reason = NULL,
+           counted_failures = 0, run_no = run_no + 1, head = lane IS NULL, lease_owner = NULL
+     WHERE seq = ?1 AND state = ?2 AND run_no = ?3 AND finished_at IS NOT NULL
+       AND EXISTS (SELECT 1 FROM subscriptions AS s
+                    WHERE s.seq = deliveries.subscription_seq AND s.deleted_at IS NULL)";
 }
 
 /// The place of a delivery, made free for the one that replaces it.
@@ -369,7 +357,7 @@ pub(crate) fn route(
         let MatchedSubscription { subscription, places: Places { lane, funnel }, .. } = found;
         let entity = found.entity;
         let order_at = match entity.filter(|_| order == OrderedBy::Arrival) {
-            Some(entity) => external_calls::place(tx, (*subscription, entity), order_at)?,
+            Some(entity) => external_calls::place(tx, *subscription, entity, order_at)?,
             None => order_at,
         };
         let (last, last_of_all) = lane.map_or(Ok((None, None)), |lane| lanes::last(tx, lane))?;
@@ -550,6 +538,23 @@ pub(super) struct DeliveryState {
     pub(super) has_others: bool,
 }
 
+columns! {
+    fn read_state() -> DeliveryState = "deliveries" [
+        state, run_no, attempt_count, counted_failures, outbox_seq, webhook_seq, subscription_seq, due_at, lane, head,
+        "lane IS NOT NULL AND EXISTS (
+               SELECT 1
+                 FROM deliveries AS l
+                WHERE l.lane = deliveries.lane
+                  AND l.finished_at IS NULL
+                  AND l.state <> 'parked'
+                  AND l.seq <> deliveries.seq)" as has_others
+    ] {
+        state, run_no, attempt_count, counted_failures, origin: Origin::of(outbox_seq, webhook_seq)?,
+        subscription: subscription_seq, due_at, lane, is_head: head, has_others
+    }
+    pub(super) const STATE = "WHERE seq = ?1";
+}
+
 impl DeliveryState {
     /// Elects the head of its lane, if it is in one.
     pub(super) fn elect_head(&self, tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
@@ -559,21 +564,7 @@ impl DeliveryState {
 
 /// The current state of a delivery.
 pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliveryState> {
-    let found = tx.first(STATE, [delivery], |row| {
-        Ok(DeliveryState {
-            state: cell(row, 0, "deliveries.state")?,
-            run_no: row.get(1)?,
-            attempt_count: row.get(2)?,
-            origin: Origin::of(row.get(3)?, row.get(4)?)?,
-            subscription: row.get(5)?,
-            due_at: row.get(6)?,
-            lane: row.get(7)?,
-            counted_failures: row.get(8)?,
-            is_head: row.get(9)?,
-            has_others: row.get(10)?,
-        })
-    })?;
-    found.ok_or(Error::Changed("the delivery"))
+    tx.first(STATE, [delivery], read_state)?.ok_or(Error::Changed("the delivery"))
 }
 
 /// The unfinished deliveries of an event, at most 1,000.
@@ -652,24 +643,4 @@ pub(super) fn retry_refused(
         tx.ring(subscription);
     }
     Ok(())
-}
-
-// Sets the same columns as `REOPEN`, but also reopens completed deliveries, because a person asked for it.
-const REPLAY: &str = "
-    UPDATE deliveries
-       SET state = 'pending', due_at = ?4, delay_ms = 0, finished_at = NULL, reason = NULL,
-           counted_failures = 0, run_no = run_no + 1, head = lane IS NULL, lease_owner = NULL
-     WHERE seq = ?1 AND state = ?2 AND run_no = ?3 AND finished_at IS NOT NULL
-       AND EXISTS (SELECT 1 FROM subscriptions AS s
-                    WHERE s.seq = deliveries.subscription_seq AND s.deleted_at IS NULL)";
-
-/// Reopens a finished delivery, if its state and run are still those given.
-pub(super) fn replay(
-    tx: &WriteTx<'_>,
-    delivery: DeliverySeq,
-    (state, run_no): (State, u32),
-    now: Timestamp,
-) -> Result<()> {
-    let replayed = tx.execute(REPLAY, (delivery, state.as_str(), run_no, now))?;
-    one_row(replayed, "the delivery")
 }

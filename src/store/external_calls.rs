@@ -125,17 +125,6 @@ pub(super) fn end(
     tx.execute(END, (subscription, delivery, state.as_str(), at, is_unknown)).map(drop)
 }
 
-/// The place of an event that is ordered by arrival: not before earlier ones about its entity, even if the clock was
-/// set back in between.
-pub(super) fn place(
-    tx: &ReadTx<'_>,
-    (subscription, entity): (SubscriptionSeq, i64),
-    order_at: Timestamp,
-) -> Result<Timestamp> {
-    let key = (subscription, entity, order_at);
-    tx.value(NEWEST_PLACE, key)
-}
-
 /// A page of a subscription's calls, the latest first.
 pub fn page(
     tx: &ReadTx<'_>,
@@ -155,4 +144,9 @@ queries! {
 
     /// The time by which a delivery is ordered.
     pub(super) fn order_at(delivery: DeliverySeq) -> Timestamp = value ORDER_AT;
+
+    /// The place of an event that is ordered by arrival: not before earlier ones about its entity, even if the clock was
+    /// set back in between.
+    pub(super) fn place(subscription: SubscriptionSeq, entity: i64, order_at: Timestamp) -> Timestamp =
+        value NEWEST_PLACE;
 }

@@ -56,18 +56,12 @@ fn write_id<S: Serializer>(seq: &i64, to: S) -> std::result::Result<S::Ok, S::Er
     to.collect_str(&format_args!("flr_{seq}"))
 }
 
-const RESOLVE: &str = "
+queries! {
+    /// Resolves the failure of a delivery that has succeeded; returns its number, if one was open.
+    pub(super) fn resolve(delivery: DeliverySeq, at: Timestamp) -> Option<i64> = find "
     UPDATE failures SET resolved_at = ?2
      WHERE delivery_seq = ?1 AND resolved_at IS NULL
     RETURNING seq";
-
-/// Resolves the failure of a delivery that has succeeded; returns its number, if one was open.
-pub(super) fn resolve(
-    tx: &WriteTx<'_>,
-    delivery: DeliverySeq,
-    at: Timestamp,
-) -> Result<Option<i64>> {
-    tx.find(RESOLVE, (delivery, at))
 }
 
 /// Records a failed attempt; returns the failure's number, and whether the failure is new.

@@ -80,6 +80,11 @@ pub(super) const FOLLOW: &str = "
     UPDATE outbox SET status = ?2, completed_at = ?3, last_error = coalesce(?4, last_error)
      WHERE seq = ?1";
 
+queries! {
+    /// Takes an event from its parent's count; returns the parent, whose status must be derived again.
+    pub(super) fn leave(seq: i64) -> Option<i64> = find LEAVE;
+}
+
 /// The number of the parent that an event names. The inner error says why it cannot have that parent.
 pub(super) fn parent_of(
     tx: &ReadTx<'_>,
@@ -156,11 +161,6 @@ pub(super) fn join(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     }
 }
 
-/// Takes an event from its parent's count; returns the parent, whose status must be derived again.
-pub(super) fn leave(tx: &WriteTx<'_>, seq: i64) -> Result<Option<i64>> {
-    tx.find(LEAVE, [seq])
-}
-
 /// Derives the status of an event's parent again, because that of the event changed.
 pub(super) fn changed(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     match tx.find(PARENT, [seq])? {
@@ -205,6 +205,5 @@ fn follow(tx: &WriteTx<'_>, seq: i64, before: Status, now: Timestamp) -> Result<
     let is_by_child = status == Status::DeadLetter && alone != status;
     let error = dead.filter(|_| is_by_child);
     let error = error.map(|id| format!("its hard child {id} is a dead letter"));
-    let stored = tx.execute(FOLLOW, (seq, status.as_str(), completed_at, error))?;
-    one_row(stored, "the event").map(|()| true)
+    tx.change_one(FOLLOW, (seq, status, completed_at, error), "the event").map(|()| true)
 }

@@ -28,8 +28,11 @@ const RELEASE: &str = "DELETE FROM holds WHERE subscription_seq = ?1 AND reason 
 
 const NAME: &str = "SELECT tenant || '/' || name FROM subscriptions WHERE seq = ?1";
 
-const OF: &str = "
-    SELECT reason, since, until, probe_at, probe_no, detail FROM holds
+columns! {
+    fn hold() -> Hold = "holds" [reason, since, until, probe_at, probe_no, detail] {
+        reason, since, until, probe_at, probe_no, detail
+    }
+    const OF = "
      WHERE subscription_seq = ?1 OR subscription_seq = 0
      UNION ALL
     SELECT 'suspended', t.suspended_at, NULL, NULL, 0, 'the tenant is suspended'
@@ -37,6 +40,7 @@ const OF: &str = "
       JOIN tenants AS t ON t.name = s.tenant
      WHERE s.seq = ?1 AND t.suspended_at IS NOT NULL
      ORDER BY reason LIMIT 16";
+}
 
 const HELD: &str = "SELECT DISTINCT subscription_seq FROM holds LIMIT 100000";
 
@@ -173,16 +177,5 @@ pub fn count(tx: &ReadTx<'_>) -> Result<Vec<(HoldReason, u64)>> {
     tx.rows(COUNT, [], |row| {
         let Count(count) = row.get(1)?;
         Ok((cell(row, 0, "holds.reason")?, count))
-    })
-}
-
-fn hold(row: &Row<'_>) -> Result<Hold> {
-    Ok(Hold {
-        reason: cell(row, 0, "holds.reason")?,
-        since: row.get(1)?,
-        until: row.get(2)?,
-        probe_at: row.get(3)?,
-        probe_no: row.get(4)?,
-        detail: row.get(5)?,
     })
 }

@@ -57,6 +57,9 @@ changes! {
     /// Stores the answer of the request that was first.
     /// Fails with `Changed` when the key was not claimed.
     pub fn finish(tenant: &str, key: &str, status: u16, body: &[u8]) of "the idempotency key" = FINISH;
+
+    /// Deletes at most `limit` expired keys; returns how many.
+    pub fn expire(now: Timestamp, limit: u32) -> usize = EXPIRE;
 }
 
 /// Claims a key, or returns what it was used for. The insert comes first, so that of two simultaneous requests only
@@ -99,9 +102,4 @@ pub fn remember(
     }
     let before = tx.find::<Vec<u8>>(FIND, (tenant, key))?;
     Ok(before.is_some_and(|before| before == hash))
-}
-
-/// Deletes at most `limit` expired keys; returns how many.
-pub fn expire(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
-    tx.execute(EXPIRE, (now, limit))
 }

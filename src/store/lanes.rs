@@ -72,6 +72,10 @@ pub(super) const BLOCKING_OF: &str = "
      WHERE state = 'dead_letter' AND subscription_seq = ?1 AND head = 1 AND lane IS NOT NULL
      LIMIT ?2";
 
+queries! {
+    fn blocked_by(lane: i64, order_at: Timestamp, seq: DeliverySeq) -> Option<DeliverySeq> = find BLOCKED_BY;
+}
+
 changes! {
     /// Sets a pending delivery aside, so that its lane goes on.
     pub(super) fn park(delivery: DeliverySeq, reason: &str) of "the delivery" = "
@@ -113,7 +117,7 @@ pub(super) fn elect_head(tx: &WriteTx<'_>, lane: i64, now: Timestamp) -> Result<
     if head.is_some_and(|(_, is_taken)| is_taken) {
         return Ok(());
     }
-    let next = if blocked_by(tx, lane, (order_at, front))?.is_none() { Some(front) } else { None };
+    let next = if blocked_by(tx, lane, order_at, front)?.is_none() { Some(front) } else { None };
     let head = head.map(|(head, _)| head);
     if head == next {
         return Ok(());
@@ -136,21 +140,13 @@ pub(super) fn last(tx: &ReadTx<'_>, lane: i64) -> Result<(Option<Timestamp>, Opt
     Ok((open.max(blocking), open.max(dead)))
 }
 
-fn blocked_by(
-    tx: &ReadTx<'_>,
-    lane: i64,
-    (order_at, seq): (Timestamp, DeliverySeq),
-) -> Result<Option<DeliverySeq>> {
-    tx.find(BLOCKED_BY, (lane, order_at, seq))
-}
-
 /// The delivery for which another one waits: its lane's head, or the dead letter that blocks the lane. `None` if it is
 /// the head, or has no lane.
 pub fn waits_for(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<DeliverySeq>> {
     let found = tx.first(BLOCKED, [delivery], tuple::<(i64, Timestamp)>)?;
     let Some((lane, order_at)) = found else { return Ok(None) };
     let head = tx.find(HEAD, [lane])?;
-    head.map_or_else(|| blocked_by(tx, lane, (order_at, delivery)), |head| Ok(Some(head)))
+    head.map_or_else(|| blocked_by(tx, lane, order_at, delivery), |head| Ok(Some(head)))
 }
 
 /// Makes a delivery that waits for its confirmation the head of its lane, unless another one is in hand. An earlier one

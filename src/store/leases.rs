@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::base::clock::millis;
 use crate::model::delivery::State;
 use crate::model::failure::Settlement;
+use crate::store::column::Millis;
 use crate::store::deliveries::Origin;
 use crate::store::prelude::*;
 
@@ -25,15 +26,6 @@ pub(super) const LEASE: &str = "
     UPDATE deliveries
        SET state = 'leased', due_at = NULL, lease_until = ?2, lease_owner = ?3, delay_ms = ?4
      WHERE seq = ?1 AND state = 'pending' AND head = 1";
-
-pub(super) const HELD: &str = "
-    SELECT d.state, d.run_no, d.attempt_count, d.counted_failures, d.outbox_seq, d.webhook_seq, d.lane,
-           d.lease_until, d.lease_owner, o.max_attempts, coalesce(o.received_at, w.received_at), d.reason,
-           d.subscription_seq, d.tenant, coalesce(o.id, w.id), d.confirm_until, d.delay_ms
-      FROM deliveries AS d
-      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
-      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
-     WHERE d.seq = ?1";
 
 // ?7: keep the owner until another consumer takes the delivery, so that a late report is still accepted.
 pub(super) const PUT_BACK: &str = "
@@ -120,7 +112,25 @@ pub struct Held {
     pub(super) reason: Option<String>,
 }
 
+columns! {
+    fn read() -> Held = ("deliveries" from "deliveries AS d
+      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq") [
+        d.seq as delivery, d.state, d.run_no, d.attempt_count, d.counted_failures, d.outbox_seq, d.webhook_seq, d.lane,
+        d.lease_until, d.lease_owner as owner, o.max_attempts, "coalesce(o.received_at, w.received_at)" as accepted_at,
+        d.reason, d.subscription_seq as subscription, d.tenant, "coalesce(o.id, w.id)" as event_id, d.confirm_until,
+        d.delay_ms as Millis(delay)
+    ] {
+        delivery, state, run_no, attempt_count, counted_failures, origin: Origin::of(outbox_seq, webhook_seq)?, lane,
+        lease_until, owner, max_attempts, accepted_at, reason, subscription, tenant, event_id, confirm_until, delay
+    }
+    pub(super) const HELD = "WHERE d.seq = ?1";
+}
+
 queries! {
+    /// A delivery in any state.
+    pub fn any(delivery: DeliverySeq) -> Option<Held> = first as read HELD;
+
     /// The earliest end of a lease that is later than `after`.
     pub fn next_expiry(after: Timestamp) -> Option<Timestamp> = value NEXT_EXPIRY;
 }
@@ -131,6 +141,12 @@ changes! {
     UPDATE deliveries
        SET state = 'pending', due_at = ?2, delay_ms = 0, lease_until = NULL, lease_owner = NULL
      WHERE seq = ?1 AND state = 'leased'";
+
+    /// Corrects at most `limit` ends that a wrong clock set too far ahead; returns how many.
+    pub(crate) fn clamp(now: Timestamp, limit: u32) -> usize = CLAMP;
+
+    /// Moves the end of a lease.
+    pub(super) fn extend(delivery: DeliverySeq, until: Timestamp, owner: &str, span: Millis) of "the delivery" = EXTEND;
 }
 
 /// Leases a delivery again to the consumer whose lease has expired; returns whether that was possible.
@@ -142,11 +158,6 @@ pub(super) fn renew(
 ) -> Result<bool> {
     let span = millis(until.since(now));
     Ok(tx.execute(LEASE, (delivery, until, owner, span))? == 1)
-}
-
-/// Corrects at most `limit` ends that a wrong clock set too far ahead; returns how many.
-pub(crate) fn clamp(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
-    tx.execute(CLAMP, (now, limit))
 }
 
 /// Due deliveries with the sizes of their payloads, oldest first.
@@ -184,31 +195,6 @@ pub(super) fn held(
     Ok(any(tx, delivery)?.filter(|held| held.subscription == subscription))
 }
 
-/// A delivery in any state.
-pub fn any(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Held>> {
-    tx.first(HELD, [delivery], |row| {
-        Ok(Held {
-            delivery,
-            state: cell(row, 0, "deliveries.state")?,
-            run_no: row.get(1)?,
-            attempt_count: row.get(2)?,
-            counted_failures: row.get(3)?,
-            origin: Origin::of(row.get(4)?, row.get(5)?)?,
-            lane: row.get(6)?,
-            lease_until: row.get(7)?,
-            owner: row.get(8)?,
-            max_attempts: row.get(9)?,
-            accepted_at: row.get(10)?,
-            reason: row.get(11)?,
-            subscription: row.get(12)?,
-            tenant: row.get(13)?,
-            event_id: row.get(14)?,
-            confirm_until: row.get(15)?,
-            delay: Duration::from_millis(row.get::<_, i64>(16)?.unsigned_abs()),
-        })
-    })
-}
-
 /// Makes a leased delivery pending after a failed attempt. `keep`: a late report under the lease is still accepted.
 pub(super) fn put_back(
     tx: &WriteTx<'_>,
@@ -232,17 +218,6 @@ pub(super) fn finish(
     let row =
         (delivery, run_no, state.as_str(), now, attempt.counted, attempt.class, reason, is_attempt);
     tx.change_one(FINISH, row, "the delivery")
-}
-
-/// Moves the end of a lease.
-pub(super) fn extend(
-    tx: &WriteTx<'_>,
-    delivery: DeliverySeq,
-    (now, until): (Timestamp, Timestamp),
-    owner: &str,
-) -> Result<()> {
-    let row = (delivery, until, owner, millis(until.since(now)));
-    tx.change_one(EXTEND, row, "the delivery")
 }
 
 /// Leases that end at or before `until`, in the order of their ends, starting after `after`.

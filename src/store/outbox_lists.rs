@@ -68,7 +68,7 @@ macro_rules! filter {
     };
 }
 
-pub(super) const RECEIVED_FROM: &str = row_from!("outbox", "received_at");
+pub(crate) const RECEIVED_FROM: &str = row_from!("outbox", "received_at");
 
 pub(super) const PAGE: &str =
     newest_first!("outbox NOT INDEXED" where "tenant = ?4 AND ", filter!());

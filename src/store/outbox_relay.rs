@@ -46,18 +46,6 @@ pub(super) const ROUTED: &str = "
 pub(super) const REPLACE_PAYLOAD: &str =
     "UPDATE outbox SET payload = ?2, payload_seq = ?3, sealed_fields = ?4 WHERE seq = ?1";
 
-// own = 0, because no privacy policy was applied to the row, even if a program with our crate inserted it.
-pub(super) const QUARANTINE: &str = "
-    UPDATE outbox
-       SET id = ?2, tenant = ?3, source_system = ?4, idempotency_key = ?5, event_type = ?6,
-           aggregate_type = ?7, aggregate_id = ?8, target = ?9, content_type = ?10, headers = ?11,
-           ordering_key = ?12, funnel_point = ?13, funnel_value = ?14, process_id = ?15, trace_id = ?16,
-           custom_data = ?17, occurred_at = ?18, received_at = ?19, not_before = ?20,
-           parent_seq = ?21,
-           status = 'quarantined', routed_at = ?22, error_code = ?23, last_error = ?24, own = 0,
-           entity_type = ?25
-     WHERE seq = ?1 AND routed_at IS NULL";
-
 // Changes as few columns as possible, because any other column may be the defect.
 pub(super) const SET_ASIDE: &str = "
     UPDATE outbox
@@ -306,8 +294,8 @@ pub(super) fn route(
     now: Timestamp,
 ) -> Result<Status> {
     let seq = row.seq;
-    let routed = tx.execute(ROUTED, (seq, &event.trace_id, now, plan.open(), plan.epoch()))?;
-    one_row(routed, "the event")?;
+    let routed = (seq, &event.trace_id, now, plan.open(), plan.epoch());
+    tx.change_one(ROUTED, routed, "the event")?;
     if row.payload_seq.is_none() && event.payload.len() > MAX_INLINE_BYTES {
         let _payload_seq = replace_payload(tx, seq, event)?;
     }
@@ -322,8 +310,8 @@ pub(super) fn route(
 pub(super) fn replace_payload(tx: &WriteTx<'_>, seq: i64, event: &NewEvent) -> Result<Option<i64>> {
     let placed = payloads::place(tx, &event.payload)?;
     let (inline, payload_seq) = (placed.inline(), placed.payload_seq());
-    let replaced = tx.execute(REPLACE_PAYLOAD, (seq, inline, payload_seq, event.sealed.fields))?;
-    one_row(replaced, "the event").map(|()| payload_seq)
+    let replaced = (seq, inline, payload_seq, event.sealed.fields);
+    tx.change_one(REPLACE_PAYLOAD, replaced, "the event").map(|()| payload_seq)
 }
 
 fn quarantine(
@@ -344,36 +332,18 @@ fn quarantine(
     let pii = tenants::pii(tx, &tenant)?;
     let reason = pii.rules().map(|policy| policy.sanitize(&reason).into()).unwrap_or(reason);
     let text = |column| row.text(column);
-    let stored = tx.execute(
-        QUARANTINE,
-        rusqlite::params![
-            row.seq,
-            text(Column::Id),
-            text(Column::Tenant),
-            text(Column::SourceSystem),
-            text(Column::IdempotencyKey),
-            text(Column::EventType),
-            text(Column::AggregateType),
-            text(Column::AggregateId),
-            text(Column::Target),
-            text(Column::ContentType),
-            text(Column::Headers),
-            text(Column::OrderingKey),
-            text(Column::FunnelPoint),
-            text(Column::FunnelValue),
-            text(Column::ProcessId),
-            text(Column::TraceId),
-            text(Column::CustomData),
-            row.occurred_at,
-            row.received_at,
-            row.not_before,
-            parent,
-            terms.now,
-            defect.code,
-            reason,
-            text(Column::EntityType),
-        ],
-    )?;
+    // own = 0, because no privacy policy was applied to the row, even if a program with our crate inserted it.
+    let stored = update!(tx, "outbox" {
+        id: text(Column::Id), tenant: text(Column::Tenant), source_system: text(Column::SourceSystem),
+        idempotency_key: text(Column::IdempotencyKey), event_type: text(Column::EventType),
+        aggregate_type: text(Column::AggregateType), aggregate_id: text(Column::AggregateId),
+        target: text(Column::Target), content_type: text(Column::ContentType), headers: text(Column::Headers),
+        ordering_key: text(Column::OrderingKey), funnel_point: text(Column::FunnelPoint),
+        funnel_value: text(Column::FunnelValue), process_id: text(Column::ProcessId), trace_id: text(Column::TraceId),
+        custom_data: text(Column::CustomData), entity_type: text(Column::EntityType), occurred_at: row.occurred_at,
+        received_at: row.received_at, not_before: row.not_before, parent_seq: parent, status: "quarantined",
+        routed_at: terms.now, error_code: defect.code, last_error: reason, own: false
+    } "WHERE seq = ? AND routed_at IS NULL", [row.seq])?;
     one_row(stored, "the event")?;
     if parent.is_some() { families::join(tx, row.seq, terms.now) } else { Ok(()) }
 }

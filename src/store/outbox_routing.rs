@@ -127,6 +127,5 @@ pub(super) fn end(
     why: Option<(&str, &str)>,
 ) -> Result<()> {
     let (code, error) = why.unzip();
-    let stored = tx.execute(END, (seq, status.as_str(), completed_at, code, error))?;
-    one_row(stored, "the event")
+    tx.change_one(END, (seq, status, completed_at, code, error), "the event")
 }

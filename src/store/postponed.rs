@@ -33,10 +33,14 @@ pub(super) const IN_FUNNEL: &str = "
                                AND f.funnel IS NOT NULL))
      LIMIT ?3";
 
-const GIVE_UP: &str = "
+changes! {
+    /// Gives up a delivery that has waited since `due_by` or longer; tells whether it still did. It keeps its place in its
+    /// lane.
+    pub(super) fn give_up(delivery: DeliverySeq, now: Timestamp, reason: &str, due_by: Timestamp) -> bool = "
     UPDATE deliveries
        SET state = 'dead_letter', due_at = NULL, head = 1, finished_at = ?2, reason = ?3
      WHERE seq = ?1 AND state = 'pending' AND due_at <= ?4 AND (head = 0 OR funnel IS NOT NULL)";
+}
 
 queries! {
     /// Whether any subscription has a limit.
@@ -59,15 +63,4 @@ pub fn find(
     let params = (subscription, due_by, limit, busy, MAX_LOOKED_AT);
     found.extend(tx.rows(IN_FUNNEL, params, seq)?);
     Ok(found)
-}
-
-/// Gives up a delivery that has waited since `due_by` or longer; tells whether it still did. It keeps its place in its
-/// lane.
-pub(super) fn give_up(
-    tx: &WriteTx<'_>,
-    delivery: DeliverySeq,
-    (due_by, now): (Timestamp, Timestamp),
-    reason: &str,
-) -> Result<bool> {
-    Ok(tx.execute(GIVE_UP, (delivery, now, reason, due_by))? == 1)
 }

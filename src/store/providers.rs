@@ -64,8 +64,7 @@ pub fn update(tx: &WriteTx<'_>, changed: &Provider, now: Timestamp) -> Result<()
 /// Deletes a provider and revokes its secrets; its events stay. Returns the ids of the revoked secrets.
 /// Fails with `Changed` when it was deleted already.
 pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<Vec<String>> {
-    let deleted = tx.execute(DELETE, (seq, now))?;
     tx.providers_changed();
-    one_row(deleted, "the provider")?;
+    tx.change_one(DELETE, (seq, now), "the provider")?;
     credentials::revoke_all(tx, Owner::Provider(seq))
 }

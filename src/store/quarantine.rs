@@ -55,15 +55,6 @@ const TAKEN: &str = "
     SELECT EXISTS (SELECT 1 FROM outbox
            WHERE tenant = ?1 AND source_system = ?2 AND idempotency_key = ?3 AND seq <> ?4)";
 
-// Sets the columns as an INSERT does, because the routing in the same transaction expects that.
-pub(super) const REOPEN: &str = "
-    UPDATE outbox
-       SET source_system = ?2, idempotency_key = ?3, event_type = ?4, aggregate_type = ?5,
-           aggregate_id = ?6, target = ?7, content_type = ?8, headers = ?9, ordering_key = ?10,
-           process_id = ?11, trace_id = ?12, custom_data = ?13, occurred_at = ?14, not_before = ?15,
-           status = 'pending', routed_at = NULL, error_code = NULL, last_error = NULL, parent_seq = ?16
-     WHERE seq = ?1 AND status = 'quarantined'";
-
 // Replaces the idempotency key, so that it can be used again. The new key contains the old one, cut to 255 characters.
 pub(super) const DISCARD: &str = "
     UPDATE outbox SET status = 'cancelled', completed_at = ?2, last_error = ?3,
@@ -147,27 +138,13 @@ pub fn release(
     now: Timestamp,
 ) -> Result<Status> {
     let left = families::leave(tx, row.seq)?;
-    let reopened = tx.execute(
-        REOPEN,
-        rusqlite::params![
-            row.seq,
-            event.source_system,
-            event.idempotency_key,
-            event.event_type,
-            event.aggregate_type,
-            event.aggregate_id,
-            event.target,
-            event.content_type,
-            row.text(Column::Headers),
-            event.ordering_key,
-            event.process_id,
-            event.trace_id,
-            event.custom_data,
-            event.occurred_at,
-            event.not_before,
-            row.parent_seq,
-        ],
-    )?;
+    // Sets the columns as an INSERT does, because the routing in the same transaction expects that.
+    let reopened = update!(tx, "outbox" of event {
+        source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target, content_type,
+        headers: row.text(Column::Headers), ordering_key, process_id, trace_id, custom_data, occurred_at, not_before,
+        status: "pending", routed_at: None::<Timestamp>, error_code: None::<&str>, last_error: None::<&str>,
+        parent_seq: row.parent_seq
+    } "WHERE seq = ? AND status = 'quarantined'", [row.seq])?;
     one_row(reopened, "the event")?;
     if is_replaced {
         let payload_seq = outbox_relay::replace_payload(tx, row.seq, event)?;

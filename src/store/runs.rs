@@ -5,8 +5,6 @@
 
 use crate::store::prelude::*;
 
-const STOP: &str = "UPDATE boots SET stopped_at = ?2 WHERE seq = ?1 AND stopped_at IS NULL";
-
 const BEFORE: &str = "
     SELECT seq, started_at, stopped_at IS NOT NULL FROM boots
      WHERE seq < ?1
@@ -33,15 +31,16 @@ queries! {
         "SELECT stopped_at IS NOT NULL FROM boots ORDER BY seq DESC LIMIT 1";
 }
 
+changes! {
+    /// Records a clean stop.
+    pub fn stop(boot: i64, now: Timestamp) =
+        "UPDATE boots SET stopped_at = ?2 WHERE seq = ?1 AND stopped_at IS NULL";
+}
+
 /// Records a start; returns its number.
 pub fn start(tx: &WriteTx<'_>, now: Timestamp, version: &str) -> Result<i64> {
     tx.execute("INSERT INTO boots (started_at, version) VALUES (?1, ?2)", (now, version))?;
     Ok(tx.conn().last_insert_rowid())
-}
-
-/// Records a clean stop.
-pub fn stop(tx: &WriteTx<'_>, boot: i64, now: Timestamp) -> Result<()> {
-    tx.execute(STOP, (boot, now)).map(drop)
 }
 
 /// A start before this one.

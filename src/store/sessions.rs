@@ -32,8 +32,6 @@ columns! {
      ORDER BY s.seq LIMIT ?5");
 }
 
-const USED: &str = "UPDATE sessions SET last_used_at = ?2 WHERE seq = ?1 AND ended_at IS NULL";
-
 pub(super) const END_OF_USER: &str = "
     UPDATE sessions SET ended_at = ?2
      WHERE seq IN (SELECT seq FROM sessions WHERE user_seq = ?1 AND ended_at IS NULL LIMIT 1000)";
@@ -86,6 +84,10 @@ changes! {
     /// Fails with `Changed` when it was ended already.
     pub fn end(seq: i64, now: Timestamp) of "the session" then tokens_changed =
         "UPDATE sessions SET ended_at = ?2 WHERE seq = ?1 AND ended_at IS NULL";
+
+    /// Stores the time of a session's last use.
+    pub fn used(seq: i64, now: Timestamp) then mark_unseen =
+        "UPDATE sessions SET last_used_at = ?2 WHERE seq = ?1 AND ended_at IS NULL";
 }
 
 /// Stores a session of a user, and removes those of the same user that ended before `prune_before`.
@@ -116,12 +118,6 @@ pub fn page(
     };
     let params = (id, after, live.now, live.used_since, limit);
     tx.rows(sql, params, session)
-}
-
-/// Stores the time of a session's last use.
-pub fn used(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
-    tx.mark_unseen();
-    tx.execute(USED, (seq, now)).map(drop)
 }
 
 /// Ends the sessions of a user; returns how many were ended.

@@ -523,7 +523,10 @@ pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<
             deliveries::make_due_now(tx, delivery, now)
         }
         State::Leased => leases::take_from(tx, delivery, now),
-        _ => deliveries::reopen(tx, delivery, now),
+        State::DeadLetter | State::Skipped | State::Cancelled => {
+            deliveries::replay(tx, delivery, before.state, before.run_no, now)
+        }
+        _ => Err(Error::Changed("the delivery")),
     })?;
     tx.ring(before.subscription);
     Ok(())
@@ -606,7 +609,7 @@ pub fn postpone(
     (now, at): (Timestamp, Timestamp),
 ) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
-    if !postponed::give_up(tx, delivery, (due_by, now), reason)? {
+    if !postponed::give_up(tx, delivery, now, reason, due_by)? {
         return Ok(());
     }
     given_up(tx, (delivery, &before), reason, (now, at))
@@ -680,7 +683,8 @@ pub(crate) fn replay(
     was: (State, u32),
     now: Timestamp,
 ) -> Result<()> {
-    let before = change(tx, delivery, now, |_| deliveries::replay(tx, delivery, was, now))?;
+    let before =
+        change(tx, delivery, now, |_| deliveries::replay(tx, delivery, was.0, was.1, now))?;
     tx.ring(before.subscription);
     Ok(())
 }

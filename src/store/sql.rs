@@ -188,19 +188,27 @@ macro_rules! queries {
     )+};
 }
 
-/// Makes functions that run one statement with their arguments. It must change one row: of what, stands in the error.
-/// `then` names what other threads learn by it.
+/// Makes functions that run one statement with their arguments. With `of` it must change one row: of what, stands in the
+/// error. With `-> usize` they return how many rows were changed, with `-> bool` whether any was. `then` names what
+/// other threads learn by it.
 macro_rules! changes {
+    (@result) => { () };
+    (@result $rows:ident) => { $rows };
+    (@run [] $tx:ident, $sql:expr, $params:expr) => { $tx.execute($sql, $params).map(drop) };
+    (@run [usize] $tx:ident, $sql:expr, $params:expr) => { $tx.execute($sql, $params) };
+    (@run [bool] $tx:ident, $sql:expr, $params:expr) => { $tx.execute($sql, $params).map(|rows| rows > 0) };
+    (@run [$what:literal] $tx:ident, $sql:expr, $params:expr) => { $tx.change_one($sql, $params, $what) };
     ($(
         $(#[$doc:meta])*
-        $vis:vis fn $name:ident($($arg:ident: $type:ty),*) of $what:literal $(then $then:ident)? = $sql:expr;
+        $vis:vis fn $name:ident($($arg:ident: $type:ty),*)
+        $(-> $rows:ident)? $(of $what:literal)? $(then $then:ident)? = $sql:expr;
     )+) => {$(
         $(#[$doc])*
         $vis fn $name(
             tx: &$crate::store::tx::WriteTx<'_>, $($arg: $type),*
-        ) -> $crate::store::error::Result<()> {
+        ) -> $crate::store::error::Result<$crate::store::sql::changes!(@result $($rows)?)> {
             $(tx.$then();)?
-            tx.change_one($sql, rusqlite::params![$($arg),*], $what)
+            $crate::store::sql::changes!(@run [$($rows)? $($what)?] tx, $sql, rusqlite::params![$($arg),*])
         }
     )+};
 }

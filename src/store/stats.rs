@@ -49,11 +49,6 @@ pub(super) const COUNTS: &str = "
              WHERE state = 'parked'
                AND tenant = ?1)";
 
-// Changes a row, so that SQLite writes and syncs the log.
-const PROBE: &str = "
-    INSERT INTO meta (key, value) VALUES ('probe', 0)
-        ON CONFLICT (key) DO UPDATE SET value = (meta.value + 1) % 1000";
-
 // Over all tenants. Held deliveries are not overdue, and pull deliveries wait for their consumers. Costs one seek per
 // subscription.
 pub(super) const OVERDUE: &str = "
@@ -121,6 +116,13 @@ queries! {
     pub fn leased() -> u64 = count LEASED;
 }
 
+changes! {
+    /// Writes a row, to check that the database is writable: SQLite writes and syncs the log.
+    pub fn probe() then mark_unseen = "
+    INSERT INTO meta (key, value) VALUES ('probe', 0)
+        ON CONFLICT (key) DO UPDATE SET value = (meta.value + 1) % 1000";
+}
+
 /// Counts of one tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TenantCounts {
@@ -160,12 +162,6 @@ pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<TenantCounts> {
         })
     });
     Ok(counts?)
-}
-
-/// Writes a row, to check that the database is writable.
-pub fn probe(tx: &WriteTx<'_>) -> Result<()> {
-    tx.mark_unseen();
-    tx.execute(PROBE, []).map(drop)
 }
 
 /// What the inspection found.

@@ -106,9 +106,7 @@ fn rows_that_plain_sql_inserted_are_found_by_their_index() {
         outbox_relay::ROW,
         outbox_relay::ROUTED,
         outbox_relay::REPLACE_PAYLOAD,
-        outbox_relay::QUARANTINE,
         outbox_relay::SET_ASIDE,
-        quarantine::REOPEN,
         quarantine::DISCARD,
         outbox_lists::BY_SEQ,
     ] {

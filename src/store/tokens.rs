@@ -70,6 +70,13 @@ changes! {
     /// Fails with `Changed` when it was revoked already.
     pub fn revoke(seq: i64, now: Timestamp) of "the token" then tokens_changed =
         "UPDATE tokens SET revoked_at = ?2 WHERE seq = ?1 AND revoked_at IS NULL";
+
+    /// Revokes every token; returns how many.
+    pub fn revoke_all(now: Timestamp) -> usize then tokens_changed =
+        "UPDATE tokens SET revoked_at = ?1 WHERE revoked_at IS NULL";
+
+    /// Stores the time of a token's last use.
+    pub fn used(seq: i64, now: Timestamp) then mark_unseen = "UPDATE tokens SET last_used_at = ?2 WHERE seq = ?1";
 }
 
 /// Stores a token.
@@ -102,18 +109,4 @@ pub fn by_hash(tx: &ReadTx<'_>, hash: &[u8]) -> Result<Option<Presented>> {
 pub fn another_admin(tx: &ReadTx<'_>, than: &Token, now: Timestamp) -> Result<bool> {
     let params = (&than.tenant, than.seq, now);
     tx.value(ANOTHER_ADMIN, params)
-}
-
-/// Revokes every token; returns how many.
-pub fn revoke_all(tx: &WriteTx<'_>, now: Timestamp) -> Result<usize> {
-    let revoked =
-        tx.execute("UPDATE tokens SET revoked_at = ?1 WHERE revoked_at IS NULL", [now])?;
-    tx.tokens_changed();
-    Ok(revoked)
-}
-
-/// Stores the time of a token's last use.
-pub fn used(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
-    tx.mark_unseen();
-    tx.execute("UPDATE tokens SET last_used_at = ?2 WHERE seq = ?1", (seq, now)).map(drop)
 }

@@ -20,10 +20,6 @@ columns! {
      WHERE l.hash = ?1 AND l.expires_at > ?2 AND u.disabled_at IS NULL AND u.deleted_at IS NULL";
 }
 
-const SET_LINK: &str = "
-    INSERT INTO login_links (user_seq, hash, expires_at) VALUES (?1, ?2, ?3)
-        ON CONFLICT (user_seq) DO UPDATE SET hash = excluded.hash, expires_at = excluded.expires_at";
-
 /// A user to be stored.
 #[derive(Clone, Debug)]
 pub struct NewUser {
@@ -66,6 +62,14 @@ changes! {
     /// Fails with `Changed` when the user was deleted.
     pub fn logged_in(seq: i64, now: Timestamp) of "the user" =
         "UPDATE users SET last_login_at = ?2 WHERE seq = ?1 AND deleted_at IS NULL";
+
+    /// Stores a one-time link of a user, in place of an earlier one.
+    pub fn set_link(seq: i64, hash: &[u8], expires_at: Timestamp) = "
+    INSERT INTO login_links (user_seq, hash, expires_at) VALUES (?1, ?2, ?3)
+        ON CONFLICT (user_seq) DO UPDATE SET hash = excluded.hash, expires_at = excluded.expires_at";
+
+    /// Removes the one-time link of a user.
+    pub fn drop_link(seq: i64) = "DELETE FROM login_links WHERE user_seq = ?1";
 }
 
 /// Stores a user; returns whether the name was free in its tenant.
@@ -92,17 +96,7 @@ pub fn set(tx: &WriteTx<'_>, to: &Found) -> Result<()> {
     one_row(set, "the user")
 }
 
-/// Stores a one-time link of a user, in place of an earlier one.
-pub fn set_link(tx: &WriteTx<'_>, seq: i64, hash: &[u8], expires_at: Timestamp) -> Result<()> {
-    tx.execute(SET_LINK, (seq, hash, expires_at)).map(drop)
-}
-
 /// The user whose one-time link has this hash, if it may log in.
 pub fn of_link(tx: &ReadTx<'_>, hash: &[u8], now: Timestamp) -> Result<Option<User>> {
     tx.first(OF_LINK, (hash, now), |row| Ok(found(row)?.user))
-}
-
-/// Removes the one-time link of a user.
-pub fn drop_link(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
-    tx.execute("DELETE FROM login_links WHERE user_seq = ?1", [seq]).map(drop)
 }

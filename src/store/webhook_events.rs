@@ -65,7 +65,7 @@ macro_rules! filter {
     };
 }
 
-pub(super) const RECEIVED_FROM: &str = row_from!("webhook_events", "received_at");
+pub(crate) const RECEIVED_FROM: &str = row_from!("webhook_events", "received_at");
 
 pub(super) const PAGE: &str = newest_first!("webhook_events" where "tenant = ?4 AND ", filter!());
 
@@ -204,11 +204,8 @@ pub(crate) fn refresh(
         matches!(status, Status::Completed | Status::Failed | Status::Skipped).then_some(now);
     let started_at = (status != Status::Received).then_some(now);
     let failed = u32::from(error.is_some());
-    let stored = tx.execute(
-        SETTLED,
-        (seq, status.as_str(), counts.open, final_at, error, failed, started_at),
-    )?;
-    one_row(stored, "the webhook event")
+    let settled = (seq, status, counts.open, final_at, error, failed, started_at);
+    tx.change_one(SETTLED, settled, "the webhook event")
 }
 
 /// A webhook event with its payload.

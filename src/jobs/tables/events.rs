@@ -10,17 +10,18 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::jobs::{Action, Batch, Cursor, Filter, Item, Kind, MAX_BATCH, NewJob};
 use crate::model::delivery::State;
-use crate::model::event::EventOrder;
-use crate::model::lane::Key;
+use crate::model::event::Event;
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::{Routed, Subscription};
-use crate::store::column::cell;
 use crate::store::deliveries::{OrderedBy, Origin, Route};
 use crate::store::error::{Error, Result};
 use crate::store::page::{MAX_LOOKED_AT, number_at};
-use crate::store::sql::{changes, sql};
+use crate::store::sql::{changes, columns};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
-use crate::store::{matching, meta, payloads, settlement, subscriptions};
+use crate::store::{
+    matching, meta, outbox_lists, outbox_routing, payloads, settlement, subscriptions,
+    webhook_events,
+};
 
 // Not routed events will be routed anyway, quarantined ones must be repaired first, and discarded ones are not sent.
 pub(crate) const NEXT: &str = "
@@ -38,42 +39,20 @@ pub(crate) const NEXT_WEBHOOK: &str = "
        AND (?8 IS NULL OR w.provider = ?8)
      ORDER BY w.seq LIMIT ?4";
 
-pub(crate) const EVENT: &str = "
-    SELECT tenant, NULL, event_type, target, ordering_key, aggregate_type, aggregate_id, received_at, occurred_at,
-           not_before, source_system = 'oncebox', guaranteed_order <> 0, exclude_failed <> 0, funnel_point,
-           funnel_value, entity_type
-      FROM outbox WHERE seq = ?1";
-
-pub(crate) const WEBHOOK_EVENT: &str = "
-    SELECT tenant, provider, event_type, NULL, ordering_key, NULL, NULL, received_at, NULL, NULL, 0, 0, 0,
-           NULL, NULL, NULL
-      FROM webhook_events WHERE seq = ?1";
-
 const PAYLOAD: &str = "SELECT payload, payload_seq FROM outbox WHERE seq = ?1";
 
 const WEBHOOK_PAYLOAD: &str = "SELECT payload, payload_seq FROM webhook_events WHERE seq = ?1";
 
-macro_rules! deliveries_of {
-    ($event:literal) => {
-        sql!(
-            "SELECT d.seq, d.state, d.run_no, d.subscription_seq, d.order_at, d.finished_at IS NOT NULL
-                AND (?2 IS NULL OR d.last_class = ?2)
-                AND (?3 IS NULL OR ?3 = (SELECT a.http_status FROM attempts AS a
-                                          WHERE a.delivery_seq = d.seq AND a.n = d.attempt_count))
-               FROM deliveries AS d
-              WHERE d." $event " = ?1"
-        )
-    };
+columns! {
+    fn event_delivery() -> EventDelivery = ("deliveries" from "deliveries AS d") [
+        d.seq, d.state, d.run_no, d.subscription_seq as subscription, d.order_at,
+        "coalesce(d.finished_at IS NOT NULL AND (?2 IS NULL OR d.last_class = ?2)
+            AND (?3 IS NULL OR ?3 = (SELECT a.http_status FROM attempts AS a
+                                      WHERE a.delivery_seq = d.seq AND a.n = d.attempt_count)), 0)" as matches_filter
+    ] { seq, state, run_no, subscription, order_at, matches_filter }
+    pub(crate) const DELIVERIES_OF = "WHERE d.outbox_seq = ?1";
+    pub(crate) const DELIVERIES_OF_WEBHOOK = "WHERE d.webhook_seq = ?1";
 }
-
-pub(crate) const DELIVERIES_OF: &str = deliveries_of!("outbox_seq");
-
-pub(crate) const DELIVERIES_OF_WEBHOOK: &str = deliveries_of!("webhook_seq");
-
-const FIRST_FROM: &str = "SELECT seq, received_at FROM outbox WHERE seq >= ?1 ORDER BY seq LIMIT 1";
-
-const FIRST_WEBHOOK_FROM: &str =
-    "SELECT seq, received_at FROM webhook_events WHERE seq >= ?1 ORDER BY seq LIMIT 1";
 
 // After a restore numbers jump far ahead. This finds the next number without a scan of the gap.
 const AFTER: &str = "SELECT seq FROM outbox WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT 1";
@@ -100,11 +79,11 @@ pub(super) fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Curs
     };
     let last = |sql: &str| -> Result<i64> { tx.value(sql, []) };
     if kind != Kind::ReplayWebhookEvents {
-        (cursor.after, cursor.end) = (before(FIRST_FROM)?, last(LAST)?);
+        (cursor.after, cursor.end) = (before(outbox_lists::RECEIVED_FROM)?, last(LAST)?);
     }
     if kind != Kind::ReplayEvents {
         (cursor.webhook_after, cursor.webhook_end) =
-            (before(FIRST_WEBHOOK_FROM)?, last(LAST_WEBHOOK)?);
+            (before(webhook_events::RECEIVED_FROM)?, last(LAST_WEBHOOK)?);
     }
     Ok(cursor)
 }
@@ -253,14 +232,16 @@ impl Search<'_> {
         if self.job.filter.is_of_attempts() || missing.peek().is_none() {
             return Ok(actions);
         }
-        let Some(event) = stored(self.tx, origin)? else { return Ok(actions) };
-        let mut read = None;
-        for live in missing {
-            let payload = || payload(self.tx, origin);
-            if matching::wants(&live.new, event.routed(), &mut read, payload)? {
-                actions.push(((event.order_at(), i64::MAX), Action::Create(origin, live.seq)));
+        with_stored(self.tx, origin, |event| {
+            let mut read = None;
+            for live in missing {
+                let payload = || payload(self.tx, origin);
+                if matching::wants(&live.new, event.routed, &mut read, payload)? {
+                    actions.push(((event.order_at, i64::MAX), Action::Create(origin, live.seq)));
+                }
             }
-        }
+            Ok(())
+        })?;
         Ok(actions)
     }
 }
@@ -276,17 +257,6 @@ struct EventDelivery {
     matches_filter: bool,
 }
 
-fn event_delivery(row: &Row<'_>) -> Result<EventDelivery> {
-    Ok(EventDelivery {
-        seq: row.get(0)?,
-        state: cell(row, 1, "deliveries.state")?,
-        run_no: row.get(2)?,
-        subscription: row.get(3)?,
-        order_at: row.get(4)?,
-        matches_filter: row.get::<_, Option<bool>>(5)?.unwrap_or(false),
-    })
-}
-
 impl EventDelivery {
     fn action(&self) -> ((Timestamp, i64), Action) {
         let action = Action::Change { delivery: self.seq, state: self.state, run_no: self.run_no };
@@ -294,45 +264,31 @@ impl EventDelivery {
     }
 }
 
-/// What routing needs to know about a stored event.
-struct StoredEvent {
-    tenant: String,
-    provider: Option<String>,
-    event_type: String,
-    target: Option<String>,
-    ordering_key: Option<String>,
-    aggregate: (Option<String>, Option<String>),
-    received_at: Timestamp,
-    occurred_at: Option<Timestamp>,
+/// What routing needs of a stored event.
+struct StoredEvent<'e> {
+    routed: Routed<'e>,
+    order_at: Timestamp,
     not_before: Option<Timestamp>,
-    is_own: bool,
-    order: EventOrder,
 }
 
-fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<StoredEvent>> {
-    let (sql, seq) = origin.choose(EVENT, WEBHOOK_EVENT);
-    tx.first(sql, [seq], |row| {
-        Ok(StoredEvent {
-            tenant: row.get(0)?,
-            provider: row.get(1)?,
-            event_type: row.get(2)?,
-            target: row.get(3)?,
-            ordering_key: row.get(4)?,
-            aggregate: (row.get(5)?, row.get(6)?),
-            received_at: row.get(7)?,
-            occurred_at: row.get(8)?,
-            not_before: row.get(9)?,
-            is_own: row.get(10)?,
-            order: EventOrder {
-                guaranteed: row.get(11)?,
-                exclude_failed: row.get(12)?,
-                funnel_point: row.get(13)?,
-                funnel_value: row.get(14)?,
-                entity_type: row.get(15)?,
-                ..EventOrder::default()
-            },
-        })
-    })
+/// Runs a function with a stored event; returns `None` if there is no such event.
+fn with_stored<T>(
+    tx: &ReadTx<'_>,
+    origin: Origin,
+    run: impl FnOnce(StoredEvent<'_>) -> Result<T>,
+) -> Result<Option<T>> {
+    let done = match origin {
+        Origin::Outbox(seq) => outbox_lists::by_seq(tx, seq)?.map(|Event { new, .. }| {
+            let (routed, not_before) = (outbox_routing::routed(&new), new.not_before);
+            let order_at = new.occurred_at.unwrap_or(new.received_at);
+            run(StoredEvent { routed, order_at, not_before })
+        }),
+        Origin::WebhookEvent(seq) => webhook_events::by_seq(tx, seq)?.map(|found| {
+            let (routed, order_at) = (webhook_events::routed(&found.new), found.new.received_at);
+            run(StoredEvent { routed, order_at, not_before: None })
+        }),
+    };
+    done.transpose()
 }
 
 /// The payload of a stored event.
@@ -343,28 +299,6 @@ fn payload(tx: &ReadTx<'_>, origin: Origin) -> Result<Cow<'static, [u8]>> {
     found.map(Cow::Owned).ok_or(Error::Changed("the event"))
 }
 
-impl StoredEvent {
-    fn routed(&self) -> Routed<'_> {
-        let (kind, id) = &self.aggregate;
-        Routed {
-            tenant: &self.tenant,
-            provider: self.provider.as_deref(),
-            is_own: self.is_own,
-            event_type: &self.event_type,
-            target: self.target.as_deref(),
-            key: Key {
-                ordering_key: self.ordering_key.as_deref(),
-                aggregate: (kind.as_deref(), id.as_deref()),
-                order: Some(&self.order),
-            },
-        }
-    }
-
-    fn order_at(&self) -> Timestamp {
-        self.occurred_at.unwrap_or(self.received_at)
-    }
-}
-
 /// Creates the delivery of a stored event for a subscription, at its regular place in the lane.
 /// Fails with `Changed` if there is one by now, or if the subscription does not want the event any more.
 pub(super) fn create(
@@ -373,27 +307,29 @@ pub(super) fn create(
     subscription: SubscriptionSeq,
     now: Timestamp,
 ) -> Result<()> {
-    const WHAT: &str = "the event";
-    let event = stored(tx, origin)?.ok_or(Error::Changed(WHAT))?;
+    const CHANGED: Error = Error::Changed("the event");
     let (sql, seq) = origin.choose(DELIVERIES_OF, DELIVERIES_OF_WEBHOOK);
     let nothing: Option<&str> = None;
     let existing = tx.rows(sql, (seq, nothing, nothing), event_delivery)?;
     let among = subscriptions::routes(tx)?;
-    let mut matching = matching::matching(&among, event.routed(), || payload(tx, origin))?;
-    matching.retain(|found| found.subscription == subscription);
-    if matching.is_empty() || existing.iter().any(|found| found.subscription == subscription) {
-        return Err(Error::Changed(WHAT));
-    }
-    // A person asks for the delivery, so it is not held as in doubt.
-    let route = Route {
-        due_at: event.not_before.map_or(now, |not_before| not_before.max(now)),
-        order_at: event.order_at(),
-        order: OrderedBy::Time,
-        in_doubt: false,
-        epoch: meta::cached_fence(tx)?.epoch,
-        now,
-    };
-    settlement::route_again(tx, (origin, &event.tenant), &matching, route)
+    let created = with_stored(tx, origin, |event| {
+        let mut matching = matching::matching(&among, event.routed, || payload(tx, origin))?;
+        matching.retain(|found| found.subscription == subscription);
+        if matching.is_empty() || existing.iter().any(|found| found.subscription == subscription) {
+            return Err(CHANGED);
+        }
+        // A person asks for the delivery, so it is not held as in doubt.
+        let route = Route {
+            due_at: event.not_before.map_or(now, |not_before| not_before.max(now)),
+            order_at: event.order_at,
+            order: OrderedBy::Time,
+            in_doubt: false,
+            epoch: meta::cached_fence(tx)?.epoch,
+            now,
+        };
+        settlement::route_again(tx, (origin, event.routed.tenant), &matching, route)
+    });
+    created?.ok_or(CHANGED)
 }
 
 /// The open deliveries of an event, without those that are parked or wait for a confirmation.

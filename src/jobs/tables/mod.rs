@@ -14,7 +14,7 @@ use crate::store::column::{Count, Json, to_json, words};
 use crate::store::error::{Error, Result};
 use crate::store::page::{Found, Newest};
 use crate::store::sql::{changes, columns, insert, queries};
-use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{meta, settlement};
 
 columns! {
@@ -52,9 +52,6 @@ const ADVANCE: &str = "
            finished_at = ?8
      WHERE seq = ?1 AND cursor = ?2 AND state = 'running'";
 
-const END: &str =
-    "UPDATE jobs SET state = ?2, error = ?3, finished_at = ?4 WHERE seq = ?1 AND state = 'running'";
-
 words! {
     Kind;
     State;
@@ -75,6 +72,11 @@ changes! {
     /// Fails with `Changed` when it has ended.
     pub fn pause(seq: i64, since: Option<Timestamp>) of "the job" =
         "UPDATE jobs SET paused_at = ?2 WHERE seq = ?1 AND state = 'running'";
+
+    /// Ends a running job, with an error if it failed. What was done stays done.
+    /// Fails with `Changed` when it has ended.
+    pub fn end(seq: i64, state: State, error: Option<&str>, now: Timestamp) of "the job" =
+        "UPDATE jobs SET state = ?2, error = ?3, finished_at = ?4 WHERE seq = ?1 AND state = 'running'";
 }
 
 /// Stores a job.
@@ -185,7 +187,7 @@ pub fn advance(
     }
     let progress = carry_out(tx, &job.new, batch, now)?;
     let state = if batch.is_last { State::Completed } else { State::Running };
-    let moved = tx.execute(
+    tx.change_one(
         ADVANCE,
         (
             job.seq,
@@ -197,8 +199,8 @@ pub fn advance(
             state.as_str(),
             batch.is_last.then_some(now),
         ),
+        "the job",
     )?;
-    one_row(moved, "the job")?;
     Ok(Some(progress))
 }
 
@@ -254,17 +256,6 @@ fn carry_out_one(tx: &WriteTx<'_>, job: &NewJob, action: Action, now: Timestamp)
     }
 }
 
-/// Ends a running job, with an error if it failed. What was done stays done.
-/// Fails with `Changed` when it has ended.
-pub fn end(
-    tx: &WriteTx<'_>,
-    seq: i64,
-    (state, error): (State, Option<&str>),
-    now: Timestamp,
-) -> Result<()> {
-    tx.change_one(END, (seq, state.as_str(), error, now), "the job")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,7 +275,7 @@ mod tests {
             dead_letters::NEXT_OF_LANE,
             &["INDEX deliveries_dead_in_lane (lane=? AND order_at>?)"],
         );
-        for sql in [AT, ADVANCE, END, events::EVENT, events::WEBHOOK_EVENT] {
+        for sql in [AT, ADVANCE] {
             uses(sql, &["INTEGER PRIMARY KEY"]);
         }
         uses(PAGE, &["INDEX jobs_listed (tenant=? AND seq<?)"]);

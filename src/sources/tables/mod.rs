@@ -49,14 +49,6 @@ const ADVANCE: &str = "
        AND NOT EXISTS (SELECT 1 FROM tenants AS t
                         WHERE t.name = sources.tenant AND t.suspended_at IS NOT NULL)";
 
-const SET_ERROR: &str = "
-    UPDATE sources SET last_error = ?2, failing_since = coalesce(failing_since, ?3)
-     WHERE seq = ?1 AND deleted_at IS NULL";
-
-const CLEAR_ERROR: &str = "
-    UPDATE sources SET last_error = NULL, failing_since = NULL
-     WHERE seq = ?1 AND last_error IS NOT NULL";
-
 const COUNTS: &str = "
     SELECT count(*) FILTER (WHERE state = 'ACTIVE'),
            count(*) FILTER (WHERE state = 'PAUSED'),
@@ -91,6 +83,16 @@ changes! {
     /// Deletes a source, but not its events. `Changed` if it was deleted before.
     pub fn delete(seq: i64, now: Timestamp) of "the source" then sources_changed =
         "UPDATE sources SET deleted_at = ?2, updated_at = ?2 WHERE seq = ?1 AND deleted_at IS NULL";
+
+    /// Stores why the source cannot be read.
+    pub fn set_error(seq: i64, why: &str, now: Timestamp) = "
+    UPDATE sources SET last_error = ?2, failing_since = coalesce(failing_since, ?3)
+     WHERE seq = ?1 AND deleted_at IS NULL";
+
+    /// Stores that the source can be read again.
+    pub fn clear_error(seq: i64) = "
+    UPDATE sources SET last_error = NULL, failing_since = NULL
+     WHERE seq = ?1 AND last_error IS NOT NULL";
 }
 
 /// Stores a source; `None` if its name is taken.
@@ -144,18 +146,7 @@ pub struct Progress {
 pub fn advance(tx: &WriteTx<'_>, seq: i64, progress: &Progress, now: Timestamp) -> Result<()> {
     let Progress { from, to, identity, events } = progress;
     let events = i64::try_from(*events).unwrap_or(i64::MAX);
-    let moved = tx.execute(ADVANCE, (seq, from, to, identity, events, now))?;
-    one_row(moved, "the source")
-}
-
-/// Stores why the source cannot be read.
-pub fn set_error(tx: &WriteTx<'_>, seq: i64, why: &str, now: Timestamp) -> Result<()> {
-    tx.execute(SET_ERROR, (seq, why, now)).map(drop)
-}
-
-/// Stores that the source can be read again.
-pub fn clear_error(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
-    tx.execute(CLEAR_ERROR, [seq]).map(drop)
+    tx.change_one(ADVANCE, (seq, from, to, identity, events, now), "the source")
 }
 
 /// Counts the sources.
