@@ -5,11 +5,11 @@
 use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 use zeroize::Zeroizing;
 
-use super::check::{Incoming, MAX_ITEMS, Refused, Verified, any_match, bad_body, long_enough};
+use super::check::{Incoming, Refused, Verified, any_match, bad_body, long_enough};
 use super::naming::Facts;
+use super::shared::each_item;
 use super::signing::{Hash, SecretError, mac};
-use crate::model::json_fields::Few;
-use crate::model::pointer::{list_at, text_at, unambiguous_at, unambiguous_text_at};
+use crate::model::pointer::{text_at, unambiguous_at, unambiguous_text_at};
 
 /// Id and type are put together from several fields ([`identify`]).
 pub(super) static FACTS: Facts = Facts::new("adyen", "AUTHORISATION");
@@ -48,15 +48,8 @@ pub(super) fn check_secret(text: &str) -> Result<(), SecretError> {
 /// Verifies every item; each may be signed with any of the secrets.
 pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
     unambiguous_at(incoming.body, &ITEMS).map_err(bad_body)?;
-    let found = list_at::<_, MAX_ITEMS>(incoming.body, &ITEMS);
-    let Few { kept: items, count } =
-        found.ok_or_else(|| bad_body("it has no notificationItems"))?;
-    if !(1..=MAX_ITEMS).contains(&count) {
-        return Err(bad_body("it has no notificationItems, or too many"));
-    }
-    let mut first = None;
-    for item in items {
-        let item = item.get().as_bytes();
+    let none = ["it has no notificationItems", "it has no notificationItems, or too many"];
+    each_item(incoming, &ITEMS, none, |item| {
         let offered = unambiguous_text_at(item, &[ITEM, "additionalData", "hmacSignature"])
             .map_err(bad_body)?
             .ok_or_else(|| bad_body("an item has no additionalData.hmacSignature"))?;
@@ -64,10 +57,8 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
             .decode(offered.as_bytes())
             .map_err(|_where| bad_body("an hmacSignature is not base64"))?;
         let signed = signed(item)?;
-        let secret = any_match(secrets, &[offered], |secret| sign(secret, &signed))?;
-        first.get_or_insert(secret);
-    }
-    Ok(Verified { secret: first.unwrap_or_default(), signed_at: None })
+        any_match(secrets, &[offered], |secret| sign(secret, &signed))
+    })
 }
 
 fn signed(item: &[u8]) -> Result<String, Refused> {

@@ -44,10 +44,13 @@ pub(super) fn check_signature(
     is_right.then_some(()).ok_or(Refused::Mismatch)
 }
 
-/// Whether a text contains only certificates with RSA keys; checked when the settings are entered.
-pub(super) fn check_pem(text: &str) -> bool {
-    let found = pem(text.as_bytes());
-    !found.is_empty() && found.iter().all(|der| key(der).is_some())
+/// Checks the certificates in a scheme's settings: all of them must be readable.
+pub(super) fn check_entered(text: Option<&str>) -> Result<(), String> {
+    let found = text.map(|text| pem(text.as_bytes()));
+    if found.is_none_or(|found| !found.is_empty() && found.iter().all(|der| key(der).is_some())) {
+        return Ok(());
+    }
+    Err("`certificates` must be PEM certificates with RSA keys".to_owned())
 }
 
 /// The certificates in a PEM text, in order.

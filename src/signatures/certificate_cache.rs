@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::base::clock::{Clock, Timestamp};
 
@@ -123,7 +123,7 @@ impl Certificates {
             }
             fetched => fetched,
         };
-        let (mut state, at) = (self.state(), self.clock.now());
+        let (mut state, at) = (self.state.lock(), self.clock.now());
         make_room(&mut state.tried, MAX_TRIED, url, |tried| tried.at);
         state.tried.insert(url.to_owned(), Fetched { at, body: fetched.as_ref().ok().cloned() });
         // Renewing a proven certificate needs no pause: strangers cannot make proven ones.
@@ -139,7 +139,7 @@ impl Certificates {
 
     /// Marks a certificate as proven: it has verified a request to this provider.
     pub fn proved(&self, provider: &str, url: &str, found: &Certificate) {
-        let (mut state, now) = (self.state(), self.clock.now());
+        let (mut state, now) = (self.state.lock(), self.clock.now());
         let at = state.tried.remove(url).map_or(now, |tried| tried.at);
         state.pauses.remove(provider);
         make_room(&mut state.proven, MAX_PROVEN, url, |proven| proven.at);
@@ -150,13 +150,13 @@ impl Certificates {
     pub fn confirm(&self, url: &str) -> Result<(), Missing> {
         let now = self.clock.now();
         let failed =
-            self.state().tried.get(url).is_some_and(|tried| now.since(tried.at) < TRIED_AGE);
+            self.state.lock().tried.get(url).is_some_and(|tried| now.since(tried.at) < TRIED_AGE);
         if failed {
             return Err(Missing::FailedBefore(without_query(url).to_owned()));
         }
         let called = self.call(url);
         if let Err(Missing::Failed { .. }) = &called {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             make_room(&mut state.tried, MAX_TRIED, url, |tried| tried.at);
             state.tried.insert(url.to_owned(), Fetched { at: now, body: None });
         }
@@ -179,7 +179,7 @@ impl Certificates {
 
     /// The cached certificate of a URL; `None` if it may be fetched.
     fn known(&self, provider: &str, url: &str) -> Result<Option<Certificate>, Missing> {
-        let (state, now) = (self.state(), self.clock.now());
+        let (state, now) = (self.state.lock(), self.clock.now());
         let fresh = |fetched: &&Fetched, span| now.since(fetched.at) < span;
         let proven = state.proven.get(url);
         if let Some(Fetched { body: Some(body), .. }) = proven.filter(|it| fresh(it, PROVEN_AGE)) {
@@ -197,10 +197,6 @@ impl Certificates {
                 _ => Ok(None),
             },
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 
@@ -279,7 +275,7 @@ mod tests {
         }
         let asked = fetches.load(Ordering::SeqCst) - 1;
         assert!((60..=70).contains(&asked), "{asked}");
-        let state = certificates.state();
+        let state = certificates.state.lock();
         assert!(state.tried.len() <= MAX_TRIED && state.pauses.len() == 1);
         drop(state);
         assert!(certificates.get("p", "https://own").unwrap().is_proven);

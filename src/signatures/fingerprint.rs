@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use super::check::Incoming;
 use super::signing::{Hash, mac};
-use super::{Scheme, twilio};
+use super::{Scheme, paypal, twilio};
 use crate::model::pointer::text_at;
 
 /// Bytes of a fingerprint.
@@ -18,7 +18,7 @@ impl Scheme {
     pub fn nonce(&self, incoming: &Incoming<'_>) -> Option<String> {
         match self {
             Self::Mailgun => text_at(incoming.body, &["signature", "token"]),
-            Self::Certified(scheme) => scheme.nonce(incoming),
+            Self::Paypal(_) => incoming.headers.get(paypal::TRANSMISSION).map(str::to_owned),
             _ => None,
         }
     }

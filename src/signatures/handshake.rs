@@ -3,8 +3,8 @@
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 
-use super::Scheme;
 use super::check::{Incoming, needed};
+use super::{Scheme, sns};
 use crate::model::pointer::text_at;
 
 /// The longest token of a handshake.
@@ -84,7 +84,7 @@ impl Scheme {
     /// The URL to call for a verified request that confirms a subscription, if the settings allow it.
     pub fn confirmation(&self, incoming: &Incoming<'_>) -> Option<String> {
         match self {
-            Self::Certified(scheme) => scheme.confirmation(incoming),
+            Self::Sns(sns) => sns::confirmation(sns, incoming),
             _ => None,
         }
     }

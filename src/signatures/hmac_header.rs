@@ -1,14 +1,17 @@
 //! Providers that send an HMAC in one header. They differ in facts only, so each is a constant.
 //!
-//! Not here: headers that list named values ([`super::header_list`]), and secrets that are sent themselves
-//! ([`super::shared`]).
+//! Some list the time and signatures in that header, under names: Stripe's `t=…,v1=…`, Paddle's `ts=…;h1=…`. Entries
+//! under other names are ignored, such as Stripe's `v0`, which it sends for test events and which proves nothing.
+//!
+//! Not here: secrets that are sent themselves ([`super::shared`]).
 
 use super::check::{
-    Incoming, Refused, Verified, any_match, malformed, needed, needed_seconds, time_digits,
+    Incoming, Refused, Verified, any_match, long_enough, malformed, needed, needed_seconds,
+    time_digits,
 };
 use super::naming::Locator::{Body, Header, Headers};
 use super::naming::{Facts, Locator};
-use super::signing::{Encoding, Hash, mac};
+use super::signing::{Encoding, Hash, SecretError, mac};
 use crate::base::clock::Timestamp;
 use crate::model::pointer::text_at;
 
@@ -21,23 +24,38 @@ pub struct HmacHeader {
     /// The text before each signature.
     pub(super) prefix: &'static str,
     /// The character between several signatures; `None` if there is only one.
-    separator: Option<char>,
+    pub(super) separator: Option<char>,
     hash: Hash,
     pub(super) encoding: Encoding,
-    signed: Signed,
-    /// The member of the body that contains the time in milliseconds.
-    pub(super) time: Option<&'static str>,
+    /// What is signed, one after the other.
+    signed: &'static [Part],
+    pub(super) time: Time,
+    /// The prefix of secrets. Unlike in Standard Webhooks it is part of the key, and nothing is decoded.
+    secret_prefix: &'static str,
 }
 
-/// What is signed.
+/// A part of what is signed.
 #[derive(Debug)]
-enum Signed {
-    /// The body.
+enum Part {
+    Text(&'static str),
+    /// The URL that the provider posts to.
+    Url,
+    /// The time, as it is sent.
+    Time,
     Body,
-    /// The URL that the provider posts to, directly followed by the body.
-    UrlBody,
-    /// `v0:`, the seconds in this header, `:` and the body.
-    Slack(&'static str),
+}
+
+/// Where the time of a request is.
+#[derive(Debug)]
+pub(super) enum Time {
+    /// Nowhere.
+    Unsigned,
+    /// In this header, in seconds.
+    Header(&'static str),
+    /// In the header of the signature, in seconds after this text.
+    Entry(&'static str),
+    /// In this member of the body, in milliseconds.
+    Body(&'static str),
 }
 
 impl PartialEq for HmacHeader {
@@ -70,8 +88,9 @@ const BASE: HmacHeader = HmacHeader {
     separator: None,
     hash: Hash::Sha256,
     encoding: Encoding::Hex,
-    signed: Signed::Body,
-    time: None,
+    signed: &[Part::Body],
+    time: Time::Unsigned,
+    secret_prefix: "",
 };
 /// The type ends with the body's action: `pull_request.opened`.
 const ACTION: Option<Locator> = Some(Body(&["action"]));
@@ -92,13 +111,14 @@ schemes! {
             "x-shopify-triggered-at"]
     };
     SLACK = "slack" "app_mention" "x-slack-signature" {
-        prefix: "v0=", signed: Signed::Slack("x-slack-request-timestamp")
+        prefix: "v0=", signed: &[Part::Text("v0:"), Part::Time, Part::Text(":"), Part::Body],
+        time: Time::Header("x-slack-request-timestamp")
     } facts {
         ids: &[Body(&["event_id"])], types: &[Body(&["event", "type"]), Body(&["type"])],
         kept: &["x-slack-request-timestamp", "x-slack-retry-num", "x-slack-retry-reason"]
     };
     SQUARE = "square" "payment.updated" "x-square-hmacsha256-signature" {
-        encoding: Encoding::Base64, signed: Signed::UrlBody
+        encoding: Encoding::Base64, signed: &[Part::Url, Part::Body]
     } facts {
         ids: &[Body(&["event_id"])], types: &[Body(&["type"])],
         kept: &["square-environment", "square-initial-delivery-timestamp", "square-retry-number", "square-retry-reason"]
@@ -107,6 +127,14 @@ schemes! {
         ids: &[Header("x-wc-webhook-delivery-id")], types: &[Header("x-wc-webhook-topic")],
         kept: &["x-wc-webhook-source", "x-wc-webhook-topic", "x-wc-webhook-id", "x-wc-webhook-delivery-id"]
     };
+    STRIPE = "stripe" "invoice.paid" "stripe-signature" {
+        prefix: "v1=", separator: Some(','), signed: &[Part::Time, Part::Text("."), Part::Body],
+        time: Time::Entry("t="), secret_prefix: "whsec_"
+    } facts { ids: &[Body(&["id"])], types: &[Body(&["type"])] };
+    PADDLE = "paddle" "transaction.completed" "paddle-signature" {
+        prefix: "h1=", separator: Some(';'), signed: &[Part::Time, Part::Text(":"), Part::Body],
+        time: Time::Entry("ts=")
+    } facts { ids: &[Body(&["event_id"])], types: &[Body(&["event_type"])] };
     GITEA = "gitea" "push" "x-gitea-signature" {} facts {
         ids: &[Header("x-gitea-delivery")], types: &[Header("x-gitea-event")], detail: ACTION,
         kept: &["x-gitea-event", "x-gitea-delivery"]
@@ -119,7 +147,7 @@ schemes! {
         ids: &[Body(&["event", "id"])], types: &[Body(&["event", "event_type"])],
         kept: &["x-webhook-id", "x-webhook-subscription"]
     };
-    LINEAR = "linear" "Issue" "linear-signature" { time: Some("webhookTimestamp") } facts {
+    LINEAR = "linear" "Issue" "linear-signature" { time: Time::Body("webhookTimestamp") } facts {
         ids: &[Header("linear-delivery")], types: &[Body(&["type"]), Header("linear-event")], detail: ACTION,
         kept: &["linear-delivery", "linear-event"]
     };
@@ -140,12 +168,15 @@ impl HmacHeader {
         self.facts.ids.iter().any(|place| !matches!(place, Body(_)))
     }
 
-    /// The header with the signed time, if there is one.
-    pub(super) fn timestamp_header(&self) -> Option<&'static str> {
-        match self.signed {
-            Signed::Slack(header) => Some(header),
-            Signed::Body | Signed::UrlBody => None,
-        }
+    /// Whether its header lists the time and the signatures under names.
+    pub(crate) fn lists_values(&self) -> bool {
+        matches!(self.time, Time::Entry(_))
+    }
+
+    pub(super) fn check_secret(&self, text: &str) -> Result<(), SecretError> {
+        let prefix = self.secret_prefix;
+        let key = text.strip_prefix(prefix).ok_or(SecretError::NoPrefix { prefix })?;
+        long_enough(key.len())
     }
 
     pub(super) fn verify(
@@ -154,36 +185,53 @@ impl HmacHeader {
         incoming: &Incoming<'_>,
     ) -> Result<Verified, Refused> {
         let text = needed(incoming.headers, self.header)?;
-        let time = self.timestamp_header().map(|header| needed_seconds(incoming.headers, header));
-        let (time, signed_at) = time.transpose()?.unzip();
-        let entries = text.split(|letter| Some(letter) == self.separator);
-        let offered: Vec<Vec<u8>> = entries
-            .filter_map(|entry| self.encoding.decode(entry.trim().strip_prefix(self.prefix)?))
+        let entries = || text.split(|letter| Some(letter) == self.separator).map(str::trim);
+        let (time, signed_at) = match self.time {
+            Time::Header(header) => {
+                let (time, at) = needed_seconds(incoming.headers, header)?;
+                (time, Some(at))
+            }
+            Time::Entry(name) => {
+                let wrong = |why| malformed(self.header, why);
+                let mut times = entries().filter_map(|entry| entry.strip_prefix(name));
+                let time = times.next().ok_or_else(|| wrong("it has no time"))?;
+                if times.next().is_some() {
+                    return Err(wrong("it has two times"));
+                }
+                let at = time_digits(time)
+                    .ok_or_else(|| wrong("its time is not a whole number of seconds"))?;
+                (time, Some(Timestamp::from_secs(at)))
+            }
+            Time::Body(_) | Time::Unsigned => ("", None),
+        };
+        let offered: Vec<Vec<u8>> = entries()
+            .filter_map(|entry| self.encoding.decode(entry.strip_prefix(self.prefix)?))
             .collect();
         if offered.is_empty() {
             let why = match self.encoding {
+                Encoding::Hex if self.lists_values() => "it has no signature in hex",
                 Encoding::Hex => "it is not hex with the scheme's prefix",
                 Encoding::Base64 | Encoding::Base64url => "it is not base64",
             };
             return Err(malformed(self.header, why));
         }
-        let time = time.unwrap_or_default();
         let secret =
             any_match(secrets, &offered, |secret| Some(self.sign(secret, time, incoming)))?;
         let in_body = || {
-            let time = text_at(incoming.body, &[self.time?])?;
-            time_digits(&time).map(Timestamp::from_ms)
+            let Time::Body(field) = self.time else { return None };
+            time_digits(&text_at(incoming.body, &[field])?).map(Timestamp::from_ms)
         };
         Ok(Verified { secret, signed_at: signed_at.or_else(in_body) })
     }
 
-    /// The signature's bytes.
+    /// The signature of a request.
     pub(super) fn sign(&self, secret: &[u8], time: &str, incoming: &Incoming<'_>) -> Vec<u8> {
-        let (url, time, body) = (incoming.url.as_bytes(), time.as_bytes(), incoming.body);
-        match self.signed {
-            Signed::Body => mac(self.hash, secret, &[body]),
-            Signed::UrlBody => mac(self.hash, secret, &[url, body]),
-            Signed::Slack(_) => mac(self.hash, secret, &[b"v0:", time, b":", body]),
-        }
+        let part = |part: &Part| match part {
+            Part::Text(text) => text.as_bytes(),
+            Part::Url => incoming.url.as_bytes(),
+            Part::Time => time.as_bytes(),
+            Part::Body => incoming.body,
+        };
+        mac(self.hash, secret, &self.signed.iter().map(part).collect::<Vec<_>>())
     }
 }

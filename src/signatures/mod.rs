@@ -7,13 +7,11 @@ pub mod adyen;
 pub mod batch;
 mod certificate;
 pub mod certificate_cache;
-mod certified;
 pub(crate) mod check;
 pub mod diagnosis;
 mod fingerprint;
 pub mod generic;
 pub mod handshake;
-mod header_list;
 mod hmac_header;
 mod json_variants;
 mod mailgun;
@@ -38,16 +36,16 @@ use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
 
 use adyen::Adyen;
-use certified::Certified;
 use check::{long_enough, skew_beyond};
 use generic::{Check, Generic};
-use header_list::{HeaderList, PADDLE, STRIPE};
 use hmac_header::{
-    FORGEJO, FRAPPE, GITEA, GITHUB, GRAFANA, HmacHeader, LINEAR, PAGERDUTY, SHOPIFY, SLACK, SQUARE,
-    TERRAFORM, WOOCOMMERCE,
+    FORGEJO, FRAPPE, GITEA, GITHUB, GRAFANA, HmacHeader, LINEAR, PADDLE, PAGERDUTY, SHOPIFY, SLACK,
+    SQUARE, STRIPE, TERRAFORM, WOOCOMMERCE,
 };
 use naming::Facts;
+use paypal::Paypal;
 use signing::SecretError;
+use sns::Sns;
 use standard::Key;
 
 pub use check::{Incoming, Refused};
@@ -61,13 +59,13 @@ const MAX_SECRET_BYTES: usize = 1024;
 /// The schemes that need no settings, in the order of our lists.
 static WITHOUT_SETTINGS: [Scheme; 22] = [
     Scheme::Standard,
-    Scheme::HeaderList(&STRIPE),
+    Scheme::HmacHeader(&STRIPE),
     Scheme::HmacHeader(&GITHUB),
     Scheme::HmacHeader(&SHOPIFY),
     Scheme::Gitlab,
     Scheme::HmacHeader(&SLACK),
     Scheme::HmacHeader(&SQUARE),
-    Scheme::HeaderList(&PADDLE),
+    Scheme::HmacHeader(&PADDLE),
     Scheme::Polar,
     Scheme::HmacHeader(&WOOCOMMERCE),
     Scheme::Twilio,
@@ -118,8 +116,6 @@ pub enum Scheme {
     Polar,
     /// One HMAC under one header: GitHub, Shopify, Slack, Square and others.
     HmacHeader(&'static HmacHeader),
-    /// Time and HMACs listed in one header: Stripe, Paddle.
-    HeaderList(&'static HeaderList),
     /// GitLab: its token, or its signing token.
     Gitlab,
     /// Chargebee: basic authentication.
@@ -135,8 +131,10 @@ pub enum Scheme {
     Sendgrid,
     /// Adyen: an HMAC in each item of a batch.
     Adyen(Adyen),
-    /// PayPal and Amazon SNS: RSA with the provider's certificate.
-    Certified(Box<Certified>),
+    /// PayPal: signs with a certificate, and the request names its URL.
+    Paypal(Box<Paypal>),
+    /// Amazon SNS: signs with a certificate, and the request names its URL.
+    Sns(Box<Sns>),
     /// Dynamics 365 Business Central: a shared `clientState` in each item of a batch.
     Dynamics,
     /// Defined by settings: HMAC or ed25519 over a template, a shared token, or basic authentication.
@@ -206,8 +204,12 @@ impl TryFrom<Map<String, Value>> for Scheme {
             }
             "adyen" => serde_json::from_value(settings).map(Self::Adyen).map_err(text),
             "generic" => serde_json::from_value(settings).map(Self::Generic).map_err(text),
-            "paypal" | "sns" => Certified::parse(&kind, settings)
-                .map(|certified| Self::Certified(Box::new(certified))),
+            "paypal" => serde_json::from_value(settings)
+                .map_err(text)
+                .and_then(|paypal: Paypal| paypal.check().map(|()| Self::Paypal(Box::new(paypal)))),
+            "sns" => serde_json::from_value(settings)
+                .map_err(text)
+                .and_then(|sns: Sns| sns.check().map(|()| Self::Sns(Box::new(sns)))),
             _ => return Err(SchemeError::UnknownKind { kind }),
         };
         read.map_err(|why| SchemeError::Settings { kind, why })
@@ -220,7 +222,8 @@ impl From<Scheme> for Map<String, Value> {
         settings.insert("kind".to_owned(), Value::from(scheme.kind()));
         let own = match scheme {
             Scheme::Chargebee { user } => serde_json::to_value(Basic { user }),
-            Scheme::Certified(certified) => serde_json::to_value(certified),
+            Scheme::Paypal(paypal) => serde_json::to_value(paypal),
+            Scheme::Sns(sns) => serde_json::to_value(sns),
             Scheme::Adyen(adyen) => serde_json::to_value(adyen),
             Scheme::Generic(generic) => serde_json::to_value(generic),
             _ => return settings,
@@ -238,14 +241,14 @@ impl Scheme {
             Self::Standard => &standard::STANDARD,
             Self::Polar => &standard::POLAR,
             Self::HmacHeader(scheme) => &scheme.facts,
-            Self::HeaderList(scheme) => &scheme.facts,
             Self::Gitlab => &shared::GITLAB,
             Self::Chargebee { .. } => &shared::CHARGEBEE,
             Self::Twilio => &twilio::FACTS,
             Self::Mailgun => &mailgun::FACTS,
             Self::Sendgrid => &sendgrid::FACTS,
             Self::Adyen(_) => &adyen::FACTS,
-            Self::Certified(certified) => certified.facts(),
+            Self::Paypal(_) => &paypal::FACTS,
+            Self::Sns(_) => &sns::FACTS,
             Self::Dynamics => &shared::DYNAMICS,
             Self::Generic(_) => &generic::FACTS,
         }
@@ -269,7 +272,7 @@ impl Scheme {
 
     /// Whether it uses secrets or public keys that are entered; otherwise its providers sign with a certificate.
     pub const fn has_secret(&self) -> bool {
-        !matches!(self, Self::Certified(_))
+        !matches!(self, Self::Paypal(_) | Self::Sns(_))
     }
 
     /// Whether a public key can be entered as its secret.
@@ -312,7 +315,12 @@ impl Scheme {
     /// is not on the provider's own host.
     pub fn certificate_url(&self, incoming: &Incoming<'_>) -> Result<Option<String>, Refused> {
         match self {
-            Self::Certified(certified) => certified.certificate_url(incoming),
+            Self::Paypal(paypal) if paypal.certificates.is_none() => {
+                paypal::certificate_url(incoming).map(Some)
+            }
+            Self::Sns(sns) if sns.certificates.is_none() => {
+                sns::certificate_url(sns, incoming).map(Some)
+            }
             _ => Ok(None),
         }
     }
@@ -329,7 +337,7 @@ impl Scheme {
         let claimed = match self {
             Self::Standard => standard::claimed_time(incoming),
             Self::Sendgrid => sendgrid::claimed_time(incoming),
-            Self::Certified(certified) => certified.claimed_time(incoming),
+            Self::Paypal(_) => incoming.headers.get(paypal::TIME).and_then(Timestamp::parse),
             Self::Generic(generic) => generic.claimed_time(incoming),
             _ => None,
         };
@@ -356,11 +364,9 @@ impl Scheme {
             Self::Gitlab if text.starts_with(shared::SIGNING_PREFIX) => {
                 standard::check_secret(text, Key::Decoded)
             }
-            Self::HeaderList(scheme) => scheme.check_secret(text),
-            Self::HmacHeader(_) | Self::Gitlab | Self::Twilio | Self::Mailgun | Self::Dynamics => {
-                long_enough(text.len())
-            }
-            Self::Certified(_) => Err(SecretError::None),
+            Self::HmacHeader(scheme) => scheme.check_secret(text),
+            Self::Gitlab | Self::Twilio | Self::Mailgun | Self::Dynamics => long_enough(text.len()),
+            Self::Paypal(_) | Self::Sns(_) => Err(SecretError::None),
             Self::Sendgrid => sendgrid::check_secret(text),
             Self::Adyen(_) => adyen::check_secret(text),
             Self::Chargebee { .. } => shared::check_password(text),
@@ -421,14 +427,14 @@ impl Scheme {
             Self::Standard => standard::verify(secrets, incoming, Key::Decoded)?,
             Self::Polar => standard::verify(secrets, incoming, Key::Verbatim)?,
             Self::HmacHeader(scheme) => scheme.verify(secrets, incoming)?,
-            Self::HeaderList(scheme) => scheme.verify(secrets, incoming)?,
             Self::Gitlab => shared::gitlab(secrets, incoming)?,
             Self::Chargebee { user } => shared::basic(user, secrets, incoming)?,
             Self::Twilio => twilio::verify(secrets, incoming)?,
             Self::Mailgun => mailgun::verify(secrets, incoming)?,
             Self::Sendgrid => sendgrid::verify(secrets, incoming)?,
             Self::Adyen(_) => adyen::verify(secrets, incoming)?,
-            Self::Certified(certified) => certified.verify(fetched, incoming, now)?,
+            Self::Paypal(paypal) => paypal::verify(paypal, fetched, incoming, now)?,
+            Self::Sns(sns) => sns::verify(sns, fetched, incoming)?,
             Self::Dynamics => shared::dynamics(secrets, incoming)?,
             Self::Generic(generic) => generic.verify(secrets, incoming)?,
         };

@@ -6,7 +6,7 @@
 
 use webpki_roots::TLS_SERVER_ROOTS;
 
-use super::certificate::{RSA_BYTES, check_chain, check_signature};
+use super::certificate::{RSA_BYTES, check_chain, check_entered, check_signature};
 use super::check::{Incoming, Refused, Verified, malformed, needed, needed_base64};
 use super::naming::Facts;
 use super::naming::Locator::Body;
@@ -43,7 +43,7 @@ impl Paypal {
     pub(super) fn check(&self) -> Result<(), String> {
         let is_id = self.webhook_id.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if is_id && (8..=64).contains(&self.webhook_id.len()) {
-            return Ok(());
+            return check_entered(self.certificates.as_deref());
         }
         Err("`webhook_id` is the webhook's id in PayPal's console: 8 to 64 letters and digits"
             .to_owned())

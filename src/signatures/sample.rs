@@ -7,13 +7,17 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
 use super::check::Incoming;
-use super::hmac_header::HmacHeader;
+use super::hmac_header::{HmacHeader, Time};
 use super::naming::{Facts, Locator};
 use super::signing::{Hash, SecretError, SigningSecret, mac};
 use super::{Scheme, adyen, mailgun, sendgrid, shared, standard, twilio};
 use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
 use crate::base::id::{self, Draw};
+
+/// Why there is no sample of a scheme that is checked with a public key.
+const BY_PUBLIC_KEY: &str =
+    "it is checked with a public key, and only the sender has the private one";
 
 /// A request's header fields and its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +78,9 @@ pub fn new_id(scheme: &Scheme, at: Timestamp, draw: &dyn Draw) -> String {
     let mut bytes = [0_u8; 12];
     draw.fill(&mut bytes);
     match scheme {
-        Scheme::HeaderList(_) => format!("evt_{}", HEXLOWER.encode(&bytes)),
+        Scheme::HmacHeader(scheme) if scheme.lists_values() => {
+            format!("evt_{}", HEXLOWER.encode(&bytes))
+        }
         Scheme::Standard | Scheme::Polar => format!("msg_{}", HEXLOWER.encode(&bytes)),
         _ => id::uuid7(at, draw),
     }
@@ -94,7 +100,7 @@ pub fn new_id(scheme: &Scheme, at: Timestamp, draw: &dyn Draw) -> String {
 /// # Ok::<(), oncebox::signatures::sample::SampleError>(())
 /// ```
 pub fn sample(scheme: &Scheme, secret: &str, subject: Subject<'_>) -> Result<Sample, SampleError> {
-    certified_only(scheme).map_or(Ok(()), Err)?;
+    only_certified(scheme)?;
     scheme.check_secret(secret)?;
     let Subject { id, at, .. } = subject;
     let seconds = at.secs().to_string();
@@ -113,11 +119,6 @@ pub fn sample(scheme: &Scheme, secret: &str, subject: Subject<'_>) -> Result<Sam
                 .with("webhook-signature", format!("v1,{signature}"))
         }
         Scheme::HmacHeader(scheme) => hmac_sample(scheme, secret, subject),
-        Scheme::HeaderList(list) => {
-            let sample = draft.done();
-            let field = list.sign(secret.as_bytes(), at, &sample.body);
-            sample.with(list.header, field)
-        }
         Scheme::Gitlab => draft.done().with("x-gitlab-token", secret.to_owned()),
         Scheme::Chargebee { user } => {
             let password = BASE64.encode(format!("{user}:{secret}").as_bytes());
@@ -139,13 +140,15 @@ pub fn sample(scheme: &Scheme, secret: &str, subject: Subject<'_>) -> Result<Sam
             draft.body = json!({ "value": [draft.body] });
             draft.done()
         }
-        Scheme::Sendgrid => return Err(by_public_key(scheme.kind())),
-        Scheme::Certified(_) | Scheme::Generic(_) => return Err(settings_only(scheme)),
+        Scheme::Sendgrid => return Err(none(scheme, BY_PUBLIC_KEY)),
+        Scheme::Paypal(_) | Scheme::Sns(_) | Scheme::Generic(_) => {
+            return Err(none(scheme, "only its settings know its requests"));
+        }
     })
 }
 
-fn settings_only(scheme: &Scheme) -> SampleError {
-    SampleError::NoSuch { kind: scheme.kind(), why: "only its settings know its requests" }
+fn none(scheme: &Scheme, why: &'static str) -> SampleError {
+    SampleError::NoSuch { kind: scheme.kind(), why }
 }
 
 /// A request like that of a provider whose signature is checked with a public key; `sign` signs with the private one.
@@ -154,7 +157,7 @@ pub fn sample_by_key(
     subject: Subject<'_>,
     sign: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
 ) -> Result<Sample, SampleError> {
-    certified_only(scheme).map_or(Ok(()), Err)?;
+    only_certified(scheme)?;
     let (id, seconds) = (subject.id, subject.at.secs().to_string());
     let signed = |message: &[u8]| match sign(message) {
         Some(signature) => Ok(BASE64.encode(&signature)),
@@ -176,23 +179,24 @@ pub fn sample_by_key(
             let signature = signed(&[seconds.as_bytes(), &sample.body].concat())?;
             Ok(sample.with(sendgrid::TIMESTAMP, seconds).with(sendgrid::SIGNATURE, signature))
         }
-        _ => Err(SampleError::NoSuch { kind: scheme.kind(), why: "no public key checks it" }),
+        _ => Err(none(scheme, "no public key checks it")),
     }
 }
 
-/// The refusal of a scheme whose provider signs with a certificate, because only the provider has its key.
-fn certified_only(scheme: &Scheme) -> Option<SampleError> {
-    match scheme {
-        Scheme::Certified(certified) => {
-            Some(SampleError::NoSuch { kind: scheme.kind(), why: certified.why_no_sample() })
+/// Refuses a scheme whose provider signs with a certificate, because only the provider has its key.
+fn only_certified(scheme: &Scheme) -> Result<(), SampleError> {
+    let why = match scheme {
+        Scheme::Paypal(_) => {
+            "PayPal signs with the key of its own certificate, which nobody else has; a payment in its sandbox \
+             sends a real one"
         }
-        _ => None,
-    }
-}
-
-fn by_public_key(kind: &'static str) -> SampleError {
-    let why = "it is checked with a public key, and only the sender has the private one";
-    SampleError::NoSuch { kind, why }
+        Scheme::Sns(_) => {
+            "Amazon signs with the key of its own certificate, which nobody else has; `aws sns publish` to the \
+             topic sends a real one"
+        }
+        _ => return Ok(()),
+    };
+    Err(none(scheme, why))
 }
 
 fn standard_webhooks(
@@ -202,7 +206,7 @@ fn standard_webhooks(
 ) -> Result<Sample, SampleError> {
     let Subject { id, at, .. } = subject;
     if !secret.starts_with(shared::SIGNING_PREFIX) {
-        return Err(by_public_key(scheme.kind()));
+        return Err(none(scheme, BY_PUBLIC_KEY));
     }
     let sample = Draft::new(scheme.facts(), subject).done();
     let signature = SigningSecret::parse(secret)?.sign(id, at, &sample.body);
@@ -240,19 +244,24 @@ fn adyen_sample(secret: &str, subject: Subject<'_>) -> Sample {
 
 fn hmac_sample(scheme: &HmacHeader, secret: &str, subject: Subject<'_>) -> Sample {
     let mut draft = Draft::new(&scheme.facts, subject);
-    if let (Some(field), Value::Object(fields)) = (scheme.time, &mut draft.body) {
-        fields.insert(field.to_owned(), subject.at.ms().into());
+    if let (Time::Body(field), Value::Object(fields)) = (&scheme.time, &mut draft.body) {
+        fields.insert((*field).to_owned(), subject.at.ms().into());
     }
     let mut sample = draft.done();
     let time = subject.at.secs().to_string();
     let (headers, url) = (Headers::default(), subject.url);
     let incoming =
         Incoming { method: "POST", path: "", url, headers: &headers, body: &sample.body };
-    let signature = scheme.sign(secret.as_bytes(), &time, &incoming);
-    if let Some(header) = scheme.timestamp_header() {
-        sample = sample.with(header, time);
+    let signature = scheme.encoding.encode(&scheme.sign(secret.as_bytes(), &time, &incoming));
+    let mut field = format!("{}{signature}", scheme.prefix);
+    match scheme.time {
+        Time::Header(header) => sample = sample.with(header, time),
+        Time::Entry(name) => {
+            field = format!("{name}{time}{}{field}", scheme.separator.unwrap_or_default());
+        }
+        Time::Body(_) | Time::Unsigned => {}
     }
-    sample.with(scheme.header, format!("{}{}", scheme.prefix, scheme.encoding.encode(&signature)))
+    sample.with(scheme.header, field)
 }
 
 impl Sample {

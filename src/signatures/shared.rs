@@ -52,19 +52,12 @@ pub(super) static DYNAMICS: Facts =
 
 /// Dynamics 365 Business Central: each notification carries the `clientState` of its subscription.
 pub(super) fn dynamics(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
-    let found = list_at::<_, MAX_ITEMS>(incoming.body, &DYNAMICS_ITEMS);
-    let Few { kept: items, count } = found.ok_or_else(|| bad_body("it has no value"))?;
-    if !(1..=MAX_ITEMS).contains(&count) {
-        return Err(bad_body("it has no notifications in value, or too many"));
-    }
-    let mut first = None;
-    for item in items {
-        let state = text_at(item.get().as_bytes(), &["clientState"])
+    let none = ["it has no value", "it has no notifications in value, or too many"];
+    each_item(incoming, &DYNAMICS_ITEMS, none, |item| {
+        let state = text_at(item, &["clientState"])
             .ok_or_else(|| bad_body("a notification has no clientState"))?;
-        let found = matching(secrets, |secret| same_secret(state.as_bytes(), secret))?;
-        first.get_or_insert(found.secret);
-    }
-    Ok(Verified { secret: first.unwrap_or_default(), signed_at: None })
+        matching(secrets, |secret| same_secret(state.as_bytes(), secret)).map(|it| it.secret)
+    })
 }
 
 /// GitLab: checks the signature if there is one, else the token.
@@ -124,4 +117,25 @@ pub(super) fn matching(
     let matching = |secret: &&[u8]| !secret.is_empty() && equal(secret);
     let secret = secrets.iter().position(matching).ok_or(Refused::Mismatch)?;
     Ok(Verified { secret, signed_at: None })
+}
+
+/// Verifies each item of a list in the body; the secret is that of the first. `none` says that there is no list, or
+/// none of a usable length.
+pub(super) fn each_item(
+    incoming: &Incoming<'_>,
+    path: &[&str],
+    none: [&'static str; 2],
+    verify: impl Fn(&[u8]) -> Result<usize, Refused>,
+) -> Result<Verified, Refused> {
+    let found = list_at::<_, MAX_ITEMS>(incoming.body, path);
+    let Few { kept: items, count } = found.ok_or_else(|| bad_body(none[0]))?;
+    if !(1..=MAX_ITEMS).contains(&count) {
+        return Err(bad_body(none[1]));
+    }
+    let mut first = None;
+    for item in items {
+        let secret = verify(item.get().as_bytes())?;
+        first.get_or_insert(secret);
+    }
+    Ok(Verified { secret: first.unwrap_or_default(), signed_at: None })
 }

@@ -7,7 +7,7 @@
 
 use data_encoding::BASE64;
 
-use super::certificate::{RSA_BYTES, check_signature};
+use super::certificate::{RSA_BYTES, check_entered, check_signature};
 use super::check::{Incoming, Refused, Verified, bad_body};
 use super::naming::Facts;
 use super::naming::Locator::Body;
@@ -45,7 +45,7 @@ impl Sns {
     pub(super) fn check(&self) -> Result<(), String> {
         let is_topic = |topic: &String| topic.starts_with("arn:aws") && topic.len() <= 512;
         if (1..=100).contains(&self.topics.len()) && self.topics.iter().all(is_topic) {
-            return Ok(());
+            return check_entered(self.certificates.as_deref());
         }
         let why =
             "`topics` must list 1 to 100 ARNs like arn:aws:sns:eu-central-1:123456789012:orders";
