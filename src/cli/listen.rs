@@ -184,16 +184,9 @@ fn forward(client: &Client, url: &str, event: &LeasedEvent) -> String {
     let clock = Clock::machine();
     let began = clock.monotonic();
     let headers = event.headers();
-    let call = Call {
-        method: "POST",
-        url,
-        headers: &headers,
-        body: &event.payload,
-        timeout: TIMEOUT,
-        identity: None,
-        tenant: None,
-    };
-    let answer = client.call(&call);
+    let (headers, body, timeout) = (&headers, &event.payload, TIMEOUT);
+    let answer =
+        client.call(&Call { method: "POST", url, headers, body, timeout, ..Call::default() });
     let took = clock.monotonic().saturating_sub(began).as_millis();
     match answer {
         Ok(answer) => format!("{} in {took} ms", answer.status),

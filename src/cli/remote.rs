@@ -345,15 +345,8 @@ impl Remote {
             headers.push(("authorization".to_owned(), format!("Bearer {}", token.as_str())));
         }
         let url = format!("{}{path}", self.base());
-        let call = Call {
-            method,
-            url: &url,
-            headers: &headers,
-            body,
-            timeout,
-            identity: None,
-            tenant: None,
-        };
+        let (url, headers) = (&url, &headers);
+        let call = Call { method, url, headers, body, timeout, ..Call::default() };
         let response = self.client.exchange(&call, MAX_ANSWER_BYTES)?;
         let field = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let retry_after = field("retry-after").and_then(|text| text.parse().ok());

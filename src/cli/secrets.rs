@@ -105,7 +105,9 @@ fn generate(scheme: &Scheme, draw: &dyn Draw) -> Zeroizing<String> {
     draw.fill(bytes.as_mut_slice());
     let text = match scheme {
         Scheme::Standard => return SigningSecret::generate(draw).to_text(),
-        Scheme::HeaderList(_) => format!("whsec_{}", HEXLOWER.encode(bytes.as_slice())),
+        Scheme::HmacHeader(scheme) if scheme.lists_values() => {
+            format!("whsec_{}", HEXLOWER.encode(bytes.as_slice()))
+        }
         Scheme::Generic(generic) => match &generic.settings().check {
             Check::Hmac(check) if check.secret_encoding == SecretEncoding::Base64 => {
                 BASE64.encode(bytes.as_slice())

@@ -105,15 +105,8 @@ impl Children {
             Role::Downstream => format!("http://{}/readyz", self.site.downstream),
             Role::Logistics => format!("http://{}{}", self.site.logistics, LOGISTICS_READY),
         };
-        let call = Call {
-            method: "GET",
-            url: &url,
-            headers: &[],
-            body: &[],
-            timeout: READY_TIMEOUT,
-            identity: None,
-            tenant: None,
-        };
+        let (url, timeout) = (&url, READY_TIMEOUT);
+        let call = Call { method: "GET", url, timeout, ..Call::default() };
         self.client.call(&call).is_ok_and(|answer| (200..300).contains(&answer.status))
     }
 

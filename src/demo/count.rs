@@ -7,13 +7,13 @@ use std::time::Duration;
 use crate::base::clock::Timestamp;
 use crate::demo::progress::shown;
 use crate::demo::site::{Error, Role, Site, Topology};
-use crate::demo::store::{self, Finance, Logistics};
+use crate::demo::store::{self, Ledger};
 
 /// Most invoices that a problem names; of the others it gives only the number.
 const MAX_NAMED: usize = 10;
 
 /// What the parent process saw of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Observations {
     /// When Finance was started.
     pub(super) started_at: Timestamp,
@@ -65,12 +65,12 @@ pub(super) struct LedgerCounts {
 impl LedgerCounts {
     /// Counts in the files of a finished run.
     pub(super) fn count(site: &Site, observed: &Observations) -> Result<Self, Error> {
-        let finance = Finance::open(&site.finance_db())?;
-        let logistics = Logistics::open(&site.logistics_db())?;
-        let (shipments, absorbed) = logistics.counts()?;
+        let finance = Ledger::finance(&site.finance_db())?;
+        let logistics = Ledger::logistics(&site.logistics_db())?;
+        let (shipments, absorbed) = logistics.shipped()?;
         let mut counts = Self {
             invoices: site.run.invoices,
-            paid: finance.counts()?.paid,
+            paid: finance.paid()?.paid,
             shipments,
             absorbed,
             guarded: logistics.guarded()?,

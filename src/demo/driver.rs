@@ -13,7 +13,7 @@ use crate::demo::line::Line;
 use crate::demo::progress::{Progress, State};
 use crate::demo::setup::{Api, configure};
 use crate::demo::site::{Error, Role, Run, Site, Topology};
-use crate::demo::store::{Finance, Logistics};
+use crate::demo::store::Ledger;
 
 /// How often the progress is checked.
 const POLL_EVERY: Duration = Duration::from_millis(50);
@@ -29,16 +29,15 @@ const MAX_RUN_PER_INVOICE: Duration = Duration::from_millis(12);
 const MAX_LOG_CHARS: usize = 1500;
 
 struct Driver<'a> {
-    run: Run,
     children: Children,
     /// The API of each Oncebox, once it is ready.
     boxes: Vec<Api>,
     site: &'a Site,
-    finance: Finance,
-    logistics: Logistics,
+    finance: Ledger,
+    logistics: Ledger,
     clock: &'a Clock,
     interrupted: &'a AtomicBool,
-    progress: &'a mut Progress,
+    progress: Progress,
     observed: Observations,
     stop: Stop,
 }
@@ -48,40 +47,25 @@ impl Run {
     pub(super) fn run(
         self,
         dir: &Path,
-        progress: &mut Progress,
+        what: &str,
         interrupted: &AtomicBool,
         clock: &Clock,
     ) -> Result<(Observations, LedgerCounts), Error> {
-        let site = Site::make(dir, self)?;
-        let observed = self.drive(&site, progress, interrupted, clock)?;
-        let counts = LedgerCounts::count(&site, &observed)?;
-        Ok((observed, counts))
-    }
-
-    fn drive(
-        self,
-        site: &Site,
-        progress: &mut Progress,
-        interrupted: &AtomicBool,
-        clock: &Clock,
-    ) -> Result<Observations, Error> {
+        let site = &Site::make(dir, self)?;
+        let finance = Ledger::finance(&site.finance_db())?;
+        if self.topology == Topology::Chain {
+            finance.create_outbox()?;
+        }
         let mut driver = Driver {
-            run: self,
             children: Children::new(site, clock)?,
             boxes: Vec::new(),
             site,
-            finance: open_finance(site)?,
-            logistics: Logistics::open(&site.logistics_db())?,
+            finance,
+            logistics: Ledger::logistics(&site.logistics_db())?,
             clock,
             interrupted,
-            progress,
-            observed: Observations {
-                started_at: clock.wall(),
-                lasted: Duration::ZERO,
-                kills: Vec::new(),
-                recoveries: Vec::new(),
-                out_of_time: None,
-            },
+            progress: Progress::new(what, self.invoices, clock.clone()),
+            observed: Observations::default(),
             stop: Stop::new(),
         };
         let line =
@@ -90,37 +74,20 @@ impl Run {
         driver.follow()?;
         driver.children.stop();
         drop(line);
-        Ok(driver.observed)
+        let counts = LedgerCounts::count(site, &driver.observed)?;
+        Ok((driver.observed, counts))
     }
-
-    fn kills(self, site: &Site) -> Vec<Kill> {
-        if !self.faults {
-            return Vec::new();
-        }
-        // A little longer than Finance pays, so that the last retries are hit as well.
-        let span = site.paying_for();
-        chaos::kills(self.seed, span.saturating_add(span / 10), self.topology.roles())
-    }
-}
-
-/// Opens Finance's database, with an outbox table for a chain.
-fn open_finance(site: &Site) -> Result<Finance, Error> {
-    let finance = Finance::open(&site.finance_db())?;
-    if site.run.topology == Topology::Chain {
-        finance.create_outbox()?;
-    }
-    Ok(finance)
 }
 
 impl Driver<'_> {
     /// Starts the Onceboxes, configures them, and starts Finance and Logistics.
     fn start_all(&mut self) -> Result<(), Error> {
-        for role in self.run.topology.boxes() {
+        for role in self.site.run.topology.boxes() {
             self.start(role)?;
             self.boxes.push(Api::of(self.site, role)?);
         }
         configure(self.site)?;
-        for role in self.run.topology.roles().iter().filter(|role| !role.is_oncebox()) {
+        for role in self.site.run.topology.roles().iter().filter(|role| !role.is_oncebox()) {
             self.start(*role)?;
         }
         Ok(())
@@ -144,10 +111,15 @@ impl Driver<'_> {
 
     /// Kills processes and checks the progress until everything is shipped or time is up.
     fn follow(&mut self) -> Result<(), Error> {
-        let mut kills = self.run.kills(self.site).into_iter().peekable();
+        let Run { faults, seed, topology, invoices, .. } = self.site.run;
+        // A little longer than Finance pays, so that the last retries are hit as well.
+        let span = self.site.paying_for();
+        let span = span.saturating_add(span / 10);
+        let kills = if faults { chaos::kills(seed, span, topology.roles()) } else { Vec::new() };
+        let mut kills = kills.into_iter().peekable();
         let started = self.clock.monotonic();
         self.observed.started_at = self.clock.wall();
-        let limit = MAX_RUN.max(MAX_RUN_PER_INVOICE.saturating_mul(self.run.invoices));
+        let limit = MAX_RUN.max(MAX_RUN_PER_INVOICE.saturating_mul(invoices));
         loop {
             let elapsed = self.clock.monotonic().saturating_sub(started);
             self.observed.lasted = elapsed;
@@ -183,16 +155,16 @@ impl Driver<'_> {
     /// Shows the progress. Returns whether every event has reached an Oncebox (in a chain, Logistics).
     fn check_progress(&mut self) -> Result<bool, Error> {
         self.check()?;
-        let finance = self.finance.counts()?;
-        let (shipped, absorbed) = self.logistics.counts()?;
+        let finance = self.finance.paid()?;
+        let (shipped, absorbed) = self.logistics.shipped()?;
         let (paid, kills) = (finance.paid, self.observed.kills.len());
         self.progress.show(State { paid, shipped, absorbed, kills });
-        let handed_on = match self.run.topology {
+        let handed_on = match self.site.run.topology {
             Topology::Direct => finance.acknowledged,
             // Finance gets no acknowledgements, so Logistics' guard is counted.
             Topology::Chain => self.logistics.guarded()?,
         };
-        Ok(handed_on >= self.run.invoices)
+        Ok(handed_on >= self.site.run.invoices)
     }
 
     /// Pending deliveries of the Onceboxes; `None` if one does not answer.

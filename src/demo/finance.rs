@@ -14,7 +14,7 @@ use crate::base::stop::Stop;
 use crate::config::Log;
 use crate::demo::chaos;
 use crate::demo::site::{Error, Run, Site, Topology, loopback_client, read_line};
-use crate::demo::store::{Finance as Ledger, Invoice};
+use crate::demo::store::{Invoice, Ledger};
 use crate::http::client::{Call, Client};
 use crate::sys::host::end_with_parent;
 use crate::telemetry;
@@ -50,8 +50,8 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     end_with_parent().map_err(Error::about("no thread"))?;
     telemetry::start(&Log::default());
     let site = Site::read(site)?;
-    let ledger = Ledger::open(&site.finance_db())?;
-    let counts = ledger.counts()?;
+    let ledger = Ledger::finance(&site.finance_db())?;
+    let counts = ledger.paid()?;
     let mut finance = Finance {
         life,
         clock: Clock::machine(),
@@ -124,16 +124,8 @@ impl Finance {
         }
         let body =
             serde_json::to_vec(&batch.iter().map(event).collect::<Vec<_>>()).unwrap_or_default();
-        let (url, headers) = (&self.url, &self.headers);
-        let call = Call {
-            method: "POST",
-            url,
-            headers,
-            body: &body,
-            timeout: TIMEOUT,
-            identity: None,
-            tenant: None,
-        };
+        let (url, headers, body, timeout) = (&self.url, &self.headers, &body, TIMEOUT);
+        let call = Call { method: "POST", url, headers, body, timeout, ..Call::default() };
         match self.client.call(&call) {
             Ok(answer) if matches!(answer.status, 200 | 201) => {
                 self.batches = self.batches.saturating_add(1);

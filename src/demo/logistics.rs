@@ -16,7 +16,7 @@ use crate::base::clock::Clock;
 use crate::config::Log;
 use crate::demo::chaos::{self, Fault};
 use crate::demo::site::{self, Broken, Error, LOGISTICS_PATH, LOGISTICS_READY, Site, read_line};
-use crate::demo::store::{Arrival, Bookkeeping, Logistics as Ledger};
+use crate::demo::store::{Arrival, Bookkeeping, Ledger};
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::server::{self, Server, Setup};
 use crate::http::service::{Limits, Reply, Service};
@@ -63,7 +63,7 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     end_with_parent().map_err(Error::about("no thread"))?;
     telemetry::start(&Log::default());
     let site = Site::read(site)?;
-    let ledger = Ledger::open(&site.logistics_db())?;
+    let ledger = Ledger::logistics(&site.logistics_db())?;
     let secret = read_line(&site.secret())?;
     let listen = || Error::about(site.logistics);
     let listener = server::bind(site.logistics).map_err(listen())?;

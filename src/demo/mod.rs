@@ -25,8 +25,6 @@ use std::sync::atomic::AtomicBool;
 
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
-use crate::demo::count::{LedgerCounts, Observations};
-use crate::demo::progress::Progress;
 use crate::demo::report::Results;
 use crate::demo::site::{Error, Run};
 use crate::sys::host;
@@ -99,19 +97,12 @@ pub fn run(options: Options) -> Result<(), Error> {
         broken: options.broken,
     };
     progress::introduce(&storm, &directory.dir);
-    let mut progress = Progress::new("faults and kills", storm.invoices, clock.clone());
-    let outcome = storm.run(&directory.dir.join("storm"), &mut progress, &interrupted, &clock);
-    progress.finish();
-    let (observed, counts) = kept_unless_interrupted(outcome, &mut directory, options.keep)?;
-    progress::say(&counts.verdict(observed.kills.len()));
-
-    let mut results = Results { run: storm, observed, counts, steady: None, burst: None };
-    let mut problems = results.counts.problems(&results.observed);
-    if problems.is_empty() {
-        let outcome = fault_free_runs(&mut results, &directory.dir, &interrupted, &clock);
-        kept_unless_interrupted(outcome, &mut directory, options.keep)?;
-        problems.extend(results.problems_without_faults());
+    let performed = perform(storm, &directory.dir, &interrupted, &clock);
+    if matches!(performed, Err(Error::Interrupted)) {
+        // After any other failure the directory is kept, to be examined.
+        directory.keep = options.keep;
     }
+    let (results, problems) = performed?;
     let report = write_report(options.report.as_deref(), &name, &report::html(&results))?;
     if !problems.is_empty() {
         let (problems, dir, report) =
@@ -128,39 +119,29 @@ pub fn run(options: Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Two runs without faults: one at the same rate, for the latencies, and one at full speed, for the rate.
-fn fault_free_runs(
-    results: &mut Results,
+/// The run with faults. If it has no problems, two runs without: one at the same rate, for the latencies, and one at
+/// full speed, for the rate.
+fn perform(
+    storm: Run,
     dir: &Path,
     interrupted: &AtomicBool,
     clock: &Clock,
-) -> Result<(), Error> {
-    let storm = results.run;
-    let perform =
-        |name: &str, run: Run, what: &str| -> Result<(Observations, LedgerCounts), Error> {
-            let mut progress = Progress::new(what, run.invoices, clock.clone());
-            let outcome = run.run(&dir.join(name), &mut progress, interrupted, clock);
-            progress.finish();
-            outcome
-        };
-    let calm = Run { faults: false, broken: Broken::Nothing, ..storm };
-    let steady = Run { invoices: (storm.invoices / STEADY_SHARE).clamp(1, MAX_STEADY), ..calm };
-    let burst = Run { invoices: storm.invoices.min(MAX_BURST), per_second: 0, ..calm };
-    results.steady = Some(perform("steady", steady, "the same rate, no faults")?);
-    results.burst = Some(perform("burst", burst, "full speed, no faults")?);
-    Ok(())
-}
-
-/// Lets the directory be removed after Ctrl-C. After any other failure it is kept, to be examined.
-fn kept_unless_interrupted<T>(
-    outcome: Result<T, Error>,
-    directory: &mut DemoDirectory,
-    keep: bool,
-) -> Result<T, Error> {
-    if matches!(outcome, Err(Error::Interrupted)) {
-        directory.keep = keep;
+) -> Result<(Results, Vec<String>), Error> {
+    let run = |name: &str, run: Run, what: &str| run.run(&dir.join(name), what, interrupted, clock);
+    let (observed, counts) = run("storm", storm, "faults and kills")?;
+    progress::say(&counts.verdict(observed.kills.len()));
+    let mut results = Results { run: storm, observed, counts, steady: None, burst: None };
+    let mut problems = results.counts.problems(&results.observed);
+    if problems.is_empty() {
+        let calm = Run { faults: false, broken: Broken::Nothing, ..storm };
+        let invoices = (storm.invoices / STEADY_SHARE).clamp(1, MAX_STEADY);
+        let steady = run("steady", Run { invoices, ..calm }, "the same rate, no faults")?;
+        let burst = Run { invoices: storm.invoices.min(MAX_BURST), per_second: 0, ..calm };
+        results.burst = Some(run("burst", burst, "full speed, no faults")?);
+        results.steady = Some(steady);
+        problems = results.problems_without_faults();
     }
-    outcome
+    Ok((results, problems))
 }
 
 /// Invoices a second: [`RATE`], unless paying would then be too short or too long.

@@ -56,8 +56,10 @@ impl Progress {
             println!("  {}: {shipped}/{} shipped, {counts}", self.what, self.invoices);
         }
     }
+}
 
-    pub(super) fn finish(&self) {
+impl Drop for Progress {
+    fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

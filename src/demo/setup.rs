@@ -92,22 +92,14 @@ impl Api {
         what: &'static str,
         body: &Value,
     ) -> Result<Value, Error> {
-        let url = format!("{}{path}", self.base);
+        let url = &format!("{}{path}", self.base);
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let (headers, body, timeout) = (&self.headers, body.as_bytes(), TIMEOUT);
         let refused = |status, body: String| {
             Error::Failed(format!("Oncebox answered {status} to {what}: {body}"))
         };
-        let answer = self.client.call(&Call {
-            method,
-            url: &url,
-            headers,
-            body,
-            timeout,
-            identity: None,
-            tenant: None,
-        });
-        let answer = answer.map_err(|error| refused(0, error.to_string()))?;
+        let call = Call { method, url, headers, body, timeout, ..Call::default() };
+        let answer = self.client.call(&call).map_err(|error| refused(0, error.to_string()))?;
         if !(200..300).contains(&answer.status) {
             let body = String::from_utf8_lossy(&answer.body).into_owned();
             return Err(refused(answer.status, body));

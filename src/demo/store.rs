@@ -134,11 +134,7 @@ pub(super) struct FinanceCounts {
 
 /// The database of Finance or Logistics.
 #[derive(Debug)]
-struct Ledger(Connection);
-
-/// Finance's database.
-#[derive(Debug)]
-pub(super) struct Finance(Ledger);
+pub(super) struct Ledger(Connection);
 
 impl Ledger {
     /// Opens the file, and creates it if it is missing.
@@ -178,19 +174,20 @@ fn integrity(conn: &Connection) -> Result<String> {
     Ok(conn.query_row("PRAGMA integrity_check", [], |row| row.get(0))?)
 }
 
-impl Finance {
-    pub(super) fn open(path: &Path) -> Result<Self> {
-        Ledger::open(path, FINANCE_SCHEMA).map(Self)
+/// Finance's database.
+impl Ledger {
+    pub(super) fn finance(path: &Path) -> Result<Self> {
+        Self::open(path, FINANCE_SCHEMA)
     }
 
     /// Creates an outbox table, and a trigger that fills it in the transaction that marks an invoice paid.
     pub(super) fn create_outbox(&self) -> Result<()> {
-        Ok(self.0.0.execute_batch(FINANCE_OUTBOX)?)
+        Ok(self.0.execute_batch(FINANCE_OUTBOX)?)
     }
 
     /// Writes new, unpaid invoices: number, customer and amount.
     pub(super) fn create(&mut self, invoices: &[(u32, String, u32)]) -> Result<()> {
-        self.0.write(|tx| {
+        self.write(|tx| {
             invoices.iter().try_for_each(|(number, customer, cents)| {
                 tx.prepare_cached(CREATE_INVOICE)?.execute((number, customer, cents)).map(drop)
             })
@@ -199,12 +196,12 @@ impl Finance {
 
     /// Marks the oldest open invoices paid and to be published, in one transaction.
     pub(super) fn pay(&mut self, most: u32, now: Timestamp) -> Result<()> {
-        self.0.write(|tx| tx.prepare_cached(PAY)?.execute((most, now)).map(drop))
+        self.write(|tx| tx.prepare_cached(PAY)?.execute((most, now)).map(drop))
     }
 
     /// The oldest invoices that must still be published.
     pub(super) fn to_publish(&self, most: u32) -> Result<Vec<Invoice>> {
-        rows(&self.0.0, TO_PUBLISH, [most], |row| {
+        rows(&self.0, TO_PUBLISH, [most], |row| {
             let (number, customer) = (row.get(0)?, row.get(1)?);
             Ok(Invoice { number, customer, amount_cents: row.get(2)?, paid_at: row.get(3)? })
         })
@@ -212,7 +209,7 @@ impl Finance {
 
     /// Records that Oncebox has acknowledged these.
     pub(super) fn acknowledge(&mut self, batch: &[Invoice], now: Timestamp) -> Result<()> {
-        self.0.write(|tx| {
+        self.write(|tx| {
             batch.iter().try_for_each(|paid| {
                 tx.prepare_cached(ACKNOWLEDGE)?.execute((paid.number, now)).map(drop)
             })
@@ -220,8 +217,8 @@ impl Finance {
     }
 
     /// The progress.
-    pub(super) fn counts(&self) -> Result<FinanceCounts> {
-        let mut statement = self.0.0.prepare_cached(FINANCE_COUNTS)?;
+    pub(super) fn paid(&self) -> Result<FinanceCounts> {
+        let mut statement = self.0.prepare_cached(FINANCE_COUNTS)?;
         Ok(statement.query_row([], |row| {
             Ok(FinanceCounts { created: row.get(0)?, paid: row.get(1)?, acknowledged: row.get(2)? })
         })?)
@@ -229,11 +226,7 @@ impl Finance {
 
     /// Every paid invoice, and whether Oncebox has acknowledged it.
     pub(super) fn invoices(&self) -> Result<BTreeMap<u32, bool>> {
-        rows(&self.0.0, INVOICES, [], |row| Ok((row.get(0)?, row.get(1)?)))
-    }
-
-    pub(super) fn integrity(&self) -> Result<String> {
-        integrity(&self.0.0)
+        rows(&self.0, INVOICES, [], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 }
 
@@ -258,17 +251,14 @@ pub(super) enum Bookkeeping {
 }
 
 /// Logistics' database.
-#[derive(Debug)]
-pub(super) struct Logistics(Ledger);
-
-impl Logistics {
-    pub(super) fn open(path: &Path) -> Result<Self> {
-        Ledger::open(path, LOGISTICS_SCHEMA).map(Self)
+impl Ledger {
+    pub(super) fn logistics(path: &Path) -> Result<Self> {
+        Self::open(path, LOGISTICS_SCHEMA)
     }
 
     /// Books many arrivals in one transaction: all or none.
     pub(super) fn take(&mut self, batch: &[(Arrival, Bookkeeping)], now: Timestamp) -> Result<()> {
-        self.0.write(|tx| {
+        self.write(|tx| {
             for (Arrival { event_id, invoice }, bookkeeping) in batch {
                 let mut guard = tx.prepare_cached(GUARD)?;
                 let seen: u32 = guard.query_row((event_id, now), |row| row.get(0))?;
@@ -286,23 +276,23 @@ impl Logistics {
     }
 
     /// The numbers of shipments and of redeliveries that the guard absorbed.
-    pub(super) fn counts(&self) -> Result<(u32, u32)> {
-        let mut statement = self.0.0.prepare_cached(LOGISTICS_COUNTS)?;
+    pub(super) fn shipped(&self) -> Result<(u32, u32)> {
+        let mut statement = self.0.prepare_cached(LOGISTICS_COUNTS)?;
         Ok(statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?)
     }
 
     /// For each invoice: the number of shipments, and the time of the first.
     pub(super) fn shipments(&self) -> Result<BTreeMap<u32, (u32, Timestamp)>> {
-        rows(&self.0.0, SHIPMENTS, [], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))
+        rows(&self.0, SHIPMENTS, [], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))
     }
 
     /// The number of events that the guard knows.
     pub(super) fn guarded(&self) -> Result<u32> {
-        Ok(self.0.0.query_row("SELECT count(*) FROM processed_events", [], |row| row.get(0))?)
+        Ok(self.0.query_row("SELECT count(*) FROM processed_events", [], |row| row.get(0))?)
     }
 
     pub(super) fn integrity(&self) -> Result<String> {
-        integrity(&self.0.0)
+        integrity(&self.0)
     }
 }
 
@@ -343,18 +333,18 @@ mod tests {
     #[test]
     fn a_repeated_arrival_ships_nothing_and_is_counted() {
         let dir = tempfile::tempdir().unwrap();
-        let mut logistics = Logistics::open(&dir.path().join("logistics.db")).unwrap();
+        let mut logistics = Ledger::logistics(&dir.path().join("logistics.db")).unwrap();
         let right = |n| (arrival(n), Bookkeeping::Right);
         logistics.take(&[right(1), right(1), right(2)], Timestamp::from_ms(5)).unwrap();
         logistics.take(&[right(2)], Timestamp::from_ms(6)).unwrap();
-        assert_eq!(logistics.counts().unwrap(), (2, 2));
+        assert_eq!(logistics.shipped().unwrap(), (2, 2));
         assert_eq!(logistics.shipments().unwrap()[&2], (1, Timestamp::from_ms(5)));
     }
 
     #[test]
     fn without_the_guard_a_repeated_arrival_ships_again() {
         let dir = tempfile::tempdir().unwrap();
-        let mut logistics = Logistics::open(&dir.path().join("logistics.db")).unwrap();
+        let mut logistics = Ledger::logistics(&dir.path().join("logistics.db")).unwrap();
         let blind = (arrival(1), Bookkeeping::WithoutGuard);
         logistics.take(&[blind.clone(), blind], Timestamp::from_ms(5)).unwrap();
         assert_eq!(logistics.shipments().unwrap()[&1].0, 2);
@@ -363,7 +353,7 @@ mod tests {
     #[test]
     fn what_is_paid_stays_to_be_published_until_it_is_acknowledged() {
         let dir = tempfile::tempdir().unwrap();
-        let mut finance = Finance::open(&dir.path().join("finance.db")).unwrap();
+        let mut finance = Ledger::finance(&dir.path().join("finance.db")).unwrap();
         let invoice = |n: u32| (n, "C-1".to_owned(), 100);
         finance.create(&[invoice(1), invoice(2), invoice(3)]).unwrap();
         finance.pay(2, Timestamp::from_ms(7)).unwrap();
@@ -371,7 +361,7 @@ mod tests {
         assert_eq!(batch.iter().map(|paid| paid.number).collect::<Vec<_>>(), [1, 2]);
         finance.acknowledge(&batch[..1], Timestamp::from_ms(8)).unwrap();
         assert_eq!(finance.to_publish(10).unwrap().len(), 1);
-        let counts = finance.counts().unwrap();
+        let counts = finance.paid().unwrap();
         assert_eq!(counts, FinanceCounts { created: 3, paid: 2, acknowledged: 1 });
         assert_eq!(finance.invoices().unwrap(), BTreeMap::from([(1, true), (2, false)]));
     }

@@ -68,7 +68,7 @@ pub enum SetupError {
 }
 
 /// A request to be sent.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Call<'a> {
     /// `POST`, `GET` …
     pub method: &'a str,

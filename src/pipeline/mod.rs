@@ -586,15 +586,7 @@ impl Parts {
     fn fetch(&self) -> Fetch {
         let sender = Arc::clone(&self.sender);
         Box::new(move |url, timeout| {
-            let call = Call {
-                method: "GET",
-                url,
-                headers: &[],
-                body: &[],
-                timeout,
-                identity: None,
-                tenant: None,
-            };
+            let call = Call { method: "GET", url, timeout, ..Call::default() };
             sender.send(&call).map(|answer| (answer.status, answer.body)).map_err(|e| e.to_string())
         })
     }

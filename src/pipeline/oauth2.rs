@@ -128,8 +128,7 @@ impl TokenSource {
             body: body.as_bytes(),
             // What is left of the attempt's.
             timeout: Duration::MAX,
-            identity: None,
-            tenant: None,
+            ..Call::default()
         };
         let answer = wire.ask(&call).map_err(|error| self.unreachable(error))?;
         let granted = self.granted(answer)?;
