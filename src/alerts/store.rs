@@ -7,12 +7,11 @@ use crate::alerts::message;
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{self, SubscriptionSeq};
 use crate::model::escalation::{Class, Severity};
-use crate::model::event::{ALERT_TYPE, EventOrder, NewEvent, OWN_SOURCE};
-use crate::model::sealed::Sealed;
+use crate::model::event::{ALERT_TYPE, NewEvent, OWN_SOURCE};
 use crate::store::column::{Json, words};
 use crate::store::error::Result;
 use crate::store::sql::{changes, columns, insert, queries};
-use crate::store::tx::{ReadTx, WriteTx, one_row, tuple};
+use crate::store::tx::{ReadTx, WriteTx, tuple};
 use crate::store::{escalations, outbox, settlement, subscriptions};
 
 words! {
@@ -147,17 +146,9 @@ pub fn update(
     sealed: Option<&SealedUrl>,
     now: Timestamp,
 ) -> Result<()> {
-    let updated = tx.execute(
-        UPDATE,
-        (
-            changed.seq,
-            Json(&changed.terms),
-            sealed.map(|(sealed, _)| sealed),
-            sealed.map(|(_, key)| key),
-            now,
-        ),
-    )?;
-    one_row(updated, "the alert channel")
+    let (sealed, key) = sealed.map(|(sealed, key)| (sealed, key)).unzip();
+    let row = (changed.seq, Json(&changed.terms), sealed, key, now);
+    tx.change_one(UPDATE, row, "the alert channel")
 }
 
 /// Deletes a channel and its subscription, cancels what is not delivered, and resolves the escalations about it.
@@ -233,13 +224,10 @@ pub fn tell(
         for Due { escalation, told, .. } in message {
             match told {
                 Told::Raised | Told::Repeated => {
-                    let row = (channel.seq, escalation.seq, told.as_str(), at);
-                    tx.execute(KEEP, row)?;
+                    tx.execute(KEEP, (channel.seq, escalation.seq, told.as_str(), at))
                 }
-                Told::Resolved => {
-                    tx.execute(DROP, (channel.seq, escalation.seq))?;
-                }
-            }
+                Told::Resolved => tx.execute(DROP, (channel.seq, escalation.seq)),
+            }?;
         }
     }
     let Counted { from, messages: before } = channel.counted.at(at);
@@ -261,22 +249,11 @@ pub fn send(
         source_system: OWN_SOURCE.to_owned(),
         idempotency_key: id.to_owned(),
         event_type: ALERT_TYPE.to_owned(),
-        aggregate_type: None,
-        aggregate_id: None,
         target: Some(Channel::subscription_name(channel.name.as_str())),
         payload,
         content_type: "application/json".to_owned(),
-        headers: None,
-        occurred_at: None,
         received_at: at,
-        not_before: None,
-        ordering_key: None,
-        order: EventOrder::default(),
-        process_id: None,
-        trace_id: None,
-        max_attempts: None,
-        custom_data: None,
-        sealed: Sealed::default(),
+        ..NewEvent::default()
     };
     outbox::insert(tx, &new, now).map(drop)
 }

@@ -62,46 +62,41 @@ pub struct WaitContext<'a> {
     pub now: Timestamp,
 }
 
+impl Waiting {
+    fn of(reason: WaitReason, detail: impl Into<String>, until: Option<Timestamp>) -> Self {
+        Self { reason, detail: detail.into(), until, hold: None, behind: None }
+    }
+}
+
 /// Why a delivery waits; `None` if it has ended. `head` is the earlier delivery that it waits for.
 pub fn waiting(context: WaitContext<'_>, head: Option<WaitContext<'_>>) -> Option<Waiting> {
-    let delivery = context.delivery;
-    let plain = |reason, detail: String, until| {
-        Some(Waiting { reason, detail, until, hold: None, behind: None })
-    };
-    match delivery.state {
-        State::Completed | State::DeadLetter | State::Skipped | State::Cancelled => None,
+    let WaitContext { delivery, holds, in_flight_since, now, .. } = context;
+    Some(match delivery.state {
+        State::Completed | State::DeadLetter | State::Skipped | State::Cancelled => return None,
         State::Leased => {
-            plain(WaitReason::Consumer, "a consumer has leased it".to_owned(), delivery.lease_until)
+            Waiting::of(WaitReason::Consumer, "a consumer has leased it", delivery.lease_until)
         }
         State::Waiting => {
             let until = delivery.confirm_until;
             let end = until.map(|until| format!(" until {until}")).unwrap_or_default();
-            plain(WaitReason::Confirmation, format!("the target has to confirm it{end}"), until)
+            let detail = format!("the target has to confirm it{end}");
+            Waiting::of(WaitReason::Confirmation, detail, until)
         }
-        State::Parked => {
-            plain(WaitReason::Person, "it is parked until a person acts".to_owned(), None)
-        }
+        State::Parked => Waiting::of(WaitReason::Person, "it is parked until a person acts", None),
         State::InDoubt => {
             let why = "it may have been sent before a restore: a person has to decide";
-            plain(WaitReason::Person, why.to_owned(), None)
+            Waiting::of(WaitReason::Person, why, None)
         }
-        State::Pending => {
-            if let Some(since) = context.in_flight_since {
-                return plain(
-                    WaitReason::Attempt,
-                    format!("an attempt is under way since {since}"),
-                    None,
-                );
+        State::Pending => match (in_flight_since, longest(holds, now)) {
+            (Some(since), _) => {
+                let detail = format!("an attempt is under way since {since}");
+                Waiting::of(WaitReason::Attempt, detail, None)
             }
-            if delivery.is_behind {
-                return Some(behind(head));
-            }
-            if let Some(hold) = longest(context.holds, context.now) {
-                return Some(held(delivery, hold));
-            }
-            pending(context)
-        }
-    }
+            (None, _) if delivery.is_behind => behind(head),
+            (None, Some(hold)) => held(delivery, hold),
+            (None, None) => return pending(context),
+        },
+    })
 }
 
 /// The hold that lasts longest.
@@ -121,35 +116,26 @@ fn held(delivery: &Delivery, hold: &Hold) -> Waiting {
     };
     let detail = format!("{name} is held ({reason}) since {}: {}{end}", hold.since, hold.detail);
     let until = hold.until.or(hold.probe_at);
-    Waiting { reason: WaitReason::Hold, detail, until, hold: Some(hold.reason), behind: None }
+    Waiting { hold: Some(hold.reason), ..Waiting::of(WaitReason::Hold, detail, until) }
 }
 
 /// An earlier delivery of its lane goes first. The detail says what that one waits for.
 fn behind(head: Option<WaitContext<'_>>) -> Waiting {
     let Some(head) = head else {
-        let detail = "an earlier delivery of its lane goes first".to_owned();
-        return Waiting {
-            reason: WaitReason::Earlier,
-            detail,
-            until: None,
-            hold: None,
-            behind: None,
-        };
+        let detail = "an earlier delivery of its lane goes first";
+        return Waiting::of(WaitReason::Earlier, detail, None);
     };
     let front = head.delivery;
-    let about = front.about();
-    if front.state == State::DeadLetter {
-        let detail = format!("behind {} of {about}: {}", front.seq, blocked(front));
-        let behind = Some(front.seq);
-        return Waiting { reason: WaitReason::Earlier, detail, until: None, hold: None, behind };
-    }
-    let why = waiting(head, None);
-    let detail = match &why {
-        Some(why) => format!("behind {} of {about}, which waits: {}", front.seq, why.detail),
-        None => format!("behind {} of {about}", front.seq),
+    let first = format!("behind {} of {}", front.seq, front.about());
+    let (detail, until, hold) = match waiting(head, None) {
+        _ if front.state == State::DeadLetter => {
+            (format!("{first}: {}", blocked(front)), None, None)
+        }
+        Some(why) => (format!("{first}, which waits: {}", why.detail), why.until, why.hold),
+        None => (first, None, None),
     };
-    let (until, hold) = why.map_or((None, None), |why| (why.until, why.hold));
-    Waiting { reason: WaitReason::Earlier, detail, until, hold, behind: Some(front.seq) }
+    let behind = Some(front.seq);
+    Waiting { hold, behind, ..Waiting::of(WaitReason::Earlier, detail, until) }
 }
 
 /// Why a lane waits behind a dead letter.
@@ -181,8 +167,7 @@ fn pending(context: WaitContext<'_>) -> Option<Waiting> {
     } else {
         (WaitReason::Turn, "it is due and starts when a deliverer is idle".to_owned())
     };
-    let until = (due > now).then_some(due);
-    Some(Waiting { reason, detail, until, hold: None, behind: None })
+    Some(Waiting::of(reason, detail, (due > now).then_some(due)))
 }
 
 #[cfg(test)]

@@ -13,10 +13,9 @@ use rusqlite::Transaction;
 pub use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw, SystemDraw};
 pub use crate::model::event::Binding;
-use crate::model::event::{self, EventOrder, FieldError, NewEvent, SQL_SOURCE};
+use crate::model::event::{self, FieldError, NewEvent, SQL_SOURCE};
 use crate::model::json;
 use crate::model::name::{DEFAULT_TENANT, Name};
-use crate::model::sealed::Sealed;
 
 use store::Row;
 
@@ -53,27 +52,12 @@ impl Event {
     /// `null`.
     pub fn new(event_type: impl Into<String>) -> Self {
         let new = NewEvent {
-            id: String::new(),
             tenant: DEFAULT_TENANT.to_owned(),
             source_system: SQL_SOURCE.to_owned(),
-            idempotency_key: String::new(),
             event_type: event_type.into(),
-            aggregate_type: None,
-            aggregate_id: None,
-            target: None,
             payload: b"null".to_vec(),
             content_type: JSON.to_owned(),
-            headers: None,
-            occurred_at: None,
-            received_at: Timestamp::default(),
-            not_before: None,
-            ordering_key: None,
-            order: EventOrder::default(),
-            process_id: None,
-            trace_id: None,
-            max_attempts: None,
-            custom_data: None,
-            sealed: Sealed::default(),
+            ..NewEvent::default()
         };
         Self { new, key: None, traceparent: None, headers: BTreeMap::new(), payload_problem: None }
     }
