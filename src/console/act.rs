@@ -73,13 +73,10 @@ impl Task {
         let is_ours =
             is_own(&self.head) && self.given.get("csrf") == Some(csrf(&self.head).as_str());
         let number = self.given.get("form").map(|number| format!("{} {number}", self.session.id));
+        let refused =
+            |error: PageError| layout::error(&self.inner, &self.head, Some(&self.session), &error);
         let Some(number) = number.filter(|_| is_ours) else {
-            return reply.send(layout::error(
-                &self.inner,
-                &self.head,
-                Some(&self.session),
-                &PageError::foreign_form(t),
-            ));
+            return reply.send(refused(PageError::foreign_form(t)));
         };
         // What is carried out is what was shown.
         let is_shown = self.given.get("shown") == self.selection().as_deref();
@@ -89,20 +86,11 @@ impl Task {
         }
         let request = match self.request() {
             Ok(request) => request,
-            Err(detail) => {
-                return reply.send(self.form(422, Some(&PageError::field(t, &detail))));
-            }
+            Err(detail) => return reply.send(self.form(422, Some(&PageError::field(t, &detail)))),
         };
         match self.inner.submissions.begin(&number) {
             Submission::First => {}
-            Submission::Running => {
-                return reply.send(layout::error(
-                    &self.inner,
-                    &self.head,
-                    Some(&self.session),
-                    &PageError::running(t),
-                ));
-            }
+            Submission::Running => return reply.send(refused(PageError::running(t))),
             Submission::Done(page) => return reply.send(see(&page)),
         }
         let (inner, person) = (self.inner.clone(), self.session.person.clone());

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::base::clock::Timestamp;
 use crate::console::actions::Action;
+use crate::console::error::PageError;
 use crate::console::form::{segment, with_query};
 use crate::console::json::{Fields as _, indented};
 use crate::console::page::View;
@@ -152,6 +153,11 @@ pub(super) fn link_of(delivery: &Value) -> Markup {
     html! { a href={ "/console/" (kind) "/" (segment(delivery.text("event_id"))) } { (name_of(delivery)) } }
 }
 
+/// The page of an event, by what people call it.
+pub(super) fn link_to_event(event: &Value) -> Markup {
+    html! { a href={ "/console/events/" (segment(event.text("id"))) } { (name_of(event)) } }
+}
+
 /// What people call an event: its aggregate, else its key.
 pub(super) fn name_of(event: &Value) -> String {
     match (event.maybe("aggregate_type"), event.maybe("aggregate_id")) {
@@ -194,22 +200,6 @@ pub(super) fn cut(text: &str, most: usize) -> Markup {
     html! { (shown) @if !is_all { "…" } }
 }
 
-/// The table of a list of the API, with its pager; `none`: what is said of an empty list, and what to do next.
-pub(super) fn list(
-    view: &View<'_>,
-    caption: &str,
-    heads: &[&str],
-    found: &Value,
-    none: (&str, &str),
-    row: impl FnMut(&Value) -> Vec<Markup>,
-) -> Markup {
-    let rows: Vec<_> = found.items("items").iter().map(row).collect();
-    html! {
-        @if rows.is_empty() { (empty(none.0, none.1)) } @else { (table(caption, heads, &rows)) }
-        (pager(view, found))
-    }
-}
-
 /// JSON with indents: as much of it as a page shows.
 pub(super) fn json(view: &View<'_>, value: &Value) -> Markup {
     let text = indented(&value.to_string(), MAX_JSON_BYTES);
@@ -246,6 +236,18 @@ pub(super) fn hidden(view: &View<'_>, back: &str) -> Markup {
         input type="hidden" name="form" value=(view.form_number());
         input type="hidden" name="back" value=(back);
     }
+}
+
+/// Reads a page of a list of the API, as the filters in the URL say.
+pub(super) fn filtered(
+    view: &View<'_>,
+    path: &str,
+    fields: &[(&str, &str, Filter<'_>)],
+    more: &[(&str, &str)],
+) -> Result<Value, PageError> {
+    let names = fields.iter().map(|(name, ..)| *name).chain(["after"]);
+    let given = names.filter_map(|name| Some((name, view.query.get(name)?)));
+    view.read(path, &given.chain(more.iter().copied()).collect::<Vec<_>>())
 }
 
 /// A form that filters a list by the URL. `fields`: name, label, kind (`text`, `datetime`, or the words to choose from).

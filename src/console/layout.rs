@@ -57,7 +57,7 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
 /// The other pages of a section that has several.
 fn tabs(view: &View<'_>, page: Option<&Page>) -> Markup {
     let Some(page) = page.filter(|page| page.menu.is_some()) else { return html! {} };
-    let is_tab = |entry: &&&Page| entry.section() == page.section() && view.may(entry.right);
+    let is_tab = |entry: &&Page| entry.section() == page.section() && view.may(entry.right);
     let all: Vec<_> =
         PAGES.iter().filter(is_tab).filter_map(|tab| Some((tab, tab.menu?))).collect();
     html! {

@@ -7,6 +7,7 @@
 mod act;
 mod actions;
 mod assets;
+mod cells;
 mod charts;
 mod elements;
 mod enter;
@@ -74,7 +75,7 @@ impl Console {
     pub fn new(api: Api) -> Self {
         let mut router = matchit::Router::new();
         for page in PAGES {
-            let inserted = router.insert(page.path, *page);
+            let inserted = router.insert(page.path, page);
             assert!(inserted.is_ok(), "two pages have the path {}", page.path);
         }
         Self(Arc::new(Inner { shared: Shared::new(api), router }))
@@ -105,20 +106,16 @@ impl Inner {
             ("log-out", Some(session)) if is_post => enter::leave(shared, &request, &session),
             (path, Some(session)) => match path.strip_prefix("act/") {
                 Some(action) => return act::answer(shared, request, &session, action, reply),
-                None => self.page(head, &session),
+                None => self
+                    .page(head, &session)
+                    .unwrap_or_else(|error| layout::error(shared, head, Some(&session), &error)),
             },
         };
         reply.send(response);
     }
 
     /// A page, or 304 if nothing was committed since the reader's copy.
-    fn page(&self, head: &Head, session: &Session) -> Response {
-        let shared = &self.shared;
-        self.show(head, session)
-            .unwrap_or_else(|error| layout::error(shared, head, Some(session), &error))
-    }
-
-    fn show(&self, head: &Head, session: &Session) -> Result<Response, PageError> {
+    fn page(&self, head: &Head, session: &Session) -> Result<Response, PageError> {
         let found = self.router.at(&head.path).ok();
         let is_read = matches!(head.method, Method::Get | Method::Head);
         let Some(found) = found.filter(|_| is_read) else {

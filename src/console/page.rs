@@ -13,7 +13,7 @@ use crate::api::context::Api;
 use crate::api::people::{Person, Session};
 use crate::console::assets::Assets;
 use crate::console::error::PageError;
-use crate::console::form::{Form, Submissions, session_secret, with_query};
+use crate::console::form::{Form, Submissions, segment, session_secret, with_query};
 use crate::console::json::indented;
 use crate::console::texts::{EN, Texts};
 use crate::http::message::{Head, Method, Request, Response};
@@ -41,6 +41,12 @@ impl Page {
         show: fn(&View<'_>) -> Result<Content, PageError>,
     ) -> Self {
         Self { path, menu: None, right, is_live: true, show }
+    }
+
+    /// Keeps it as it is while it is looked at.
+    pub(super) const fn still(mut self) -> Self {
+        self.is_live = false;
+        self
     }
 
     /// Gives it an entry in the menu.
@@ -118,11 +124,8 @@ impl<'a> View<'a> {
     pub(super) fn read(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, PageError> {
         let query = with_query("", query.iter().copied());
         let query = query.strip_prefix('?').map(str::to_owned);
-        let response = self.ask(Method::Get, path, query, Vec::new());
-        if response.status >= 400 {
-            return Err(PageError::of(response));
-        }
-        Ok(serde_json::from_slice(&response.body).unwrap_or_default())
+        let body = self.answer(Method::Get, path, query, Vec::new())?;
+        Ok(serde_json::from_slice(&body).unwrap_or_default())
     }
 
     /// The same, where a page goes on without it: null if the API refuses.
@@ -130,19 +133,27 @@ impl<'a> View<'a> {
         self.read(path, query).unwrap_or_default()
     }
 
-    /// The same, with the text of its `payload`: indented, at most a little more than a page shows, and with numbers as
+    /// The page of a list that the URL asks for.
+    pub(super) fn page(&self, path: &str, rows: &str) -> Result<Value, PageError> {
+        let after = self.query.get("after").unwrap_or_default();
+        self.read(path, &[("limit", rows), ("after", after)])
+    }
+
+    /// The thing that the URL names, by the path of its list.
+    pub(super) fn one(&self, list: &str) -> Result<Value, PageError> {
+        self.read(&format!("{list}/{}", segment(self.param(0))), &[])
+    }
+
+    /// Reads a path with the text of its `payload`: indented, at most a little more than a page shows, and with numbers as
     /// they are stored. The value lacks it.
     pub(super) fn read_payload(
         &self,
         path: &str,
         most: usize,
     ) -> Result<(Value, Option<String>), PageError> {
-        let response = self.ask(Method::Get, path, None, Vec::new());
-        if response.status >= 400 {
-            return Err(PageError::of(response));
-        }
+        let body = self.answer(Method::Get, path, None, Vec::new())?;
         let mut fields: BTreeMap<String, &RawValue> =
-            serde_json::from_slice(&response.body).unwrap_or_default();
+            serde_json::from_slice(&body).unwrap_or_default();
         let payload = fields.remove("payload").map(|raw| indented(raw.get(), most));
         let rest = fields.into_iter().map(|(name, raw)| {
             let value = serde_json::from_str(raw.get()).unwrap_or_default();
@@ -158,17 +169,26 @@ impl<'a> View<'a> {
         path: &str,
         body: &Value,
     ) -> Result<Value, PageError> {
-        let response = self.ask(method, path, None, body.to_string().into_bytes());
-        if response.status >= 400 {
-            return Err(PageError::of(response));
-        }
-        Ok(serde_json::from_slice(&response.body).unwrap_or_default())
+        let body = self.answer(method, path, None, body.to_string().into_bytes())?;
+        Ok(serde_json::from_slice(&body).unwrap_or_default())
     }
 
     /// The checks of `/readyz`, whether they fail or not.
     pub(super) fn checks(&self) -> Value {
         let response = self.ask(Method::Get, "/readyz", Some("verbose".to_owned()), Vec::new());
         serde_json::from_slice(&response.body).unwrap_or_default()
+    }
+
+    /// The body of an answer, unless the API refuses.
+    fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        query: Option<String>,
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, PageError> {
+        let response = self.ask(method, path, query, body);
+        if response.status < 400 { Ok(response.body) } else { Err(PageError::of(response)) }
     }
 
     fn ask(&self, method: Method, path: &str, query: Option<String>, body: Vec<u8>) -> Response {

@@ -7,6 +7,22 @@ macro_rules! texts {
 
         /// English.
         pub(super) static EN: Texts = Texts { $($name: $text,)* };
+
+        impl Texts {
+            /// The text of this name.
+            pub(super) fn named(&self, name: &str) -> &'static str {
+                match name {
+                    $(stringify!($name) => self.$name,)*
+                    _ => {
+                        debug_assert!(false, "there is no text {name}");
+                        ""
+                    }
+                }
+            }
+        }
+
+        #[cfg(test)]
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
     };
 }
 
@@ -464,4 +480,27 @@ texts! {
     create_token_about: "A program sends it with each request. It is shown once. One that publishes names its source systems or consumer groups.",
     source_systems: "Source systems it may publish for, one a line; * is any",
     consumer_groups: "Groups it may claim events for, one a line; * is any",
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::NAMES;
+
+    #[test]
+    fn every_text_is_used() {
+        let (mut open, mut code) = (vec![PathBuf::from("src/console")], String::new());
+        while let Some(path) = open.pop() {
+            if path.is_dir() {
+                open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            } else if !path.ends_with("texts.rs") {
+                code += &std::fs::read_to_string(path).unwrap();
+            }
+        }
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words: Vec<&str> = code.split(|c| !is_part(c)).collect();
+        let unused: Vec<_> = NAMES.iter().filter(|name| !words.contains(name)).collect();
+        assert!(unused.is_empty(), "{unused:?}");
+    }
 }

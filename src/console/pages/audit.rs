@@ -1,17 +1,7 @@
 //! Who changed what, with the values before and after.
 
-use crate::console::elements::{Filter, filters};
+use crate::console::elements::{Filter, filtered, filters};
 use crate::console::prelude::*;
-
-pub(super) const LIST: Page = Page {
-    path: "/console/audit",
-    menu: Some(|t| t.audit),
-    right: Admin,
-    is_live: true,
-    show: entries,
-};
-pub(super) const ONE: Page =
-    Page { path: "/console/audit/{seq}", menu: None, right: Admin, is_live: false, show: entry };
 
 /// The most changed fields of an entry in the list. The longest 25 entries stay below 100 kB.
 const MAX_FIELDS: usize = 8;
@@ -22,33 +12,35 @@ const MAX_NAME_BYTES: usize = 2_000;
 /// How much the values take on an entry's own page.
 const MAX_VALUES_BYTES: usize = 80_000;
 
-fn entries(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn entries(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let names = ["actor", "action", "resource", "result", "since", "until", "after"];
-    let given = names.iter().filter_map(|name| Some((*name, view.query.get(name)?)));
-    let query: Vec<_> = given.chain([("limit", "25")]).collect();
-    let found = view.read("/v1/audit-events", &query)?;
-    let heads = [t.at, t.who, t.action, t.resource, t.result, t.changes];
+    let fields = [
+        ("action", t.action, Filter::Text),
+        ("resource", t.resource, Filter::Text),
+        ("actor", t.who, Filter::Text),
+        ("result", t.result, Filter::Choice(&["SUCCESS", "FAILURE", "DENIED"])),
+        ("since", t.since, Filter::Time),
+        ("until", t.until, Filter::Time),
+    ];
+    let found = filtered(view, "/v1/audit-events", &fields, &[("limit", "25")])?;
+    let cells = Cells(
+        "at; who; action; resource; result = state result; changes",
+        &[
+            ("at", &|row| html! { a href=(path(row)) { (time(row.text("at"))) } }),
+            ("who", &|row| {
+                let actor = row.field("actor");
+                html! { (cut(actor.text("display"), MAX_LISTED_BYTES)) br; span.small { (actor.text("type")) " " (row.text("address")) } }
+            }),
+            ("resource", &|row| {
+                let resource = row.field("resource");
+                html! { (resource.text("type")) " " span.small { (cut(resource.text("id"), MAX_LISTED_BYTES)) } }
+            }),
+            ("changes", &|row| summary(view, row)),
+        ],
+    );
     let body = html! {
-        (filters(view, &[
-            ("action", t.action, Filter::Text),
-            ("resource", t.resource, Filter::Text),
-            ("actor", t.who, Filter::Text),
-            ("result", t.result, Filter::Choice(&["SUCCESS", "FAILURE", "DENIED"])),
-            ("since", t.since, Filter::Time),
-            ("until", t.until, Filter::Time),
-        ]))
-        (list(view, t.audit, &heads, &found, (t.no_audit, t.no_audit_help), |row| {
-            let (actor, resource) = (row.field("actor"), row.field("resource"));
-            vec![
-                html! { a href=(path(row)) { (time(row.text("at"))) } },
-                html! { (cut(actor.text("display"), MAX_LISTED_BYTES)) br; span.small { (actor.text("type")) " " (row.text("address")) } },
-                html! { (row.text("action")) },
-                html! { (resource.text("type")) " " span.small { (cut(resource.text("id"), MAX_LISTED_BYTES)) } },
-                state(row.text("result")),
-                summary(view, row),
-            ]
-        }))
+        (filters(view, &fields))
+        (cells.list(view, t.audit, &found, (t.no_audit, t.no_audit_help)))
         (verified(view))
         p.small { (t.audit_verify) " " code { "oncebox audit verify" } }
     };
@@ -73,10 +65,9 @@ fn summary(view: &View<'_>, row: &Value) -> Markup {
 }
 
 /// One entry: all that is stored of it.
-fn entry(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn entry(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let seq = view.param(0);
-    let row = view.read(&format!("/v1/audit-events/{}", segment(seq)), &[])?;
+    let row = view.one("/v1/audit-events")?;
     let (actor, resource) = (row.field("actor"), row.field("resource"));
     let changed = changes(&row);
     let most = MAX_VALUES_BYTES / changed.len().saturating_mul(2).max(1);
@@ -84,23 +75,27 @@ fn entry(view: &View<'_>) -> Result<Content, PageError> {
         .iter()
         .map(|(name, before, after)| vec![html! { (name) }, cut(before, most), cut(after, most)])
         .collect();
+    let known = Cells(
+        "at = time at; who; action; resource; result = state result; address; browser = user_agent; request_id; \
+         hash = code hash",
+        &[
+            (
+                "who",
+                &|_| html! { (cut(actor.text("display"), MAX_NAME_BYTES)) " (" (actor.text("type")) ")" },
+            ),
+            (
+                "resource",
+                &|_| html! { (resource.text("type")) " " (cut(resource.text("id"), MAX_NAME_BYTES)) },
+            ),
+        ],
+    );
     let body = html! {
         p { a href="/console/audit" { (t.audit) } }
-        (facts(&[
-            (t.at, time(row.text("at"))),
-            (t.who, html! { (cut(actor.text("display"), MAX_NAME_BYTES)) " (" (actor.text("type")) ")" }),
-            (t.action, html! { (row.text("action")) }),
-            (t.resource, html! { (resource.text("type")) " " (cut(resource.text("id"), MAX_NAME_BYTES)) }),
-            (t.result, state(row.text("result"))),
-            (t.address, html! { (row.text("address")) }),
-            (t.browser, html! { (row.text("user_agent")) }),
-            (t.request_id, html! { (row.text("request_id")) }),
-            (t.hash, html! { code { (row.text("hash")) } }),
-        ]))
+        (known.facts(view, &row))
         h2 { (t.changes) }
         (table(t.changes, &[t.field, t.before, t.after], &rows))
     };
-    Ok(Content::new(format!("{} {seq}", t.audit_entry), body))
+    Ok(Content::new(format!("{} {}", t.audit_entry, view.param(0)), body))
 }
 
 /// Whether the newest entries are as they were written.

@@ -1,11 +1,8 @@
 //! One event, webhook event or delivery: did it go out, when, what did they answer, why does it wait?
 
 use crate::console::charts::{Wait, timeline};
+use crate::console::elements::link_to_event;
 use crate::console::prelude::*;
-
-pub(super) const EVENT: Page = Page::new("/console/events/{id}", Read, event);
-pub(super) const WEBHOOK: Page = Page::new("/console/webhooks/{id}", Read, webhook);
-pub(super) const DELIVERY: Page = Page::new("/console/deliveries/{id}", Read, delivery);
 
 /// Deliveries whose attempts are shown; the others are linked.
 const MAX_DELIVERIES: usize = 3;
@@ -16,7 +13,7 @@ const MAX_BODY_BYTES: usize = 12_000;
 /// How much is shown of an answer in the table of attempts.
 const MAX_ANSWER_BYTES: usize = 400;
 
-fn event(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let id = view.param(0);
     let path = format!("/v1/events/{}", segment(id));
@@ -24,6 +21,18 @@ fn event(view: &View<'_>) -> Result<Content, PageError> {
     let is_open = event.int("open_deliveries") > 0;
     let children =
         view.read_or_null("/v1/events", &[("parent_id", event.text("id")), ("limit", "20")]);
+    let known = Cells(
+        "event_type; at = time received_at; occurred = time occurred_at; completed = time completed_at; \
+         source = source_system; key = code idempotency_key; webhook_id = code webhook_id; id = code id; repeated; \
+         process = if process_id; parent",
+        &[
+            ("repeated", &repeated),
+            ("parent", &|event| {
+                event.maybe("parent_id").map_or_else(nothing, |id| link("events", id))
+            }),
+        ],
+    );
+    let child = Cells("name; event_type; state = state status", &[("name", &link_to_event)]);
     let body = html! {
         div.actions {
             (state(event.text("status")))
@@ -33,74 +42,64 @@ fn event(view: &View<'_>) -> Result<Content, PageError> {
             @if is_open { (button(view, &actions::CANCEL_EVENT, &[("id", id)])) }
         }
         @if let Some(error) = event.maybe("last_error") { p.error { strong { (t.last_error) } " " (error) } }
-        (facts(&[
-            (t.event_type, html! { (event.text("event_type")) }),
-            (t.at, time(event.text("received_at"))),
-            (t.occurred, time_or(event.maybe("occurred_at"))),
-            (t.completed, time_or(event.maybe("completed_at"))),
-            (t.source, html! { (event.text("source_system")) }),
-            (t.key, html! { code { (event.text("idempotency_key")) } }),
-            (t.webhook_id, html! { code { (event.text("webhook_id")) } }),
-            (t.id, html! { code { (event.text("id")) } }),
-            (t.repeated, repeated(&event)),
-            (t.process, text_or(event.maybe("process_id"))),
-            (t.parent, event.maybe("parent_id").map_or_else(|| text_or(None), |id| link("events", id))),
-        ]))
+        (known.facts(view, &event))
         (deliveries(view, event.text("id")))
         @if !children.items("items").is_empty() {
             h2 { (t.children) }
-            (table(t.children, &[t.name, t.event_type, t.state], &children.items("items").iter().map(|row| vec![
-                html! { a href={ "/console/events/" (segment(row.text("id"))) } { (name_of(row)) } },
-                html! { (row.text("event_type")) },
-                state(row.text("status")),
-            ]).collect::<Vec<_>>()))
+            (child.table(view, t.children, children.items("items"), ("", "")))
         }
         (content(view, &event, payload))
     };
     Ok(Content::new(format!("{}: {}", t.event, name_of(&event)), body))
 }
 
-fn webhook(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let id = view.param(0);
     let path = format!("/v1/webhook-events/{}", segment(id));
     let (event, payload) = view.read_payload(&path, MAX_PAYLOAD_BYTES)?;
+    let known = Cells(
+        "provider; event_type; at = time received_at; completed = time completed_at; signature; \
+         provider_id = code provider_event_id; webhook_id = code webhook_id; id = code id; repeated",
+        &[
+            ("repeated", &repeated),
+            ("signature", &|event| {
+                let checked = |key| html! { (t.signature_checked) " " code { (key) } };
+                event.maybe("key_id").map_or_else(nothing, checked)
+            }),
+        ],
+    );
     let body = html! {
         div.actions {
             (state(event.text("status")))
             (button(view, &actions::REPLAY_WEBHOOK, &[("id", id)]))
         }
         @if let Some(error) = event.maybe("error_message") { p.error { (error) } }
-        (facts(&[
-            (t.provider, html! { (event.text("provider")) }),
-            (t.event_type, html! { (event.text("event_type")) }),
-            (t.at, time(event.text("received_at"))),
-            (t.completed, time_or(event.maybe("completed_at"))),
-            (t.signature, event.maybe("key_id").map_or_else(|| text_or(None), |key| html! { (t.signature_checked) " " code { (key) } })),
-            (t.provider_id, html! { code { (event.text("provider_event_id")) } }),
-            (t.webhook_id, html! { code { (event.text("webhook_id")) } }),
-            (t.id, html! { code { (event.text("id")) } }),
-            (t.repeated, repeated(&event)),
-        ]))
+        (known.facts(view, &event))
         (deliveries(view, event.text("id")))
         (content(view, &event, payload))
     };
     Ok(Content::new(format!("{}: {}", t.webhook, event.text("provider_event_id")), body))
 }
 
-fn delivery(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn delivery(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let found = view.read(&format!("/v1/deliveries/{}", segment(view.param(0))), &[])?;
+    let found = view.one("/v1/deliveries")?;
+    let known = Cells(
+        "event; event_type; lane; runs = run_no; attempts",
+        &[
+            ("event", &link_of),
+            ("lane", &|of| of.maybe("lane").map_or_else(nothing, |lane| link("lanes", lane))),
+            (
+                "attempts",
+                &|of| html! { (of.int("attempt_count")) " (" (of.int("counted_failures")) " " (t.counted) ")" },
+            ),
+        ],
+    );
     let title = format!("{} {}: {}", t.delivery, found.text("id"), name_of(&found));
     let body = html! {
         (one(view, &found, 2))
-        (facts(&[
-            (t.event, link_of(&found)),
-            (t.event_type, html! { (found.text("event_type")) }),
-            (t.lane, found.maybe("lane").map_or_else(|| text_or(None), |lane| link("lanes", lane))),
-            (t.runs, html! { (found.int("run_no")) }),
-            (t.attempts, html! { (found.int("attempt_count")) " (" (found.int("counted_failures")) " " (t.counted) ")" }),
-        ]))
+        (known.facts(view, &found))
         (request(view, &found))
         (edit(view, &found))
     };
@@ -288,7 +287,7 @@ fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &
     }
     let waited = |n: usize| {
         let wait = waits.get(n).filter(|wait| wait.ms >= 1000);
-        html! { @match wait { Some(wait) => { (span(wait.ms)) " · " (wait.why) }, None => (text_or(None)) } }
+        html! { @match wait { Some(wait) => { (span(wait.ms)) " · " (wait.why) }, None => (nothing()) } }
     };
     let mut rows: Vec<_> = attempts
         .iter()
@@ -300,7 +299,7 @@ fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &
                 waited(n),
                 time(row.text("started_at")),
                 html! { (state(row.text("class"))) @if !row.is("counted") && row.text("class") != "success" { " " small { (t.not_counted) } } },
-                html! { @if status.is_null() { (text_or(None)) } @else { (status) } },
+                html! { @if status.is_null() { (nothing()) } @else { (status) } },
                 html! { (row.int("latency_ms")) " ms" },
                 html! { (beginning(row.first_of(&["excerpt", "failed_reason"]), MAX_ANSWER_BYTES).0) },
             ]
@@ -309,7 +308,7 @@ fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &
     if waits.len() > attempts.len() {
         let mut now =
             vec![html! { (t.next_one) }, waited(attempts.len()), time_or(waiting.maybe("until"))];
-        now.extend([state("waiting"), text_or(None), text_or(None), text_or(None)]);
+        now.extend([state("waiting"), nothing(), nothing(), nothing()]);
         rows.push(now);
     }
     html! {
@@ -321,7 +320,11 @@ fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &
 /// How often it was sent to us again, if it was.
 fn repeated(event: &Value) -> Markup {
     let count = event.int("duplicate_count");
-    html! { @if count > 0 { (count) } @else { (text_or(None)) } }
+    if count > 0 {
+        html! { (count) }
+    } else {
+        nothing()
+    }
 }
 
 /// Headers and payload. Sealed fields stay closed: the API answers them so.

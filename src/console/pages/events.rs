@@ -1,107 +1,70 @@
-//! The lists of events, webhook events and deliveries. Filters stand in the URL.
+//! The lists of events, event types, webhook events and deliveries, and the search. Filters stand in the URL.
 
-use crate::console::elements::{Filter, filters};
+use crate::console::elements::{Filter, filtered, filters, link_to_event};
 use crate::console::prelude::*;
+use crate::model::{delivery, event, webhook_event};
 
-pub(super) const EVENTS: Page = Page::new("/console/events", Read, events).menu(|t| t.events);
-pub(super) const RECEIVED: Page =
-    Page::new("/console/webhooks", Read, received).menu(|t| t.received);
-pub(super) const DELIVERIES: Page =
-    Page::new("/console/deliveries", Read, deliveries).menu(|t| t.deliveries);
+/// How much a list shows of a description.
+const MAX_DESCRIPTION_BYTES: usize = 400;
 
-const EVENT_STATES: &[&str] = &[
-    "pending",
-    "processing",
-    "completed",
-    "failed",
-    "dead_letter",
-    "cancelled",
-    "skipped",
-    "quarantined",
-];
-const WEBHOOK_STATES: &[&str] = &["received", "processing", "completed", "failed", "skipped"];
-pub(super) const DELIVERY_STATES: &[&str] = &[
-    "pending",
-    "leased",
-    "waiting",
-    "parked",
-    "in_doubt",
-    "completed",
-    "dead_letter",
-    "skipped",
-    "cancelled",
-];
-
-/// The parameters of the API's list that the URL of a page gives.
-fn given<'a>(view: &'a View<'_>, names: &[&'static str]) -> Vec<(&'static str, &'a str)> {
-    names.iter().filter_map(|name| Some((*name, view.query.get(name)?))).collect()
-}
-
-fn events(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn events(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let query = given(view, &["status", "event_type", "aggregate_id", "since", "until", "after"]);
-    let found = view.read("/v1/events", &query)?;
-    let rows = found.each("items", |row| {
-        vec![
-            html! { a href={ "/console/events/" (segment(row.text("id"))) } { (name_of(row)) } },
-            html! { (row.text("event_type")) },
-            state(row.text("status")),
-            time(row.text("received_at")),
-            html! { (row.text("source_system")) },
-            text_or(row.maybe("last_error")),
-        ]
-    });
+    let fields = [
+        ("status", t.state, Filter::Choice(&event::Status::ALL.map(event::Status::as_str))),
+        ("event_type", t.event_type, Filter::Text),
+        ("aggregate_id", t.aggregate_id, Filter::Text),
+        ("since", t.since, Filter::Time),
+        ("until", t.until, Filter::Time),
+    ];
+    let found = filtered(view, "/v1/events", &fields, &[])?;
+    let cells = Cells(
+        "name; event_type; state = state status; at = time received_at; source = source_system; error = if last_error",
+        &[("name", &link_to_event)],
+    );
     let body = html! {
-        (filters(view, &[
-            ("status", t.state, Filter::Choice(EVENT_STATES)),
-            ("event_type", t.event_type, Filter::Text),
-            ("aggregate_id", t.aggregate_id, Filter::Text),
-            ("since", t.since, Filter::Time),
-            ("until", t.until, Filter::Time),
-        ]))
-        @if rows.is_empty() { (empty(t.no_events, t.no_events_help)) }
-        @else { (table(t.events, &[t.name, t.event_type, t.state, t.at, t.source, t.error], &rows)) }
-        (pager(view, &found))
+        (filters(view, &fields))
+        (cells.list(view, t.events, &found, (t.no_events, t.no_events_help)))
     };
     Ok(Content::new(t.events, body))
 }
 
-fn received(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn received(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let query = given(view, &["status", "provider", "event_type", "since", "until", "after"]);
-    let found = view.read("/v1/webhook-events", &query)?;
-    let rows = found.each("items", |row| {
-        let provider = row.text("provider");
-        vec![
-            html! { a href={ "/console/webhooks/" (segment(row.text("id"))) } { (row.text("provider_event_id")) } },
-            html! { (provider) },
-            html! { (row.text("event_type")) },
-            state(row.text("status")),
-            time(row.text("received_at")),
-            html! { (row.int("duplicate_count")) },
-        ]
-    });
+    let providers = view.read_or_null("/v1/providers", &[]);
+    let fields = [
+        ("provider", t.provider, Filter::Choice(&names(&providers))),
+        (
+            "status",
+            t.state,
+            Filter::Choice(&webhook_event::Status::ALL.map(webhook_event::Status::as_str)),
+        ),
+        ("event_type", t.event_type, Filter::Text),
+        ("since", t.since, Filter::Time),
+        ("until", t.until, Filter::Time),
+    ];
+    let found = filtered(view, "/v1/webhook-events", &fields, &[])?;
     let now = view.inner().api.clock.wall().to_string();
     let midnight = format!("{}T00:00:00Z", now.get(..10).unwrap_or_default());
     let provider = view.query.get("provider").unwrap_or_default();
     let today = with_query(&view.head.path, [("provider", provider), ("since", midnight.as_str())]);
-    let providers = view.read_or_null("/v1/providers", &[]);
-    let names: Vec<&str> = providers.items("items").iter().map(|row| row.text("name")).collect();
+    let cells = Cells(
+        "provider_id; provider; event_type; state = state status; at = time received_at; repeated = duplicate_count",
+        &[("provider_id", &|row| {
+            html! { a href={ "/console/webhooks/" (segment(row.text("id"))) } { (row.text("provider_event_id")) } }
+        })],
+    );
     let body = html! {
-        (filters(view, &[
-            ("provider", t.provider, Filter::Choice(&names)),
-            ("status", t.state, Filter::Choice(WEBHOOK_STATES)),
-            ("event_type", t.event_type, Filter::Text),
-            ("since", t.since, Filter::Time),
-            ("until", t.until, Filter::Time),
-        ]))
+        (filters(view, &fields))
         p { a href=(today) { (t.today) " (UTC)" } }
-        @if rows.is_empty() { (empty(t.no_webhooks, t.no_webhooks_help)) }
-        @else { (table(t.accepted, &[t.provider_id, t.provider, t.event_type, t.state, t.at, t.repeated], &rows)) }
-        (pager(view, &found))
+        (cells.list(view, t.accepted, &found, (t.no_webhooks, t.no_webhooks_help)))
         (refused(view))
     };
     Ok(Content::new(t.received, body))
+}
+
+/// The names of things, to choose from.
+fn names(found: &Value) -> Vec<&str> {
+    found.items("items").iter().map(|row| row.text("name")).collect()
 }
 
 /// What came in and was not taken, with why.
@@ -116,55 +79,103 @@ fn refused(view: &View<'_>) -> Markup {
         // Times of the API have one form, so they compare as text.
         .filter(|row| row.text("last_at") >= from)
         .take(100)
-        .map(|row| {
-            vec![
-                html! { (row.text("provider")) },
-                html! { (row.text("reason")) },
-                html! { (row.int("status")) },
-                html! { (row.text("address")) },
-                time(row.text("last_at")),
-                html! { (row.int("count")) },
-            ]
-        })
+        .cloned()
         .collect();
+    let cells = Cells("provider; reason; answer = status; address; at = time last_at; count", &[]);
     html! {
         h2 { (t.refused) }
-        @if rows.is_empty() { (empty(t.nothing_refused, "")) }
-        @else { (table(t.refused, &[t.provider, t.reason, t.answer, t.address, t.at, t.count], &rows)) }
+        (cells.table(view, t.refused, &rows, (t.nothing_refused, "")))
         @if let Some(since) = found.maybe("since") { p.small { (t.counted_since) " " (time(since)) } }
     }
 }
 
-fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let query = given(view, &["state", "subscription", "since", "until", "after"]);
-    let found = view.read("/v1/deliveries", &query)?;
-    let rows = found.each("items", |row| {
-        vec![
-            link("deliveries", row.text("id")),
-            link_of(row),
-            html! { (row.text("event_type")) },
-            link("subscriptions", row.text("subscription")),
-            state(row.text("state")),
-            html! { (row.int("attempt_count")) },
-            time(row.first_of(&["due_at", "finished_at"])),
-        ]
-    });
     let subscriptions = view.read_or_null("/v1/subscriptions", &[("limit", "200")]);
-    let names: Vec<&str> =
-        subscriptions.items("items").iter().map(|row| row.text("name")).collect();
-    let heads =
-        [t.delivery, t.event, t.event_type, t.subscription, t.state, t.attempts, t.due_or_done];
+    let fields = [
+        ("state", t.state, Filter::Choice(&delivery::State::ALL.map(delivery::State::as_str))),
+        ("subscription", t.subscription, Filter::Choice(&names(&subscriptions))),
+        ("since", t.since, Filter::Time),
+        ("until", t.until, Filter::Time),
+    ];
+    let found = filtered(view, "/v1/deliveries", &fields, &[])?;
+    let cells = Cells(
+        "delivery = link deliveries id; event; event_type; subscription = link subscriptions subscription; \
+         state = state state; attempts = attempt_count; due_or_done = time due_at|finished_at",
+        &[("event", &link_of)],
+    );
     let body = html! {
-        (filters(view, &[
-            ("state", t.state, Filter::Choice(DELIVERY_STATES)),
-            ("subscription", t.subscription, Filter::Choice(&names)),
-            ("since", t.since, Filter::Time),
-            ("until", t.until, Filter::Time),
-        ]))
-        @if rows.is_empty() { (empty(t.no_deliveries, t.no_deliveries_help)) }
-        @else { (table(t.deliveries, &heads, &rows)) }
-        (pager(view, &found))
+        (filters(view, &fields))
+        (cells.list(view, t.deliveries, &found, (t.no_deliveries, t.no_deliveries_help)))
     };
     Ok(Content::new(t.deliveries, body))
+}
+
+/// The event types: what the events of each are.
+pub(super) fn types(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let found = view.page("/v1/event-types", "50")?;
+    let cells = Cells(
+        "name = link events/types name; what_it_means; on_invalid = word on_invalid; changed = time updated_at",
+        &[("what_it_means", &|row| cut(row.text("description"), MAX_DESCRIPTION_BYTES))],
+    );
+    let none = (t.no_event_types, t.no_event_types_help);
+    Ok(Content::new(t.event_types, cells.list(view, t.event_types, &found, none)))
+}
+
+/// An event type: what its payloads look like.
+pub(super) fn event_type(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let name = view.param(0);
+    let found = view.one("/v1/event-types")?;
+    let known = "on_invalid = word on_invalid; made = time created_at; changed = time updated_at";
+    let body = html! {
+        p { a href="/console/events/types" { (t.event_types) } " · "
+            a href=(with_query("/console/events", [("event_type", name)])) { (t.events) } }
+        p { (found.text("description")) }
+        (Cells(known, &[]).facts(view, &found))
+        @if !found.field("example").is_null() { h2 { (t.example) } (json(view, found.field("example"))) }
+        h2 { (t.schema) }
+        (json(view, found.field("schema")))
+    };
+    Ok(Content::new(format!("{}: {name}", t.event_type), body))
+}
+
+/// What one box finds: events, webhooks, deliveries, and what has a name.
+pub(super) fn search(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let Some(q) = view.query.get("q") else {
+        return Ok(Content::new(t.search_results, empty(t.search_hint, t.search_help)));
+    };
+    let found = view.read("/v1/search", &[("q", q)])?;
+    let rows = found.items("items");
+    let cells = Cells(
+        "search_found; kind = word kind; event_type; state; at = time at; matched = word matched",
+        &[
+            ("search_found", &|row| {
+                let page = match row.text("kind") {
+                    "webhook_event" => "webhooks",
+                    "delivery" => "deliveries",
+                    "subscription" => "subscriptions",
+                    "provider" => "providers",
+                    "source" => "sources",
+                    _ => "events",
+                };
+                html! { a href={ "/console/" (page) "/" (segment(row.text("id"))) } { (row.text("value")) } }
+            }),
+            ("state", &|row| row.maybe("status").map_or_else(Default::default, state)),
+        ],
+    );
+    let body = html! {
+        @if rows.is_empty() {
+            (empty(&format!("{} {q}.", t.search_nothing), t.search_help))
+            p { (t.search_lists)
+                @for (path, name) in [("events", t.events), ("webhooks", t.received), ("deliveries", t.deliveries)] {
+                    " " a href={ "/console/" (path) } { (name) }
+                } }
+        }
+        @else { (cells.table(view, &format!("{}: {q}", t.search_results), rows, ("", ""))) }
+        @if found.is("more") { p.small { (t.search_more) } }
+    };
+    Ok(Content::new(format!("{}: {q}", t.search_results), body))
 }

@@ -5,48 +5,48 @@ mod alerts;
 mod audit;
 mod dead_letters;
 mod event;
-mod event_types;
 mod events;
 mod lanes;
 mod overview;
-mod search;
 mod settings;
 mod sources;
 mod subscriptions;
 
 use crate::console::page::Page;
+use crate::model::token::Right::{Admin, Box, Read};
 
 /// All pages. Those with an entry in the menu, or among the tabs of a section, stand in its order.
-pub(super) static PAGES: &[&Page] = &[
-    &overview::PAGE,
-    &search::PAGE,
-    &events::EVENTS,
-    &event_types::LIST,
-    &event_types::ONE,
-    &event::EVENT,
-    &events::RECEIVED,
-    &event::WEBHOOK,
-    &events::DELIVERIES,
-    &event::DELIVERY,
-    &dead_letters::LIST,
-    &dead_letters::JOBS,
-    &dead_letters::JOB,
-    &lanes::LIST,
-    &lanes::ONE,
-    &subscriptions::LIST,
-    &subscriptions::ONE,
-    &subscriptions::TEST,
-    &sources::LIST,
-    &sources::ONE,
-    &sources::PROVIDER,
-    &alerts::PAGE,
-    &audit::LIST,
-    &audit::ONE,
-    &settings::PAGE,
-    &access::OWN_SESSIONS,
-    &access::USERS,
-    &access::SESSIONS,
-    &access::TOKENS,
-    &settings::IN_FORCE,
-    &settings::BACKUPS,
+pub(super) static PAGES: &[Page] = &[
+    Page::new("/console/", Read, overview::show).menu(|t| t.overview),
+    Page::new("/console/search", Read, events::search),
+    Page::new("/console/events", Read, events::events).menu(|t| t.events),
+    Page::new("/console/events/types", Read, events::types).menu(|t| t.event_types).still(),
+    Page::new("/console/events/types/{name}", Read, events::event_type).still(),
+    Page::new("/console/events/{id}", Read, event::event),
+    Page::new("/console/webhooks", Read, events::received).menu(|t| t.received),
+    Page::new("/console/webhooks/{id}", Read, event::webhook),
+    Page::new("/console/deliveries", Read, events::deliveries).menu(|t| t.deliveries),
+    Page::new("/console/deliveries/{id}", Read, event::delivery),
+    // A list with boxes is not replaced under the hands.
+    Page::new("/console/dead-letters", Read, dead_letters::list).menu(|t| t.dead_letters).still(),
+    Page::new("/console/jobs", Read, dead_letters::jobs),
+    Page::new("/console/jobs/{id}", Read, dead_letters::job),
+    Page::new("/console/lanes", Read, lanes::list).menu(|t| t.lanes),
+    Page::new("/console/lanes/{id}", Read, lanes::one),
+    Page::new("/console/subscriptions", Read, subscriptions::list).menu(|t| t.subscriptions),
+    Page::new("/console/subscriptions/{id}", Read, subscriptions::one),
+    Page::new("/console/subscriptions/tests/{id}", Read, subscriptions::test),
+    Page::new("/console/sources", Read, sources::list).menu(|t| t.sources),
+    Page::new("/console/sources/{name}", Read, sources::one).still(),
+    Page::new("/console/providers/{name}", Read, sources::provider).still(),
+    Page::new("/console/alerts", Read, alerts::show).menu(|t| t.alerts),
+    Page::new("/console/audit", Admin, audit::entries).menu(|t| t.audit),
+    Page::new("/console/audit/{seq}", Admin, audit::entry).still(),
+    Page::new("/console/settings", Read, settings::show).menu(|t| t.settings).still(),
+    Page::new("/console/settings/my-sessions", Read, access::own).menu(|t| t.own_sessions).still(),
+    Page::new("/console/settings/users", Admin, access::users).menu(|t| t.users).still(),
+    Page::new("/console/settings/sessions", Admin, access::all).menu(|t| t.all_sessions).still(),
+    Page::new("/console/settings/tokens", Admin, access::tokens).menu(|t| t.tokens).still(),
+    Page::new("/console/settings/in-force", Box, settings::in_force).menu(|t| t.in_force).still(),
+    Page::new("/console/settings/backups", Box, settings::backups).menu(|t| t.backups).still(),
 ];

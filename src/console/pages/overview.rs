@@ -5,12 +5,10 @@ use crate::console::charts::{heat, lines, strip};
 use crate::console::prelude::*;
 use crate::model::health::bytes;
 
-pub(super) const PAGE: Page = Page::new("/console/", Read, show).menu(|t| t.overview);
-
 /// Checks whose finding stands on the page already.
 const TOLD: [&str; 4] = ["dead_letters", "quarantined", "escalations", "subscriptions"];
 
-fn show(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let stats = view.read("/v1/stats", &[])?;
     let escalations = view.read("/v1/escalations", &[("limit", "10")])?;
@@ -164,20 +162,21 @@ fn first_steps(view: &View<'_>, stats: &Value) -> Markup {
 /// The latest attempts of each subscription.
 fn strips(view: &View<'_>, recent: &Value) -> Markup {
     let t = view.t;
-    let rows = recent.items("subscriptions").iter().take(30).map(|row| {
-        let (name, attempts) = (row.text("subscription"), row.items("attempts"));
-        let good = attempts.iter().filter(|row| row.text("class") == "success").count();
-        vec![
-            link("subscriptions", name),
-            strip(view, attempts),
-            html! { (good) " / " (attempts.len()) },
-        ]
-    });
-    let rows: Vec<_> = rows.collect();
+    let rows: Vec<_> = recent.items("subscriptions").iter().take(30).cloned().collect();
+    let good = |row: &Value| {
+        row.items("attempts").iter().filter(|row| row.text("class") == "success").count()
+    };
+    let cells = Cells(
+        "subscription = link subscriptions subscription; last_attempts; succeeded",
+        &[
+            ("last_attempts", &|row| strip(view, row.items("attempts"))),
+            ("succeeded", &|row| html! { (good(row)) " / " (row.items("attempts").len()) }),
+        ],
+    );
     html! {
         @if !rows.is_empty() {
             h2 { (t.last_attempts_of) }
-            (table(t.last_attempts_of, &[t.subscription, t.last_attempts, t.succeeded], &rows))
+            (cells.table(view, t.last_attempts_of, &rows, ("", "")))
         }
         @if let Some(since) = recent.maybe("since") { p.small { (t.counted_since) " " (time(since)) } }
     }
@@ -185,13 +184,6 @@ fn strips(view: &View<'_>, recent: &Value) -> Markup {
 
 /// The checks of `/readyz`.
 pub(super) fn checks(view: &View<'_>, found: &Value) -> Markup {
-    let t = view.t;
-    let rows = found.each("checks", |check| {
-        vec![
-            html! { (word(check.text("name"))) },
-            state(check.text("state")),
-            html! { (check.text("detail")) },
-        ]
-    });
-    table(t.checks, &[t.check, t.state, t.detail], &rows)
+    let cells = Cells("check = word name; state = state state; detail", &[]);
+    cells.table(view, view.t.checks, found.items("checks"), ("", ""))
 }

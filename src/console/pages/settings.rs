@@ -3,36 +3,13 @@
 use std::time::Duration;
 
 use crate::console::prelude::*;
-use crate::model::token::Right::Box;
-
-pub(super) const PAGE: Page = Page {
-    path: "/console/settings",
-    menu: Some(|t| t.settings),
-    right: Read,
-    is_live: false,
-    show,
-};
-pub(super) const IN_FORCE: Page = Page {
-    path: "/console/settings/in-force",
-    menu: Some(|t| t.in_force),
-    right: Box,
-    is_live: false,
-    show: in_force,
-};
-pub(super) const BACKUPS: Page = Page {
-    path: "/console/settings/backups",
-    menu: Some(|t| t.backups),
-    right: Box,
-    is_live: false,
-    show: backups,
-};
 
 /// How much is shown of a value: bytes of the page.
 const MAX_VALUE_BYTES: usize = 300;
 /// The most backups that are shown.
 const MAX_BACKUPS: usize = 100;
 
-fn show(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let stats = view.read("/v1/stats", &[])?;
     let name = view.person().name.as_str();
@@ -53,14 +30,17 @@ fn show(view: &View<'_>) -> Result<Content, PageError> {
 fn in_doubt(view: &View<'_>) -> Markup {
     let t = view.t;
     let found = view.read_or_null("/v1/in-doubt", &[]);
+    let known = Cells(
+        "count; restored = time restored_at; events_held_until = time until",
+        &[(
+            "count",
+            &|of| html! { a href="/console/deliveries?state=in_doubt" { (of.int("in_doubt")) } },
+        )],
+    );
     html! {
         @if found.maybe("until").is_some() || found.int("in_doubt") > 0 {
             h2 { (t.in_doubt) }
-            (facts(&[
-                (t.count, html! { a href="/console/deliveries?state=in_doubt" { (found.int("in_doubt")) } }),
-                (t.restored, time_or(found.maybe("restored_at"))),
-                (t.events_held_until, time_or(found.maybe("until"))),
-            ]))
+            (known.facts(view, &found))
             div.actions {
                 @if found.int("in_doubt") > 0 { (button(view, &actions::RELEASE_IN_DOUBT, &[])) (button(view, &actions::SKIP_IN_DOUBT, &[])) }
                 @if found.maybe("until").is_some() { (button(view, &actions::END_IN_DOUBT, &[])) }
@@ -70,62 +50,56 @@ fn in_doubt(view: &View<'_>) -> Markup {
 }
 
 /// Every setting: its value, where that comes from, and what it means.
-fn in_force(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn in_force(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let found = view.read("/v1/settings", &[])?;
+    let cells = Cells(
+        "name = code key; value; set_by; meaning = about",
+        &[
+            ("value", &|row| {
+                let value = match row.field("value") {
+                    Value::Null if row.is("is_hidden") => t.not_shown.to_owned(),
+                    Value::Null => row.maybe("unset").unwrap_or("–").to_owned(),
+                    Value::String(text) => text.clone(),
+                    Value::Array(none) if none.is_empty() => "–".to_owned(),
+                    other => other.to_string(),
+                };
+                cut(&value, MAX_VALUE_BYTES)
+            }),
+            ("set_by", &|row| {
+                html! {
+                    (word(row.text("from")))
+                    @if let Some(place) = row.maybe("place") { br; span.small { (cut(place, MAX_VALUE_BYTES)) } }
+                }
+            }),
+        ],
+    );
     let body = html! {
         p { (t.in_force_about) }
         @for section in found.items("sections") {
-            @let name = section.text("name");
-            @let rows: Vec<_> = section.items("settings").iter().map(|row| setting(view, row)).collect();
-            h2 { (name) " " small { (section.text("about")) } }
-            (table(name, &[t.name, t.value, t.set_by, t.meaning], &rows))
+            h2 { (section.text("name")) " " small { (section.text("about")) } }
+            (cells.table(view, section.text("name"), section.items("settings"), ("", "")))
         }
     };
     Ok(Content::new(t.in_force, body))
 }
 
-fn setting(view: &View<'_>, row: &Value) -> Vec<Markup> {
-    let value = match row.field("value") {
-        Value::Null if row.is("is_hidden") => view.t.not_shown.to_owned(),
-        Value::Null => row.maybe("unset").unwrap_or("–").to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Array(none) if none.is_empty() => "–".to_owned(),
-        other => other.to_string(),
-    };
-    vec![
-        html! { code { (row.text("key")) } },
-        cut(&value, MAX_VALUE_BYTES),
-        html! { (word(row.text("from"))) @if let Some(place) = row.maybe("place") { br; span.small { (cut(place, MAX_VALUE_BYTES)) } } },
-        html! { (row.text("about")) },
-    ]
-}
-
-fn backups(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn backups(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let found = view.read("/v1/backups", &[])?;
     let all = found.items("items");
-    let rows: Vec<_> = all
-        .iter()
-        .take(MAX_BACKUPS)
-        .map(|row| {
-            vec![
-                time(row.text("created_at")),
-                html! { code { (row.text("path")) } },
-                html! { (megabytes(row.int("bytes"))) },
-                html! { (word(row.text("reason"))) },
-                html! { (row.text("version")) },
-            ]
-        })
-        .collect();
+    let (shown, _) = all.split_at(all.len().min(MAX_BACKUPS));
+    let cells = Cells(
+        "made = time created_at; file = code path; size; made_by = word reason; version",
+        &[("size", &|row| html! { (megabytes(row.int("bytes"))) })],
+    );
     let every = found.get("every_secs").and_then(Value::as_u64).map(Duration::from_secs);
     let every = every
         .map_or_else(|| t.never.to_owned(), |every| humantime::format_duration(every).to_string());
     let body = html! {
         div.actions { (button(view, &actions::BACK_UP, &[])) }
         (facts(&[(t.directory, html! { code { (found.text("directory")) } }), (t.made_every, html! { (every) })]))
-        @if rows.is_empty() { (empty(t.no_backups, t.no_backups_help)) }
-        @else { (table(t.backups, &[t.made, t.file, t.size, t.made_by, t.version], &rows)) }
+        (cells.table(view, t.backups, shown, (t.no_backups, t.no_backups_help)))
         @if all.len() > MAX_BACKUPS { p { (t.and) " " (all.len().saturating_sub(MAX_BACKUPS)) " " (t.more) } }
         p.small { (t.backups_help) " " code { "oncebox backup verify" } }
     };

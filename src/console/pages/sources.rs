@@ -2,64 +2,38 @@
 
 use crate::console::prelude::*;
 
-pub(super) const LIST: Page = Page {
-    path: "/console/sources",
-    menu: Some(|t| t.sources),
-    right: Read,
-    is_live: true,
-    show: list,
-};
-pub(super) const ONE: Page =
-    Page { path: "/console/sources/{name}", menu: None, right: Read, is_live: false, show: one };
-pub(super) const PROVIDER: Page = Page {
-    path: "/console/providers/{name}",
-    menu: None,
-    right: Read,
-    is_live: false,
-    show: provider,
-};
-
-fn list(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let found = view.read("/v1/sources", &[("limit", "200")])?;
-    let rows: Vec<_> = found
-        .items("items")
-        .iter()
-        .map(|row| {
-            vec![
-                link("sources", row.text("name")),
-                html! { (row.text("kind")) },
-                state(row.text("state")),
-                html! { (row.int("event_count")) },
-                time_or(row.maybe("last_event_at")),
-                html! { @if row.field("lag").is_null() { (text_or(None)) } @else { (row.int("lag")) } },
-                html! { (row.first_of(&["last_error", "waits_for"])) },
-            ]
-        })
-        .collect();
     let providers = view.read("/v1/providers", &[("limit", "200")])?;
+    let of_source = Cells(
+        "name = link sources name; kind; state = state state; events = event_count; last_event = time last_event_at; \
+         lag; error = last_error|waits_for",
+        &[("lag", &|row| {
+            if row.field("lag").is_null() {
+                nothing()
+            } else {
+                html! { (row.int("lag")) }
+            }
+        })],
+    );
+    let of_provider =
+        Cells("name = link providers name; scheme = scheme.kind; url = code url|path", &[]);
     let body = html! {
-        @if rows.is_empty() { (empty(t.no_sources, t.no_sources_help)) }
-        @else { (table(t.sources, &[t.name, t.kind, t.state, t.events, t.last_event, t.lag, t.error], &rows)) }
+        (of_source.table(view, t.sources, found.items("items"), (t.no_sources, t.no_sources_help)))
         h2 { (t.providers) }
-        @if providers.items("items").is_empty() { (empty(t.no_providers, t.no_webhooks_help)) }
-        @else {
-            (table(t.providers, &[t.name, t.scheme, t.url], &providers.items("items").iter().map(|row| vec![
-                link("providers", row.text("name")),
-                html! { (row.field("scheme").text("kind")) },
-                html! { code { (row.first_of(&["url", "path"])) } },
-            ]).collect::<Vec<_>>()))
-        }
+        (of_provider.table(view, t.providers, providers.items("items"), (t.no_providers, t.no_webhooks_help)))
     };
     Ok(Content::new(t.sources, body))
 }
 
-fn one(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let name = view.param(0);
-    let path = format!("/v1/sources/{}", segment(name));
-    let found = view.read(&path, &[])?;
+    let found = view.one("/v1/sources")?;
     let given = [("name", name)];
+    let known = "cursor; events = event_count; last_event = time last_event_at; last_read = time last_read_at; \
+                 failing_since = time failing_since";
     let body = html! {
         div.actions {
             (state(found.text("state")))
@@ -69,69 +43,46 @@ fn one(view: &View<'_>) -> Result<Content, PageError> {
             @if view.may(Operate) { a.button href={ "/console/sources/" (segment(name)) "?test=now" } { (t.test) } }
         }
         @if let Some(error) = found.maybe("last_error") { p.error { (error) } }
-        @if view.query.get("test").is_some() { (test(view, &path)) }
-        (facts(&[
-            (t.cursor, html! { (found.int("cursor")) }),
-            (t.events, html! { (found.int("event_count")) }),
-            (t.last_event, time_or(found.maybe("last_event_at"))),
-            (t.last_read, time_or(found.maybe("last_read_at"))),
-            (t.failing_since, time_or(found.maybe("failing_since"))),
-        ]))
+        @if view.query.get("test").is_some() { (test(view)) }
+        (Cells(known, &[]).facts(view, &found))
         (json(view, found.field("settings")))
     };
     Ok(Content::new(format!("{}: {name}", t.source), body))
 }
 
-fn test(view: &View<'_>, path: &str) -> Markup {
-    let t = view.t;
-    match view.read(&format!("{path}/test"), &[]) {
+fn test(view: &View<'_>) -> Markup {
+    match view.read(&format!("/v1/sources/{}/test", segment(view.param(0))), &[]) {
         Err(error) => html! { p.error { (error.detail) } },
         Ok(found) => {
-            let rows: Vec<_> = found
-                .items("checks")
-                .iter()
-                .map(|row| {
-                    vec![
-                        html! { (row.text("name")) },
-                        state(row.text("state")),
-                        html! { (row.text("detail")) },
-                    ]
-                })
-                .collect();
-            table(t.test, &[t.check, t.state, t.detail], &rows)
+            let cells = Cells("check = name; state = state state; detail", &[]);
+            cells.table(view, view.t.test, found.items("checks"), ("", ""))
         }
     }
 }
 
-fn provider(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn provider(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let name = view.param(0);
-    let path = format!("/v1/providers/{}", segment(name));
-    let found = view.read(&path, &[])?;
-    let secrets = view.read_or_null(&format!("{path}/secrets"), &[]);
+    let found = view.one("/v1/providers")?;
+    let secrets = view.read_or_null(&format!("/v1/providers/{}/secrets", segment(name)), &[]);
     let in_force = secrets.items("items");
-    let rows: Vec<_> = in_force
-        .iter()
-        .map(|row| {
+    let cells = Cells(
+        "version; id = code id; made = time created_at; act",
+        &[("act", &|row| {
             let given = [("name", name), ("secret_id", row.text("id"))];
-            vec![
-                html! { (row.int("version")) },
-                html! { code { (row.text("id")) } },
-                time(row.text("created_at")),
-                // The last one stays.
-                html! { @if in_force.len() > 1 { (button(view, &actions::WITHDRAW_SECRET, &given)) } },
-            ]
-        })
-        .collect();
+            // The last one stays.
+            html! { @if in_force.len() > 1 { (button(view, &actions::WITHDRAW_SECRET, &given)) } }
+        })],
+    );
     let body = html! {
         p { (t.provider_url) }
         (code(view, found.first_of(&["url", "path"])))
         p { a href=(with_query("/console/webhooks", [("provider", name)])) { (t.received) } }
-        (facts(&[(t.scheme, html! { (found.field("scheme").text("kind")) }), (t.made, time(found.text("created_at")))]))
+        (Cells("scheme = scheme.kind; made = time created_at", &[]).facts(view, &found))
         h2 { (t.secrets) }
         p { (t.secrets_about) }
         div.actions { (button(view, &actions::ADD_SECRET, &[("name", name)])) }
-        @if !rows.is_empty() { (table(t.secrets, &[t.version, t.id, t.made, t.act], &rows)) }
+        @if !in_force.is_empty() { (cells.table(view, t.secrets, in_force, ("", ""))) }
         h2 { (t.personal_data) }
         (json(view, found.field("pii")))
     };

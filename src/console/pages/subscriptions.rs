@@ -5,40 +5,29 @@ use std::time::Duration;
 use crate::console::charts::strip;
 use crate::console::prelude::*;
 
-pub(super) const LIST: Page =
-    Page::new("/console/subscriptions", Read, list).menu(|t| t.subscriptions);
-pub(super) const ONE: Page = Page::new("/console/subscriptions/{id}", Read, one);
-
-/// A test while it runs, and what came of it.
-pub(super) const TEST: Page = Page::new("/console/subscriptions/tests/{id}", Read, test);
-
-fn list(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let found = view.read(
-        "/v1/subscriptions",
-        &[("limit", "20"), ("after", view.query.get("after").unwrap_or_default())],
-    )?;
+    let mut found = view.page("/v1/subscriptions", "20")?;
     let recent = view.read_or_null("/v1/stats/recent", &[]);
-    let mut all: Vec<&Value> = found.items("items").iter().collect();
-    all.sort_by_key(|row| urgency(row));
-    let row = |row: &Value| {
-        let failing = row.maybe("failing_since");
-        vec![
-            link("subscriptions", row.text("name")),
-            html! { (health(row)) @if let Some(since) = failing { br; small { (t.since) " " (time(since)) } } },
-            html! { (row.first_of(&["url", "target"])) },
-            html! { (types(row)) },
-            time_or(row.maybe("last_success_at")),
-            strip(view, latest(&recent, row.text("name"))),
-        ]
-    };
-    let rows: Vec<_> = all.into_iter().map(row).collect();
-    let heads = [t.name, t.state, t.goes_to, t.event_types, t.last_success, t.last_attempts];
+    if let Some(Value::Array(items)) = found.get_mut("items") {
+        items.sort_by_key(urgency);
+    }
+    let cells = Cells(
+        "name = link subscriptions name; state; goes_to = url|target; event_types; last_success = time last_success_at; last_attempts",
+        &[
+            ("state", &|row| {
+                html! {
+                    (health(row))
+                    @if let Some(since) = row.maybe("failing_since") { br; small { (t.since) " " (time(since)) } }
+                }
+            }),
+            ("event_types", &|row| html! { (types(row)) }),
+            ("last_attempts", &|row| strip(view, latest(&recent, row.text("name")))),
+        ],
+    );
     let body = html! {
         div.actions { (button(view, &actions::CREATE_SUBSCRIPTION, &[])) }
-        @if rows.is_empty() { (empty(t.no_subscriptions, t.no_subscriptions_help)) }
-        @else { (table(t.subscriptions, &heads, &rows)) }
-        (pager(view, &found))
+        (cells.list(view, t.subscriptions, &found, (t.no_subscriptions, t.no_subscriptions_help)))
     };
     Ok(Content::new(t.subscriptions, body))
 }
@@ -75,15 +64,20 @@ fn latest<'a>(recent: &'a Value, name: &str) -> &'a [Value] {
     found.map_or(&[], |row| row.items("attempts"))
 }
 
-fn one(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let found = view.read(&format!("/v1/subscriptions/{}", segment(view.param(0))), &[])?;
+    let found = view.one("/v1/subscriptions")?;
     let (name, id) = (found.text("name"), found.text("id"));
     let recent = view.read_or_null("/v1/stats/recent", &[]);
     let is_stopped = found.items("holds").iter().any(|hold| hold.text("reason") == "paused");
     let given = [("id", name)];
     let a_day_ago = view.inner().api.clock.wall().minus(Duration::from_hours(24)).to_string();
     let listed = |path: &str| with_query(path, [("subscription", name)]);
+    let known = Cells(
+        "goes_to = if url; method; source; event_types; ordering; format = word format; last_success = time last_success_at; \
+         last_failure = time last_failure_at; failing_since = time failing_since; id = code id",
+        &[("event_types", &|of| html! { (types(of)) })],
+    );
     let body = html! {
         div.actions {
             (health(&found))
@@ -98,18 +92,7 @@ fn one(view: &View<'_>) -> Result<Content, PageError> {
         @if !latest(&recent, name).is_empty() {
             figure { (strip(view, latest(&recent, name))) figcaption.small { (t.last_attempts) ": " (latest(&recent, name).len()) } }
         }
-        (facts(&[
-            (t.goes_to, text_or(found.maybe("url"))),
-            (t.method, html! { (found.text("method")) }),
-            (t.source, html! { (found.text("source")) }),
-            (t.event_types, html! { (types(&found)) }),
-            (t.ordering, html! { (found.text("ordering")) }),
-            (t.format, html! { (word(found.text("format"))) }),
-            (t.last_success, time_or(found.maybe("last_success_at"))),
-            (t.last_failure, time_or(found.maybe("last_failure_at"))),
-            (t.failing_since, time_or(found.maybe("failing_since"))),
-            (t.id, html! { code { (id) } }),
-        ]))
+        (known.facts(view, &found))
         p {
             a href=(listed("/console/deliveries")) { (t.deliveries) } " · "
             a href=(listed("/console/dead-letters")) { (t.dead_letters) } " · "
@@ -140,38 +123,45 @@ fn holds(view: &View<'_>, holds: &[Value]) -> Markup {
 fn credentials(view: &View<'_>, name: &str) -> Markup {
     let t = view.t;
     let found = view.read_or_null("/v1/credentials", &[("subscription", name), ("limit", "50")]);
-    let rows = found.each("items", |row| {
-            let (is_active, kind) = (row.text("state") == "active", row.text("kind"));
-            // The one that signs is replaced, not revoked.
-            let may_go = row.text("state") != "revoked" && !(is_active && kind.starts_with("signing"));
-            let id = ("id", row.text("id"));
-            let (every, command) = (row.text("rotate_every"), row.text("rotate_command"));
-            vec![
-                html! { (word(kind)) " " (row.int("version")) },
-                html! { (state(row.text("state"))) @if let Some(error) = row.maybe("verify_error") { br; (error) } },
-                time(row.text("created_at")),
-                time_or(row.maybe("valid_until")),
-                time_or(row.maybe("last_used_at")),
-                html! { (text_or(row.maybe("rotate_every"))) " " (command) },
+    let cells = Cells(
+        "kind; state; made = time created_at; valid_until = time valid_until; last_used = time last_used_at; rotation; act",
+        &[
+            ("kind", &|row| html! { (word(row.text("kind"))) " " (row.int("version")) }),
+            ("state", &|row| {
+                html! {
+                    (state(row.text("state"))) @if let Some(error) = row.maybe("verify_error") { br; (error) }
+                }
+            }),
+            (
+                "rotation",
+                &|row| html! { (text_or(row.maybe("rotate_every"))) " " (row.text("rotate_command")) },
+            ),
+            ("act", &|row| {
+                let is_active = row.text("state") == "active";
+                // The one that signs is replaced, not revoked.
+                let signs = is_active && row.text("kind").starts_with("signing");
+                let (id, every) = (("id", row.text("id")), ("every", row.text("rotate_every")));
                 html! {
                     @if is_active {
                         (button(view, &actions::ROTATE, &[id])) " "
-                        (button(view, &actions::SCHEDULE, &[id, ("every", every), ("command", command)])) " "
+                        (button(view, &actions::SCHEDULE, &[id, every, ("command", row.text("rotate_command"))])) " "
                     }
-                    @if may_go { (button(view, &actions::REVOKE, &[id])) }
-                },
-            ]
-    });
+                    @if row.text("state") != "revoked" && !signs { (button(view, &actions::REVOKE, &[id])) }
+                }
+            }),
+        ],
+    );
     html! {
         h2 { (t.credentials) }
-        @if rows.is_empty() { p.small { (t.no_credentials) } }
-        @else { (table(t.credentials, &[t.kind, t.state, t.made, t.valid_until, t.last_used, t.rotation, t.act], &rows)) }
+        @if found.items("items").is_empty() { p.small { (t.no_credentials) } }
+        @else { (cells.table(view, t.credentials, found.items("items"), ("", ""))) }
     }
 }
 
-fn test(view: &View<'_>) -> Result<Content, PageError> {
+/// A test while it runs, and what came of it.
+pub(super) fn test(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let found = view.read(&format!("/v1/subscription-tests/{}", segment(view.param(0))), &[])?;
+    let found = view.one("/v1/subscription-tests")?;
     let (name, result, is_running) =
         (found.text("subscription"), found.field("result"), found.is("is_running"));
     let row = |step: &Value| {
@@ -188,6 +178,10 @@ fn test(view: &View<'_>) -> Result<Content, PageError> {
     if let Some(step) = found.maybe("step") {
         rows.push(vec![html! { (word(step)) }, state("running"), nothing(), nothing()]);
     }
+    let known = Cells(
+        "sent_to; event_type; result = state class; they_said = if excerpt",
+        &[("sent_to", &|result| text_or(result.maybe("url").filter(|url| !url.is_empty())))],
+    );
     let body = html! {
         @if is_running { p.notice.open role="status" { @if rows.is_empty() { (t.test_waits) } @else { (t.test_runs) } } }
         @else if result.is("ok") { p.notice role="status" { (t.test_works) } }
@@ -198,12 +192,7 @@ fn test(view: &View<'_>) -> Result<Content, PageError> {
         }
         @if !rows.is_empty() { (table(t.steps, &[t.step, t.state, t.took, t.detail], &rows)) }
         @if !result.is_null() {
-            (facts(&[
-                (t.sent_to, text_or(result.maybe("url").filter(|url| !url.is_empty()))),
-                (t.event_type, html! { (result.text("event_type")) }),
-                (t.result, state(result.text("class"))),
-                (t.they_said, text_or(result.maybe("excerpt"))),
-            ]))
+            (known.facts(view, result))
         }
         div.actions {
             @if !is_running { (button(view, &actions::TEST, &[("id", name)])) }

@@ -1,0 +1,97 @@
+//! Tables and facts about objects of the API, as a text says: `label = how field; …`.
+//!
+//! The label is the name of a text ([`super::texts`]); alone, it is the field, too. `how` is one of the words of
+//! [`Cell::of`]; without it, the field is shown as it is. Of `one|other` the first that is there is shown, and `outer.inner` is
+//! a field of a field. A page computes what a text cannot say, by the label.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::console::elements::{
+    empty, facts, link, pager, state, table, text_or, time, told, word,
+};
+use crate::console::json::Fields;
+use crate::console::page::View;
+
+/// The cells that a page computes, by their labels.
+pub(super) type Computed<'a> = &'a [(&'a str, &'a dyn Fn(&Value) -> Markup)];
+
+/// What is shown of an object, and what of it is computed.
+pub(super) struct Cells<'a>(pub(super) &'a str, pub(super) Computed<'a>);
+
+struct Cell<'a> {
+    label: &'static str,
+    value: &'a str,
+    computed: Option<&'a dyn Fn(&Value) -> Markup>,
+}
+
+impl Cell<'_> {
+    fn of(&self, object: &Value) -> Markup {
+        if let Some(of) = self.computed {
+            return of(object);
+        }
+        let (how, fields) = self.value.rsplit_once(' ').unwrap_or(("", self.value));
+        let field = |path: &str| path.split('.').fold(object, |object, name| object.field(name));
+        let found = fields.split('|').map(field).find(|field| !field.is_null());
+        let text = found.and_then(Value::as_str).unwrap_or_default();
+        match how {
+            "time" => time(text),
+            "state" => state(text),
+            "word" => html! { (word(text)) },
+            "code" => html! { code { (text) } },
+            "told" => told(text),
+            "if" => text_or(found.and_then(Value::as_str)),
+            "" => match found {
+                None | Some(Value::String(_)) => html! { (text) },
+                Some(other) => html! { (other) },
+            },
+            page => link(page.trim_start_matches("link "), text),
+        }
+    }
+}
+
+impl<'a> Cells<'a> {
+    fn each(&self, view: &View<'_>) -> Vec<Cell<'a>> {
+        let Self(text, computed) = *self;
+        let cell = |part: &'a str| {
+            let (name, value) = part.split_once(" = ").unwrap_or((part, part));
+            let computed = computed.iter().find(|(known, _)| *known == name).map(|(_, of)| *of);
+            Cell { label: view.t.named(name), value, computed }
+        };
+        text.split("; ").map(cell).collect()
+    }
+
+    /// A table of objects; without any, `none` says so, and what to do next.
+    pub(super) fn table(
+        &self,
+        view: &View<'_>,
+        caption: &str,
+        objects: &[Value],
+        none: (&str, &str),
+    ) -> Markup {
+        if objects.is_empty() {
+            return empty(none.0, none.1);
+        }
+        let cells = self.each(view);
+        let heads: Vec<_> = cells.iter().map(|cell| cell.label).collect();
+        let row = |object| cells.iter().map(|cell| cell.of(object)).collect();
+        table(caption, &heads, &objects.iter().map(row).collect::<Vec<_>>())
+    }
+
+    /// A page of a list of the API: its table, and its pager.
+    pub(super) fn list(
+        &self,
+        view: &View<'_>,
+        caption: &str,
+        found: &Value,
+        none: (&str, &str),
+    ) -> Markup {
+        html! { (self.table(view, caption, found.items("items"), none)) (pager(view, found)) }
+    }
+
+    /// Labels with their values, without those that have none.
+    pub(super) fn facts(&self, view: &View<'_>, object: &Value) -> Markup {
+        let cells = self.each(view);
+        facts(&cells.iter().map(|cell| (cell.label, cell.of(object))).collect::<Vec<_>>())
+    }
+}
