@@ -105,8 +105,7 @@ impl<'de> Deserialize<'de> for ChannelCreation {
 #[serde(deny_unknown_fields)]
 struct ChannelTerms {
     /// Of slack and webhook: where it posts. It is sealed; only its host is shown.
-    #[schemars(with = "Option<Text<1, 2048>>")]
-    url: Option<String>,
+    url: Option<Is<Text<1, 2048>>>,
     /// Of email: the addresses.
     #[schemars(with = "Option<Vec<Text<3, 254>>>", length(min = 1, max = 20))]
     to: Option<Vec<String>>,
@@ -138,17 +137,14 @@ struct ChannelTerms {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "AlertChannel")]
 struct ChannelAnswer<'a> {
-    #[schemars(with = "Uuid")]
-    id: &'a str,
-    #[schemars(with = "NameText")]
-    tenant: &'a str,
+    id: Is<Uuid, &'a str>,
+    tenant: Is<NameText, &'a str>,
     name: &'a Name,
     kind: Kind,
     /// Where it goes, without what is secret.
     target: &'a str,
     /// The subscription that delivers its alerts.
-    #[schemars(with = "NameText")]
-    subscription: String,
+    subscription: Is<NameText>,
     #[serde(flatten)]
     terms: &'a Terms,
     last_success_at: Option<Timestamp>,
@@ -165,8 +161,7 @@ struct NewChannelAnswer<'a, T = ChannelAnswer<'a>> {
     #[serde(flatten)]
     made: T,
     /// Of a webhook: what its requests are signed with. It is shown this once.
-    #[schemars(with = "Option<SecretText>")]
-    secret: Option<&'a str>,
+    secret: Option<Is<SecretText, &'a str>>,
 }
 
 /// A test that was stored.
@@ -320,7 +315,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         Ok(Change::made("alert_channel", &channel.id, &shown(tx, &channel)?))
     })?;
     let secret = (kind == Kind::Webhook).then_some(signing.as_str());
-    Ok(made.map(|made| value(NewChannelAnswer { made, secret })))
+    Ok(made.map(|made| value(NewChannelAnswer { made, secret: secret.map(Into::into) })))
 }
 
 /// The subscription of a new channel.
@@ -466,12 +461,12 @@ fn shown(tx: &ReadTx<'_>, channel: &Channel) -> StoreResult<Value> {
     let subscription: Option<Subscription> = subscriptions::by_seq(tx, channel.subscription)?;
     let of = subscription.as_ref();
     Ok(value(ChannelAnswer {
-        id: &channel.id,
-        tenant: &channel.tenant,
+        id: channel.id.as_str().into(),
+        tenant: channel.tenant.as_str().into(),
         name: &channel.name,
         kind: channel.kind,
         target: of.map(|found| found.new.target.url()).unwrap_or_default(),
-        subscription: Channel::subscription_name(channel.name.as_str()),
+        subscription: Channel::subscription_name(channel.name.as_str()).into(),
         terms: &channel.terms,
         last_success_at: of.and_then(|found| found.last_success_at),
         failing_since: of.and_then(|found| found.failing_since),

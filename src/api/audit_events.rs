@@ -116,8 +116,7 @@ values! {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "AuditEvent")]
 struct AuditEventAnswer<'a> {
-    #[schemars(with = "u64")]
-    seq: i64,
+    seq: Is<u64, i64>,
     at: Timestamp,
     actor: ActorAnswer<'a>,
     resource: ResourceAnswer<'a>,
@@ -131,8 +130,7 @@ struct AuditEventAnswer<'a> {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Actor")]
 struct ActorAnswer<'a> {
-    #[schemars(with = "ActorKind")]
-    r#type: &'a str,
+    r#type: Is<ActorKind, &'a str>,
     id: &'a str,
     display: &'a str,
 }
@@ -168,10 +166,10 @@ struct AuditEventFields {
 impl<'a> AuditEventAnswer<'a> {
     fn new(kept: &'a AuditEvent) -> Self {
         Self {
-            seq: kept.seq,
+            seq: kept.seq.into(),
             at: Timestamp::from_ms(kept.at),
             actor: ActorAnswer {
-                r#type: &kept.actor_type,
+                r#type: kept.actor_type.as_str().into(),
                 id: &kept.actor_id,
                 display: &kept.actor_display,
             },

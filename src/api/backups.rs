@@ -49,8 +49,7 @@ struct Backups {
 struct BackupAnswer {
     path: String,
     created_at: Timestamp,
-    #[schemars(with = "BackupReason")]
-    reason: Reason,
+    reason: Is<BackupReason, Reason>,
     bytes: u64,
     /// The version of Oncebox that made it.
     version: String,
@@ -75,7 +74,7 @@ fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
     let of = |BackupFile { path, manifest }: BackupFile| {
         let Manifest { created_at, reason, version, facts, bytes, .. } = manifest;
         let (path, master_key_id) = (path.display().to_string(), facts.master_key_id);
-        BackupAnswer { path, created_at, reason, bytes, version, master_key_id }
+        BackupAnswer { path, created_at, reason: reason.into(), bytes, version, master_key_id }
     };
     let items = backups.list().into_iter().take(MAX_LISTED).map(of).collect();
     let every_secs = api.settings.get().backup.every.map(|every| every.as_secs());

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use crate::api::description::{Doc, Place};
 use crate::api::limits::Limits;
 use crate::api::problem::Problem;
-use crate::api::schema::{Base64, ListPage, Sha256};
+use crate::api::schema::{Base64, Is, ListPage, Sha256};
 use crate::base::budget::Share;
 use crate::base::clock::Timestamp;
 use crate::http::message::{Request, Response};
@@ -297,8 +297,7 @@ pub(super) struct WithPayload<'a, T> {
     #[serde(flatten)]
     of: T,
     /// SHA-256 of the payload's exact bytes.
-    #[schemars(with = "Sha256")]
-    payload_sha256: String,
+    payload_sha256: Is<Sha256>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Value>")]
     payload: Option<&'a RawValue>,
@@ -324,7 +323,7 @@ impl<T: Serialize> WithPayload<'_, T> {
         let is_bytes = raw.is_none() && text.is_none();
         let shown = WithPayload {
             of,
-            payload_sha256: HEXLOWER.encode(sha256.as_ref()),
+            payload_sha256: HEXLOWER.encode(sha256.as_ref()).into(),
             payload: raw,
             payload_text: text,
             payload_base64: is_bytes.then(|| BASE64.encode(payload)),

@@ -190,14 +190,11 @@ struct Leases<'a> {
 struct LeasedEvent<'a> {
     delivery: DeliverySeq,
     /// The lease's id. Send it with each report about this event.
-    #[schemars(with = "Uuid")]
-    lease: &'a str,
+    lease: Is<Uuid, &'a str>,
     lease_until: Timestamp,
     /// 1 for the first lease of this event, and 1 more each time it is leased again.
-    #[schemars(with = "Whole<1, { 1 << 31 }>")]
-    attempt: u32,
-    #[schemars(with = "Uuid")]
-    event_id: &'a str,
+    attempt: Is<Whole<1, { 1 << 31 }>, u32>,
+    event_id: Is<Uuid, &'a str>,
     /// The same each time it is leased: the key for the guard.
     webhook_id: &'a str,
     event_type: &'a str,
@@ -226,10 +223,10 @@ impl<'a> LeasedEvent<'a> {
         let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         Self {
             delivery: outgoing.delivery,
-            lease,
+            lease: lease.as_str().into(),
             lease_until: *until,
-            attempt: *attempt,
-            event_id: &outgoing.event_id,
+            attempt: (*attempt).into(),
+            event_id: outgoing.event_id.as_str().into(),
             webhook_id: &outgoing.webhook_id,
             event_type: &outgoing.event_type,
             aggregate_type: outgoing.aggregate_type.as_deref(),
@@ -271,8 +268,7 @@ struct Returned {
     reason: Option<String>,
     /// When it may be leased again, like `30s`, at most `7days`; by the retry schedule if absent.
     #[serde(default)]
-    #[schemars(with = "Option<SomeText>")]
-    delay: Option<String>,
+    delay: Option<Is<SomeText>>,
     /// It can never succeed: it becomes a dead letter at once.
     #[serde(default)]
     dead: bool,
@@ -300,8 +296,7 @@ struct Extension {
     items: Vec<Lease>,
     /// How long the leases last from now, like `5min`.
     #[serde(default)]
-    #[schemars(with = "Option<SomeText>")]
-    lease: Option<String>,
+    lease: Option<Is<SomeText>>,
 }
 
 /// The result of each lease, in order.

@@ -71,27 +71,21 @@ pub(super) const RESOURCE: Resource = Resource {
 #[schemars(rename = "RotationRequest")]
 struct Rotation {
     /// The new secret, of the same kind.
-    #[schemars(with = "Option<SecretText>")]
-    secret: Option<String>,
+    secret: Option<Is<SecretText>>,
     /// A command of the settings whose output is the new secret; if absent, the credential's own.
-    #[schemars(with = "Option<Text<1, 255>>")]
-    command: Option<String>,
+    command: Option<Is<Text<1, 255>>>,
     /// How long old and new are valid side by side, like `24h`.
-    #[schemars(with = "Option<Text<1, 40>>")]
-    overlap: Option<String>,
+    overlap: Option<Is<Text<1, 40>>>,
     /// Why; kept in the audit.
-    #[schemars(with = "Option<Text<0, 1000>>")]
-    reason: Option<String>,
+    reason: Option<Is<Text<0, 1000>>>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NamedRotation {
-    #[schemars(with = "Uuid")]
-    credential_id: String,
+    credential_id: Is<Uuid>,
     /// Why; kept in the audit.
-    #[schemars(with = "Option<Text<0, 1000>>")]
-    reason: Option<String>,
+    reason: Option<Is<Text<0, 1000>>>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -99,11 +93,9 @@ struct NamedRotation {
 #[schemars(rename = "RotationSchedule")]
 struct Schedule {
     /// How often, like `90d`.
-    #[schemars(with = "Option<Text<1, 40>>")]
-    every: Option<String>,
+    every: Option<Is<Text<1, 40>>>,
     /// A command of the settings.
-    #[schemars(with = "Option<Text<1, 255>>")]
-    command: Option<String>,
+    command: Option<Is<Text<1, 255>>>,
 }
 
 /// A new version of a credential.
@@ -125,7 +117,7 @@ fn rotate(api: &Api, call: Call, reply: Reply) {
 /// `POST /integrations/credentials/rotate`
 fn rotate_named(api: &Api, call: Call, reply: Reply) {
     let wanted = call.json::<NamedRotation>().map(|NamedRotation { credential_id, reason }| {
-        (credential_id, Rotation { reason, ..Rotation::default() })
+        (credential_id.0, Rotation { reason, ..Rotation::default() })
     });
     submit(api, call, reply, wanted);
 }
@@ -188,8 +180,8 @@ fn run(
     let rotation = &api.flow.credential_rotation;
     let Rotation { secret, command, overlap, reason } = wanted;
     let overlap = span(overlap.as_deref(), "overlap", &OVERLAPS)?.unwrap_or(OVERLAP);
-    let command = command.or_else(|| old.rotation.command.clone());
-    let (secret, is_made_here) = match (secret, command) {
+    let command = bare(command).or_else(|| old.rotation.command.clone());
+    let (secret, is_made_here) = match (bare(secret), command) {
         (Some(secret), _) => (Zeroizing::new(secret), false),
         (None, Some(command)) => {
             (rotation.command_output(&call.tenant, &command).map_err(unusable)?, false)
@@ -243,7 +235,7 @@ fn verified(api: &Api, made: Audited<Credential>) -> Audited<Credential> {
 fn schedule(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Schedule { every, command } = call.json()?;
     let every = span(every.as_deref(), "every", &EVERY)?;
-    let plan = RotationPlan { every, command };
+    let plan = RotationPlan { every, command: bare(command) };
     check_plan(&plan, &api.settings.get())
         .map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     let old = active(api, call, call.param(0))?;

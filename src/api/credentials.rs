@@ -212,22 +212,18 @@ pub(super) fn unusable(why: String) -> Problem {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Credential")]
 pub(super) struct CredentialAnswer<'a> {
-    #[schemars(with = "Uuid")]
-    id: &'a str,
-    #[schemars(with = "NameText")]
-    tenant: &'a str,
+    id: Is<Uuid, &'a str>,
+    tenant: Is<NameText, &'a str>,
     kind: Kind,
     /// The subscription that sends with it; null where it is a provider's.
     subscription: Option<&'a str>,
     /// The provider whose webhooks are checked with it; null where it is a subscription's.
     provider: Option<&'a str>,
     /// Its number among its owner's.
-    #[schemars(with = "u64")]
-    version: i64,
+    version: Is<u64, i64>,
     state: State,
     /// What of it is no secret.
-    #[schemars(with = "CredentialSettings")]
-    settings: Value,
+    settings: Is<CredentialSettings, Value>,
     created_at: Timestamp,
     /// A client certificate: when it expires. `retiring`: when it ends.
     valid_until: Option<Timestamp>,
@@ -286,8 +282,7 @@ struct NewCredentialAnswer<'a, T = CredentialAnswer<'a>> {
     #[serde(flatten)]
     made: T,
     /// The signing secret, where it was made here. It is shown this once.
-    #[schemars(with = "Option<KeyText>")]
-    secret: Option<&'a str>,
+    secret: Option<Is<KeyText, &'a str>>,
 }
 
 /// Shows a credential.
@@ -298,14 +293,14 @@ pub(super) fn shown(one: &Credential) -> Value {
         Owner::Provider(_) => (None, name),
     };
     value(CredentialAnswer {
-        id: &one.id,
-        tenant: &one.tenant,
+        id: one.id.as_str().into(),
+        tenant: one.tenant.as_str().into(),
         kind: one.kind(),
         subscription,
         provider,
-        version: one.version,
+        version: one.version.into(),
         state: one.state,
-        settings: one.settings.to_json(),
+        settings: one.settings.to_json().into(),
         created_at: one.created_at,
         valid_until: one.valid_until,
         last_used_at: one.last_used_at,
@@ -378,7 +373,7 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         Ok(Change::made("credential", &new.id, &shown(&row)).and("revoked", revoked))
     })?;
     let secret = is_new.then_some(secret.as_str());
-    Ok(made.map(|made| value(NewCredentialAnswer { made, secret })))
+    Ok(made.map(|made| value(NewCredentialAnswer { made, secret: secret.map(Into::into) })))
 }
 
 /// Whether the subscription's requests can carry it.

@@ -52,8 +52,7 @@ struct Discard {
     #[serde(deserialize_with = "json_fields::object")]
     filter: Filter,
     /// Why; kept with each delivery.
-    #[schemars(with = "Text<1, MAX_REASON_CHARS>")]
-    reason: String,
+    reason: Is<Text<1, MAX_REASON_CHARS>>,
     /// Only count them, and show the first ten.
     #[serde(default)]
     dry_run: bool,
@@ -76,7 +75,8 @@ fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Discard { filter, reason, dry_run, rate } = call.json()?;
     jobs::check_of_dead_letters(&filter)?;
     check_reason(&reason)?;
-    let request = JobRequest { kind: Kind::DiscardDeadLetters, filter, rate, reason: Some(reason) };
+    let request =
+        JobRequest { kind: Kind::DiscardDeadLetters, filter, rate, reason: Some(reason.0) };
     jobs::start(api, call, request, dry_run)
 }
 

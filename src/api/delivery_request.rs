@@ -39,8 +39,7 @@ struct RequestAnswer {
     /// The body, if it is text.
     body: Option<String>,
     /// The body, if it is not.
-    #[schemars(with = "Option<Base64>")]
-    body_base64: Option<String>,
+    body_base64: Option<Is<Base64>>,
     /// How many fields of the event stay sealed here. An attempt opens them.
     sealed_fields: u32,
 }
@@ -99,7 +98,7 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         url,
         headers: headers.collect(),
         body,
-        body_base64,
+        body_base64: body_base64.map(Into::into),
         sealed_fields,
     }))
 }

@@ -308,15 +308,14 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 #[serde(deny_unknown_fields)]
 struct Discard {
     /// Why; kept with the event.
-    #[schemars(with = "Text<1, MAX_REASON_CHARS>")]
-    reason: String,
+    reason: Is<Text<1, MAX_REASON_CHARS>>,
 }
 
 /// `POST /v1/events/{id}/discard`
 pub(super) fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Discard { reason } = call.json()?;
     check_reason(&reason)?;
-    let reason = format!("discarded by {}: {reason}", call.who.display);
+    let reason = format!("discarded by {}: {}", call.who.display, &*reason);
     let (tenant, id, clock) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.clone());
     change(api, call, move |tx| {
         let seq = quarantined(tx, &tenant, &id)?;

@@ -67,14 +67,11 @@ pub(super) const RESOURCE: Resource = Resource {
 struct EventTypeForm {
     /// What it means.
     #[serde(default)]
-    #[schemars(with = "Text<0, MAX_DESCRIPTION_CHARS>")]
-    description: String,
+    description: Is<Text<0, MAX_DESCRIPTION_CHARS>>,
     /// JSON Schema 2020-12: an object, true or false.
-    #[schemars(with = "AnyValue")]
-    schema: Value,
+    schema: Is<AnyValue, Value>,
     /// A payload that fits the schema.
-    #[schemars(with = "Option<AnyValue>")]
-    example: Option<Value>,
+    example: Option<Is<AnyValue, Value>>,
     /// What becomes of an event that does not fit; `reject` if absent.
     #[serde(default, deserialize_with = "words::optional")]
     on_invalid: Option<OnInvalid>,
@@ -85,8 +82,7 @@ struct EventTypeForm {
 struct Proposal {
     /// Events that were looked at; without any, every payload fits the schema.
     events: usize,
-    #[schemars(with = "AnyValue")]
-    schema: Value,
+    schema: Is<AnyValue, Value>,
 }
 
 /// `GET /v1/event-types`
@@ -118,7 +114,7 @@ fn propose(api: &Api, call: &Call) -> Result<Response, Problem> {
     for payload in found {
         samples.add(&payload);
     }
-    Ok(ok(&Proposal { events: samples.count, schema: samples.schema() }))
+    Ok(ok(&Proposal { events: samples.count, schema: samples.schema().into() }))
 }
 
 /// Fails with 422 where no event can be of this type.
@@ -138,10 +134,10 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     if Kind::ALL.iter().any(|kind| kind.as_str() == name) {
         return Err(wrong(format!("{name} is an event of Oncebox itself, which describes it")));
     }
-    let compiled = Schema::compile(&schema)
+    let compiled = Schema::compile(&schema.0)
         .map_err(|why| wrong(format!("The schema cannot be used: {why}")))?;
     if let Some(why) =
-        example.as_ref().and_then(|example| compiled.check(example.to_string().as_bytes(), false))
+        example.as_ref().and_then(|example| compiled.check(example.0.to_string().as_bytes(), false))
     {
         return Err(wrong(format!("The example does not fit the schema: {why}")));
     }
@@ -150,9 +146,9 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let new = EventType {
         seq: 0,
         name,
-        description,
-        schema,
-        example,
+        description: description.0,
+        schema: schema.0,
+        example: bare(example),
         on_invalid,
         created_at,
         updated_at,

@@ -124,39 +124,29 @@ pub(super) const RESOURCE: Resource = Resource {
 #[schemars(rename = "NewEvent")]
 struct Publication<'a> {
     /// What happened, like `invoice.created`.
-    #[schemars(with = "Ascii<1, 128>")]
-    event_type: String,
+    event_type: Is<Ascii<1, 128>>,
     /// Any JSON; its bytes are sent unchanged.
     #[serde(borrow)]
-    #[schemars(with = "Option<Value>")]
-    payload: Option<&'a RawValue>,
+    payload: Option<Is<Value, &'a RawValue>>,
     /// Any bytes, instead of `payload`.
-    #[schemars(with = "Option<StrictBase64>")]
-    payload_base64: Option<Cow<'a, str>>,
-    #[schemars(with = "Option<Ascii<0, 255>>")]
-    content_type: Option<String>,
+    payload_base64: Option<Is<StrictBase64, Cow<'a, str>>>,
+    content_type: Option<Is<Ascii<0, 255>>>,
     /// Header fields for those subscriptions that name them in `event_headers`.
-    #[schemars(with = "Option<EventHeaders>")]
-    headers: Option<BTreeMap<String, String>>,
+    headers: Option<Is<EventHeaders, BTreeMap<String, String>>>,
     /// The system that the event comes from; `api` if absent.
     #[schemars(length(min = 1, max = 64), regex(pattern = "^(?!in:)[ -~]*$"))]
     source_system: Option<String>,
     /// The event's unique key in its source system. Without a key, a repeated event is not recognized.
-    #[schemars(with = "Option<Ascii<1, 255>>")]
-    idempotency_key: Option<String>,
-    #[schemars(with = "Option<Text<1, 64>>")]
-    aggregate_type: Option<String>,
-    #[schemars(with = "Option<Text<1, 255>>")]
-    aggregate_id: Option<String>,
+    idempotency_key: Option<Is<Ascii<1, 255>>>,
+    aggregate_type: Option<Is<Text<1, 64>>>,
+    aggregate_id: Option<Is<Text<1, 255>>>,
     /// Only for the subscription of this name.
-    #[schemars(with = "Option<Text<1, 63>>")]
-    target: Option<String>,
+    target: Option<Is<Text<1, 63>>>,
     /// In the years 1973 to 2199.
     occurred_at: Option<Timestamp>,
     /// In the years 1973 to 2199.
     not_before: Option<Timestamp>,
-    #[schemars(with = "Option<Text<1, 255>>")]
-    ordering_key: Option<String>,
+    ordering_key: Option<Is<Text<1, 255>>>,
     /// It goes into its lane even where the subscription keeps no order.
     #[serde(default)]
     guaranteed_order: bool,
@@ -164,30 +154,23 @@ struct Publication<'a> {
     #[serde(default)]
     exclude_failed: bool,
     /// The funnel point at which `funnel_value` counts; every point if absent.
-    #[schemars(with = "Option<Text<1, 255>>")]
-    funnel_point: Option<String>,
+    funnel_point: Option<Is<Text<1, 255>>>,
     /// Of events with the same value, one at a time is in flight, at subscriptions with a `funnel_point`.
-    #[schemars(with = "Option<Text<1, 255>>")]
-    funnel_value: Option<String>,
+    funnel_value: Option<Is<Text<1, 255>>>,
     /// What `aggregate_id` is an id of, if several event types change the same thing.
-    #[schemars(with = "Option<Text<1, 64>>")]
-    entity_type: Option<String>,
+    entity_type: Option<Is<Text<1, 64>>>,
     /// Its parent: an event of the same tenant, stored before.
-    #[schemars(with = "Option<Uuid>")]
-    parent_id: Option<String>,
+    parent_id: Option<Is<Uuid>>,
     /// Its parent by its key in the same source system, instead of `parent_id`. It may be earlier in the same request.
-    #[schemars(with = "Option<Ascii<1, 255>>")]
-    parent_key: Option<String>,
+    parent_key: Option<Is<Ascii<1, 255>>>,
     /// `hard`: the parent completes after this event, and is a dead letter if this is one. `soft` if absent: no influence.
     #[schemars(with = "Option<Binding>")]
     parent_binding: Option<Binding>,
-    #[schemars(with = "Option<Text<1, 255>>")]
-    process_id: Option<String>,
+    process_id: Option<Is<Text<1, 255>>>,
     #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, 1000>>")]
     max_attempts: Option<u32>,
-    #[schemars(with = "Option<Text<1, 4096>>")]
-    custom_data: Option<String>,
+    custom_data: Option<Is<Text<1, 4096>>>,
 }
 
 #[derive(JsonSchema)]
@@ -297,40 +280,40 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
         return Err("parent_binding needs a parent: give parent_id or parent_key".to_owned());
     }
     let trace = call.request.head.headers.get("traceparent");
-    let own = publication.headers.filter(|fields| !fields.is_empty());
+    let own = bare(publication.headers).filter(|fields| !fields.is_empty());
     let event = NewEvent {
-        idempotency_key: publication.idempotency_key.unwrap_or_else(|| format!("auto-{id}")),
+        idempotency_key: bare(publication.idempotency_key).unwrap_or_else(|| format!("auto-{id}")),
         id,
         tenant: call.tenant.clone(),
         source_system: publication.source_system.unwrap_or_else(|| {
             let only = call.scope.as_ref().and_then(Scope::only_source);
             only.unwrap_or(SOURCE_SYSTEM_DEFAULT).to_owned()
         }),
-        event_type: publication.event_type,
-        aggregate_type: publication.aggregate_type,
-        aggregate_id: publication.aggregate_id,
-        target: publication.target,
+        event_type: publication.event_type.0,
+        aggregate_type: bare(publication.aggregate_type),
+        aggregate_id: bare(publication.aggregate_id),
+        target: bare(publication.target),
         payload,
-        content_type: publication.content_type.unwrap_or_else(|| default_type.to_owned()),
+        content_type: bare(publication.content_type).unwrap_or_else(|| default_type.to_owned()),
         headers: own.map(|fields| serde_json::json!(fields).to_string()),
         occurred_at: publication.occurred_at,
         received_at,
         not_before: publication.not_before,
-        ordering_key: publication.ordering_key,
+        ordering_key: bare(publication.ordering_key),
         order: EventOrder {
             guaranteed: publication.guaranteed_order,
             exclude_failed: publication.exclude_failed,
-            funnel_point: publication.funnel_point,
-            funnel_value: publication.funnel_value,
-            entity_type: publication.entity_type,
-            parent_id: publication.parent_id,
-            parent_key: publication.parent_key,
+            funnel_point: bare(publication.funnel_point),
+            funnel_value: bare(publication.funnel_value),
+            entity_type: bare(publication.entity_type),
+            parent_id: bare(publication.parent_id),
+            parent_key: bare(publication.parent_key),
             parent_binding: publication.parent_binding,
         },
-        process_id: publication.process_id,
+        process_id: bare(publication.process_id),
         trace_id: trace.and_then(event::trace_id),
         max_attempts: publication.max_attempts,
-        custom_data: publication.custom_data,
+        custom_data: bare(publication.custom_data),
         sealed: Sealed::default(),
     };
     event.check().map_err(|error| error.to_string())?;
@@ -346,8 +329,7 @@ struct Publications<'a> {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Publication")]
 struct PublicationAnswer<'a> {
-    #[schemars(with = "Uuid")]
-    id: &'a str,
+    id: Is<Uuid, &'a str>,
     /// The `webhook-id` of its deliveries.
     webhook_id: &'a str,
     /// A `quarantined` event is not sent until it is repaired, or published again in a valid form.
@@ -370,7 +352,7 @@ fn encode(published: &[Published]) -> (u16, Vec<u8>) {
         .iter()
         .map(|Published { id, webhook_id, status, repeated, differs, in_doubt }| {
             PublicationAnswer {
-                id,
+                id: id.as_str().into(),
                 webhook_id,
                 status: *status,
                 already_processed: *repeated && *status != Status::Quarantined,

@@ -356,8 +356,7 @@ struct Sample {
     aggregate_type: Option<String>,
     aggregate_id: Option<String>,
     /// The subscription's name; null for an event.
-    #[schemars(with = "Option<NameText>")]
-    subscription: Option<String>,
+    subscription: Option<Is<NameText>>,
 }
 
 impl JobPreview {
@@ -379,7 +378,7 @@ fn sampled(tx: &ReadTx<'_>, new: &NewJob, item: &Item) -> StoreResult<Option<Sam
             event_type: found.event_type,
             aggregate_type: found.aggregate_type,
             aggregate_id: found.aggregate_id,
-            subscription: Some(found.subscription),
+            subscription: Some(found.subscription.into()),
         }));
     }
     if item.is_webhook_event {
@@ -406,16 +405,13 @@ fn sampled(tx: &ReadTx<'_>, new: &NewJob, item: &Item) -> StoreResult<Option<Sam
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Job")]
 pub(super) struct JobAnswer<'a> {
-    #[schemars(with = "Uuid")]
-    id: &'a str,
-    #[schemars(with = "NameText")]
-    tenant: &'a str,
+    id: Is<Uuid, &'a str>,
+    tenant: Is<NameText, &'a str>,
     /// The operation.
     kind: Kind,
     state: State,
     /// Which dead letters or events it is for.
-    #[schemars(with = "Filter")]
-    filter: Value,
+    filter: Is<Filter, Value>,
     /// The most deliveries per second; null: no limit.
     rate: Option<u32>,
     /// The reason that the person gave.
@@ -449,11 +445,11 @@ impl JobAnswer<'_> {
         let passed = progress.done.saturating_add(progress.skipped);
         let is_whole = *state == State::Completed && !matched.is_more;
         value(JobAnswer {
-            id: &new.id,
-            tenant: &new.tenant,
+            id: new.id.as_str().into(),
+            tenant: new.tenant.as_str().into(),
             kind: new.kind,
             state: *state,
-            filter,
+            filter: filter.into(),
             rate: new.rate,
             reason: new.reason.as_deref(),
             matched: matched.count,

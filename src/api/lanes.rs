@@ -90,15 +90,14 @@ pub(super) const RESOURCE: Resource = Resource {
 #[schemars(rename = "GivenReason")]
 struct Reason {
     /// Why; kept in the audit log, and with a delivery that is parked or skipped.
-    #[schemars(with = "Option<Text<1, MAX_REASON_CHARS>>")]
-    reason: Option<String>,
+    reason: Option<Is<Text<1, MAX_REASON_CHARS>>>,
 }
 
 impl Reason {
     fn read(call: &Call) -> Result<Option<String>, Problem> {
         let Self { reason } = call.optional_json()?;
         reason.as_deref().map_or(Ok(()), check_reason)?;
-        Ok(reason)
+        Ok(bare(reason))
     }
 }
 
@@ -233,11 +232,9 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Lane")]
 struct LaneAnswer {
-    #[schemars(with = "LaneId")]
-    id: String,
+    id: Is<LaneId>,
     /// The subscription of its first delivery.
-    #[schemars(with = "NameText")]
-    subscription: String,
+    subscription: Is<NameText>,
     /// The group of subscriptions that share it.
     group: Option<String>,
     /// The key of its first delivery: `ordering_key`, else the aggregate; null if all events are in one lane.
@@ -279,9 +276,9 @@ impl LaneAnswer {
         };
         let given_up = first.finished_at.filter(|_| is_blocked);
         Ok(Some(Self {
-            id: lane::id(lane),
+            id: lane::id(lane).into(),
             key: if ordering == Ordering::Strict { None } else { key(&first) },
-            subscription: first.subscription,
+            subscription: first.subscription.into(),
             group,
             blocked: is_blocked,
             delivery: front,

@@ -14,7 +14,9 @@ pub(super) use crate::api::route::Answer::{Act, ActLater, Later, Listed, Now};
 pub(super) use crate::api::route::{
     AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, delete, get, patch, post, put,
 };
-pub(super) use crate::api::schema::{NameText, SomeText, Text, Uuid, Whole, value, values};
+pub(super) use crate::api::schema::{
+    Is, NameText, SomeText, Text, Uuid, Whole, bare, value, values,
+};
 pub(super) use crate::base::clock::Timestamp;
 pub(super) use crate::http::message::Response;
 pub(super) use crate::http::service::Reply;

@@ -51,8 +51,7 @@ pub(super) const RESOURCE: Resource = Resource {
 #[serde(deny_unknown_fields)]
 struct TestRequest {
     /// A past event or webhook event to send instead of a ping.
-    #[schemars(with = "Option<Uuid>")]
-    event_id: Option<String>,
+    event_id: Option<Is<Uuid>>,
     /// Answer at once with 202 and the test's id; its steps are asked for while it runs.
     #[serde(default)]
     background: bool,
@@ -62,27 +61,23 @@ struct TestRequest {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "SubscriptionTestBegun")]
 struct TestBegun<'a> {
-    #[schemars(with = "Uuid")]
-    id: &'a str,
+    id: Is<Uuid, &'a str>,
 }
 
 /// A test in the background.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "SubscriptionTestProgress")]
 struct TestProgress<'a> {
-    #[schemars(with = "Uuid")]
-    id: &'a str,
+    id: Is<Uuid, &'a str>,
     /// The subscription's name.
-    #[schemars(with = "NameText")]
-    subscription: &'a str,
+    subscription: Is<NameText, &'a str>,
     is_running: bool,
     /// The steps that were done while it runs; afterwards, `result` has them.
     steps: Vec<StepAnswer>,
     /// The step that is being done; null while it waits for its turn.
     step: Option<StepName>,
     /// What came of it.
-    #[schemars(with = "Option<TestAnswer>")]
-    result: Option<&'a Value>,
+    result: Option<Is<TestAnswer, &'a Value>>,
     /// Why it was not carried out.
     problem: Option<&'a str>,
 }
@@ -95,8 +90,7 @@ struct TestAnswer {
     ok: bool,
     /// The subscription's name.
     subscription: String,
-    #[schemars(with = "Uuid")]
-    event_id: String,
+    event_id: Is<Uuid>,
     event_type: String,
     webhook_id: String,
     /// Where it was sent; empty if that could not be worked out.
@@ -146,7 +140,7 @@ fn test(api: &Api, call: Call, reply: Reply) {
     let id = id::uuid7(api.clock.wall(), &*api.draw);
     let reply = if is_background {
         api.tests.add(&id, &tenant, &subscription);
-        reply.send(answer(202, &TestBegun { id: &id }));
+        reply.send(answer(202, &TestBegun { id: id.as_str().into() }));
         None
     } else {
         Some(reply)
@@ -179,12 +173,12 @@ fn progress(api: &Api, call: &Call) -> Result<Response, Problem> {
             Some(Err(problem)) => (None, Some(problem.as_str())),
         };
         ok(&TestProgress {
-            id,
-            subscription,
+            id: id.as_str().into(),
+            subscription: subscription.as_str().into(),
             is_running: answer.is_none(),
             steps: steps.into_iter().map(|step| StepAnswer::of(&(step, false))).collect(),
             step: trace.map(|trace| trace.unfinished(url).0),
-            result,
+            result: result.map(Into::into),
             problem,
         })
     });
@@ -208,7 +202,7 @@ fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest, bo
         let ping = api.flow.tests.ping(&subscription);
         return Ok((subscription, ping, background));
     };
-    let event = (call.tenant.as_str(), event_id.as_str());
+    let event = (call.tenant.as_str(), &*event_id);
     let found = api.store.read(|tx| deliveries::outgoing_of_event(tx, subscription.seq, event))?;
     let outgoing = found.ok_or_else(|| Problem::not_found("event or webhook event"))?;
     Ok((subscription, outgoing, background))
@@ -230,7 +224,7 @@ fn run(
     let mut answer = TestAnswer {
         ok,
         subscription: subscription.new.name.to_string(),
-        event_id,
+        event_id: event_id.into(),
         event_type,
         webhook_id,
         url,
@@ -250,7 +244,7 @@ fn run(
         let has_ended = ok && settlement::end_auth_hold(tx, seq, now)?;
         answer.ended_holds = has_ended.then_some(HoldReason::Auth).into_iter().collect();
         let tested = Change::changed("subscription", &id, &(), &())
-            .and("event_id", answer.event_id.as_str())
+            .and("event_id", &*answer.event_id)
             .and("class", class.as_str());
         Ok(tested.answer(&answer))
     })

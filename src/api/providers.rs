@@ -97,15 +97,13 @@ struct ProviderCreation {
     #[schemars(with = "Pii")]
     pii: Option<Pii>,
     /// A secret that the provider signs with. It is stored sealed and never shown.
-    #[schemars(with = "Option<SecretText>")]
-    secret: Option<String>,
+    secret: Option<Is<SecretText>>,
     /// Several secrets, while one replaces another; the newest first.
     #[serde(default)]
     #[schemars(with = "Vec<SecretText>", length(max = MAX_SECRETS))]
     secrets: Vec<String>,
     /// The exact URL that the provider posts to, if it differs from that of the settings: some signatures cover it.
-    #[schemars(with = "Option<UrlText>")]
-    public_url: Option<String>,
+    public_url: Option<Is<UrlText>>,
     /// The largest body it may send.
     #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<BodyBytes>")]
@@ -133,12 +131,10 @@ struct ProviderChange {
     scheme: Option<Value>,
     pii: Option<Pii>,
     /// A secret that the provider signs with. It is stored sealed and never shown.
-    #[schemars(with = "Option<SecretText>")]
-    secret: Option<String>,
+    secret: Option<Is<SecretText>>,
     /// The exact URL that the provider posts to, if it differs from that of the settings: some signatures cover it.
     /// An empty text removes it.
-    #[schemars(with = "Option<UrlText>")]
-    public_url: Option<String>,
+    public_url: Option<Is<UrlText>>,
     /// The largest body it may send.
     #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<BodyBytes>")]
@@ -178,7 +174,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
              a policy of rules changes it before it is stored (docs/privacy.md).",
         ));
     };
-    let secrets: Vec<String> = given.secret.into_iter().chain(given.secrets).collect();
+    let secrets: Vec<String> = bare(given.secret).into_iter().chain(given.secrets).collect();
     let scheme = read_scheme(given.scheme)?;
     if (secrets.is_empty() && scheme.has_secret()) || secrets.len() > MAX_SECRETS {
         return Err(Problem::unprocessable(
@@ -248,7 +244,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         replay_window_secs,
         ordering_key,
     } = call.json()?;
-    let public_url = public_url.map(|url| read_url(&url)).transpose()?;
+    let (secret, public_url) = (bare(secret), public_url.map(|url| read_url(&url)).transpose()?);
     let base = public_base(api);
     let scheme = scheme.map(read_scheme).transpose()?;
     let tolerance = tolerance_secs.map(Duration::from_secs);
@@ -395,10 +391,8 @@ fn public_base(api: &Api) -> Option<String> {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Provider")]
 struct ProviderAnswer<'a> {
-    #[schemars(with = "Uuid")]
-    id: &'a str,
-    #[schemars(with = "NameText")]
-    tenant: &'a str,
+    id: Is<Uuid, &'a str>,
+    tenant: Is<NameText, &'a str>,
     name: &'a Name,
     #[schemars(schema_with = "as_sent::<SchemeForm>")]
     scheme: &'a Scheme,
@@ -410,18 +404,14 @@ struct ProviderAnswer<'a> {
     /// The path that accepts its webhooks.
     path: String,
     /// The largest body it may send.
-    #[schemars(with = "BodyBytes")]
-    body_bytes_max: u32,
+    body_bytes_max: Is<BodyBytes, u32>,
     /// By how many seconds the signed time may differ from this machine's clock.
-    #[schemars(with = "Whole<1, MAX_TOLERANCE_SECS>")]
-    tolerance_secs: u64,
+    tolerance_secs: Is<Whole<1, MAX_TOLERANCE_SECS>, u64>,
     /// For how many seconds the same signed bytes and type count as one event, even under another id; 0: each id is an
     /// event. Only for schemes whose signature does not cover the id (docs/providers.md).
-    #[schemars(with = "ReplayWindow")]
-    replay_window_secs: u64,
+    replay_window_secs: Is<ReplayWindow, u64>,
     /// Where its webhooks have their ordering key.
-    #[schemars(with = "Option<KeyPlaceForm>")]
-    ordering_key: Option<&'a KeyPlace>,
+    ordering_key: Option<Is<KeyPlaceForm, &'a KeyPlace>>,
     created_at: Timestamp,
     updated_at: Timestamp,
 }
@@ -437,18 +427,18 @@ fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
     let public_url = new.public_url.as_ref().map(PublicUrl::as_str);
     let of_settings = || public_base.map(|base| format!("{base}{path}"));
     value(ProviderAnswer {
-        id: &new.id,
-        tenant,
+        id: new.id.as_str().into(),
+        tenant: tenant.into(),
         name,
         scheme: &new.scheme,
         pii: &new.pii,
         public_url,
         url: public_url.map(str::to_owned).or_else(of_settings),
         path,
-        body_bytes_max: new.body_bytes_max,
-        tolerance_secs: new.tolerance.as_secs(),
-        replay_window_secs: new.replay_window.as_secs(),
-        ordering_key: new.ordering_key.as_ref(),
+        body_bytes_max: new.body_bytes_max.into(),
+        tolerance_secs: new.tolerance.as_secs().into(),
+        replay_window_secs: new.replay_window.as_secs().into(),
+        ordering_key: new.ordering_key.as_ref().map(Into::into),
         created_at: *created_at,
         updated_at: *updated_at,
     })

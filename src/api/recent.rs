@@ -38,8 +38,7 @@ struct MinuteAnswer {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "RecentSubscription")]
 struct Subscription {
-    #[schemars(with = "NameText")]
-    subscription: String,
+    subscription: Is<NameText>,
     /// At most 50, the newest first.
     attempts: Vec<RecentAttempt>,
 }
@@ -57,7 +56,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let mut subscriptions: Vec<Subscription> = named
         .filter_map(|(seq, attempts)| {
             let subscription = own.get(&seq)?.clone()?;
-            Some(Subscription { subscription, attempts })
+            Some(Subscription { subscription: subscription.into(), attempts })
         })
         .collect();
     subscriptions.sort_unstable_by(|a, b| a.subscription.cmp(&b.subscription));

@@ -88,19 +88,15 @@ pub(super) const RESOURCE: Resource = Resource {
 #[schemars(rename = "ReplayOfOne")]
 struct Replay {
     /// Only to this subscription, by name or id.
-    #[schemars(with = "Option<SomeText>")]
-    subscription: Option<String>,
+    subscription: Option<Is<SomeText>>,
     /// As a new event, with its own `webhook-id`. Not for webhook events.
     as_new: bool,
     /// Another payload, any JSON; this makes a new event. Not for webhook events.
-    #[schemars(with = "Option<Value>")]
-    payload: Option<Box<RawValue>>,
+    payload: Option<Is<Value, Box<RawValue>>>,
     /// Any bytes, instead of `payload`.
-    #[schemars(with = "Option<StrictBase64>")]
-    payload_base64: Option<String>,
+    payload_base64: Option<Is<StrictBase64>>,
     /// The content type of the new payload; that of the event if absent.
-    #[schemars(with = "Option<Ascii<0, 255>>")]
-    content_type: Option<String>,
+    content_type: Option<Is<Ascii<0, 255>>>,
 }
 
 impl Replay {
@@ -131,7 +127,7 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         return replay_as_new(api, call, &replay);
     }
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
-    let (job, now) = (job_of_one(api, call, replay.subscription), api.clock.now());
+    let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
     change(api, call, move |tx| {
         let missing = || Problem::not_found("event");
         let before = outbox_lists::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
@@ -153,7 +149,7 @@ fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         return Err(Problem::unprocessable(detail));
     }
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
-    let (job, now) = (job_of_one(api, call, replay.subscription), api.clock.now());
+    let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
     change(api, call, move |tx| {
         let missing = || Problem::not_found("webhook event");
         let before = webhook_events::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
@@ -215,7 +211,7 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
     let found = api.store.read(|tx| outbox_lists::by_id(tx, &call.tenant, call.param(0)))?;
     let found = found.ok_or_else(|| Problem::not_found("event"))?;
     let new = new_event(api, replay, found)?;
-    let name = replay.subscription.clone();
+    let name = replay.subscription.as_deref().map(str::to_owned);
     let (of, now) = (call.param(0).to_owned(), api.clock.now());
     let sha256 = HEXLOWER.encode(digest::digest(&digest::SHA256, &new.payload).as_ref());
     change(api, call, move |tx| {
@@ -241,20 +237,16 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
 struct Edited {
     /// Any JSON.
     #[serde(default)]
-    #[schemars(with = "Option<Value>")]
-    payload: Option<Box<RawValue>>,
+    payload: Option<Is<Value, Box<RawValue>>>,
     /// Any bytes, instead of `payload`.
     #[serde(default)]
-    #[schemars(with = "Option<StrictBase64>")]
-    payload_base64: Option<String>,
+    payload_base64: Option<Is<StrictBase64>>,
     /// The content type of the payload; that of the event if absent.
     #[serde(default)]
-    #[schemars(with = "Option<Ascii<0, 255>>")]
-    content_type: Option<String>,
+    content_type: Option<Is<Ascii<0, 255>>>,
     /// Header fields of the event, instead of those it has.
     #[serde(default)]
-    #[schemars(with = "Option<EventHeaders>")]
-    headers: Option<BTreeMap<String, String>>,
+    headers: Option<Is<EventHeaders, BTreeMap<String, String>>>,
 }
 
 /// `POST /v1/deliveries/{id}/edit-and-resend`
@@ -281,7 +273,7 @@ fn edit_and_resend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let found = api.store.read(|tx| outbox_lists::by_id(tx, &of.tenant, &of.event_id))?;
     let mut found = found.ok_or_else(|| Problem::not_found("event"))?;
     found.new.target = Some(of.subscription.clone());
-    if let Some(headers) = headers {
+    if let Some(headers) = bare(headers) {
         found.new.headers = (!headers.is_empty()).then(|| json!(headers).to_string());
     }
     let replay = Replay { payload, payload_base64, content_type, ..Replay::default() };
@@ -322,7 +314,7 @@ fn new_event(api: &Api, replay: &Replay, found: Event) -> Result<NewEvent, Probl
         idempotency_key: format!("replay-{id}"),
         id,
         payload: payload.unwrap_or(old.payload),
-        content_type: replay.content_type.clone().unwrap_or(old.content_type),
+        content_type: replay.content_type.as_deref().map_or(old.content_type, str::to_owned),
         received_at,
         // A replay is sent now.
         not_before: None,

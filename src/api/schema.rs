@@ -2,9 +2,13 @@
 //!
 //! Types of requests and answers derive their schemas; types of the model get theirs here.
 
+use std::borrow::Cow;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Returns the schema of a type, or a reference to it if the type is named in the document.
@@ -39,6 +43,44 @@ pub(super) use crate::base::schema::{
     LaneCursor, LaneId, Limit, NameText, Sha256, SomeText, StrictBase64, Text, TrueOrFalse, Uuid,
     Whole, values,
 };
+
+/// A value of the type `T` whose schema is that of `S`. It is written and read as the value alone.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Is<S, T = String>(pub(super) T, PhantomData<S>);
+
+impl<S: JsonSchema, T> JsonSchema for Is<S, T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        S::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<S>()
+    }
+}
+
+impl<S, T> From<T> for Is<S, T> {
+    fn from(value: T) -> Self {
+        Self(value, PhantomData)
+    }
+}
+
+impl<S, T: Deref> Deref for Is<S, T> {
+    type Target = T::Target;
+
+    fn deref(&self) -> &T::Target {
+        &self.0
+    }
+}
+
+/// The value alone, if there is one.
+pub(super) fn bare<S, T>(value: Option<Is<S, T>>) -> Option<T> {
+    value.map(|Is(value, _)| value)
+}
 
 /// The result of serializing into memory, which cannot fail.
 pub(super) fn written(value: serde_json::Result<Value>) -> Value {

@@ -101,10 +101,8 @@ struct SecretList {
 /// A secret in force, without the secret itself.
 #[derive(Serialize, JsonSchema)]
 struct SecretInForce {
-    #[schemars(with = "Uuid")]
-    id: String,
-    #[schemars(with = "u64")]
-    version: i64,
+    id: Is<Uuid>,
+    version: Is<u64, i64>,
     created_at: Timestamp,
 }
 
@@ -113,8 +111,8 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let seq = providers::find(api, call)?.seq;
     let found = api.store.read(|tx| credentials::of_provider(tx, seq))?;
     let shown = |kept: Credential| SecretInForce {
-        id: kept.id,
-        version: kept.version,
+        id: kept.id.into(),
+        version: kept.version.into(),
         created_at: kept.created_at,
     };
     Ok(ok(&SecretList { items: found.into_iter().map(shown).collect() }))

@@ -110,10 +110,8 @@ words! {
 #[serde(deny_unknown_fields)]
 struct SourceCreation {
     name: Name,
-    #[schemars(with = "SourceKind")]
-    kind: String,
-    #[schemars(with = "Settings")]
-    settings: Value,
+    kind: Is<SourceKind>,
+    settings: Is<Settings, Value>,
     /// Where reading begins: `start` is the first row, `now` is after the last one.
     from: Option<From>,
     /// Raise an escalation if no event comes for this long; 0: never.
@@ -126,8 +124,7 @@ struct SourceCreation {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SourceChange {
-    #[schemars(with = "Option<Settings>")]
-    settings: Option<Value>,
+    settings: Option<Is<Settings, Value>>,
     /// Raise an escalation if no event comes for this long; 0: never.
     #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Silence>")]
@@ -160,7 +157,7 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let SourceCreation { name, kind, settings, from, silent_after_ms } = call.json()?;
-    let settings = read_settings(api, call, &kind, settings)?;
+    let settings = read_settings(api, call, &kind, settings.0)?;
     let compared = match &settings {
         Settings::Drop(folder) => Some(check_folder(api, &folder.path, None)?),
         Settings::Sqlite(_) => None,
@@ -195,7 +192,7 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let found = find(api, call)?;
     let SourceChange { settings, silent_after_ms } = call.json()?;
     let kind = found.new.settings.kind();
-    let settings = settings.map(|given| read_settings(api, call, kind, given)).transpose()?;
+    let settings = settings.map(|given| read_settings(api, call, kind, given.0)).transpose()?;
     let compared = match &settings {
         Some(Settings::Drop(folder)) => Some(check_folder(api, &folder.path, Some(found.seq))?),
         _ => None,
@@ -392,19 +389,14 @@ struct SourceTest {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Source")]
 struct SourceAnswer<'a> {
-    #[schemars(with = "Uuid")]
-    id: &'a str,
-    #[schemars(with = "NameText")]
-    tenant: &'a str,
+    id: Is<Uuid, &'a str>,
+    tenant: Is<NameText, &'a str>,
     name: &'a Name,
-    #[schemars(with = "SourceKind")]
-    kind: &'static str,
-    #[schemars(with = "AnyObject")]
-    settings: Value,
+    kind: Is<SourceKind, &'static str>,
+    settings: Is<AnyObject, Value>,
     state: State,
     /// The id of the last row that was copied.
-    #[schemars(with = "RowNumber")]
-    cursor: i64,
+    cursor: Is<RowNumber, i64>,
     /// The most rows or files that are not copied yet. null if unknown: the source is paused, waits, or cannot be read
     /// (`waits_for`, `last_error`).
     lag: Option<u64>,
@@ -417,8 +409,7 @@ struct SourceAnswer<'a> {
     last_error: Option<&'a str>,
     failing_since: Option<Timestamp>,
     /// An escalation is raised if no event comes for this long; null: never.
-    #[schemars(with = "Option<u64>")]
-    silent_after_ms: Option<i64>,
+    silent_after_ms: Option<Is<u64, i64>>,
     created_at: Timestamp,
     updated_at: Timestamp,
 }
@@ -426,13 +417,13 @@ struct SourceAnswer<'a> {
 fn shown(source: &Source, status: &SourceStatus) -> Value {
     let NewSource { id, tenant, name, settings, cursor, silent_after } = &source.new;
     value(SourceAnswer {
-        id,
-        tenant,
+        id: id.as_str().into(),
+        tenant: tenant.as_str().into(),
         name,
-        kind: settings.kind(),
-        settings: settings.to_json(),
+        kind: settings.kind().into(),
+        settings: settings.to_json().into(),
         state: source.state,
-        cursor: *cursor,
+        cursor: (*cursor).into(),
         // A paused source does not update its count.
         lag: status.lag.filter(|_| source.state == State::Active),
         waits_for: status.waits_for,
@@ -441,7 +432,7 @@ fn shown(source: &Source, status: &SourceStatus) -> Value {
         last_read_at: status.last_read_at.or(source.last_read_at),
         last_error: source.last_error.as_deref(),
         failing_since: source.failing_since,
-        silent_after_ms: silent_after.map(millis),
+        silent_after_ms: silent_after.map(millis).map(Into::into),
         created_at: source.created_at,
         updated_at: source.updated_at,
     })

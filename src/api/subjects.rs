@@ -71,8 +71,7 @@ const MAX_SUBJECT_CHARS: usize = 65_536;
 #[serde(deny_unknown_fields)]
 struct SubjectName {
     /// The value at the policy's subject path; for an event without one, its `webhook-id`.
-    #[schemars(with = "Text<1, MAX_SUBJECT_CHARS>")]
-    subject: String,
+    subject: Is<Text<1, MAX_SUBJECT_CHARS>>,
 }
 
 /// A subject and its keys.
@@ -80,8 +79,7 @@ struct SubjectName {
 struct Subject {
     /// The subject's name, hashed under a key of this box.
     #[serde(rename = "subject")]
-    #[schemars(with = "Sha256")]
-    hash: String,
+    hash: Is<Sha256>,
     keys: Vec<SubjectKey>,
     /// The `after` of the next page, with older keys; null on the last page.
     next: Option<String>,
@@ -91,8 +89,7 @@ struct Subject {
 #[derive(Serialize, JsonSchema)]
 struct Erasure {
     /// The subject's name, hashed under a key of this box.
-    #[schemars(with = "Sha256")]
-    subject: String,
+    subject: Is<Sha256>,
     /// Keys that were destroyed by this call.
     keys_erased: u64,
     erased_at: Timestamp,
@@ -129,7 +126,7 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
     }
     let full = u32::try_from(keys.len()).is_ok_and(|have| have >= page.limit);
     let next = keys.last().filter(|_| full).map(|last| last.seq.to_string());
-    Ok(ok(&Subject { hash: HEXLOWER.encode(&subject), keys, next }))
+    Ok(ok(&Subject { hash: HEXLOWER.encode(&subject).into(), keys, next }))
 }
 
 /// `POST /v1/subjects/erase`
@@ -183,7 +180,7 @@ fn destroy(
         let change = Change::changed("subject", &name, &(), &())
             .and("tenant", tenant.as_str())
             .and("keys_erased", erased)
-            .answer(Erasure { subject: name, keys_erased: all, erased_at: now });
+            .answer(Erasure { subject: name.into(), keys_erased: all, erased_at: now });
         Ok((change, all))
     })
 }

@@ -66,8 +66,7 @@ struct TenantCreation {
     name: Name,
     /// A title for people.
     #[serde(default)]
-    #[schemars(with = "Text<0, MAX_TITLE_CHARS>")]
-    title: String,
+    title: Is<Text<0, MAX_TITLE_CHARS>>,
     pii: Option<Pii>,
 }
 
@@ -77,8 +76,7 @@ struct TenantCreation {
 #[serde(deny_unknown_fields)]
 struct TenantChange {
     /// A title for people.
-    #[schemars(with = "Option<Text<0, MAX_TITLE_CHARS>>")]
-    title: Option<String>,
+    title: Option<Is<Text<0, MAX_TITLE_CHARS>>>,
     pii: Option<Pii>,
 }
 

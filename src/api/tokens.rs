@@ -65,12 +65,10 @@ pub(super) const RESOURCE: Resource = Resource {
 #[serde(deny_unknown_fields)]
 struct TokenCreation {
     /// Who it is for.
-    #[schemars(with = "Text<1, 100>")]
-    name: String,
+    name: Is<Text<1, 100>>,
     role: Role,
     /// The tenant that it gives access to; your own if absent. Only an admin token of `default` may name another one.
-    #[schemars(with = "Option<NameText>")]
-    tenant: Option<String>,
+    tenant: Option<Is<NameText>>,
     /// The source systems it may publish as; `*` is any. If exactly one is listed, it is the default for events that name
     /// none. `sql`, `in:…` and the names of configured sources are never accepted over HTTP.
     #[serde(default)]
@@ -97,7 +95,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let new = tokens::NewToken {
         id: id::uuid7(now, &*api.draw),
         tenant,
-        name,
+        name: name.0,
         role,
         scope,
         hash: api.hasher.hash(&secret),

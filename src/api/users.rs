@@ -16,8 +16,8 @@ use crate::model::token::{self, Role};
 use crate::model::user::{
     LINK_PREFIX, MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, User, UserRole, check_password, check_role,
 };
-use crate::store::users::{Found, NewUser};
-use crate::store::{sessions, users};
+use crate::store::sessions;
+use crate::store::users::{self, Found, NewUser};
 
 const NAME: Param = Param::path::<NameText>("name", "The user's name.", "anna");
 const TENANT: Param = Param::query::<NameText>(
@@ -88,24 +88,19 @@ pub(super) const RESOURCE: Resource = Resource {
 #[serde(deny_unknown_fields)]
 struct UserCreation {
     name: Name,
-    #[schemars(with = "UserRole")]
-    role: Role,
+    role: Is<UserRole, Role>,
     /// The tenant whose data it may use; your own if absent. Only an admin of `default` may name another one.
-    #[schemars(with = "Option<NameText>")]
-    tenant: Option<String>,
+    tenant: Option<Is<NameText>>,
     /// Absent: the user logs in with one-time links.
-    #[schemars(with = "Option<Text<MIN_PASSWORD_CHARS, MAX_PASSWORD_CHARS>>")]
-    password: Option<Zeroizing<String>>,
+    password: Option<Is<Text<MIN_PASSWORD_CHARS, MAX_PASSWORD_CHARS>, Zeroizing<String>>>,
 }
 
 /// `PATCH /v1/users/{name}`
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct UserChange {
-    #[schemars(with = "Option<UserRole>")]
-    role: Option<Role>,
-    #[schemars(with = "Option<Text<MIN_PASSWORD_CHARS, MAX_PASSWORD_CHARS>>")]
-    password: Option<Zeroizing<String>>,
+    role: Option<Is<UserRole, Role>>,
+    password: Option<Is<Text<MIN_PASSWORD_CHARS, MAX_PASSWORD_CHARS>, Zeroizing<String>>>,
     /// Whether it is kept from logging in.
     disabled: Option<bool>,
 }
@@ -115,10 +110,8 @@ struct UserChange {
 #[serde(deny_unknown_fields)]
 struct PasswordChange {
     /// Absent only if the user has no password yet.
-    #[schemars(with = "Option<String>")]
-    current: Option<Zeroizing<String>>,
-    #[schemars(with = "Text<MIN_PASSWORD_CHARS, MAX_PASSWORD_CHARS>")]
-    new: Zeroizing<String>,
+    current: Option<Is<String, Zeroizing<String>>>,
+    new: Is<Text<MIN_PASSWORD_CHARS, MAX_PASSWORD_CHARS>, Zeroizing<String>>,
 }
 
 /// `GET /v1/users`
@@ -141,12 +134,12 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `POST /v1/users`
 fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let UserCreation { name, role, tenant, password } = call.json()?;
-    check_role(role).map_err(Problem::unprocessable)?;
+    check_role(role.0).map_err(Problem::unprocessable)?;
     let tenant = tenant_of(api, call, tenant.as_deref())?;
     let password_hash = password.map(|password| hash_of(api, &password)).transpose()?;
     let now = api.clock.wall();
     let id = id::uuid7(now, &*api.draw);
-    let new = NewUser { id, tenant, name: name.to_string(), role, password_hash };
+    let new = NewUser { id, tenant, name: name.to_string(), role: role.0, password_hash };
     change(api, call, move |tx| {
         if !users::insert(tx, &new, now)? {
             let name = &new.name;
@@ -160,6 +153,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 /// `PATCH /v1/users/{name}`
 fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let UserChange { role, password, disabled } = call.json()?;
+    let role = bare(role);
     role.map_or(Ok(()), check_role).map_err(Problem::unprocessable)?;
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let hash = password.map(|password| hash_of(api, &password)).transpose()?;
