@@ -47,80 +47,6 @@ pub struct Alert {
     command: String,
 }
 
-/// What happened, and what to do.
-const fn words(class: Class) -> (&'static str, &'static str) {
-    match class {
-        Class::SourceFailing => ("cannot be read", "Look at its error: oncebox source show NAME."),
-        Class::SourceReplaced => (
-            "reads another file or table than before",
-            "Decide where to go on: oncebox source reset NAME.",
-        ),
-        Class::SourceSilent => (
-            "has had no event for too long",
-            "Check whether the program that writes its events still runs.",
-        ),
-        Class::DropRejected => (
-            "has a file that was refused",
-            "Correct the file and drop it again under a new name, then acknowledge this.",
-        ),
-        Class::DeliveryFailing => (
-            "has a delivery that fails again and again",
-            "It is still tried. See what the target answers: oncebox delivery list.",
-        ),
-        Class::DeliveryDead => (
-            "has deliveries that were given up",
-            "Mend the cause, then send them again: oncebox dead-letter replay. Acknowledge this when done.",
-        ),
-        Class::SubscriptionAuth => (
-            "is not let in by its target",
-            "Set a new credential: oncebox credential set. Its deliveries wait and are not lost.",
-        ),
-        Class::SubscriptionRejecting => (
-            "has its requests refused by its target",
-            "See what the target answers, and correct the subscription or the target. Its deliveries wait.",
-        ),
-        Class::SubscriptionBreaker => (
-            "has a target that fails again and again",
-            "See what it answers: oncebox delivery list. It is probed; its deliveries wait and go on by themselves.",
-        ),
-        Class::SubscriptionRateLimit => (
-            "has a target that asks to wait for more than an hour",
-            "Ask its operator for a higher limit, or set policy.rate. Its deliveries wait and go on by themselves.",
-        ),
-        Class::SubscriptionDisabled => (
-            "was disabled",
-            "Its target is gone, or has failed for five days. Correct it: oncebox subscription resume NAME.",
-        ),
-        Class::SiteOffline => (
-            "has no connection to the outside",
-            "Check the network. Deliveries wait and go on by themselves.",
-        ),
-        Class::DiskLow => {
-            ("has a disk that is nearly full", "Free space. New events are refused until then.")
-        }
-        Class::ClockWrong => ("has a clock that is wrong", "Check the time service (NTP)."),
-        Class::BackupOld => {
-            ("has no recent backup", "Look why: oncebox doctor; oncebox backup list.")
-        }
-        Class::CredentialRotation => (
-            "has a credential that could not be rotated",
-            "The old one stays in force. Look why: oncebox credential list.",
-        ),
-        Class::SiteRestored => (
-            "was restored from a backup",
-            "Decide about what may have been sent: oncebox in-doubt list. To hold no more: oncebox in-doubt end.",
-        ),
-        Class::TenantOverLimit => (
-            "has more subscriptions than it may have",
-            "Those beyond are paused. Delete some or raise the setting, then: oncebox subscription resume NAME.",
-        ),
-        Class::EventQuarantined => (
-            "has events that cannot be used",
-            "Correct or discard them: oncebox event list --status quarantined.",
-        ),
-    }
-}
-
 /// The first line about an escalation: what has happened to what.
 fn headline(escalation: &Escalation, told: Told) -> String {
     let new = &escalation.new;
@@ -128,19 +54,19 @@ fn headline(escalation: &Escalation, told: Told) -> String {
         Some((kind, name)) => format!("{kind} {name}"),
         None => format!("this {}", new.subject),
     };
-    let (what, _) = words(new.class);
+    let (severity, what, _) = new.class.facts();
     let state = match told {
         Told::Raised => "",
         Told::Repeated => "still open: ",
         Told::Resolved => "resolved: ",
     };
-    format!("[{}] {state}{subject} {what}", new.class.severity().as_str())
+    format!("[{}] {state}{subject} {what}", severity.as_str())
 }
 
 fn text_of(due: &Due, max_chars: usize) -> String {
     let Due { escalation, told, .. } = due;
     let detail: String = escalation.new.detail.chars().take(max_chars).collect();
-    let (_, advice) = words(escalation.new.class);
+    let (.., advice) = escalation.new.class.facts();
     let end = escalation.resolved_at.map(|at| format!("\nOver since: {at}")).unwrap_or_default();
     let advice =
         if *told == Told::Resolved { String::new() } else { format!("\nWhat to do: {advice}") };
@@ -191,7 +117,7 @@ pub fn payload(channel: &Channel, told: &[Due]) -> Vec<u8> {
             first_at: first_at.to_string(),
             last_at: last_at.to_string(),
             count: *count,
-            advice: words(new.class).1.to_owned(),
+            advice: new.class.facts().2.to_owned(),
             command: command(&due.escalation),
         }
     };

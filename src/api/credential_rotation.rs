@@ -12,8 +12,8 @@ use crate::api::kind::Kind as ProblemKind;
 use crate::api::prelude::*;
 use crate::model::credential::{Purpose, RotationPlan, State};
 use crate::model::subscription::Target;
-use crate::pipeline::credential_rotation::{OVERLAP, check_plan, material};
 use crate::pipeline::probe::{FULL, Turn};
+use crate::pipeline::upkeep::credential_rotation::{OVERLAP, check_plan, material};
 use crate::store::credentials::{self, Credential, Owner};
 use crate::store::{providers, subscriptions};
 

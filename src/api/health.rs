@@ -5,7 +5,7 @@ use crate::api::context::Api;
 use crate::api::last_write::LastWrite;
 use crate::backup::manifest;
 use crate::model::health::{self, Check, Level};
-use crate::pipeline::disk_watch::DiskState;
+use crate::pipeline::upkeep::disk_watch::DiskState;
 use crate::store::escalations;
 use crate::store::stats::{self, Attention};
 use crate::sys::files;

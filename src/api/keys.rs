@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::api::prelude::*;
 use crate::model::token::Right::Box;
-use crate::pipeline::master_key_rotation::{self, Rotated, RotationError};
+use crate::pipeline::upkeep::master_key_rotation::{self, Rotated, RotationError};
 use crate::store::writer::Queue;
 
 /// The master key.

@@ -7,15 +7,14 @@ use std::collections::BTreeMap;
 use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::schema::values;
+use crate::base::headers::own_field;
 use crate::formats::{Formats, filter};
-use crate::model::delivery::CUSTOM_DATA;
 use crate::model::format::{Format, MAX_HEADERS};
 use crate::model::json_path::Path;
 use crate::model::lane::{CallKey, OrderTerms};
 use crate::model::name::Name;
 use crate::model::subscription::{CallMethod, NewSubscription, Policy, Target};
 use crate::model::target_url::TargetUrl;
-use crate::pipeline::confirmations::CONFIRM_URL_HEADER;
 use crate::pipeline::destinations::{effective, lease_time};
 
 /// What a new one goes to.
@@ -202,26 +201,9 @@ values! {
     SecretText = { "type": "string", "pattern": "^whsec_[A-Za-z0-9+/]+={0,2}$" }
 }
 
-/// Header fields that are ours to set.
-const HEADERS_OURS: [&str; 17] = [
-    "host",
-    "content-length",
-    "content-type",
-    "transfer-encoding",
-    "connection",
-    "keep-alive",
-    "te",
-    "trailer",
-    "upgrade",
-    "webhook-id",
-    "webhook-timestamp",
-    "webhook-signature",
-    "x-idempotency-key",
-    "traceparent",
-    CONFIRM_URL_HEADER,
-    "expect",
-    CUSTOM_DATA,
-];
+/// Header fields that frame a request.
+const HEADERS_OF_FRAMING: &str =
+    "host content-length transfer-encoding connection keep-alive te trailer upgrade expect";
 
 /// Header fields that carry secrets. Headers stand in the file in the clear, so these are refused.
 /// Each with the kind of credential to set instead.
@@ -240,7 +222,8 @@ const HEADERS_SECRET: [(&str, &str); 9] = [
 /// Refuses a field that requests have anyway.
 /// Fails with 422 with the field's name.
 pub(super) fn check_not_ours(name: &str) -> Result<(), Problem> {
-    if HEADERS_OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours))
+    if HEADERS_OF_FRAMING.split(' ').any(|framing| name.eq_ignore_ascii_case(framing))
+        || own_field(name).is_some()
         || name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("ce-"))
     {
         return Err(Problem::unprocessable(format!("The header {name} is set by Oncebox.")));

@@ -19,7 +19,7 @@ use crate::model::audit::NewAuditEvent;
 use crate::model::audit::changes::Changes;
 use crate::model::hold::HoldReason;
 use crate::model::name::DEFAULT_TENANT;
-use crate::pipeline::master_key_rotation::{GivenUp, reseal_some};
+use crate::pipeline::upkeep::master_key_rotation::{GivenUp, reseal_some};
 use crate::store::credentials::{Credential, Owner};
 use crate::store::{Store, audit_events, holds, meta, tokens};
 

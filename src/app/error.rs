@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::app::data_directory::{DirectoryError, SharingError};
 use crate::backup::Error as BackupError;
 use crate::http::client::SetupError;
-use crate::pipeline::master_key_rotation::RotationError;
+use crate::pipeline::upkeep::master_key_rotation::RotationError;
 use crate::store::error::Error as StoreError;
 
 /// Why an Oncebox did not start, or ended by itself.

@@ -25,7 +25,9 @@ use crate::keys::{ConfirmTokens, Keyring};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, ActorType, NewAuditEvent};
 use crate::model::name::DEFAULT_TENANT;
-use crate::pipeline::master_key_rotation::{self as rotation, PEPPER_CONTEXT, Rotated, Rotation};
+use crate::pipeline::upkeep::master_key_rotation::{
+    self as rotation, PEPPER_CONTEXT, Rotated, Rotation,
+};
 use crate::store::tx::WriteTx;
 use crate::store::writer::WriterLoop;
 use crate::store::{Store, audit_events, credentials, meta, subjects, tokens};

@@ -1,4 +1,30 @@
-//! Header fields of a request.
+//! Header fields of a request, and those that Oncebox writes itself.
+
+/// The header field that carries `custom_data`, in answers and in requests.
+pub const CUSTOM_DATA: &str = "oncebox-custom-data";
+/// The header field with the URL that confirms a delivery.
+pub const CONFIRM_URL: &str = "oncebox-confirm-url";
+
+/// How the value of a header field is shown; `None`: as it is.
+type Mask = Option<fn(&str) -> String>;
+
+/// Header fields that Oncebox writes into deliveries. Nobody else may set them.
+pub const OWN_FIELDS: [(&str, Mask); 8] = [
+    ("content-type", None),
+    ("webhook-id", None),
+    ("webhook-timestamp", None),
+    // A request with a valid signature could be sent by whoever sees it.
+    ("webhook-signature", Some(|_| "v1,***".to_owned())),
+    ("x-idempotency-key", None),
+    ("traceparent", None),
+    (CONFIRM_URL, Some(|url| format!("{}/***", url.rsplit_once('/').map_or("", |(base, _)| base)))),
+    (CUSTOM_DATA, None),
+];
+
+/// The entry of [`OWN_FIELDS`] of that name, which is compared without case.
+pub fn own_field(name: &str) -> Option<Mask> {
+    OWN_FIELDS.into_iter().find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, mask)| mask)
+}
 
 /// Header fields in the order in which they came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use crate::config::Settings;
 use crate::keys::file;
 use crate::model::name::DEFAULT_TENANT;
 use crate::model::token::{Role, Scope};
-use crate::pipeline::master_key_rotation::Rotated;
+use crate::pipeline::upkeep::master_key_rotation::Rotated;
 use crate::store::{self, credentials, meta, subjects};
 use crate::sys::files::{self, is_missing};
 

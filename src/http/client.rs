@@ -15,11 +15,11 @@ use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pe
 use ureq::unversioned::transport::DefaultConnector;
 
 use crate::base::fair::Payer;
+use crate::base::headers::CUSTOM_DATA;
 use crate::http::identity::Identity;
 use crate::http::resolver::{GuardedResolver, LookupFailed, Refused};
 use crate::http::trace::{StepName, Trace};
 use crate::model::address::AddressPolicy;
-use crate::model::delivery::CUSTOM_DATA;
 use crate::model::outcome::Cause;
 use crate::sys::host;
 

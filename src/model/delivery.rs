@@ -26,8 +26,6 @@ const MAX_JITTER: u64 = 1_000_000;
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
 /// Allowed time limits of an attempt. A shorter one fails on any real network, a longer one occupies a thread.
 pub const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
-/// The header field that carries `custom_data`, in answers and in requests.
-pub const CUSTOM_DATA: &str = "oncebox-custom-data";
 /// Bytes of it that are kept and sent.
 const MAX_CUSTOM_DATA: usize = 1024;
 const MAX_STEPS: usize = 50;

@@ -66,29 +66,106 @@ words! {
 }
 
 impl Class {
+    /// How bad it is, what happened, and what to do.
+    #[expect(clippy::too_many_lines, reason = "a table")]
+    pub const fn facts(self) -> (Severity, &'static str, &'static str) {
+        use Severity::{Critical, Info, Warning};
+        match self {
+            Self::SourceFailing => {
+                (Critical, "cannot be read", "Look at its error: oncebox source show NAME.")
+            }
+            Self::SourceReplaced => (
+                Critical,
+                "reads another file or table than before",
+                "Decide where to go on: oncebox source reset NAME.",
+            ),
+            Self::SourceSilent => (
+                Warning,
+                "has had no event for too long",
+                "Check whether the program that writes its events still runs.",
+            ),
+            Self::DropRejected => (
+                Warning,
+                "has a file that was refused",
+                "Correct the file and drop it again under a new name, then acknowledge this.",
+            ),
+            Self::DeliveryFailing => (
+                Info,
+                "has a delivery that fails again and again",
+                "It is still tried. See what the target answers: oncebox delivery list.",
+            ),
+            Self::DeliveryDead => (
+                Warning,
+                "has deliveries that were given up",
+                "Mend the cause, then send them again: oncebox dead-letter replay. Acknowledge this when done.",
+            ),
+            Self::SubscriptionAuth => (
+                Critical,
+                "is not let in by its target",
+                "Set a new credential: oncebox credential set. Its deliveries wait and are not lost.",
+            ),
+            Self::SubscriptionRejecting => (
+                Critical,
+                "has its requests refused by its target",
+                "See what the target answers, and correct the subscription or the target. Its deliveries wait.",
+            ),
+            Self::SubscriptionBreaker => (
+                Warning,
+                "has a target that fails again and again",
+                "See what it answers: oncebox delivery list. It is probed; its deliveries wait and go on by themselves.",
+            ),
+            Self::SubscriptionRateLimit => (
+                Warning,
+                "has a target that asks to wait for more than an hour",
+                "Ask its operator for a higher limit, or set policy.rate. Its deliveries wait and go on by themselves.",
+            ),
+            Self::SubscriptionDisabled => (
+                Critical,
+                "was disabled",
+                "Its target is gone, or has failed for five days. Correct it: oncebox subscription resume NAME.",
+            ),
+            Self::SiteOffline => (
+                Critical,
+                "has no connection to the outside",
+                "Check the network. Deliveries wait and go on by themselves.",
+            ),
+            Self::DiskLow => (
+                Critical,
+                "has a disk that is nearly full",
+                "Free space. New events are refused until then.",
+            ),
+            Self::ClockWrong => {
+                (Warning, "has a clock that is wrong", "Check the time service (NTP).")
+            }
+            Self::BackupOld => {
+                (Warning, "has no recent backup", "Look why: oncebox doctor; oncebox backup list.")
+            }
+            Self::EventQuarantined => (
+                Warning,
+                "has events that cannot be used",
+                "Correct or discard them: oncebox event list --status quarantined.",
+            ),
+            Self::SiteRestored => (
+                Warning,
+                "was restored from a backup",
+                "Decide about what may have been sent: oncebox in-doubt list. To hold no more: oncebox in-doubt end.",
+            ),
+            Self::CredentialRotation => (
+                Warning,
+                "has a credential that could not be rotated",
+                "The old one stays in force. Look why: oncebox credential list.",
+            ),
+            Self::TenantOverLimit => (
+                Critical,
+                "has more subscriptions than it may have",
+                "Those beyond are paused. Delete some or raise the setting, then: oncebox subscription resume NAME.",
+            ),
+        }
+    }
+
     /// How bad it is. Critical: nothing goes through there until a person acts.
     pub const fn severity(self) -> Severity {
-        match self {
-            Self::DeliveryFailing => Severity::Info,
-            Self::SourceSilent
-            | Self::DropRejected
-            | Self::DeliveryDead
-            | Self::SubscriptionBreaker
-            | Self::SubscriptionRateLimit
-            | Self::ClockWrong
-            | Self::BackupOld
-            | Self::SiteRestored
-            | Self::EventQuarantined
-            | Self::CredentialRotation => Severity::Warning,
-            Self::SourceFailing
-            | Self::SourceReplaced
-            | Self::SubscriptionAuth
-            | Self::SubscriptionRejecting
-            | Self::SubscriptionDisabled
-            | Self::SiteOffline
-            | Self::DiskLow
-            | Self::TenantOverLimit => Severity::Critical,
-        }
+        self.facts().0
     }
 
     /// Whether acknowledging resolves it. Escalations of the other classes are resolved when their cause is gone.

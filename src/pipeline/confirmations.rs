@@ -15,8 +15,6 @@ use crate::store::consuming::Consumer;
 use crate::store::leases::{self, Held};
 use crate::store::{confirmations, deliveries, subscriptions};
 
-/// The header field with the URL at which the target confirms an attempt.
-pub const CONFIRM_URL_HEADER: &str = "oncebox-confirm-url";
 /// The path of these URLs, before the token.
 pub const CONFIRM_PATH: &str = "/confirm/";
 /// Deliveries whose time is ended in one transaction.

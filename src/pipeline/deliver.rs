@@ -12,13 +12,14 @@ use zeroize::Zeroizing;
 use crate::alerts::Messenger;
 use crate::base::budget::Budget;
 use crate::base::faults::{Faults, Step};
+use crate::base::headers::{CONFIRM_URL, CUSTOM_DATA, own_field};
 use crate::formats::add_headers;
 use crate::formats::filter::{self, Payload};
 use crate::http::client::{Call, CallError, Sender};
 use crate::http::trace::{StepName, Trace};
 use crate::keys::ConfirmTokens;
 use crate::model::delivery::{
-    Attempt, CUSTOM_DATA, Jitter, OutgoingOrder, OutgoingRequest, is_custom_data, retry_after,
+    Attempt, Jitter, OutgoingOrder, OutgoingRequest, is_custom_data, retry_after,
 };
 use crate::model::event::EventOrder;
 use crate::model::external_call::NewCall;
@@ -30,7 +31,7 @@ use crate::model::outcome::{AttemptClass, Cause, Outcome};
 use crate::model::subscription::{Subscription, Target};
 use crate::model::target_url::is_named_like_a_secret;
 use crate::pipeline::access::scrubbed;
-use crate::pipeline::confirmations::{self, CONFIRM_URL_HEADER};
+use crate::pipeline::confirmations;
 use crate::pipeline::connectivity::Line;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destination, Destinations};
@@ -576,7 +577,7 @@ impl Deliver {
         add_headers(&mut headers, more);
         let key_id = destination.access.key_id().to_owned();
         let confirm_url = confirmations::url(&self.confirm_tokens, destination, outgoing);
-        headers.extend(confirm_url.map(|url| (CONFIRM_URL_HEADER.to_owned(), url)));
+        headers.extend(confirm_url.map(|url| (CONFIRM_URL.to_owned(), url)));
         Ok(Request { url, headers, sealed_url: None, key_id, span })
     }
 
@@ -610,18 +611,15 @@ impl Deliver {
 
 /// The value of a header field with `***` in place of what is secret; `None` if nothing of it is.
 fn masked(name: &str, value: &str, log_on: Option<&str>) -> Option<String> {
-    let lower = name.to_ascii_lowercase();
-    match lower.as_str() {
-        // A request with a valid signature could be sent by whoever sees it.
-        "webhook-signature" => Some("v1,***".to_owned()),
-        CONFIRM_URL_HEADER => value.rsplit_once('/').map(|(base, _)| format!("{base}/***")),
-        "x-idempotency-key" => None,
-        "cookie" | "proxy-authorization" => Some("***".to_owned()),
-        name => {
-            let is_log_on = log_on.is_some_and(|own| own.eq_ignore_ascii_case(name));
-            (is_log_on || is_named_like_a_secret(name)).then(|| "***".to_owned())
-        }
+    if let Some(mask) = own_field(name) {
+        return mask.map(|mask| mask(value));
     }
+    let name = name.to_ascii_lowercase();
+    let is_log_on = log_on.is_some_and(|own| own.eq_ignore_ascii_case(&name));
+    let is_secret = is_log_on
+        || is_named_like_a_secret(&name)
+        || matches!(name.as_str(), "cookie" | "proxy-authorization");
+    is_secret.then(|| "***".to_owned())
 }
 
 /// What a delivery is judged by: its subscription's rules, with the event's own number of attempts.
@@ -697,7 +695,7 @@ fn excerpt(body: &[u8], echo: &ResponseScrub) -> String {
 
 /// An answer may repeat what was sent, but whoever reads it must not be able to confirm the delivery.
 fn without_token(excerpt: String, headers: &[(String, String)]) -> String {
-    let url = headers.iter().find(|(name, _)| name == CONFIRM_URL_HEADER);
+    let url = headers.iter().find(|(name, _)| name == CONFIRM_URL);
     match url.and_then(|(_, url)| url.rsplit_once('/')) {
         Some((_, token)) => excerpt.replace(token, "***"),
         None => excerpt,

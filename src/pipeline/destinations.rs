@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use crate::base::cache::Cache;
+use crate::base::headers::CUSTOM_DATA;
 use crate::config::Delivery;
 use crate::formats::Formats;
 use crate::keys::Keyring;
-use crate::model::delivery::{CUSTOM_DATA, OutgoingRequest, Schedule, TIMEOUTS, is_custom_data};
+use crate::model::delivery::{OutgoingRequest, Schedule, TIMEOUTS, is_custom_data};
 use crate::model::event::ALERT_TYPE;
 use crate::model::failure::{BREAKER_AFTER, Rules};
 use crate::model::lease::LEASES;

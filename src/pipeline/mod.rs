@@ -8,6 +8,7 @@
 //! | `deliver-N` | [`deliver::Deliver`]: one request at a time | its assignments |
 //! | `consume` | [`consume::manager::LeaseManager`]: pull consumers | requests, what becomes due, leases |
 //! | `test-N` | [`SubscriptionTests`]: tests of subscriptions | tests that are asked for |
+//! | `line` | [`connectivity::Line`]: whether the site is online | attempts in doubt, one second |
 //! | `upkeep` | [`upkeep::Upkeep`]: periodic chores | one second |
 //! | `relay` | [`relay::Relay`]: events inserted by plain SQL | the write-ahead log, 250 ms |
 //! | `backup` | [`Schedule`]: scheduled backups, if configured | one second |
@@ -22,17 +23,11 @@ pub mod confirmations;
 pub mod connectivity;
 pub mod consume;
 pub mod counts;
-pub mod credential_rotation;
 pub mod credential_uses;
 pub mod deliver;
 pub mod destinations;
-pub mod disk_watch;
-pub mod guard_expiry;
 pub mod in_flight;
-pub mod master_key_rotation;
-pub mod matching;
 mod oauth2;
-mod postponing;
 mod prelude;
 pub mod probe;
 pub mod provider_cache;
@@ -42,7 +37,6 @@ pub mod recent;
 pub mod refusals;
 pub mod relay;
 pub mod scheduler;
-pub mod site_watch;
 pub mod source_marks;
 pub mod suspects;
 pub mod threads;
@@ -73,13 +67,10 @@ use crate::pipeline::connectivity::Line;
 use crate::pipeline::consume::Consume;
 use crate::pipeline::consume::manager::LeaseManager;
 use crate::pipeline::counts::Counts;
-use crate::pipeline::credential_rotation::CredentialRotation;
 use crate::pipeline::credential_uses::CredentialUses;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::destinations::Destinations;
-use crate::pipeline::disk_watch::DiskWatch;
 use crate::pipeline::in_flight::InFlight;
-use crate::pipeline::matching::Matching;
 use crate::pipeline::probe::SubscriptionTests;
 use crate::pipeline::provider_cache::ProviderCache;
 use crate::pipeline::publish::{IsSource, Publish};
@@ -89,11 +80,13 @@ use crate::pipeline::refusals::Refusals;
 use crate::pipeline::relay::{Relay, SqlRows};
 use crate::pipeline::scheduler::decisions::Input;
 use crate::pipeline::scheduler::{Dispatcher, Ended, HandOut, Mailbox, assignments};
-use crate::pipeline::site_watch::{ClockWatch, SiteWatch};
 use crate::pipeline::source_marks::SourceMarks;
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::threads::{Spawner, join, spawn};
 use crate::pipeline::upkeep::Upkeep;
+use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
+use crate::pipeline::upkeep::disk_watch::DiskWatch;
+use crate::pipeline::upkeep::site_watch::{ClockWatch, SiteWatch};
 use crate::privacy::Privacy;
 use crate::signatures::certificate_cache::{Certificates, Fetch};
 use crate::store::error::{Error, Result};
@@ -578,7 +571,7 @@ impl Parts {
             sql_rows: self.sql_rows(common),
             source_marks: common.source_marks.clone(),
             is_source: self.is_source,
-            matching: Matching(self.budget.clone()),
+            budget: self.budget.clone(),
         }
     }
 

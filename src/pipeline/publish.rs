@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use crate::base::budget::Budget;
 use crate::base::id;
 use crate::event_types::{EventTypes, Misfit, OnInvalid};
 use crate::model::event::{NewEvent, Status};
 use crate::model::sql_row::Defect;
 use crate::pipeline::counts::Counts;
-use crate::pipeline::matching::Matching;
 use crate::pipeline::prelude::*;
 use crate::pipeline::relay::SqlRows;
 use crate::pipeline::source_marks::SourceMarks;
 use crate::privacy::policy::Refused;
 use crate::privacy::{NotAdmitted, Privacy};
 use crate::store::idempotency_keys::{self, Seen};
+use crate::store::matching::Matches;
 use crate::store::outbox::{self, Inserted};
 use crate::store::outbox_relay::MISFIT;
 use crate::store::tx::ReadTx;
@@ -132,8 +133,8 @@ pub struct Publish {
     pub source_marks: SourceMarks,
     /// Whether the tenant has a source of this name.
     pub is_source: IsSource,
-    /// Matches events before their transaction.
-    pub matching: Matching,
+    /// What filters take their memory from.
+    pub budget: Budget,
 }
 
 impl Publish {
@@ -170,7 +171,7 @@ impl Publish {
         let of = tenant.clone();
         let requests =
             events.iter().map(|new| (&*new.id, outbox_routing::routed(new), &*new.payload));
-        let matches = self.matching.find(&self.store, requests);
+        let matches = Matches::ahead(self.store.writer().subscriptions(), &self.budget, requests);
         self.store.writer().submit(
             Queue::Accept,
             move |tx| {

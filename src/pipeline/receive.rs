@@ -10,10 +10,9 @@ use crate::model::provider::{KeyPlace, MAX_KEY_CHARS};
 use crate::model::sealed::Sealed;
 use crate::model::webhook_event::{Batch, NewWebhookEvent};
 use crate::pipeline::counts::Counts;
-use crate::pipeline::matching::Matching;
 use crate::pipeline::prelude::*;
 use crate::pipeline::provider_cache::{ProviderCache, VerifiedProvider};
-use crate::pipeline::site_watch::ClockWatch;
+use crate::pipeline::upkeep::site_watch::ClockWatch;
 use crate::privacy::{Fresh, NotAdmitted, Privacy, policy};
 use crate::signatures::batch::{Item, Unusable};
 use crate::signatures::certificate_cache::{Certificates, Missing};
@@ -21,6 +20,7 @@ use crate::signatures::handshake::Handshake;
 use crate::signatures::provider::NewProvider;
 use crate::signatures::{Incoming, Refused};
 use crate::store::idempotency_keys;
+use crate::store::matching::Matches;
 use crate::store::webhook_events::{self, Inserted, Replay};
 
 /// The `Retry-After` of a provider while our clock cannot be trusted.
@@ -313,7 +313,7 @@ impl Receive {
         let Arrival { events, batch_id, once, replay, share } = arrival;
         let requests =
             events.iter().map(|new| (&*new.id, webhook_events::routed(new), &*new.payload));
-        let matches = Matching(self.budget.clone()).find(&self.store, requests);
+        let matches = Matches::ahead(self.store.writer().subscriptions(), &self.budget, requests);
         self.store.writer().submit(
             Queue::Accept,
             move |tx| {

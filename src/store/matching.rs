@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::budget::Budget;
 use crate::base::id::SubscriptionSeq;
 use crate::formats::filter::{self, Payload};
 use crate::model::json_path::Path;
@@ -27,6 +28,9 @@ pub(crate) struct MatchedSubscription {
     pub(super) is_unknown: bool,
 }
 
+/// How much memory a filter takes for each byte of the largest payload.
+const READ_FACTOR: usize = 32;
+
 /// The subscriptions that match the events of a request.
 #[derive(Debug)]
 pub struct Matches {
@@ -45,6 +49,22 @@ impl Matches {
         });
         let by_event = matches.collect::<Result<_>>()?;
         Ok(Self { among, by_event })
+    }
+
+    /// Finds them before the transaction, so that the writer does not wait for filters. `None`: the writer finds them,
+    /// because no payload is looked at, or memory is short.
+    pub fn ahead<'e>(
+        among: Option<Subscriptions>,
+        budget: &Budget,
+        events: impl Iterator<Item = (&'e str, Routed<'e>, &'e [u8])> + Clone,
+    ) -> Option<Arc<Self>> {
+        let among = among?;
+        if !among.iter().any(|subscription| subscription.new.reads_payload()) {
+            return None;
+        }
+        let largest = events.clone().map(|(_, _, payload)| payload.len()).max()?;
+        let _share = budget.try_take(largest.saturating_mul(READ_FACTOR))?;
+        Self::find(among, events).ok().map(Arc::new)
     }
 
     /// Those of an event, unless the writer has other subscriptions now.

@@ -18,7 +18,7 @@ use oncebox::model::lease::LeaseOutcome;
 use oncebox::model::outcome::{AttemptClass, Cause, ClassTable, Outcome};
 use oncebox::model::rate::Rate;
 use oncebox::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
-use oncebox::pipeline::site_watch::ClockWatch;
+use oncebox::pipeline::upkeep::site_watch::ClockWatch;
 use oncebox::store::tx::Settled;
 
 use crate::bug::Bug;

@@ -16,7 +16,7 @@ use crate::http::message::Method::Get;
 use crate::model::disk::Room;
 use crate::model::escalation::Class;
 use crate::model::hold::HoldReason;
-use crate::pipeline::disk_watch::DiskState;
+use crate::pipeline::upkeep::disk_watch::DiskState;
 use crate::sources::tables;
 use crate::store::escalations;
 use crate::store::stats::{self, Attention};

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::pipeline::prelude::*;
-use crate::pipeline::site_watch::ClockWatch;
+use crate::pipeline::upkeep::site_watch::ClockWatch;
 use crate::store::processed_events::{self, Key, Text};
 
 /// How long a guard is kept. It stays longer while its event is open or a dead letter.

@@ -11,8 +11,8 @@ use crate::base::id;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::health::{self, Check, Level};
 use crate::model::name::DEFAULT_TENANT;
-use crate::pipeline::disk_watch::DiskWatch;
 use crate::pipeline::prelude::*;
+use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::store::{escalations, meta, quarantine};
 use crate::sys::files;
 

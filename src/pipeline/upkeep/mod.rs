@@ -1,19 +1,26 @@
 //! Upkeep: the periodic chores. Each works in bounded transactions and logs only what is wrong.
 
+pub mod credential_rotation;
+pub mod disk_watch;
+pub mod guard_expiry;
+pub mod master_key_rotation;
+mod postponing;
+pub mod site_watch;
+
 use crossbeam_channel::Receiver;
 
 use crate::alerts::chore::AlertChore;
 use crate::base::stop::Stop;
 use crate::model::failure::AttemptReport;
 use crate::pipeline::confirmations::Confirmations;
-use crate::pipeline::credential_rotation::CredentialRotation;
 use crate::pipeline::deliver::Deliver;
-use crate::pipeline::disk_watch::DiskWatch;
-use crate::pipeline::guard_expiry::GuardExpiry;
-use crate::pipeline::postponing::Postponing;
 use crate::pipeline::prelude::*;
 use crate::pipeline::refusals::Refusals;
-use crate::pipeline::site_watch::{ClockWatch, SiteWatch};
+use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
+use crate::pipeline::upkeep::disk_watch::DiskWatch;
+use crate::pipeline::upkeep::guard_expiry::GuardExpiry;
+use crate::pipeline::upkeep::postponing::Postponing;
+use crate::pipeline::upkeep::site_watch::{ClockWatch, SiteWatch};
 use crate::store::{
     confirmations, deliveries, holds, idempotency_keys, runs, settlement, subscriptions,
 };
