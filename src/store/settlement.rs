@@ -564,7 +564,7 @@ fn change(
 }
 
 /// Puts a delivery in doubt, because it may have been sent after the backup was taken.
-pub(crate) fn put_in_doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+pub fn put_in_doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     change(tx, delivery, now, |_| in_doubt::put_in_doubt(tx, delivery)).map(drop)
 }
 
@@ -677,7 +677,7 @@ pub fn replace(
 
 /// Sends a finished delivery again, even a completed one. It keeps its `webhook-id` and its place in its lane.
 /// Fails with `Changed` if its state or run is not `was`, or its subscription is deleted.
-pub(crate) fn replay(
+pub fn replay(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
     was: (State, u32),

@@ -41,7 +41,7 @@ impl Run for Connection {
 
 /// The rows of a query, each as one line of values between spaces.
 pub(crate) fn lines(conn: &Connection, sql: &str) -> Vec<String> {
-    let mut statement = conn.prepare(sql).unwrap();
+    let mut statement = conn.prepare_cached(sql).unwrap();
     let columns = statement.column_count();
     let line = |row: &Row<'_>| {
         let mut text = String::new();
@@ -125,7 +125,7 @@ fn deliveries(conn: &Connection, text: &mut String, of: &str, since_ms: i64) {
 }
 
 /// What must hold of every file, and a query of what breaks it.
-const RULES: [(&str, &str); 11] = [
+pub(crate) const RULES: [(&str, &str); 11] = [
         ("foreign keys point somewhere", "PRAGMA foreign_key_check"),
         (
             "what waits has a due time, and nothing else has",

@@ -1,4 +1,16 @@
-//! Bugs that are planted in a simulated world, each at a seam. The simulation must find every one of them.
+//! Bugs that are planted in a simulated world: in how the process calls the store, or as SQL that spoils what the store
+//! writes. The simulation must find every one of them.
+
+/// When the SQL of a bug is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum When {
+    /// Before the world begins: it spoils what the store writes from then on.
+    Start,
+    /// The process starts.
+    Boot,
+    /// After each commit.
+    Committed,
+}
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,24 +58,63 @@ pub(crate) enum Bug {
 impl Bug {
     /// Each with a seed that finds it; when worlds change, another one does.
     pub(crate) const ALL: [(Self, u32); 19] = [
-        (Self::SettledBeforeCommit, 0),
+        (Self::SettledBeforeCommit, 1),
         (Self::RetryAfterIgnored, 0),
         (Self::HoldNotTold, 0),
-        (Self::ClampWithOldTime, 51),
+        (Self::ClampWithOldTime, 1164),
         (Self::ProbeGateOpen, 0),
-        (Self::OfflineCounts, 2),
+        (Self::OfflineCounts, 3),
         (Self::HoldNotEnded, 0),
-        (Self::HoldsNotClamped, 1042),
-        (Self::BlockNotSeen, 68),
+        (Self::HoldsNotClamped, 1978),
+        (Self::BlockNotSeen, 53),
         (Self::FunnelNotTold, 1),
         (Self::WaitingDoesNotHold, 222),
-        (Self::ConfirmedByOldUrl, 353),
+        (Self::ConfirmedByOldUrl, 1267),
         (Self::FunnelNotRung, 96),
-        (Self::InterruptedCallForgotten, 2157),
+        (Self::InterruptedCallForgotten, 5484),
         (Self::OlderCallMade, 3),
-        (Self::HeldCallMade, 497),
-        (Self::SameStateForgotten, 63),
+        (Self::HeldCallMade, 478),
+        (Self::SameStateForgotten, 242),
         (Self::ParentNotTold, 6),
-        (Self::HeadNotAsked, 0),
+        (Self::HeadNotAsked, 168),
     ];
+
+    /// SQL that is run then.
+    pub(crate) const fn sql(self, when: When) -> &'static str {
+        match (self, when) {
+            (Self::HoldNotEnded, When::Start) => {
+                "CREATE TRIGGER bug BEFORE DELETE ON holds WHEN OLD.reason IN ('auth', 'breaker', 'rejecting')
+                 BEGIN SELECT RAISE(IGNORE); END"
+            }
+            (Self::BlockNotSeen, When::Start) => {
+                "CREATE TRIGGER bug AFTER UPDATE OF head ON deliveries WHEN NEW.state = 'dead_letter' AND NEW.head = 1
+                 BEGIN UPDATE deliveries SET head = 0 WHERE seq = NEW.seq AND lane IS NOT NULL; END"
+            }
+            (Self::SameStateForgotten, When::Start) => {
+                "CREATE TRIGGER bug BEFORE UPDATE OF made_seq ON external_calls
+                 WHEN OLD.state = NEW.state AND OLD.state <> 'PROCESSING'
+                 BEGIN SELECT RAISE(IGNORE); END"
+            }
+            (Self::ParentNotTold, When::Start) => {
+                "CREATE TRIGGER bug AFTER UPDATE OF status ON outbox
+                 WHEN NEW.hard_children > 0 AND OLD.status = 'processing'
+                 BEGIN
+                   UPDATE outbox SET status = OLD.status, completed_at = OLD.completed_at WHERE seq = NEW.seq;
+                 END"
+            }
+            (Self::WaitingDoesNotHold, When::Committed) => {
+                "UPDATE deliveries SET head = 0 WHERE state = 'waiting' AND lane IS NOT NULL;
+                 UPDATE deliveries SET head = 1
+                  WHERE state = 'pending' AND head = 0
+                    AND EXISTS (SELECT 1 FROM deliveries AS w WHERE w.lane = deliveries.lane AND w.state = 'waiting')
+                    AND NOT EXISTS (SELECT 1 FROM deliveries AS p
+                                     WHERE p.lane = deliveries.lane AND p.state = 'pending'
+                                       AND (p.head = 1 OR p.seq < deliveries.seq))"
+            }
+            (Self::InterruptedCallForgotten, When::Boot) => {
+                "UPDATE external_calls SET state = 'FAILED' WHERE state = 'PROCESSING'"
+            }
+            _ => "",
+        }
+    }
 }

@@ -62,7 +62,7 @@ impl Endpoint {
 
 fn manner(dice: &mut Dice, heal_at: Ms) -> Manner {
     // A target may ask for a second each time, for days: that is too much to look at.
-    let least = heal_at / SECOND / 300;
+    let least = heal_at / SECOND / 100;
     let asks = |secs: i64| Some(secs.max(least));
     match dice.below(16) {
         0..=4 => Manner::Takes(dice.spread(1, 20 * SECOND)),

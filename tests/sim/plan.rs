@@ -5,20 +5,79 @@ use std::time::Duration;
 
 use oncebox::model::delivery::Schedule;
 use oncebox::model::event::Binding;
-use oncebox::model::failure::{Rules, Streak};
+use oncebox::model::failure::Rules;
 use oncebox::model::lane::{CallKey, HeadOfLine};
 
 use crate::dice::{DAY, Dice, HOUR, MINUTE, Ms, SECOND};
 use crate::endpoint::Endpoint;
-use crate::file::{Deed, Spec, Sub};
 
 /// After the causes are gone, the longest wait that anybody may have asked for, and some.
 pub(crate) const PATIENCE: Ms = DAY + 6 * HOUR;
 
-/// Seeds that found something before there were confirmations, external calls and families. Their worlds have none.
-pub(crate) const OLD: [u32; 4] = [2305, 3774, 3961, 13361];
 /// Ancestors of an event at most.
 const MAX_DEPTH: u32 = 8;
+
+/// A subscription.
+#[derive(Clone, Debug)]
+pub(crate) struct Sub {
+    pub(crate) seq: i64,
+    pub(crate) tenant: &'static str,
+    /// Requests in flight, where a person asked for a number.
+    pub(crate) in_flight_max: Option<u32>,
+    pub(crate) has_lanes: bool,
+    /// Subscriptions with the same one share their lanes.
+    pub(crate) group: Option<i64>,
+    pub(crate) head_of_line: HeadOfLine,
+    pub(crate) has_funnel: bool,
+    /// What its external calls are about, where they are protected.
+    pub(crate) calls: Option<CallKey>,
+    pub(crate) rules: Rules,
+    /// Whether it takes a request a second at most.
+    pub(crate) is_slow: bool,
+    pub(crate) timeout: Ms,
+}
+
+/// An event as it is published.
+#[derive(Clone, Debug)]
+pub(crate) struct Spec {
+    /// The subscriptions that match it.
+    pub(crate) subs: Vec<i64>,
+    /// What its lanes are made of.
+    pub(crate) key: Option<i64>,
+    /// How long it must wait.
+    pub(crate) not_before: Option<Ms>,
+    /// How much earlier it occurred, where the publisher says when.
+    pub(crate) earlier: Option<Ms>,
+    pub(crate) max_attempts: Option<u32>,
+    pub(crate) funnel: Option<i64>,
+    pub(crate) exclude_failed: bool,
+    /// What external calls are about, and its state.
+    pub(crate) entity: Option<i64>,
+    pub(crate) content: u8,
+    /// The event that is its parent.
+    pub(crate) parent: Option<(usize, Binding)>,
+}
+
+/// What a person does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Deed {
+    Pause(i64),
+    Resume(i64),
+    /// A person resumes what a person has to end, and no more: all else must end by itself.
+    ResumeIfNeeded(i64),
+    /// A change of `in_flight_max`.
+    Limit(i64, Option<u32>),
+    Retry(i64),
+    Cancel(i64),
+    Park(i64),
+    Skip(i64),
+    Unpark(i64),
+    MoveToEnd(i64),
+    /// Sends a completed delivery again.
+    Replay(i64),
+    /// Decides about each delivery in doubt.
+    EndDoubt,
+}
 
 /// Something that is asked of Oncebox, and asked again until it is acknowledged.
 #[derive(Clone, Debug)]
@@ -56,7 +115,10 @@ impl Plan {
     pub(crate) fn draw(seed: u32) -> Self {
         let mut dice = Dice::new(seed, "plan");
         let dice = &mut dice;
-        let heal_at = dice.pick(&[20 * SECOND, 5 * MINUTE, HOUR, 8 * HOUR, 2 * DAY, 9 * DAY]);
+        // Most attempts are made in the worlds that last for days; a few of these are enough.
+        let short = [20 * SECOND, 5 * MINUTE, HOUR, 8 * HOUR];
+        let heal_at =
+            if dice.one_in(6) { dice.pick(&[2 * DAY, 6 * DAY]) } else { dice.pick(&short) };
         let subs: Vec<Sub> = (1..=dice.between(1, 4)).map(|seq| sub(dice, seq, heal_at)).collect();
         let endpoints = subs.iter().map(|_| Endpoint::draw(dice, heal_at)).collect();
         let mut plan = Self {
@@ -77,21 +139,8 @@ impl Plan {
         plan.act(dice);
         plan.disturb(dice);
         plan.depend(&mut Dice::new(seed, "order"));
-        if !OLD.contains(&seed) {
-            plan.work(&mut Dice::new(seed, "work"));
-        }
+        plan.work(&mut Dice::new(seed, "work"));
         plan
-    }
-
-    /// Without what cannot be asked of a real file here.
-    pub(crate) fn for_a_file(mut self) -> Self {
-        self.is_restored = false;
-        for (_, wish) in &mut self.wishes {
-            if let Wish::Act(Deed::Replay(delivery)) = wish {
-                *wish = Wish::Act(Deed::Retry(*delivery));
-            }
-        }
-        self
     }
 
     fn any_time(&self, dice: &mut Dice) -> Ms {
@@ -276,11 +325,5 @@ fn sub(dice: &mut Dice, seq: i64, heal_at: Ms) -> Sub {
         },
         is_slow: dice.one_in(5),
         timeout: dice.pick(&[2 * SECOND, 30 * SECOND]),
-        holds: Vec::new(),
-        held_in: 0,
-        streak: Streak::default(),
-        failing_since: None,
-        last_success_at: None,
-        last_failure_at: None,
     }
 }

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use oncebox::model::delivery::State;
-use oncebox::model::event::Status;
 use oncebox::model::external_call::NewCall;
-use oncebox::model::failure::{NewHold, Verdict};
+use oncebox::model::failure::AttemptReport;
 use oncebox::model::lease::LeaseOutcome;
 use oncebox::model::outcome::Outcome;
+use oncebox::store::leases::Held;
 
-use crate::confirm::Confirmation;
 use crate::dice::{DAY, HOUR, Ms, SECOND};
-use crate::file::{File, Report, Row};
+use crate::file::{File, Row};
+use crate::jobs::Confirmation;
 
 /// A wait that was promised to somebody, in the world's own time.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +93,9 @@ pub(crate) struct Watch {
     pub(crate) violation: Option<String>,
 }
 
+/// Rules of every file that are looked at after each commit, by their first words.
+const AT_EACH_COMMIT: [&str; 2] = ["a lane has one head", "an event's status is"];
+
 /// No subscription is disabled that has not failed for so long. Clocks that were set may be to blame for the rest of five
 /// days.
 const DISABLED_AFTER_ALL: Ms = DAY;
@@ -118,13 +121,12 @@ impl Watch {
         self.track(delivery).fetched.get_or_insert(commits);
     }
 
-    pub(crate) fn sends(&mut self, send: Send<'_>, file: &File) {
+    pub(crate) fn sends(&mut self, send: Send<'_>, file: &File<'_>) {
         let Send { row, boot, now, told, .. } = send;
         self.clock(now, send.schedule);
         let name = format!("delivery {} of subscription {}", row.seq, row.sub);
-        let sub = &file.subs[&row.sub];
-        let by_a_person = sub.holds.iter().find(|hold| hold.reason.is_by_a_person());
-        if let Some(hold) = by_a_person.filter(|_| sub.held_in <= told) {
+        let by_a_person = file.holds[&row.sub].iter().find(|hold| hold.reason.is_by_a_person());
+        if let Some(hold) = by_a_person.filter(|_| file.held_in(row.sub) <= told) {
             self.fail(format!("{name} is sent although it is held: {hold:?}"));
         }
         self.looks_at_lane(send, file, &name);
@@ -186,7 +188,7 @@ impl Watch {
         }
     }
 
-    fn looks_at_lane(&mut self, send: Send<'_>, file: &File, name: &str) {
+    fn looks_at_lane(&mut self, send: Send<'_>, file: &File<'_>, name: &str) {
         let Some(lane) = send.row.lane else { return };
         for other in file.rows.iter().filter(|row| row.lane == Some(lane)) {
             if other.seq == send.row.seq {
@@ -203,14 +205,14 @@ impl Watch {
             if other.state == State::Waiting && other.waits_in <= send.read_in {
                 self.fail(format!("{name} is sent while {} of its lane waits", other.seq));
             }
-            let blocks = other.is_blocking() && !send.row.exclude_failed;
+            let blocks = file.is_blocking(other) && !send.row.exclude_failed;
             if is_before && blocks && other.dead_in <= send.read_in {
                 self.fail(format!("{name} is sent although {} blocks its lane", other.seq));
             }
         }
     }
 
-    fn looks_at_funnel(&mut self, send: Send<'_>, file: &File, name: &str) {
+    fn looks_at_funnel(&mut self, send: Send<'_>, file: &File<'_>, name: &str) {
         for other in file.rows.iter().filter(|row| row.funnel == send.row.funnel) {
             let is_other = send.row.funnel.is_some() && other.seq != send.row.seq;
             if is_other && self.track(other.seq).unsettled == Some(send.boot) {
@@ -237,8 +239,8 @@ impl Watch {
     }
 
     /// An event without a time of its own is stored: it is newer than what a target has of its entity.
-    pub(crate) fn arrives(&mut self, event: usize, file: &File) {
-        for row in file.events[&event].deliveries.iter().filter_map(|seq| file.row(*seq)) {
+    pub(crate) fn arrives(&mut self, event: usize, file: &File<'_>) {
+        for row in file.rows.iter().filter(|row| row.event == event) {
             let known = row.entity.and_then(|entity| self.entities.get(&(row.sub, entity)));
             let newest = known.and_then(|entity| entity.newest);
             if newest > Some(row.place()) {
@@ -274,13 +276,13 @@ impl Watch {
     }
 
     /// A confirmation is stored. `before` is its delivery as it was.
-    pub(crate) fn confirmed(&mut self, confirmation: &Confirmation, before: &Row) {
-        let n = (before.run_no, before.attempts);
+    pub(crate) fn confirmed(&mut self, confirmation: &Confirmation, before: &Held) {
+        let n = (before.run_no, before.attempt_count);
         if confirmation.token.is_some_and(|token| token != n) {
             self.fail(format!("{confirmation:?} ends another wait: {n:?}"));
         }
         self.wait_ends(before);
-        let track = self.track(before.seq);
+        let track = self.track(before.delivery.0);
         track.refused |= matches!(confirmation.outcome, LeaseOutcome::Refused { .. });
         if confirmation.outcome != LeaseOutcome::Done {
             track.taken = None;
@@ -288,35 +290,23 @@ impl Watch {
     }
 
     /// A wait for a confirmation has ended without one. `before` is its delivery as it was.
-    pub(crate) fn expired(&mut self, before: &Row) {
-        if before.confirm_until.is_none_or(|until| until > self.latest) {
-            self.fail(format!("the wait of delivery {} ends early: {before:?}", before.seq));
+    pub(crate) fn expired(&mut self, before: &Held) {
+        if before.confirm_until.is_none_or(|until| until.ms() > self.latest) {
+            self.fail(format!("a wait ends early: {before:?}"));
         }
         self.wait_ends(before);
-        self.track(before.seq).taken = None;
+        self.track(before.delivery.0).taken = None;
     }
 
-    fn wait_ends(&mut self, before: &Row) {
-        let n = (before.run_no, before.attempts);
-        if before.state != State::Waiting || !self.track(before.seq).ended.insert(n) {
-            self.fail(format!("the wait {n:?} of delivery {} ends again", before.seq));
+    fn wait_ends(&mut self, before: &Held) {
+        let n = (before.run_no, before.attempt_count);
+        if before.state != State::Waiting || !self.track(before.delivery.0).ended.insert(n) {
+            self.fail(format!("the wait {n:?} of {} ends again", before.delivery));
         }
     }
 
     /// What must hold in the file after every commit.
-    pub(crate) fn looks_at(&mut self, file: &File) {
-        let mut seen = BTreeSet::new();
-        for row in file.rows.iter().filter(|row| row.is_standing()) {
-            let Some(lane) = row.lane.filter(|lane| seen.insert(*lane)) else { continue };
-            let heads = file
-                .rows
-                .iter()
-                .filter(|row| row.lane == Some(lane) && row.is_standing() && row.head);
-            let heads = heads.count();
-            if heads > 1 || (heads == 0 && file.next_in(lane).is_some()) {
-                self.fail(format!("the lane of delivery {} has {heads} heads", row.seq));
-            }
-        }
+    pub(crate) fn looks_at(&mut self, file: &File<'_>) {
         let mut held = BTreeSet::new();
         for row in file.rows.iter().filter(|row| row.state == State::Waiting) {
             let is_free = |place: Option<i64>| place.is_none_or(|place| held.insert(place));
@@ -324,12 +314,9 @@ impl Watch {
                 self.fail(format!("delivery {} waits beside another one", row.seq));
             }
         }
-        let parents = file.events.iter().filter(|(_, event)| event.hard_children > 0);
-        for (n, event) in parents {
-            let statuses = allowed(file, *n);
-            if !statuses.contains(&event.status) {
-                self.fail(format!("event {n} is {}, not one of {statuses:?}", event.status));
-            }
+        if let Some(what) = file.broken(|rule| AT_EACH_COMMIT.iter().any(|it| rule.starts_with(it)))
+        {
+            self.fail(what);
         }
     }
 
@@ -355,27 +342,30 @@ impl Watch {
     }
 
     /// The outcome is committed.
-    pub(crate) fn settled(&mut self, report: &Report, verdict: &Verdict, row: &Row, now: Ms) {
-        let name = format!("delivery {} of subscription {}", row.seq, row.sub);
-        let began = *self.failing.entry(row.sub).or_insert(now);
-        let track = self.track(report.delivery);
+    pub(crate) fn settled(
+        &mut self,
+        report: &AttemptReport,
+        (is_counted, is_disabled): (bool, bool),
+        now: Ms,
+    ) {
+        let AttemptReport { delivery, subscription: sub, attempt, .. } = report;
+        let name = format!("{delivery} of subscription {}", sub.0);
+        let began = *self.failing.entry(sub.0).or_insert(now);
+        let track = self.track(delivery.0);
         track.unsettled = None;
         let (at, forward) = track.answered;
         track.asked = track.asks.map(|span| Floor { at, forward, span });
         let (is_offline, is_real) = (track.is_offline, !track.is_offline);
-        if is_offline && verdict.counted {
+        if is_offline && is_counted {
             self.fail(format!("an attempt of {name} without a line is counted"));
         }
-        if report.class.is_success() || is_offline {
-            self.failing.remove(&row.sub);
+        if attempt.class.is_success() || is_offline {
+            self.failing.remove(&sub.0);
         }
-        if let Some(NewHold::Disabled(why)) = &verdict.hold
-            && report.status != Some(410)
-            && now - began < DISABLED_AFTER_ALL
-            && is_real
-        {
+        let is_too_early = attempt.http_status != Some(410) && now - began < DISABLED_AFTER_ALL;
+        if is_disabled && is_too_early && is_real {
             let hours = (now - began) / HOUR;
-            self.fail(format!("{name}: its subscription is disabled after {hours} h: {why}"));
+            self.fail(format!("{name}: its subscription is disabled after {hours} h"));
         }
     }
 
@@ -397,15 +387,19 @@ impl Watch {
         self.track(delivery).asked = None;
     }
 
-    /// The process was killed.
-    pub(crate) fn killed(&mut self) {
+    /// The process has ended.
+    pub(crate) fn killed(&mut self, file: &File<'_>) {
         for track in self.tracks.values_mut() {
             track.fetched = None;
+        }
+        // Whatever the target said to a call that was under way: nobody knows it any more.
+        for call in file.open_calls() {
+            self.entities.entry(call).or_default().known = None;
         }
     }
 
     /// All causes are gone, and time enough has passed: nothing is open, and nothing is dead without a reason.
-    pub(crate) fn at_end(&mut self, file: &File) {
+    pub(crate) fn at_end(&mut self, file: &File<'_>) {
         for row in &file.rows {
             let Track { refused, sends, .. } = *self.track(row.seq);
             let sub = &file.subs[&row.sub];
@@ -416,10 +410,7 @@ impl Watch {
                 State::Completed if sends == 0 => {
                     self.fail(format!("delivery {} is completed and was never sent", row.seq));
                 }
-                State::Skipped
-                    if row.reason.as_ref().is_some_and(|why| why.contains("external_calls"))
-                        && !called =>
-                {
+                State::Skipped if row.is_call_spared() && !called => {
                     self.fail(format!("delivery {} is skipped without a call: {row:?}", row.seq));
                 }
                 State::Waiting => self.fail(format!("delivery {} waits for ever", row.seq)),
@@ -430,52 +421,27 @@ impl Watch {
             }
         }
         self.looks_at_states(file);
+        if let Some(what) = file.broken(|_| true) {
+            self.fail(what);
+        }
     }
 
     /// Where nobody stopped a call, the target has the newest state of each entity.
-    fn looks_at_states(&mut self, file: &File) {
+    fn looks_at_states(&mut self, file: &File<'_>) {
         for ((sub, entity), Entity { content, .. }) in self.entities.clone() {
             let own: Vec<&Row> = file
                 .rows
                 .iter()
                 .filter(|row| row.sub == sub && row.entity == Some(entity))
                 .collect();
-            let is_stopped = |row: &&&Row| match row.state {
-                State::Completed => false,
-                State::Skipped => {
-                    !row.reason.as_ref().is_some_and(|why| why.contains("external_calls"))
-                }
-                _ => true,
-            };
+            let is_stopped = |row: &&&Row| row.state != State::Completed && !row.is_call_spared();
             let Some(newest) = own.iter().max_by_key(|row| row.place()) else { continue };
-            let state = vec![file.events[&newest.event].content];
-            if !own.iter().any(|row| is_stopped(&row)) && content != Some(state) {
+            if !own.iter().any(|row| is_stopped(&row)) && content.as_ref() != Some(&newest.content)
+            {
                 self.fail(format!(
                     "the target of subscription {sub} has {content:?}, and {newest:?} is the newest"
                 ));
             }
         }
-    }
-}
-
-/// The statuses that an event with hard children may have.
-fn allowed(file: &File, event: usize) -> &'static [Status] {
-    let own = file.counts(event);
-    let any =
-        |statuses: &[Status]| file.hard_children(event).any(|child| statuses.contains(&child));
-    if own.open > 0 {
-        &[Status::Pending, Status::Processing, Status::Failed]
-    } else if own.dead > 0 {
-        &[Status::DeadLetter]
-    } else if own.cancelled > 0 && own.completed + own.skipped == 0 {
-        &[Status::Cancelled]
-    } else if any(&[Status::DeadLetter]) {
-        &[Status::DeadLetter]
-    } else if any(&[Status::Pending, Status::Processing, Status::Failed]) {
-        &[Status::Processing]
-    } else if own.completed > 0 || any(&[Status::Completed]) {
-        &[Status::Completed]
-    } else {
-        &[Status::Skipped]
     }
 }

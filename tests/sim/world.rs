@@ -1,5 +1,5 @@
 //! A simulated world: one process with its threads, its file, its endpoints and the people around it, all in one queue of
-//! events. The dispatcher's decisions and the judgement of attempts are the real ones.
+//! events. The dispatcher's decisions and the store are the real ones.
 //!
 //! Where threads of the process could overtake each other, chance says who is first. A kill may come before any step.
 
@@ -10,26 +10,29 @@ use std::time::Duration;
 
 use oncebox::base::clock::{Clock, ManualTime, Timestamp};
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
-use oncebox::model::delivery::{Jitter, State, retry_after};
+use oncebox::model::delivery::{Jitter, retry_after, Attempt, OutgoingRequest};
 use oncebox::model::external_call::NewCall;
-use oncebox::model::failure::Verdict;
-use oncebox::model::hold::{Gate, Hold, HoldReason};
+use oncebox::model::hold::{Gate, Hold, HoldReason, gate};
 use oncebox::model::lease::LeaseOutcome;
 use oncebox::model::outcome::{AttemptClass, Cause, ClassTable, Outcome};
 use oncebox::model::rate::Rate;
 use oncebox::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
 use oncebox::pipeline::upkeep::site_watch::ClockWatch;
-use oncebox::store::tx::Settled;
+use oncebox::store::tx::{Settled, Effects};
+use oncebox::model::failure::{AttemptOrder, AttemptReport};
+use oncebox::model::lane::CallKey;
+use oncebox::model::subscription::Subscription;
+use oncebox::store::deliveries::{self, Sized};
+use oncebox::store::error::Error;
+use oncebox::store::{confirmations, subscriptions};
 
 use crate::bug::Bug;
-use crate::calls::external_call;
-use crate::confirm::{Confirmation, Confirmed};
 use crate::dice::{Dice, JitterDraw, MINUTE, Ms, SECOND};
 use crate::endpoint::{Endpoint, Manner};
-use crate::file::{Deed, Effects, File, Report, Row, Sub};
-use crate::plan::{PATIENCE, Plan, Wish};
-use crate::real::Real;
+use crate::file::{File, Row, Disk};
+use crate::plan::{PATIENCE, Plan, Wish, Deed, Sub};
 use crate::watch::{Send, Watch};
+use crate::jobs::{Confirmation, Done, Job, MANY, Outgoing, Times};
 
 /// Wall time at the beginning.
 const START: Ms = 1_800_000_000_000;
@@ -43,7 +46,7 @@ const CONFIRM_GRACE: Ms = MINUTE;
 const MAX_SLEEP: Ms = 250;
 
 /// Something that happens.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Event {
     /// A wish is put forward.
     Ask(usize),
@@ -62,7 +65,7 @@ enum Event {
 }
 
 /// A step of one of the process's threads.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Step {
     /// The dispatcher takes its messages.
     Turn,
@@ -77,7 +80,7 @@ enum Step {
     /// The answer is here, or the time is over.
     Answer(u64),
     /// The deliverer hands its outcome in.
-    HandIn(Report),
+    HandIn(Box<AttemptReport>, Option<NewCall>),
     /// The deliverer is idle.
     Idle(Input),
     Upkeep,
@@ -86,7 +89,7 @@ enum Step {
 }
 
 /// What is told after a transaction.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 struct Told {
     effects: Effects,
     acknowledged: Vec<usize>,
@@ -94,43 +97,8 @@ struct Told {
     commit: u64,
     /// External calls that are noted, and whether each may be made.
     begun: Vec<(Box<Outgoing>, bool)>,
-    /// Confirmations and their answers.
-    confirmed: Vec<(usize, Confirmed)>,
-}
-
-/// A request that a deliverer has read and not sent yet.
-#[derive(Clone, Debug)]
-struct Outgoing {
-    assignment: Assignment,
-    row: Row,
-    /// The latest commit when it was read.
-    read_in: u64,
-    sub: Sub,
-    call: Option<NewCall>,
-}
-
-/// A job for the writer.
-#[derive(Clone, Debug)]
-enum Job {
-    Settle(Report),
-    Wish(usize, Ms),
-    /// Whether the site is offline now.
-    Line(bool),
-    EndHolds(Ms),
-    RestartFailing,
-    Clamp(i64, Ms),
-    /// An external call is about to be made.
-    Begin(Box<Outgoing>, Ms),
-    /// A confirmation, and whether an attempt was in flight when it came.
-    Confirm(usize, bool),
-    /// Waits for a confirmation whose time was over then.
-    EndWaits(Vec<i64>, Ms),
-}
-
-#[derive(Debug)]
-struct Batch {
-    jobs: Vec<Job>,
-    fails: bool,
+    /// Confirmations that are answered.
+    confirmed: Vec<usize>,
 }
 
 /// What a target reports.
@@ -153,27 +121,27 @@ struct Flight {
 }
 
 /// What a run of the process has in memory.
+#[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each true or not")]
 struct Process {
     boot: u32,
     started_at: Ms,
-    clock: Clock,
     clock_watch: ClockWatch,
-    machine: Machine,
     known: BTreeMap<SubscriptionSeq, Limits>,
     inputs: Vec<Input>,
     rang: BTreeSet<SubscriptionSeq>,
     subscriptions_changed: bool,
     next_turn: Option<Ms>,
     stalled_until: Ms,
-    /// Subscriptions as deliverers have them in memory.
-    destinations: BTreeMap<SubscriptionSeq, Sub>,
+    /// Holds of subscriptions as deliverers have them in memory.
+    destinations: BTreeMap<SubscriptionSeq, Vec<Hold>>,
     settle: Vec<Job>,
     accept: Vec<Job>,
     upkeep: Vec<Job>,
-    writing: Option<Batch>,
+    /// The jobs of the transaction under way, and whether it fails.
+    writing: Option<(Arc<Vec<Job>>, bool)>,
     writer_is_busy: bool,
-    unsettled: Vec<Report>,
+    unsettled: Vec<Job>,
     next_upkeep: Option<Ms>,
     are_due_times_suspect: bool,
     stopping: bool,
@@ -202,43 +170,6 @@ struct Line {
     probed: Option<(Ms, bool)>,
 }
 
-impl Process {
-    fn new((boot, started_at): (u32, Ms), clock: Clock, deliverers: usize, commits: u64) -> Self {
-        Self {
-            boot,
-            started_at,
-            clock,
-            clock_watch: ClockWatch::default(),
-            machine: Machine::new(deliverers),
-            known: BTreeMap::new(),
-            inputs: Vec::new(),
-            rang: BTreeSet::new(),
-            subscriptions_changed: true,
-            next_turn: None,
-            stalled_until: 0,
-            destinations: BTreeMap::new(),
-            settle: Vec::new(),
-            accept: Vec::new(),
-            upkeep: Vec::new(),
-            writing: None,
-            writer_is_busy: false,
-            unsettled: Vec::new(),
-            next_upkeep: None,
-            are_due_times_suspect: true,
-            stopping: false,
-            drained: false,
-            told: commits,
-            fed: 0,
-            started: BTreeMap::new(),
-            unsettled_starts: BTreeMap::new(),
-            was_offline: false,
-            in_flight: BTreeSet::new(),
-            line: Line::default(),
-            idle_turns: (0, 0),
-        }
-    }
-}
-
 /// What a world came to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ended {
@@ -247,7 +178,7 @@ pub(crate) struct Ended {
     pub(crate) trace: Vec<String>,
 }
 
-pub(crate) struct World {
+pub(crate) struct World<'d> {
     plan: Plan,
     bug: Option<Bug>,
     dice: Dice,
@@ -257,35 +188,25 @@ pub(crate) struct World {
     queue: BTreeMap<(Ms, u64), Event>,
     count: u64,
     steps: u64,
-    file: File,
-    /// A real file that does the same.
-    real: Option<Real>,
+    file: File<'d>,
     endpoints: Vec<Endpoint>,
     flights: BTreeMap<u64, Flight>,
     confirmations: Vec<Asked>,
     acknowledged: Vec<bool>,
     process: Process,
+    /// The process's own.
+    clock: Clock,
+    machine: Machine,
     is_up: bool,
     watch: Watch,
     trace: Option<Vec<String>>,
 }
 
-impl World {
-    pub(crate) fn new(seed: u32, bug: Option<Bug>, is_traced: bool) -> Self {
-        Self::of(seed, Plan::draw(seed), bug, is_traced)
-    }
-
-    /// One with a real file beside the simulated one.
-    pub(crate) fn beside_a_file(seed: u32) -> Self {
-        let plan = Plan::draw(seed).for_a_file();
-        let real = Real::new(&plan.subs);
-        Self { real: Some(real), ..Self::of(seed, plan, None, true) }
-    }
-
-    fn of(seed: u32, plan: Plan, bug: Option<Bug>, is_traced: bool) -> Self {
+impl<'d> World<'d> {
+    pub(crate) fn new(disk: &'d Disk, seed: u32, bug: Option<Bug>, is_traced: bool) -> Self {
+        let plan = Plan::draw(seed);
         let time = ManualTime::at(Timestamp::from_ms(START));
         let clock = Clock::from_source(time.clone());
-        let subs = plan.subs.iter().map(|sub| (sub.seq, sub.clone())).collect();
         let mut world = Self {
             bug,
             dice: Dice::new(seed, "world"),
@@ -295,13 +216,14 @@ impl World {
             queue: BTreeMap::new(),
             count: 0,
             steps: 0,
-            real: None,
-            file: File { subs, bug, ..File::default() },
+            file: File::new(disk, &plan.subs, bug),
             endpoints: plan.endpoints.clone(),
             flights: BTreeMap::new(),
             confirmations: Vec::new(),
             acknowledged: vec![false; plan.wishes.len()],
-            process: Process::new((0, 0), clock, plan.deliverers, 0),
+            process: Process::default(),
+            clock,
+            machine: Machine::new(plan.deliverers),
             is_up: false,
             watch: Watch::default(),
             trace: is_traced.then(Vec::new),
@@ -357,8 +279,8 @@ impl World {
     fn is_done(&self) -> bool {
         // What is open in a lane without a head waits for a person.
         let goes_on = |row: &Row| {
-            let has_head = || row.lane.is_none_or(|lane| self.file.next_in(lane).is_some());
-            row.state == State::Waiting || (row.is_standing() && has_head())
+            let is_head = |head: &Row| head.lane == row.lane && head.is_standing() && head.head;
+            row.is_standing() && (row.lane.is_none() || self.file.rows.iter().any(is_head))
         };
         self.acknowledged.iter().all(|is| *is) && !self.file.rows.iter().any(goes_on)
     }
@@ -369,8 +291,8 @@ impl World {
         format!(
             "{asked} wishes are not acknowledged, {} deliveries are open; schedule time is {}; {open:?} {:?}",
             open.len(),
-            self.process.clock.now().ms(),
-            self.process.machine,
+            self.clock.now().ms(),
+            self.machine,
         )
     }
 
@@ -412,7 +334,7 @@ impl World {
     }
 
     fn schedule_now(&self) -> Ms {
-        self.process.clock.now().ms()
+        self.clock.now().ms()
     }
 
     fn happen(&mut self, event: Event) {
@@ -450,19 +372,16 @@ impl World {
         match step {
             Step::Turn => self.turn(),
             Step::Write => self.write(),
-            Step::Commit => self.commit(),
+            Step::Commit => self.commit_now(),
             Step::Tell(told) => self.tell(*told),
             Step::Take(assignment) => self.take(assignment),
             Step::Answer(flight) => self.answer(flight),
-            Step::HandIn(report) => {
-                self.process.in_flight.remove(&report.delivery);
-                self.process.settle.push(Job::Settle(report));
+            Step::HandIn(report, call) => {
+                self.process.in_flight.remove(&report.delivery.0);
+                self.process.settle.push(Job::Settle(report, call));
                 self.wake_writer();
             }
-            Step::Idle(input) => {
-                self.process.inputs.push(input);
-                self.turn_soon();
-            }
+            Step::Idle(input) => self.says(input),
             Step::Upkeep => self.upkeep(),
             Step::GraceOver => self.kill(),
         }
@@ -481,8 +400,8 @@ impl World {
             let wait = self.dice.between(SECOND, 5 * SECOND);
             return self.at(self.now + wait, Event::Ask(n));
         }
-        let now = self.schedule_now();
-        self.process.accept.push(Job::Wish(n, now));
+        let now = self.clock.now();
+        self.process.accept.push(Job::Wish(n, self.plan.wishes[n].1.clone(), now));
         self.wake_writer();
     }
 
@@ -494,7 +413,7 @@ impl World {
         }
         if self.is_up && !self.process.stopping {
             let is_early = self.process.in_flight.contains(&confirmation.delivery);
-            self.process.accept.push(Job::Confirm(n, is_early));
+            self.process.accept.push(Job::Confirm(n, confirmation.clone(), is_early));
             self.wake_writer();
         } else {
             let wait = self.dice.between(SECOND, 20 * SECOND);
@@ -506,7 +425,7 @@ impl World {
         if self.is_healed() {
             return;
         }
-        let wall = self.process.clock.wall().ms();
+        let wall = self.clock.wall().ms();
         self.time.set_wall(Timestamp::from_ms(wall + by));
         self.upkeep_within(SECOND);
     }
@@ -514,11 +433,18 @@ impl World {
     // The process.
 
     fn boot(&mut self) {
-        let boot = self.process.boot + 1;
-        let clock = Clock::from_source(self.time.clone());
-        self.process =
-            Process::new((boot, self.now), clock, self.plan.deliverers, self.file.commits);
-        self.process.line.is_down = self.file.offline.is_some();
+        self.clock = Clock::from_source(self.time.clone());
+        self.machine = Machine::new(self.plan.deliverers);
+        self.process = Process {
+            boot: self.process.boot + 1,
+            started_at: self.now,
+            told: self.file.commits,
+            subscriptions_changed: true,
+            are_due_times_suspect: true,
+            ..Process::default()
+        };
+        self.file.boot();
+        self.process.line.is_down = self.file.is_offline();
         self.is_up = true;
         self.watch.clock(self.now, self.schedule_now());
         self.turn_soon();
@@ -536,7 +462,7 @@ impl World {
 
     fn goes_down(&mut self) {
         self.is_up = false;
-        self.watch.killed();
+        self.watch.killed(&self.file);
         if self.plan.is_restored && !self.is_healed() && self.dice.one_in(2) {
             let now = self.schedule_now();
             self.file.restore(now);
@@ -602,7 +528,7 @@ impl World {
         if self.process.drained {
             self.ends_when_written();
         }
-        if let Some(until) = self.process.machine.sleep_until() {
+        if let Some(until) = self.machine.sleep_until() {
             self.turn_within((until.ms() - self.schedule_now()).max(1));
         }
     }
@@ -634,7 +560,7 @@ impl World {
     }
 
     fn feed(&mut self, mut inputs: Vec<Input>) -> bool {
-        let now = self.process.clock.now();
+        let now = self.clock.now();
         let mut drained = false;
         while !inputs.is_empty() {
             let mut commands = Vec::new();
@@ -651,7 +577,7 @@ impl World {
                     let starts = self.process.unsettled_starts.entry(*subscription).or_default();
                     starts.remove(delivery);
                 }
-                commands.extend(self.process.machine.step(now, input));
+                commands.extend(self.machine.step(now, input));
             }
             for command in commands {
                 match command {
@@ -679,9 +605,8 @@ impl World {
         let others = self.process.unsettled_starts.entry(subscription).or_default();
         let others_count = others.len();
         others.insert(delivery);
-        let changed = self.file.subs[&subscription.0].held_in.max(self.file.offline_in);
-        if changed <= self.process.fed {
-            let (gate, now) = (self.file.gate(subscription.0), self.process.clock.now());
+        if self.file.held_in(subscription.0) <= self.process.fed {
+            let (gate, now) = (gate(&self.file.holds[&subscription.0]), self.clock.now());
             let is_wrong = gate.is_probe() != is_probe || (is_probe && others_count > 0);
             if !gate.is_open(now) || is_wrong {
                 self.watch.fail(format!(
@@ -698,59 +623,57 @@ impl World {
 
     /// As `Dispatcher::fetch`: two reads, between which a transaction may be committed.
     fn fetched(&mut self, subscription: SubscriptionSeq, limit: u32, taken: &[i64]) -> Input {
-        let now = self.schedule_now();
+        let now = self.clock.now();
         if self.fails(self.plan.failing_reads) {
-            let next_due = Some(Timestamp::from_ms(now + SECOND));
+            let next_due = Some(now.plus(Duration::from_secs(1)));
             return Input::Fetched { subscription, rows: Vec::new(), more: false, next_due };
         }
-        let rows = self.file.due(subscription.0, (now, limit), taken);
         let commits = self.file.commits;
-        if let Some(real) = &self.real {
-            let due: Vec<i64> = rows.iter().map(|(delivery, _)| delivery.0).collect();
-            let simulated = (due, self.file.next_due(subscription.0, now));
-            let found = real.due(subscription.0, (now, limit), taken);
-            if found != simulated {
-                self.watch.fail(format!("{found:?} is due in the real file, not {simulated:?}"));
-            }
-        }
-        for (delivery, _) in &rows {
+        let (mut rows, _) =
+            self.file.read(|tx| deliveries::due(tx, subscription, (now, limit), taken, None));
+        for (delivery, places) in &mut rows {
             self.watch.fetched(delivery.0, commits);
+            places.funnel = places.funnel.filter(|_| !self.has(Bug::FunnelNotTold));
         }
         if self.process.writing.is_some() && self.dice.one_in(3) {
             self.commit_now();
         }
         let more = u32::try_from(rows.len()).unwrap() >= limit;
-        let next_due = if more { None } else { self.file.next_due(subscription.0, now) };
-        let next_due = next_due.map(Timestamp::from_ms);
+        let next = || self.file.read(|tx| deliveries::next_due(tx, subscription, now));
+        let next_due = if more { None } else { next() };
         Input::Fetched { subscription, rows, more, next_due }
     }
 
     /// As `Dispatcher::changes`.
     fn changes(&mut self) -> Vec<Input> {
         let mut inputs = Vec::new();
-        for sub in self.file.subs.values() {
-            let subscription = SubscriptionSeq(sub.seq);
-            let gate = self.file.gate(sub.seq);
-            let is_probe = gate.is_probe() && !self.has(Bug::ProbeGateOpen);
+        for found in self.file.read(subscriptions::live) {
+            let pace = pace(&found);
+            let Subscription { seq: subscription, new, holds, .. } = found;
             let limits = Limits {
-                cap: sub.in_flight_max.unwrap_or(CAP),
-                is_hard: sub.in_flight_max.is_some(),
-                rate: sub.is_slow.then(|| Rate::parse("60/min").unwrap()),
-                gate: if gate.is_probe() && !is_probe { Gate::Open } else { gate },
-                has_funnels: sub.has_funnel,
+                cap: new.policy.in_flight_max.unwrap_or(CAP),
+                is_hard: new.policy.in_flight_max.is_some(),
+                rate: new.policy.rate.map(|rate| Rate::parse(&rate).unwrap()),
+                gate: self.seen(gate(&holds)),
+                has_funnels: new.order.funnel_point.is_some() || new.order.external_calls.is_some(),
                 host: None,
             };
             if self.process.known.get(&subscription) != Some(&limits) {
-                let (tenant, pace) = (sub.tenant.to_owned(), pace(sub));
+                let tenant = self.file.subs[&subscription.0].tenant.to_owned();
                 inputs.push(Input::SubscriptionChanged { subscription, limits, tenant, pace });
             }
             self.process.known.insert(subscription, limits);
         }
-        let is_offline = self.file.offline.is_some();
+        let is_offline = self.file.is_offline();
         if std::mem::replace(&mut self.process.was_offline, is_offline) && !is_offline {
             inputs.insert(0, Input::LineIsBack);
         }
         inputs
+    }
+
+    /// A gate as the dispatcher sees it.
+    fn seen(&self, gate: Gate) -> Gate {
+        if gate.is_probe() && self.has(Bug::ProbeGateOpen) { Gate::Open } else { gate }
     }
 
     // The writer.
@@ -777,7 +700,7 @@ impl World {
         if self.has(Bug::SettledBeforeCommit) {
             self.tells_too_early(&jobs);
         }
-        self.process.writing = Some(Batch { jobs, fails });
+        self.process.writing = Some((Arc::new(jobs), fails));
         let wait = if self.dice.one_in(20) {
             self.dice.spread(20, 3 * SECOND)
         } else {
@@ -788,215 +711,138 @@ impl World {
 
     fn tells_too_early(&mut self, jobs: &[Job]) {
         for job in jobs {
-            let Job::Settle(Report { delivery, sub, .. }) = job else { continue };
-            let (delivery, subscription) = (DeliverySeq(*delivery), SubscriptionSeq(*sub));
+            let Job::Settle(report, _) = job else { continue };
+            let AttemptReport { delivery, subscription, .. } = **report;
             let settled = Settled { delivery, subscription, next_due: None };
             self.process.inputs.push(Input::Settled(settled));
         }
         self.turn_soon();
     }
 
-    fn commit(&mut self) {
-        if self.process.writing.is_some() {
-            self.commit_now();
-        }
-    }
-
     fn commit_now(&mut self) {
-        let Some(Batch { jobs, fails }) = self.process.writing.take() else { return };
-        let mut told = Told {
-            effects: Effects::default(),
-            acknowledged: Vec::new(),
-            refused: Vec::new(),
-            commit: 0,
-            begun: Vec::new(),
-            confirmed: Vec::new(),
-        };
-        if fails {
-            told.refused = jobs;
-        } else {
-            self.file.commits += 1;
-            for job in jobs {
-                self.carry_out(job, &mut told);
+        let Some((jobs, fails)) = self.process.writing.take() else { return };
+        let seed = u32::try_from(self.dice.draw() >> 32).unwrap();
+        let (now, at) = (self.clock.now(), self.clock.wall());
+        let mut told = Told::default();
+        match self.file.write(&jobs, Times { now, at, seed }, fails) {
+            Ok((done, effects)) => {
+                told.effects = effects;
+                let ends = |job: &Job| {
+                    matches!(job, Job::Confirm(..) | Job::EndWaits(..) | Job::EndHolds(_))
+                };
+                if self.has(Bug::FunnelNotRung) && jobs.iter().all(ends) {
+                    told.effects.rang.clear();
+                }
+                for (job, done) in jobs.iter().zip(done) {
+                    self.done(job, done, &mut told);
+                }
             }
+            Err(Error::Full) if fails => told.refused = jobs.to_vec(),
+            Err(error) => self.watch.fail(format!("{error}, in {jobs:?}")),
         }
         told.commit = self.file.commits;
-        told.effects.freed.iter().for_each(|delivery| self.watch.is_freed(*delivery));
         self.watch.looks_at(&self.file);
-        let differs = self.real.as_ref().and_then(|real| real.differs(&self.file, &told.effects));
-        if let Some(what) = differs {
-            self.watch.fail(what);
-        }
         self.soon(Step::Tell(Box::new(told)));
     }
 
-    fn carry_out(&mut self, job: Job, told: &mut Told) {
-        let (now, at) = (self.schedule_now(), self.process.clock.wall().ms());
-        match job.clone() {
-            Job::Settle(report) => {
-                if let Some(real) = &self.real {
-                    real.settle(&report, self.file.row(report.delivery).unwrap());
+    /// A job is committed.
+    fn done(&mut self, job: &Job, done: Done, told: &mut Told) {
+        match (job, done) {
+            (Job::Settle(report, call), Done::Settled(counted, holds)) => {
+                self.settled(report, call.as_ref(), counted, &holds);
+            }
+            (job, Done::TooEarly) => told.refused.push(job.clone()),
+            (Job::Wish(n, wish, _), done) => {
+                told.acknowledged.push(*n);
+                self.granted(*n, wish, done);
+            }
+            (Job::Line(is_down), _) => self.process.line.is_down &= is_down,
+            (Job::Begin(outgoing, ..), Done::Begun(may_go)) => {
+                let row = self.file.row(outgoing.row.seq).unwrap();
+                let is_held = self.file.holds[&row.sub].iter().any(|it| it.reason.is_by_a_person());
+                let goes_all_the_same = is_held && self.has(Bug::HeldCallMade)
+                    || row.is_call_spared() && self.has(Bug::OlderCallMade);
+                told.begun.push((outgoing.clone(), may_go || goes_all_the_same));
+            }
+            (Job::Confirm(n, confirmation, _), Done::Confirmed(before)) => {
+                self.watch.confirmed(confirmation, &before);
+                told.confirmed.push(*n);
+            }
+            (Job::Confirm(n, ..), Done::Refused) => told.confirmed.push(*n),
+            (_, Done::Ended(ended)) => {
+                for before in &ended {
+                    self.watch.expired(before);
                 }
-                let verdict = self.file.settle(&report, &mut told.effects);
-                self.settled(&report, &verdict);
             }
-            Job::Line(is_down) => {
-                self.real.iter().for_each(|real| real.line(is_down, (now, at)));
-                self.file.line(is_down, now, at, &mut told.effects);
-                self.process.line.is_down &= is_down;
-            }
-            Job::RestartFailing => {
-                self.real.iter().for_each(|real| real.restart_failing(at));
-                self.file.restart_failing(None, at);
-            }
-            Job::EndHolds(now) => {
-                self.real.iter().for_each(|real| real.end_over(now, at));
-                self.file.end_over(now, &mut told.effects);
-            }
-            Job::Wish(n, now) => {
-                if self.grants(n, now, told) {
-                    told.acknowledged.push(n);
-                } else {
-                    told.refused.push(job);
-                }
-            }
-            Job::Clamp(sub, handed_in) => {
-                // What is settled in the same transaction may be younger than the job.
-                let now = if self.has(Bug::ClampWithOldTime) { handed_in } else { now };
-                self.real.iter().for_each(|real| real.clamp(sub, now));
-                self.file.clamp(sub, now, &mut told.effects);
-                self.file.clamp_waits(now);
-                self.file.clamp_holds(now, &mut told.effects);
-            }
-            Job::Begin(outgoing, now) => {
-                let call = outgoing.call.as_ref().unwrap();
-                let may_go = self.file.begin_call(call, now, &mut told.effects);
-                if self.real.as_ref().is_some_and(|real| real.begin_call(call, now) != may_go) {
-                    self.watch.fail(format!("only one file lets {call:?} be made"));
-                }
-                told.begun.push((outgoing, may_go));
-            }
-            Job::Confirm(n, is_early) => {
-                let confirmed = self.stores(n, is_early, told);
-                told.confirmed.push((n, confirmed));
-            }
-            Job::EndWaits(over, then) => {
-                for delivery in over {
-                    self.expires(delivery, then, told);
-                }
+            _ => {}
+        }
+    }
+
+    /// What was asked is done.
+    fn granted(&mut self, n: usize, wish: &Wish, done: Done) {
+        if let Wish::Act(Deed::Retry(delivery) | Deed::Replay(delivery)) = wish {
+            self.watch.is_wanted(*delivery);
+        }
+        match done {
+            Done::Arrived => self.watch.arrives(n, &self.file),
+            Done::Released(released) => released.iter().for_each(|it| self.watch.is_freed(*it)),
+            Done::AcceptedAgain(sub) => self.frees_refused(sub),
+            _ => {}
+        }
+    }
+
+    /// The credential of a subscription is accepted again: what was refused with it is due now.
+    fn frees_refused(&mut self, sub: i64) {
+        for row in self.file.rows.iter().filter(|row| row.sub == sub) {
+            if row.last_class == Some(AttemptClass::Auth) {
+                self.watch.is_freed(row.seq);
             }
         }
     }
 
-    /// Does what is asked; tells whether that is possible.
-    fn grants(&mut self, n: usize, now: Ms, told: &mut Told) -> bool {
-        match self.plan.wishes[n].1.clone() {
-            Wish::Publish(spec) => {
-                let is_new = !self.file.events.contains_key(&n);
-                let is_stored = self.file.publish(n, &spec, now, &mut told.effects);
-                if self.real.as_ref().is_some_and(|real| real.publish(n, &spec, now) != is_stored) {
-                    self.watch.fail(format!("only one file stores event {n}"));
-                }
-                if is_stored && is_new && spec.earlier.is_none() {
-                    self.watch.arrives(n, &self.file);
-                }
-                is_stored
-            }
-            Wish::Act(deed) => {
-                if let Deed::Retry(delivery) | Deed::Replay(delivery) = deed {
-                    self.watch.is_wanted(delivery);
-                }
-                let at = self.process.clock.wall().ms();
-                let deed = self.file.resolved(deed);
-                self.real.iter().for_each(|real| real.act(deed, (now, at)));
-                self.file.act(deed, now, at, &mut told.effects);
-                true
-            }
-        }
-    }
-
-    fn stores(&mut self, n: usize, is_early: bool, told: &mut Told) -> Confirmed {
-        let confirmation = self.confirmations[n].confirmation.clone();
-        let Confirmation { delivery, outcome, .. } = &confirmation;
-        let before = self.file.row(*delivery).unwrap().clone();
-        let times @ (seed, now, at) = self.times();
-        let by = (&confirmation, is_early);
-        let jitter = Jitter::new(&JitterDraw::new(seed));
-        let confirmed = self.file.confirm(by, (jitter, now, at), &mut told.effects);
-        if confirmed == Confirmed::Stored {
-            self.watch.confirmed(&confirmation, &before);
-            if let Some(real) = &self.real {
-                real.end_wait((*delivery, outcome), &self.file.subs[&before.sub], None, times);
-            }
-        }
-        confirmed
-    }
-
-    fn expires(&mut self, delivery: i64, then: Ms, told: &mut Told) {
-        let before = self.file.row(delivery).unwrap().clone();
-        let times @ (seed, now, at) = self.times();
-        let jitter = Jitter::new(&JitterDraw::new(seed));
-        if self.file.expire((delivery, then), (jitter, now, at), &mut told.effects) {
-            self.watch.expired(&before);
-        }
-        if let Some(real) = &self.real {
-            let reason = "not confirmed".to_owned();
-            let outcome = LeaseOutcome::Failed { reason, wait: None, counted: true };
-            let sub = &self.file.subs[&before.sub];
-            real.end_wait((delivery, &outcome), sub, Some(then), times);
-        }
-    }
-
-    /// What the storing of a confirmation needs: a seed for the jitter, schedule time and wall time.
-    fn times(&mut self) -> (u32, Ms, Ms) {
-        let seed = u32::try_from(self.dice.draw() >> 32).unwrap();
-        (seed, self.schedule_now(), self.process.clock.wall().ms())
-    }
-
-    fn settled(&mut self, report: &Report, verdict: &Verdict) {
+    fn settled(
+        &mut self,
+        report: &AttemptReport,
+        call: Option<&NewCall>,
+        is_counted: bool,
+        [before, after]: &[Vec<Hold>; 2],
+    ) {
+        let is_success = report.attempt.class.is_success();
         let ends = |hold: &&Hold| hold.probe_at.is_some() || hold.reason == HoldReason::Rejecting;
-        let stands = self.file.subs[&report.sub].holds.iter().find(ends);
-        if let Some(hold) = stands.filter(|_| report.class.is_success()) {
+        if let Some(hold) = after.iter().find(ends).filter(|_| is_success) {
             self.watch.fail(format!("a success has not ended {hold:?}"));
         }
-        let row = self.file.row(report.delivery).unwrap();
-        let content = self.file.events[&row.event].content;
-        let call = external_call(&self.file.subs[&row.sub], row, content);
-        if let Some(call) = call.filter(|_| report.call.is_some() && report.class.is_success()) {
-            self.watch.accepted(&call);
+        call.filter(|_| is_success).into_iter().for_each(|call| self.watch.accepted(call));
+        let has = |holds: &[Hold], reason| holds.iter().any(|hold| hold.reason == reason);
+        let changed = |from, to, reason| has(to, reason) && !has(from, reason);
+        let is_disabled = changed(before, after, HoldReason::Disabled);
+        self.watch.settled(report, (is_counted, is_disabled), self.now);
+        if changed(after, before, HoldReason::Auth) {
+            self.frees_refused(report.subscription.0);
         }
-        self.watch.settled(report, verdict, row, self.now);
     }
 
     fn tell(&mut self, told: Told) {
         let Told { effects, acknowledged, refused, commit, begun, confirmed } = told;
-        let Effects { rang, gates, settled, subscriptions_changed, freed: _ } = effects;
+        let Effects { rang, gates, settled, subscriptions_changed, .. } = effects;
         if subscriptions_changed {
             self.process.destinations.clear();
         }
         self.process.told = commit;
         self.process.rang.extend(rang);
-        let gates = gates.into_iter().filter(|_| !self.has(Bug::HoldNotTold));
-        let is_open = self.has(Bug::ProbeGateOpen);
-        for (subscription, gate) in gates.collect::<Vec<_>>() {
-            let gate = if is_open && gate.is_probe() { Gate::Open } else { gate };
+        let is_told = !self.has(Bug::HoldNotTold);
+        for (subscription, gate) in gates.into_iter().filter(|_| is_told) {
+            let gate = self.seen(gate);
             self.process.inputs.push(Input::GateChanged { subscription, gate });
         }
         self.process.inputs.extend(settled.into_iter().map(Input::Settled));
-        self.process.subscriptions_changed |= subscriptions_changed && !self.has(Bug::HoldNotTold);
+        self.process.subscriptions_changed |= subscriptions_changed && is_told;
         self.turn_soon();
         for n in acknowledged {
             self.acknowledged[n] = true;
         }
-        for (n, confirmed) in confirmed {
-            let asked = &mut self.confirmations[n];
-            asked.is_answered |= confirmed != Confirmed::TooEarly;
-            if !asked.is_answered {
-                // As `Retry-After` says at first; an attempt that a kill has ended is not settled for long.
-                let wait = SECOND << asked.early.min(12);
-                asked.early += 1;
-                self.at(self.now + wait, Event::Confirm(n));
-            }
+        for n in confirmed {
+            self.confirmations[n].is_answered = true;
         }
         for (outgoing, may_go) in begun {
             if may_go {
@@ -1007,16 +853,21 @@ impl World {
         }
         for job in refused {
             match job {
-                Job::Settle(report) => {
-                    self.process.unsettled.push(report);
+                Job::Settle(..) => {
+                    self.process.unsettled.push(job);
                     self.upkeep_within(SECOND);
                 }
-                Job::Wish(n, _) => self.at(self.now + SECOND, Event::Ask(n)),
+                Job::Wish(n, ..) => self.at(self.now + SECOND, Event::Ask(n)),
                 // The next attempt that fails says it again.
                 Job::Line(true) => self.process.line.is_down = false,
                 Job::EndHolds(_) | Job::RestartFailing => {}
-                Job::Confirm(n, _) => self.at(self.now + SECOND, Event::Confirm(n)),
-                Job::Begin(outgoing, _) => {
+                Job::Confirm(n, ..) => {
+                    // As `Retry-After` says at first; an attempt that a kill has ended is not settled for long.
+                    let wait = SECOND << self.confirmations[n].early.min(12);
+                    self.confirmations[n].early += 1;
+                    self.at(self.now + wait, Event::Confirm(n));
+                }
+                Job::Begin(outgoing, ..) => {
                     let Assignment { delivery, subscription, .. } = outgoing.assignment;
                     let until = Timestamp::from_ms(self.schedule_now() + 5 * SECOND);
                     self.says(Input::Reschedule { delivery, subscription, until, all: false });
@@ -1052,12 +903,13 @@ impl World {
     /// When the time of a hold is over, and when the line is back.
     fn upkeep_for_holds(&mut self) {
         let now = self.schedule_now();
-        let ends = self.file.subs.values().flat_map(|sub| &sub.holds);
+        let ends = self.file.holds.values().flatten();
         if let Some(end) = ends.filter_map(|hold| hold.until).min() {
             let wait = (end.ms() - now).max(0) + self.dice.between(1, SECOND);
             self.upkeep_after(wait);
         }
-        if let Some(end) = self.file.next_wait_over() {
+        let ends = self.file.rows.iter().filter_map(|row| row.confirm_until);
+        if let Some(end) = ends.min() {
             let grace = self.process.started_at + CONFIRM_GRACE - self.now;
             let wait = (end - now).max(grace).max(0) + self.dice.between(1, SECOND);
             self.upkeep_after(wait);
@@ -1082,22 +934,20 @@ impl World {
             return;
         }
         self.process.next_upkeep = None;
-        for report in std::mem::take(&mut self.process.unsettled) {
-            self.process.settle.push(Job::Settle(report));
-        }
-        if self.process.clock_watch.look(&self.process.clock).is_some() {
+        self.process.settle.append(&mut self.process.unsettled);
+        if self.process.clock_watch.look(&self.clock).is_some() {
             self.process.are_due_times_suspect = true;
             self.process.upkeep.push(Job::RestartFailing);
             self.watch.clock(self.now, self.schedule_now());
             self.turn_within(MAX_SLEEP);
         }
         if std::mem::take(&mut self.process.are_due_times_suspect) {
-            let now = self.schedule_now();
+            let now = self.clock.now();
             self.process.upkeep.extend(self.file.subs.keys().map(|sub| Job::Clamp(*sub, now)));
         }
-        let now = self.schedule_now();
+        let now = self.clock.now();
         self.process.upkeep.push(Job::EndHolds(now));
-        let over = self.file.waits_over(now);
+        let over = self.file.read(|tx| confirmations::over(tx, now, MANY));
         if !over.is_empty() && self.now - self.process.started_at >= CONFIRM_GRACE {
             self.process.upkeep.push(Job::EndWaits(over, now));
         }
@@ -1168,23 +1018,29 @@ impl World {
         }
         let file = &self.file;
         let kept = self.process.destinations.entry(subscription);
-        let sub = kept.or_insert_with(|| file.subs[&subscription.0].clone()).clone();
-        let is_first = |row: &&Row| row.is_open() && (row.head || self.has(Bug::HeadNotAsked));
-        let row = self.file.row(delivery.0).filter(is_first).cloned();
-        let is_held = sub.holds.iter().any(|hold| hold.reason.is_by_a_person());
-        let Some(row) = row.filter(|_| !is_held) else {
-            let next_due = Some(self.process.clock.now());
+        let holds = kept.or_insert_with(|| file.holds[&subscription.0].clone());
+        let is_held = holds.iter().any(|hold| hold.reason.is_by_a_person());
+        let outgoing = file.read(|tx| {
+            if self.bug == Some(Bug::HeadNotAsked) {
+                return deliveries::outgoing(tx, delivery);
+            }
+            Ok(match deliveries::outgoing_within(tx, delivery, usize::MAX)? {
+                Some(Sized::OutgoingRequest(outgoing)) => Some(*outgoing),
+                _ => None,
+            })
+        });
+        let Some(outgoing) = outgoing.filter(|_| !is_held) else {
+            let next_due = Some(self.clock.now());
             self.says(Input::Settled(Settled { delivery, subscription, next_due }));
             return self.idle(assignment, 0, None);
         };
-        self.process.in_flight.insert(row.seq);
-        let call = external_call(&sub, &row, self.file.events[&row.event].content);
-        let is_call = call.is_some();
-        let read_in = self.file.commits;
-        let outgoing = Box::new(Outgoing { assignment, row, read_in, sub, call });
-        if is_call {
-            let now = self.schedule_now();
-            self.process.settle.push(Job::Begin(outgoing, now));
+        self.process.in_flight.insert(delivery.0);
+        let call = external_call(&file.subs[&subscription.0], &outgoing);
+        let (row, read_in) = (file.row(delivery.0).unwrap().clone(), file.commits);
+        let outgoing = Box::new(Outgoing { assignment, row, read_in, call: call.clone() });
+        if let Some(call) = call {
+            let now = self.clock.now();
+            self.process.settle.push(Job::Begin(outgoing, call, now));
             self.wake_writer();
         } else {
             self.fly(outgoing);
@@ -1199,7 +1055,7 @@ impl World {
 
     fn fly(&mut self, outgoing: Box<Outgoing>) {
         let (boot, now, told) = (self.process.boot, self.now, self.process.told);
-        let Outgoing { row, read_in, sub, call, .. } = &*outgoing;
+        let Outgoing { row, read_in, call, .. } = &*outgoing;
         let schedule = self.schedule_now();
         // A call is under way since it was noted: a hold of the same transaction comes too late.
         let told = told - u64::from(call.is_some());
@@ -1208,7 +1064,8 @@ impl World {
         let flight = self.count;
         let reason = "no answer in time".to_owned();
         let mut outcome = Outcome::Unreachable { cause: Cause::Timeout, reason };
-        let (began_offline, timeout) = (self.plan.is_offline(now), sub.timeout);
+        let (began_offline, timeout) =
+            (self.plan.is_offline(now), self.file.subs[&row.sub].timeout);
         let mut wait = timeout;
         if began_offline {
             let reason = "no route to host".to_owned();
@@ -1250,7 +1107,7 @@ impl World {
         let (wait, outcome) = match manner {
             Manner::Takes(wait) => (wait, answered(200, None)),
             Manner::Answers(status, asked) => {
-                let wall = self.process.clock.wall();
+                let wall = self.clock.wall();
                 let asked = asked.and_then(|secs| retry_after(&secs.to_string(), wall));
                 (self.dice.between(1, 50), answered(status, asked))
             }
@@ -1302,36 +1159,51 @@ impl World {
         let Flight { outgoing, started, outcome, boot, began_offline } = flight;
         let Outgoing { assignment, row, call, .. } = *outgoing;
         let Assignment { delivery, subscription, is_probe } = assignment;
-        let is_unknown = |outcome: &Outcome| {
-            matches!(outcome, Outcome::Unreachable { cause: Cause::Timeout | Cause::Broken, .. })
-        };
         let is_offline = began_offline && self.plan.is_offline(self.now);
         self.watch.answered(delivery.0, boot, &outcome, is_offline, self.now);
         let sub = &self.file.subs[&subscription.0];
         let timeout = Duration::from_millis(sub.timeout.unsigned_abs());
-        let run_no = row.run_no;
         let mut rules = sub.rules.clone();
         let own = |most| rules.schedule.clone().with_max_attempts(most).ok();
         rules.schedule = row.max_attempts.and_then(own).unwrap_or(rules.schedule);
         let is_offline = self.note_line(started, &outcome) && !self.has(Bug::OfflineCounts);
         let class = ClassTable::default().classify(&outcome);
-        let report = Report {
-            delivery: delivery.0,
-            sub: subscription.0,
-            run_no,
+        let (now, at) = (self.clock.now(), self.clock.wall());
+        let attempt = Attempt {
+            n: row.attempts + 1,
+            started_at: at,
+            finished_at: at,
+            url: "https://example.com/".to_owned(),
             class,
-            status: outcome.status(),
+            counted: false,
+            http_status: outcome.status(),
+            latency_ms: 1,
+            excerpt: None,
+            failed_reason: (!class.is_success()).then(|| "it failed".to_owned()),
+            key_id: None,
+            span: None,
+        };
+        let code = match &outcome {
+            Outcome::Unreachable { cause, .. } => cause.as_str().to_owned(),
+            _ => outcome.status().map_or_else(String::new, |status| status.to_string()),
+        };
+        let report = AttemptReport {
+            delivery,
+            subscription,
+            run_no: row.run_no,
+            accepted_at: at,
+            attempt: Arc::new(attempt),
+            code,
             retry_after: outcome.retry_after().filter(|_| !self.has(Bug::RetryAfterIgnored)),
             rules,
             jitter: Jitter::new(&self.jitter),
             is_probe,
             is_offline,
-            call: call.map(|_| is_unknown(&outcome)),
-            now: self.schedule_now(),
-            at: self.process.clock.wall().ms(),
+            order: AttemptOrder { is_call: call.is_some(), ..AttemptOrder::default() },
+            now,
         };
         // The outcome is handed in before the deliverer says that it is idle.
-        self.after(0, Step::HandIn(report));
+        self.after(0, Step::HandIn(Box::new(report), call));
         self.idle(assignment, self.now - started, Some((timeout, class)));
     }
 
@@ -1354,8 +1226,17 @@ impl World {
     }
 }
 
+/// As `deliver::external_call`.
+fn external_call(sub: &Sub, outgoing: &OutgoingRequest) -> Option<NewCall> {
+    let kind = sub.calls?;
+    let OutgoingRequest { delivery, subscription, run_no, .. } = *outgoing;
+    let entity = if kind == CallKey::Event { delivery.0 } else { outgoing.order.entity? };
+    let (entity_key, body_hash) = (entity.to_string(), outgoing.payload.clone());
+    Some(NewCall { delivery, subscription, run_no, kind, entity, entity_key, body_hash })
+}
+
 /// As `scheduler::pace`.
-fn pace(sub: &Sub) -> Pace {
+fn pace(sub: &Subscription) -> Pace {
     match (sub.failing_since, sub.last_success_at) {
         (Some(_), _) => Pace::Hangs,
         (None, Some(_)) => Pace::Prompt,

@@ -464,6 +464,9 @@ fn a_rate_spreads_what_is_due() {
     assert_eq!(starts(&machine.step(at(11), Input::Tick)), [2]);
     // What was not sent gives its place to the next one.
     assert_eq!(starts(&machine.step(at(11), finished(latency))), [3]);
+    // Not beside another one: its place may be free again already.
+    assert_eq!(starts(&machine.step(at(12), Input::Tick)), [4]);
+    assert!(starts(&machine.step(at(12), finished(latency))).is_empty());
 }
 
 #[test]
