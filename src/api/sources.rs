@@ -310,7 +310,7 @@ fn find(api: &Api, call: &Call) -> Result<Source, Problem> {
 
 fn read_settings(api: &Api, call: &Call, kind: &str, given: Value) -> Result<Settings, Problem> {
     let wrong = |why: String| Problem::unprocessable(format!("{why}."));
-    let settings = Settings::read(kind, given).map_err(|error| wrong(error.to_string()))?;
+    let settings = Settings::read(kind, given).map_err(wrong)?;
     permitted(&api.settings.get(), &call.tenant, settings.path()).map_err(wrong)?;
     Ok(settings)
 }

@@ -5,11 +5,6 @@ use std::borrow::Cow;
 use crate::base::schema::values;
 use crate::base::words::words;
 
-/// Why the settings of a source are refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SettingsError(pub String);
-
 words! {
     /// A field of an event.
     pub enum Field {

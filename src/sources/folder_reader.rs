@@ -11,26 +11,23 @@ use std::time::Duration;
 use ring::digest::{SHA256, digest};
 
 use crate::base::clock::Timestamp;
-use crate::base::id;
 use crate::model::escalation::Class;
 use crate::model::event::NewEvent;
-use crate::pipeline::publish::admit_or_quarantine;
 use crate::privacy::NotAdmitted;
-use crate::sources::draft::{RowContext, describe};
+use crate::sources::draft::describe;
 use crate::sources::folder_settings::{
     DONE_ENDING, FolderSettings, MAX_FILE_BYTES, Protocol, is_candidate, is_ignored, unusable,
 };
-use crate::sources::shared::{Obstacle, Shared, SourceError, Turn, escalation, recognise, subject};
-use crate::sources::tables::{self, Progress, SourceFile, TakenFile};
-use crate::sources::transfer::{
-    DONE, Outcome, REJECTED, ReadFile, changed, clear, finish, make, put_aside, remove_companion,
+use crate::sources::shared::{
+    Obstacle, ReadyRow, Shared, SourceError, Turn, escalation, recognise,
 };
+use crate::sources::tables::{self, Progress, SourceFile, TakenFile};
+use crate::sources::transfer::{DONE, Folder, Outcome, REJECTED, ReadFile, changed};
 use crate::sources::{Source, reading};
 use crate::store::error::Error;
-use crate::store::outbox_relay::MISFIT;
+use crate::store::escalations;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{escalations, outbox};
 use crate::sys::files::{self, Directory, Kind, Names};
 
 /// How often old files in `done` are deleted.
@@ -78,22 +75,20 @@ impl FolderReader {
         source: &Source,
         settings: &FolderSettings,
     ) -> Outcome<Turn> {
-        let path = &settings.path;
-        let folder = Directory::open(path).map_err(|error| self.not_listed(path, &error))?;
-        let Some(name) = self.listed.pop_front() else {
-            self.list(shared, settings, &folder)?;
-            if !self.listed.is_empty() {
-                return Ok(Turn::Again);
+        let opened = Directory::open(&settings.path);
+        let directory = opened.map_err(|error| self.not_listed(&settings.path, &error))?;
+        let folder = Folder { shared, source, settings, directory };
+        if let Some(name) = self.listed.pop_front() {
+            match self.process(&folder, &name) {
+                Err(error) if error.kind == Obstacle::Ours => return Err(error),
+                Err(error) => self.error = Some(error),
+                Ok(()) => {}
             }
-            return self.error.take().map_or(Ok(Turn::Done), Err);
-        };
-        match self.process(shared, source, (settings, &folder, &name)) {
-            Err(error) if error.kind == Obstacle::Ours => return Err(error),
-            Err(error) => self.error = Some(error),
-            Ok(()) => {}
-        }
-        if folder.kind(&name).is_none() {
-            self.waiting = self.waiting.map(|waiting| waiting.saturating_sub(1));
+            if folder.directory.kind(&name).is_none() {
+                self.waiting = self.waiting.map(|waiting| waiting.saturating_sub(1));
+            }
+        } else {
+            self.list(&folder)?;
         }
         if !self.listed.is_empty() {
             return Ok(Turn::Again);
@@ -104,20 +99,15 @@ impl FolderReader {
     /// The error for a folder that cannot be listed; its files cannot be counted either.
     fn not_listed(&mut self, folder: &Path, error: &io::Error) -> SourceError {
         self.waiting = None;
-        let why = format!("{} cannot be listed: {error}", folder.display());
-        SourceError::passing(why)
+        SourceError::passing(format!("{} cannot be listed: {error}", folder.display()))
     }
 
-    fn list(
-        &mut self,
-        shared: &Shared,
-        settings: &FolderSettings,
-        opened: &Directory,
-    ) -> Outcome<()> {
-        let folder = &settings.path;
-        let found = opened.names().map_err(|error| self.not_listed(folder, &error))?;
+    fn list(&mut self, folder: &Folder<'_>) -> Outcome<()> {
+        let Folder { shared, settings, directory, .. } = folder;
+        let path = &settings.path;
+        let found = directory.names().map_err(|error| self.not_listed(path, &error))?;
         if let Some(why) = unusable_name(&found) {
-            let why = format!("in {} {why}", folder.display());
+            let why = format!("in {} {why}", path.display());
             self.error = Some(SourceError::passing(why));
         }
         let names = found.usable;
@@ -126,24 +116,24 @@ impl FolderReader {
                 || names.binary_search(&format!("{name}{DONE_ENDING}")).is_ok()
         };
         let candidates = names.iter().filter(|name| is_candidate(name) && is_complete(name));
-        let there: Vec<_> = candidates.map(|name| (name, opened.kind(name))).collect();
+        let there: Vec<_> = candidates.map(|name| (name, directory.kind(name))).collect();
         let waits = |kind: Option<Kind>| kind.is_some_and(|kind| kind != Kind::Directory);
         // Counted before anything that can fail, because after a failure these files still wait.
         let waiting = there.iter().filter(|(_, kind)| waits(*kind)).count();
         self.waiting = Some(u64::try_from(waiting).unwrap_or(u64::MAX));
         for place in [DONE, REJECTED] {
-            make(settings, opened, place)?;
+            folder.make(place)?;
         }
         let now = shared.clock.now();
         if self.cleared_at.is_none_or(|at| now.since(at) >= CLEARED_EVERY) {
-            let more = clear(shared, settings, opened)?;
+            let more = folder.clear()?;
             self.cleared_at = (!more).then_some(now);
         }
         self.still.retain(|name, _| names.binary_search(name).is_ok());
         for (name, kind) in there {
             match why_not_read(kind) {
                 Some(why) => {
-                    let why = format!("{} {why}", folder.join(name).display());
+                    let why = format!("{} {why}", path.join(name).display());
                     self.error = Some(SourceError::passing(why));
                 }
                 None if kind == Some(Kind::File) => self.listed.push_back(name.clone()),
@@ -153,61 +143,53 @@ impl FolderReader {
         Ok(())
     }
 
-    fn process(
-        &mut self,
-        shared: &Shared,
-        source: &Source,
-        (settings, folder, name): (&FolderSettings, &Directory, &str),
-    ) -> Outcome<()> {
+    fn process(&mut self, folder: &Folder<'_>, name: &str) -> Outcome<()> {
+        let Folder { shared, source, settings, directory } = folder;
         let path = settings.path.join(name);
         // A program that writes a file in place creates it empty.
         let is_empty = path.symlink_metadata().is_ok_and(|meta| meta.len() == 0);
         let must_be_stable = settings.writer == Protocol::Stable || is_empty;
-        if must_be_stable && !self.is_stable(shared, settings, name, &path) {
+        if must_be_stable && !self.is_stable(folder, name, &path) {
             return Ok(());
         }
-        let unreadable = |error: io::Error| {
-            SourceError::lasting(format!("{} cannot be read: {error}", path.display()))
-        };
         let bytes = path.symlink_metadata().map_or(0, |meta| meta.len().min(MAX_FILE_BYTES));
         // Memory for the file, its rows and their events.
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_mul(FILE_FACTOR);
         let _share = shared.budget.take_own(bytes);
-        let contents = match files::read_regular(folder, name, MAX_FILE_BYTES) {
+        let contents = match files::read_regular(directory, name, MAX_FILE_BYTES) {
             // Removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(unreadable(error)),
+            Err(error) => {
+                let why = format!("{} cannot be read: {error}", path.display());
+                return Err(SourceError::lasting(why));
+            }
             // Still being written, or not a regular file: retried with the next listing.
             Ok(None) => return Ok(()),
             Ok(Some(contents)) => contents,
         };
         let sha256 = digest(&SHA256, &contents.bytes).as_ref().to_vec();
-        let file = ReadFile { folder, name: name.to_owned(), path, contents, sha256 };
+        let file = ReadFile { name: name.to_owned(), path, contents, sha256 };
         let item = format!("file/{}/{name}", source.seq);
         if shared.suspects.is_convicted(&item) {
-            reject(shared, source, (settings, &file), DIED)?;
+            folder.reject(&file, DIED)?;
             shared.suspects.clear(&item);
         } else {
             let _marked = shared.suspects.mark(&item, file.contents.bytes.len());
-            import(shared, source, settings, &file)?;
+            folder.import(&file)?;
         }
         self.still.remove(name);
         Ok(())
     }
 
     /// Whether the file has not changed for as long as the settings ask for.
-    fn is_stable(
-        &mut self,
-        shared: &Shared,
-        settings: &FolderSettings,
-        name: &str,
-        path: &Path,
-    ) -> bool {
-        let now = shared.clock.now();
+    fn is_stable(&mut self, folder: &Folder<'_>, name: &str, path: &Path) -> bool {
+        let now = folder.shared.clock.now();
         let Ok(meta) = path.symlink_metadata() else { return false };
         let is = (meta.len(), meta.modified().ok().map(Timestamp::from));
         match self.still.get(name) {
-            Some((size, at, since)) if (*size, *at) == is => now.since(*since) >= settings.stable(),
+            Some((size, at, since)) if (*size, *at) == is => {
+                now.since(*since) >= folder.settings.stable()
+            }
             _ => {
                 self.still.insert(name.to_owned(), (is.0, is.1, now));
                 false
@@ -238,56 +220,142 @@ pub(super) fn why_not_read(kind: Option<Kind>) -> Option<&'static str> {
     }
 }
 
-/// Imports a file, or refuses it.
-fn import(
-    shared: &Shared,
-    source: &Source,
-    settings: &FolderSettings,
-    file: &ReadFile<'_>,
-) -> Outcome<()> {
-    let (seq, name) = (source.seq, &file.name);
-    if let Some(before) = shared.store.read(|tx| tables::taken_file(tx, seq, name))? {
-        if before.sha256 == file.sha256 {
-            return finish(shared, settings, file);
+impl Folder<'_> {
+    /// Imports a file, or refuses it.
+    fn import(&self, file: &ReadFile) -> Outcome<()> {
+        let Self { shared, source, settings, .. } = self;
+        let (seq, name) = (source.seq, &file.name);
+        if let Some(before) = shared.store.read(|tx| tables::taken_file(tx, seq, name))? {
+            if before.sha256 == file.sha256 {
+                return self.finish(file);
+            }
+            return self.reject(file, &other_content(&before, file));
         }
-        return reject(shared, source, (settings, file), &other_content(&before, file));
-    }
-    let hash = reading::fingerprint(settings, name, &file.sha256);
-    let hashes = shared.privacy.hashed(&source.new.tenant, &hash)?;
-    let mut events = match events(shared, source, (settings, file), &hashes) {
-        Ok(events) => events,
-        Err(why) => return reject(shared, source, (settings, file), &why),
-    };
-    for (n, event) in events.iter_mut().enumerate() {
-        recognise(shared, event, &hashes.each_ref().map(|hash| row_key(hash, n)))?;
-    }
-    let misfit = |event: &NewEvent| {
-        let misfit = shared.event_types.misfit(event)?;
-        misfit.map(|misfit| shared.privacy.sanitize(&event.tenant, &misfit.why)).transpose()
-    };
-    let misfits = events.iter().map(misfit).collect::<Result<Vec<_>, Error>>()?;
-    match shared.privacy.admit(&mut events) {
-        Ok(()) => {}
-        Err(NotAdmitted::Failed(error)) => return Err(error.into()),
-        Err(NotAdmitted::Refused { event, why }) => {
-            let why = format!("row {}: it is refused: {why}", event.saturating_add(1));
-            return reject(shared, source, (settings, file), &why);
+        let hash = reading::fingerprint(settings, name, &file.sha256);
+        let hashes = shared.privacy.hashed(&source.new.tenant, &hash)?;
+        let mut events = match self.events(file, &hashes) {
+            Ok(events) => events,
+            Err(why) => return self.reject(file, &why),
+        };
+        for (n, event) in events.iter_mut().enumerate() {
+            recognise(shared, event, &hashes.each_ref().map(|hash| row_key(hash, n)))?;
+        }
+        let misfits: Vec<_> =
+            events.iter().map(|event| shared.misfit(event)).collect::<Result<_, Error>>()?;
+        match shared.privacy.admit(&mut events) {
+            Ok(()) => {}
+            Err(NotAdmitted::Failed(error)) => return Err(error.into()),
+            Err(NotAdmitted::Refused { event, why }) => {
+                let why = format!("row {}: it is refused: {why}", event.saturating_add(1));
+                return self.reject(file, &why);
+            }
+        }
+        let (cursor, count) = (source.new.cursor, u64::try_from(events.len()).unwrap_or(u64::MAX));
+        let progress =
+            Progress { from: cursor, to: cursor.saturating_add(1), identity: None, events: count };
+        let rows = events.into_iter().zip(misfits);
+        let rows = rows.map(|(event, unusable)| ReadyRow { event, unusable }).collect();
+        match shared.store_rows(source, progress, Some(self.record(file, None, count)), rows) {
+            Ok(()) => {
+                shared.counts.files_taken.add();
+                self.finish(file)
+            }
+            Err(Error::Constraint(why)) => {
+                self.reject(file, &format!("the database refuses one of its rows: {why}"))
+            }
+            // Paused or deleted meanwhile.
+            Err(Error::Changed(_)) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
-    match store(shared, source, file, events.into_iter().zip(misfits).collect()) {
-        Ok(()) => finish(shared, settings, file),
-        Err(Error::Constraint(why)) => {
-            let why = format!("the database refuses one of its rows: {why}");
-            reject(shared, source, (settings, file), &why)
+
+    /// What is stored about a file: why it was refused, or the number of its events.
+    fn record(&self, file: &ReadFile, reason: Option<String>, event_count: u64) -> SourceFile {
+        SourceFile {
+            source_seq: self.source.seq,
+            name: file.name.clone(),
+            sha256: file.sha256.clone(),
+            size: file.contents.size,
+            reason,
+            event_count,
         }
-        // Paused or deleted meanwhile.
-        Err(Error::Changed(_)) => Ok(()),
-        Err(error) => Err(error.into()),
+    }
+
+    /// All events of a file, or why it is refused.
+    fn events(&self, file: &ReadFile, [hash, _]: &[String; 2]) -> Result<Vec<NewEvent>, String> {
+        let Self { shared, source, settings, .. } = self;
+        let size = file.contents.size;
+        if size > MAX_FILE_BYTES {
+            return Err(format!(
+                "it has {size} bytes; at most {MAX_FILE_BYTES} are taken at once, because one file is one \
+                 transaction: split it"
+            ));
+        }
+        let rows = reading::rows(settings, &file.name, &file.contents.bytes)?;
+        let received_at = shared.clock.wall();
+        let mut positions = Vec::with_capacity(rows.len());
+        let (mut events, mut mistakes) = (Vec::with_capacity(rows.len()), Mistakes::default());
+        for (n, row) in rows.into_iter().enumerate() {
+            let facts = shared.context(source, row_key(hash, n), received_at);
+            let key = settings.check_key(&row.draft);
+            match key.and_then(|()| row.draft.event(&facts)) {
+                Ok(event) => events.push(event),
+                Err(error) => {
+                    let why = describe(&error, source.new.settings.names());
+                    mistakes.add(|| format!("{}: {why}", row.position));
+                }
+            }
+            positions.push(row.position);
+        }
+        if mistakes.count == 0 {
+            let shown = |n: usize| positions.get(n).map(ToString::to_string).unwrap_or_default();
+            for (first, second) in contradictions(&events) {
+                mistakes.add(|| {
+                    format!(
+                        "{}: it has the key of {}, but other content, so only the first of them would be stored. \
+                         Give each event its own key, or none",
+                        shown(second),
+                        shown(first)
+                    )
+                });
+            }
+        }
+        mistakes.into_text().map_or(Ok(events), Err)
+    }
+
+    /// Refuses a file: gives the reason in an escalation and beside the file, and moves the file to `rejected`.
+    fn reject(&self, file: &ReadFile, why: &str) -> Outcome<()> {
+        let Self { shared, source, .. } = self;
+        let name = &file.name;
+        let why = &why.chars().take(MAX_REASON_CHARS).collect::<String>();
+        // If the file has changed since it was read, it is read again instead.
+        if self.directory.stamp(name).is_ok_and(|found| found != Some(file.contents.stamp)) {
+            return Err(changed(file));
+        }
+        // The reason beside the file may quote it. The reason in our database follows the tenant's privacy policy.
+        let reason = shared.privacy.sanitize(&source.new.tenant, why)?;
+        let short: String = reason.lines().next().unwrap_or_default().chars().take(500).collect();
+        let mut new = escalation(shared, source, Class::DropRejected, "");
+        tracing::warn!(source = source.new.name.as_str(), name, why = short, "a file is refused");
+        let last = format!("the file {name:?} was refused and put into {REJECTED}: {short}");
+        let record = self.record(file, Some(reason), 0);
+        let now = shared.clock.wall();
+        shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+            tables::put_file(tx, &record, now)?;
+            let before = escalations::open_count(tx, &new.tenant, new.class, &new.subject)?;
+            new.detail = refused(before.saturating_add(1), &last);
+            escalations::raise(tx, &new, now)
+        })?;
+        if self.put_aside(file, why)? {
+            shared.counts.files_rejected.add();
+        }
+        self.remove_companion(file);
+        Ok(())
     }
 }
 
 /// Why a file is refused if a file of this name was imported before, with other content.
-fn other_content(before: &TakenFile, file: &ReadFile<'_>) -> String {
+fn other_content(before: &TakenFile, file: &ReadFile) -> String {
     let first = usize::try_from(before.size).ok().and_then(|size| file.contents.bytes.get(..size));
     if first.is_some_and(|first| digest(&SHA256, first).as_ref() == before.sha256) {
         let (first, all) = (before.size, file.contents.size);
@@ -309,105 +377,6 @@ fn row_key(hash: &str, n: usize) -> String {
     format!("{hash}-{}", n.saturating_add(1))
 }
 
-/// All events of a file, or why it is refused.
-fn events(
-    shared: &Shared,
-    source: &Source,
-    (settings, file): (&FolderSettings, &ReadFile<'_>),
-    [hash, _]: &[String; 2],
-) -> Result<Vec<NewEvent>, String> {
-    let size = file.contents.size;
-    if size > MAX_FILE_BYTES {
-        return Err(format!(
-            "it has {size} bytes; at most {MAX_FILE_BYTES} are taken at once, because one file is one \
-             transaction: split it"
-        ));
-    }
-    let rows = reading::rows(settings, &file.name, &file.contents.bytes);
-    let rows = rows.map_err(|fault| fault.to_string())?;
-    let received_at = shared.clock.wall();
-    let most = usize::try_from(shared.settings.get().limits.payload_bytes).unwrap_or(usize::MAX);
-    let mut positions = Vec::with_capacity(rows.len());
-    let (mut events, mut mistakes) = (Vec::with_capacity(rows.len()), Mistakes::default());
-    for (n, row) in rows.into_iter().enumerate() {
-        let facts = RowContext {
-            id: id::uuid7(received_at, &*shared.draw),
-            tenant: &source.new.tenant,
-            source: source.new.name.as_str(),
-            key: row_key(hash, n),
-            received_at,
-            defaults: &settings.defaults,
-            payload_bytes_max: most,
-        };
-        let key = settings.check_key(&row.draft);
-        match key.and_then(|()| row.draft.event(&facts)) {
-            Ok(event) => events.push(event),
-            Err(error) => {
-                let why = describe(&error, source.new.settings.names());
-                mistakes.add(|| format!("{}: {why}", row.position));
-            }
-        }
-        positions.push(row.position);
-    }
-    if mistakes.count == 0 {
-        let shown = |n: usize| positions.get(n).map(ToString::to_string).unwrap_or_default();
-        for (first, second) in contradictions(&events) {
-            mistakes.add(|| {
-                format!(
-                    "{}: it has the key of {}, but other content, so only the first of them would be stored. \
-                     Give each event its own key, or none",
-                    shown(second),
-                    shown(first)
-                )
-            });
-        }
-    }
-    mistakes.into_text().map_or(Ok(events), Err)
-}
-
-/// Stores all events of a file, and that it was taken, in one transaction.
-fn store(
-    shared: &Shared,
-    source: &Source,
-    read: &ReadFile<'_>,
-    events: Vec<(NewEvent, Option<String>)>,
-) -> crate::store::error::Result<()> {
-    let count = u64::try_from(events.len()).unwrap_or(u64::MAX);
-    let cursor = source.new.cursor;
-    let progress =
-        Progress { from: cursor, to: cursor.saturating_add(1), identity: None, events: count };
-    let file = SourceFile {
-        source_seq: source.seq,
-        name: read.name.clone(),
-        sha256: read.sha256.clone(),
-        size: read.contents.size,
-        reason: None,
-        event_count: count,
-    };
-    let (seq, tenant, subject) = (source.seq, source.new.tenant.clone(), subject(source));
-    let clock = shared.clock.clone();
-    let stored = shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        tables::advance(tx, seq, &progress, clock.wall())?;
-        if !tables::put_file(tx, &file, clock.wall())? {
-            return Err(Error::Changed("the file's row"));
-        }
-        escalations::resolve(tx, &tenant, Class::SourceSilent, &subject, clock.wall())?;
-        let now = clock.now();
-        let one = |(event, misfit): &(NewEvent, Option<String>)| match misfit {
-            None => admit_or_quarantine(tx, event, now),
-            Some(why) => Ok((outbox::insert_quarantined(tx, event, (MISFIT, why), now)?, true)),
-        };
-        events.iter().map(one).collect::<Result<Vec<_>, _>>()
-    })?;
-    let of = (source.new.tenant.as_str(), source.new.name.as_str());
-    shared.admitted(of, stored.iter().map(|(inserted, _)| inserted));
-    for _quarantined in stored.iter().filter(|(_, is_quarantined)| *is_quarantined) {
-        shared.counts.events_quarantined.add();
-    }
-    shared.counts.files_taken.add();
-    Ok(())
-}
-
 /// The text of the escalation about refused files: how many since the last acknowledgement, and the last one.
 fn refused(count: u64, last: &str) -> String {
     match count {
@@ -417,47 +386,6 @@ fn refused(count: u64, last: &str) -> String {
              beside it. The last: {last}"
         ),
     }
-}
-
-/// Refuses a file: gives the reason in an escalation and beside the file, and moves the file to `rejected`.
-fn reject(
-    shared: &Shared,
-    source: &Source,
-    (settings, read): (&FolderSettings, &ReadFile<'_>),
-    why: &str,
-) -> Outcome<()> {
-    let name = &read.name;
-    let why = &why.chars().take(MAX_REASON_CHARS).collect::<String>();
-    // If the file has changed since it was read, it is read again instead.
-    if read.folder.stamp(name).is_ok_and(|found| found != Some(read.contents.stamp)) {
-        return Err(changed(read));
-    }
-    // The reason beside the file may quote it. The reason in our database follows the tenant's privacy policy.
-    let reason = shared.privacy.sanitize(&source.new.tenant, why)?;
-    let short: String = reason.lines().next().unwrap_or_default().chars().take(500).collect();
-    let mut new = escalation(shared, source, Class::DropRejected, "");
-    tracing::warn!(source = source.new.name.as_str(), name, why = short, "a file is refused");
-    let last = format!("the file {name:?} was refused and put into {REJECTED}: {short}");
-    let file = SourceFile {
-        source_seq: source.seq,
-        name: name.clone(),
-        sha256: read.sha256.clone(),
-        size: read.contents.size,
-        reason: Some(reason),
-        event_count: 0,
-    };
-    let now = shared.clock.wall();
-    shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        tables::put_file(tx, &file, now)?;
-        let before = escalations::open_count(tx, &new.tenant, new.class, &new.subject)?;
-        new.detail = refused(before.saturating_add(1), &last);
-        escalations::raise(tx, &new, now)
-    })?;
-    if put_aside(shared, settings, read, why)? {
-        shared.counts.files_rejected.add();
-    }
-    remove_companion(settings, read);
-    Ok(())
 }
 
 /// Mistakes listed in the reason of one file.

@@ -11,7 +11,7 @@ use crate::base::schema::{Character, SomeText, Text, Whole, values};
 use crate::base::words::words;
 use crate::model::event::FieldError;
 use crate::sources::draft::Draft;
-use crate::sources::field::{Cell, Field, SettingsError, TextsByField};
+use crate::sources::field::{Cell, Field, TextsByField};
 
 /// The largest file: one file is one transaction, which delays others.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -178,8 +178,8 @@ impl FolderSettings {
         (hours > 0).then(|| Duration::from_hours(hours))
     }
 
-    pub(super) fn check(&self) -> Result<(), SettingsError> {
-        let wrong = |why: &str| Err(SettingsError(why.to_owned()));
+    pub(super) fn check(&self) -> Result<(), String> {
+        let wrong = |why: &str| Err(why.to_owned());
         if self.format == Format::Xml && self.row.is_none() {
             return wrong(
                 "row is missing: set it to the path of the element that is a row, like Orders/Order",

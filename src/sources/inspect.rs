@@ -12,21 +12,16 @@ use crate::model::name::DEFAULT_TENANT;
 use crate::sources::folder_reader::{unusable_name, why_not_read};
 use crate::sources::folder_settings::{REASON_ENDING, is_candidate};
 use crate::sources::table_settings::TableSettings;
-use crate::sources::tables::foreign::{Foreign, ForeignError};
+use crate::sources::tables::foreign::Foreign;
 use crate::sources::{Settings as SourceSettings, Source};
 use crate::sys::files::{self, Directory, Kind, with_ending};
 
 /// The id of the last row.
 pub fn last_row(settings: &Settings, tenant: &str, source: &SourceSettings) -> Result<i64, String> {
     let path = permitted(settings, tenant, source.path())?;
-    let highest = |table: &TableSettings| -> Result<i64, ForeignError> {
-        let mut foreign = Foreign::open(table)?;
-        Ok(foreign.read(i64::MAX, 0, 0)?.table.highest)
-    };
-    match source.at(path) {
-        SourceSettings::Sqlite(table) => highest(&table).map_err(|error| error.to_string()),
-        SourceSettings::Drop(_) => Ok(0),
-    }
+    let SourceSettings::Sqlite(table) = source.at(path) else { return Ok(0) };
+    let read = Foreign::open(&table).and_then(|mut foreign| foreign.read(i64::MAX, 0, 0));
+    Ok(read.map_err(|error| error.why)?.table.highest)
 }
 
 /// All checks of a source.
@@ -94,7 +89,7 @@ fn of_table(table: &TableSettings, cursor: i64) -> Vec<Check> {
     let mut foreign = match Foreign::open(table) {
         Ok(foreign) => foreign,
         Err(error) => {
-            checks.push(check("table", Level::Fail, error.to_string()));
+            checks.push(check("table", Level::Fail, error.why));
             return checks;
         }
     };
@@ -113,7 +108,7 @@ fn of_table(table: &TableSettings, cursor: i64) -> Vec<Check> {
                  PRAGMA journal_mode = WAL in the ERP's file"
             ),
         ),
-        Err(error) => check("journal", Level::Fail, error.to_string()),
+        Err(error) => check("journal", Level::Fail, error.why.as_str()),
     });
     checks.push(match foreign.read(cursor, 1, 0) {
         Ok(batch) => {
@@ -121,7 +116,7 @@ fn of_table(table: &TableSettings, cursor: i64) -> Vec<Check> {
             let level = if highest < cursor { Level::Warn } else { Level::Ok };
             check("rows", level, format!("the last id is {highest}, copied up to {cursor}"))
         }
-        Err(error) => check("rows", Level::Fail, error.to_string()),
+        Err(error) => check("rows", Level::Fail, error.why),
     });
     checks
 }

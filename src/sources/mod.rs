@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use crate::base::clock::Timestamp;
 use crate::base::words::words;
 use crate::model::name::Name;
-use crate::sources::field::{Field, SettingsError};
+use crate::sources::field::Field;
 use crate::sources::folder_settings::FolderSettings;
 use crate::sources::table_settings::TableSettings;
 
@@ -56,16 +56,14 @@ pub enum Settings {
 
 impl Settings {
     /// Reads the settings of a kind; an error is a sentence without its full stop.
-    pub fn read(kind: &str, settings: Value) -> Result<Self, SettingsError> {
+    pub fn read(kind: &str, settings: Value) -> Result<Self, String> {
         let wrong = |error: serde_json::Error| {
-            SettingsError(format!("the settings of a source of kind {kind} are wrong: {error}"))
+            format!("the settings of a source of kind {kind} are wrong: {error}")
         };
         let read = match kind {
             "sqlite" => serde_json::from_value(settings).map(Self::Sqlite).map_err(wrong),
             "drop" => serde_json::from_value(settings).map(Self::Drop).map_err(wrong),
-            _ => Err(SettingsError(format!(
-                "there is no source of kind {kind:?}; there are sqlite and drop"
-            ))),
+            _ => Err(format!("there is no source of kind {kind:?}; there are sqlite and drop")),
         }?;
         read.check()?;
         Ok(read)
@@ -120,18 +118,17 @@ impl Settings {
         }
     }
 
-    fn check(&self) -> Result<(), SettingsError> {
+    fn check(&self) -> Result<(), String> {
         let path = self.path();
         let plain = path.components().all(|part| !matches!(part, Component::ParentDir));
         if !path.is_absolute() || !plain {
-            let why = format!("the path {} must begin with / and have no .. in it", path.display());
-            return Err(SettingsError(why));
+            let shown = path.display();
+            return Err(format!("the path {shown} must begin with / and have no .. in it"));
         }
         let odd = WITHOUT_DEFAULT.iter().find(|field| self.defaults().contains_key(field));
         if let Some(field) = odd {
             let field = field.as_str();
-            let why = format!("{field} can have no default: each row has its own, or none");
-            return Err(SettingsError(why));
+            return Err(format!("{field} can have no default: each row has its own, or none"));
         }
         match self {
             Self::Sqlite(table) => table.check(),
@@ -234,7 +231,7 @@ mod tests {
             ("drop", json!({ "path": "/x", "delimiter": "\"" }), "delimiter"),
             ("drop", json!({ "path": "/x", "writer": "guess" }), "unknown variant"),
         ] {
-            let error = Settings::read(kind, settings).unwrap_err().to_string();
+            let error = Settings::read(kind, settings).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
     }

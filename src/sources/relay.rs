@@ -37,30 +37,11 @@ const RAISED_AGAIN: Duration = Duration::from_hours(1);
 /// With more jobs in the writer's queue, nothing more is read.
 const MAX_JOBS_WAITING: usize = 2_048;
 
-/// The reader of a source, by kind.
-enum Reader {
-    Table(Box<TableReader>),
-    Folder(FolderReader),
-}
-
-impl Reader {
-    fn of(settings: &Settings) -> Self {
-        match settings {
-            Settings::Sqlite(_) => Self::Table(Box::default()),
-            Settings::Drop(_) => Self::Folder(FolderReader::default()),
-        }
-    }
-
-    fn turn(&mut self, shared: &Shared, source: &Source) -> std::result::Result<Turn, SourceError> {
-        match (self, &source.new.settings) {
-            (Self::Table(reader), Settings::Sqlite(table)) => reader.turn(shared, source, table),
-            (Self::Folder(reader), Settings::Drop(folder)) => reader.turn(shared, source, folder),
-            // The kind of a source never changes.
-            (Self::Table(_), Settings::Drop(_)) | (Self::Folder(_), Settings::Sqlite(_)) => {
-                Err(SourceError::lasting("its kind has changed"))
-            }
-        }
-    }
+/// The reader of each kind of source; one of them is used.
+#[derive(Default)]
+struct Readers {
+    table: TableReader,
+    folder: FolderReader,
 }
 
 /// The relay of one source.
@@ -69,7 +50,7 @@ pub(super) struct Relay {
     seq: i64,
     stop: Stop,
     watch: Watch,
-    reader: Option<Reader>,
+    readers: Option<Readers>,
     /// Since when the source cannot be read.
     since: Option<Timestamp>,
     /// The last escalated error, and when it was escalated.
@@ -89,7 +70,7 @@ impl Relay {
             seq,
             stop,
             watch: Watch::new(),
-            reader: None,
+            readers: None,
             since: None,
             raised: None,
             silence_raised: false,
@@ -118,7 +99,7 @@ impl Relay {
         // A panic over a foreign file's content must not end the service.
         let turn = catch_unwind(AssertUnwindSafe(|| self.turn(source)));
         let turn = turn.unwrap_or_else(|_panic| {
-            self.reader = None;
+            self.readers = None;
             Err(SourceError::lasting(
                 "reading it failed unexpectedly (a panic): the log says where",
             ))
@@ -137,8 +118,8 @@ impl Relay {
             Err(error) => {
                 self.shared.marks.forget(self.seq);
                 // A folder's reader is kept: its other files are not affected.
-                if !matches!(self.reader, Some(Reader::Folder(_))) {
-                    self.reader = None;
+                if self.readers.is_none() || is_table(source) {
+                    self.readers = None;
                     if error.kind != Obstacle::Ours {
                         self.shared.statuses.set(self.seq, |status| status.lag = None);
                     }
@@ -176,7 +157,7 @@ impl Relay {
         let path = match permitted(&settings, &new.tenant, new.settings.path()) {
             Ok(path) => path,
             Err(why) => {
-                self.reader = None;
+                self.readers = None;
                 return Err(SourceError::lasting(why));
             }
         };
@@ -185,12 +166,12 @@ impl Relay {
         let files: Arc<[PathBuf]> = watched(&new.settings).into();
         // The sign of a change comes before the change can be read.
         let seen = (self.hot == 0).then(|| stamps(&files));
-        let reader = self.reader.get_or_insert_with(|| Reader::of(&new.settings));
-        let turn = if path == new.settings.path() {
-            reader.turn(&self.shared, source)
-        } else {
-            let new = NewSource { settings: new.settings.at(path), ..new.clone() };
-            reader.turn(&self.shared, &Source { new, ..source.clone() })
+        let readers = self.readers.get_or_insert_default();
+        let new = NewSource { settings: new.settings.at(path), ..new.clone() };
+        let resolved = Source { new, ..source.clone() };
+        let turn = match &resolved.new.settings {
+            Settings::Sqlite(table) => readers.table.turn(&self.shared, &resolved, table),
+            Settings::Drop(folder) => readers.folder.turn(&self.shared, &resolved, folder),
         }?;
         if turn == Turn::Done {
             if seen.as_ref().is_some_and(|seen| *seen != stamps(&files)) {
@@ -213,7 +194,7 @@ impl Relay {
         for path in watched(&source.new.settings) {
             self.watch.add(&path);
         }
-        if self.watch.wait(POLL) && matches!(self.reader, Some(Reader::Table(_))) {
+        if self.watch.wait(POLL) && self.readers.is_some() && is_table(source) {
             let polls = self.shared.marks.most_wait().as_millis() / POLL_HOT.as_millis();
             self.hot = u32::try_from(polls).unwrap_or(u32::MAX);
         }
@@ -312,6 +293,10 @@ impl Relay {
         }
         written.is_ok()
     }
+}
+
+const fn is_table(source: &Source) -> bool {
+    matches!(source.new.settings, Settings::Sqlite(_))
 }
 
 /// The paths to watch for changes.

@@ -21,9 +21,15 @@ use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::site_watch::ClockWatch;
 use crate::privacy::Privacy;
 use crate::sources::Source;
-use crate::store::Store;
+use crate::store::{Store, escalations};
 use crate::store::error::{Error, Result};
 use crate::store::outbox::{self, Inserted};
+use crate::pipeline::publish::admit_or_quarantine;
+use crate::sources::draft::RowContext;
+use crate::sources::tables::{self, Progress, SourceFile};
+use crate::store::outbox_relay::MISFIT;
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
 
 /// The current status of a source, as its relay sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,27 +97,89 @@ impl std::fmt::Debug for Shared {
     }
 }
 
+/// A row as an event, ready to be stored.
+#[derive(Clone, Debug)]
+pub(super) struct ReadyRow {
+    pub(super) event: NewEvent,
+    /// The code and the reason with which it is quarantined, if it is.
+    pub(super) unusable: Option<(&'static str, String)>,
+}
+
 impl Shared {
-    /// Counts stored rows. Warns if rows have the key of an event with other content, because nothing else shows it.
-    pub(super) fn admitted<'i, I: Iterator<Item = &'i Inserted>>(
+    /// Why an event does not fit the schema of its type, without personal data. To be asked before the tenant's policy
+    /// masks what the schema asks for.
+    pub(super) fn misfit(&self, event: &NewEvent) -> Result<Option<(&'static str, String)>> {
+        let Some(misfit) = self.event_types.misfit(event)? else { return Ok(None) };
+        Ok(Some((MISFIT, self.privacy.sanitize(&event.tenant, &misfit.why)?)))
+    }
+
+    /// The parts of a row's event that are not in the row.
+    pub(super) fn context<'a>(
         &self,
-        (tenant, source): (&str, &str),
-        stored: I,
-    ) {
+        source: &'a Source,
+        key: String,
+        received_at: Timestamp,
+    ) -> RowContext<'a> {
+        let most = self.settings.get().limits.payload_bytes;
+        RowContext {
+            id: id::uuid7(received_at, &*self.draw),
+            tenant: &source.new.tenant,
+            source: source.new.name.as_str(),
+            key,
+            received_at,
+            defaults: source.new.settings.defaults(),
+            payload_bytes_max: usize::try_from(most).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Stores rows, the file that they are from, and the source's progress in one transaction. Warns if rows have the
+    /// key of an event with other content, because nothing else shows it.
+    pub(super) fn store_rows(
+        &self,
+        source: &Source,
+        progress: Progress,
+        file: Option<SourceFile>,
+        rows: Vec<ReadyRow>,
+    ) -> Result<()> {
+        let (seq, tenant, subject) = (source.seq, source.new.tenant.clone(), subject(source));
+        let clock = self.clock.clone();
+        let stored = self.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+            tables::advance(tx, seq, &progress, clock.wall())?;
+            if let Some(file) = &file
+                && !tables::put_file(tx, file, clock.wall())?
+            {
+                return Err(Error::Changed("the file's row"));
+            }
+            if !rows.is_empty() {
+                escalations::resolve(tx, &tenant, Class::SourceSilent, &subject, clock.wall())?;
+            }
+            let now = clock.now();
+            let one = |ReadyRow { event, unusable }: &ReadyRow| match unusable {
+                None => admit_or_quarantine(tx, event, now),
+                Some((code, why)) => {
+                    Ok((outbox::insert_quarantined(tx, event, (code, why), now)?, true))
+                }
+            };
+            rows.iter().map(one).collect::<Result<Vec<_>>>()
+        })?;
         let mut differing = 0_u64;
-        let each = stored.map(|inserted| {
+        let each = stored.iter().map(|(inserted, _)| {
             let differs = matches!(inserted, Inserted::Again { differs: true, .. });
             differing = differing.saturating_add(u64::from(differs));
             (matches!(inserted, Inserted::Again { .. }), differs)
         });
-        self.counts.admitted(tenant, each);
+        self.counts.admitted(&source.new.tenant, each);
         if differing > 0 {
             tracing::warn!(
-                source,
+                source = source.new.name.as_str(),
                 rows = differing,
                 "rows have the key of a stored event but other content; the event is unchanged: see its differing_count"
             );
         }
+        for _quarantined in stored.iter().filter(|(_, is_quarantined)| *is_quarantined) {
+            self.counts.events_quarantined.add();
+        }
+        Ok(())
     }
 }
 
@@ -124,16 +192,16 @@ pub(super) enum Turn {
     Done,
 }
 
-/// Why a turn failed.
+/// Why a source cannot be read, and what to do about it.
 #[derive(Clone, Debug)]
-pub(super) struct SourceError {
+pub struct SourceError {
     pub(super) why: String,
     pub(super) kind: Obstacle,
 }
 
 /// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Obstacle {
+pub enum Obstacle {
     /// It may pass by itself, such as a lock.
     Passing,
     /// A person has to act.
@@ -149,8 +217,8 @@ impl SourceError {
         Self { why, kind: Obstacle::Passing }
     }
 
-    pub(super) fn lasting(why: impl ToString) -> Self {
-        Self { why: why.to_string(), kind: Obstacle::Lasting }
+    pub(super) fn lasting(why: impl Into<String>) -> Self {
+        Self { why: why.into(), kind: Obstacle::Lasting }
     }
 }
 

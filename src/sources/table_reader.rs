@@ -1,40 +1,21 @@
 //! Reads the table of an ERP's own file and stores the rows and the cursor in one transaction.
 
 use crate::base::budget::Share;
-use crate::base::clock::Timestamp;
-use crate::base::id;
 use crate::config::settings::MAX_PAYLOAD_BYTES;
-use crate::event_types::Misfit;
-use crate::model::escalation::Class;
-use crate::model::event::NewEvent;
-use crate::pipeline::publish::admit_or_quarantine;
 use crate::privacy::NotAdmitted;
 use crate::sources::Source;
-use crate::sources::draft::{Draft, RowContext, describe};
-use crate::sources::shared::{Keys, Obstacle, Shared, SourceError, Turn, recognise, subject};
+use crate::sources::draft::{Draft, describe};
+use crate::sources::shared::{Keys, Obstacle, ReadyRow, Shared, SourceError, Turn, recognise};
 use crate::sources::table_settings::{Identity, TableSettings, TableState, check_identity};
-use crate::sources::tables::foreign::{self, Batch, Foreign, ForeignError};
-use crate::sources::tables::{self, Progress};
+use crate::sources::tables::Progress;
+use crate::sources::tables::foreign::{self, Batch, Foreign};
 use crate::store::error::{Error, Result};
-use crate::store::escalations;
-use crate::store::outbox::{self, Inserted, UNUSABLE};
-use crate::store::outbox_relay::MISFIT;
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
+use crate::store::outbox::UNUSABLE;
 
 /// Why a table is not read that was being read at two unclean ends.
 const DIED: &str = "the service ended unexpectedly twice in a row while it read this source (perhaps for lack of \
                     memory; its log says more), so it is not read: check the row after the cursor, then move the \
                     cursor past it, or restart the service";
-
-/// A row, ready to be stored.
-#[derive(Clone, Debug)]
-enum ReadyRow {
-    /// An event.
-    Event(NewEvent),
-    /// An event to be quarantined, and why.
-    Unusable(NewEvent, &'static str, String),
-}
 
 /// State of a table's relay between two turns. All of it can be rebuilt from the file.
 #[derive(Debug, Default)]
@@ -45,13 +26,6 @@ pub(super) struct TableReader {
     read: Option<(i64, i64)>,
     /// Whether rows are stored one by one, because one of them cannot be stored.
     one_by_one: bool,
-}
-
-impl From<ForeignError> for SourceError {
-    fn from(error: ForeignError) -> Self {
-        let kind = if error.passes { Obstacle::Passing } else { Obstacle::Lasting };
-        Self { why: error.to_string(), kind }
-    }
 }
 
 impl TableReader {
@@ -96,10 +70,9 @@ impl TableReader {
                 *fingerprint = same;
             }
         }
-        check_identity(known.as_ref(), cursor, &batch.table).map_err(|replaced| SourceError {
-            why: replaced.to_string().replace("NAME", source.new.name.as_str()),
-            kind: Obstacle::Replaced,
-        })?;
+        let name = source.new.name.as_str();
+        check_identity(known.as_ref(), cursor, &batch.table, name)
+            .map_err(|why| SourceError { why, kind: Obstacle::Replaced })?;
         let (highest, more) = (batch.table.highest, batch.more);
         let last = batch.rows.last().map_or(cursor, |(id, _)| *id);
         let left = if more { highest.saturating_sub(last).unsigned_abs() } else { 0 };
@@ -139,21 +112,17 @@ impl TableReader {
             events: u64::try_from(batch.rows.len()).unwrap_or(u64::MAX),
         };
         let ready = ready(shared, source, &batch.rows)?;
-        match copy(shared, source, progress.clone(), ready.clone()) {
+        match shared.store_rows(source, progress.clone(), None, ready.clone()) {
             Err(Error::Constraint(_)) if ready.len() > 1 => {
                 // The cursor has not moved: the next turn stores the first row alone.
                 self.one_by_one = true;
                 Ok(false)
             }
             Err(Error::Constraint(why)) => {
-                let unusable = |row| match row {
-                    ReadyRow::Event(event) | ReadyRow::Unusable(event, ..) => ReadyRow::Unusable(
-                        event,
-                        UNUSABLE,
-                        format!("the database refuses it: {why}"),
-                    ),
-                };
-                copy(shared, source, progress, ready.into_iter().map(unusable).collect())?;
+                let unusable = Some((UNUSABLE, format!("the database refuses it: {why}")));
+                let refused = |row| ReadyRow { unusable: unusable.clone(), ..row };
+                let rows = ready.into_iter().map(refused).collect();
+                shared.store_rows(source, progress, None, rows)?;
                 Ok(true)
             }
             // A person has moved the cursor, or paused or deleted the source meanwhile: the next turn sees it.
@@ -215,52 +184,32 @@ fn identity(
 
 fn ready(shared: &Shared, source: &Source, rows: &[(i64, Draft)]) -> Result<Vec<ReadyRow>> {
     let received_at = shared.clock.wall();
-    let most = shared.settings.get().limits.payload_bytes;
     let one = |(id, row): &(i64, Draft)| {
         let keys = keys(shared, source, *id, &row.fingerprint())?;
         let [key, _] = &keys;
-        let facts = RowContext {
-            id: id::uuid7(received_at, &*shared.draw),
-            tenant: &source.new.tenant,
-            source: source.new.name.as_str(),
-            key: key.clone(),
-            received_at,
-            defaults: source.new.settings.defaults(),
-            payload_bytes_max: usize::try_from(most).unwrap_or(usize::MAX),
-        };
-        match row.event(&facts) {
+        let facts = shared.context(source, key.clone(), received_at);
+        let (event, why) = match row.event(&facts) {
             Ok(mut event) => {
                 recognise(shared, &mut event, &keys)?;
-                admitted(shared, event)
+                let unusable = shared.misfit(&event)?;
+                match shared.privacy.admit(std::slice::from_mut(&mut event)) {
+                    Ok(()) => return Ok(ReadyRow { event, unusable }),
+                    Err(NotAdmitted::Failed(error)) => return Err(error),
+                    Err(NotAdmitted::Refused { why, .. }) => {
+                        (event, format!("it is refused: {why}"))
+                    }
+                }
             }
             Err(error) => {
                 let why = format!("row {id}: {}", describe(&error, source.new.settings.names()));
-                let (event, why) = shared.privacy.withhold(row.unusable(&facts), why)?;
-                Ok(ReadyRow::Unusable(event, UNUSABLE, why))
+                (row.unusable(&facts), why)
             }
-        }
+        };
+        // It is quarantined without its content.
+        let (event, why) = shared.privacy.withhold(event, why)?;
+        Ok(ReadyRow { event, unusable: Some((UNUSABLE, why)) })
     };
     rows.iter().map(one).collect()
-}
-
-/// Applies the tenant's policy on personal data. An event that it refuses is quarantined without its content.
-fn admitted(shared: &Shared, mut event: NewEvent) -> Result<ReadyRow> {
-    // Before the policy masks what the schema asks for.
-    let misfit = shared.event_types.misfit(&event)?;
-    match shared.privacy.admit(std::slice::from_mut(&mut event)) {
-        Ok(()) => Ok(match misfit {
-            None => ReadyRow::Event(event),
-            Some(Misfit { why, .. }) => {
-                let why = shared.privacy.sanitize(&event.tenant, &why)?;
-                ReadyRow::Unusable(event, MISFIT, why)
-            }
-        }),
-        Err(NotAdmitted::Failed(error)) => Err(error),
-        Err(NotAdmitted::Refused { why, .. }) => {
-            let (event, why) = shared.privacy.withhold(event, format!("it is refused: {why}"))?;
-            Ok(ReadyRow::Unusable(event, UNUSABLE, why))
-        }
-    }
 }
 
 /// The keys of a row without its own. They contain type and payload, because after a restore of the ERP's file an id
@@ -270,33 +219,4 @@ fn keys(shared: &Shared, source: &Source, id: i64, fingerprint: &str) -> Result<
     let short = format!("0x{}", fingerprint.get(..32).unwrap_or(fingerprint));
     let hashed = shared.privacy.hashed(&source.new.tenant, &short)?;
     Ok(hashed.map(|hash| format!("{id}-{hash}")))
-}
-
-/// Stores rows and moves the cursor in one transaction.
-fn copy(shared: &Shared, source: &Source, progress: Progress, ready: Vec<ReadyRow>) -> Result<()> {
-    let (seq, tenant, subject) = (source.seq, source.new.tenant.clone(), subject(source));
-    let (clock, arrived) = (shared.clock.clone(), !ready.is_empty());
-    let stored = shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        tables::advance(tx, seq, &progress, clock.wall())?;
-        if arrived {
-            escalations::resolve(tx, &tenant, Class::SourceSilent, &subject, clock.wall())?;
-        }
-        let now = clock.now();
-        ready.iter().map(|row| insert(tx, row, now)).collect::<Result<Vec<_>>>()
-    })?;
-    let of = (source.new.tenant.as_str(), source.new.name.as_str());
-    shared.admitted(of, stored.iter().map(|(inserted, _)| inserted));
-    for _quarantined in stored.iter().filter(|(_, is_quarantined)| *is_quarantined) {
-        shared.counts.events_quarantined.add();
-    }
-    Ok(())
-}
-
-fn insert(tx: &WriteTx<'_>, row: &ReadyRow, now: Timestamp) -> Result<(Inserted, bool)> {
-    match row {
-        ReadyRow::Event(event) => admit_or_quarantine(tx, event, now),
-        ReadyRow::Unusable(event, code, why) => {
-            Ok((outbox::insert_quarantined(tx, event, (code, why), now)?, true))
-        }
-    }
 }

@@ -1,14 +1,13 @@
 //! The settings of a source of kind `sqlite`, and the check that its table is still the one that was read.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::schema::Text;
-use crate::sources::field::{Field, SettingsError, TextsByField};
+use crate::sources::field::{Field, TextsByField};
 
 /// The longest name of a table or column.
 const MAX_NAME_CHARS: usize = 128;
@@ -60,16 +59,16 @@ impl TableSettings {
             || (field == Field::EventType && !self.defaults.contains_key(&field))
     }
 
-    pub(super) fn check(&self) -> Result<(), SettingsError> {
+    pub(super) fn check(&self) -> Result<(), String> {
         let named = self.columns.values().chain([&self.table, &self.id]);
         for name in named {
             if name.is_empty()
                 || name.chars().count() > MAX_NAME_CHARS
                 || name.chars().any(char::is_control)
             {
-                return Err(SettingsError(format!(
+                return Err(format!(
                     "{name:?} cannot be the name of a table or column: use 1 to {MAX_NAME_CHARS} characters"
-                )));
+                ));
             }
         }
         Ok(())
@@ -89,49 +88,6 @@ pub struct Identity {
     pub last_row: Option<String>,
 }
 
-/// Why a table is not the one that was read before.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Replaced {
-    /// It never had the last copied row.
-    Older {
-        /// The highest id it ever gave.
-        highest: i64,
-        /// The id of the last copied row.
-        cursor: i64,
-    },
-    /// The row with the id of the last copied one has other content.
-    OtherRow(i64),
-    /// It is another file, and the last copied row cannot be compared.
-    OtherFile(i64),
-}
-
-impl fmt::Display for Replaced {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Older { highest, cursor } => write!(
-                f,
-                "the file was restored to an older state or replaced: its highest id ever is {highest}, \
-                 but row {cursor} was copied"
-            ),
-            Self::OtherRow(cursor) => write!(
-                f,
-                "the file was restored to an older state or replaced, or its rows were changed: row \
-                 {cursor} is not the one that was copied"
-            ),
-            Self::OtherFile(cursor) => write!(
-                f,
-                "the file was replaced by another one, and row {cursor}, the last one copied, \
-                 cannot be compared: it is gone, or is read from other columns now"
-            ),
-        }?;
-        write!(
-            f,
-            ". Nothing is read until you decide: oncebox source reset NAME --cursor N (the last id \
-             that is not to be copied), --from-start or --from-now"
-        )
-    }
-}
-
 /// The present state of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableState {
@@ -145,7 +101,7 @@ pub struct TableState {
     pub at_cursor: Option<String>,
 }
 
-/// Checks that a table is the one that was copied up to `cursor`.
+/// Checks that a table is the one that was copied up to `cursor`; if not, says why and how a person decides.
 ///
 /// A file that was compacted, or copied and put back, is another file with an equal last row, and is accepted. So is a
 /// file whose old rows were deleted. Only the file's inode is compared, because its device number may change with
@@ -154,10 +110,19 @@ pub fn check_identity(
     known: Option<&Identity>,
     cursor: i64,
     table: &TableState,
-) -> Result<(), Replaced> {
+    source: &str,
+) -> Result<(), String> {
+    let replaced = |why: String| {
+        Err(format!(
+            "the file was {why}. Nothing is read until you decide: oncebox source reset {source} --cursor N \
+             (the last id that is not to be copied), --from-start or --from-now"
+        ))
+    };
     let TableState { file, highest, columns, at_cursor } = table;
     if *highest < cursor {
-        return Err(Replaced::Older { highest: *highest, cursor });
+        return replaced(format!(
+            "restored to an older state or replaced: its highest id ever is {highest}, but row {cursor} was copied"
+        ));
     }
     let Some(known) = known.filter(|known| cursor > 0 && known.last_id == cursor) else {
         return Ok(());
@@ -165,12 +130,17 @@ pub fn check_identity(
     match (&known.last_row, at_cursor) {
         (Some(was), Some(is)) if known.columns == *columns => {
             if was == is {
-                Ok(())
-            } else {
-                Err(Replaced::OtherRow(cursor))
+                return Ok(());
             }
+            replaced(format!(
+                "restored to an older state or replaced, or its rows were changed: row {cursor} is not the one \
+                 that was copied"
+            ))
         }
-        _ if known.file.1 != file.1 => Err(Replaced::OtherFile(cursor)),
+        _ if known.file.1 != file.1 => replaced(format!(
+            "replaced by another one, and row {cursor}, the last one copied, cannot be compared: it is gone, or \
+             is read from other columns now"
+        )),
         _ => Ok(()),
     }
 }
@@ -197,22 +167,31 @@ mod tests {
         Identity { file: (1, 7), last_id, columns: columns(), last_row }
     }
 
+    fn check(known: Option<&Identity>, cursor: i64, now: &TableState) -> Result<(), String> {
+        check_identity(known, cursor, now, "erp")
+    }
+
     #[test]
     fn a_table_is_recognised_by_its_last_row() {
         let known = known(10, Some("x"));
-        for (now, expected) in [
-            (table(7, 10, Some("x")), Ok(())),
-            (table(7, 25, Some("x")), Ok(())),
+        for now in [
+            table(7, 10, Some("x")),
+            table(7, 25, Some("x")),
             // Compacted into another file.
-            (table(8, 10, Some("x")), Ok(())),
+            table(8, 10, Some("x")),
             // Its old rows were deleted.
-            (table(7, 10, None), Ok(())),
-            (table(7, 9, None), Err(Replaced::Older { highest: 9, cursor: 10 })),
-            (table(8, 0, None), Err(Replaced::Older { highest: 0, cursor: 10 })),
-            (table(7, 12, Some("y")), Err(Replaced::OtherRow(10))),
-            (table(8, 12, None), Err(Replaced::OtherFile(10))),
+            table(7, 10, None),
         ] {
-            assert_eq!(check_identity(Some(&known), 10, &now), expected, "{now:?}");
+            assert_eq!(check(Some(&known), 10, &now), Ok(()), "{now:?}");
+        }
+        for (now, expected) in [
+            (table(7, 9, None), "its highest id ever is 9, but row 10 was copied"),
+            (table(8, 0, None), "its highest id ever is 0, but row 10 was copied"),
+            (table(7, 12, Some("y")), "row 10 is not the one that was copied"),
+            (table(8, 12, None), "replaced by another one, and row 10"),
+        ] {
+            let why = check(Some(&known), 10, &now).unwrap_err();
+            assert!(why.contains(expected) && why.contains("source reset erp "), "{why}");
         }
     }
 
@@ -221,19 +200,19 @@ mod tests {
         let known = known(10, Some("x"));
         let others = || vec!["kind".to_owned(), "payload".to_owned()];
         let read_otherwise = |file| TableState { columns: others(), ..table(file, 10, Some("y")) };
-        let check = |now: &TableState| check_identity(Some(&known), 10, now);
-        assert_eq!(check(&read_otherwise(7)), Ok(()));
-        assert_eq!(check(&read_otherwise(8)), Err(Replaced::OtherFile(10)));
-        assert_eq!(check(&TableState { file: (2, 7), ..table(7, 12, None) }), Ok(()));
+        assert_eq!(check(Some(&known), 10, &read_otherwise(7)), Ok(()));
+        check(Some(&known), 10, &read_otherwise(8)).unwrap_err();
+        let same = TableState { file: (2, 7), ..table(7, 12, None) };
+        assert_eq!(check(Some(&known), 10, &same), Ok(()));
     }
 
     #[test]
     fn any_table_is_accepted_if_nothing_was_copied() {
-        assert_eq!(check_identity(None, 0, &table(7, 0, None)), Ok(()));
+        assert_eq!(check(None, 0, &table(7, 0, None)), Ok(()));
         let known = known(0, None);
-        assert_eq!(check_identity(Some(&known), 0, &table(8, 3, None)), Ok(()));
+        assert_eq!(check(Some(&known), 0, &table(8, 3, None)), Ok(()));
         // A person has set the cursor: the stored fingerprint belongs to another row.
-        assert_eq!(check_identity(Some(&known), 2, &table(8, 3, Some("x"))), Ok(()));
-        assert!(check_identity(None, 4, &table(8, 3, None)).is_err());
+        assert_eq!(check(Some(&known), 2, &table(8, 3, Some("x"))), Ok(()));
+        check(None, 4, &table(8, 3, None)).unwrap_err();
     }
 }

@@ -9,9 +9,9 @@ use crate::model::json::quoted;
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field};
 use crate::sources::folder_settings::{FolderSettings, MAX_COLUMNS};
-use crate::sources::reading::{FileError, FileRow, Position, Rows, too_long};
+use crate::sources::reading::{FileRow, Position, Rows, too_long};
 
-pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, FileError> {
+pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, String> {
     let mut records = Records { rest: text, delimiter: settings.delimiter, line: 1 };
     let Some((_, names)) = records.next()? else { return Ok(Vec::new()) };
     check_names(settings, &names)?;
@@ -20,16 +20,15 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
     while let Some((line, values)) = records.next()? {
         if values.len() != names.len() {
             let (have, want) = (values.len(), names.len());
-            let why = format!("it has {have} values, the line of names has {want}");
-            return Err(FileError::at(Position::Line(line), why));
+            return Err(format!("line {line}: it has {have} values, the line of names has {want}"));
         }
         rows.push(FileRow { draft: columns.draft(&values), position: Position::Line(line) })?;
     }
     Ok(rows.rows)
 }
 
-fn check_names(settings: &FolderSettings, names: &[String]) -> Result<(), FileError> {
-    let first = |why: String| Err(FileError::at(Position::Line(1), why));
+fn check_names(settings: &FolderSettings, names: &[String]) -> Result<(), String> {
+    let first = |why: String| Err(format!("line 1: {why}"));
     let mut before = BTreeSet::new();
     for (n, name) in names.iter().enumerate() {
         if name.is_empty() {
@@ -104,7 +103,7 @@ struct Records<'a> {
 
 impl Records<'_> {
     /// The next record and the line it begins in; empty lines are skipped.
-    fn next(&mut self) -> Result<Option<(usize, Vec<String>)>, FileError> {
+    fn next(&mut self) -> Result<Option<(usize, Vec<String>)>, String> {
         loop {
             if self.rest.is_empty() {
                 return Ok(None);
@@ -117,7 +116,7 @@ impl Records<'_> {
         }
     }
 
-    fn record(&mut self) -> Result<Vec<String>, FileError> {
+    fn record(&mut self) -> Result<Vec<String>, String> {
         let mut values = Vec::new();
         loop {
             if values.len() >= MAX_COLUMNS {
@@ -143,11 +142,11 @@ impl Records<'_> {
         Some(c)
     }
 
-    fn fault<T>(&self, why: &str) -> Result<T, FileError> {
-        Err(FileError::at(Position::Line(self.line), why))
+    fn fault<T>(&self, why: &str) -> Result<T, String> {
+        Err(format!("line {}: {why}", self.line))
     }
 
-    fn bare(&mut self) -> Result<String, FileError> {
+    fn bare(&mut self) -> Result<String, String> {
         let ends = |c: char| c == self.delimiter || c == '\n' || c == '\r';
         let end = self.rest.find(ends).unwrap_or(self.rest.len());
         let (value, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
@@ -160,16 +159,13 @@ impl Records<'_> {
         Ok(value.to_owned())
     }
 
-    fn quoted(&mut self) -> Result<String, FileError> {
+    fn quoted(&mut self) -> Result<String, String> {
         let began = self.line;
         let mut value = String::new();
         self.rest = self.rest.strip_prefix('"').unwrap_or(self.rest);
         loop {
             let Some((inside, after)) = self.rest.split_once('"') else {
-                return Err(FileError::at(
-                    Position::Line(began),
-                    "a quote is opened and never closed",
-                ));
+                return Err(format!("line {began}: a quote is opened and never closed"));
             };
             value.push_str(inside);
             let ends = inside.matches('\n').count();

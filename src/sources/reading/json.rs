@@ -11,7 +11,7 @@ use crate::model::json_fields::Few;
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field};
 use crate::sources::folder_settings::{FolderSettings, MAX_FILE_ROWS, MAX_NAME_CHARS, MAX_NODES};
-use crate::sources::reading::{FileError, FileRow, Position, Rows};
+use crate::sources::reading::{FileRow, Position, Rows};
 
 /// The longest object of header fields.
 const MAX_HEADERS_BYTES: usize = 16_384;
@@ -20,8 +20,8 @@ const MAX_HEADERS_BYTES: usize = 16_384;
 const ROWS_KEPT: usize = MAX_FILE_ROWS + 1;
 
 /// One object, or an array of them.
-pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, FileError> {
-    let wrong = |error: serde_json::Error| FileError(format!("it is not JSON: {error}"));
+pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, String> {
+    let wrong = |error: serde_json::Error| format!("it is not JSON: {error}");
     let objects: Few<&RawValue, ROWS_KEPT> = if text.trim_start().starts_with('[') {
         serde_json::from_str(text).map_err(wrong)?
     } else {
@@ -35,7 +35,7 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
 }
 
 /// One object per line; empty lines are skipped.
-pub(super) fn line_rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, FileError> {
+pub(super) fn line_rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, String> {
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     let mut rows = Rows::default();
     for (line, n) in lines {
@@ -46,8 +46,8 @@ pub(super) fn line_rows(settings: &FolderSettings, text: &str) -> Result<Vec<Fil
 
 /// Reads an event in the form of the API. An object without a payload is the payload itself; its other fields are
 /// then found by the settings' names.
-fn row(settings: &FolderSettings, text: &str, position: Position) -> Result<FileRow, FileError> {
-    let wrong = |why: String| FileError::at(position, why);
+fn row(settings: &FolderSettings, text: &str, position: Position) -> Result<FileRow, String> {
+    let wrong = |why: String| format!("{position}: {why}");
     if !text.starts_with('{') {
         return Err(wrong("it is not an object".to_owned()));
     }

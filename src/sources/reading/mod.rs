@@ -44,23 +44,8 @@ impl fmt::Display for Position {
     }
 }
 
-/// Why a file cannot be read, with the position.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct FileError(pub String);
-
-impl FileError {
-    fn at(position: Position, why: impl fmt::Display) -> Self {
-        Self(format!("{position}: {why}"))
-    }
-}
-
-/// Reads the rows of a file; fails on the first error in it.
-pub fn rows(
-    settings: &FolderSettings,
-    name: &str,
-    bytes: &[u8],
-) -> Result<Vec<FileRow>, FileError> {
+/// Reads the rows of a file; fails on the first error in it, with its position.
+pub fn rows(settings: &FolderSettings, name: &str, bytes: &[u8]) -> Result<Vec<FileRow>, String> {
     let text = text(bytes)?;
     let rows = match settings.format.of(name) {
         Some(Format::Json) => json::rows(settings, text)?,
@@ -70,11 +55,11 @@ pub fn rows(
         Some(Format::Auto) | None => {
             let why = "the ending of its name is none of .json, .ndjson, .csv and .xml: rename it, or set the \
                        format of the source";
-            return Err(FileError(why.to_owned()));
+            return Err(why.to_owned());
         }
     };
     if rows.is_empty() {
-        return Err(FileError("it contains no row".to_owned()));
+        return Err("it contains no row".to_owned());
     }
     Ok(rows)
 }
@@ -87,20 +72,20 @@ struct Rows {
 }
 
 impl Rows {
-    fn push(&mut self, row: FileRow) -> Result<(), FileError> {
+    fn push(&mut self, row: FileRow) -> Result<(), String> {
         if self.rows.len() >= MAX_FILE_ROWS {
-            return Err(FileError(format!(
+            return Err(format!(
                 "it has more than {MAX_FILE_ROWS} rows; at most {MAX_FILE_ROWS} are taken at once, because \
                  one file is one transaction: split it"
-            )));
+            ));
         }
         self.bytes = self.bytes.saturating_add(row.draft.bytes());
         if self.bytes > MAX_ROWS_BYTES {
-            let why = format!(
-                "the rows up to here have more than {MAX_ROWS_BYTES} bytes as events, with the names of all \
-                 columns in each; that is the limit for one file: split it"
-            );
-            return Err(FileError::at(row.position, why));
+            return Err(format!(
+                "{}: the rows up to here have more than {MAX_ROWS_BYTES} bytes as events, with the names of all \
+                 columns in each; that is the limit for one file: split it",
+                row.position
+            ));
         }
         self.rows.push(row);
         Ok(())
@@ -129,17 +114,18 @@ pub fn fingerprint(settings: &FolderSettings, name: &str, sha256: &[u8]) -> Stri
 }
 
 /// The text of a file, without a byte order mark.
-fn text(bytes: &[u8]) -> Result<&str, FileError> {
+fn text(bytes: &[u8]) -> Result<&str, String> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        return Err(FileError("it is UTF-16; save it as UTF-8".to_owned()));
+        return Err("it is UTF-16; save it as UTF-8".to_owned());
     }
     let bytes = bytes.strip_prefix(&[0xef, 0xbb, 0xbf]).unwrap_or(bytes);
     std::str::from_utf8(bytes).map_err(|error| {
         let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
         let line = line_ends(before).saturating_add(1);
         let odd = bytes.get(error.valid_up_to()).copied().unwrap_or_default();
-        let why = format!("the byte 0x{odd:02X} is not UTF-8 (Latin-1, perhaps); save it as UTF-8");
-        FileError::at(Position::Line(line), why)
+        format!(
+            "line {line}: the byte 0x{odd:02X} is not UTF-8 (Latin-1, perhaps); save it as UTF-8"
+        )
     })
 }
 
@@ -176,7 +162,7 @@ mod tests {
 
     #[track_caller]
     fn refused(more: Value, name: &str, bytes: &[u8], why: &str) {
-        let error = rows(&settings(more), name, bytes).unwrap_err().to_string();
+        let error = rows(&settings(more), name, bytes).unwrap_err();
         assert!(error.contains(why), "{error}");
     }
 

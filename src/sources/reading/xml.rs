@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field};
 use crate::sources::folder_settings::{FolderSettings, MAX_COLUMNS, MAX_NODES};
-use crate::sources::reading::{FileError, FileRow, Position, Rows, line_ends, too_long};
+use crate::sources::reading::{FileRow, Position, Rows, line_ends, too_long};
 
 /// The deepest nesting of elements.
 const MAX_DEPTH: usize = 64;
@@ -44,10 +44,10 @@ struct State<'a> {
     rows: Rows,
 }
 
-pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, FileError> {
+pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, String> {
     let Some(path) = &settings.row else {
         let why = "the source's settings lack the path of the element that is a row: set row, such as Orders/Order";
-        return Err(FileError(why.to_owned()));
+        return Err(why.to_owned());
     };
     let mut state = State {
         text,
@@ -96,7 +96,7 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
         let why = format!(
             "it contains no row: no element has the path {path} (the source's setting row)"
         );
-        return Err(FileError(why));
+        return Err(why);
     }
     if !state.open.is_empty() || !state.row.is_empty() || !state.had_root {
         return Err(state.fault(
@@ -117,11 +117,11 @@ impl State<'_> {
         line_ends(before).saturating_add(1)
     }
 
-    fn fault(&self, at: usize, why: &str) -> FileError {
-        FileError::at(Position::Line(self.line(at)), why)
+    fn fault(&self, at: usize, why: &str) -> String {
+        format!("line {}: {why}", self.line(at))
     }
 
-    fn start(&mut self, start: &BytesStart<'_>, at: usize) -> Result<(), FileError> {
+    fn start(&mut self, start: &BytesStart<'_>, at: usize) -> Result<(), String> {
         let depth = self.open.len().saturating_add(self.row.len());
         if depth >= MAX_DEPTH {
             let why = format!("elements may be nested {MAX_DEPTH} deep at most");
@@ -158,7 +158,7 @@ impl State<'_> {
         &self,
         start: &BytesStart<'_>,
         at: usize,
-    ) -> Result<Vec<(String, String)>, FileError> {
+    ) -> Result<Vec<(String, String)>, String> {
         let mut all = Vec::new();
         for (attribute, n) in start.attributes().zip(1..) {
             // Limited because each attribute is compared with all earlier ones.
@@ -181,7 +181,7 @@ impl State<'_> {
         Ok(all)
     }
 
-    fn end(&mut self, settings: &FolderSettings) -> Result<(), FileError> {
+    fn end(&mut self, settings: &FolderSettings) -> Result<(), String> {
         let Some(done) = self.row.pop() else {
             self.open.pop();
             return Ok(());
@@ -198,7 +198,7 @@ impl State<'_> {
         Ok(())
     }
 
-    fn put_text(&mut self, text: &str, at: usize) -> Result<(), FileError> {
+    fn put_text(&mut self, text: &str, at: usize) -> Result<(), String> {
         match self.row.last_mut() {
             Some(element) => element.text.push_str(text),
             None if self.open.is_empty() && !text.trim().is_empty() => {
@@ -209,7 +209,7 @@ impl State<'_> {
         Ok(())
     }
 
-    fn put_reference(&mut self, reference: &BytesRef<'_>, at: usize) -> Result<(), FileError> {
+    fn put_reference(&mut self, reference: &BytesRef<'_>, at: usize) -> Result<(), String> {
         let name = reference.xml10_content();
         let number = reference.resolve_char_ref();
         let text = match number.map_err(|error| self.fault(at, &error.to_string()))? {

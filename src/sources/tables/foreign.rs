@@ -17,6 +17,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
 use crate::config::settings::MAX_PAYLOAD_BYTES;
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field};
+use crate::sources::shared::{Obstacle, SourceError};
 use crate::sources::table_settings::{TableSettings, TableState};
 
 /// Rows of one read.
@@ -39,26 +40,10 @@ const MAX_STEPS: u32 = 50_000_000;
 /// The number of steps between two counts.
 const STEPS_COUNTED: u16 = 10_000;
 
-/// Why a table cannot be read, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{why}")]
-pub struct ForeignError {
-    why: String,
-    /// Whether it is likely to pass by itself.
-    pub(crate) passes: bool,
-}
-
-impl ForeignError {
-    fn lasting(why: String) -> Self {
-        Self { why, passes: false }
-    }
-}
-
 /// The device and inode of a file, without opening it.
-pub fn file_of(path: &Path) -> Result<(u64, u64), ForeignError> {
-    let meta = std::fs::metadata(path).map_err(|error| ForeignError {
-        why: format!("{:?} cannot be read: {error}", path.to_string_lossy()),
-        passes: true,
+pub fn file_of(path: &Path) -> Result<(u64, u64), SourceError> {
+    let meta = std::fs::metadata(path).map_err(|error| {
+        SourceError::passing(format!("{:?} cannot be read: {error}", path.to_string_lossy()))
     })?;
     Ok((meta.dev(), meta.ino()))
 }
@@ -93,7 +78,7 @@ pub struct Batch {
 
 impl Foreign {
     /// Opens a table. Its path must not contain links (see `fs::canonicalize`).
-    pub fn open(table: &TableSettings) -> Result<Self, ForeignError> {
+    pub fn open(table: &TableSettings) -> Result<Self, SourceError> {
         let file = file_of(&table.path)?;
         let conn = connect(&table.path)?;
         let steps = Arc::new(AtomicU32::new(MAX_STEPS));
@@ -112,7 +97,7 @@ impl Foreign {
     }
 
     /// A number that changes when another program has changed the file.
-    pub fn data_version(&self) -> Result<i64, ForeignError> {
+    pub fn data_version(&self) -> Result<i64, SourceError> {
         self.pragma("PRAGMA data_version")
     }
 
@@ -127,16 +112,16 @@ impl Foreign {
     }
 
     /// The file's journal mode, such as `wal`.
-    pub fn journal_mode(&self) -> Result<String, ForeignError> {
+    pub fn journal_mode(&self) -> Result<String, SourceError> {
         self.pragma("PRAGMA journal_mode")
     }
 
-    fn pragma<T: FromSql>(&self, sql: &str) -> Result<T, ForeignError> {
+    fn pragma<T: FromSql>(&self, sql: &str) -> Result<T, SourceError> {
         let read = self.conn.query_row(sql, [], |row| row.get(0));
         read.map_err(|error| failed(&self.table.path, &error))
     }
 
-    fn learn_schema(&mut self) -> Result<(), ForeignError> {
+    fn learn_schema(&mut self) -> Result<(), SourceError> {
         self.schema_version = self.pragma("PRAGMA schema_version")?;
         self.fields = fields(&self.conn, &self.table)?;
         self.select = select(&self.table, &self.fields);
@@ -150,7 +135,7 @@ impl Foreign {
         cursor: i64,
         limit: u32,
         payload_bytes: u32,
-    ) -> Result<Batch, ForeignError> {
+    ) -> Result<Batch, SourceError> {
         self.steps.store(MAX_STEPS, Ordering::Relaxed);
         if self.pragma::<i64>("PRAGMA schema_version")? != self.schema_version {
             self.learn_schema()?;
@@ -178,15 +163,15 @@ impl Foreign {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the store is what opens a database")]
-fn connect(path: &Path) -> Result<Connection, ForeignError> {
+fn connect(path: &Path) -> Result<Connection, SourceError> {
     let unopenable = |error: rusqlite::Error| {
         let failed = failed(path, &error);
-        if failed.passes {
+        if failed.kind == Obstacle::Passing {
             return failed;
         }
         let shown = path.to_string_lossy();
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-        ForeignError::lasting(format!(
+        SourceError::lasting(format!(
             "{shown:?} cannot be opened: {error}. The service needs to read the file and, where it has a \
              write-ahead log, to write into its directory: that is where SQLite keeps {name}-shm"
         ))
@@ -220,18 +205,18 @@ fn bound(conn: &Connection, steps: &Arc<AtomicU32>) -> rusqlite::Result<()> {
 }
 
 /// The fields that the table has a column for.
-fn fields(conn: &Connection, table: &TableSettings) -> Result<Vec<Field>, ForeignError> {
+fn fields(conn: &Connection, table: &TableSettings) -> Result<Vec<Field>, SourceError> {
     let there = columns(conn, &table.table).map_err(|error| failed(&table.path, &error))?;
     let TableSettings { table: name, id, .. } = table;
     let path = table.path.to_string_lossy();
     if there.is_empty() {
-        return Err(ForeignError::lasting(format!(
+        return Err(SourceError::lasting(format!(
             "there is no table {name:?} in {path:?}; `oncebox source ddl sqlite` prints one"
         )));
     }
     let has = |column: &str| there.iter().any(|have| have.eq_ignore_ascii_case(column));
     let missing = |column: &str, field: &str| {
-        ForeignError::lasting(format!(
+        SourceError::lasting(format!(
             "the table {name:?} has no column {column:?} for {field}: name another one in the settings \
              (columns), or add it to the table"
         ))
@@ -243,7 +228,7 @@ fn fields(conn: &Connection, table: &TableSettings) -> Result<Vec<Field>, Foreig
         .column_metadata(None, name.as_str(), id.as_str())
         .is_ok_and(|(_, _, _, primary, counted)| primary && counted);
     if !numbered {
-        return Err(ForeignError::lasting(format!(
+        return Err(SourceError::lasting(format!(
             "{name}.{id} is not INTEGER PRIMARY KEY AUTOINCREMENT: without AUTOINCREMENT the ids of \
              deleted rows are given again, and events would be missed. `oncebox source ddl sqlite` prints a \
              suitable table"
@@ -362,12 +347,11 @@ fn cell(value: ValueRef<'_>) -> Option<Cell> {
     })
 }
 
-fn failed(path: &Path, error: &rusqlite::Error) -> ForeignError {
+fn failed(path: &Path, error: &rusqlite::Error) -> SourceError {
     let path = path.to_string_lossy();
     let why = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            let why = "the file is locked by another program".to_owned();
-            return ForeignError { why, passes: true };
+            return SourceError::passing("the file is locked by another program".to_owned());
         }
         Some(ErrorCode::TooBig | ErrorCode::OutOfMemory) => format!(
             "{path:?}: a value of a row after the cursor has more than {MAX_VALUE_BYTES} bytes, which is never \
@@ -379,5 +363,5 @@ fn failed(path: &Path, error: &rusqlite::Error) -> ForeignError {
         ),
         _ => format!("{path:?}: {error}"),
     };
-    ForeignError::lasting(why)
+    SourceError::lasting(why)
 }
