@@ -228,7 +228,7 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
     let Some(policy) = pii.rules() else { return Ok(Sealed::default()) };
     // If the payload stays, `outbox_relay::check` inspects the rest of a row that plain SQL inserted.
     let words = changes.texts.iter();
-    let words: Vec<_> = words.map(|(column, text)| (column.name(), text.as_deref())).collect();
+    let words: Vec<_> = words.map(|(column, text)| (column.as_str(), text.as_deref())).collect();
     let refused = policy.check_identifiers(&words);
     refused.map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     if changes.payload.is_some() {

@@ -34,14 +34,15 @@ use crate::pipeline::suspects::Suspects;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::master_key_rotation::Rotation;
 use crate::pipeline::{Parts as PipelineParts, Pipeline};
-use crate::sources::relays::{Bell, Relaying};
+use crate::sources::relays::Relaying;
 use crate::sources::{self, Shared, SourceStatuses};
 use crate::store::schema::{self, Steps};
-use crate::store::tokens::NewToken;
+use crate::store::tokens::{self, NewToken};
 use crate::store::writer::WriterLoop;
-use crate::store::{Store, audit_events, limits, meta, runs, tokens};
+use crate::store::{Store, audit_events, limits, meta, runs};
 use crate::sys::disk::Gauge;
 use crate::sys::systemd::Passed;
+use crate::pipeline::threads::Bell;
 
 impl Appliance {
     /// Starts on the service manager's sockets. `before_answering` is called when everything but the listener is ready:
@@ -86,7 +87,7 @@ impl Appliance {
             faults: faults.clone(),
             source_marks,
             on_tokens_changed: Arc::new(move || cached.forget()),
-            on_sources_changed: bell.ringer(),
+            on_sources_changed: bell.clone(),
             is_source: sources::tables::exists,
             stop: stop.clone(),
         })?;

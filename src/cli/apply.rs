@@ -14,7 +14,7 @@ use crate::cli::noun::{self, Confirm, DryRun};
 use crate::cli::prelude::*;
 use crate::cli::remote::once;
 use crate::cli::secrets;
-use crate::config::declared::{KINDS, Kind, Object, SecretAt};
+use crate::config::declared::{Kind, Object, SecretAt};
 use crate::config::{Loaded, Sources, environment};
 use crate::model::event::OWN_SOURCE;
 use crate::model::format::{Condition, TemplateText};
@@ -75,7 +75,7 @@ impl Apply {
             self.confirm.ask("Delete undeclared objects and secrets")?;
         }
         let mut work = Work { remote: &remote, dry_run, prune, steps: Vec::new(), unchanged: 0 };
-        for kind in KINDS {
+        for kind in Kind::ALL {
             work.kind(kind, objects)?;
         }
         work.report()
@@ -109,7 +109,7 @@ impl Work<'_> {
             let before = self.steps.len();
             self.object(object, found).map_err(|failure| {
                 let Failure { code, message } = failure;
-                Failure::new(code, format!("{} {}: {message}", kind.word(), object.name))
+                Failure::new(code, format!("{} {}: {message}", kind.as_str(), object.name))
             })?;
             if self.steps.len() == before {
                 self.unchanged = self.unchanged.saturating_add(1);
@@ -268,14 +268,14 @@ impl Work<'_> {
         detail: &str,
     ) -> Result<(), Failure> {
         self.steps.push(json!({
-            "kind": kind.word(), "name": name, "action": would, "detail": detail,
+            "kind": kind.as_str(), "name": name, "action": would, "detail": detail,
         }));
         if self.remote.json() {
             return Ok(());
         }
         let verb = if self.dry_run { format!("would {would}") } else { did.to_owned() };
         let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-        out::line(format_args!("{verb} {} {name}{detail}", kind.word()))
+        out::line(format_args!("{verb} {} {name}{detail}", kind.as_str()))
     }
 
     fn send(&self, run: impl FnOnce(&Remote) -> Result<(), Failure>) -> Result<(), Failure> {
@@ -439,7 +439,7 @@ impl Export {
         let remote = self.connect.open(shared)?;
         // Printed at the end, because a file that an error cut off would look complete.
         let mut toml = String::from(HEAD);
-        for kind in KINDS {
+        for kind in Kind::ALL {
             match export_kind(&remote, kind, &mut toml) {
                 // A token of a tenant cannot list tenants.
                 Err(failure) if kind == Kind::Tenant && failure.code == exit::NOT_PERMITTED => {
@@ -456,7 +456,7 @@ impl Export {
 
 fn export_kind(remote: &Remote, kind: Kind, toml: &mut String) -> Result<(), Failure> {
     for item in existing(remote, kind)? {
-        let mut lines = vec![format!("\n[[{}]]", kind.word())];
+        let mut lines = vec![format!("\n[[{}]]", kind.as_str())];
         for field in kind.fields() {
             match field.name {
                 "secret_file" => {

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::base::words::words;
 use crate::config::problem::{Problem, SourceText, did_you_mean};
 
 /// The objects that a file declares, in its order.
@@ -19,19 +20,21 @@ pub struct Declared {
     pub objects: Vec<Object>,
 }
 
-/// The kind of a declared object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `[[tenant]]`
-    Tenant,
-    /// `[[provider]]`
-    Provider,
-    /// `[[subscription]]`
-    Subscription,
-    /// `[[token]]`
-    Token,
-    /// `[[source]]`
-    Source,
+words! {
+    /// The kind of a declared object, in the order in which they are applied: policies and subscriptions exist before
+    /// sources are read.
+    pub enum Kind {
+        /// `[[tenant]]`
+        Tenant = "tenant",
+        /// `[[provider]]`
+        Provider = "provider",
+        /// `[[subscription]]`
+        Subscription = "subscription",
+        /// `[[token]]`
+        Token = "token",
+        /// `[[source]]`
+        Source = "source",
+    }
 }
 
 /// A declared object.
@@ -188,22 +191,7 @@ const SOURCE: [Field; 5] = [
     optional("from", Form::TEXT, "For sqlite, when it is created: start, or now, which skips the existing rows"),
 ];
 
-/// The kinds, in the order in which they are applied: policies and subscriptions exist before sources are read.
-pub const KINDS: [Kind; 5] =
-    [Kind::Tenant, Kind::Provider, Kind::Subscription, Kind::Token, Kind::Source];
-
 impl Kind {
-    /// Its name, which is also its section.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Tenant => "tenant",
-            Self::Provider => "provider",
-            Self::Subscription => "subscription",
-            Self::Token => "token",
-            Self::Source => "source",
-        }
-    }
-
     /// Its fields.
     pub const fn fields(self) -> &'static [Field] {
         match self {
@@ -238,7 +226,7 @@ pub(super) fn section(
     into: &mut Declared,
     problems: &mut Vec<Problem>,
 ) {
-    let word = kind.word();
+    let word = kind.as_str();
     let Some(list) = value.get_ref().as_array() else {
         problems.push(text.problem(value.span().start, format!("write [[{word}]], once for each")));
         return;
@@ -282,7 +270,7 @@ fn object(
             continue;
         };
         if let Err(wanted) = field.form.takes(value.get_ref()) {
-            let what = format!("{}.{key} must be {wanted}", kind.word());
+            let what = format!("{}.{key} must be {wanted}", kind.as_str());
             problems.push(text.problem(value.span().start, what));
             continue;
         }
@@ -290,7 +278,7 @@ fn object(
     }
     let has = |name: &str| table.iter().any(|(key, _)| key.get_ref() == name);
     for missing in kind.fields().iter().filter(|field| field.required && !has(field.name)) {
-        problems.push(text.problem(at, format!("{} has no {}", kind.word(), missing.name)));
+        problems.push(text.problem(at, format!("{} has no {}", kind.as_str(), missing.name)));
     }
     found
 }
@@ -321,7 +309,7 @@ impl Object {
 }
 
 fn unknown(kind: Kind, key: &str) -> String {
-    let word = kind.word();
+    let word = kind.as_str();
     if matches!(key, "secret" | "secrets" | "token") {
         return format!(
             "{word}.{key}: secrets do not belong in this file; put it into a file of mode 0600 and write \

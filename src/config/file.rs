@@ -3,7 +3,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::config::declared::{self, KINDS};
+use crate::config::declared::{self, Kind};
 use crate::config::forms::Given;
 use crate::config::problem::{Problem, SourceText, did_you_mean};
 use crate::config::settings::{KEYS, Key, SECTIONS};
@@ -33,7 +33,7 @@ fn section(
     problems: &mut Vec<Problem>,
 ) {
     let (at, section) = (name.span().start, name.get_ref().as_ref());
-    if let Some(kind) = KINDS.into_iter().find(|kind| kind.word() == section) {
+    if let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == section) {
         return declared::section(text, kind, value, &mut into.declared, problems);
     }
     if !SECTIONS.iter().any(|(known, _)| *known == section) {

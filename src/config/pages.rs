@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::config::declared::KINDS;
+use crate::config::declared::Kind;
 use crate::config::settings::{KEYS, Key, SECTIONS, Settings, TakesEffect};
 
 /// The width of the default file's comments.
@@ -51,9 +51,9 @@ pub fn default_file() -> String {
     }
     line(&mut page, "");
     line(&mut page, "# Created and updated by `oncebox apply`, not by a restart.");
-    for kind in KINDS {
+    for kind in Kind::ALL {
         line(&mut page, "");
-        line(&mut page, &format!("# [[{}]]", kind.word()));
+        line(&mut page, &format!("# [[{}]]", kind.as_str()));
         for field in kind.fields() {
             let mark = if field.required { " (needed)" } else { "" };
             line(&mut page, &format!("# {} = …   {}{mark}", field.name, field.about));
@@ -101,12 +101,12 @@ file. `oncebox config default` explains each field.
 
 ",
     );
-    for kind in KINDS {
+    for kind in Kind::ALL {
         let named = |required: bool| {
             let fields = kind.fields().iter().filter(|field| field.required == required);
             fields.map(|field| format!("`{}`", field.name)).collect::<Vec<_>>().join(", ")
         };
-        let word = kind.word();
+        let word = kind.as_str();
         line(&mut page, &format!("- `[[{word}]]`: {}; optional: {}", named(true), named(false)));
     }
     page
@@ -123,7 +123,7 @@ pub fn schema() -> Value {
         });
         sections.insert(section.to_owned(), section_schema);
     }
-    sections.extend(KINDS.map(|kind| (kind.word().to_owned(), kind.schema())));
+    sections.extend(Kind::ALL.map(|kind| (kind.as_str().to_owned(), kind.schema())));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "oncebox.toml",

@@ -185,7 +185,7 @@ fn over_time(results: &Results) -> Chart {
     let markers = observed.kills.iter().map(|(at, role)| Marker {
         permille: u64::try_from(at.as_millis()).unwrap_or(0).saturating_mul(1000)
             / slices.saturating_mul(slice).max(1),
-        letter: role.name().chars().next().unwrap_or('?'),
+        letter: role.as_str().chars().next().unwrap_or('?'),
         title: format!("{role} killed after {}", shown(*at)),
     });
     Chart {
@@ -210,7 +210,7 @@ fn over_time(results: &Results) -> Chart {
 
 /// Explains the letters of the kills.
 fn kill_letters(topology: Topology) -> String {
-    let letter = |role: &Role| format!("{} {role}", role.name().chars().next().unwrap_or('?'));
+    let letter = |role: &Role| format!("{} {role}", role.as_str().chars().next().unwrap_or('?'));
     topology.roles().iter().map(letter).collect::<Vec<_>>().join(", ")
 }
 

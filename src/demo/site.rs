@@ -1,6 +1,6 @@
 //! The settings of a run: its processes, addresses and files; and the error of the demo.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::data_directory::{DATABASE, TOKEN_FILE};
 use crate::base::id::{Draw, SystemDraw};
+use crate::base::words::words;
 use crate::http::client::{Client, ClientSettings};
 use crate::http::server;
 use crate::model::address::AddressPolicy;
@@ -38,43 +39,29 @@ const PORTS: u16 = 10_000;
 /// The file that the processes read when they start.
 const SITE_FILE: &str = "site.json";
 
-/// A process of the demo.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Role {
-    /// The simulated ERP.
-    Finance,
-    /// The only Oncebox, or the first of a chain, beside Finance.
-    Oncebox,
-    /// The second Oncebox of a chain, beside Logistics.
-    Downstream,
-    /// The simulated receiver.
-    Logistics,
+words! {
+    /// A process of the demo.
+    pub(super) enum Role {
+        /// The simulated ERP.
+        Finance = "Finance",
+        /// The only Oncebox, or the first of a chain, beside Finance.
+        Oncebox = "Oncebox",
+        /// The second Oncebox of a chain, beside Logistics.
+        Downstream = "Downstream",
+        /// The simulated receiver.
+        Logistics = "Logistics",
+    }
 }
 
 impl Role {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Finance => "Finance",
-            Self::Oncebox => "Oncebox",
-            Self::Downstream => "Downstream",
-            Self::Logistics => "Logistics",
-        }
-    }
-
     /// Its name in file names.
     pub(super) fn word(self) -> String {
-        self.name().to_ascii_lowercase()
+        self.as_str().to_ascii_lowercase()
     }
 
     /// Whether it is an Oncebox.
     pub(super) const fn is_oncebox(self) -> bool {
         matches!(self, Self::Oncebox | Self::Downstream)
-    }
-}
-
-impl Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::jobs::{Batch, Job, Pace, Progress, State, tables};
-use crate::pipeline::threads::{Spawner, join};
+use crate::pipeline::threads::{Bell, Spawner, join};
 use crate::store::Store;
 use crate::store::error::{Error, Result};
 use crate::store::tx::WriteTx;
@@ -19,22 +17,6 @@ use crate::store::writer::Queue;
 const EVERY: Duration = Duration::from_secs(1);
 /// Jobs that run in turn; the others wait until one has ended.
 const MAX_AT_ONCE: u32 = 16;
-
-/// Tells the thread that a job was made or cancelled.
-#[derive(Clone, Debug)]
-pub struct Bell(Sender<()>, Receiver<()>);
-
-impl Bell {
-    fn new() -> Self {
-        let (sender, receiver) = bounded(1);
-        Self(sender, receiver)
-    }
-
-    /// Wakes the thread. If it has not noticed the last ring yet, that one is enough.
-    pub fn ring(&self) {
-        let _rings_already = self.0.try_send(()).is_err();
-    }
-}
 
 /// The thread that runs jobs.
 #[derive(Debug)]
@@ -48,7 +30,7 @@ impl Runner {
     /// Starts it.
     /// Fails when a thread cannot be started.
     pub fn start(store: Store, clock: Clock, spawner: &Spawner) -> Result<Self> {
-        let (stop, bell) = (Stop::new(), Bell::new());
+        let (stop, bell) = (Stop::new(), Bell::default());
         let running = Running { store, clock, stop: stop.clone(), paces: BTreeMap::new() };
         let rang = bell.clone();
         let thread = spawner.spawn("jobs", move || running.run(&rang))?;
@@ -86,7 +68,7 @@ impl Running {
                 EVERY
             });
             if !wait.is_zero() {
-                let _rang = bell.1.recv_timeout(wait).is_ok();
+                bell.wait(wait);
             }
         }
     }

@@ -3,65 +3,45 @@
 //! Not here: reading URLs ([`super::target_url`]), and resolving names. A name is checked each time it is resolved,
 //! address by address, because DNS answers change.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv6Net};
 
-/// Why an address is only called if the allow list contains it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The machine itself.
-    Loopback,
-    /// A private network. Source: RFC 1918.
-    Private,
-    /// The local network segment. Source: RFC 3927, RFC 4291.
-    LinkLocal,
-    /// A cloud's metadata service, which hands out credentials.
-    Metadata,
-    /// Carrier-grade NAT. Source: RFC 6598.
-    CarrierNat,
-    /// A private IPv6 network. Source: RFC 4193, and RFC 3879 for its predecessor.
-    UniqueLocal,
-    /// A group of machines.
-    Multicast,
-    /// Every machine of the local network segment.
-    Broadcast,
-    /// The unspecified address; many systems route it to the machine itself.
-    Unspecified,
-    /// For examples in documents.
-    Documentation,
-    /// For benchmarks in a laboratory.
-    Benchmarking,
-    /// Reserved by IANA; not routed on the Internet.
-    Reserved,
-    /// An IPv4 address written as IPv6: `::ffff:…` or one of its older forms.
-    Mapped,
-    /// IPv4 behind a NAT64 translator. Source: RFC 6052, RFC 8215.
-    Nat64,
-    /// IPv4 behind a 6to4 or Teredo tunnel. Source: RFC 3056, RFC 4380.
-    Tunnel,
-}
+use crate::base::words::words;
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Loopback => "a loopback address",
-            Self::Private => "a private address",
-            Self::LinkLocal => "a link-local address",
-            Self::Metadata => "a cloud's metadata address",
-            Self::CarrierNat => "a carrier-grade NAT address",
-            Self::UniqueLocal => "a unique local address",
-            Self::Multicast => "a multicast address",
-            Self::Broadcast => "the broadcast address",
-            Self::Unspecified => "an unspecified address",
-            Self::Documentation => "an address for documentation",
-            Self::Benchmarking => "an address for benchmarking",
-            Self::Reserved => "a reserved address",
-            Self::Mapped => "an IPv4 address written as IPv6",
-            Self::Nat64 => "an IPv4 address behind NAT64",
-            Self::Tunnel => "an IPv4 address behind a tunnel",
-        })
+words! {
+    /// Why an address is only called if the allow list contains it.
+    pub enum Reason {
+        /// The machine itself.
+        Loopback = "a loopback address",
+        /// A private network. Source: RFC 1918.
+        Private = "a private address",
+        /// The local network segment. Source: RFC 3927, RFC 4291.
+        LinkLocal = "a link-local address",
+        /// A cloud's metadata service, which hands out credentials.
+        Metadata = "a cloud's metadata address",
+        /// Carrier-grade NAT. Source: RFC 6598.
+        CarrierNat = "a carrier-grade NAT address",
+        /// A private IPv6 network. Source: RFC 4193, and RFC 3879 for its predecessor.
+        UniqueLocal = "a unique local address",
+        /// A group of machines.
+        Multicast = "a multicast address",
+        /// Every machine of the local network segment.
+        Broadcast = "the broadcast address",
+        /// The unspecified address; many systems route it to the machine itself.
+        Unspecified = "an unspecified address",
+        /// For examples in documents.
+        Documentation = "an address for documentation",
+        /// For benchmarks in a laboratory.
+        Benchmarking = "an address for benchmarking",
+        /// Reserved by IANA; not routed on the Internet.
+        Reserved = "a reserved address",
+        /// An IPv4 address written as IPv6: `::ffff:…` or one of its older forms.
+        Mapped = "an IPv4 address written as IPv6",
+        /// IPv4 behind a NAT64 translator. Source: RFC 6052, RFC 8215.
+        Nat64 = "an IPv4 address behind NAT64",
+        /// IPv4 behind a 6to4 or Teredo tunnel. Source: RFC 3056, RFC 4380.
+        Tunnel = "an IPv4 address behind a tunnel",
     }
 }
 

@@ -215,6 +215,13 @@ pub struct FieldError {
     pub problem: String,
 }
 
+impl FieldError {
+    /// The error as a result.
+    pub fn of<T>(field: &'static str, problem: impl Into<String>) -> Result<T, Self> {
+        Err(Self { field, problem: problem.into() })
+    }
+}
+
 impl NewEvent {
     /// The text fields, which are stored as they were received.
     pub fn text_fields(&self) -> [(&'static str, Option<&str>); 14] {
@@ -255,13 +262,12 @@ impl NewEvent {
         check_length("content_type", &self.content_type, 0, 255)?;
         check_printable_ascii("content_type", &self.content_type)?;
         if self.source_system == OWN_SOURCE {
-            let problem =
-                "is \"oncebox\", which is reserved for the events of Oncebox itself".to_owned();
-            return Err(FieldError { field: "source_system", problem });
+            let problem = "is \"oncebox\", which is reserved for the events of Oncebox itself";
+            return FieldError::of("source_system", problem);
         }
         if self.source_system.starts_with("in:") {
-            let problem = "begins with \"in:\", which is reserved for providers".to_owned();
-            return Err(FieldError { field: "source_system", problem });
+            let problem = "begins with \"in:\", which is reserved for providers";
+            return FieldError::of("source_system", problem);
         }
         for (field, value, most) in [
             ("aggregate_type", &self.aggregate_type, 64),
@@ -281,14 +287,13 @@ impl NewEvent {
             }
         }
         if self.order.parent_id.is_some() && self.order.parent_key.is_some() {
-            let problem = "is given together with parent_id: give one of them".to_owned();
-            return Err(FieldError { field: "parent_key", problem });
+            let problem = "is given together with parent_id: give one of them";
+            return FieldError::of("parent_key", problem);
         }
         if let Some(most) = self.max_attempts
             && !(1..=1000).contains(&most)
         {
-            let problem = format!("is {most}; it must be 1 to 1000");
-            return Err(FieldError { field: "max_attempts", problem });
+            return FieldError::of("max_attempts", format!("is {most}; it must be 1 to 1000"));
         }
         self.headers.as_deref().map_or(Ok(()), check_headers)?;
         check_time("occurred_at", self.occurred_at)?;
@@ -298,7 +303,7 @@ impl NewEvent {
 
 /// Checks an event's header fields.
 pub fn check_headers(text: &str) -> Result<(), FieldError> {
-    let wrong = |problem: String| Err(FieldError { field: "headers", problem });
+    let wrong = |problem: String| FieldError::of("headers", problem);
     let bytes = text.len();
     if bytes > MAX_HEADERS_BYTES {
         return wrong(format!("has {bytes} bytes of JSON; it may have {MAX_HEADERS_BYTES}"));
@@ -357,8 +362,7 @@ pub fn check_http_source(name: &str) -> Result<(), &'static str> {
 fn check_time(field: &'static str, at: Option<Timestamp>) -> Result<(), FieldError> {
     match at {
         Some(at) if !at.is_likely() => {
-            let problem = format!("is {at}; it must lie in the years 1973 to 2199");
-            Err(FieldError { field, problem })
+            FieldError::of(field, format!("is {at}; it must lie in the years 1973 to 2199"))
         }
         _ => Ok(()),
     }
@@ -374,17 +378,16 @@ fn check_length(
     if (least..=most).contains(&have) {
         return Ok(());
     }
-    let problem = format!("has {have} characters; it must have {least} to {most}");
-    Err(FieldError { field, problem })
+    FieldError::of(field, format!("has {have} characters; it must have {least} to {most}"))
 }
 
 fn check_printable_ascii(field: &'static str, value: &str) -> Result<(), FieldError> {
     match value.chars().find(|c| !matches!(c, ' '..='~')) {
         None => Ok(()),
-        Some(bad) => Err(FieldError {
-            field,
-            problem: format!("contains {bad:?}; only printable ASCII characters are allowed"),
-        }),
+        Some(bad) => {
+            let problem = format!("contains {bad:?}; only printable ASCII characters are allowed");
+            FieldError::of(field, problem)
+        }
     }
 }
 

@@ -65,42 +65,38 @@ const POSTPONE_LIMITS: RangeInclusive<Duration> =
 /// What its order is beyond `ordering`.
 // Stored as JSON in `order_terms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct OrderTerms {
     /// Subscriptions with the same group share their lanes: an order of one before an invoice of another.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<NameText>")]
     pub group: Option<String>,
     /// What a lane does when its first delivery is given up. `block` (if absent): it waits until a person acts.
     /// `park`: a delivery that has failed `park_after` times waits apart. `skip`: the lane goes on.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub head_of_line: HeadOfLine,
     /// Counted failures after which a delivery is parked; 3 if absent.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "json_fields::whole"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, 1000>>")]
     pub park_after: Option<u32>,
     /// Of the events with one `funnel_value`, one at a time is in flight at this point, across all subscriptions that
     /// name it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<NameText>")]
     pub funnel_point: Option<String>,
     /// A waiting delivery is skipped when a newer one about the same entity waits.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub latest_only: bool,
     /// No call for an older state follows one for a newer state, and no state is sent twice. The states are those of
     /// the `event`, of its `entity`, or of what stands at `call_path`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub external_calls: Option<CallKey>,
     /// Where the key of `custom` is in the payload: `$`, then `.name`, `['name']` or `[n]`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Text<1, 512>>")]
     pub call_path: Option<String>,
     /// How long a delivery may wait behind others, like `300s`, before it becomes a dead letter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<SomeText>")]
     pub postpone_limit: Option<String>,
 }

@@ -208,19 +208,16 @@ impl Outcome {
 
     /// The outcome with its reason rewritten.
     #[must_use]
-    pub fn map_reason(self, with: impl FnOnce(String) -> String) -> Self {
-        match self {
-            Self::Unreachable { cause, reason } => {
-                Self::Unreachable { cause, reason: with(reason) }
-            }
-            Self::Blocked { reason } => Self::Blocked { reason: with(reason) },
-            Self::Unbuildable { reason } => Self::Unbuildable { reason: with(reason) },
-            Self::NoToken { class, retry_after, reason } => {
-                Self::NoToken { class, retry_after, reason: with(reason) }
-            }
-            Self::Refused { reason } => Self::Refused { reason: with(reason) },
-            answered @ (Self::Answered { .. } | Self::Accepted { .. }) => answered,
+    pub fn map_reason(mut self, with: impl FnOnce(String) -> String) -> Self {
+        match &mut self {
+            Self::Unreachable { reason, .. }
+            | Self::Blocked { reason }
+            | Self::Unbuildable { reason }
+            | Self::NoToken { reason, .. }
+            | Self::Refused { reason } => *reason = with(std::mem::take(reason)),
+            Self::Answered { .. } | Self::Accepted { .. } => {}
         }
+        self
     }
 
     /// Why it failed, in words a person can use; `None` for an attempt that counts as a success.

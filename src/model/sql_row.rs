@@ -7,6 +7,7 @@
 //! Not here: checks that read other rows, such as whether tenant and parent exist (`store::outbox_relay`).
 
 use crate::base::clock::Timestamp;
+use crate::base::words::words;
 use crate::model::event::{self, EventOrder, NewEvent, check_headers};
 use crate::model::json;
 use crate::model::sealed::Sealed;
@@ -14,71 +15,59 @@ use crate::model::sealed::Sealed;
 /// Most bytes of a value that a reason shows.
 const MAX_SHOWN_BYTES: usize = 64;
 
-/// The columns that hold text, in the order in which they are read and written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Column {
-    /// `id`
-    Id,
-    /// `tenant`
-    Tenant,
-    /// `source_system`
-    SourceSystem,
-    /// `idempotency_key`
-    IdempotencyKey,
-    /// `event_type`
-    EventType,
-    /// `aggregate_type`
-    AggregateType,
-    /// `aggregate_id`
-    AggregateId,
-    /// `target`
-    Target,
-    /// `content_type`
-    ContentType,
-    /// `headers`
-    Headers,
-    /// `ordering_key`
-    OrderingKey,
-    /// `funnel_point`
-    FunnelPoint,
-    /// `funnel_value`
-    FunnelValue,
-    /// `process_id`
-    ProcessId,
-    /// `trace_id`
-    TraceId,
-    /// `custom_data`
-    CustomData,
-    /// `entity_type`
-    EntityType,
+words! {
+    /// The columns that hold text, in the order in which they are read and written.
+    pub enum Column {
+        /// `id`
+        Id = "id",
+        /// `tenant`
+        Tenant = "tenant",
+        /// `source_system`
+        SourceSystem = "source_system",
+        /// `idempotency_key`
+        IdempotencyKey = "idempotency_key",
+        /// `event_type`
+        EventType = "event_type",
+        /// `aggregate_type`
+        AggregateType = "aggregate_type",
+        /// `aggregate_id`
+        AggregateId = "aggregate_id",
+        /// `target`
+        Target = "target",
+        /// `content_type`
+        ContentType = "content_type",
+        /// `headers`
+        Headers = "headers",
+        /// `ordering_key`
+        OrderingKey = "ordering_key",
+        /// `funnel_point`
+        FunnelPoint = "funnel_point",
+        /// `funnel_value`
+        FunnelValue = "funnel_value",
+        /// `process_id`
+        ProcessId = "process_id",
+        /// `trace_id`
+        TraceId = "trace_id",
+        /// `custom_data`
+        CustomData = "custom_data",
+        /// `entity_type`
+        EntityType = "entity_type",
+    }
 }
 
 impl Column {
-    /// All, in order: each with its name and its largest number of characters.
-    const ALL: [(Self, &'static str, usize); 17] = [
-        (Self::Id, "id", 36),
-        (Self::Tenant, "tenant", 63),
-        (Self::SourceSystem, "source_system", 64),
-        (Self::IdempotencyKey, "idempotency_key", 255),
-        (Self::EventType, "event_type", 128),
-        (Self::AggregateType, "aggregate_type", 64),
-        (Self::AggregateId, "aggregate_id", 255),
-        (Self::Target, "target", 63),
-        (Self::ContentType, "content_type", 255),
-        (Self::Headers, "headers", 16_384),
-        (Self::OrderingKey, "ordering_key", 255),
-        (Self::FunnelPoint, "funnel_point", 255),
-        (Self::FunnelValue, "funnel_value", 255),
-        (Self::ProcessId, "process_id", 255),
-        (Self::TraceId, "trace_id", 55),
-        (Self::CustomData, "custom_data", 4096),
-        (Self::EntityType, "entity_type", 64),
-    ];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        let found = Self::ALL.iter().find(|(column, ..)| *column == self);
-        found.map_or("", |(_, name, _)| name)
+    /// The largest number of its characters.
+    const fn most(self) -> usize {
+        match self {
+            Self::Id => 36,
+            Self::TraceId => 55,
+            Self::Tenant | Self::Target => 63,
+            Self::SourceSystem | Self::AggregateType | Self::EntityType => 64,
+            Self::EventType => 128,
+            Self::CustomData => 4096,
+            Self::Headers => 16_384,
+            _ => 255,
+        }
     }
 
     /// Whether it is part of the event's unique key.
@@ -147,13 +136,13 @@ impl SqlRow {
     /// The bytes of a text column.
     pub fn bytes(&self, column: Column) -> Option<&[u8]> {
         let mut both = Column::ALL.iter().zip(&self.texts);
-        both.find(|((each, ..), _)| *each == column).and_then(|(_, bytes)| bytes.as_deref())
+        both.find(|(each, _)| **each == column).and_then(|(_, bytes)| bytes.as_deref())
     }
 
     /// Replaces the text of a column.
     pub fn set(&mut self, column: Column, text: Option<String>) {
         let mut both = Column::ALL.iter().zip(&mut self.texts);
-        if let Some((_, bytes)) = both.find(|((each, ..), _)| *each == column) {
+        if let Some((_, bytes)) = both.find(|(each, _)| **each == column) {
             *bytes = text.map(String::into_bytes);
         }
     }
@@ -208,19 +197,19 @@ impl SqlRow {
 
     /// Checks the text columns.
     fn check_texts(&self) -> Result<(), Defect> {
-        for ((_, name, most), bytes) in Column::ALL.iter().zip(&self.texts) {
+        for (column, bytes) in Column::ALL.iter().zip(&self.texts) {
             let Some(bytes) = bytes else { continue };
             let text = std::str::from_utf8(bytes).map_err(|error| {
                 let reason = format!(
-                    "{name} is not UTF-8 from byte {} on (hex {:?})",
+                    "{column} is not UTF-8 from byte {} on (hex {:?})",
                     error.valid_up_to(),
                     hex(bytes)
                 );
                 Defect::new("invalid_utf8", reason)
             })?;
-            let have = text.chars().count();
-            if have > *most {
-                let reason = format!("{name} has {have} characters; it may have {most}");
+            let (have, most) = (text.chars().count(), column.most());
+            if have > most {
+                let reason = format!("{column} has {have} characters; it may have {most}");
                 return Err(Defect::new("bad_field", reason));
             }
         }
@@ -274,14 +263,17 @@ impl SqlRow {
     pub fn presentable(&self, fresh: &str, now: Timestamp) -> Self {
         let mut row = self.clone();
         let mut is_identity_lost = false;
-        for ((column, _, most), bytes) in Column::ALL.iter().zip(&mut row.texts) {
+        for (column, bytes) in Column::ALL.iter().zip(&mut row.texts) {
             let Some(raw) = bytes else { continue };
             if std::str::from_utf8(raw).is_ok() {
                 continue;
             }
             is_identity_lost |= column.is_identity();
-            *raw =
-                String::from_utf8_lossy(raw).chars().take(*most).collect::<String>().into_bytes();
+            *raw = String::from_utf8_lossy(raw)
+                .chars()
+                .take(column.most())
+                .collect::<String>()
+                .into_bytes();
         }
         if is_identity_lost {
             row.set(Column::IdempotencyKey, Some(format!("unusable-{fresh}")));

@@ -201,52 +201,40 @@ words! {
 /// How it is called where that differs from the settings.
 // Stored as JSON in `policy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Policy {
     /// Waits between attempts, like `5s`, `30min`; the last is repeated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<SomeText>>", length(min = 1, max = 50))]
     pub steps: Option<Vec<String>>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "json_fields::whole"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, 1000>>")]
     pub max_attempts: Option<u32>,
     /// Time for a whole attempt, like `30s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<SomeText>")]
     pub timeout: Option<String>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "json_fields::whole"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, 256>>")]
     pub in_flight_max: Option<u32>,
     /// How long a pull consumer has an event to itself: `1s` to `12h`; `60s` if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<SomeText>")]
     pub lease: Option<String>,
     /// Requests at most, like `10/s`, `60/min` or `5000/h`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<SomeText>")]
     pub rate: Option<String>,
     /// Transient failures in a row after which it is held and probed; 0: never; 10 if absent.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "json_fields::whole"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<0, 100_000>>")]
     pub breaker_after: Option<u32>,
     /// How long the target has to confirm what it accepted: `1s` to `30days`. Without it, a 2xx completes a delivery.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<SomeText>")]
     pub confirm_within: Option<String>,
     /// What answers mean where that differs from the default, like `{"409": "success", "5xx": "validation"}`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "ClassesText")]
     pub classes: BTreeMap<String, AttemptClass>,
 }

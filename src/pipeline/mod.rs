@@ -82,7 +82,7 @@ use crate::pipeline::scheduler::decisions::Input;
 use crate::pipeline::scheduler::{Dispatcher, Ended, HandOut, Mailbox, assignments};
 use crate::pipeline::source_marks::SourceMarks;
 use crate::pipeline::suspects::Suspects;
-use crate::pipeline::threads::{Spawner, join, spawn};
+use crate::pipeline::threads::{Bell, Spawner, join, spawn};
 use crate::pipeline::upkeep::Upkeep;
 use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
@@ -129,8 +129,8 @@ pub struct Parts {
     pub source_marks: SourceMarks,
     /// Called when tokens change.
     pub on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
-    /// Called when sources change.
-    pub on_sources_changed: Arc<dyn Fn() + Send + Sync>,
+    /// Rings when sources change.
+    pub on_sources_changed: Bell,
     /// Whether a source has this name. If so, only that source may publish under it.
     pub is_source: IsSource,
     /// Asked to stop when the process must end.
@@ -195,7 +195,7 @@ struct CommitListener {
     providers: Arc<ProviderCache>,
     privacy: Arc<Privacy>,
     event_types: Arc<EventTypes>,
-    on_sources_changed: Arc<dyn Fn() + Send + Sync>,
+    on_sources_changed: Bell,
     on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
     disk: Arc<DiskWatch>,
     fatal: Arc<Mutex<Option<Error>>>,
@@ -234,7 +234,7 @@ impl AroundCommit for CommitListener {
             self.privacy.forget_keys();
         }
         if sources_changed {
-            (self.on_sources_changed)();
+            self.on_sources_changed.ring();
         }
         if tokens_changed {
             (self.on_tokens_changed)();
@@ -293,7 +293,7 @@ impl Pipeline {
             providers: Arc::clone(&common.providers),
             privacy: Arc::clone(&common.privacy),
             event_types: Arc::clone(&common.event_types),
-            on_sources_changed: Arc::clone(&parts.on_sources_changed),
+            on_sources_changed: parts.on_sources_changed.clone(),
             on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
             disk: Arc::clone(&parts.disk),
             fatal: Arc::clone(&fatal),

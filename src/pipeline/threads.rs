@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
+use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Condvar;
 
 use crate::pipeline::prelude::*;
@@ -25,6 +26,29 @@ pub(super) fn spawn(
         .name(name.to_owned())
         .spawn(guarded)
         .map_err(|source| Error::File { path: "a thread".into(), source: Arc::new(source) })
+}
+
+/// Wakes a thread. A ring that it has not noticed yet suffices.
+#[derive(Clone, Debug)]
+pub struct Bell(Sender<()>, Receiver<()>);
+
+impl Default for Bell {
+    fn default() -> Self {
+        let (sender, receiver) = bounded(1);
+        Self(sender, receiver)
+    }
+}
+
+impl Bell {
+    /// Rings.
+    pub fn ring(&self) {
+        let _rings_already = self.0.try_send(()).is_err();
+    }
+
+    /// Waits for a ring, at most `span`.
+    pub fn wait(&self, span: Duration) {
+        let _rang = self.1.recv_timeout(span).is_ok();
+    }
 }
 
 /// Starts threads for code outside the stages.

@@ -1,15 +1,12 @@
 //! The threads of the sources: `sources` starts and stops the others as sources change; `source-N` reads one source.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-
 use crate::base::clock::Timestamp;
 use crate::base::stop::Stop;
-use crate::pipeline::threads::{Spawner, join};
+use crate::pipeline::threads::{Bell, Spawner, join};
 use crate::sources::relay::Relay;
 use crate::sources::{Shared, SourceStatuses, tables};
 use crate::store::error::Result;
@@ -30,30 +27,6 @@ const MAX_FORGOTTEN: u32 = 500;
 const STOP_POLL: Duration = Duration::from_millis(5);
 /// … and how many times: for five seconds. A thread that hangs on a network share is abandoned.
 const STOP_POLLS: u32 = 1_000;
-
-/// Tells the thread `sources` that sources have changed.
-#[derive(Clone, Debug)]
-pub struct Bell(Sender<()>, Receiver<()>);
-
-impl Default for Bell {
-    fn default() -> Self {
-        let (sender, receiver) = bounded(1);
-        Self(sender, receiver)
-    }
-}
-
-impl Bell {
-    /// A function that rings it.
-    pub fn ringer(&self) -> Arc<dyn Fn() + Send + Sync> {
-        let bell = self.clone();
-        Arc::new(move || bell.ring())
-    }
-
-    /// Rings; a ring that is already pending suffices.
-    fn ring(&self) {
-        let _already_pending = self.0.try_send(()).is_err();
-    }
-}
 
 /// The thread `sources`, which manages the relays.
 #[derive(Debug)]
@@ -120,7 +93,7 @@ impl Relays {
             if let Err(error) = self.forget_files() {
                 tracing::error!(%error, "old records of files cannot be deleted; it is retried tomorrow");
             }
-            let _rang = bell.1.recv_timeout(EVERY).is_ok();
+            bell.wait(EVERY);
         }
         self.end();
     }
