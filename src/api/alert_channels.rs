@@ -37,12 +37,11 @@ pub(super) const RESOURCE: Resource = Resource {
             deliveries of that one.",
     routes: &[
         get("/v1/alert-channels", Read, Listed(list))
-            .doc("listAlertChannels", "List the alert channels")
+            .doc("listAlertChannels", "List the alert channels", &[LIMIT, AFTER])
             .about("Without the secret parts of their URLs.")
-            .returns(&[Returns::page::<ChannelAnswer<'_>>("A page of channels, the oldest first.")])
-            .params(&[LIMIT, AFTER]),
+            .returns(&[Returns::page::<ChannelAnswer<'_>>("A page of channels, the oldest first.")]),
         post("/v1/alert-channels", Admin, Act("alert_channel.create", create))
-            .doc("createAlertChannel", "Make an alert channel")
+            .doc("createAlertChannel", "Make an alert channel", &[])
             .about(
                 "It is told of open escalations at once. The answer has the secret that a webhook's requests are \
                  signed with, this once. A command is of the tenant `default` only.",
@@ -50,26 +49,22 @@ pub(super) const RESOURCE: Resource = Resource {
             .returns(&[Returns::json::<NewChannelAnswer<'_>>(201, "The channel.")])
             .body::<ChannelCreation>(r#"{"name":"ops","kind":"webhook","url":"https://ops.example.com/alerts"}"#),
         get("/v1/alert-channels/{name}", Read, Now(show))
-            .doc("getAlertChannel", "Show an alert channel")
+            .doc("getAlertChannel", "Show an alert channel", &[NAME])
             .about("With how its deliveries go.")
-            .returns(&[Returns::json::<ChannelAnswer<'_>>(200, "The channel.")])
-            .params(&[NAME]),
+            .returns(&[Returns::json::<ChannelAnswer<'_>>(200, "The channel.")]),
         patch("/v1/alert-channels/{name}", Admin, Act("alert_channel.change", change_one))
-            .doc("changeAlertChannel", "Change an alert channel")
+            .doc("changeAlertChannel", "Change an alert channel", &[NAME])
             .about("What is absent stays; name and kind always do.")
             .returns(&[Returns::json::<ChannelAnswer<'_>>(200, "The channel as it is now.")])
-            .params(&[NAME])
             .body::<ChannelTerms>(r#"{"severity":"critical","quiet_hours":"22:00-06:00 +01:00"}"#),
         delete("/v1/alert-channels/{name}", Admin, Act("alert_channel.delete", remove))
-            .doc("deleteAlertChannel", "Delete an alert channel")
+            .doc("deleteAlertChannel", "Delete an alert channel", &[NAME])
             .about("With its subscription. What is not delivered is cancelled.")
-            .returns(&[Returns::nothing("It is deleted.")])
-            .params(&[NAME]),
+            .returns(&[Returns::nothing("It is deleted.")]),
         post("/v1/alert-channels/{name}/test", Operate, Act("alert_channel.test", test))
-            .doc("testAlertChannel", "Send a test to an alert channel")
+            .doc("testAlertChannel", "Send a test to an alert channel", &[NAME])
             .about("A message that says so is delivered as an alert is.")
-            .returns(&[Returns::json::<TestAnswer>(200, "What was stored.")])
-            .params(&[NAME]),
+            .returns(&[Returns::json::<TestAnswer>(200, "What was stored.")]),
     ],
 };
 

@@ -17,17 +17,19 @@ pub(super) const RESOURCE: Resource = Resource {
             `oncebox audit verify` checks the chain.",
     routes: &[
         get("/v1/audit-events", Admin, Listed(list))
-        .doc("listAuditEvents", "List the audit events")
+        .doc(
+            "listAuditEvents",
+            "List the audit events",
+            &[ACTOR, ACTION, RESOURCE_OF, RESULT, SINCE, UNTIL, LIMIT, AFTER],
+        )
         .about("The newest first. Webhooks and published events are not audited.")
-        .returns(&[Returns::page::<AuditEventAnswer<'_>>("A page of audit events.")])
-        .params(&[ACTOR, ACTION, RESOURCE_OF, RESULT, SINCE, UNTIL, LIMIT, AFTER]),
+        .returns(&[Returns::page::<AuditEventAnswer<'_>>("A page of audit events.")]),
         get("/v1/audit-events/{seq}", Admin, Now(show))
-            .doc("getAuditEvent", "Show an audit event")
+            .doc("getAuditEvent", "Show an audit event", &[SEQ])
             .about("As the list shows it.")
-            .returns(&[Returns::json::<AuditEventAnswer<'_>>(200, "The audit event.")])
-            .params(&[SEQ]),
+            .returns(&[Returns::json::<AuditEventAnswer<'_>>(200, "The audit event.")]),
         get("/v1/audit-events/verification", Admin, Listed(verify))
-            .doc("verifyAuditEvents", "Verify the newest audit events")
+            .doc("verifyAuditEvents", "Verify the newest audit events", &[])
             .about(
                 "Checks the hashes of the newest 1,000 audit events, of all tenants: they are one chain. \
                  `oncebox audit verify` checks all of it.",

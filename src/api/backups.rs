@@ -15,11 +15,11 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Backups of the database, in the directory of the scheduled ones.",
     routes: &[
         get("/v1/backups", Box, Listed(list))
-            .doc("listBackups", "List the backups")
+            .doc("listBackups", "List the backups", &[])
             .about("The newest first, at most 500. Their content is not checked: see `oncebox backup verify`.")
             .returns(&[Returns::json::<Backups>(200, "The backups.")]),
         post("/v1/backups", Box, ActLater("backup.make", make))
-            .doc("makeBackup", "Make a backup now")
+            .doc("makeBackup", "Make a backup now", &[])
             .about(
                 "Copies the database while it is in use, and checks the copy; answers when it is done. Scheduled \
                  backups never remove it. Answers 409 while another one is being made, and if it cannot be made.",

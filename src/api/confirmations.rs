@@ -37,23 +37,21 @@ pub(super) const RESOURCE: Resource = Resource {
             Operate,
             Act("delivery.confirm", confirm),
         )
-        .doc("confirmDelivery", "Confirm a delivery that its target has accepted")
+        .doc("confirmDelivery", "Confirm a delivery that its target has accepted", &[ID])
         .about(
             "`ok` completes it. `failed` counts as a failed attempt: it is retried by the schedule, or given up. A \
              repeated confirmation gets the same answer; a late one gets 409, and one before the attempt is settled 503: send it again.",
         )
         .body::<Confirmation>(EXAMPLE)
-        .returns(&[Returns::json::<Delivery>(200, "The delivery as it is now.")])
-        .params(&[ID]),
+        .returns(&[Returns::json::<Delivery>(200, "The delivery as it is now.")]),
         public(Post, "/confirm/{token}", Later(confirm_by_url))
-        .doc("confirmByUrl", "Confirm an attempt by its confirm URL")
+        .doc("confirmByUrl", "Confirm an attempt by its confirm URL", &[TOKEN])
         .about(
             "Works once, and only while this attempt waits for its confirmation; otherwise it is answered 404. 503: \
              the attempt is not settled yet; send it again.",
         )
         .body::<Confirmation>(EXAMPLE)
         .returns(&[Returns::nothing("It is stored and synced to the disk.")])
-        .params(&[TOKEN])
         .problems(&[Kind::Unprocessable]),
     ],
 };

@@ -41,13 +41,7 @@ pub(super) const RESOURCE: Resource = Resource {
             within the lease, it is leased again.",
     routes: &[
         get("/v1/consumers/{name}/next", Operate, Later(next))
-            .doc("nextEvents", "Lease the next events")
-            .about(
-                "Leases the oldest due events, each to one consumer. Answered after COMMIT, or \
-                 without events when `wait` is over.",
-            )
-            .returns(&[Returns::json::<Leases<'_>>(200, "The leased events; there may be none.")])
-            .params(&[
+            .doc("nextEvents", "Lease the next events", &[
                 NAME,
                 Param::query::<Max>("max", "Maximum number of events; 1 if absent.", "10"),
                 Param::query::<Wait>("wait", "Seconds to wait for the first event; 0 if absent.", "20"),
@@ -57,28 +51,31 @@ pub(super) const RESOURCE: Resource = Resource {
                     "",
                 ),
             ])
+            .about(
+                "Leases the oldest due events, each to one consumer. Answered after COMMIT, or \
+                 without events when `wait` is over.",
+            )
+            .returns(&[Returns::json::<Leases<'_>>(200, "The leased events; there may be none.")])
             .problems(&[Kind::Conflict]),
         post("/v1/consumers/{name}/ack", Operate, Later(ack))
-            .doc("acknowledgeEvents", "Acknowledge events")
+            .doc("acknowledgeEvents", "Acknowledge events", &[NAME])
             .about(
                 "Each lease has its own result. An expired lease is accepted as long as no other \
                  consumer has the event.",
             )
             .returns(&[Returns::json::<Outcomes>(200, "The result of each lease, in order.")])
-            .params(&[NAME])
             .body::<Acknowledgements>(
                 r#"{"items":[{"delivery":"dlv_17",
                 "lease":"019c1447-5800-7000-8000-000000000001"}]}"#,
             )
             .problems(&[Kind::Conflict]),
         post("/v1/consumers/{name}/nack", Operate, Later(nack))
-            .doc("returnEvents", "Return events that failed")
+            .doc("returnEvents", "Return events that failed", &[NAME])
             .about(
                 "Each is a failed attempt. The event is leased again by the retry schedule, or after \
                  `delay`. After the last attempt, or at once with `dead`, it becomes a dead letter.",
             )
             .returns(&[Returns::json::<Outcomes>(200, "The result of each lease, in order.")])
-            .params(&[NAME])
             .body::<HandedBack>(
                 r#"{"items":[{"delivery":"dlv_17",
                 "lease":"019c1447-5800-7000-8000-000000000001","reason":"no stock",
@@ -86,13 +83,12 @@ pub(super) const RESOURCE: Resource = Resource {
             )
             .problems(&[Kind::Conflict]),
         post("/v1/consumers/{name}/extend", Operate, Later(extend))
-            .doc("extendLeases", "Extend leases")
+            .doc("extendLeases", "Extend leases", &[NAME])
             .about(
                 "The leases end after `lease` from now, or after the subscription's own lease time. An \
                  expired lease begins again as long as no other consumer has the event.",
             )
             .returns(&[Returns::json::<Outcomes>(200, "The result of each lease, in order.")])
-            .params(&[NAME])
             .body::<Extension>(
                 r#"{"items":[{"delivery":"dlv_17",
                 "lease":"019c1447-5800-7000-8000-000000000001"}],"lease":"5min"}"#,

@@ -29,7 +29,7 @@ pub(super) const RESOURCE: Resource = Resource {
             carries it alone is accepted.",
     routes: &[
         post("/v1/credentials/{id}/rotate", Admin, ActLater("credential.rotate", rotate))
-            .doc("rotateCredential", "Rotate a credential")
+            .doc("rotateCredential", "Rotate a credential", &[ID])
             .about(
                 "A signing secret is made if none is given, and shown this once; requests carry both signatures from \
                  then on. An `oncebox.ping` signed with the new one alone is sent until it is accepted or the overlap \
@@ -38,7 +38,6 @@ pub(super) const RESOURCE: Resource = Resource {
                  revoked, the old one stays, and an escalation is raised.",
             )
             .returns(&[Returns::json::<RotationAnswer<'_>>(201, "The new version.")])
-            .params(&[ID])
             .optional_body::<Rotation>(r#"{"overlap":"24h","reason":"a laptop was lost"}"#)
             .problems(&[ProblemKind::Conflict]),
         post(
@@ -46,7 +45,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Admin,
             ActLater("credential.rotate_named", rotate_named),
         )
-        .doc("rotateNamedCredential", "Rotate a credential that the body names")
+        .doc("rotateNamedCredential", "Rotate a credential that the body names", &[])
         .about("As `rotateCredential`, with a new signing secret or the credential's own command.")
         .returns(&[Returns::json::<RotationAnswer<'_>>(201, "The new version.")])
         .body::<NamedRotation>(
@@ -54,13 +53,12 @@ pub(super) const RESOURCE: Resource = Resource {
         )
         .problems(&[ProblemKind::NotFound, ProblemKind::Conflict]),
         post("/v1/credentials/{id}/schedule", Admin, Act("credential.schedule", schedule))
-            .doc("scheduleRotation", "Set how a credential is rotated by itself")
+            .doc("scheduleRotation", "Set how a credential is rotated by itself", &[ID])
             .about(
                 "`command` names one of `[credentials.commands]` in the settings: its output is the new secret. It \
                  also runs, once, when the target refuses the credential. What is absent is removed.",
             )
             .returns(&[Returns::json::<CredentialAnswer<'_>>(200, "The credential as it is now.")])
-            .params(&[ID])
             .body::<Schedule>("{}")
             .problems(&[ProblemKind::Conflict]),
     ],

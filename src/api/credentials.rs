@@ -36,33 +36,33 @@ pub(super) const RESOURCE: Resource = Resource {
             themselves are never shown again.",
     routes: &[
         get("/v1/credentials", Read, Listed(list))
-            .doc("listCredentials", "List the credentials")
+            .doc(
+                "listCredentials",
+                "List the credentials",
+                &[SUBSCRIPTION, PROVIDER, STATE, LIMIT, AFTER],
+            )
             .about("Without their secrets. Revoked ones are listed only where `state` asks for them.")
-            .returns(&[Returns::page::<CredentialAnswer<'_>>("A page of credentials, the oldest first.")])
-            .params(&[SUBSCRIPTION, PROVIDER, STATE, LIMIT, AFTER]),
+            .returns(&[Returns::page::<CredentialAnswer<'_>>("A page of credentials, the oldest first.")]),
         get("/v1/credentials/{id}", Read, Now(show))
-            .doc("getCredential", "Show a credential")
+            .doc("getCredential", "Show a credential", &[ID])
             .about("Without its secret.")
-            .returns(&[Returns::json::<CredentialAnswer<'_>>(200, "The credential.")])
-            .params(&[ID]),
+            .returns(&[Returns::json::<CredentialAnswer<'_>>(200, "The credential.")]),
         post("/v1/subscriptions/{id}/credentials", Admin, Act("credential.set", set))
-            .doc("setCredential", "Set a credential of a subscription")
+            .doc("setCredential", "Set a credential of a subscription", &[subscriptions::ID])
             .about(
                 "It is used from the answer on, and takes the place of those that serve the same purpose: signing, \
                  logging on (bearer, basic, api_key, oauth2) or the client certificate. They are revoked. Holds that \
                  were due to refused requests end. A signing secret is made where none is given, and shown this once.",
             )
             .returns(&[Returns::json::<NewCredentialAnswer<'_>>(201, "The credential.")])
-            .params(&[subscriptions::ID])
             .body::<Given>(r#"{"kind":"basic","user":"oncebox","secret":"an example password"}"#),
         post("/v1/credentials/{id}/revoke", Admin, Act("credential.revoke", revoke))
-            .doc("revokeCredential", "Revoke a credential")
+            .doc("revokeCredential", "Revoke a credential", &[ID])
             .about(
                 "Nothing is signed, sent or checked with it from the answer on. The last one that signs a \
                  subscription's requests, and a provider's last secret, stay.",
             )
             .returns(&[Returns::json::<CredentialAnswer<'_>>(200, "The credential as it is now.")])
-            .params(&[ID])
             .problems(&[ProblemKind::Conflict]),
     ],
 };

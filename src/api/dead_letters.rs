@@ -21,12 +21,15 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Deliveries that were given up: counts by error, and bulk operations.",
     routes: &[
         get("/v1/dead-letters/summary", Read, Listed(summary))
-            .doc("summarizeDeadLetters", "Count dead letters by subscription and error")
+            .doc(
+                "summarizeDeadLetters",
+                "Count dead letters by subscription and error",
+                &[SUBSCRIPTION, SINCE, UNTIL],
+            )
             .about("Counts the newest 1,000, in at most 100 groups, the largest first.")
-            .returns(&[Returns::json::<Summary>(200, "The groups.")])
-            .params(&[SUBSCRIPTION, SINCE, UNTIL]),
+            .returns(&[Returns::json::<Summary>(200, "The groups.")]),
         post("/v1/dead-letters/replay", Operate, Act("job.replay_dead_letters", replay))
-            .doc("replayDeadLetters", "Send dead letters again")
+            .doc("replayDeadLetters", "Send dead letters again", &[])
             .about(
                 "The oldest first, lane by lane, in the order of each lane. They keep their `webhook-id`. \
                  Later dead letters are not included.",
@@ -34,7 +37,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .returns(MADE)
             .body::<Request>(r#"{"filter":{"subscription":"erp","code":503},"rate":50}"#),
         post("/v1/dead-letters/discard", Operate, Act("job.discard_dead_letters", discard))
-            .doc("discardDeadLetters", "Discard dead letters")
+            .doc("discardDeadLetters", "Discard dead letters", &[])
             .about("They are cancelled, with the reason; their rows stay.")
             .returns(MADE)
             .body::<Discard>(

@@ -35,44 +35,46 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "One event for one subscription: the unit of work. Its attempts are never changed.",
     routes: &[
         get("/v1/deliveries", Read, Listed(list))
-            .doc("listDeliveries", "List the deliveries")
+            .doc(
+                "listDeliveries",
+                "List the deliveries",
+                &[STATE, SUBSCRIPTION, EVENT_ID, SINCE, UNTIL, LIMIT, AFTER],
+            )
             .about("The newest first.")
-            .returns(&[Returns::page::<InFlightDelivery>("A page of deliveries.")])
-            .params(&[STATE, SUBSCRIPTION, EVENT_ID, SINCE, UNTIL, LIMIT, AFTER]),
+            .returns(&[Returns::page::<InFlightDelivery>("A page of deliveries.")]),
         get("/v1/deliveries/{id}", Read, Now(show))
-            .doc("getDelivery", "Show a delivery")
+            .doc("getDelivery", "Show a delivery", &[ID])
             .about("Its state, why it waits, and its latest error.")
-            .returns(&[Returns::json::<DeliveryDetail>(200, "The delivery.")])
-            .params(&[ID]),
+            .returns(&[Returns::json::<DeliveryDetail>(200, "The delivery.")]),
         get("/v1/deliveries/{id}/attempts", Read, Listed(list_attempts))
-            .doc("listAttempts", "List the attempts of a delivery")
+            .doc("listAttempts", "List the attempts of a delivery", &[ID, LIMIT, AFTER])
             .about("The oldest first.")
-            .returns(&[Returns::page::<AttemptAnswer<'_>>("A page of attempts.")])
-            .params(&[ID, LIMIT, AFTER]),
+            .returns(&[Returns::page::<AttemptAnswer<'_>>("A page of attempts.")]),
         post("/v1/deliveries/{id}/retry", Operate, Act("delivery.retry", retry))
-            .doc("retryDelivery", "Send a delivery again")
+            .doc("retryDelivery", "Send a delivery again", &[ID])
             .about(
                 "A waiting delivery becomes due now. A parked one goes back to its place in its lane. A \
                  leased one is taken back from its consumer. A dead letter is reopened. The delivery keeps \
                  its `webhook-id`.",
             )
-            .returns(&[Returns::json::<Delivery>(200, "The delivery as it is now.")])
-            .params(&[ID]),
+            .returns(&[Returns::json::<Delivery>(200, "The delivery as it is now.")]),
         post("/v1/deliveries/{id}/cancel", Operate, Act("delivery.cancel", cancel))
-            .doc("cancelDelivery", "Cancel a delivery")
+            .doc("cancelDelivery", "Cancel a delivery", &[ID])
             .about(
                 "It is not tried again. An attempt that is in flight or leased at this moment may \
                  still succeed.",
             )
-            .returns(&[Returns::json::<Delivery>(200, "The delivery as it is now.")])
-            .params(&[ID]),
+            .returns(&[Returns::json::<Delivery>(200, "The delivery as it is now.")]),
         get("/v1/dead-letters", Read, Listed(list_dead))
-            .doc("listDeadLetters", "List the dead letters")
+            .doc(
+                "listDeadLetters",
+                "List the dead letters",
+                &[SUBSCRIPTION, CLASS, CODE, SINCE, UNTIL, LIMIT, AFTER],
+            )
             .about(
                 "Deliveries that were given up. They stay until a person retries or cancels them.",
             )
-            .returns(&[Returns::page::<InFlightDelivery>("A page of deliveries.")])
-            .params(&[SUBSCRIPTION, CLASS, CODE, SINCE, UNTIL, LIMIT, AFTER]),
+            .returns(&[Returns::page::<InFlightDelivery>("A page of deliveries.")]),
     ],
 };
 

@@ -17,13 +17,12 @@ pub(super) const RESOURCE: Resource = Resource {
     tag: "Requests of deliveries",
     about: "What an attempt sends.",
     routes: &[get("/v1/deliveries/{id}/request", Read, Now(show))
-        .doc("getDeliveryRequest", "Show the request of a delivery")
+        .doc("getDeliveryRequest", "Show the request of a delivery", &[deliveries::ID])
         .about(
             "As the next attempt would send it now. Nothing is sent. Secrets, signatures and the token of a \
              confirm URL are `***`; sealed fields stay sealed.",
         )
         .returns(&[Returns::json::<RequestAnswer>(200, "The request.")])
-        .params(&[deliveries::ID])
         .problems(&[Kind::Conflict])],
 };
 

@@ -19,27 +19,24 @@ pub(super) const RESOURCE: Resource = Resource {
             channels tell people of them.",
     routes: &[
         get("/v1/escalations", Read, Listed(list))
-            .doc("listEscalations", "List the escalations")
+            .doc("listEscalations", "List the escalations", &[ALL, LIMIT, AFTER])
             .about("The newest first; only those that are open, unless `all` is `true`.")
-            .returns(&[Returns::page::<Escalation>("A page of escalations.")])
-            .params(&[ALL, LIMIT, AFTER]),
+            .returns(&[Returns::page::<Escalation>("A page of escalations.")]),
         get("/v1/escalations/{id}", Read, Now(show))
-            .doc("getEscalation", "Show an escalation")
+            .doc("getEscalation", "Show an escalation", &[ID])
             .about("Also one that is over.")
-            .returns(&[Returns::json::<Escalation>(200, "The escalation.")])
-            .params(&[ID]),
+            .returns(&[Returns::json::<Escalation>(200, "The escalation.")]),
         post(
             "/v1/escalations/{id}/acknowledge",
             Operate,
             Act("escalation.acknowledge", acknowledge),
         )
-        .doc("acknowledgeEscalation", "Acknowledge an escalation")
+        .doc("acknowledgeEscalation", "Acknowledge an escalation", &[ID])
         .about(
             "Says that somebody has seen it. It stays open until its cause is gone; one \
                  of the class `drop.rejected` ends with it.",
         )
-        .returns(&[Returns::json::<Escalation>(200, "The escalation as it is now.")])
-        .params(&[ID]),
+        .returns(&[Returns::json::<Escalation>(200, "The escalation as it is now.")]),
     ],
 };
 

@@ -35,7 +35,7 @@ pub(super) const RESOURCE: Resource = Resource {
             no other event, until a person repairs or discards them.",
     routes: &[
         post("/v1/events/{id}/fix", Operate, Act("event.fix", fix))
-            .doc("fixEvent", "Repair a quarantined event")
+            .doc("fixEvent", "Repair a quarantined event", &[ID])
             .about(
                 "The given fields replace the event's own; null removes a field. The event is checked \
                  again and routed if it is valid now. `{}` only checks it again, for example after \
@@ -43,16 +43,14 @@ pub(super) const RESOURCE: Resource = Resource {
                  nothing is changed.",
             )
             .returns(ONE)
-            .params(&[ID])
             .body::<Repair>(r#"{"payload":{"total":"99.00"},"target":null}"#),
         post("/v1/events/{id}/discard", Operate, Act("event.discard", discard))
-            .doc("discardEvent", "Discard a quarantined event")
+            .doc("discardEvent", "Discard a quarantined event", &[ID])
             .about(
                 "It ends as `cancelled` and is not sent. Its row stays, under the key \
                  `discarded ID: KEY`; its own key is free for another event.",
             )
             .returns(ONE)
-            .params(&[ID])
             .body::<Discard>(r#"{"reason":"a test of the new ERP"}"#),
     ],
 };

@@ -23,22 +23,19 @@ pub(super) const RESOURCE: Resource = Resource {
             `/openapi.json` describe the types, if it is asked for with a token.",
     routes: &[
         get("/v1/event-types", Read, Listed(list))
-            .doc("listEventTypes", "List the event types")
+            .doc("listEventTypes", "List the event types", &[LIMIT, AFTER])
             .about("Those that are registered.")
-            .returns(&[Returns::page::<EventType>("A page of event types, the oldest first. It ends early where they are large.")])
-            .params(&[LIMIT, AFTER]),
+            .returns(&[Returns::page::<EventType>("A page of event types, the oldest first. It ends early where they are large.")]),
         get("/v1/event-types/{name}", Read, Now(show))
-            .doc("getEventType", "Show an event type")
+            .doc("getEventType", "Show an event type", &[NAME])
             .about("One event type.")
-            .returns(&[Returns::json::<EventType>(200, "The event type.")])
-            .params(&[NAME]),
+            .returns(&[Returns::json::<EventType>(200, "The event type.")]),
         get("/v1/event-types/{name}/proposal", Read, Listed(propose))
-            .doc("proposeEventType", "Propose a schema")
+            .doc("proposeEventType", "Propose a schema", &[NAME])
             .about("Made from the newest stored events of the type, without those that have sealed fields. Nothing is stored.")
-            .returns(&[Returns::json::<Proposal>(200, "The schema that they all fit.")])
-            .params(&[NAME]),
+            .returns(&[Returns::json::<Proposal>(200, "The schema that they all fit.")]),
         put("/v1/event-types/{name}", Admin, Act("event_type.set", set))
-            .doc("setEventType", "Register an event type")
+            .doc("setEventType", "Register an event type", &[NAME])
             .about(
                 "Or replace it. Events that are published from the answer on are checked. What is not rejected \
                  with 422, and rows of plain SQL and of sources in any case, is quarantined with the reason.",
@@ -47,16 +44,14 @@ pub(super) const RESOURCE: Resource = Resource {
                 Returns::json::<EventType>(201, "The event type, which is new."),
                 Returns::json::<EventType>(200, "The event type as it is now."),
             ])
-            .params(&[NAME])
             .body::<EventTypeForm>(
                 r#"{"description":"An invoice was made.","schema":{"type":"object","required":["total"]},
                 "example":{"total":"99.00"},"on_invalid":"reject"}"#,
             ),
         delete("/v1/event-types/{name}", Admin, Act("event_type.delete", remove))
-            .doc("deleteEventType", "Delete an event type")
+            .doc("deleteEventType", "Delete an event type", &[NAME])
             .about("Its events are no longer checked.")
-            .returns(&[Returns::nothing("It is deleted.")])
-            .params(&[NAME]),
+            .returns(&[Returns::nothing("It is deleted.")]),
     ],
 };
 

@@ -70,7 +70,7 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "The outbox: business events, each processed once.",
     routes: &[
         post("/v1/events", Publish, Later(publish))
-            .doc("publishEvents", "Publish one event or many")
+            .doc("publishEvents", "Publish one event or many", &[REQUEST_KEY, TRACEPARENT])
             .about(
                 "Takes one event, or an array of up to 1,000: all are stored, or none. Answered after \
                  COMMIT. An event that was published before (the same `source_system` and \
@@ -86,7 +86,6 @@ pub(super) const RESOURCE: Resource = Resource {
                 Returns::json::<Publications<'_>>(200, "All events were published before.")
                     .with_headers(REPLAYED),
             ])
-            .params(&[REQUEST_KEY, TRACEPARENT])
             .body::<NewEvents<'_>>(
                 r#"{"event_type":"invoice.created","idempotency_key":"invoice-4711",
                 "aggregate_type":"invoice","aggregate_id":"4711",
@@ -94,10 +93,7 @@ pub(super) const RESOURCE: Resource = Resource {
             )
             .problems(&[Kind::IdempotencyKeyReused]),
         get("/v1/events", Read, Listed(list))
-            .doc("listEvents", "List the events")
-            .about("The newest first, without their payloads.")
-            .returns(&[Returns::page::<Event>("A page of events.")])
-            .params(&[
+            .doc("listEvents", "List the events", &[
                 STATUS,
                 EVENT_TYPE,
                 IDEMPOTENCY_KEY,
@@ -109,12 +105,13 @@ pub(super) const RESOURCE: Resource = Resource {
                 UNTIL,
                 LIMIT,
                 AFTER,
-            ]),
+            ])
+            .about("The newest first, without their payloads.")
+            .returns(&[Returns::page::<Event>("A page of events.")]),
         get("/v1/events/{id}", Read, Now(show))
-            .doc("getEvent", "Show an event")
+            .doc("getEvent", "Show an event", &[ID])
             .about("With its payload: as JSON if it is JSON, else as text, else as base64.")
-            .returns(&[Returns::json::<WithPayload<'_, Event>>(200, "The event.")])
-            .params(&[ID]),
+            .returns(&[Returns::json::<WithPayload<'_, Event>>(200, "The event.")]),
     ],
 };
 

@@ -15,10 +15,13 @@ pub(super) const RESOURCE: Resource = Resource {
     tag: "External calls",
     about: "What was called last about each entity, where a subscription has `order.external_calls`.",
     routes: &[get("/v1/external-calls", Read, Listed(list))
-        .doc("listExternalCalls", "List the latest call about each entity")
+        .doc(
+            "listExternalCalls",
+            "List the latest call about each entity",
+            &[SUBSCRIPTION, LIMIT, AFTER],
+        )
         .about("The latest first. No call for an older state follows one that the target has accepted.")
-        .returns(&[Returns::page::<CallAnswer<'_>>("A page of external calls.")])
-        .params(&[SUBSCRIPTION, LIMIT, AFTER])],
+        .returns(&[Returns::page::<CallAnswer<'_>>("A page of external calls.")])],
 };
 
 /// `GET /v1/external-calls`

@@ -17,7 +17,7 @@ pub(super) const RESOURCE: Resource = Resource {
     tag: "Guards",
     about: "For consumers without a database of their own: which events they have processed.",
     routes: &[post("/v1/processed-events", Publish, Later(claim))
-        .doc("claimProcessedEvent", "Claim an event for a consumer group")
+        .doc("claimProcessedEvent", "Claim an event for a consumer group", &[])
         .about(
             "The first claim of an event by a group is answered 201, every later one \
                  200. Answered after COMMIT. A `publish` token may claim for the groups \

@@ -21,26 +21,26 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "After a restore: deliveries that may have been sent before. They wait for a person.",
     routes: &[
         get("/v1/in-doubt", Read, Listed(show))
-            .doc("getInDoubt", "Show what is in doubt since the latest restore")
+            .doc("getInDoubt", "Show what is in doubt since the latest restore", &[])
             .about(
                 "When the file was restored, from what, and how many deliveries wait for a \
                  decision.",
             )
             .returns(&[Returns::json::<InDoubt>(200, "What is in doubt.")]),
         post("/v1/in-doubt/end", Box, Act("in_doubt.end", end))
-            .doc("endInDoubt", "Stop holding new events for review")
+            .doc("endInDoubt", "Stop holding new events for review", &[])
             .about(
                 "Ends the time after a restore in which new events may be held. Deliveries \
                  that are in doubt already stay so.",
             )
             .returns(&[Returns::json::<InDoubt>(200, "What is in doubt.")]),
         post("/v1/deliveries/release", Operate, Act("delivery.release_many", release_many))
-            .doc("releaseDeliveries", "Let deliveries in doubt be sent")
+            .doc("releaseDeliveries", "Let deliveries in doubt be sent", &[])
             .about("At most 2,000 per request; repeat it while `more` is true.")
             .returns(MOVED)
             .body::<Selection>(r#"{"filter":{"subscription":"erp"},"dry_run":true}"#),
         post("/v1/deliveries/skip", Operate, Act("delivery.skip_many", skip_many))
-            .doc("skipDeliveries", "End deliveries in doubt without sending them")
+            .doc("skipDeliveries", "End deliveries in doubt without sending them", &[])
             .about(
                 "For deliveries that were sent before the restore. At most 2,000 per request; repeat \
                  it while `more` is true.",

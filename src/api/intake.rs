@@ -31,21 +31,19 @@ pub(super) const RESOURCE: Resource = Resource {
             scheme says which header fields carry it.",
     routes: &[
         public(Post, "/in/{provider}", Later(receive))
-            .doc("receiveWebhook", "Receive a webhook")
+            .doc("receiveWebhook", "Receive a webhook", &[PROVIDER])
             .about(
                 "Verifies the signature over the exact body, then stores it. A webhook that was \
                  stored before gets the same answer, with `already_processed`.",
             )
             .returns(STORED)
-            .params(&[PROVIDER])
             .any_query()
             .any_body()
             .problems(PROBLEMS),
         public(Post, "/in/{tenant}/{provider}", Later(receive))
-            .doc("receiveWebhookOfTenant", "Receive a webhook of a tenant")
+            .doc("receiveWebhookOfTenant", "Receive a webhook of a tenant", &[TENANT, PROVIDER])
             .about("Like `POST /in/{provider}`, for providers of tenants other than `default`.")
             .returns(STORED)
-            .params(&[TENANT, PROVIDER])
             .any_query()
             .any_body()
             .problems(PROBLEMS),

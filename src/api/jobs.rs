@@ -43,32 +43,27 @@ pub(super) const RESOURCE: Resource = Resource {
             restart, and does nothing twice.",
     routes: &[
         get("/v1/jobs", Read, Listed(list))
-            .doc("listJobs", "List the jobs")
+            .doc("listJobs", "List the jobs", &[STATE, LIMIT, AFTER])
             .about("The newest first.")
-            .returns(&[Returns::page::<JobAnswer>("A page of jobs.")])
-            .params(&[STATE, LIMIT, AFTER]),
+            .returns(&[Returns::page::<JobAnswer>("A page of jobs.")]),
         get("/v1/jobs/{id}", Read, Now(show))
-            .doc("getJob", "Show a job")
+            .doc("getJob", "Show a job", &[ID])
             .about("With its progress: `done` and `skipped` of `matched`.")
-            .returns(&[Returns::json::<JobAnswer>(200, "The job.")])
-            .params(&[ID]),
+            .returns(&[Returns::json::<JobAnswer>(200, "The job.")]),
         post("/v1/jobs/{id}/pause", Operate, Act("job.pause", pause))
-            .doc("pauseJob", "Pause a job")
+            .doc("pauseJob", "Pause a job", &[ID])
             .about("It goes on where it was when it is resumed, also after a restart.")
-            .returns(ONE)
-            .params(&[ID]),
+            .returns(ONE),
         post("/v1/jobs/{id}/resume", Operate, Act("job.resume", resume))
-            .doc("resumeJob", "Let a paused job go on")
+            .doc("resumeJob", "Let a paused job go on", &[ID])
             .about("It continues where it was paused.")
-            .returns(ONE)
-            .params(&[ID]),
+            .returns(ONE),
         post("/v1/jobs/{id}/cancel", Operate, Act("job.cancel", cancel))
-            .doc("cancelJob", "Stop a job")
+            .doc("cancelJob", "Stop a job", &[ID])
             .about("What it has done is not undone.")
-            .returns(ONE)
-            .params(&[ID]),
+            .returns(ONE),
         post("/v1/events/replay", Operate, Act("job.replay_events", replay_events))
-            .doc("replayEvents", "Send events again")
+            .doc("replayEvents", "Send events again", &[])
             .about(
                 "Sends all final deliveries of the events again, also the completed ones. They keep their \
                  `webhook-id`; the oldest event is first. With `subscription`, only its deliveries are sent; \
@@ -84,18 +79,21 @@ pub(super) const RESOURCE: Resource = Resource {
             Operate,
             Act("job.replay_webhook_events", replay_webhook_events),
         )
-        .doc("replayWebhookEvents", "Send webhook events again")
+        .doc("replayWebhookEvents", "Send webhook events again", &[])
         .about("Like `POST /v1/events/replay`.")
         .returns(MADE)
         .body::<Request>(r#"{"filter":{"provider":"stripe"},"dry_run":true}"#),
         post("/v1/subscriptions/{id}/recover", Operate, Act("subscription.recover", recover))
-            .doc("recoverSubscription", "Send a subscription what it has missed")
+            .doc(
+                "recoverSubscription",
+                "Send a subscription what it has missed",
+                &[SUBSCRIPTION_ID],
+            )
             .about(
                 "Resumes the subscription and sends it everything from `since` on: its dead letters, and \
                  matching events and webhook events that have no delivery for it.",
             )
             .returns(MADE)
-            .params(&[SUBSCRIPTION_ID])
             .body::<Recovery>(r#"{"since":"2026-01-31T12:00:00Z","rate":50}"#),
     ],
 };

@@ -12,7 +12,7 @@ pub(super) const RESOURCE: Resource = Resource {
     tag: "Keys",
     about: "The master key, under which every stored secret is sealed. It is never shown.",
     routes: &[post("/v1/keys/rotate", Box, Act("master_key.rotate", rotate))
-        .doc("rotateMasterKey", "Rotate the master key")
+        .doc("rotateMasterKey", "Rotate the master key", &[])
         .about(
             "Makes a new key, and seals every secret again with it. Tokens and signatures do not \
                  change. The old key is kept: older backups need it. Answers 409 if Oncebox does \

@@ -45,41 +45,39 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Deliveries that go one after another. The first one is the head; a dead letter may block its lane.",
     routes: &[
         get("/v1/lanes", Read, Listed(list))
-            .doc("listLanes", "List the lanes in which something waits")
+            .doc(
+                "listLanes",
+                "List the lanes in which something waits",
+                &[SUBSCRIPTION, BLOCKED, LIMIT, AFTER],
+            )
             .about("The blocked ones first.")
-            .returns(&[Returns::page::<LaneAnswer>("A page of lanes.")])
-            .params(&[SUBSCRIPTION, BLOCKED, LIMIT, AFTER]),
+            .returns(&[Returns::page::<LaneAnswer>("A page of lanes.")]),
         get("/v1/lanes/{id}", Read, Listed(show))
-            .doc("getLane", "Show a lane")
+            .doc("getLane", "Show a lane", &[LANE])
             .about("Its head or the dead letter that blocks it, its first 50 open deliveries, and parked ones.")
-            .returns(&[Returns::json::<LaneDetail>(200, "The lane.")])
-            .params(&[LANE]),
+            .returns(&[Returns::json::<LaneDetail>(200, "The lane.")]),
         post("/v1/deliveries/{id}/park", Operate, Act("delivery.park", park))
-            .doc("parkDelivery", "Set a delivery aside, so that its lane goes on")
+            .doc("parkDelivery", "Set a delivery aside, so that its lane goes on", &[ID])
             .about("It waits apart until it is released. An attempt that is in flight is not stopped.")
             .returns(ONE)
-            .params(&[ID])
             .optional_body::<Reason>(REASON),
         post("/v1/deliveries/{id}/release", Operate, Act("delivery.release", release))
-            .doc("releaseDelivery", "Let a delivery be sent that is parked or in doubt")
+            .doc("releaseDelivery", "Let a delivery be sent that is parked or in doubt", &[ID])
             .about(
                 "It goes to its place in its lane. It keeps its `webhook-id`, so a consumer with a guard \
                  processes it once.",
             )
             .returns(ONE)
-            .params(&[ID])
             .optional_body::<Reason>(REASON),
         post("/v1/deliveries/{id}/skip", Operate, Act("delivery.skip", skip))
-            .doc("skipDelivery", "End a delivery without sending it")
+            .doc("skipDelivery", "End a delivery without sending it", &[ID])
             .about("Its lane goes on. An attempt that is in flight is not stopped.")
             .returns(ONE)
-            .params(&[ID])
             .optional_body::<Reason>(REASON),
         post("/v1/deliveries/{id}/move-to-end", Operate, Act("delivery.move_to_end", move_to_end))
-            .doc("moveDeliveryToEnd", "Move a delivery behind all others of its lane")
+            .doc("moveDeliveryToEnd", "Move a delivery behind all others of its lane", &[ID])
             .about("An attempt that is in flight is not stopped.")
             .returns(ONE)
-            .params(&[ID])
             .optional_body::<Reason>(REASON),
     ],
 };

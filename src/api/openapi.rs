@@ -28,7 +28,7 @@ pub(super) const RESOURCE: Resource = Resource {
     tag: "Description",
     about: "This document.",
     routes: &[public(Get, "/openapi.json", Now(show))
-        .doc("getOpenApi", "Show the OpenAPI document")
+        .doc("getOpenApi", "Show the OpenAPI document", &[])
         .about("OpenAPI 3.1, of this version.")
         .returns(&[Returns::json::<AnyObject>(200, "The document.")])],
 };

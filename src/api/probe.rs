@@ -26,7 +26,7 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "One request goes the way of a delivery, and each step is shown. No delivery is made.",
     routes: &[
         post("/v1/subscriptions/{id}/test", Operate, ActLater("subscription.test", test))
-            .doc("testSubscription", "Test a subscription")
+            .doc("testSubscription", "Test a subscription", &[subscriptions::ID])
             .about(
                 "Sends an `oncebox.ping`, or a past event as a delivery would, whatever holds the subscription. The \
                  test has a connection of its own. The receiver may carry out a past event: it has its `webhook-id`. \
@@ -37,13 +37,11 @@ pub(super) const RESOURCE: Resource = Resource {
                 Returns::json::<TestAnswer>(200, "What came of it; `ok` says whether it worked."),
                 Returns::json::<TestBegun>(202, "It runs in the background."),
             ])
-            .params(&[subscriptions::ID])
             .optional_body::<TestRequest>(r#"{"event_id":"019c1447-5800-7000-8000-000000000001"}"#),
         get("/v1/subscription-tests/{id}", Read, Now(progress))
-            .doc("getSubscriptionTest", "Show a test in the background")
+            .doc("getSubscriptionTest", "Show a test in the background", &[ID])
             .about("Its steps so far, and what came of it. The last 100 tests are kept in memory.")
-            .returns(&[Returns::json::<TestProgress>(200, "The test as it is now.")])
-            .params(&[ID]),
+            .returns(&[Returns::json::<TestProgress>(200, "The test as it is now.")]),
     ],
 };
 

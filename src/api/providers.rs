@@ -37,14 +37,13 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "External systems that post webhooks: how they sign, and with which secrets.",
     routes: &[
         get("/v1/providers", Read, Listed(list))
-            .doc("listProviders", "List the providers")
+            .doc("listProviders", "List the providers", &[LIMIT, AFTER])
             .about("Without their secrets, which are never shown.")
             .returns(&[Returns::page::<ProviderAnswer<'_>>(
                 "A page of providers, the oldest first.",
-            )])
-            .params(&[LIMIT, AFTER]),
+            )]),
         post("/v1/providers", Admin, Act("provider.create", create))
-            .doc("createProvider", "Make a provider")
+            .doc("createProvider", "Make a provider", &[])
             .about(
                 "Its webhooks are accepted at `path` at once. `pii` is required: it says what happens \
                  to personal data.",
@@ -55,23 +54,20 @@ pub(super) const RESOURCE: Resource = Resource {
                 "secret":"whsec_an_example_secret_of_the_provider"}"#,
             ),
         get("/v1/providers/{name}", Read, Now(show))
-            .doc("getProvider", "Show a provider")
+            .doc("getProvider", "Show a provider", &[NAME])
             .about("Without its secrets.")
-            .returns(&[Returns::json::<ProviderAnswer<'_>>(200, "The provider.")])
-            .params(&[NAME]),
+            .returns(&[Returns::json::<ProviderAnswer<'_>>(200, "The provider.")]),
         patch("/v1/providers/{name}", Admin, Act("provider.change", change_one))
-            .doc("changeProvider", "Change a provider")
+            .doc("changeProvider", "Change a provider", &[NAME])
             .about(
                 "Absent fields stay as they are. `secret` adds a secret; the others stay valid.",
             )
             .returns(&[Returns::json::<ProviderAnswer<'_>>(200, "The provider as it is now.")])
-            .params(&[NAME])
             .body::<ProviderChange>(r#"{"tolerance_secs":600}"#),
         delete("/v1/providers/{name}", Admin, Act("provider.delete", remove))
-            .doc("deleteProvider", "Delete a provider")
+            .doc("deleteProvider", "Delete a provider", &[NAME])
             .about("Its path answers 404 from then on. Its webhook events stay.")
-            .returns(&[Returns::nothing("It is deleted.")])
-            .params(&[NAME]),
+            .returns(&[Returns::nothing("It is deleted.")]),
     ],
 };
 

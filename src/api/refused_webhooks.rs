@@ -17,7 +17,7 @@ pub(super) const RESOURCE: Resource = Resource {
     tag: "Refused webhooks",
     about: "Webhooks that were refused since the start of the process.",
     routes: &[get("/v1/refused-webhooks", Read, Now(list))
-        .doc("listRefusedWebhooks", "List the refused webhooks")
+        .doc("listRefusedWebhooks", "List the refused webhooks", &[])
         .about(
             "The latest first, at most 200. Refusals of the same provider, reason and address within an hour are \
              one row. A webhook to an unknown provider belongs to the tenant `default`. A restart forgets them.",

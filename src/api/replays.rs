@@ -34,7 +34,7 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Send one event or webhook event again, or cancel it.",
     routes: &[
         post("/v1/events/{id}/replay", Operate, Act("event.replay", replay))
-            .doc("replayEvent", "Send an event again")
+            .doc("replayEvent", "Send an event again", &[events::ID])
             .about(
                 "Sends its final deliveries again, also the completed ones, under the same `webhook-id`: a \
                  consumer with a guard processes the event once. With `subscription`, only the delivery to \
@@ -46,38 +46,38 @@ pub(super) const RESOURCE: Resource = Resource {
                 Returns::json::<Event>(200, "The event as it is now."),
                 Returns::json::<Event>(201, "The new event."),
             ])
-            .params(&[events::ID])
             .optional_body::<Replay>(r#"{"as_new":true,"payload":{"total":"99.00"}}"#),
         post("/v1/events/{id}/cancel", Operate, Act("event.cancel", cancel))
-            .doc("cancelEvent", "Cancel an event")
+            .doc("cancelEvent", "Cancel an event", &[events::ID])
             .about(
                 "Its open deliveries are not tried again. An attempt that is in flight or leased at this \
                  moment may still succeed.",
             )
-            .returns(&[Returns::json::<Event>(200, "The event as it is now.")])
-            .params(&[events::ID]),
+            .returns(&[Returns::json::<Event>(200, "The event as it is now.")]),
         post("/v1/webhook-events/{id}/replay", Operate, Act("webhook_event.replay", replay_webhook))
-            .doc("replayWebhookEvent", "Send a webhook event again")
+            .doc("replayWebhookEvent", "Send a webhook event again", &[webhooks::ID])
             .about(
                 "Like `POST /v1/events/{id}/replay`, but never as a new event: what a provider sent does not \
                  change. A `skipped` one goes to the subscriptions that match it now.",
             )
             .returns(&[Returns::json::<WebhookEvent>(200, "The webhook event as it is now.")])
-            .params(&[webhooks::ID])
             .optional_body::<Replay>(r#"{"subscription":"erp"}"#),
         post(
             "/v1/deliveries/{id}/edit-and-resend",
             Operate,
             Act("delivery.edit_and_resend", edit_and_resend),
         )
-            .doc("editAndResendDelivery", "Send another payload in place of a delivery")
+            .doc(
+                "editAndResendDelivery",
+                "Send another payload in place of a delivery",
+                &[deliveries::ID],
+            )
             .about(
                 "For a delivery that is pending, parked or a dead letter. It is skipped. A new event with the \
                  payload takes its place in the lane, so it goes next; it names the old event in `replay_of`. \
                  While an attempt is in flight it is refused: park the delivery first.",
             )
             .returns(&[Returns::json::<Delivery>(201, "The delivery of the new event.")])
-            .params(&[deliveries::ID])
             .body::<Edited>(r#"{"payload":{"total":"99.00"}}"#),
     ],
 };

@@ -77,10 +77,14 @@ pub(super) enum Answer {
 }
 
 impl Route {
-    /// Sets the operation's name in generated clients, and its heading.
-    pub(super) const fn doc(mut self, id: &'static str, summary: &'static str) -> Self {
-        self.doc.id = id;
-        self.doc.summary = summary;
+    /// Sets the operation's name in generated clients, its heading, and its parameters.
+    pub(super) const fn doc(
+        mut self,
+        id: &'static str,
+        summary: &'static str,
+        params: &'static [Param],
+    ) -> Self {
+        self.doc = Doc { id, summary, params, ..self.doc };
         self
     }
 
@@ -93,12 +97,6 @@ impl Route {
     /// Sets the answers on success.
     pub(super) const fn returns(mut self, returns: &'static [Returns]) -> Self {
         self.doc.returns = returns;
-        self
-    }
-
-    /// Sets the parameters.
-    pub(super) const fn params(mut self, params: &'static [Param]) -> Self {
-        self.doc.params = params;
         self
     }
 

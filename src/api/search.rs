@@ -11,7 +11,7 @@ pub(super) const RESOURCE: Resource = Resource {
     tag: "Search",
     about: "Finds events, webhook events, deliveries, subscriptions, providers and sources by a text.",
     routes: &[get("/v1/search", Read, Listed(find))
-        .doc("search", "Find things by a text")
+        .doc("search", "Find things by a text", &[Q])
         .about(
             "Looks for an aggregate's id, an idempotency key, a `webhook-id`, a UUID, a provider's id, the id of \
              a delivery or of an attempt, an event type, and the name of a subscription, a provider or a source. The text is the value, or its \
@@ -24,8 +24,7 @@ pub(super) const RESOURCE: Resource = Resource {
             200,
             "What was found: events, webhook events, deliveries, subscriptions, providers, sources, of each kind the newest \
              first.",
-        )])
-        .params(&[Q])],
+        )])],
 };
 
 const Q: Param =

@@ -22,12 +22,11 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "What providers and subscriptions sign with. A secret is told by its id and never shown.",
     routes: &[
         get("/v1/providers/{name}/secrets", Read, Now(list))
-            .doc("listProviderSecrets", "List a provider's secrets")
+            .doc("listProviderSecrets", "List a provider's secrets", &[PROVIDER])
             .about("Those in force, the newest first, without the secrets themselves.")
-            .returns(&[Returns::json::<SecretList>(200, "The secrets in force.")])
-            .params(&[PROVIDER]),
+            .returns(&[Returns::json::<SecretList>(200, "The secrets in force.")]),
         post("/v1/providers/{name}/secrets", Admin, Act("provider.secret.add", add))
-            .doc("addProviderSecret", "Add a secret to a provider")
+            .doc("addProviderSecret", "Add a secret to a provider", &[PROVIDER])
             .about("The others stay in force. One that is in force already is left as it is.")
             .returns(&[
                 Returns::json::<SecretAnswer>(
@@ -36,7 +35,6 @@ pub(super) const RESOURCE: Resource = Resource {
                 ),
                 Returns::json::<SecretAnswer>(201, "It is in force now."),
             ])
-            .params(&[PROVIDER])
             .body::<SecretGiven>(
                 r#"{"secret":"whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3","dry_run":true}"#,
             )
@@ -46,13 +44,12 @@ pub(super) const RESOURCE: Resource = Resource {
             Admin,
             Act("provider.secret.withdraw", withdraw),
         )
-        .doc("withdrawProviderSecret", "Withdraw a provider's secret")
+        .doc("withdrawProviderSecret", "Withdraw a provider's secret", &[PROVIDER, SECRET])
         .about("What is signed with it is refused from then on. The last one stays.")
         .returns(&[Returns::nothing("It is withdrawn.")])
-        .params(&[PROVIDER, SECRET])
         .problems(&[Kind::Conflict]),
         post("/v1/subscriptions/{id}/secrets", Admin, Act("subscription.secret.replace", replace))
-            .doc("replaceSubscriptionSecret", "Replace a subscription's secret")
+            .doc("replaceSubscriptionSecret", "Replace a subscription's secret", &[SUBSCRIPTION])
             .about(
                 "What is sent from then on is signed with it alone. The one in force is left \
                  as it is.",
@@ -64,7 +61,6 @@ pub(super) const RESOURCE: Resource = Resource {
                 ),
                 Returns::json::<SecretAnswer>(201, "It is in force now."),
             ])
-            .params(&[SUBSCRIPTION])
             .body::<SecretGiven>(
                 r#"{"secret":"whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3","dry_run":true}"#,
             ),

@@ -21,33 +21,28 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Who is logged in to the console.",
     routes: &[
         get("/v1/sessions", Admin, Listed(list))
-            .doc("listSessions", "List the sessions")
+            .doc("listSessions", "List the sessions", &[TENANT, LIMIT, AFTER])
             .about("Without those that have ended.")
             .returns(&[Returns::page::<StoredSession>("A page of sessions, the oldest first.")])
-            .params(&[TENANT, LIMIT, AFTER])
             .problems(&[Kind::NotFound]),
         get("/v1/sessions/{id}", Admin, Now(show))
-            .doc("getSession", "Show a session")
+            .doc("getSession", "Show a session", &[ID, TENANT])
             .about("Until it is ended.")
-            .returns(&[Returns::json::<StoredSession>(200, "The session.")])
-            .params(&[ID, TENANT]),
+            .returns(&[Returns::json::<StoredSession>(200, "The session.")]),
         delete("/v1/sessions/{id}", Admin, Act("session.end", end))
-            .doc("endSession", "End a session")
+            .doc("endSession", "End a session", &[ID, TENANT])
             .about("Whoever uses it has to log in again.")
-            .returns(&[Returns::nothing("It is ended.")])
-            .params(&[ID, TENANT]),
+            .returns(&[Returns::nothing("It is ended.")]),
         get("/v1/me/sessions", Read, Listed(list_own))
-            .doc("listOwnSessions", "List your own sessions")
+            .doc("listOwnSessions", "List your own sessions", &[LIMIT, AFTER])
             .about(
                 "For the user who is logged in; a token has none. Without those that have ended.",
             )
-            .returns(&[Returns::page::<StoredSession>("A page of sessions, the oldest first.")])
-            .params(&[LIMIT, AFTER]),
+            .returns(&[Returns::page::<StoredSession>("A page of sessions, the oldest first.")]),
         delete("/v1/me/sessions/{id}", Read, Act("session.end_own", end_own))
-            .doc("endOwnSession", "End one of your own sessions")
+            .doc("endOwnSession", "End one of your own sessions", &[ID])
             .about("For the user who is logged in; a token has none.")
-            .returns(&[Returns::nothing("It is ended.")])
-            .params(&[ID]),
+            .returns(&[Returns::nothing("It is ended.")]),
     ],
 };
 

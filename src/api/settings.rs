@@ -10,7 +10,7 @@ pub(super) const RESOURCE: Resource = Resource {
     tag: "Settings",
     about: "The settings in force. They are changed in the file, the environment or the flags.",
     routes: &[get("/v1/settings", Box, Now(list))
-        .doc("listSettings", "List the settings")
+        .doc("listSettings", "List the settings", &[])
         .about("Every setting. Where secrets are, and the arguments of commands, are not shown.")
         .returns(&[Returns::json::<SettingsAnswer>(200, "The settings.")])],
 };

@@ -27,12 +27,11 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Inputs besides the API: the `SQLite` file of an ERP, or a folder that receives files.",
     routes: &[
         get("/v1/sources", Read, Listed(list))
-            .doc("listSources", "List the sources")
+            .doc("listSources", "List the sources", &[LIMIT, AFTER])
             .about("With the progress and the current error of each.")
-            .returns(&[Returns::page::<SourceAnswer<'_>>("A page of sources, the oldest first.")])
-            .params(&[LIMIT, AFTER]),
+            .returns(&[Returns::page::<SourceAnswer<'_>>("A page of sources, the oldest first.")]),
         post("/v1/sources", Admin, Act("source.create", create))
-            .doc("createSource", "Make a source")
+            .doc("createSource", "Make a source", &[])
             .about("Reading begins at once, with the permissions of the service.")
             .returns(&[Returns::json::<SourceAnswer<'_>>(201, "The source.")])
             .body::<SourceCreation>(
@@ -40,50 +39,43 @@ pub(super) const RESOURCE: Resource = Resource {
                 "table":"outbox"},"silent_after_ms":86400000}"#,
             ),
         get("/v1/sources/{name}", Read, Now(show))
-            .doc("getSource", "Show a source")
+            .doc("getSource", "Show a source", &[NAME])
             .about("One source.")
-            .returns(IS)
-            .params(&[NAME]),
+            .returns(IS),
         patch("/v1/sources/{name}", Admin, Act("source.change", change_one))
-            .doc("changeSource", "Change a source")
+            .doc("changeSource", "Change a source", &[NAME])
             .about("Absent fields stay as they are; `settings` is replaced as a whole. The cursor stays.")
             .returns(IS)
-            .params(&[NAME])
             .body::<SourceChange>(r#"{"silent_after_ms":3600000}"#),
         delete("/v1/sources/{name}", Admin, Act("source.delete", remove))
-            .doc("deleteSource", "Delete a source")
+            .doc("deleteSource", "Delete a source", &[NAME])
             .about(
                 "It is no longer read. Its events stay, and so does the file or folder.",
             )
-            .returns(&[Returns::nothing("It is deleted.")])
-            .params(&[NAME]),
+            .returns(&[Returns::nothing("It is deleted.")]),
         get("/v1/sources/{name}/test", Operate, Now(test))
-            .doc("testSource", "Test a source")
+            .doc("testSource", "Test a source", &[NAME])
             .about(
                 "Opens the file or folder and checks whether it can be read. Nothing is copied and \
                  nothing is changed.",
             )
-            .returns(&[Returns::json::<SourceTest>(200, "What was found.")])
-            .params(&[NAME]),
+            .returns(&[Returns::json::<SourceTest>(200, "What was found.")]),
         post("/v1/sources/{name}/pause", Operate, Act("source.pause", pause))
-            .doc("pauseSource", "Pause a source")
+            .doc("pauseSource", "Pause a source", &[NAME])
             .about("Nothing is read until it is resumed.")
-            .returns(IS)
-            .params(&[NAME]),
+            .returns(IS),
         post("/v1/sources/{name}/resume", Operate, Act("source.resume", resume))
-            .doc("resumeSource", "Resume a source")
+            .doc("resumeSource", "Resume a source", &[NAME])
             .about("Reading continues where it stopped.")
-            .returns(IS)
-            .params(&[NAME]),
+            .returns(IS),
         post("/v1/sources/{name}/reset", Operate, Act("source.reset", reset))
-            .doc("resetSource", "Set where a source is read from")
+            .doc("resetSource", "Set where a source is read from", &[NAME])
             .about(
                 "Decides what is copied after the file was replaced or restored. `start`: all rows; \
                  an event with a known key is not stored again. `now`: only new rows. `cursor`: the \
                  rows after this one.",
             )
             .returns(IS)
-            .params(&[NAME])
             .body::<SourceReset>(r#"{"from":"start"}"#),
     ],
 };

@@ -13,28 +13,31 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Health checks and counts.",
     routes: &[
         public(Get, "/livez", Now(live))
-            .doc("getLiveness", "Whether the process answers")
+            .doc("getLiveness", "Whether the process answers", &[])
             .about("For a supervisor that restarts a process that does not answer.")
             .returns(&[Returns::json::<Health>(200, "The process answers.")]),
         public(Get, "/readyz", Now(ready))
-            .doc("getReadiness", "Whether the service is ready")
+            .doc(
+                "getReadiness",
+                "Whether the service is ready",
+                &[Param::query::<String>("verbose", "Lists every check.", "true").bare()],
+            )
             .about(
                 "Writes to the database, and checks the disk, the clock and waiting work. With \
                  `verbose` every check is listed. A check that only warns does not make the service \
                  unready.",
             )
             .returns(&[Returns::json::<Readiness>(200, "No check fails.")])
-            .params(&[Param::query::<String>("verbose", "Lists every check.", "true").bare()])
             .problems(&[Kind::NotReady]),
         get("/v1/stats", Read, Listed(show))
-            .doc("getStats", "Show the counts")
+            .doc("getStats", "Show the counts", &[])
             .about(
                 "Counts of the tenant. A token of the tenant `default` also gets counts of the writer, \
                  for all tenants together.",
             )
             .returns(&[Returns::json::<Stats>(200, "The counts.")]),
         get("/v1/stats/recent", Read, Listed(recent::show))
-            .doc("getRecentStats", "Show the last hour")
+            .doc("getRecentStats", "Show the last hour", &[])
             .about(
                 "Counts of the tenant by minute, and the latest 50 attempts of each subscription. They are in \
                  memory and begin with the process: see `since`.",

@@ -35,30 +35,27 @@ pub(super) const RESOURCE: Resource = Resource {
             until the subject is erased.",
     routes: &[
         get("/v1/subjects", Admin, Listed(list))
-            .doc("listSubjectKeys", "List the keys of subjects")
+            .doc("listSubjectKeys", "List the keys of subjects", &[TENANT, ERASED, LIMIT, AFTER])
             .about("Includes destroyed keys. A subject has several keys if new data came after it was erased.")
             .returns(&[Returns::page::<SubjectKey>("A page of keys, the oldest first.")])
-            .params(&[TENANT, ERASED, LIMIT, AFTER])
             .problems(&[Kind::NotFound]),
         post("/v1/subjects/find", Admin, Listed(find))
-            .doc("findSubject", "Find a subject by its name")
+            .doc("findSubject", "Find a subject by its name", &[TENANT, LIMIT, AFTER])
             .about("The name is in the body, so that no log has it. The keys come in pages.")
             .returns(&[Returns::json::<Subject>(
                 200,
                 "The subject and its keys, the newest first.",
             )])
-            .params(&[TENANT, LIMIT, AFTER])
             .body::<SubjectName>(r#"{"subject":"customer-4711"}"#)
             .problems(&[Kind::NotFound]),
         post("/v1/subjects/erase", Admin, Act("subject.erase", erase))
-            .doc("eraseSubject", "Erase a subject")
+            .doc("eraseSubject", "Erase a subject", &[TENANT])
             .about(
                 "Destroys its keys, so that nobody can open its sealed data any more. Waiting \
                  deliveries are sent with `null` instead. A restore of an older backup destroys the \
                  keys again. Erasing a subject twice changes nothing.",
             )
             .returns(&[Returns::json::<Erasure>(200, "It is erased.")])
-            .params(&[TENANT])
             .body::<SubjectName>(r#"{"subject":"customer-4711"}"#)
             .problems(&[Kind::NotFound]),
     ],

@@ -39,14 +39,13 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Who wants which events, where they go and how.",
     routes: &[
         get("/v1/subscriptions", Read, Listed(list))
-            .doc("listSubscriptions", "List the subscriptions")
+            .doc("listSubscriptions", "List the subscriptions", &[LIMIT, AFTER])
             .about("Without their secrets.")
             .returns(&[Returns::page::<Subscription>(
                 "A page of subscriptions, the oldest first.",
-            )])
-            .params(&[LIMIT, AFTER]),
+            )]),
         post("/v1/subscriptions", Admin, Act("subscription.create", create))
-            .doc("createSubscription", "Make a subscription")
+            .doc("createSubscription", "Make a subscription", &[])
             .about(
                 "Events stored from the answer on are delivered to it. The answer has its \
                  signing secret, this once.",
@@ -60,34 +59,29 @@ pub(super) const RESOURCE: Resource = Resource {
                 "event_types":["invoice.*"]}"#,
             ),
         get("/v1/subscriptions/{id}", Read, Now(show))
-            .doc("getSubscription", "Show a subscription")
+            .doc("getSubscription", "Show a subscription", &[ID])
             .about("With what keeps it from being called.")
-            .returns(&[Returns::json::<Subscription>(200, "The subscription.")])
-            .params(&[ID]),
+            .returns(&[Returns::json::<Subscription>(200, "The subscription.")]),
         patch("/v1/subscriptions/{id}", Admin, Act("subscription.change", change_one))
-            .doc("changeSubscription", "Change a subscription")
+            .doc("changeSubscription", "Change a subscription", &[ID])
             .about("What is absent stays.")
             .returns(&[Returns::json::<OrTrial<Subscription>>(
                 200,
                 "The subscription as it is now; with `try`, what would be sent.",
             )])
-            .params(&[ID])
             .body::<SubscriptionChange>(r#"{"event_types":["invoice.*","order.created"]}"#),
         delete("/v1/subscriptions/{id}", Admin, Act("subscription.delete", remove))
-            .doc("deleteSubscription", "Delete a subscription")
+            .doc("deleteSubscription", "Delete a subscription", &[ID])
             .about("Refused while deliveries are open or dead.")
-            .returns(&[Returns::nothing("It is deleted.")])
-            .params(&[ID]),
+            .returns(&[Returns::nothing("It is deleted.")]),
         post("/v1/subscriptions/{id}/pause", Operate, Act("subscription.pause", pause))
-            .doc("pauseSubscription", "Pause a subscription")
+            .doc("pauseSubscription", "Pause a subscription", &[ID])
             .about("Its deliveries wait. What is in flight goes on.")
-            .returns(&[Returns::json::<Subscription>(200, "The subscription as it is now.")])
-            .params(&[ID]),
+            .returns(&[Returns::json::<Subscription>(200, "The subscription as it is now.")]),
         post("/v1/subscriptions/{id}/resume", Operate, Act("subscription.resume", resume))
-            .doc("resumeSubscription", "Resume a subscription")
+            .doc("resumeSubscription", "Resume a subscription", &[ID])
             .about("Ends a pause and every hold but the time a target asked for, and brings back one that was disabled.")
-            .returns(&[Returns::json::<Subscription>(200, "The subscription as it is now.")])
-            .params(&[ID]),
+            .returns(&[Returns::json::<Subscription>(200, "The subscription as it is now.")]),
     ],
 };
 

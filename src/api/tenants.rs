@@ -19,43 +19,38 @@ pub(super) const RESOURCE: Resource = Resource {
             needs a token of that tenant.",
     routes: &[
         get("/v1/tenants", Box, Listed(list))
-            .doc("listTenants", "List the tenants")
+            .doc("listTenants", "List the tenants", &[LIMIT, AFTER])
             .about("Includes suspended ones.")
-            .returns(&[Returns::page::<Tenant>("A page of tenants, the oldest first.")])
-            .params(&[LIMIT, AFTER]),
+            .returns(&[Returns::page::<Tenant>("A page of tenants, the oldest first.")]),
         post("/v1/tenants", Box, Act("tenant.create", create))
-            .doc("createTenant", "Make a tenant")
+            .doc("createTenant", "Make a tenant", &[])
             .about("Its first token is made with `POST /v1/tokens`, which takes a `tenant`.")
             .returns(&[Returns::json::<Tenant>(201, "The tenant.")])
             .body::<TenantCreation>(r#"{"name":"acme","title":"Acme Ltd"}"#),
         get("/v1/tenants/{name}", Box, Now(show))
-            .doc("getTenant", "Show a tenant")
+            .doc("getTenant", "Show a tenant", &[NAME])
             .about("One tenant.")
-            .returns(IS)
-            .params(&[NAME]),
+            .returns(IS),
         patch("/v1/tenants/{name}", Box, Act("tenant.change", change_one))
-            .doc("changeTenant", "Change a tenant")
+            .doc("changeTenant", "Change a tenant", &[NAME])
             .about(
                 "Changes its title, and what happens to personal data in events that are published \
                  from then on. The name cannot be changed.",
             )
             .returns(IS)
-            .params(&[NAME])
             .body::<TenantChange>(r#"{"title":"Acme plc"}"#),
         post("/v1/tenants/{name}/suspend", Box, Act("tenant.suspend", suspend))
-            .doc("suspendTenant", "Suspend a tenant")
+            .doc("suspendTenant", "Suspend a tenant", &[NAME])
             .about(
                 "From then on its tokens are answered 403 and its webhooks 503, and its deliveries \
                  wait. Nothing is deleted. Suspending it twice changes nothing. `default` cannot be \
                  suspended.",
             )
-            .returns(IS)
-            .params(&[NAME]),
+            .returns(IS),
         post("/v1/tenants/{name}/resume", Box, Act("tenant.resume", resume))
-            .doc("resumeTenant", "Resume a tenant")
+            .doc("resumeTenant", "Resume a tenant", &[NAME])
             .about("Its tokens and webhooks are accepted again, and its deliveries continue.")
-            .returns(IS)
-            .params(&[NAME]),
+            .returns(IS),
     ],
 };
 

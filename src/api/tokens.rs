@@ -24,16 +24,15 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Who may use the API. A token has one role: `publish`, `read`, `operate` or `admin`.",
     routes: &[
         get("/v1/tokens", Admin, Listed(list))
-            .doc("listTokens", "List the tokens")
+            .doc("listTokens", "List the tokens", &[TENANT, LIMIT, AFTER])
             .about(
                 "Includes revoked and expired ones. The tokens themselves are not stored and cannot \
                  be shown.",
             )
             .returns(&[Returns::page::<Token>("A page of tokens, the oldest first.")])
-            .params(&[TENANT, LIMIT, AFTER])
             .problems(&[Kind::NotFound]),
         post("/v1/tokens", Admin, Act("token.create", create))
-            .doc("createToken", "Make a token")
+            .doc("createToken", "Make a token", &[])
             .about(
                 "Only this answer has the token itself, because only its hash is stored. A `publish` \
                  token lists what it may be used for: `source_systems`, `consumer_groups`, or both. \
@@ -45,18 +44,16 @@ pub(super) const RESOURCE: Resource = Resource {
             )
             .problems(&[Kind::NotFound]),
         get("/v1/tokens/{id}", Admin, Now(show))
-            .doc("getToken", "Show a token")
+            .doc("getToken", "Show a token", &[ID, TENANT])
             .about("The token itself is not stored and cannot be shown.")
-            .returns(&[Returns::json::<Token>(200, "The token.")])
-            .params(&[ID, TENANT]),
+            .returns(&[Returns::json::<Token>(200, "The token.")]),
         delete("/v1/tokens/{id}", Admin, Act("token.revoke", revoke))
-            .doc("revokeToken", "Revoke a token")
+            .doc("revokeToken", "Revoke a token", &[ID, TENANT])
             .about(
                 "The token is refused from then on. The last valid admin token of the tenant \
                  `default` cannot be revoked: nobody could administer the box.",
             )
-            .returns(&[Returns::json::<Token>(200, "The token as it is now.")])
-            .params(&[ID, TENANT]),
+            .returns(&[Returns::json::<Token>(200, "The token as it is now.")]),
     ],
 };
 

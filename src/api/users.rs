@@ -34,13 +34,12 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "The people who use the console. A user has one role: `read`, `operate` or `admin`. Programs use tokens.",
     routes: &[
         get("/v1/users", Admin, Listed(list))
-            .doc("listUsers", "List the users")
+            .doc("listUsers", "List the users", &[TENANT, LIMIT, AFTER])
             .about("Without deleted ones.")
             .returns(&[Returns::page::<User>("A page of users, the oldest first.")])
-            .params(&[TENANT, LIMIT, AFTER])
             .problems(&[Kind::NotFound]),
         post("/v1/users", Admin, Act("user.create", create))
-            .doc("createUser", "Make a user")
+            .doc("createUser", "Make a user", &[])
             .about(
                 "The name is unique in the tenant. A user logs in as `tenant/name`; one of `default` by the name alone. \
                  A user without a password logs in with one-time links.",
@@ -49,34 +48,29 @@ pub(super) const RESOURCE: Resource = Resource {
             .body::<UserCreation>(r#"{"name":"anna","role":"operate"}"#)
             .problems(&[Kind::NotFound]),
         get("/v1/users/{name}", Admin, Now(show))
-            .doc("getUser", "Show a user")
+            .doc("getUser", "Show a user", &[NAME, TENANT])
             .about("A password is not shown.")
-            .returns(&[Returns::json::<User>(200, "The user.")])
-            .params(&[NAME, TENANT]),
+            .returns(&[Returns::json::<User>(200, "The user.")]),
         patch("/v1/users/{name}", Admin, Act("user.change", change_one))
-            .doc("changeUser", "Change a user")
+            .doc("changeUser", "Change a user", &[NAME, TENANT])
             .about("What is absent stays. A change ends the user's sessions and its one-time link.")
             .returns(&[Returns::json::<User>(200, "The user as it is now.")])
-            .params(&[NAME, TENANT])
             .body::<UserChange>(r#"{"role":"read","disabled":false}"#),
         delete("/v1/users/{name}", Admin, Act("user.delete", remove))
-            .doc("deleteUser", "Delete a user")
+            .doc("deleteUser", "Delete a user", &[NAME, TENANT])
             .about("Its sessions end. Its name can be given again; audit events keep it.")
-            .returns(&[Returns::nothing("It is deleted.")])
-            .params(&[NAME, TENANT]),
+            .returns(&[Returns::nothing("It is deleted.")]),
         post("/v1/users/{name}/link", Admin, Act("user.link", link))
-            .doc("createLoginLink", "Make a one-time link")
+            .doc("createLoginLink", "Make a one-time link", &[NAME, TENANT])
             .about(
                 "Whoever opens it is logged in as this user, once and within 15 minutes. An earlier link of the user is \
                  void. Only this answer has it.",
             )
-            .returns(&[Returns::json::<LoginLink>(201, "The link.")])
-            .params(&[NAME, TENANT]),
+            .returns(&[Returns::json::<LoginLink>(201, "The link.")]),
         post("/v1/users/{name}/password", Read, Act("user.password", change_own_password))
-            .doc("changeOwnPassword", "Change your own password")
+            .doc("changeOwnPassword", "Change your own password", &[NAME])
             .about("For the user who is logged in; tokens are answered 403. Ends all sessions of the user.")
             .returns(&[Returns::json::<User>(200, "The user.")])
-            .params(&[NAME])
             .body::<PasswordChange>(
                 r#"{"current":"correct horse battery","new":"staple correct horse"}"#,
             ),

@@ -33,25 +33,27 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Webhooks that providers sent, each stored once.",
     routes: &[
         get("/v1/webhook-events", Read, Listed(list))
-            .doc("listWebhookEvents", "List the webhook events")
+            .doc(
+                "listWebhookEvents",
+                "List the webhook events",
+                &[
+                    STATUS,
+                    PROVIDER,
+                    EVENT_TYPE,
+                    PROVIDER_EVENT_ID,
+                    ANY_ID,
+                    SINCE,
+                    UNTIL,
+                    LIMIT,
+                    AFTER,
+                ],
+            )
             .about("The newest first, without their payloads.")
-            .returns(&[Returns::page::<WebhookEvent>("A page of webhook events.")])
-            .params(&[
-                STATUS,
-                PROVIDER,
-                EVENT_TYPE,
-                PROVIDER_EVENT_ID,
-                ANY_ID,
-                SINCE,
-                UNTIL,
-                LIMIT,
-                AFTER,
-            ]),
+            .returns(&[Returns::page::<WebhookEvent>("A page of webhook events.")]),
         get("/v1/webhook-events/{id}", Read, Now(show))
-            .doc("getWebhookEvent", "Show a webhook event")
+            .doc("getWebhookEvent", "Show a webhook event", &[ID])
             .about("With its payload: as JSON if it is JSON, else as text, else as base64.")
-            .returns(&[Returns::json::<WithPayload<'_, WebhookEvent>>(200, "The webhook event.")])
-            .params(&[ID]),
+            .returns(&[Returns::json::<WithPayload<'_, WebhookEvent>>(200, "The webhook event.")]),
     ],
 };
 

@@ -31,7 +31,7 @@ pub(super) const RESOURCE: Resource = Resource {
     tag: "Metrics",
     about: "Numbers of the whole box, for a monitoring system.",
     routes: &[public(Get, "/metrics", Now(show))
-        .doc("getMetrics", "Show the metrics")
+        .doc("getMetrics", "Show the metrics", &[])
         .about(
             "Prometheus text. Needs a token of the tenant `default` with the role `read`, \
                  unless `metrics.public` is set. `docs/metrics.md` explains each metric.",
