@@ -69,45 +69,32 @@ fn work(api: &Api, page: &mut Page) {
         "oncebox_build_info",
         [(format!("version=\"{version}\",sqlite=\"{sqlite}\""), 1_u64)],
     );
-    page.each(
+    page.all(
         "oncebox_webhooks_total",
         [
-            ("result=\"stored\"", counts.webhooks_stored.get()),
-            ("result=\"repeated\"", counts.webhooks_repeated.get()),
-            ("result=\"refused\"", counts.webhooks_refused.get()),
-            ("result=\"deferred\"", counts.webhooks_deferred.get()),
-            ("result=\"rejected\"", counts.webhooks_unwanted.get()),
-            ("result=\"failed\"", counts.webhooks_failed.get()),
+            counts.webhooks_stored.get(),
+            counts.webhooks_repeated.get(),
+            counts.webhooks_refused.get(),
+            counts.webhooks_deferred.get(),
+            counts.webhooks_unwanted.get(),
+            counts.webhooks_failed.get(),
         ],
     );
-    page.each(
+    page.all(
         "oncebox_events_total",
         [
-            ("result=\"stored\"", counts.events_stored.get()),
-            ("result=\"repeated\"", counts.events_repeated.get()),
-            ("result=\"differing\"", counts.events_differing.get()),
-            ("result=\"rejected\"", counts.publishes_unwanted.get()),
+            counts.events_stored.get(),
+            counts.events_repeated.get(),
+            counts.events_differing.get(),
+            counts.publishes_unwanted.get(),
         ],
     );
     page.one("oncebox_publish_failures_total", counts.publishes_failed.get());
-    page.each(
-        "oncebox_sql_events_total",
-        [
-            ("result=\"routed\"", counts.sql_routed.get()),
-            ("result=\"quarantined\"", counts.sql_quarantined.get()),
-        ],
-    );
-    let attempts = counts.attempts();
-    page.each(
-        "oncebox_attempts_total",
-        attempts.map(|(class, count)| (format!("class=\"{}\"", class.as_str()), count)),
-    );
-    page.each(
+    page.all("oncebox_sql_events_total", [counts.sql_routed.get(), counts.sql_quarantined.get()]);
+    page.all("oncebox_attempts_total", counts.attempts().map(|(_, count)| count));
+    page.all(
         "oncebox_deliveries_finished_total",
-        [
-            ("state=\"completed\"", counts.completed.get()),
-            ("state=\"dead_letter\"", counts.dead_lettered.get()),
-        ],
+        [counts.completed.get(), counts.dead_lettered.get()],
     );
     page.spans("oncebox_attempt_duration_seconds", &counts.attempt_span.read());
     page.spans("oncebox_accept_commit_seconds", &api.store.writer().done().accept_span.read());
@@ -134,57 +121,34 @@ fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
     page.one("oncebox_deliveries_in_doubt", in_doubt);
     let newest = files::newest(&api.settings.get().backup_directory(), manifest::ENDING);
     page.one("oncebox_backup_age_seconds", newest.map(|at| api.clock.wall().since(at)));
-    let held = HoldReason::ALL.map(|reason| {
-        let found = holds.iter().find(|(of, _)| *of == reason);
-        (format!("reason=\"{}\"", reason.as_str()), found.map_or(0, |(_, count)| *count))
-    });
-    page.each("oncebox_subscriptions_held", held);
+    let held = HoldReason::ALL
+        .map(|reason| holds.iter().find(|(of, _)| *of == reason).map_or(0, |(_, count)| *count));
+    page.all("oncebox_subscriptions_held", held);
     Ok(())
 }
 
 /// Sources and escalations.
 fn sources(api: &Api, page: &mut Page) -> Result<(), Problem> {
     let (states, open) = api.store.read(|tx| Ok((tables::counts(tx)?, escalations::open(tx)?)))?;
-    page.each(
-        "oncebox_sources",
-        [
-            ("state=\"active\"", states.active),
-            ("state=\"paused\"", states.paused),
-            ("state=\"failing\"", states.failing),
-        ],
-    );
+    page.all("oncebox_sources", [states.active, states.paused, states.failing]);
     let (lag, unknown) = api.flow.sources.lag();
     page.one("oncebox_source_lag", lag);
     page.one("oncebox_sources_lag_unknown", unknown);
     let counts = &api.flow.receive.counts;
     page.one("oncebox_source_rows_quarantined_total", counts.events_quarantined.get());
-    page.each(
-        "oncebox_source_files_total",
-        [
-            ("result=\"taken\"", counts.files_taken.get()),
-            ("result=\"rejected\"", counts.files_rejected.get()),
-        ],
-    );
-    page.each(
-        "oncebox_escalations_open",
-        Class::ALL.map(|class| {
-            let found = open.iter().find(|of| of.class == class);
-            (format!("class=\"{}\"", class.as_str()), found.map_or(0, |of| of.count))
-        }),
-    );
+    page.all("oncebox_source_files_total", [counts.files_taken.get(), counts.files_rejected.get()]);
+    let open =
+        Class::ALL.map(|class| open.iter().find(|of| of.class == class).map_or(0, |of| of.count));
+    page.all("oncebox_escalations_open", open);
     Ok(())
 }
 
 fn writer(api: &Api, page: &mut Page) {
     let writer = api.store.writer();
     let waiting = |queue| u64::try_from(writer.waiting_in(queue)).unwrap_or(u64::MAX);
-    page.each(
+    page.all(
         "oncebox_writer_queue_jobs",
-        [
-            ("queue=\"settle\"", waiting(Queue::Settle)),
-            ("queue=\"accept\"", waiting(Queue::Accept)),
-            ("queue=\"upkeep\"", waiting(Queue::Upkeep)),
-        ],
+        [waiting(Queue::Settle), waiting(Queue::Accept), waiting(Queue::Upkeep)],
     );
     page.one("oncebox_writer_lag_seconds", writer.lag());
     page.one("oncebox_writer_jobs_total", writer.done().jobs.get());
@@ -219,18 +183,13 @@ fn http(api: &Api, page: &mut Page) {
     page.spans("oncebox_http_request_seconds", &api.requests.span.read());
     let stats = api.server_stats.stats();
     let busy = stats.busy.min(stats.connections);
-    page.each(
-        "oncebox_http_connections",
-        [("state=\"busy\"", busy), ("state=\"idle\"", stats.connections.saturating_sub(busy))],
-    );
+    let idle = stats.connections.saturating_sub(busy);
+    page.all("oncebox_http_connections", [busy, idle]);
     page.one("oncebox_http_connections_total", stats.accepted);
     let for_address = stats.refused_for_address;
-    page.each(
+    page.all(
         "oncebox_http_connections_refused_total",
-        [
-            ("reason=\"total\"", stats.refused.saturating_sub(for_address)),
-            ("reason=\"address\"", for_address),
-        ],
+        [stats.refused.saturating_sub(for_address), for_address],
     );
     page.one("oncebox_http_accept_pauses_total", stats.accept_pauses);
     page.one("oncebox_http_malformed_total", stats.malformed);

@@ -25,6 +25,15 @@ impl Page {
         }
     }
 
+    /// A metric of each value of its one label, in the order in which the table has them.
+    pub(super) fn all(&mut self, name: &str, values: impl IntoIterator<Item = impl Into<Number>>) {
+        let known = METRICS.iter().find(|metric| metric.name == name);
+        let (label, words) =
+            known.and_then(|found| found.labels.split_once(" = ")).unwrap_or_default();
+        let labels = words.split(", ").map(|word| format!("{label}=\"{word}\""));
+        self.each(name, labels.zip(values));
+    }
+
     /// A histogram of durations that were counted in microseconds.
     pub(super) fn spans(&mut self, name: &str, observed: &Observed) {
         self.histogram(name, observed, seconds);

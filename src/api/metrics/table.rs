@@ -16,7 +16,7 @@ words! {
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
     not(feature = "internals"),
-    allow(dead_code, reason = "labels and alert are read for docs/metrics.md")
+    allow(dead_code, reason = "alert is read for docs/metrics.md")
 )]
 pub struct Metric {
     /// Its name, with its unit.
@@ -180,4 +180,24 @@ pub fn document() -> String {
         rows.join("\n"),
         others.join(",\n")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::escalation::Class;
+    use crate::model::hold::HoldReason;
+    use crate::model::outcome::AttemptClass;
+
+    /// The page gives the values of an enum in its order, and takes their names from here.
+    #[test]
+    fn labels_of_an_enum_are_its_words() {
+        let labels = |name| METRICS.iter().find(|metric| metric.name == name).unwrap().labels;
+        let attempts = AttemptClass::ALL.map(AttemptClass::as_str).join(", ");
+        assert_eq!(labels("oncebox_attempts_total"), format!("class = {attempts}"));
+        let holds = HoldReason::ALL.map(HoldReason::as_str).join(", ");
+        assert_eq!(labels("oncebox_subscriptions_held"), format!("reason = {holds}"));
+        let classes = Class::ALL.map(Class::as_str).join(", ");
+        assert_eq!(labels("oncebox_escalations_open"), format!("class = {classes}"));
+    }
 }
