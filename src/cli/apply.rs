@@ -159,7 +159,7 @@ impl Work<'_> {
             (_, None) => {}
         }
         let list = list_path(object.kind);
-        self.send(|remote| remote.post(list, Some(&Value::Object(body))).map(drop))?;
+        self.send(|remote| remote.post(&list, Some(&Value::Object(body))).map(drop))?;
         self.step((object.kind, &object.name), ("create", "created"), "")
     }
 
@@ -308,7 +308,7 @@ fn compare_token(declared: &Map<String, Value>, found: &Value) -> Result<(), Fai
 
 /// The existing objects of a kind, without revoked tokens and the subscriptions of alert channels.
 fn existing(remote: &Remote, kind: Kind) -> Result<Vec<Value>, Failure> {
-    let mut found = noun::collect(remote, list_path(kind), &Vec::new())?;
+    let mut found = noun::collect(remote, &list_path(kind), &Vec::new())?;
     // Those of alert channels belong to their channel.
     found
         .retain(|item| text(item, "revoked_at").is_empty() && text(item, "owner_id") != OWN_SOURCE);
@@ -316,14 +316,8 @@ fn existing(remote: &Remote, kind: Kind) -> Result<Vec<Value>, Failure> {
 }
 
 /// The API path of a kind's list.
-const fn list_path(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Tenant => "/v1/tenants",
-        Kind::Provider => "/v1/providers",
-        Kind::Subscription => "/v1/subscriptions",
-        Kind::Token => "/v1/tokens",
-        Kind::Source => "/v1/sources",
-    }
+fn list_path(kind: Kind) -> String {
+    format!("/v1/{}s", kind.word())
 }
 
 fn path(kind: Kind, name: &str) -> String {

@@ -84,7 +84,7 @@ fn with_secret(call: &Call<'_>) -> Result<Value, Failure> {
 }
 
 fn rotate(call: &Call<'_>, remote: &Remote) -> Done {
-    let made = remote.post_within(&call.path(), Some(&with_secret(call)?), TIMEOUT)?;
+    let made = remote.send_within("POST", &call.path(), Some(&with_secret(call)?), TIMEOUT)?;
     CREDENTIALS.print(remote, &made)?;
     let is_kept = text(&made, "state") == "revoked";
     if !remote.json() {

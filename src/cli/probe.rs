@@ -14,7 +14,7 @@ const EXCERPT_CHARS: usize = 200;
 
 /// Sends one request and prints each step; `body` names what is sent.
 pub(super) fn run(remote: &Remote, path: &str, body: Option<&Value>) -> Result<(), Failure> {
-    let tested = remote.post_within(path, body, TIMEOUT)?;
+    let tested = remote.send_within("POST", path, body, TIMEOUT)?;
     let ok = tested.get("ok") == Some(&Value::Bool(true));
     if remote.json() {
         out::json(&tested)?;

@@ -27,7 +27,7 @@ use crate::sys::user;
 /// Time to connect. The service is near, so a longer wait would only hide that it is not running.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for a whole exchange: more than 1,000 events on a slow disk take.
-const TIMEOUT: Duration = Duration::from_mins(1);
+pub(super) const TIMEOUT: Duration = Duration::from_mins(1);
 /// Largest answer that is read: more than the largest payload in base64.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 /// Characters that are shown of an answer that is not JSON.
@@ -269,22 +269,12 @@ impl Remote {
 
     /// `GET`; returns the answer's JSON.
     pub(super) fn get(&self, path: &str) -> Result<Value, Failure> {
-        self.accepted(self.exchange("GET", path, Vec::new(), &[]))
+        self.send("GET", path, None)
     }
 
     /// `POST` with a body of JSON, or none.
     pub(super) fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
         self.send("POST", path, body)
-    }
-
-    /// `POST` that may take longer than others.
-    pub(super) fn post_within(
-        &self,
-        path: &str,
-        body: Option<&Value>,
-        timeout: Duration,
-    ) -> Result<Value, Failure> {
-        self.send_within("POST", path, body, timeout)
     }
 
     /// A request with a body of JSON, or none.
@@ -297,7 +287,8 @@ impl Remote {
         self.send_within(method, path, body, TIMEOUT)
     }
 
-    fn send_within(
+    /// A request that may take longer than others.
+    pub(super) fn send_within(
         &self,
         method: &str,
         path: &str,
@@ -307,11 +298,7 @@ impl Remote {
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         let headers = if body.is_some() { headers } else { Vec::new() };
         let text = Zeroizing::new(body.map(Value::to_string).unwrap_or_default());
-        self.accepted(self.exchange_within(method, path, headers, (text.as_bytes(), timeout)))
-    }
-
-    fn accepted(&self, answer: Result<Answer, CallError>) -> Result<Value, Failure> {
-        match answer {
+        match self.exchange(method, path, headers, (text.as_bytes(), timeout)) {
             Err(error) => Err(self.unreachable(&error)),
             Ok(answer) if !(200..=299).contains(&answer.status) => Err(self.refusal(&answer)),
             Ok(answer) if answer.excerpt.is_empty() => Ok(answer.body),
@@ -325,16 +312,6 @@ impl Remote {
 
     /// Sends one request and returns the answer, whatever its status.
     pub(super) fn exchange(
-        &self,
-        method: &str,
-        path: &str,
-        headers: Vec<(String, String)>,
-        body: &[u8],
-    ) -> Result<Answer, CallError> {
-        self.exchange_within(method, path, headers, (body, TIMEOUT))
-    }
-
-    fn exchange_within(
         &self,
         method: &str,
         path: &str,

@@ -17,7 +17,7 @@ use crate::app::master_key;
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
 use crate::cli::prelude::*;
-use crate::cli::remote::Answer;
+use crate::cli::remote::{Answer, TIMEOUT};
 use crate::cli::secrets;
 use crate::cli::secrets::unwritable;
 use crate::config::Settings;
@@ -98,7 +98,7 @@ impl Trigger {
             _ => Failure::input(error),
         })?;
         let answer = remote
-            .exchange("POST", &path, sample.headers, &sample.body)
+            .exchange("POST", &path, sample.headers, (&sample.body, TIMEOUT))
             .map_err(|error| remote.unreachable(&error))?;
         if answer.status != 200 {
             return Err(refused(&remote, &answer, provider, &self.scheme));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use data_encoding::BASE64;
 
 use crate::cli::prelude::*;
+use crate::cli::remote::TIMEOUT;
 
 /// A leased event.
 #[derive(Clone, Debug)]
@@ -68,7 +69,7 @@ impl Consumer<'_> {
             ("payload", "base64".to_owned()),
         ];
         let path = with_query(&self.path("next"), &query);
-        let answer = match self.remote.exchange("GET", &path, Vec::new(), &[]) {
+        let answer = match self.remote.exchange("GET", &path, Vec::new(), (&[], TIMEOUT)) {
             Ok(answer) => answer,
             Err(error) => return Ok(NextEvents::Later(self.remote.unreachable(&error))),
         };

@@ -9,7 +9,7 @@ use super::batches::Batch;
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::cli::prelude::*;
-use crate::cli::remote::{Answer, detail};
+use crate::cli::remote::{Answer, TIMEOUT, detail};
 use crate::http::client::CallError;
 
 /// The first wait. Each further wait is twice as long.
@@ -120,7 +120,7 @@ impl<'a> Sender<'a> {
             ("content-type".to_owned(), "application/json".to_owned()),
             ("idempotency-key".to_owned(), batch.key.clone()),
         ];
-        self.remote.exchange("POST", "/v1/events", headers, batch.body.as_bytes())
+        self.remote.exchange("POST", "/v1/events", headers, (batch.body.as_bytes(), TIMEOUT))
     }
 
     /// The failure for a refusal that a retry would not change. Names the input line if the answer allows it.
