@@ -392,8 +392,8 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             }
         }
         store::update(tx, &channel, sealed.as_ref(), now)?;
-        let channel =
-            store::find(tx, &channel.tenant, channel.name.as_str())?.ok_or_else(missing)?;
+        let channel = store::find(tx, &channel.tenant, channel.name.as_str())?
+            .or_not_found("alert channel")?;
         Ok(Change::changed(
             "alert_channel",
             &channel.id,
@@ -440,16 +440,13 @@ fn act(
     mut run: impl FnMut(&WriteTx<'_>, &Channel) -> Verdict + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
-    change(api, call, move |tx| run(tx, &store::find(tx, &tenant, &name)?.ok_or_else(missing)?))
+    change(api, call, move |tx| {
+        run(tx, &store::find(tx, &tenant, &name)?.or_not_found("alert channel")?)
+    })
 }
 
 fn find(api: &Api, call: &Call) -> Result<Channel, Problem> {
-    let found = api.store.read(|tx| store::find(tx, &call.tenant, call.param(0)))?;
-    found.ok_or_else(missing)
-}
-
-fn missing() -> Problem {
-    Problem::not_found("alert channel")
+    api.store.read(|tx| store::find(tx, &call.tenant, call.param(0)))?.or_not_found("alert channel")
 }
 
 fn shown(tx: &ReadTx<'_>, channel: &Channel) -> StoreResult<Value> {

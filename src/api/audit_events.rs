@@ -78,10 +78,9 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/audit-events/{seq}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let missing = || Problem::not_found("audit event");
-    let seq = call.param(0).parse().map_err(|_error| missing())?;
+    let seq = call.param(0).parse().ok().or_not_found("audit event")?;
     let found = api.store.read(|tx| audit_events::by_seq(tx, &call.tenant, seq))?;
-    Ok(ok(&AuditEventAnswer::new(&found.ok_or_else(missing)?)))
+    Ok(ok(&AuditEventAnswer::new(&found.or_not_found("audit event")?)))
 }
 
 /// Whether the newest audit events are intact.

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use data_encoding::{BASE64, HEXLOWER};
-use ring::digest;
+use data_encoding::BASE64;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,6 +16,7 @@ use crate::api::problem::Problem;
 use crate::api::schema::{Base64, Is, ListPage, Sha256};
 use crate::base::budget::Share;
 use crate::base::clock::Timestamp;
+use crate::base::id;
 use crate::http::message::{Request, Response};
 use crate::model::audit::Actor;
 use crate::model::json;
@@ -312,7 +312,7 @@ pub(super) struct WithPayload<'a, T> {
 impl<T: Serialize> WithPayload<'_, T> {
     /// The answer.
     pub(super) fn response(of: T, payload: &[u8], content_type: &str, sealed: &Sealed) -> Response {
-        let sha256 = digest::digest(&digest::SHA256, payload);
+        let payload_sha256 = id::sha256_hex(payload).into();
         // Sealed fields are opened only when a delivery is sent.
         let hidden = (sealed.fields > 0).then(|| sealed::redact(payload));
         let payload = hidden.as_deref().unwrap_or(payload);
@@ -323,7 +323,7 @@ impl<T: Serialize> WithPayload<'_, T> {
         let is_bytes = raw.is_none() && text.is_none();
         let shown = WithPayload {
             of,
-            payload_sha256: HEXLOWER.encode(sha256.as_ref()).into(),
+            payload_sha256,
             payload: raw,
             payload_text: text,
             payload_base64: is_bytes.then(|| BASE64.encode(payload)),

@@ -74,7 +74,6 @@ struct Confirmation {
     /// `ok`: it is done. `failed`: it counts as a failed attempt.
     result: ConfirmedAs,
     /// Why it failed; the first 2048 characters are kept.
-    #[serde(default)]
     reason: Option<String>,
     /// It can never succeed: it becomes a dead letter at once.
     #[serde(default, rename = "final")]
@@ -103,12 +102,11 @@ impl Confirmation {
 /// `POST /v1/deliveries/{id}/confirm`
 fn confirm(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let outcome = call.json::<Confirmation>()?.outcome()?;
-    let missing = || Problem::not_found("delivery");
     let (tenant, seq) = (call.tenant.clone(), find(api, call)?.seq);
     let confirm = api.flow.confirmations.clone();
     // Asked first: the attempt's outcome goes to the writer before it is no longer in flight.
     let is_early = api.flow.in_flight.since(seq).is_some();
-    let held = api.store.read(|tx| leases::any(tx, seq))?.ok_or_else(missing)?;
+    let held = api.store.read(|tx| leases::any(tx, seq))?.or_not_found("delivery")?;
     let outcome = confirm.cleaned(&held, outcome)?;
     let done = change_and(api, call, move |tx| {
         let before = delivery_lists::by_seq(tx, &tenant, seq)?;
@@ -117,10 +115,10 @@ fn confirm(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             Confirmed::Again => None,
             Confirmed::Refused(why) => return Err(Problem::conflict(why).into()),
             Confirmed::TooEarly => return Err(too_early().into()),
-            Confirmed::Missing => return Err(missing().into()),
+            Confirmed::Missing => return Err(Problem::not_found("delivery").into()),
         };
         let after = delivery_lists::by_seq(tx, &tenant, seq)?;
-        let (before, after) = before.zip(after).ok_or_else(missing)?;
+        let (before, after) = before.zip(after).or_not_found("delivery")?;
         Ok((Change::changed("delivery", &seq.to_string(), &before, &after), settlement))
     })?;
     Ok(done.map(|(delivery, settlement)| {

@@ -135,7 +135,7 @@ fn read_next(api: &Api, call: &Call) -> Result<(Subscription, u32, Duration, boo
 /// The pull subscription that the path names.
 fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
     let found = api.store.read(|tx| subscriptions::find(tx, &call.tenant, call.param(0)))?;
-    let found = found.ok_or_else(|| Problem::not_found("subscription"))?;
+    let found = found.or_not_found("subscription")?;
     match found.new.target {
         Target::Pull => Ok(found),
         _ => Err(Problem::conflict(
@@ -260,10 +260,8 @@ struct Returned {
     delivery: DeliverySeq,
     lease: String,
     /// Why; the first 2048 characters are kept.
-    #[serde(default)]
     reason: Option<String>,
     /// When it may be leased again, like `30s`, at most `7days`; by the retry schedule if absent.
-    #[serde(default)]
     delay: Option<Is<SomeText>>,
     /// It can never succeed: it becomes a dead letter at once.
     #[serde(default)]
@@ -291,7 +289,6 @@ struct Extension {
     #[schemars(length(min = 1, max = MAX_LEASES_NAMED))]
     items: Vec<Lease>,
     /// How long the leases last from now, like `5min`.
-    #[serde(default)]
     lease: Option<Is<SomeText>>,
 }
 

@@ -155,7 +155,7 @@ fn active(api: &Api, call: &Call, id: &str) -> Result<Credential, Problem> {
         };
         Ok(Some((found, is_sent)))
     })?;
-    let (found, is_sent) = found.ok_or_else(|| Problem::not_found("credential"))?;
+    let (found, is_sent) = found.or_not_found("credential")?;
     if !is_sent {
         return Err(Problem::conflict(
             "No HTTP request is sent for it, so a new one cannot be verified: set another one with \
@@ -197,7 +197,7 @@ fn run(
     };
     if let Owner::Provider(_) = old.owner {
         let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, &old.owner_name))?;
-        let provider = found.ok_or_else(|| Problem::not_found("provider"))?;
+        let provider = found.or_not_found("provider")?;
         let checked = provider.new.scheme.check_secret(&secret);
         checked.map_err(|error| unusable(error.to_string()))?;
     }
@@ -243,8 +243,7 @@ fn schedule(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     change(api, call, move |tx| {
         credentials::plan(tx, &old.id, &plan)?;
-        let after = credentials::by_id(tx, &old.tenant, &old.id)?
-            .ok_or_else(|| Problem::not_found("credential"))?;
+        let after = credentials::by_id(tx, &old.tenant, &old.id)?.or_not_found("credential")?;
         Ok(Change::changed("credential", &old.id, &shown(&old), &shown(&after)))
     })
 }

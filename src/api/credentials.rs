@@ -339,7 +339,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/credentials/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| credentials::by_id(tx, &call.tenant, call.param(0)))?;
-    found.map(|one| ok(&shown(&one))).ok_or_else(|| Problem::not_found("credential"))
+    found.map(|one| ok(&shown(&one))).or_not_found("credential")
 }
 
 /// `POST /v1/subscriptions/{id}/credentials`
@@ -368,8 +368,7 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         credentials::insert(tx, &new)?;
         // The target may accept the new one.
         settlement::end_holds_by_change(tx, seq, now)?;
-        let row = credentials::by_id(tx, &tenant, &new.id)?
-            .ok_or_else(|| Problem::not_found("subscription"))?;
+        let row = credentials::by_id(tx, &tenant, &new.id)?.or_not_found("subscription")?;
         Ok(Change::made("credential", &new.id, &shown(&row)).and("revoked", revoked))
     })?;
     let secret = is_new.then_some(secret.as_str());
@@ -401,8 +400,7 @@ fn check_fits(subscription: &Subscription, settings: &Settings) -> Result<(), Pr
 fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {
-        let missing = || Problem::not_found("credential");
-        let before = credentials::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        let before = credentials::by_id(tx, &tenant, &id)?.or_not_found("credential")?;
         if before.state == State::Revoked {
             return Err(Problem::conflict("The credential was revoked before.").into());
         }
@@ -422,7 +420,7 @@ fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             return Err(Problem::conflict(detail).into());
         }
         credentials::revoke(tx, before.owner, &id)?;
-        let after = credentials::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        let after = credentials::by_id(tx, &tenant, &id)?.or_not_found("credential")?;
         Ok(Change::changed("credential", &id, &shown(&before), &shown(&after)))
     })
 }

@@ -191,8 +191,7 @@ pub(super) fn act(
     let found = find(api, call)?;
     let (tenant, seq) = (call.tenant.clone(), found.seq);
     change(api, call, move |tx| {
-        let missing = || Problem::not_found("delivery");
-        let before = delivery_lists::by_seq(tx, &tenant, seq)?.ok_or_else(missing)?;
+        let before = delivery_lists::by_seq(tx, &tenant, seq)?.or_not_found("delivery")?;
         match tx.in_savepoint(|| run(tx, &before))? {
             // A statement found a row in another state. What those before it changed is undone.
             Err(Error::Changed(_)) => {
@@ -200,7 +199,7 @@ pub(super) fn act(
             }
             done => done?,
         }
-        let after = delivery_lists::by_seq(tx, &tenant, seq)?.ok_or_else(missing)?;
+        let after = delivery_lists::by_seq(tx, &tenant, seq)?.or_not_found("delivery")?;
         let change = Change::changed("delivery", &seq.to_string(), &before, &after);
         let change = match &reason {
             Some(reason) => change.and("given_reason", reason.as_str()),
@@ -226,10 +225,8 @@ pub(super) fn refused(delivery: &Delivery, rule: &str) -> Problem {
 }
 
 pub(super) fn find(api: &Api, call: &Call) -> Result<Delivery, Problem> {
-    let missing = || Problem::not_found("delivery");
-    let seq = DeliverySeq::parse(call.param(0)).map_err(|_why| missing())?;
-    let found = api.store.read(|tx| delivery_lists::by_seq(tx, &call.tenant, seq))?;
-    found.ok_or_else(missing)
+    let seq = DeliverySeq::parse(call.param(0)).ok().or_not_found("delivery")?;
+    api.store.read(|tx| delivery_lists::by_seq(tx, &call.tenant, seq))?.or_not_found("delivery")
 }
 
 /// A delivery, and whether it is being attempted at this moment.

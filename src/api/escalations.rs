@@ -51,7 +51,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/escalations/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| escalations::by_id(tx, &call.tenant, call.param(0)))?;
-    let found = found.ok_or_else(|| Problem::not_found("escalation"))?;
+    let found = found.or_not_found("escalation")?;
     Ok(ok(&found))
 }
 
@@ -61,15 +61,14 @@ fn acknowledge(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let by = if call.who.display.is_empty() { &call.who.id } else { &call.who.display };
     let (by, now) = (by.clone(), api.clock.wall());
     change(api, call, move |tx| {
-        let missing = || Problem::not_found("escalation");
-        let before = escalations::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        let before = escalations::by_id(tx, &tenant, &id)?.or_not_found("escalation")?;
         if let Some(at) = before.acknowledged_at {
             let by = before.acknowledged_by.unwrap_or_default();
             let detail = format!("It was acknowledged at {at} by {by:?} already.");
             return Err(Problem::conflict(detail).into());
         }
         escalations::acknowledge(tx, &before, &by, now)?;
-        let after = escalations::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        let after = escalations::by_id(tx, &tenant, &id)?.or_not_found("escalation")?;
         Ok(Change::changed("escalation", &id, &before, &after))
     })
 }

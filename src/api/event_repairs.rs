@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use data_encoding::{BASE64, HEXLOWER};
-use ring::digest;
+use data_encoding::BASE64;
 use serde::Deserializer;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -14,6 +13,7 @@ use crate::api::call::check_reason;
 use crate::api::events::ID;
 use crate::api::prelude::*;
 use crate::api::schema::{Ascii, StrictBase64};
+use crate::base::id::sha256_hex;
 use crate::model::event::{self, Event, NewEvent};
 use crate::model::sealed::Sealed;
 use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
@@ -295,8 +295,7 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let mut change =
             Change::changed("event", &id, &audited(tx, &before)?, &audited(tx, &after)?);
         if let Some(payload) = changes.payload.as_deref() {
-            let sha256 = digest::digest(&digest::SHA256, payload);
-            change = change.and("payload_sha256", HEXLOWER.encode(sha256.as_ref()));
+            change = change.and("payload_sha256", sha256_hex(payload));
         }
         Ok(change.answer(after))
     })

@@ -91,17 +91,13 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/event-types/{name}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| store::by_name(tx, &call.tenant, call.param(0)))?;
-    Ok(ok(&found.ok_or_else(missing)?))
-}
-
-fn missing() -> Problem {
-    Problem::not_found("event type")
+    Ok(ok(&found.or_not_found("event type")?))
 }
 
 /// `GET /v1/event-types/{name}/proposal`
 fn propose(api: &Api, call: &Call) -> Result<Response, Problem> {
     let (tenant, name) = (&call.tenant, call.param(0));
-    check_name(name).map_err(|_why| missing())?;
+    check_name(name).ok().or_not_found("event type")?;
     let most = usize::try_from(MAX_SAMPLES).unwrap_or(usize::MAX);
     let _share = api.share(most.saturating_mul(store::MAX_SAMPLE_BYTES))?;
     let found = lists::read(api, call, |tx| store::samples(tx, tenant, name, MAX_SAMPLES))?;
@@ -152,7 +148,7 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     change(api, call, move |tx| {
         let before = store::by_name(tx, &tenant, &new.name)?;
         store::put(tx, &tenant, &new, now)?;
-        let after = store::by_name(tx, &tenant, &new.name)?.ok_or_else(missing)?;
+        let after = store::by_name(tx, &tenant, &new.name)?.or_not_found("event type")?;
         Ok(match before {
             None => Change::made("event_type", &new.name, &after),
             Some(before) => Change::changed("event_type", &new.name, &before, &after),
@@ -164,7 +160,7 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {
-        let before = store::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
+        let before = store::by_name(tx, &tenant, &name)?.or_not_found("event type")?;
         store::delete(tx, &tenant, &name)?;
         Ok(Change::gone("event_type", &name, &before))
     })

@@ -420,7 +420,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
             event => event,
         })
     });
-    let mut event = found?.ok_or_else(|| Problem::not_found("event"))?;
+    let mut event = found?.or_not_found("event")?;
     if matches!(event.status, Status::Pending | Status::Failed) {
         let origin = Origin::Outbox(event.seq);
         let open = api.store.read(|tx| deliveries::open_of(tx, origin))?;

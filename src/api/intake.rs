@@ -69,8 +69,7 @@ pub(super) fn tenant(route: &Route, params: &[String]) -> Option<String> {
 /// Fails with 404 if there is none; 503 if its tenant is suspended, so that the provider sends its webhooks later.
 pub(super) fn find(api: &Api, params: &[String]) -> Result<Arc<VerifiedProvider>, Problem> {
     let (tenant, provider) = address(params);
-    let found = api.flow.receive.provider(tenant, provider)?;
-    let found = found.ok_or_else(|| Problem::not_found("provider"))?;
+    let found = api.flow.receive.provider(tenant, provider)?.or_not_found("provider")?;
     if found.suspended {
         let detail = "The tenant accepts no webhooks now; send it again later.";
         return Err(Problem::unavailable(detail, SUSPENDED_RETRY_AFTER.as_secs()));

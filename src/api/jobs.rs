@@ -143,7 +143,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/jobs/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| tables::by_id(tx, &call.tenant, call.param(0)))?;
-    Ok(ok(&JobAnswer::of(&found.ok_or_else(|| Problem::not_found("job"))?)))
+    Ok(ok(&JobAnswer::of(&found.or_not_found("job")?)))
 }
 
 /// `POST /v1/jobs/{id}/pause`
@@ -172,14 +172,13 @@ fn act(
 ) -> Result<Audited<Value>, Problem> {
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let changed = change(api, call, move |tx| {
-        let missing = || Problem::not_found("job");
-        let before = tables::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        let before = tables::by_id(tx, &tenant, &id)?.or_not_found("job")?;
         if !from.contains(&before.state) {
             let detail = format!("The job is {} already.", before.state.as_str());
             return Err(Problem::conflict(detail).into());
         }
         run(tx, before.seq)?;
-        let after = tables::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        let after = tables::by_id(tx, &tenant, &id)?.or_not_found("job")?;
         Ok(Change::changed("job", &id, &JobAnswer::of(&before), &JobAnswer::of(&after)))
     })?;
     api.flow.jobs.ring();
@@ -228,8 +227,7 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let (wall, now) = (api.clock.wall(), api.clock.now());
     let made = change(api, call, move |tx| {
-        let before = subscriptions::by_seq(tx, found.seq)?
-            .ok_or_else(|| Problem::not_found("subscription"))?;
+        let before = subscriptions::by_seq(tx, found.seq)?.or_not_found("subscription")?;
         settlement::resume(tx, &before, wall)?;
         let before = json!({ "state": before.state.as_str() });
         let after = json!({ "state": "ACTIVE" });
@@ -272,7 +270,7 @@ pub(super) fn start(
 
 fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> Verdict {
     tables::insert(tx, new, matched)?;
-    let job = tables::by_id(tx, &new.tenant, &new.id)?.ok_or_else(|| Problem::not_found("job"))?;
+    let job = tables::by_id(tx, &new.tenant, &new.id)?.or_not_found("job")?;
     Ok(Change::made("job", &new.id, &JobAnswer::of(&job)))
 }
 

@@ -205,8 +205,7 @@ impl std::fmt::Display for Start {
 
 /// `GET /v1/lanes/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let missing = || Problem::not_found("lane");
-    let lane = lane::parse_id(call.param(0)).ok_or_else(missing)?;
+    let lane = lane::parse_id(call.param(0)).or_not_found("lane")?;
     let tenant = &call.tenant;
     let detail = lists::read(api, call, |tx| {
         let all = |seqs: Vec<DeliverySeq>| -> StoreResult<Vec<_>> {
@@ -223,7 +222,7 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         let is_there = !deliveries.is_empty() || !parked.is_empty() || front.is_some();
         Ok(is_there.then_some(LaneDetail { id: lane::id(lane), lane: front, deliveries, parked }))
     })?;
-    detail.map(|detail| ok(&detail)).ok_or_else(missing)
+    detail.map(|detail| ok(&detail)).or_not_found("lane")
 }
 
 /// A lane, and what it waits for.

@@ -161,10 +161,7 @@ fn webhooks(parts: &mut Components) -> Map<String, Value> {
 
 /// A request that a subscription's target gets.
 fn webhook(name: &str, about: &str, schema: &Value, example: Option<&Value>) -> Value {
-    let mut content = json!({ "schema": schema });
-    if let (Value::Object(members), Some(example)) = (&mut content, example) {
-        members.insert("example".to_owned(), example.clone());
-    }
+    let content = with(json!({ "schema": schema }), "example", example.cloned());
     json!({ "post": {
         "tags": ["Event types"],
         "summary": name,
@@ -172,6 +169,14 @@ fn webhook(name: &str, about: &str, schema: &Value, example: Option<&Value>) -> 
         "requestBody": { "required": true, "content": { "application/json": content } },
         "responses": { "2XX": { "description": "The event is accepted." } },
     } })
+}
+
+/// Adds a member to an object, if there is a value.
+fn with(mut object: Value, name: &str, value: Option<Value>) -> Value {
+    if let (Value::Object(members), Some(value)) = (&mut object, value) {
+        members.insert(name.to_owned(), value);
+    }
+    object
 }
 
 /// A name as part of a URN.
@@ -270,19 +275,15 @@ fn paths(parts: &mut Components) -> Map<String, Value> {
 
 fn operation(tag: &str, route: &Route, parts: &mut Components) -> Value {
     let doc = &route.doc;
-    let mut operation = Map::new();
-    operation.insert("tags".to_owned(), json!([tag]));
-    operation.insert("summary".to_owned(), doc.summary.into());
-    operation.insert("description".to_owned(), doc.about.into());
-    operation.insert("operationId".to_owned(), doc.id.into());
-    operation.insert("security".to_owned(), security(route));
+    let operation = json!({
+        "tags": [tag], "summary": doc.summary, "description": doc.about, "operationId": doc.id,
+        "security": security(route),
+    });
     let params: Vec<Value> = doc.params.iter().map(|param| parameter(param, parts)).collect();
-    if !params.is_empty() {
-        operation.insert("parameters".to_owned(), params.into());
-    }
-    if let Some(body) = &doc.body {
-        operation.insert("requestBody".to_owned(), request_body(*body, parts));
-    }
+    let params = (!params.is_empty()).then_some(params.into());
+    let operation = with(operation, "parameters", params);
+    let body = doc.body.map(|body| request_body(body, parts));
+    let operation = with(operation, "requestBody", body);
     let mut responses = Map::new();
     for returns in doc.returns {
         responses.insert(returns.status.to_string(), response(returns, parts));
@@ -291,8 +292,7 @@ fn operation(tag: &str, route: &Route, parts: &mut Components) -> Value {
         let status = kinds.first().map(|kind| kind.facts().status.to_string());
         responses.insert(status.unwrap_or_default(), parts.problem(kinds));
     }
-    operation.insert("responses".to_owned(), responses.into());
-    Value::Object(operation)
+    with(operation, "responses", Some(responses.into()))
 }
 
 /// The kinds of problems a route may answer: its own, and those that follow from its right, path and method.
@@ -339,24 +339,15 @@ fn parameter(param: &Param, parts: &mut Components) -> Value {
     let more = if *quick { " Fast even in a long list." } else { "" };
     let schema = describe(&mut parts.sent).to_value();
     let number = schema.get("type").is_some_and(|of| of == "integer");
-    let mut shown = json!({
+    let shown = json!({
         "name": name, "in": place.as_str(), "description": format!("{about}{more}"),
         "required": *place == Place::Path, "schema": schema,
     });
-    if let Value::Object(members) = &mut shown {
-        if !example.is_empty() {
-            let example = example
-                .parse::<u64>()
-                .ok()
-                .filter(|_| number)
-                .map_or_else(|| (*example).into(), Value::from);
-            members.insert("example".to_owned(), example);
-        }
-        if *bare {
-            members.insert("allowEmptyValue".to_owned(), true.into());
-        }
-    }
-    shown
+    let as_number = example.parse::<u64>().ok().filter(|_| number);
+    let example =
+        (!example.is_empty()).then(|| as_number.map_or_else(|| (*example).into(), Value::from));
+    let shown = with(shown, "example", example);
+    with(shown, "allowEmptyValue", bare.then_some(true.into()))
 }
 
 fn request_body(body: Body, parts: &mut Components) -> Value {
@@ -383,7 +374,7 @@ fn response(returns: &Returns, parts: &mut Components) -> Value {
         let shown = json!({ "description": about, "schema": { "type": "string" } });
         headers.insert((*name).to_owned(), shown);
     }
-    let mut shown = json!({ "description": returns.about, "headers": headers });
+    let shown = json!({ "description": returns.about, "headers": headers });
     let text = || json!({ "schema": { "type": "string" } });
     let content = match returns.content {
         Content::Nothing => return shown,
@@ -395,10 +386,7 @@ fn response(returns: &Returns, parts: &mut Components) -> Value {
             "application/json": { "schema": parts.answered(describe) }, "text/plain": text(),
         }),
     };
-    if let Value::Object(members) = &mut shown {
-        members.insert("content".to_owned(), content);
-    }
-    shown
+    with(shown, "content", Some(content))
 }
 
 /// The header fields of every answer.

@@ -9,7 +9,7 @@ pub(super) use crate::api::call::{Call, ok, page_of};
 pub(super) use crate::api::context::Api;
 pub(super) use crate::api::kind::Kind;
 pub(super) use crate::api::lists;
-pub(super) use crate::api::problem::Problem;
+pub(super) use crate::api::problem::{OrNotFound, Problem};
 pub(super) use crate::api::route::Answer::{Act, ActLater, Later, Listed, Now};
 pub(super) use crate::api::route::{
     AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, delete, get, patch, post, put,

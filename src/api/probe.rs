@@ -180,7 +180,7 @@ fn progress(api: &Api, call: &Call) -> Result<Response, Problem> {
             problem,
         })
     });
-    shown.ok_or_else(|| Problem::not_found("subscription test"))
+    shown.or_not_found("subscription test")
 }
 
 /// What is sent, and whether nobody waits for it.
@@ -202,7 +202,7 @@ fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest, bo
     };
     let event = (call.tenant.as_str(), &*event_id);
     let found = api.store.read(|tx| deliveries::outgoing_of_event(tx, subscription.seq, event))?;
-    let outgoing = found.ok_or_else(|| Problem::not_found("event or webhook event"))?;
+    let outgoing = found.or_not_found("event or webhook event")?;
     Ok((subscription, outgoing, background))
 }
 

@@ -229,6 +229,17 @@ impl From<Error> for Problem {
     }
 }
 
+/// What is looked for, or 404.
+pub(super) trait OrNotFound<T> {
+    fn or_not_found(self, what: &str) -> Result<T, Problem>;
+}
+
+impl<T> OrNotFound<T> for Option<T> {
+    fn or_not_found(self, what: &str) -> Result<T, Problem> {
+        self.ok_or_else(|| Problem::not_found(what))
+    }
+}
+
 impl From<Problem> for Response {
     fn from(problem: Problem) -> Self {
         let Problem { kind, detail, headers, checks, cause } = problem;

@@ -252,8 +252,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let sealed = secret.as_deref().map(|secret| to_seal(api, now, Settings::Signing {}, secret));
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {
-        let missing = || Problem::not_found("provider");
-        let before = providers::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
+        let before = providers::by_name(tx, &tenant, &name)?.or_not_found("provider")?;
         let mut row = before.clone();
         if let Some(scheme) = &scheme {
             let (was, public) = (&row.new.scheme, Scheme::takes_public_keys);
@@ -284,7 +283,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         if let Some(secret) = &sealed {
             credentials::insert(tx, &secret.of(&tenant, Owner::Provider(row.seq), now))?;
         }
-        let after = providers::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
+        let after = providers::by_name(tx, &tenant, &name)?.or_not_found("provider")?;
         let (was, body) = (shown(&before, base.as_deref()), shown(&after, base.as_deref()));
         let mut change = Change::changed("provider", &row.new.id, &was, &body);
         if let Some(secret) = &sealed {
@@ -300,8 +299,7 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let now = api.clock.wall();
     let base = public_base(api);
     change(api, call, move |tx| {
-        let before = providers::by_name(tx, &tenant, &name)?
-            .ok_or_else(|| Problem::not_found("provider"))?;
+        let before = providers::by_name(tx, &tenant, &name)?.or_not_found("provider")?;
         let revoked = providers::delete(tx, before.seq, now)?;
         Ok(Change::gone("provider", &before.new.id, &shown(&before, base.as_deref()))
             .and("revoked", revoked))
@@ -311,7 +309,7 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 /// The provider that the path names.
 pub(super) fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
     let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, call.param(0)))?;
-    found.ok_or_else(|| Problem::not_found("provider"))
+    found.or_not_found("provider")
 }
 
 /// Reads where the ordering key is. It is read separately from the body, so that an error is answered 422, not 400.

@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use data_encoding::{BASE64, HEXLOWER};
-use ring::digest;
+use data_encoding::BASE64;
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -129,8 +128,7 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
     change(api, call, move |tx| {
-        let missing = || Problem::not_found("event");
-        let before = outbox_lists::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        let before = outbox_lists::by_id(tx, &tenant, &id)?.or_not_found("event")?;
         if before.status == Status::Quarantined {
             let detail = "The event is quarantined: repair it with POST …/fix to send it.";
             return Err(Problem::conflict(detail).into());
@@ -151,10 +149,9 @@ fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
     change(api, call, move |tx| {
-        let missing = || Problem::not_found("webhook event");
-        let before = webhook_events::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        let before = webhook_events::by_id(tx, &tenant, &id)?.or_not_found("webhook event")?;
         send_again(tx, &job, Origin::WebhookEvent(before.seq), now)?;
-        let after = webhook_events::by_seq(tx, before.seq)?.ok_or_else(missing)?;
+        let after = webhook_events::by_seq(tx, before.seq)?.or_not_found("webhook event")?;
         Ok(Change::changed("webhook_event", &id, &before, &after))
     })
 }
@@ -209,11 +206,11 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
         return Err(Problem::no_room());
     }
     let found = api.store.read(|tx| outbox_lists::by_id(tx, &call.tenant, call.param(0)))?;
-    let found = found.ok_or_else(|| Problem::not_found("event"))?;
+    let found = found.or_not_found("event")?;
     let new = new_event(api, replay, found)?;
     let name = replay.subscription.as_deref().map(str::to_owned);
     let (of, now) = (call.param(0).to_owned(), api.clock.now());
-    let sha256 = HEXLOWER.encode(digest::digest(&digest::SHA256, &new.payload).as_ref());
+    let sha256 = id::sha256_hex(&new.payload);
     change(api, call, move |tx| {
         let mut new = new.clone();
         if let Some(name) = &name {
@@ -236,16 +233,12 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
 #[serde(deny_unknown_fields)]
 struct Edited {
     /// Any JSON.
-    #[serde(default)]
     payload: Option<Is<Value, Box<RawValue>>>,
     /// Any bytes, instead of `payload`.
-    #[serde(default)]
     payload_base64: Option<Is<StrictBase64>>,
     /// The content type of the payload; that of the event if absent.
-    #[serde(default)]
     content_type: Option<Is<Ascii<0, 255>>>,
     /// Header fields of the event, instead of those it has.
-    #[serde(default)]
     headers: Option<Is<EventHeaders, BTreeMap<String, String>>>,
 }
 
@@ -271,7 +264,7 @@ fn edit_and_resend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         deliveries::refused(&of, "an attempt is in flight: park it, or wait for the end")
     })?;
     let found = api.store.read(|tx| outbox_lists::by_id(tx, &of.tenant, &of.event_id))?;
-    let mut found = found.ok_or_else(|| Problem::not_found("event"))?;
+    let mut found = found.or_not_found("event")?;
     found.new.target = Some(of.subscription.clone());
     if let Some(headers) = bare(headers) {
         found.new.headers = (!headers.is_empty()).then(|| json!(headers).to_string());
@@ -279,17 +272,16 @@ fn edit_and_resend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let replay = Replay { payload, payload_base64, content_type, ..Replay::default() };
     let new = new_event(api, &replay, found)?;
     let (tenant, seq, now) = (call.tenant.clone(), of.seq, api.clock.now());
-    let sha256 = HEXLOWER.encode(digest::digest(&digest::SHA256, &new.payload).as_ref());
+    let sha256 = id::sha256_hex(&new.payload);
     change(api, call, move |tx| {
         let shown = |seq| delivery_lists::by_seq(tx, &tenant, seq);
-        let missing = || Problem::not_found("delivery");
-        let before = shown(seq)?.ok_or_else(missing)?;
+        let before = shown(seq)?.or_not_found("delivery")?;
         let made = match tx.in_savepoint(|| settlement::replace(tx, seq, &new, now))? {
             Err(Error::Changed(_)) => return Err(deliveries::refused(&before, RULE).into()),
             made => made?,
         };
         tables::events::set_replay_of(tx, &new.id, &before.event_id)?;
-        let (after, made) = shown(seq)?.zip(shown(made)?).ok_or_else(missing)?;
+        let (after, made) = shown(seq)?.zip(shown(made)?).or_not_found("delivery")?;
         let change = Change::made_within("delivery", &seq.to_string(), &before, &after);
         let change = change.and("replaced_by", made.seq.to_string());
         Ok(change.and("payload_sha256", sha256.as_str()).answer(made))
@@ -346,8 +338,7 @@ fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, id, now) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.now());
     let reason = format!("cancelled by {}", call.who.display);
     change(api, call, move |tx| {
-        let missing = || Problem::not_found("event");
-        let before = outbox_lists::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        let before = outbox_lists::by_id(tx, &tenant, &id)?.or_not_found("event")?;
         let open = tables::events::open_deliveries(tx, before.seq)?;
         for delivery in &open {
             settlement::cancel(tx, *delivery, &reason, now)?;
@@ -361,6 +352,6 @@ fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 }
 
 fn event_changed(tx: &ReadTx<'_>, before: &Event) -> Verdict {
-    let after = outbox_lists::by_seq(tx, before.seq)?.ok_or_else(|| Problem::not_found("event"))?;
+    let after = outbox_lists::by_seq(tx, before.seq)?.or_not_found("event")?;
     Ok(Change::changed("event", &before.new.id, &before, &after))
 }

@@ -70,7 +70,7 @@ fn page_of_live(api: &Api, call: &Call, whose: Whose<'_>) -> Result<Response, Pr
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let found = api.store.read(|tx| sessions::by_id(tx, &tenant, call.param(0)))?;
-    Ok(ok(&found.ok_or_else(missing)?))
+    Ok(ok(&found.or_not_found("session")?))
 }
 
 /// `DELETE /v1/sessions/{id}`
@@ -95,12 +95,8 @@ fn end_if(
     let (id, now) = (call.param(0).to_owned(), api.clock.wall());
     change(api, call, move |tx| {
         let found = sessions::by_id(tx, &tenant, &id)?.filter(|session| may(session));
-        let session = found.ok_or_else(missing)?;
+        let session = found.or_not_found("session")?;
         sessions::end(tx, session.seq, now)?;
         Ok(Change::gone("session", &id, &session))
     })
-}
-
-fn missing() -> Problem {
-    Problem::not_found("session")
 }

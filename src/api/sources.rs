@@ -175,7 +175,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             let detail = format!("There is a source named {:?} already.", new.name.as_str());
             return Err(Problem::conflict(detail).into());
         }
-        let made = tables::by_name(tx, &new.tenant, new.name.as_str())?.ok_or_else(missing)?;
+        let made = tables::by_name(tx, &new.tenant, new.name.as_str())?.or_not_found("source")?;
         Ok(Change::made("source", &new.id, &shown(&made, &SourceStatus::default())))
     })
 }
@@ -204,7 +204,7 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let now = api.clock.wall();
     change(api, call, move |tx| {
-        let before = tables::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
+        let before = tables::by_name(tx, &tenant, &name)?.or_not_found("source")?;
         tables::delete(tx, before.seq, now)?;
         resolve_escalations(tx, &tenant, &name, now)?;
         let shown = shown(&before, &SourceStatus::default());
@@ -259,7 +259,7 @@ fn alter(
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let (now, statuses) = (api.clock.wall(), api.flow.sources.clone());
     change(api, call, move |tx| {
-        let before = tables::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
+        let before = tables::by_name(tx, &tenant, &name)?.or_not_found("source")?;
         if !no_new_folder(tx, compared.as_ref())? {
             return Err(folder_was_added().into());
         }
@@ -267,7 +267,7 @@ fn alter(
         with(&mut row);
         tables::update(tx, &row, now)?;
         resolve_escalations(tx, &tenant, &name, now)?;
-        let after = tables::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
+        let after = tables::by_name(tx, &tenant, &name)?.or_not_found("source")?;
         let status = statuses.of(after.seq);
         Ok(Change::changed(
             "source",
@@ -291,13 +291,8 @@ fn resolve_escalations(
     Ok(())
 }
 
-fn missing() -> Problem {
-    Problem::not_found("source")
-}
-
 fn find(api: &Api, call: &Call) -> Result<Source, Problem> {
-    let found = api.store.read(|tx| tables::by_name(tx, &call.tenant, call.param(0)))?;
-    found.ok_or_else(missing)
+    api.store.read(|tx| tables::by_name(tx, &call.tenant, call.param(0)))?.or_not_found("source")
 }
 
 fn read_settings(api: &Api, call: &Call, kind: &str, given: Value) -> Result<Settings, Problem> {

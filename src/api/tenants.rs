@@ -85,7 +85,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
             let detail = format!("There is a tenant named {:?} already.", name.as_str());
             return Err(Problem::conflict(detail).into());
         }
-        let made = tenants::by_name(tx, name.as_str())?.ok_or_else(missing)?;
+        let made = tenants::by_name(tx, name.as_str())?.or_not_found("tenant")?;
         Ok(Change::made("tenant", name.as_str(), &made))
     })
 }
@@ -136,18 +136,13 @@ fn alter(
 ) -> Result<Audited<Value>, Problem> {
     let name = call.param(0).to_owned();
     change(api, call, move |tx| {
-        let before = tenants::by_name(tx, &name)?.ok_or_else(missing)?;
+        let before = tenants::by_name(tx, &name)?.or_not_found("tenant")?;
         run(tx, &name)?;
-        let after = tenants::by_name(tx, &name)?.ok_or_else(missing)?;
+        let after = tenants::by_name(tx, &name)?.or_not_found("tenant")?;
         Ok(Change::changed("tenant", &name, &before, &after))
     })
 }
 
-fn missing() -> Problem {
-    Problem::not_found("tenant")
-}
-
 fn find(api: &Api, name: &str) -> Result<Tenant, Problem> {
-    let found = api.store.read(|tx| tenants::by_name(tx, name))?;
-    found.ok_or_else(missing)
+    api.store.read(|tx| tenants::by_name(tx, name))?.or_not_found("tenant")
 }

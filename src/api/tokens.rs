@@ -100,8 +100,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     };
     let made = change(api, call, move |tx| {
         tokens::insert(tx, &new, now)?;
-        let token =
-            tokens::by_id(tx, &new.tenant, &new.id)?.ok_or_else(|| Problem::not_found("token"))?;
+        let token = tokens::by_id(tx, &new.tenant, &new.id)?.or_not_found("token")?;
         Ok(Change::made("token", &new.id, &token))
     })?;
     Ok(made.map(|made| value(NewToken { made, token: secret })))
@@ -125,7 +124,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let found = api.store.read(|tx| tokens::by_id(tx, &tenant, call.param(0)))?;
-    Ok(ok(&found.ok_or_else(|| Problem::not_found("token"))?))
+    Ok(ok(&found.or_not_found("token")?))
 }
 
 /// `DELETE /v1/tokens/{id}`: refuses the last token that can administer the box.
@@ -133,8 +132,7 @@ pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let (id, now) = (call.param(0).to_owned(), api.clock.wall());
     change(api, call, move |tx| {
-        let missing = || Problem::not_found("token");
-        let before = tokens::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        let before = tokens::by_id(tx, &tenant, &id)?.or_not_found("token")?;
         if before.revoked_at.is_some() {
             return Err(Problem::conflict("The token is already revoked.").into());
         }
@@ -145,7 +143,7 @@ pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
             ).into());
         }
         tokens::revoke(tx, before.seq, now)?;
-        let after = tokens::by_id(tx, &tenant, &id)?.ok_or_else(missing)?;
+        let after = tokens::by_id(tx, &tenant, &id)?.or_not_found("token")?;
         Ok(Change::changed("token", &id, &before, &after))
     })
 }

@@ -121,7 +121,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let found =
-        api.store.read(|tx| users::by_name(tx, &tenant, call.param(0)))?.ok_or_else(missing)?;
+        api.store.read(|tx| users::by_name(tx, &tenant, call.param(0)))?.or_not_found("user")?;
     Ok(ok(&found.user))
 }
 
@@ -139,7 +139,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             let name = &new.name;
             return Err(Problem::conflict(format!("The name {name:?} is taken.")).into());
         }
-        let found = users::by_name(tx, &new.tenant, &new.name)?.ok_or_else(missing)?;
+        let found = users::by_name(tx, &new.tenant, &new.name)?.or_not_found("user")?;
         Ok(Change::made("user", &new.id, &found.user))
     })
 }
@@ -175,7 +175,8 @@ fn change_own_password(api: &Api, call: &Call) -> Result<Audited<Value>, Problem
     let (client, now) = (call.request.head.client, api.clock.monotonic());
     let whose = Some((call.tenant.as_str(), name));
     log_ins.check(client, whose, now)?;
-    let found = api.store.read(|tx| users::by_name(tx, &call.tenant, name))?.ok_or_else(missing)?;
+    let found =
+        api.store.read(|tx| users::by_name(tx, &call.tenant, name))?.or_not_found("user")?;
     let before = found.password_hash;
     if let Some(hash) = &before {
         let current = current.as_ref().map_or("", |current| current.as_str());
@@ -203,7 +204,7 @@ fn alter(
 ) -> Result<Audited<Value>, Problem> {
     let (name, now) = (call.param(0).to_owned(), api.clock.wall());
     change(api, call, move |tx| {
-        let before = users::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
+        let before = users::by_name(tx, &tenant, &name)?.or_not_found("user")?;
         let mut after = before.clone();
         run(&mut after)?;
         users::set(tx, &after)?;
@@ -220,7 +221,7 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let (name, now) = (call.param(0).to_owned(), api.clock.wall());
     change(api, call, move |tx| {
-        let Found { user, .. } = users::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
+        let Found { user, .. } = users::by_name(tx, &tenant, &name)?.or_not_found("user")?;
         users::delete(tx, user.seq, now)?;
         let ended = shut_out(tx, user.seq, now)?;
         Ok(Change::gone("user", &user.id, &user).and("sessions_ended", ended))
@@ -234,7 +235,7 @@ fn link(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (name, hash) = (call.param(0).to_owned(), api.hasher.hash(&secret));
     let expires_at = api.clock.wall().plus(LINK_LIFETIME);
     let made = change(api, call, move |tx| {
-        let Found { user, .. } = users::by_name(tx, &tenant, &name)?.ok_or_else(missing)?;
+        let Found { user, .. } = users::by_name(tx, &tenant, &name)?.or_not_found("user")?;
         if user.disabled_at.is_some() {
             return Err(Problem::conflict("The user is disabled.").into());
         }
@@ -275,10 +276,6 @@ fn set_password(found: &mut Found, hash: Option<&String>) {
         found.password_hash = Some(hash.clone());
         found.user.has_password = true;
     }
-}
-
-fn missing() -> Problem {
-    Problem::not_found("user")
 }
 
 /// A one-time link.

@@ -77,7 +77,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/webhook-events/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| webhook_events::by_id(tx, &call.tenant, call.param(0)))?;
-    let mut event = found.ok_or_else(|| Problem::not_found("webhook event"))?;
+    let mut event = found.or_not_found("webhook event")?;
     if event.status == Status::Received {
         let origin = Origin::WebhookEvent(event.seq);
         let open = api.store.read(|tx| deliveries::open_of(tx, origin))?;
