@@ -50,7 +50,7 @@ channel  Where alerts go, and which
     > deleted: {name}
 ";
 
-const CHANNEL: Commands = Commands::new(&CHANNELS, CHANNEL_TABLE, &[own("create", create)]);
+const CHANNEL: Commands = Commands::new(&CHANNELS, CHANNEL_TABLE, &[answered("create", create)]);
 
 const CHANNELS: Noun =
     Noun::new("/v1/alert-channels", "Alert channel", "alert channels", ALERT_TABLE)
@@ -73,15 +73,11 @@ const ESCALATIONS: Noun =
         .time("last_at")
         .by(&[("detail", |e| cut(&text(e, "detail"), 100))]);
 
-fn create(call: &Call<'_>, remote: &Remote) -> Done {
-    let made = call.send(remote, call.body()?)?;
-    if remote.json() {
-        return out::json(&made);
-    }
+fn create(call: &Call<'_>, _remote: &Remote, made: &Value) -> Done {
     let name = call.text("name");
-    out::line(format_args!("created: {name} {}", text(&made, "target")))?;
+    out::line(format_args!("created: {name} {}", text(made, "target")))?;
     if call.text("kind") == "webhook" {
-        let secret = once(&made, "secret")?;
+        let secret = once(made, "secret")?;
         out::line(format_args!("secret: {secret}   (this is the only time it is shown)"))?;
     }
     out::line(format_args!("Try it: oncebox alert test {name}"))

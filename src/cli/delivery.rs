@@ -52,10 +52,10 @@ pub(super) const DELIVERY: Commands = Commands::new(
     &DELIVERIES,
     DELIVERY_TABLE,
     &[
-        own("show", show),
+        answered("show", show),
         own("attempts", |call, remote| call.list(remote, &ATTEMPTS, call.query())),
         own("retry|park|release|skip|move-to-end|cancel", each),
-        own("edit-and-resend", edit_and_resend),
+        answered("edit-and-resend", edit_and_resend),
         own("confirm", confirm),
     ],
 );
@@ -87,8 +87,8 @@ pub(super) const DEAD_LETTER: Commands = Commands::new(
     &DEAD_LETTERS,
     DEAD_LETTER_TABLE,
     &[
-        own("show", show),
-        own("summary", summary),
+        answered("show", show),
+        answered("summary", summary),
         own("replay", |call, remote| job::start(call, remote, job::again("dead letters")))
             .more(Pace::augment_args),
         own("discard", |call, remote| {
@@ -126,13 +126,12 @@ pub(super) const IN_DOUBT: Commands = Commands::new(
     &DOUBTS,
     IN_DOUBT_TABLE,
     &[
-        own("show", restored),
+        answered("show|end", |_, _, in_doubt| RESTORED.fields(in_doubt)),
         own("list", list_doubts),
         own("release", |call, remote| settle(call, remote, "release", ("Release", "released")))
             .more(of_doubt),
         own("settle", |call, remote| settle(call, remote, "skip", ("Settle", "settled")))
             .more(of_doubt),
-        own("end", restored),
     ],
 );
 
@@ -181,12 +180,8 @@ const GROUPS: Cells = Cells {
     by: &[],
 };
 
-fn summary(call: &Call<'_>, remote: &Remote) -> Done {
-    let found = call.send(remote, Map::new())?;
-    if remote.json() {
-        return out::json(&found);
-    }
-    let groups = list(&found, "groups");
+fn summary(_call: &Call<'_>, _remote: &Remote, found: &Value) -> Done {
+    let groups = list(found, "groups");
     if groups.is_empty() {
         out::note("There are no dead letters.");
         return Ok(());
@@ -194,33 +189,22 @@ fn summary(call: &Call<'_>, remote: &Remote) -> Done {
     GROUPS.table(groups)
 }
 
-fn show(call: &Call<'_>, remote: &Remote) -> Done {
-    let delivery = remote.get(&call.path())?;
-    if remote.json() {
-        return out::json(&delivery);
-    }
-    timeline::delivery(remote, &delivery)?;
+fn show(_call: &Call<'_>, remote: &Remote, delivery: &Value) -> Done {
+    timeline::delivery(remote, delivery)?;
     out::line("")?;
-    let event = timeline::event_of(remote, &delivery)?;
-    timeline::again(&event, &[delivery])
+    let event = timeline::event_of(remote, delivery)?;
+    timeline::again(&event, std::slice::from_ref(delivery))
 }
 
-fn edit_and_resend(call: &Call<'_>, remote: &Remote) -> Done {
-    let (id, made) = (call.text("id"), call.send(remote, call.body()?)?);
-    let [new, event] = ["id", "event_id"].map(|field| text(&made, field));
-    remote
-        .answer(&made, format_args!("{id} is skipped; {new} of event {event} is sent in its place"))
+fn edit_and_resend(call: &Call<'_>, _remote: &Remote, made: &Value) -> Done {
+    let (id, [new, event]) = (call.text("id"), ["id", "event_id"].map(|field| text(made, field)));
+    out::line(format_args!("{id} is skipped; {new} of event {event} is sent in its place"))
 }
 
 fn confirm(call: &Call<'_>, remote: &Remote) -> Done {
     let mut body = call.body()?;
     body.insert("result".to_owned(), if call.has("reason") { "failed" } else { "ok" }.into());
     print_state(remote, &call.send(remote, body)?)
-}
-
-fn restored(call: &Call<'_>, remote: &Remote) -> Done {
-    let in_doubt = call.send(remote, Map::new())?;
-    if remote.json() { out::json(&in_doubt) } else { RESTORED.fields(&in_doubt) }
 }
 
 /// Does the same with each delivery.

@@ -16,7 +16,7 @@ lane  Lanes: deliveries that go one after another, and what they wait for
   show = getLane  One lane: what is first, why it waits, what is behind it, and what was parked
 ";
 
-pub(super) const LANE: Commands = Commands::new(&LANES, LANE_TABLE, &[own("show", show)]);
+pub(super) const LANE: Commands = Commands::new(&LANES, LANE_TABLE, &[answered("show", show)]);
 
 const LANES: Noun = Noun::new("/v1/lanes", "Lane", "such lanes", LANE_TABLE).time("since").by(&[
     ("state", state),
@@ -55,24 +55,20 @@ fn behind(lane: &Value) -> String {
     format!("{more}{}", text(lane, "waiting"))
 }
 
-fn show(call: &Call<'_>, remote: &Remote) -> Done {
-    let found = remote.get(&call.path())?;
-    if remote.json() {
-        return out::json(&found);
-    }
+fn show(_call: &Call<'_>, _remote: &Remote, found: &Value) -> Done {
     match found.get("lane").filter(|lane| lane.is_object()) {
         Some(lane) => {
             out::line(format_args!("{} {}", LANES.one, text(lane, "id")))?;
             LANES.fields().fields(lane)?;
         }
         None => {
-            out::line(format_args!("{} {}: nothing waits in it", LANES.one, text(&found, "id")))?;
+            out::line(format_args!("{} {}: nothing waits in it", LANES.one, text(found, "id")))?;
         }
     }
     for (field, heading) in
         [("deliveries", "In its order"), ("parked", "Parked (of the tenant's first 20,000)")]
     {
-        let rows = list(&found, field);
+        let rows = list(found, field);
         if !rows.is_empty() {
             out::line(format_args!("\n{heading}:"))?;
             DELIVERIES.table(rows)?;

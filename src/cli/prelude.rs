@@ -10,4 +10,4 @@ pub(super) use crate::cli::out::{self, Format};
 pub(super) use crate::cli::remote::{ConnectArgs, Remote, plain, with_query};
 pub(super) use crate::cli::shared::Shared;
 pub(super) use crate::cli::show::{Cells, list, text};
-pub(super) use crate::cli::verb::{Call, Commands, Done, own};
+pub(super) use crate::cli::verb::{Call, Commands, Done, answered, own};

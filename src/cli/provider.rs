@@ -48,7 +48,7 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &[
         own("create", create).more(of_terms),
         own("change", change).more(of_terms),
-        own("secrets", list_secrets),
+        answered("secrets", |_, _, found| SECRETS.table(&noun::items(found))),
     ],
 );
 
@@ -96,11 +96,6 @@ fn scheme(provider: &Value) -> String {
         Some(Value::Object(fields)) if fields.len() > 1 => text(provider, "scheme"),
         _ => scheme_word(provider),
     }
-}
-
-fn list_secrets(call: &Call<'_>, remote: &Remote) -> Done {
-    let found = remote.get(&call.path())?;
-    if remote.json() { out::json(&found) } else { SECRETS.table(&noun::items(&found)) }
 }
 
 /// A scheme with the settings of `--scheme-settings`, as JSON for the API and parsed.

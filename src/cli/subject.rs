@@ -20,7 +20,7 @@ subject  People whose personal data is sealed: find, erase
 ";
 
 pub(super) const COMMANDS: Commands =
-    Commands::new(&SUBJECTS, TABLE, &[own("show", show_one), own("erase", erase)]);
+    Commands::new(&SUBJECTS, TABLE, &[own("show", show_one), answered("erase", erase)]);
 
 const SUBJECTS: Noun = Noun::new("/v1/subjects", "Subject", "keys of subjects", TABLE)
     .time("created_at")
@@ -30,18 +30,14 @@ fn short(key: &Value, field: &str) -> String {
     text(key, field).chars().take(16).collect()
 }
 
-fn erase(call: &Call<'_>, remote: &Remote) -> Done {
-    call.confirm()?;
-    let erased = call.send(remote, call.body()?)?;
-    let count = text(&erased, "keys_erased");
+fn erase(_call: &Call<'_>, _remote: &Remote, erased: &Value) -> Done {
+    let count = text(erased, "keys_erased");
     let keys = if count == "1" { "key" } else { "keys" };
-    remote.answer(&erased, format_args!("erased: {count} {keys} destroyed"))?;
-    if !remote.json() {
-        out::note(
-            "Older backups hold the keys until they are deleted; a restore destroys them again. \
-             Keep oncebox.db.erasures with your backups.",
-        );
-    }
+    out::line(format_args!("erased: {count} {keys} destroyed"))?;
+    out::note(
+        "Older backups hold the keys until they are deleted; a restore destroys them again. \
+         Keep oncebox.db.erasures with your backups.",
+    );
     Ok(())
 }
 

@@ -47,7 +47,7 @@ pub(super) const TOKEN: Commands = Commands::new(
     &[
         offline("create", create)
             .more(|command| command.mut_arg("expires_at", |flag| flag.value_parser(expiry))),
-        own("revoke", revoke),
+        answered("revoke", revoke),
     ],
 );
 
@@ -72,7 +72,7 @@ tenant  Tenants of this installation; for its administrator
 ";
 
 pub(super) const TENANT: Commands =
-    Commands::new(&TENANTS, TENANT_TABLE, &[own("create", create_tenant)]);
+    Commands::new(&TENANTS, TENANT_TABLE, &[answered("create", create_tenant)]);
 
 const TENANTS: Noun = Noun::new("/v1/tenants", "Tenant", "tenants", TENANT_TABLE)
     .time("created_at")
@@ -96,10 +96,8 @@ fn expiry(text: &str) -> Result<Value, String> {
     Ok(Clock::machine().wall().plus(span).to_string().into())
 }
 
-fn revoke(call: &Call<'_>, remote: &Remote) -> Done {
-    call.confirm()?;
-    let revoked = call.send(remote, Map::new())?;
-    remote.answer(&revoked, format_args!("revoked: {}", text(&revoked, "name")))
+fn revoke(_call: &Call<'_>, _remote: &Remote, revoked: &Value) -> Done {
+    out::line(format_args!("revoked: {}", text(revoked, "name")))
 }
 
 /// Creates a token over the API, or with `--offline` in the database.
@@ -173,13 +171,11 @@ fn print(made: &Value, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn create_tenant(call: &Call<'_>, remote: &Remote) -> Done {
-    call.print(remote, call.body()?)?;
-    if !remote.json() {
-        let name = call.text("name");
-        out::note(format_args!(
-            "Its first token: oncebox token create {name}-admin --role admin --tenant {name}"
-        ));
-    }
+fn create_tenant(call: &Call<'_>, remote: &Remote, made: &Value) -> Done {
+    call.noun.print(remote, made)?;
+    let name = call.text("name");
+    out::note(format_args!(
+        "Its first token: oncebox token create {name}-admin --role admin --tenant {name}"
+    ));
     Ok(())
 }

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! `  @name` begins lines that several verbs include with `    @name`. Without verbs, the first line is the command.
-//! What a table cannot say is a function of the noun's file ([`own`], [`offline`]).
+//! What a table cannot say is a function of the noun's file ([`own`], [`answered`], [`offline`]).
 //!
 //! Not here: the rows and fields that are printed ([`super::noun`]).
 
@@ -51,11 +51,20 @@ pub(super) struct Own {
 enum Run {
     Online(fn(&Call<'_>, &Remote) -> Done),
     Offline(fn(&Call<'_>) -> Done),
+    Usual(Option<Show>),
 }
+
+/// Prints the answer to a call.
+type Show = fn(&Call<'_>, &Remote, &Value) -> Done;
 
 /// A verb that calls the service.
 pub(super) const fn own(verbs: &'static str, run: fn(&Call<'_>, &Remote) -> Done) -> Own {
     Own { verbs, run: Run::Online(run), more: std::convert::identity }
+}
+
+/// A verb that does as usual, but shows the answer in its own way, unless as JSON.
+pub(super) const fn answered(verbs: &'static str, show: Show) -> Own {
+    Own { verbs, run: Run::Usual(Some(show)), more: std::convert::identity }
 }
 
 /// A verb that runs without the service, or calls it itself.
@@ -221,10 +230,10 @@ impl Commands {
         let mut all = std::iter::once(entry).chain(verbs);
         let Some(verb) = all.find(|verb| verb.name == name) else { return Ok(()) };
         let call = Call { noun: self.noun, route: verb.route(), verb, given, connect, shared };
-        match self.own(name).map(|own| own.run) {
-            Some(Run::Offline(run)) => run(&call),
-            Some(Run::Online(run)) => run(&call, &connect.open(shared)?),
-            None => call.usual(&connect.open(shared)?),
+        match self.own(name).map_or(Run::Usual(None), |own| own.run) {
+            Run::Offline(run) => run(&call),
+            Run::Online(run) => run(&call, &connect.open(shared)?),
+            Run::Usual(show) => call.usual(&connect.open(shared)?, show),
         }
     }
 }
@@ -384,7 +393,7 @@ impl Call<'_> {
         noun.rows(remote, &self.flags()?, &self.path(), query)
     }
 
-    fn usual(&self, remote: &Remote) -> Done {
+    fn usual(&self, remote: &Remote, show: Option<Show>) -> Done {
         let Some(route) = self.route else { return Ok(()) };
         if is_list(route) {
             return self.list(remote, self.noun, self.query());
@@ -395,10 +404,13 @@ impl Call<'_> {
             body = self.changed(remote, body)?;
         }
         let answer = self.send(remote, body)?;
-        if self.verb.done.is_empty() {
-            return self.noun.print(remote, &answer);
+        match show {
+            Some(show) if !remote.json() => show(self, remote, &answer),
+            None if !self.verb.done.is_empty() => {
+                remote.answer(&answer, self.filled(self.verb.done))
+            }
+            _ => self.noun.print(remote, &answer),
         }
-        remote.answer(&answer, self.filled(self.verb.done))
     }
 }
 
