@@ -14,22 +14,8 @@ use crate::http::message::{Head, Method, Request, Response};
 use crate::http::service::{Reply, ResponseHandle};
 
 /// What is shown of a thing that an action touches.
-const TOUCHED: [&str; 14] = [
-    "event_type",
-    "subscription",
-    "provider",
-    "kind",
-    "role",
-    "state",
-    "status",
-    "url",
-    "address",
-    "user_agent",
-    "created_at",
-    "last_used_at",
-    "last_login_at",
-    "valid_until",
-];
+const TOUCHED: &str = "event_type subscription provider kind role state status url address user_agent \
+                       created_at last_used_at last_login_at valid_until";
 
 /// `/console/act/{name}`: the form (GET), or the action itself (POST).
 pub(super) fn answer(
@@ -263,7 +249,7 @@ impl Task {
             None if found.is_null() => id.to_owned(),
             None => name_of(&found),
         };
-        let rows = TOUCHED.iter().filter_map(|name| Some((name, found.maybe(name)?)));
+        let rows = TOUCHED.split(' ').filter_map(|name| Some((name, found.maybe(name)?)));
         html! {
             h2 { (view.t.touches) }
             (facts(&[(view.t.name, html! { strong { (name) } })]))
