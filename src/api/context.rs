@@ -31,7 +31,7 @@ use crate::pipeline::publish::Publish;
 use crate::pipeline::receive::Receive;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::suspects::Suspects;
-use crate::pipeline::threads::{Spawner, Bell};
+use crate::pipeline::threads::{Bell, Spawner};
 use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::master_key_rotation::Rotation;

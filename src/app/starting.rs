@@ -31,6 +31,7 @@ use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::name::DEFAULT_TENANT;
 use crate::model::token::{self, Role, Scope};
 use crate::pipeline::suspects::Suspects;
+use crate::pipeline::threads::Bell;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::master_key_rotation::Rotation;
 use crate::pipeline::{Parts as PipelineParts, Pipeline};
@@ -42,7 +43,6 @@ use crate::store::writer::WriterLoop;
 use crate::store::{Store, audit_events, limits, meta, runs};
 use crate::sys::disk::Gauge;
 use crate::sys::systemd::Passed;
-use crate::pipeline::threads::Bell;
 
 impl Appliance {
     /// Starts on the service manager's sockets. `before_answering` is called when everything but the listener is ready:

@@ -317,7 +317,7 @@ fn existing(remote: &Remote, kind: Kind) -> Result<Vec<Value>, Failure> {
 
 /// The API path of a kind's list.
 fn list_path(kind: Kind) -> String {
-    format!("/v1/{}s", kind.word())
+    format!("/v1/{kind}s")
 }
 
 fn path(kind: Kind, name: &str) -> String {

@@ -15,21 +15,21 @@ use crate::event_types::EventTypes;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::event::NewEvent;
 use crate::pipeline::counts::Counts;
+use crate::pipeline::publish::admit_or_quarantine;
 use crate::pipeline::source_marks::SourceMarks;
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::site_watch::ClockWatch;
 use crate::privacy::Privacy;
 use crate::sources::Source;
-use crate::store::{Store, escalations};
-use crate::store::error::{Error, Result};
-use crate::store::outbox::{self, Inserted};
-use crate::pipeline::publish::admit_or_quarantine;
 use crate::sources::draft::RowContext;
 use crate::sources::tables::{self, Progress, SourceFile};
+use crate::store::error::{Error, Result};
+use crate::store::outbox::{self, Inserted};
 use crate::store::outbox_relay::MISFIT;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
+use crate::store::{Store, escalations};
 
 /// The current status of a source, as its relay sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,29 +10,29 @@ use std::time::Duration;
 
 use oncebox::base::clock::{Clock, ManualTime, Timestamp};
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
-use oncebox::model::delivery::{Jitter, retry_after, Attempt, OutgoingRequest};
+use oncebox::model::delivery::{Attempt, Jitter, OutgoingRequest, retry_after};
 use oncebox::model::external_call::NewCall;
+use oncebox::model::failure::{AttemptOrder, AttemptReport};
 use oncebox::model::hold::{Gate, Hold, HoldReason, gate};
+use oncebox::model::lane::CallKey;
 use oncebox::model::lease::LeaseOutcome;
 use oncebox::model::outcome::{AttemptClass, Cause, ClassTable, Outcome};
 use oncebox::model::rate::Rate;
+use oncebox::model::subscription::Subscription;
 use oncebox::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
 use oncebox::pipeline::upkeep::site_watch::ClockWatch;
-use oncebox::store::tx::{Settled, Effects};
-use oncebox::model::failure::{AttemptOrder, AttemptReport};
-use oncebox::model::lane::CallKey;
-use oncebox::model::subscription::Subscription;
 use oncebox::store::deliveries::{self, Sized};
 use oncebox::store::error::Error;
+use oncebox::store::tx::{Effects, Settled};
 use oncebox::store::{confirmations, subscriptions};
 
 use crate::bug::Bug;
 use crate::dice::{Dice, JitterDraw, MINUTE, Ms, SECOND};
 use crate::endpoint::{Endpoint, Manner};
-use crate::file::{File, Row, Disk};
-use crate::plan::{PATIENCE, Plan, Wish, Deed, Sub};
-use crate::watch::{Send, Watch};
+use crate::file::{Disk, File, Row};
 use crate::jobs::{Confirmation, Done, Job, MANY, Outgoing, Times};
+use crate::plan::{Deed, PATIENCE, Plan, Sub, Wish};
+use crate::watch::{Send, Watch};
 
 /// Wall time at the beginning.
 const START: Ms = 1_800_000_000_000;
