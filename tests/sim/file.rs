@@ -284,8 +284,7 @@ impl<'d> File<'d> {
     pub(crate) fn boot(&self) {
         self.spoil(When::Boot);
         // After a transaction that fails, it reads everything again.
-        let failed = self.disk.write(|_| Err::<(), _>(Error::Full));
-        assert!(failed.is_err());
+        assert!(self.disk.write(|_| Err::<(), _>(Error::Full)).is_err());
     }
 
     fn spoil(&self, when: When) {

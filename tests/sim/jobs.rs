@@ -84,9 +84,7 @@ pub(crate) enum Done {
     AcceptedAgain(i64),
     /// Whether the call may be made.
     Begun(bool),
-    /// What was confirmed, as it was.
-    Confirmed(Box<Held>),
-    /// The deliveries whose waits are over, as they were.
+    /// The deliveries whose waits were confirmed or are over, as they were.
     Ended(Vec<Held>),
 }
 
@@ -138,8 +136,7 @@ fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Done> {
     let holds = || holds::of(tx, report.subscription);
     let before = holds()?;
     let settled = settlement::settle(tx, report)?;
-    let counted = settled.is_some_and(|settled| settled.attempt.counted);
-    Ok(Done::Settled(counted, [before, holds()?]))
+    Ok(Done::Settled(settled.is_some_and(|it| it.attempt.counted), [before, holds()?]))
 }
 
 fn publish(tx: &WriteTx<'_>, n: usize, spec: &Spec, now: Timestamp) -> Result<Done> {
@@ -258,7 +255,7 @@ fn confirm(
     };
     if waits && token.is_none_or(|token| token == (run_no, n) || is_old_known) {
         end_wait(tx, &held, outcome, times, world)?;
-        return Ok(Done::Confirmed(Box::new(held)));
+        return Ok(Done::Ended(vec![held]));
     }
     Ok(if is_too_early { Done::TooEarly } else { Done::Refused })
 }

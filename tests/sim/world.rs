@@ -713,10 +713,8 @@ impl<'d> World<'d> {
         for job in jobs {
             let Job::Settle(report, _) = job else { continue };
             let AttemptReport { delivery, subscription, .. } = **report;
-            let settled = Settled { delivery, subscription, next_due: None };
-            self.process.inputs.push(Input::Settled(settled));
+            self.says(Input::Settled(Settled { delivery, subscription, next_due: None }));
         }
-        self.turn_soon();
     }
 
     fn commit_now(&mut self) {
@@ -727,11 +725,8 @@ impl<'d> World<'d> {
         match self.file.write(&jobs, Times { now, at, seed }, fails) {
             Ok((done, effects)) => {
                 told.effects = effects;
-                let ends = |job: &Job| {
-                    matches!(job, Job::Confirm(..) | Job::EndWaits(..) | Job::EndHolds(_))
-                };
-                if self.has(Bug::FunnelNotRung) && jobs.iter().all(ends) {
-                    told.effects.rang.clear();
+                if self.has(Bug::FunnelNotRung) {
+                    drop_rings(&done, &mut told.effects);
                 }
                 for (job, done) in jobs.iter().zip(done) {
                     self.done(job, done, &mut told);
@@ -764,8 +759,8 @@ impl<'d> World<'d> {
                     || row.is_call_spared() && self.has(Bug::OlderCallMade);
                 told.begun.push((outgoing.clone(), may_go || goes_all_the_same));
             }
-            (Job::Confirm(n, confirmation, _), Done::Confirmed(before)) => {
-                self.watch.confirmed(confirmation, &before);
+            (Job::Confirm(n, confirmation, _), Done::Ended(ended)) => {
+                self.watch.confirmed(confirmation, &ended[0]);
                 told.confirmed.push(*n);
             }
             (Job::Confirm(n, ..), Done::Refused) => told.confirmed.push(*n),
@@ -793,10 +788,9 @@ impl<'d> World<'d> {
 
     /// The credential of a subscription is accepted again: what was refused with it is due now.
     fn frees_refused(&mut self, sub: i64) {
-        for row in self.file.rows.iter().filter(|row| row.sub == sub) {
-            if row.last_class == Some(AttemptClass::Auth) {
-                self.watch.is_freed(row.seq);
-            }
+        let is_refused = |row: &&Row| row.sub == sub && row.last_class == Some(AttemptClass::Auth);
+        for row in self.file.rows.iter().filter(is_refused) {
+            self.watch.is_freed(row.seq);
         }
     }
 
@@ -1224,6 +1218,16 @@ impl<'d> World<'d> {
         let wait = 1 + self.dice.below(4);
         self.after(wait, Step::Idle(Input::Finished { subscription, latency, limit, class }));
     }
+}
+
+/// Of waits that have ended, nobody learns but their own subscriptions.
+fn drop_rings(done: &[Done], effects: &mut Effects) {
+    let ended = |done: &Done| match done {
+        Done::Ended(ended) => ended.iter().map(|before| before.subscription).collect(),
+        _ => Vec::new(),
+    };
+    let own: Vec<SubscriptionSeq> = done.iter().flat_map(ended).collect();
+    effects.rang.retain(|sub| own.is_empty() || own.contains(sub));
 }
 
 /// As `deliver::external_call`.
