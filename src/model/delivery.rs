@@ -143,7 +143,7 @@ impl Delivery {
 }
 
 /// An attempt as stored. Never changed after it is written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Attempt {
     // Its number within the delivery.
     #[schemars(with = "Whole<1, { 1 << 31 }>")]

@@ -423,18 +423,10 @@ impl Settlement {
         (now, at): (Timestamp, Timestamp),
     ) -> Self {
         let attempt = Attempt {
-            n: 0,
             started_at: at,
             finished_at: at,
-            url: String::new(),
-            class: AttemptClass::Transient,
-            counted: false,
-            http_status: None,
-            latency_ms: 0,
-            excerpt: None,
             failed_reason: Some(reason.to_owned()),
-            key_id: None,
-            span: None,
+            ..Attempt::default()
         };
         Self {
             delivery,

@@ -80,10 +80,12 @@ words! {
 
 words! {
     /// The class of an attempt. Stored in `attempts.class`; decides what follows.
+    #[derive(Default)]
     pub enum AttemptClass as "AttemptClass" {
         /// 2xx.
         Success = "success",
         /// May work later: no connection, timeout, 404, 405, 408, 425, 5xx, an address we do not allow yet.
+        #[default]
         Transient = "transient",
         /// 429, or 503 with `Retry-After`.
         RateLimited = "rate_limited",

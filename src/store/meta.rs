@@ -1,7 +1,5 @@
 //! Table `meta`: facts about the file itself.
 
-use rusqlite::OptionalExtension;
-
 use crate::model::audit::chain::Head;
 use crate::model::in_doubt::{Fence, Window};
 use crate::store::column::word;
@@ -158,9 +156,7 @@ pub fn not_in_hand(tx: &WriteTx<'_>, item: &str) -> Result<()> {
 
 /// Whether this site has ever had a network connection to the outside.
 pub fn has_had_line(tx: &ReadTx<'_>) -> Result<bool> {
-    let found =
-        tx.prepare(READ)?.query_row(["line_seen"], |row| row.get::<_, i64>(0)).optional()?;
-    Ok(found.is_some())
+    Ok(tx.find::<i64>(READ, ["line_seen"])?.is_some())
 }
 
 /// Stores that this site has a network connection to the outside.
