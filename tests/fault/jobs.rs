@@ -45,7 +45,7 @@ fn a_job_that_is_killed_goes_on_and_opens_every_delivery_once() {
         process = process.killed(home.path());
         // What is in flight at two kills in a row is given up. So all that was open gets through before the next one.
         let conn = file::open(&database);
-        let open = "SELECT group_concat(seq) FROM deliveries WHERE state = 'pending'";
+        let open = "SELECT coalesce(group_concat(seq), 0) FROM deliveries WHERE state = 'pending'";
         let open = file::lines(&conn, open).concat();
         let left =
             format!("SELECT count(*) FROM deliveries WHERE state = 'pending' AND seq IN ({open})");
