@@ -45,7 +45,6 @@ mod prelude;
 mod probe;
 pub mod problem;
 mod providers;
-mod recent;
 mod refused_rows;
 mod refused_webhooks;
 mod replays;

@@ -37,7 +37,6 @@ mod remote;
 mod restore;
 mod secrets;
 mod serve;
-mod shared;
 mod show;
 mod source;
 mod status;
@@ -57,7 +56,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::cli::exit::Failure;
-use crate::cli::shared::Shared;
+use crate::cli::remote::Shared;
 
 /// Webhooks in, business events out, each exactly once.
 #[derive(Parser)]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::exit::Failure;
 use crate::cli::out::Format;
-use crate::cli::shared::Shared;
+use crate::cli::remote::Shared;
 use crate::cli::show::{Cells, text};
 use crate::cli::{input, out};
 use crate::model::sealed::{Form, SHOWN, splice};

@@ -7,7 +7,7 @@ pub(super) use crate::cli::exit::{self, Failure};
 pub(super) use crate::cli::input;
 pub(super) use crate::cli::noun::Noun;
 pub(super) use crate::cli::out::{self, Format};
+pub(super) use crate::cli::remote::Shared;
 pub(super) use crate::cli::remote::{ConnectArgs, Remote, plain, with_query};
-pub(super) use crate::cli::shared::Shared;
 pub(super) use crate::cli::show::{Cells, list, text};
 pub(super) use crate::cli::verb::{Call, Commands, Done, answered, own};

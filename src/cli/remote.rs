@@ -16,9 +16,8 @@ use crate::app::data_directory::{ADDRESS_FILE, INTAKE_FILE, TOKEN_FILE};
 use crate::cli::exit::{self, Failure};
 use crate::cli::input::{not_running, start_command};
 use crate::cli::out::{self, Format};
-use crate::cli::shared::Shared;
 use crate::cli::show;
-use crate::config::{Settings, environment};
+use crate::config::{Environment, Settings, Sources, environment};
 use crate::http::client::{Call, CallError, Client, ClientSettings};
 use crate::model::address::AddressPolicy;
 use crate::sys::files::{self, directory_of, is_missing};
@@ -34,6 +33,44 @@ const MAX_ANSWER_BYTES: u64 = 64 << 20;
 const EXCERPT_CHARS: usize = 200;
 /// Characters of a path segment or a query value that are encoded: all but the unreserved ones.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Flags every command has.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Shared {
+    /// Settings file [default: ./oncebox.toml, else /etc/oncebox/oncebox.toml, else none]
+    #[arg(
+        long,
+        short,
+        global = true,
+        env = "ONCEBOX_CONFIG",
+        value_name = "FILE",
+        display_order = 900
+    )]
+    config: Option<PathBuf>,
+    /// Directory of the database, the key and the first token
+    #[arg(long, short, global = true, value_name = "DIR", display_order = 901)]
+    data: Option<PathBuf>,
+}
+
+impl Shared {
+    /// The sources of settings: flags, then environment, then file, then defaults.
+    pub(super) fn sources(&self) -> Sources {
+        let mut sources = Sources {
+            file: self.config.clone(),
+            environment: Environment::of_process(),
+            flags: Vec::new(),
+        };
+        if let Some(data) = &self.data {
+            sources.flag("database.directory", "--data", data.display());
+        }
+        sources
+    }
+
+    /// Loads the settings.
+    pub(super) fn settings(&self) -> Result<Settings, Failure> {
+        Ok(self.sources().load()?.settings)
+    }
+}
 
 /// Flags of every command that talks to the service.
 #[derive(Clone, Debug, Args)]

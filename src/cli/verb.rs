@@ -25,8 +25,8 @@ use crate::api::routes;
 use crate::cli::exit::Failure;
 use crate::cli::flag::{self, Field, Part};
 use crate::cli::noun::{Confirm, Listing, Noun, Query};
+use crate::cli::remote::Shared;
 use crate::cli::remote::{ConnectArgs, Remote, plain, with_query};
-use crate::cli::shared::Shared;
 use crate::cli::{input, pii, secrets};
 use crate::http::message::Method;
 

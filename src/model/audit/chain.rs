@@ -7,8 +7,8 @@
 
 use crate::model::audit::row::{AuditEvent, hash_as};
 
-pub use crate::model::audit::head::{Hash, Head};
 pub use crate::model::audit::row::hash_of;
+pub use crate::model::audit::row::{Hash, Head};
 
 /// How far from its place a moved row is searched for, in rows.
 const MAX_MOVED: i64 = 1_000;

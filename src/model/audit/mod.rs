@@ -5,17 +5,16 @@
 
 pub mod chain;
 pub mod changes;
-mod head;
 pub mod refusals;
 mod row;
 
 use crate::base::clock::Timestamp;
 use crate::base::words::words;
 use crate::model::audit::changes::{Changes, sanitize};
-use crate::model::audit::head::Head;
+use crate::model::audit::row::Head;
 
-pub use head::Hash;
 pub use row::AuditEvent;
+pub use row::Hash;
 
 words! {
     /// The kind of actor. Stored in `audit_events.actor_type`.
