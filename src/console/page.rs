@@ -120,7 +120,7 @@ impl<'a> View<'a> {
     }
 
     /// Reads a path of the API: `view.read("/v1/deliveries", &[("limit", "50")])`. Empty values are left out; variable
-    /// parts of the path must be encoded ([`segment`](super::form::segment)).
+    /// parts of the path must be encoded ([`segment`]).
     pub(super) fn read(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, PageError> {
         let query = with_query("", query.iter().copied());
         let query = query.strip_prefix('?').map(str::to_owned);
