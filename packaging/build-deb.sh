@@ -20,7 +20,7 @@ if [ -n "${DEBFULLNAME:-}" ] && [ -n "${DEBEMAIL:-}" ]; then
   awk -v line="Maintainer: $DEBFULLNAME <$DEBEMAIL>" '/^Maintainer:/ { $0 = line } { print }' \
     "$made/deb/DEBIAN/control" > "$made/control"
   cat "$made/control" > "$made/deb/DEBIAN/control"
-  dpkg-deb -b --root-owner-group "$made/deb" "$package" > /dev/null
+  dpkg-deb -b -Zxz --root-owner-group "$made/deb" "$package" > /dev/null
 else
   echo "The maintainer is an example. Set DEBFULLNAME and DEBEMAIL before others install the package." >&2
 fi
