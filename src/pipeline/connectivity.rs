@@ -9,6 +9,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use crossbeam_channel::{Receiver, Sender as ChannelSender, bounded};
+
 use crate::base::id;
 use crate::base::stop::Stop;
 use crate::http::client::Sender;
@@ -17,7 +19,6 @@ use crate::model::hold::{Hold, HoldReason};
 use crate::model::name::DEFAULT_TENANT;
 use crate::model::outcome::{Cause, Outcome};
 use crate::pipeline::prelude::*;
-use crate::pipeline::threads::Inbox;
 use crate::store::{escalations, holds, meta, subscriptions};
 
 /// How long a probe's result, or a host's answer, stays valid. Many attempts fail at once when a line goes down.
@@ -27,6 +28,8 @@ const PROBE_HOLDS: Duration = Duration::from_secs(1);
 const UNPROVEN: Duration = Duration::from_mins(1);
 /// How often the line is looked at.
 const EVERY: Duration = Duration::from_secs(1);
+/// How many attempts wait for the probe, in sum. Beyond that the deliverers wait themselves.
+const MAX_DOUBTS: usize = 256;
 const SUBJECT: &str = "site";
 
 /// The line. Its own thread probes; nobody else waits for a probe.
@@ -47,11 +50,14 @@ pub struct Line {
     down_ms: AtomicI64,
     /// Until when failures of a line that is back are not counted, by the same clock.
     unproven_until_ms: AtomicI64,
-    doubts: Inbox<Vec<Doubt>>,
+    doubts: ChannelSender<Option<Doubt>>,
 }
 
+/// What is in doubt, for the line's thread; `None` only wakes it.
+pub type Doubts = Receiver<Option<Doubt>>;
+
 /// An attempt that had no answer. The probe decides whether the line was down.
-struct Doubt {
+pub struct Doubt {
     started: Duration,
     settle: Settle,
 }
@@ -68,16 +74,23 @@ impl std::fmt::Debug for Line {
     }
 }
 
+impl std::fmt::Debug for Doubt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Doubt").field("started", &self.started).finish_non_exhaustive()
+    }
+}
+
 impl Line {
-    /// The line in the state that the file has stored.
+    /// The line in the state that the file has stored, and what its thread takes.
     pub fn new(
         (store, clock): (Store, Clock),
         settings: Live,
         sender: Arc<dyn Sender>,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Doubts)> {
         let is_down = store.read(holds::of_site)?.is_some();
         let was_seen = is_down || store.read(meta::has_had_line)?;
-        Ok(Self {
+        let (doubts, taken) = bounded(MAX_DOUBTS);
+        let line = Self {
             store,
             clock,
             settings,
@@ -88,8 +101,9 @@ impl Line {
             answered_ms: AtomicI64::new(i64::MIN),
             down_ms: AtomicI64::new(i64::MIN),
             unproven_until_ms: AtomicI64::new(i64::MIN),
-            doubts: Inbox::default(),
-        })
+            doubts,
+        };
+        Ok((line, taken))
     }
 
     /// Notes the outcome of a network attempt that began at `started` (monotonic). Returns whether it failed because
@@ -126,10 +140,10 @@ impl Line {
         (answered > ms(started) && is_fresh).then(|| self.was_down(started))
     }
 
-    /// Has the probe judge an attempt that began at `started`. Does not wait for it: `settle` is called by the line's
-    /// thread.
+    /// Has the probe judge an attempt that began at `started`: the line's thread calls `settle`. Waits only while 256
+    /// others wait. At a stop nothing is settled, and the attempt is made again after the next start.
     pub fn doubt(&self, started: Duration, settle: Settle) {
-        self.doubts.leave(|doubts| doubts.push(Doubt { started, settle }));
+        let _is_stopping = self.doubts.send(Some(Doubt { started, settle })).is_err();
     }
 
     /// Whether the line was seen down since then, or was back but unproven.
@@ -143,7 +157,7 @@ impl Line {
     }
 
     /// Judges what is in doubt, and looks at the line once a second, until a stop is asked for.
-    pub fn run(&self, stop: &Stop) {
+    pub fn run(&self, taken: &Doubts, stop: &Stop) {
         let (mut probed, mut doubts) = (None, Vec::<Doubt>::new());
         while !stop.asked() {
             let done = match doubts.iter().map(|doubt| doubt.started).max() {
@@ -153,13 +167,14 @@ impl Line {
             if let Err(error) = done {
                 tracing::error!(%error, "whether the site is online could not be stored; it is tried again");
             }
-            doubts = self.doubts.take(EVERY);
+            let next = taken.recv_timeout(EVERY).ok();
+            doubts = next.into_iter().chain(taken.try_iter()).flatten().take(MAX_DOUBTS).collect();
         }
     }
 
     /// Wakes the line's thread, so that it sees a stop.
     pub fn wake(&self) {
-        self.doubts.ring();
+        let _is_awake = self.doubts.try_send(None).is_err();
     }
 
     fn judge(&self, doubts: Vec<Doubt>, newest: Duration, probed: &mut Probed) -> Result<()> {

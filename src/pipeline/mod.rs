@@ -63,7 +63,7 @@ use crate::keys::subject::Pseudonyms;
 use crate::keys::{ConfirmTokens, Keyring};
 use crate::model::failure::AttemptReport;
 use crate::pipeline::confirmations::Confirmations;
-use crate::pipeline::connectivity::Line;
+use crate::pipeline::connectivity::{Doubts, Line};
 use crate::pipeline::consume::Consume;
 use crate::pipeline::consume::manager::LeaseManager;
 use crate::pipeline::counts::Counts;
@@ -309,7 +309,7 @@ impl Pipeline {
         let (writer_loop, after_commit) = (parts.writer_loop, Arc::clone(&listener));
         let set_ended = Arc::clone(&ended);
         let (stop_upkeep, stop_relay) = (upkeep_stop.clone(), upkeep_stop.clone());
-        let (line, stop_line) = (Arc::clone(&common.line), upkeep_stop.clone());
+        let line = start_line(&common.line, common.doubts, &listener, upkeep_stop.clone())?;
         start_backups(parts.backups, &listener, upkeep_stop.clone())?;
         let deliverers = (0..count).map(|n| {
             let (deliver, assignments) = (deliver.clone(), assignments.clone());
@@ -343,7 +343,7 @@ impl Pipeline {
             })?),
             ended,
             upkeep: spawn("upkeep", &listener, move || upkeep.run(&stop_upkeep))?,
-            line: (common.line, spawn("line", &listener, move || line.run(&stop_line))?),
+            line: (common.line, line),
             relay: spawn("relay", &listener, move || relay.run(&stop_relay))?,
             lease_manager: spawn("consume", &listener, move || lease_manager.run())?,
             fatal,
@@ -417,6 +417,16 @@ impl Pipeline {
     }
 }
 
+fn start_line(
+    line: &Arc<Line>,
+    doubts: Doubts,
+    listener: &Arc<dyn AroundCommit>,
+    stop: Stop,
+) -> Result<JoinHandle<()>> {
+    let line = Arc::clone(line);
+    spawn("line", listener, move || line.run(&doubts, &stop))
+}
+
 /// What several stages share.
 struct Common {
     destinations: Arc<Destinations>,
@@ -426,6 +436,7 @@ struct Common {
     clock_watch: Arc<ClockWatch>,
     counts: Arc<Counts>,
     line: Arc<Line>,
+    doubts: Doubts,
     in_flight: Arc<InFlight>,
     source_marks: SourceMarks,
 }
@@ -438,7 +449,8 @@ impl Common {
         let destinations = Destinations::new(store.clone(), opens.clone(), settings.clone());
         let providers = ProviderCache::new(store.clone(), opens, faults.clone());
         let privacy = Privacy::new(store.clone(), Arc::clone(key), names.clone(), Arc::clone(draw));
-        let line = Line::new((store.clone(), clock.clone()), settings.clone(), Arc::clone(sender))?;
+        let (line, doubts) =
+            Line::new((store.clone(), clock.clone()), settings.clone(), Arc::clone(sender))?;
         let recent = Recent::new(clock.clone());
         let stored = store.read(|tx| runs::minutes(tx, recent.span()))?;
         Ok(Self {
@@ -449,6 +461,7 @@ impl Common {
             clock_watch: Arc::default(),
             counts: Arc::new(Counts::new(recent.after(stored))),
             line: Arc::new(line),
+            doubts,
             in_flight: Arc::default(),
             source_marks: parts.source_marks.clone(),
         })

@@ -89,7 +89,8 @@ fn a_delivery_is_completed_and_told_when_it_is_confirmed_and_not_before() {
     assert_eq!((&done["state"], &done["attempt_count"]), (&json!("completed"), &json!(1)));
     assert_eq!(event_status(&rig, &id), "completed");
     rig.sent(&told, 1);
-    shows(&metrics(), &[&format!("{completed} 2")]);
+    // Both are counted after their COMMIT.
+    until("both are counted", || metrics().contains(&format!("{completed} 2")));
     // Repeated, it is answered as before.
     assert_eq!(confirm(&rig, &ok()).is(200).json()["finished_at"], done["finished_at"]);
     confirm(&rig, &failed("no stock")).is(409).tells("dlv_1 is completed");

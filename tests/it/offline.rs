@@ -23,6 +23,8 @@ struct Line {
     is_near: AtomicBool,
     /// How often it was looked whether there is a line.
     looks: AtomicUsize,
+    /// How often `dead.example` was called, which never answers.
+    dead_calls: AtomicUsize,
     under_way: AtomicUsize,
     /// The most requests that were under way at once since the line came up.
     peak: AtomicUsize,
@@ -43,6 +45,7 @@ impl Line {
             probe_hangs: AtomicBool::new(false),
             is_near: AtomicBool::new(false),
             looks: AtomicUsize::new(0),
+            dead_calls: AtomicUsize::new(0),
             under_way: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             arrived: Mutex::default(),
@@ -83,6 +86,7 @@ impl Sender for Line {
         let is_near = self.is_on_site(&host) == Some(true);
         let was_up = self.is_up() || is_near;
         let failed = || Err(CallError::Failed(self.cause, "no answer in the test".to_owned()));
+        self.dead_calls.fetch_add(usize::from(host == "dead.example"), Ordering::SeqCst);
         while self.hangs.load(Ordering::SeqCst) && !self.is_up() && !is_near {
             thread::sleep(Duration::from_millis(5));
         }
@@ -218,6 +222,27 @@ fn nobody_waits_for_a_probe() {
     until("the other is in doubt", || attempts(&rig) == "1");
     line.probe_hangs.store(false, Ordering::SeqCst);
     until("it counts, since the line works", || counted(&rig) == "1");
+}
+
+#[test]
+fn what_waits_for_a_probe_is_bounded() {
+    const MAX: usize = 256;
+    let line = Line::new();
+    let mut rig = Rig::with(|settings| {
+        settings.delivery.line_probe = vec!["192.0.2.1:53".parse().unwrap()];
+        settings.delivery.deliverers = 1;
+    });
+    rig.restart_on(Arc::<Line>::clone(&line));
+    subscribe(&rig, "dead", &json!({ "event_types": ["a"] }));
+    line.probe_hangs.store(true, Ordering::SeqCst);
+    rig.post("/v1/events", &json!(vec![json!({ "event_type": "a", "payload": {} }); 700])).is(201);
+    let called = || line.dead_calls.load(Ordering::SeqCst);
+    until("as many wait as may", || called() > MAX);
+    // One batch is judged, one waits, and the deliverer waits with one more.
+    thread::sleep(Duration::from_millis(300));
+    assert!(called() <= 2 * MAX + 1, "{}", called());
+    line.probe_hangs.store(false, Ordering::SeqCst);
+    until("all are judged", || attempts(&rig) == called().to_string());
 }
 
 #[test]
