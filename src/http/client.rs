@@ -129,9 +129,7 @@ pub trait Sender: Send + Sync {
     fn close_idle(&self) {}
 
     /// Whether a host has an address on a network of this machine; `None` if its name was not looked up lately.
-    fn is_on_site(&self, _host: &str) -> Option<bool> {
-        None
-    }
+    fn is_on_site(&self, host: &str) -> Option<bool>;
 
     /// Whether there is a line to the outside: one of the addresses can be reached or, where there are none, the machine
     /// has a default route.

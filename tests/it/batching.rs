@@ -247,6 +247,10 @@ impl Sender for Elsewhere {
         let url = format!("{}/{path}", self.1);
         self.0.call(&Call { url: &url, ..call.clone() })
     }
+
+    fn is_on_site(&self, host: &str) -> Option<bool> {
+        self.0.is_on_site(host)
+    }
 }
 
 #[test]

@@ -288,6 +288,10 @@ impl Sender for Timeouts {
         self.0.lock().unwrap().push(call.timeout);
         Ok(Answer { status: 200, retry_after: None, custom_data: None, body: Vec::new() })
     }
+
+    fn is_on_site(&self, _host: &str) -> Option<bool> {
+        None
+    }
 }
 
 #[test]
