@@ -66,6 +66,7 @@ impl Steps {
             include_str!("step_5.sql"),
             include_str!("step_6.sql"),
             include_str!("step_7.sql"),
+            include_str!("step_8.sql"),
         ],
     };
 
