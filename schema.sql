@@ -518,6 +518,9 @@ CREATE TABLE deliveries (
     CONSTRAINT delivery_confirm_until_goes_with_waiting CHECK ((state = 'waiting') = (confirm_until IS NOT NULL)),
   -- Which death in this file made it a dead letter. A job takes those that died before it was made.
   died_no INTEGER,
+  -- 1: an attempt has fixed what is sent: the row in renderings, else the payload.
+  rendered INTEGER NOT NULL DEFAULT 0
+    CONSTRAINT delivery_rendered_is_0_or_1 CHECK (rendered = 0 OR rendered = 1),
   CONSTRAINT delivery_is_of_one_event CHECK ((outbox_seq IS NULL) <> (webhook_seq IS NULL)),
   CONSTRAINT delivery_state_is_known CHECK (state = 'pending' OR state = 'completed'
     OR state = 'dead_letter' OR state = 'leased' OR state = 'waiting' OR state = 'parked'
@@ -592,6 +595,11 @@ CREATE TABLE attempts (
   key_id        TEXT,
   -- The span id that went out in traceparent.
   span          TEXT,
+  -- The method of the request, and the SHA-256 of its body; NULL: nothing was sent, or it was before schema 8.
+  method        TEXT,
+  body_sha256   BLOB,
+  -- Its header fields besides those of every request, as a JSON array of pairs, without secrets.
+  fields        TEXT,
   PRIMARY KEY (delivery_seq, n),
   CONSTRAINT attempt_class_is_known CHECK (class = 'success' OR class = 'transient'
     OR class = 'rate_limited' OR class = 'auth' OR class = 'validation' OR class = 'gone'
@@ -599,6 +607,21 @@ CREATE TABLE attempts (
   CONSTRAINT attempt_counted_is_0_or_1 CHECK (counted IN (0, 1)),
   CONSTRAINT attempt_failed_with_a_reason CHECK ((class = 'success') = (failed_reason IS NULL))
 ) STRICT, WITHOUT ROWID;
+
+-- What is sent of an event, where it is not the payload as it is. The first attempt fixes it, so that all attempts send
+-- the same bytes.
+CREATE TABLE renderings (
+  delivery_seq INTEGER PRIMARY KEY REFERENCES deliveries (seq),
+  format       TEXT NOT NULL,
+  content_type TEXT NOT NULL,
+  -- Header fields that were made, as a JSON array of pairs.
+  fields       TEXT NOT NULL,
+  -- NULL: the event's payload.
+  body         BLOB,
+  -- 1: fields and body are sealed under the key of the event's subject.
+  sealed       INTEGER NOT NULL,
+  CONSTRAINT rendering_sealed_is_0_or_1 CHECK (sealed IN (0, 1))
+) STRICT;
 
 -- What went wrong with a delivery, from its first failed attempt until it succeeds. The API calls it flr_<seq>.
 CREATE TABLE failures (

@@ -183,6 +183,9 @@ fn success(delivery: DeliverySeq) -> AttemptReport {
         excerpt: Some("ok".to_owned()),
         key_id: Some("019a0000-0000-7000-8000-000000000001".to_owned()),
         span: Some("00f067aa0ba902b7".to_owned()),
+        method: Some("POST".to_owned()),
+        body_sha256: Some([7; 32]),
+        fields: None,
     };
     AttemptReport {
         delivery,

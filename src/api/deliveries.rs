@@ -55,8 +55,9 @@ pub(super) const RESOURCE: Resource = Resource {
             .about(
                 "A waiting delivery becomes due now. A parked one goes back to its place in its lane. A \
                  leased one is taken back from its consumer. A dead letter is reopened. The delivery keeps \
-                 its `webhook-id`.",
+                 its `webhook-id`, and each attempt sends the same body, unless it is rendered anew.",
             )
+            .optional_body::<RetryRequest>(r#"{"rendered_anew":true}"#)
             .returns(&[Returns::json::<Delivery>(200, "The delivery as it is now.")]),
         post("/v1/deliveries/{id}/cancel", Operate, Act("delivery.cancel", cancel))
             .doc("cancelDelivery", "Cancel a delivery", &[ID])
@@ -77,6 +78,15 @@ pub(super) const RESOURCE: Resource = Resource {
             .returns(&[Returns::page::<InFlightDelivery>("A page of deliveries.")]),
     ],
 };
+
+/// How a delivery is sent again.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct RetryRequest {
+    /// Make a new run, whose first attempt makes body and header fields anew by the subscription's format and template
+    /// of now.
+    rendered_anew: bool,
+}
 
 /// Why a delivery cannot be sent again.
 const RETRY_RULE: &str = "only a delivery that waits, that is parked, that a consumer has or that was given up can be sent again, and only while its subscription exists";
@@ -162,6 +172,7 @@ pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem>
 /// those of its lane that a job is about to replay.
 pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (now, of) = (api.clock.now(), find(api, call)?);
+    let RetryRequest { rendered_anew } = call.optional_json()?;
     if let (State::DeadLetter, Some(lane)) = (of.state, of.lane) {
         let (tenant, place) = (&call.tenant, (of.order_at, of.seq));
         let job = api.store.read(|tx| tables::replays_before(tx, tenant, lane, place))?;
@@ -171,7 +182,9 @@ pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             )));
         }
     }
-    act(api, call, (RETRY_RULE, None), move |tx, of| settlement::retry(tx, of.seq, now))
+    act(api, call, (RETRY_RULE, None), move |tx, of| {
+        settlement::retry(tx, of.seq, rendered_anew, now)
+    })
 }
 
 /// `POST /v1/deliveries/{id}/cancel`

@@ -1,46 +1,62 @@
-//! `GET /v1/deliveries/{id}/request`: what an attempt sends, without its secrets.
+//! `GET /v1/deliveries/{id}/request`: what an attempt has sent, or would send, without its secrets.
 
-use data_encoding::BASE64;
+use data_encoding::{BASE64, HEXLOWER};
 
 use crate::api::call::SHOWN_FACTOR;
 use crate::api::deliveries;
 use crate::api::prelude::*;
-use crate::api::schema::Base64;
+use crate::api::schema::{Base64, Sha256};
+use crate::base::headers::own_field;
 use crate::base::id::DeliverySeq;
+use crate::model::delivery::{Attempt, OutgoingRequest};
+use crate::model::format::{Format, Rendering};
 use crate::model::sealed;
-use crate::model::subscription::{CallMethod, Target};
+use crate::model::subscription::Target;
 use crate::pipeline::deliver::Preview;
-use crate::store::{deliveries as stored, subscriptions};
+use crate::pipeline::rendering::Fields;
+use crate::store::{attempts, deliveries as stored, renderings, subscriptions};
+
+/// The longest body that stands in a curl command itself.
+const MAX_CURL_BODY: usize = 8192;
 
 /// Requests of deliveries.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Requests of deliveries",
-    about: "What an attempt sends.",
+    about: "What an attempt has sent, or would send.",
     routes: &[get("/v1/deliveries/{id}/request", Read, Now(show))
         .doc("getDeliveryRequest", "Show the request of a delivery", &[deliveries::ID])
         .about(
-            "As the next attempt would send it now. Nothing is sent. Secrets, signatures and the token of a \
-             confirm URL are `***`; sealed fields stay sealed.",
+            "As the latest attempt sent it; before there is one, as it would be sent now. Nothing is sent. \
+             Secrets, signatures and the token of a confirm URL are `***`; sealed fields stay sealed.",
         )
         .returns(&[Returns::json::<RequestAnswer>(200, "The request.")])
         .problems(&[Kind::Conflict])],
 };
 
-/// What an attempt sends.
+/// What an attempt has sent.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "DeliveryRequest")]
 struct RequestAnswer {
     delivery: DeliverySeq,
-    method: CallMethod,
+    /// The number of the attempt that sent it; `null`: it is as the next attempt would send it now.
+    attempt: Option<u32>,
+    method: String,
     url: String,
     /// In the order in which they are sent.
     headers: Vec<RequestField>,
-    /// The body, if it is text.
+    format: Format,
+    /// The body, if it is text. `[sealed]` if it was made of sealed fields.
     body: Option<String>,
     /// The body, if it is not.
     body_base64: Option<Is<Base64>>,
+    /// The SHA-256 of the body as it was sent, with its sealed fields opened.
+    body_sha256: Option<Is<Sha256>>,
     /// How many fields of the event stay sealed here. An attempt opens them.
     sealed_fields: u32,
+    /// Whether an erasure has removed parts of it since.
+    erased: bool,
+    /// A curl command that repeats it, once its `***` are filled in.
+    curl: String,
 }
 
 /// A header field.
@@ -60,10 +76,13 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| {
         let subscription = subscriptions::find(tx, &of.tenant, &of.subscription)?;
         let Some(subscription) = subscription else { return Ok(None) };
-        let outgoing = stored::outgoing_of_event(tx, subscription.seq, event)?;
-        Ok(outgoing.map(|outgoing| (subscription, outgoing)))
+        let Some(outgoing) = stored::outgoing_of_event(tx, subscription.seq, event)? else {
+            return Ok(None);
+        };
+        let fixed = renderings::fixed(tx, of.seq, &outgoing.content_type)?;
+        Ok(Some((subscription, outgoing, fixed, attempts::last_sent(tx, of.seq)?)))
     })?;
-    let Some((subscription, mut outgoing)) = found else {
+    let Some((subscription, mut outgoing, fixed, sent)) = found else {
         return Err(Problem::conflict("The subscription of the delivery was deleted."));
     };
     if subscription.new.is_of_alerts() || subscription.new.target == Target::Pull {
@@ -71,33 +90,90 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
             "No request is sent for this delivery: it belongs to a consumer or to an alert channel.",
         ));
     }
-    let _share = api.share(outgoing.payload.len().saturating_mul(SHOWN_FACTOR))?;
+    let kept = fixed.as_ref().and_then(|fixed| fixed.body.as_deref()).map_or(0, <[u8]>::len);
+    let _share = api.share((outgoing.payload.len() + kept).saturating_mul(SHOWN_FACTOR))?;
     outgoing.delivery = of.seq;
     outgoing.run_no = of.run_no;
     outgoing.attempt_count = of.attempt_count;
     let sealed_fields = outgoing.sealed_fields;
+    let erased =
+        sealed_fields > 0 && api.flow.publish.privacy.is_erased(&of.tenant, &outgoing.payload)?;
     if sealed_fields > 0 {
         outgoing.payload = sealed::redact(&outgoing.payload);
     }
-    let method = subscription.new.method;
-    let Preview { url, headers, body } = api
-        .flow
-        .tests
-        .preview(outgoing)
-        .map_err(|why| Problem::conflict(format!("The request cannot be built: {why}.")))?;
-    let headers =
-        headers.into_iter().map(|(name, value, masked)| RequestField { name, value, masked });
+    let format = fixed.as_ref().map_or(subscription.new.format, |fixed| fixed.format);
+    let method = subscription.new.method.as_str().to_owned();
+    let (attempt, method, Preview { url, headers, body }) = match (sent, fixed) {
+        (Some(sent), Some(fixed)) => {
+            let method = sent.method.clone().unwrap_or(method);
+            let shown = as_sent(&sent, fixed, outgoing);
+            (Some(sent), method, shown)
+        }
+        (_, fixed) => {
+            // What is sealed would be opened.
+            outgoing.rendering = fixed.filter(|fixed| !fixed.is_sealed);
+            let shown = api.flow.tests.preview(outgoing);
+            let shown = shown
+                .map_err(|why| Problem::conflict(format!("The request cannot be built: {why}.")))?;
+            (None, method, shown)
+        }
+    };
     let (body, body_base64) = match String::from_utf8(body) {
         Ok(text) => (Some(text), None),
         Err(bytes) => (None, Some(BASE64.encode(bytes.as_bytes()))),
     };
+    let hash = attempt.as_ref().and_then(|sent| sent.body_sha256);
     Ok(ok(&RequestAnswer {
         delivery: of.seq,
+        attempt: attempt.map(|sent| sent.n),
+        curl: curl(&method, &url, &headers, body.as_deref()),
         method,
         url,
-        headers: headers.collect(),
+        headers: headers
+            .into_iter()
+            .map(|(name, value, masked)| RequestField { name, value, masked })
+            .collect(),
+        format,
         body,
         body_base64: body_base64.map(Into::into),
+        body_sha256: hash.map(|hash| HEXLOWER.encode(&hash).into()),
         sealed_fields,
+        erased,
     }))
+}
+
+/// The request of an attempt, of what was kept.
+fn as_sent(sent: &Attempt, fixed: Rendering, outgoing: OutgoingRequest) -> Preview {
+    let span = sent.span.as_deref().unwrap_or_default();
+    let mut headers = outgoing.standard_fields(sent.started_at, span, "***".to_owned());
+    if let Some((_, content_type)) = headers.first_mut() {
+        content_type.clone_from(&fixed.content_type);
+    }
+    let others: Fields =
+        sent.fields.as_deref().and_then(|kept| serde_json::from_str(kept).ok()).unwrap_or_default();
+    let shown = headers.into_iter().chain(others).map(|(name, value)| {
+        let mask = own_field(&name).flatten();
+        let is_masked = mask.is_some() || value == "***";
+        let value = mask.map(|mask| mask(&value)).unwrap_or(value);
+        (name, value, is_masked)
+    });
+    let body = match fixed.body {
+        Some(_) if fixed.is_sealed => sealed::SHOWN.as_bytes().to_vec(),
+        Some(body) => body,
+        None => outgoing.payload,
+    };
+    Preview { url: sent.url.clone(), headers: shown.collect(), body }
+}
+
+fn curl(method: &str, url: &str, headers: &[(String, String, bool)], body: Option<&str>) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
+    let mut curl = format!("curl -X {method} {}", quoted(url));
+    for (name, value, _) in headers {
+        curl.push_str(" \\\n  -H ");
+        curl.push_str(&quoted(&format!("{name}: {value}")));
+    }
+    curl.push_str(" \\\n  --data-binary ");
+    let body = body.filter(|body| body.len() <= MAX_CURL_BODY);
+    curl.push_str(&body.map_or_else(|| "@body".to_owned(), quoted));
+    curl
 }

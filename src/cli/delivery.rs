@@ -23,8 +23,11 @@ delivery  One event for one subscription: show, send again, cancel
   show = getDelivery  One delivery with its event, its attempts, and how to send it again
     id  The delivery's id, like dlv_17
   attempts = listAttempts  The attempts of a delivery, oldest first
+  request = getDeliveryRequest  What the latest attempt sent, and a curl command that repeats it
+    id  The delivery's id, like dlv_17
   retry = retryDelivery  Send again: at once if it waits, anew if it was given up or cancelled
     @chosen
+    rendered_anew  Make body and header fields anew, by the subscription of now
   park = parkDelivery  Set deliveries aside, so that their lanes go on
     @chosen
   release = releaseDelivery  Let deliveries be sent that are parked or in doubt, each at its place in its lane

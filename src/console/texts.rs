@@ -186,6 +186,8 @@ texts! {
     payload: "Payload",
     request_as_sent: "The request",
     request_about: "As the next attempt would send it now. What is secret is ***.",
+    request_sent_about: "As the latest attempt sent it. What is secret is ***.",
+    request_erased_about: "As the latest attempt sent it, without what was erased since. What is secret is ***.",
     as_curl: "As a curl command",
     payload_cut: "Only the beginning is shown. The API has all of it.",
     what_it_means: "What it means",

@@ -62,6 +62,18 @@ impl Formats {
         })
     }
 
+    /// Whether the payload is sent as it is, with no further header fields.
+    pub fn is_plain(&self) -> bool {
+        self.format == Format::Raw && self.template.is_none() && self.event_headers.is_empty()
+    }
+
+    /// Whether another body takes the place of the payload.
+    pub fn changes_body(&self) -> bool {
+        let is_wrapped =
+            matches!(self.format, Format::StandardWebhooks | Format::CloudeventsStructured);
+        is_wrapped || self.template.as_ref().is_some_and(|it| it.has_body)
+    }
+
     /// How much memory a request takes for each byte of its payload, where it is more than the payload itself.
     pub fn memory_factor(&self) -> Option<usize> {
         self.template.is_some().then_some(TEMPLATE_FACTOR)

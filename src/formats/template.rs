@@ -48,7 +48,8 @@ type Rendered = (Option<Vec<u8>>, Vec<(String, String)>);
 #[derive(Debug)]
 pub struct Template {
     env: Environment<'static>,
-    has_body: bool,
+    /// Whether it makes a body.
+    pub has_body: bool,
     /// The body's media type.
     pub content_type: Option<String>,
     headers: Vec<String>,

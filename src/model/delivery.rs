@@ -6,14 +6,16 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use time::{Date, Month, PrimitiveDateTime, Time};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
-use crate::base::schema::{LaneId, NameText, Whole, values};
+use crate::base::schema::{LaneId, NameText, Sha256, Whole, values};
 use crate::base::words::words;
+use crate::model::format::Rendering;
 use crate::model::lane;
 use crate::model::outcome::AttemptClass;
 
@@ -165,6 +167,21 @@ pub struct Attempt {
     pub key_id: Option<String>,
     /// The id of its span in the trace.
     pub span: Option<String>,
+    /// The method of the request; `null` if nothing was sent.
+    pub method: Option<String>,
+    /// The SHA-256 of the body that was sent.
+    #[serde(serialize_with = "hex")]
+    #[schemars(with = "Option<Sha256>")]
+    pub body_sha256: Option<[u8; 32]>,
+    /// The header fields that the request had besides those of every request, as a JSON array of pairs. What is secret in
+    /// them is `***`.
+    #[serde(skip)]
+    pub fields: Option<String>,
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a field by reference")]
+fn hex<S: Serializer>(hash: &Option<[u8; 32]>, to: S) -> Result<S::Ok, S::Error> {
+    hash.as_ref().map(|hash| HEXLOWER.encode(hash)).serialize(to)
 }
 
 /// The data of a delivery that an attempt needs: the event's fields and its body.
@@ -212,6 +229,8 @@ pub struct OutgoingRequest {
     pub max_attempts: Option<u32>,
     /// Its part in an order.
     pub order: OutgoingOrder,
+    /// What an earlier attempt has fixed.
+    pub rendering: Option<Rendering>,
 }
 
 /// What an attempt needs to know about the order of its delivery.
@@ -234,6 +253,24 @@ impl OutgoingRequest {
     /// When its event happened; when it arrived, if its source did not say.
     pub fn happened_at(&self) -> Timestamp {
         self.occurred_at.unwrap_or(self.accepted_at)
+    }
+
+    /// The header fields that every request has.
+    pub fn standard_fields(
+        &self,
+        at: Timestamp,
+        span: &str,
+        signature: String,
+    ) -> Vec<(String, String)> {
+        let fields = [
+            ("content-type", self.content_type.clone()),
+            ("webhook-id", self.webhook_id.clone()),
+            ("webhook-timestamp", at.secs().to_string()),
+            ("webhook-signature", signature),
+            ("x-idempotency-key", self.idempotency_key.clone()),
+            ("traceparent", format!("00-{}-{span}-01", self.trace())),
+        ];
+        fields.map(|(name, value)| (name.to_owned(), value)).to_vec()
     }
 
     /// The trace it belongs to: the one it came with, or its own.

@@ -31,6 +31,30 @@ words! {
     }
 }
 
+/// What a subscription's format, template and `event_headers` made of an event. The first attempt of a delivery fixes it,
+/// so that all attempts send the same bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rendering {
+    /// The format it was made by.
+    pub format: Format,
+    /// The media type of its body.
+    pub content_type: String,
+    /// Its header fields, as a JSON array of pairs.
+    pub fields: String,
+    /// Its body; `None`: the event's payload.
+    pub body: Option<Vec<u8>>,
+    /// Whether header fields and body are sealed, because the event has sealed values.
+    pub is_sealed: bool,
+}
+
+impl Rendering {
+    /// The payload as it is.
+    pub fn plain(content_type: &str) -> Self {
+        let (content_type, fields) = (content_type.to_owned(), "[]".to_owned());
+        Self { format: Format::Raw, content_type, fields, body: None, is_sealed: false }
+    }
+}
+
 words! {
     /// How a condition compares.
     pub enum Op {

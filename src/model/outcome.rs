@@ -187,6 +187,11 @@ impl Outcome {
         }
     }
 
+    /// Whether a request may have been sent.
+    pub fn was_sent(&self) -> bool {
+        matches!(self, Self::Answered { .. } | Self::Unreachable { .. })
+    }
+
     /// The wait the target asked for.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

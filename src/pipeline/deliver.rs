@@ -7,12 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crossbeam_channel::Sender as ChannelSender;
 use ring::digest::{SHA256, digest};
-use zeroize::Zeroizing;
 
 use crate::alerts::Messenger;
 use crate::base::budget::Budget;
 use crate::base::faults::{Faults, Step};
-use crate::base::headers::{CONFIRM_URL, CUSTOM_DATA, own_field};
+use crate::base::headers::{CONFIRM_URL, CUSTOM_DATA};
 use crate::formats::add_headers;
 use crate::formats::filter::{self, Payload};
 use crate::http::client::{Call, CallError, Sender};
@@ -29,7 +28,6 @@ use crate::model::json_path::Path;
 use crate::model::lane::{self, CallKey, Key};
 use crate::model::outcome::{AttemptClass, Cause, Outcome};
 use crate::model::subscription::{Subscription, Target};
-use crate::model::target_url::is_named_like_a_secret;
 use crate::pipeline::access::scrubbed;
 use crate::pipeline::confirmations;
 use crate::pipeline::connectivity::Line;
@@ -37,6 +35,7 @@ use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destination, Destinations};
 use crate::pipeline::in_flight::InFlight;
 use crate::pipeline::prelude::*;
+use crate::pipeline::rendering::{Request, made, masked, render};
 use crate::pipeline::scheduler::decisions::{Assignment, Input};
 use crate::pipeline::scheduler::{Assignments, Mailbox};
 use crate::pipeline::suspects::Suspects;
@@ -46,7 +45,7 @@ use crate::privacy::{NOT_OPENED, Opened, Privacy};
 use crate::store::deliveries::Sized;
 use crate::store::error::Result as StoreResult;
 use crate::store::tx::Settled;
-use crate::store::{deliveries, external_calls, settlement, subscriptions, superseded};
+use crate::store::{deliveries, external_calls, renderings, settlement, subscriptions, superseded};
 
 /// Characters of an answer that are kept.
 const MAX_EXCERPT_CHARS: usize = 2048;
@@ -107,16 +106,6 @@ pub struct Deliver {
     pub confirm_tokens: ConfirmTokens,
     /// Planned failures.
     pub faults: Faults,
-}
-
-/// A request's parts as they go out.
-struct Request {
-    url: String,
-    headers: Vec<(String, String)>,
-    /// What is called in its place, and kept nowhere.
-    sealed_url: Option<Zeroizing<String>>,
-    key_id: String,
-    span: String,
 }
 
 /// A request as an attempt would send it now, without its secrets.
@@ -352,23 +341,23 @@ impl Deliver {
         let target = &destination.subscription.new.target;
         let needs_line = self.needs_line(&destination.subscription);
         let is_offline = if needs_line { self.line.note(started, &outcome) } else { Some(false) };
-        let (url, key_id, span) =
-            request.map_or((String::new(), None, None), |r| (r.url, Some(r.key_id), Some(r.span)));
+        let kept = request
+            .map(|it| it.kept(&outcome, destination, opened.stored.is_some()))
+            .unwrap_or_default();
         let code = if class.is_success() { String::new() } else { outcome.code() };
         let retry_after = outcome.retry_after();
         let attempt = Attempt {
             n: outgoing.attempt_count.saturating_add(1),
             started_at,
             finished_at: self.clock.wall(),
-            url: if url.is_empty() { target.unfilled_url() } else { url },
+            url: if kept.url.is_empty() { target.unfilled_url() } else { kept.url },
             class,
             counted: false,
             http_status: outcome.status(),
             latency_ms: u32::try_from(latency.as_millis()).unwrap_or(u32::MAX),
             failed_reason: outcome.failed_reason(class),
             excerpt: excerpt_of(outcome),
-            key_id,
-            span,
+            ..kept
         };
         let report = AttemptReport {
             delivery: outgoing.delivery,
@@ -433,22 +422,54 @@ impl Deliver {
         if let Some(why) = why_not {
             return Some((None, Outcome::Unbuildable { reason: why.to_owned() }));
         }
-        let hash = |payload: &[u8]| digest(&SHA256, payload).as_ref().to_vec();
         // An envelope names the event and its time, so two with the same state differ.
         let has_envelope = destination.subscription.new.format != Format::Raw;
-        let own = call.filter(|_| has_envelope).map(|_| hash(&outgoing.payload));
+        let own = call.filter(|_| has_envelope).map(|_| sha256(&outgoing.payload));
+        let is_new = outgoing.rendering.is_none();
         let request = match self.prepare(outgoing, destination, at) {
             Ok(request) => request,
             Err(outcome) => return Some((None, outcome)),
         };
+        let (of, stored) = ((&*outgoing, destination), opened.stored.as_deref());
+        if is_new && !self.is_fixed(&request, of, stored, assignment) {
+            return None;
+        }
         if let Some(call) = call {
-            let body_hash = own.unwrap_or_else(|| hash(&outgoing.payload));
+            let body_hash = own.unwrap_or(request.body_sha256).to_vec();
             if !self.begins(assignment, NewCall { body_hash, ..call.clone() }) {
                 return None;
             }
         }
         let outcome = self.send(&request, outgoing, destination, (&opened.echo, at));
         Some((Some(request), outcome))
+    }
+
+    /// Fixes what is sent, where it is not the payload as it is; tells whether it may be sent.
+    fn is_fixed(
+        &self,
+        request: &Request,
+        of: (&OutgoingRequest, &Destination),
+        stored: Option<&[u8]>,
+        assignment: Assignment,
+    ) -> bool {
+        if of.1.formats.is_plain() {
+            return true;
+        }
+        let (delivery, run_no) = (of.0.delivery, of.0.run_no);
+        let made = made(&self.privacy, of.0, of.1, &request.rendered, stored);
+        let fixed = made.and_then(|made| {
+            let fix = move |tx: &WriteTx<'_>| renderings::fix(tx, delivery, run_no, &made);
+            self.store.writer().write(Queue::Settle, fix)
+        });
+        match fixed {
+            Ok(true) => return true,
+            Ok(false) => self.let_go(assignment, Some(self.clock.now())),
+            Err(error) => {
+                tracing::error!(%error, %delivery, "what is sent could not be stored; it is not sent yet");
+                self.reschedule(assignment, UNREADABLE_AGAIN, false);
+            }
+        }
+        false
     }
 
     /// One request as a delivery of it would send it, on a connection of its own; no delivery is touched. Returns its
@@ -572,13 +593,14 @@ impl Deliver {
         let mut span = [0_u8; 8];
         self.draw.fill(&mut span);
         let span = data_encoding::HEXLOWER.encode(&span);
-        let more = destination.formats.write(outgoing)?;
+        let rendered = render(&self.privacy, outgoing, destination)?;
         let mut headers = destination.headers(outgoing, at, &span);
-        add_headers(&mut headers, more);
+        add_headers(&mut headers, rendered.iter().cloned());
         let key_id = destination.access.key_id().to_owned();
         let confirm_url = confirmations::url(&self.confirm_tokens, destination, outgoing);
         headers.extend(confirm_url.map(|url| (CONFIRM_URL.to_owned(), url)));
-        Ok(Request { url, headers, sealed_url: None, key_id, span })
+        let body_sha256 = sha256(&outgoing.payload);
+        Ok(Request { url, headers, sealed_url: None, key_id, span, rendered, body_sha256 })
     }
 
     /// Hands in an outcome. What the disk refuses for now is handed in again by upkeep; until then the
@@ -609,17 +631,10 @@ impl Deliver {
     }
 }
 
-/// The value of a header field with `***` in place of what is secret; `None` if nothing of it is.
-fn masked(name: &str, value: &str, log_on: Option<&str>) -> Option<String> {
-    if let Some(mask) = own_field(name) {
-        return mask.map(|mask| mask(value));
-    }
-    let name = name.to_ascii_lowercase();
-    let is_log_on = log_on.is_some_and(|own| own.eq_ignore_ascii_case(&name));
-    let is_secret = is_log_on
-        || is_named_like_a_secret(&name)
-        || matches!(name.as_str(), "cookie" | "proxy-authorization");
-    is_secret.then(|| "***".to_owned())
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
+    hash
 }
 
 /// What a delivery is judged by: its subscription's rules, with the event's own number of attempts.

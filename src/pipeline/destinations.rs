@@ -62,16 +62,8 @@ impl Destination {
         at: Timestamp,
         span: &str,
     ) -> Vec<(String, String)> {
-        let trace = outgoing.trace();
         let signature = self.access.signatures(&outgoing.webhook_id, at, &outgoing.payload);
-        let mut headers = vec![
-            ("content-type".to_owned(), outgoing.content_type.clone()),
-            ("webhook-id".to_owned(), outgoing.webhook_id.clone()),
-            ("webhook-timestamp".to_owned(), at.secs().to_string()),
-            ("webhook-signature".to_owned(), signature),
-            ("x-idempotency-key".to_owned(), outgoing.idempotency_key.clone()),
-            ("traceparent".to_owned(), format!("00-{trace}-{span}-01")),
-        ];
+        let mut headers = outgoing.standard_fields(at, span, signature);
         let data = outgoing.order.custom_data.as_deref();
         if let Some(data) = data.filter(|data| !data.is_empty() && is_custom_data(data)) {
             headers.push((CUSTOM_DATA.to_owned(), data.to_owned()));

@@ -36,6 +36,7 @@ pub mod receive;
 pub mod recent;
 pub mod refusals;
 pub mod relay;
+pub mod rendering;
 pub mod scheduler;
 pub mod source_marks;
 pub mod suspects;

@@ -127,6 +127,7 @@ impl SubscriptionTests {
             trace_id: None,
             max_attempts: None,
             order: OutgoingOrder::default(),
+            rendering: None,
         }
     }
 

@@ -359,10 +359,7 @@ mod tests {
             counted: true,
             http_status: Some(200),
             latency_ms,
-            excerpt: None,
-            failed_reason: None,
-            key_id: None,
-            span: None,
+            ..Attempt::default()
         }
     }
 

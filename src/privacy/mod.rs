@@ -57,6 +57,8 @@ pub struct Opened {
     /// Whether every sealed field was opened, or is erased. Otherwise the body must not be sent: no receiver could
     /// use it.
     pub is_whole: bool,
+    /// The body as it is stored, if it has sealed fields.
+    pub stored: Option<Vec<u8>>,
 }
 
 /// Why a delivery is given up if its body is not [whole](Opened::is_whole).
@@ -346,13 +348,53 @@ impl Privacy {
         };
         let mut echo = ResponseScrub::of(pii.and_then(Pii::rules).cloned());
         if outgoing.sealed_fields == 0 {
-            return Ok(Opened { echo, is_whole: true });
+            return Ok(Opened { echo, is_whole: true, stored: None });
         }
         let OutgoingRequest { tenant, webhook_id, payload, sealed_fields, .. } = outgoing;
         let (opened, fields) = self.open(tenant, webhook_id, payload, &mut echo)?;
         let is_whole = fields >= *sealed_fields;
-        outgoing.payload = opened;
-        Ok(Opened { echo, is_whole })
+        let stored = Some(std::mem::replace(payload, opened));
+        Ok(Opened { echo, is_whole, stored })
+    }
+
+    /// Seals what was made of opened fields, under the key of their subject. `None` if they are erased.
+    pub fn seal_whole(
+        &self,
+        outgoing: &OutgoingRequest,
+        stored: &[u8],
+        made: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        let OutgoingRequest { tenant, webhook_id: event, .. } = outgoing;
+        for sealed::Token { blob, .. } in tokens(stored) {
+            let Some(key_id) = SubjectKey::id_in(&blob) else { continue };
+            let found = self.keys.get(key_id, |key_id| self.stored_key(key_id))?;
+            let found = found.filter(|found| found.tenant == *tenant);
+            if let Some(StoredKey { subject, key: Some(key), .. }) = found.as_deref() {
+                let context = SealContext { tenant, event }.of(subject, Form::Part);
+                return Ok(Some(token(Form::Part, &key.seal(&context, made)).into_bytes()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether an erasure has destroyed the key of a sealed field in a stored body.
+    pub fn is_erased(&self, tenant: &str, body: &[u8]) -> Result<bool> {
+        for sealed::Token { blob, .. } in tokens(body) {
+            let Some(key_id) = SubjectKey::id_in(&blob) else { continue };
+            let found = self.keys.get(key_id, |key_id| self.stored_key(key_id))?;
+            if found.is_some_and(|found| found.tenant == tenant && found.key.is_none()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Opens what [`Privacy::seal_whole`] has sealed. `None` if its key is destroyed.
+    pub fn open_whole(&self, outgoing: &OutgoingRequest, sealed: &[u8]) -> Result<Option<Vec<u8>>> {
+        let OutgoingRequest { tenant, webhook_id, .. } = outgoing;
+        let (opened, _) = self.open(tenant, webhook_id, sealed, &mut ResponseScrub::of(None))?;
+        let is_open = opened != sealed && opened != ERASED.as_bytes();
+        Ok(is_open.then_some(opened))
     }
 
     /// A stored body as it is sent, and the number of its fields that were opened or are erased. `event` is its

@@ -5,11 +5,14 @@ use crate::store::prelude::*;
 
 columns! {
     fn attempt() -> Attempt = "attempts" [
-        n, started_at, finished_at, url, class, counted, http_status, latency_ms, excerpt, failed_reason, key_id, span
+        n, started_at, finished_at, url, class, counted, http_status, latency_ms, excerpt, failed_reason, key_id, span,
+        method, body_sha256, fields
     ] {
-        n, started_at, finished_at, url, class, counted, http_status, latency_ms, excerpt, failed_reason, key_id, span
+        n, started_at, finished_at, url, class, counted, http_status, latency_ms, excerpt, failed_reason, key_id, span,
+        method, body_sha256, fields
     }
     pub(super) const OF = "WHERE delivery_seq = ?1 AND n > ?2 ORDER BY n LIMIT ?3";
+    pub(super) const LAST_SENT = "WHERE delivery_seq = ?1 AND body_sha256 IS NOT NULL ORDER BY n DESC LIMIT 1";
 }
 
 const IS_STORED: &str =
@@ -18,6 +21,9 @@ const IS_STORED: &str =
 queries! {
     /// The attempts of a delivery with a number above `after`, in order.
     pub fn of(delivery: DeliverySeq, after: u32, limit: u32) -> Vec<Attempt> = rows as attempt OF;
+
+    /// The latest attempt of a delivery that sent something.
+    pub fn last_sent(delivery: DeliverySeq) -> Option<Attempt> = first as attempt LAST_SENT;
 }
 
 /// Whether this attempt is already stored under its number.
@@ -36,7 +42,7 @@ pub(super) fn insert(
 ) -> Result<()> {
     insert!(tx, "attempts" of attempt {
         delivery_seq: delivery, n: n, started_at, finished_at, url, class, counted, http_status, latency_ms, excerpt,
-        failed_reason, key_id, span
+        failed_reason, key_id, span, method, body_sha256, fields
     })
     .map(drop)
 }

@@ -13,7 +13,7 @@ use crate::model::lane::Places;
 use crate::store::column::Clamped;
 use crate::store::matching::MatchedSubscription;
 use crate::store::prelude::*;
-use crate::store::{external_calls, lanes, payloads};
+use crate::store::{external_calls, lanes, payloads, renderings};
 
 /// Due deliveries of taken funnels that one look passes by at most.
 const MAX_PASSED_BY: u32 = 1000;
@@ -55,7 +55,7 @@ pub(super) const OUTGOING: &str = "
            coalesce(o.received_at, w.received_at),
            coalesce(o.sealed_fields, w.sealed_fields),
            coalesce(o.headers, w.headers),
-           o.occurred_at, d.entity, o.entity_type, coalesce(d.custom_data, o.custom_data)
+           o.occurred_at, d.entity, o.entity_type, coalesce(d.custom_data, o.custom_data), d.rendered
       FROM deliveries AS d
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
@@ -65,12 +65,12 @@ pub(super) const OUTGOING: &str = "
 const OUTGOING_OF_EVENT: &str = "
     SELECT ?1, 0, 0, tenant, id, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            content_type, trace_id, max_attempts, payload, payload_seq, received_at, sealed_fields,
-           headers, occurred_at, NULL, entity_type, custom_data
+           headers, occurred_at, NULL, entity_type, custom_data, 0
       FROM outbox WHERE tenant = ?2 AND id = ?3
      UNION ALL
     SELECT ?1, 0, 0, tenant, id, 'in:' || provider, provider_event_id, event_type, NULL, NULL,
            content_type, trace_id, NULL, payload, payload_seq, received_at, sealed_fields,
-           headers, NULL, NULL, NULL, NULL
+           headers, NULL, NULL, NULL, NULL, 0
       FROM webhook_events WHERE tenant = ?2 AND id = ?3
      LIMIT 1";
 
@@ -121,18 +121,18 @@ pub(super) const MAKE_WAY: &str = "
 
 pub(super) const RETRY: &str = "
     UPDATE deliveries SET due_at = ?3, delay_ms = ?4, attempt_count = attempt_count + 1,
-           counted_failures = counted_failures + ?5, last_class = ?6
+           counted_failures = counted_failures + ?5, last_class = ?6, rendered = rendered OR ?7
      WHERE seq = ?1 AND run_no = ?2 AND state = 'pending'";
 
 pub(super) const FINISH: &str = "
     UPDATE deliveries
        SET state = ?3, due_at = NULL, finished_at = ?4, attempt_count = attempt_count + 1,
-           counted_failures = counted_failures + ?5, last_class = ?6, reason = ?7
+           counted_failures = counted_failures + ?5, last_class = ?6, reason = ?7, rendered = rendered OR ?8
      WHERE seq = ?1 AND run_no = ?2 AND state = 'pending'";
 
 pub(super) const WAIT: &str = "
     UPDATE deliveries SET state = 'waiting', due_at = NULL, confirm_until = ?3, delay_ms = ?4,
-           attempt_count = attempt_count + 1, last_class = ?5
+           attempt_count = attempt_count + 1, last_class = ?5, rendered = rendered OR ?6
      WHERE seq = ?1 AND run_no = ?2 AND state = 'pending'";
 
 // If the due time is later than now plus the delivery's own wait, a wrong clock set it. An event's `not_before` is
@@ -467,7 +467,10 @@ fn sized(
 ) -> Result<Option<Sized>> {
     tx.first(OUTGOING, (delivery, must_be_head), |row| {
         let payload_seq: Option<i64> = row.get(14)?;
-        let bytes = payload_seq.map_or(Ok(0), |seq| payloads::bytes(tx, seq))?;
+        let mut bytes = payload_seq.map_or(Ok(0), |seq| payloads::bytes(tx, seq))?;
+        if row.get(22)? {
+            bytes = bytes.saturating_add(renderings::bytes(tx, delivery)?);
+        }
         if bytes > most {
             return Ok(Sized::Larger(bytes));
         }
@@ -493,6 +496,9 @@ fn outgoing_request(
     let tenant: String = row.get(3)?;
     let source: String = row.get(5)?;
     let key: String = row.get(6)?;
+    let content_type: String = row.get(10)?;
+    let is_fixed: bool = row.get(22)?;
+    let rendering = is_fixed.then(|| renderings::of(tx, delivery, &content_type)).transpose()?;
     Ok(OutgoingRequest {
         delivery,
         subscription: row.get(0)?,
@@ -506,7 +512,7 @@ fn outgoing_request(
         event_type: row.get(7)?,
         aggregate_type: row.get(8)?,
         aggregate_id: row.get(9)?,
-        content_type: row.get(10)?,
+        content_type,
         trace_id: row.get(11)?,
         max_attempts: row.get(12)?,
         accepted_at: row.get(15)?,
@@ -519,6 +525,7 @@ fn outgoing_request(
             entity_type: row.get(20)?,
             custom_data: row.get(21)?,
         },
+        rendering,
     })
 }
 
@@ -581,7 +588,8 @@ pub(super) fn reschedule(
     wait: Duration,
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, .. } = settlement;
-    let row = (delivery, run_no, due_at, millis(wait), attempt.counted, attempt.class);
+    let sent = attempt.body_sha256.is_some();
+    let row = (delivery, run_no, due_at, millis(wait), attempt.counted, attempt.class, sent);
     tx.change_one(RETRY, row, "the delivery")
 }
 
@@ -593,14 +601,16 @@ pub(super) fn finish(
     reason: Option<&str>,
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, now, .. } = settlement;
-    let row = (delivery, run_no, state.as_str(), now, attempt.counted, attempt.class, reason);
+    let (counted, sent) = (attempt.counted, attempt.body_sha256.is_some());
+    let row = (delivery, run_no, state.as_str(), now, counted, attempt.class, reason, sent);
     tx.change_one(FINISH, row, "the delivery")
 }
 
 /// Makes a delivery wait for its confirmation, after the target has accepted it.
 pub(super) fn wait(tx: &WriteTx<'_>, settlement: &Settlement, within: Duration) -> Result<()> {
     let Settlement { delivery, run_no, attempt, now, .. } = settlement;
-    let row = (delivery, run_no, now.plus(within), millis(within), attempt.class);
+    let sent = attempt.body_sha256.is_some();
+    let row = (delivery, run_no, now.plus(within), millis(within), attempt.class, sent);
     tx.change_one(WAIT, row, "the delivery")
 }
 

@@ -40,6 +40,7 @@ mod prelude;
 pub mod processed_events;
 pub mod providers;
 pub mod quarantine;
+pub mod renderings;
 pub mod runs;
 pub mod schema;
 pub(crate) mod schema_shape;

@@ -29,7 +29,7 @@ use crate::store::prelude::*;
 use crate::store::tx::Settled;
 use crate::store::{
     attempts, audit_events, credentials, escalations, external_calls, failures, holds, in_doubt,
-    lanes, leases, operational, outbox, postponed, subscriptions, webhook_events,
+    lanes, leases, operational, outbox, postponed, renderings, subscriptions, webhook_events,
 };
 
 /// A target that asks for a longer wait than this is escalated.
@@ -514,8 +514,9 @@ pub(super) fn note_attempt(
 
 /// Sends a delivery again: a waiting one becomes due now, a parked one goes back to its lane, a leased one is taken from
 /// its consumer, a finished one is reopened.
-/// Fails with `Changed` if it is completed, in doubt or waiting, or its subscription is deleted.
-pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+/// Fails with `Changed` if it is completed, in doubt or waiting, or its subscription is deleted. `anew`: it is rendered
+/// anew, in a new run.
+pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, anew: bool, now: Timestamp) -> Result<()> {
     let before = change(tx, delivery, now, |before| match before.state {
         State::Pending => deliveries::make_due_now(tx, delivery, now),
         State::Parked => {
@@ -528,6 +529,9 @@ pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<
         }
         _ => Err(Error::Changed("the delivery")),
     })?;
+    if anew {
+        renderings::forget(tx, delivery, before.run_no)?;
+    }
     tx.ring(before.subscription);
     Ok(())
 }

@@ -19,3 +19,24 @@ CREATE TABLE refused_webhooks (
   count    INTEGER NOT NULL,
   CONSTRAINT refused_webhooks_are_few CHECK (slot BETWEEN 1 AND 10000)
 ) STRICT;
+
+-- What is sent of an event, where it is not the payload as it is. The first attempt fixes it, so that all attempts send
+-- the same bytes.
+CREATE TABLE renderings (
+  delivery_seq INTEGER PRIMARY KEY REFERENCES deliveries (seq),
+  format       TEXT NOT NULL,
+  content_type TEXT NOT NULL,
+  -- Header fields that were made, as a JSON array of pairs.
+  fields       TEXT NOT NULL,
+  -- NULL: the event's payload.
+  body         BLOB,
+  -- 1: fields and body are sealed under the key of the event's subject.
+  sealed       INTEGER NOT NULL,
+  CONSTRAINT rendering_sealed_is_0_or_1 CHECK (sealed IN (0, 1))
+) STRICT;
+
+ALTER TABLE deliveries ADD COLUMN rendered INTEGER NOT NULL DEFAULT 0
+  CONSTRAINT delivery_rendered_is_0_or_1 CHECK (rendered = 0 OR rendered = 1);
+ALTER TABLE attempts ADD COLUMN method TEXT;
+ALTER TABLE attempts ADD COLUMN body_sha256 BLOB;
+ALTER TABLE attempts ADD COLUMN fields TEXT;

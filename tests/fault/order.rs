@@ -97,7 +97,7 @@ fn retry_dead_letters(process: &Process) -> u64 {
     for letter in found["items"].as_array().unwrap() {
         assert_eq!(letter["last_class"], "poison", "{letter}");
         let id = letter["id"].as_str().unwrap();
-        process.call("POST", &format!("/v1/deliveries/{id}/retry"), &Value::Null).is(200);
+        process.call("POST", &format!("/v1/deliveries/{id}/retry"), &json!({})).is(200);
         retried += 1;
     }
     retried

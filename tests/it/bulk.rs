@@ -181,7 +181,7 @@ fn a_job_that_is_paused_waits_for_its_resume_and_its_counts_add_up() {
     rig.post("/v1/deliveries/dlv_2/cancel", &Value::Null).is(200);
     assert_eq!(act(&rig, "resume").is(200).json()["state"], "running");
     // One overtakes nothing that the job will come to.
-    rig.post("/v1/deliveries/dlv_6/retry", &Value::Null)
+    rig.post("/v1/deliveries/dlv_6/retry", &json!({}))
         .is(409)
         .tells("replays earlier dead letters of its lane");
     rig.passing("the job is over", secs(1), || rig.get(&path)["state"] == "completed");

@@ -62,6 +62,7 @@ mod receiving;
 mod recent;
 mod refused_webhooks;
 mod regressions;
+mod renderings;
 mod replays;
 mod restoring;
 mod retries;

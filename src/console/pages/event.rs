@@ -116,34 +116,27 @@ fn request(view: &View<'_>, of: &Value) -> Markup {
     };
     let (method, url) = (found.text("method"), found.text("url"));
     let mut raw = format!("{method} {url}\n");
-    let mut curl = format!("curl -X {method} {}", quoted(url));
     for field in found.items("headers") {
-        let line = format!("{}: {}", field.text("name"), field.text("value"));
-        raw.push_str(&line);
-        raw.push('\n');
-        curl.push_str(" \\\n  -H ");
-        curl.push_str(&quoted(&line));
+        for part in [field.text("name"), ": ", field.text("value"), "\n"] {
+            raw.push_str(part);
+        }
     }
-    let body = found.maybe("body");
-    let text = body.or_else(|| found.maybe("body_base64")).unwrap_or_default();
+    let text = found.maybe("body").or_else(|| found.maybe("body_base64")).unwrap_or_default();
     let (shown, is_all) = beginning(text, MAX_BODY_BYTES);
     raw.push('\n');
     raw.push_str(shown);
-    curl.push_str(" \\\n  --data-binary ");
-    let body = body.filter(|_| is_all).map_or_else(|| "@body".to_owned(), quoted);
-    curl.push_str(&body);
+    let about = match (found.get("attempt").is_none_or(Value::is_null), found.is("erased")) {
+        (true, _) => t.request_about,
+        (false, false) => t.request_sent_about,
+        (false, true) => t.request_erased_about,
+    };
     html! {
         h2 { (t.request_as_sent) }
-        p.small { (t.request_about) }
+        p.small { (about) }
         (code(view, &raw))
         @if !is_all { p.small { (t.payload_cut) } }
-        details { summary { (t.as_curl) } (code(view, &curl)) }
+        details { summary { (t.as_curl) } (code(view, found.text("curl"))) }
     }
-}
-
-/// A word of a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// The form to send another payload, filled with the present one where a page can hold it.

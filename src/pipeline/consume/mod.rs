@@ -177,7 +177,7 @@ pub(super) fn clean_reason(
 ) -> Result<()> {
     match opened {
         Ok(None) => {}
-        Ok(Some(Opened { echo, is_whole: true })) => {
+        Ok(Some(Opened { echo, is_whole: true, .. })) => {
             *reason = echo.clean_reason(std::mem::take(reason));
         }
         Ok(Some(_)) => UNOPENED.clone_into(reason),
