@@ -32,6 +32,7 @@ const CONSUMERS: &str = include_str!("../docs/consumers.md");
 const GUARDS: &str = include_str!("../docs/guards.md");
 const SOURCES: &str = include_str!("../docs/sources.md");
 const PRIVACY: &str = include_str!("../docs/privacy.md");
+const ORDER: &str = include_str!("../docs/order.md");
 const PROVIDERS: &str = include_str!("../docs/providers.md");
 
 /// A `sh` block of a page and the shell its marker names: `serve`, `client`, `stopped` for what runs until it is stopped,
@@ -129,6 +130,11 @@ fn the_ten_minutes_of_the_readme_work_as_printed() {
     let service = start(serve, home, port);
     let seen = run(webhook, home, port);
     assert!(seen.contains("/in/stripe"), "{seen}");
+    // The page says where the data is, and what the status of the first webhook means.
+    let data = "~/.local/share/oncebox";
+    assert!(README.contains(&format!("its key and a first token in `{data}`")));
+    assert!(home.join(data.trim_start_matches("~/")).join("oncebox.db").exists());
+    assert!(seen.contains("skipped") && README.contains("The status `skipped` means"), "{seen}");
     run(event, home, port);
     let until = Instant::now() + Duration::from_secs(20);
     loop {
@@ -149,6 +155,12 @@ fn the_ten_minutes_of_the_readme_work_as_printed() {
     let _service = start(serve, home, port);
     let events = run("oncebox event list --aggregate-id 4711 --json", home, port);
     assert_eq!(events.matches("invoice.paid:4711").count(), 1, "{events}");
+}
+
+#[test]
+fn the_page_on_order_says_what_a_confirm_url_needs() {
+    let said = ORDER.split("## ").find(|part| part.starts_with("Confirmation")).unwrap();
+    assert!(said.contains("`oncebox-confirm-url`") && said.contains("`listen.public_url`"));
 }
 
 #[test]

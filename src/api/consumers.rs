@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::api::prelude::*;
 use crate::api::schema::{AnyDeliveryId, Base64};
+use crate::base::clock::span;
 use crate::base::fair::Payer;
 use crate::base::id::DeliverySeq;
 use crate::http::message::Method::Head;
@@ -369,10 +370,10 @@ fn returned(item: Returned) -> Result<Report, Problem> {
 }
 
 fn delay_of(text: &str) -> Result<Duration, Problem> {
-    let wrong = |why: String| Problem::unprocessable(format!("delay {text:?} cannot be: {why}."));
-    let span = humantime::parse_duration(text).map_err(|error| wrong(error.to_string()))?;
+    let wrong = |why: String| Problem::unprocessable(format!("delay {why}."));
+    let span = span(text).map_err(wrong)?;
     if span > MAX_DELAY {
-        return Err(wrong("it is at most 7days".to_owned()));
+        return Err(wrong(format!("{text:?} cannot be: it is at most 7days")));
     }
     Ok(span)
 }

@@ -12,7 +12,7 @@ use crate::api::audited::{Verdict, settled};
 use crate::api::call::check_reason;
 use crate::api::events::ID;
 use crate::api::prelude::*;
-use crate::api::schema::{Ascii, StrictBase64};
+use crate::api::schema::{Ascii, StrictBase64, TypeName};
 use crate::base::id::sha256_hex;
 use crate::model::event::{self, Event, NewEvent};
 use crate::model::sealed::Sealed;
@@ -60,7 +60,7 @@ pub(super) const RESOURCE: Resource = Resource {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct Repair {
-    #[schemars(with = "Ascii<1, 128>")]
+    #[schemars(with = "TypeName")]
     event_type: Option<String>,
     /// Any JSON.
     #[schemars(with = "Value")]

@@ -4,7 +4,7 @@ use std::convert::identity;
 
 use crate::api::call::page_found;
 use crate::api::prelude::*;
-use crate::api::schema::{AnyValue, Ascii};
+use crate::api::schema::{AnyValue, TypeName};
 use crate::base::words;
 use crate::event_types::infer::{MAX_SAMPLES, Samples};
 use crate::event_types::json_schema::Schema;
@@ -14,7 +14,7 @@ use crate::model::operational::Kind;
 /// Characters of a description at most.
 const MAX_DESCRIPTION_CHARS: usize = 2000;
 
-const NAME: Param = Param::path::<Ascii<1, 128>>("name", "The event type.", "invoice.created");
+const NAME: Param = Param::path::<TypeName>("name", "The event type.", "invoice.created");
 
 /// Event types.
 pub(super) const RESOURCE: Resource = Resource {
@@ -110,10 +110,12 @@ fn propose(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// Fails with 422 where no event can be of this type.
 fn check_name(name: &str) -> Result<(), Problem> {
-    if (1..=128).contains(&name.len()) && name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+    if (1..=128).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Ok(());
     }
-    Err(Problem::unprocessable("An event type has 1 to 128 printable ASCII characters."))
+    Err(Problem::unprocessable(
+        "An event type has 1 to 128 printable ASCII characters and no space.",
+    ))
 }
 
 /// `PUT /v1/event-types/{name}`

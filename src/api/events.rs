@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::api::call::{SHOWN_FACTOR, WithPayload, check_depth, page_found};
 use crate::api::prelude::*;
-use crate::api::schema::{Ascii, StrictBase64};
+use crate::api::schema::{Ascii, StrictBase64, TypeName};
 use crate::base::id;
 use crate::model::event::{self, Binding, Event, EventOrder, NewEvent, Status};
 use crate::model::json_fields::{self, Few, Object};
@@ -121,7 +121,7 @@ pub(super) const RESOURCE: Resource = Resource {
 #[schemars(rename = "NewEvent")]
 struct Publication<'a> {
     /// What happened, like `invoice.created`.
-    event_type: Is<Ascii<1, 128>>,
+    event_type: Is<TypeName>,
     /// Any JSON; its bytes are sent unchanged.
     #[serde(borrow)]
     payload: Option<Is<Value, &'a RawValue>>,

@@ -96,6 +96,12 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
+/// Reads a span. The error says how one is written.
+pub fn span(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_why| format!("{text:?} is not a span like 500ms, 30s or 5min"))
+}
+
 /// A span in whole milliseconds, as the columns `…_ms` hold it.
 pub fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)

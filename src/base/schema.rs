@@ -43,6 +43,8 @@ pub(crate) use values;
 values! {
     /// A text that is not empty.
     SomeText = { "type": "string", "minLength": 1 }
+    /// The type of an event.
+    TypeName = { "type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]*$" }
     /// A UUID.
     Uuid = { "type": "string", "format": "uuid" }
     /// The name that people give to a thing.

@@ -167,7 +167,7 @@ impl Kind {
         let text = |read: fn(&str) -> Result<String, String>| {
             ValueParser::new(move |given: &str| read(given).map(Value::from))
         };
-        let number = |read: fn(&str) -> Result<u64, humantime::DurationError>| {
+        let number = |read: fn(&str) -> Result<u64, String>| {
             ValueParser::new(move |given: &str| read(given).map(Value::from))
         };
         let member = |read: fn(&str) -> Result<(String, String), String>| {

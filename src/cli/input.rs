@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::{Map, Value, json};
 
-use crate::base::clock::{Clock, Timestamp};
+use crate::base::clock::{self, Clock, Timestamp};
 use crate::cli::exit::{self, Failure};
 use crate::config::Settings;
 use crate::sys::files::is_closed;
@@ -148,19 +148,17 @@ pub(super) fn time(text: &str) -> Result<String, String> {
 
 /// Checks a span like `30s`, which is sent as it was written.
 pub(super) fn span(text: &str) -> Result<String, String> {
-    humantime::parse_duration(text)
-        .map(|_span| text.to_owned())
-        .map_err(|error| format!("give a span like 500ms, 30s or 5min: {error}"))
+    clock::span(text).map(|_span| text.to_owned())
 }
 
 /// Parses a span to whole seconds.
-pub(super) fn seconds(text: &str) -> Result<u64, humantime::DurationError> {
-    humantime::parse_duration(text).map(|span| span.as_secs())
+pub(super) fn seconds(text: &str) -> Result<u64, String> {
+    clock::span(text).map(|span| span.as_secs())
 }
 
 /// Parses a span to whole milliseconds.
-pub(super) fn millis(text: &str) -> Result<u64, humantime::DurationError> {
-    let span = humantime::parse_duration(text)?;
+pub(super) fn millis(text: &str) -> Result<u64, String> {
+    let span = clock::span(text)?;
     Ok(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
 

@@ -144,7 +144,7 @@ pub(super) fn replay_one(call: &Call<'_>, remote: &Remote, noun: &Noun) -> Resul
 }
 
 const SAMPLE: Cells = Cells {
-    text: "ID 0 id; TO 1 subscription; TYPE 1 event_type; OF 2 about",
+    text: "ID 0 id; TO 9 subscription; TYPE 1 event_type; OF 9 about",
     by: &[("about", show::about)],
 };
 

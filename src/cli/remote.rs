@@ -37,14 +37,14 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 /// Flags every command has.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Shared {
-    /// Settings file [default: ./oncebox.toml, else /etc/oncebox/oncebox.toml, else none]
+    // With `env`, clap would show the flag in usage as if it were required.
     #[arg(
         long,
         short,
         global = true,
-        env = "ONCEBOX_CONFIG",
         value_name = "FILE",
-        display_order = 900
+        display_order = 900,
+        help = "Settings file [default: $ONCEBOX_CONFIG, else ./oncebox.toml, else /etc/oncebox/oncebox.toml, else none]"
     )]
     config: Option<PathBuf>,
     /// Directory of the database, the key and the first token
@@ -56,7 +56,7 @@ impl Shared {
     /// The sources of settings: flags, then environment, then file, then defaults.
     pub(super) fn sources(&self) -> Sources {
         let mut sources = Sources {
-            file: self.config.clone(),
+            file: self.config.clone().or_else(|| environment("ONCEBOX_CONFIG").map(Into::into)),
             environment: Environment::of_process(),
             flags: Vec::new(),
         };
@@ -76,8 +76,12 @@ impl Shared {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Service")]
 pub(super) struct ConnectArgs {
-    /// URL of the service [default: the address it wrote into the data directory]
-    #[arg(long, global = true, env = "ONCEBOX_SERVER", value_name = "URL")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        help = "URL of the service [default: $ONCEBOX_SERVER, else the address it wrote into the data directory]"
+    )]
     server: Option<String>,
     #[arg(
         long,
@@ -149,7 +153,8 @@ impl ConnectArgs {
     /// The service, for paths that need no token.
     pub(super) fn open_public(&self, shared: &Shared) -> Result<Remote, Failure> {
         let settings = shared.settings()?;
-        let url = self.server.as_deref().map(base).transpose()?;
+        let server = self.server.clone().or_else(|| environment("ONCEBOX_SERVER"));
+        let url = server.as_deref().map(base).transpose()?;
         let client = unrestricted_client()?;
         let token_from = String::new();
         Ok(Remote { client, settings, url, token: None, token_from, json: self.json() })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::app::data_directory::{DataDirectory, DirectoryError, TOKEN_FILE};
 use crate::app::master_key;
 use crate::backup::restore::{self, Done, Plan};
-use crate::base::clock::{Clock, Timestamp};
+use crate::base::clock::{Clock, Timestamp, span};
 use crate::base::faults::Faults;
 use crate::cli::backup::failure;
 use crate::cli::input::start_command;
@@ -34,7 +34,7 @@ pub(super) struct Restore {
         long,
         value_name = "SPAN",
         default_value = "24h",
-        value_parser = humantime::parse_duration,
+        value_parser = span,
         help = "How long from now to hold incoming events that happened before that time, or have no time; 0s holds none"
     )]
     in_doubt_window: Duration,

@@ -22,7 +22,8 @@ const GAP: u16 = 2;
 /// What is shown of an item: the columns of a table, `TITLE rank value; …`, or the fields of a page,
 /// `label = value; …`, where the label alone is a field of this name.
 ///
-/// Rank 0 is always shown; on a narrow terminal the columns with the highest rank are left out first. A value is a
+/// Rank 0 is always shown; on a narrow terminal the columns with the highest rank are left out first, and rank 9 wherever
+/// no row has a value. A value is a
 /// field of the item, or one that is computed. Times are shown to the minute in a column with `(UTC)`, and to the
 /// millisecond after `@`.
 #[derive(Clone, Copy)]
@@ -69,6 +70,8 @@ impl Cells {
 
     pub(super) fn rendered(self, rows: &[Value], width: Option<u16>) -> String {
         let mut shown = self.columns();
+        let has_value = |column: &Column| rows.iter().any(|row| !column.of(row).is_empty());
+        shown.retain(|column| column.rank < 9 || has_value(column));
         if let Some(width) = width {
             while needed(&shown, rows) > width {
                 let rank = shown.iter().map(|column| column.rank).max().unwrap_or(0);

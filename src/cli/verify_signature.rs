@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 
-use crate::base::clock::{Clock, Timestamp};
+use crate::base::clock::{Clock, Timestamp, span};
 use crate::base::headers::Headers;
 use crate::cli::prelude::*;
 use crate::cli::provider::parse_scheme;
@@ -51,7 +51,7 @@ pub(super) struct VerifySignature {
     #[arg(long, value_name = "TIME", value_parser = at)]
     at: Option<Timestamp>,
     /// Largest difference between the signed time and --at
-    #[arg(long, value_name = "SPAN", default_value = "5min", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "SPAN", default_value = "5min", value_parser = span)]
     tolerance: Duration,
     #[command(flatten)]
     format: Format,

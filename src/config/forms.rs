@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use toml::Spanned;
 use toml::de::DeValue;
 
+use crate::base::clock::span;
 use crate::model::delivery::Schedule;
 
 /// Units of sizes, largest first.
@@ -476,10 +477,4 @@ fn size(bytes: u64) -> Value {
 /// Formats a span as one word.
 fn span_text(span: Duration) -> String {
     humantime::format_duration(span).to_string().replace(' ', "")
-}
-
-/// Parses a span.
-fn span(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{text:?} is not a span like 500ms, 5s or 30min: {error}"))
 }

@@ -235,7 +235,7 @@ mod tests {
             [
                 "oncebox.toml:3:7: delivery.cap is 0; it must be 1 to 256",
                 "oncebox.toml:2:1: unknown key delivery.stepps; did you mean steps?",
-                "oncebox.toml:4:11: delivery.timeout \"soon\" is not a span like 500ms, 5s or 30min: expected number at 0",
+                "oncebox.toml:4:11: delivery.timeout \"soon\" is not a span like 500ms, 30s or 5min",
                 "oncebox.toml:8:11: disk.reserve is true or false; it must be a whole number",
                 "oncebox.toml:6:2: unknown section limit; did you mean limits?",
             ]

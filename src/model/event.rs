@@ -259,6 +259,9 @@ impl NewEvent {
         check_length("idempotency_key", &self.idempotency_key, 1, 255)?;
         check_printable_ascii("idempotency_key", &self.idempotency_key)?;
         check_printable_ascii("event_type", &self.event_type)?;
+        if self.event_type.contains(' ') {
+            return FieldError::of("event_type", "contains ' '; write it like invoice.paid");
+        }
         check_length("content_type", &self.content_type, 0, 255)?;
         check_printable_ascii("content_type", &self.content_type)?;
         if self.source_system == OWN_SOURCE {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::base::clock::span;
 use crate::base::id::{SubscriptionSeq, identity_digest};
 use crate::base::schema::{NameText, SomeText, Text, Whole};
 use crate::base::words::words;
@@ -111,8 +112,7 @@ impl OrderTerms {
     /// How long a delivery may wait behind others; `None`: without limit. The error says why it cannot be used.
     pub fn postponed_after(&self) -> Result<Option<Duration>, String> {
         let Some(text) = &self.postpone_limit else { return Ok(None) };
-        let limit = humantime::parse_duration(text)
-            .map_err(|error| format!("postpone_limit {text:?} is not a span like 300s: {error}"))?;
+        let limit = span(text).map_err(|why| format!("postpone_limit {why}"))?;
         let is_usable = POSTPONE_LIMITS.contains(&limit);
         if is_usable {
             Ok(Some(limit))

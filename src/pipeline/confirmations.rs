@@ -135,9 +135,17 @@ impl Confirmations {
             State::Waiting => Ok(Confirmed::Stored(Box::new(self.store_one(tx, &held, outcome)?))),
             // Asked before repetition: the attempt before this one may have failed for the same reason.
             _ if is_early => Ok(Confirmed::TooEarly),
-            _ if confirmations::is_repeated(tx, &held, outcome)? => Ok(Confirmed::Again),
+            _ if self.is_repeated(tx, &held, outcome)? => Ok(Confirmed::Again),
             _ => Ok(Confirmed::Refused(confirmations::why_not(tx, &held)?)),
         }
+    }
+
+    /// Whether this confirmation was stored before. `ok` leaves no trace of its own, so it counts as repeated only where
+    /// the subscription asks for confirmations.
+    fn is_repeated(&self, tx: &WriteTx<'_>, held: &Held, outcome: &LeaseOutcome) -> Result<bool> {
+        let is_asked = !matches!(outcome, LeaseOutcome::Done)
+            || self.rules(tx, held.subscription)?.confirm_within.is_some();
+        Ok(is_asked && confirmations::is_repeated(tx, held, outcome)?)
     }
 
     fn store_one(

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use crate::base::cache::Cache;
+use crate::base::clock::span;
 use crate::base::headers::CUSTOM_DATA;
 use crate::config::Delivery;
 use crate::formats::Formats;
@@ -212,10 +213,7 @@ const MAX_ALERT_ATTEMPTS: u32 = 1_000;
 pub fn effective(new: &NewSubscription, defaults: &Delivery) -> Result<Effective, String> {
     let policy = &new.policy;
     let is_alert = new.event_types.names(ALERT_TYPE);
-    let span = |text: &String| {
-        humantime::parse_duration(text)
-            .map_err(|error| format!("{text:?} is not a span like 5s or 30min: {error}"))
-    };
+    let span = |text: &String| span(text);
     let mut schedule = match &policy.steps {
         None if is_alert => Schedule::new(ALERT_STEPS.to_vec(), MAX_ALERT_ATTEMPTS)
             .map_err(|error| error.to_string())?,
@@ -266,8 +264,7 @@ pub fn lease_time(policy: &Policy) -> Result<Duration, String> {
 
 /// A lease time from its text.
 pub fn lease_of(text: &str) -> Result<Duration, String> {
-    let span = humantime::parse_duration(text)
-        .map_err(|error| format!("lease {text:?} is not a span like 60s or 5min: {error}"))?;
+    let span = span(text).map_err(|why| format!("lease {why}"))?;
     if LEASES.contains(&span) {
         return Ok(span);
     }

@@ -43,6 +43,16 @@ fn many_are_sent_again_by_one_job_that_is_watched_to_its_end() {
 }
 
 #[test]
+fn a_dry_run_shows_only_columns_that_have_a_value() {
+    let (rig, _target) = with_dead_letters(1);
+    let events = rig.ok(&["event", "replay", "--all", "--dry-run"]);
+    shows(&events, &["1 event would be sent again", "ID", "invoice.paid"]);
+    assert!(!events.contains("TO") && !events.contains(" - "), "{events}");
+    let deliveries = rig.ok(&["dead-letter", "replay", "--all", "--dry-run"]);
+    shows(&deliveries, &["TO", "odoo"]);
+}
+
+#[test]
 fn a_signal_ends_the_watching_and_not_the_job() {
     let (rig, _target) = with_dead_letters(60);
     let args = ["dead-letter", "replay", "--all", "--yes", "--rate", "5"];

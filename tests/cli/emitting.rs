@@ -160,3 +160,10 @@ fn an_event_that_a_restore_holds_back_is_said_to_be_held() {
     let numbers = deliveries.iter().map(|delivery| delivery["id"].as_str().unwrap().len());
     assert!(numbers.max().unwrap() <= "dlv_1000099".len(), "{deliveries:?}");
 }
+
+#[test]
+fn an_event_type_with_a_space_is_refused() {
+    let rig = Rig::new();
+    rig.run(&["emit", "invoice paid", "--payload", "1"]).ends(65, &["event_type contains ' '"]);
+    assert!(rig.items(&["event", "list"]).is_empty());
+}

@@ -49,6 +49,13 @@ fn what_a_target_has_accepted_is_shown_and_confirmed() {
 }
 
 #[test]
+fn a_delivery_that_never_waited_for_a_confirmation_cannot_be_confirmed() {
+    let (rig, _target) = subscribed(200);
+    settled(&rig, &emit(&rig, "4711"), "completed");
+    rig.run(&["delivery", "confirm", "dlv_1"]).ends(5, &["dlv_1 is completed"]);
+}
+
+#[test]
 fn what_a_terminal_acts_on_is_shown_as_an_escape() {
     let (rig, _target) = subscribed(200);
     let payload = r#"{"note":"\u001b[31m\u009b\u202e"}"#;

@@ -96,3 +96,40 @@ fn help_can_be_asked_for_in_both_ways() {
     }
     rig.run(&["help", "publish"]).ends(2, &["--help"]);
 }
+
+#[test]
+fn a_wrong_span_is_answered_with_how_one_is_written() {
+    let rig = Rig::stopped();
+    let path = rig.file("wrong.toml", "[delivery]\ntimeout = \"abc\"\n");
+    let said = "is not a span like 500ms, 30s or 5min";
+    let ran = rig.run(&["status", "--config", path.to_str().unwrap()]);
+    ran.ends(78, &["\"abc\"", said]);
+    assert!(!ran.err.contains("expected number"), "{ran:?}");
+    for args in [
+        &["emit", "a", "--payload", "1", "--retry-for", "abc"][..],
+        &["subscription", "create", "a", "--pull", "--timeout", "abc"],
+    ] {
+        let ran = rig.run(args);
+        assert!(ran.err.contains(said) && !ran.err.contains("expected number"), "{ran:?}");
+    }
+}
+
+#[test]
+fn usage_shows_as_required_only_what_is_required() {
+    let rig = Rig::stopped();
+    let mut command = rig.command(&["event", "show"]);
+    command.env("ONCEBOX_CONFIG", "x.toml").env("ONCEBOX_SERVER", "http://127.0.0.1:1");
+    run(&mut command, "").ends(2, &["Usage: oncebox event show <ID>"]);
+}
+
+#[test]
+fn the_service_is_named_before_or_after_the_verb_or_by_the_environment() {
+    let rig = Rig::stopped();
+    let (flag, url) = ("--server", "http://127.0.0.1:1");
+    for args in [["event", flag, url, "list"], ["event", "list", flag, url]] {
+        run(rig.command(&args).env("ONCEBOX_TOKEN", "x"), "").ends(3, &["cannot reach", url]);
+    }
+    let mut command = rig.command(&["event", "list"]);
+    command.env("ONCEBOX_TOKEN", "x").env("ONCEBOX_SERVER", url);
+    run(&mut command, "").ends(3, &["cannot reach", url]);
+}

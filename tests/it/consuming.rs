@@ -270,7 +270,7 @@ fn what_is_handed_back_counts_waits_or_dies_as_the_consumer_says() {
     for (word, why) in [
         (json!({ "dead": true, "delay": "1s" }), "dead gives up at once"),
         (json!({ "delay": "8days" }), "at most 7days"),
-        (json!({ "delay": "soon" }), "delay \"soon\" cannot be"),
+        (json!({ "delay": "soon" }), "delay \"soon\" is not a span"),
     ] {
         let mut body = shown(&items[0]);
         body.as_object_mut().unwrap().extend(word.as_object().unwrap().clone());

@@ -442,7 +442,7 @@ fn terms_that_cannot_hold_are_refused() {
         assert!(said.text().contains(why), "{said:?}");
     };
     for (order, why) in [
-        (json!({ "postpone_limit": "soon" }), "is not a span like 300s"),
+        (json!({ "postpone_limit": "soon" }), "is not a span like 500ms, 30s or 5min"),
         (json!({ "postpone_limit": "1ms" }), "1s to 30days"),
         (json!({ "external_calls": "custom", "call_path": "sku" }), "begins with $"),
         (json!({ "external_calls": "event", "latest_only": true }), "states of an entity"),

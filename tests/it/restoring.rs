@@ -406,10 +406,10 @@ fn a_harmful_restore_is_refused_and_changes_nothing() {
 fn a_replaced_database_is_moved_aside_complete() {
     let mut rig = Rig::new();
     back_up(&rig);
-    rig.publish_type("only in the old one");
+    rig.publish_type("only.in.the.old.one");
     let aside = restore(&mut rig).aside.unwrap();
     assert_eq!(aside.file_name().unwrap(), "oncebox.db.before-restore-20260131T120000Z");
     let old = file::open(&aside);
-    assert_eq!(file::lines(&old, "SELECT event_type FROM outbox"), ["only in the old one"]);
+    assert_eq!(file::lines(&old, "SELECT event_type FROM outbox"), ["only.in.the.old.one"]);
     assert_eq!(rig.one("SELECT count(*) FROM outbox"), "0");
 }

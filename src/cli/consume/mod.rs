@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, span};
 use crate::base::stop::Stop;
 use crate::cli::consume::lease::{Consumer, LeasedEvent, NextEvents};
 use crate::cli::consume::task::{Outcome, Task};
@@ -89,10 +89,9 @@ struct Work<'a> {
 
 /// Parses `--timeout`. Zero is refused: every event would fail and become a dead letter.
 fn timeout(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(span) if span.is_zero() => Err("the timeout must be above zero, such as 30s".to_owned()),
-        Ok(span) => Ok(span),
-        Err(error) => Err(format!("give a span like 30s or 5min: {error}")),
+    match span(text)? {
+        Duration::ZERO => Err("the timeout must be above zero, such as 30s".to_owned()),
+        span => Ok(span),
     }
 }
 

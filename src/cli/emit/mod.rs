@@ -13,6 +13,7 @@ use clap::Arg;
 use data_encoding::BASE64;
 use serde_json::value::RawValue;
 
+use crate::base::clock::span;
 use crate::base::id::{Draw, SystemDraw};
 use crate::cli::out::Progress;
 use crate::cli::prelude::*;
@@ -75,7 +76,7 @@ struct EmitArgs {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     batch: u16,
     /// How long to retry while the service restarts or its disk is full
-    #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = span)]
     retry_for: Duration,
 }
 
