@@ -12,7 +12,6 @@ use crate::api::call::Call;
 use crate::api::last_write::LastWrite;
 use crate::api::limits::Limits;
 use crate::api::problem::Problem;
-use crate::api::refused_rows::RefusedWebhooks;
 use crate::backup::schedule::Backups;
 use crate::base::budget::Budget;
 use crate::base::clock::{Clock, Timestamp};
@@ -108,8 +107,6 @@ pub struct Api {
     pub server_stats: StatsHandle,
     /// When the process started, in wall time.
     pub(super) started_at: Timestamp,
-    /// The webhooks that were refused.
-    pub(super) refused_webhooks: Arc<RefusedWebhooks>,
     /// Limits how many refusals are logged.
     pub(super) refusals: Arc<answered::Refusals>,
     /// Maps each path to the indexes of its routes in the route table.

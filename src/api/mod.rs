@@ -45,7 +45,6 @@ mod prelude;
 mod probe;
 pub mod problem;
 mod providers;
-mod refused_rows;
 mod refused_webhooks;
 mod replays;
 pub mod route;
@@ -202,7 +201,6 @@ impl Api {
             server_stats: StatsHandle::default(),
             started_at,
             refusals,
-            refused_webhooks: Arc::default(),
             router,
             document: Arc::default(),
             limits: Arc::default(),

@@ -1,9 +1,10 @@
-//! `/v1/refused-webhooks`: what came in and was refused, and why. In memory, since the start of the process.
-//! [`super::refused_rows`] keeps them.
+//! `/v1/refused-webhooks`: what came in and was refused, and why. [`crate::pipeline::refused_webhooks`] keeps them.
+
+use std::convert::identity;
 
 use crate::api::prelude::*;
-use crate::api::refused_rows::Refused;
 use crate::http::message::{Asked, Method};
+use crate::model::webhook_event::RefusedWebhook;
 
 /// The most characters that are kept of a provider's name, and of a reason.
 const MAX_NAME_CHARS: usize = 63;
@@ -12,33 +13,32 @@ const PATH: &str = "/in/";
 /// The status for an unknown provider.
 const NOT_FOUND: u16 = 404;
 
+const PROVIDER: Param =
+    Param::query::<SomeText>("provider", "Only those to the provider of this name.", "stripe");
+
 /// The refused webhooks.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Refused webhooks",
-    about: "Webhooks that were refused since the start of the process.",
+    about: "Webhooks that were refused, without their bodies.",
     routes: &[get("/v1/refused-webhooks", Read, Now(list))
-        .doc("listRefusedWebhooks", "List the refused webhooks", &[])
+        .doc("listRefusedWebhooks", "List the refused webhooks", &[PROVIDER, SINCE, UNTIL, LIMIT, AFTER])
         .about(
-            "The latest first, at most 200. Refusals of the same provider, reason and address within an hour are \
-             one row. A webhook to an unknown provider belongs to the tenant `default`. A restart forgets them.",
+            "The latest first. Refusals of the same provider, reason and address within an hour are one row. The \
+             last 1,000 rows are kept, 50 of them for unknown providers; fewer if all tenants together have 10,000. \
+             A webhook to an unknown provider belongs to the tenant `default`. A restart keeps them; the last \
+             second may be missing after the process was killed.",
         )
-        .returns(&[Returns::json::<RefusedAnswer>(200, "The refused webhooks.")])],
+        .returns(&[Returns::page::<RefusedWebhook>("A page of refused webhooks.")])],
 };
 
-/// What was refused.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "RefusedWebhooks")]
-struct RefusedAnswer {
-    /// Since when they are kept: the start of the process.
-    since: Timestamp,
-    items: Vec<Refused>,
-}
-
 /// `GET /v1/refused-webhooks`
-#[expect(clippy::unnecessary_wraps, reason = "every route has this shape")]
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let items = api.refused_webhooks.of(&call.tenant);
-    Ok(ok(&RefusedAnswer { since: api.started_at, items }))
+    let (page, span) = (call.query.page()?, call.query.span()?);
+    let provider = call.query.get("provider");
+    let found = api.flow.refusals.webhooks.page(page.newest(&call.tenant), |row| {
+        provider.is_none_or(|provider| row.provider == provider) && span.has(row.last_at)
+    });
+    Ok(page_of(&found, page, |row| row.seq, identity))
 }
 
 /// Notes an answer, if it refuses a webhook.
@@ -62,15 +62,16 @@ pub(super) fn note(api: &Api, asked: &Asked, response: &Response) {
     let cut = |text: &str, most| text.chars().take(most).collect::<String>();
     let now = api.clock.wall();
     let name = if is_known { provider } else { name };
-    let refused = Refused {
+    let refused = RefusedWebhook {
+        seq: 0,
         provider: cut(name, MAX_NAME_CHARS),
         is_known,
         status: response.status,
         reason: cut(&reason, MAX_REASON_CHARS),
-        address: asked.client,
+        address: asked.client.to_string(),
         first_at: now,
         last_at: now,
         count: 1,
     };
-    api.refused_webhooks.note(if is_known { tenant } else { DEFAULT_TENANT }, refused);
+    api.flow.refusals.webhooks.note(if is_known { tenant } else { DEFAULT_TENANT }, refused);
 }

@@ -103,6 +103,20 @@ pub(super) const WEBHOOK: Commands = Commands::new(
     &WEBHOOKS,
     WEBHOOK_TABLE,
     &[own("show", timeline::show), own("replay", replay_webhooks).more(Pace::augment_args)],
+)
+.inner(&[&REFUSED]);
+
+const REFUSED_TABLE: &str = "
+refused = listRefusedWebhooks  Webhooks that were refused, and why; the latest first
+  columns: LATEST (UTC) 0 last_at; PROVIDER 0 provider; ANSWER 1 status; COUNT 1 count; ADDRESS 1 address; WHY 0 reason
+  |
+  |   oncebox webhook refused --since 1d
+";
+
+const REFUSED: Commands = Commands::new(
+    &Noun::new("/v1/refused-webhooks", "Refused webhook", "refused webhooks", REFUSED_TABLE),
+    REFUSED_TABLE,
+    &[],
 );
 
 const TYPE_TABLE: &str = "

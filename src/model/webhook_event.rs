@@ -1,15 +1,19 @@
-//! A webhook event: one event received from a provider.
+//! A webhook event: one event received from a provider. And those that were refused.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use crate::base::clock::Timestamp;
-use crate::base::schema::{NameText, Uuid};
+use crate::base::schema::{NameText, Uuid, Whole};
 use crate::base::words::words;
 use crate::model::event::{self, DeliveryCounts};
 use crate::model::sealed::Sealed;
+
+/// Refusals that are alike are one row for so long.
+const GROUPED_WITHIN: Duration = Duration::from_hours(1);
 
 words! {
     /// The status of a webhook event, derived from its deliveries. Stored in `webhook_events.status`.
@@ -101,6 +105,44 @@ pub struct WebhookEvent {
     pub processing_started_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
     pub error_message: Option<String>,
+}
+
+/// Refusals that were alike, as one row. Nothing of a body is in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RefusedWebhook {
+    /// Its place in time: the one with the latest refusal has the highest.
+    #[serde(skip)]
+    pub seq: i64,
+    /// The provider's name, as the path has it.
+    pub provider: String,
+    /// Whether there is such a provider.
+    pub is_known: bool,
+    /// The status that was answered.
+    #[schemars(with = "Whole<400, 599>")]
+    pub status: u16,
+    /// Why it was refused, of the latest one. The sender is not told what is wrong with a signature.
+    pub reason: String,
+    /// The client's address, as trusted proxies report it.
+    pub address: String,
+    /// When the first one came.
+    pub first_at: Timestamp,
+    /// When the latest one came.
+    pub last_at: Timestamp,
+    /// How many there were.
+    pub count: u64,
+}
+
+impl RefusedWebhook {
+    /// Whether another refusal belongs to this row. Numbers in a reason, such as of seconds, may differ.
+    pub fn has(&self, other: &Self) -> bool {
+        let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+        (&self.address, self.status, self.is_known)
+            == (&other.address, other.status, other.is_known)
+            // One address can invent any number of names.
+            && (self.provider == other.provider || !self.is_known)
+            && other.last_at.since(self.first_at) <= GROUPED_WITHIN
+            && words(&self.reason) == words(&other.reason)
+    }
 }
 
 fn as_object<S: Serializer>(pairs: &[(String, String)], to: S) -> Result<S::Ok, S::Error> {

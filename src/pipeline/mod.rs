@@ -35,6 +35,7 @@ pub mod publish;
 pub mod receive;
 pub mod recent;
 pub mod refusals;
+pub mod refused_webhooks;
 pub mod relay;
 pub mod rendering;
 pub mod scheduler;
@@ -302,7 +303,7 @@ impl Pipeline {
         });
         let dispatcher = parts.dispatcher((mailbox.clone(), pulse.clone()), hand_out)?;
         let rotation = parts.rotation(&deliver, &listener)?;
-        let upkeep = parts.upkeep(&common, (unsettled_back, deliver.clone()), rotation.clone());
+        let upkeep = parts.upkeep(&common, (unsettled_back, deliver.clone()), rotation.clone())?;
         let (upkeep_stop, ended) = (Stop::new(), Arc::new(Mutex::new(Ended::default())));
         let (relay, lease_manager) = (parts.relay(&common)?, LeaseManager::new(consume.clone()));
         let (receive, publish) = (parts.receive(&common), parts.publish(&common));
@@ -533,20 +534,20 @@ impl Parts {
         common: &Common,
         outcomes: (Receiver<AttemptReport>, Deliver),
         rotation: CredentialRotation,
-    ) -> Upkeep {
+    ) -> Result<Upkeep> {
         let (store, clock) = (self.store.clone(), self.clock.clone());
-        let refusals = Refusals::new(store.clone(), clock.clone());
+        let refusals = Refusals::new(store.clone(), clock.clone())?;
         let clock_watch = Arc::clone(&common.clock_watch);
         let seen = (store.clone(), clock.clone(), self.settings.clone());
         let site = SiteWatch::new(seen, Arc::clone(&clock_watch), Arc::clone(&self.disk));
-        Upkeep::new(
+        Ok(Upkeep::new(
             (store, clock),
             clock_watch,
             Arc::clone(&self.disk),
             refusals,
             outcomes,
             (site, rotation, self.confirmations(common)),
-        )
+        ))
     }
 
     fn rotation(

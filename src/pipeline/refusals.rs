@@ -5,7 +5,8 @@
 use crate::model::audit::NewAuditEvent;
 use crate::model::audit::refusals::Ledger;
 use crate::pipeline::prelude::*;
-use crate::store::audit_events;
+use crate::pipeline::refused_webhooks::RefusedWebhooks;
+use crate::store::{audit_events, runs};
 
 /// Where refused calls are noted. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -13,12 +14,15 @@ pub struct Refusals {
     store: Store,
     clock: Clock,
     ledger: Arc<Mutex<Ledger>>,
+    /// Refused webhooks.
+    pub webhooks: Arc<RefusedWebhooks>,
 }
 
 impl Refusals {
-    /// Nothing refused yet.
-    pub fn new(store: Store, clock: Clock) -> Self {
-        Self { store, clock, ledger: Arc::default() }
+    /// No refused call yet, and the refused webhooks of before.
+    pub fn new(store: Store, clock: Clock) -> Result<Self> {
+        let webhooks = Arc::new(RefusedWebhooks::after(store.read(runs::refused)?));
+        Ok(Self { store, clock, ledger: Arc::default(), webhooks })
     }
 
     /// Notes a refused call. The listener calls this too, so it never waits: if the writer's queue is full, the row is

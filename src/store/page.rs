@@ -111,6 +111,13 @@ pub struct Span {
     pub until: Option<Timestamp>,
 }
 
+impl Span {
+    /// Whether a time is in the range.
+    pub fn has(&self, at: Timestamp) -> bool {
+        self.since.is_none_or(|since| since <= at) && self.until.is_none_or(|until| at < until)
+    }
+}
+
 /// A page of rows, newest first.
 #[derive(Clone, Debug)]
 pub struct Found<T> {

@@ -1,8 +1,10 @@
-//! Tables `boots` and `recent_minutes`: what the next start must know of this run.
+//! Tables `boots`, `recent_minutes` and `refused_webhooks`: what the next start must know of this run.
 //!
 //! One row per start lets the next start detect an unclean end. What happened in each minute of the last hour is kept, so
-//! that a restart does not forget it.
+//! that a restart does not forget it; so is what was refused.
 
+use crate::model::webhook_event::RefusedWebhook;
+use crate::store::column::Count;
 use crate::store::prelude::*;
 
 const BEFORE: &str = "
@@ -24,6 +26,22 @@ const MINUTES: &str = "
     SELECT minute, tenant, counts FROM recent_minutes
      WHERE minute BETWEEN ?1 AND ?2
      ORDER BY minute LIMIT 100000";
+
+/// How many rows `refused_webhooks` has at most, as its CHECK says.
+pub const MAX_REFUSED: u32 = 10_000;
+
+columns! {
+    fn read_refused() -> Refused = "refused_webhooks" [
+        slot, tenant, seq, provider, is_known, status, reason, address, first_at, last_at, count as Count(count)
+    ] {
+        slot, tenant,
+        row: RefusedWebhook {
+            seq, provider, is_known, status, reason, address, first_at, last_at, count
+        }
+    }
+    /// What was refused before, the oldest first.
+    pub fn refused() -> Vec = "ORDER BY seq LIMIT 10000";
+}
 
 queries! {
     /// Whether the latest run ended cleanly; `None` before the first start.
@@ -86,4 +104,29 @@ pub fn keep_minutes(
 /// The counts of the minutes between these two, the oldest first.
 pub fn minutes(tx: &ReadTx<'_>, (first, last): (i64, i64)) -> Result<Vec<Counted>> {
     tx.rows(MINUTES, (first, last), in_order!(Counted { minute, tenant, counts }))
+}
+
+/// Refused webhooks of a tenant, in one of the table's slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// 1 to [`MAX_REFUSED`].
+    pub slot: u32,
+    /// The tenant.
+    pub tenant: String,
+    /// What was refused.
+    pub row: RefusedWebhook,
+}
+
+/// Stores rows of refused webhooks, each in place of what was in its slot.
+pub fn keep_refused(tx: &WriteTx<'_>, refused: &[Refused]) -> Result<()> {
+    tx.mark_unseen();
+    for Refused { slot, tenant, row } in refused {
+        tx.execute("DELETE FROM refused_webhooks WHERE slot = ?1", [slot])?;
+        let count = i64::try_from(row.count).unwrap_or(i64::MAX);
+        insert!(tx, "refused_webhooks" of row {
+            slot: slot, tenant: tenant, seq, provider, is_known, status, reason, address, first_at, last_at,
+            count: count
+        })?;
+    }
+    Ok(())
 }

@@ -43,6 +43,10 @@ fn a_provider_of_another_name_or_of_none_is_told_apart() {
     let wrong =
         ["trigger", "github", "--provider", "shop", "--secret-file", secret.to_str().unwrap()];
     assert_eq!(rig.run(&wrong).code, 77);
+    let listed = rig.ok(&["webhook", "refused", "--since", "1d", "--provider", "shop"]);
+    for part in ["shop", "401", "127.0.0.1", "signature"] {
+        assert!(listed.contains(part), "{listed}");
+    }
 }
 
 #[test]

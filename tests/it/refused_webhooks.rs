@@ -66,3 +66,40 @@ fn a_full_disk_and_a_policy_are_reasons_and_other_tenants_see_nothing() {
     assert!(rows[1]["reason"].as_str().unwrap().contains("name"), "{rows:?}");
     assert_eq!(rig.get_as(&other, "/v1/refused-webhooks")["items"], json!([]));
 }
+
+#[test]
+fn what_was_refused_today_has_an_answer_after_a_restart() {
+    let mut rig = with_provider(&json!({}));
+    for _ in 0..2 {
+        assert_eq!(send(&rig, "/in/hub", "wrong", b"{}"), 401);
+    }
+    // Upkeep stores it within a second, so a killed process has it as well.
+    let stored =
+        "SELECT group_concat(tenant || provider || status || '×' || count) FROM refused_webhooks";
+    rig.becomes(stored, "defaulthub401×2");
+    rig.advance(secs(60));
+    assert_eq!(send(&rig, "/in/nobody", "wrong", b"{}"), 404);
+    let before = refused(&rig);
+    rig.restart();
+    assert_eq!(refused(&rig), before);
+    // The next one is counted in the stored row, and is the latest.
+    assert_eq!(send(&rig, "/in/hub", "wrong", b"{}"), 401);
+    let rows = refused(&rig);
+    has(&rows[0], &json!({ "provider": "hub", "count": 3 }));
+    let of = |query: &str| rig.items(&format!("/v1/refused-webhooks?{query}"));
+    assert_eq!(of("provider=nobody"), rows[1..]);
+    assert_eq!(of("since=2100-01-01T00:00:00Z"), [] as [Value; 0]);
+    let page = rig.get("/v1/refused-webhooks?limit=1");
+    assert_eq!(page["items"], json!(rows[..1]));
+    assert_eq!(of(&format!("limit=1&after={}", text(&page, "next"))), rows[1..]);
+}
+
+#[test]
+fn a_nearly_full_disk_keeps_refused_webhooks_in_memory() {
+    let rig = with_provider(&json!({}));
+    rig.disk_free(0);
+    until("the disk is full", || send(&rig, "/in/hub", SECRET, b"{}") == 507);
+    rig.advance(secs(5));
+    assert_eq!(refused(&rig).len(), 1);
+    assert_eq!(rig.one("SELECT count(*) FROM refused_webhooks"), "0");
+}

@@ -70,22 +70,14 @@ fn names(found: &Value) -> Vec<&str> {
 /// What came in and was not taken, with why.
 fn refused(view: &View<'_>) -> Markup {
     let t = view.t;
-    let found = view.read_or_null("/v1/refused-webhooks", &[]);
-    let wanted = view.query.get("provider");
-    let from = view.query.get("since").unwrap_or_default();
-    let all = found.items("items").iter();
-    let rows: Vec<_> = all
-        .filter(|row| wanted.is_none_or(|wanted| row.text("provider") == wanted))
-        // Times of the API have one form, so they compare as text.
-        .filter(|row| row.text("last_at") >= from)
-        .take(100)
-        .cloned()
-        .collect();
+    let filters = ["provider", "since", "until"];
+    let mut query = vec![("limit", "100")];
+    query.extend(filters.into_iter().filter_map(|name| Some((name, view.query.get(name)?))));
+    let rows = view.read_or_null("/v1/refused-webhooks", &query).items("items").to_vec();
     let cells = Cells("provider; reason; answer = status; address; at = time last_at; count", &[]);
     html! {
         h2 { (t.refused) }
         (cells.table(view, t.refused, &rows, (t.nothing_refused, "")))
-        @if let Some(since) = found.maybe("since") { p.small { (t.counted_since) " " (time(since)) } }
     }
 }
 

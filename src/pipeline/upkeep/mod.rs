@@ -27,7 +27,7 @@ use crate::store::{
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 16] = [
+const CHORES: [(&str, Chore); 17] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         upkeep.disk.note(upkeep.clock.monotonic());
@@ -39,6 +39,13 @@ const CHORES: [(&str, Chore); 16] = [
     }),
     ("record refused calls that were only counted", |upkeep| {
         upkeep.refusals.flush(false);
+        Ok(())
+    }),
+    ("store refused webhooks", |upkeep| {
+        // What is left of a disk is for outcomes.
+        if !upkeep.disk.is_low() {
+            upkeep.refusals.webhooks.store(&upkeep.store)?;
+        }
         Ok(())
     }),
     ("close connections that were idle for too long", |upkeep| {
@@ -139,6 +146,7 @@ impl Upkeep {
         }
         self.settle_again();
         self.refusals.flush(true);
+        while self.refusals.webhooks.store(&self.store).unwrap_or(false) {}
         if let Err(error) = self.store_counts(true) {
             tracing::warn!(%error, "the counts of the last minute could not be stored");
         }
