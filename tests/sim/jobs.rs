@@ -199,7 +199,7 @@ fn act(tx: &WriteTx<'_>, deed: Deed, (now, at): (Timestamp, Timestamp)) -> Resul
             found.new.policy.in_flight_max = most;
             subscriptions::update(tx, &found, now)
         }
-        Deed::Retry(n) => settlement::retry(tx, seq(n), now),
+        Deed::Retry(n) => settlement::retry(tx, seq(n), false, now),
         Deed::Cancel(n) => settlement::cancel(tx, seq(n), "a person", now),
         Deed::Park(n) => settlement::park(tx, seq(n), "a person", now),
         Deed::Skip(n) => settlement::skip(tx, seq(n), "a person", now),

@@ -1172,10 +1172,9 @@ impl<'d> World<'d> {
             counted: false,
             http_status: outcome.status(),
             latency_ms: 1,
-            excerpt: None,
             failed_reason: (!class.is_success()).then(|| "it failed".to_owned()),
-            key_id: None,
-            span: None,
+            body_sha256: outcome.was_sent().then_some([7; 32]),
+            ..Attempt::default()
         };
         let code = match &outcome {
             Outcome::Unreachable { cause, .. } => cause.as_str().to_owned(),
