@@ -1,4 +1,4 @@
-//! What was sent is kept, and sent again. The seeds: "req_envelope: the request content", never null; "dead-lettered
+//! What was sent is kept, and sent again. The seeds: `req_envelope`, "the request content", never null; "dead-lettered
 //! messages keep the full canonical envelope".
 
 use oncebox::base::id::sha256_hex;
