@@ -1,6 +1,6 @@
 //! `/v1/deliveries` and `/v1/dead-letters`: listing, showing, retrying and cancelling deliveries.
 
-use crate::api::call::page_found;
+use crate::api::call::{Query, page_found};
 use crate::api::prelude::*;
 use crate::api::schema::AnyDeliveryId;
 use crate::base::id::DeliverySeq;
@@ -38,7 +38,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc(
                 "listDeliveries",
                 "List the deliveries",
-                &[STATE, SUBSCRIPTION, EVENT_ID, SINCE, UNTIL, LIMIT, AFTER],
+                &[STATE, SUBSCRIPTION, EVENT_ID, CODE, SINCE, UNTIL, LIMIT, AFTER],
             )
             .about("The newest first.")
             .returns(&[Returns::page::<InFlightDelivery>("A page of deliveries.")]),
@@ -100,6 +100,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         state: query.one_of("state", State::ALL, State::as_str)?,
         subscription: query.text("subscription"),
         event_id: query.text("event_id"),
+        code: code(query)?,
         made: query.span()?,
         ..delivery_lists::Filter::default()
     };
@@ -113,12 +114,15 @@ pub(super) fn list_dead(api: &Api, call: &Call) -> Result<Response, Problem> {
         state: Some(State::DeadLetter),
         subscription: query.text("subscription"),
         class: query.one_of("class", AttemptClass::ALL, AttemptClass::as_str)?,
-        code: query
-            .word("code", |text| text.parse().ok().filter(|code| (100..=999).contains(code)))?,
+        code: code(query)?,
         made: query.span()?,
         ..delivery_lists::Filter::default()
     };
     page(api, call, &filter)
+}
+
+fn code(query: &Query) -> Result<Option<u16>, Problem> {
+    query.word("code", |text| text.parse().ok().filter(|code| (100..=999).contains(code)))
 }
 
 fn page(api: &Api, call: &Call, filter: &delivery_lists::Filter) -> Result<Response, Problem> {

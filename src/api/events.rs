@@ -35,6 +35,8 @@ const EVENT_TYPE: Param =
 const IDEMPOTENCY_KEY: Param =
     Param::query::<SomeText>("idempotency_key", "Only those with this key.", "invoice-4711")
         .quick();
+const AGGREGATE_TYPE: Param =
+    Param::query::<SomeText>("aggregate_type", "Only those about a thing of this type.", "invoice");
 const AGGREGATE_ID: Param =
     Param::query::<SomeText>("aggregate_id", "Only those about the thing with this id.", "4711")
         .quick();
@@ -97,6 +99,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 STATUS,
                 EVENT_TYPE,
                 IDEMPOTENCY_KEY,
+                AGGREGATE_TYPE,
                 AGGREGATE_ID,
                 WEBHOOK_ID,
                 PARENT_ID,
@@ -398,6 +401,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         status: query.one_of("status", Status::ALL, Status::as_str)?,
         event_type: query.text("event_type"),
         idempotency_key: query.text("idempotency_key"),
+        aggregate_type: query.text("aggregate_type"),
         aggregate_id: query.text("aggregate_id"),
         webhook_id: query.text("webhook_id"),
         parent_id: query.text("parent_id"),

@@ -25,10 +25,15 @@ use crate::model::subscription::{
 };
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
+use crate::store::subscriptions::Wanted;
 use crate::store::writer::Queue;
 use crate::store::{deliveries, lanes, settlement, subscriptions};
 
 pub(super) const ID: Param = Param::path::<NameText>("id", "The subscription's id or name.", "erp");
+const OWNER_ID: Param =
+    Param::query::<SomeText>("owner_id", "Only those of this owner.", "finance");
+const EVENT_TYPE: Param =
+    Param::query::<SomeText>("event_type", "Only those that want this type.", "invoice.paid");
 
 /// Lanes that go on in one transaction when their subscription stops blocking them.
 const MAX_UNBLOCKED: u32 = 10_000;
@@ -39,7 +44,11 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Who wants which events, where they go and how.",
     routes: &[
         get("/v1/subscriptions", Read, Listed(list))
-            .doc("listSubscriptions", "List the subscriptions", &[LIMIT, AFTER])
+            .doc(
+                "listSubscriptions",
+                "List the subscriptions",
+                &[OWNER_ID, EVENT_TYPE, LIMIT, AFTER],
+            )
             .about("Without their secrets.")
             .returns(&[Returns::page::<Subscription>(
                 "A page of subscriptions, the oldest first.",
@@ -265,9 +274,13 @@ fn insert(tx: &WriteTx<'_>, new: &NewSubscription, sealed: &ToSeal, now: Timesta
 /// `GET /v1/subscriptions`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
-    let after = page.after.unwrap_or(0);
-    let found =
-        lists::read(api, call, |tx| subscriptions::page(tx, &call.tenant, after, page.limit))?;
+    let wanted = Wanted {
+        owner_id: call.query.get("owner_id"),
+        event_type: call.query.get("event_type"),
+        after: page.after.unwrap_or(0),
+        limit: page.limit,
+    };
+    let found = lists::read(api, call, |tx| subscriptions::page(tx, &call.tenant, wanted))?;
     Ok(page_found(&found, identity))
 }
 

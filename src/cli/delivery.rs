@@ -20,6 +20,7 @@ delivery  One event for one subscription: show, send again, cancel
     reason <TEXT>  Why; kept in the audit log
   list = listDeliveries  Deliveries, newest first
     state --state --status
+    code <STATUS>
   show = getDelivery  One delivery with its event, its attempts, and how to send it again
     id  The delivery's id, like dlv_17
   attempts = listAttempts  The attempts of a delivery, oldest first

@@ -38,6 +38,9 @@ subscription  Subscriptions: which events go where
     policy.lease <SPAN>
     policy.confirm_within <SPAN>
     policy.in_flight_max  Requests in flight at once
+    policy.rate <RATE>
+    policy.breaker_after
+    policy.classes --class <STATUS=CLASS>  What an answer means where that differs, like 409=success or 5xx=validation; may be repeated
     Content:
     format  How a payload stands in a request [default when created: raw]
     event_headers --event-header <NAME>
@@ -49,6 +52,8 @@ subscription  Subscriptions: which events go where
     Secret:
     secret --secret-file <FILE>  File with the secret that the receiver has already (whsec_…) [default: a new one is made]
   list = listSubscriptions  Subscriptions, oldest first
+    owner_id --owner
+    event_type <TYPE>
   create = createSubscription  Add a subscription; prints the secret its requests are signed with, this once
     --pull not:url  Consumers ask for its events, with oncebox consume or over the API; nothing is sent
     @terms

@@ -37,15 +37,29 @@ macro_rules! of_subscription {
     };
 }
 
+/// The condition of a list's filter by the status of the last answer.
+macro_rules! of_code {
+    ($code:literal) => {
+        concat!(
+            "(",
+            $code,
+            " IS NULL OR ",
+            $code,
+            " = (SELECT a.http_status FROM attempts AS a
+              WHERE a.delivery_seq = deliveries.seq AND a.n = attempt_count))"
+        )
+    };
+}
+
 macro_rules! of_event {
     ($table:literal, $number:literal) => {
         sql!(
-            "SELECT d.seq
+            "SELECT deliveries.seq
                FROM " $table " AS e
-              CROSS JOIN deliveries AS d ON d." $number " = e.seq
-              WHERE e.id = ?6 AND e.tenant = ?4 AND d.seq < ?1 AND d.seq >= ?2 AND " of_subscription!()
-            " AND (?7 IS NULL OR d.state = ?7)
-              ORDER BY d.seq DESC
+              CROSS JOIN deliveries ON deliveries." $number " = e.seq
+              WHERE e.id = ?6 AND e.tenant = ?4 AND deliveries.seq < ?1 AND deliveries.seq >= ?2
+                AND (?7 IS NULL OR state = ?7) AND " of_code!("?8") " AND " of_subscription!()
+            " ORDER BY deliveries.seq DESC
               LIMIT ?3"
         )
     };
@@ -54,24 +68,24 @@ macro_rules! of_event {
 pub(super) const MADE_FROM: &str = row_from!("deliveries", "created_at");
 
 pub(super) const PAGE: &str = newest_first!(
-    "deliveries" where "tenant = ?4 AND (?6 IS NULL OR state = ?6) AND ", of_subscription!()
+    "deliveries" where "tenant = ?4 AND (?6 IS NULL OR state = ?6) AND ", of_code!("?7"), " AND ",
+    of_subscription!()
 );
 
 pub(super) const NEWEST: &str = newest_seq!("deliveries");
 
 // The partial index serves a list only if the statement contains the state as a literal.
 pub(super) const PAGE_OF_DEAD: &str = newest_first!(
-    "deliveries" where "tenant = ?4 AND state = 'dead_letter' AND (?6 IS NULL OR last_class = ?6)
-       AND (?7 IS NULL OR ?7 = (SELECT a.http_status FROM attempts AS a
-                                 WHERE a.delivery_seq = deliveries.seq AND a.n = attempt_count)) AND ",
-    of_subscription!()
+    "deliveries" where "tenant = ?4 AND state = 'dead_letter' AND (?6 IS NULL OR last_class = ?6) AND ",
+    of_code!("?7"), " AND ", of_subscription!()
 );
 
 pub(super) const CUTOFF_OF_DEAD: &str =
     cutoff!("deliveries" where "tenant = ?4 AND state = 'dead_letter'");
 
 pub(super) const PAGE_IN_DOUBT: &str = newest_first!(
-    "deliveries" where "tenant = ?4 AND state = 'in_doubt' AND ", of_subscription!()
+    "deliveries" where "tenant = ?4 AND state = 'in_doubt' AND ", of_code!("?6"), " AND ",
+    of_subscription!()
 );
 
 pub(super) const CUTOFF_IN_DOUBT: &str =
@@ -92,7 +106,7 @@ pub struct Filter {
     pub event_id: Option<String>,
     /// The class of their last attempt; only for dead letters.
     pub class: Option<AttemptClass>,
-    /// The HTTP status of their last attempt; only for dead letters.
+    /// The HTTP status of their last attempt.
     pub code: Option<u16>,
     /// When they were made.
     pub made: Span,
@@ -104,7 +118,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
     let Filter { state, subscription, event_id, class, code, made } = filter;
     let mut range = SeqRange::new(tx, MADE_FROM, before, *made)?;
     let seqs = if let Some(event_id) = event_id {
-        let more = params![tenant, subscription, event_id, state];
+        let more = params![tenant, subscription, event_id, state, code];
         let mut found = range.seqs(tx, OF_EVENT, limit, more)?;
         if found.is_empty() {
             found = range.seqs(tx, OF_WEBHOOK_EVENT, limit, more)?;
@@ -123,11 +137,11 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
             if *state == Some(State::DeadLetter) {
                 range.seqs(tx, page, limit, params![tenant, subscription, class, code])?
             } else {
-                range.seqs(tx, page, limit, params![tenant, subscription])?
+                range.seqs(tx, page, limit, params![tenant, subscription, code])?
             }
         } else {
             range.limit_numbers(tx, NEWEST)?;
-            range.seqs(tx, PAGE, limit, params![tenant, subscription, state])?
+            range.seqs(tx, PAGE, limit, params![tenant, subscription, state, code])?
         }
     };
     let each = seqs.into_iter().map(|seq| by_seq(tx, tenant, DeliverySeq(seq)));

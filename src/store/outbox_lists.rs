@@ -64,7 +64,8 @@ macro_rules! filter {
         "(?5 IS NULL OR status = ?5) AND (?6 IS NULL OR event_type = ?6)
      AND (?7 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?7)
      AND (?8 IS NULL OR aggregate_id = ?8) AND (?9 IS NULL OR idempotency_key = ?9)
-     AND (?10 IS NULL OR parent_seq = ?10) AND (?11 IS NULL OR process_id = ?11)"
+     AND (?10 IS NULL OR parent_seq = ?10) AND (?11 IS NULL OR process_id = ?11)
+     AND (?12 IS NULL OR aggregate_type = ?12)"
     };
 }
 
@@ -135,6 +136,8 @@ pub struct Filter {
     pub event_type: Option<String>,
     /// Their idempotency key.
     pub idempotency_key: Option<String>,
+    /// Their aggregate's type.
+    pub aggregate_type: Option<String>,
     /// Their aggregate's id.
     pub aggregate_id: Option<String>,
     /// The `webhook-id` of their deliveries.
@@ -163,6 +166,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         status,
         event_type,
         idempotency_key,
+        aggregate_type,
         aggregate_id,
         webhook_id,
         parent_id: _,
@@ -175,6 +179,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
     let unserved = status.is_some()
         || event_type.is_some()
         || webhook_id.is_some()
+        || aggregate_type.is_some()
         || others.into_iter().filter(|is_given| *is_given).count() > 1;
     // The page, and how many rows it looks at when an index does not serve the whole filter.
     let mut limited = |page, cutoff, more: &[&dyn ToSql]| {
@@ -206,7 +211,8 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
             aggregate_id,
             idempotency_key,
             parent,
-            process_id
+            process_id,
+            aggregate_type
         ],
     );
     Ok(range.found(by_seqs(tx, seqs?)?, limit, |event| event.seq))

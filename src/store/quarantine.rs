@@ -37,6 +37,7 @@ pub(super) const PAGE: &str = newest_first!(
      AND (?8 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?8)
      AND (?9 IS NULL OR parent_seq = ?9)
      AND (?10 IS NULL OR process_id = ?10)
+     AND (?11 IS NULL OR aggregate_type = ?11)
      AND ",
     is_visible_to!("?4")
 );
@@ -76,7 +77,14 @@ queries! {
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
     let Newest { tenant, before, limit } = newest;
     let Filter {
-        event_type, idempotency_key, aggregate_id, webhook_id, process_id, received, ..
+        event_type,
+        idempotency_key,
+        aggregate_type,
+        aggregate_id,
+        webhook_id,
+        process_id,
+        received,
+        ..
     } = filter;
     let parent = filter.parent(tx, tenant)?;
     let mut range = SeqRange::new(tx, outbox_lists::RECEIVED_FROM, before, *received)?;
@@ -85,7 +93,16 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         tx,
         PAGE,
         limit,
-        params![tenant, event_type, idempotency_key, aggregate_id, webhook_id, parent, process_id],
+        params![
+            tenant,
+            event_type,
+            idempotency_key,
+            aggregate_id,
+            webhook_id,
+            parent,
+            process_id,
+            aggregate_type
+        ],
     )?;
     Ok(range.found(outbox_lists::by_seqs(tx, seqs)?, limit, |event| event.seq))
 }

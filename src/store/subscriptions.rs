@@ -117,11 +117,38 @@ pub fn by_seq(tx: &ReadTx<'_>, seq: SubscriptionSeq) -> Result<Option<Subscripti
     tx.first(BY_SEQ, [seq], |row| subscription(tx, row))
 }
 
-/// Subscriptions by number, after `after`.
-pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Found<Subscription>> {
+/// Which subscriptions a list shows. `None` means any.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Their owner.
+    pub owner_id: Option<&'a str>,
+    /// An event type that they want.
+    pub event_type: Option<&'a str>,
+    /// Only those with a number above this one.
+    pub after: i64,
+    /// The maximum number of rows.
+    pub limit: u32,
+}
+
+/// A page of subscriptions by number. No index serves the filter: subscriptions are few, and routing reads them all.
+pub fn page(tx: &ReadTx<'_>, tenant: &str, wanted: Wanted<'_>) -> Result<Found<Subscription>> {
+    let Wanted { owner_id, event_type, mut after, limit } = wanted;
     let seq = |found: &Subscription| found.seq.0;
     let row = |row: &Row<'_>| subscription(tx, row);
-    page::page(&mut *tx.prepare(PAGE)?, (tenant, after, limit), limit, (seq, row))
+    let is_wanted = |found: &Subscription| {
+        owner_id.is_none_or(|owner| found.new.owner_id == owner)
+            && event_type.is_none_or(|name| found.new.event_types.matches(name))
+    };
+    let mut statement = tx.prepare(PAGE)?;
+    loop {
+        let params = (tenant, after, limit);
+        let mut found = page::page(&mut statement, params, limit, (seq, row))?;
+        found.rows.retain(is_wanted);
+        match found.next {
+            Some(next) if found.rows.is_empty() => after = next,
+            _ => return Ok(found),
+        }
+    }
 }
 
 /// All subscriptions of a tenant, each with its name; `None` where it is deleted.

@@ -121,3 +121,38 @@ format = "cloudevents_binary"
     rig.run(&["apply", "--file", "wrong.toml"])
         .warns(&["wrong.toml:3:10: subscription.filter must be a list of tables"]);
 }
+
+#[test]
+fn the_whole_policy_of_a_subscription_is_given_by_flags() {
+    let rig = Rig::new();
+    let create = "subscription create erp --url http://127.0.0.1:9999/ --rate 10/s --breaker-after 3 \
+                  --confirm-within 1h --class 409=success --class 5xx=validation";
+    rig.ok(&words(create));
+    let policy = || rig.json(&["subscription", "show", "erp"])["policy"].clone();
+    let classes = json!({ "409": "success", "5xx": "validation" });
+    has(
+        &policy(),
+        &json!({ "rate": "10/s", "breaker_after": 3, "confirm_within": "1h", "classes": classes }),
+    );
+    rig.ok(&words("subscription change erp --rate 5/min --class 404=gone"));
+    has(&policy(), &json!({ "rate": "5/min", "breaker_after": 3 }));
+    assert_eq!(policy()["classes"]["404"], "gone");
+    rig.run(&words("subscription change erp --class 409=fine")).ends(65, &["fine"]);
+}
+
+#[test]
+fn lists_are_filtered_by_flags() {
+    let rig = Rig::new();
+    rig.ok(&words("subscription create erp --pull --owner finance --event-type invoice.*"));
+    rig.ok(&words("emit invoice.paid --aggregate invoice/4711 --payload 1"));
+    for (flags, count) in [
+        ("subscription list --owner finance", 1),
+        ("subscription list --event-type invoice.paid", 1),
+        ("subscription list --event-type order.paid", 0),
+        ("event list --aggregate-type invoice --aggregate-id 4711", 1),
+        ("event list --aggregate-type order --aggregate-id 4711", 0),
+        ("delivery list --code 503", 0),
+    ] {
+        assert_eq!(rig.items(&words(flags)).len(), count, "{flags}");
+    }
+}

@@ -229,3 +229,86 @@ fn a_running_service_is_alive_and_ready() {
     rig.send("GET", "/livez", &[], b"").is(200);
     rig.send("GET", "/readyz", &[], b"").is(200);
 }
+
+/// The names or ids of a list.
+fn found(rig: &Rig, path: &str, field: &str) -> Vec<String> {
+    rig.items(path).iter().map(|item| text(item, field)).collect()
+}
+
+/// "List subscriptions for an owner"; "find subscriptions listening to a given event type".
+#[test]
+fn subscriptions_are_listed_by_owner_and_by_event_type() {
+    let rig = Rig::new();
+    for (name, types, owner) in [
+        ("erp", json!(["invoice.*"]), "finance"),
+        ("shop", json!(["invoice.paid", "order.*"]), "sales"),
+        ("all", json!(["*"]), "finance"),
+    ] {
+        rig.pull(name, &json!({ "event_types": types, "owner_id": owner }));
+    }
+    for (query, names) in [
+        ("owner_id=finance", "erp all"),
+        ("event_type=invoice.paid", "erp shop all"),
+        ("event_type=order.paid", "shop all"),
+        ("owner_id=finance&event_type=order.paid", "all"),
+        // A page goes on until it has something.
+        ("owner_id=finance&event_type=order.paid&limit=1", "all"),
+        ("owner_id=nobody", ""),
+    ] {
+        let path = format!("/v1/subscriptions?{query}");
+        assert_eq!(found(&rig, &path, "name").join(" "), names, "{query}");
+    }
+    assert_eq!(ids(&rig, "/v1/subscriptions?owner_id=finance", 1).len(), 2);
+}
+
+/// "Aggregate event history: (`aggregate_type`, `aggregate_id`, `created_at`)".
+#[test]
+fn the_events_of_an_aggregate_are_listed_in_the_order_of_time() {
+    let rig = Rig::new();
+    for (kind, n) in [("invoice", 1), ("order", 2), ("invoice", 3)] {
+        rig.publish(&json!({
+            "event_type": "a", "aggregate_type": kind, "aggregate_id": "4711", "payload": 1, "process_id": n.to_string()
+        }));
+    }
+    rig.post(
+        "/v1/events",
+        &json!({ "event_type": "a", "aggregate_type": "invoice", "payload": 1, "target": "none" }),
+    )
+    .is(201);
+    for (query, processes) in [
+        ("aggregate_type=invoice&aggregate_id=4711", "3 1"),
+        ("aggregate_type=order&aggregate_id=4711", "2"),
+        ("aggregate_type=invoice&aggregate_id=4712", ""),
+        ("aggregate_id=4711", "3 2 1"),
+        ("aggregate_type=order", "2"),
+        ("aggregate_type=order&process_id=1", ""),
+    ] {
+        let path = format!("/v1/events?{query}");
+        assert_eq!(found(&rig, &path, "process_id").join(" "), processes, "{query}");
+    }
+    let quarantined = |kind: &str| {
+        found(&rig, &format!("/v1/events?status=quarantined&aggregate_type={kind}"), "id").len()
+    };
+    assert_eq!((quarantined("invoice"), quarantined("order")), (1, 0));
+}
+
+/// "`webhook_deliveries`: `http_status`".
+#[test]
+fn deliveries_are_listed_by_the_status_of_the_last_answer() {
+    let (rig, _receiver) = with_120_events();
+    let event = rig.items("/v1/events?idempotency_key=k-3")[0]["id"].clone();
+    let event = event.as_str().unwrap();
+    for (query, count) in [
+        ("code=400", 12),
+        ("code=200", 108),
+        ("code=503", 0),
+        ("code=400&state=completed", 0),
+        ("code=400&state=dead_letter&subscription=erp", 12),
+        ("code=400&state=in_doubt", 0),
+        (&format!("code=400&event_id={event}"), 1),
+        (&format!("code=200&event_id={event}"), 0),
+    ] {
+        assert_eq!(ids(&rig, &format!("/v1/deliveries?{query}"), 11).len(), count, "{query}");
+    }
+    rig.call("GET", "/v1/deliveries?code=99", b"").is(400);
+}

@@ -12,6 +12,7 @@ pub(super) fn events(view: &View<'_>) -> Result<Content, PageError> {
     let fields = [
         ("status", t.state, Filter::Choice(&event::Status::ALL.map(event::Status::as_str))),
         ("event_type", t.event_type, Filter::Text),
+        ("aggregate_type", t.aggregate_type, Filter::Text),
         ("aggregate_id", t.aggregate_id, Filter::Text),
         ("since", t.since, Filter::Time),
         ("until", t.until, Filter::Time),
@@ -87,6 +88,7 @@ pub(super) fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
     let fields = [
         ("state", t.state, Filter::Choice(&delivery::State::ALL.map(delivery::State::as_str))),
         ("subscription", t.subscription, Filter::Choice(&names(&subscriptions))),
+        ("code", t.code, Filter::Text),
         ("since", t.since, Filter::Time),
         ("until", t.until, Filter::Time),
     ];
