@@ -2,7 +2,7 @@
 
 use crate::api::call::{Query, page_found};
 use crate::api::prelude::*;
-use crate::api::schema::AnyDeliveryId;
+use crate::api::schema::{AnyDeliveryId, TrueOrFalse};
 use crate::base::id::DeliverySeq;
 use crate::jobs::tables;
 use crate::model::delivery::{Attempt, Delivery, State};
@@ -15,6 +15,11 @@ use crate::store::{attempts, delivery_lists, lanes, settlement, subscriptions};
 
 pub(super) const ID: Param = Param::path::<AnyDeliveryId>("id", "The delivery's id.", "dlv_17");
 const STATE: Param = Param::query::<State>("state", "Only those in this state.", "");
+const POSTPONED: Param = Param::query::<TrueOrFalse>(
+    "postponed",
+    "Only those that wait behind others of their lane, or only the others.",
+    "true",
+);
 const SUBSCRIPTION: Param =
     Param::query::<SomeText>("subscription", "Only those to the subscription of this name.", "erp");
 const EVENT_ID: Param = Param::query::<SomeText>(
@@ -38,7 +43,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc(
                 "listDeliveries",
                 "List the deliveries",
-                &[STATE, SUBSCRIPTION, EVENT_ID, CODE, SINCE, UNTIL, LIMIT, AFTER],
+                &[STATE, SUBSCRIPTION, EVENT_ID, CODE, POSTPONED, SINCE, UNTIL, LIMIT, AFTER],
             )
             .about("The newest first.")
             .returns(&[Returns::page::<InFlightDelivery>("A page of deliveries.")]),
@@ -100,6 +105,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         state: query.one_of("state", State::ALL, State::as_str)?,
         subscription: query.text("subscription"),
         event_id: query.text("event_id"),
+        postponed: query.word("postponed", |text| text.parse().ok())?,
         code: code(query)?,
         made: query.span()?,
         ..delivery_lists::Filter::default()

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::api::call::{SHOWN_FACTOR, WithPayload, check_depth, page_found};
 use crate::api::prelude::*;
-use crate::api::schema::{Ascii, StrictBase64, TypeName};
+use crate::api::schema::{Ascii, StrictBase64, TrueOrFalse, TypeName};
 use crate::base::id;
 use crate::model::event::{self, Binding, Event, EventOrder, NewEvent, Status};
 use crate::model::json_fields::{self, Few, Object};
@@ -19,7 +19,8 @@ use crate::model::sealed::Sealed;
 use crate::model::token::Right::Publish;
 use crate::model::token::Scope;
 use crate::pipeline::publish::{Idempotency, Outcome, Published};
-use crate::store::deliveries::{self, Origin};
+use crate::store::attempts::{self, Tries};
+use crate::store::deliveries;
 use crate::store::{outbox_lists, quarantine};
 
 /// The most events of one request.
@@ -35,6 +36,11 @@ const EVENT_TYPE: Param =
 const IDEMPOTENCY_KEY: Param =
     Param::query::<SomeText>("idempotency_key", "Only those with this key.", "invoice-4711")
         .quick();
+const WAITING: Param = Param::query::<TrueOrFalse>(
+    "waiting",
+    "Only those that wait for their hard children, or only the others.",
+    "true",
+);
 const AGGREGATE_TYPE: Param =
     Param::query::<SomeText>("aggregate_type", "Only those about a thing of this type.", "invoice");
 const AGGREGATE_ID: Param =
@@ -104,6 +110,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 WEBHOOK_ID,
                 PARENT_ID,
                 PROCESS_ID,
+                WAITING,
                 SINCE,
                 UNTIL,
                 LIMIT,
@@ -114,7 +121,7 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/events/{id}", Read, Now(show))
             .doc("getEvent", "Show an event", &[ID])
             .about("With its payload: as JSON if it is JSON, else as text, else as base64.")
-            .returns(&[Returns::json::<WithPayload<'_, Event>>(200, "The event.")]),
+            .returns(&[Returns::json::<WithPayload<'_, TriedEvent>>(200, "The event.")]),
     ],
 };
 
@@ -406,7 +413,9 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         webhook_id: query.text("webhook_id"),
         parent_id: query.text("parent_id"),
         process_id: query.text("process_id"),
+        waiting: query.word("waiting", |text| text.parse().ok())?,
         received: query.span()?,
+        in_flight: in_flight(api)?.0,
     };
     let newest = page.newest(&call.tenant);
     let found = lists::read(api, call, |tx| match filter.status {
@@ -414,6 +423,22 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         _ => outbox_lists::page(tx, newest, &filter),
     })?;
     Ok(page_found(&found, identity))
+}
+
+/// The events and webhook events that are being attempted, by number. Only this process knows them.
+pub(super) fn in_flight(api: &Api) -> Result<(Vec<i64>, Vec<i64>), Problem> {
+    let all = api.flow.in_flight.all();
+    Ok(api.store.read(|tx| deliveries::events_of(tx, &all))?)
+}
+
+/// An event and its attempts.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "TriedEvent")]
+struct TriedEvent<'a> {
+    #[serde(flatten)]
+    event: &'a Event,
+    #[serde(flatten)]
+    tries: Tries,
 }
 
 /// `GET /v1/events/{id}`
@@ -425,17 +450,12 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         })
     });
     let mut event = found?.or_not_found("event")?;
-    if matches!(event.status, Status::Pending | Status::Failed) {
-        let origin = Origin::Outbox(event.seq);
-        let open = api.store.read(|tx| deliveries::open_of(tx, origin))?;
-        // The database has no such state: only this process knows which attempts are in flight.
-        if api.flow.in_flight.any(&open) {
-            event.status = Status::Processing;
-        }
-    }
+    event.see_in_flight(&in_flight(api)?.0);
     let Event { new: NewEvent { payload, content_type, sealed, .. }, .. } = &event;
     let _share = api.share(payload.len().saturating_mul(SHOWN_FACTOR))?;
-    Ok(WithPayload::response(value(&event), payload, content_type, sealed))
+    let tries = api.store.read(|tx| attempts::tries(tx, event.seq))?;
+    let shown = value(&TriedEvent { event: &event, tries });
+    Ok(WithPayload::response(shown, payload, content_type, sealed))
 }
 
 /// The `Idempotency-Key` of a request and a hash of the request; `None` if it has no key.

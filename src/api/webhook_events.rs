@@ -3,9 +3,9 @@
 use std::convert::identity;
 
 use crate::api::call::{SHOWN_FACTOR, WithPayload, page_found};
+use crate::api::events::in_flight;
 use crate::api::prelude::*;
 use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent};
-use crate::store::deliveries::{self, Origin};
 use crate::store::webhook_events;
 
 pub(super) const ID: Param =
@@ -68,6 +68,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         provider_event_id: query.text("provider_event_id"),
         id: query.text("id"),
         received: query.span()?,
+        in_flight: in_flight(api)?.1,
     };
     let newest = page.newest(&call.tenant);
     let found = lists::read(api, call, |tx| webhook_events::page(tx, newest, &filter))?;
@@ -78,13 +79,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| webhook_events::by_id(tx, &call.tenant, call.param(0)))?;
     let mut event = found.or_not_found("webhook event")?;
-    if event.status == Status::Received {
-        let origin = Origin::WebhookEvent(event.seq);
-        let open = api.store.read(|tx| deliveries::open_of(tx, origin))?;
-        if api.flow.in_flight.any(&open) {
-            event.status = Status::Processing;
-        }
-    }
+    event.see_in_flight(&in_flight(api)?.1);
     let NewWebhookEvent { payload, content_type, sealed, .. } = &event.new;
     let _share = api.share(payload.len().saturating_mul(SHOWN_FACTOR))?;
     Ok(WithPayload::response(value(&event), payload, content_type, sealed))

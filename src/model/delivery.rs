@@ -15,6 +15,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
 use crate::base::schema::{LaneId, NameText, Sha256, Whole, values};
 use crate::base::words::words;
+use crate::model::event::Tried;
 use crate::model::format::Rendering;
 use crate::model::lane;
 use crate::model::outcome::AttemptClass;
@@ -177,6 +178,13 @@ pub struct Attempt {
     /// them is `***`.
     #[serde(skip)]
     pub fields: Option<String>,
+}
+
+impl Attempt {
+    /// What it tells the event of its delivery.
+    pub fn tried(&self) -> Tried<'_> {
+        Tried { started_at: Some(self.started_at), error: self.failed_reason.as_deref() }
+    }
 }
 
 #[expect(clippy::ref_option, reason = "serde passes a field by reference")]

@@ -94,6 +94,15 @@ pub fn derive(counts: DeliveryCounts) -> Status {
     }
 }
 
+/// What a change of a delivery tells its event.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tried<'a> {
+    /// When its attempt began, if it is the end of one.
+    pub started_at: Option<Timestamp>,
+    /// What went wrong.
+    pub error: Option<&'a str>,
+}
+
 words! {
     /// How far a child decides about its parent. Stored in `outbox.parent_binding`.
     #[derive(Default)]
@@ -422,6 +431,16 @@ pub struct Event {
     /// The event that a person sent again as this new one.
     #[cfg_attr(feature = "service", schemars(with = "Option<crate::base::schema::Uuid>"))]
     pub replay_of: Option<String>,
+}
+
+impl Event {
+    /// Shows it as `processing` if it is among those that are being attempted. The file does not store that.
+    pub fn see_in_flight(&mut self, seqs: &[i64]) {
+        let may_be = matches!(self.status, Status::Pending | Status::Failed);
+        if may_be && seqs.contains(&self.seq) {
+            self.status = Status::Processing;
+        }
+    }
 }
 
 /// The trace id of a `traceparent` field (W3C Trace Context, section 3.2), which is passed on to the receiver; `None` if it

@@ -101,10 +101,25 @@ pub struct WebhookEvent {
     pub open_deliveries: u32,
     /// How often it was received again.
     pub duplicate_count: u32,
+    /// How many attempts there were.
     pub retry_count: u32,
+    /// When the first attempt began.
     pub processing_started_at: Option<Timestamp>,
+    /// When it was completed.
     pub completed_at: Option<Timestamp>,
+    /// When it was completed, failed or skipped.
+    pub finished_at: Option<Timestamp>,
+    /// The latest error, unless it was completed.
     pub error_message: Option<String>,
+}
+
+impl WebhookEvent {
+    /// Shows it as `processing` if it is among those that are being attempted. The file does not store that.
+    pub fn see_in_flight(&mut self, seqs: &[i64]) {
+        if self.status == Status::Received && seqs.contains(&self.seq) {
+            self.status = Status::Processing;
+        }
+    }
 }
 
 /// Refusals that were alike, as one row. Nothing of a body is in it.

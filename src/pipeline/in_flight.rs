@@ -41,12 +41,6 @@ impl InFlight {
         self.0.lock().remove(&delivery);
     }
 
-    /// Whether any of these is being attempted.
-    pub fn any(&self, deliveries: &[DeliverySeq]) -> bool {
-        let all = self.0.lock();
-        deliveries.iter().any(|delivery| all.contains_key(delivery))
-    }
-
     /// All of them.
     pub fn all(&self) -> Vec<DeliverySeq> {
         self.0.lock().keys().copied().collect()

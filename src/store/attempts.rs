@@ -1,5 +1,8 @@
 //! Table `attempts`: every attempt of a delivery, written once.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::model::delivery::Attempt;
 use crate::store::prelude::*;
 
@@ -17,6 +20,33 @@ columns! {
 
 const IS_STORED: &str =
     "SELECT started_at = ?3 AND span IS ?4 FROM attempts WHERE delivery_seq = ?1 AND n = ?2";
+
+// An event may have many deliveries, so their number is bounded.
+const TRIES: &str = "
+    SELECT count(*) FILTER (WHERE class <> 'success'),
+           (SELECT f.code FROM deliveries AS d JOIN failures AS f ON f.delivery_seq = d.seq
+             WHERE d.outbox_seq = ?1 AND f.resolved_at IS NULL ORDER BY f.last_at DESC, f.seq DESC LIMIT 1),
+           max(finished_at)
+      FROM (SELECT a.class, a.finished_at
+              FROM deliveries AS d JOIN attempts AS a ON a.delivery_seq = d.seq
+             WHERE d.outbox_seq = ?1 LIMIT 10000)";
+
+/// The attempts of an event, by all its deliveries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Tries {
+    /// How many failed; at most 10,000 attempts are looked at.
+    failed_count: u32,
+    /// The HTTP status of the latest failed attempt, or its kind of error, until its delivery succeeds.
+    failed_error_code: Option<String>,
+    /// When the latest attempt ended.
+    last_process_timestamp: Option<Timestamp>,
+}
+
+/// The attempts of an event.
+pub fn tries(tx: &ReadTx<'_>, outbox_seq: i64) -> Result<Tries> {
+    let read = in_order!(Tries { failed_count, failed_error_code, last_process_timestamp });
+    tx.first(TRIES, [outbox_seq], read)?.ok_or(Error::Changed("the event"))
+}
 
 queries! {
     /// The attempts of a delivery with a number above `after`, in order.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::base::id::{self, Draw};
 use crate::guard::Savepoint;
 use crate::model::delivery::{Attempt, Jitter, Schedule, State};
+use crate::model::event::Tried;
 use crate::model::failure::{Next, Settlement, Verdict};
 use crate::model::lease::{LeaseOutcome, judge_lease};
 use crate::store::column::Millis;
@@ -120,7 +121,7 @@ pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
         let delivery = candidate.delivery;
         leases::lease(tx, delivery, (*now, *until), lease)?;
         if let Some(held) = leases::held(tx, delivery, *subscription)? {
-            refresh(tx, held.origin, None, *now)?;
+            refresh(tx, held.origin, Tried::default(), *now)?;
         }
         leased.push(Leased { delivery, attempt: candidate.attempt_count.saturating_add(1) });
     }
@@ -185,7 +186,7 @@ pub fn extend(
             return Ok(ReportResult::Refused(why_not(&held, own)).into());
         }
         if held.state == State::Pending {
-            refresh(tx, held.origin, None, now)?;
+            refresh(tx, held.origin, Tried::default(), now)?;
         }
         Ok(ReportResult::Stored(State::Leased, Some(until)).into())
     });
@@ -316,7 +317,8 @@ pub(super) fn store(
             lanes::given_up(tx, *delivery, *subscription)?;
         }
     }
-    refresh(tx, held.origin, attempt.failed_reason.as_deref(), *now)?;
+    let tried = if is_attempt { attempt.tried() } else { Tried::default() };
+    refresh(tx, held.origin, tried, *now)?;
     if let Some(lane) = held.lane {
         lanes::elect_head(tx, lane, *now)?;
     }

@@ -10,7 +10,7 @@ use crate::model::delivery::{OutgoingOrder, OutgoingRequest, State};
 use crate::model::event::DeliveryCounts;
 use crate::model::failure::Settlement;
 use crate::model::lane::Places;
-use crate::store::column::Clamped;
+use crate::store::column::{Clamped, Json};
 use crate::store::matching::MatchedSubscription;
 use crate::store::prelude::*;
 use crate::store::{external_calls, lanes, payloads, renderings};
@@ -186,11 +186,8 @@ pub(super) const HAS_UNFINISHED: &str = "
                    OR state = 'leased')
               AND subscription_seq = ?1)";
 
-const OPEN_OF_EVENT: &str =
-    "SELECT seq FROM deliveries WHERE outbox_seq = ?1 AND finished_at IS NULL LIMIT 1000";
-
-const OPEN_OF_WEBHOOK_EVENT: &str =
-    "SELECT seq FROM deliveries WHERE webhook_seq = ?1 AND finished_at IS NULL LIMIT 1000";
+const EVENTS_OF: &str = "
+    SELECT outbox_seq, webhook_seq FROM deliveries WHERE seq IN (SELECT value FROM json_each(?1))";
 
 // The few that were refused with the credential before: they wait for steps of up to hours.
 const RETRY_REFUSED: &str = "
@@ -574,10 +571,12 @@ pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliverySt
     tx.first(STATE, [delivery], read_state)?.ok_or(Error::Changed("the delivery"))
 }
 
-/// The unfinished deliveries of an event, at most 1,000.
-pub fn open_of(tx: &ReadTx<'_>, origin: Origin) -> Result<Vec<DeliverySeq>> {
-    let (sql, seq) = origin.choose(OPEN_OF_EVENT, OPEN_OF_WEBHOOK_EVENT);
-    tx.list(sql, [seq])
+/// The events and webhook events of deliveries, by number.
+pub fn events_of(tx: &ReadTx<'_>, deliveries: &[DeliverySeq]) -> Result<(Vec<i64>, Vec<i64>)> {
+    let seqs: Vec<i64> = deliveries.iter().map(|delivery| delivery.0).collect();
+    let found: Vec<(Option<i64>, Option<i64>)> = tx.rows(EVENTS_OF, [Json(&seqs)], tuple)?;
+    let (events, webhook_events): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    Ok((events.into_iter().flatten().collect(), webhook_events.into_iter().flatten().collect()))
 }
 
 /// Reschedules a delivery after a failed attempt.

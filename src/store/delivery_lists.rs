@@ -59,6 +59,7 @@ macro_rules! of_event {
               CROSS JOIN deliveries ON deliveries." $number " = e.seq
               WHERE e.id = ?6 AND e.tenant = ?4 AND deliveries.seq < ?1 AND deliveries.seq >= ?2
                 AND (?7 IS NULL OR state = ?7) AND " of_code!("?8") " AND " of_subscription!()
+            " AND (?9 IS NULL OR ?9 = (state = 'pending' AND head = 0))"
             " ORDER BY deliveries.seq DESC
               LIMIT ?3"
         )
@@ -69,7 +70,7 @@ pub(super) const MADE_FROM: &str = row_from!("deliveries", "created_at");
 
 pub(super) const PAGE: &str = newest_first!(
     "deliveries" where "tenant = ?4 AND (?6 IS NULL OR state = ?6) AND ", of_code!("?7"), " AND ",
-    of_subscription!()
+    of_subscription!(), " AND (?8 IS NULL OR ?8 = (state = 'pending' AND head = 0))"
 );
 
 pub(super) const NEWEST: &str = newest_seq!("deliveries");
@@ -108,6 +109,8 @@ pub struct Filter {
     pub class: Option<AttemptClass>,
     /// The HTTP status of their last attempt.
     pub code: Option<u16>,
+    /// Whether they wait behind others.
+    pub postponed: Option<bool>,
     /// When they were made.
     pub made: Span,
 }
@@ -115,17 +118,17 @@ pub struct Filter {
 /// A page of deliveries, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Delivery>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { state, subscription, event_id, class, code, made } = filter;
+    let Filter { state, subscription, event_id, class, code, postponed, made } = filter;
     let mut range = SeqRange::new(tx, MADE_FROM, before, *made)?;
     let seqs = if let Some(event_id) = event_id {
-        let more = params![tenant, subscription, event_id, state, code];
+        let more = params![tenant, subscription, event_id, state, code, postponed];
         let mut found = range.seqs(tx, OF_EVENT, limit, more)?;
         if found.is_empty() {
             found = range.seqs(tx, OF_WEBHOOK_EVENT, limit, more)?;
         }
         found
     } else {
-        let indexed = match state {
+        let indexed = match state.filter(|_| postponed.is_none()) {
             Some(State::DeadLetter) => Some((CUTOFF_OF_DEAD, PAGE_OF_DEAD)),
             Some(State::InDoubt) => Some((CUTOFF_IN_DOUBT, PAGE_IN_DOUBT)),
             _ => None,
@@ -141,7 +144,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
             }
         } else {
             range.limit_numbers(tx, NEWEST)?;
-            range.seqs(tx, PAGE, limit, params![tenant, subscription, state, code])?
+            range.seqs(tx, PAGE, limit, params![tenant, subscription, state, code, postponed])?
         }
     };
     let each = seqs.into_iter().map(|seq| by_seq(tx, tenant, DeliverySeq(seq)));

@@ -7,7 +7,7 @@ use crate::base::id::webhook_id;
 use crate::model::event::{Event, EventOrder, NewEvent, Status};
 use crate::model::name::DEFAULT_TENANT;
 use crate::model::sealed::Sealed;
-use crate::store::column::Clamped;
+use crate::store::column::{Clamped, Json};
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, newest_seq, row_from,
 };
@@ -61,11 +61,13 @@ impl FromSql for Headers {
 /// The conditions of a list's filter, from ?5 on.
 macro_rules! filter {
     () => {
-        "(?5 IS NULL OR status = ?5) AND (?6 IS NULL OR event_type = ?6)
+        "(?5 IS NULL OR ?5 = iif(seq IN (SELECT value FROM json_each(?13)) AND status IN ('pending', 'failed'),
+                                  'processing', status)) AND (?6 IS NULL OR event_type = ?6)
      AND (?7 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?7)
      AND (?8 IS NULL OR aggregate_id = ?8) AND (?9 IS NULL OR idempotency_key = ?9)
      AND (?10 IS NULL OR parent_seq = ?10) AND (?11 IS NULL OR process_id = ?11)
-     AND (?12 IS NULL OR aggregate_type = ?12)"
+     AND (?12 IS NULL OR aggregate_type = ?12)
+     AND (?14 IS NULL OR ?14 = (hard_children > 0 AND open_deliveries = 0 AND status = 'processing'))"
     };
 }
 
@@ -146,8 +148,12 @@ pub struct Filter {
     pub parent_id: Option<String>,
     /// Their process.
     pub process_id: Option<String>,
+    /// Whether they wait for their children.
+    pub waiting: Option<bool>,
     /// When they were received.
     pub received: Span,
+    /// Those that are being attempted, by number: their status is `processing`.
+    pub in_flight: Vec<i64>,
 }
 
 impl Filter {
@@ -171,7 +177,9 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         webhook_id,
         parent_id: _,
         process_id,
+        waiting,
         received,
+        in_flight,
     } = filter;
     let mut range = SeqRange::new(tx, RECEIVED_FROM, before, *received)?;
     let (status, parent) = (status, filter.parent(tx, tenant)?);
@@ -180,6 +188,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         || event_type.is_some()
         || webhook_id.is_some()
         || aggregate_type.is_some()
+        || waiting.is_some()
         || others.into_iter().filter(|is_given| *is_given).count() > 1;
     // The page, and how many rows it looks at when an index does not serve the whole filter.
     let mut limited = |page, cutoff, more: &[&dyn ToSql]| {
@@ -212,10 +221,16 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
             idempotency_key,
             parent,
             process_id,
-            aggregate_type
+            aggregate_type,
+            Json(in_flight),
+            waiting
         ],
     );
-    Ok(range.found(by_seqs(tx, seqs?)?, limit, |event| event.seq))
+    let mut events = by_seqs(tx, seqs?)?;
+    for event in &mut events {
+        event.see_in_flight(in_flight);
+    }
+    Ok(range.found(events, limit, |event| event.seq))
 }
 
 /// Events without their payloads, by their numbers.

@@ -12,7 +12,7 @@ use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::delivery::State;
 use crate::model::escalation::{Class, NewEscalation};
-use crate::model::event::NewEvent;
+use crate::model::event::{NewEvent, Tried};
 use crate::model::external_call::CallState;
 use crate::model::failure::{
     AttemptReport, ESCALATED_AT, Facts, NewHold, Next, Settlement, Streak, UNSEEN_AFTER, Verdict,
@@ -178,7 +178,7 @@ fn follow(
             lanes::given_up(tx, settlement.delivery, settlement.subscription)?;
         }
     }
-    refresh(tx, before.origin, attempt.failed_reason.as_deref(), *now)?;
+    refresh(tx, before.origin, attempt.tried(), *now)?;
     // Nobody follows the last one of a lane.
     if before.has_others || !matches!(next, Next::Complete) {
         before.elect_head(tx, *now)?;
@@ -471,13 +471,13 @@ fn subject(subscription: &Subscription) -> String {
 pub(super) fn refresh(
     tx: &WriteTx<'_>,
     origin: Origin,
-    error: Option<&str>,
+    tried: Tried<'_>,
     now: Timestamp,
 ) -> Result<()> {
     let counts = deliveries::counts(tx, origin)?;
     match origin {
-        Origin::Outbox(seq) => outbox::refresh(tx, seq, counts, error, now),
-        Origin::WebhookEvent(seq) => webhook_events::refresh(tx, seq, counts, error, now),
+        Origin::Outbox(seq) => outbox::refresh(tx, seq, counts, tried.error, now),
+        Origin::WebhookEvent(seq) => webhook_events::refresh(tx, seq, counts, tried, now),
     }
 }
 
@@ -549,7 +549,7 @@ pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timest
     if before.counted_failures >= ESCALATED_AT {
         resolve_escalation(tx, before.subscription, Class::DeliveryFailing, now)?;
     }
-    refresh(tx, before.origin, None, now)?;
+    refresh(tx, before.origin, Tried::default(), now)?;
     before.elect_head(tx, now)
 }
 
@@ -562,7 +562,7 @@ fn change(
 ) -> Result<DeliveryState> {
     let before = deliveries::state(tx, delivery)?;
     change(&before)?;
-    refresh(tx, before.origin, None, now)?;
+    refresh(tx, before.origin, Tried::default(), now)?;
     before.elect_head(tx, now)?;
     Ok(before)
 }
@@ -595,7 +595,7 @@ pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestam
     if before.state == State::Pending && before.counted_failures >= ESCALATED_AT {
         resolve_escalation(tx, before.subscription, Class::DeliveryFailing, now)?;
     }
-    refresh(tx, before.origin, None, now)?;
+    refresh(tx, before.origin, Tried::default(), now)?;
     before.elect_head(tx, now)
 }
 
@@ -642,7 +642,7 @@ fn given_up(
 ) -> Result<()> {
     let subscription = before.subscription;
     lanes::given_up(tx, delivery, subscription)?;
-    refresh(tx, before.origin, Some(reason), now)?;
+    refresh(tx, before.origin, Tried { error: Some(reason), ..Tried::default() }, now)?;
     before.elect_head(tx, now)?;
     if before.counted_failures >= ESCALATED_AT {
         resolve_escalation(tx, subscription, Class::DeliveryFailing, at)?;
@@ -717,5 +717,5 @@ pub(crate) fn route_again(
     route: Route,
 ) -> Result<()> {
     deliveries::route(tx, origin, tenant, matching, route)?;
-    refresh(tx, origin, None, route.now)
+    refresh(tx, origin, Tried::default(), route.now)
 }

@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use crate::model::event::{DeliveryCounts, MAX_INLINE_BYTES};
+use crate::model::event::{DeliveryCounts, MAX_INLINE_BYTES, Tried};
 use crate::model::in_doubt::{self, Fence};
 use crate::model::lane::Key;
 use crate::model::sealed::Sealed;
@@ -33,15 +33,15 @@ const REPEATED: &str =
 
 pub(super) const SETTLED: &str = "
     UPDATE webhook_events SET status = ?2, open_deliveries = ?3, completed_at = ?4,
-           error_message = coalesce(?5, error_message), retry_count = retry_count + ?6,
+           error_message = iif(?2 = 'completed', NULL, coalesce(?5, error_message)), retry_count = retry_count + ?6,
            processing_started_at = coalesce(processing_started_at, ?7)
      WHERE seq = ?1";
 
 columns! {
     fn webhook_event() -> WebhookEvent = "webhook_events" [
         seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers as Json(headers),
-        key_id, trace_id, status, open_deliveries, duplicate_count, retry_count, processing_started_at, completed_at,
-        error_message, batch_id, item_no, sealed_fields, ordering_key
+        key_id, trace_id, status, open_deliveries, duplicate_count, retry_count, processing_started_at,
+        completed_at as finished_at, error_message, batch_id, item_no, sealed_fields, ordering_key
     ] {
         seq,
         webhook_id: webhook_id(String::as_str(&tenant), String::as_str(&provider), String::as_str(&provider_event_id)),
@@ -50,7 +50,8 @@ columns! {
             key_id, trace_id, batch: Batch { batch_id, item_no }, sealed: Sealed { fields: sealed_fields, key: None },
             ordering_key,
         },
-        status, open_deliveries, duplicate_count, retry_count, processing_started_at, completed_at, error_message
+        completed_at: Option::filter(finished_at, |_: &Timestamp| status == Status::Completed),
+        status, open_deliveries, duplicate_count, retry_count, processing_started_at, finished_at, error_message
     }
     const BY_ID with ", payload, payload_seq" = "WHERE id = ?2 AND tenant = ?1";
     const BY_SEQ = "WHERE seq = ?1";
@@ -59,7 +60,8 @@ columns! {
 /// The conditions of a list's filter, from ?5 on.
 macro_rules! filter {
     () => {
-        "(?5 IS NULL OR status = ?5) AND (?6 IS NULL OR provider = ?6) AND (?7 IS NULL OR event_type = ?7)
+        "(?5 IS NULL OR ?5 = iif(seq IN (SELECT value FROM json_each(?9)) AND status = 'received', 'processing', status))
+     AND (?6 IS NULL OR provider = ?6) AND (?7 IS NULL OR event_type = ?7)
      AND (?8 IS NULL OR id = ?8 OR substr(provider_event_id, 1, length(?8)) = ?8
       OR webhook_id(tenant, 'in:' || provider, provider_event_id) = ?8)"
     };
@@ -196,15 +198,17 @@ pub(crate) fn refresh(
     tx: &WriteTx<'_>,
     seq: i64,
     counts: DeliveryCounts,
-    error: Option<&str>,
+    tried: Tried<'_>,
     now: Timestamp,
 ) -> Result<()> {
     let status = derive(counts);
     let final_at =
         matches!(status, Status::Completed | Status::Failed | Status::Skipped).then_some(now);
-    let started_at = (status != Status::Received).then_some(now);
-    let failed = u32::from(error.is_some());
-    let settled = (seq, status, counts.open, final_at, error, failed, started_at);
+    let Tried { started_at, error } = tried;
+    let attempts = u32::from(started_at.is_some());
+    // A consumer has begun before its attempt is known.
+    let started_at = started_at.or_else(|| (status == Status::Processing).then_some(now));
+    let settled = (seq, status, counts.open, final_at, error, attempts, started_at);
     tx.change_one(SETTLED, settled, "the webhook event")
 }
 
@@ -232,24 +236,31 @@ pub struct Filter {
     pub id: Option<String>,
     /// When they were received.
     pub received: Span,
+    /// Those that are being attempted, by number: their status is `processing`.
+    pub in_flight: Vec<i64>,
 }
 
 /// A page of webhook events without their payloads, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<WebhookEvent>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { status, provider, event_type, provider_event_id, id, received } = filter;
+    let Filter { status, provider, event_type, provider_event_id, id, received, in_flight } =
+        filter;
+    let seen = Json(in_flight);
     let mut range = SeqRange::new(tx, RECEIVED_FROM, before, *received)?;
     let seqs = if let Some(provider_event_id) = provider_event_id {
-        let more = params![tenant, status, provider, event_type, id, provider_event_id];
+        let more = params![tenant, status, provider, event_type, id, seen, provider_event_id];
         range.seqs(tx, PAGE_OF_ID, limit, more)?
     } else {
         if status.is_some() || provider.is_some() || event_type.is_some() || id.is_some() {
             range.limit_rows(tx, CUTOFF, params![tenant])?;
         }
-        range.seqs(tx, PAGE, limit, params![tenant, status, provider, event_type, id])?
+        range.seqs(tx, PAGE, limit, params![tenant, status, provider, event_type, id, seen])?
     };
     let mut by_seq = tx.prepare(BY_SEQ)?;
     let each = seqs.into_iter().map(|seq| first(&mut by_seq, [seq], webhook_event));
-    let rows = each.filter_map(Result::transpose).collect::<Result<_>>()?;
+    let mut rows: Vec<WebhookEvent> = each.filter_map(Result::transpose).collect::<Result<_>>()?;
+    for event in &mut rows {
+        event.see_in_flight(in_flight);
+    }
     Ok(range.found(rows, limit, |event: &WebhookEvent| event.seq))
 }

@@ -91,3 +91,112 @@ fn each_query_of_the_page_finds_its_row() {
         assert!(found.len() < 3, "{name}: SELECT{query} gives {found:?}");
     }
 }
+
+fn hook(rig: &Rig, id: &str) {
+    let body = format!(r#"{{"id":"{id}"}}"#);
+    let token = [("X-Token", "a-shared-secret-of-32-characters")];
+    rig.send("POST", "/in/plain", &token, body.as_bytes()).is(200);
+}
+
+fn only(rig: &Rig, list: &str) -> Value {
+    let mut items = rig.items(list);
+    assert_eq!(items.len(), 1, "{list}: {items:?}");
+    items.remove(0)
+}
+
+/// Seed 000: "processing_started_at: When processing began. completed_at: When processing completed. error_message: Error
+/// detail if processing failed. `retry_count`: Number of processing attempts."
+#[test]
+fn a_webhook_event_has_the_fields_that_the_seed_names() {
+    let all = json!({ "source": "all" });
+    let (rig, receiver) = Rig::subscribed_with("erp", Receiver::with(Reply::Hang), &all);
+    rig.token_provider("plain", "a-shared-secret-of-32-characters");
+    hook(&rig, "evt-1");
+    until("it is under way", || receiver.count() == 1);
+    let list = "/v1/webhook-events?status=processing";
+    let shown = || {
+        rig.get(&format!("/v1/webhook-events/{}", text(&only(&rig, "/v1/webhook-events"), "id")))
+    };
+    assert_eq!(
+        (only(&rig, list)["status"].as_str(), shown()["status"].as_str()),
+        (Some("processing"), Some("processing"))
+    );
+    assert!(rig.items("/v1/webhook-events?status=received").is_empty());
+    let began = rig.now().to_string();
+    rig.advance(secs(2));
+    receiver.always(Reply::status(500));
+    receiver.release_with(500);
+    rig.settle();
+    until("it is stored", || shown()["retry_count"] == 1);
+    has(
+        &shown(),
+        &json!({ "processing_started_at": began, "completed_at": null, "finished_at": null }),
+    );
+    assert!(shown()["error_message"].as_str().unwrap().contains("500"), "{}", shown());
+    receiver.always(Reply::status(200));
+    rig.advance(secs(10));
+    rig.sent(&receiver, 2);
+    let ended = rig.now().to_string();
+    let wanted = json!({
+        "status": "completed", "retry_count": 2, "processing_started_at": began, "completed_at": ended,
+        "finished_at": ended, "error_message": null,
+    });
+    has(&shown(), &wanted);
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(409);
+    receiver.always(Reply::status(400));
+    hook(&rig, "evt-2");
+    rig.settle();
+    let failed = only(&rig, "/v1/webhook-events?status=failed");
+    assert!(failed["completed_at"].is_null() && failed["finished_at"].is_string(), "{failed}");
+    assert!(failed["error_message"].is_string(), "{failed}");
+}
+
+/// Seed 004: "`failed_count`: Count of unsuccessful tries. Default value is 0. `failed_error_code`: Error code when message
+/// processing failed. `last_process_timestamp`: Timestamp when this message was lasttime updated."
+#[test]
+fn an_event_has_the_fields_that_the_seed_names() {
+    let script = [Reply::status(503), Reply::status(500), Reply::Hang];
+    let (rig, receiver) = Rig::subscribed_to("erp", Receiver::scripted(script));
+    let path = format!("/v1/events/{}", publish(&rig, "a", &json!({})));
+    rig.settle();
+    rig.advance(secs(10));
+    rig.sent(&receiver, 2);
+    let (last, shown) = (rig.now().to_string(), || rig.get(&path));
+    let wanted = json!({ "failed_count": 2, "failed_error_code": "500", "last_process_timestamp": last, "status": "failed" });
+    has(&shown(), &wanted);
+    rig.advance(secs(60));
+    until("it is under way again", || receiver.count() == 3);
+    // Seed 003: the states of a run are seen where people look.
+    assert_eq!(only(&rig, "/v1/events?status=processing")["status"], "processing");
+    assert_eq!(shown()["status"], "processing");
+    assert!(rig.items("/v1/events?status=failed").is_empty());
+    receiver.release();
+    rig.settle();
+    until("it is done", || shown()["status"] == "completed");
+    has(&shown(), &json!({ "failed_count": 2, "failed_error_code": null }));
+}
+
+/// Seed 004: "POSTPONED" and "WAITING" are states that a list can be filtered by.
+#[test]
+fn what_is_postponed_and_what_waits_is_listed() {
+    let rig = Rig::new();
+    rig.pull("lane", &json!({ "ordering": "strict" }));
+    let parent = publish(&rig, "parent", &json!({}));
+    publish(&rig, "child", &json!({ "parent_id": parent, "parent_binding": "hard" }));
+    let found = only(&rig, "/v1/deliveries?postponed=true");
+    assert_eq!((&found["id"], &found["is_behind"]), (&json!("dlv_2"), &json!(true)));
+    assert_eq!(only(&rig, "/v1/deliveries?postponed=false")["id"], "dlv_1");
+    let of_child = format!("/v1/deliveries?postponed=true&event_id={}", text(&found, "event_id"));
+    assert_eq!(only(&rig, &of_child)["id"], "dlv_2");
+    assert!(rig.items("/v1/deliveries?postponed=true&state=dead_letter").is_empty());
+    assert!(rig.items("/v1/events?waiting=true").is_empty());
+    rig.post("/v1/consumers/lane/ack", &taken(&rig)).is(200);
+    assert_eq!(text(&only(&rig, "/v1/events?waiting=true"), "id"), parent);
+    assert_eq!(rig.items("/v1/events?waiting=false").len(), 1);
+}
+
+/// Takes the next event of the consumer, and says that it is done.
+fn taken(rig: &Rig) -> Value {
+    let next = rig.items("/v1/consumers/lane/next?max=1").remove(0);
+    json!({ "items": [{ "delivery": next["delivery"], "lease": next["lease"] }] })
+}
