@@ -731,6 +731,8 @@ CREATE TABLE audit_events (
 
 -- The order of the list: newest first.
 CREATE INDEX audit_events_listed ON audit_events (tenant);
+CREATE INDEX audit_events_correlation ON audit_events (correlation_id) WHERE correlation_id IS NOT NULL;
+CREATE INDEX audit_events_resource ON audit_events (resource_id) WHERE resource_id IS NOT NULL;
 
 CREATE TRIGGER audit_events_are_never_changed
 BEFORE UPDATE ON audit_events

@@ -20,7 +20,19 @@ pub(super) const RESOURCE: Resource = Resource {
         .doc(
             "listAuditEvents",
             "List the audit events",
-            &[ACTOR, ACTION, RESOURCE_OF, RESULT, SINCE, UNTIL, LIMIT, AFTER],
+            &[
+                ACTOR,
+                ACTION,
+                RESOURCE_OF,
+                RESULT,
+                CORRELATION_ID,
+                AGGREGATE_TYPE,
+                AGGREGATE_ID,
+                SINCE,
+                UNTIL,
+                LIMIT,
+                AFTER,
+            ],
         )
         .about("The newest first. Webhooks and published events are not audited.")
         .returns(&[Returns::page::<AuditEventAnswer<'_>>("A page of audit events.")]),
@@ -60,6 +72,23 @@ const RESOURCE_OF: Param = Param::query::<SomeText>(
     "subscription",
 );
 const RESULT: Param = Param::query::<Outcome>("result", "Only those with this result.", "");
+const CORRELATION_ID: Param = Param::query::<SomeText>(
+    "correlation_id",
+    "Only those of calls with this `X-Correlation-Id`, else with this trace id.",
+    "ticket-17",
+)
+.quick();
+const AGGREGATE_TYPE: Param = Param::query::<SomeText>(
+    "aggregate_type",
+    "With `aggregate_id`: the type of that thing.",
+    "invoice",
+);
+const AGGREGATE_ID: Param = Param::query::<SomeText>(
+    "aggregate_id",
+    "Only those about the newest 1,000 events about this thing, and their deliveries.",
+    "4711",
+)
+.quick();
 
 /// `GET /v1/audit-events`, newest first.
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
@@ -69,8 +98,14 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         action: query.text("action"),
         resource: query.text("resource"),
         outcome: query.word("result", |text| Outcome::parse(&text.to_ascii_uppercase()))?,
+        correlation_id: query.text("correlation_id"),
+        aggregate_type: query.text("aggregate_type"),
+        aggregate_id: query.text("aggregate_id"),
         done: query.span()?,
     };
+    if filter.aggregate_type.is_some() && filter.aggregate_id.is_none() {
+        return Err(Problem::bad_request("aggregate_type needs aggregate_id."));
+    }
     let newest = page.newest(&call.tenant);
     let found = lists::read(api, call, |tx| audit_events::page(tx, newest, &filter))?;
     Ok(page_found(&found, |event| value(AuditEventAnswer::new(event))))

@@ -170,6 +170,7 @@ texts! {
     aggregate_type: "Kind of thing (aggregate)",
     aggregate_id: "Number (aggregate)",
     code: "Status of the last answer",
+    correlation_id: "Correlation",
     source: "Source",
     error: "Error",
     no_events: "No events here yet.",

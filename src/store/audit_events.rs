@@ -33,16 +33,45 @@ columns! {
 
 pub(super) const DONE_FROM: &str = row_from!("audit_events", "at");
 
-pub(super) const PAGE: &str = newest_first!(
-    "audit_events" where
-    "tenant = ?4
+/// The conditions of a list's filter.
+macro_rules! filter {
+    () => {
+        "tenant = ?4
      AND (?5 IS NULL OR actor_id = ?5 OR actor_display = ?5 OR actor_type = ?5)
      AND (?6 IS NULL OR action = ?6 OR action GLOB ?6 || '.*')
      AND (?7 IS NULL OR resource_id = ?7 OR resource_type = ?7)
-     AND (?8 IS NULL OR result = ?8)"
-);
+     AND (?8 IS NULL OR result = ?8) AND (?9 IS NULL OR correlation_id = ?9)"
+    };
+}
+
+pub(super) const PAGE: &str = newest_first!("audit_events" where filter!());
 
 pub(super) const CUTOFF: &str = cutoff!("audit_events" where "tenant = ?4");
+
+pub(super) const PAGE_OF_CORRELATION: &str = newest_first!(
+    "audit_events INDEXED BY audit_events_correlation" where "correlation_id = ?9 AND ", filter!()
+);
+
+pub(super) const CUTOFF_OF_CORRELATION: &str = cutoff!(
+    "audit_events INDEXED BY audit_events_correlation" where "correlation_id = ?4"
+);
+
+// What concerns the newest events of an aggregate, and their deliveries.
+pub(super) const PAGE_OF_AGGREGATE: &str = concat!(
+    "WITH events (seq, id) AS MATERIALIZED (
+          SELECT seq, id FROM outbox INDEXED BY outbox_aggregate
+           WHERE tenant = ?4 AND aggregate_id = ?10 AND (?11 IS NULL OR aggregate_type = ?11)
+           ORDER BY seq DESC LIMIT 1000),
+      resources (id) AS (
+          SELECT id FROM events
+           UNION ALL
+          SELECT 'dlv_' || d.seq FROM events AS e CROSS JOIN deliveries AS d ON d.outbox_seq = e.seq)
+     SELECT seq FROM resources AS r
+      CROSS JOIN audit_events AS a INDEXED BY audit_events_resource ON a.resource_id = r.id
+      WHERE seq < ?1 AND seq >= ?2 AND ",
+    filter!(),
+    " ORDER BY seq DESC LIMIT ?3"
+);
 
 const ANY_TABLE: &str =
     "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'audit_events'";
@@ -58,6 +87,12 @@ pub struct Filter {
     pub resource: Option<String>,
     /// How it ended.
     pub outcome: Option<Outcome>,
+    /// The correlation id of the call.
+    pub correlation_id: Option<String>,
+    /// The type of the aggregate whose events it concerns; only with `aggregate_id`.
+    pub aggregate_type: Option<String>,
+    /// The id of the aggregate whose events it concerns.
+    pub aggregate_id: Option<String>,
     /// When it was done.
     pub done: Span,
 }
@@ -78,13 +113,32 @@ pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
 /// A page of rows, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<AuditEvent>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { actor, action, resource, outcome, done } = filter;
+    let Filter {
+        actor,
+        action,
+        resource,
+        outcome,
+        correlation_id,
+        aggregate_type,
+        aggregate_id,
+        done,
+    } = filter;
     let mut range = SeqRange::new(tx, DONE_FROM, before, *done)?;
-    if actor.is_some() || action.is_some() || resource.is_some() || outcome.is_some() {
-        range.limit_rows(tx, CUTOFF, params![tenant])?;
-    }
-    let more = params![tenant, actor, action, resource, outcome.map(Outcome::as_str)];
-    let seqs = range.seqs(tx, PAGE, limit, more)?;
+    let outcome = outcome.map(Outcome::as_str);
+    let mut more = params![tenant, actor, action, resource, outcome, correlation_id].to_vec();
+    let page = if aggregate_id.is_some() {
+        more.extend(params![aggregate_id, aggregate_type]);
+        PAGE_OF_AGGREGATE
+    } else if correlation_id.is_some() {
+        range.limit_rows(tx, CUTOFF_OF_CORRELATION, params![correlation_id])?;
+        PAGE_OF_CORRELATION
+    } else {
+        if actor.is_some() || action.is_some() || resource.is_some() || outcome.is_some() {
+            range.limit_rows(tx, CUTOFF, params![tenant])?;
+        }
+        PAGE
+    };
+    let seqs = range.seqs(tx, page, limit, &more)?;
     let mut by_seq = tx.prepare(BY_SEQ)?;
     let each = seqs.into_iter().map(|seq| first(&mut by_seq, [seq], audit_event));
     let rows = each.filter_map(Result::transpose).collect::<Result<_>>()?;

@@ -40,3 +40,6 @@ ALTER TABLE deliveries ADD COLUMN rendered INTEGER NOT NULL DEFAULT 0
 ALTER TABLE attempts ADD COLUMN method TEXT;
 ALTER TABLE attempts ADD COLUMN body_sha256 BLOB;
 ALTER TABLE attempts ADD COLUMN fields TEXT;
+
+CREATE INDEX audit_events_correlation ON audit_events (correlation_id) WHERE correlation_id IS NOT NULL;
+CREATE INDEX audit_events_resource ON audit_events (resource_id) WHERE resource_id IS NOT NULL;

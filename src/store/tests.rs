@@ -163,6 +163,18 @@ fn lists_use_their_indexes() {
     searches_range(&webhooks, "webhook_events_listed", "tenant=? AND ", "rowid");
     let audit = [audit_events::PAGE, audit_events::CUTOFF];
     searches_range(&audit, "audit_events_listed", "tenant=? AND ", "rowid");
+    let correlation = [audit_events::PAGE_OF_CORRELATION, audit_events::CUTOFF_OF_CORRELATION];
+    let keys = "correlation_id=? AND ";
+    searches_range(&correlation, "audit_events_correlation", keys, "rowid");
+    // The few rows of an aggregate are sorted.
+    let aggregate = plan(audit_events::PAGE_OF_AGGREGATE);
+    for index in [
+        "INDEX outbox_aggregate (tenant=? AND aggregate_id=?)",
+        "INDEX deliveries_of_event (outbox_seq=?)",
+        "INDEX audit_events_resource (resource_id=? AND rowid>? AND rowid<?)",
+    ] {
+        assert!(aggregate.contains(index) && !aggregate.contains("AUTOMATIC"), "{aggregate}");
+    }
     for sql in
         [outbox_lists::PAGE, outbox_lists::NEWEST, delivery_lists::PAGE, delivery_lists::NEWEST]
     {

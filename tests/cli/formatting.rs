@@ -152,6 +152,8 @@ fn lists_are_filtered_by_flags() {
         ("event list --aggregate-type invoice --aggregate-id 4711", 1),
         ("event list --aggregate-type order --aggregate-id 4711", 0),
         ("delivery list --code 503", 0),
+        ("audit list --correlation-id ticket-17", 0),
+        ("audit list --aggregate-type invoice --aggregate-id 4711", 0),
     ] {
         assert_eq!(rig.items(&words(flags)).len(), count, "{flags}");
     }

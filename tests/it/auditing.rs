@@ -315,6 +315,43 @@ fn a_row_says_what_changed_from_where_and_within_what() {
     assert_eq!(row["changes"]["state"], json!({ "before": "ACTIVE", "after": "PAUSED" }));
 }
 
+/// "Correlation trace: `idx_audit_correlation` (partial)"; "Audit history for a resource".
+#[test]
+fn audit_events_are_listed_by_correlation_and_by_aggregate() {
+    let (rig, receiver) = Rig::subscribed("erp");
+    receiver.always(Reply::status(400));
+    let mut made = Vec::new();
+    for (kind, number) in [("invoice", "4711"), ("order", "4711"), ("invoice", "4712")] {
+        let aggregate = json!({ "aggregate_type": kind, "aggregate_id": number });
+        let event = merged(json!({ "event_type": "a", "payload": 1 }), &aggregate);
+        made.push(text(&rig.publish(&event), "id"));
+    }
+    rig.settle();
+    let bearer = format!("Bearer {}", rig.token);
+    let fields = [("Authorization", bearer.as_str()), ("X-Correlation-Id", "ticket-17")];
+    for path in ["/v1/deliveries/dlv_1/cancel", "/v1/deliveries/dlv_2/cancel"] {
+        rig.send("POST", path, &fields, b"").is(200);
+    }
+    rig.post(&format!("/v1/events/{}/replay", made[0]), &json!({})).is(200);
+    let acme = rig.tenant("acme");
+    for (query, actions) in [
+        ("correlation_id=ticket-17", "delivery.cancel delivery.cancel"),
+        ("correlation_id=ticket-17&resource=dlv_1", "delivery.cancel"),
+        ("correlation_id=ticket-1", ""),
+        ("aggregate_id=4711", "event.replay delivery.cancel delivery.cancel"),
+        ("aggregate_type=invoice&aggregate_id=4711", "event.replay delivery.cancel"),
+        ("aggregate_type=order&aggregate_id=4711&action=delivery", "delivery.cancel"),
+        ("aggregate_type=invoice&aggregate_id=4711&correlation_id=ticket-17", "delivery.cancel"),
+        ("aggregate_id=4712", ""),
+    ] {
+        let path = format!("/v1/audit-events?{query}");
+        let found: Vec<String> = rig.items(&path).iter().map(|row| text(row, "action")).collect();
+        assert_eq!(found.join(" "), actions, "{query}");
+        assert_eq!(rig.get_as(&acme, &path)["items"], json!([]), "{query}");
+    }
+    rig.call("GET", "/v1/audit-events?aggregate_type=invoice", b"").is(400).tells("aggregate_id");
+}
+
 #[test]
 fn no_secret_stands_in_an_audit_event() {
     const HIDDEN: &str = "hiddenhiddenhiddenhiddenhidden12";

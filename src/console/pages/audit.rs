@@ -19,6 +19,8 @@ pub(super) fn entries(view: &View<'_>) -> Result<Content, PageError> {
         ("resource", t.resource, Filter::Text),
         ("actor", t.who, Filter::Text),
         ("result", t.result, Filter::Choice(&["SUCCESS", "FAILURE", "DENIED"])),
+        ("correlation_id", t.correlation_id, Filter::Text),
+        ("aggregate_id", t.aggregate_id, Filter::Text),
         ("since", t.since, Filter::Time),
         ("until", t.until, Filter::Time),
     ];
