@@ -138,6 +138,11 @@ CREATE TABLE subscriptions (
     CONSTRAINT subscription_order_terms_is_json CHECK (json_valid(order_terms)),
   -- The host in `url`, if it had an address on a network of this machine when it was last looked up.
   site_host TEXT,
+  -- How often a command that makes credentials has run on a day (days since 1970) because the target refused one, and
+  -- how often it might.
+  auth_try_day   INTEGER NOT NULL DEFAULT 0,
+  auth_try_count INTEGER NOT NULL DEFAULT 0,
+  auth_try_max   INTEGER NOT NULL DEFAULT 0,
   CONSTRAINT subscription_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
   CONSTRAINT subscription_event_types_is_json CHECK (json_valid(event_types)),
@@ -573,6 +578,8 @@ CREATE INDEX deliveries_attention ON deliveries (state, tenant, seq)
 CREATE INDEX deliveries_attention_of ON deliveries (subscription_seq, state)
   WHERE state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting'
      OR state = 'leased';
+-- Deliveries that are sent again and not finished.
+CREATE INDEX deliveries_again ON deliveries (subscription_seq) WHERE run_no > 1 AND finished_at IS NULL;
 
 -- Leased deliveries, by the end of the lease.
 CREATE INDEX deliveries_leases ON deliveries (lease_until) WHERE state = 'leased';

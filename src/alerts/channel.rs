@@ -89,6 +89,7 @@ impl Terms {
         Ok(Timing {
             quiet: quiet.map(|text| QuietHours::parse(text)).transpose()?,
             rate,
+            left: usize::MAX,
             digest: span("digest", &self.digest)?,
             repeat_after: Some(repeat_after).filter(|span| !span.is_zero()),
         })
@@ -96,7 +97,8 @@ impl Terms {
 
     /// Without quiet hours, digest and repetition.
     pub fn untimed(&self) -> Timing {
-        Timing { quiet: None, rate: self.rate_per_hour, digest: Duration::ZERO, repeat_after: None }
+        let (rate, digest) = (self.rate_per_hour, Duration::ZERO);
+        Timing { quiet: None, rate, left: usize::MAX, digest, repeat_after: None }
     }
 
     /// The classes that are told.
@@ -112,6 +114,8 @@ impl Terms {
 pub struct Timing {
     quiet: Option<QuietHours>,
     rate: u32,
+    /// The most messages that may be sent now, whatever they tell.
+    pub left: usize,
     digest: Duration,
     /// When one is told again; `None`: never.
     pub repeat_after: Option<Duration>,
@@ -202,6 +206,11 @@ impl Due {
     pub(super) fn severity(&self) -> Severity {
         self.escalation.new.class.severity()
     }
+
+    /// Whether it tells of an end, which does not count towards the limit of an hour.
+    pub(super) fn is_over(&self) -> bool {
+        self.told == Told::Resolved
+    }
 }
 
 /// The messages of the current hour.
@@ -223,33 +232,32 @@ impl Counted {
 }
 
 impl Timing {
-    /// Allows at most `left` further messages in the current hour.
-    pub fn limit(&mut self, left: u32, counted: Counted) {
-        self.rate = self.rate.min(counted.messages.saturating_add(left));
-    }
-
-    /// Which messages are sent now, each with what it tells. What is missing stays due.
+    /// Which messages are sent now, each with what it tells. What is missing stays due. The limit of the hour is for what
+    /// is neither critical nor over.
     pub fn choose(&self, mut due: Vec<Due>, counted: Counted, now: Timestamp) -> Vec<Vec<Due>> {
         if self.quiet.as_ref().is_some_and(|quiet| quiet.holds(now)) {
             due.retain(|one| one.severity() == Severity::Critical);
         }
         due.sort_by_key(|one| (std::cmp::Reverse(one.severity()), one.since));
-        let room = usize::try_from(self.rate.saturating_sub(counted.at(now).messages)).unwrap_or(0);
         let oldest = due.iter().map(|one| one.since).min();
-        if room == 0 || oldest.is_none_or(|oldest| now < oldest.plus(self.digest)) {
+        if oldest.is_none_or(|oldest| now < oldest.plus(self.digest)) {
             return Vec::new();
         }
+        let (over, mut open): (Vec<Due>, Vec<Due>) = due.into_iter().partition(Due::is_over);
+        let room = usize::try_from(self.rate.saturating_sub(counted.at(now).messages)).unwrap_or(0);
+        if room == 0 {
+            open.retain(|one| one.severity() == Severity::Critical);
+        }
         // The last message of the hour has all that is left.
-        let single = if !self.digest.is_zero() {
-            0
-        } else if due.len() > room {
-            room - 1
-        } else {
-            due.len()
-        };
-        let rest = due.split_off(single);
-        let mut messages: Vec<Vec<Due>> = due.into_iter().map(|one| vec![one]).collect();
-        messages.extend(Some(rest).filter(|rest| !rest.is_empty()));
+        let single = if open.len() > room { room.saturating_sub(1) } else { open.len() };
+        let rest = open.split_off(single);
+        let mut messages: Vec<Vec<Due>> = open.into_iter().map(|one| vec![one]).collect();
+        messages.extend([rest, over].into_iter().filter(|some| !some.is_empty()));
+        let most = if self.digest.is_zero() { self.left } else { self.left.min(1) };
+        let beyond = messages.split_off(most.min(messages.len()));
+        if let Some(last) = messages.last_mut() {
+            last.extend(beyond.into_iter().flatten());
+        }
         messages
     }
 }
@@ -397,6 +405,28 @@ mod tests {
     }
 
     #[test]
+    fn resolved_messages_do_not_use_up_the_limit_and_critical_ones_never_wait_for_it() {
+        let terms = Terms { rate_per_hour: 2, ..Terms::default() };
+        let now = at("2026-01-31T12:00:00Z");
+        let over = |class| Due { told: Told::Resolved, ..due(class, now) };
+        let used = 2;
+        let many =
+            [due(Class::DiskLow, now), due(Class::SiteOffline, now), due(Class::BackupOld, now)];
+        assert_eq!(chosen(&terms, &many, used, now), [2], "in one message");
+        assert_eq!(chosen(&terms, &[over(Class::BackupOld), over(Class::DiskLow)], used, now), [2]);
+        // A warning that is over leaves the room to one that is not.
+        let both = [over(Class::BackupOld), due(Class::BackupOld, now)];
+        assert_eq!(chosen(&terms, &both, 1, now), [1, 1]);
+        // What a tenant may send in a day limits all of them.
+        let mut timing = terms.timing().unwrap();
+        timing.left = 1;
+        let chosen = timing.choose(both.to_vec(), Counted::default(), now);
+        assert_eq!(chosen.iter().map(Vec::len).collect::<Vec<_>>(), [2]);
+        timing.left = 0;
+        assert!(timing.choose(many.to_vec(), Counted::default(), now).is_empty());
+    }
+
+    #[test]
     fn a_digest_waits_for_its_span_after_the_first_one() {
         let terms = Terms { digest: "15min".to_owned(), ..Terms::default() };
         let now = at("2026-01-31T12:00:00Z");
@@ -412,7 +442,8 @@ mod tests {
             Terms { severity, classes: classes.to_vec(), ..Terms::default() }.wanted()
         };
         assert_eq!(of(Severity::Info, &[]), Class::ALL);
-        assert!(!of(Severity::Warning, &[]).contains(&Class::DeliveryFailing));
+        // 001: "After 8 attempts: delivery_status = 'failed', alert on a Slack channel."
+        assert!(Terms::default().wanted().contains(&Class::DeliveryFailing));
         assert_eq!(of(Severity::Critical, &[Class::DiskLow, Class::BackupOld]), [Class::DiskLow]);
     }
 }

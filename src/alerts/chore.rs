@@ -74,7 +74,7 @@ fn messages(
     };
     if channel.kind == Kind::Email {
         let left = mails_max.saturating_sub(tenants::mails(tx, &channel.tenant, now)?);
-        timing.limit(left, channel.counted.at(now));
+        timing.left = usize::try_from(left).unwrap_or(usize::MAX);
     }
     let due = store::due(tx, channel, all, (timing.repeat_after, now))?;
     Ok(timing.choose(due, channel.counted, now))

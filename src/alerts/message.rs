@@ -8,7 +8,9 @@ use crate::model::escalation::{Class, Escalation, Severity};
 use crate::model::name::DEFAULT_TENANT;
 
 /// How many of a list are written out in a text.
-const MAX_LISTED: usize = 20;
+pub const MAX_LISTED: usize = 20;
+/// Deliveries are counted up to this number.
+pub const MAX_COUNTED: u32 = 1_000;
 /// Characters of a detail in a list, and alone.
 const MAX_DETAIL_CHARS: [usize; 2] = [200, 1500];
 
@@ -47,9 +49,32 @@ pub struct Alert {
     command: String,
 }
 
+/// Deliveries of the subscription that an escalation is about.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Affected {
+    /// Dead letters, up to [`MAX_COUNTED`].
+    pub dead: u32,
+    /// Those that wait, up to about that.
+    pub waiting: u32,
+}
+
+impl Affected {
+    /// Like `: 3 dead letters, 12 waiting`; empty if there are none.
+    fn text(self) -> String {
+        let part = |count: u32, what: &str| {
+            let more = if count >= MAX_COUNTED { " or more" } else { "" };
+            (count > 0).then(|| format!("{}{more} {what}", count.min(MAX_COUNTED)))
+        };
+        let dead = if self.dead == 1 { "dead letter" } else { "dead letters" };
+        let parts = [part(self.dead, dead), part(self.waiting, "waiting")];
+        let parts = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        if parts.is_empty() { parts } else { format!(": {parts}") }
+    }
+}
+
 /// The first line about an escalation: what has happened to what.
-fn headline(escalation: &Escalation, told: Told) -> String {
-    let new = &escalation.new;
+fn headline(due: &Due, affected: Affected) -> String {
+    let (new, told) = (&due.escalation.new, due.told);
     let subject = match new.subject.split_once(':') {
         Some((kind, name)) => format!("{kind} {name}"),
         None => format!("this {}", new.subject),
@@ -60,7 +85,7 @@ fn headline(escalation: &Escalation, told: Told) -> String {
         Told::Repeated => "still open: ",
         Told::Resolved => "resolved: ",
     };
-    format!("[{}] {state}{subject} {what}", severity.as_str())
+    format!("[{}] {state}{subject} {what}{}", severity.as_str(), affected.text())
 }
 
 fn text_of(due: &Due, max_chars: usize) -> String {
@@ -85,19 +110,19 @@ fn command(escalation: &Escalation) -> String {
     format!("oncebox escalation show {}", escalation.new.id)
 }
 
-/// The payload of a message that tells these.
-pub fn payload(channel: &Channel, told: &[Due]) -> Vec<u8> {
+/// The payload of a message that tells these. `affected` are the deliveries of those that are written out.
+pub fn payload(channel: &Channel, told: &[Due], affected: &[Affected]) -> Vec<u8> {
     let severity = told.iter().map(|due| due.escalation.new.class.severity()).max();
+    let mut listed =
+        told.iter().zip(affected).map(|(due, affected)| (due, headline(due, *affected)));
     let (title, text) = match told {
-        [one] => (headline(&one.escalation, one.told), text_of(one, MAX_DETAIL_CHARS[1])),
+        [one] => {
+            let title = listed.next().map(|(_, title)| title).unwrap_or_default();
+            (title, text_of(one, MAX_DETAIL_CHARS[1]))
+        }
         many => {
-            let listed = many.iter().take(MAX_LISTED).map(|due| {
-                format!(
-                    "{}\n{}",
-                    headline(&due.escalation, due.told),
-                    text_of(due, MAX_DETAIL_CHARS[0])
-                )
-            });
+            let listed = listed
+                .map(|(due, title)| format!("{title}\n{}", text_of(due, MAX_DETAIL_CHARS[0])));
             let more = many.len().saturating_sub(MAX_LISTED);
             let more = (more > 0).then(|| format!("And {more} more: oncebox escalation list"));
             let text = listed.chain(more).collect::<Vec<_>>().join("\n\n");

@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use crate::alerts::channel::{Channel, Counted, Due, Kind, Told};
-use crate::alerts::message;
+use crate::alerts::message::{self, Affected, MAX_COUNTED};
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{self, SubscriptionSeq};
 use crate::model::escalation::{Class, Severity};
 use crate::model::event::{ALERT_TYPE, NewEvent, OWN_SOURCE};
 use crate::store::column::{Json, words};
 use crate::store::error::Result;
-use crate::store::sql::{changes, columns, insert, queries};
+use crate::store::sql::{changes, columns, in_order, insert, queries};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
 use crate::store::{escalations, outbox, settlement, subscriptions};
 
@@ -82,6 +82,16 @@ const TOLD: &str = "
             OR (e.acknowledged_at IS NULL AND ?4 IS NOT NULL AND (a.told_at <= ?3 - ?4 OR a.told_at > ?3 + ?4)))
        AND NOT EXISTS (SELECT 1 FROM json_each(?2) WHERE value = e.tenant || '/' || e.subject)
      ORDER BY e.class NOT IN (SELECT value FROM json_each(?6)), e.seq LIMIT ?5";
+
+const AFFECTED: &str = "
+    SELECT (SELECT count(*) FROM (SELECT 1 FROM deliveries
+             WHERE subscription_seq = s.seq AND state = 'dead_letter' LIMIT ?3)),
+           (SELECT count(*) FROM (SELECT 1 FROM deliveries
+             WHERE subscription_seq = s.seq AND state = 'pending' AND head = 1 LIMIT ?3))
+         + (SELECT count(*) FROM (SELECT 1 FROM deliveries
+             WHERE subscription_seq = s.seq AND state = 'pending' AND head = 0 LIMIT ?3))
+      FROM subscriptions AS s
+     WHERE s.tenant = ?1 AND s.name = ?2 AND s.deleted_at IS NULL";
 
 const KEEP: &str = "
     INSERT INTO alerts (channel_seq, escalation_seq, told, told_at) VALUES (?1, ?2, ?3, ?4)
@@ -210,6 +220,18 @@ pub fn due(
     Ok(due)
 }
 
+/// How many deliveries of its subscription an open escalation is about.
+fn affected(tx: &ReadTx<'_>, due: &Due) -> Result<Affected> {
+    let new = &due.escalation.new;
+    match new.subject.strip_prefix("subscription:").filter(|_| !due.is_over()) {
+        Some(name) => {
+            let read = in_order!(Affected { dead, waiting });
+            Ok(tx.first(AFFECTED, (&new.tenant, name, MAX_COUNTED), read)?.unwrap_or_default())
+        }
+        None => Ok(Affected::default()),
+    }
+}
+
 /// Stores messages as events, and what was told with them. `at` is the wall's time, `now` the schedule's.
 pub fn tell(
     tx: &WriteTx<'_>,
@@ -220,7 +242,9 @@ pub fn tell(
     for message in messages {
         let Some(head) = message.first() else { continue };
         let id = id::uuid7_of(at, &[&channel.id, &head.escalation.new.id, head.told.as_str()]);
-        send(tx, channel, &id, message::payload(channel, message), (at, now))?;
+        let affected = message.iter().take(message::MAX_LISTED).map(|due| affected(tx, due));
+        let affected = affected.collect::<Result<Vec<_>>>()?;
+        send(tx, channel, &id, message::payload(channel, message, &affected), (at, now))?;
         for Due { escalation, told, .. } in message {
             match told {
                 Told::Raised | Told::Repeated => {
@@ -231,7 +255,8 @@ pub fn tell(
         }
     }
     let Counted { from, messages: before } = channel.counted.at(at);
-    let count = before.saturating_add(u32::try_from(messages.len()).unwrap_or(u32::MAX));
+    let counted = messages.iter().filter(|message| !message.iter().all(Due::is_over)).count();
+    let count = before.saturating_add(u32::try_from(counted).unwrap_or(u32::MAX));
     tx.execute(COUNT, (channel.seq, from, count)).map(drop)
 }
 

@@ -243,6 +243,8 @@ settings! {
     credentials: Credentials, "Rotation of credentials." {
         commands: BTreeMap<String, Vec<String>> = BTreeMap::new(), Commands, Reload,
             "Commands that make the next secret of a credential and write it to their output, by name. They run as the service, for 30 s at most.";
+        auth_commands_per_day_max: u32 = 3, Number(0, 1_000), Reload,
+            "How often commands are run for a subscription on a day (UTC) because its target refuses its credential.";
     }
     sources: Sources, "Sources of events other than the API." {
         tenants_directory: Option<PathBuf> = None, Maybe(Path), Reload,

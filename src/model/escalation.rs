@@ -69,7 +69,7 @@ impl Class {
     /// How bad it is, what happened, and what to do.
     #[expect(clippy::too_many_lines, reason = "a table")]
     pub const fn facts(self) -> (Severity, &'static str, &'static str) {
-        use Severity::{Critical, Info, Warning};
+        use Severity::{Critical, Warning};
         match self {
             Self::SourceFailing => {
                 (Critical, "cannot be read", "Look at its error: oncebox source show NAME.")
@@ -90,14 +90,14 @@ impl Class {
                 "Correct the file and drop it again under a new name, then acknowledge this.",
             ),
             Self::DeliveryFailing => (
-                Info,
+                Warning,
                 "has a delivery that fails again and again",
                 "It is still tried. See what the target answers: oncebox delivery list.",
             ),
             Self::DeliveryDead => (
                 Warning,
                 "has deliveries that were given up",
-                "Mend the cause, then send them again: oncebox dead-letter replay. Acknowledge this when done.",
+                "Mend the cause, then send them again: oncebox dead-letter replay. This ends when none is left.",
             ),
             Self::SubscriptionAuth => (
                 Critical,

@@ -40,8 +40,9 @@ queries! {
 
     /// Those that have to be rotated by their command, one of each tenant.
     // One of each tenant. By the clock, or because the target refuses the credential. A rotation that failed is tried again after a day by the
-    // clock, and with the next hold. A target that accepts pings and refuses events gets three versions in a day at most.
-    pub fn to_rotate(now: Timestamp, limit: u32) -> Vec<Named> = rows as tuple "
+    // clock, and with the next hold. What a hold asks for, such as of a target that accepts pings and refuses events, is
+    // done ?4 times on a day ?3 at most.
+    pub fn to_rotate(now: Timestamp, limit: u32, day: i64, most: u32) -> Vec<Named> = rows as tuple "
     WITH wanted (seq, since) AS (
         SELECT c.seq, ?1 - min(c.rotate_every_ms, 86400000)
           FROM credentials AS c
@@ -54,11 +55,8 @@ queries! {
          CROSS JOIN credentials AS c ON c.subscription_seq = h.subscription_seq
          WHERE h.reason = 'auth'
            AND c.state = 'active'
-           AND (SELECT count(*)
-                  FROM credentials AS n
-                 WHERE n.subscription_seq = c.subscription_seq
-                   AND n.kind = c.kind
-                   AND n.created_at > ?1 - 86400000) < 3)
+           AND (SELECT iif(s.auth_try_day = ?3, s.auth_try_count, 0)
+                  FROM subscriptions AS s WHERE s.seq = h.subscription_seq) < ?4)
     SELECT c.tenant, c.id, min(c.seq)
       FROM wanted AS w
       JOIN credentials AS c ON c.seq = w.seq
@@ -86,6 +84,13 @@ queries! {
 }
 
 changes! {
+    /// Counts that a command is run for a subscription while its target refuses its credential.
+    pub fn count_command(of: SubscriptionSeq, day: i64, most: u32) = "
+    UPDATE subscriptions
+       SET auth_try_count = iif(auth_try_day = ?2, auth_try_count, 0) + 1, auth_try_day = ?2, auth_try_max = ?3
+     WHERE seq = ?1
+       AND EXISTS (SELECT 1 FROM holds WHERE subscription_seq = ?1 AND reason = 'auth')";
+
     /// Notes a verification that failed, and when the next one is due.
     pub fn tried(id: &str, again_at: Timestamp, error: &str) of "the next credential" =
         "UPDATE credentials SET verify_at = ?2, verify_error = ?3 WHERE id = ?1 AND state = 'next'";

@@ -51,6 +51,20 @@ const OPEN: &str = "
      WHERE resolved_at IS NULL
      GROUP BY class";
 
+queries! {
+    /// Tenant and subject of escalations about dead letters where none is left: none is dead or parked, and none that is
+    /// sent again is still open.
+    pub fn without_dead(limit: u32) -> Vec<(String, String)> = rows as tuple "
+    SELECT e.tenant, e.subject FROM escalations AS e
+      JOIN subscriptions AS s ON s.tenant = e.tenant AND s.name = substr(e.subject, 14) AND s.deleted_at IS NULL
+     WHERE e.resolved_at IS NULL AND e.class = 'delivery.dead_lettered'
+       AND NOT EXISTS (SELECT 1 FROM deliveries WHERE subscription_seq = s.seq AND state = 'dead_letter')
+       AND NOT EXISTS (SELECT 1 FROM deliveries WHERE subscription_seq = s.seq AND state = 'parked')
+       AND NOT EXISTS (SELECT 1 FROM deliveries
+                        WHERE subscription_seq = s.seq AND run_no > 1 AND finished_at IS NULL)
+     LIMIT ?1";
+}
+
 /// Raises an escalation: a new row, or one more of the open one. Tells whether it is new. The first is
 /// audited as Oncebox's own doing.
 pub fn raise(tx: &WriteTx<'_>, new: &NewEscalation, now: Timestamp) -> Result<bool> {
@@ -89,6 +103,14 @@ pub fn resolve(
         }
         None => Ok(()),
     }
+}
+
+/// Ends at most `limit` escalations about dead letters of subscriptions that have none left.
+pub fn end_without_dead(tx: &WriteTx<'_>, limit: u32, now: Timestamp) -> Result<()> {
+    for (tenant, subject) in without_dead(tx, limit)? {
+        resolve(tx, &tenant, Class::DeliveryDead, &subject, now)?;
+    }
+    Ok(())
 }
 
 /// Acknowledges an escalation. Of some classes it is resolved by that.

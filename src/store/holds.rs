@@ -29,7 +29,15 @@ const RELEASE: &str = "DELETE FROM holds WHERE subscription_seq = ?1 AND reason 
 const NAME: &str = "SELECT tenant || '/' || name FROM subscriptions WHERE seq = ?1";
 
 columns! {
-    fn hold() -> Hold = "holds" [reason, since, until, probe_at, probe_no, detail] {
+    fn hold() -> Hold = "holds" [
+        reason, since, until, probe_at, probe_no,
+        // What was tried against it is a part of why it still stands.
+        "detail || iif(reason <> 'auth', '', (
+            SELECT iif(auth_try_count = 0, '', '; on ' || date(auth_try_day * 86400, 'unixepoch')
+                   || ' its command ran ' || auth_try_count || ' times, ' || auth_try_max
+                   || ' at most (credentials.auth_commands_per_day_max)')
+              FROM subscriptions WHERE seq = subscription_seq))" as detail
+    ] {
         reason, since, until, probe_at, probe_no, detail
     }
     const OF = "

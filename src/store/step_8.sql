@@ -43,3 +43,10 @@ ALTER TABLE attempts ADD COLUMN fields TEXT;
 
 CREATE INDEX audit_events_correlation ON audit_events (correlation_id) WHERE correlation_id IS NOT NULL;
 CREATE INDEX audit_events_resource ON audit_events (resource_id) WHERE resource_id IS NOT NULL;
+
+-- Deliveries that are sent again and not finished.
+CREATE INDEX deliveries_again ON deliveries (subscription_seq) WHERE run_no > 1 AND finished_at IS NULL;
+
+ALTER TABLE subscriptions ADD COLUMN auth_try_day INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE subscriptions ADD COLUMN auth_try_count INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE subscriptions ADD COLUMN auth_try_max INTEGER NOT NULL DEFAULT 0;

@@ -96,7 +96,7 @@ impl World {
                 let (delivery, now) = (DeliverySeq(*delivery), self.now);
                 // What the state does not allow changes nothing.
                 drop(self.writer.direct(|tx| match *verb {
-                    "retry" => settlement::retry(tx, delivery, now),
+                    "retry" => settlement::retry(tx, delivery, false, now),
                     "cancel" => settlement::cancel(tx, delivery, "a person", now),
                     "park" => settlement::park(tx, delivery, "a person", now),
                     "skip" => settlement::skip(tx, delivery, "a person", now),
@@ -157,10 +157,8 @@ impl World {
             counted: status != 200,
             http_status: Some(status),
             latency_ms: 1,
-            excerpt: None,
             failed_reason: (status != 200).then(|| format!("the target answered {status}")),
-            key_id: None,
-            span: None,
+            ..Attempt::default()
         };
         let report = AttemptReport {
             delivery,
@@ -194,7 +192,7 @@ impl World {
             let dead = self.conn.query_row(dead, [], |row| row.get::<_, i64>(0));
             let Ok(dead) = dead else { break };
             let (dead, now) = (DeliverySeq(dead), self.now);
-            self.writer.direct(|tx| settlement::retry(tx, dead, now)).unwrap();
+            self.writer.direct(|tx| settlement::retry(tx, dead, false, now)).unwrap();
         }
         let pending = "SELECT count(*) FROM deliveries WHERE state = 'pending'";
         let pending: i64 = self.conn.query_row(pending, [], |row| row.get(0)).unwrap();

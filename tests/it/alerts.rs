@@ -327,7 +327,7 @@ fn what_a_channel_cannot_be_is_refused_with_the_reason() {
         (json!({ "kind": "slack", "url": url, "rate_per_hour": 0 }), "1 to 1000"),
         (json!({ "kind": "slack", "url": url, "classes": ["disk.high"] }), "disk.low"),
         (
-            json!({ "kind": "slack", "url": url, "classes": ["delivery.failing"] }),
+            json!({ "kind": "slack", "url": url, "classes": ["backup.old"], "severity": "critical" }),
             "none of the classes",
         ),
         (json!({ "kind": "slack", "url": url, "severity": "dire" }), "info, warning, critical"),
@@ -624,4 +624,36 @@ fn the_rows_of_a_channel_are_checked_by_the_database() {
                  VALUES ('a', 'default', 'ops', 'slack', 1, '{}', 0, 0)";
     shows(&conn.execute_batch(wrong).unwrap_err().to_string(), &["alert_channel_url_is_sealed"]);
     drop(file::lines(&conn, "SELECT 1"));
+}
+
+#[test]
+fn after_8_attempts_a_slack_channel_is_told_the_subscription_and_how_many() {
+    // 001: "After 8 attempts: delivery_status = 'failed', alert on a Slack channel."
+    let (rig, slack, erp) = (Rig::new(), Receiver::new(), Receiver::new());
+    erp.always(Reply::status(500));
+    rig.subscribe_with("erp", &erp, &json!({ "policy": { "in_flight_max": 1 } }));
+    // As it is made by default.
+    channel(&rig, "slack", &slack, &json!({}));
+    let text = |n: usize| {
+        let body: Value = serde_json::from_slice(&slack.seen()[n].body).unwrap();
+        body["text"].as_str().unwrap().lines().next().unwrap().to_owned()
+    };
+    rig.deliver("a");
+    for n in 1..8 {
+        assert_eq!((erp.count(), slack.count()), (n, 0));
+        rig.pass(4 * HOUR);
+    }
+    until("people are told", || slack.count() == 1);
+    assert_eq!(
+        text(0),
+        "[warning] subscription erp has a delivery that fails again and again: 1 waiting"
+    );
+    erp.always(Reply::status(422));
+    rig.deliver("a");
+    rig.pass(4 * HOUR);
+    until("people are told of dead letters", || slack.count() == 3);
+    let wanted = "[warning] subscription erp has deliveries that were given up: ";
+    let all = [text(1), text(2)];
+    let is_told = |text: &String| text.starts_with(wanted) && text.contains(" dead letter");
+    assert!(all.iter().any(is_told), "{all:?}");
 }

@@ -139,6 +139,31 @@ fn a_request_that_is_refused_is_a_dead_letter_at_once_and_the_rest_goes_on() {
 }
 
 #[test]
+fn an_escalation_about_dead_letters_ends_when_they_are_done_skipped_or_discarded() {
+    let (rig, receiver) = failing(422);
+    for body in ["done", "skipped", "discarded"] {
+        deliver(&rig, body);
+    }
+    assert_eq!(escalations(&rig), ["delivery.dead_lettered 3"]);
+    receiver.always(Reply::status(503));
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
+    rig.post("/v1/deliveries/dlv_2/skip", &json!({ "reason": "it was booked by hand" })).is(200);
+    rig.post("/v1/deliveries/dlv_3/cancel", &json!({})).is(200);
+    rig.settle();
+    after(&rig, 2);
+    // The first one is sent again, and that is not over.
+    assert_eq!((dead(&rig), escalations(&rig)), (0, vec!["delivery.dead_lettered 3".to_owned()]));
+    receiver.always(Reply::status(200));
+    after(&rig, HOUR);
+    assert_eq!(delivery(&rig, 1)["state"], "completed");
+    until("it is over", || escalations(&rig).is_empty());
+    // Another one is raised anew.
+    receiver.always(Reply::status(422));
+    deliver(&rig, "again");
+    assert_eq!(escalations(&rig), ["delivery.dead_lettered 1"]);
+}
+
+#[test]
 fn of_a_flood_no_more_are_sent_than_it_takes_to_hold_a_subscription_that_refuses_them() {
     let (rig, receiver) = (Rig::new(), Receiver::new());
     receiver.always(Reply::status(422));

@@ -418,6 +418,52 @@ fn a_command_of_the_settings_gives_the_next_secret_once_per_hold() {
 }
 
 #[test]
+fn commands_on_a_refused_credential_have_a_limit_of_their_own_which_the_hold_says() {
+    let home = tempfile::tempdir().unwrap();
+    let script = home.path().join("new-token.sh");
+    fs::write(&script, "echo run >> \"$0.runs\"\necho token-1\n").unwrap();
+    let runs = || {
+        let runs = fs::read_to_string(home.path().join("new-token.sh.runs"));
+        runs.unwrap_or_default().lines().count()
+    };
+    let argv = vec!["/bin/sh".to_owned(), script.display().to_string()];
+    let rig = Rig::with(|settings| {
+        settings.credentials.commands = [("vault".to_owned(), argv)].into_iter().collect();
+        settings.credentials.auth_commands_per_day_max = 1;
+    });
+    let receiver = Receiver::new();
+    receiver.always(Reply::status(401));
+    rig.subscribe("erp", &receiver);
+    let set = |secret: &str| {
+        let body = json!({ "kind": "bearer", "secret": secret });
+        let made = rig.post("/v1/subscriptions/erp/credentials", &body).is(201).json();
+        let path = format!("/v1/credentials/{}/schedule", made["id"].as_str().unwrap());
+        rig.post(&path, &json!({ "command": "vault" })).is(200);
+    };
+    // What a person sets does not count.
+    (0..4).for_each(|n| set(&format!("token-{n}")));
+    rig.advance(secs(60));
+    rig.publish_type("a");
+    until("the command has run", || runs() == 1);
+    until("its failure is told", || {
+        rig.one("SELECT count(*) FROM escalations WHERE class = 'credential.rotation_failed'")
+            == "1"
+    });
+    let detail = || rig.get("/v1/subscriptions/erp")["holds"][0]["detail"].to_string();
+    shows(&detail(), &["401", "on 2026-01-31 its command ran 1 times, 1 at most"]);
+    // Another hold on the same day runs no command; one on the next day does.
+    for (hours, ran) in [(1, 1), (24, 2)] {
+        rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
+        rig.advance(secs(hours * 3600));
+        until("it is held again", || rig.one("SELECT count(*) FROM holds") == "1");
+        rig.pass(secs(60));
+        thread::sleep(Duration::from_millis(2200));
+        assert_eq!(runs(), ran);
+    }
+    shows(&detail(), &["on 2026-02-01"]);
+}
+
+#[test]
 fn oauth2_secrets_are_rotated_ten_times_under_traffic() {
     let rig = Rig::new();
     let (receiver, endpoint, accepted) = (Receiver::new(), Receiver::new(), Accepted::default());

@@ -104,7 +104,7 @@ fn only(rig: &Rig, list: &str) -> Value {
     items.remove(0)
 }
 
-/// Seed 000: "processing_started_at: When processing began. completed_at: When processing completed. error_message: Error
+/// Seed 000: "`processing_started_at`: When processing began. `completed_at`: When processing completed. `error_message`: Error
 /// detail if processing failed. `retry_count`: Number of processing attempts."
 #[test]
 fn a_webhook_event_has_the_fields_that_the_seed_names() {

@@ -94,7 +94,10 @@ impl CredentialRotation {
         for (tenant, id) in due(rotations::to_verify)? {
             self.submit((tenant, id), Self::verify);
         }
-        for (tenant, id) in due(rotations::to_rotate)? {
+        let (day, most) = self.commands_of_day(now);
+        for (tenant, id) in
+            self.store.read(|tx| rotations::to_rotate(tx, now, MAX_ROWS, day, most))?
+        {
             self.submit((tenant, id), Self::rotate_by_command);
         }
         Ok(())
@@ -125,9 +128,19 @@ impl CredentialRotation {
         self.tests.submit(&tenant, Box::new(job));
     }
 
+    /// The day (UTC), and how many commands a subscription gets on it because its target refuses its credential.
+    fn commands_of_day(&self, now: Timestamp) -> (i64, u32) {
+        (now.secs().div_euclid(86_400), self.settings.get().credentials.auth_commands_per_day_max)
+    }
+
     fn rotate_by_command(&self, tenant: &str, id: &str) -> Result<()> {
         let found = self.store.read(|tx| credentials::by_id(tx, tenant, id))?;
         let Some(old) = found.filter(|found| found.state == State::Active) else { return Ok(()) };
+        if let Owner::Subscription(seq) = old.owner {
+            let (day, most) = self.commands_of_day(self.clock.wall());
+            let count = move |tx: &WriteTx<'_>| rotations::count_command(tx, seq, day, most);
+            self.store.writer().write(Queue::Upkeep, count)?;
+        }
         let name = old.rotation.command.clone().unwrap_or_default();
         let made = self.command_output(tenant, &name).and_then(|secret| material(&old, &secret));
         let (now, own) = (self.clock.wall(), self.clone());

@@ -22,12 +22,13 @@ use crate::pipeline::upkeep::guard_expiry::GuardExpiry;
 use crate::pipeline::upkeep::postponing::Postponing;
 use crate::pipeline::upkeep::site_watch::{ClockWatch, SiteWatch};
 use crate::store::{
-    confirmations, deliveries, holds, idempotency_keys, runs, settlement, subscriptions,
+    confirmations, deliveries, escalations, holds, idempotency_keys, runs, settlement,
+    subscriptions,
 };
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 17] = [
+const CHORES: [(&str, Chore); 18] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         upkeep.disk.note(upkeep.clock.monotonic());
@@ -58,6 +59,7 @@ const CHORES: [(&str, Chore); 17] = [
     ("give up what waits too long behind others", |upkeep| upkeep.postponing.run()),
     ("end waits for a confirmation whose time is over", Upkeep::end_waits),
     ("raise what is wrong with the site", |upkeep| upkeep.site.look()),
+    ("end escalations about dead letters where none is left", Upkeep::end_without_dead),
     ("tell alert channels of escalations", |upkeep| upkeep.alerts.run()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
     ("rotate credentials", |upkeep| upkeep.rotation.look()),
@@ -194,6 +196,15 @@ impl Upkeep {
         if self.store.read(|tx| holds::any_over(tx, now))? {
             let at = self.clock.wall();
             let run = move |tx: &WriteTx<'_>| settlement::end_over(tx, (now, at), MAX_ROWS);
+            self.store.writer().write(Queue::Upkeep, run)?;
+        }
+        Ok(())
+    }
+
+    fn end_without_dead(&mut self) -> Result<()> {
+        if !self.store.read(|tx| escalations::without_dead(tx, 1))?.is_empty() {
+            let at = self.clock.wall();
+            let run = move |tx: &WriteTx<'_>| escalations::end_without_dead(tx, MAX_ROWS, at);
             self.store.writer().write(Queue::Upkeep, run)?;
         }
         Ok(())
