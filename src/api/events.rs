@@ -9,7 +9,7 @@ use data_encoding::BASE64;
 use ring::digest;
 use serde_json::value::RawValue;
 
-use crate::api::call::{SHOWN_FACTOR, WithPayload, check_depth, page_found};
+use crate::api::call::{Query, SHOWN_FACTOR, WithPayload, check_depth, page_found};
 use crate::api::prelude::*;
 use crate::api::schema::{Ascii, StrictBase64, TrueOrFalse, TypeName};
 use crate::base::id;
@@ -20,8 +20,7 @@ use crate::model::token::Right::Publish;
 use crate::model::token::Scope;
 use crate::pipeline::publish::{Idempotency, Outcome, Published};
 use crate::store::attempts::{self, Tries};
-use crate::store::deliveries;
-use crate::store::{outbox_lists, quarantine};
+use crate::store::{deliveries, outbox_lists, quarantine};
 
 /// The most events of one request.
 const MAX_EVENTS: usize = 1000;
@@ -59,6 +58,8 @@ const WEBHOOK_ID: Param = Param::query::<SomeText>(
     "The one whose deliveries carry this `webhook-id`.",
     "evt_AEBAGBAFAYDQQCIKBMGA2DQPCA",
 );
+pub(super) const OPERATIONAL: Param =
+    Param::query::<TrueOrFalse>("operational", "`true`: operational events as well.", "true");
 const REQUEST_KEY: Param = Param::header::<RequestKey>(
     "Idempotency-Key",
     "Identifies this request for 24 hours: the same request gets the same answer again.",
@@ -111,12 +112,16 @@ pub(super) const RESOURCE: Resource = Resource {
                 PARENT_ID,
                 PROCESS_ID,
                 WAITING,
+                OPERATIONAL,
                 SINCE,
                 UNTIL,
                 LIMIT,
                 AFTER,
             ])
-            .about("The newest first, without their payloads.")
+            .about(
+                "The newest first, without their payloads. Operational events, whose `source_system` is `oncebox`, \
+                 are shown with `operational`, or if their type, key or `webhook-id` is given.",
+            )
             .returns(&[Returns::page::<Event>("A page of events.")]),
         get("/v1/events/{id}", Read, Now(show))
             .doc("getEvent", "Show an event", &[ID])
@@ -416,6 +421,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         waiting: query.word("waiting", |text| text.parse().ok())?,
         received: query.span()?,
         in_flight: in_flight(api)?.0,
+        operational: is_operational(query)?,
     };
     let newest = page.newest(&call.tenant);
     let found = lists::read(api, call, |tx| match filter.status {
@@ -439,6 +445,12 @@ struct TriedEvent<'a> {
     event: &'a Event,
     #[serde(flatten)]
     tries: Tries,
+}
+
+/// Whether operational events are asked for.
+/// Fails with 400 if the parameter is neither `true` nor `false`.
+pub(super) fn is_operational(query: &Query) -> Result<bool, Problem> {
+    Ok(query.word("operational", |text| text.parse().ok())?.unwrap_or(false))
 }
 
 /// `GET /v1/events/{id}`

@@ -1,5 +1,6 @@
 //! `/v1/search`: finds things by a text that a person has.
 
+use crate::api::events::{OPERATIONAL, is_operational};
 use crate::api::prelude::*;
 use crate::store::search::{self, Hit};
 
@@ -11,14 +12,15 @@ pub(super) const RESOURCE: Resource = Resource {
     tag: "Search",
     about: "Finds events, webhook events, deliveries, subscriptions, providers and sources by a text.",
     routes: &[get("/v1/search", Read, Listed(find))
-        .doc("search", "Find things by a text", &[Q])
+        .doc("search", "Find things by a text", &[Q, OPERATIONAL])
         .about(
             "Looks for an aggregate's id, an idempotency key, a `webhook-id`, a UUID, a provider's id, the id of \
              a delivery or of an attempt, an event type, and the name of a subscription, a provider or a source. The text is the value, or its \
              beginning from 2 characters on, of a UUID from 8 on. Ids of deliveries are given in full. At most 20 \
              are found by each field, the exact ones first, then those with the highest values. A `webhook-id` is \
              found among the newest 4,000 events, an event type among 5,000. Keys and providers' ids are found in the first \
-             50 source systems and providers.",
+             50 source systems and providers. Operational events are found by their exact UUID or `webhook-id`, by other \
+             fields with `operational`; they stand behind other events.",
         )
         .returns(&[Returns::json::<SearchAnswer>(
             200,
@@ -48,6 +50,8 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
     if text.is_empty() || text.chars().count() > MAX_CHARS {
         return Err(Problem::bad_request(format!("q must have 1 to {MAX_CHARS} characters.")));
     }
-    let (items, more) = lists::read(api, call, |tx| search::find(tx, &call.tenant, text))?;
+    let operational = is_operational(&call.query)?;
+    let find = |tx: &ReadTx<'_>| search::find(tx, &call.tenant, text, operational);
+    let (items, more) = lists::read(api, call, find)?;
     Ok(ok(&SearchAnswer { items, more }))
 }

@@ -20,6 +20,7 @@ event  Published events: their deliveries and the answers
     idempotency_key --idempotency-key --key
     parent_id <ID>
     process_id <ID>
+    operational  Also list operational events, those of Oncebox itself
   show = getEvent  One event with its deliveries, their attempts, and how to send it again
     --payload  Print the payload alone
   process  The events of a process and their descendants, as a tree

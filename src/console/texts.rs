@@ -245,6 +245,7 @@ texts! {
     received: "Received",
     accepted: "Accepted webhooks",
     today: "Today",
+    with_own: "With operational events, those of Oncebox itself",
     provider: "Provider",
     provider_id: "Provider's id",
     no_webhooks: "No webhooks here yet.",

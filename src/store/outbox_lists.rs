@@ -67,7 +67,8 @@ macro_rules! filter {
      AND (?8 IS NULL OR aggregate_id = ?8) AND (?9 IS NULL OR idempotency_key = ?9)
      AND (?10 IS NULL OR parent_seq = ?10) AND (?11 IS NULL OR process_id = ?11)
      AND (?12 IS NULL OR aggregate_type = ?12)
-     AND (?14 IS NULL OR ?14 = (hard_children > 0 AND open_deliveries = 0 AND status = 'processing'))"
+     AND (?14 IS NULL OR ?14 = (hard_children > 0 AND open_deliveries = 0 AND status = 'processing'))
+     AND (?15 OR source_system <> 'oncebox')"
     };
 }
 
@@ -154,6 +155,8 @@ pub struct Filter {
     pub received: Span,
     /// Those that are being attempted, by number: their status is `processing`.
     pub in_flight: Vec<i64>,
+    /// Whether operational events are shown too. Those that the filter names by type, key or `webhook-id` always are.
+    pub operational: bool,
 }
 
 impl Filter {
@@ -180,7 +183,10 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         waiting,
         received,
         in_flight,
+        operational,
     } = filter;
+    let is_named = event_type.is_some() || idempotency_key.is_some() || webhook_id.is_some();
+    let has_own = *operational || is_named;
     let mut range = SeqRange::new(tx, RECEIVED_FROM, before, *received)?;
     let (status, parent) = (status, filter.parent(tx, tenant)?);
     let others = [aggregate_id.is_some(), parent.is_some(), process_id.is_some()];
@@ -189,6 +195,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         || webhook_id.is_some()
         || aggregate_type.is_some()
         || waiting.is_some()
+        || !has_own
         || others.into_iter().filter(|is_given| *is_given).count() > 1;
     // The page, and how many rows it looks at when an index does not serve the whole filter.
     let mut limited = |page, cutoff, more: &[&dyn ToSql]| {
@@ -223,7 +230,8 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
             process_id,
             aggregate_type,
             Json(in_flight),
-            waiting
+            waiting,
+            has_own
         ],
     );
     let mut events = by_seqs(tx, seqs?)?;

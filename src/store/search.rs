@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::base::schema::values;
 use crate::base::words::words;
 use crate::model::delivery::Delivery;
+use crate::model::event::OWN_SOURCE;
 use crate::model::name::DEFAULT_TENANT;
 use crate::store::delivery_lists;
 use crate::store::prelude::*;
@@ -38,29 +39,36 @@ macro_rules! hits {
 
 /// Hits by UUID. UUIDs of other tenants lie between, so the number of rows that are read is limited.
 macro_rules! by_id {
-    ($table:literal) => {
+    ($table:literal $($of:expr)?) => {
         hits!(
             "t.id",
             sql!(
                 "(SELECT seq FROM " $table " WHERE id BETWEEN ?2 AND ?3 ORDER BY id DESC LIMIT 1000) AS n
               CROSS JOIN " $table " AS t ON t.seq = n.seq"
             ),
-            ""
+            sql!("" $($of)?)
         )
     };
 }
 
 /// Hits among the newest rows that meet a condition.
 macro_rules! newest {
-    ($limit:literal of $table:literal where $of:literal, $value:literal) => {
+    ($limit:literal of $table:literal where $of:literal, $value:literal $(, $own:expr)?) => {
         hits!(
             $value,
             sql!(
                 "(SELECT seq FROM " $table " WHERE " $of " ORDER BY seq DESC LIMIT " $limit ") AS n
               CROSS JOIN " $table " AS t ON t.seq = n.seq"
             ),
-            ""
+            sql!("" $($own)?)
         )
+    };
+}
+
+/// Operational events, or all others.
+macro_rules! own {
+    () => {
+        "AND (t.source_system = 'oncebox') = ?4"
     };
 }
 
@@ -80,38 +88,41 @@ macro_rules! sources {
     };
 }
 
-pub(super) const EVENTS_BY_ID: &str = by_id!("outbox");
+pub(super) const EVENTS_BY_ID: &str = by_id!("outbox" own!());
+// Those that are not wanted lie between, so the number of rows that are read is limited.
 pub(super) const EVENTS_OF_AGGREGATE: &str = hits!(
     "t.aggregate_id",
-    "outbox AS t INDEXED BY outbox_aggregate",
-    "ORDER BY t.aggregate_id DESC, t.seq DESC"
+    "(SELECT seq FROM outbox INDEXED BY outbox_aggregate WHERE tenant = ?1 AND aggregate_id BETWEEN ?2 AND ?3
+       ORDER BY aggregate_id DESC, seq DESC LIMIT 1000) AS n
+     CROSS JOIN outbox AS t ON t.seq = n.seq",
+    own!()
 );
 pub(super) const SOURCE_SYSTEMS: &str = sources!("outbox", "source_system");
 pub(super) const EVENTS_OF_KEY: &str = hits!(
     "t.idempotency_key",
     "outbox AS t INDEXED BY outbox_identity",
-    "AND t.source_system = ?4 ORDER BY t.idempotency_key DESC"
+    "AND t.source_system = ?5 ORDER BY t.idempotency_key DESC"
 );
 pub(super) const EVENTS_OF_WEBHOOK_ID: &str = newest!(
     4000 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 4000",
-    "webhook_id(t.tenant, t.source_system, t.idempotency_key)"
+    "webhook_id(t.tenant, t.source_system, t.idempotency_key)", own!()
 );
 pub(super) const EVENTS_OF_WEBHOOK_ID_OF_TENANT: &str = newest!(
     4000 of "outbox" where "tenant = ?1 AND tenant <> 'default'",
-    "webhook_id(t.tenant, t.source_system, t.idempotency_key)"
+    "webhook_id(t.tenant, t.source_system, t.idempotency_key)", own!()
 );
 pub(super) const EVENTS_OF_TYPE: &str = newest!(
-    5000 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 5000", "t.event_type"
+    5000 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 5000", "t.event_type", own!()
 );
 pub(super) const EVENTS_OF_TYPE_OF_TENANT: &str = newest!(
-    5000 of "outbox" where "tenant = ?1 AND tenant <> 'default'", "t.event_type"
+    5000 of "outbox" where "tenant = ?1 AND tenant <> 'default'", "t.event_type", own!()
 );
 pub(super) const WEBHOOK_EVENTS_BY_ID: &str = by_id!("webhook_events");
 pub(super) const PROVIDERS: &str = sources!("webhook_events", "provider");
 pub(super) const WEBHOOK_EVENTS_OF_ID: &str = hits!(
     "t.provider_event_id",
     "webhook_events AS t INDEXED BY webhook_events_identity",
-    "AND t.provider = ?4 ORDER BY t.provider_event_id DESC"
+    "AND t.provider = ?5 ORDER BY t.provider_event_id DESC"
 );
 pub(super) const WEBHOOK_EVENTS_OF_WEBHOOK_ID: &str = newest!(
     4000 of "webhook_events" where "tenant = ?1",
@@ -164,6 +175,9 @@ pub struct Hit {
     /// Its number.
     #[serde(skip)]
     pub seq: i64,
+    /// Whether it is an operational event.
+    #[serde(skip)]
+    pub is_own: bool,
     /// Its id, as its own route takes it.
     pub id: String,
     /// The field in which the text was found.
@@ -240,15 +254,29 @@ const FIELDS: [Field; 13] = {
     ]
 };
 
-/// Finds what a tenant has by a text: by kind, the newest first. Also tells whether there may be more.
-pub fn find(tx: &ReadTx<'_>, tenant: &str, text: &str) -> Result<(Vec<Hit>, bool)> {
+/// Finds what a tenant has by a text: by kind, the newest first, operational events behind others. Also tells whether
+/// there may be more. Operational events are found by their exact id alone, unless they are asked for.
+pub fn find(
+    tx: &ReadTx<'_>,
+    tenant: &str,
+    text: &str,
+    operational: bool,
+) -> Result<(Vec<Hit>, bool)> {
     let (mut all, mut more): (Vec<Hit>, bool) = (Vec::new(), false);
-    for field in &FIELDS {
+    let others = FIELDS.iter().map(|field| (field, false));
+    let names_one = |field: &Field| ["id", "webhook_id"].contains(&field.matched);
+    let own = FIELDS.iter().filter(|field| field.kind == HitKind::Event);
+    let own = own.filter(|field| operational || names_one(field)).map(|field| (field, true));
+    for (field, is_own) in others.chain(own) {
         if field.fits.is_some_and(|fits| !fits(text)) {
             continue;
         }
-        let (found, has_more) = field.find(tx, tenant, text)?;
-        more |= has_more;
+        let (mut found, has_more) = field.find(tx, (tenant, is_own), text)?;
+        if is_own && !operational {
+            found.retain(|hit| hit.value == text);
+        } else {
+            more |= has_more;
+        }
         for hit in found {
             if !all.iter().any(|known| (known.kind, known.seq) == (hit.kind, hit.seq)) {
                 all.push(hit);
@@ -260,23 +288,23 @@ pub fn find(tx: &ReadTx<'_>, tenant: &str, text: &str) -> Result<(Vec<Hit>, bool
     let seq = DeliverySeq::parse(number).ok();
     let delivery = seq.map(|seq| delivery_lists::by_seq(tx, tenant, seq)).transpose()?.flatten();
     all.extend(delivery.map(of_delivery));
-    all.sort_by(|a, b| (a.kind, b.seq).cmp(&(b.kind, a.seq)));
+    all.sort_by(|a, b| (a.kind, a.is_own, b.seq).cmp(&(b.kind, b.is_own, a.seq)));
     Ok((all, more))
 }
 
 impl Field {
     /// Hits of the text itself, then of values that begin with it.
-    fn find(&self, tx: &ReadTx<'_>, tenant: &str, text: &str) -> Result<(Vec<Hit>, bool)> {
+    fn find(&self, tx: &ReadTx<'_>, of: (&str, bool), text: &str) -> Result<(Vec<Hit>, bool)> {
         let to = format!("{text}{LAST}");
         let is_prefix = text.chars().count() >= self.min_prefix;
         // Without an index the same rows would be read twice.
         let mut found = if is_prefix && self.fits.is_some() {
             Vec::new()
         } else {
-            self.between(tx, tenant, (text, text))?
+            self.between(tx, of, (text, text))?
         };
         if is_prefix && found.len() <= MAX_HITS {
-            let beginning = self.between(tx, tenant, (text, &to))?;
+            let beginning = self.between(tx, of, (text, &to))?;
             let is_new = |hit: &Hit| !found.iter().any(|known| known.seq == hit.seq);
             let new: Vec<Hit> = beginning.into_iter().filter(is_new).collect();
             found.extend(new);
@@ -286,22 +314,34 @@ impl Field {
         Ok((found, more))
     }
 
-    fn between(&self, tx: &ReadTx<'_>, tenant: &str, (from, to): (&str, &str)) -> Result<Vec<Hit>> {
+    fn between(
+        &self,
+        tx: &ReadTx<'_>,
+        of: (&str, bool),
+        (from, to): (&str, &str),
+    ) -> Result<Vec<Hit>> {
+        let (tenant, is_own) = of;
         let sql = self.of_tenant.filter(|_| tenant != DEFAULT_TENANT).unwrap_or(self.sql);
-        let hits = |params: &[&dyn ToSql]| tx.rows(sql, params, |row| self.hit(row));
-        let Some(sources) = self.sources else { return hits(params![tenant, from, to]) };
+        let hits = |params: &[&dyn ToSql]| tx.rows(sql, params, |row| self.hit(row, is_own));
+        let Some(sources) = self.sources else {
+            return match self.kind {
+                HitKind::Event => hits(params![tenant, from, to, is_own]),
+                _ => hits(params![tenant, from, to]),
+            };
+        };
         let names = tx.list::<String>(sources, [tenant])?;
         let mut all = Vec::new();
-        for name in names.iter().take(MAX_SOURCES) {
-            all.extend(hits(params![tenant, from, to, name])?);
+        for name in names.iter().take(MAX_SOURCES).filter(|name| (*name == OWN_SOURCE) == is_own) {
+            all.extend(hits(params![tenant, from, to, is_own, name])?);
         }
         all.sort_by_key(|hit: &Hit| std::cmp::Reverse(hit.seq));
         Ok(all)
     }
 
-    fn hit(&self, row: &Row<'_>) -> Result<Hit> {
+    fn hit(&self, row: &Row<'_>, is_own: bool) -> Result<Hit> {
         Ok(Hit {
             kind: self.kind,
+            is_own,
             seq: row.get(0)?,
             id: row.get(1)?,
             matched: self.matched,
@@ -318,6 +358,7 @@ fn of_delivery(delivery: Delivery) -> Hit {
     Hit {
         kind: HitKind::Delivery,
         seq: delivery.seq.0,
+        is_own: false,
         value: id.clone(),
         id,
         matched: "id",

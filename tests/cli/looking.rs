@@ -83,6 +83,7 @@ fn did_invoice_4711_go_out_when_and_what_did_they_answer() {
     settled(&rig, &event, "dead_letter");
     let list = rig.ok(&["event", "list", "--aggregate-id", "4711", "--since", "1h"]);
     assert_eq!(list.lines().count(), 2, "{list}");
+    assert_eq!(rig.items(&["event", "list", "--operational"]).len(), 2);
     assert!(list.contains(&event) && list.contains("dead_letter"), "{list}");
     let screen = rig.ok(&["event", "show", &event]);
     for words in

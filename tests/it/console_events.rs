@@ -1,6 +1,6 @@
 //! The pages of events, webhooks and deliveries.
 
-use crate::console_rig::{Browser, form, unescaped};
+use crate::console_rig::{Browser, form, links, unescaped};
 use crate::rig::prelude::*;
 
 /// What a stored text must not become.
@@ -129,5 +129,24 @@ fn webhooks_of_a_provider_stand_beside_those_that_were_refused() {
     for item in rig.get("/v1/webhook-events")["items"].as_array().unwrap() {
         let path = format!("/console/webhooks/{}", item["id"].as_str().unwrap());
         assert!(browser.get(&path).contains("Signature"));
+    }
+}
+
+#[test]
+fn operational_events_are_shown_only_when_asked_for() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    rig.subscribe_with("erp", &receiver, &json!({ "event_types": ["*", "delivery.*"] }));
+    rig.publish(&json!({
+        "event_type": "invoice.created", "aggregate_type": "invoice", "aggregate_id": "4711", "payload": 1,
+    }));
+    rig.sent(&receiver, 2);
+    let browser = Browser::new(&rig, "read");
+    for path in ["/console/events?aggregate_id=4711", "/console/search?q=4711"] {
+        let page = browser.get(path);
+        assert!(page.contains("invoice.created") && !page.contains("delivery.completed"), "{page}");
+        let link = links(&page).into_iter().find(|link| link.contains("operational=true")).unwrap();
+        assert!(link.contains("4711"), "{link}");
+        let page = browser.get(&unescaped(&link));
+        assert!(page.contains("invoice.created") && page.contains("delivery.completed"), "{page}");
     }
 }

@@ -122,3 +122,50 @@ fn a_field_shows_twenty_hits_the_exact_ones_first_and_says_that_there_are_more()
     assert_eq!(found.len(), 13);
     assert!(found[..3].iter().all(|of| *of == hit("event", "aggregate_id", "A-1")), "{found:?}");
 }
+
+#[test]
+fn operational_events_never_hide_the_invoice() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    let types = json!({ "event_types": ["*", "delivery.*", "integration.*"] });
+    rig.subscribe_with("erp", &receiver, &types);
+    let invoice = rig.publish(&invoice("4711", "k"));
+    // The invoice, and two events that tell that it was delivered.
+    rig.sent(&receiver, 3);
+    rig.settle();
+    let own = rig.lines(
+        "SELECT event_type, aggregate_id FROM outbox WHERE source_system = 'oncebox' ORDER BY seq",
+    );
+    assert_eq!(own.len(), 2, "{own:?}");
+    let of_invoice = hit("event", "aggregate_id", "4711");
+    assert_eq!(hits(&rig, "4711"), [of_invoice]);
+    let types = |path: &str| -> Vec<String> {
+        rig.items(path).iter().map(|event| text(event, "event_type")).collect()
+    };
+    // When asked, they stand behind the invoice, although they are newer.
+    let found = types("/v1/search?q=4711&operational=true");
+    assert_eq!((found.len(), found[0].as_str()), (3, "invoice.paid"));
+    assert_eq!(types("/v1/events"), ["invoice.paid"]);
+    assert_eq!(types("/v1/events?aggregate_id=4711"), ["invoice.paid"]);
+    assert_eq!(types("/v1/events?aggregate_id=4711&operational=true").len(), 3);
+    assert_eq!(types("/v1/events?event_type=delivery.completed"), ["delivery.completed"]);
+    assert_eq!(types("/v1/search?q=delivery.completed"), [""; 0]);
+    rig.call("GET", "/v1/events?operational=perhaps", b"").is(400);
+    // Whoever has the exact id of one has asked for it. A page that another one follows is as long as without them.
+    let id = rig.one("SELECT id FROM outbox WHERE event_type = 'delivery.completed'");
+    assert_eq!(hits(&rig, &id), [hit("event", "id", &id)]);
+    assert_eq!(
+        rig.items(&format!("/v1/events?webhook_id={}", text(&invoice, "webhook_id"))).len(),
+        1
+    );
+    let token = rig.tenant("second");
+    let other = json!({ "name": "erp", "url": receiver.url(), "event_types": ["*", "delivery.*"] });
+    rig.post_as(&token, "/v1/subscriptions", &other).is(201);
+    let event =
+        json!({ "event_type": "a", "aggregate_type": "x", "aggregate_id": "4711", "payload": 1 });
+    rig.post_as(&token, "/v1/events", &event).is(201);
+    rig.sent(&receiver, 5);
+    let events = |query: &str| {
+        rig.get_as(&token, &format!("/v1/events{query}"))["items"].as_array().unwrap().len()
+    };
+    assert_eq!((events(""), events("?operational=true")), (1, 2));
+}

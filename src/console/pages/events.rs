@@ -17,16 +17,25 @@ pub(super) fn events(view: &View<'_>) -> Result<Content, PageError> {
         ("since", t.since, Filter::Time),
         ("until", t.until, Filter::Time),
     ];
-    let found = filtered(view, "/v1/events", &fields, &[])?;
+    let own = view.query.get("operational").map(|own| ("operational", own));
+    let found = filtered(view, "/v1/events", &fields, own.as_slice())?;
     let cells = Cells(
         "name; event_type; state = state status; at = time received_at; source = source_system; error = if last_error",
         &[("name", &link_to_event)],
     );
     let body = html! {
         (filters(view, &fields))
+        (with_own(view, &fields.map(|(name, ..)| name)))
         (cells.list(view, t.events, &found, (t.no_events, t.no_events_help)))
     };
     Ok(Content::new(t.events, body))
+}
+
+/// A link to the same page with operational events. It keeps these parameters of the query.
+fn with_own(view: &View<'_>, names: &[&str]) -> Markup {
+    let given = names.iter().filter_map(|name| Some((*name, view.query.get(name)?)));
+    let query = given.chain([("operational", "true")]);
+    html! { p { a href=(with_query(&view.head.path, query)) { (view.t.with_own) } } }
 }
 
 pub(super) fn received(view: &View<'_>) -> Result<Content, PageError> {
@@ -141,7 +150,8 @@ pub(super) fn search(view: &View<'_>) -> Result<Content, PageError> {
     let Some(q) = view.query.get("q") else {
         return Ok(Content::new(t.search_results, empty(t.search_hint, t.search_help)));
     };
-    let found = view.read("/v1/search", &[("q", q)])?;
+    let own = view.query.get("operational").unwrap_or("false");
+    let found = view.read("/v1/search", &[("q", q), ("operational", own)])?;
     let rows = found.items("items");
     let cells = Cells(
         "search_found; kind = word kind; event_type; state; at = time at; matched = word matched",
@@ -170,6 +180,7 @@ pub(super) fn search(view: &View<'_>) -> Result<Content, PageError> {
         }
         @else { (cells.table(view, &format!("{}: {q}", t.search_results), rows, ("", ""))) }
         @if found.is("more") { p.small { (t.search_more) } }
+        (with_own(view, &["q"]))
     };
     Ok(Content::new(format!("{}: {q}", t.search_results), body))
 }
