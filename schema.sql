@@ -361,6 +361,7 @@ CREATE TABLE webhook_events (
 CREATE UNIQUE INDEX webhook_events_identity ON webhook_events (tenant, provider, provider_event_id);
 -- A tenant's list, newest first. Rows are numbered in the order of arrival, so the index needs no time.
 CREATE INDEX webhook_events_listed ON webhook_events (tenant);
+CREATE INDEX webhook_events_trace ON webhook_events (tenant, trace_id) WHERE trace_id IS NOT NULL;
 CREATE INDEX webhook_events_fingerprint ON webhook_events (fingerprint) WHERE fingerprint IS NOT NULL;
 
 -- The outbox: business events to deliver. Every column except event_type and payload is optional, so that an ERP
@@ -454,6 +455,7 @@ CREATE INDEX outbox_children ON outbox (parent_seq) WHERE parent_seq IS NOT NULL
 -- The status of a parent is derived by seeks for its hard children of one status.
 CREATE INDEX outbox_hard_children ON outbox (parent_seq, status)
   WHERE parent_binding = 'hard' AND routed_at IS NOT NULL;
+CREATE INDEX outbox_trace ON outbox (tenant, trace_id) WHERE trace_id IS NOT NULL;
 CREATE INDEX outbox_process ON outbox (tenant, process_id) WHERE process_id IS NOT NULL;
 
 -- Oncebox's own statements set own = 1 and no seq, which is below 1 in a BEFORE trigger: they pass after two

@@ -1,6 +1,7 @@
 //! `/v1/deliveries` and `/v1/dead-letters`: listing, showing, retrying and cancelling deliveries.
 
 use crate::api::call::{Query, page_found};
+use crate::api::events::TRACE_ID;
 use crate::api::prelude::*;
 use crate::api::schema::{AnyDeliveryId, TrueOrFalse};
 use crate::base::id::DeliverySeq;
@@ -43,7 +44,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc(
                 "listDeliveries",
                 "List the deliveries",
-                &[STATE, SUBSCRIPTION, EVENT_ID, CODE, POSTPONED, SINCE, UNTIL, LIMIT, AFTER],
+                &[STATE, SUBSCRIPTION, EVENT_ID, TRACE_ID, CODE, POSTPONED, SINCE, UNTIL, LIMIT, AFTER],
             )
             .about("The newest first.")
             .returns(&[Returns::page::<InFlightDelivery>("A page of deliveries.")]),
@@ -105,6 +106,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         state: query.one_of("state", State::ALL, State::as_str)?,
         subscription: query.text("subscription"),
         event_id: query.text("event_id"),
+        trace_id: query.text("trace_id"),
         postponed: query.word("postponed", |text| text.parse().ok())?,
         code: code(query)?,
         made: query.span()?,

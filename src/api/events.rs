@@ -35,6 +35,12 @@ const EVENT_TYPE: Param =
 const IDEMPOTENCY_KEY: Param =
     Param::query::<SomeText>("idempotency_key", "Only those with this key.", "invoice-4711")
         .quick();
+pub(super) const TRACE_ID: Param = Param::query::<SomeText>(
+    "trace_id",
+    "Only those of this trace, of which at most the newest 1,000.",
+    "4bf92f3577b34da6a3ce929d0e0e4736",
+)
+.quick();
 const WAITING: Param = Param::query::<TrueOrFalse>(
     "waiting",
     "Only those that wait for their hard children, or only the others.",
@@ -111,6 +117,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 WEBHOOK_ID,
                 PARENT_ID,
                 PROCESS_ID,
+                TRACE_ID,
                 WAITING,
                 OPERATIONAL,
                 SINCE,
@@ -418,6 +425,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         webhook_id: query.text("webhook_id"),
         parent_id: query.text("parent_id"),
         process_id: query.text("process_id"),
+        trace_id: query.text("trace_id"),
         waiting: query.word("waiting", |text| text.parse().ok())?,
         received: query.span()?,
         in_flight: in_flight(api)?.0,

@@ -3,7 +3,7 @@
 use std::convert::identity;
 
 use crate::api::call::{SHOWN_FACTOR, WithPayload, page_found};
-use crate::api::events::in_flight;
+use crate::api::events::{TRACE_ID, in_flight};
 use crate::api::prelude::*;
 use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent};
 use crate::store::webhook_events;
@@ -42,6 +42,7 @@ pub(super) const RESOURCE: Resource = Resource {
                     EVENT_TYPE,
                     PROVIDER_EVENT_ID,
                     ANY_ID,
+                    TRACE_ID,
                     SINCE,
                     UNTIL,
                     LIMIT,
@@ -67,6 +68,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         event_type: query.text("event_type"),
         provider_event_id: query.text("provider_event_id"),
         id: query.text("id"),
+        trace_id: query.text("trace_id"),
         received: query.span()?,
         in_flight: in_flight(api)?.1,
     };

@@ -24,6 +24,7 @@ const TABLE: &str = "
 audit  Audit log: who changed what; verify that it was not tampered with
   columns: SEQ 1 seq; AT (UTC) 0 at; ACTOR 0 actor; ACTION 0 action; RESOURCE 2 resource; RESULT 1 result; FROM 3 address
   list = listAuditEvents  Audit events, newest first
+    correlation_id --correlation-id --trace
   export  Print every row with its hashes as a line of JSON, so that others can verify them
   verify  Check that no row was changed, removed, inserted or moved
 ";

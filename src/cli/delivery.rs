@@ -20,6 +20,7 @@ delivery  One event for one subscription: show, send again, cancel
     reason <TEXT>  Why; kept in the audit log
   list = listDeliveries  Deliveries, newest first
     state --state --status
+    trace_id --trace
     code <STATUS>
   show = getDelivery  One delivery with its event, its attempts, and how to send it again
     id  The delivery's id, like dlv_17
@@ -119,6 +120,7 @@ in-doubt  After a restore: deliveries that may already have been made
   list = listDeliveries  The deliveries in doubt, newest first
     !state
     !event_id
+    !postponed
   release = releaseDeliveries  Send them; each keeps its webhook-id, so a consumer with a guard takes it once
     @doubtful
   settle = skipDeliveries  Mark them as done: they were made before the restore and are not sent

@@ -20,6 +20,7 @@ event  Published events: their deliveries and the answers
     idempotency_key --idempotency-key --key
     parent_id <ID>
     process_id <ID>
+    trace_id --trace
     operational  Also list operational events, those of Oncebox itself
   show = getEvent  One event with its deliveries, their attempts, and how to send it again
     --payload  Print the payload alone
@@ -82,6 +83,7 @@ const WEBHOOK_TABLE: &str = "
 webhook  Webhooks that providers posted
   list = listWebhookEvents  Webhook events, newest first
     status --status --state
+    trace_id --trace
   show = getWebhookEvent  One webhook event with its deliveries and their attempts
     --payload  Print the payload alone
   replay = replayWebhookEvents  Send webhook events again: one, or all that fit

@@ -125,9 +125,10 @@ impl Kind {
     /// A body of it.
     pub fn example(self) -> Value {
         let (at, id) = ("2026-01-31T12:00:00.000Z", "019c142a-1f00-7000-8000-0123456789ab");
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         let delivery = |more: Value| {
             let mut body = json!({
-                "delivery_id": "dlv_17", "event_id": id, "webhook_id": "evt_AEBAGBAFAYDQQCIKBMGA2DQPCA",
+                "trace_id": trace, "delivery_id": "dlv_17", "event_id": id, "webhook_id": "evt_AEBAGBAFAYDQQCIKBMGA2DQPCA",
                 "event_type": "invoice.created", "aggregate_type": "invoice", "aggregate_id": "4711",
                 "idempotency_key": "invoice-4711", "subscription": "erp", "attempts": 1,
             });
@@ -149,7 +150,7 @@ impl Kind {
                 "http_status": 422, "class": "validation", "reason": "the target answered 422", "dead_lettered_at": at,
             })),
             Self::IntegrationFailed | Self::IntegrationResolved => json!({
-                "failure_id": "flr_3", "delivery_id": "dlv_17", "subscription": "erp", "event_id": id,
+                "failure_id": "flr_3", "trace_id": trace, "delivery_id": "dlv_17", "subscription": "erp", "event_id": id,
                 "event_type": "invoice.created", "class": "transient", "code": "503",
                 "reason": "the target answered 503", "is_dead_letter": false, "at": at,
             }),
@@ -206,6 +207,8 @@ impl Kind {
 /// A delivery whose end is told.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct OfDelivery {
+    /// The trace of the run, as in `traceparent`.
+    pub trace_id: String,
     /// Which delivery, such as `dlv_17`.
     pub delivery_id: String,
     /// The event or webhook event that was delivered.
@@ -260,6 +263,8 @@ pub struct DeadLettered {
 pub struct Integration {
     /// Both events of one failure have the same.
     pub failure_id: String,
+    /// The trace of the run, as in `traceparent`.
+    pub trace_id: String,
     /// Which delivery, such as `dlv_17`.
     pub delivery_id: String,
     /// The subscription's name.
@@ -274,7 +279,7 @@ pub struct Integration {
     pub code: String,
     /// Why the attempt failed.
     pub reason: Option<String>,
-    /// Whether the delivery was given up at once.
+    /// Whether the delivery is given up.
     pub is_dead_letter: bool,
     /// When the attempt ended.
     pub at: Timestamp,

@@ -4,6 +4,8 @@ use rusqlite::params;
 
 use crate::model::delivery::{Delivery, State};
 use crate::model::outcome::AttemptClass;
+use crate::store::column::Json;
+use crate::store::outbox_lists::{TRACED, TRACED_WEBHOOKS, traced};
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_seq, row_from,
 };
@@ -73,6 +75,17 @@ pub(super) const PAGE: &str = newest_first!(
     of_subscription!(), " AND (?8 IS NULL OR ?8 = (state = 'pending' AND head = 0))"
 );
 
+pub(super) const PAGE_OF_TRACE: &str = newest_first!(
+    "deliveries" where "tenant = ?4 AND (?6 IS NULL OR state = ?6) AND ", of_code!("?7"), " AND ",
+    of_subscription!(), " AND (?8 IS NULL OR ?8 = (state = 'pending' AND head = 0))
+     AND (?9 IS NULL
+      OR outbox_seq = (SELECT seq FROM outbox WHERE id = ?9)
+      OR webhook_seq = (SELECT seq FROM webhook_events WHERE id = ?9))
+     AND seq IN (SELECT seq FROM deliveries WHERE outbox_seq IN (SELECT value FROM json_each(?10))
+                  UNION ALL
+                 SELECT seq FROM deliveries WHERE webhook_seq IN (SELECT value FROM json_each(?11)))"
+);
+
 pub(super) const NEWEST: &str = newest_seq!("deliveries");
 
 // The partial index serves a list only if the statement contains the state as a literal.
@@ -105,6 +118,8 @@ pub struct Filter {
     pub subscription: Option<String>,
     /// The UUID of the event or webhook event they carry.
     pub event_id: Option<String>,
+    /// The trace of the event that they carry: of its newest 1,000 events.
+    pub trace_id: Option<String>,
     /// The class of their last attempt; only for dead letters.
     pub class: Option<AttemptClass>,
     /// The HTTP status of their last attempt.
@@ -118,9 +133,16 @@ pub struct Filter {
 /// A page of deliveries, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Delivery>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { state, subscription, event_id, class, code, postponed, made } = filter;
+    let Filter { state, subscription, event_id, trace_id, class, code, postponed, made } = filter;
     let mut range = SeqRange::new(tx, MADE_FROM, before, *made)?;
-    let seqs = if let Some(event_id) = event_id {
+    let seqs = if let Some(trace) = trace_id {
+        let events = traced(tx, TRACED, tenant, trace)?;
+        let webhook_events = traced(tx, TRACED_WEBHOOKS, tenant, trace)?;
+        let (events, webhook_events) = (Json(&events), Json(&webhook_events));
+        let more =
+            params![tenant, subscription, state, code, postponed, event_id, events, webhook_events];
+        range.seqs(tx, PAGE_OF_TRACE, limit, more)?
+    } else if let Some(event_id) = event_id {
         let more = params![tenant, subscription, event_id, state, code, postponed];
         let mut found = range.seqs(tx, OF_EVENT, limit, more)?;
         if found.is_empty() {

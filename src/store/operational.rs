@@ -22,11 +22,13 @@ use crate::store::prelude::*;
 use crate::store::{outbox, subscriptions};
 
 const OF_EVENT: &str = "
-    SELECT source_system, id, event_type, aggregate_type, aggregate_id, idempotency_key FROM outbox
+    SELECT source_system, id, event_type, aggregate_type, aggregate_id, idempotency_key,
+           coalesce(trace_id, replace(id, '-', '')) FROM outbox
      WHERE seq = ?1";
 
 const OF_WEBHOOK_EVENT: &str = "
-    SELECT 'in:' || provider, id, event_type, NULL, NULL, provider_event_id FROM webhook_events
+    SELECT 'in:' || provider, id, event_type, NULL, NULL, provider_event_id,
+           coalesce(trace_id, replace(id, '-', '')) FROM webhook_events
      WHERE seq = ?1";
 
 /// What an operational event is about.
@@ -42,11 +44,13 @@ pub struct Cause<'a> {
     pub at: Timestamp,
     /// Schedule time.
     pub now: Timestamp,
+    /// The trace of the run that it is about.
+    pub trace: Option<&'a str>,
 }
 
 /// Stores an operational event, where a subscription names it. The same cause makes one event.
 pub fn emit(tx: &WriteTx<'_>, kind: Kind, cause: &Cause<'_>, body: &impl Serialize) -> Result<()> {
-    let Cause { tenant, key, aggregate: (aggregate_type, aggregate_id), at, now } = *cause;
+    let Cause { tenant, key, aggregate: (aggregate_type, aggregate_id), at, now, trace } = *cause;
     if !is_named(tx, kind, tenant)? {
         return Ok(());
     }
@@ -63,6 +67,7 @@ pub fn emit(tx: &WriteTx<'_>, kind: Kind, cause: &Cause<'_>, body: &impl Seriali
         payload,
         content_type: "application/json".to_owned(),
         received_at: at,
+        trace_id: trace.map(str::to_owned),
         ..NewEvent::default()
     };
     outbox::insert(tx, &new, now).map(drop)
@@ -106,6 +111,7 @@ struct Carried {
     aggregate_type: Option<String>,
     aggregate_id: Option<String>,
     idempotency_key: String,
+    trace: String,
 }
 
 fn carried(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<Carried>> {
@@ -116,7 +122,8 @@ fn carried(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<Carried>> {
         event_type,
         aggregate_type,
         aggregate_id,
-        idempotency_key
+        idempotency_key,
+        trace
     });
     tx.first(sql, [seq], read)
 }
@@ -166,8 +173,9 @@ fn tell_delivery(
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, next, now, .. } = settlement;
     let (tenant, at) = (route.new.tenant.as_str(), attempt.finished_at);
-    let delivery_id = delivery.to_string();
+    let (delivery_id, trace) = (delivery.to_string(), carried.trace);
     let body = OfDelivery {
+        trace_id: trace.clone(),
         delivery_id: delivery_id.clone(),
         webhook_id: id::webhook_id(tenant, &carried.source, &carried.idempotency_key),
         event_id: carried.event_id,
@@ -186,7 +194,7 @@ fn tell_delivery(
         _ => ("delivery", delivery_id.as_str()),
     };
     let key = format!("{delivery_id}.{run_no}");
-    let cause = Cause { tenant, key: &key, aggregate, at, now: *now };
+    let cause = Cause { tenant, key: &key, aggregate, at, now: *now, trace: Some(&trace) };
     if let Next::GiveUp(why) = next {
         let (class, reason) = (attempt.class, why.clone());
         let body = DeadLettered { delivery: body, class, reason, dead_lettered_at: at };
@@ -207,8 +215,9 @@ pub(super) fn integration(
     }
     let Some((route, carried)) = attempted(tx, settlement, origin)? else { return Ok(()) };
     let attempt = &settlement.attempt;
-    let failure = format!("flr_{failure}");
+    let (failure, trace) = (format!("flr_{failure}"), carried.trace);
     let body = Integration {
+        trace_id: trace.clone(),
         failure_id: failure.clone(),
         delivery_id: settlement.delivery.to_string(),
         subscription: route.new.name.to_string(),
@@ -220,12 +229,17 @@ pub(super) fn integration(
         is_dead_letter: matches!(settlement.next, Next::GiveUp(_)),
         at: attempt.finished_at,
     };
+    let Settlement { run_no, next, .. } = settlement;
+    let end = if matches!(next, Next::GiveUp(_)) { ".dead" } else { "" };
+    let key =
+        if *run_no > 1 { format!("{failure}.{run_no}{end}") } else { format!("{failure}{end}") };
     let cause = Cause {
         tenant: &route.new.tenant,
-        key: &failure,
+        key: &key,
         aggregate: ("failure", &failure),
         at: attempt.finished_at,
         now: settlement.now,
+        trace: Some(&trace),
     };
     emit(tx, kind, &cause, &body)
 }
@@ -300,6 +314,7 @@ fn tell_hold(tx: &WriteTx<'_>, kind: Kind, change: &HoldChange<'_>) -> Result<()
         aggregate: ("subscription", found.new.name.as_str()),
         at,
         now: at,
+        trace: None,
     };
     emit(tx, kind, &cause, &body)
 }
@@ -311,7 +326,7 @@ pub fn credential(
     body: &OfCredential,
 ) -> Result<()> {
     let (id, at) = (body.credential_id.as_str(), body.at);
-    let cause = Cause { tenant, key: id, aggregate: ("credential", id), at, now: at };
+    let cause = Cause { tenant, key: id, aggregate: ("credential", id), at, now: at, trace: None };
     emit(tx, kind, &cause, body)
 }
 
@@ -348,5 +363,5 @@ fn tell_escalation(
         at,
     };
     let aggregate = ("escalation", id);
-    emit(tx, kind, &Cause { tenant, key: id, aggregate, at, now: at }, &body)
+    emit(tx, kind, &Cause { tenant, key: id, aggregate, at, now: at, trace: None }, &body)
 }

@@ -17,7 +17,7 @@ use crate::store::{families, payloads};
 columns! {
     fn event() -> Event = "outbox" [
         seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target, content_type,
-        occurred_at, received_at, not_before, ordering_key, process_id, trace_id, max_attempts, custom_data, status,
+        occurred_at, received_at, not_before, ordering_key, process_id, "coalesce(trace_id, replace(id, '-', ''))" as trace_id, max_attempts, custom_data, status,
         open_deliveries as Clamped(open_deliveries), duplicate_count as Clamped(duplicate_count),
         differing_count as Clamped(differing_count), last_error, error_code, completed_at,
         sealed_fields as Clamped(sealed_fields), replay_of, headers as Headers(headers),
@@ -68,7 +68,8 @@ macro_rules! filter {
      AND (?10 IS NULL OR parent_seq = ?10) AND (?11 IS NULL OR process_id = ?11)
      AND (?12 IS NULL OR aggregate_type = ?12)
      AND (?14 IS NULL OR ?14 = (hard_children > 0 AND open_deliveries = 0 AND status = 'processing'))
-     AND (?15 OR source_system <> 'oncebox')"
+     AND (?15 OR source_system <> 'oncebox')
+     AND (?16 IS NULL OR seq IN (SELECT value FROM json_each(?16)))"
     };
 }
 
@@ -112,6 +113,31 @@ pub(super) const CUTOFF_OF_PROCESS: &str = cutoff!(
     "outbox INDEXED BY outbox_process" where "tenant = ?4 AND process_id = ?5"
 );
 
+pub(super) const PAGE_OF_TRACE: &str = newest_first!(
+    "outbox" where "tenant = ?4 AND seq IN (SELECT value FROM json_each(?16)) AND ", filter!()
+);
+
+macro_rules! traced {
+    ($table:literal, $index:literal) => {
+        concat!(
+            "SELECT seq FROM ",
+            $table,
+            " INDEXED BY ",
+            $index,
+            " WHERE tenant = ?1 AND trace_id = ?2
+              UNION ALL
+             SELECT seq FROM ",
+            $table,
+            " WHERE id = ?3 AND tenant = ?1 AND trace_id IS NULL
+              ORDER BY seq DESC LIMIT 1000"
+        )
+    };
+}
+
+pub(super) const TRACED: &str = traced!("outbox", "outbox_trace");
+
+pub(super) const TRACED_WEBHOOKS: &str = traced!("webhook_events", "webhook_events_trace");
+
 pub(super) const PAGE_OF_KEY: &str =
     newest_of_id!("outbox", "source_system", "idempotency_key" where filter!());
 
@@ -149,6 +175,8 @@ pub struct Filter {
     pub parent_id: Option<String>,
     /// Their process.
     pub process_id: Option<String>,
+    /// Their trace: the newest 1,000 of it.
+    pub trace_id: Option<String>,
     /// Whether they wait for their children.
     pub waiting: Option<bool>,
     /// When they were received.
@@ -171,22 +199,11 @@ impl Filter {
 /// A page of events without their payloads, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter {
-        status,
-        event_type,
-        idempotency_key,
-        aggregate_type,
-        aggregate_id,
-        webhook_id,
-        parent_id: _,
-        process_id,
-        waiting,
-        received,
-        in_flight,
-        operational,
-    } = filter;
+    let Filter { status, event_type, idempotency_key, webhook_id, trace_id, in_flight, .. } =
+        filter;
+    let Filter { aggregate_type, aggregate_id, process_id, waiting, received, .. } = filter;
     let is_named = event_type.is_some() || idempotency_key.is_some() || webhook_id.is_some();
-    let has_own = *operational || is_named;
+    let has_own = filter.operational || is_named;
     let mut range = SeqRange::new(tx, RECEIVED_FROM, before, *received)?;
     let (status, parent) = (status, filter.parent(tx, tenant)?);
     let others = [aggregate_id.is_some(), parent.is_some(), process_id.is_some()];
@@ -201,7 +218,11 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
     let mut limited = |page, cutoff, more: &[&dyn ToSql]| {
         if unserved { range.limit_rows(tx, cutoff, more) } else { Ok(()) }.map(|()| page)
     };
-    let page = if idempotency_key.is_some() {
+    let of_trace = trace_id.as_ref().map(|trace| traced(tx, TRACED, tenant, trace)).transpose()?;
+    let of_trace = of_trace.as_ref().map(Json);
+    let page = if of_trace.is_some() {
+        PAGE_OF_TRACE
+    } else if idempotency_key.is_some() {
         PAGE_OF_KEY
     } else if parent.is_some() {
         limited(PAGE_OF_CHILDREN, CUTOFF_OF_CHILDREN, params![tenant, parent])?
@@ -231,7 +252,8 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
             aggregate_type,
             Json(in_flight),
             waiting,
-            has_own
+            has_own,
+            of_trace
         ],
     );
     let mut events = by_seqs(tx, seqs?)?;
@@ -239,6 +261,12 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         event.see_in_flight(in_flight);
     }
     Ok(range.found(events, limit, |event| event.seq))
+}
+
+/// The numbers of the events of a trace: those that came with it, and the one whose id it was made of.
+pub(super) fn traced(tx: &ReadTx<'_>, sql: &str, tenant: &str, trace: &str) -> Result<Vec<i64>> {
+    let id = uuid::Uuid::try_parse(trace).map_or_else(|_| String::new(), |id| id.to_string());
+    tx.list(sql, (tenant, trace, id))
 }
 
 /// Events without their payloads, by their numbers.

@@ -214,7 +214,9 @@ pub(super) fn note_failure(
         return Ok(());
     }
     let (failure, is_new) = failures::note(tx, *delivery, (attempt.class, code), at, *is_alone)?;
-    if is_new {
+    // A run enters Failed with its first failure, and DeadLettered when it is given up.
+    let is_first = is_new || (settlement.run_no > 1 && attempt.counted && failed == 0);
+    if is_first || matches!(next, Next::GiveUp(_)) {
         operational::integration(tx, settlement, origin, (failure, Kind::IntegrationFailed))?;
     }
     let reason = attempt.failed_reason.as_deref().unwrap_or_default();

@@ -50,3 +50,7 @@ CREATE INDEX deliveries_again ON deliveries (subscription_seq) WHERE run_no > 1 
 ALTER TABLE subscriptions ADD COLUMN auth_try_day INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE subscriptions ADD COLUMN auth_try_count INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE subscriptions ADD COLUMN auth_try_max INTEGER NOT NULL DEFAULT 0;
+
+-- Events by their trace; without one, it is their own id.
+CREATE INDEX outbox_trace ON outbox (tenant, trace_id) WHERE trace_id IS NOT NULL;
+CREATE INDEX webhook_events_trace ON webhook_events (tenant, trace_id) WHERE trace_id IS NOT NULL;

@@ -12,6 +12,7 @@ use crate::model::webhook_event::{
 };
 use crate::store::column::Json;
 use crate::store::deliveries::{self, OrderedBy, Origin, Route};
+use crate::store::outbox_lists::{TRACED_WEBHOOKS, traced};
 use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, row_from,
 };
@@ -40,7 +41,7 @@ pub(super) const SETTLED: &str = "
 columns! {
     fn webhook_event() -> WebhookEvent = "webhook_events" [
         seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers as Json(headers),
-        key_id, trace_id, status, open_deliveries, duplicate_count, retry_count, processing_started_at,
+        key_id, "coalesce(trace_id, replace(id, '-', ''))" as trace_id, status, open_deliveries, duplicate_count, retry_count, processing_started_at,
         completed_at as finished_at, error_message, batch_id, item_no, sealed_fields, ordering_key
     ] {
         seq,
@@ -60,7 +61,7 @@ columns! {
 /// The conditions of a list's filter, from ?5 on.
 macro_rules! filter {
     () => {
-        "(?5 IS NULL OR ?5 = iif(seq IN (SELECT value FROM json_each(?9)) AND status = 'received', 'processing', status))
+        "(?5 IS NULL OR ?5 = iif(seq IN (SELECT value FROM json_each(?10)) AND status = 'received', 'processing', status))
      AND (?6 IS NULL OR provider = ?6) AND (?7 IS NULL OR event_type = ?7)
      AND (?8 IS NULL OR id = ?8 OR substr(provider_event_id, 1, length(?8)) = ?8
       OR webhook_id(tenant, 'in:' || provider, provider_event_id) = ?8)"
@@ -70,6 +71,10 @@ macro_rules! filter {
 pub(crate) const RECEIVED_FROM: &str = row_from!("webhook_events", "received_at");
 
 pub(super) const PAGE: &str = newest_first!("webhook_events" where "tenant = ?4 AND ", filter!());
+
+pub(super) const PAGE_OF_TRACE: &str = newest_first!(
+    "webhook_events" where "tenant = ?4 AND seq IN (SELECT value FROM json_each(?11)) AND ", filter!()
+);
 
 pub(super) const CUTOFF: &str = cutoff!("webhook_events" where "tenant = ?4");
 
@@ -232,6 +237,8 @@ pub struct Filter {
     pub event_type: Option<String>,
     /// The provider's own id.
     pub provider_event_id: Option<String>,
+    /// Their trace: the newest 1,000 of it.
+    pub trace_id: Option<String>,
     /// Our id, the `webhook-id` of their deliveries, or a prefix of the provider's id.
     pub id: Option<String>,
     /// When they were received.
@@ -243,18 +250,37 @@ pub struct Filter {
 /// A page of webhook events without their payloads, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<WebhookEvent>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { status, provider, event_type, provider_event_id, id, received, in_flight } =
-        filter;
+    let Filter {
+        status,
+        provider,
+        event_type,
+        provider_event_id,
+        id,
+        trace_id,
+        received,
+        in_flight,
+    } = filter;
     let seen = Json(in_flight);
     let mut range = SeqRange::new(tx, RECEIVED_FROM, before, *received)?;
-    let seqs = if let Some(provider_event_id) = provider_event_id {
-        let more = params![tenant, status, provider, event_type, id, seen, provider_event_id];
+    let seqs = if let Some(trace) = trace_id {
+        let of_trace = traced(tx, TRACED_WEBHOOKS, tenant, trace)?;
+        let of_trace = Json(&of_trace);
+        let more =
+            params![tenant, status, provider, event_type, id, provider_event_id, seen, of_trace];
+        range.seqs(tx, PAGE_OF_TRACE, limit, more)?
+    } else if let Some(provider_event_id) = provider_event_id {
+        let more = params![tenant, status, provider, event_type, id, provider_event_id, seen];
         range.seqs(tx, PAGE_OF_ID, limit, more)?
     } else {
         if status.is_some() || provider.is_some() || event_type.is_some() || id.is_some() {
             range.limit_rows(tx, CUTOFF, params![tenant])?;
         }
-        range.seqs(tx, PAGE, limit, params![tenant, status, provider, event_type, id, seen])?
+        range.seqs(
+            tx,
+            PAGE,
+            limit,
+            params![tenant, status, provider, event_type, id, provider_event_id, seen],
+        )?
     };
     let mut by_seq = tx.prepare(BY_SEQ)?;
     let each = seqs.into_iter().map(|seq| first(&mut by_seq, [seq], webhook_event));

@@ -666,6 +666,35 @@ fn who_asks_for_it_is_told_when_a_delivery_begins_to_fail_and_when_it_works_agai
     assert_eq!(all.count(), 1);
 }
 
+/// Seed 003: "entering Failed or `DeadLettered` emits `IntegrationFailed`", in a replayed run as well.
+#[test]
+fn each_run_tells_that_it_has_failed_and_that_it_is_given_up() {
+    let (rig, receiver) = site(&json!({ "policy": { "max_attempts": 2 } }));
+    receiver.always(Reply::status(500));
+    let told = Receiver::new();
+    rig.subscribe_with("told", &told, &json!({ "event_types": ["integration.failed"] }));
+    deliver(&rig, "x");
+    let tells = |count: usize| {
+        until("it is told", || told.count() == count);
+        let told: Value = serde_json::from_slice(&told.seen()[count - 1].body).unwrap();
+        (text(&told, "failure_id"), told["is_dead_letter"].clone())
+    };
+    let is = |dead: bool| ("flr_1".to_owned(), json!(dead));
+    assert_eq!(tells(1), is(false));
+    after(&rig, 5);
+    assert_eq!(tells(2), is(true));
+    rig.post("/v1/deliveries/dlv_1/retry", &json!({})).is(200);
+    assert_eq!(tells(3), is(false));
+    after(&rig, 5);
+    assert_eq!(tells(4), is(true));
+    // What fails for good at once is told once.
+    receiver.always(Reply::status(400));
+    rig.post("/v1/deliveries/dlv_1/retry", &json!({})).is(200);
+    assert_eq!(tells(5), is(true));
+    rig.settle();
+    assert_eq!(told.count(), 5);
+}
+
 #[test]
 fn telling_of_a_failure_makes_no_other() {
     let (rig, _receiver) = failing(500);

@@ -64,7 +64,7 @@ fn who_names_it_is_told_of_each_completed_delivery() {
     assert_eq!(own.iter().map(|(kind, _)| kind.as_str()).collect::<Vec<_>>(), completed);
     let delivery = rig.get("/v1/deliveries/dlv_1");
     let wanted = json!({
-        "delivery_id": "dlv_1", "event_id": published["id"], "webhook_id": published["webhook_id"],
+        "trace_id": text(&published, "id").replace('-', ""), "delivery_id": "dlv_1", "event_id": published["id"], "webhook_id": published["webhook_id"],
         "event_type": "invoice.created", "aggregate_type": "invoice", "aggregate_id": "4711",
         "idempotency_key": "inv-4711", "subscription": "erp", "attempts": 1, "http_status": 200,
         "completed_at": delivery["finished_at"],

@@ -200,3 +200,43 @@ fn taken(rig: &Rig) -> Value {
     let next = rig.items("/v1/consumers/lane/next?max=1").remove(0);
     json!({ "items": [{ "delivery": next["delivery"], "lease": next["lease"] }] })
 }
+
+/// Seed 003: "correlated by `traceId` so the full path from trigger to outcome is traceable".
+#[test]
+fn a_trace_finds_its_events_deliveries_and_audit_events() {
+    let (rig, _receiver) =
+        Rig::subscribed_with("erp", Receiver::new(), &json!({ "source": "all" }));
+    let told = Receiver::new();
+    rig.subscribe_with("told", &told, &json!({ "event_types": ["delivery.completed"] }));
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let auth = format!("Bearer {}", rig.token);
+    let parent = format!("00-{trace}-00f067aa0ba902b7-01");
+    let fields = [("Authorization", auth.as_str()), ("traceparent", parent.as_str())];
+    let event = br#"{"event_type":"a","payload":1}"#;
+    rig.send("POST", "/v1/events", &fields, event).is(201);
+    let own = publish(&rig, "b", &json!({}));
+    rig.sent(&told, 2);
+    let of = |list: &str, trace: &str| rig.items(&format!("/v1/{list}trace_id={trace}"));
+    // The event, and the one that tells of its delivery.
+    assert_eq!(of("events?operational=true&", trace).len(), 2);
+    assert_eq!(only(&rig, &format!("/v1/events?trace_id={trace}"))["event_type"], "a");
+    assert_eq!(of("deliveries?", trace).len(), 2);
+    assert_eq!(of("deliveries?subscription=erp&", trace).len(), 1);
+    // One that came without a trace has its own.
+    let made = own.replace('-', "");
+    assert_eq!(text(&only(&rig, &format!("/v1/events?trace_id={made}")), "trace_id"), made);
+    assert_eq!(of("deliveries?state=completed&", &made).len(), 2);
+    let told: Vec<Value> = (0..2).map(|n| told.json(n)).collect();
+    assert_eq!((&told[0]["trace_id"], &told[1]["trace_id"]), (&json!(trace), &json!(made)));
+    rig.send("POST", "/v1/subscriptions/erp/pause", &fields, b"").is(200);
+    let audited = rig.items(&format!("/v1/audit-events?correlation_id={trace}"));
+    assert_eq!(audited.len(), 1, "{audited:?}");
+    rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
+    assert!(of("events?", "nothing").is_empty() && of("deliveries?", "nothing").is_empty());
+    rig.token_provider("plain", "a-shared-secret-of-32-characters");
+    hook(&rig, "evt-1");
+    let hooked = only(&rig, "/v1/webhook-events");
+    let trace = text(&hooked, "trace_id");
+    assert_eq!(only(&rig, &format!("/v1/webhook-events?trace_id={trace}"))["id"], hooked["id"]);
+    assert_eq!(of("deliveries?subscription=erp&", &trace).len(), 1);
+}
