@@ -49,7 +49,7 @@ pub struct Terms {
     pub all_tenants: bool,
     // When only critical ones are told, like `22:00-06:00 Europe/Budapest`; empty: never.
     pub quiet_hours: String,
-    // The most messages in an hour.
+    // The most messages in an hour of what is neither critical nor over.
     pub rate_per_hour: u32,
     // How long escalations are collected for one message; `0s`: not at all.
     pub digest: String,

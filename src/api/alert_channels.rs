@@ -116,7 +116,8 @@ struct ChannelTerms {
     /// When only critical ones are told, like `22:00-06:00 Europe/Budapest` or `22:00-06:00 +01:00`; empty: never.
     #[schemars(with = "Option<Text<0, 100>>")]
     quiet_hours: Option<String>,
-    /// The most messages in an hour; the last one has all the rest. 20 if absent.
+    /// The most messages in an hour; the last one has all the rest. Critical ones never wait for it, and what is over
+    /// does not count. 20 if absent.
     #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, { MAX_RATE as u64 }>>")]
     rate_per_hour: Option<u32>,

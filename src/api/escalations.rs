@@ -33,8 +33,9 @@ pub(super) const RESOURCE: Resource = Resource {
         )
         .doc("acknowledgeEscalation", "Acknowledge an escalation", &[ID])
         .about(
-            "Says that somebody has seen it. It stays open until its cause is gone; one \
-                 of the class `drop.rejected` ends with it.",
+            "Says that somebody has seen it. It stays open until its cause is gone. One of the classes \
+                 `drop.rejected`, `delivery.dead_lettered`, `credential.rotation_failed` and \
+                 `tenant.over_limit` ends with it.",
         )
         .returns(&[Returns::json::<Escalation>(200, "The escalation as it is now.")]),
     ],

@@ -43,6 +43,7 @@ struct SearchAnswer {
 
 /// `GET /v1/search`
 fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let operational = is_operational(&call.query)?;
     // Without a text, nothing is found.
     let Some(text) = call.query.get("q").map(str::trim) else {
         return Ok(ok(&SearchAnswer { items: Vec::new(), more: false }));
@@ -50,7 +51,6 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
     if text.is_empty() || text.chars().count() > MAX_CHARS {
         return Err(Problem::bad_request(format!("q must have 1 to {MAX_CHARS} characters.")));
     }
-    let operational = is_operational(&call.query)?;
     let find = |tx: &ReadTx<'_>| search::find(tx, &call.tenant, text, operational);
     let (items, more) = lists::read(api, call, find)?;
     Ok(ok(&SearchAnswer { items, more }))
