@@ -695,6 +695,8 @@ CREATE TABLE tenants (
   -- The last day (UTC, since 1970) on which e-mails of alerts were sent, and how many.
   mail_day     INTEGER NOT NULL DEFAULT 0,
   mail_count   INTEGER NOT NULL DEFAULT 0,
+  -- 1: somebody has stated its policy. 0: it is the default.
+  pii_stated   INTEGER NOT NULL DEFAULT 0,
   CONSTRAINT tenant_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*')
 ) STRICT;

@@ -48,7 +48,8 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc("discardEvent", "Discard a quarantined event", &[ID])
             .about(
                 "It ends as `cancelled` and is not sent. Its row stays, under the key \
-                 `discarded ID: KEY`; its own key is free for another event.",
+                 `discarded ID: KEY`; its own key is free for another event. If the tenant has a policy on \
+                 personal data, a row that plain SQL inserted keeps neither its key nor its content.",
             )
             .returns(ONE)
             .body::<Discard>(r#"{"reason":"a test of the new ERP"}"#),

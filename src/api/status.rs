@@ -10,7 +10,7 @@ use crate::http::message::Method::Get;
 use crate::model::health::Check;
 use crate::pipeline::recent::{LATENCY_BOUNDS_MS, Minute, Reading, RecentAttempt};
 use crate::store::stats::{self, TenantCounts};
-use crate::store::subscriptions;
+use crate::store::{subscriptions, tenants};
 
 /// Health checks and counts.
 pub(super) const RESOURCE: Resource = Resource {
@@ -124,11 +124,14 @@ struct BoxStats {
     writer_jobs: u64,
     /// The program whose open read transaction prevents checkpoints of the write-ahead log.
     log_reader: Option<String>,
+    /// Whether somebody has stated what is stored of personal data in published events of the tenant `default`.
+    pii_stated: bool,
 }
 
 /// `GET /v1/stats`. Counts of the writer show how busy other tenants are, so only the tenant `default` gets them.
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let counts = lists::read(api, call, |tx| stats::counts(tx, &call.tenant))?;
+    let pii_stated = api.store.read(tenants::is_pii_stated)?;
     let box_wide = (call.tenant == DEFAULT_TENANT).then(|| {
         let writer = api.store.writer();
         BoxStats {
@@ -137,6 +140,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
             writer_commits: writer.done().commits.get(),
             writer_jobs: writer.done().jobs.get(),
             log_reader: writer.room().reader(),
+            pii_stated,
         }
     });
     let (version, now) = (env!("CARGO_PKG_VERSION"), api.clock.wall());

@@ -398,7 +398,12 @@ fn reserialized<T: DeserializeOwned + Serialize>(value: Value) -> serde_json::Re
 fn differences(declared: &Map<String, Value>, existing: &Value) -> Vec<Difference> {
     let differs = |(field, to): (&String, &Value)| {
         let from = existing.get(field).cloned().unwrap_or_default();
-        (from != *to).then(|| Difference { field: field.clone(), from, to: to.clone() })
+        let is_unstated = field == "pii" && existing.get("pii_stated") == Some(&false.into());
+        (from != *to || is_unstated).then(|| Difference {
+            field: field.clone(),
+            from,
+            to: to.clone(),
+        })
     };
     declared.iter().filter_map(differs).collect()
 }

@@ -18,6 +18,7 @@ use crate::base::stop::Stop;
 use crate::cli::prelude::*;
 use crate::config::settings::Key;
 use crate::config::{Settings, Sources, environment};
+use crate::model::health;
 use crate::sys::host::end_with_parent;
 use crate::sys::systemd::{Notifier, Offer};
 use crate::telemetry;
@@ -171,6 +172,9 @@ impl Signals {
 /// the service.
 fn greet(appliance: &Appliance, settings: &Settings) {
     if ["NOTIFY_SOCKET", "JOURNAL_STREAM"].iter().any(|name| environment(name).is_some()) {
+        if appliance.is_first_start() {
+            tracing::info!("{}", health::UNSTATED);
+        }
         return;
     }
     let (address, data) = (appliance.address(), settings.directory().display());
@@ -194,6 +198,8 @@ fn greet(appliance: &Appliance, settings: &Settings) {
         text.push_str("\nThe previous run did not end cleanly; all acknowledged data is here.");
     }
     if appliance.is_first_start() {
+        text.push_str("\n  privacy      ");
+        text.push_str(health::UNSTATED);
         text.push_str(
             "\n\nNext, in another terminal:
   oncebox provider create stripe --scheme stripe --pii allow --generate-secret

@@ -7,6 +7,7 @@ use crate::cli::noun;
 use crate::cli::prelude::*;
 use crate::cli::show::{instant, minute};
 use crate::cli::subscription::{holds, is_ended_by_resume};
+use crate::model::health::UNSTATED;
 
 #[derive(Debug, Args)]
 pub(super) struct Status {
@@ -52,6 +53,9 @@ impl Status {
                 "\n{reader} reads the database in a transaction that does not end, so that the write-ahead log \
                  grows.\nEnd that transaction."
             ))?;
+        }
+        if stats.get("pii_stated") == Some(&Value::Bool(false)) {
+            out::line(format_args!("\n{UNSTATED}."))?;
         }
         failing(&remote)?;
         let ready = ready?;

@@ -245,6 +245,7 @@ texts! {
     received: "Received",
     accepted: "Accepted webhooks",
     today: "Today",
+    pii_unstated: "Published events are kept in the clear, with all personal data: nobody has stated a policy yet.",
     with_own: "With operational events, those of Oncebox itself",
     provider: "Provider",
     provider_id: "Provider's id",

@@ -25,6 +25,10 @@ const WRITER_LAG_FAIL: Duration = Duration::from_secs(10);
 /// The check warns if a delivery without a hold is overdue for longer.
 const OVERDUE_WARN: Duration = Duration::from_mins(5);
 
+/// What is kept while nobody has stated a policy, and what to do.
+pub const UNSTATED: &str = "Published events are kept in the clear, with all that is in them, until a policy is stated: \
+                            oncebox tenant change default --pii FILE, or --pii allow (docs/privacy.md)";
+
 words! {
     /// The result of a check.
     pub enum Level as "CheckState" {
@@ -199,6 +203,16 @@ pub fn quarantined(count: u64) -> Check {
         }
     };
     Check::new("quarantined", level, json!({ "count": count }), detail)
+}
+
+/// Whether somebody has decided what is stored of personal data in published events.
+pub fn personal_data(is_stated: bool) -> Check {
+    let (level, detail) = if is_stated {
+        (Level::Ok, "the tenant default has a stated policy")
+    } else {
+        (Level::Warn, UNSTATED)
+    };
+    Check::new("personal_data", level, json!({ "stated": is_stated }), detail)
 }
 
 /// How many holds keep subscriptions from being called, by reason.

@@ -12,7 +12,7 @@ use crate::store::outbox_lists::{self, Filter};
 use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::page::{Found, Newest, SeqRange, cutoff, newest_first};
 use crate::store::prelude::*;
-use crate::store::{audit_events, families, outbox_relay, payloads, subjects};
+use crate::store::{audit_events, families, outbox_relay, payloads, subjects, tenants};
 
 /// The condition that a tenant may see an event: its own events, and for `default` those of unknown tenants.
 macro_rules! is_visible_to {
@@ -61,6 +61,16 @@ pub(super) const DISCARD: &str = "
     UPDATE outbox SET status = 'cancelled', completed_at = ?2, last_error = ?3,
            idempotency_key = substr('discarded ' || id || ': ' || idempotency_key, 1, 255)
      WHERE seq = ?1 AND status = 'quarantined'";
+
+const INSERTED: &str = "SELECT payload_seq FROM outbox WHERE seq = ?1 AND own = 0";
+
+// What is left says that there was a row, and when.
+const FORGET: &str = "
+    UPDATE outbox SET payload = x'', payload_seq = NULL, content_type = 'application/json', headers = '{}',
+           source_system = ?2, event_type = ?3, idempotency_key = 'discarded ' || id, aggregate_type = NULL,
+           aggregate_id = NULL, target = NULL, ordering_key = NULL, process_id = NULL, trace_id = NULL,
+           custom_data = NULL, entity_type = NULL, funnel_point = NULL, funnel_value = NULL, replay_of = NULL
+     WHERE seq = ?1";
 
 queries! {
     /// How many events are quarantined, over all tenants.
@@ -195,9 +205,24 @@ pub(super) fn discard_republished(
     audit_events::append(tx, &event.of("event", &kept.new.id, changes))
 }
 
-/// Discards a quarantined event: it is never routed, and its key is free. Its error code stays.
+/// Discards a quarantined event: it is never routed, and its key is free. Its error code stays. If its tenant has a
+/// policy on personal data, the content of a row that plain SQL inserted is removed: it has passed no policy.
 /// Fails with `Changed` when it is not quarantined.
 pub fn discard(tx: &WriteTx<'_>, seq: i64, reason: &str, now: Timestamp) -> Result<()> {
     tx.change_one(DISCARD, (seq, now, reason), "the event")?;
+    forget(tx, seq)?;
     families::changed(tx, seq, now)
+}
+
+fn forget(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
+    let Some(Event { new, .. }) = outbox_lists::by_seq(tx, seq)? else { return Ok(()) };
+    let pii = tenants::pii(tx, &new.tenant)?;
+    let inserted: Option<Option<i64>> = tx.find(INSERTED, [seq])?;
+    let (Some(policy), Some(payload)) = (pii.rules(), inserted) else { return Ok(()) };
+    let masked = |text: String| policy.masked(&text).unwrap_or(text);
+    tx.execute(FORGET, (seq, masked(new.source_system), masked(new.event_type)))?;
+    payload.map_or(Ok(()), |payload| payloads::remove(tx, payload))?;
+    // The write-ahead log is emptied as for a key that was destroyed.
+    tx.subjects_erased();
+    Ok(())
 }

@@ -10,7 +10,7 @@ use crate::model::hold::HoldReason;
 use crate::model::in_doubt::Window;
 use crate::store::column::Count;
 use crate::store::prelude::*;
-use crate::store::{holds, meta, pool, quarantine, schema, schema_shape};
+use crate::store::{holds, meta, pool, quarantine, schema, schema_shape, tenants};
 
 // A partial index serves each count. The statement must repeat the condition of the index literally.
 pub(super) const COUNTS: &str = "
@@ -179,6 +179,8 @@ pub struct Findings {
     pub version_known: i64,
     /// The id of the key that sealed its secrets.
     pub key_id: Option<String>,
+    /// Whether somebody has stated the privacy policy of the tenant `default`; `None` in an older file.
+    pub pii_stated: Option<bool>,
     /// What may need a person's attention.
     pub attention: Attention,
 }
@@ -192,11 +194,14 @@ pub fn inspect(path: &Path, deep: bool) -> Result<Findings> {
     let messages = lines.collect::<std::result::Result<Vec<_>, _>>()?;
     let orphans = schema_shape::orphans(&conn, MAX_ORPHANS)?.len();
     let tx = ReadTx::new(&conn);
+    let version = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let is_known = version == schema::VERSION;
     Ok(Findings {
         damage: messages.into_iter().filter(|line| line != "ok").collect(),
         orphans: u64::try_from(orphans).unwrap_or(u64::MAX),
         journal_mode: conn.query_row("PRAGMA journal_mode", [], |row| row.get(0))?,
-        version: conn.query_row("PRAGMA user_version", [], |row| row.get(0))?,
+        version,
+        pii_stated: is_known.then(|| tenants::is_pii_stated(&tx)).transpose()?,
         version_known: schema::VERSION,
         key_id: meta::master_key_id(&tx)?,
         attention: attention(&tx)?,

@@ -54,3 +54,6 @@ ALTER TABLE subscriptions ADD COLUMN auth_try_max INTEGER NOT NULL DEFAULT 0;
 -- Events by their trace; without one, it is their own id.
 CREATE INDEX outbox_trace ON outbox (tenant, trace_id) WHERE trace_id IS NOT NULL;
 CREATE INDEX webhook_events_trace ON webhook_events (tenant, trace_id) WHERE trace_id IS NOT NULL;
+
+ALTER TABLE tenants ADD COLUMN pii_stated INTEGER NOT NULL DEFAULT 0;
+UPDATE tenants SET pii_stated = 1 WHERE pii <> 'allow' OR name <> 'default';

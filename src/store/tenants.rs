@@ -26,14 +26,16 @@ pub struct Tenant {
     #[schemars(with = "Text<0, MAX_TITLE_CHARS>")]
     pub title: String,
     pub pii: Pii,
+    /// Whether somebody has stated `pii`. Only that of the tenant `default` may be one that nobody has stated.
+    pub pii_stated: bool,
     pub created_at: Timestamp,
     /// When it was suspended; null if it is not.
     pub suspended_at: Option<Timestamp>,
 }
 
 columns! {
-    fn tenant() -> Tenant = "tenants" [seq, name, title, created_at, suspended_at, pii] {
-        seq, name, title, pii, created_at, suspended_at
+    fn tenant() -> Tenant = "tenants" [seq, name, title, created_at, suspended_at, pii, pii_stated] {
+        seq, name, title, pii, pii_stated, created_at, suspended_at
     }
     /// A tenant by its name.
     pub fn by_name(name: &str) -> Option = "WHERE name = ?1";
@@ -61,6 +63,10 @@ const RESUME: &str =
     "UPDATE tenants SET suspended_at = NULL WHERE name = ?1 AND suspended_at IS NOT NULL";
 
 queries! {
+    /// Whether somebody has stated the privacy policy of the tenant `default`.
+    pub fn is_pii_stated() -> bool = value
+        "SELECT EXISTS (SELECT 1 FROM tenants WHERE name = 'default' AND pii_stated = 1)";
+
     /// Whether a tenant is suspended; false if it does not exist.
     pub fn is_suspended(name: &str) -> bool = value
         "SELECT EXISTS (SELECT 1 FROM tenants WHERE name = ?1 AND suspended_at IS NOT NULL)";
@@ -75,7 +81,7 @@ changes! {
     /// Sets the privacy policy for events published after the commit.
     /// Fails with `Changed` when there is no such tenant.
     pub fn set_pii(name: &str, pii: &Pii) of "the tenant" then providers_changed =
-        "UPDATE tenants SET pii = ?2 WHERE name = ?1";
+        "UPDATE tenants SET pii = ?2, pii_stated = 1 WHERE name = ?1";
 }
 
 /// Stores a tenant; returns whether its name was free.
@@ -85,8 +91,7 @@ pub fn insert(
     pii: &Pii,
     now: Timestamp,
 ) -> Result<bool> {
-    let stored =
-        insert!(tx, "tenants" { name, title, created_at: now, pii } "ON CONFLICT DO NOTHING")?;
+    let stored = insert!(tx, "tenants" { name, title, created_at: now, pii, pii_stated: true } "ON CONFLICT DO NOTHING")?;
     Ok(stored == 1)
 }
 

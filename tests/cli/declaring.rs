@@ -220,6 +220,15 @@ fn sources_are_declared_changed_pruned_and_exported_like_the_rest() {
 }
 
 #[test]
+fn a_declared_policy_that_allows_everything_is_stated_once() {
+    let rig = Rig::new();
+    rig.file("declared.toml", "[[tenant]]\nname = \"default\"\npii = \"allow\"\n\n[[tenant]]\nname = \"acme\"\npii = \"allow\"\n");
+    shows(&apply(&rig, &[]), &["changed tenant default: pii", "created tenant acme"]);
+    assert_eq!(apply(&rig, &[]), "");
+    assert!(!rig.ok(&["status"]).contains("in the clear"));
+}
+
+#[test]
 fn a_tenants_policy_on_personal_data_is_declared_before_anything_is_read_and_exported() {
     let rig = Rig::new();
     let declared = |action: &str| {

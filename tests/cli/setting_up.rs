@@ -1,5 +1,7 @@
 //! Providers, subscriptions and tokens, and the secrets that are shown once and never again.
 
+use std::io::{BufRead, BufReader};
+
 use crate::rig::prelude::*;
 
 const STRIPE: &str = "whsec_5ba31f0cc7e84b1f9d9f00c4d4aa11ee";
@@ -194,4 +196,31 @@ fn a_provider_says_where_its_ordering_key_is() {
     assert_eq!(shown(), Value::Null);
     let refused = change("order_id");
     assert!(refused.code == 2 && refused.err.contains("header:NAME"), "{refused:?}");
+}
+
+#[test]
+fn the_first_start_says_what_is_kept_in_the_clear_and_a_stated_policy_ends_the_warning() {
+    // 000: "Provider webhook payloads containing PII must be scrubbed before storage."
+    let mut rig = Rig::stopped();
+    let greeting = |rig: &Rig| {
+        let mut serve = rig.command(&["serve", "--listen", "127.0.0.1:0"]);
+        let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let said: Vec<String> = lines.by_ref().take(5).collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        said
+    };
+    let said = greeting(&rig);
+    let line = said.iter().find(|line| line.contains("in the clear")).unwrap();
+    assert!(line.contains("tenant change default --pii"), "{line}");
+    rig.start();
+    rig.ok(&["tenant", "change", "default", "--title", "Ours"]);
+    assert!(rig.ok(&["status"]).contains("Published events are kept in the clear"));
+    assert!(rig.ok(&["doctor"]).contains("warn  personal_data"));
+    rig.ok(&["tenant", "change", "default", "--pii", "allow"]);
+    assert!(!rig.ok(&["status"]).contains("in the clear"));
+    assert!(rig.ok(&["doctor"]).contains("ok    personal_data"));
+    rig.kill();
+    assert!(!greeting(&rig).iter().any(|line| line.contains("in the clear")));
 }

@@ -129,6 +129,8 @@ fn a_delivery_shows_each_wait_and_why() {
 fn the_overview_says_what_needs_a_person_in_plain_words() {
     let rig = Rig::new();
     let browser = Browser::new(&rig, "admin");
+    assert!(browser.get("/console/").contains("nobody has stated a policy yet"));
+    rig.patch("/v1/tenants/default", &json!({ "pii": "allow" })).is(200);
     let page = browser.get("/console/");
     assert!(page.contains("All is well."), "{page}");
     for step in

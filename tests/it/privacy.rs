@@ -868,6 +868,62 @@ fn the_audit_stores_no_personal_data_of_plain_sql_rows() {
 }
 
 #[test]
+fn a_discarded_row_keeps_nothing_of_what_the_policy_caught() {
+    // 000: "payload column: PII categorically prohibited."
+    let rig = Rig::new();
+    state(&rig, &sealing());
+    let conn = rig.writable();
+    let insert = "INSERT INTO outbox (event_type, payload, aggregate_id, idempotency_key, headers)
+                  VALUES ('a', ?1, ?2, ?3, ?4)";
+    let large = json!({ "text": "x".repeat(40_000), "by": MAIL }).to_string();
+    let header = format!(r#"{{"x-who":"{MAIL}"}}"#);
+    conn.execute(insert, [large.as_str(), MAIL, MAIL, &header]).unwrap();
+    // This one has no personal data, and cannot be used.
+    conn.execute(insert, [&format!("no JSON, of {MAIL}"), "1", "2", "{}"]).unwrap();
+    drop(conn);
+    rig.becomes("SELECT count(*) FROM outbox WHERE status = 'quarantined'", "2");
+    for seq in [1, 2] {
+        let id = rig.one(&format!("SELECT id FROM outbox WHERE seq = {seq}"));
+        let path = format!("/v1/events/{id}/discard");
+        rig.post(&path, &json!({ "reason": "mistyped" })).is(200);
+        has(
+            &rig.get(&format!("/v1/events/{id}")),
+            &json!({ "status": "cancelled", "event_type": "a" }),
+        );
+    }
+    assert!(!rig.dump().contains("jane.marker"));
+    until("the log is emptied", || !bytes_on_disk(&rig, b"jane.marker"));
+    assert_eq!(rig.one("SELECT count(*) FROM payloads"), "0");
+    // Without a policy the content stays, as does that of what has passed one.
+    rig.patch("/v1/tenants/default", &json!({ "pii": "allow" })).is(200);
+    rig.insert("no JSON");
+    rig.becomes("SELECT count(*) FROM outbox WHERE status = 'quarantined'", "1");
+    let id = rig.one("SELECT id FROM outbox WHERE status = 'quarantined'");
+    rig.post(&format!("/v1/events/{id}/discard"), &json!({ "reason": "mistyped" })).is(200);
+    assert_eq!(rig.get(&format!("/v1/events/{id}"))["payload_text"], "no JSON");
+}
+
+#[test]
+fn until_the_default_tenant_has_a_stated_policy_a_warning_says_what_is_kept() {
+    // 000: "Must not contain PII per JSONB governance policy."
+    for stated in [json!("allow"), named_policy()] {
+        let mut rig = Rig::new();
+        let is_stated = |rig: &Rig| rig.get("/v1/stats")["pii_stated"].clone();
+        assert_eq!(is_stated(&rig), false);
+        // Another title states nothing. What anybody can read does not tell.
+        rig.patch("/v1/tenants/default", &json!({ "title": "Ours" })).is(200);
+        assert_eq!(is_stated(&rig), false);
+        let public = rig.get("/readyz?verbose").to_string();
+        assert!(!public.contains("personal"), "{public}");
+        assert_eq!(rig.get_as(&rig.tenant("second"), "/v1/stats").get("pii_stated"), None);
+        rig.patch("/v1/tenants/default", &json!({ "pii": stated })).is(200);
+        assert_eq!(is_stated(&rig), true);
+        rig.restart();
+        assert_eq!(is_stated(&rig), true);
+    }
+}
+
+#[test]
 fn a_destroyed_key_is_gone_from_the_log_after_the_next_start() {
     let mut rig = Rig::new();
     state(&rig, &named_policy());

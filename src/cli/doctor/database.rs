@@ -74,6 +74,7 @@ fn whole(here: &Installation, path: &Path, found: &Findings) -> Vec<Finding> {
     let overdue = attention.oldest_due_at.filter(|due| *due <= now).map(|due| now.since(due));
     let mut all = vec![integrity, references, journal, version];
     all.extend(sealed_by(here, found));
+    all.extend(found.pii_stated.map(|is_stated| health::personal_data(is_stated).into()));
     all.push(health::due(overdue).into());
     all.push(health::dead_letters(attention.dead_letters).into());
     all.push(health::quarantined(attention.quarantined).into());

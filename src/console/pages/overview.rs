@@ -71,6 +71,9 @@ fn verdicts(view: &View<'_>, stats: &Value, escalations: &Value, found: &Value) 
         let name = word(check.text("name"));
         rows.push((mark, html! { a href="#checks" { (name) } ": " (told(check.text("detail"))) }));
     }
+    if stats.get("pii_stated") == Some(&Value::Bool(false)) {
+        rows.push(("warn", html! { (t.pii_unstated) }));
+    }
     html! {
         @if rows.is_empty() { p.notice { (t.all_is_well) " " (t.nobody_needed) } }
         @else {

@@ -46,8 +46,8 @@ impl Policy {
     /// Why an event that was inserted by plain SQL cannot be accepted: its text is in the file already, so it is too
     /// late to change it. `None` if the policy would change nothing.
     pub fn objects_to(&self, event: &NewEvent) -> Option<String> {
-        const TOO_LATE: &str = "its text is in the database as it was inserted, and discarding the event does not \
-                                remove it: publish such events over HTTP or let a source read them";
+        const TOO_LATE: &str = "its text is in the database as it was inserted, until the event is discarded: publish \
+                                such events over HTTP or let a source read them";
         let refused = self.check_identifiers(&event.text_fields()).err();
         let applied = self.apply(&event.content_type, &event.payload, &|_| String::new(), true);
         let reason = match (refused, applied) {
