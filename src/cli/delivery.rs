@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::cli::job::{self, Pace, Words};
 use crate::cli::noun::{Confirm, DryRun};
 use crate::cli::prelude::*;
-use crate::cli::show::{self, instant, minute};
+use crate::cli::show::{self, instant, list, minute};
 use crate::cli::timeline;
 
 const DELIVERY_TABLE: &str = "
@@ -58,6 +58,7 @@ pub(super) const DELIVERY: Commands = Commands::new(
     DELIVERY_TABLE,
     &[
         answered("show", show),
+        answered("request", request),
         own("attempts", |call, remote| call.list(remote, &ATTEMPTS, call.query())),
         own("retry|park|release|skip|move-to-end|cancel", each),
         answered("edit-and-resend", edit_and_resend),
@@ -200,6 +201,26 @@ fn show(_call: &Call<'_>, remote: &Remote, delivery: &Value) -> Done {
     out::line("")?;
     let event = timeline::event_of(remote, delivery)?;
     timeline::again(&event, std::slice::from_ref(delivery))
+}
+
+/// Prints a request as it goes over the wire, and as a curl command.
+fn request(_call: &Call<'_>, _remote: &Remote, found: &Value) -> Done {
+    let attempt = text(found, "attempt");
+    let what = if attempt.is_empty() {
+        "as the next attempt would send it now".to_owned()
+    } else {
+        format!("as attempt {attempt} sent it")
+    };
+    let erased =
+        if text(found, "erased") == "true" { ", without what was erased since" } else { "" };
+    out::line(format_args!("{} {what}{erased}; what is secret is ***\n", text(found, "delivery")))?;
+    out::line(format_args!("{} {}", text(found, "method"), text(found, "url")))?;
+    for field in list(found, "headers") {
+        out::line(format_args!("{}: {}", text(field, "name"), text(field, "value")))?;
+    }
+    // They keep their line ends.
+    let lines = |name: &str| found.get(name).and_then(Value::as_str).unwrap_or_default();
+    out::line(format_args!("\n{}{}\n\n{}", lines("body"), lines("body_base64"), lines("curl")))
 }
 
 fn edit_and_resend(call: &Call<'_>, _remote: &Remote, made: &Value) -> Done {

@@ -121,7 +121,17 @@ fn a_delivery_is_shown_with_its_event_and_its_attempts() {
     assert_eq!(rig.json(&["delivery", "show", id])["event_id"], event.as_str());
     assert_eq!(rig.items(&["delivery", "attempts", id])[0]["http_status"], 200);
     assert!(rig.ok(&["delivery", "attempts", id]).contains("success"));
+    shows(
+        &rig.ok(&["delivery", "request", id]),
+        &[
+            "as attempt 1 sent it",
+            "\nwebhook-signature: v1,***\n",
+            "\ncurl -X POST 'http",
+            " \\\n  -H '",
+        ],
+    );
     rig.run(&["delivery", "retry", id]).ends(5, &["completed"]);
+    rig.run(&["delivery", "retry", id, "--rendered-anew"]).ends(5, &["completed"]);
     rig.run(&["delivery", "cancel", id, "dlv_999", "--yes"]).ends(5, &["dlv_999"]);
 }
 
