@@ -23,6 +23,7 @@ use crate::model::json;
 use crate::model::json_fields::Object;
 use crate::model::sealed::{self, Sealed};
 use crate::model::token::Scope;
+use crate::pipeline::publish::Idempotency;
 use crate::store::page::{Found, Newest, Span};
 
 /// Rows of a page if `limit` is absent.
@@ -50,6 +51,8 @@ pub(super) struct Call {
     pub(super) who: Actor,
     /// The action, for audit events.
     pub(super) action: &'static str,
+    /// The key under which it is carried out once.
+    pub(super) idempotency: Option<Idempotency>,
     /// The description of its route.
     pub(super) doc: &'static Doc,
     /// The limits of bodies and queries.

@@ -6,10 +6,10 @@ use std::convert::identity;
 use std::fmt::Display;
 
 use data_encoding::BASE64;
-use ring::digest;
 use serde_json::value::RawValue;
 
 use crate::api::call::{Query, SHOWN_FACTOR, WithPayload, check_depth, page_found};
+use crate::api::idempotency;
 use crate::api::prelude::*;
 use crate::api::schema::{Ascii, StrictBase64, TrueOrFalse, TypeName};
 use crate::base::id;
@@ -18,7 +18,7 @@ use crate::model::json_fields::{self, Few, Object};
 use crate::model::sealed::Sealed;
 use crate::model::token::Right::Publish;
 use crate::model::token::Scope;
-use crate::pipeline::publish::{Idempotency, Outcome, Published};
+use crate::pipeline::publish::{Outcome, Published};
 use crate::store::attempts::{self, Tries};
 use crate::store::{deliveries, outbox_lists, quarantine};
 
@@ -66,18 +66,11 @@ const WEBHOOK_ID: Param = Param::query::<SomeText>(
 );
 pub(super) const OPERATIONAL: Param =
     Param::query::<TrueOrFalse>("operational", "`true`: operational events as well.", "true");
-const REQUEST_KEY: Param = Param::header::<RequestKey>(
-    "Idempotency-Key",
-    "Identifies this request for 24 hours: the same request gets the same answer again.",
-    "1f0c6d3e-8a51-4f7a-9b65-0a4cf5b7f9d2",
-);
 const TRACEPARENT: Param = Param::header::<String>(
     "traceparent",
     "The W3C trace of the events; their deliveries continue it.",
     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 );
-const REPLAYED: &[(&str, &str)] =
-    &[("Idempotency-Replayed", "`true` when this is the stored answer to the same request.")];
 
 /// The outbox.
 pub(super) const RESOURCE: Resource = Resource {
@@ -85,7 +78,7 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "The outbox: business events, each processed once.",
     routes: &[
         post("/v1/events", Publish, Later(publish))
-            .doc("publishEvents", "Publish one event or many", &[REQUEST_KEY, TRACEPARENT])
+            .doc("publishEvents", "Publish one event or many", &[TRACEPARENT])
             .about(
                 "Takes one event, or an array of up to 1,000: all are stored, or none. Answered after \
                  COMMIT. An event that was published before (the same `source_system` and \
@@ -96,17 +89,14 @@ pub(super) const RESOURCE: Resource = Resource {
                  they are answered 422.",
             )
             .returns(&[
-                Returns::json::<Publications<'_>>(201, "At least one event is new.")
-                    .with_headers(REPLAYED),
-                Returns::json::<Publications<'_>>(200, "All events were published before.")
-                    .with_headers(REPLAYED),
+                Returns::json::<Publications<'_>>(201, "At least one event is new."),
+                Returns::json::<Publications<'_>>(200, "All events were published before."),
             ])
             .body::<NewEvents<'_>>(
                 r#"{"event_type":"invoice.created","idempotency_key":"invoice-4711",
                 "aggregate_type":"invoice","aggregate_id":"4711",
                 "payload":{"total":"99.00"}}"#,
-            )
-            .problems(&[Kind::IdempotencyKeyReused]),
+            ),
         get("/v1/events", Read, Listed(list))
             .doc("listEvents", "List the events", &[
                 STATUS,
@@ -201,9 +191,6 @@ enum NewEvents<'a> {
 }
 
 values! {
-    /// An `Idempotency-Key`.
-    RequestKey = { "type": "string",
-        "pattern": r#"^([!#-+\--:<-\[\]-~]{1,128}|"[!#-+\--:<-\[\]-~]{1,128}")$"# }
     /// Header fields of an event.
     EventHeaders = {
         "type": "object",
@@ -216,9 +203,9 @@ values! {
 pub(super) fn publish(api: &Api, call: Call, reply: Reply) {
     match read(api, &call) {
         Err(problem) => reply.send(problem.into()),
-        Ok((events, idempotency)) => {
+        Ok(events) => {
             // The memory is reserved until the answer, because the events wait for the writer.
-            let share = call.share;
+            let (share, idempotency) = (call.share, call.idempotency);
             let count = events.len();
             let done = move |outcome| {
                 reply.send(response(outcome, count));
@@ -229,7 +216,7 @@ pub(super) fn publish(api: &Api, call: Call, reply: Reply) {
     }
 }
 
-fn read(api: &Api, call: &Call) -> Result<(Vec<NewEvent>, Option<Idempotency>), Problem> {
+fn read(api: &Api, call: &Call) -> Result<Vec<NewEvent>, Problem> {
     let body = &call.request.body;
     check_depth(body)?;
     let wrong = |error: serde_json::Error| {
@@ -252,7 +239,7 @@ fn read(api: &Api, call: &Call) -> Result<(Vec<NewEvent>, Option<Idempotency>), 
     });
     let events = events.collect::<Result<Vec<_>, _>>()?;
     check_sources(call, &events)?;
-    Ok((events, idempotency_of(call)?))
+    Ok(events)
 }
 
 /// Checks that the caller may publish as the source systems of its events. `pipeline::publish` refuses the names of
@@ -393,8 +380,7 @@ fn response(outcome: Outcome, count: usize) -> Response {
             let (status, body) = encode(&published);
             Response::with_body(status, "application/json", body)
         }
-        Outcome::Replayed { status, body } => Response::with_body(status, "application/json", body)
-            .header("idempotency-replayed", "true"),
+        Outcome::Replayed { status, body } => idempotency::replay(status, body),
         Outcome::OtherRequest => Problem::idempotency_mismatch().into(),
         Outcome::Running => {
             Problem::conflict("The same request is still being carried out.").into()
@@ -476,36 +462,4 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tries = api.store.read(|tx| attempts::tries(tx, event.seq))?;
     let shown = value(&TriedEvent { event: &event, tries });
     Ok(WithPayload::response(shown, payload, content_type, sealed))
-}
-
-/// The `Idempotency-Key` of a request and a hash of the request; `None` if it has no key.
-/// Fails with 400 if the key is invalid.
-fn idempotency_of(call: &Call) -> Result<Option<Idempotency>, Problem> {
-    let mut all = call.request.head.headers.iter().filter(|(name, _)| *name == "idempotency-key");
-    let Some((_, value)) = all.next() else { return Ok(None) };
-    let key = key_in(value).filter(|_| all.next().is_none()).ok_or_else(|| {
-        Problem::bad_request(
-            "Send Idempotency-Key once, with 1 to 128 visible ASCII characters except quotes, \
-             backslash, comma and semicolon, such as a UUID. Double quotes around it are allowed. \
-             An event's own key goes into the body as idempotency_key.",
-        )
-    })?;
-    let mut context = digest::Context::new(&digest::SHA256);
-    context.update(call.request.head.method.as_str().as_bytes());
-    context.update(b"\n");
-    context.update(call.request.head.path.as_bytes());
-    context.update(b"\n");
-    context.update(&call.request.body);
-    let request_hash = context.finish().as_ref().to_vec();
-    Ok(Some(Idempotency { key: key.to_owned(), request_hash }))
-}
-
-/// The key in the value of an `Idempotency-Key`, with or without the double quotes of the IETF draft.
-fn key_in(value: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(value).ok()?;
-    let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    let key = quoted.unwrap_or(text);
-    // These characters have a meaning in a structured field: two parsers could read two different keys.
-    let allowed = |b: u8| b.is_ascii_graphic() && !b"\"\\,;".contains(&b);
-    ((1..=128).contains(&key.len()) && key.bytes().all(allowed)).then_some(key)
 }

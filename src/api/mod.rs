@@ -27,6 +27,7 @@ mod events;
 mod external_calls;
 mod guards;
 mod health;
+mod idempotency;
 mod in_doubt;
 mod intake;
 mod jobs;
@@ -261,11 +262,27 @@ impl Api {
         let head = &request.head;
         let action = route.action().unwrap_or_default();
         let query = Query::read(head.query.as_deref(), &route.doc)?;
+        let takes_key = route.takes_key();
+        let of = || idempotency::of(self, head, &request.body);
+        let idempotency = if takes_key { of()? } else { None };
         let doc = &route.doc;
         self.limits.check_query(doc, query.pairs())?;
         let share = self.share(request.body.len().saturating_mul(factor(route)))?;
         let limits = Arc::clone(&self.limits);
-        Ok((route, Call { request, params, query, tenant, scope, who, action, doc, limits, share }))
+        let call = Call {
+            request,
+            params,
+            query,
+            tenant,
+            scope,
+            who,
+            action,
+            idempotency,
+            doc,
+            limits,
+            share,
+        };
+        Ok((route, call))
     }
 
     /// Answers a call.

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::api::RESOURCES;
 use crate::api::call::{Call, answer};
 use crate::api::context::Api;
+use crate::api::idempotency;
 use crate::api::kind::{Facts, Kind};
 use crate::api::problem::{Problem, ProblemBody};
 use crate::api::route::Answer::Now;
@@ -279,14 +280,17 @@ fn operation(tag: &str, route: &Route, parts: &mut Components) -> Value {
         "tags": [tag], "summary": doc.summary, "description": doc.about, "operationId": doc.id,
         "security": security(route),
     });
-    let params: Vec<Value> = doc.params.iter().map(|param| parameter(param, parts)).collect();
+    let key = route.takes_key().then_some(&idempotency::HEADER);
+    let params = doc.params.iter().chain(key).map(|param| parameter(param, parts));
+    let params: Vec<Value> = params.collect();
     let params = (!params.is_empty()).then_some(params.into());
     let operation = with(operation, "parameters", params);
     let body = doc.body.map(|body| request_body(body, parts));
     let operation = with(operation, "requestBody", body);
     let mut responses = Map::new();
     for returns in doc.returns {
-        responses.insert(returns.status.to_string(), response(returns, parts));
+        let described = response(returns, route.takes_key(), parts);
+        responses.insert(returns.status.to_string(), described);
     }
     for kinds in problems(route).chunk_by(|a, b| a.facts().status == b.facts().status) {
         let status = kinds.first().map(|kind| kind.facts().status.to_string());
@@ -310,6 +314,9 @@ fn problems(route: &Route) -> Vec<Kind> {
     }
     if route.is_audited() {
         kinds.push(Kind::OverLimit);
+    }
+    if route.takes_key() {
+        kinds.push(Kind::IdempotencyKeyReused);
     }
     kinds.sort_unstable();
     kinds.dedup();
@@ -368,9 +375,10 @@ fn request_body(body: Body, parts: &mut Components) -> Value {
     }
 }
 
-fn response(returns: &Returns, parts: &mut Components) -> Value {
+fn response(returns: &Returns, takes_key: bool, parts: &mut Components) -> Value {
     let mut headers = request_id();
-    for (name, about) in returns.headers {
+    let replayed = takes_key.then_some(&idempotency::REPLAYED);
+    for (name, about) in returns.headers.iter().chain(replayed) {
         let shown = json!({ "description": about, "schema": { "type": "string" } });
         headers.insert((*name).to_owned(), shown);
     }

@@ -148,6 +148,11 @@ impl Route {
         matches!(self.answer, Answer::Act(..) | Answer::ActLater(..))
     }
 
+    /// Whether a request may have an `Idempotency-Key`.
+    pub fn takes_key(&self) -> bool {
+        self.method == Method::Post && self.path == "/v1/events"
+    }
+
     /// Refuses new work while free disk space is below the reserve, before the body of a request is read. What a person does
     /// to existing work (retry, cancel, pause, change, delete) is not new work.
     /// Fails with 507 and `Retry-After`.

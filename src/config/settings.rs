@@ -255,6 +255,10 @@ settings! {
         unregistered: Unregistered = Unregistered::Accept, Word(Unregistered::WORDS), Reload,
             "What becomes of an event whose type is not registered: accept, or reject. What cannot be answered, such as rows of plain SQL, is quarantined.";
     }
+    idempotency: Idempotency, "The header Idempotency-Key." {
+        strict: bool = false, Flag, Reload,
+            "Whether a key must have 32 to 255 characters of A-Z, a-z, 0-9, _ and -. Otherwise 1 to 128 visible ASCII characters, except quotes, backslash, comma and semicolon.";
+    }
     disk: Disk, "Free space that is kept." {
         reserve: Option<u64> = None, Maybe(Size(0, PEBIBYTE)), Reload,
             "Below this free space new work is refused with 507; outcomes are still stored. 0: never.",

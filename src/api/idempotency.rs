@@ -1,0 +1,81 @@
+//! The header `Idempotency-Key`: a request is carried out once under its key, and a repeated one gets the same answer.
+//! The key of published events is stored with the events (`pipeline::publish`).
+
+use ring::digest;
+
+use crate::api::context::Api;
+use crate::api::description::Param;
+use crate::api::problem::Problem;
+use crate::api::schema::values;
+use crate::base::id;
+use crate::http::message::{Head, Response};
+use crate::pipeline::publish::Idempotency;
+
+/// The longest key that is stored as it is; of a longer one its hash is.
+const MAX_STORED_CHARS: usize = 128;
+
+pub(super) const HEADER: Param = Param::header::<RequestKey>(
+    "Idempotency-Key",
+    "Identifies this request for 24 hours: the same request gets the same answer again. With `idempotency.strict`: 32 to \
+     255 characters of `A-Za-z0-9_-`.",
+    "1f0c6d3e-8a51-4f7a-9b65-0a4cf5b7f9d2",
+);
+/// The header field of a repeated answer, and what it means.
+pub(super) const REPLAYED: (&str, &str) =
+    ("Idempotency-Replayed", "`true` when this is the stored answer to the same request.");
+
+values! {
+    /// An `Idempotency-Key`.
+    RequestKey = { "type": "string",
+        "pattern": r#"^([!#-+\--:<-\[\]-~]{1,128}|"[!#-+\--:<-\[\]-~]{1,128}")$"# }
+}
+
+/// The `Idempotency-Key` of a request and a hash of the request; `None` if it has no key.
+/// Fails with 400 if the key is invalid.
+pub(super) fn of(api: &Api, head: &Head, body: &[u8]) -> Result<Option<Idempotency>, Problem> {
+    let mut all = head.headers.iter().filter(|(name, _)| *name == "idempotency-key");
+    let Some((_, value)) = all.next() else { return Ok(None) };
+    let is_strict = api.settings.get().idempotency.strict;
+    let key = key_in(value, is_strict).filter(|_| all.next().is_none()).ok_or_else(|| {
+        Problem::bad_request(if is_strict {
+            "Send Idempotency-Key once, with 32 to 255 characters of A-Z, a-z, 0-9, _ and -; idempotency.strict asks for that."
+        } else {
+            "Send Idempotency-Key once, with 1 to 128 visible ASCII characters except quotes, \
+             backslash, comma and semicolon, such as a UUID. Double quotes around it are allowed. \
+             An event's own key goes into the body as idempotency_key."
+        })
+    })?;
+    let mut context = digest::Context::new(&digest::SHA256);
+    let query = head.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
+    for part in [head.method.as_str(), "\n", &head.path, &query, "\n"] {
+        context.update(part.as_bytes());
+    }
+    context.update(body);
+    let request_hash = context.finish().as_ref().to_vec();
+    // A client's key has no comma.
+    let is_long = key.len() > MAX_STORED_CHARS;
+    let hashed = || format!("sha256,{}", id::sha256_hex(key.as_bytes()));
+    let key = if is_long { hashed() } else { key.to_owned() };
+    Ok(Some(Idempotency { key, request_hash }))
+}
+
+/// The key in the value of an `Idempotency-Key`, with or without the double quotes of the IETF draft.
+fn key_in(value: &[u8], is_strict: bool) -> Option<&str> {
+    let text = std::str::from_utf8(value).ok()?;
+    let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let key = quoted.unwrap_or(text);
+    // These characters have a meaning in a structured field: two parsers could read two different keys.
+    let is_plain = |b: u8| b.is_ascii_graphic() && !b"\"\\,;".contains(&b);
+    let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    let is_allowed = if is_strict {
+        (32..=255).contains(&key.len()) && key.bytes().all(is_word)
+    } else {
+        (1..=128).contains(&key.len()) && key.bytes().all(is_plain)
+    };
+    is_allowed.then_some(key)
+}
+
+/// A stored answer, sent again.
+pub(super) fn replay(status: u16, body: Vec<u8>) -> Response {
+    Response::with_body(status, "application/json", body).header("idempotency-replayed", "true")
+}
