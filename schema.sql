@@ -667,19 +667,23 @@ CREATE TABLE processed_events (
 CREATE TABLE idempotency_keys (
   tenant       TEXT NOT NULL,
   key          TEXT NOT NULL,
-  -- SHA-256 over method, path and body.
+  -- SHA-256 over method, path, query and body.
   request_hash BLOB NOT NULL,
   -- NULL while the first request is still running.
   status       INTEGER,
   body         BLOB,
   created_at   INTEGER NOT NULL,
   expires_at   INTEGER NOT NULL,
+  -- Of a change: the space that its sealed answer takes, at least 1,024; NULL: it is a publish.
+  change_bytes INTEGER,
   PRIMARY KEY (tenant, key),
   CONSTRAINT idempotency_key_is_1_to_128 CHECK (length(key) BETWEEN 1 AND 128),
   CONSTRAINT idempotency_answer_is_whole CHECK ((status IS NULL) = (body IS NULL))
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires_at);
+-- What the answers to changes take is summed before each, for the tenant and for all.
+CREATE INDEX idempotency_keys_of_changes ON idempotency_keys (tenant, change_bytes) WHERE change_bytes IS NOT NULL;
 
 -- Tenants. The `tenant` of every other table is a name from here. While a tenant is suspended, its tokens and
 -- new events are refused, and its deliveries wait.

@@ -299,7 +299,8 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let signing = SigningSecret::generate(&*api.draw).to_text();
     let to_seal = to_seal(api, now, Settings::Signing {}, &signing);
     let seal = sealer(api);
-    let made = change(api, call, move |tx| {
+    let secret = (kind == Kind::Webhook).then_some(signing);
+    change(api, call, move |tx| {
         let Some(seq) = subscriptions::insert(tx, &new, now)? else {
             let detail = format!("There is a subscription named {:?} already.", new.name.as_str());
             return Err(Problem::conflict(detail).into());
@@ -308,10 +309,10 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let channel = Channel { subscription: seq, ..channel.clone() };
         let sealed = destination.secret.as_ref().map(|url| seal(&channel.id, url));
         store::insert(tx, &channel, sealed.as_ref())?;
-        Ok(Change::made("alert_channel", &channel.id, &shown(tx, &channel)?))
-    })?;
-    let secret = (kind == Kind::Webhook).then_some(signing.as_str());
-    Ok(made.map(|made| value(NewChannelAnswer { made, secret: secret.map(Into::into) })))
+        let made = Change::made("alert_channel", &channel.id, &shown(tx, &channel)?);
+        let secret = secret.as_ref().map(|secret| secret.as_str().into());
+        Ok(made.shown(|made| NewChannelAnswer { made, secret }))
+    })
 }
 
 /// The subscription of a new channel.

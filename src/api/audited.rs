@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::api::auth::Denied;
 use crate::api::call::{Call, answer};
 use crate::api::context::Api;
+use crate::api::idempotency::ChangeKey;
 use crate::api::problem::Problem;
 use crate::api::schema::value;
 use crate::base::clock::Timestamp;
@@ -34,6 +35,7 @@ pub(super) struct Change {
     changes: Changes,
     status: u16,
     body: Value,
+    is_part: bool,
 }
 
 impl Change {
@@ -61,7 +63,8 @@ impl Change {
     ) -> Self {
         let body = value(after);
         let changes = Changes::between(&value(before), &body);
-        Self { resource_type, resource_id: id.to_owned(), changes, status: 200, body }
+        let resource_id = id.to_owned();
+        Self { resource_type, resource_id, changes, status: 200, body, is_part: false }
     }
 
     /// A thing was deleted: 204.
@@ -73,6 +76,18 @@ impl Change {
     #[must_use]
     pub(super) fn answer(self, body: impl Serialize) -> Self {
         Self { body: value(body), ..self }
+    }
+
+    /// Answers with the thing and something that is shown only once, such as a secret.
+    #[must_use]
+    pub(super) fn shown<T: Serialize>(self, with: impl FnOnce(Value) -> T) -> Self {
+        Self { body: value(with(self.body)), ..self }
+    }
+
+    /// Marks a change that others of the same request follow: the last one has the answer.
+    #[must_use]
+    pub(super) fn part(self, is_part: bool) -> Self {
+        Self { is_part, ..self }
     }
 
     /// Adds an entry that is not a field of the thing: see [`Changes::and`].
@@ -165,14 +180,21 @@ where
 {
     let event = call.event(api.clock.wall());
     let (settings, tenant, action) = (api.settings.get(), call.tenant.clone(), call.action);
+    let key = ChangeKey::new(api, call);
     api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        if let Some(Err(problem)) = key.as_ref().map(|key| key.check(tx)).transpose()? {
+            return Ok(Err(problem));
+        }
         let before = limits::before(tx, &tenant, action)?;
         let (change, more) = match settled(run(tx))? {
             Ok(done) => done,
             Err(problem) => return Ok(Err(problem)),
         };
         limits::check(tx, (&tenant, action), &settings.tenants, &before)?;
-        let Change { resource_type, resource_id, changes, status, body } = change;
+        let Change { resource_type, resource_id, changes, status, body, is_part } = change;
+        if let Some(key) = key.as_ref().filter(|_| !is_part) {
+            key.keep(tx, status, body.to_string().as_bytes())?;
+        }
         let mut event = event.clone().of(resource_type, &resource_id, changes);
         event.origin.status = Some(status);
         audit_events::append(tx, &event)?;
@@ -196,20 +218,23 @@ pub(super) type ActHandler = fn(&Api, &Call) -> Result<Audited<Value>, Problem>;
 impl Api {
     /// The answer to a call that was to change something. That it failed is noted.
     pub(super) fn acted(&self, call: &Call, done: Result<Audited<Value>, Problem>) -> Response {
-        done.map_or_else(
-            |problem| {
-                self.note_failure(call, &problem);
-                problem.into()
+        match done {
+            Ok(done) => done.into_response(),
+            // The same request may have been carried out at the same time.
+            Err(problem) => match self.replayed(call) {
+                Ok(Some(response)) => response,
+                Ok(None) => self.failed(call, problem),
+                Err(problem) => self.failed(call, problem),
             },
-            Audited::into_response,
-        )
+        }
     }
 
-    /// Audits a call that was allowed but failed.
-    fn note_failure(&self, call: &Call, problem: &Problem) {
+    /// The answer to a call that was allowed but failed, which is audited.
+    pub(super) fn failed(&self, call: &Call, problem: Problem) -> Response {
         let mut event = call.event(self.clock.wall());
         event.resource_id = call.params.first().cloned();
-        self.note(event, Outcome::Failure, problem);
+        self.note(event, Outcome::Failure, &problem);
+        problem.into()
     }
 
     /// Audits a call that was denied.

@@ -203,17 +203,23 @@ fn run(
     }
     let material = material(old, &secret).map_err(unusable)?;
     let (now, own, before) = (api.clock.wall(), rotation.clone(), old.clone());
+    let secret = is_made_here.then_some(secret);
+    let once = secret.clone();
     let made = change_and(api, call, move |tx| {
         let begun = own.begin(tx, &before, &material, (now, overlap))?;
         let row = begun.map_err(Problem::conflict)?;
         let change = Change::made("credential", &row.id, &shown(&row))
             .and("rotated", before.id.as_str())
-            .and("reason", reason.as_deref());
+            .and("reason", reason.as_deref())
+            .shown(|made| RotationAnswer {
+                made,
+                secret: once.as_ref().map(|secret| secret.as_str()),
+            });
         Ok((change, row))
     })?;
     let made = made.map(|(_, row)| row);
     let made = if old.purpose() == Purpose::Sign { made } else { verified(api, made) };
-    let secret = is_made_here.then_some(secret.as_str());
+    let secret = secret.as_ref().map(|secret| secret.as_str());
     Ok(made.map(|made| value(RotationAnswer { made: shown(&made), secret })))
 }
 

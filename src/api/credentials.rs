@@ -351,7 +351,7 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let mut sealed = to_seal(api, now, settings, &secret);
     sealed.valid_until = valid_until;
     let (tenant, seq) = (call.tenant.clone(), subscription.seq);
-    let made = change(api, call, move |tx| {
+    change(api, call, move |tx| {
         let owner = Owner::Subscription(seq);
         let mut new = sealed.of(&tenant, owner, now);
         let purpose = new.settings.kind().purpose();
@@ -369,10 +369,10 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         // The target may accept the new one.
         settlement::end_holds_by_change(tx, seq, now)?;
         let row = credentials::by_id(tx, &tenant, &new.id)?.or_not_found("subscription")?;
-        Ok(Change::made("credential", &new.id, &shown(&row)).and("revoked", revoked))
-    })?;
-    let secret = is_new.then_some(secret.as_str());
-    Ok(made.map(|made| value(NewCredentialAnswer { made, secret: secret.map(Into::into) })))
+        let made = Change::made("credential", &new.id, &shown(&row)).and("revoked", revoked);
+        let secret = is_new.then(|| secret.as_str().into());
+        Ok(made.shown(|made| NewCredentialAnswer { made, secret }))
+    })
 }
 
 /// Whether the subscription's requests can carry it.

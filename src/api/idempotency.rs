@@ -1,18 +1,31 @@
-//! The header `Idempotency-Key`: a request is carried out once under its key, and a repeated one gets the same answer.
-//! The key of published events is stored with the events (`pipeline::publish`).
+//! The header `Idempotency-Key`: a request that makes or does something is carried out once under its key, and a repeated
+//! one gets the same answer. The key of a change is stored in the transaction of the change ([`super::audited`]); that of
+//! published events with the events (`pipeline::publish`).
+//!
+//! The answer to a change may show a secret, such as a new token, so it is kept sealed.
+
+use std::sync::Arc;
 
 use ring::digest;
 
+use crate::api::call::Call;
 use crate::api::context::Api;
 use crate::api::description::Param;
 use crate::api::problem::Problem;
 use crate::api::schema::values;
-use crate::base::id;
+use crate::base::clock::Timestamp;
+use crate::base::id::{self, Draw};
 use crate::http::message::{Head, Response};
+use crate::keys::Keyring;
 use crate::pipeline::publish::Idempotency;
+use crate::store::error::Result as StoreResult;
+use crate::store::idempotency_keys::{self, Seen};
+use crate::store::tx::{ReadTx, WriteTx};
 
 /// The longest key that is stored as it is; of a longer one its hash is.
 const MAX_STORED_CHARS: usize = 128;
+/// `Retry-After` while too many answers are kept.
+const FULL_RETRY_AFTER_SECS: u64 = 3600;
 
 pub(super) const HEADER: Param = Param::header::<RequestKey>(
     "Idempotency-Key",
@@ -73,6 +86,75 @@ fn key_in(value: &[u8], is_strict: bool) -> Option<&str> {
         (1..=128).contains(&key.len()) && key.bytes().all(is_plain)
     };
     is_allowed.then_some(key)
+}
+
+/// The key of a change, and what seals its answer.
+pub(super) struct ChangeKey {
+    tenant: String,
+    of: Idempotency,
+    now: Timestamp,
+    keyring: Arc<Keyring>,
+    draw: Arc<dyn Draw>,
+}
+
+impl ChangeKey {
+    /// The key of a call, if it has one.
+    pub(super) fn new(api: &Api, call: &Call) -> Option<Self> {
+        let (keyring, draw) = (Arc::clone(&api.key), Arc::clone(&api.draw));
+        let (tenant, now) = (call.tenant.clone(), api.clock.now());
+        call.idempotency.clone().map(|of| Self { tenant, of, now, keyring, draw })
+    }
+
+    fn seen(&self, tx: &ReadTx<'_>) -> StoreResult<Option<Seen>> {
+        let Idempotency { key, request_hash } = &self.of;
+        idempotency_keys::seen(tx, &self.tenant, key, request_hash, self.now)
+    }
+
+    /// Why the change is not carried out: the key was used, or too many answers are kept. A stored answer is sent in place
+    /// of this problem ([`Api::acted`]).
+    pub(super) fn check(&self, tx: &WriteTx<'_>) -> StoreResult<Result<(), Problem>> {
+        Ok(match self.seen(tx)? {
+            Some(Seen::OtherRequest) => Err(Problem::idempotency_mismatch()),
+            Some(_) => Err(Problem::conflict("The same request was carried out before.")),
+            None if !idempotency_keys::has_room(tx, &self.tenant)? => {
+                let detail = "Too many answers to requests with an Idempotency-Key are kept, for 24 hours each. \
+                              Send it without one, or later.";
+                Err(Problem::unavailable(detail, FULL_RETRY_AFTER_SECS))
+            }
+            None => Ok(()),
+        })
+    }
+
+    /// Stores the answer with the change.
+    pub(super) fn keep(&self, tx: &WriteTx<'_>, status: u16, body: &[u8]) -> StoreResult<()> {
+        let Idempotency { key, request_hash } = &self.of;
+        let sealed = self.keyring.current().seal(&self.context(), body, &*self.draw);
+        idempotency_keys::keep(tx, &self.tenant, (key, request_hash), (status, &sealed), self.now)
+    }
+
+    fn context(&self) -> String {
+        format!("idempotency_keys|{}|{}|body", self.tenant, self.of.key)
+    }
+}
+
+impl Api {
+    /// The stored answer to the same change, if there is one.
+    /// Fails with 422 if the key was used for another request.
+    pub(super) fn replayed(&self, call: &Call) -> Result<Option<Response>, Problem> {
+        let Some(key) = ChangeKey::new(self, call) else { return Ok(None) };
+        match self.store.read(|tx| key.seen(tx))? {
+            None => Ok(None),
+            Some(Seen::Answered { status, body }) => {
+                let opened = self.key.open(&key.context(), &body).map_err(|_other_key| {
+                    Problem::conflict(
+                        "This request was carried out before. Its answer was sealed under a master key that is gone.",
+                    )
+                })?;
+                Ok(Some(replay(status, opened.expose().to_vec())))
+            }
+            Some(_) => Err(Problem::idempotency_mismatch()),
+        }
+    }
 }
 
 /// A stored answer, sent again.

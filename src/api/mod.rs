@@ -287,6 +287,13 @@ impl Api {
 
     /// Answers a call.
     fn dispatch(&self, route: &Route, call: Call, reply: Reply) {
+        if route.is_audited() {
+            match self.replayed(&call) {
+                Ok(None) => {}
+                Ok(Some(response)) => return reply.send(response),
+                Err(problem) => return reply.send(self.failed(&call, problem)),
+            }
+        }
         match route.answer {
             Now(answer) => reply.send(answer(self, &call).unwrap_or_else(Into::into)),
             Listed(answer) => lists::answer(self, answer, call, reply),

@@ -44,8 +44,9 @@ may do everything; `operate` includes `read` and `publish`. Webhooks need no tok
 **Pages**: lists take `limit` and `after`. For the next page, send `next` of the answer as `after`. On the last page \
 `next` is null.
 
-**Retries**: `POST /v1/events` with an `Idempotency-Key` can be retried. The same request gets the same answer, with \
-`Idempotency-Replayed: true`.
+**Retries**: a POST with an `Idempotency-Key` can be retried. For 24 hours the same request gets the same answer, with \
+`Idempotency-Replayed: true`; another request with the key, also to another path, gets 422. A request that failed may be \
+sent again under its key.
 
 **Problems**: every error is `application/problem+json` (RFC 9457). Decide by `type`, which is stable; show \
 `detail` to a person. 400: the request does not have the form described here. 422: it has this form, but a value \

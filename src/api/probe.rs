@@ -129,7 +129,7 @@ impl StepAnswer {
 }
 
 /// `POST /v1/subscriptions/{id}/test`
-fn test(api: &Api, call: Call, reply: Reply) {
+fn test(api: &Api, mut call: Call, reply: Reply) {
     let (subscription, outgoing, is_background) = match prepared(api, &call) {
         Ok(prepared) => prepared,
         Err(problem) => return reply.send(api.acted(&call, Err(problem))),
@@ -139,6 +139,8 @@ fn test(api: &Api, call: Call, reply: Reply) {
     let reply = if is_background {
         api.tests.add(&id, &tenant, &subscription);
         reply.send(answer(202, &TestBegun { id: id.as_str().into() }));
+        // Its result is not the answer that was sent.
+        call.idempotency = None;
         None
     } else {
         Some(reply)

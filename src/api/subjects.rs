@@ -144,7 +144,8 @@ fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let is_full = u32::try_from(live.len()) == Ok(ERASED_AT_ONCE);
         let rest = live.last().filter(|_| is_full).map(|key| key.seq);
         let noted = note_erasures(api, &live, now)?;
-        let done = destroy(api, call, (&tenant, subject, erased), noted, now)?;
+        let part = (erased, rest.is_some());
+        let done = destroy(api, call, (&tenant, subject, part), noted, now)?;
         let mut total = erased;
         let answered = done.map(|(body, count)| {
             total = count;
@@ -160,7 +161,7 @@ fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn destroy(
     api: &Api,
     call: &Call,
-    (tenant, subject, earlier): (&str, [u8; 32], u64),
+    (tenant, subject, (earlier, is_part)): (&str, [u8; 32], (u64, bool)),
     noted: Vec<KeyId>,
     now: Timestamp,
 ) -> Result<Audited<(Value, u64)>, Problem> {
@@ -177,7 +178,8 @@ fn destroy(
         let change = Change::changed("subject", &name, &(), &())
             .and("tenant", tenant.as_str())
             .and("keys_erased", erased)
-            .answer(Erasure { subject: name.into(), keys_erased: all, erased_at: now });
+            .answer(Erasure { subject: name.into(), keys_erased: all, erased_at: now })
+            .part(is_part);
         Ok((change, all))
     })
 }

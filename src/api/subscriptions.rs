@@ -248,8 +248,10 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     }
     let text = secret.to_text();
     let sealed = to_seal(api, now, Settings::Signing {}, &text);
-    let made = change(api, call, move |tx| insert(tx, &new, &sealed, now))?;
-    Ok(made.map(|made| value(NewSubscriptionAnswer { made, secret: text.as_str().to_owned() })))
+    change(api, call, move |tx| {
+        let made = insert(tx, &new, &sealed, now)?;
+        Ok(made.shown(|made| NewSubscriptionAnswer { made, secret: text.as_str().to_owned() }))
+    })
 }
 
 /// Stores a subscription and its secret, unless its name is taken or its group refuses it.

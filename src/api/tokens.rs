@@ -98,12 +98,12 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         hash: api.hasher.hash(&secret),
         expires_at,
     };
-    let made = change(api, call, move |tx| {
+    change(api, call, move |tx| {
         tokens::insert(tx, &new, now)?;
         let token = tokens::by_id(tx, &new.tenant, &new.id)?.or_not_found("token")?;
-        Ok(Change::made("token", &new.id, &token))
-    })?;
-    Ok(made.map(|made| value(NewToken { made, token: secret })))
+        let made = Change::made("token", &new.id, &token);
+        Ok(made.shown(|made| NewToken { made, token: secret.clone() }))
+    })
 }
 
 /// A token just made, with the token itself.

@@ -234,16 +234,16 @@ fn link(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let secret = Zeroizing::new(token::secret(LINK_PREFIX, &*api.draw));
     let (name, hash) = (call.param(0).to_owned(), api.hasher.hash(&secret));
     let expires_at = api.clock.wall().plus(LINK_LIFETIME);
-    let made = change(api, call, move |tx| {
+    let url = format!("{}/console/enter?link={}", address(api, call), secret.as_str());
+    change(api, call, move |tx| {
         let Found { user, .. } = users::by_name(tx, &tenant, &name)?.or_not_found("user")?;
         if user.disabled_at.is_some() {
             return Err(Problem::conflict("The user is disabled.").into());
         }
         users::set_link(tx, user.seq, &hash, expires_at)?;
-        Ok(Change::made("user", &user.id, &()).and("expires_at", expires_at.to_string()))
-    })?;
-    let url = format!("{}/console/enter?link={}", address(api, call), secret.as_str());
-    Ok(made.map(|_| value(LoginLink { url, expires_at })))
+        let made = Change::made("user", &user.id, &()).and("expires_at", expires_at.to_string());
+        Ok(made.answer(LoginLink { url: url.clone(), expires_at }))
+    })
 }
 
 /// The URL of the console, as people reach it.

@@ -6,20 +6,28 @@ use crate::store::prelude::*;
 
 /// How long an answer is kept.
 pub const KEPT: Duration = Duration::from_hours(24);
+/// What an answer takes at least.
+const LEAST_BYTES: usize = 1024;
 
 const BEGIN: &str = "
     INSERT INTO idempotency_keys (tenant, key, request_hash, created_at, expires_at)
     VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT (tenant, key) DO UPDATE
-       SET request_hash = excluded.request_hash, status = NULL, body = NULL,
+       SET request_hash = excluded.request_hash, status = NULL, body = NULL, change_bytes = NULL,
            created_at = excluded.created_at, expires_at = excluded.expires_at
      WHERE idempotency_keys.expires_at <= excluded.created_at";
 
-pub(super) const FIND: &str =
-    "SELECT request_hash, status, body FROM idempotency_keys WHERE tenant = ?1 AND key = ?2";
+pub(super) const FIND: &str = "
+    SELECT request_hash, status, body FROM idempotency_keys
+     WHERE tenant = ?1 AND key = ?2 AND expires_at > ?3";
+
+// Of 128 MiB, which are 131,072 rows at most, a tenant may have a seventh of what is free: alone it gets 16 MiB.
+pub(super) const HAS_ROOM: &str = "
+    SELECT coalesce(sum(iif(tenant = ?1, change_bytes, 0)), 0) * 7 < 134217728 - coalesce(sum(change_bytes), 0)
+      FROM idempotency_keys INDEXED BY idempotency_keys_of_changes WHERE change_bytes IS NOT NULL";
 
 pub(super) const FINISH: &str = "
-    UPDATE idempotency_keys SET status = ?3, body = ?4
+    UPDATE idempotency_keys SET status = ?3, body = ?4, change_bytes = ?5
      WHERE tenant = ?1 AND key = ?2 AND status IS NULL";
 
 pub(super) const ANY_EXPIRED: &str =
@@ -51,12 +59,17 @@ pub enum Seen {
 queries! {
     /// Whether any key has expired.
     pub fn any_expired(now: Timestamp) -> bool = value ANY_EXPIRED;
+
+    /// Whether one more answer to a change of this tenant may be kept.
+    pub fn has_room(tenant: &str) -> bool = value HAS_ROOM;
 }
 
 changes! {
-    /// Stores the answer of the request that was first.
+    /// Stores the answer of the request that was first; of a change with the space that it takes.
     /// Fails with `Changed` when the key was not claimed.
-    pub fn finish(tenant: &str, key: &str, status: u16, body: &[u8]) of "the idempotency key" = FINISH;
+    pub fn finish(
+        tenant: &str, key: &str, status: u16, body: &[u8], change_bytes: Option<i64>
+    ) of "the idempotency key" = FINISH;
 
     /// Deletes at most `limit` expired keys; returns how many.
     pub fn expire(now: Timestamp, limit: u32) -> usize = EXPIRE;
@@ -75,15 +88,40 @@ pub fn begin(
     if claimed == 1 {
         return Ok(Seen::First);
     }
-    let seen = tx.first(FIND, (tenant, key), |row| {
+    Ok(seen(tx, tenant, key, request_hash, now)?.unwrap_or(Seen::Running))
+}
+
+/// What a key was used for, if it was used and has not expired.
+pub fn seen(
+    tx: &ReadTx<'_>,
+    tenant: &str,
+    key: &str,
+    request_hash: &[u8],
+    now: Timestamp,
+) -> Result<Option<Seen>> {
+    tx.first(FIND, (tenant, key, now), |row| {
         let (hash, status, body): (Vec<u8>, Option<u16>, Option<Vec<u8>>) = tuple(row)?;
         Ok(match (status, body) {
             _ if hash != request_hash => Seen::OtherRequest,
             (Some(status), Some(body)) => Seen::Answered { status, body },
             _ => Seen::Running,
         })
-    })?;
-    Ok(seen.unwrap_or(Seen::Running))
+    })
+}
+
+/// Keeps the sealed answer to a change, in the transaction of the change.
+/// Fails with `Changed` when the key is in use.
+pub fn keep(
+    tx: &WriteTx<'_>,
+    tenant: &str,
+    request: (&str, &[u8]),
+    answer: (u16, &[u8]),
+    now: Timestamp,
+) -> Result<()> {
+    let ((key, request_hash), (status, body)) = (request, answer);
+    begin(tx, tenant, key, request_hash, now)?;
+    let bytes = i64::try_from(body.len().max(LEAST_BYTES)).unwrap_or(i64::MAX);
+    finish(tx, tenant, key, status, body, Some(bytes))
 }
 
 /// Stores `hash` under a key for the time `kept`, unless the key exists; returns whether the stored hash is `hash`.
@@ -98,8 +136,8 @@ pub fn remember(
     let claimed = tx.execute(BEGIN, (tenant, key, hash, now, now.plus(kept)))?;
     if claimed == 1 {
         // The answer stays empty: a repeated request is recognised by the event it stored.
-        return finish(tx, tenant, key, 200, b"").map(|()| true);
+        return finish(tx, tenant, key, 200, b"", None).map(|()| true);
     }
-    let before = tx.find::<Vec<u8>>(FIND, (tenant, key))?;
+    let before = tx.find::<Vec<u8>>(FIND, (tenant, key, now))?;
     Ok(before.is_some_and(|before| before == hash))
 }

@@ -57,3 +57,6 @@ CREATE INDEX webhook_events_trace ON webhook_events (tenant, trace_id) WHERE tra
 
 ALTER TABLE tenants ADD COLUMN pii_stated INTEGER NOT NULL DEFAULT 0;
 UPDATE tenants SET pii_stated = 1 WHERE pii <> 'allow' OR name <> 'default';
+
+ALTER TABLE idempotency_keys ADD COLUMN change_bytes INTEGER;
+CREATE INDEX idempotency_keys_of_changes ON idempotency_keys (tenant, change_bytes) WHERE change_bytes IS NOT NULL;

@@ -117,6 +117,9 @@ fn rows_that_plain_sql_inserted_are_found_by_their_index() {
 #[test]
 fn keys_and_tokens_are_looked_up_by_their_indexes() {
     uses(idempotency_keys::FIND, &["PRIMARY KEY (tenant=? AND key=?)"]);
+    assert!(
+        plan(idempotency_keys::HAS_ROOM).contains("COVERING INDEX idempotency_keys_of_changes")
+    );
     uses(idempotency_keys::FINISH, &["PRIMARY KEY (tenant=? AND key=?)"]);
     uses(idempotency_keys::ANY_EXPIRED, &["INDEX idempotency_keys_expiry (expires_at<?)"]);
     uses(idempotency_keys::EXPIRE, &["INDEX idempotency_keys_expiry (expires_at<?)"]);

@@ -112,6 +112,42 @@ fn each_completed_delivery_is_told_exactly_once_over_kills() {
 }
 
 #[test]
+fn a_change_and_its_key_are_both_there_after_a_kill_or_neither() {
+    let home = tempfile::tempdir().unwrap();
+    let mut process = Process::start(home.path());
+    let bearer = format!("Bearer {}", process.token());
+    let body = json!({ "name": "made", "role": "read" }).to_string();
+    let make = |address: SocketAddr, key: &str| {
+        let fields = [("Authorization", bearer.as_str()), ("Idempotency-Key", key)];
+        let answer = http::send(address, "POST", "/v1/tokens", &fields, body.as_bytes()).ok()?;
+        (answer.status == 201).then(|| answer.json())
+    };
+    for round in 0..3 {
+        let (address, answered) = (process.address, AtomicU64::new(0));
+        let sent = thread::scope(|scope| {
+            let send = |n: u64| {
+                let key = format!("key-{round}-{n}");
+                let token = make(address, &key);
+                answered.fetch_add(u64::from(token.is_some()), Ordering::SeqCst);
+                (key, token)
+            };
+            let both = [0, 100]
+                .map(|from| scope.spawn(move || (from..from + 100).map(send).collect::<Vec<_>>()));
+            until("some are made", || answered.load(Ordering::SeqCst) >= 20);
+            process.kill();
+            both.map(|one| one.join().unwrap()).concat()
+        });
+        process = Process::start(home.path());
+        for (key, before) in sent {
+            let after = make(process.address, &key).unwrap();
+            assert!(before.is_none_or(|before| before == after), "{key}");
+        }
+    }
+    let conn = file::open(&home.path().join("data/oncebox.db"));
+    assert_eq!(file::lines(&conn, "SELECT count(*) FROM tokens WHERE name = 'made'"), ["600"]);
+}
+
+#[test]
 fn a_second_service_on_the_same_directory_ends_with_75() {
     let home = tempfile::tempdir().unwrap();
     let _first = Process::start(home.path());

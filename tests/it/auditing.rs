@@ -271,7 +271,12 @@ fn one_call_of_every_route_that_changes_something_makes_one_row() {
         let id = case.1(&rig, &receiver);
         let (path, body) = (case.2.replace('@', &id), case.3.replace('@', &id));
         let before = rows(&rig);
-        let answer = rig.call(route.method.as_str(), &path, body.as_bytes());
+        let send = |body: &str| {
+            let bearer = format!("Bearer {}", rig.token);
+            let fields = [("Authorization", bearer.as_str()), ("Idempotency-Key", action)];
+            rig.send(route.method.as_str(), &path, &fields, body.as_bytes())
+        };
+        let answer = send(&body);
         assert!((200..300).contains(&answer.status), "{action}: {answer:?}");
         assert_eq!(rows(&rig), before + 1, "{action}");
         let found = rig.items("/v1/audit-events?limit=9");
@@ -284,6 +289,15 @@ fn one_call_of_every_route_that_changes_something_makes_one_row() {
         });
         has(row, &wanted);
         assert!(row["resource"]["id"].is_string(), "{action}");
+        // "HTTP-level request deduplication": every POST is carried out once under its key.
+        if route.takes_key() {
+            let again = send(&body).is(answer.status);
+            assert_eq!(again.field("idempotency-replayed"), Some("true"), "{action}");
+            assert_eq!(again.json(), answer.json(), "{action}");
+            assert_eq!(rows(&rig), before + 1, "{action}");
+            send(&format!("{body} ")).is(422).tells("was used for another request");
+        }
+        assert_eq!(route.takes_key(), route.method.as_str() == "POST", "{action}");
     }
     assert!(cases.is_empty(), "no such route: {:?}", cases.keys());
 }
