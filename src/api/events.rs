@@ -286,7 +286,7 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
         return Err("parent_binding needs a parent: give parent_id or parent_key".to_owned());
     }
     let trace = call.request.head.headers.get("traceparent");
-    let own = bare(publication.headers).filter(|fields| !fields.is_empty());
+    let own = bare(publication.headers).unwrap_or_default();
     let event = NewEvent {
         idempotency_key: bare(publication.idempotency_key).unwrap_or_else(|| format!("auto-{id}")),
         id,
@@ -301,7 +301,7 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
         target: bare(publication.target),
         payload,
         content_type: bare(publication.content_type).unwrap_or_else(|| default_type.to_owned()),
-        headers: own.map(|fields| serde_json::json!(fields).to_string()),
+        headers: kept_headers(api, call, own),
         occurred_at: publication.occurred_at,
         received_at,
         not_before: publication.not_before,
@@ -324,6 +324,20 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
     };
     event.check().map_err(|error| error.to_string())?;
     Ok(event)
+}
+
+/// The header fields of an event: its own, and those of the request that are kept. Where both together cannot be stored,
+/// its own alone.
+fn kept_headers(api: &Api, call: &Call, own: BTreeMap<String, String>) -> Option<String> {
+    let json = |fields: &BTreeMap<String, String>| value(fields).to_string();
+    let mut all = own.clone();
+    for name in &api.settings.get().events.keep_headers {
+        let sent = call.request.head.headers.get(name);
+        let is_own = own.keys().any(|have| have.eq_ignore_ascii_case(name));
+        all.extend(sent.filter(|_| !is_own).map(|sent| (name.clone(), sent.to_owned())));
+    }
+    let fields = if event::check_headers(&json(&all)).is_ok() { all } else { own };
+    (!fields.is_empty()).then(|| json(&fields))
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -16,6 +16,7 @@ use toml::de::DeValue;
 
 use crate::base::clock::span;
 use crate::model::delivery::Schedule;
+use crate::model::target_url::is_named_like_a_secret;
 
 /// Units of sizes, largest first.
 const UNITS: [(&str, u64); 6] = [
@@ -110,6 +111,9 @@ pub(super) trait Form {
     /// The allowed values as text.
     fn says(&self) -> String;
 }
+
+/// The most header fields of a publish that are kept.
+const MAX_KEPT_FIELDS: usize = 16;
 
 /// Defines a form: its type, how it is parsed and shown, its JSON Schema, and its description.
 macro_rules! form {
@@ -298,6 +302,28 @@ form! {
     shown |held| json!(held),
     schema json!({ "type": "array", "items": { "type": "string", "examples": ["example.com"] } }),
     says "a list of domains".to_owned()
+}
+
+form! {
+    /// `["user-agent"]`: header fields that are kept, so none that has a secret.
+    KeptFields = Vec<String>;
+    read |given| {
+        let field = |word: &String| {
+            let name = word.to_ascii_lowercase();
+            let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+            let is_secret = is_named_like_a_secret(&name) || name.ends_with("cookie");
+            let wrong = || format!("has {word:?}; each must be a header field without a secret, like user-agent");
+            (is_name && !is_secret).then_some(name).ok_or_else(wrong)
+        };
+        let list = given.list()?;
+        if list.len() > MAX_KEPT_FIELDS {
+            return Err(format!("has {} names; it may have {MAX_KEPT_FIELDS}", list.len()));
+        }
+        list.iter().map(field).collect()
+    },
+    shown |held| json!(held),
+    schema json!({ "type": "array", "items": { "type": "string", "examples": ["user-agent"] } }),
+    says "a list of header fields".to_owned()
 }
 
 form! {

@@ -14,8 +14,8 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::config::forms::{
-    Address, Addresses, Bytes, Commands, Domains, Flag, Form, Given, Maybe, Networks, Number, Path,
-    SecretPath, Size, Span, Steps, Text, Url, Word,
+    Address, Addresses, Bytes, Commands, Domains, Flag, Form, Given, KeptFields, Maybe, Networks,
+    Number, Path, SecretPath, Size, Span, Steps, Text, Url, Word,
 };
 use crate::model::address::AddressPolicy;
 use crate::model::delivery::{self, Schedule};
@@ -254,6 +254,8 @@ settings! {
     events: Events, "Events that are published." {
         unregistered: Unregistered = Unregistered::Accept, Word(Unregistered::WORDS), Reload,
             "What becomes of an event whose type is not registered: accept, or reject. What cannot be answered, such as rows of plain SQL, is quarantined.";
+        keep_headers: Vec<String> = Vec::new(), KeptFields, Reload,
+            "Header fields of a publish over HTTP that are kept with its events, such as user-agent; at most 16, and none that has a secret.";
     }
     idempotency: Idempotency, "The header Idempotency-Key." {
         strict: bool = false, Flag, Reload,

@@ -48,7 +48,8 @@ fn what_holds_is_shown_with_where_it_came_from() {
 fn every_mistake_is_named_at_once() {
     let rig = Rig::stopped();
     assert!(rig.ok(&["config", "check"]).contains("oncebox.toml: no mistakes"));
-    let text = "[listen]\napi = 8710\n[delivery]\nstepps = [\"1s\"]\ncap = 1000\n";
+    let text = "[listen]\napi = 8710\n[delivery]\nstepps = [\"1s\"]\ncap = 1000\n\
+                [events]\nkeep_headers = [\"x-api-key\"]\n";
     let file = rig.file("wrong.toml", text);
     let mut command = rig.command(&["config", "check", file.to_str().unwrap()]);
     let ran = run(command.env("ONCEBOX_LOG__LEVL", "info"), "");
@@ -57,6 +58,7 @@ fn every_mistake_is_named_at_once() {
         "wrong.toml:2:7: listen.api is a number; it must be a string in quotes",
         "wrong.toml:4:1: unknown key delivery.stepps; did you mean steps?",
         "wrong.toml:5:7: delivery.cap is 1000; it must be 1 to 256",
+        "wrong.toml:7:16: events.keep_headers has \"x-api-key\"; each must be a header field without a secret",
         "ONCEBOX_LOG__LEVL: sets no key; did you mean ONCEBOX_LOG__LEVEL?",
     ] {
         assert!(ran.err.contains(part), "{part} is not in {}", ran.err);

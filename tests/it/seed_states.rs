@@ -240,3 +240,30 @@ fn a_trace_finds_its_events_deliveries_and_audit_events() {
     assert_eq!(only(&rig, &format!("/v1/webhook-events?trace_id={trace}"))["id"], hooked["id"]);
     assert_eq!(of("deliveries?subscription=erp&", &trace).len(), 1);
 }
+
+/// Seed 004: "envelope: The whole input request, including headers and body".
+#[test]
+fn header_fields_of_a_publish_are_kept_where_the_settings_name_them() {
+    let mut rig = Rig::new();
+    rig.restart_with(|settings| {
+        settings.events.keep_headers = ["user-agent", "x-request-no"].map(str::to_owned).into();
+    });
+    let auth = format!("Bearer {}", rig.token);
+    let publish = |event: &Value, agent: &str| {
+        let fields = [
+            ("Authorization", auth.as_str()),
+            ("User-Agent", agent),
+            ("X-Request-No", "7"),
+            ("X-Other", "8"),
+        ];
+        let made =
+            rig.send("POST", "/v1/events", &fields, event.to_string().as_bytes()).is(201).json();
+        rig.get(&format!("/v1/events/{}", text(&made["events"][0], "id")))["headers"].clone()
+    };
+    let plain = json!({ "event_type": "a", "payload": 1 });
+    assert_eq!(publish(&plain, "erp/1"), json!({ "user-agent": "erp/1", "x-request-no": "7" }));
+    let own = merged(plain.clone(), &json!({ "headers": { "X-Request-No": "own" } }));
+    assert_eq!(publish(&own, "erp/1"), json!({ "user-agent": "erp/1", "X-Request-No": "own" }));
+    // What cannot be stored costs the event nothing.
+    assert_eq!(publish(&own, "b\u{e4}r"), json!({ "X-Request-No": "own" }));
+}
