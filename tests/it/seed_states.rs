@@ -262,7 +262,7 @@ fn header_fields_of_a_publish_are_kept_where_the_settings_name_them() {
     };
     let plain = json!({ "event_type": "a", "payload": 1 });
     assert_eq!(publish(&plain, "erp/1"), json!({ "user-agent": "erp/1", "x-request-no": "7" }));
-    let own = merged(plain.clone(), &json!({ "headers": { "X-Request-No": "own" } }));
+    let own = merged(plain, &json!({ "headers": { "X-Request-No": "own" } }));
     assert_eq!(publish(&own, "erp/1"), json!({ "user-agent": "erp/1", "X-Request-No": "own" }));
     // What cannot be stored costs the event nothing.
     assert_eq!(publish(&own, "b\u{e4}r"), json!({ "X-Request-No": "own" }));
