@@ -91,7 +91,7 @@ fn a_list_that_takes_too_long_is_given_up_and_says_what_is_quick() {
     assert_eq!(
         refused.detail(),
         "The list took longer than 1 s and was stopped. It is faster with: idempotency_key, aggregate_id, \
-         parent_id, process_id, since, until."
+         parent_id, process_id, trace_id, since, until."
     );
     assert_eq!(refused.field("retry-after"), Some("1"));
     // The connection is as good as before.
