@@ -211,7 +211,7 @@ impl Receive {
         }
         let once = scheme.nonce(incoming).map(|nonce| {
             let key =
-                format!("in:{}", id::sha256_hex(format!("{}:{nonce}", provider.id).as_bytes()));
+                format!("in,{}", id::sha256_hex(format!("{}:{nonce}", provider.id).as_bytes()));
             let kept = provider.tolerance.saturating_mul(2).max(idempotency_keys::KEPT);
             let tenant = provider.tenant.clone();
             Once { tenant, key, hash: id::sha256_hex(incoming.body), kept }

@@ -125,7 +125,7 @@ pub fn keep(
 }
 
 /// Stores `hash` under a key for the time `kept`, unless the key exists; returns whether the stored hash is `hash`.
-/// Callers use keys with a colon, which the API refuses, so these never collide with clients' keys.
+/// Callers use keys with a comma, which the API refuses, so these never collide with clients' keys.
 pub fn remember(
     tx: &WriteTx<'_>,
     (tenant, key): (&str, &str),

@@ -388,6 +388,9 @@ fn a_signature_that_does_not_cover_the_body_is_taken_with_one_body_only() {
     post(&body("t1", "m1")).is(200);
     assert_eq!(post(&body("t1", "m1")).is(200).json()["already_processed"], true);
     post(&body("t1", "m2")).is(401);
+    // No client can take or learn the key that remembers it.
+    let key = rig.one("SELECT key FROM idempotency_keys");
+    rig.post_keyed(&rig.token, &key, r#"{"event_type":"a","payload":1}"#).is(400);
     post(&body("t2", "m2")).is(200);
     assert_eq!(post(&body("t3", "m2")).is(200).json()["already_processed"], true);
     assert_eq!(rig.one("SELECT count(*) FROM webhook_events"), "2");
