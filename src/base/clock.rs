@@ -97,6 +97,7 @@ impl From<SystemTime> for Timestamp {
 }
 
 /// Reads a span. The error says how one is written.
+#[cfg(feature = "service")]
 pub fn span(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|_why| format!("{text:?} is not a span like 500ms, 30s or 5min"))
