@@ -52,7 +52,7 @@ pub(super) struct Call {
     /// The action, for audit events.
     pub(super) action: &'static str,
     /// The key under which it is carried out once.
-    pub(super) idempotency: Option<Idempotency>,
+    pub(super) key: Option<Idempotency>,
     /// The description of its route.
     pub(super) doc: &'static Doc,
     /// The limits of bodies and queries.

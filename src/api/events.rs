@@ -205,7 +205,7 @@ pub(super) fn publish(api: &Api, call: Call, reply: Reply) {
         Err(problem) => reply.send(problem.into()),
         Ok(events) => {
             // The memory is reserved until the answer, because the events wait for the writer.
-            let (share, idempotency) = (call.share, call.idempotency);
+            let (share, idempotency) = (call.share, call.key);
             let count = events.len();
             let done = move |outcome| {
                 reply.send(response(outcome, count));

@@ -102,7 +102,7 @@ impl ChangeKey {
     pub(super) fn new(api: &Api, call: &Call) -> Option<Self> {
         let (keyring, draw) = (Arc::clone(&api.key), Arc::clone(&api.draw));
         let (tenant, now) = (call.tenant.clone(), api.clock.now());
-        call.idempotency.clone().map(|of| Self { tenant, of, now, keyring, draw })
+        call.key.clone().map(|of| Self { tenant, of, now, keyring, draw })
     }
 
     fn seen(&self, tx: &ReadTx<'_>) -> StoreResult<Option<Seen>> {

@@ -264,24 +264,13 @@ impl Api {
         let query = Query::read(head.query.as_deref(), &route.doc)?;
         let takes_key = route.takes_key();
         let of = || idempotency::of(self, head, &request.body);
-        let idempotency = if takes_key { of()? } else { None };
+        let key = if takes_key { of()? } else { None };
         let doc = &route.doc;
         self.limits.check_query(doc, query.pairs())?;
         let share = self.share(request.body.len().saturating_mul(factor(route)))?;
         let limits = Arc::clone(&self.limits);
-        let call = Call {
-            request,
-            params,
-            query,
-            tenant,
-            scope,
-            who,
-            action,
-            idempotency,
-            doc,
-            limits,
-            share,
-        };
+        let call =
+            Call { request, params, query, tenant, scope, who, action, key, doc, limits, share };
         Ok((route, call))
     }
 

@@ -140,7 +140,7 @@ fn test(api: &Api, mut call: Call, reply: Reply) {
         api.tests.add(&id, &tenant, &subscription);
         reply.send(answer(202, &TestBegun { id: id.as_str().into() }));
         // Its result is not the answer that was sent.
-        call.idempotency = None;
+        call.key = None;
         None
     } else {
         Some(reply)

@@ -113,21 +113,12 @@ pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
 /// A page of rows, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<AuditEvent>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter {
-        actor,
-        action,
-        resource,
-        outcome,
-        correlation_id,
-        aggregate_type,
-        aggregate_id,
-        done,
-    } = filter;
-    let mut range = SeqRange::new(tx, DONE_FROM, before, *done)?;
-    let outcome = outcome.map(Outcome::as_str);
+    let Filter { actor, action, resource, correlation_id, .. } = filter;
+    let mut range = SeqRange::new(tx, DONE_FROM, before, filter.done)?;
+    let outcome = filter.outcome.map(Outcome::as_str);
     let mut more = params![tenant, actor, action, resource, outcome, correlation_id].to_vec();
-    let page = if aggregate_id.is_some() {
-        more.extend(params![aggregate_id, aggregate_type]);
+    let page = if filter.aggregate_id.is_some() {
+        more.extend(params![filter.aggregate_id, filter.aggregate_type]);
         PAGE_OF_AGGREGATE
     } else if correlation_id.is_some() {
         range.limit_rows(tx, CUTOFF_OF_CORRELATION, params![correlation_id])?;
