@@ -604,7 +604,8 @@ CREATE TABLE attempts (
   key_id        TEXT,
   -- The span id that went out in traceparent.
   span          TEXT,
-  -- The method of the request, and the SHA-256 of its body; NULL: nothing was sent, or it was before schema 8.
+  -- The method of the request; NULL: nothing was sent, or it was before schema 8. The SHA-256 of its body; NULL also if a
+  -- sealed value was opened in it.
   method        TEXT,
   body_sha256   BLOB,
   -- Its header fields besides those of every request, as a JSON array of pairs, without secrets.
@@ -625,7 +626,7 @@ CREATE TABLE renderings (
   content_type TEXT NOT NULL,
   -- Header fields that were made, as a JSON array of pairs.
   fields       TEXT NOT NULL,
-  -- NULL: the event's payload.
+  -- The body that a template made; NULL: the event's payload in the format.
   body         BLOB,
   -- 1: fields and body are sealed under the key of the event's subject.
   sealed       INTEGER NOT NULL,

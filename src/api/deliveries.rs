@@ -194,6 +194,11 @@ pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             )));
         }
     }
+    // Held until the change is stored: what is being attempted would go out twice, with two bodies.
+    let claim = rendered_anew.then(|| api.flow.in_flight.claim(of.seq));
+    if matches!(claim, Some(None)) {
+        return Err(refused(&of, "an attempt is in flight: wait for its end"));
+    }
     act(api, call, (RETRY_RULE, None), move |tx, of| {
         settlement::retry(tx, of.seq, rendered_anew, now)
     })

@@ -1,6 +1,7 @@
 //! `GET /v1/deliveries/{id}/request`: what an attempt has sent, or would send, without its secrets.
 
 use data_encoding::{BASE64, HEXLOWER};
+use ring::digest::{SHA256, digest};
 
 use crate::api::call::SHOWN_FACTOR;
 use crate::api::deliveries;
@@ -8,6 +9,7 @@ use crate::api::prelude::*;
 use crate::api::schema::{Base64, Sha256};
 use crate::base::headers::own_field;
 use crate::base::id::DeliverySeq;
+use crate::formats;
 use crate::model::delivery::{Attempt, OutgoingRequest};
 use crate::model::format::{Format, Rendering};
 use crate::model::sealed;
@@ -26,7 +28,8 @@ pub(super) const RESOURCE: Resource = Resource {
     routes: &[get("/v1/deliveries/{id}/request", Read, Now(show))
         .doc("getDeliveryRequest", "Show the request of a delivery", &[deliveries::ID])
         .about(
-            "As the latest attempt sent it; before there is one, as it would be sent now. Nothing is sent. \
+            "As the latest attempt sent it; where there is none, or it was before this was kept, as it would be \
+             sent now. Nothing is sent. \
              Secrets, signatures and the token of a confirm URL are `***`; sealed fields stay sealed.",
         )
         .returns(&[Returns::json::<RequestAnswer>(200, "The request.")])
@@ -49,7 +52,7 @@ struct RequestAnswer {
     body: Option<String>,
     /// The body, if it is not.
     body_base64: Option<Is<Base64>>,
-    /// The SHA-256 of the body as it was sent, with its sealed fields opened.
+    /// The SHA-256 of the body as it was sent; `null` if sealed fields were opened in it.
     body_sha256: Option<Is<Sha256>>,
     /// How many fields of the event stay sealed here. An attempt opens them.
     sealed_fields: u32,
@@ -103,29 +106,28 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     }
     let format = fixed.as_ref().map_or(subscription.new.format, |fixed| fixed.format);
     let method = subscription.new.method.as_str().to_owned();
-    let (attempt, method, Preview { url, headers, body }) = match (sent, fixed) {
-        (Some(sent), Some(fixed)) => {
-            let method = sent.method.clone().unwrap_or(method);
-            let shown = as_sent(&sent, fixed, outgoing);
-            (Some(sent), method, shown)
-        }
-        (_, fixed) => {
-            // What is sealed would be opened.
-            outgoing.rendering = fixed.filter(|fixed| !fixed.is_sealed);
-            let shown = api.flow.tests.preview(outgoing);
-            let shown = shown
-                .map_err(|why| Problem::conflict(format!("The request cannot be built: {why}.")))?;
-            (None, method, shown)
-        }
+    let kept = sent.zip(fixed.as_ref()).and_then(|(sent, fixed)| {
+        let shown = as_sent(&sent, fixed, outgoing.clone())?;
+        Some((sent, shown))
+    });
+    let (sent, Preview { url, headers, body }) = if let Some((sent, shown)) = kept {
+        (Some(sent), shown)
+    } else {
+        // What is sealed would be opened.
+        outgoing.rendering = fixed.filter(|fixed| !fixed.is_sealed);
+        let shown = api.flow.tests.preview(outgoing);
+        let refused = |why| Problem::conflict(format!("The request cannot be built: {why}."));
+        (None, shown.map_err(refused)?)
     };
+    let method = sent.as_ref().and_then(|sent| sent.method.clone()).unwrap_or(method);
     let (body, body_base64) = match String::from_utf8(body) {
         Ok(text) => (Some(text), None),
         Err(bytes) => (None, Some(BASE64.encode(bytes.as_bytes()))),
     };
-    let hash = attempt.as_ref().and_then(|sent| sent.body_sha256);
+    let hash = sent.as_ref().and_then(|sent| sent.body_sha256);
     Ok(ok(&RequestAnswer {
         delivery: of.seq,
-        attempt: attempt.map(|sent| sent.n),
+        attempt: sent.map(|sent| sent.n),
         curl: curl(&method, &url, &headers, body.as_deref()),
         method,
         url,
@@ -142,8 +144,18 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     }))
 }
 
-/// The request of an attempt, of what was kept.
-fn as_sent(sent: &Attempt, fixed: Rendering, outgoing: OutgoingRequest) -> Preview {
+/// The request of an attempt, of what was kept; `None` if its delivery was rendered anew since.
+fn as_sent(sent: &Attempt, fixed: &Rendering, mut outgoing: OutgoingRequest) -> Option<Preview> {
+    let is_sealed = outgoing.sealed_fields > 0;
+    match &fixed.body {
+        Some(_) if fixed.is_sealed => outgoing.payload = sealed::SHOWN.as_bytes().to_vec(),
+        Some(body) => outgoing.payload.clone_from(body),
+        None => formats::wrap(fixed.format, &mut outgoing).ok()?,
+    }
+    let hash = digest(&SHA256, &outgoing.payload);
+    if sent.body_sha256.is_some_and(|sent| !is_sealed && sent != *hash.as_ref()) {
+        return None;
+    }
     let span = sent.span.as_deref().unwrap_or_default();
     let mut headers = outgoing.standard_fields(sent.started_at, span, "***".to_owned());
     if let Some((_, content_type)) = headers.first_mut() {
@@ -157,12 +169,7 @@ fn as_sent(sent: &Attempt, fixed: Rendering, outgoing: OutgoingRequest) -> Previ
         let value = mask.map(|mask| mask(&value)).unwrap_or(value);
         (name, value, is_masked)
     });
-    let body = match fixed.body {
-        Some(_) if fixed.is_sealed => sealed::SHOWN.as_bytes().to_vec(),
-        Some(body) => body,
-        None => outgoing.payload,
-    };
-    Preview { url: sent.url.clone(), headers: shown.collect(), body }
+    Some(Preview { url: sent.url.clone(), headers: shown.collect(), body: outgoing.payload })
 }
 
 fn curl(method: &str, url: &str, headers: &[(String, String, bool)], body: Option<&str>) -> String {
@@ -172,8 +179,11 @@ fn curl(method: &str, url: &str, headers: &[(String, String, bool)], body: Optio
         curl.push_str(" \\\n  -H ");
         curl.push_str(&quoted(&format!("{name}: {value}")));
     }
-    curl.push_str(" \\\n  --data-binary ");
+    // `--data-binary` would send the file whose name follows an @ in the body.
     let body = body.filter(|body| body.len() <= MAX_CURL_BODY);
-    curl.push_str(&body.map_or_else(|| "@body".to_owned(), quoted));
+    let data =
+        body.map_or_else(|| "binary @body".to_owned(), |body| format!("raw {}", quoted(body)));
+    curl.push_str(" \\\n  --data-");
+    curl.push_str(&data);
     curl
 }

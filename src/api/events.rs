@@ -326,17 +326,24 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
     Ok(event)
 }
 
-/// The header fields of an event: its own, and those of the request that are kept. Where both together cannot be stored,
-/// its own alone.
+/// The header fields of an event: its own, and those of the request that are kept. One that cannot be stored is left
+/// out, and all of them where a policy on personal data could refuse the event for them.
 fn kept_headers(api: &Api, call: &Call, own: BTreeMap<String, String>) -> Option<String> {
     let json = |fields: &BTreeMap<String, String>| value(fields).to_string();
-    let mut all = own.clone();
-    for name in &api.settings.get().events.keep_headers {
-        let sent = call.request.head.headers.get(name);
-        let is_own = own.keys().any(|have| have.eq_ignore_ascii_case(name));
-        all.extend(sent.filter(|_| !is_own).map(|sent| (name.clone(), sent.to_owned())));
+    let mut fields = own;
+    let settings = api.settings.get();
+    let kept = &settings.events.keep_headers;
+    let has_policy = || api.flow.publish.privacy.has_policy(&call.tenant).unwrap_or(true);
+    let may_keep = !kept.is_empty() && !has_policy();
+    for name in kept.iter().filter(|_| may_keep) {
+        let is_own = fields.keys().any(|have| have.eq_ignore_ascii_case(name));
+        if let Some(sent) = call.request.head.headers.get(name).filter(|_| !is_own) {
+            fields.insert(name.clone(), sent.to_owned());
+            if event::check_headers(&json(&fields)).is_err() {
+                fields.remove(name);
+            }
+        }
     }
-    let fields = if event::check_headers(&json(&all)).is_ok() { all } else { own };
     (!fields.is_empty()).then(|| json(&fields))
 }
 

@@ -255,7 +255,7 @@ settings! {
         unregistered: Unregistered = Unregistered::Accept, Word(Unregistered::WORDS), Reload,
             "What becomes of an event whose type is not registered: accept, or reject. What cannot be answered, such as rows of plain SQL, is quarantined.";
         keep_headers: Vec<String> = Vec::new(), KeptFields, Reload,
-            "Header fields of a publish over HTTP that are kept with its events, such as user-agent; at most 16, and none that has a secret.";
+            "Header fields of a publish over HTTP that are kept with its events, such as user-agent; at most 16, and none that has a secret. Tenants with a policy on personal data keep none.";
     }
     idempotency: Idempotency, "The header Idempotency-Key." {
         strict: bool = false, Flag, Reload,

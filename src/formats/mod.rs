@@ -67,11 +67,9 @@ impl Formats {
         self.format == Format::Raw && self.template.is_none() && self.event_headers.is_empty()
     }
 
-    /// Whether another body takes the place of the payload.
-    pub fn changes_body(&self) -> bool {
-        let is_wrapped =
-            matches!(self.format, Format::StandardWebhooks | Format::CloudeventsStructured);
-        is_wrapped || self.template.as_ref().is_some_and(|it| it.has_body)
+    /// Whether a template makes the body.
+    pub fn makes_body(&self) -> bool {
+        self.template.as_ref().is_some_and(|it| it.has_body)
     }
 
     /// How much memory a request takes for each byte of its payload, where it is more than the payload itself.
@@ -124,6 +122,11 @@ impl Formats {
         }
         Ok(())
     }
+}
+
+/// Writes a request's payload in a format: body and media type take the place of its own.
+pub fn wrap(format: Format, outgoing: &mut OutgoingRequest) -> Result<(), String> {
+    envelope::write(format, outgoing).map(drop)
 }
 
 /// Adds header fields whose names are not there yet: nothing that a request has already is changed.

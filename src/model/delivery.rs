@@ -170,7 +170,7 @@ pub struct Attempt {
     pub span: Option<String>,
     /// The method of the request; `null` if nothing was sent.
     pub method: Option<String>,
-    /// The SHA-256 of the body that was sent.
+    /// The SHA-256 of the body that was sent; `null` if sealed fields were opened in it.
     #[serde(serialize_with = "hex")]
     #[schemars(with = "Option<Sha256>")]
     pub body_sha256: Option<[u8; 32]>,

@@ -6,6 +6,7 @@
 use zeroize::Zeroizing;
 
 use crate::base::headers::own_field;
+use crate::formats::wrap;
 use crate::model::delivery::{Attempt, OutgoingRequest};
 use crate::model::format::Rendering;
 use crate::model::outcome::Outcome;
@@ -40,6 +41,10 @@ pub fn render(
         };
         (fields, body) = (opened, whole.flatten());
     }
+    // An envelope follows from the event, which does not change.
+    if body.is_none() {
+        wrap(kept.format, outgoing)?;
+    }
     let fields = serde_json::from_slice(&fields)
         .map_err(|error| format!("header fields sent before cannot be read: {error}"))?;
     outgoing.content_type = kept.content_type;
@@ -60,15 +65,16 @@ pub fn made(
     let mut made = Rendering {
         format: destination.subscription.new.format,
         fields: json(rendered),
-        body: destination.formats.changes_body().then(|| outgoing.payload.clone()),
+        body: destination.formats.makes_body().then(|| outgoing.payload.clone()),
         ..Rendering::plain(&outgoing.content_type)
     };
-    if let Some(stored) = stored
-        && let Some(fields) = privacy.seal_whole(outgoing, stored, made.fields.as_bytes())?
-    {
-        made.fields = String::from_utf8_lossy(&fields).into_owned();
-        let seal = |body: Vec<u8>| privacy.seal_whole(outgoing, stored, &body);
-        made.body = made.body.map(seal).transpose()?.flatten();
+    if let Some(stored) = stored {
+        // Opened data is never stored in the clear: what was erased meanwhile is read again.
+        let seal = |made: &[u8]| {
+            privacy.seal_whole(outgoing, stored, made)?.ok_or(Error::Changed("the subject's key"))
+        };
+        made.fields = String::from_utf8_lossy(&seal(made.fields.as_bytes())?).into_owned();
+        made.body = made.body.as_deref().map(seal).transpose()?;
         made.is_sealed = true;
     }
     Ok(made)
@@ -110,7 +116,8 @@ impl Request {
                 shown.chain(log_on.map(|name| (name.to_owned(), "***".to_owned()))).collect();
             kept.fields = (!shown.is_empty()).then(|| json(&shown));
             kept.method = Some(destination.subscription.new.method.as_str().to_owned());
-            kept.body_sha256 = Some(self.body_sha256);
+            // With a plain hash, a person who knows most of a body could guess what is sealed in it.
+            kept.body_sha256 = (!is_sealed).then_some(self.body_sha256);
         }
         Attempt { url: self.url, key_id: Some(self.key_id), span: Some(self.span), ..kept }
     }

@@ -57,7 +57,7 @@ pub struct Opened {
     /// Whether every sealed field was opened, or is erased. Otherwise the body must not be sent: no receiver could
     /// use it.
     pub is_whole: bool,
-    /// The body as it is stored, if it has sealed fields.
+    /// The body as it is stored, if a sealed field of it was opened.
     pub stored: Option<Vec<u8>>,
 }
 
@@ -195,8 +195,12 @@ impl Privacy {
     pub fn hashed(&self, tenant: &str, hash: &str) -> Result<[String; 2]> {
         let keyed = self.names.value(tenant, hash).replacen(':', ":0x", 1);
         let plain = hash.to_owned();
-        let has_policy = self.policies_of(tenant)?.own.rules().is_some();
-        Ok(if has_policy { [keyed, plain] } else { [plain, keyed] })
+        Ok(if self.has_policy(tenant)? { [keyed, plain] } else { [plain, keyed] })
+    }
+
+    /// Whether a tenant has rules for its published events.
+    pub fn has_policy(&self, tenant: &str) -> Result<bool> {
+        Ok(self.policies_of(tenant)?.own.rules().is_some())
     }
 
     /// A reason that may quote incoming data, in the form that the tenant's policy allows to store.
@@ -351,13 +355,14 @@ impl Privacy {
             return Ok(Opened { echo, is_whole: true, stored: None });
         }
         let OutgoingRequest { tenant, webhook_id, payload, sealed_fields, .. } = outgoing;
-        let (opened, fields) = self.open(tenant, webhook_id, payload, &mut echo)?;
+        let (opened, fields, has_opened) = self.open(tenant, webhook_id, payload, &mut echo)?;
         let is_whole = fields >= *sealed_fields;
-        let stored = Some(std::mem::replace(payload, opened));
+        let stored = std::mem::replace(payload, opened);
+        let stored = has_opened.then_some(stored);
         Ok(Opened { echo, is_whole, stored })
     }
 
-    /// Seals what was made of opened fields, under the key of their subject. `None` if they are erased.
+    /// Seals what was made of opened fields, under the key of their subject. `None` if it was destroyed meanwhile.
     pub fn seal_whole(
         &self,
         outgoing: &OutgoingRequest,
@@ -392,22 +397,22 @@ impl Privacy {
     /// Opens what [`Privacy::seal_whole`] has sealed. `None` if its key is destroyed.
     pub fn open_whole(&self, outgoing: &OutgoingRequest, sealed: &[u8]) -> Result<Option<Vec<u8>>> {
         let OutgoingRequest { tenant, webhook_id, .. } = outgoing;
-        let (opened, _) = self.open(tenant, webhook_id, sealed, &mut ResponseScrub::of(None))?;
-        let is_open = opened != sealed && opened != ERASED.as_bytes();
-        Ok(is_open.then_some(opened))
+        let echo = &mut ResponseScrub::of(None);
+        let (opened, _, has_opened) = self.open(tenant, webhook_id, sealed, echo)?;
+        Ok(has_opened.then_some(opened))
     }
 
-    /// A stored body as it is sent, and the number of its fields that were opened or are erased. `event` is its
-    /// `webhook-id`; `echo` records the opened data. Text that only looks sealed stays; an erased value becomes `null`.
+    /// A stored body as it is sent, the number of its fields that were opened or are erased, and whether any was opened.
+    /// `event` is its `webhook-id`; `echo` records the opened data. Text that only looks sealed stays; an erased value becomes `null`.
     fn open(
         &self,
         tenant: &str,
         event: &str,
         body: &[u8],
         echo: &mut ResponseScrub,
-    ) -> Result<(Vec<u8>, u32)> {
+    ) -> Result<(Vec<u8>, u32, bool)> {
         let context = SealContext { tenant, event };
-        let mut parts = Vec::new();
+        let (mut parts, mut has_opened) = (Vec::new(), false);
         for sealed::Token { span, form, blob } in tokens(body) {
             let Some(key_id) = SubjectKey::id_in(&blob) else { continue };
             let stored = self.keys.get(key_id, |key_id| self.stored_key(key_id))?;
@@ -417,13 +422,14 @@ impl Privacy {
                 Some(key) => {
                     if let Some(plain) = key.open(&context.of(&stored.subject, form), &blob) {
                         echo.opened(form, plain.expose());
+                        has_opened = true;
                         parts.push((span, plain.expose().to_vec()));
                     }
                 }
             }
         }
         let fields = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-        Ok((splice(body, parts), fields))
+        Ok((splice(body, parts), fields, has_opened))
     }
 
     fn stored_key(&self, key_id: &KeyId) -> Result<Option<StoredKey>> {

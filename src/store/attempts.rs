@@ -15,7 +15,7 @@ columns! {
         method, body_sha256, fields
     }
     pub(super) const OF = "WHERE delivery_seq = ?1 AND n > ?2 ORDER BY n LIMIT ?3";
-    pub(super) const LAST_SENT = "WHERE delivery_seq = ?1 AND body_sha256 IS NOT NULL ORDER BY n DESC LIMIT 1";
+    pub(super) const LAST_SENT = "WHERE delivery_seq = ?1 AND method IS NOT NULL ORDER BY n DESC LIMIT 1";
 }
 
 const IS_STORED: &str =

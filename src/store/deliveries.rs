@@ -293,9 +293,9 @@ changes! {
     pub(super) fn set_custom_data(delivery: DeliverySeq, data: &str) of "the delivery" =
         "UPDATE deliveries SET custom_data = ?2 WHERE seq = ?1";
 
-    /// Counts an attempt that came too late to change the delivery's state.
-    pub(super) fn count_late(delivery: DeliverySeq) of "the delivery" =
-        "UPDATE deliveries SET attempt_count = attempt_count + 1 WHERE seq = ?1";
+    /// Counts an attempt that came too late to change the delivery's state. `is_fixed`: what it sent stays.
+    pub(super) fn count_late(delivery: DeliverySeq, is_fixed: bool) of "the delivery" = "
+    UPDATE deliveries SET attempt_count = attempt_count + 1, rendered = rendered OR ?2 WHERE seq = ?1";
 
     /// Makes a pending delivery due now.
     pub(super) fn make_due_now(delivery: DeliverySeq, now: Timestamp) of "the delivery" =
@@ -587,7 +587,7 @@ pub(super) fn reschedule(
     wait: Duration,
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, .. } = settlement;
-    let sent = attempt.body_sha256.is_some();
+    let sent = attempt.method.is_some();
     let row = (delivery, run_no, due_at, millis(wait), attempt.counted, attempt.class, sent);
     tx.change_one(RETRY, row, "the delivery")
 }
@@ -600,7 +600,7 @@ pub(super) fn finish(
     reason: Option<&str>,
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, now, .. } = settlement;
-    let (counted, sent) = (attempt.counted, attempt.body_sha256.is_some());
+    let (counted, sent) = (attempt.counted, attempt.method.is_some());
     let row = (delivery, run_no, state.as_str(), now, counted, attempt.class, reason, sent);
     tx.change_one(FINISH, row, "the delivery")
 }
@@ -608,7 +608,7 @@ pub(super) fn finish(
 /// Makes a delivery wait for its confirmation, after the target has accepted it.
 pub(super) fn wait(tx: &WriteTx<'_>, settlement: &Settlement, within: Duration) -> Result<()> {
     let Settlement { delivery, run_no, attempt, now, .. } = settlement;
-    let sent = attempt.body_sha256.is_some();
+    let sent = attempt.method.is_some();
     let row = (delivery, run_no, now.plus(within), millis(within), attempt.class, sent);
     tx.change_one(WAIT, row, "the delivery")
 }

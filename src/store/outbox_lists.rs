@@ -114,7 +114,7 @@ pub(super) const CUTOFF_OF_PROCESS: &str = cutoff!(
 );
 
 pub(super) const PAGE_OF_TRACE: &str = newest_first!(
-    "outbox" where "tenant = ?4 AND seq IN (SELECT value FROM json_each(?16)) AND ", filter!()
+    "outbox NOT INDEXED" where "tenant = ?4 AND seq IN (SELECT value FROM json_each(?16)) AND ", filter!()
 );
 
 macro_rules! traced {

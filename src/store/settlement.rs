@@ -62,7 +62,8 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
         }
         follow(tx, &settlement, &before, (report.is_offline, report.order.is_latest_only))?
     } else {
-        deliveries::count_late(tx, *delivery)?;
+        let is_fixed = before.run_no == *run_no && attempt.method.is_some();
+        deliveries::count_late(tx, *delivery, is_fixed)?;
         // If the delivery was reopened during this attempt, the dispatcher learns its due time only now.
         before.due_at
     };
@@ -533,6 +534,9 @@ pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, anew: bool, now: Timestamp
     })?;
     if anew {
         renderings::forget(tx, delivery, before.run_no)?;
+        if before.state == State::Pending && before.counted_failures >= ESCALATED_AT {
+            resolve_escalation(tx, before.subscription, Class::DeliveryFailing, now)?;
+        }
     }
     tx.ring(before.subscription);
     Ok(())

@@ -28,7 +28,7 @@ CREATE TABLE renderings (
   content_type TEXT NOT NULL,
   -- Header fields that were made, as a JSON array of pairs.
   fields       TEXT NOT NULL,
-  -- NULL: the event's payload.
+  -- The body that a template made; NULL: the event's payload in the format.
   body         BLOB,
   -- 1: fields and body are sealed under the key of the event's subject.
   sealed       INTEGER NOT NULL,

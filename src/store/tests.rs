@@ -178,6 +178,12 @@ fn lists_use_their_indexes() {
     ] {
         assert!(aggregate.contains(index) && !aggregate.contains("AUTOMATIC"), "{aggregate}");
     }
+    uses(outbox_lists::TRACED, &["outbox_trace (tenant=? AND trace_id=?)"]);
+    uses(outbox_lists::TRACED_WEBHOOKS, &["webhook_events_trace (tenant=? AND trace_id=?)"]);
+    uses(delivery_lists::PAGE_OF_TRACE, &["deliveries_of_event (outbox_seq=?)"]);
+    for sql in [outbox_lists::PAGE_OF_TRACE, webhook_events::PAGE_OF_TRACE] {
+        uses(sql, &["INTEGER PRIMARY KEY (rowid=?)"]);
+    }
     for sql in
         [outbox_lists::PAGE, outbox_lists::NEWEST, delivery_lists::PAGE, delivery_lists::NEWEST]
     {

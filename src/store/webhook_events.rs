@@ -73,7 +73,7 @@ pub(crate) const RECEIVED_FROM: &str = row_from!("webhook_events", "received_at"
 pub(super) const PAGE: &str = newest_first!("webhook_events" where "tenant = ?4 AND ", filter!());
 
 pub(super) const PAGE_OF_TRACE: &str = newest_first!(
-    "webhook_events" where "tenant = ?4 AND seq IN (SELECT value FROM json_each(?11)) AND ", filter!()
+    "webhook_events NOT INDEXED" where "tenant = ?4 AND seq IN (SELECT value FROM json_each(?11)) AND ", filter!()
 );
 
 pub(super) const CUTOFF: &str = cutoff!("webhook_events" where "tenant = ?4");

@@ -69,7 +69,7 @@ fn the_request_is_shown_as_it_was_sent_whatever_the_subscription_says_later() {
     }
     assert_eq!(field(&shown, "webhook-signature"), "v1,***");
     let curl = shown["curl"].as_str().unwrap();
-    shows(curl, &["curl -X PUT 'http", "-H 'X-Shop: north'", "--data-binary '<no>7</no>'"]);
+    shows(curl, &["curl -X PUT 'http", "-H 'X-Shop: north'", "--data-raw '<no>7</no>'"]);
     let attempt = &rig.items("/v1/deliveries/dlv_1/attempts")[0];
     has(
         attempt,
@@ -97,8 +97,13 @@ fn every_attempt_sends_the_same_bytes_until_it_is_rendered_anew() {
     let retry = |body: &Value| rig.post("/v1/deliveries/dlv_1/retry", body);
     retry(&json!({})).is(200);
     rig.sent(&receiver, 3);
-    retry(&json!({ "rendered_anew": true })).is(200);
-    rig.sent(&receiver, 4);
+    // Whoever asked for it holds the delivery for a moment more.
+    let anew = |count: usize| {
+        retry(&json!({ "rendered_anew": true })).is(200);
+        rig.passing("it is sent", Duration::from_millis(20), || receiver.count() == count);
+        rig.settle();
+    };
+    anew(4);
     assert_eq!(bodies(&receiver), ["first 1", "first 1", "first 1", "second 1"]);
     // What waits begins a new run.
     let run =
@@ -109,8 +114,7 @@ fn every_attempt_sends_the_same_bytes_until_it_is_rendered_anew() {
     assert_eq!(run(), "3 2 dead_letter");
     receiver.always(Reply::status(200));
     change(&rig, &templated("third {{payload}}", "3"));
-    retry(&json!({ "rendered_anew": true })).is(200);
-    rig.sent(&receiver, 6);
+    anew(6);
     assert_eq!((run().as_str(), bodies(&receiver)[5].as_str()), ("4 0 completed", "third 1"));
     retry(&json!({ "anew": true })).is(400);
 }
@@ -125,10 +129,21 @@ fn a_payload_that_is_sent_as_it_is_costs_no_row_and_stays_as_it_is() {
     rig.advance(secs(10));
     rig.sent(&receiver, 2);
     assert_eq!(bodies(&receiver), [r#"{"no":1}"#; 2]);
+    // Of an envelope its name is kept: it follows from the event.
     publish(&rig, &json!({ "no": 2 }));
     rig.sent(&receiver, 3);
-    assert_eq!(renderings(&rig), "1");
-    shows(&bodies(&receiver)[2], &[r#""data":{"no":2}"#]);
+    assert_eq!(
+        (renderings(&rig), rig.one("SELECT count(body) FROM renderings")),
+        ("1".into(), "0".into())
+    );
+    change(&rig, &json!({ "format": "raw" }));
+    rig.post("/v1/deliveries/dlv_2/retry", &json!({})).is(200);
+    rig.sent(&receiver, 4);
+    let seen = bodies(&receiver);
+    shows(&seen[2], &[r#""data":{"no":2}"#]);
+    assert_eq!(seen[2], seen[3]);
+    let shown = rig.get("/v1/deliveries/dlv_2/request");
+    assert_eq!((&shown["body"], &shown["attempt"]), (&json!(seen[3]), &json!(2)));
 }
 
 #[test]
@@ -157,6 +172,8 @@ fn what_is_sent_is_in_the_file_before_it_is_sent() {
     until("it is under way", || receiver.count() == 1);
     assert_eq!(renderings(&rig), "1");
     change(&rig, &templated("second", "2"));
+    let anew = json!({ "rendered_anew": true });
+    rig.post("/v1/deliveries/dlv_1/retry", &anew).is(409).tells("an attempt is in flight");
     // Its outcome is lost, as with a power cut.
     rig.write("UPDATE boots SET stopped_at = NULL");
     receiver.release_with(500);
@@ -192,9 +209,23 @@ fn a_rendering_of_sealed_fields_is_sealed_and_is_made_anew_after_an_erasure() {
     let shown = rig.get(REQUEST);
     has(&shown, &json!({ "body": "[sealed]", "sealed_fields": 1, "erased": false }));
     assert_eq!(field(&shown, "X-No"), "***");
+    // Of what was opened not even a hash is kept.
+    let attempt = &rig.items("/v1/deliveries/dlv_1/attempts")[0];
+    has(attempt, &json!({ "method": "POST", "body_sha256": null }));
     rig.post("/v1/subjects/erase", &json!({ "subject": "c-1" })).is(200);
     assert_eq!(rig.get(REQUEST)["erased"], true);
     rig.post("/v1/deliveries/dlv_1/retry", &json!({})).is(200);
     rig.sent(&receiver, 3);
     assert_eq!(bodies(&receiver)[2], "other");
+}
+
+#[test]
+fn a_curl_command_sends_no_file_whose_name_is_in_the_body() {
+    let more = templated("@/etc/passwd", "it's");
+    let (rig, _receiver) = Rig::subscribed_with("erp", Receiver::new(), &more);
+    publish(&rig, &json!(1));
+    rig.settle();
+    let shown = rig.get(REQUEST);
+    let curl = shown["curl"].as_str().unwrap();
+    shows(curl, &["--data-raw '@/etc/passwd'", r"-H 'X-No: it'\''s'"]);
 }

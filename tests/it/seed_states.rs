@@ -266,4 +266,8 @@ fn header_fields_of_a_publish_are_kept_where_the_settings_name_them() {
     assert_eq!(publish(&own, "erp/1"), json!({ "user-agent": "erp/1", "X-Request-No": "own" }));
     // What cannot be stored costs the event nothing.
     assert_eq!(publish(&own, "b\u{e4}r"), json!({ "X-Request-No": "own" }));
+    // A policy on personal data could refuse the event for them.
+    let policy = json!({ "rules": [{ "detect": ["email"], "action": "reject" }] });
+    rig.patch("/v1/tenants/default", &json!({ "pii": policy })).is(200);
+    assert_eq!(publish(&own, "me@example.com"), json!({ "X-Request-No": "own" }));
 }

@@ -1173,7 +1173,7 @@ impl<'d> World<'d> {
             http_status: outcome.status(),
             latency_ms: 1,
             failed_reason: (!class.is_success()).then(|| "it failed".to_owned()),
-            body_sha256: outcome.was_sent().then_some([7; 32]),
+            method: outcome.was_sent().then(|| "POST".to_owned()),
             ..Attempt::default()
         };
         let code = match &outcome {
