@@ -164,6 +164,10 @@ CREATE TABLE subscriptions (
 
 CREATE UNIQUE INDEX subscriptions_name ON subscriptions (tenant, name) WHERE deleted_at IS NULL;
 
+-- Those whose target is probed while it is idle.
+CREATE INDEX subscriptions_probed ON subscriptions (seq)
+ WHERE json_extract(policy, '$.probe') IS NOT NULL AND deleted_at IS NULL;
+
 -- Updates updated_at for changes made by plain SQL; Oncebox's own statements set it themselves.
 CREATE TRIGGER subscriptions_updated_at
 AFTER UPDATE OF name, owner_id, source, event_types, url, method, headers, policy, state, format, event_headers,
@@ -174,6 +178,17 @@ BEGIN
      SET updated_at = CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)
    WHERE seq = NEW.seq;
 END;
+
+-- What the last probe of an idle target came to. No row: it was never probed.
+CREATE TABLE health_probes (
+  subscription_seq INTEGER PRIMARY KEY REFERENCES subscriptions (seq),
+  probed_at        INTEGER NOT NULL,
+  -- The class that an attempt would have.
+  class            TEXT NOT NULL,
+  detail           TEXT NOT NULL,
+  -- The first of the probes that failed in a row; NULL: the last one worked.
+  unhealthy_since  INTEGER
+) STRICT;
 
 -- Why a subscription must not be called for now. A subscription without a row here may be called. `offline` applies
 -- to the whole site and is one row with subscription_seq 0.

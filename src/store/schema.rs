@@ -67,6 +67,7 @@ impl Steps {
             include_str!("step_6.sql"),
             include_str!("step_7.sql"),
             include_str!("step_8.sql"),
+            include_str!("step_9.sql"),
         ],
     };
 
