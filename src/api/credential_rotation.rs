@@ -10,11 +10,11 @@ use crate::api::audited::change_and;
 use crate::api::credentials::{CredentialAnswer, ID, SecretText, shown, unusable};
 use crate::api::kind::Kind as ProblemKind;
 use crate::api::prelude::*;
-use crate::model::credential::{Purpose, RotationPlan, State};
+use crate::model::credential::{Kind, Purpose, RotationPlan, State};
 use crate::model::subscription::Target;
 use crate::pipeline::probe::{FULL, Turn};
 use crate::pipeline::upkeep::credential_rotation::{OVERLAP, check_plan, material};
-use crate::store::credentials::{self, Credential, Owner};
+use crate::store::credentials::{self, Credential, Owner, context};
 use crate::store::{providers, subscriptions};
 
 /// How long old and new may be valid side by side.
@@ -46,7 +46,7 @@ pub(super) const RESOURCE: Resource = Resource {
             ActLater("credential.rotate_named", rotate_named),
         )
         .doc("rotateNamedCredential", "Rotate a credential that the body names", &[])
-        .about("As `rotateCredential`, with a new signing secret or the credential's own command.")
+        .about("As `rotateCredential`.")
         .returns(&[Returns::json::<RotationAnswer<'_>>(201, "The new version.")])
         .body::<NamedRotation>(
             r#"{"credential_id":"0198c5a0-0000-7000-8000-000000000000","reason":"every quarter"}"#,
@@ -56,10 +56,20 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc("scheduleRotation", "Set how a credential is rotated by itself", &[ID])
             .about(
                 "`command` names one of `[credentials.commands]` in the settings: its output is the new secret. It \
-                 also runs, once, when the target refuses the credential. What is absent is removed.",
+                 also runs, once, when the target refuses the credential. Without it, a subscription's signing secret \
+                 is made here, and `credential.new_secret` is raised: its receiver has half of `every`, seven days at \
+                 most, to learn it. What is absent is removed.",
             )
             .returns(&[Returns::json::<CredentialAnswer<'_>>(200, "The credential as it is now.")])
             .body::<Schedule>("{}")
+            .problems(&[ProblemKind::Conflict]),
+        post("/v1/credentials/{id}/reveal", Admin, Act("credential.reveal", reveal))
+            .doc("revealCredential", "Show a signing secret that is next", &[ID])
+            .about(
+                "So that its receiver can learn it, as long as it is `next`. Each time is audited. Of a key pair the \
+                 receiver needs the public key, which `settings` have.",
+            )
+            .returns(&[Returns::json::<RotationAnswer<'_>>(200, "The credential and its secret.")])
             .problems(&[ProblemKind::Conflict]),
     ],
 };
@@ -82,6 +92,13 @@ struct Rotation {
 #[serde(deny_unknown_fields)]
 struct NamedRotation {
     credential_id: Is<Uuid>,
+    // Flattened, `Rotation` would let unknown fields pass.
+    /// The new secret, of the same kind.
+    secret: Option<Is<SecretText>>,
+    /// A command of the settings whose output is the new secret; if absent, the credential's own.
+    command: Option<Is<Text<1, 255>>>,
+    /// How long old and new are valid side by side, like `24h`.
+    overlap: Option<Is<Text<1, 40>>>,
     /// Why; kept in the audit.
     reason: Option<Is<Text<0, 1000>>>,
 }
@@ -114,8 +131,9 @@ fn rotate(api: &Api, call: Call, reply: Reply) {
 
 /// `POST /integrations/credentials/rotate`
 fn rotate_named(api: &Api, call: Call, reply: Reply) {
-    let wanted = call.json::<NamedRotation>().map(|NamedRotation { credential_id, reason }| {
-        (credential_id.0, Rotation { reason, ..Rotation::default() })
+    let wanted = call.json::<NamedRotation>().map(|wanted| {
+        let NamedRotation { credential_id, secret, command, overlap, reason } = wanted;
+        (credential_id.0, Rotation { secret, command, overlap, reason })
     });
     submit(api, call, reply, wanted);
 }
@@ -240,9 +258,9 @@ fn schedule(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Schedule { every, command } = call.json()?;
     let every = span(every.as_deref(), "every", &EVERY)?;
     let plan = RotationPlan { every, command: bare(command) };
-    check_plan(&plan, &api.settings.get())
-        .map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     let old = active(api, call, call.param(0))?;
+    check_plan(&plan, &old, &api.settings.get())
+        .map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     if plan.command.is_some() && call.tenant != DEFAULT_TENANT {
         let detail = "A command runs on the machine: only the tenant default may name one.";
         return Err(Problem::unprocessable(detail));
@@ -251,6 +269,24 @@ fn schedule(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         credentials::plan(tx, &old.id, &plan)?;
         let after = credentials::by_id(tx, &old.tenant, &old.id)?.or_not_found("credential")?;
         Ok(Change::changed("credential", &old.id, &shown(&old), &shown(&after)))
+    })
+}
+
+/// `POST /v1/credentials/{id}/reveal`
+fn reveal(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let found = api.store.read(|tx| credentials::by_id(tx, &call.tenant, call.param(0)))?;
+    let next = found.or_not_found("credential")?;
+    if next.state != State::Next || next.kind() != Kind::Signing {
+        let detail = "Only a signing secret that is next is shown: its receiver has to learn it.";
+        return Err(Problem::conflict(detail));
+    }
+    let secret = api.key.open(&context(&next.id), &next.sealed);
+    let secret = secret.map_err(|error| Problem::internal(error.to_string()))?;
+    let id = next.id.clone();
+    change(api, call, move |_| {
+        let next = shown(&next);
+        let change = Change::changed("credential", &id, &next, &next);
+        Ok(change.shown(|made| RotationAnswer { made, secret: secret.expose_text() }))
     })
 }
 

@@ -41,8 +41,10 @@ credential  Credentials: what requests are signed with and log on with
     |   oncebox credential rotate ID --secret-file token.txt
     |   oncebox credential rotate ID --command vault
   schedule = scheduleRotation  Set how often a credential is rotated by itself; without flags, never
-    every <SPAN> needs:command  How often, like 90d; needs --command
+    every <SPAN>  How often, like 90d; needs --command, but for what signs
     command <NAME>
+    | A signing secret is made without a command, and its receiver has to learn it: oncebox credential reveal.
+  reveal = revealCredential  Show a signing secret that is next, so that its receiver can learn it
   revoke = revokeCredential  Revoke a credential: nothing is signed, sent or checked with it from now on
     ? Revoke the credential {id}
 ";
@@ -53,6 +55,7 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &[
         own("set", set).more(SecretAt::augment_args),
         own("rotate", rotate).more(SecretAt::augment_args),
+        own("reveal", reveal),
     ],
 );
 
@@ -96,6 +99,16 @@ fn rotate(call: &Call<'_>, remote: &Remote) -> Done {
         })?;
     }
     if is_kept { Err(Failure::new(FAILED, "")) } else { Ok(()) }
+}
+
+fn reveal(call: &Call<'_>, remote: &Remote) -> Done {
+    let next = remote.post(&call.path(), None)?;
+    CREDENTIALS.print(remote, &next)?;
+    if remote.json() {
+        Ok(())
+    } else {
+        out::line(format_args!("secret: {}", text(&next, "secret")))
+    }
 }
 
 fn set(call: &Call<'_>, remote: &Remote) -> Done {

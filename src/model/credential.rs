@@ -149,6 +149,14 @@ impl Settings {
         }
     }
 
+    /// `whpk_…`, which a receiver checks with; `None` where it needs the secret.
+    pub fn public_key(&self) -> Option<&str> {
+        match self {
+            Self::SigningEd25519 { public_key } => Some(public_key),
+            _ => None,
+        }
+    }
+
     /// Reads the settings of a kind; `None` when they are of another.
     ///
     /// ```
@@ -276,7 +284,7 @@ fn is_printable(text: &str) -> bool {
 pub struct RotationPlan {
     /// How often; `None`: only when a person asks.
     pub every: Option<Duration>,
-    /// The command of the settings that makes the next one.
+    /// The command of the settings that makes the next one; without it Oncebox makes one, where it signs.
     pub command: Option<String>,
 }
 

@@ -48,6 +48,8 @@ words! {
         SiteRestored = "site.restored",
         /// A credential could not be rotated; the old one stays in force.
         CredentialRotation = "credential.rotation_failed",
+        /// A signing secret was made by the clock, and its receiver has to learn it.
+        CredentialNew = "credential.new_secret",
         /// A tenant has more subscriptions than it may; those beyond were paused.
         TenantOverLimit = "tenant.over_limit",
     }
@@ -154,6 +156,11 @@ impl Class {
                 Warning,
                 "has a credential that could not be rotated",
                 "The old one stays in force. Look why: oncebox credential list.",
+            ),
+            Self::CredentialNew => (
+                Warning,
+                "has a new signing secret that its receiver does not accept yet",
+                "Give it to the receiver: oncebox credential reveal ID. Until then requests carry both signatures.",
             ),
             Self::TenantOverLimit => (
                 Critical,

@@ -38,7 +38,7 @@ queries! {
      GROUP BY tenant
      ORDER BY 3 LIMIT ?2";
 
-    /// Those that have to be rotated by their command, one of each tenant.
+    /// Those that have to be rotated by themselves, one of each tenant.
     // One of each tenant. By the clock, or because the target refuses the credential. A rotation that failed is tried again after a day by the
     // clock, and with the next hold. What a hold asks for, such as of a target that accepts pings and refuses events, is
     // done ?4 times on a day ?3 at most.
@@ -55,13 +55,13 @@ queries! {
          CROSS JOIN credentials AS c ON c.subscription_seq = h.subscription_seq
          WHERE h.reason = 'auth'
            AND c.state = 'active'
+           AND c.rotate_command IS NOT NULL
            AND (SELECT iif(s.auth_try_day = ?3, s.auth_try_count, 0)
                   FROM subscriptions AS s WHERE s.seq = h.subscription_seq) < ?4)
     SELECT c.tenant, c.id, min(c.seq)
       FROM wanted AS w
       JOIN credentials AS c ON c.seq = w.seq
-     WHERE c.rotate_command IS NOT NULL
-       AND NOT EXISTS (
+     WHERE NOT EXISTS (
            SELECT 1
              FROM credentials AS n
             WHERE n.provider_seq IS c.provider_seq
@@ -81,6 +81,13 @@ queries! {
                         WHERE p.seq = c.provider_seq AND p.deleted_at IS NOT NULL)
      GROUP BY c.tenant
      LIMIT ?2";
+
+    /// Tenant and subject of escalations about new secrets that are verified or revoked.
+    pub fn told_and_over(limit: u32) -> Vec<Named> = rows as tuple "
+    SELECT e.tenant, e.subject FROM escalations AS e
+     WHERE e.resolved_at IS NULL AND e.class = 'credential.new_secret'
+       AND NOT EXISTS (SELECT 1 FROM credentials WHERE id = substr(e.subject, 12) AND state = 'next')
+     LIMIT ?1";
 }
 
 changes! {
@@ -112,6 +119,29 @@ pub fn end_over(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
         }
     }
     Ok(over.len())
+}
+
+/// Ends at most `limit` escalations about new secrets that are verified or revoked.
+pub fn end_told(tx: &WriteTx<'_>, limit: u32, now: Timestamp) -> Result<()> {
+    for (tenant, subject) in told_and_over(tx, limit)? {
+        escalations::resolve(tx, &tenant, Class::CredentialNew, &subject, now)?;
+    }
+    Ok(())
+}
+
+/// Tells a person that a receiver has to learn a secret that was made by the clock.
+pub fn tell(tx: &WriteTx<'_>, next: &Credential, now: Timestamp) -> Result<()> {
+    let until = next.verify_until.unwrap_or(now);
+    let (owner, id) = (owner(next), &next.id);
+    let detail = match next.settings.public_key() {
+        Some(key) => format!(
+            "{owner} has a new key pair; its receiver needs the public key until {until}: {key}"
+        ),
+        None => format!(
+            "{owner} has a new signing secret; its receiver needs it until {until}: oncebox credential reveal {id}"
+        ),
+    };
+    raise(tx, (Class::CredentialNew, id), subject(next), (&next.tenant, detail, now))
 }
 
 /// Puts a verified credential into the place of the active one of its purpose. A signing credential stays valid beside
@@ -171,12 +201,21 @@ pub fn fail(tx: &WriteTx<'_>, failed: &Credential, why: &str, now: Timestamp) ->
         failed.kind().as_str(),
         owner(failed)
     );
-    let (tenant, class) = (failed.tenant.clone(), Class::CredentialRotation);
-    let id = id::uuid7_of(now, &[class.as_str(), &failed.id]);
-    let new = NewEscalation { id, tenant, class, subject: subject(&about), detail };
-    escalations::raise(tx, &new, now)?;
+    let told = (failed.tenant.as_str(), detail, now);
+    raise(tx, (Class::CredentialRotation, &failed.id), subject(&about), told)?;
     let kind = Kind::CredentialRotationFailed;
     operational::credential(tx, (kind, &failed.tenant), &event(failed, Some(why), now))
+}
+
+fn raise(
+    tx: &WriteTx<'_>,
+    (class, of): (Class, &str),
+    subject: String,
+    (tenant, detail, now): (&str, String, Timestamp),
+) -> Result<()> {
+    let id = id::uuid7_of(now, &[class.as_str(), of]);
+    let new = NewEscalation { id, tenant: tenant.to_owned(), class, subject, detail };
+    escalations::raise(tx, &new, now).map(drop)
 }
 
 fn event(of: &Credential, why: Option<&str>, at: Timestamp) -> OfCredential {

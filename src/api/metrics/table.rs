@@ -109,7 +109,7 @@ pub static METRICS: &[Metric] = &[
         "class = source.failing, source.replaced, source.silent, drop.rejected, delivery.failing, \
          delivery.dead_lettered, subscription.auth, subscription.rejecting, subscription.breaker, \
          subscription.rate_limit, subscription.disabled, site.offline, disk.low, clock.wrong, \
-         backup.old, event.quarantined, site.restored, credential.rotation_failed, tenant.over_limit",
+         backup.old, event.quarantined, site.restored, credential.rotation_failed, credential.new_secret, tenant.over_limit",
         "Escalations that are open, acknowledged or not.", "above 0"),
     metric("oncebox_writer_queue_jobs", Gauge, "queue = settle, accept, upkeep",
         "Jobs that wait for the writer.", "accept above 4000: senders are soon answered 503"),

@@ -26,6 +26,8 @@ use crate::sys::command::{How, Program};
 
 /// How long old and new are valid side by side, unless the request says otherwise.
 pub const OVERLAP: Duration = Duration::from_hours(24);
+/// How long at most old and new are valid side by side, where the new one was made by the clock: people need the time.
+const OVERLAP_BY_CLOCK: Duration = Duration::from_hours(24 * 7);
 /// How long a rotation command may run.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// The shortest and the longest wait between two verifications. A wait is as long as all before it together.
@@ -98,7 +100,11 @@ impl CredentialRotation {
         for (tenant, id) in
             self.store.read(|tx| rotations::to_rotate(tx, now, MAX_ROWS, day, most))?
         {
-            self.submit((tenant, id), Self::rotate_by_command);
+            self.submit((tenant, id), Self::rotate_by_plan);
+        }
+        if !self.store.read(|tx| rotations::told_and_over(tx, 1))?.is_empty() {
+            let end = move |tx: &WriteTx<'_>| rotations::end_told(tx, MAX_ROWS, now);
+            self.store.writer().write(Queue::Upkeep, end)?;
         }
         Ok(())
     }
@@ -133,19 +139,27 @@ impl CredentialRotation {
         (now.secs().div_euclid(86_400), self.settings.get().credentials.auth_commands_per_day_max)
     }
 
-    fn rotate_by_command(&self, tenant: &str, id: &str) -> Result<()> {
+    fn rotate_by_plan(&self, tenant: &str, id: &str) -> Result<()> {
         let found = self.store.read(|tx| credentials::by_id(tx, tenant, id))?;
         let Some(old) = found.filter(|found| found.state == State::Active) else { return Ok(()) };
-        if let Owner::Subscription(seq) = old.owner {
+        let RotationPlan { every, command } = old.rotation.clone();
+        if let (Owner::Subscription(seq), Some(_)) = (old.owner, &command) {
             let (day, most) = self.commands_of_day(self.clock.wall());
             let count = move |tx: &WriteTx<'_>| rotations::count_command(tx, seq, day, most);
             self.store.writer().write(Queue::Upkeep, count)?;
         }
-        let name = old.rotation.command.clone().unwrap_or_default();
-        let made = self.command_output(tenant, &name).and_then(|secret| material(&old, &secret));
+        let made = match &command {
+            Some(name) => self.command_output(tenant, name),
+            None => self.generate(&old).ok_or_else(|| "no command gives the new one".to_owned()),
+        };
+        let made = made.and_then(|secret| material(&old, &secret));
+        let is_made_here = command.is_none();
+        let most = every.map_or(OVERLAP_BY_CLOCK, |every| OVERLAP_BY_CLOCK.min(every / 2));
+        let overlap = if is_made_here { most } else { OVERLAP };
         let (now, own) = (self.clock.wall(), self.clone());
         let begun = self.store.writer().write(Queue::Upkeep, move |tx| match &made {
-            Ok(material) => match own.begin(tx, &old, material, (now, OVERLAP))? {
+            Ok(material) => match own.begin(tx, &old, material, (now, overlap))? {
+                Ok(row) if is_made_here => rotations::tell(tx, &row, now).map(|()| Some(row)),
                 Ok(row) => Ok(Some(row)),
                 Err(why) => rotations::fail(tx, &old, &why, now).map(|()| None),
             },
@@ -315,15 +329,22 @@ pub fn material(old: &Credential, secret: &str) -> std::result::Result<Material,
     Ok(Material { settings, secret: Zeroizing::new(secret.to_owned()), valid_until })
 }
 
-/// Whether a plan can be carried out by itself; the error says what to do.
-pub fn check_plan(plan: &RotationPlan, settings: &Settings) -> std::result::Result<(), String> {
+/// Whether a plan for a credential can be carried out by itself; the error says what to do.
+pub fn check_plan(
+    plan: &RotationPlan,
+    of: &Credential,
+    settings: &Settings,
+) -> std::result::Result<(), String> {
     let known = &settings.credentials.commands;
     if let Some(name) = plan.command.as_ref().filter(|name| !known.contains_key(*name)) {
         return Err(format!("the settings have no command {name:?} in [credentials.commands]"));
     }
-    if plan.every.is_some() && plan.command.is_none() {
+    let is_made_here = of.purpose() == Purpose::Sign && matches!(of.owner, Owner::Subscription(_));
+    if plan.every.is_some() && plan.command.is_none() && !is_made_here {
         return Err(
-            "a rotation by the clock needs a rotate_command that gives the new secret".to_owned()
+            "a rotation by the clock needs a command that gives the new secret; only what signs a subscription's \
+             requests is made by Oncebox"
+                .to_owned(),
         );
     }
     Ok(())
