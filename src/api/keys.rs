@@ -35,13 +35,14 @@ fn rotate(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             )
         }
     })?;
-    let (keyring, draw) = (api.key.clone(), api.draw.clone());
-    change(api, call, move |tx| {
-        master_key_rotation::name_current(tx, &keyring, &*draw)?;
+    let (keyring, draw, now) = (api.key.clone(), api.draw.clone(), api.clock.wall());
+    let named = change(api, call, move |tx| {
+        master_key_rotation::name_current(tx, &keyring, &*draw, now)?;
         let change =
             Change::changed("master_key", &to, &json!({ "id": from }), &json!({ "id": to }));
         Ok(change.and("secrets", secrets).answer(Rotation { from: &from, to: &to, secrets }))
-    })
+    });
+    named.inspect_err(|_| api.flow.rotation.leave())
 }
 
 values! {

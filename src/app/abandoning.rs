@@ -73,6 +73,7 @@ pub fn abandon(
             meta::forget_token_pepper(tx)?;
         }
         meta::set_master_key_id(tx, &id)?;
+        meta::set_master_key_since(tx, now)?;
         let changes = Changes::between(&json!({ "id": missing }), &json!({ "id": id }))
             .and("secrets", lost.secrets.len())
             .and("alert_channels", lost.channels.len())

@@ -8,7 +8,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::json;
 use zeroize::Zeroizing;
 
 use crate::api::auth::TokenHasher;
@@ -22,9 +21,7 @@ use crate::config::{CREDENTIALS, Settings, environment};
 use crate::keys::file::{self, KeyFileError};
 use crate::keys::subject::Pseudonyms;
 use crate::keys::{ConfirmTokens, Keyring};
-use crate::model::audit::changes::Changes;
-use crate::model::audit::{Actor, ActorType, NewAuditEvent};
-use crate::model::name::DEFAULT_TENANT;
+use crate::model::audit::{Actor, ActorType};
 use crate::pipeline::upkeep::master_key_rotation::{
     self as rotation, PEPPER_CONTEXT, Rotated, Rotation,
 };
@@ -163,7 +160,10 @@ pub fn load(
     let current = key.key_id();
     let ring = Arc::new(Keyring::new(key));
     let Some(named) = writer.read(meta::master_key_id)? else {
-        writer.direct(|tx| meta::set_master_key_id(tx, &current))?;
+        writer.direct(|tx| {
+            meta::set_master_key_id(tx, &current)?;
+            meta::set_master_key_since(tx, now)
+        })?;
         return Ok(ring);
     };
     if let Some(want) = add_older(writer, settings, &ring)?.into_iter().next() {
@@ -176,9 +176,9 @@ pub fn load(
     if secrets > 0 || named != current {
         tracing::info!(from = named, to = current, secrets, "the master key was rotated");
         let done = Rotated { from: named, to: current, secrets };
-        let event = event(now, Actor::system(), &done);
+        let event = rotation::audit_event(now, Actor::system(), &done);
         writer.direct(|tx| {
-            rotation::name_current(tx, &ring, &**draw)?;
+            rotation::name_current(tx, &ring, &**draw, now)?;
             audit_events::append(tx, &event)
         })?;
     }
@@ -262,9 +262,10 @@ pub fn rotate_offline(
     let rotation =
         Rotation::new(Arc::clone(&ring), Arc::clone(&draw), source.file(), Faults::none());
     let done = rotation.run(|mut job| writer.direct(|tx| job(tx)))?;
-    let event = event(clock.wall(), local_user(), &done);
+    let now = clock.wall();
+    let event = rotation::audit_event(now, local_user(), &done);
     writer.direct(|tx| {
-        rotation::name_current(tx, &ring, &*draw)?;
+        rotation::name_current(tx, &ring, &*draw, now)?;
         audit_events::append(tx, &event)
     })?;
     Ok(done)
@@ -273,15 +274,4 @@ pub fn rotate_offline(
 /// The user who runs this program, for the audit events of commands that change the database directly.
 pub fn local_user() -> Actor {
     Actor { kind: ActorType::Cli, id: user::starter().to_string(), display: user::name() }
-}
-
-fn event(at: Timestamp, actor: Actor, done: &Rotated) -> NewAuditEvent {
-    let Rotated { from, to, secrets } = done;
-    let changes = Changes::between(&json!({ "id": from }), &json!({ "id": to }));
-    let changes = changes.and("secrets", *secrets);
-    NewAuditEvent::local(at, DEFAULT_TENANT, actor, "master_key.rotate").of(
-        "master_key",
-        to,
-        changes,
-    )
 }

@@ -65,10 +65,9 @@ impl Appliance {
         let budget = Budget::new(usize::try_from(settings.limits.memory).unwrap_or(usize::MAX));
         let client = Arc::new(ReplaceableClient::new(injected::client(&settings.delivery)?));
         let sender = sender.unwrap_or_else(|| Arc::<ReplaceableClient>::clone(&client));
-        let (settings, stop) = (Live::new(settings), Stop::new());
+        let (settings, stop, bell) = (Live::new(settings), Stop::new(), Bell::default());
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
-        let cached = auth.clone();
-        let (disk, bell) = (disk_watch(gauge, &settings, &store), Bell::default());
+        let disk = disk_watch(gauge, &settings, &store);
         let (backups, schedule) = backups(&settings.get(), (&store, &clock), &stop);
         let flow = Pipeline::start(PipelineParts {
             store: store.clone(),
@@ -76,6 +75,7 @@ impl Appliance {
             clock: clock.clone(),
             draw: Arc::clone(&draw),
             key: Arc::clone(&ring),
+            rotation: rotation.clone(),
             names,
             confirm_tokens,
             sender,
@@ -86,7 +86,7 @@ impl Appliance {
             suspects: Arc::clone(&suspects),
             faults: faults.clone(),
             source_marks,
-            on_tokens_changed: Arc::new(move || cached.forget()),
+            on_tokens_changed: forgetting(&auth),
             on_sources_changed: bell.clone(),
             is_source: sources::tables::exists,
             stop: stop.clone(),
@@ -340,6 +340,12 @@ fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> R
         return Ok(());
     }
     Err(Error::Unguarded { address })
+}
+
+/// Makes the cache of tokens forget what has changed.
+fn forgetting(auth: &Auth) -> Arc<dyn Fn() + Send + Sync> {
+    let cached = auth.clone();
+    Arc::new(move || cached.forget())
 }
 
 fn stages(

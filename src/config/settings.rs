@@ -186,6 +186,9 @@ settings! {
         master_key_file: Option<PathBuf> = None, Maybe(SecretPath), Restart,
             "File of the master key, mode 0600. The systemd credential oncebox-master-key and the variable ONCEBOX_MASTER_KEY take precedence.",
             unset "master.key in the data directory", "\"/etc/oncebox/master.key\"";
+        rotate_every: Option<Duration> = None, Maybe(Span(Duration::from_hours(1), Duration::from_hours(24 * 3660))), Reload,
+            "How often the master key is rotated by itself. Only a key in master_key_file is. Keep the old keys as long as a backup names them.",
+            unset "never", "\"365d\"";
     }
     delivery: Delivery, "Attempts, timeouts and concurrency of deliveries." {
         allow: Vec<IpNet> = Vec::new(), Networks, Reload,

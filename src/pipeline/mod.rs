@@ -88,6 +88,8 @@ use crate::pipeline::threads::{Bell, Spawner, join, spawn};
 use crate::pipeline::upkeep::Upkeep;
 use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
+use crate::pipeline::upkeep::master_key_rotation::Rotation;
+use crate::pipeline::upkeep::master_key_schedule::MasterKeySchedule;
 use crate::pipeline::upkeep::site_watch::{ClockWatch, SiteWatch};
 use crate::privacy::Privacy;
 use crate::signatures::certificate_cache::{Certificates, Fetch};
@@ -109,6 +111,8 @@ pub struct Parts {
     pub draw: Arc<dyn Draw>,
     /// The master keys that seal secrets.
     pub key: Arc<Keyring>,
+    /// Rotates the master key.
+    pub rotation: Rotation,
     /// Makes the pseudonyms of subjects.
     pub names: Pseudonyms,
     /// Makes the tokens of confirm URLs.
@@ -539,6 +543,7 @@ impl Parts {
         let refusals = Refusals::new(store.clone(), clock.clone())?;
         let clock_watch = Arc::clone(&common.clock_watch);
         let seen = (store.clone(), clock.clone(), self.settings.clone());
+        let master_key = MasterKeySchedule::new(seen.clone(), self.rotation.clone());
         let site = SiteWatch::new(seen, Arc::clone(&clock_watch), Arc::clone(&self.disk));
         Ok(Upkeep::new(
             (store, clock),
@@ -546,7 +551,7 @@ impl Parts {
             Arc::clone(&self.disk),
             refusals,
             outcomes,
-            (site, rotation, self.confirmations(common)),
+            (site, rotation, master_key, self.confirmations(common)),
         ))
     }
 

@@ -33,6 +33,17 @@ pub fn set_master_key_id(tx: &WriteTx<'_>, key_id: &str) -> Result<()> {
     tx.execute(WRITE, ["master_key_id", key_id]).map(drop)
 }
 
+/// Since when the master key is in use; `None` in a file of an older version.
+pub fn master_key_since(tx: &ReadTx<'_>) -> Result<Option<Timestamp>> {
+    let since: Option<i64> = tx.find(READ, ["master_key_since"])?;
+    Ok(since.map(Timestamp::from_ms))
+}
+
+/// Stores since when the master key is in use.
+pub fn set_master_key_since(tx: &WriteTx<'_>, at: Timestamp) -> Result<()> {
+    tx.execute(WRITE, ("master_key_since", at)).map(drop)
+}
+
 /// How many deliveries have become dead letters in this file, ever.
 pub fn deaths(tx: &ReadTx<'_>) -> Result<i64> {
     let deaths = tx.find(READ, ["deaths"])?;

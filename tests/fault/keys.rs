@@ -65,6 +65,49 @@ fn a_kill_in_the_middle_of_a_rotation_leaves_everything_readable() {
     file::check(&database);
 }
 
+/// By the schedule, and killed at any moment: the next start goes on, and no key is lost.
+#[test]
+fn a_kill_in_the_middle_of_a_scheduled_rotation_leaves_everything_readable() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    let config = format!("{}\n[keys]\nrotate_every = \"1h\"\n", SOON);
+    fs::write(home.path().join("oncebox.toml"), config).unwrap();
+    let mut process = Process::start(home.path());
+    for n in 0..SECRETS {
+        let body = json!({ "name": format!("s-{n}"), "url": receiver.url(), "event_types": [format!("t-{n}")] });
+        process.post("/v1/subscriptions", &body);
+    }
+    let database = home.path().join("data/oncebox.db");
+    let named = || {
+        file::lines(&file::open(&database), "SELECT value FROM meta WHERE key = 'master_key_id'")
+    };
+    let mut keys = vec![named()];
+    for round in 0..number("ONCEBOX_KILLS", 6) {
+        process.kill();
+        let due = "UPDATE meta SET value = 1 WHERE key = 'master_key_since'";
+        assert_eq!(Connection::open(&database).unwrap().execute(due, []).unwrap(), 1);
+        process = Process::start(home.path());
+        let key = home.path().join("data/master.key");
+        let before = fs::read(&key).unwrap();
+        until("the rotation has begun", || fs::read(&key).unwrap() != before);
+        thread::sleep(ms(round * 7 % 40));
+        process.kill();
+        process = Process::start(home.path());
+        until("one key seals everything", || {
+            let under = "SELECT count(*) FROM credentials
+                          WHERE master_key_id <> (SELECT value FROM meta WHERE key = 'master_key_id')";
+            file::lines(&file::open(&database), under) == ["0"] && !keys.contains(&named())
+        });
+        keys.push(named());
+    }
+    for n in [0, SECRETS / 2, SECRETS - 1] {
+        process.post("/v1/events", &json!({ "event_type": format!("t-{n}"), "payload": 1 }));
+    }
+    process.finish();
+    assert!(receiver.seen().iter().all(|request| request.field("webhook-signature").is_some()));
+    file::check(&database);
+}
+
 #[test]
 fn the_chain_of_audit_events_holds_over_kills_in_the_middle_of_changes() {
     let receiver = Receiver::new();

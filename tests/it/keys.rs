@@ -87,6 +87,88 @@ fn a_rotation_seals_everything_anew_and_every_secret_and_token_works_on() {
     assert_eq!(row["actor"]["type"], "token");
 }
 
+/// "Rotation is triggered on a schedule (rotation policy)" (seed 003); of the master key only where the settings say so.
+#[test]
+fn the_master_key_rotates_on_a_schedule() {
+    const DAY: u64 = 24 * 3600;
+    let mut sealed = Sealed::over(Rig::with(|settings| {
+        settings.keys.rotate_every = Some(secs(90 * DAY));
+    }));
+    let mut keys = vec![sealed.named()];
+    for _ in 0..2 {
+        sealed.rig.advance(secs(89 * DAY));
+        // A restart does not begin the span anew.
+        sealed.rig.restart();
+        sealed.check();
+        sealed.all_under(keys.last().unwrap());
+        sealed.rig.advance(secs(DAY));
+        until("the database names another key", || !keys.contains(&sealed.named()));
+        keys.push(sealed.named());
+        sealed.all_under(keys.last().unwrap());
+        sealed.check();
+    }
+    let rows = sealed.rig.get("/v1/audit-events?action=master_key.rotate");
+    let changed =
+        |row: &Value| (text(&row["changes"]["id"], "before"), text(&row["changes"]["id"], "after"));
+    let [second, first] = [&rows["items"][0], &rows["items"][1]];
+    assert_eq!(changed(first), (keys[0].clone(), keys[1].clone()));
+    assert_eq!(changed(second), (keys[1].clone(), keys[2].clone()));
+    assert_eq!(first["actor"]["type"], "system");
+    // Older backups name the older keys, which are kept.
+    for old in &keys[..2] {
+        let kept = key_file::read(&key_file::retired(&sealed.key_path(), old)).unwrap();
+        assert_eq!(kept.key_id(), *old);
+    }
+}
+
+#[test]
+fn a_scheduled_rotation_that_cannot_write_the_key_is_told_and_done_later() {
+    let faults = Faults::at(Step::KeyFile, 1);
+    let sealed = Sealed::over(Rig::with_faults(
+        |settings| settings.keys.rotate_every = Some(secs(3600)),
+        faults.clone(),
+    ));
+    let key = sealed.named();
+    sealed.rig.advance(secs(3600));
+    let told =
+        "SELECT count(*) FROM escalations WHERE subject = 'master_key' AND resolved_at IS NULL";
+    until("a person is told", || sealed.rig.one(told) == "1");
+    assert!(faults.happened());
+    sealed.all_under(&key);
+    sealed.check();
+    sealed.rig.advance(secs(600));
+    until("it is done", || sealed.named() != key);
+    sealed.all_under(&sealed.named());
+    assert_eq!(sealed.rig.one(told), "0");
+    sealed.check();
+}
+
+/// A rotation that a person began and the disk stopped is finished without a restart.
+#[test]
+fn a_rotation_that_stopped_half_way_goes_on_by_itself() {
+    let mut stopped = 0;
+    for nth in 1..40 {
+        let faults = Faults::at(Step::Commit, nth);
+        let Ok(rig) = Rig::try_with_faults(faults.clone()) else { continue };
+        if faults.happened() {
+            continue;
+        }
+        let Some(sealed) = set_up(rig, &faults) else { continue };
+        let before = sealed.named();
+        let answer = sealed.rig.post("/v1/keys/rotate", &Value::Null);
+        if !faults.happened() || answer.status == 200 {
+            break;
+        }
+        let current = key_file::read(&sealed.key_path()).unwrap().key_id();
+        assert_ne!(current, before);
+        until("the database names it", || sealed.named() == current);
+        sealed.all_under(&current);
+        sealed.check();
+        stopped += 1;
+    }
+    assert!(stopped > 0, "no commit of a rotation failed");
+}
+
 #[test]
 fn what_was_stored_after_a_rotation_under_the_key_before_opens_and_the_next_start_seals_it_anew() {
     let mut sealed = Sealed::new();

@@ -6,8 +6,10 @@
 //! it.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use data_encoding::HEXLOWER;
+use serde_json::json;
 
 use crate::alerts::channel::Channel;
 use crate::alerts::store as alerts;
@@ -15,6 +17,9 @@ use crate::base::faults::{Faults, Step};
 use crate::base::secret::MasterKey;
 use crate::keys::Keyring;
 use crate::keys::file::{self, KeyFileError};
+use crate::model::audit::changes::Changes;
+use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::name::DEFAULT_TENANT;
 use crate::pipeline::prelude::*;
 use crate::store::credentials::{self, Credential, context};
 use crate::store::meta;
@@ -51,6 +56,8 @@ pub struct Rotation {
     place: std::result::Result<PathBuf, &'static str>,
     faults: Faults,
     turn: Arc<Mutex<()>>,
+    /// A rotation has begun, and whoever began it does not go on with it.
+    is_left: Arc<AtomicBool>,
 }
 
 /// A rotation that was done.
@@ -72,7 +79,7 @@ impl Rotation {
         place: std::result::Result<PathBuf, &'static str>,
         faults: Faults,
     ) -> Self {
-        Self { keyring, draw, place, faults, turn: Arc::default() }
+        Self { keyring, draw, place, faults, turn: Arc::default(), is_left: Arc::default() }
     }
 
     /// Replaces the current key by a new one and seals everything again; `write` runs a job in a transaction of its
@@ -82,8 +89,15 @@ impl Rotation {
     where
         W: FnMut(Job) -> Result<usize>,
     {
-        let path = self.place.as_ref().map_err(|given| RotationError::Given(given))?;
         let _turn = self.turn.lock();
+        let (from, to) = self.turn_key()?;
+        let secrets = reseal(&self.keyring, &self.draw, write).inspect_err(|_| self.leave())?;
+        Ok(Rotated { from, to, secrets })
+    }
+
+    /// Puts a new key into the place of the current one; returns the ids of both. Nothing is sealed again yet.
+    fn turn_key(&self) -> std::result::Result<(String, String), RotationError> {
+        let path = self.place.as_ref().map_err(|given| RotationError::Given(given))?;
         let (old, new) = (self.keyring.current(), MasterKey::generate(&*self.draw));
         self.planned_fault(path)?;
         file::write(&file::retired(path, &old.key_id()), &old)?;
@@ -91,8 +105,30 @@ impl Rotation {
         file::write(path, &new)?;
         let to = new.key_id();
         self.keyring.turn_to(new);
-        let secrets = reseal(&self.keyring, &self.draw, write)?;
-        Ok(Rotated { from: old.key_id(), to, secrets })
+        Ok((old.key_id(), to))
+    }
+
+    /// Begins a rotation that upkeep goes on with, unless one is under way.
+    pub fn begin(&self) -> std::result::Result<(), RotationError> {
+        let Some(_turn) = self.turn.try_lock() else { return Ok(()) };
+        self.turn_key()?;
+        self.leave();
+        Ok(())
+    }
+
+    /// Whether a rotation has begun that upkeep has to go on with.
+    pub fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Acquire)
+    }
+
+    /// The rotation that was left has ended.
+    pub fn ended(&self) {
+        self.is_left.store(false, Ordering::Release);
+    }
+
+    /// Leaves a rotation that has begun to upkeep.
+    pub fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
     }
 
     fn planned_fault(&self, path: &std::path::Path) -> std::result::Result<(), KeyFileError> {
@@ -104,16 +140,26 @@ impl Rotation {
     }
 
     /// The keys.
-    #[cfg(any(test, feature = "internals"))]
     pub fn keyring(&self) -> &Arc<Keyring> {
         &self.keyring
     }
 
     /// Randomness.
-    #[cfg(any(test, feature = "internals"))]
     pub fn draw(&self) -> &Arc<dyn Draw> {
         &self.draw
     }
+}
+
+/// The audit event of a rotation.
+pub fn audit_event(at: Timestamp, actor: Actor, done: &Rotated) -> NewAuditEvent {
+    let Rotated { from, to, secrets } = done;
+    let changes = Changes::between(&json!({ "id": from }), &json!({ "id": to }));
+    let changes = changes.and("secrets", *secrets);
+    NewAuditEvent::local(at, DEFAULT_TENANT, actor, "master_key.rotate").of(
+        "master_key",
+        to,
+        changes,
+    )
 }
 
 /// A write that can be run again.
@@ -202,14 +248,20 @@ pub fn reseal_some(
 }
 
 /// The last step: seals the token pepper again, and names the current key in the database.
-pub fn name_current(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<()> {
+pub fn name_current(
+    tx: &WriteTx<'_>,
+    keyring: &Keyring,
+    draw: &dyn Draw,
+    now: Timestamp,
+) -> Result<()> {
     let current = keyring.current();
     if let Some(sealed) = meta::token_pepper(tx)? {
         let plain = keyring.open(PEPPER_CONTEXT, &sealed).map_err(unreadable_pepper)?;
         let sealed = current.seal(PEPPER_CONTEXT, plain.expose(), draw);
         meta::set_token_pepper(tx, &sealed)?;
     }
-    meta::set_master_key_id(tx, &current.key_id())
+    meta::set_master_key_id(tx, &current.key_id())?;
+    meta::set_master_key_since(tx, now)
 }
 
 /// The error if the token pepper cannot be opened.

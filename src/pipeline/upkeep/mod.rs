@@ -4,6 +4,7 @@ pub mod credential_rotation;
 pub mod disk_watch;
 pub mod guard_expiry;
 pub mod master_key_rotation;
+pub mod master_key_schedule;
 mod postponing;
 pub mod site_watch;
 
@@ -19,6 +20,7 @@ use crate::pipeline::refusals::Refusals;
 use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::guard_expiry::GuardExpiry;
+use crate::pipeline::upkeep::master_key_schedule::MasterKeySchedule;
 use crate::pipeline::upkeep::postponing::Postponing;
 use crate::pipeline::upkeep::site_watch::{ClockWatch, SiteWatch};
 use crate::store::{
@@ -28,7 +30,7 @@ use crate::store::{
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 18] = [
+const CHORES: [(&str, Chore); 19] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         upkeep.disk.note(upkeep.clock.monotonic());
@@ -63,6 +65,7 @@ const CHORES: [(&str, Chore); 18] = [
     ("tell alert channels of escalations", |upkeep| upkeep.alerts.run()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
     ("rotate credentials", |upkeep| upkeep.rotation.look()),
+    ("rotate the master key", |upkeep| upkeep.master_key.look()),
     ("store when credentials were used", |upkeep| upkeep.deliver.destinations.store_uses(false)),
     ("delete old guards", |upkeep| upkeep.guard_expiry.turn()),
     ("store the counts of the last minute", |upkeep| upkeep.store_counts(false)),
@@ -89,6 +92,7 @@ pub struct Upkeep {
     site: SiteWatch,
     guard_expiry: GuardExpiry,
     rotation: CredentialRotation,
+    master_key: MasterKeySchedule,
     confirmations: Confirmations,
     alerts: AlertChore,
     postponing: Postponing,
@@ -107,7 +111,12 @@ impl Upkeep {
         disk: Arc<DiskWatch>,
         refusals: Refusals,
         (unsettled, deliver): (Receiver<AttemptReport>, Deliver),
-        (site, rotation, confirmations): (SiteWatch, CredentialRotation, Confirmations),
+        (site, rotation, master_key, confirmations): (
+            SiteWatch,
+            CredentialRotation,
+            MasterKeySchedule,
+            Confirmations,
+        ),
     ) -> Self {
         let guard_expiry = GuardExpiry::new(store.clone(), clock.clone(), Arc::clone(&clock_watch));
         let alerts =
@@ -126,6 +135,7 @@ impl Upkeep {
             site,
             guard_expiry,
             rotation,
+            master_key,
             confirmations,
             alerts,
             postponing,
