@@ -70,7 +70,7 @@ fn a_kill_in_the_middle_of_a_rotation_leaves_everything_readable() {
 fn a_kill_in_the_middle_of_a_scheduled_rotation_leaves_everything_readable() {
     let home = tempfile::tempdir().unwrap();
     let receiver = Receiver::new();
-    let config = format!("{}\n[keys]\nrotate_every = \"1h\"\n", SOON);
+    let config = format!("{SOON}\n[keys]\nrotate_every = \"1h\"\n");
     fs::write(home.path().join("oncebox.toml"), config).unwrap();
     let mut process = Process::start(home.path());
     for n in 0..SECRETS {
