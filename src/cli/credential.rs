@@ -41,9 +41,9 @@ credential  Credentials: what requests are signed with and log on with
     |   oncebox credential rotate ID --secret-file token.txt
     |   oncebox credential rotate ID --command vault
   schedule = scheduleRotation  Set how often a credential is rotated by itself; without flags, never
-    every <SPAN>  How often, like 90d; needs --command, but for what signs
+    every <SPAN>  How often, like 90d; a signing secret needs no --command
     command <NAME>
-    | A signing secret is made without a command, and its receiver has to learn it: oncebox credential reveal.
+    | A signing secret that is made has to be given to the receiver: oncebox credential reveal ID
   reveal = revealCredential  Show a signing secret that is next, so that its receiver can learn it
   revoke = revokeCredential  Revoke a credential: nothing is signed, sent or checked with it from now on
     ? Revoke the credential {id}
