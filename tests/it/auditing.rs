@@ -29,6 +29,7 @@ const CASES: &[(&str, Before, &str, &str)] = &[
     ("credential.revoke", bearer, "/v1/credentials/@/revoke", ""),
     ("credential.rotate", signing, "/v1/credentials/@/rotate", "{}"),
     ("credential.rotate_named", signing, "/integrations/credentials/rotate", NAMED),
+    ("credential.reveal", next_signing, "/v1/credentials/@/reveal", ""),
     ("credential.schedule", signing, "/v1/credentials/@/schedule", "{}"),
     ("subscription.create", url, "/v1/subscriptions", r#"{"name":"s","url":"@"}"#),
     ("subscription.change", signing, "/v1/subscriptions/s", r#"{"owner_id":"x"}"#),
@@ -124,6 +125,12 @@ fn second_secret(rig: &Rig, receiver: &Receiver) -> String {
 fn signing(rig: &Rig, receiver: &Receiver) -> String {
     rig.subscribe("s", receiver);
     rig.one("SELECT id FROM credentials")
+}
+
+/// A signing secret that is next.
+fn next_signing(rig: &Rig, receiver: &Receiver) -> String {
+    let old = signing(rig, receiver);
+    made(rig, &format!("/v1/credentials/{old}/rotate"), "{}")
 }
 
 fn bearer(rig: &Rig, receiver: &Receiver) -> String {
