@@ -21,6 +21,11 @@ const POSTPONED: Param = Param::query::<TrueOrFalse>(
     "Only those that wait behind others of their lane, or only the others.",
     "true",
 );
+const IN_FLIGHT: Param = Param::query::<TrueOrFalse>(
+    "in_flight",
+    "Only those that are being attempted at this moment.",
+    "true",
+);
 const SUBSCRIPTION: Param =
     Param::query::<SomeText>("subscription", "Only those to the subscription of this name.", "erp");
 const EVENT_ID: Param = Param::query::<SomeText>(
@@ -44,7 +49,10 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc(
                 "listDeliveries",
                 "List the deliveries",
-                &[STATE, SUBSCRIPTION, EVENT_ID, TRACE_ID, CODE, POSTPONED, SINCE, UNTIL, LIMIT, AFTER],
+                &[
+                    STATE, SUBSCRIPTION, EVENT_ID, TRACE_ID, CODE, POSTPONED, IN_FLIGHT, SINCE, UNTIL,
+                    LIMIT, AFTER,
+                ],
             )
             .about("The newest first.")
             .returns(&[Returns::page::<InFlightDelivery>("A page of deliveries.")]),
@@ -95,19 +103,22 @@ struct RetryRequest {
 }
 
 /// Why a delivery cannot be sent again.
-const RETRY_RULE: &str = "only a delivery that waits, that is parked, that a consumer has or that was given up can be sent again, and only while its subscription exists";
+const RETRY_RULE: &str = "only a delivery that waits, that is parked, that a consumer has or that was given up, skipped or cancelled can be sent again, and only while its subscription exists";
 /// Why a delivery cannot be cancelled.
 const CANCEL_RULE: &str = "only a delivery that waits, that a consumer has, that is dead, parked or in doubt can be cancelled";
 
 /// `GET /v1/deliveries`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let query = &call.query;
+    let is_asked = query.word("in_flight", |text| text.parse().ok())?.unwrap_or(false);
+    let all = api.flow.in_flight.all();
     let filter = delivery_lists::Filter {
         state: query.one_of("state", State::ALL, State::as_str)?,
         subscription: query.text("subscription"),
         event_id: query.text("event_id"),
         trace_id: query.text("trace_id"),
         postponed: query.word("postponed", |text| text.parse().ok())?,
+        in_flight: is_asked.then(|| all.into_iter().map(|(delivery, _)| delivery.0).collect()),
         code: code(query)?,
         made: query.span()?,
         ..delivery_lists::Filter::default()

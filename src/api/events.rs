@@ -18,6 +18,7 @@ use crate::model::json_fields::{self, Few, Object};
 use crate::model::sealed::Sealed;
 use crate::model::token::Right::Publish;
 use crate::model::token::Scope;
+use crate::model::webhook_event::Began;
 use crate::pipeline::publish::{Outcome, Published};
 use crate::store::attempts::{self, Tries};
 use crate::store::{deliveries, outbox_lists, quarantine};
@@ -446,8 +447,9 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     Ok(page_found(&found, identity))
 }
 
-/// The events and webhook events that are being attempted, by number. Only this process knows them.
-pub(super) fn in_flight(api: &Api) -> Result<(Vec<i64>, Vec<i64>), Problem> {
+/// The events and webhook events that are being attempted, by number, the latter with its start. Only this process knows
+/// them.
+pub(super) fn in_flight(api: &Api) -> Result<(Vec<i64>, Vec<Began>), Problem> {
     let all = api.flow.in_flight.all();
     Ok(api.store.read(|tx| deliveries::events_of(tx, &all))?)
 }

@@ -21,7 +21,7 @@ use crate::model::lane::{HeadOfLine, OrderTerms, Ordering};
 use crate::model::name::Name;
 use crate::model::pattern::Patterns;
 use crate::model::subscription::{
-    CallMethod, ChosenTargetKind, NewSubscription, OwnHeaders, Policy, Source, Subscription,
+    CallMethod, ChosenTargetKind, NewSubscription, OwnHeaders, Policy, Source, State, Subscription,
 };
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
@@ -35,6 +35,8 @@ const OWNER_ID: Param =
 const EVENT_TYPE: Param =
     Param::query::<SomeText>("event_type", "Only those that want this type.", "invoice.paid");
 
+const STATE: Param = Param::query::<State>("state", "Only those in this state.", "ACTIVE");
+
 /// Lanes that go on in one transaction when their subscription stops blocking them.
 const MAX_UNBLOCKED: u32 = 10_000;
 
@@ -47,7 +49,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc(
                 "listSubscriptions",
                 "List the subscriptions",
-                &[OWNER_ID, EVENT_TYPE, LIMIT, AFTER],
+                &[OWNER_ID, EVENT_TYPE, STATE, LIMIT, AFTER],
             )
             .about("Without their secrets.")
             .returns(&[Returns::page::<Subscription>(
@@ -279,6 +281,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let wanted = Wanted {
         owner_id: call.query.get("owner_id"),
         event_type: call.query.get("event_type"),
+        state: call.query.one_of("state", State::ALL, State::as_str)?,
         after: page.after.unwrap_or(0),
         limit: page.limit,
     };

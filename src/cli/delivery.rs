@@ -27,7 +27,7 @@ delivery  One event for one subscription: show, send again, cancel
   attempts = listAttempts  The attempts of a delivery, oldest first
   request = getDeliveryRequest  What the latest attempt sent, and a curl command that repeats it
     id  The delivery's id, like dlv_17
-  retry = retryDelivery  Send again: at once if it waits, anew if it was given up or cancelled
+  retry = retryDelivery  Send again: at once if it waits, anew if it was given up, skipped or cancelled
     @chosen
     rendered_anew  Make body and header fields anew, by the subscription of now
   park = parkDelivery  Set deliveries aside, so that their lanes go on
@@ -122,6 +122,7 @@ in-doubt  After a restore: deliveries that may already have been made
     !state
     !event_id
     !postponed
+    !in_flight
   release = releaseDeliveries  Send them; each keeps its webhook-id, so a consumer with a guard takes it once
     @doubtful
   settle = skipDeliveries  Mark them as done: they were made before the restore and are not sent

@@ -54,6 +54,7 @@ subscription  Subscriptions: which events go where
   list = listSubscriptions  Subscriptions, oldest first
     owner_id --owner
     event_type <TYPE>
+    state --state --status
   create = createSubscription  Add a subscription; prints the secret its requests are signed with, this once
     --pull not:url  Consumers ask for its events, with oncebox consume or over the API; nothing is sent
     @terms

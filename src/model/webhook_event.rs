@@ -113,11 +113,17 @@ pub struct WebhookEvent {
     pub error_message: Option<String>,
 }
 
+/// The number of a webhook event that is being attempted, and the start of the attempt.
+pub type Began = (i64, Timestamp);
+
 impl WebhookEvent {
-    /// Shows it as `processing` if it is among those that are being attempted. The file does not store that.
-    pub fn see_in_flight(&mut self, seqs: &[i64]) {
-        if self.status == Status::Received && seqs.contains(&self.seq) {
+    /// Shows it as `processing`, and since when, if it is among those that are being attempted. The file does not store
+    /// that before the first attempt has ended.
+    pub fn see_in_flight(&mut self, began: &[Began]) {
+        let began = began.iter().filter(|(seq, _)| *seq == self.seq).map(|(_, at)| *at).min();
+        if self.status == Status::Received && began.is_some() {
             self.status = Status::Processing;
+            self.processing_started_at = self.processing_started_at.or(began);
         }
     }
 }

@@ -42,8 +42,8 @@ impl InFlight {
     }
 
     /// All of them.
-    pub fn all(&self) -> Vec<DeliverySeq> {
-        self.0.lock().keys().copied().collect()
+    pub fn all(&self) -> Vec<(DeliverySeq, Timestamp)> {
+        self.0.lock().iter().map(|(delivery, at)| (*delivery, *at)).collect()
     }
 
     /// Since when a delivery is being attempted.

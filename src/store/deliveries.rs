@@ -10,6 +10,7 @@ use crate::model::delivery::{OutgoingOrder, OutgoingRequest, State};
 use crate::model::event::DeliveryCounts;
 use crate::model::failure::Settlement;
 use crate::model::lane::Places;
+use crate::model::webhook_event::Began;
 use crate::store::column::{Clamped, Json};
 use crate::store::matching::MatchedSubscription;
 use crate::store::prelude::*;
@@ -187,7 +188,7 @@ pub(super) const HAS_UNFINISHED: &str = "
               AND subscription_seq = ?1)";
 
 const EVENTS_OF: &str = "
-    SELECT outbox_seq, webhook_seq FROM deliveries WHERE seq IN (SELECT value FROM json_each(?1))";
+    SELECT seq, outbox_seq, webhook_seq FROM deliveries WHERE seq IN (SELECT value FROM json_each(?1))";
 
 // The few that were refused with the credential before: they wait for steps of up to hours.
 const RETRY_REFUSED: &str = "
@@ -571,12 +572,17 @@ pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliverySt
     tx.first(STATE, [delivery], read_state)?.ok_or(Error::Changed("the delivery"))
 }
 
-/// The events and webhook events of deliveries, by number.
-pub fn events_of(tx: &ReadTx<'_>, deliveries: &[DeliverySeq]) -> Result<(Vec<i64>, Vec<i64>)> {
-    let seqs: Vec<i64> = deliveries.iter().map(|delivery| delivery.0).collect();
-    let found: Vec<(Option<i64>, Option<i64>)> = tx.rows(EVENTS_OF, [Json(&seqs)], tuple)?;
-    let (events, webhook_events): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-    Ok((events.into_iter().flatten().collect(), webhook_events.into_iter().flatten().collect()))
+/// The events and webhook events of deliveries that are being attempted, by number, the latter with its start.
+pub fn events_of(
+    tx: &ReadTx<'_>,
+    all: &[(DeliverySeq, Timestamp)],
+) -> Result<(Vec<i64>, Vec<Began>)> {
+    let seqs: Vec<i64> = all.iter().map(|(delivery, _)| delivery.0).collect();
+    let found: Vec<(DeliverySeq, Option<i64>, Option<i64>)> =
+        tx.rows(EVENTS_OF, [Json(&seqs)], tuple)?;
+    let began = |of| all.iter().find(|(delivery, _)| *delivery == of).map(|(_, at)| *at);
+    let webhook_events = found.iter().filter_map(|(of, _, seq)| Some(((*seq)?, began(*of)?)));
+    Ok((found.iter().filter_map(|(_, seq, _)| *seq).collect(), webhook_events.collect()))
 }
 
 /// Reschedules a delivery after a failed attempt.

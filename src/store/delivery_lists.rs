@@ -61,7 +61,8 @@ macro_rules! of_event {
               CROSS JOIN deliveries ON deliveries." $number " = e.seq
               WHERE e.id = ?6 AND e.tenant = ?4 AND deliveries.seq < ?1 AND deliveries.seq >= ?2
                 AND (?7 IS NULL OR state = ?7) AND " of_code!("?8") " AND " of_subscription!()
-            " AND (?9 IS NULL OR ?9 = (state = 'pending' AND head = 0))"
+            " AND (?9 IS NULL OR ?9 = (state = 'pending' AND head = 0))
+                AND (?10 IS NULL OR deliveries.seq IN (SELECT value FROM json_each(?10)))"
             " ORDER BY deliveries.seq DESC
               LIMIT ?3"
         )
@@ -72,7 +73,8 @@ pub(super) const MADE_FROM: &str = row_from!("deliveries", "created_at");
 
 pub(super) const PAGE: &str = newest_first!(
     "deliveries" where "tenant = ?4 AND (?6 IS NULL OR state = ?6) AND ", of_code!("?7"), " AND ",
-    of_subscription!(), " AND (?8 IS NULL OR ?8 = (state = 'pending' AND head = 0))"
+    of_subscription!(), " AND (?8 IS NULL OR ?8 = (state = 'pending' AND head = 0))
+     AND (?9 IS NULL OR seq IN (SELECT value FROM json_each(?9)))"
 );
 
 pub(super) const PAGE_OF_TRACE: &str = newest_first!(
@@ -83,7 +85,8 @@ pub(super) const PAGE_OF_TRACE: &str = newest_first!(
       OR webhook_seq = (SELECT seq FROM webhook_events WHERE id = ?9))
      AND seq IN (SELECT seq FROM deliveries WHERE outbox_seq IN (SELECT value FROM json_each(?10))
                   UNION ALL
-                 SELECT seq FROM deliveries WHERE webhook_seq IN (SELECT value FROM json_each(?11)))"
+                 SELECT seq FROM deliveries WHERE webhook_seq IN (SELECT value FROM json_each(?11)))
+     AND (?12 IS NULL OR seq IN (SELECT value FROM json_each(?12)))"
 );
 
 pub(super) const NEWEST: &str = newest_seq!("deliveries");
@@ -126,6 +129,8 @@ pub struct Filter {
     pub code: Option<u16>,
     /// Whether they wait behind others.
     pub postponed: Option<bool>,
+    /// Those that are being attempted, if only these are wanted.
+    pub in_flight: Option<Vec<i64>>,
     /// When they were made.
     pub made: Span,
 }
@@ -133,24 +138,25 @@ pub struct Filter {
 /// A page of deliveries, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Delivery>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { state, subscription, event_id, trace_id, class, code, postponed, made } = filter;
-    let mut range = SeqRange::new(tx, MADE_FROM, before, *made)?;
+    let Filter { state, subscription, event_id, trace_id, class, code, postponed, .. } = filter;
+    let seen = filter.in_flight.as_ref().map(Json);
+    let mut range = SeqRange::new(tx, MADE_FROM, before, filter.made)?;
     let seqs = if let Some(trace) = trace_id {
         let events = traced(tx, TRACED, tenant, trace)?;
         let webhook_events = traced(tx, TRACED_WEBHOOKS, tenant, trace)?;
-        let (events, webhook_events) = (Json(&events), Json(&webhook_events));
+        let (events, hooks) = (Json(&events), Json(&webhook_events));
         let more =
-            params![tenant, subscription, state, code, postponed, event_id, events, webhook_events];
+            params![tenant, subscription, state, code, postponed, event_id, events, hooks, seen];
         range.seqs(tx, PAGE_OF_TRACE, limit, more)?
     } else if let Some(event_id) = event_id {
-        let more = params![tenant, subscription, event_id, state, code, postponed];
+        let more = params![tenant, subscription, event_id, state, code, postponed, seen];
         let mut found = range.seqs(tx, OF_EVENT, limit, more)?;
         if found.is_empty() {
             found = range.seqs(tx, OF_WEBHOOK_EVENT, limit, more)?;
         }
         found
     } else {
-        let indexed = match state.filter(|_| postponed.is_none()) {
+        let indexed = match state.filter(|_| postponed.is_none() && seen.is_none()) {
             Some(State::DeadLetter) => Some((CUTOFF_OF_DEAD, PAGE_OF_DEAD)),
             Some(State::InDoubt) => Some((CUTOFF_IN_DOUBT, PAGE_IN_DOUBT)),
             _ => None,
@@ -166,7 +172,8 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
             }
         } else {
             range.limit_numbers(tx, NEWEST)?;
-            range.seqs(tx, PAGE, limit, params![tenant, subscription, state, code, postponed])?
+            let more = params![tenant, subscription, state, code, postponed, seen];
+            range.seqs(tx, PAGE, limit, more)?
         }
     };
     let each = seqs.into_iter().map(|seq| by_seq(tx, tenant, DeliverySeq(seq)));

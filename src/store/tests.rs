@@ -293,7 +293,10 @@ fn the_deliveries_of_one_event_are_listed_by_its_index() {
         of_webhook.contains("INDEX deliveries_of_webhook_event (webhook_seq=?)"),
         "{of_webhook}"
     );
-    assert!(!of_event.contains("SCAN") && !of_webhook.contains("SCAN"));
+    for plan in [of_event, of_webhook] {
+        // What is in flight is a short list of numbers.
+        assert!(!plan.replace("SCAN json_each", "").contains("SCAN"), "{plan}");
+    }
 }
 
 #[test]

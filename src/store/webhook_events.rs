@@ -8,7 +8,7 @@ use crate::model::lane::Key;
 use crate::model::sealed::Sealed;
 use crate::model::subscription::Routed;
 use crate::model::webhook_event::{
-    Batch, NewWebhookEvent, Status, WebhookEvent, derive, webhook_id,
+    Batch, Began, NewWebhookEvent, Status, WebhookEvent, derive, webhook_id,
 };
 use crate::store::column::Json;
 use crate::store::deliveries::{self, OrderedBy, Origin, Route};
@@ -243,8 +243,8 @@ pub struct Filter {
     pub id: Option<String>,
     /// When they were received.
     pub received: Span,
-    /// Those that are being attempted, by number: their status is `processing`.
-    pub in_flight: Vec<i64>,
+    /// Those that are being attempted, by number, and since when: their status is `processing`.
+    pub in_flight: Vec<Began>,
 }
 
 /// A page of webhook events without their payloads, newest first.
@@ -260,7 +260,8 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         received,
         in_flight,
     } = filter;
-    let seen = Json(in_flight);
+    let seen: Vec<i64> = in_flight.iter().map(|(seq, _)| *seq).collect();
+    let seen = Json(&seen);
     let mut range = SeqRange::new(tx, RECEIVED_FROM, before, *received)?;
     let seqs = if let Some(trace) = trace_id {
         let of_trace = traced(tx, TRACED_WEBHOOKS, tenant, trace)?;

@@ -235,9 +235,9 @@ fn found(rig: &Rig, path: &str, field: &str) -> Vec<String> {
     rig.items(path).iter().map(|item| text(item, field)).collect()
 }
 
-/// "List subscriptions for an owner"; "find subscriptions listening to a given event type".
+/// Seed 002: "List subscriptions for an owner"; "Find active subscriptions for an event type".
 #[test]
-fn subscriptions_are_listed_by_owner_and_by_event_type() {
+fn subscriptions_are_listed_by_owner_event_type_and_state() {
     let rig = Rig::new();
     for (name, types, owner) in [
         ("erp", json!(["invoice.*"]), "finance"),
@@ -246,7 +246,10 @@ fn subscriptions_are_listed_by_owner_and_by_event_type() {
     ] {
         rig.pull(name, &json!({ "event_types": types, "owner_id": owner }));
     }
+    rig.call("POST", "/v1/subscriptions/shop/pause", b"").is(200);
     for (query, names) in [
+        ("event_type=invoice.paid&state=ACTIVE", "erp all"),
+        ("state=PAUSED", "shop"),
         ("owner_id=finance", "erp all"),
         ("event_type=invoice.paid", "erp shop all"),
         ("event_type=order.paid", "shop all"),

@@ -123,6 +123,9 @@ fn a_webhook_event_has_the_fields_that_the_seed_names() {
     );
     assert!(rig.items("/v1/webhook-events?status=received").is_empty());
     let began = rig.now().to_string();
+    for seen in [only(&rig, list), shown()] {
+        assert_eq!(seen["processing_started_at"], began, "a row in processing has begun: {seen}");
+    }
     rig.advance(secs(2));
     receiver.always(Reply::status(500));
     receiver.release_with(500);
@@ -170,10 +173,21 @@ fn an_event_has_the_fields_that_the_seed_names() {
     assert_eq!(only(&rig, "/v1/events?status=processing")["status"], "processing");
     assert_eq!(shown()["status"], "processing");
     assert!(rig.items("/v1/events?status=failed").is_empty());
+    let event_id = text(&shown(), "id");
+    for more in ["", "&subscription=erp", &format!("&event_id={event_id}")] {
+        let running = only(&rig, &format!("/v1/deliveries?in_flight=true&state=pending{more}"));
+        assert_eq!(text(&running, "event_id"), event_id);
+    }
+    let trace = text(&shown(), "trace_id");
+    assert_eq!(
+        only(&rig, &format!("/v1/deliveries?in_flight=true&trace_id={trace}"))["id"],
+        "dlv_1"
+    );
     receiver.release();
     rig.settle();
     until("it is done", || shown()["status"] == "completed");
     has(&shown(), &json!({ "failed_count": 2, "failed_error_code": null }));
+    assert!(rig.items("/v1/deliveries?in_flight=true").is_empty());
 }
 
 /// Seed 004: "POSTPONED" and "WAITING" are states that a list can be filtered by.

@@ -55,7 +55,7 @@ impl Postponing {
         now: Timestamp,
     ) -> Result<bool> {
         let due_by = now.minus(limit);
-        let busy = self.in_flight.all();
+        let busy: Vec<_> = self.in_flight.all().into_iter().map(|(delivery, _)| delivery).collect();
         let wanted = (due_by, MAX_ROWS);
         let found = self.store.read(|tx| postponed::find(tx, subscription, wanted, &busy))?;
         if found.is_empty() {
