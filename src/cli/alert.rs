@@ -63,7 +63,7 @@ escalation  Failures that a person must see
   list = listEscalations  Open escalations, newest first
     all --resolved  Also list resolved ones
   show = getEscalation  One escalation: what happened, since when, how often
-  acknowledge = acknowledgeEscalation  Mark an escalation as seen; it stays open until its cause is gone
+  acknowledge = acknowledgeEscalation  Mark an escalation as seen: one about dead letters, dropped files, a rotation or a limit ends, others when their cause is gone
 ";
 
 pub(super) const ESCALATION: Commands = Commands::new(&ESCALATIONS, ESCALATION_TABLE, &[]);

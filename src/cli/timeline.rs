@@ -13,7 +13,7 @@ const PAYLOAD_LINES: usize = 24;
 
 const EVENT: &str = "
   columns: ID 0 id; TYPE 1 event_type; STATUS 1 status; RECEIVED (UTC) 2 received_at; OF 3 about; ERROR 2 error_code; KEY 4 idempotency_key
-  fields: aggregate = about; key = idempotency_key; source = source_system; for = target; process = process_id; parent; hard children = children; webhook-id = webhook_id; occurred; received; not before; completed; ended; published again; with other content; error = error_code; last error
+  fields: aggregate = about; key = idempotency_key; source = source_system; for = target; process = process_id; trace = trace_id; parent; hard children = children; webhook-id = webhook_id; occurred; received; not before; completed; ended; published again; with other content; error = error_code; last error
 ";
 
 pub(super) const EVENTS: Noun = Noun::new("/v1/events", "Event", "such events", EVENT).by(&[
@@ -32,13 +32,14 @@ pub(super) const EVENTS: Noun = Noun::new("/v1/events", "Event", "such events", 
 
 const WEBHOOK: &str = "
   columns: ID 0 id; TYPE 1 event_type; STATUS 1 status; RECEIVED (UTC) 2 received_at; PROVIDER 3 provider; PROVIDER'S ID 4 provider_event_id
-  fields: provider; provider's id = provider_event_id; webhook-id = webhook_id; ordering key; received; came again; completed; ended; last error
+  fields: provider; provider's id = provider_event_id; webhook-id = webhook_id; ordering key; trace = trace_id; received; came again; began; completed; ended; last error
 ";
 
 pub(super) const WEBHOOKS: Noun =
     Noun::new("/v1/webhook-events", "Webhook event", "such webhook events", WEBHOOK).by(&[
         ("received", |e| moment(e, "received_at")),
         ("came_again", |e| times(e, "duplicate_count")),
+        ("began", |e| moment(e, "processing_started_at")),
         ("completed", completed),
         ("ended", ended),
         ("last_error", |e| last_error(e, "error_message")),
@@ -51,7 +52,8 @@ fn completed(event: &Value) -> String {
 
 /// When another event ended.
 fn ended(event: &Value) -> String {
-    if is_completed(event) { String::new() } else { moment(event, "completed_at") }
+    let field = if is_webhook(event) { "finished_at" } else { "completed_at" };
+    if is_completed(event) { String::new() } else { moment(event, field) }
 }
 
 /// Adds a hint to a "not found" failure if `given` is not an id: how to find an event by its aggregate or key.
@@ -240,7 +242,7 @@ fn attempts(remote: &Remote, delivery: &str) -> Result<(), Failure> {
         }
         Ok(())
     })?;
-    if any { Ok(()) } else { out::line("  no attempt yet") }
+    if any { Ok(()) } else { out::line("  no attempt has ended") }
 }
 
 /// Prints, for each delivery, the command that sends it again.

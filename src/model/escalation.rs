@@ -99,7 +99,7 @@ impl Class {
             Self::DeliveryDead => (
                 Warning,
                 "has deliveries that were given up",
-                "Mend the cause, then send them again: oncebox dead-letter replay. This ends when none is left.",
+                "Mend the cause, then send them again: oncebox dead-letter replay. This ends when none is left, or when somebody acknowledges it.",
             ),
             Self::SubscriptionAuth => (
                 Critical,

@@ -225,8 +225,8 @@ pub(super) fn note_failure(
         if failed >= ESCALATED_AT {
             resolve_escalation(tx, *subscription, Class::DeliveryFailing, at)?;
         }
-        let what = if matches!(next, Next::Park(_)) { "parked" } else { "given up" };
-        let detail = format!("{delivery} was {what}: {why}");
+        let what = if matches!(next, Next::Park(_)) { "parked" } else { "a dead letter" };
+        let detail = format!("{delivery} is {what}: {why}");
         escalate(tx, (*subscription, *delivery), Class::DeliveryDead, &detail, at)
     } else if attempt.counted && failed.saturating_add(1) >= ESCALATED_AT {
         let count = failed.saturating_add(1);
@@ -656,7 +656,7 @@ fn given_up(
     let settlement =
         Settlement::without_attempt(delivery, (subscription, before.run_no), reason, (now, at));
     operational::delivery(tx, &settlement, before.origin, before.attempt_count)?;
-    let detail = format!("{delivery} was given up: {reason}");
+    let detail = format!("{delivery} is a dead letter: {reason}");
     escalate(tx, (subscription, delivery), Class::DeliveryDead, &detail, at)
 }
 

@@ -380,3 +380,38 @@ fn top_draws_on_a_screen_of_its_own_and_leaves_the_terminal_as_it_was() {
     read_until("\x1b[?25h\x1b[?1049l");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
+
+/// Seed 000: "`processing_started_at`: When processing began." Seed 003: "correlated by `traceId`".
+#[test]
+fn a_screen_says_when_an_event_began_and_ended_and_its_trace() {
+    let rig = Rig::new();
+    rig.ok(&[
+        "provider",
+        "create",
+        "stripe",
+        "--scheme",
+        "stripe",
+        "--pii",
+        "allow",
+        "--generate-secret",
+    ]);
+    rig.ok(&["trigger", "stripe"]);
+    let skipped = rig.items(&["webhook", "list"]).remove(0);
+    let screen = |id: &Value| rig.ok(&["webhook", "show", id.as_str().unwrap()]);
+    shows(&screen(&skipped["id"]), &["ended", "trace", skipped["trace_id"].as_str().unwrap()]);
+    let target = Target::answering(400);
+    let args = ["subscription", "create", "odoo", "--url", &target.url, "--source", "all"];
+    rig.ok(&args);
+    rig.ok(&["trigger", "stripe"]);
+    rig.until("it failed", |rig| rig.items(&["webhook", "list", "--status", "failed"]).len() == 1);
+    let failed = rig.items(&["webhook", "list", "--status", "failed"]).remove(0);
+    shows(&screen(&failed["id"]), &["began", "ended", "last error"]);
+    let event = emit(&rig, "4711");
+    settled(&rig, &event, "dead_letter");
+    shows(&rig.ok(&["event", "show", &event]), &["trace", &event.replace('-', "")]);
+    let escalations = rig.ok(&["escalation", "list"]);
+    shows(&escalations, &["is a dead letter: the target answered 400"]);
+    let active =
+        rig.ok(&["subscription", "list", "--event-type", "invoice.paid", "--state", "ACTIVE"]);
+    shows(&active, &["odoo"]);
+}
