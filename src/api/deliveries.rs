@@ -50,7 +50,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 "listDeliveries",
                 "List the deliveries",
                 &[
-                    STATE, SUBSCRIPTION, EVENT_ID, TRACE_ID, CODE, POSTPONED, IN_FLIGHT, SINCE, UNTIL,
+                    STATE, SUBSCRIPTION, EVENT_ID, TRACE_ID, CLASS, CODE, POSTPONED, IN_FLIGHT, SINCE, UNTIL,
                     LIMIT, AFTER,
                 ],
             )
@@ -119,9 +119,9 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         trace_id: query.text("trace_id"),
         postponed: query.word("postponed", |text| text.parse().ok())?,
         in_flight: is_asked.then(|| all.into_iter().map(|(delivery, _)| delivery.0).collect()),
+        class: query.one_of("class", AttemptClass::ALL, AttemptClass::as_str)?,
         code: code(query)?,
         made: query.span()?,
-        ..delivery_lists::Filter::default()
     };
     page(api, call, &filter)
 }

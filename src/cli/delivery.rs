@@ -123,6 +123,7 @@ in-doubt  After a restore: deliveries that may already have been made
     !event_id
     !postponed
     !in_flight
+    !class
   release = releaseDeliveries  Send them; each keeps its webhook-id, so a consumer with a guard takes it once
     @doubtful
   settle = skipDeliveries  Mark them as done: they were made before the restore and are not sent

@@ -62,7 +62,8 @@ macro_rules! of_event {
               WHERE e.id = ?6 AND e.tenant = ?4 AND deliveries.seq < ?1 AND deliveries.seq >= ?2
                 AND (?7 IS NULL OR state = ?7) AND " of_code!("?8") " AND " of_subscription!()
             " AND (?9 IS NULL OR ?9 = (state = 'pending' AND head = 0))
-                AND (?10 IS NULL OR deliveries.seq IN (SELECT value FROM json_each(?10)))"
+                AND (?10 IS NULL OR deliveries.seq IN (SELECT value FROM json_each(?10)))
+                AND (?11 IS NULL OR last_class = ?11)"
             " ORDER BY deliveries.seq DESC
               LIMIT ?3"
         )
@@ -74,7 +75,7 @@ pub(super) const MADE_FROM: &str = row_from!("deliveries", "created_at");
 pub(super) const PAGE: &str = newest_first!(
     "deliveries" where "tenant = ?4 AND (?6 IS NULL OR state = ?6) AND ", of_code!("?7"), " AND ",
     of_subscription!(), " AND (?8 IS NULL OR ?8 = (state = 'pending' AND head = 0))
-     AND (?9 IS NULL OR seq IN (SELECT value FROM json_each(?9)))"
+     AND (?9 IS NULL OR seq IN (SELECT value FROM json_each(?9))) AND (?10 IS NULL OR last_class = ?10)"
 );
 
 pub(super) const PAGE_OF_TRACE: &str = newest_first!(
@@ -86,7 +87,7 @@ pub(super) const PAGE_OF_TRACE: &str = newest_first!(
      AND seq IN (SELECT seq FROM deliveries WHERE outbox_seq IN (SELECT value FROM json_each(?10))
                   UNION ALL
                  SELECT seq FROM deliveries WHERE webhook_seq IN (SELECT value FROM json_each(?11)))
-     AND (?12 IS NULL OR seq IN (SELECT value FROM json_each(?12)))"
+     AND (?12 IS NULL OR seq IN (SELECT value FROM json_each(?12))) AND (?13 IS NULL OR last_class = ?13)"
 );
 
 pub(super) const NEWEST: &str = newest_seq!("deliveries");
@@ -123,7 +124,7 @@ pub struct Filter {
     pub event_id: Option<String>,
     /// The trace of the event that they carry: of its newest 1,000 events.
     pub trace_id: Option<String>,
-    /// The class of their last attempt; only for dead letters.
+    /// The class of their last attempt.
     pub class: Option<AttemptClass>,
     /// The HTTP status of their last attempt.
     pub code: Option<u16>,
@@ -145,11 +146,21 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         let events = traced(tx, TRACED, tenant, trace)?;
         let webhook_events = traced(tx, TRACED_WEBHOOKS, tenant, trace)?;
         let (events, hooks) = (Json(&events), Json(&webhook_events));
-        let more =
-            params![tenant, subscription, state, code, postponed, event_id, events, hooks, seen];
+        let more = params![
+            tenant,
+            subscription,
+            state,
+            code,
+            postponed,
+            event_id,
+            events,
+            hooks,
+            seen,
+            class
+        ];
         range.seqs(tx, PAGE_OF_TRACE, limit, more)?
     } else if let Some(event_id) = event_id {
-        let more = params![tenant, subscription, event_id, state, code, postponed, seen];
+        let more = params![tenant, subscription, event_id, state, code, postponed, seen, class];
         let mut found = range.seqs(tx, OF_EVENT, limit, more)?;
         if found.is_empty() {
             found = range.seqs(tx, OF_WEBHOOK_EVENT, limit, more)?;
@@ -158,7 +169,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
     } else {
         let indexed = match state.filter(|_| postponed.is_none() && seen.is_none()) {
             Some(State::DeadLetter) => Some((CUTOFF_OF_DEAD, PAGE_OF_DEAD)),
-            Some(State::InDoubt) => Some((CUTOFF_IN_DOUBT, PAGE_IN_DOUBT)),
+            Some(State::InDoubt) if class.is_none() => Some((CUTOFF_IN_DOUBT, PAGE_IN_DOUBT)),
             _ => None,
         };
         if let Some((cutoff, page)) = indexed {
@@ -172,7 +183,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
             }
         } else {
             range.limit_numbers(tx, NEWEST)?;
-            let more = params![tenant, subscription, state, code, postponed, seen];
+            let more = params![tenant, subscription, state, code, postponed, seen, class];
             range.seqs(tx, PAGE, limit, more)?
         }
     };

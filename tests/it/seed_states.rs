@@ -209,6 +209,24 @@ fn what_is_postponed_and_what_waits_is_listed() {
     assert_eq!(rig.items("/v1/events?waiting=false").len(), 1);
 }
 
+/// Seed 002: "`WHERE status = 'FAILED' AND next_retry_at IS NOT NULL`". Seed 003: failures are "classified".
+#[test]
+fn what_failed_and_is_tried_again_is_listed_by_class() {
+    let (rig, _receiver) = Rig::subscribed_to("erp", Receiver::with(Reply::status(503)));
+    let failed = publish(&rig, "a", &json!({}));
+    rig.settle();
+    publish(&rig, "b", &json!({ "not_before": rig.now().plus(secs(3600)) }));
+    let trace = failed.replace('-', "");
+    for more in ["", &format!("&event_id={failed}"), &format!("&trace_id={trace}")] {
+        let of =
+            |class: &str| rig.items(&format!("/v1/deliveries?state=pending&class={class}{more}"));
+        assert_eq!((of("transient").len(), of("auth").len()), (1, 0), "{more}");
+        assert_eq!(text(&of("transient")[0], "event_id"), failed);
+    }
+    assert!(rig.items("/v1/deliveries?state=in_doubt&class=transient").is_empty());
+    assert!(rig.items("/v1/deliveries?state=dead_letter&class=transient").is_empty());
+}
+
 /// Takes the next event of the consumer, and says that it is done.
 fn taken(rig: &Rig) -> Value {
     let next = rig.items("/v1/consumers/lane/next?max=1").remove(0);
