@@ -154,7 +154,7 @@ impl Class {
             ),
             Self::CredentialRotation => (
                 Warning,
-                "has a credential that could not be rotated",
+                "could not be rotated",
                 "The old one stays in force. Look why: oncebox credential list.",
             ),
             Self::CredentialNew => (

@@ -69,7 +69,7 @@ impl NewCall {
             return Some(format!("a call for a newer state {when} made: {by} (external_calls)"));
         }
         let is_same = made.body_hash.as_ref() == Some(body_hash);
-        is_same.then(|| format!("the same state was sent before: {by} (external_calls)"))
+        is_same.then(|| format!("the target has the same state already: {by} (external_calls)"))
     }
 }
 

@@ -186,7 +186,7 @@ fn a_call_for_an_older_state_is_never_made_after_one_for_a_newer_state() {
     let sent = receiver.count();
     replay_all(&rig);
     until("the replays are skipped", || (1..=3).all(|n| is_in(&rig, n, "skipped")));
-    assert!(delivery(&rig, 2).1.contains("the same state was sent before: dlv_2"));
+    assert!(delivery(&rig, 2).1.contains("the target has the same state already: dlv_2"));
     rig.has_sent(&receiver, sent);
     let (state, _, by, made) = call_about(&rig, "invoice.changed/1");
     assert_eq!((state.as_str(), by.as_str(), made.as_str()), ("OK", "dlv_2", "dlv_2"));
@@ -234,7 +234,10 @@ fn what_is_the_same_state_is_told_by_the_payload_and_not_by_its_envelope() {
             rig.advance(secs(1));
         }
         assert_eq!(receiver.count(), 2, "{format}");
-        assert_eq!(delivery(&rig, 2).1, "the same state was sent before: dlv_1 (external_calls)");
+        assert_eq!(
+            delivery(&rig, 2).1,
+            "the target has the same state already: dlv_1 (external_calls)"
+        );
     }
 }
 
@@ -256,7 +259,10 @@ fn the_same_state_is_sent_once_and_another_state_again() {
     rig.settle();
     let skipped = "SELECT seq FROM deliveries WHERE state = 'skipped'";
     assert_eq!(rig.lines(skipped), ["2"]);
-    assert_eq!(delivery(&rig, 2).1, "the same state was sent before: dlv_1 (external_calls)");
+    assert_eq!(
+        delivery(&rig, 2).1,
+        "the target has the same state already: dlv_1 (external_calls)"
+    );
     assert_eq!(receiver.count(), 5);
     let all = calls(&rig);
     let keys: Vec<_> = all.iter().map(|call| call["entity_key"].as_str().unwrap()).collect();
@@ -285,7 +291,10 @@ fn a_state_between_two_equal_ones_is_not_sent_after_the_newer_one() {
         let count = rig.one("SELECT max(seq) FROM deliveries").parse().unwrap();
         until("it has ended", || is_in(&rig, count, state));
     }
-    assert_eq!(delivery(&rig, 2).1, "the same state was sent before: dlv_1 (external_calls)");
+    assert_eq!(
+        delivery(&rig, 2).1,
+        "the target has the same state already: dlv_1 (external_calls)"
+    );
     assert_eq!(delivery(&rig, 3).1, "a call for a newer state was made: dlv_2 (external_calls)");
     assert_eq!(call_about(&rig, "invoice.changed/1").3, "dlv_2");
     assert_eq!(receiver.bodies(), ["a1"]);
@@ -329,7 +338,7 @@ fn an_answer_after_a_cancel_still_counts_as_made() {
     until("it is noted", || call_about(&rig, "invoice.changed/1").0 == "OK");
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
     until("it is skipped", || is_in(&rig, 1, "skipped"));
-    assert!(delivery(&rig, 1).1.contains("the same state was sent before"));
+    assert!(delivery(&rig, 1).1.contains("the target has the same state already"));
     rig.has_sent(&receiver, 1);
 }
 
