@@ -648,6 +648,32 @@ CREATE TABLE renderings (
   CONSTRAINT rendering_sealed_is_0_or_1 CHECK (sealed IN (0, 1))
 ) STRICT;
 
+-- The attempts as requests and responses, for reports by SQL. A number of one is the delivery's and the attempt's.
+CREATE VIEW request AS
+SELECT a.delivery_seq * 1048576 + a.n AS req_id,
+       coalesce(d.outbox_seq, d.webhook_seq) AS msg_id,
+       'dlv_' || a.delivery_seq || '.' || a.n AS res_join_id,
+       a.method, a.url AS uri, a.fields, r.format,
+       -- The payload, or what a template made of it for the latest attempt; body_sha256 is of what this one sent. Sealed
+       -- values stay sealed.
+       coalesce(r.body, o.payload, w.payload,
+                (SELECT body FROM payloads WHERE seq = coalesce(o.payload_seq, w.payload_seq))) AS req_envelope,
+       a.body_sha256, a.started_at AS req_timestamp
+  FROM attempts AS a
+  JOIN deliveries AS d ON d.seq = a.delivery_seq
+  LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+  LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
+  LEFT JOIN renderings AS r ON r.delivery_seq = a.delivery_seq;
+
+CREATE VIEW response AS
+SELECT a.delivery_seq * 1048576 + a.n AS res_id,
+       a.delivery_seq * 1048576 + a.n AS req_id,
+       coalesce(d.outbox_seq, d.webhook_seq) AS msg_id,
+       a.http_status, a.excerpt AS res_envelope, a.failed_reason, a.finished_at AS res_timestamp,
+       a.class <> 'success' AS failed
+  FROM attempts AS a
+  JOIN deliveries AS d ON d.seq = a.delivery_seq;
+
 -- What went wrong with a delivery, from its first failed attempt until it succeeds. The API calls it flr_<seq>.
 CREATE TABLE failures (
   seq          INTEGER PRIMARY KEY AUTOINCREMENT,

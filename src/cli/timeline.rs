@@ -23,7 +23,7 @@ pub(super) const EVENTS: Noun = Noun::new("/v1/events", "Event", "such events", 
     ("occurred", |e| moment(e, "occurred_at")),
     ("received", |e| moment(e, "received_at")),
     ("not_before", |e| moment(e, "not_before")),
-    ("completed", completed),
+    ("completed", |e| moment(e, "completed_at")),
     ("ended", ended),
     ("published_again", |e| times(e, "duplicate_count")),
     ("with_other_content", |e| times(e, "differing_count")),
@@ -40,20 +40,14 @@ pub(super) const WEBHOOKS: Noun =
         ("received", |e| moment(e, "received_at")),
         ("came_again", |e| times(e, "duplicate_count")),
         ("began", |e| moment(e, "processing_started_at")),
-        ("completed", completed),
+        ("completed", |e| moment(e, "completed_at")),
         ("ended", ended),
         ("last_error", |e| last_error(e, "error_message")),
     ]);
 
-/// When a completed event was completed.
-fn completed(event: &Value) -> String {
-    if is_completed(event) { moment(event, "completed_at") } else { String::new() }
-}
-
 /// When another event ended.
 fn ended(event: &Value) -> String {
-    let field = if is_webhook(event) { "finished_at" } else { "completed_at" };
-    if is_completed(event) { String::new() } else { moment(event, field) }
+    if is_completed(event) { String::new() } else { moment(event, "finished_at") }
 }
 
 /// Adds a hint to a "not found" failure if `given` is not an id: how to find an event by its aggregate or key.

@@ -420,10 +420,14 @@ pub struct Event {
     pub duplicate_count: u32,
     /// How often it was published again with other content.
     pub differing_count: u32,
+    /// The latest error, unless it was completed.
     pub last_error: Option<String>,
     /// Why it is quarantined, or was before it was discarded, such as `bad_payload`.
     pub error_code: Option<String>,
+    /// When it was completed.
     pub completed_at: Option<Timestamp>,
+    /// When it was completed, skipped, cancelled or given up.
+    pub finished_at: Option<Timestamp>,
     /// How many events name it as their parent with the binding `hard`.
     pub hard_children: u32,
     /// Its own deliveries are done, and a hard child is not: `GET /v1/events?parent_id=` lists them.

@@ -19,7 +19,7 @@ columns! {
         seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target, content_type,
         occurred_at, received_at, not_before, ordering_key, process_id, "coalesce(trace_id, replace(id, '-', ''))" as trace_id, max_attempts, custom_data, status,
         open_deliveries as Clamped(open_deliveries), duplicate_count as Clamped(duplicate_count),
-        differing_count as Clamped(differing_count), last_error, error_code, completed_at,
+        differing_count as Clamped(differing_count), last_error, error_code, completed_at as finished_at,
         sealed_fields as Clamped(sealed_fields), replay_of, headers as Headers(headers),
         "guaranteed_order <> 0" as guaranteed, "exclude_failed <> 0" as exclude_failed, funnel_point, funnel_value,
         entity_type, "(SELECT p.id FROM outbox AS p WHERE p.seq = outbox.parent_seq)" as parent_id,
@@ -38,7 +38,8 @@ columns! {
             },
             process_id, trace_id, max_attempts, custom_data, sealed: Sealed { fields: sealed_fields, key: None },
         },
-        status, open_deliveries, duplicate_count, differing_count, last_error, error_code, completed_at, replay_of,
+        status, open_deliveries, duplicate_count, differing_count, last_error: Option::filter(last_error, |_: &String| status != Status::Completed), error_code, finished_at,
+        completed_at: Option::filter(finished_at, |_: &Timestamp| status == Status::Completed), replay_of,
         hard_children
     }
     pub(super) const BY_IDENTITY with ", payload, payload_seq" =

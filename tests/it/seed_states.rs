@@ -303,3 +303,45 @@ fn header_fields_of_a_publish_are_kept_where_the_settings_name_them() {
     rig.patch("/v1/tenants/default", &json!({ "pii": policy })).is(200);
     assert_eq!(publish(&own, "me@example.com"), json!({ "X-Request-No": "own" }));
 }
+
+/// Seed 000: "`completed_at`: When the event was successfully processed"; an end without success has `finished_at` alone.
+#[test]
+fn an_event_tells_success_and_end_apart() {
+    let receiver = Receiver::scripted([Reply::status(500), Reply::status(200), Reply::status(400)]);
+    let (rig, _receiver) = Rig::subscribed_to("erp", receiver);
+    let done = format!("/v1/events/{}", publish(&rig, "a", &json!({})));
+    rig.settle();
+    assert!(rig.get(&done)["last_error"].is_string());
+    rig.advance(secs(10));
+    rig.settle();
+    let at = rig.now().to_string();
+    let wanted =
+        json!({ "status": "completed", "completed_at": at, "finished_at": at, "last_error": null });
+    has(&rig.get(&done), &wanted);
+    let dead = format!("/v1/events/{}", publish(&rig, "a", &json!({})));
+    rig.settle();
+    has(
+        &rig.get(&dead),
+        &json!({ "status": "dead_letter", "completed_at": null, "finished_at": at }),
+    );
+}
+
+/// Seed 004: "Tables request and response": `req_envelope`, `req_timestamp`, `uri`, `res_envelope`, `failed_reason`, `failed`.
+#[test]
+fn requests_and_responses_are_read_by_sql() {
+    let receiver = Receiver::scripted([Reply::status(503), Reply::status(200)]);
+    let format = json!({ "format": "standard_webhooks" });
+    let (rig, receiver) = Rig::subscribed_with("erp", receiver, &format);
+    rig.publish(&json!({ "event_type": "a", "payload": { "total": 119 } }));
+    rig.settle();
+    rig.advance(secs(10));
+    rig.settle();
+    let joined = "FROM request JOIN response USING (req_id) ORDER BY req_id";
+    let lines = |columns: &str| rig.lines(&format!("SELECT {columns} {joined}"));
+    assert_eq!(lines("failed || ' ' || http_status"), ["1 503", "0 200"]);
+    assert_eq!(lines("res_join_id"), ["dlv_1.1", "dlv_1.2"]);
+    assert_eq!(lines("uri"), [receiver.url(), receiver.url()]);
+    assert_eq!(lines("method || ' ' || (req_timestamp <= res_timestamp)"), ["POST 1", "POST 1"]);
+    assert_eq!(lines("json_extract(req_envelope, '$.total')"), ["119", "119"]);
+    assert!(lines("coalesce(failed_reason, '')")[0].contains("503"));
+}
