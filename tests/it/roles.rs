@@ -56,7 +56,7 @@ const TABLE: &[(&str, &str)] = &[
          DELETE /v1/providers/{name}/secrets/{secret_id}, DELETE /v1/sessions/{id}, \
          DELETE /v1/sources/{name}, DELETE /v1/subscriptions/{id}, DELETE /v1/tokens/{id}, \
          DELETE /v1/users/{name}, POST /integrations/credentials/rotate, POST /v1/alert-channels, \
-         POST /v1/credentials/{id}/revoke, POST /v1/credentials/{id}/rotate, \
+         POST /v1/credentials/{id}/reveal, POST /v1/credentials/{id}/revoke, POST /v1/credentials/{id}/rotate, \
          POST /v1/credentials/{id}/schedule, POST /v1/providers, \
          POST /v1/providers/{name}/secrets, POST /v1/sources, POST /v1/subjects/erase, \
          POST /v1/subjects/find, POST /v1/subscriptions, POST /v1/subscriptions/{id}/credentials, \
