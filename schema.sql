@@ -183,12 +183,17 @@ END;
 CREATE TABLE health_probes (
   subscription_seq INTEGER PRIMARY KEY REFERENCES subscriptions (seq),
   probed_at        INTEGER NOT NULL,
-  -- The class that an attempt would have.
-  class            TEXT NOT NULL,
-  detail           TEXT NOT NULL,
-  -- The first of the probes that failed in a row; NULL: the last one worked.
-  unhealthy_since  INTEGER
+  -- 'healthy', 'unhealthy', or 'unknown' after the first that failed.
+  state            TEXT NOT NULL,
+  -- When the first of those failed that made it unhealthy.
+  unhealthy_since  INTEGER,
+  -- Whether the target refused our credential in one of those that failed in a row.
+  was_refused      INTEGER NOT NULL,
+  -- Why the last one failed; NULL: it worked.
+  detail           TEXT
 ) STRICT;
+
+CREATE INDEX health_probes_failing ON health_probes (subscription_seq) WHERE detail IS NOT NULL;
 
 -- Why a subscription must not be called for now. A subscription without a row here may be called. `offline` applies
 -- to the whole site and is one row with subscription_seq 0.

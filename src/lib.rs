@@ -40,6 +40,8 @@ mod event_types;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod formats;
 #[cfg(all(feature = "service", not(feature = "internals")))]
+mod health_probes;
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod http;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod jobs;
@@ -91,7 +93,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { alerts api app backup base cli config conformance console demo event_types formats http jobs keys model pipeline privacy signatures sources store sys telemetry }
+open! { alerts api app backup base cli config conformance console demo event_types formats health_probes http jobs keys model pipeline privacy signatures sources store sys telemetry }
 
 pub use rusqlite;
 

@@ -107,11 +107,12 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         || rate.is_some()
         || breaker_after.is_some()
         || confirm_within.is_some()
-        || !classes.is_empty();
+        || !classes.is_empty()
+        || new.policy.probe.is_some();
     match &new.target {
         Target::Pull if is_of_requests => {
             let why = "a pull subscription has a lease; timeout, in_flight_max, rate, breaker_after, \
-                       confirm_within and classes are of requests, and none is made";
+                       confirm_within, classes and probe are of requests, and none is made";
             return Err(unusable(why.to_owned()));
         }
         Target::Pull if new.method != CallMethod::default() => {
@@ -126,6 +127,9 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     }
     if new.is_of_alerts() {
         return Err(of_alerts());
+    }
+    if let (Some(probe), Target::Http(url)) = (&new.policy.probe, &new.target) {
+        probe.request(url).map_err(unusable)?;
     }
     check_order(new)?;
     check_headers(&new.headers)?;

@@ -347,6 +347,9 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         if row.new.target != before.new.target || content(&row.new) != content(&before.new) {
             settlement::end_holds_by_change(tx, before.seq, now)?;
         }
+        if row.new.target != before.new.target || row.new.policy.probe != before.new.policy.probe {
+            settlement::forget_health(tx, before.seq, now)?;
+        }
         subscriptions::update(tx, &row, now)?;
         Ok(())
     })?;

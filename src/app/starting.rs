@@ -25,6 +25,7 @@ use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
 use crate::base::stop::Stop;
 use crate::config::{Live, Settings};
+use crate::health_probes;
 use crate::jobs::runner::Runner;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
@@ -125,8 +126,9 @@ impl Appliance {
         .announce()
     }
 
-    /// Writes the addresses into the data directory.
+    /// Starts the health probes, and writes the addresses into the data directory.
     fn announce(self) -> Result<Self, Error> {
+        health_probes::start(&self.flow, &self.api.flow.disk)?;
         self.data.write_intake(self.own_intake())?;
         self.data.write_address(self.address())?;
         Ok(self)

@@ -185,6 +185,7 @@ impl Kind {
                 text(input::time)
             }
             ("CONDITION", _) => ValueParser::new(input::condition),
+            ("PROBE", _) => ValueParser::new(input::probe),
             (_, Self::Map) if placeholder.contains('=') => member(input::pair),
             (_, Self::Map) => member(input::header),
             ("BOOL", Self::Switch) => BoolValueParser::new().map(Value::from).into(),

@@ -202,6 +202,17 @@ pub(super) fn condition(given: &str) -> Result<Value, String> {
     }
 }
 
+/// How an idle target is probed, `SPAN METHOD PATH`, or `SPAN` for a ping; null for `off`.
+pub(super) fn probe(given: &str) -> Result<Value, String> {
+    if given == "off" {
+        return Ok(Value::Null);
+    }
+    let mut words = given.splitn(3, ' ');
+    let every = span(words.next().unwrap_or_default())?;
+    let method = words.next().map(str::to_ascii_uppercase);
+    Ok(json!({ "every": every, "method": method, "path": words.next() }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,8 +11,8 @@ use crate::model::hold::HoldReason;
 
 const TABLE: &str = "
 subscription  Subscriptions: which events go where
-  columns: NAME 0 name; STATE 1 state; TYPES 2 event_types; SOURCE 3 source; TARGET 1 target; FAILURES 3 failure_count; LAST SUCCESS (UTC) 4 last_success_at
-  fields: id; target; ordering; order; source; types = event_types; owner = owner_id; headers; format; event headers; filter; template; policy; last success = @last_success_at; last failure = @last_failure_at; failures since success = failure_count
+  columns: NAME 0 name; STATE 1 state; TYPES 2 event_types; SOURCE 3 source; TARGET 1 target; FAILURES 3 failure_count; HEALTH 9 health_state; LAST SUCCESS (UTC) 4 last_success_at
+  fields: id; target; ordering; order; source; types = event_types; owner = owner_id; headers; format; event headers; filter; template; policy; health; last success = @last_success_at; last failure = @last_failure_at; failures since success = failure_count
   @terms
     <name>  What you call it: a-z, 0-9 and -
     id <NAME>
@@ -40,6 +40,7 @@ subscription  Subscriptions: which events go where
     policy.in_flight_max  Requests in flight at once
     policy.rate <RATE>
     policy.breaker_after
+    policy.probe <PROBE>  Probe the target when nothing was sent to it for so long: '5min GET /health' (or HEAD, OPTIONS), '5min' for a signed ping, or off
     policy.classes --class <STATUS=CLASS>  What an answer means where that differs, like 409=success or 5xx=validation; may be repeated
     Content:
     format  How a payload stands in a request [default when created: raw]
@@ -95,9 +96,23 @@ pub(super) const COMMANDS: Commands = Commands::new(
 );
 
 pub(super) const SUBSCRIPTIONS: Noun =
-    Noun::new("/v1/subscriptions", "Subscription", "subscriptions", TABLE)
-        .time("created_at")
-        .by(&[("state", |s| text(s, "state").to_ascii_lowercase()), ("target", target)]);
+    Noun::new("/v1/subscriptions", "Subscription", "subscriptions", TABLE).time("created_at").by(
+        &[
+            ("state", |s| text(s, "state").to_ascii_lowercase()),
+            ("target", target),
+            ("health", health),
+            ("health_state", |s| s.get("health").map(|it| text(it, "state")).unwrap_or_default()),
+        ],
+    );
+
+/// What probes say of its target: `unhealthy since 2026-01-31 12:00:00.000, probed at …: why`.
+fn health(subscription: &Value) -> String {
+    let Some(health) = subscription.get("health") else { return String::new() };
+    let (since, at) = (instant(health, "unhealthy_since"), instant(health, "probed_at"));
+    let parts = [(" since ", since), (", probed at ", at), (": ", text(health, "detail"))];
+    let said = parts.iter().filter(|(_, value)| !value.is_empty());
+    said.fold(text(health, "state"), |said, (before, value)| said + before + value)
+}
 
 /// Where its events go, or that consumers ask for them.
 fn target(subscription: &Value) -> String {

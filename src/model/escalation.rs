@@ -30,6 +30,8 @@ words! {
         SubscriptionRejecting = "subscription.rejecting",
         /// A target has failed several times in a row and is only probed.
         SubscriptionBreaker = "subscription.breaker",
+        /// A target to which nothing is sent for now does not answer probes as it should.
+        SubscriptionUnhealthy = "subscription.unhealthy",
         /// A target asks to wait for more than an hour.
         SubscriptionRateLimit = "subscription.rate_limit",
         /// A subscription was disabled: its target is gone, or has failed for five days.
@@ -115,6 +117,11 @@ impl Class {
                 Warning,
                 "has a target that fails again and again",
                 "See what it answers: oncebox delivery list. It is probed; its deliveries wait and go on by themselves.",
+            ),
+            Self::SubscriptionUnhealthy => (
+                Warning,
+                "has a target that does not work, as probes show",
+                "Find out before the next event: oncebox subscription test NAME. It is probed; this ends when one works.",
             ),
             Self::SubscriptionRateLimit => (
                 Warning,

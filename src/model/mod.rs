@@ -14,6 +14,7 @@ pub mod external_call;
 pub mod failure;
 pub mod format;
 pub mod health;
+pub mod health_probe;
 pub mod hold;
 pub mod in_doubt;
 pub mod json;

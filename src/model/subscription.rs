@@ -13,6 +13,7 @@ use crate::base::words::{as_text, words};
 use crate::model::event::OWN_SOURCE;
 use crate::model::failure::Streak;
 use crate::model::format::{Condition, Filter, Format, MAX_HEADERS, TemplateText};
+use crate::model::health_probe::{Health, Probe};
 use crate::model::hold::Hold;
 use crate::model::json_fields;
 use crate::model::lane::{Key, OrderTerms, Ordering, Scope};
@@ -237,6 +238,12 @@ pub struct Policy {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "ClassesText")]
     pub classes: BTreeMap<String, AttemptClass>,
+    /// How the target is probed when nothing was sent to it for a while; it is not if absent.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "json_fields::optional_object"
+    )]
+    pub probe: Option<Probe>,
 }
 
 /// A subscription to be stored.
@@ -291,6 +298,8 @@ pub struct Subscription {
     pub state: State,
     /// Why it is not called for now.
     pub holds: Vec<Hold>,
+    /// Whether its target works; null if it is not probed.
+    pub health: Option<Health>,
     /// The host that had an address on a network of this machine: no line to the outside is needed.
     #[serde(skip)]
     pub site_host: Option<String>,

@@ -151,6 +151,13 @@ impl TargetUrl {
         Ok(url)
     }
 
+    /// The URL of a path, which begins with a slash, at this scheme, host and port.
+    /// Fails with [`UrlError`] as [`TargetUrl::parse`] does.
+    pub fn at(&self, path: &str) -> Result<Self, UrlError> {
+        let scheme = if self.https { "https" } else { "http" };
+        Self::parse(&format!("{scheme}://{}{path}", self.authority))
+    }
+
     /// The host in lower case: a name, or an address without brackets.
     pub fn host(&self) -> &str {
         &self.host

@@ -51,6 +51,10 @@ pub struct Counts {
     pub completed: Counter,
     /// Deliveries given up.
     pub dead_lettered: Counter,
+    /// Health probes that worked.
+    pub probes_worked: Counter,
+    /// Health probes that failed.
+    pub probes_failed: Counter,
     /// How long attempts took.
     pub attempt_span: Histogram,
     /// From an event's arrival to its completed delivery, all waits included.
@@ -82,6 +86,8 @@ impl Counts {
             attempts: AttemptClass::ALL.map(|class| (class, Counter::default())),
             completed: Counter::default(),
             dead_lettered: Counter::default(),
+            probes_worked: Counter::default(),
+            probes_failed: Counter::default(),
             attempt_span: Histogram::new(tally::SPANS),
             delivered_span: Histogram::new(tally::LONG_SPANS),
             recent,

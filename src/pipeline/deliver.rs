@@ -24,6 +24,7 @@ use crate::model::event::EventOrder;
 use crate::model::external_call::NewCall;
 use crate::model::failure::{AttemptOrder, AttemptReport, Rules};
 use crate::model::format::Format;
+use crate::model::health_probe::ProbeRequest;
 use crate::model::json_path::Path;
 use crate::model::lane::{self, CallKey, Key};
 use crate::model::outcome::{AttemptClass, Cause, Outcome};
@@ -55,6 +56,8 @@ const UNCALLABLE_AGAIN: Duration = Duration::from_secs(30);
 const UNREADABLE_AGAIN: Duration = Duration::from_secs(5);
 /// Time for a test of a subscription at most: other tests wait for it.
 const MAX_TEST_TIME: Duration = Duration::from_secs(30);
+/// Time for a health probe at most: others wait for its thread.
+const MAX_PROBE_TIME: Duration = Duration::from_secs(10);
 /// When a large delivery is looked at again while others have the memory.
 const CROWDED_AGAIN: Duration = Duration::from_millis(100);
 /// When a delivery is looked at again while one is attempted that the process may have died on.
@@ -339,8 +342,7 @@ impl Deliver {
         let latency = self.clock.monotonic().saturating_sub(started);
         let class = destination.classes.classify(&outcome);
         let target = &destination.subscription.new.target;
-        let needs_line = self.needs_line(&destination.subscription);
-        let is_offline = if needs_line { self.line.note(started, &outcome) } else { Some(false) };
+        let is_offline = self.is_offline(&destination.subscription, started, &outcome);
         let kept = request
             .map(|it| it.kept(&outcome, destination, opened.stored.is_some()))
             .unwrap_or_default();
@@ -386,6 +388,12 @@ impl Deliver {
             self.line.doubt(started, Box::new(settle));
         }
         Some(class)
+    }
+
+    /// Whether a request that began at a time (monotonic) failed because the site is offline; `None`: the line has to be
+    /// asked.
+    pub fn is_offline(&self, of: &Subscription, at: Duration, outcome: &Outcome) -> Option<bool> {
+        if self.needs_line(of) { self.line.note(at, outcome) } else { Some(false) }
     }
 
     /// Whether a subscription that was just called needs the line to the outside. Where its host is, is stored when it has
@@ -486,13 +494,31 @@ impl Deliver {
         }
         let now = (self.clock.wall(), Some(trace));
         let (url, outcome) = match self.prepare(outgoing, destination, now) {
-            Ok(request) => {
+            Ok(mut request) => {
+                request.timeout = request.timeout.min(MAX_TEST_TIME);
                 let outcome = self.send(&request, outgoing, destination, (&opened.echo, now));
                 (request.url, outcome)
             }
             Err(outcome) => (String::new(), outcome),
         };
         Ok((url, outcome.map_reason(|reason| cleaned(&opened.echo, reason))))
+    }
+
+    /// Probes a target with a ping or, in place of it, with a request of its own; no delivery is touched.
+    pub fn probe(&self, mut ping: OutgoingRequest, to: &Destination, own: ProbeRequest) -> Outcome {
+        let now = (self.clock.wall(), None);
+        let prepared = own.is_none().then(|| self.prepare(&mut ping, to, now)).transpose();
+        let mut request = match prepared {
+            Ok(prepared) => prepared.unwrap_or_default(),
+            Err(outcome) => return outcome,
+        };
+        if let Some((method, url)) = own {
+            ping.payload.clear();
+            (request.method, request.url) = (method.as_str(), url.to_string());
+            request.headers = to.subscription.new.headers.clone().into_iter().collect();
+        }
+        request.timeout = to.timeout.min(MAX_PROBE_TIME);
+        self.send(&request, &ping, to, (&ResponseScrub::default(), now))
     }
 
     /// Builds the request. The error is the outcome where there is nothing more to send.
@@ -509,8 +535,8 @@ impl Deliver {
         let unbuildable = |reason| Outcome::Unbuildable { reason };
         let mut request = self.build(outgoing, destination, at).map_err(unbuildable)?;
         if let Some(trace) = trace {
-            let (method, bytes) = (destination.subscription.new.method, outgoing.payload.len());
-            trace.note(StepName::Build, format!("{} of {bytes} bytes", method.as_str()));
+            let bytes = outgoing.payload.len();
+            trace.note(StepName::Build, format!("{} of {bytes} bytes", request.method));
         }
         let sealed = self.messenger.sealed_url(&destination.subscription);
         request.sealed_url = sealed.map_err(unbuildable)?;
@@ -525,12 +551,12 @@ impl Deliver {
         (echo, (at, trace)): (&ResponseScrub, (Timestamp, Option<&Trace>)),
     ) -> Outcome {
         let call = Call {
-            method: destination.subscription.new.method.as_str(),
+            method: request.method,
             // The attempt keeps the other one, which has no secret in it.
             url: request.sealed_url.as_ref().map_or(&request.url, |url| url.as_str()),
             headers: &request.headers,
             body: &outgoing.payload,
-            timeout: trace.map_or(destination.timeout, |_| destination.timeout.min(MAX_TEST_TIME)),
+            timeout: request.timeout,
             identity: None,
             tenant: Some(&outgoing.tenant),
         };
@@ -600,7 +626,9 @@ impl Deliver {
         let confirm_url = confirmations::url(&self.confirm_tokens, destination, outgoing);
         headers.extend(confirm_url.map(|url| (CONFIRM_URL.to_owned(), url)));
         let body_sha256 = sha256(&outgoing.payload);
-        Ok(Request { url, headers, sealed_url: None, key_id, span, rendered, body_sha256 })
+        let (method, timeout) = (new.method.as_str(), destination.timeout);
+        let request = Request { method, timeout, ..Request::default() };
+        Ok(Request { url, headers, rendered, body_sha256, key_id, span, ..request })
     }
 
     /// Hands in an outcome. What the disk refuses for now is handed in again by upkeep; until then the

@@ -73,7 +73,7 @@ use crate::pipeline::credential_uses::CredentialUses;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::destinations::Destinations;
 use crate::pipeline::in_flight::InFlight;
-use crate::pipeline::probe::SubscriptionTests;
+use crate::pipeline::probe::{SubscriptionTests, THREADS};
 use crate::pipeline::provider_cache::ProviderCache;
 use crate::pipeline::publish::{IsSource, Publish};
 use crate::pipeline::receive::Receive;
@@ -173,7 +173,8 @@ pub struct Pipeline {
     dispatcher_pulse: Heartbeat,
     destinations: Arc<Destinations>,
     writer_stop: Sender<()>,
-    upkeep_stop: Stop,
+    /// Asked to stop when the service does.
+    pub upkeep_stop: Stop,
     /// [`Pipeline::end_deliveries`] takes and joins it, and then the deliverers.
     dispatcher: Option<JoinHandle<()>>,
     deliverers: Vec<JoinHandle<()>>,
@@ -560,7 +561,8 @@ impl Parts {
         deliver: &Deliver,
         listener: &Arc<dyn AroundCommit>,
     ) -> Result<CredentialRotation> {
-        let tests = SubscriptionTests::start(deliver.clone(), &Spawner(Arc::clone(listener)))?;
+        let tests =
+            SubscriptionTests::start(deliver.clone(), &Spawner(Arc::clone(listener)), THREADS)?;
         let parts = (self.store.clone(), self.clock.clone(), Arc::clone(&self.draw));
         Ok(CredentialRotation::new(parts, Arc::clone(&self.key), self.settings.clone(), tests))
     }

@@ -1,8 +1,8 @@
 //! Tests of subscriptions: one request goes the way of a delivery and tells each step with its time. No delivery is made,
 //! and nothing is settled.
 //!
-//! Tests wait for the network, so they have threads of their own. Rotations use them too. One job of a tenant runs at a
-//! time, so that a tenant whose targets hang does not delay the others.
+//! Tests wait for the network, so they have threads of their own. Rotations use them too; health probes have others. One
+//! job of a tenant runs at a time, so that a tenant whose targets hang does not delay the others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -17,19 +17,22 @@ use crate::model::delivery::{OutgoingOrder, OutgoingRequest};
 use crate::model::event::OWN_SOURCE;
 pub use crate::model::event::PING;
 use crate::model::outcome::{AttemptClass, Outcome};
-use crate::model::subscription::Subscription;
+use crate::model::subscription::{Subscription, Target};
 use crate::pipeline::advice::advice;
 use crate::pipeline::deliver::{Deliver, Preview};
 use crate::pipeline::destinations::Destination;
 use crate::pipeline::prelude::*;
 use crate::pipeline::threads::Spawner;
 
-/// Jobs at once.
-const THREADS: usize = 2;
-/// Jobs that wait for a thread.
-const MAX_WAITING: usize = 16;
-/// A tenant may take a thread while it has fewer than are free: one, so that the other is for others.
+/// A tenant may take a thread while it has fewer than are free: half of them, so that the others are for others.
 const THREADS_TIMES: usize = 1;
+
+/// What the names of threads begin with, how many there are, and how many jobs may wait for one.
+#[derive(Clone, Copy, Debug)]
+pub struct Threads(pub &'static str, pub usize, pub usize);
+
+/// The threads of tests and rotations.
+pub const THREADS: Threads = Threads("test", 2, 16);
 
 /// Whether a job runs now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +49,14 @@ pub const FULL: &str = "Too many tests and rotations of this tenant wait: they r
 /// A test, with what follows it. Called once.
 pub type Job = Box<dyn FnOnce(Turn) + Send>;
 
+/// Takes the class of a probe, and why it failed. Called once.
+pub type Probed = Box<dyn FnOnce(AttemptClass, String) + Send>;
+
 /// Runs tests. Cheap to clone.
 #[derive(Clone)]
 pub struct SubscriptionTests {
-    deliver: Deliver,
+    /// What sends.
+    pub deliver: Deliver,
     jobs: Arc<Mutex<FairQueue<Job>>>,
     /// Wakes a thread for each job; the threads end when nobody can send.
     bell: Sender<()>,
@@ -77,13 +84,15 @@ pub struct Report {
 }
 
 impl SubscriptionTests {
-    /// Starts the threads that run tests. Nobody waits for their end: what moves is written by a job's last step.
-    pub(super) fn start(deliver: Deliver, spawner: &Spawner) -> Result<Self> {
-        let jobs = FairQueue::new(Fair::new(THREADS, THREADS_TIMES), MAX_WAITING);
-        let (jobs, (bell, rung)) = (Arc::new(Mutex::new(jobs)), bounded(MAX_WAITING));
-        for n in 0..THREADS {
+    /// Starts so many threads, for which so many jobs may wait. Nobody waits for their end: what moves is written by a job's
+    /// last step.
+    pub fn start(deliver: Deliver, spawner: &Spawner, threads: Threads) -> Result<Self> {
+        let Threads(name, count, waiting) = threads;
+        let jobs = FairQueue::new(Fair::new(count, THREADS_TIMES), waiting);
+        let (jobs, (bell, rung)) = (Arc::new(Mutex::new(jobs)), bounded(waiting));
+        for n in 0..count {
             let (jobs, rung) = (Arc::clone(&jobs), rung.clone());
-            drop(spawner.spawn(&format!("test-{n}"), move || work(&jobs, &rung))?);
+            drop(spawner.spawn(&format!("{name}-{n}"), move || work(&jobs, &rung))?);
         }
         Ok(Self { deliver, jobs, bell })
     }
@@ -147,6 +156,33 @@ impl SubscriptionTests {
         let (_, outcome) = self.deliver.try_out(&mut ping, &destination, &trace)?;
         let class = destination.classes.classify(&outcome);
         Ok((class, outcome.failed_reason(class).unwrap_or_default()))
+    }
+
+    /// Probes the target of a subscription, and hands in the class and why it failed. If the site is offline, nothing is
+    /// learnt of the target, and `done` is dropped.
+    pub fn probe(&self, of: &Subscription, done: Probed) {
+        let Deliver { clock, destinations, line, .. } = &self.deliver;
+        let (probe, target) = (&of.new.policy.probe, &of.new.target);
+        let (Some(probe), Target::Http(url)) = (probe, target) else { return };
+        let ready = probe.request(url).and_then(|own| Ok((own, destinations.of(of.seq)?)));
+        let (own, destination) = match ready {
+            Ok(ready) => ready,
+            // The reason is on our side: the next event would fail as well.
+            Err(reason) => return done(AttemptClass::Poison, reason),
+        };
+        let started = clock.monotonic();
+        let outcome = self.deliver.probe(self.ping(of), &destination, own);
+        let class = destination.classes.classify(&outcome);
+        let reason = outcome.failed_reason(class).unwrap_or_default();
+        let done = move |is_offline: bool| {
+            if !is_offline {
+                done(class, reason);
+            }
+        };
+        match self.deliver.is_offline(of, started, &outcome) {
+            Some(is_offline) => done(is_offline),
+            None => line.doubt(started, Box::new(done)),
+        }
     }
 
     /// What a delivery would send; nothing is sent.

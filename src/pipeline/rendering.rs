@@ -81,7 +81,12 @@ pub fn made(
 }
 
 /// A request as an attempt sends it.
+#[derive(Default)]
 pub struct Request {
+    /// Its method.
+    pub method: &'static str,
+    /// Time for it, with the token that it may need.
+    pub timeout: Duration,
     /// Where it goes.
     pub url: String,
     /// Its header fields.
@@ -115,7 +120,7 @@ impl Request {
             let shown: Fields =
                 shown.chain(log_on.map(|name| (name.to_owned(), "***".to_owned()))).collect();
             kept.fields = (!shown.is_empty()).then(|| json(&shown));
-            kept.method = Some(destination.subscription.new.method.as_str().to_owned());
+            kept.method = Some(self.method.to_owned());
             // With a plain hash, a person who knows most of a body could guess what is sealed in it.
             kept.body_sha256 = (!is_sealed).then_some(self.body_sha256);
         }

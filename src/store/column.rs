@@ -11,8 +11,8 @@ use crate::model::name::Name;
 use crate::model::provider::PublicUrl;
 use crate::model::subscription::Source;
 use crate::model::{
-    credential, delivery, escalation, event, external_call, format, hold, lane, outcome,
-    subscription, token, webhook_event,
+    credential, delivery, escalation, event, external_call, format, health_probe, hold, lane,
+    outcome, subscription, token, webhook_event,
 };
 use crate::privacy::policy::Pii;
 use crate::store::error::{Error, Result, Unknown};
@@ -78,6 +78,7 @@ words! {
     event::Status;
     external_call::CallState;
     format::Format;
+    health_probe::HealthState;
     hold::HoldReason;
     lane::Ordering;
     outcome::AttemptClass;

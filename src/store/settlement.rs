@@ -311,8 +311,14 @@ pub fn end_auth_hold(tx: &WriteTx<'_>, seq: SubscriptionSeq, at: Timestamp) -> R
     end_audited(tx, seq, |reason| reason == HoldReason::Auth, None, at)
 }
 
+/// Forgets what the probes of a target came to, and resolves the escalation about it.
+pub fn forget_health(tx: &WriteTx<'_>, seq: SubscriptionSeq, at: Timestamp) -> Result<()> {
+    resolve_escalation(tx, seq, Class::SubscriptionUnhealthy, at)?;
+    subscriptions::forget_health(tx, seq)
+}
+
 /// As [`end`], for a subscription that works again. Oncebox is the actor. Tells whether a hold ended.
-fn end_audited(
+pub fn end_audited(
     tx: &WriteTx<'_>,
     seq: SubscriptionSeq,
     ends: impl Fn(HoldReason) -> bool,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::base::clock::millis;
 use crate::model::failure::{Streak, UNSEEN_AFTER};
 use crate::model::format::Filter;
+use crate::model::health_probe::Health;
 use crate::model::hold::HoldReason;
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::{NewSubscription, Routed, State, Subscription, Target};
@@ -32,7 +33,7 @@ columns! {
             ordering, order, format, event_headers, filter: Option::unwrap_or_default(filter),
             template: Json::optional(template),
         },
-        state, holds: Vec::new(), failure_count, streak: stored_streak(streak_class, streak_count), failing_since,
+        state, holds: Vec::new(), health: None, failure_count, streak: stored_streak(streak_class, streak_count), failing_since,
         last_success_at, last_failure_at, created_at, updated_at
     }
     const FIND = "WHERE deleted_at IS NULL AND tenant = ?1 AND (name = ?2 OR id = ?2)";
@@ -67,6 +68,10 @@ const SET_STATE: &str =
 
 const SET_SITE_HOST: &str =
     "UPDATE subscriptions SET site_host = ?2 WHERE seq = ?1 AND site_host IS NOT ?2";
+
+const HEALTH: &str = "
+    SELECT state, unhealthy_since, probed_at, detail, was_refused FROM health_probes
+     WHERE subscription_seq = ?1";
 
 const DELETE: &str = "
     UPDATE subscriptions SET deleted_at = ?2, updated_at = ?2
@@ -256,6 +261,7 @@ pub fn delete(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<
     let deleted = tx.execute(DELETE, (seq, now))?;
     tx.subscriptions_changed();
     one_row(deleted, "the subscription")?;
+    forget_health(tx, seq)?;
     credentials::revoke_all(tx, Owner::Subscription(seq))
 }
 
@@ -307,11 +313,22 @@ pub fn set_site_host(tx: &WriteTx<'_>, seq: SubscriptionSeq, host: Option<&str>)
     Ok(())
 }
 
+changes! {
+    /// Forgets what the probes of a target came to.
+    pub(super) fn forget_health(of: SubscriptionSeq) =
+        "DELETE FROM health_probes WHERE subscription_seq = ?1";
+}
+
 fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
     let mut found = unheld(row)?;
     found.holds = holds::of(tx, found.seq)?;
     if !needs_line(&found) {
         found.holds.retain(|hold| hold.reason != HoldReason::Offline);
+    }
+    if found.new.policy.probe.is_some() {
+        let read = in_order!(Health { state, unhealthy_since, probed_at, detail, was_refused });
+        let last = tx.first(HEALTH, [found.seq], read)?.unwrap_or_default();
+        found.health = Some(last.with_attempts(found.last_success_at, found.last_failure_at));
     }
     Ok(found)
 }

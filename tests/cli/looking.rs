@@ -49,6 +49,23 @@ fn what_a_target_has_accepted_is_shown_and_confirmed() {
 }
 
 #[test]
+fn what_probes_say_of_an_idle_target_is_shown() {
+    let (rig, target) = (Rig::new(), Target::answering(500));
+    let create = ["subscription", "create", "odoo", "--url", &target.url, "--probe"];
+    rig.run(&[&create[..], &["often"]].concat()).ends(2, &["is not a span"]);
+    rig.run(&[&create[..], &["5min GET health"]].concat()).fails(&["begin with a slash"]);
+    rig.ok(&[&create[..], &["1h get /health"]].concat());
+    let shown = || rig.ok(&["subscription", "show", "odoo"]);
+    rig.until("it is probed", |_| shown().contains(": the target answered 500"));
+    shows(&shown(), &["unknown, probed at 20"]);
+    shows(&rig.ok(&["subscription", "list"]), &["HEALTH", "unknown"]);
+    let made = rig.json(&["subscription", "change", "odoo", "--probe", "2h"]);
+    assert_eq!(made["policy"]["probe"], json!({ "every": "2h" }));
+    rig.ok(&["subscription", "change", "odoo", "--probe", "off"]);
+    assert!(!shown().contains("health") && !rig.ok(&["subscription", "list"]).contains("HEALTH"));
+}
+
+#[test]
 fn a_delivery_that_never_waited_for_a_confirmation_cannot_be_confirmed() {
     let (rig, _target) = subscribed(200);
     settled(&rig, &emit(&rig, "4711"), "completed");

@@ -42,6 +42,7 @@ mod families;
 mod foreign_programs;
 mod formats;
 mod guarding;
+mod health_probes;
 mod idempotency;
 mod isolation;
 mod keys;

@@ -12,6 +12,7 @@ use crate::api::metrics::page::Page;
 use crate::api::prelude::*;
 use crate::api::route::public;
 use crate::backup::manifest;
+use crate::health_probes;
 use crate::http::message::Method::Get;
 use crate::model::disk::Room;
 use crate::model::escalation::Class;
@@ -96,6 +97,8 @@ fn work(api: &Api, page: &mut Page) {
         "oncebox_deliveries_finished_total",
         [counts.completed.get(), counts.dead_lettered.get()],
     );
+    let probes = [counts.probes_worked.get(), counts.probes_failed.get()];
+    page.all("oncebox_health_probes_total", probes);
     page.spans("oncebox_attempt_duration_seconds", &counts.attempt_span.read());
     page.spans("oncebox_accept_commit_seconds", &api.store.writer().done().accept_span.read());
     page.spans("oncebox_accept_delivered_seconds", &counts.delivered_span.read());
@@ -124,6 +127,7 @@ fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
     let held = HoldReason::ALL
         .map(|reason| holds.iter().find(|(of, _)| *of == reason).map_or(0, |(_, count)| *count));
     page.all("oncebox_subscriptions_held", held);
+    page.one("oncebox_subscriptions_unhealthy", api.store.read(health_probes::unhealthy)?);
     Ok(())
 }
 

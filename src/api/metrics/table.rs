@@ -64,6 +64,7 @@ pub static METRICS: &[Metric] = &[
         "Settled attempts by class.", "auth, validation or poison rises"),
     metric("oncebox_deliveries_finished_total", Counter, "state = completed, dead_letter",
         "Deliveries that an attempt finished.", "dead_letter rises"),
+    metric("oncebox_health_probes_total", Counter, "result = worked, failed", "Probes of idle targets by result.", ""),
     metric("oncebox_attempt_duration_seconds", Histogram, "",
         "How long attempts took.", "the 95th percentile nears the timeout"),
     metric("oncebox_accept_commit_seconds", Histogram, "",
@@ -92,6 +93,7 @@ pub static METRICS: &[Metric] = &[
     metric("oncebox_subscriptions_held", Gauge,
         "reason = paused, disabled, suspended, rejecting, rate_limit, breaker, auth, offline",
         "Holds by reason; offline: 1 for the site.", "disabled, rejecting, auth or offline above 0"),
+    metric("oncebox_subscriptions_unhealthy", Gauge, "", "Subscriptions whose last two probes failed.", "above 0"),
     metric("oncebox_sources", Gauge, "state = active, paused, failing",
         "Sources by state; failing ones are active ones that cannot be read.",
         "failing above 0"),
@@ -108,7 +110,7 @@ pub static METRICS: &[Metric] = &[
     metric("oncebox_escalations_open", Gauge,
         "class = source.failing, source.replaced, source.silent, drop.rejected, delivery.failing, \
          delivery.dead_lettered, subscription.auth, subscription.rejecting, subscription.breaker, \
-         subscription.rate_limit, subscription.disabled, site.offline, disk.low, clock.wrong, \
+         subscription.unhealthy, subscription.rate_limit, subscription.disabled, site.offline, disk.low, clock.wrong, \
          backup.old, event.quarantined, site.restored, credential.rotation_failed, credential.new_secret, tenant.over_limit",
         "Escalations that are open, acknowledged or not.", "above 0"),
     metric("oncebox_writer_queue_jobs", Gauge, "queue = settle, accept, upkeep",
