@@ -187,39 +187,46 @@ fn a_ping_that_works_ends_the_holds_of_a_refused_credential_and_of_the_breaker()
 
 #[test]
 fn a_public_path_proves_nothing_about_a_credential_and_one_that_refused_it_does() {
+    a_path_ends_a_hold_only_after_it_has_failed_itself(401, "auth");
+}
+
+#[test]
+fn a_path_that_works_while_deliveries_fail_does_not_end_the_hold_of_the_breaker() {
+    a_path_ends_a_hold_only_after_it_has_failed_itself(500, "breaker");
+}
+
+fn a_path_ends_a_hold_only_after_it_has_failed_itself(status: u16, hold: &str) {
     let (rig, receiver) = (Rig::new(), Receiver::new());
     let is_public = Arc::new(AtomicBool::new(true));
     let seen = Arc::clone(&is_public);
     receiver.decide(move |request| {
         let is_open = request.first_line.starts_with("GET") && seen.load(Ordering::SeqCst);
-        Reply::status(if is_open { 200 } else { 401 })
+        Reply::status(if is_open { 200 } else { status })
     });
-    let policy =
-        json!({ "probe": { "every": "1h", "method": "GET", "path": "/me" }, "steps": ["12h"] });
+    let probe = json!({ "every": "1h", "method": "GET", "path": "/me" });
+    let policy = json!({ "probe": probe, "steps": ["12h"], "breaker_after": 2 });
     rig.subscribe_with("erp", &receiver, &json!({ "policy": policy }));
-    rig.post(
-        "/v1/subscriptions/erp/credentials",
-        &json!({ "kind": "bearer", "secret": "let-me-in" }),
-    )
-    .is(201);
+    let bearer = json!({ "kind": "bearer", "secret": "let-me-in" });
+    rig.post("/v1/subscriptions/erp/credentials", &bearer).is(201);
     until("it is probed", || state(&rig, "erp") == "healthy");
-    rig.publish_type("order.created");
-    until("its credential is refused", || holds(&rig) == "auth");
+    rig.publish_types(&["order.created", "order.created"]);
+    until("a hold begins", || holds(&rig) == hold);
+    rig.settle();
     rig.advance(secs(3600));
     let start = START.ms();
     let probes = format!(
         "SELECT state || ' after ' || ((probed_at - {start}) / 3600000) FROM health_probes"
     );
-    until("the public path works", || rig.one(&probes) == "healthy after 1");
-    assert_eq!(holds(&rig), "auth");
+    until("the path works", || rig.one(&probes) == "healthy after 1");
+    assert_eq!(holds(&rig), hold);
     is_public.store(false, Ordering::SeqCst);
     rig.advance(secs(3600));
-    until("the path refuses it as well", || rig.one(&probes) == "unknown after 2");
+    until("the path fails as well", || rig.one(&probes) == "unknown after 2");
     is_public.store(true, Ordering::SeqCst);
     rig.advance(secs(30));
-    until("the credential is accepted", || holds(&rig).is_empty());
-    let last =
-        receiver.seen().iter().rfind(|seen| seen.first_line.starts_with("GET")).unwrap().clone();
+    until("the target works again", || holds(&rig).is_empty());
+    let seen = receiver.seen();
+    let last = seen.iter().rfind(|seen| seen.first_line.starts_with("GET")).unwrap();
     assert_eq!(last.field("authorization"), Some("Bearer let-me-in"));
 }
 
