@@ -1,4 +1,4 @@
-//! `oncebox credential rotate` and `schedule`.
+//! `oncebox credential rotate`, `schedule` and `reveal`.
 
 use crate::rig::prelude::*;
 
@@ -39,8 +39,28 @@ fn a_rotation_says_what_came_of_it() {
     assert!(said.contains("It has taken the place of the old one.") && !said.contains("token-2"));
     assert_eq!(rig.run(&["credential", "rotate", &bearer]).code, 5, "it is revoked");
     let every = rig.run(&["credential", "schedule", &id(&rig, "bearer"), "--every", "90d"]);
-    assert_eq!(every.code, 2, "it needs a command: {every:?}");
+    every.ends(65, &["needs a command that gives the new secret"]);
     let unknown =
         ["credential", "schedule", &id(&rig, "bearer"), "--every", "90d", "--command", "x"];
     assert!(rig.run(&unknown).err.contains("[credentials.commands]"));
+}
+
+#[test]
+fn a_signing_secret_needs_no_command_and_is_shown_while_it_is_next() {
+    let rig = Rig::new();
+    let target = Target::answering(401);
+    rig.ok(&["subscription", "create", "erp", "--url", &target.url]);
+    let active = id(&rig, "signing");
+    shows(
+        &rig.ok(&["credential", "schedule", &active, "--every", "90d"]),
+        &["rotated every   90d"],
+    );
+    rig.run(&["credential", "reveal", &active]).ends(5, &["Only a signing secret that is next"]);
+    let made = rig.ok(&["credential", "rotate", &active]);
+    let next = &rig.items(&["credential", "list", "--state", "next"])[0];
+    let shown = rig.ok(&["credential", "reveal", next["id"].as_str().unwrap()]);
+    let secret = |text: &str| {
+        text.split("whsec_").nth(1).unwrap().split_whitespace().next().unwrap().to_owned()
+    };
+    assert_eq!(secret(&shown), secret(&made));
 }
