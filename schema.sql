@@ -381,6 +381,8 @@ CREATE TABLE webhook_events (
 CREATE UNIQUE INDEX webhook_events_identity ON webhook_events (tenant, provider, provider_event_id);
 -- A tenant's list, newest first. Rows are numbered in the order of arrival, so the index needs no time.
 CREATE INDEX webhook_events_listed ON webhook_events (tenant);
+-- Deleting a body looks for rows that refer to it.
+CREATE INDEX webhook_events_payload ON webhook_events (payload_seq) WHERE payload_seq IS NOT NULL;
 CREATE INDEX webhook_events_trace ON webhook_events (tenant, trace_id) WHERE trace_id IS NOT NULL;
 CREATE INDEX webhook_events_fingerprint ON webhook_events (fingerprint) WHERE fingerprint IS NOT NULL;
 
@@ -475,6 +477,8 @@ CREATE INDEX outbox_children ON outbox (parent_seq) WHERE parent_seq IS NOT NULL
 -- The status of a parent is derived by seeks for its hard children of one status.
 CREATE INDEX outbox_hard_children ON outbox (parent_seq, status)
   WHERE parent_binding = 'hard' AND routed_at IS NOT NULL;
+-- Deleting a body looks for rows that refer to it.
+CREATE INDEX outbox_payload ON outbox (payload_seq) WHERE payload_seq IS NOT NULL;
 CREATE INDEX outbox_trace ON outbox (tenant, trace_id) WHERE trace_id IS NOT NULL;
 CREATE INDEX outbox_process ON outbox (tenant, process_id) WHERE process_id IS NOT NULL;
 
@@ -731,6 +735,18 @@ CREATE TABLE idempotency_keys (
 CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires_at);
 -- What the answers to changes take is summed before each, for the tenant and for all.
 CREATE INDEX idempotency_keys_of_changes ON idempotency_keys (tenant, change_bytes) WHERE change_bytes IS NOT NULL;
+
+-- Events that have left the database for the archive, so that one that is sent again is still known.
+CREATE TABLE seen_keys (
+  -- Of what made it one event: kind, tenant, source and key. The first 16 bytes of a SHA-256.
+  hash    BLOB PRIMARY KEY,
+  id      TEXT NOT NULL,
+  -- How it ended.
+  status  TEXT NOT NULL,
+  -- The month in whose file it is, like 2026-11.
+  month   TEXT NOT NULL,
+  seen_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- Tenants. The `tenant` of every other table is a name from here. While a tenant is suspended, its tokens and
 -- new events are refused, and its deliveries wait.

@@ -22,6 +22,8 @@ mod api;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod app;
 #[cfg(all(feature = "service", not(feature = "internals")))]
+mod archive;
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod backup;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod base;
@@ -93,7 +95,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { alerts api app backup base cli config conformance console demo event_types formats health_probes http jobs keys model pipeline privacy signatures sources store sys telemetry }
+open! { alerts api app archive backup base cli config conformance console demo event_types formats health_probes http jobs keys model pipeline privacy signatures sources store sys telemetry }
 
 pub use rusqlite;
 

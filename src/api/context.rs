@@ -12,6 +12,7 @@ use crate::api::call::Call;
 use crate::api::last_write::LastWrite;
 use crate::api::limits::Limits;
 use crate::api::problem::Problem;
+use crate::archive::mover::Archiving;
 use crate::backup::schedule::Backups;
 use crate::base::budget::Budget;
 use crate::base::clock::{Clock, Timestamp};
@@ -70,6 +71,8 @@ pub struct Stages {
     pub spawner: Spawner,
     /// Wakes the thread that runs jobs.
     pub jobs: Bell,
+    /// Moves finished events into the archive.
+    pub archiving: Archiving,
 }
 
 /// The API and what it is built from.

@@ -1,5 +1,6 @@
 //! `/v1/deliveries` and `/v1/dead-letters`: listing, showing, retrying and cancelling deliveries.
 
+use crate::api::archived;
 use crate::api::call::{Query, page_found};
 use crate::api::events::TRACE_ID;
 use crate::api::prelude::*;
@@ -147,15 +148,20 @@ fn code(query: &Query) -> Result<Option<u16>, Problem> {
 fn page(api: &Api, call: &Call, filter: &delivery_lists::Filter) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let newest = page.newest(&call.tenant);
-    let found = lists::read(api, call, |tx| delivery_lists::page(tx, newest, filter))?;
+    let found =
+        archived::page(api, call, page.limit, |tx| delivery_lists::page(tx, newest, filter))?;
     Ok(page_found(&found, |delivery| value(InFlightDelivery::of(api, delivery.clone()))))
 }
 
 /// `GET /v1/deliveries/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let delivery = find(api, call)?;
-    let (waiting, failure) =
-        api.store.read(|tx| Ok((waiting(api, tx, &delivery)?, failures::of(tx, delivery.seq)?)))?;
+    let seq = number(call)?;
+    let found = archived::find_with(api, |tx| {
+        let Some(found) = delivery_lists::by_seq(tx, &call.tenant, seq)? else { return Ok(None) };
+        let more = (waiting(api, tx, &found)?, failures::of(tx, seq)?);
+        Ok(Some((found, more)))
+    })?;
+    let (delivery, (waiting, failure)) = found.or_not_found("delivery")?;
     Ok(ok(&DeliveryDetail { delivery: InFlightDelivery::of(api, delivery), waiting, failure }))
 }
 
@@ -182,12 +188,14 @@ pub(super) fn waiting(api: &Api, tx: &ReadTx<'_>, of: &Delivery) -> StoreResult<
 
 /// `GET /v1/deliveries/{id}/attempts`
 pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let delivery = find(api, call)?;
-    let page = call.query.page()?;
+    let (seq, page) = (number(call)?, call.query.page()?);
     let after = page.after.and_then(|after| u32::try_from(after).ok()).unwrap_or(0);
-    let found = lists::read(api, call, |tx| attempts::of(tx, delivery.seq, after, page.limit))?;
-    let show =
-        |a: &Attempt| value(AttemptAnswer { id: format!("{}.{}", delivery.seq, a.n), attempt: a });
+    let found = archived::find_with(api, |tx| {
+        let Some(found) = delivery_lists::by_seq(tx, &call.tenant, seq)? else { return Ok(None) };
+        Ok(Some((found, attempts::of(tx, seq, after, page.limit)?)))
+    })?;
+    let (_, found) = found.or_not_found("delivery")?;
+    let show = |a: &Attempt| value(AttemptAnswer { id: format!("{seq}.{}", a.n), attempt: a });
     Ok(page_of(&found, page, |a| i64::from(a.n), show))
 }
 
@@ -265,9 +273,30 @@ pub(super) fn refused(delivery: &Delivery, rule: &str) -> Problem {
     Problem::conflict(format!("{seq} is {state}; {rule}. Possible now: {possible}."))
 }
 
+/// A delivery that may change.
+/// Fails with 404 if there is none, and with 409 if it is in the archive.
 pub(super) fn find(api: &Api, call: &Call) -> Result<Delivery, Problem> {
-    let seq = DeliverySeq::parse(call.param(0)).ok().or_not_found("delivery")?;
-    api.store.read(|tx| delivery_lists::by_seq(tx, &call.tenant, seq))?.or_not_found("delivery")
+    let found = find_anywhere(api, call)?;
+    match &found.archived_in {
+        Some(month) => Err(archived::unchangeable(month)),
+        None => Ok(found),
+    }
+}
+
+/// A delivery, and an API that reads the file that has it.
+pub(super) fn find_where_it_is(api: &Api, call: &Call) -> Result<(Api, Delivery), Problem> {
+    let found = find_anywhere(api, call)?;
+    Ok((archived::reading(api, found.archived_in.as_deref())?, found))
+}
+
+fn find_anywhere(api: &Api, call: &Call) -> Result<Delivery, Problem> {
+    let seq = number(call)?;
+    archived::find(api, |tx| delivery_lists::by_seq(tx, &call.tenant, seq))?
+        .or_not_found("delivery")
+}
+
+fn number(call: &Call) -> Result<DeliverySeq, Problem> {
+    DeliverySeq::parse(call.param(0)).ok().or_not_found("delivery")
 }
 
 /// A delivery, and whether it is being attempted at this moment.

@@ -74,7 +74,7 @@ struct RequestField {
 
 /// `GET /v1/deliveries/{id}/request`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let of = deliveries::find(api, call)?;
+    let (api, of) = &deliveries::find_where_it_is(api, call)?;
     let event = (of.tenant.as_str(), of.event_id.as_str());
     let found = api.store.read(|tx| {
         let subscription = subscriptions::find(tx, &of.tenant, &of.subscription)?;

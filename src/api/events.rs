@@ -8,6 +8,7 @@ use std::fmt::Display;
 use data_encoding::BASE64;
 use serde_json::value::RawValue;
 
+use crate::api::archived;
 use crate::api::call::{Query, SHOWN_FACTOR, WithPayload, check_depth, page_found};
 use crate::api::idempotency;
 use crate::api::prelude::*;
@@ -440,7 +441,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         operational: is_operational(query)?,
     };
     let newest = page.newest(&call.tenant);
-    let found = lists::read(api, call, |tx| match filter.status {
+    let found = archived::page(api, call, page.limit, |tx| match filter.status {
         Some(Status::Quarantined) => quarantine::page(tx, newest, &filter),
         _ => outbox_lists::page(tx, newest, &filter),
     })?;
@@ -472,17 +473,20 @@ pub(super) fn is_operational(query: &Query) -> Result<bool, Problem> {
 
 /// `GET /v1/events/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let found = api.store.read(|tx| {
-        Ok(match outbox_lists::by_id(tx, &call.tenant, call.param(0))? {
+    let found = archived::find_with(api, |tx| {
+        let found = match outbox_lists::by_id(tx, &call.tenant, call.param(0))? {
             None => quarantine::of_unknown_tenant(tx, &call.tenant, call.param(0))?,
             event => event,
-        })
+        };
+        found
+            .map(|event| Ok((attempts::tries(tx, event.seq)?, event)))
+            .transpose()
+            .map(|found| found.map(|(tries, event)| (event, tries)))
     });
-    let mut event = found?.or_not_found("event")?;
+    let (mut event, tries) = found?.or_not_found("event")?;
     event.see_in_flight(&in_flight(api)?.0);
     let Event { new: NewEvent { payload, content_type, sealed, .. }, .. } = &event;
     let _share = api.share(payload.len().saturating_mul(SHOWN_FACTOR))?;
-    let tries = api.store.read(|tx| attempts::tries(tx, event.seq))?;
     let shown = value(&TriedEvent { event: &event, tries });
     Ok(WithPayload::response(shown, payload, content_type, sealed))
 }

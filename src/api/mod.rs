@@ -5,6 +5,8 @@
 
 mod alert_channels;
 mod answered;
+mod archive_months;
+mod archived;
 mod audit_events;
 mod audited;
 pub mod auth;
@@ -133,6 +135,7 @@ static RESOURCES: &[&Resource] = &[
     &escalations::RESOURCE,
     &alert_channels::RESOURCE,
     &refused_webhooks::RESOURCE,
+    &archive_months::RESOURCE,
     &backups::RESOURCE,
     &settings::RESOURCE,
     &search::RESOURCE,

@@ -9,11 +9,14 @@ use data_encoding::BASE64;
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use crate::api::archived;
 use crate::api::audited::Verdict;
 use crate::api::events::{self, EventHeaders};
 use crate::api::prelude::*;
 use crate::api::schema::{Ascii, StrictBase64};
 use crate::api::{deliveries, webhook_events as webhooks};
+use crate::archive;
+use crate::archive::store::Wanted;
 use crate::base::id;
 use crate::jobs::{Batch, Cursor, Filter, Kind, NewJob, tables};
 use crate::model::delivery::Delivery;
@@ -127,6 +130,7 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
+    archived::bring_back(api, archive::Kind::Event, Wanted::Id(tenant.clone(), id.clone()))?;
     change(api, call, move |tx| {
         let before = outbox_lists::by_id(tx, &tenant, &id)?.or_not_found("event")?;
         if before.status == Status::Quarantined {
@@ -148,6 +152,7 @@ fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
+    archived::bring_back(api, archive::Kind::WebhookEvent, Wanted::Id(tenant.clone(), id.clone()))?;
     change(api, call, move |tx| {
         let before = webhook_events::by_id(tx, &tenant, &id)?.or_not_found("webhook event")?;
         send_again(tx, &job, Origin::WebhookEvent(before.seq), now)?;
@@ -205,7 +210,7 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
     if api.flow.disk.is_low() {
         return Err(Problem::no_room());
     }
-    let found = api.store.read(|tx| outbox_lists::by_id(tx, &call.tenant, call.param(0)))?;
+    let found = archived::find(api, |tx| outbox_lists::by_id(tx, &call.tenant, call.param(0)))?;
     let found = found.or_not_found("event")?;
     let new = new_event(api, replay, found)?;
     let name = replay.subscription.as_deref().map(str::to_owned);

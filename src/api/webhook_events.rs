@@ -2,6 +2,7 @@
 
 use std::convert::identity;
 
+use crate::api::archived;
 use crate::api::call::{SHOWN_FACTOR, WithPayload, page_found};
 use crate::api::events::{TRACE_ID, in_flight};
 use crate::api::prelude::*;
@@ -73,13 +74,14 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         in_flight: in_flight(api)?.1,
     };
     let newest = page.newest(&call.tenant);
-    let found = lists::read(api, call, |tx| webhook_events::page(tx, newest, &filter))?;
+    let found =
+        archived::page(api, call, page.limit, |tx| webhook_events::page(tx, newest, &filter))?;
     Ok(page_found(&found, identity))
 }
 
 /// `GET /v1/webhook-events/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let found = api.store.read(|tx| webhook_events::by_id(tx, &call.tenant, call.param(0)))?;
+    let found = archived::find(api, |tx| webhook_events::by_id(tx, &call.tenant, call.param(0)))?;
     let mut event = found.or_not_found("webhook event")?;
     event.see_in_flight(&in_flight(api)?.1);
     let NewWebhookEvent { payload, content_type, sealed, .. } = &event.new;

@@ -22,6 +22,7 @@ use crate::api::context::Api;
 use crate::api::listeners::EndpointRole;
 use crate::app::data_directory::DataDirectory;
 use crate::app::injected::ReplaceableClient;
+use crate::archive::mover::Mover;
 use crate::base::stop::Stop;
 use crate::config::{Change, Loaded, Settings};
 use crate::http::server::Server;
@@ -48,7 +49,7 @@ pub struct Appliance {
     server: Server,
     flow: Pipeline,
     sources: Relaying,
-    jobs: Runner,
+    workers: (Runner, Mover),
     boot: i64,
     stop: Stop,
     first_start: bool,
@@ -163,7 +164,9 @@ impl Appliance {
     /// written to disk. Returns the error that made the service end, if there was one.
     pub fn stop(mut self) -> Result<(), Error> {
         self.sources.stop();
-        self.jobs.stop();
+        let (jobs, mover) = self.workers;
+        jobs.stop();
+        mover.stop();
         self.flow.end_deliveries();
         self.flow.stop_waiting();
         self.server.stop(LISTENER_GRACE);

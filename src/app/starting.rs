@@ -16,6 +16,7 @@ use crate::app::injected::{self, Injected, ReplaceableClient};
 use crate::app::master_key::{self, Keys};
 use crate::app::sockets::{self, Sockets};
 use crate::app::{Appliance, installation, log_audit_head};
+use crate::archive::mover::{self, Mover};
 use crate::backup::schedule::{Backups, Schedule};
 use crate::backup::upgrade::{self as schema_upgrade, Upgraded};
 use crate::backup::{erasures, restore};
@@ -95,7 +96,7 @@ impl Appliance {
         let common = (&store, &settings, &clock, &draw);
         let shared = shared(&flow, common, &disk, (&budget, Arc::clone(&suspects), &faults));
         let sources = Relaying::start(shared, &flow.spawner, bell)?;
-        let jobs = Runner::start(store.clone(), clock.clone(), &flow.spawner)?;
+        let workers = workers(&flow, common, (&disk, &faults))?;
         let api = Api::new(ApiParts {
             store,
             clock,
@@ -103,7 +104,7 @@ impl Appliance {
             key: ring,
             auth,
             hasher,
-            flow: stages(&flow, (disk, suspects, rotation, backups), &sources, &jobs),
+            flow: stages(&flow, (disk, suspects, rotation, backups), &sources, &workers),
             budget,
             settings,
         });
@@ -115,7 +116,7 @@ impl Appliance {
             server,
             flow,
             sources,
-            jobs,
+            workers,
             boot,
             stop,
             first_start,
@@ -350,11 +351,29 @@ fn forgetting(auth: &Auth) -> Arc<dyn Fn() + Send + Sync> {
     Arc::new(move || cached.forget())
 }
 
+/// Starts the threads that run jobs and archive finished events.
+fn workers(
+    flow: &Pipeline,
+    (store, settings, clock, _): (&Store, &Live, &Clock, &Arc<dyn Draw>),
+    (disk, faults): (&Arc<DiskWatch>, &Faults),
+) -> Result<(Runner, Mover), Error> {
+    let jobs = Runner::start(store.clone(), clock.clone(), &flow.spawner)?;
+    let parts = mover::Parts {
+        store: store.clone(),
+        clock: clock.clone(),
+        settings: settings.clone(),
+        clock_watch: Arc::clone(&flow.clock_watch),
+        disk: Arc::clone(disk),
+        faults: faults.clone(),
+    };
+    Ok((jobs, Mover::start(parts, &flow.spawner)?))
+}
+
 fn stages(
     flow: &Pipeline,
     (disk, suspects, rotation, backups): (Arc<DiskWatch>, Arc<Suspects>, Rotation, Backups),
     sources: &Relaying,
-    jobs: &Runner,
+    (jobs, mover): &(Runner, Mover),
 ) -> Stages {
     Stages {
         rotation,
@@ -372,5 +391,6 @@ fn stages(
         backups,
         spawner: flow.spawner.clone(),
         jobs: jobs.bell().clone(),
+        archiving: mover.archiving.clone(),
     }
 }

@@ -38,6 +38,8 @@ pub enum Step {
     Migrate,
     /// Before a key file is written.
     KeyFile,
+    /// Between the steps of moving events into the archive.
+    Archive,
 }
 
 impl Step {

@@ -5,6 +5,7 @@
 
 mod alert;
 mod apply;
+mod archive;
 mod audit;
 mod backup;
 mod config;

@@ -6,8 +6,8 @@ use clap::{ArgMatches, Command, FromArgMatches};
 
 use crate::cli::prelude::*;
 use crate::cli::{
-    alert, audit, credential, delivery, emit, event, job, keys, lane, provider, source, subject,
-    subscription, token, user,
+    alert, archive, audit, credential, delivery, emit, event, job, keys, lane, provider, source,
+    subject, subscription, token, user,
 };
 
 static NOUNS: &[&Commands] = &[
@@ -25,6 +25,7 @@ static NOUNS: &[&Commands] = &[
     &token::TENANT,
     &subject::COMMANDS,
     &audit::COMMANDS,
+    &archive::COMMANDS,
     &keys::COMMANDS,
     &provider::COMMANDS,
     &subscription::COMMANDS,

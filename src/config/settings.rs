@@ -290,6 +290,11 @@ settings! {
         keep: u32 = 7, Number(1, 10_000), Restart,
             "How many scheduled backups are kept.";
     }
+    archive: Archive, "Files with finished events, in archive/ beside the database (docs/data.md)." {
+        after: Option<Duration> = None, Maybe(Span(Duration::from_hours(24), Duration::from_hours(24 * 3660))), Reload,
+            "How long finished events stay in the database. Then they move into the file of the month in which they finished.",
+            unset "they stay", "\"30d\"";
+    }
     alerts: Alerts, "Alerts to people (docs/alerts.md)." {
         commands: BTreeMap<String, Vec<String>> = BTreeMap::new(), Commands, Reload,
             "Commands that alert channels may name, each a program and its arguments. The alert is on stdin as JSON.";

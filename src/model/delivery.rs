@@ -122,6 +122,9 @@ pub struct Delivery {
     /// The event's `ordering_key`.
     #[serde(skip)]
     pub ordering_key: Option<String>,
+    /// The month in whose archive it is, like `2026-11`; null while it is in the database.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archived_in: Option<String>,
 }
 
 values! {

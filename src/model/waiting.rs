@@ -176,6 +176,7 @@ mod tests {
 
     fn delivery(seq: i64, is_behind: bool) -> Delivery {
         Delivery {
+            archived_in: None,
             seq: DeliverySeq(seq),
             tenant: "default".into(),
             event_id: String::new(),

@@ -254,7 +254,7 @@ impl Receive {
     ) -> core::result::Result<(), Received> {
         let is_stored = self.store.read(|tx| {
             ids.try_fold(true, |all, id| {
-                Ok(all && webhook_events::is_stored(tx, (tenant, name, id))?)
+                Ok(all && webhook_events::is_known(tx, (tenant, name, id))?)
             })
         });
         if is_stored.map_err(Received::Failed)? {

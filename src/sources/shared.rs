@@ -263,7 +263,7 @@ pub(super) fn recognise(shared: &Shared, event: &mut NewEvent, keys: &Keys) -> R
     }
     let has_other = shared.store.read(|tx| {
         let is_stored =
-            |key: &str| outbox::is_stored(tx, (&event.tenant, &event.source_system, key));
+            |key: &str| outbox::is_known(tx, (&event.tenant, &event.source_system, key));
         Ok(!is_stored(key)? && is_stored(other)?)
     })?;
     if has_other {

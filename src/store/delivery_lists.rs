@@ -25,7 +25,8 @@ columns! {
     ] {
         seq, tenant, event_id, of_webhook_event, event_type, subscription, state, due_at, lease_until, is_behind,
         attempt_count, counted_failures, last_class, run_no, finished_at, reason, aggregate_type, aggregate_id, key,
-        confirm_until, created_at, lane, order_at, late, ordering_key
+        confirm_until, created_at, lane, order_at, late, ordering_key,
+        archived_in: None
     }
     /// A delivery of a tenant, by its number.
     pub fn by_seq(tenant: &str, seq: DeliverySeq) -> Option = "WHERE d.seq = ?2 AND d.tenant = ?1";

@@ -45,6 +45,7 @@ pub mod runs;
 pub mod schema;
 pub(crate) mod schema_shape;
 pub mod search;
+pub mod seen_keys;
 pub mod sessions;
 pub mod settlement;
 pub(crate) mod sql;
@@ -104,6 +105,16 @@ impl Store {
         let (writer, writer_loop) = writer::pair(conn, faults);
         let path = Arc::new(path.to_owned());
         Ok((Self { path, readers, lookups, lists, writer }, writer_loop))
+    }
+
+    /// Reads another file of the same schema, such as that of a month of the archive. Writes go where they went.
+    /// Fails if it cannot be opened.
+    pub fn over(&self, path: &Path) -> Result<Self> {
+        let opener = pool::opener();
+        let readers = Pool::open(path, 1, &opener)?;
+        let lists = Pool::open(path, 1, &opener)?;
+        let (path, writer) = (Arc::new(path.to_owned()), self.writer.clone());
+        Ok(Self { path, lookups: readers.clone(), readers, lists, writer })
     }
 
     /// Where the file is.

@@ -9,7 +9,10 @@ use crate::model::sql_row::Defect;
 use crate::store::deliveries::Place;
 use crate::store::outbox_routing::{RoutingPlan, carry_out, end, plan};
 use crate::store::prelude::*;
-use crate::store::{families, meta, outbox_lists, payloads, quarantine, subjects, tenants};
+use crate::store::seen_keys::{Identity, Seen};
+use crate::store::{
+    families, meta, outbox_lists, payloads, quarantine, seen_keys, subjects, tenants,
+};
 
 /// The code of a quarantined event that cannot be used for another reason than its type's schema.
 pub const UNUSABLE: &str = "unusable";
@@ -54,6 +57,9 @@ pub enum Inserted {
 
 /// Stores an event once and makes its deliveries, all in this transaction.
 pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Inserted> {
+    if let Some(again) = archived(tx, new)? {
+        return Ok(again);
+    }
     let parent = match families::parent_of(tx, new)? {
         Ok(parent) => parent,
         Err(defect) => {
@@ -136,6 +142,9 @@ pub fn insert_quarantined(
     (code, why): (&str, &str),
     now: Timestamp,
 ) -> Result<Inserted> {
+    if let Some(again) = archived(tx, new)? {
+        return Ok(again);
+    }
     if is_stored(tx, identity(new))?
         && let Some(again) = repeated(tx, new, false, now)?
     {
@@ -165,12 +174,27 @@ pub fn insert_quarantined(
     Ok(Inserted::First { status, in_doubt: false })
 }
 
-/// Whether an event with this tenant, source system and key exists.
-pub fn is_stored(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Result<bool> {
+/// Whether an event with this tenant, source system and key exists, or was archived.
+pub fn is_known(tx: &ReadTx<'_>, identity: Identity<'_>) -> Result<bool> {
+    Ok(is_stored(tx, identity)? || seen_keys::look_up(tx, seen_keys::EVENT, identity)?.is_some())
+}
+
+/// Whether the database has an event with this tenant, source system and key.
+pub(super) fn is_stored(tx: &ReadTx<'_>, identity: Identity<'_>) -> Result<bool> {
     tx.value(EXISTS, identity)
 }
 
-fn identity(new: &NewEvent) -> (&str, &str, &str) {
+/// A repeated event that was archived: its content is not compared any more.
+fn archived(tx: &WriteTx<'_>, new: &NewEvent) -> Result<Option<Inserted>> {
+    let seen = seen_keys::find(tx, seen_keys::EVENT, identity(new))?;
+    Ok(seen.map(|Seen { id, status, .. }| Inserted::Again {
+        id,
+        status: Status::parse(&status).unwrap_or(Status::Completed),
+        differs: false,
+    }))
+}
+
+fn identity(new: &NewEvent) -> Identity<'_> {
     (&new.tenant, &new.source_system, &new.idempotency_key)
 }
 

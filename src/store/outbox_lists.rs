@@ -40,7 +40,7 @@ columns! {
         },
         status, open_deliveries, duplicate_count, differing_count, last_error: Option::filter(last_error, |_: &String| status != Status::Completed), error_code, finished_at,
         completed_at: Option::filter(finished_at, |_: &Timestamp| status == Status::Completed), replay_of,
-        hard_children
+        hard_children, archived_in: None
     }
     pub(super) const BY_IDENTITY with ", payload, payload_seq" =
         "WHERE tenant = ?1 AND source_system = ?2 AND idempotency_key = ?3";

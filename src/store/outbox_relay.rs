@@ -16,6 +16,7 @@ use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
 use crate::store::column::Clamped;
 use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::prelude::*;
+use crate::store::seen_keys::{self, Seen};
 use crate::store::{contention, families, payloads, subscriptions, tenants};
 
 /// The code of a quarantined event that does not fit its type.
@@ -180,9 +181,10 @@ fn relay_one(
     fresh: &dyn Fn() -> String,
 ) -> Result<Option<String>> {
     let checked = match check(tx, row, terms.payload_bytes_most, PolicyApplied::No)? {
-        Ok(event) => match (terms.misfit)(&event)? {
-            Some(why) => Err(Defect::new(MISFIT, why)),
-            None => Ok(event),
+        Ok(event) => match (archived(tx, &event)?, (terms.misfit)(&event)?) {
+            (Some(defect), _) => Err(defect),
+            (None, Some(why)) => Err(Defect::new(MISFIT, why)),
+            (None, None) => Ok(event),
         },
         defect => defect,
     };
@@ -197,6 +199,19 @@ fn relay_one(
             Ok(None)
         }
     }
+}
+
+/// Why a row is none: its event was stored before and is in the archive. Until then the database itself refuses it.
+fn archived(tx: &WriteTx<'_>, event: &NewEvent) -> Result<Option<Defect>> {
+    let identity =
+        (event.tenant.as_str(), event.source_system.as_str(), event.idempotency_key.as_str());
+    let seen = seen_keys::find(tx, seen_keys::EVENT, identity)?;
+    Ok(seen.map(|Seen { id, month, .. }| {
+        let reason = format!(
+            "the event {id} had the same tenant, source_system and idempotency_key; it is in the archive of {month}"
+        );
+        Defect::new("already_processed", reason)
+    }))
 }
 
 /// Whether the privacy policy was applied to a row.

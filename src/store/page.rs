@@ -135,6 +135,22 @@ impl<T> Found<T> {
         let next = rows.last().filter(|_| is_full).map(seq);
         Self { rows, next }
     }
+
+    /// The page over two files. Of a row that is in both, that of `self` counts.
+    #[must_use]
+    pub fn merge(mut self, other: Self, limit: u32, seq: impl Fn(&T) -> i64) -> Self {
+        // Below the end of a page its file may have more.
+        let end = self.next.max(other.next);
+        self.rows.extend(other.rows);
+        self.rows.retain(|row| end.is_none_or(|end| seq(row) >= end));
+        self.rows.sort_by_key(|row| std::cmp::Reverse(seq(row)));
+        self.rows.dedup_by_key(|row| seq(row));
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let is_cut = self.rows.len() > limit;
+        self.rows.truncate(limit);
+        let last = self.rows.last().map(&seq);
+        Self { next: if is_cut { last } else { end }, rows: self.rows }
+    }
 }
 
 /// The range of row numbers that a page reads. Its statements contain `seq < ?1 AND seq >= ?2 ... LIMIT ?3`.

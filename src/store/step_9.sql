@@ -44,3 +44,19 @@ SELECT a.delivery_seq * 1048576 + a.n AS res_id,
        a.class <> 'success' AS failed
   FROM attempts AS a
   JOIN deliveries AS d ON d.seq = a.delivery_seq;
+
+-- Events that have left the database for the archive, so that one that is sent again is still known.
+CREATE TABLE seen_keys (
+  -- Of what made it one event: kind, tenant, source and key. The first 16 bytes of a SHA-256.
+  hash    BLOB PRIMARY KEY,
+  id      TEXT NOT NULL,
+  -- How it ended.
+  status  TEXT NOT NULL,
+  -- The month in whose file it is, like 2026-11.
+  month   TEXT NOT NULL,
+  seen_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Deleting a body looks for rows that refer to it.
+CREATE INDEX outbox_payload ON outbox (payload_seq) WHERE payload_seq IS NOT NULL;
+CREATE INDEX webhook_events_payload ON webhook_events (payload_seq) WHERE payload_seq IS NOT NULL;

@@ -152,12 +152,15 @@ pub(crate) struct WriterCache {
     pub(crate) fence: Cell<Option<Fence>>,
     /// The subscriptions that have a hold.
     pub(crate) held: RefCell<Option<BTreeSet<i64>>>,
+    /// Whether an event was archived.
+    pub(crate) has_seen: Cell<Option<bool>>,
 }
 
 impl WriterCache {
     /// Clears the cache.
     pub(crate) fn clear(&self) {
         self.held.replace(None);
+        self.has_seen.set(None);
         self.forget_routes();
         self.fence.set(None);
     }
@@ -271,6 +274,11 @@ impl<'c> WriteTx<'c> {
     /// The cached subscriptions that have a hold. `holds` fills it.
     pub(super) fn held(&self) -> &RefCell<Option<BTreeSet<i64>>> {
         &self.cache.held
+    }
+
+    /// Whether an event was archived. `seen_keys` fills it.
+    pub(super) fn has_seen(&self) -> &Cell<Option<bool>> {
+        &self.cache.has_seen
     }
 
     pub(crate) fn settled(&self, settled: Settled) {

@@ -17,8 +17,9 @@ use crate::store::page::{
     Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, row_from,
 };
 use crate::store::prelude::*;
+use crate::store::seen_keys::Identity;
 use crate::store::tx::first;
-use crate::store::{meta, payloads, subjects, subscriptions};
+use crate::store::{meta, payloads, seen_keys, subjects, subscriptions};
 
 pub(super) const FIND_IDENTITY: &str = "
     SELECT seq, id FROM webhook_events
@@ -52,7 +53,8 @@ columns! {
             ordering_key,
         },
         completed_at: Option::filter(finished_at, |_: &Timestamp| status == Status::Completed),
-        status, open_deliveries, duplicate_count, retry_count, processing_started_at, finished_at, error_message
+        status, open_deliveries, duplicate_count, retry_count, processing_started_at, finished_at, error_message,
+        archived_in: None
     }
     const BY_ID with ", payload, payload_seq" = "WHERE id = ?2 AND tenant = ?1";
     const BY_SEQ = "WHERE seq = ?1";
@@ -111,6 +113,10 @@ pub fn insert(
     replay: Option<&Replay>,
     now: Timestamp,
 ) -> Result<Inserted> {
+    let identity = (new.tenant.as_str(), new.provider.as_str(), new.provider_event_id.as_str());
+    if let Some(seen) = seen_keys::find(tx, seen_keys::WEBHOOK_EVENT, identity)? {
+        return Ok(Inserted { id: seen.id, already_processed: true });
+    }
     if let Some(again) = replay.map(|replay| find_replayed(tx, new, replay)).transpose()?.flatten()
     {
         return Ok(again);
@@ -169,9 +175,10 @@ fn is_in_doubt(fence: Fence, new: &NewWebhookEvent) -> bool {
         && fence.is_in_doubt(in_doubt::happened_at(&new.headers, &new.payload), new.received_at)
 }
 
-/// Whether a webhook event with this tenant, provider and provider's id exists.
-pub fn is_stored(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Result<bool> {
-    tx.exists(FIND_IDENTITY, identity)
+/// Whether a webhook event with this tenant, provider and provider's id exists, or was archived.
+pub fn is_known(tx: &ReadTx<'_>, identity: Identity<'_>) -> Result<bool> {
+    Ok(tx.exists(FIND_IDENTITY, identity)?
+        || seen_keys::look_up(tx, seen_keys::WEBHOOK_EVENT, identity)?.is_some())
 }
 
 fn find_repeated(tx: &WriteTx<'_>, new: &NewWebhookEvent) -> Result<Option<Inserted>> {

@@ -12,6 +12,7 @@
 )]
 
 mod alerts;
+mod archiving;
 mod clock;
 mod confirmations;
 mod crash_loop;

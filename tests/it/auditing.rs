@@ -68,6 +68,8 @@ const CASES: &[(&str, Before, &str, &str)] = &[
     ("event_type.set", nothing, "/v1/event-types/a", r#"{"schema":{"type":"object"}}"#),
     ("event_type.delete", event_type, "/v1/event-types/a", ""),
     ("backup.make", nothing, "/v1/backups", ""),
+    ("archive.run", nothing, "/v1/archive/runs", r#"{"older_than":"60days"}"#),
+    ("archive.delete", month, "/v1/archive/2026-01", ""),
     ("tenant.create", nothing, "/v1/tenants", r#"{"name":"acme"}"#),
     ("tenant.change", tenant, "/v1/tenants/acme", r#"{"title":"Acme Ltd"}"#),
     ("tenant.suspend", tenant, "/v1/tenants/acme/suspend", ""),
@@ -147,6 +149,18 @@ fn session(rig: &Rig, receiver: &Receiver) -> String {
     user(rig, receiver);
     drop(rig.log_in_by_link("anna"));
     rig.id("/v1/sessions")
+}
+
+/// A month of the archive.
+fn month(rig: &Rig, _: &Receiver) -> String {
+    rig.publish_type("a");
+    rig.advance(secs(40 * 24 * 3600));
+    made(rig, "/v1/archive/runs", r#"{"older_than":"30days"}"#);
+    until("it is moved", || {
+        let archive = rig.get("/v1/archive");
+        archive["run"]["since"].is_null() && archive["items"][0]["month"] == "2026-01"
+    });
+    String::new()
 }
 
 fn token(rig: &Rig, _: &Receiver) -> String {

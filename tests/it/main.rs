@@ -10,6 +10,7 @@
 )]
 
 mod alerts;
+mod archiving;
 mod auditing;
 mod backing_up;
 mod batching;

@@ -176,7 +176,15 @@ impl Rig {
 
     /// With a planned failure that may hit the start itself.
     pub(crate) fn try_with_faults(faults: Faults) -> Result<Self, Error> {
-        Self::start(|_| {}, faults)
+        Self::try_with(|_| {}, faults)
+    }
+
+    /// The same with other settings.
+    pub(crate) fn try_with(
+        change: impl FnOnce(&mut Settings),
+        faults: Faults,
+    ) -> Result<Self, Error> {
+        Self::start(change, faults)
     }
 
     /// Settings it does not start with, and why.

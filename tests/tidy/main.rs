@@ -37,7 +37,7 @@ const LAYERS: [&[&str]; 18] = [
     &["backup"],
     &["alerts", "event_types", "privacy"],
     &["pipeline"],
-    &["health_probes", "jobs", "sources"],
+    &["archive", "health_probes", "jobs", "sources"],
     &["api"],
     &["console"],
     &["app"],

@@ -1,0 +1,181 @@
+//! `/v1/archive`: the files with finished events, moving more into them, and deleting one.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::api::kind::Kind as ProblemKind;
+use crate::api::lists;
+use crate::api::prelude::*;
+use crate::archive::mover::{Removal, Status};
+use crate::archive::store::Count;
+use crate::archive::{ArchiveFile, Kind, Month, store};
+use crate::base::clock;
+use crate::model::token::Right::Box;
+
+/// How old an event may be at least or at most that is asked to be moved.
+const AGES: RangeInclusive<Duration> =
+    Duration::from_hours(24)..=Duration::from_hours(24 * 366 * 100);
+
+const MONTH: Param = Param::path::<MonthText>("month", "The month.", "2026-11");
+
+/// The archive.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Archive",
+    about: "Finished events leave the database for the file of the month in which they finished. Lists and single \
+            answers have them as before, with `archived_in`.",
+    routes: &[
+        get("/v1/archive", Box, Listed(list))
+            .doc("listArchive", "List the months of the archive", &[])
+            .about("The latest first, and what the archive does.")
+            .returns(&[Returns::json::<ArchiveAnswer>(200, "The archive.")]),
+        post("/v1/archive/runs", Box, Act("archive.run", run))
+            .doc("runArchive", "Move what finished long ago into the archive", &[])
+            .about("Answers before it is done: `run` of `GET /v1/archive` says how far it is.")
+            .returns(&[Returns::json::<RunAnswer>(200, "What is moved; with `dry_run`, what would be.")])
+            .body::<Run>(r#"{"older_than":"60days","dry_run":true}"#)
+            .problems(&[ProblemKind::Conflict]),
+        delete("/v1/archive/{month}", Box, Act("archive.delete", remove))
+            .doc("deleteArchiveMonth", "Delete a month of the archive", &[MONTH])
+            .about(
+                "Its events are gone for good. They stay known: one that is sent again is not stored again. Answers \
+                 409 while events are moved.",
+            )
+            .returns(&[Returns::nothing("The file is deleted.")])
+            .problems(&[ProblemKind::Conflict]),
+    ],
+};
+
+values! {
+    /// A month, in UTC.
+    MonthText = { "type": "string", "pattern": "^[0-9]{4}-(0[1-9]|1[0-2])$" }
+}
+
+/// The archive.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Archive")]
+struct ArchiveAnswer {
+    /// The directory of the files.
+    directory: String,
+    /// How long finished events stay in the database; null: they stay until a run is asked for.
+    after: Option<String>,
+    run: RunStatus,
+    items: Vec<MonthAnswer>,
+}
+
+/// What the archive does, and did last.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ArchiveRun")]
+struct RunStatus {
+    /// When the run under way began; null if there is none.
+    since: Option<Timestamp>,
+    /// When the last one ended.
+    ended_at: Option<Timestamp>,
+    /// Events that it has moved.
+    events: u64,
+    /// Bytes of their bodies.
+    bytes: u64,
+    /// Why it ended early.
+    error: Option<String>,
+}
+
+/// A month.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ArchiveMonth")]
+struct MonthAnswer {
+    month: Is<MonthText, String>,
+    path: String,
+    /// Bytes of the file.
+    bytes: u64,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ArchiveRunRequest")]
+struct Run {
+    /// How long ago they finished at least, like `60days`.
+    older_than: Is<Text<1, 40>>,
+    /// Only says what would be moved.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What is moved.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ArchiveRunAnswer")]
+struct RunAnswer {
+    /// Events that finished before are moved.
+    before: Timestamp,
+    /// With `dry_run`: how many there are.
+    events: Option<u64>,
+    /// With `dry_run`: bytes of their bodies.
+    bytes: Option<u64>,
+}
+
+/// `GET /v1/archive`
+fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
+    let archiving = &api.flow.archiving;
+    let files = archiving.archive.files().map_err(|error| Problem::internal(error.to_string()))?;
+    let of = |ArchiveFile { month, path, bytes }: ArchiveFile| MonthAnswer {
+        month: month.to_string().into(),
+        path: path.display().to_string(),
+        bytes,
+    };
+    let Status { since, ended_at, events, bytes, error } = archiving.status();
+    let after = api.settings.get().archive.after;
+    Ok(ok(&ArchiveAnswer {
+        directory: archiving.archive.directory().display().to_string(),
+        after: after.map(|after| humantime::format_duration(after).to_string()),
+        run: RunStatus { since, ended_at, events, bytes, error },
+        items: files.into_iter().map(of).collect(),
+    }))
+}
+
+/// `POST /v1/archive/runs`
+fn run(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let Run { older_than, dry_run } = call.json()?;
+    let age = clock::span(&older_than).map_err(Problem::unprocessable)?;
+    if !AGES.contains(&age) {
+        let detail = "older_than must be 24h or more, like 60days or 2months.";
+        return Err(Problem::unprocessable(detail));
+    }
+    let now = api.clock.wall();
+    let before = now.minus(age);
+    if dry_run {
+        let Count { events, bytes } = lists::read(api, call, |tx| {
+            let [a, b] = Kind::ALL.map(|kind| store::count(tx, kind, before));
+            Ok(a?.and(b?))
+        })?;
+        let answer = RunAnswer { before, events: Some(events), bytes: Some(bytes) };
+        return Ok(Audited::dry_run(value(answer)));
+    }
+    // A move needs room before it gives any.
+    if api.flow.disk.is_low() {
+        return Err(Problem::no_room());
+    }
+    if !api.flow.archiving.ask(before, now) {
+        return Err(Problem::conflict("Events are being moved at this moment."));
+    }
+    change(api, call, move |_tx| {
+        let answer = RunAnswer { before, events: None, bytes: None };
+        let changes = Change::changed("archive", &before.to_string(), &(), &answer);
+        Ok(changes)
+    })
+}
+
+/// `DELETE /v1/archive/{month}`
+fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let month = Month::parse(call.param(0)).or_not_found("month")?;
+    let archiving = &api.flow.archiving;
+    let removed = archiving
+        .remove(&month)
+        .map_err(|error| Problem::conflict(format!("The file could not be deleted: {error}.")))?;
+    let file = match removed {
+        Removal::Done(file) => Some(file),
+        Removal::Missing => None,
+        Removal::Busy => return Err(Problem::conflict("Events are being moved at this moment.")),
+    };
+    let bytes = file.or_not_found("month")?.bytes;
+    change(api, call, move |_tx| {
+        Ok(Change::gone("archive", &month.to_string(), &()).and("bytes", bytes))
+    })
+}

@@ -1,0 +1,201 @@
+//! The archive: finished events leave the database after a while, for the file of the month in which they finished.
+//!
+//! The files stand in `archive/` beside the database. A batch is copied, synced, read again and compared, and only then
+//! deleted from the database, so that a crash at any point loses nothing. Until then the database notes which batch is
+//! moved: after a crash its rows are taken out of the file of the month again.
+//!
+//! Not here: the schema, which is that of the database; audit events and guards, which stay.
+
+pub mod mover;
+pub mod store;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::base::words::words;
+use crate::store::Store;
+use crate::store::error::Result;
+use crate::sys::files;
+
+/// The directory of the files, beside the database.
+pub const DIRECTORY: &str = "archive";
+
+words! {
+    /// Which table an event is in.
+    pub enum Kind {
+        /// `outbox`.
+        Event = "event",
+        /// `webhook_events`.
+        WebhookEvent = "webhook_event",
+    }
+}
+
+/// A month like `2026-11`: that of the events that finished in it.
+///
+/// ```
+/// use oncebox::archive::Month;
+/// let month = Month::parse("2026-11").unwrap();
+/// assert_eq!(month.file_name(), "2026-11.db");
+/// assert!(Month::parse("2026-13").is_none() && Month::parse("2026-1").is_none());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Month(String);
+
+impl Month {
+    /// Reads a month; `None` if it is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (year, month) = text.split_once('-')?;
+        let is_number = |text: &str, digits: usize| {
+            text.len() == digits && text.bytes().all(|b| b.is_ascii_digit())
+        };
+        let is_month = is_number(year, 4) && is_number(month, 2) && ("01"..="12").contains(&month);
+        is_month.then(|| Self(text.to_owned()))
+    }
+
+    /// The name of its file.
+    pub fn file_name(&self) -> String {
+        format!("{}.db", self.0)
+    }
+
+    /// The month whose file has this name.
+    pub fn of_file_name(name: &str) -> Option<Self> {
+        Self::parse(name.strip_suffix(".db")?)
+    }
+}
+
+impl fmt::Display for Month {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Events that move together, all finished in one month.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// Which table they are in.
+    pub kind: Kind,
+    /// The month they finished in.
+    pub month: Month,
+    /// Their numbers.
+    pub seqs: Vec<i64>,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+}
+
+impl Batch {
+    /// Their numbers as JSON.
+    pub fn json(&self) -> String {
+        serde_json::to_string(&self.seqs).unwrap_or_default()
+    }
+}
+
+/// How many rows a batch has, and their SHA-256.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Rows of all tables.
+    pub rows: u64,
+    /// Over tables and values.
+    pub sha256: Vec<u8>,
+}
+
+/// The file of a month.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveFile {
+    /// The month.
+    pub month: Month,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// The files of the archive. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Archive {
+    directory: PathBuf,
+    /// Files that are open to be read, the one used last at the end.
+    open: Arc<Mutex<Vec<(Month, Store)>>>,
+}
+
+/// Files that are open to be read.
+const MAX_OPEN: usize = 24;
+
+impl Archive {
+    /// The archive of a data directory. It need not exist.
+    pub fn of(data: &Path) -> Self {
+        Self { directory: data.join(DIRECTORY), open: Arc::default() }
+    }
+
+    /// The months that have a file, the latest first.
+    pub fn months(&self) -> io::Result<Vec<Month>> {
+        let entries = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut months = Vec::new();
+        for entry in entries {
+            months.extend(entry?.file_name().to_str().and_then(Month::of_file_name));
+        }
+        months.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(months)
+    }
+
+    /// The files, the latest month first.
+    pub fn files(&self) -> io::Result<Vec<ArchiveFile>> {
+        let of = |month: Month| {
+            let path = self.path(&month);
+            let bytes = fs::metadata(&path)?.len();
+            Ok(ArchiveFile { month, path, bytes })
+        };
+        self.months()?.into_iter().map(of).collect()
+    }
+
+    /// Deletes the file of a month; `None` if there is none.
+    fn remove(&self, month: &Month) -> io::Result<Option<ArchiveFile>> {
+        let Some(file) = self.files()?.into_iter().find(|file| file.month == *month) else {
+            return Ok(None);
+        };
+        self.open.lock().retain(|(open, _)| open != month);
+        fs::remove_file(&file.path)?;
+        for ending in ["-wal", "-shm"] {
+            match fs::remove_file(files::with_ending(&file.path, ending)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        files::sync_directory_of(&file.path)?;
+        Ok(Some(file))
+    }
+
+    /// The directory of the files.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The file of a month.
+    pub fn path(&self, month: &Month) -> PathBuf {
+        self.directory.join(month.file_name())
+    }
+
+    /// Opens the file of a month to be read. `of` is the database.
+    /// Fails if it cannot be opened.
+    pub fn read(&self, month: &Month, of: &Store) -> Result<Store> {
+        let mut open = self.open.lock();
+        let found = open.iter().position(|(known, _)| known == month).map(|n| open.remove(n).1);
+        let store = match found {
+            Some(store) => store,
+            None => of.over(&self.path(month))?,
+        };
+        if open.len() >= MAX_OPEN {
+            open.remove(0);
+        }
+        open.push((month.clone(), store.clone()));
+        Ok(store)
+    }
+}

@@ -1,0 +1,299 @@
+//! The thread `archive`: moves what finished long enough ago into the files of the months.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::archive::store::{self, MonthFile};
+use crate::archive::{Archive, ArchiveFile, Batch, Kind, Month};
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::faults::{Faults, Step};
+use crate::base::stop::Stop;
+use crate::config::Live;
+use crate::pipeline::threads::{Bell, Spawner, join};
+use crate::pipeline::upkeep::disk_watch::DiskWatch;
+use crate::pipeline::upkeep::site_watch::ClockWatch;
+use crate::store::Store;
+use crate::store::error::{Error, Result};
+use crate::store::writer::Queue;
+use crate::sys::files;
+
+/// How often it is checked whether a walk is due.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// How often a walk over all events begins.
+const EVERY: Duration = Duration::from_hours(1);
+/// The pause after a batch, as a multiple of the time in which the writer worked for it.
+const PAUSE_TIMES: u32 = 9;
+/// The longest pause after a batch.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// Batches after which the log of a month's file is emptied.
+const EMPTY_AFTER: u32 = 32;
+
+/// What the archive does, and did last.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// When the walk under way began.
+    pub since: Option<Timestamp>,
+    /// When the last one ended.
+    pub ended_at: Option<Timestamp>,
+    /// Events that it moved.
+    pub events: u64,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+    /// Why it ended early.
+    pub error: Option<String>,
+}
+
+/// What came of deleting a month.
+#[derive(Clone, Debug)]
+pub enum Removal {
+    /// The file is gone.
+    Done(ArchiveFile),
+    /// There is none.
+    Missing,
+    /// Events are being moved.
+    Busy,
+}
+
+/// Asks for walks, and tells how they went. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Archiving {
+    /// The files.
+    pub archive: Archive,
+    status: Arc<Mutex<Status>>,
+    asked: Arc<Mutex<Option<Timestamp>>>,
+    bell: Bell,
+}
+
+impl Archiving {
+    /// What it does, and did last.
+    pub fn status(&self) -> Status {
+        self.status.lock().clone()
+    }
+
+    /// Asks for a walk that moves what finished before `by`; `false`: one is under way.
+    pub fn ask(&self, by: Timestamp, now: Timestamp) -> bool {
+        let mut status = self.status.lock();
+        if status.since.is_some() {
+            return false;
+        }
+        *status = Status { since: Some(now), ..Status::default() };
+        *self.asked.lock() = Some(by);
+        self.bell.ring();
+        true
+    }
+}
+
+impl Archiving {
+    /// Deletes the file of a month.
+    pub fn remove(&self, month: &Month) -> io::Result<Removal> {
+        // No run begins meanwhile.
+        let status = self.status.lock();
+        if status.since.is_some() {
+            return Ok(Removal::Busy);
+        }
+        Ok(self.archive.remove(month)?.map_or(Removal::Missing, Removal::Done))
+    }
+}
+
+/// The running thread.
+#[derive(Debug)]
+pub struct Mover {
+    /// What others need of it.
+    pub archiving: Archiving,
+    stop: Stop,
+    thread: JoinHandle<()>,
+}
+
+/// What the thread needs.
+pub struct Parts {
+    /// The database.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// `archive.after`.
+    pub settings: Live,
+    /// Whether the age of a row is known.
+    pub clock_watch: Arc<ClockWatch>,
+    /// Whether there is room.
+    pub disk: Arc<DiskWatch>,
+    /// Planned failures.
+    pub faults: Faults,
+}
+
+impl Mover {
+    /// Starts it.
+    /// Fails when a thread cannot be started.
+    pub fn start(parts: Parts, spawner: &Spawner) -> Result<Self> {
+        let stop = Stop::new();
+        let archiving = Archiving {
+            archive: Archive::of(files::directory_of(parts.store.path())),
+            status: Arc::default(),
+            asked: Arc::default(),
+            bell: Bell::default(),
+        };
+        let due = parts.clock.now();
+        let moving =
+            Moving { parts, archiving: archiving.clone(), stop: stop.clone(), due, file: None };
+        let thread = spawner.spawn("archive", move || moving.run())?;
+        Ok(Self { archiving, stop, thread })
+    }
+
+    /// Ends it after the batch at hand.
+    pub fn stop(self) {
+        self.stop.ask();
+        self.archiving.bell.ring();
+        join(self.thread);
+    }
+}
+
+struct Moving {
+    parts: Parts,
+    archiving: Archiving,
+    stop: Stop,
+    /// When the next walk begins.
+    due: Timestamp,
+    /// The file that was written last, and how many batches its log has.
+    file: Option<(Month, MonthFile, u32)>,
+}
+
+impl Moving {
+    fn run(mut self) {
+        while !self.stop.asked() {
+            if let Some(by) = self.next_walk() {
+                let done = self.walk(by);
+                let closed = self.close();
+                if let Err(error) = done.and(closed) {
+                    tracing::error!(%error, "finished events could not be archived; they stay, and it is tried again");
+                    self.archiving.status.lock().error = Some(error.to_string());
+                }
+                let mut status = self.archiving.status.lock();
+                (status.since, status.ended_at) = (None, Some(self.parts.clock.wall()));
+            }
+            self.archiving.bell.wait(CHECK_EVERY);
+        }
+    }
+
+    /// What finished before which time is moved now; `None`: nothing is due.
+    fn next_walk(&mut self) -> Option<Timestamp> {
+        let Parts { clock, settings, clock_watch, disk, .. } = &self.parts;
+        if let Some(by) = self.archiving.asked.lock().take() {
+            return Some(by);
+        }
+        let after = settings.get().archive.after?;
+        let now = clock.now();
+        // While the clock may be wrong, the age of a row is not known; a move needs room before it gives any.
+        if now < self.due || clock_watch.is_suspect(now) || disk.is_low() {
+            return None;
+        }
+        self.due = now.plus(EVERY);
+        let mut status = self.archiving.status.lock();
+        if status.since.is_some() {
+            return None;
+        }
+        *status = Status { since: Some(clock.wall()), ..Status::default() };
+        Some(clock.wall().minus(after))
+    }
+
+    fn walk(&mut self, by: Timestamp) -> Result<()> {
+        self.take_back()?;
+        for kind in Kind::ALL {
+            let mut walk = self.parts.store.read(|tx| store::walk(tx, kind, by))?;
+            while let Some(batch) =
+                self.parts.store.read(|tx| store::next(tx, kind, &mut walk, by))?
+            {
+                if self.stop.asked() {
+                    return Ok(());
+                }
+                if !batch.seqs.is_empty() {
+                    self.move_batch(&batch)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes rows out of the files of months that the database has: a move was cut short, or an event came back.
+    fn take_back(&mut self) -> Result<()> {
+        for batch in self.parts.store.read(store::out)? {
+            self.put_out(&batch)?;
+        }
+        Ok(())
+    }
+
+    fn move_batch(&mut self, batch: &Batch) -> Result<()> {
+        let store = &self.parts.store;
+        let (writer, noted) = (store.writer().clone(), batch.clone());
+        writer.write(Queue::Upkeep, move |tx| store::note_out(tx, &noted))?;
+        self.planned_fault()?;
+        let reader = store.own_reader()?;
+        let (copied, kept) = self.open(&batch.month)?.take_in(&reader.tx(), batch)?;
+        drop(reader);
+        if copied != kept {
+            self.put_out(batch)?;
+            let value = format!("{} rows, {} expected", kept.rows, copied.rows);
+            return Err(Error::Unreadable { column: "a file of the archive", value });
+        }
+        self.planned_fault()?;
+        let (moved, now, timer) =
+            (batch.clone(), self.parts.clock.wall(), self.parts.clock.clone());
+        let (is_moved, took) = writer.write(Queue::Upkeep, move |tx| {
+            let began = timer.monotonic();
+            let is_moved = store::end(tx, &moved, &copied, now)?;
+            Ok((is_moved, timer.monotonic().saturating_sub(began)))
+        })?;
+        self.planned_fault()?;
+        if !is_moved {
+            return self.put_out(batch);
+        }
+        let mut status = self.archiving.status.lock();
+        status.events += u64::try_from(batch.seqs.len()).unwrap_or(0);
+        status.bytes += batch.bytes;
+        drop(status);
+        self.stop.wait((took * PAUSE_TIMES).min(MAX_PAUSE));
+        Ok(())
+    }
+
+    fn put_out(&mut self, batch: &Batch) -> Result<()> {
+        self.open(&batch.month)?.drop_out(batch)?;
+        self.planned_fault()?;
+        let (writer, batch) = (self.parts.store.writer(), batch.clone());
+        writer.write(Queue::Upkeep, move |tx| store::forget_out(tx, &batch))
+    }
+
+    fn open(&mut self, month: &Month) -> Result<&mut MonthFile> {
+        let is_open = self
+            .file
+            .as_ref()
+            .is_some_and(|(open, _, batches)| open == month && *batches < EMPTY_AFTER);
+        if !is_open {
+            self.close()?;
+            let path = self.archiving.archive.path(month);
+            let directory = files::directory_of(&path);
+            let failed =
+                |source| Error::File { path: directory.to_owned(), source: Arc::new(source) };
+            DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+            files::sync_directory_of(directory).map_err(failed)?;
+        }
+        let path = self.archiving.archive.path(month);
+        let (_, file, batches) = match self.file.take() {
+            Some(open) => self.file.insert(open),
+            None => self.file.insert((month.clone(), MonthFile::open(&path)?, 0)),
+        };
+        *batches += 1;
+        Ok(file)
+    }
+
+    fn close(&mut self) -> Result<()> {
+        self.file.take().map_or(Ok(()), |(_, file, _)| file.empty_log())
+    }
+
+    fn planned_fault(&self) -> Result<()> {
+        if self.parts.faults.hit(Step::Archive) { Err(Error::Full) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,429 @@
+//! Rows of finished events: which are old enough, and how they move between the database and the file of a month.
+//!
+//! The file of a month has the whole schema, so that what reads the database reads it as well. Rows keep their numbers.
+
+use std::path::Path;
+
+use ring::digest::{Context, SHA256};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, Row, TransactionBehavior, params_from_iter};
+
+use crate::archive::{Batch, Kind, Month, Summary};
+use crate::base::clock::Timestamp;
+use crate::store::error::{Error, Result};
+use crate::store::page::number_at;
+use crate::store::seen_keys::{self, Seen};
+use crate::store::tx::{ReadTx, WriteTx, WriterCache, tuple};
+use crate::store::{outbox_lists, schema, webhook_events};
+
+/// Rows that one look reads.
+const LOOKED_AT: i64 = 2_000;
+/// Events of one batch.
+const MAX_EVENTS: usize = 64;
+/// Bytes of the bodies of one batch, unless one alone has more.
+const MAX_BYTES: u64 = 1 << 20;
+
+const OUT: &str = "
+    SELECT value FROM meta
+     WHERE key >= 'archive_out/' AND key < 'archive_out0'
+     ORDER BY key LIMIT 1000";
+
+const NOTE_OUT: &str = "
+    INSERT INTO meta (key, value) VALUES (?1, ?2)
+        ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+
+const FORGET_OUT: &str = "DELETE FROM meta WHERE key = ?1";
+
+const FORGET_SEEN: &str = "DELETE FROM seen_keys WHERE id = ?1";
+
+const FORGET_BODIES: &str = "DELETE FROM payloads WHERE seq IN (SELECT value FROM json_each(?1))";
+
+const COLUMNS: &str = "SELECT name FROM pragma_table_info(?1) ORDER BY cid";
+
+// The triggers keep plain SQL in order, and would refuse rows that are moved. The rows that others refer to may be in the
+// database or in another file.
+const FOR_ROWS_THAT_MOVE: &str = "
+    PRAGMA foreign_keys = OFF;
+    DROP TRIGGER IF EXISTS outbox_own_columns_are_left_out;
+    DROP TRIGGER IF EXISTS deliveries_count_deaths;
+    DROP TRIGGER IF EXISTS subscriptions_updated_at;";
+
+/// The mark for the column `own`: the database refuses rows by plain SQL that are not new.
+const OWN_AS_OURS: &str = "max(?, 1)";
+
+/// Rows of a table that belong to events; ?1 of the condition has the events' numbers as JSON.
+struct Part {
+    table: &'static str,
+    condition: &'static str,
+}
+
+/// What is done with one kind of event.
+struct Statements {
+    /// The event and all that belongs to it, in the order in which it is deleted.
+    parts: [Part; 5],
+    bodies: Part,
+    /// What else a reader needs. It is copied and stays.
+    needed: Part,
+    /// Numbers, months and bytes of rows, and whether they are old; ?1 < number < ?3, finished before ?2.
+    old: &'static str,
+    identities: &'static str,
+    bodies_of: &'static str,
+    received_from: &'static str,
+    by_id: &'static str,
+    by_number: &'static str,
+}
+
+macro_rules! statements {
+    ($events:literal, $of:literal, ($source:literal, $key:literal, $parent:literal), $finished:literal, $from:expr) => {
+        Statements {
+            parts: [
+                statements!(@ "renderings", $of),
+                statements!(@ "failures", $of),
+                statements!(@ "attempts", $of),
+                Part { table: "deliveries", condition: concat!($of, " IN (SELECT value FROM json_each(?1))") },
+                Part { table: $events, condition: "seq IN (SELECT value FROM json_each(?1))" },
+            ],
+            bodies: Part {
+                table: "payloads",
+                condition: concat!("seq IN (SELECT payload_seq FROM ", $events,
+                                   " WHERE seq IN (SELECT value FROM json_each(?1)))"),
+            },
+            needed: Part {
+                table: "subscriptions",
+                condition: concat!("seq IN (SELECT subscription_seq FROM deliveries WHERE ", $of,
+                                   " IN (SELECT value FROM json_each(?1)))"),
+            },
+            old: concat!(
+                "SELECT seq, coalesce(strftime('%Y-%m', completed_at / 1000, 'unixepoch'), ''),
+                        coalesce(octet_length(payload),
+                                 (SELECT octet_length(body) FROM payloads WHERE seq = e.payload_seq), 0),
+                        completed_at < ?2 AND ", $finished, "
+                        AND NOT EXISTS (SELECT 1 FROM deliveries WHERE ", $of, " = e.seq
+                                           AND (state NOT IN ('completed', 'skipped', 'cancelled')
+                                                OR finished_at >= ?2))
+                   FROM ", $events, " AS e WHERE seq > ?1 AND seq < ?3 ORDER BY seq LIMIT ?4"),
+            identities: concat!("SELECT tenant, ", $source, ", ", $key, ", id, status FROM ", $events,
+                                " WHERE seq IN (SELECT value FROM json_each(?1))"),
+            bodies_of: concat!("SELECT json_group_array(payload_seq) FROM ", $events,
+                               " WHERE payload_seq IS NOT NULL AND seq IN (SELECT value FROM json_each(?1))"),
+            received_from: $from,
+            by_id: concat!("SELECT seq, id, ", $parent, " FROM ", $events, " WHERE tenant = ?1 AND id = ?2"),
+            by_number: concat!("SELECT seq, id, ", $parent, " FROM ", $events, " WHERE seq = ?1"),
+        }
+    };
+    (@ $table:literal, $of:literal) => {
+        Part {
+            table: $table,
+            condition: concat!("delivery_seq IN (SELECT seq FROM deliveries WHERE ", $of,
+                               " IN (SELECT value FROM json_each(?1)))"),
+        }
+    };
+}
+
+// A parent stays until its children are gone, since they refer to it. A child stays until its parent is finished, whose
+// status depends on it.
+const EVENTS: Statements = statements!(
+    "outbox", "outbox_seq", ("source_system", "idempotency_key", "parent_seq"),
+    "status IN ('completed', 'skipped', 'cancelled')
+     AND NOT EXISTS (SELECT 1 FROM outbox AS c WHERE c.parent_seq = e.seq)
+     AND NOT EXISTS (SELECT 1 FROM outbox AS p WHERE p.seq = e.parent_seq AND p.completed_at IS NULL)",
+    outbox_lists::RECEIVED_FROM
+);
+
+const WEBHOOK_EVENTS: Statements = statements!(
+    "webhook_events",
+    "webhook_seq",
+    ("provider", "provider_event_id", "NULL"),
+    "status IN ('completed', 'skipped')",
+    webhook_events::RECEIVED_FROM
+);
+
+const fn of(kind: Kind) -> &'static Statements {
+    match kind {
+        Kind::Event => &EVENTS,
+        Kind::WebhookEvent => &WEBHOOK_EVENTS,
+    }
+}
+
+/// Where a walk over all events of a kind stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    after: i64,
+    below: i64,
+}
+
+/// Begins a walk over the events that were received before `by`.
+pub fn walk(tx: &ReadTx<'_>, kind: Kind, by: Timestamp) -> Result<Walk> {
+    Ok(Walk { after: 0, below: number_at(tx, of(kind).received_from, by)? })
+}
+
+/// Goes on with a walk: the next events that finished before `by`, all in one month; `None` at its end. A batch may be
+/// empty.
+pub fn next(tx: &ReadTx<'_>, kind: Kind, walk: &mut Walk, by: Timestamp) -> Result<Option<Batch>> {
+    let mut batch = Batch { kind, month: Month::default(), seqs: Vec::new(), bytes: 0 };
+    let mut statement = tx.prepare(of(kind).old)?;
+    let mut rows = statement.query((walk.after, by, walk.below, LOOKED_AT))?;
+    let mut is_end = true;
+    while let Some(row) = rows.next()? {
+        let (seq, month, bytes, is_old): (i64, String, i64, bool) =
+            (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+        is_end = false;
+        if is_old {
+            let bytes = u64::try_from(bytes).unwrap_or(0);
+            let month = Month::parse(&month).unwrap_or_default();
+            let is_first = batch.seqs.is_empty();
+            let is_full = batch.seqs.len() >= MAX_EVENTS || batch.bytes + bytes > MAX_BYTES;
+            if !is_first && (is_full || month != batch.month) {
+                break;
+            }
+            batch.month = month;
+            batch.bytes += bytes;
+            batch.seqs.push(seq);
+        }
+        walk.after = seq;
+    }
+    Ok((!is_end).then_some(batch))
+}
+
+/// Events that would move.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// How many.
+    pub events: u64,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+}
+
+impl Count {
+    /// Both together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            events: self.events.saturating_add(other.events),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+}
+
+/// Counts the events that finished before `by`.
+pub fn count(tx: &ReadTx<'_>, kind: Kind, by: Timestamp) -> Result<Count> {
+    let (mut walk, mut all) = (walk(tx, kind, by)?, Count::default());
+    while let Some(batch) = next(tx, kind, &mut walk, by)? {
+        let events = u64::try_from(batch.seqs.len()).unwrap_or(0);
+        all = all.and(Count { events, bytes: batch.bytes });
+    }
+    Ok(all)
+}
+
+/// Batches that the file of a month may have although the database has them: a move was begun, or an event came back.
+pub fn out(tx: &ReadTx<'_>) -> Result<Vec<Batch>> {
+    let noted: Vec<String> = tx.list(OUT, [])?;
+    Ok(noted.iter().filter_map(|text| serde_json::from_str(text).ok()).collect())
+}
+
+/// Notes that the file of the month may have rows that the database has as well.
+pub fn note_out(tx: &WriteTx<'_>, batch: &Batch) -> Result<()> {
+    let text = serde_json::to_string(batch).unwrap_or_default();
+    tx.execute(NOTE_OUT, (out_key(batch), text)).map(drop)
+}
+
+/// Notes that the file of the month has no row of the batch, or the database has none.
+pub fn forget_out(tx: &WriteTx<'_>, batch: &Batch) -> Result<()> {
+    tx.execute(FORGET_OUT, [out_key(batch)]).map(drop)
+}
+
+fn out_key(batch: &Batch) -> String {
+    format!("archive_out/{}/{}", batch.kind, batch.seqs.first().copied().unwrap_or_default())
+}
+
+/// Where an event is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its number.
+    pub seq: i64,
+    /// Its id.
+    pub id: String,
+    /// The number of its parent.
+    pub parent: Option<i64>,
+}
+
+/// Which event is looked for.
+#[derive(Clone, Debug)]
+pub enum Wanted {
+    /// By tenant and id.
+    Id(String, String),
+    /// By its number.
+    Number(i64),
+}
+
+/// Finds an event; `None` if the file does not have it.
+pub fn place(tx: &ReadTx<'_>, kind: Kind, wanted: &Wanted) -> Result<Option<Place>> {
+    let row = |row: &Row<'_>| Ok(Place { seq: row.get(0)?, id: row.get(1)?, parent: row.get(2)? });
+    let Statements { by_id, by_number, .. } = of(kind);
+    match wanted {
+        Wanted::Id(tenant, id) => tx.first(by_id, (tenant, id), row),
+        Wanted::Number(seq) => tx.first(by_number, [seq], row),
+    }
+}
+
+/// Brings an event back into the database, as itself. `from` is the file of the month.
+pub fn bring_back(tx: &WriteTx<'_>, from: &ReadTx<'_>, batch: &Batch, id: &str) -> Result<()> {
+    for part in moved(batch.kind).collect::<Vec<_>>().into_iter().rev() {
+        each_row(from, part, batch, |row, columns| put(tx, part.table, row, columns, OWN_AS_OURS))?;
+    }
+    tx.execute(FORGET_SEEN, [id])?;
+    note_out(tx, batch)
+}
+
+/// Deletes from the database what the file of the month has, and notes the keys of the events. `false`: a row is another
+/// one by now, and all stay.
+pub fn end(tx: &WriteTx<'_>, batch: &Batch, copied: &Summary, now: Timestamp) -> Result<bool> {
+    if summary(tx, batch)? != *copied {
+        return Ok(false);
+    }
+    let seqs = batch.json();
+    let identities: Vec<(String, String, String, String, String)> =
+        tx.rows(of(batch.kind).identities, [&seqs], tuple)?;
+    for (tenant, source, key, id, status) in identities {
+        let seen = Seen { id, status, month: batch.month.to_string() };
+        let identity = (tenant.as_str(), source.as_str(), key.as_str());
+        seen_keys::note(tx, (batch.kind.as_str(), identity), &seen, now)?;
+    }
+    delete(tx, batch)?;
+    forget_out(tx, batch)?;
+    Ok(true)
+}
+
+fn delete(tx: &WriteTx<'_>, batch: &Batch) -> Result<()> {
+    let (Statements { parts, bodies_of, .. }, seqs) = (of(batch.kind), batch.json());
+    let bodies: String = tx.value(bodies_of, [&seqs])?;
+    for Part { table, condition } in parts {
+        tx.execute(&format!("DELETE FROM {table} WHERE {condition}"), [&seqs])?;
+    }
+    tx.execute(FORGET_BODIES, [bodies]).map(drop)
+}
+
+/// Counts and hashes the rows of a batch that move.
+fn summary(tx: &ReadTx<'_>, batch: &Batch) -> Result<Summary> {
+    let mut sum = Sum::new();
+    for part in moved(batch.kind) {
+        each_row(tx, part, batch, |row, columns| sum.add(part.table, row, columns.len()))?;
+    }
+    Ok(sum.finish())
+}
+
+fn moved(kind: Kind) -> impl Iterator<Item = &'static Part> {
+    let Statements { parts, bodies, .. } = of(kind);
+    parts.iter().chain([bodies])
+}
+
+struct Sum {
+    rows: u64,
+    hash: Context,
+}
+
+impl Sum {
+    fn new() -> Self {
+        Self { rows: 0, hash: Context::new(&SHA256) }
+    }
+
+    fn add(&mut self, table: &str, row: &Row<'_>, columns: usize) -> Result<()> {
+        self.rows += 1;
+        self.hash.update(table.as_bytes());
+        for n in 0..columns {
+            let (tag, bytes): (u8, &[u8]) = match row.get_ref(n)? {
+                ValueRef::Null => (0, &[]),
+                ValueRef::Integer(number) => (1, &number.to_le_bytes()[..]),
+                ValueRef::Real(number) => (2, &number.to_le_bytes()[..]),
+                ValueRef::Text(text) => (3, text),
+                ValueRef::Blob(bytes) => (4, bytes),
+            };
+            self.hash.update(&[tag]);
+            self.hash.update(&bytes.len().to_le_bytes());
+            self.hash.update(bytes);
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Summary {
+        Summary { rows: self.rows, sha256: self.hash.finish().as_ref().to_vec() }
+    }
+}
+
+fn each_row(
+    tx: &ReadTx<'_>,
+    Part { table, condition }: &Part,
+    batch: &Batch,
+    mut with: impl FnMut(&Row<'_>, &[String]) -> Result<()>,
+) -> Result<()> {
+    let columns: Vec<String> = tx.list(COLUMNS, [table])?;
+    let names = columns.join(", ");
+    let sql = format!("SELECT {names} FROM {table} WHERE {condition} ORDER BY 1, 2");
+    let mut statement = tx.prepare(&sql)?;
+    let mut rows = statement.query([batch.json()])?;
+    while let Some(row) = rows.next()? {
+        with(row, &columns)?;
+    }
+    Ok(())
+}
+
+/// The file of a month, open to be written. Nothing else writes it.
+pub struct MonthFile {
+    conn: Connection,
+    cache: WriterCache,
+}
+
+impl MonthFile {
+    /// Opens the file, and creates it if it does not exist.
+    /// Fails if its schema is another one, or it cannot be made durable.
+    pub fn open(path: &Path) -> Result<Self> {
+        let conn = schema::open_writer(path)?;
+        conn.execute_batch(FOR_ROWS_THAT_MOVE)?;
+        Ok(Self { conn, cache: WriterCache::default() })
+    }
+
+    /// Copies a batch into the file, commits, and reads it again.
+    pub fn take_in(&mut self, from: &ReadTx<'_>, batch: &Batch) -> Result<(Summary, Summary)> {
+        let mut sum = Sum::new();
+        self.change(|to| {
+            each_row(from, &of(batch.kind).needed, batch, |row, columns| {
+                put(to, of(batch.kind).needed.table, row, columns, "?")
+            })?;
+            for part in moved(batch.kind) {
+                each_row(from, part, batch, |row, columns| {
+                    sum.add(part.table, row, columns.len())?;
+                    put(to, part.table, row, columns, "?")
+                })?;
+            }
+            Ok(())
+        })?;
+        Ok((sum.finish(), summary(&ReadTx::new(&self.conn), batch)?))
+    }
+
+    /// Deletes what the file has of a batch.
+    pub fn drop_out(&mut self, batch: &Batch) -> Result<()> {
+        self.change(|tx| delete(tx, batch))
+    }
+
+    /// Copies the write-ahead log into the file.
+    pub fn empty_log(&self) -> Result<()> {
+        Ok(self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
+    }
+
+    fn change(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<()>) -> Result<()> {
+        let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        run(&WriteTx::new(&transaction, &self.cache))?;
+        transaction.commit().map_err(Error::at_commit)
+    }
+}
+
+/// Writes a row; `own` is the mark for the column of that name.
+fn put(to: &WriteTx<'_>, table: &str, row: &Row<'_>, columns: &[String], own: &str) -> Result<()> {
+    let marks: Vec<&str> =
+        columns.iter().map(|name| if name == "own" { own } else { "?" }).collect();
+    let (names, marks) = (columns.join(", "), marks.join(", "));
+    let sql = format!("INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})");
+    let values: rusqlite::Result<Vec<_>> =
+        (0..columns.len()).map(|n| row.get_ref(n).map(ToSqlOutput::Borrowed)).collect();
+    to.execute(&sql, params_from_iter(values?)).map(drop)
+}

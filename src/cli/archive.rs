@@ -1,0 +1,90 @@
+//! `oncebox archive`: the files with finished events.
+
+use std::time::Duration;
+
+use crate::backup::Bytes;
+use crate::base::stop::Stop;
+use crate::cli::exit::FAILED;
+use crate::cli::noun::DryRun;
+use crate::cli::prelude::*;
+
+const TABLE: &str = "
+archive  Finished events of earlier months, each in a file beside the database
+  columns: MONTH 0 month; SIZE 0 size; FILE 0 path
+  list = listArchive  The months, the latest first, and how the last run went
+  run = runArchive  Move what finished long ago into the files of its months, and wait for the end
+    older_than <SPAN>  How long ago it finished at least, like 60days or 2months
+    | Settings do the same by themselves: archive.after.
+  delete = deleteArchiveMonth  Delete the file of a month: its events are gone for good
+    ? Delete all events of {month}
+    > deleted: {month}
+";
+
+pub(super) const COMMANDS: Commands = Commands::new(
+    &ARCHIVE,
+    TABLE,
+    &[own("list", list), own("run", run).more(DryRun::augment_args)],
+);
+
+const ARCHIVE: Noun = Noun::new("/v1/archive", "Month", "months", TABLE).by(&[("size", size)]);
+
+/// How often it is asked how far a run is.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+fn size(month: &Value) -> String {
+    Bytes(month.get("bytes").and_then(Value::as_u64).unwrap_or(0)).to_string()
+}
+
+fn list(call: &Call<'_>, remote: &Remote) -> Done {
+    let archive = remote.get(&call.path())?;
+    if remote.json() {
+        return out::json(&archive);
+    }
+    let items = archive.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+    ARCHIVE.columns().table(&items)?;
+    let after = text(&archive, "after");
+    let after = if after.is_empty() {
+        "never by itself (archive.after)".to_owned()
+    } else {
+        format!("after {after}")
+    };
+    out::line(format_args!("moved {after}; {}", told(&archive)))
+}
+
+/// How the run under way goes, or the last one went.
+fn told(archive: &Value) -> String {
+    let run = archive.get("run").cloned().unwrap_or_default();
+    let moved = format!("{} events", run.get("events").and_then(Value::as_u64).unwrap_or(0));
+    let error = text(&run, "error");
+    match (text(&run, "since").is_empty(), text(&run, "ended_at").is_empty(), error.is_empty()) {
+        (false, ..) => format!("a run has moved {moved} so far"),
+        (_, true, _) => "no run since the start".to_owned(),
+        (_, _, true) => format!("the last run moved {moved}"),
+        _ => format!("the last run moved {moved}, then failed: {error}"),
+    }
+}
+
+fn run(call: &Call<'_>, remote: &Remote) -> Done {
+    let mut body = call.body()?;
+    let DryRun { dry_run } = call.flags()?;
+    body.insert("dry_run".to_owned(), dry_run.into());
+    let begun = remote.post(&call.path(), Some(&Value::Object(body)))?;
+    let number = |field: &str| begun.get(field).and_then(Value::as_u64).unwrap_or(0);
+    if dry_run {
+        let bytes = Bytes(number("bytes"));
+        return remote.answer(
+            &begun,
+            format_args!("{} events with {bytes} would be moved", number("events")),
+        );
+    }
+    loop {
+        let archive = remote.get("/v1/archive")?;
+        let run = archive.get("run").cloned().unwrap_or_default();
+        if text(&run, "since").is_empty() {
+            remote.answer(&archive, told(&archive))?;
+            let failed = !text(&run, "error").is_empty();
+            return if failed { Err(Failure::new(FAILED, "")) } else { Ok(()) };
+        }
+        let _stopped = Stop::new().wait(LOOK_EVERY);
+    }
+}

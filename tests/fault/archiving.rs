@@ -1,0 +1,78 @@
+//! kill -9 while finished events move into the archive: each is in one file at the end, as it was.
+
+use crate::process::prelude::*;
+
+const EVENTS: usize = 600;
+const TABLES: [&str; 5] = ["outbox", "deliveries", "attempts", "failures", "payloads"];
+
+/// All rows of the tables in a file.
+fn rows(path: &Path) -> Vec<String> {
+    let conn = file::open(path);
+    let mut all = Vec::new();
+    for table in TABLES {
+        let columns = file::lines(&conn, &format!("SELECT name FROM pragma_table_info('{table}')"));
+        let quoted: Vec<String> = columns.iter().map(|name| format!("quote({name})")).collect();
+        let sql = format!("SELECT '{table} ' || {} FROM {table}", quoted.join(" || ' ' || "));
+        all.extend(file::lines(&conn, &sql));
+    }
+    all
+}
+
+#[test]
+fn a_kill_while_events_are_archived_loses_and_doubles_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    let mut process = Process::start(home.path());
+    process.post("/v1/subscriptions", &json!({ "name": "erp", "url": receiver.url() }));
+    for n in 0..EVENTS {
+        let text = "x".repeat(if n % 10 == 0 { 20_000 } else { 10 });
+        process
+            .post("/v1/events", &json!({ "event_type": "a", "payload": { "n": n, "text": text } }));
+    }
+    process.finish();
+    let database = home.path().join("data/oncebox.db");
+    // They finished long ago, in several months.
+    let conn = Connection::open(&database).unwrap();
+    for (table, column) in
+        [("outbox", "received_at"), ("outbox", "completed_at"), ("deliveries", "finished_at")]
+    {
+        let earlier =
+            format!("UPDATE {table} SET {column} = {column} - 8640000000 + seq * 8640000");
+        assert_eq!(conn.execute(&earlier, []).unwrap(), EVENTS);
+    }
+    drop(conn);
+    let mut before = rows(&database);
+    before.sort();
+    let config = fs::read_to_string(home.path().join("oncebox.toml")).unwrap();
+    fs::write(home.path().join("oncebox.toml"), format!("{config}\n[archive]\nafter = \"24h\"\n"))
+        .unwrap();
+    let left = || file::lines(&file::open(&database), "SELECT count(*) FROM outbox")[0].clone();
+    let (mut kills, mut counts) = (0, BTreeSet::new());
+    loop {
+        process = Process::start(home.path());
+        let now = left();
+        if now == "0" || kills == number("ONCEBOX_KILLS", 6) * 3 {
+            break;
+        }
+        until("it moves on", || left() != now);
+        thread::sleep(ms(kills * 13 % 60));
+        process.kill();
+        counts.insert(left());
+        kills += 1;
+    }
+    until("all are moved", || left() == "0");
+    process.stop();
+    assert!(counts.len() > 1, "it was killed in the middle: {counts:?}");
+    let mut after = rows(&database);
+    for entry in fs::read_dir(home.path().join("data/archive")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "db") {
+            after.extend(rows(&path));
+            file::check(&path);
+        }
+    }
+    after.sort();
+    assert_eq!(after.len(), before.len());
+    assert!(after == before, "each row is what it was");
+    file::check(&database);
+}

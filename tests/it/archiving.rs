@@ -1,0 +1,353 @@
+//! Finished events leave the database for the file of their month, and nothing is lost on the way.
+
+use oncebox::config::Settings;
+
+use crate::rig::prelude::*;
+
+const DAY: u64 = 24 * 3600;
+
+/// Tables with rows of events.
+const TABLES: [&str; 7] =
+    ["outbox", "webhook_events", "deliveries", "attempts", "failures", "renderings", "payloads"];
+
+fn monthly(settings: &mut Settings) {
+    settings.archive.after = Some(secs(30 * DAY));
+}
+
+/// The files of the archive, by month.
+fn months(rig: &Rig) -> Vec<(String, Connection)> {
+    let directory = rig.data().join("archive");
+    let mut names: Vec<String> = fs::read_dir(&directory)
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| Path::new(name).extension().is_some_and(|ending| ending == "db"))
+        .collect();
+    names.sort();
+    let open = |name: &String| (name.clone(), Connection::open(directory.join(name)).unwrap());
+    names.iter().map(open).collect()
+}
+
+/// All rows of a table in a file.
+fn rows(conn: &Connection, table: &str) -> Vec<String> {
+    let columns = file::lines(conn, &format!("SELECT name FROM pragma_table_info('{table}')"));
+    let quoted: Vec<String> = columns.iter().map(|name| format!("quote({name})")).collect();
+    file::lines(conn, &format!("SELECT {} FROM {table}", quoted.join(" || ' ' || ")))
+}
+
+/// What all files together have, each row once.
+#[track_caller]
+fn all_rows(rig: &Rig) -> Vec<Vec<String>> {
+    let months = months(rig);
+    TABLES
+        .map(|table| {
+            let mut all = rows(&rig.file(), table);
+            for (_, conn) in &months {
+                all.extend(rows(conn, table));
+            }
+            all.sort();
+            all
+        })
+        .to_vec()
+}
+
+fn publish(rig: &Rig, from: usize, to: usize) {
+    for n in from..to {
+        // Some bodies are large and have a table of their own.
+        let text = "x".repeat(if n % 7 == 0 { 20_000 } else { 10 });
+        let event = json!({ "event_type": "a", "idempotency_key": format!("k-{n}"), "payload": { "n": n, "text": text } });
+        rig.publish(&event);
+    }
+    rig.settle();
+}
+
+const HOT: &str = "SELECT count(*) FROM outbox";
+
+#[test]
+fn finished_events_move_into_the_file_of_their_month_after_thirty_days() {
+    let mut rig = Rig::with(monthly);
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    rig.token_provider("shop", "a-shared-secret-of-32-characters");
+    // January, and February.
+    publish(&rig, 0, 100);
+    rig.send("POST", "/in/shop", &[("X-Token", "a-shared-secret-of-32-characters")], b"hook")
+        .is(200);
+    rig.advance(secs(10 * DAY));
+    publish(&rig, 100, 130);
+    let before = all_rows(&rig);
+    assert!(months(&rig).is_empty());
+    rig.advance(secs(29 * DAY));
+    rig.becomes(HOT, "30");
+    until("a webhook event moves as well", || {
+        rig.one("SELECT count(*) FROM webhook_events") == "0"
+    });
+    rig.advance(secs(5 * DAY));
+    rig.becomes(HOT, "0");
+    let names: Vec<String> = months(&rig).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["2026-01.db", "2026-02.db"]);
+    assert_eq!(all_rows(&rig), before, "each row is where it was, or in the file of its month");
+    for table in TABLES {
+        rig.says(&format!("SELECT count(*) FROM {table}"), "0");
+    }
+    // Numbers are not given again.
+    rig.restart();
+    publish(&rig, 130, 131);
+    rig.says("SELECT seq FROM outbox", "131");
+    file::check(&rig.data().join("oncebox.db"));
+}
+
+#[test]
+fn what_is_open_dead_or_quarantined_stays() {
+    let rig = Rig::with(monthly);
+    let receiver = Receiver::new();
+    rig.subscribe_with("erp", &receiver, &json!({ "policy": { "max_attempts": 1 } }));
+    publish(&rig, 0, 1);
+    receiver.always(Reply::status(500));
+    publish(&rig, 1, 2);
+    rig.pass(secs(3600));
+    rig.says("SELECT state FROM deliveries WHERE outbox_seq = 2", "dead_letter");
+    rig.post("/v1/subscriptions/erp/pause", &json!({})).is(200);
+    publish(&rig, 2, 3);
+    rig.advance(secs(100 * DAY));
+    rig.becomes(HOT, "2");
+    rig.says("SELECT group_concat(seq) FROM outbox", "2,3");
+    rig.says("SELECT count(*) FROM deliveries", "2");
+}
+
+#[test]
+fn a_parent_goes_after_its_children_and_a_child_after_its_parent_is_finished() {
+    let rig = Rig::with(monthly);
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    publish(&rig, 0, 1);
+    let parent = rig.one("SELECT id FROM outbox");
+    let child = json!({ "event_type": "a", "idempotency_key": "child", "payload": 1, "parent_id": parent,
+        "parent_binding": "hard" });
+    rig.publish(&child);
+    rig.settle();
+    let before = all_rows(&rig);
+    rig.advance(secs(31 * DAY));
+    rig.becomes(HOT, "1");
+    rig.says("SELECT idempotency_key FROM outbox", "k-0");
+    rig.advance(secs(3600));
+    rig.becomes(HOT, "0");
+    assert_eq!(all_rows(&rig), before);
+}
+
+/// The disk refuses, or the process ends, at each step of a move: nothing is lost, nothing is there twice.
+#[test]
+fn a_move_that_fails_anywhere_loses_and_doubles_nothing() {
+    let mut failed = 0;
+    for step in [Step::Archive, Step::Commit] {
+        for nth in 1..200 {
+            let faults = Faults::at(step, nth);
+            let Ok(mut rig) = Rig::try_with(monthly, faults.clone()) else { continue };
+            let receiver = Receiver::new();
+            if rig
+                .post("/v1/subscriptions", &json!({ "name": "erp", "url": receiver.url() }))
+                .status
+                != 201
+            {
+                continue;
+            }
+            for n in 0..3 {
+                rig.post("/v1/events", &json!({ "event_type": "a", "payload": n }));
+            }
+            rig.settle();
+            if faults.happened() {
+                continue;
+            }
+            let before = all_rows(&rig);
+            rig.advance(secs(31 * DAY));
+            until("it fails, or all are moved", || faults.happened() || rig.one(HOT) == "0");
+            if !faults.happened() {
+                break;
+            }
+            failed += 1;
+            rig.restart();
+            rig.becomes(HOT, "0");
+            assert_eq!(all_rows(&rig), before, "{step:?} {nth}");
+        }
+    }
+    assert!(failed > 4, "{failed} moves failed");
+}
+
+/// `already_processed` (seed 000) outlives the row: `seen_keys`.
+#[test]
+fn what_is_archived_is_known_when_it_is_sent_again() {
+    let mut rig = Rig::with(monthly);
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let secret = "a-shared-secret-of-32-characters";
+    rig.token_provider("shop", secret);
+    let event = json!({ "event_type": "a", "idempotency_key": "k-1", "payload": 1 });
+    let hook =
+        |rig: &Rig| rig.send("POST", "/in/shop", &[("X-Token", secret)], b"hook").is(200).json();
+    let (first, first_hook) = (rig.post("/v1/events", &event).is(201).json(), hook(&rig));
+    rig.settle();
+    rig.advance(secs(31 * DAY));
+    rig.becomes(HOT, "0");
+    until("the webhook event is moved", || rig.one("SELECT count(*) FROM webhook_events") == "0");
+    for _ in 0..2 {
+        let again = rig.post("/v1/events", &event).is(200).json()["events"][0].clone();
+        assert_eq!(
+            (&again["id"], &again["status"]),
+            (&first["events"][0]["id"], &json!("completed"))
+        );
+        assert_eq!(again["already_processed"], true);
+        let again = hook(&rig);
+        assert_eq!(again["id"], first_hook["id"], "{again}");
+        assert_eq!(again["already_processed"], true, "{again}");
+        rig.restart();
+    }
+    // A row by plain SQL was refused by the database before; now a person is told.
+    let insert = "INSERT INTO outbox (source_system, idempotency_key, event_type, payload) VALUES ('api', 'k-1', 'a', 1)";
+    Connection::open(rig.data().join("oncebox.db")).unwrap().run(insert);
+    rig.becomes("SELECT status FROM outbox", "quarantined");
+    let row = rig.get("/v1/events?status=quarantined")["items"][0].clone();
+    assert_eq!(row["error_code"], "already_processed");
+    shows(
+        &text(&row, "last_error"),
+        &[&text(&first["events"][0], "id"), "it is in the archive of 2026-01"],
+    );
+    assert_eq!(receiver.count(), 1);
+}
+
+/// "One view": what is archived is found as before, in lists and by id.
+#[test]
+fn what_is_archived_is_found_as_before() {
+    let rig = Rig::with(monthly);
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let secret = "a-shared-secret-of-32-characters";
+    rig.token_provider("shop", secret);
+    let hook = |body: &str| {
+        rig.send("POST", "/in/shop", &[("X-Token", secret)], body.as_bytes()).is(200);
+    };
+    publish(&rig, 0, 5);
+    hook("one");
+    rig.advance(secs(20 * DAY));
+    publish(&rig, 5, 10);
+    hook("two");
+    let paths = [
+        "/v1/events?limit=3",
+        "/v1/events?limit=3&aggregate_id=none",
+        "/v1/events?idempotency_key=k-1",
+        "/v1/deliveries?limit=4",
+        "/v1/webhook-events?limit=1",
+    ];
+    let without = |mut item: Value| {
+        item.as_object_mut().unwrap().remove("archived_in");
+        item
+    };
+    // Each page of a list, one after another.
+    let all = |path: &str| {
+        let (mut all, mut next) = (Vec::new(), String::new());
+        loop {
+            let page = rig.get(&format!("{path}{next}"));
+            all.extend(page["items"].as_array().unwrap().iter().cloned().map(without));
+            let Some(before) = page["next"].as_str() else { return all };
+            next = format!("&after={before}");
+        }
+    };
+    let one = |kind: &str, n: usize| {
+        let item = rig.get(&format!("/v1/{kind}"))["items"][n].clone();
+        format!("/v1/{kind}/{}", text(&item, "id"))
+    };
+    let shown = [
+        one("events", 9),
+        one("deliveries", 9),
+        one("deliveries", 9) + "/attempts",
+        one("deliveries", 9) + "/request",
+        one("webhook-events", 1),
+    ];
+    let before = (paths.map(all), shown.clone().map(|path| without(rig.get(&path))));
+    assert_eq!(before.0.clone().map(|all| all.len()), [10, 0, 1, 10, 2]);
+    // The first five are in a file, then all are.
+    for (days, left) in [(11, "5"), (21, "0")] {
+        rig.advance(secs(days * DAY));
+        rig.becomes(HOT, left);
+        until("webhook events move as well", || {
+            rig.one("SELECT count(*) FROM webhook_events") == if left == "5" { "1" } else { "0" }
+        });
+        assert_eq!(paths.map(all), before.0);
+        assert_eq!(shown.clone().map(|path| without(rig.get(&path))), before.1);
+    }
+    assert_eq!(rig.get(&shown[0])["archived_in"], "2026-01");
+    rig.call("GET", "/v1/events/019c13ec-9e00-70fe-86e5-db25a681b320", b"").is(404);
+    rig.call("POST", &(shown[1].clone() + "/retry"), b"")
+        .is(409)
+        .tells("in the archive of 2026-01");
+}
+
+/// A replay brings an event back as itself: the same `webhook-id`, and the same number.
+#[test]
+fn a_replay_brings_an_event_back_as_itself() {
+    let mut rig = Rig::with(monthly);
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    publish(&rig, 0, 3);
+    let id = rig.one("SELECT id FROM outbox WHERE seq = 1");
+    let before = all_rows(&rig);
+    rig.advance(secs(31 * DAY));
+    rig.becomes(HOT, "0");
+    let sent = |n: usize| receiver.seen()[n].field("webhook-id").unwrap().to_owned();
+    let path = format!("/v1/events/{id}/replay");
+    rig.post(&path, &json!({ "subscription": "unknown" })).is(422);
+    rig.post(&path, &json!({})).is(200);
+    rig.settle();
+    assert_eq!((receiver.count(), sent(3)), (4, sent(0)));
+    rig.says("SELECT group_concat(seq) FROM outbox", "1");
+    assert!(rig.get(&format!("/v1/events/{id}"))["archived_in"].is_null());
+    // It is one event for lists, and moves again when it is old, also over a restart.
+    assert_eq!(rig.get("/v1/events")["items"].as_array().unwrap().len(), 3);
+    rig.restart();
+    rig.advance(secs(31 * DAY));
+    rig.becomes(HOT, "0");
+    let after = all_rows(&rig);
+    assert_eq!(after[0].len(), before[0].len(), "each event is in one file");
+    assert_eq!(rig.get(&format!("/v1/events/{id}"))["archived_in"], "2026-03");
+    rig.post("/v1/events", &json!({ "event_type": "a", "idempotency_key": "k-0", "payload": 1 }))
+        .is(200);
+}
+
+#[test]
+fn a_person_moves_events_sees_the_months_and_deletes_one() {
+    let (rig, _receiver) = Rig::subscribed("erp");
+    publish(&rig, 0, 3);
+    rig.advance(secs(40 * DAY));
+    publish(&rig, 3, 5);
+    let none = rig.get("/v1/archive");
+    assert_eq!((&none["items"], &none["after"]), (&json!([]), &Value::Null));
+    let run = |body: Value| rig.post("/v1/archive/runs", &body);
+    run(json!({ "older_than": "1h" })).is(422).tells("24h or more");
+    run(json!({ "older_than": "soon" })).is(422).tells("is not a span");
+    let would = run(json!({ "older_than": "30days", "dry_run": true })).is(200).json();
+    assert_eq!(would["events"], 3);
+    rig.says(HOT, "5");
+    run(json!({ "older_than": "30days" })).is(200);
+    let ended = || rig.get("/v1/archive")["run"].clone();
+    until("the run ends", || ended()["since"].is_null() && !ended()["ended_at"].is_null());
+    assert_eq!((&ended()["events"], &ended()["error"]), (&json!(3), &Value::Null));
+    let archive = rig.get("/v1/archive");
+    assert_eq!(archive["items"][0]["month"], "2026-01");
+    assert!(archive["items"][0]["bytes"].as_u64().unwrap() > 4096);
+    rig.call("DELETE", "/v1/archive/2026-02", b"").is(404);
+    rig.call("DELETE", "/v1/archive/..%2foncebox", b"").is(404);
+    let events = || rig.get("/v1/events")["items"].as_array().unwrap().len();
+    assert_eq!(events(), 5);
+    rig.call("DELETE", "/v1/archive/2026-01", b"").is(204);
+    assert_eq!(events(), 2);
+    assert!(months(&rig).is_empty());
+    // Its events are gone, and still known.
+    let again = json!({ "event_type": "a", "idempotency_key": "k-1", "payload": 1 });
+    assert_eq!(
+        rig.post("/v1/events", &again).is(200).json()["events"][0]["already_processed"],
+        true
+    );
+    let audited =
+        |action: &str| rig.get(&format!("/v1/audit-events?action={action}"))["items"][0].clone();
+    assert_eq!(audited("archive.delete")["resource"]["id"], "2026-01");
+    assert_eq!(audited("archive.run")["result"], "SUCCESS");
+}
