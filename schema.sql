@@ -190,7 +190,9 @@ CREATE TABLE health_probes (
   -- Whether the target refused our credential in one of those that failed in a row.
   was_refused      INTEGER NOT NULL,
   -- Why the last one failed; NULL: it worked.
-  detail           TEXT
+  detail           TEXT,
+  -- When one has ended a hold. Until a delivery works, no other one does.
+  ended_at         INTEGER
 ) STRICT;
 
 CREATE INDEX health_probes_failing ON health_probes (subscription_seq) WHERE detail IS NOT NULL;
@@ -244,6 +246,9 @@ CREATE TABLE credentials (
   -- active: how often a new one takes its place, and the command of the settings that makes it.
   rotate_every_ms  INTEGER,
   rotate_command   TEXT,
+  -- 1: made by the clock and shown to nobody yet. It is verified once a person has seen it.
+  unseen INTEGER NOT NULL DEFAULT 0
+    CONSTRAINT credential_unseen_is_0_or_1 CHECK (unseen = 0 OR unseen = 1),
   CONSTRAINT credential_has_one_owner CHECK ((provider_seq IS NULL) <> (subscription_seq IS NULL)),
   CONSTRAINT credential_kind_is_known CHECK (kind IN ('signing', 'signing_ed25519', 'bearer', 'basic', 'api_key',
     'oauth2', 'client_certificate')),
@@ -660,7 +665,7 @@ CREATE TABLE renderings (
 -- The attempts as requests and responses, for reports by SQL. A number of one is the delivery's and the attempt's.
 CREATE VIEW request AS
 SELECT a.delivery_seq * 1048576 + a.n AS req_id,
-       coalesce(d.outbox_seq, d.webhook_seq) AS msg_id,
+       d.outbox_seq AS msg_id, d.webhook_seq,
        'dlv_' || a.delivery_seq || '.' || a.n AS res_join_id,
        a.method, a.url AS uri, a.fields, r.format,
        -- The payload, or what a template made of it for the latest attempt; body_sha256 is of what this one sent. Sealed
@@ -677,7 +682,7 @@ SELECT a.delivery_seq * 1048576 + a.n AS req_id,
 CREATE VIEW response AS
 SELECT a.delivery_seq * 1048576 + a.n AS res_id,
        a.delivery_seq * 1048576 + a.n AS req_id,
-       coalesce(d.outbox_seq, d.webhook_seq) AS msg_id,
+       d.outbox_seq AS msg_id, d.webhook_seq,
        a.http_status, a.excerpt AS res_envelope, a.failed_reason, a.finished_at AS res_timestamp,
        a.class <> 'success' AS failed
   FROM attempts AS a
@@ -922,6 +927,8 @@ CREATE TABLE subjects (
 ) STRICT;
 
 CREATE INDEX subjects_identity ON subjects (tenant, subject);
+-- A rotation of the master key looks for those under another one.
+CREATE INDEX subjects_sealed_under ON subjects (master_key_id) WHERE master_key_id IS NOT NULL;
 CREATE INDEX subjects_listed ON subjects (tenant, seq);
 CREATE INDEX subjects_erased ON subjects (tenant, seq) WHERE erased_at IS NOT NULL;
 

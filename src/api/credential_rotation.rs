@@ -15,7 +15,7 @@ use crate::model::subscription::Target;
 use crate::pipeline::probe::{FULL, Turn};
 use crate::pipeline::upkeep::credential_rotation::{OVERLAP, check_plan, material};
 use crate::store::credentials::{self, Credential, Owner, context};
-use crate::store::{providers, subscriptions};
+use crate::store::{credential_rotations as rotations, providers, subscriptions};
 
 /// How long old and new may be valid side by side.
 const OVERLAPS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(24 * 30);
@@ -66,8 +66,9 @@ pub(super) const RESOURCE: Resource = Resource {
         post("/v1/credentials/{id}/reveal", Admin, Act("credential.reveal", reveal))
             .doc("revealCredential", "Show a signing secret that is next", &[ID])
             .about(
-                "So that its receiver can learn it, as long as it is `next`. Each time is audited. Of a key pair the \
-                 receiver needs the public key, which `settings` have.",
+                "So that its receiver can learn it, as long as it is `next`. One that was made by the clock is verified from \
+                 then on. Each time is audited, and no `Idempotency-Key` is taken. Of a key pair the receiver needs the \
+                 public key, which `settings` have.",
             )
             .returns(&[Returns::json::<RotationAnswer<'_>>(200, "The credential and its secret.")])
             .problems(&[ProblemKind::Conflict]),
@@ -282,8 +283,9 @@ fn reveal(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let secret = api.key.open(&context(&next.id), &next.sealed);
     let secret = secret.map_err(|error| Problem::internal(error.to_string()))?;
-    let id = next.id.clone();
-    change(api, call, move |_| {
+    let (id, now) = (next.id.clone(), api.clock.wall());
+    change(api, call, move |tx| {
+        rotations::seen(tx, &id, now)?;
         let next = shown(&next);
         let change = Change::changed("credential", &id, &next, &next);
         Ok(change.shown(|made| RotationAnswer { made, secret: secret.expose_text() }))

@@ -151,7 +151,11 @@ impl Route {
     /// Whether a request may have an `Idempotency-Key`: what makes or does something at the request of a person or a
     /// program. Providers, targets and consumers repeat what they send under its own id.
     pub fn takes_key(&self) -> bool {
-        self.method == Method::Post && (self.is_audited() || self.path == "/v1/events")
+        // What shows a secret shows none to a repeated call: each time is audited.
+        let is_reveal = self.path.ends_with("/reveal");
+        self.method == Method::Post
+            && !is_reveal
+            && (self.is_audited() || self.path == "/v1/events")
     }
 
     /// Refuses new work while free disk space is below the reserve, before the body of a request is read. What a person does

@@ -54,6 +54,7 @@ impl ToSeal {
             valid_until: self.valid_until,
             verify: None,
             rotation: RotationPlan::default(),
+            unseen: false,
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::model::audit::{Actor, ActorType};
 use crate::pipeline::upkeep::master_key_rotation::{
     self as rotation, PEPPER_CONTEXT, Rotated, Rotation,
 };
+use crate::store::error::Error as StoreError;
 use crate::store::tx::WriteTx;
 use crate::store::writer::WriterLoop;
 use crate::store::{Store, audit_events, credentials, meta, subjects, tokens};
@@ -172,7 +173,18 @@ pub fn load(
     }
     // An old database's pepper is derived from the old key, so it is stored before that key goes.
     pepper(writer, &ring, &named, draw)?;
-    let secrets = rotation::reseal(&ring, draw, |mut job| writer.direct(|tx| job(tx)))?;
+    let secrets = match rotation::reseal(&ring, draw, |mut job| writer.direct(|tx| job(tx))) {
+        // A damaged value must not keep the service from starting: every key that the others need is on the ring.
+        Err(StoreError::Unreadable { column, value }) => {
+            tracing::error!(
+                column,
+                value,
+                "a secret cannot be opened; the rotation of the master key goes on at the next start"
+            );
+            return Ok(ring);
+        }
+        secrets => secrets?,
+    };
     if secrets > 0 || named != current {
         tracing::info!(from = named, to = current, secrets, "the master key was rotated");
         let done = Rotated { from: named, to: current, secrets };

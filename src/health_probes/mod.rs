@@ -37,6 +37,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(30);
 /// Probes have threads of their own, so that targets that hang delay no test of a person and no rotation.
 const THREADS: Threads = Threads("probe", 4, 256);
+/// The longest wait that a target may ask for.
+const MAX_ASKED: Duration = Duration::from_hours(24);
 /// An unhealthy target is probed at least as often as this, so that its recovery is seen soon.
 const WHILE_UNHEALTHY: Duration = Duration::from_mins(5);
 
@@ -75,7 +77,7 @@ impl Prober {
             return Ok(());
         }
         let (now, monotonic) = (clock.wall(), clock.monotonic());
-        if !store.read(store::over)?.is_empty() {
+        if !store.read(|tx| store::over(tx, now))?.is_empty() {
             store.writer().write(Queue::Upkeep, move |tx| store::end_over(tx, now))?;
         }
         let idle = store.read(|tx| store::idle(tx, now))?;
@@ -118,9 +120,16 @@ impl Prober {
         let is_held = |it: &Subscription| it.is_held_by_a_person() || it.holds.iter().any(waits);
         let Some(found) = found.filter(|it| !is_busy && !is_held(it)) else { return Ok(()) };
         let probed = found.clone();
-        let note = move |class: AttemptClass, reason: String| {
+        let taken = Arc::clone(&self.taken);
+        let note = move |class: AttemptClass, reason: String, asked: Option<Duration>| {
             let (worked, failed) = (&counts.probes_worked, &counts.probes_failed);
             (if class.is_success() { worked } else { failed }).add();
+            // It says nothing of whether the target works.
+            if class == AttemptClass::RateLimited {
+                let wait = asked.unwrap_or_default().clamp(WHILE_UNHEALTHY, MAX_ASKED);
+                taken.lock().insert(seq, clock.monotonic().saturating_add(wait));
+                return;
+            }
             let now = clock.wall();
             let run = move |tx: &WriteTx<'_>| store::note(tx, &probed, (class, &reason), now);
             store.writer().submit(Queue::Upkeep, run, |stored| {

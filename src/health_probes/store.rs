@@ -28,11 +28,11 @@ queries! {
      LIMIT 100000";
 
     /// Failing ones of which a probe says no more: a delivery has succeeded since, or a person holds the subscription.
-    pub(super) fn over() -> Vec<SubscriptionSeq> = list "
+    pub(super) fn over(now: Timestamp) -> Vec<SubscriptionSeq> = list "
     SELECT p.subscription_seq FROM health_probes AS p
       JOIN subscriptions AS s ON s.seq = p.subscription_seq
      WHERE p.detail IS NOT NULL
-       AND (s.last_success_at >= p.probed_at OR s.state <> 'ACTIVE'
+       AND (s.last_success_at BETWEEN p.probed_at AND ?1 OR s.state <> 'ACTIVE'
             OR EXISTS (SELECT 1 FROM tenants AS t WHERE t.name = s.tenant AND t.suspended_at IS NOT NULL))
      LIMIT 500";
 
@@ -48,21 +48,22 @@ queries! {
 
 /// Forgets what [`over`] finds, and resolves the escalations about it.
 pub(super) fn end_over(tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
-    over(tx)?.into_iter().try_for_each(|seq| settlement::forget_health(tx, seq, now))
+    over(tx, now)?.into_iter().try_for_each(|seq| settlement::forget_health(tx, seq, now))
 }
 
 /// Stores what a probe came to and what follows, unless the subscription was changed or held meanwhile.
 ///
 /// A ping is what a delivery would be, so one that works ends the holds `breaker` and `auth`. A path may be public, and work
 /// while deliveries fail: it ends `breaker` only after it has failed itself, and `auth` only after it has refused our
-/// credential. Otherwise such a hold would come and go without end.
+/// credential. Where a hold has come back since a probe has ended it, and no delivery has worked, the probe proves nothing.
+/// Otherwise such a hold would come and go without end.
 pub(super) fn note(
     tx: &WriteTx<'_>,
     probed: &Subscription,
     result: (AttemptClass, &str),
     at: Timestamp,
 ) -> Result<()> {
-    let Some(Subscription { seq, new, health: Some(had), holds, .. }) =
+    let Some(Subscription { seq, new, health: Some(had), holds, last_success_at, .. }) =
         subscriptions::by_seq(tx, probed.seq)?
     else {
         return Ok(());
@@ -71,17 +72,19 @@ pub(super) fn note(
     if !is_same || holds.iter().any(|hold| hold.reason.is_by_a_person()) {
         return Ok(());
     }
-    let now = had.and(result.0, result.1, at);
-    if now.detail.is_none() {
+    let mut known = had.and(result.0, result.1, at);
+    if known.detail.is_none() {
         let is_ping = new.policy.probe.is_some_and(|probe| probe.path.is_none());
+        let proves = had.ended_at.is_none_or(|ended| last_success_at >= Some(ended));
         let ends = |reason| match reason {
-            HoldReason::Breaker => is_ping || had.detail.is_some(),
-            HoldReason::Auth => is_ping || had.was_refused,
+            HoldReason::Breaker => proves && (is_ping || had.detail.is_some()),
+            HoldReason::Auth => proves && (is_ping || had.was_refused),
             _ => false,
         };
-        settlement::end_audited(tx, seq, ends, None, at)?;
+        let has_ended = settlement::end_audited(tx, seq, ends, None, at)?;
+        known.ended_at = if has_ended { Some(at) } else { had.ended_at };
         settlement::forget_health(tx, seq, at)?;
-    } else if now.state == HealthState::Unhealthy {
+    } else if known.state == HealthState::Unhealthy {
         let class = Class::SubscriptionUnhealthy;
         let id = id::uuid7_of(at, &[class.as_str(), &new.id]);
         let subject = format!("subscription:{}", new.name);
@@ -89,9 +92,9 @@ pub(super) fn note(
         let raised = NewEscalation { id, tenant: new.tenant, class, subject, detail };
         escalations::raise(tx, &raised, at)?;
     }
-    insert!(tx, "health_probes" of now {
-        subscription_seq: seq, probed_at, state, unhealthy_since, was_refused, detail: &now.detail
+    insert!(tx, "health_probes" of known {
+        subscription_seq: seq, probed_at, state, unhealthy_since, was_refused, detail: &known.detail, ended_at
     } "ON CONFLICT DO UPDATE SET probed_at = excluded.probed_at, state = excluded.state, detail = excluded.detail,
-         unhealthy_since = excluded.unhealthy_since, was_refused = excluded.was_refused")
+         unhealthy_since = excluded.unhealthy_since, was_refused = excluded.was_refused, ended_at = excluded.ended_at")
     .map(drop)
 }

@@ -167,7 +167,7 @@ impl Class {
             Self::CredentialNew => (
                 Warning,
                 "has a new signing secret that its receiver does not accept yet",
-                "Give it to the receiver: oncebox credential reveal ID. Until then requests carry both signatures.",
+                "Give the receiver what its detail names. Until it accepts it, requests carry both signatures.",
             ),
             Self::TenantOverLimit => (
                 Critical,

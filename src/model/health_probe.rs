@@ -101,6 +101,9 @@ pub struct Health {
     /// Whether the target refused our credential in one of the probes that have failed in a row.
     #[serde(skip)]
     pub was_refused: bool,
+    /// When a probe has ended a hold, unless a delivery has worked since.
+    #[serde(skip)]
+    pub ended_at: Option<Timestamp>,
 }
 
 impl Health {
@@ -118,6 +121,7 @@ impl Health {
             probed_at,
             detail: Some(reason.chars().take(MAX_DETAIL_CHARS).collect()),
             was_refused: self.was_refused || class == AttemptClass::Auth,
+            ended_at: self.ended_at,
         }
     }
 

@@ -73,7 +73,7 @@ use crate::pipeline::credential_uses::CredentialUses;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::destinations::Destinations;
 use crate::pipeline::in_flight::InFlight;
-use crate::pipeline::probe::{SubscriptionTests, THREADS};
+use crate::pipeline::probe::{ROTATIONS, SubscriptionTests, THREADS};
 use crate::pipeline::provider_cache::ProviderCache;
 use crate::pipeline::publish::{IsSource, Publish};
 use crate::pipeline::receive::Receive;
@@ -561,8 +561,10 @@ impl Parts {
         deliver: &Deliver,
         listener: &Arc<dyn AroundCommit>,
     ) -> Result<CredentialRotation> {
-        let tests =
-            SubscriptionTests::start(deliver.clone(), &Spawner(Arc::clone(listener)), THREADS)?;
+        let start = |threads| {
+            SubscriptionTests::start(deliver.clone(), &Spawner(Arc::clone(listener)), threads)
+        };
+        let tests = [start(THREADS)?, start(ROTATIONS)?];
         let parts = (self.store.clone(), self.clock.clone(), Arc::clone(&self.draw));
         Ok(CredentialRotation::new(parts, Arc::clone(&self.key), self.settings.clone(), tests))
     }

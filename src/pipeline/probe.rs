@@ -1,8 +1,9 @@
 //! Tests of subscriptions: one request goes the way of a delivery and tells each step with its time. No delivery is made,
 //! and nothing is settled.
 //!
-//! Tests wait for the network, so they have threads of their own. Rotations use them too; health probes have others. One
-//! job of a tenant runs at a time, so that a tenant whose targets hang does not delay the others.
+//! Tests wait for the network, so they have threads of their own. A person's rotations use them too; those by
+//! the clock and health probes have others. A
+//! tenant takes half of the threads at most, so that one whose targets hang does not delay the others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -31,8 +32,10 @@ const THREADS_TIMES: usize = 1;
 #[derive(Clone, Copy, Debug)]
 pub struct Threads(pub &'static str, pub usize, pub usize);
 
-/// The threads of tests and rotations.
+/// The threads of tests and rotations that a person waits for.
 pub const THREADS: Threads = Threads("test", 2, 16);
+/// The threads of rotations that are due by the clock.
+pub const ROTATIONS: Threads = Threads("rotate", 2, 32);
 
 /// Whether a job runs now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +52,8 @@ pub const FULL: &str = "Too many tests and rotations of this tenant wait: they r
 /// A test, with what follows it. Called once.
 pub type Job = Box<dyn FnOnce(Turn) + Send>;
 
-/// Takes the class of a probe, and why it failed. Called once.
-pub type Probed = Box<dyn FnOnce(AttemptClass, String) + Send>;
+/// Takes the class of a probe, why it failed, and the wait that the target asks for. Called once.
+pub type Probed = Box<dyn FnOnce(AttemptClass, String, Option<Duration>) + Send>;
 
 /// Runs tests. Cheap to clone.
 #[derive(Clone)]
@@ -168,15 +171,16 @@ impl SubscriptionTests {
         let (own, destination) = match ready {
             Ok(ready) => ready,
             // The reason is on our side: the next event would fail as well.
-            Err(reason) => return done(AttemptClass::Poison, reason),
+            Err(reason) => return done(AttemptClass::Poison, reason, None),
         };
         let started = clock.monotonic();
         let outcome = self.deliver.probe(self.ping(of), &destination, own);
         let class = destination.classes.classify(&outcome);
         let reason = outcome.failed_reason(class).unwrap_or_default();
+        let asked = outcome.retry_after();
         let done = move |is_offline: bool| {
             if !is_offline {
-                done(class, reason);
+                done(class, reason, asked);
             }
         };
         match self.deliver.is_offline(of, started, &outcome) {

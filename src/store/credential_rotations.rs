@@ -30,7 +30,7 @@ queries! {
     // The one of each tenant that is due the longest: they are verified one at a time.
     pub fn to_verify(now: Timestamp, limit: u32) -> Vec<Named> = rows as tuple "
     SELECT tenant, id, min(verify_at) FROM credentials
-     WHERE state = 'next' AND verify_at <= ?1
+     WHERE state = 'next' AND verify_at <= ?1 AND (unseen = 0 OR verify_until <= ?1)
        AND NOT EXISTS (SELECT 1 FROM subscriptions AS s
                         WHERE s.seq = subscription_seq AND s.deleted_at IS NOT NULL)
        AND NOT EXISTS (SELECT 1 FROM providers AS p
@@ -64,8 +64,13 @@ queries! {
      WHERE NOT EXISTS (
            SELECT 1
              FROM credentials AS n
-            WHERE n.provider_seq IS c.provider_seq
-              AND n.subscription_seq IS c.subscription_seq
+            WHERE n.subscription_seq = c.subscription_seq
+              AND n.kind = c.kind
+              AND (n.state = 'next' OR n.created_at >= w.since))
+       AND NOT EXISTS (
+           SELECT 1
+             FROM credentials AS n
+            WHERE n.provider_seq = c.provider_seq
               AND n.kind = c.kind
               AND (n.state = 'next' OR n.created_at >= w.since))
        AND NOT EXISTS (
@@ -97,6 +102,10 @@ changes! {
        SET auth_try_count = iif(auth_try_day = ?2, auth_try_count, 0) + 1, auth_try_day = ?2, auth_try_max = ?3
      WHERE seq = ?1
        AND EXISTS (SELECT 1 FROM holds WHERE subscription_seq = ?1 AND reason = 'auth')";
+
+    /// Notes that a person has seen a secret that was made by the clock; it is verified now.
+    pub fn seen(id: &str, now: Timestamp) = "
+    UPDATE credentials SET unseen = 0, verify_at = ?2 WHERE id = ?1 AND state = 'next' AND unseen = 1";
 
     /// Notes a verification that failed, and when the next one is due.
     pub fn tried(id: &str, again_at: Timestamp, error: &str) of "the next credential" =
@@ -148,8 +157,18 @@ pub fn tell(tx: &WriteTx<'_>, next: &Credential, now: Timestamp) -> Result<()> {
 /// it until its own overlap is over; anything else is never sent again.
 pub fn promote(tx: &WriteTx<'_>, next: &Credential, now: Timestamp) -> Result<()> {
     let overlap = next.verify_until.filter(|until| next.purpose() == Purpose::Sign && *until > now);
+    let is_active =
+        |one: &&Credential| one.state == State::Active && one.purpose() == next.purpose();
+    // The plan may have been changed since the rotation began.
+    let plan = credentials::in_force(tx, next.owner)?
+        .iter()
+        .find(is_active)
+        .map(|old| old.rotation.clone());
     take_over(tx, next, overlap, now)?;
     credentials::promote(tx, next.owner, &next.id)?;
+    if let Some(plan) = plan {
+        credentials::plan(tx, &next.id, &plan)?;
+    }
     if let Owner::Subscription(seq) = next.owner {
         settlement::end_auth_hold(tx, seq, now)?;
     }

@@ -39,6 +39,8 @@ pub struct NewCredential {
     pub verify: Option<(Timestamp, Timestamp)>,
     /// How it is rotated by itself.
     pub rotation: RotationPlan,
+    /// Whether it was made by the clock, and shown to nobody yet.
+    pub unseen: bool,
 }
 
 /// A stored secret.
@@ -76,6 +78,8 @@ pub struct Credential {
     pub verify_error: Option<String>,
     /// How it is rotated by itself.
     pub rotation: RotationPlan,
+    /// Whether it was made by the clock, and shown to nobody yet.
+    pub unseen: bool,
 }
 
 impl Credential {
@@ -142,11 +146,11 @@ columns! {
                LEFT JOIN subscriptions AS s ON s.seq = c.subscription_seq") [
         c.seq, c.id, c.tenant, c.provider_seq, c.subscription_seq, "coalesce(p.name, s.name)" as owner_name, c.kind,
         c.settings, c.version, c.state, c.sealed, c.created_at, c.valid_until, c.last_used_at, c.verify_at,
-        c.verify_until, c.verify_error, c.rotate_every_ms, c.rotate_command
+        c.verify_until, c.verify_error, c.rotate_every_ms, c.rotate_command, c.unseen
     ] {
         seq, id, tenant, owner: owner(provider_seq, subscription_seq), owner_name,
         settings: read_settings(kind, settings)?, version, state, sealed, created_at, valid_until, last_used_at,
-        verify_at, verify_until, verify_error,
+        verify_at, verify_until, verify_error, unseen,
         rotation: RotationPlan { every: Millis::optional(rotate_every_ms), command: rotate_command },
     }
     pub(super) const OF_PROVIDER = "
@@ -196,7 +200,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewCredential) -> Result<()> {
         id, tenant, provider_seq: provider, subscription_seq: subscription, kind: new.settings.kind(), version: version,
         state, settings: new.settings.to_json().to_string(), sealed, master_key_id, created_at, valid_until,
         verify_at: verify_at, verify_until: verify_until, rotate_every_ms: new.rotation.every.map(Millis),
-        rotate_command: new.rotation.command
+        rotate_command: new.rotation.command, unseen
     })?;
     owner_changed(tx, new.owner);
     Ok(())

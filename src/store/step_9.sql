@@ -11,7 +11,9 @@ CREATE TABLE health_probes (
   -- Whether the target refused our credential in one of those that failed in a row.
   was_refused      INTEGER NOT NULL,
   -- Why the last one failed; NULL: it worked.
-  detail           TEXT
+  detail           TEXT,
+  -- When one has ended a hold. Until a delivery works, no other one does.
+  ended_at         INTEGER
 ) STRICT;
 
 CREATE INDEX health_probes_failing ON health_probes (subscription_seq) WHERE detail IS NOT NULL;
@@ -22,7 +24,7 @@ CREATE INDEX subscriptions_probed ON subscriptions (seq)
 -- The attempts as requests and responses, for reports by SQL. A number of one is the delivery's and the attempt's.
 CREATE VIEW request AS
 SELECT a.delivery_seq * 1048576 + a.n AS req_id,
-       coalesce(d.outbox_seq, d.webhook_seq) AS msg_id,
+       d.outbox_seq AS msg_id, d.webhook_seq,
        'dlv_' || a.delivery_seq || '.' || a.n AS res_join_id,
        a.method, a.url AS uri, a.fields, r.format,
        -- The payload, or what a template made of it for the latest attempt; body_sha256 is of what this one sent. Sealed
@@ -39,7 +41,7 @@ SELECT a.delivery_seq * 1048576 + a.n AS req_id,
 CREATE VIEW response AS
 SELECT a.delivery_seq * 1048576 + a.n AS res_id,
        a.delivery_seq * 1048576 + a.n AS req_id,
-       coalesce(d.outbox_seq, d.webhook_seq) AS msg_id,
+       d.outbox_seq AS msg_id, d.webhook_seq,
        a.http_status, a.excerpt AS res_envelope, a.failed_reason, a.finished_at AS res_timestamp,
        a.class <> 'success' AS failed
   FROM attempts AS a
@@ -60,3 +62,8 @@ CREATE TABLE seen_keys (
 -- Deleting a body looks for rows that refer to it.
 CREATE INDEX outbox_payload ON outbox (payload_seq) WHERE payload_seq IS NOT NULL;
 CREATE INDEX webhook_events_payload ON webhook_events (payload_seq) WHERE payload_seq IS NOT NULL;
+
+ALTER TABLE credentials ADD COLUMN unseen INTEGER NOT NULL DEFAULT 0
+  CONSTRAINT credential_unseen_is_0_or_1 CHECK (unseen = 0 OR unseen = 1);
+
+CREATE INDEX subjects_sealed_under ON subjects (master_key_id) WHERE master_key_id IS NOT NULL;

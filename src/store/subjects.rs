@@ -93,7 +93,7 @@ columns! {
         "WHERE tenant = ?1 AND seq > ?2 AND erased_at IS NOT NULL ORDER BY seq LIMIT ?3";
     /// At most `most` keys that are sealed under another master key.
     pub fn sealed_otherwise(master_key_id: &str, most: u32) -> Vec =
-        "WHERE master_key_id <> ?1 ORDER BY seq LIMIT ?2";
+        "WHERE master_key_id < ?1 OR master_key_id > ?1 LIMIT ?2";
 }
 
 const ERASE: &str = "

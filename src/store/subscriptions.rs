@@ -70,7 +70,7 @@ const SET_SITE_HOST: &str =
     "UPDATE subscriptions SET site_host = ?2 WHERE seq = ?1 AND site_host IS NOT ?2";
 
 const HEALTH: &str = "
-    SELECT state, unhealthy_since, probed_at, detail, was_refused FROM health_probes
+    SELECT state, unhealthy_since, probed_at, detail, was_refused, ended_at FROM health_probes
      WHERE subscription_seq = ?1";
 
 const DELETE: &str = "
@@ -95,6 +95,14 @@ const RESTART_FAILING: &str = "
     UPDATE subscriptions SET failing_since = ?2
      WHERE seq IN (SELECT seq FROM subscriptions
                     WHERE failing_since IS NOT NULL AND (seq = ?1 OR ?1 = 0) LIMIT 100000)";
+
+changes! {
+    /// Limits times that were stored while the clock was ahead.
+    pub fn clamp(now: Timestamp) = "
+    UPDATE subscriptions
+       SET last_success_at = min(last_success_at, ?1), last_failure_at = min(last_failure_at, ?1)
+     WHERE last_success_at > ?1 OR last_failure_at > ?1";
+}
 
 /// Stores a subscription; `None` when its name is taken.
 pub fn insert(
@@ -326,7 +334,8 @@ fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
         found.holds.retain(|hold| hold.reason != HoldReason::Offline);
     }
     if found.new.policy.probe.is_some() {
-        let read = in_order!(Health { state, unhealthy_since, probed_at, detail, was_refused });
+        let read =
+            in_order!(Health { state, unhealthy_since, probed_at, detail, was_refused, ended_at });
         let last = tx.first(HEALTH, [found.seq], read)?.unwrap_or_default();
         found.health = Some(last.with_attempts(found.last_success_at, found.last_failure_at));
     }

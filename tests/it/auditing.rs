@@ -318,7 +318,8 @@ fn one_call_of_every_route_that_changes_something_makes_one_row() {
             assert_eq!(rows(&rig), before + 1, "{action}");
             send(&format!("{body} ")).is(422).tells("was used for another request");
         }
-        assert_eq!(route.takes_key(), route.method.as_str() == "POST", "{action}");
+        let is_post = route.method.as_str() == "POST" && action != "credential.reveal";
+        assert_eq!(route.takes_key(), is_post, "{action}");
     }
     assert!(cases.is_empty(), "no such route: {:?}", cases.keys());
 }

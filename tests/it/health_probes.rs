@@ -185,6 +185,38 @@ fn a_ping_that_works_ends_the_holds_of_a_refused_credential_and_of_the_breaker()
     }
 }
 
+/// A target that accepts pings and refuses events is held by what it does to events.
+#[test]
+fn a_ping_that_works_while_deliveries_fail_does_not_end_the_hold() {
+    for (status, hold) in [(401, "auth"), (500, "breaker")] {
+        let (rig, receiver) = (Rig::new(), Receiver::new());
+        receiver.decide(move |request| {
+            let is_ping = String::from_utf8_lossy(&request.body).contains("oncebox.ping");
+            Reply::status(if is_ping { 200 } else { status })
+        });
+        let policy = json!({ "probe": { "every": "30s" }, "steps": ["5min"], "breaker_after": 2 });
+        rig.subscribe_with("erp", &receiver, &json!({ "policy": policy }));
+        until("it is probed", || state(&rig, "erp") == "healthy");
+        rig.publish_types(&["order.created", "order.created"]);
+        until("a hold begins", || holds(&rig) == hold);
+        rig.settle();
+        let resumed = || rig.items("/v1/audit-events?action=subscription.resume").len();
+        rig.advance(secs(30));
+        until("a ping ends it", || resumed() == 1);
+        rig.advance(secs(300));
+        until("the deliveries put it back", || holds(&rig) == hold);
+        rig.settle();
+        // From now on a ping proves nothing.
+        for _ in 0..3 {
+            rig.advance(secs(30));
+            let now = rig.now().ms();
+            let pinged = format!("SELECT count(*) FROM health_probes WHERE probed_at = {now}");
+            until("it is pinged", || rig.one(&pinged) == "1");
+        }
+        assert_eq!((holds(&rig).as_str(), resumed()), (hold, 1));
+    }
+}
+
 #[test]
 fn a_public_path_proves_nothing_about_a_credential_and_one_that_refused_it_does() {
     a_path_ends_a_hold_only_after_it_has_failed_itself(401, "auth");

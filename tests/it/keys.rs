@@ -219,6 +219,28 @@ fn a_rotation_that_fails_anywhere_leaves_everything_readable_and_is_finished_by_
     }
 }
 
+/// One damaged value keeps neither the service nor the other secrets.
+#[test]
+fn a_rotation_that_meets_a_damaged_secret_does_not_keep_the_service_from_starting() {
+    let mut sealed = Sealed::over(Rig::with(|settings| {
+        settings.keys.rotate_every = Some(secs(3600));
+    }));
+    let other = json!({ "kind": "bearer", "secret": "token-0" });
+    let made = sealed.rig.post("/v1/subscriptions/erp/credentials", &other).is(201).json();
+    let id = text(&made, "id");
+    sealed.rig.post(&format!("/v1/credentials/{id}/revoke"), &json!({})).is(200);
+    let conn = Connection::open(sealed.rig.data().join("oncebox.db")).unwrap();
+    conn.run(&format!("UPDATE credentials SET sealed = zeroblob(64) WHERE id = '{id}'"));
+    drop(conn);
+    sealed.rig.advance(secs(3600));
+    let told =
+        "SELECT count(*) FROM escalations WHERE subject = 'master_key' AND resolved_at IS NULL";
+    until("a person is told", || sealed.rig.one(told) == "1");
+    sealed.check();
+    sealed.rig.restart();
+    sealed.check();
+}
+
 /// The box with its secrets, unless the planned failure hits the set-up.
 fn set_up(rig: Rig, faults: &Faults) -> Option<Sealed> {
     let receiver = Receiver::new();

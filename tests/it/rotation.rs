@@ -182,11 +182,8 @@ fn a_signing_secret_rotates_on_a_schedule_without_a_command() {
     let mut published = 0;
     for n in 0..2 {
         let old = credential(&rig, "signing", "active");
-        rig.advance(secs(30 * 24 * 3600));
+        rig.advance(secs(32 * 24 * 3600));
         until("the next one is made", || !credential(&rig, "signing", "next").is_null());
-        until("a ping signed with it alone is refused", || {
-            credential(&rig, "signing", "next")["verify_error"] == "the target answered 401"
-        });
         let next = credential(&rig, "signing", "next");
         let told = open_escalation(&rig, "credential.new_secret");
         let id = text(&next, "id");
@@ -197,8 +194,16 @@ fn a_signing_secret_rotates_on_a_schedule_without_a_command() {
         );
         published += 1;
         rig.settle();
+        // It is not tried before somebody has seen it: a target that accepts all pings would make it the active one.
+        rig.advance(secs(3600));
+        assert!(credential(&rig, "signing", "next")["verify_error"].is_null());
         let secret = text(&reveal(&rig, &next).is(200).json(), "secret");
         assert_eq!(reveal(&rig, &next).is(200).json()["secret"], secret, "as long as it is next");
+        until("a ping signed with it alone is refused", || {
+            credential(&rig, "signing", "next")["verify_error"] == "the target answered 401"
+        });
+        // The plan is changed meanwhile.
+        schedule(&rig, &old, &json!({ "every": format!("{}d", 31 + n) })).is(200);
         accepted.set(&[&secret]);
         rig.advance(secs(24 * 3600));
         until("it is promoted", || credential(&rig, "signing", "active")["id"] == next["id"]);
@@ -207,7 +212,7 @@ fn a_signing_secret_rotates_on_a_schedule_without_a_command() {
         until("the escalation ends", || open_escalation(&rig, "credential.new_secret").is_null());
         assert_eq!(
             credential(&rig, "signing", "active")["rotate_every"],
-            "30d",
+            format!("{}d", 31 + n),
             "the plan goes on"
         );
         let audited = rig.get("/v1/audit-events?action=credential.reveal").to_string();
@@ -248,6 +253,21 @@ fn a_scheduled_secret_that_nobody_takes_is_revoked_and_the_old_one_stays() {
             && !open_escalation(&rig, "credential.rotation_failed").is_null()
     });
     assert_eq!(credential(&rig, "signing_ed25519", "active")["id"], made["id"]);
+}
+
+/// A target that accepts every ping proves nothing about a secret that nobody has seen.
+#[test]
+fn a_scheduled_secret_that_nobody_has_seen_does_not_become_the_active_one() {
+    let (rig, receiver) = Rig::subscribed("erp");
+    let old = credential(&rig, "signing", "active");
+    schedule(&rig, &old, &json!({ "every": "4h" })).is(200);
+    rig.advance(secs(4 * 3600 + 1));
+    until("the next one is made", || !credential(&rig, "signing", "next").is_null());
+    rig.advance(secs(2 * 3600 + 1));
+    until("it is revoked", || credential(&rig, "signing", "next").is_null());
+    let failed = open_escalation(&rig, "credential.rotation_failed");
+    shows(&failed["detail"].to_string(), &["nobody asked for it", "credential reveal"]);
+    assert_eq!((&credential(&rig, "signing", "active")["id"], receiver.count()), (&old["id"], 0));
 }
 
 #[test]

@@ -28,6 +28,9 @@ use crate::sys::command::{How, Program};
 pub const OVERLAP: Duration = Duration::from_hours(24);
 /// How long at most old and new are valid side by side, where the new one was made by the clock: people need the time.
 const OVERLAP_BY_CLOCK: Duration = Duration::from_hours(24 * 7);
+/// Why a secret that was made by the clock is revoked without a request.
+const NOBODY_SAW_IT: &str =
+    "nobody asked for it, so its receiver cannot know it (oncebox credential reveal)";
 /// How long a rotation command may run.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// The shortest and the longest wait between two verifications. A wait is as long as all before it together.
@@ -48,6 +51,8 @@ pub struct CredentialRotation {
     key: Arc<Keyring>,
     settings: Live,
     tests: SubscriptionTests,
+    /// Those by the clock have threads of their own, so that they delay no person.
+    by_clock: SubscriptionTests,
     /// Credentials that are being rotated or verified at this moment.
     busy: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -70,6 +75,8 @@ pub struct Material {
     settings: credential::Settings,
     secret: Zeroizing<String>,
     valid_until: Option<Timestamp>,
+    /// Whether it was made by the clock, and its receiver needs it.
+    is_unseen: bool,
 }
 
 impl CredentialRotation {
@@ -78,13 +85,14 @@ impl CredentialRotation {
         (store, clock, draw): (Store, Clock, Arc<dyn Draw>),
         key: Arc<Keyring>,
         settings: Live,
-        tests: SubscriptionTests,
+        [tests, by_clock]: [SubscriptionTests; 2],
     ) -> Self {
-        Self { store, clock, draw, key, settings, tests, busy: Arc::default() }
+        Self { store, clock, draw, key, settings, tests, by_clock, busy: Arc::default() }
     }
 
     /// What is due by the clock: old ones end, next ones are verified, commands are run.
-    pub fn look(&self) -> Result<()> {
+    /// While the clock may be wrong, nothing is begun by it.
+    pub fn look(&self, is_clock_suspect: bool) -> Result<()> {
         let now = self.clock.wall();
         let due = |find: fn(&ReadTx<'_>, Timestamp, u32) -> Result<Vec<Named>>| {
             self.store.read(|tx| find(tx, now, MAX_ROWS))
@@ -97,10 +105,11 @@ impl CredentialRotation {
             self.submit((tenant, id), Self::verify);
         }
         let (day, most) = self.commands_of_day(now);
-        for (tenant, id) in
-            self.store.read(|tx| rotations::to_rotate(tx, now, MAX_ROWS, day, most))?
-        {
-            self.submit((tenant, id), Self::rotate_by_plan);
+        let to_rotate = |tx: &ReadTx<'_>| rotations::to_rotate(tx, now, MAX_ROWS, day, most);
+        if !is_clock_suspect {
+            for (tenant, id) in self.store.read(to_rotate)? {
+                self.submit((tenant, id), Self::rotate_by_plan);
+            }
         }
         if !self.store.read(|tx| rotations::told_and_over(tx, 1))?.is_empty() {
             let end = move |tx: &WriteTx<'_>| rotations::end_told(tx, MAX_ROWS, now);
@@ -131,7 +140,7 @@ impl CredentialRotation {
                 tracing::error!(%error, credential = id, "a rotation could not go on; it is tried again");
             }
         };
-        self.tests.submit(&tenant, Box::new(job));
+        self.by_clock.submit(&tenant, Box::new(job));
     }
 
     /// The day (UTC), and how many commands a subscription gets on it because its target refuses its credential.
@@ -152,8 +161,12 @@ impl CredentialRotation {
             Some(name) => self.command_output(tenant, name),
             None => self.generate(&old).ok_or_else(|| "no command gives the new one".to_owned()),
         };
-        let made = made.and_then(|secret| material(&old, &secret));
         let is_made_here = command.is_none();
+        let made = made.and_then(|secret| material(&old, &secret)).map(|made| Material {
+            // Of a key pair the receiver needs what everybody may see.
+            is_unseen: is_made_here && made.settings.public_key().is_none(),
+            ..made
+        });
         let most = every.map_or(OVERLAP_BY_CLOCK, |every| OVERLAP_BY_CLOCK.min(every / 2));
         let overlap = if is_made_here { most } else { OVERLAP };
         let (now, own) = (self.clock.wall(), self.clone());
@@ -165,7 +178,10 @@ impl CredentialRotation {
             },
             Err(why) => rotations::fail(tx, &old, why, now).map(|()| None),
         })?;
-        begun.map_or(Ok(()), |next| self.verify(tenant, &next.id))
+        match begun {
+            Some(next) if !next.unseen => self.verify(tenant, &next.id),
+            _ => Ok(()),
+        }
     }
 
     /// What a rotation command of the settings writes to its output. The error says what went wrong, without output.
@@ -252,6 +268,7 @@ impl CredentialRotation {
             valid_until: material.valid_until,
             verify: (!is_provider).then_some((first.min(until), until)),
             rotation: old.rotation.clone(),
+            unseen: material.is_unseen,
         };
         credentials::insert(tx, &new)?;
         let stored = credentials::by_id(tx, &new.tenant, &new.id)?;
@@ -268,7 +285,11 @@ impl CredentialRotation {
         let found = self.store.read(|tx| credentials::by_id(tx, tenant, id))?;
         let Some(next) = found.filter(|found| found.state == State::Next) else { return Ok(()) };
         let Owner::Subscription(seq) = next.owner else { return Ok(()) };
-        let (class, why) = self.tests.ping_with(seq, id)?;
+        let (class, why) = if next.unseen {
+            (AttemptClass::Auth, NOBODY_SAW_IT.to_owned())
+        } else {
+            self.tests.ping_with(seq, id)?
+        };
         let now = self.clock.wall();
         let until = next.verify_until.unwrap_or(now);
         // A receiver may learn a new signing secret later; a login that is refused stays refused.
@@ -326,7 +347,8 @@ pub fn material(old: &Credential, secret: &str) -> std::result::Result<Material,
         let (new, old) = (settings.kind().as_str(), old.kind().as_str());
         return Err(format!("it is of the kind {new}, and the credential of the kind {old}"));
     }
-    Ok(Material { settings, secret: Zeroizing::new(secret.to_owned()), valid_until })
+    let secret = Zeroizing::new(secret.to_owned());
+    Ok(Material { settings, secret, valid_until, is_unseen: false })
 }
 
 /// Whether a plan for a credential can be carried out by itself; the error says what to do.

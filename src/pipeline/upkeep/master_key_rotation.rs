@@ -19,12 +19,15 @@ use crate::keys::Keyring;
 use crate::keys::file::{self, KeyFileError};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::escalation::Class;
 use crate::model::name::DEFAULT_TENANT;
 use crate::pipeline::prelude::*;
 use crate::store::credentials::{self, Credential, context};
-use crate::store::meta;
 use crate::store::subjects::{self, SubjectKey};
+use crate::store::{escalations, meta};
 
+/// What an escalation about it is about.
+pub const SUBJECT: &str = "master_key";
 /// Secrets that are sealed again in one transaction.
 const MAX_ROWS: u32 = 100;
 /// The context that the token pepper is sealed under. Tokens are hashed with that pepper.
@@ -261,7 +264,8 @@ pub fn name_current(
         meta::set_token_pepper(tx, &sealed)?;
     }
     meta::set_master_key_id(tx, &current.key_id())?;
-    meta::set_master_key_since(tx, now)
+    meta::set_master_key_since(tx, now)?;
+    escalations::resolve(tx, DEFAULT_TENANT, Class::CredentialRotation, SUBJECT, now)
 }
 
 /// The error if the token pepper cannot be opened.

@@ -64,8 +64,11 @@ const CHORES: [(&str, Chore); 19] = [
     ("end escalations about dead letters where none is left", Upkeep::end_without_dead),
     ("tell alert channels of escalations", |upkeep| upkeep.alerts.run()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
-    ("rotate credentials", |upkeep| upkeep.rotation.look()),
-    ("rotate the master key", |upkeep| upkeep.master_key.look()),
+    ("rotate credentials", |upkeep| upkeep.rotation.look(upkeep.is_clock_suspect())),
+    ("rotate the master key", |upkeep| {
+        let is_suspect = upkeep.is_clock_suspect();
+        upkeep.master_key.look(is_suspect)
+    }),
     ("store when credentials were used", |upkeep| upkeep.deliver.destinations.store_uses(false)),
     ("delete old guards", |upkeep| upkeep.guard_expiry.turn()),
     ("store the counts of the last minute", |upkeep| upkeep.store_counts(false)),
@@ -167,6 +170,10 @@ impl Upkeep {
         }
     }
 
+    fn is_clock_suspect(&self) -> bool {
+        self.clock_watch.is_suspect(self.clock.now())
+    }
+
     fn settle_again(&self) {
         let waiting: Vec<AttemptReport> = self.unsettled.try_iter().collect();
         for report in waiting {
@@ -263,6 +270,8 @@ impl Upkeep {
                 break;
             }
         }
+        let at = self.clock.wall();
+        self.store.writer().write(Queue::Upkeep, move |tx| subscriptions::clamp(tx, at))?;
         if self.store.read(holds::any)? {
             let clock = self.clock.clone();
             self.store.writer().write(Queue::Upkeep, move |tx| holds::clamp(tx, clock.now()))?;
