@@ -2,15 +2,17 @@
 
 use crate::api::lists;
 use crate::api::prelude::*;
+use crate::archive::mover::Archiving;
 use crate::archive::store::{self, Wanted};
 use crate::archive::{Batch, Kind, Month};
 use crate::model::delivery::Delivery;
 use crate::model::event::Event;
 use crate::model::webhook_event::WebhookEvent;
+use crate::store::OwnReader;
 use crate::store::error::Result as StoreResult;
 use crate::store::page::Found;
-use crate::store::tx::ReadTx;
-use crate::store::writer::Queue;
+use crate::store::read_only;
+use crate::store::tx::{ReadTx, WriteTx};
 
 /// What can be in the archive.
 pub(super) trait Archived {
@@ -37,15 +39,24 @@ macro_rules! archived {
 
 archived!(Event => |one| one.seq, WebhookEvent => |one| one.seq, Delivery => |one| one.seq.0);
 
-/// The months of the archive, the latest first, each with an API that reads its file.
-fn months(api: &Api) -> Result<Vec<(Month, Api)>, Problem> {
-    let archive = &api.flow.archiving.archive;
-    let months = archive.months().map_err(|error| Problem::internal(error.to_string()))?;
-    let of = |month: Month| {
-        let store = archive.read(&month, &api.store)?;
-        Ok((month, Api { store, ..api.clone() }))
-    };
-    months.into_iter().map(of).collect()
+fn names(api: &Api) -> Result<Vec<Month>, Problem> {
+    let months = api.flow.archiving.archive.months();
+    months.map_err(|error| Problem::internal(error.to_string()))
+}
+
+/// The months of the archive, the latest first, each with an API that reads its file. One that cannot be read is left out:
+/// the log says so.
+fn months(api: &Api) -> Result<impl Iterator<Item = (Month, Api)>, Problem> {
+    let own = api.clone();
+    Ok(names(api)?.into_iter().filter_map(move |month| {
+        match own.flow.archiving.archive.read(&month, &own.store) {
+            Ok(store) => Some((month, Api { store, ..own.clone() })),
+            Err(error) => {
+                tracing::error!(%error, %month, "a month of the archive cannot be read");
+                None
+            }
+        }
+    }))
 }
 
 /// An API that reads the file of a month; without one, the database.
@@ -97,35 +108,50 @@ pub(super) fn page<T: Archived>(
     Ok(all)
 }
 
-/// Brings an event back from the archive, with its parents, so that it can be sent again. Does nothing if the database has
-/// it, or nobody does.
-pub(super) fn bring_back(api: &Api, kind: Kind, wanted: Wanted) -> Result<(), Problem> {
+/// Events of the archive that come back when they are sent again, the parents before their children.
+#[derive(Default)]
+pub(super) struct Back {
+    found: Vec<(OwnReader, Batch)>,
+    archiving: Option<Archiving>,
+}
+
+impl Back {
+    /// Brings them back, within the change that needs them.
+    pub(super) fn carry_out(&self, tx: &WriteTx<'_>) -> StoreResult<()> {
+        self.found.iter().try_for_each(|(from, batch)| store::bring_back(tx, &from.tx(), batch))
+    }
+}
+
+impl Drop for Back {
+    /// After the change: the files of the months have them no more.
+    fn drop(&mut self) {
+        if let Some(archiving) = self.archiving.take().filter(|_| !self.found.is_empty()) {
+            archiving.note_back();
+        }
+    }
+}
+
+/// Finds what has to come back from the archive before an event is sent again: itself and its parents. Nothing if the
+/// database has it, or nobody does.
+pub(super) fn to_bring_back(api: &Api, kind: Kind, wanted: Wanted) -> Result<Back, Problem> {
+    let archive = &api.flow.archiving.archive;
     let mut next = Some(wanted);
-    let mut back = Vec::new();
+    let mut found = Vec::new();
     while let Some(wanted) = next.take() {
         if api.store.read(|tx| store::place(tx, kind, &wanted))?.is_some() {
             break;
         }
-        for (month, of_month) in months(api)? {
-            if let Some(found) = of_month.store.read(|tx| store::place(tx, kind, &wanted))? {
-                next = found.parent.map(Wanted::Number);
-                let batch = Batch { kind, month, seqs: vec![found.seq], bytes: 0 };
-                back.push((of_month.store, batch, found.id));
+        for month in names(api)? {
+            let from = read_only(&archive.path(&month))?;
+            if let Some(place) = store::place(&from.tx(), kind, &wanted)? {
+                next = place.parent.map(Wanted::Number);
+                found.push((from, Batch { kind, month, seqs: vec![place.seq], bytes: 0 }));
                 break;
             }
         }
     }
-    if back.is_empty() {
-        return Ok(());
-    }
-    // A parent comes before its child, which refers to it.
-    back.reverse();
-    let done = api.store.writer().write(Queue::Accept, move |tx| {
-        back.iter().try_for_each(|(month, batch, id)| {
-            month.read(|from| store::bring_back(tx, from, batch, id))
-        })
-    });
-    Ok(done?)
+    found.reverse();
+    Ok(Back { found, archiving: Some(api.flow.archiving.clone()) })
 }
 
 /// What is asked of a delivery in the archive that cannot be done there.

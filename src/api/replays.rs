@@ -130,8 +130,10 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
-    archived::bring_back(api, archive::Kind::Event, Wanted::Id(tenant.clone(), id.clone()))?;
+    let wanted = Wanted::Id(tenant.clone(), id.clone());
+    let back = archived::to_bring_back(api, archive::Kind::Event, wanted)?;
     change(api, call, move |tx| {
+        back.carry_out(tx)?;
         let before = outbox_lists::by_id(tx, &tenant, &id)?.or_not_found("event")?;
         if before.status == Status::Quarantined {
             let detail = "The event is quarantined: repair it with POST …/fix to send it.";
@@ -152,8 +154,10 @@ fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
-    archived::bring_back(api, archive::Kind::WebhookEvent, Wanted::Id(tenant.clone(), id.clone()))?;
+    let wanted = Wanted::Id(tenant.clone(), id.clone());
+    let back = archived::to_bring_back(api, archive::Kind::WebhookEvent, wanted)?;
     change(api, call, move |tx| {
+        back.carry_out(tx)?;
         let before = webhook_events::by_id(tx, &tenant, &id)?.or_not_found("webhook event")?;
         send_again(tx, &job, Origin::WebhookEvent(before.seq), now)?;
         let after = webhook_events::by_seq(tx, before.seq)?.or_not_found("webhook event")?;

@@ -124,7 +124,7 @@ pub struct Archive {
 }
 
 /// Files that are open to be read.
-const MAX_OPEN: usize = 24;
+const MAX_OPEN: usize = 12;
 
 impl Archive {
     /// The archive of a data directory. It need not exist.

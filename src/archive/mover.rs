@@ -1,9 +1,10 @@
 //! The thread `archive`: moves what finished long enough ago into the files of the months.
 
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -67,10 +68,18 @@ pub struct Archiving {
     pub archive: Archive,
     status: Arc<Mutex<Status>>,
     asked: Arc<Mutex<Option<Timestamp>>>,
+    /// Whether an event has come back.
+    has_back: Arc<AtomicBool>,
     bell: Bell,
 }
 
 impl Archiving {
+    /// Tells that an event has come back.
+    pub fn note_back(&self) {
+        self.has_back.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
     /// What it does, and did last.
     pub fn status(&self) -> Status {
         self.status.lock().clone()
@@ -135,6 +144,7 @@ impl Mover {
             archive: Archive::of(files::directory_of(parts.store.path())),
             status: Arc::default(),
             asked: Arc::default(),
+            has_back: Arc::default(),
             bell: Bell::default(),
         };
         let due = parts.clock.now();
@@ -164,7 +174,12 @@ struct Moving {
 
 impl Moving {
     fn run(mut self) {
+        let mut is_clean = false;
         while !self.stop.asked() {
+            // Also where no walk is due: a month shows what the database has as something else by now.
+            if self.archiving.has_back.swap(false, Ordering::AcqRel) || !is_clean {
+                is_clean = self.take_back().and_then(|()| self.close()).is_ok();
+            }
             if let Some(by) = self.next_walk() {
                 let done = self.walk(by);
                 let closed = self.close();
@@ -207,7 +222,8 @@ impl Moving {
             while let Some(batch) =
                 self.parts.store.read(|tx| store::next(tx, kind, &mut walk, by))?
             {
-                if self.stop.asked() {
+                // A move needs room before it gives any.
+                if self.stop.asked() || self.parts.disk.is_low() {
                     return Ok(());
                 }
                 if !batch.seqs.is_empty() {
@@ -218,10 +234,17 @@ impl Moving {
         Ok(())
     }
 
-    /// Takes rows out of the files of months that the database has: a move was cut short, or an event came back.
+    /// Takes rows out of the files of months that the database has: a move was cut short, or an event came back. What the
+    /// database does not have stays where it is.
     fn take_back(&mut self) -> Result<()> {
         for batch in self.parts.store.read(store::out)? {
-            self.put_out(&batch)?;
+            let there = self.parts.store.read(|tx| store::present(tx, &batch))?;
+            if !there.seqs.is_empty() && self.archiving.archive.path(&batch.month).exists() {
+                self.open(&batch.month)?.drop_out(&there)?;
+            }
+            self.planned_fault()?;
+            let writer = self.parts.store.writer();
+            writer.write(Queue::Upkeep, move |tx| store::forget_out(tx, &batch))?;
         }
         Ok(())
     }
@@ -229,13 +252,15 @@ impl Moving {
     fn move_batch(&mut self, batch: &Batch) -> Result<()> {
         let store = &self.parts.store;
         let (writer, noted) = (store.writer().clone(), batch.clone());
-        writer.write(Queue::Upkeep, move |tx| store::note_out(tx, &noted))?;
+        if !writer.write(Queue::Upkeep, move |tx| store::note_out(tx, &noted))? {
+            return self.take_back();
+        }
         self.planned_fault()?;
         let reader = store.own_reader()?;
         let (copied, kept) = self.open(&batch.month)?.take_in(&reader.tx(), batch)?;
         drop(reader);
         if copied != kept {
-            self.put_out(batch)?;
+            self.take_back()?;
             let value = format!("{} rows, {} expected", kept.rows, copied.rows);
             return Err(Error::Unreadable { column: "a file of the archive", value });
         }
@@ -249,7 +274,7 @@ impl Moving {
         })?;
         self.planned_fault()?;
         if !is_moved {
-            return self.put_out(batch);
+            return self.take_back();
         }
         let mut status = self.archiving.status.lock();
         status.events += u64::try_from(batch.seqs.len()).unwrap_or(0);
@@ -259,13 +284,6 @@ impl Moving {
         Ok(())
     }
 
-    fn put_out(&mut self, batch: &Batch) -> Result<()> {
-        self.open(&batch.month)?.drop_out(batch)?;
-        self.planned_fault()?;
-        let (writer, batch) = (self.parts.store.writer(), batch.clone());
-        writer.write(Queue::Upkeep, move |tx| store::forget_out(tx, &batch))
-    }
-
     fn open(&mut self, month: &Month) -> Result<&mut MonthFile> {
         let is_open = self
             .file
@@ -273,12 +291,7 @@ impl Moving {
             .is_some_and(|(open, _, batches)| open == month && *batches < EMPTY_AFTER);
         if !is_open {
             self.close()?;
-            let path = self.archiving.archive.path(month);
-            let directory = files::directory_of(&path);
-            let failed =
-                |source| Error::File { path: directory.to_owned(), source: Arc::new(source) };
-            DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
-            files::sync_directory_of(directory).map_err(failed)?;
+            make(&self.archiving.archive, month)?;
         }
         let path = self.archiving.archive.path(month);
         let (_, file, batches) = match self.file.take() {
@@ -296,4 +309,23 @@ impl Moving {
     fn planned_fault(&self) -> Result<()> {
         if self.parts.faults.hit(Step::Archive) { Err(Error::Full) } else { Ok(()) }
     }
+}
+
+/// Makes the file of a month, unless it is there. It gets its name when its tables are in it, so that no reader meets it
+/// without them.
+fn make(archive: &Archive, month: &Month) -> Result<()> {
+    let path = archive.path(month);
+    if path.exists() {
+        return Ok(());
+    }
+    let failed = |source| Error::File { path: path.clone(), source: Arc::new(source) };
+    DirBuilder::new().recursive(true).mode(0o700).create(archive.directory()).map_err(failed)?;
+    files::sync_directory_of(archive.directory()).map_err(failed)?;
+    let unnamed = files::with_ending(&path, ".new");
+    MonthFile::open(&unnamed)?.empty_log()?;
+    fs::rename(&unnamed, &path).map_err(failed)?;
+    for ending in ["-wal", "-shm"] {
+        let _left = fs::remove_file(files::with_ending(&unnamed, ending));
+    }
+    files::sync_directory_of(&path).map_err(failed)
 }

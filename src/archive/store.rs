@@ -26,15 +26,17 @@ const MAX_BYTES: u64 = 1 << 20;
 const OUT: &str = "
     SELECT value FROM meta
      WHERE key >= 'archive_out/' AND key < 'archive_out0'
-     ORDER BY key LIMIT 1000";
+     ORDER BY key LIMIT 100000";
 
 const NOTE_OUT: &str = "
     INSERT INTO meta (key, value) VALUES (?1, ?2)
         ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
-const FORGET_OUT: &str = "DELETE FROM meta WHERE key = ?1";
+// A child may have been published since the parent was found.
+const HAS_CHILD: &str =
+    "SELECT 1 FROM outbox WHERE parent_seq IN (SELECT value FROM json_each(?1)) LIMIT 1";
 
-const FORGET_SEEN: &str = "DELETE FROM seen_keys WHERE id = ?1";
+const FORGET_OUT: &str = "DELETE FROM meta WHERE key = ?1";
 
 const FORGET_BODIES: &str = "DELETE FROM payloads WHERE seq IN (SELECT value FROM json_each(?1))";
 
@@ -46,10 +48,14 @@ const FOR_ROWS_THAT_MOVE: &str = "
     PRAGMA foreign_keys = OFF;
     DROP TRIGGER IF EXISTS outbox_own_columns_are_left_out;
     DROP TRIGGER IF EXISTS deliveries_count_deaths;
-    DROP TRIGGER IF EXISTS subscriptions_updated_at;";
+    DROP TRIGGER IF EXISTS subscriptions_updated_at;
+    DROP INDEX IF EXISTS subscriptions_name;";
 
 /// The mark for the column `own`: the database refuses rows by plain SQL that are not new.
 const OWN_AS_OURS: &str = "max(?, 1)";
+
+/// Tenant, source, key, id and status of an event.
+type Identified = (String, String, String, String, String);
 
 /// Rows of a table that belong to events; ?1 of the condition has the events' numbers as JSON.
 struct Part {
@@ -93,14 +99,22 @@ macro_rules! statements {
                 condition: concat!("seq IN (SELECT subscription_seq FROM deliveries WHERE ", $of,
                                    " IN (SELECT value FROM json_each(?1)))"),
             },
+            // Beside its body, an attempt counts as long as the longest answer that is kept.
             old: concat!(
                 "SELECT seq, coalesce(strftime('%Y-%m', completed_at / 1000, 'unixepoch'), ''),
                         coalesce(octet_length(payload),
-                                 (SELECT octet_length(body) FROM payloads WHERE seq = e.payload_seq), 0),
+                                 (SELECT octet_length(body) FROM payloads WHERE seq = e.payload_seq), 0)
+                        + (SELECT coalesce(sum(2048 * d.attempt_count + coalesce(octet_length(r.body), 0)), 0)
+                             FROM deliveries AS d LEFT JOIN renderings AS r ON r.delivery_seq = d.seq
+                            WHERE d.", $of, " = e.seq),
                         completed_at < ?2 AND ", $finished, "
-                        AND NOT EXISTS (SELECT 1 FROM deliveries WHERE ", $of, " = e.seq
+                        AND NOT EXISTS (SELECT 1 FROM deliveries AS d WHERE d.", $of, " = e.seq
                                            AND (state NOT IN ('completed', 'skipped', 'cancelled')
-                                                OR finished_at >= ?2))
+                                                OR finished_at >= ?2
+                                                OR EXISTS (SELECT 1 FROM external_calls AS x
+                                                            WHERE x.subscription_seq = d.subscription_seq
+                                                              AND x.entity = coalesce(d.entity, d.seq)
+                                                              AND d.seq IN (x.delivery_seq, x.made_seq))))
                    FROM ", $events, " AS e WHERE seq > ?1 AND seq < ?3 ORDER BY seq LIMIT ?4"),
             identities: concat!("SELECT tenant, ", $source, ", ", $key, ", id, status FROM ", $events,
                                 " WHERE seq IN (SELECT value FROM json_each(?1))"),
@@ -123,10 +137,13 @@ macro_rules! statements {
 // A parent stays until its children are gone, since they refer to it. A child stays until its parent is finished, whose
 // status depends on it.
 const EVENTS: Statements = statements!(
-    "outbox", "outbox_seq", ("source_system", "idempotency_key", "parent_seq"),
+    "outbox",
+    "outbox_seq",
+    ("source_system", "idempotency_key", "parent_seq"),
     "status IN ('completed', 'skipped', 'cancelled')
      AND NOT EXISTS (SELECT 1 FROM outbox AS c WHERE c.parent_seq = e.seq)
-     AND NOT EXISTS (SELECT 1 FROM outbox AS p WHERE p.seq = e.parent_seq AND p.completed_at IS NULL)",
+     AND NOT EXISTS (SELECT 1 FROM outbox AS p WHERE p.seq = e.parent_seq
+                        AND p.status NOT IN ('completed', 'skipped', 'cancelled'))",
     outbox_lists::RECEIVED_FROM
 );
 
@@ -134,7 +151,8 @@ const WEBHOOK_EVENTS: Statements = statements!(
     "webhook_events",
     "webhook_seq",
     ("provider", "provider_event_id", "NULL"),
-    "status IN ('completed', 'skipped')",
+    // A captured request may be sent again under another id for 30 days (`replay_window_secs`).
+    "status IN ('completed', 'skipped') AND (fingerprint IS NULL OR received_at < ?2 - 2592000000)",
     webhook_events::RECEIVED_FROM
 );
 
@@ -221,10 +239,18 @@ pub fn out(tx: &ReadTx<'_>) -> Result<Vec<Batch>> {
     Ok(noted.iter().filter_map(|text| serde_json::from_str(text).ok()).collect())
 }
 
-/// Notes that the file of the month may have rows that the database has as well.
-pub fn note_out(tx: &WriteTx<'_>, batch: &Batch) -> Result<()> {
+/// Notes that the file of the month may have rows that the database has as well. `false`: another note has one of them, and
+/// has to be worked off first.
+pub fn note_out(tx: &WriteTx<'_>, batch: &Batch) -> Result<bool> {
+    let is_same = |other: &Batch| {
+        other.kind == batch.kind && other.seqs.iter().any(|seq| batch.seqs.contains(seq))
+    };
+    if out(tx)?.iter().any(is_same) {
+        return Ok(false);
+    }
     let text = serde_json::to_string(batch).unwrap_or_default();
-    tx.execute(NOTE_OUT, (out_key(batch), text)).map(drop)
+    tx.execute(NOTE_OUT, (out_key(batch), text))?;
+    Ok(true)
 }
 
 /// Notes that the file of the month has no row of the batch, or the database has none.
@@ -266,24 +292,55 @@ pub fn place(tx: &ReadTx<'_>, kind: Kind, wanted: &Wanted) -> Result<Option<Plac
     }
 }
 
-/// Brings an event back into the database, as itself. `from` is the file of the month.
-pub fn bring_back(tx: &WriteTx<'_>, from: &ReadTx<'_>, batch: &Batch, id: &str) -> Result<()> {
-    for part in moved(batch.kind).collect::<Vec<_>>().into_iter().rev() {
-        each_row(from, part, batch, |row, columns| put(tx, part.table, row, columns, OWN_AS_OURS))?;
+/// Brings an event back into the database, as itself; does nothing if it is there. `from` is the file of the month.
+/// Fails with `Constraint` if another event has its key by now.
+pub fn bring_back(tx: &WriteTx<'_>, from: &ReadTx<'_>, batch: &Batch) -> Result<()> {
+    let Some(seq) = batch.seqs.first().copied() else { return Ok(()) };
+    if place(tx, batch.kind, &Wanted::Number(seq))?.is_some() {
+        return Ok(());
     }
-    tx.execute(FORGET_SEEN, [id])?;
-    note_out(tx, batch)
+    let found =
+        place(from, batch.kind, &Wanted::Number(seq))?.ok_or(Error::Changed("the event"))?;
+    // A parent that is nowhere any more was deleted with its month.
+    let parent = match found.parent {
+        Some(parent) if place(tx, batch.kind, &Wanted::Number(parent))?.is_none() => "? * NULL",
+        _ => "?",
+    };
+    for part in moved(batch.kind).collect::<Vec<_>>().into_iter().rev() {
+        each_row(from, part, batch, |row, columns| {
+            put(tx, ("INSERT", part.table), row, columns, [OWN_AS_OURS, parent])
+        })?;
+    }
+    let identities: Vec<Identified> =
+        from.rows(of(batch.kind).identities, [batch.json()], tuple)?;
+    for (tenant, source, key, ..) in &identities {
+        seen_keys::forget(tx, (batch.kind.as_str(), (tenant, source, key)))?;
+    }
+    note_out(tx, batch).map(drop)
+}
+
+/// Those of a batch that the database has.
+pub fn present(tx: &ReadTx<'_>, batch: &Batch) -> Result<Batch> {
+    let mut there = batch.clone();
+    let mut seqs = Vec::new();
+    for seq in &batch.seqs {
+        if place(tx, batch.kind, &Wanted::Number(*seq))?.is_some() {
+            seqs.push(*seq);
+        }
+    }
+    there.seqs = seqs;
+    Ok(there)
 }
 
 /// Deletes from the database what the file of the month has, and notes the keys of the events. `false`: a row is another
 /// one by now, and all stay.
 pub fn end(tx: &WriteTx<'_>, batch: &Batch, copied: &Summary, now: Timestamp) -> Result<bool> {
-    if summary(tx, batch)? != *copied {
+    let seqs = batch.json();
+    let is_parent = batch.kind == Kind::Event && tx.exists(HAS_CHILD, [&seqs])?;
+    if is_parent || summary(tx, batch)? != *copied {
         return Ok(false);
     }
-    let seqs = batch.json();
-    let identities: Vec<(String, String, String, String, String)> =
-        tx.rows(of(batch.kind).identities, [&seqs], tuple)?;
+    let identities: Vec<Identified> = tx.rows(of(batch.kind).identities, [&seqs], tuple)?;
     for (tenant, source, key, id, status) in identities {
         let seen = Seen { id, status, month: batch.month.to_string() };
         let identity = (tenant.as_str(), source.as_str(), key.as_str());
@@ -386,13 +443,15 @@ impl MonthFile {
     pub fn take_in(&mut self, from: &ReadTx<'_>, batch: &Batch) -> Result<(Summary, Summary)> {
         let mut sum = Sum::new();
         self.change(|to| {
+            // A move that was cut short may have left them.
+            delete(to, batch)?;
             each_row(from, &of(batch.kind).needed, batch, |row, columns| {
-                put(to, of(batch.kind).needed.table, row, columns, "?")
+                put(to, ("INSERT OR REPLACE", of(batch.kind).needed.table), row, columns, ["?"; 2])
             })?;
             for part in moved(batch.kind) {
                 each_row(from, part, batch, |row, columns| {
                     sum.add(part.table, row, columns.len())?;
-                    put(to, part.table, row, columns, "?")
+                    put(to, ("INSERT", part.table), row, columns, ["?"; 2])
                 })?;
             }
             Ok(())
@@ -417,12 +476,22 @@ impl MonthFile {
     }
 }
 
-/// Writes a row; `own` is the mark for the column of that name.
-fn put(to: &WriteTx<'_>, table: &str, row: &Row<'_>, columns: &[String], own: &str) -> Result<()> {
-    let marks: Vec<&str> =
-        columns.iter().map(|name| if name == "own" { own } else { "?" }).collect();
+/// Writes a row; the marks are those for the columns `own` and `parent_seq`.
+fn put(
+    to: &WriteTx<'_>,
+    (insert, table): (&str, &str),
+    row: &Row<'_>,
+    columns: &[String],
+    [own, parent]: [&str; 2],
+) -> Result<()> {
+    let mark = |name: &String| match name.as_str() {
+        "own" => own,
+        "parent_seq" => parent,
+        _ => "?",
+    };
+    let marks: Vec<&str> = columns.iter().map(mark).collect();
     let (names, marks) = (columns.join(", "), marks.join(", "));
-    let sql = format!("INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})");
+    let sql = format!("{insert} INTO {table} ({names}) VALUES ({marks})");
     let values: rusqlite::Result<Vec<_>> =
         (0..columns.len()).map(|n| row.get_ref(n).map(ToSqlOutput::Borrowed)).collect();
     to.execute(&sql, params_from_iter(values?)).map(drop)

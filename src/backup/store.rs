@@ -60,8 +60,14 @@ const MAX_DELIVERIES: u32 = 2000;
 /// How far a restore advances each table's numbers, so that a number given after the backup is not given again. For
 /// events it covers years of work, because a program may store `seq` as its cursor. For deliveries less is enough,
 /// because only people's notes contain their numbers, and people read and type them.
-const NUMBERS_SKIPPED: [(&str, i64); 3] =
-    [("webhook_events", 1_000_000_000), ("outbox", 1_000_000_000), ("deliveries", 1_000_000)];
+/// Bodies and failures have numbers in the archive as well, which keeps what was moved after the backup.
+const NUMBERS_SKIPPED: [(&str, i64); 5] = [
+    ("webhook_events", 1_000_000_000),
+    ("outbox", 1_000_000_000),
+    ("payloads", 1_000_000_000),
+    ("deliveries", 1_000_000),
+    ("failures", 1_000_000),
+];
 
 const SKIP_NUMBERS: &str = "UPDATE sqlite_sequence SET seq = seq + ?2 WHERE name = ?1";
 

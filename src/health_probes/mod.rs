@@ -31,8 +31,9 @@ use crate::store::writer::Queue;
 
 pub use store::unhealthy;
 
-/// How often due probes are looked for.
+/// How often due probes are looked for: while something is probed, and while nothing is.
 const EVERY: Duration = Duration::from_secs(1);
+const WHILE_NONE: Duration = Duration::from_secs(5);
 /// When a probe is repeated that was the first to fail, or of which nothing was learnt.
 const AGAIN: Duration = Duration::from_secs(30);
 /// Probes have threads of their own, so that targets that hang delay no test of a person and no rotation.
@@ -51,10 +52,12 @@ pub fn start(flow: &Pipeline, disk: &Arc<DiskWatch>) -> Result<()> {
     let prober = Prober { threads, disk: Arc::clone(disk), taken: Arc::default() };
     let stop = flow.upkeep_stop.clone();
     let run = move || {
-        while !stop.wait(EVERY) {
-            if let Err(error) = prober.look() {
+        let mut wait = EVERY;
+        while !stop.wait(wait) {
+            wait = prober.look().unwrap_or_else(|error| {
                 tracing::error!(%error, "due health probes could not be found; it is tried again");
-            }
+                EVERY
+            });
         }
     };
     flow.spawner.spawn("probes", run).map(drop)
@@ -70,17 +73,22 @@ struct Prober {
 }
 
 impl Prober {
-    /// Begins what is due, the longest overdue first, and ends what is over. What is left of a disk is for outcomes.
-    fn look(&self) -> Result<()> {
+    /// Begins what is due, the longest overdue first, and ends what is over; returns the wait until the next look. What is
+    /// left of a disk is for outcomes.
+    fn look(&self) -> Result<Duration> {
         let Deliver { store, clock, .. } = &self.threads.deliver;
         if self.disk.is_low() {
-            return Ok(());
+            return Ok(EVERY);
         }
         let (now, monotonic) = (clock.wall(), clock.monotonic());
+        let idle = store.read(|tx| store::idle(tx, now))?;
+        // What is not probed has no row.
+        if idle.is_empty() {
+            return Ok(WHILE_NONE);
+        }
         if !store.read(|tx| store::over(tx, now))?.is_empty() {
             store.writer().write(Queue::Upkeep, move |tx| store::end_over(tx, now))?;
         }
-        let idle = store.read(|tx| store::idle(tx, now))?;
         self.taken.lock().retain(|_, until| *until > monotonic);
         let due = idle.into_iter().filter_map(|(seq, tenant, every, state, last)| {
             let wait = match state {
@@ -106,7 +114,7 @@ impl Prober {
             };
             self.threads.submit(&tenant, Box::new(job));
         }
-        Ok(())
+        Ok(EVERY)
     }
 
     /// Probes a target, unless something else than the target keeps it from being called, or something is under way to it.

@@ -12,7 +12,7 @@ use crate::store::outbox_lists::{self, Filter};
 use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::page::{Found, Newest, SeqRange, cutoff, newest_first};
 use crate::store::prelude::*;
-use crate::store::{audit_events, families, outbox_relay, payloads, subjects, tenants};
+use crate::store::{audit_events, families, outbox_relay, payloads, seen_keys, subjects, tenants};
 
 /// The condition that a tenant may see an event: its own events, and for `default` those of unknown tenants.
 macro_rules! is_visible_to {
@@ -137,7 +137,9 @@ pub fn ready(
     now: Timestamp,
 ) -> Result<std::result::Result<Ready, String>> {
     let identity = (&event.tenant, &event.source_system, &event.idempotency_key, seq);
-    if tx.value(TAKEN, identity)? {
+    let known = (identity.0.as_str(), identity.1.as_str(), identity.2.as_str());
+    let is_archived = seen_keys::find(tx, seen_keys::EVENT, known)?.is_some();
+    if is_archived || tx.value(TAKEN, identity)? {
         let key = &event.idempotency_key;
         return Ok(Err(format!("there is another event of its source with the key {key:?}")));
     }

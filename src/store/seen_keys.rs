@@ -20,6 +20,8 @@ const NOTE: &str = "
         ON CONFLICT (hash) DO UPDATE
        SET status = excluded.status, month = excluded.month, seen_at = excluded.seen_at";
 
+const FORGET: &str = "DELETE FROM seen_keys WHERE hash = ?1";
+
 /// Tenant, source and key of an event: what makes it one event.
 pub type Identity<'a> = (&'a str, &'a str, &'a str);
 
@@ -60,6 +62,11 @@ pub fn note(
 ) -> Result<()> {
     tx.has_seen().set(Some(true));
     tx.execute(NOTE, (hash(kind, identity), id, status, month, now)).map(drop)
+}
+
+/// Forgets an event that has come back.
+pub fn forget(tx: &WriteTx<'_>, (kind, identity): (&str, Identity<'_>)) -> Result<()> {
+    tx.execute(FORGET, [hash(kind, identity)]).map(drop)
 }
 
 /// 16 bytes that stand for an event's identity. As JSON, no two identities have the same text.

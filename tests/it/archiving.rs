@@ -207,6 +207,11 @@ fn what_is_archived_is_known_when_it_is_sent_again() {
     rig.becomes("SELECT status FROM outbox", "quarantined");
     let row = rig.get("/v1/events?status=quarantined")["items"][0].clone();
     assert_eq!(row["error_code"], "already_processed");
+    // Nor does a repair make two of one event.
+    let fix = format!("/v1/events/{}/fix", text(&row, "id"));
+    rig.post(&fix, &json!({ "payload": 2 }))
+        .is(422)
+        .tells("another event of its source with the key");
     shows(
         &text(&row, "last_error"),
         &[&text(&first["events"][0], "id"), "it is in the archive of 2026-01"],
@@ -350,4 +355,90 @@ fn a_person_moves_events_sees_the_months_and_deletes_one() {
         |action: &str| rig.get(&format!("/v1/audit-events?action={action}"))["items"][0].clone();
     assert_eq!(audited("archive.delete")["resource"]["id"], "2026-01");
     assert_eq!(audited("archive.run")["result"], "SUCCESS");
+}
+
+/// A replay that is refused brings nothing back for good: the event is in one file at each end.
+#[test]
+fn replays_of_archived_events_lose_and_double_nothing() {
+    let (rig, receiver) = Rig::subscribed_with("erp", Receiver::new(), &json!({}));
+    publish(&rig, 0, 6);
+    let ids = rig.lines("SELECT id FROM outbox ORDER BY seq");
+    rig.advance(secs(40 * DAY));
+    let moved = || {
+        rig.post("/v1/archive/runs", &json!({ "older_than": "30days" })).is(200);
+        until("the run ends", || rig.get("/v1/archive")["run"]["since"].is_null());
+        rig.says(HOT, "0");
+    };
+    moved();
+    let everywhere = || {
+        let mut all = rows(&rig.file(), "outbox");
+        for (_, conn) in months(&rig) {
+            all.extend(rows(&conn, "outbox"));
+        }
+        all.len()
+    };
+    for id in &ids {
+        let path = format!("/v1/events/{id}/replay");
+        rig.post(&path, &json!({ "subscription": "unknown" })).is(422);
+        moved();
+    }
+    until("each is in one file", || everywhere() == 6);
+    // Twice at once: the second finds what the first has brought back.
+    let path = format!("/v1/events/{}/replay", ids[0]);
+    let statuses: Vec<u16> = thread::scope(|scope| {
+        let calls: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| rig.post(&path, &json!({})).status)).collect();
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    assert!(
+        statuses.contains(&200) && statuses.iter().all(|status| matches!(status, 200 | 409)),
+        "{statuses:?}"
+    );
+    rig.settle();
+    let again = statuses.iter().filter(|status| **status == 200).count();
+    assert!((1..=again).contains(&(receiver.count() - 6)), "{} for {statuses:?}", receiver.count());
+    until("each is in one file", || everywhere() == 6);
+    assert_eq!(rig.get("/v1/events")["items"].as_array().unwrap().len(), 6);
+    file::check(&rig.data().join("oncebox.db"));
+}
+
+/// "no accepted payload is sent twice" (docs/order.md): what a call protects stays.
+#[test]
+fn the_latest_call_about_a_thing_stays_in_the_database() {
+    let order = json!({ "order": { "external_calls": "entity" } });
+    let (rig, receiver) = Rig::subscribed_with("erp", Receiver::new(), &order);
+    let state = |key: &str, at: &str| {
+        rig.publish(&json!({
+            "event_type": "customer.changed", "idempotency_key": key, "aggregate_type": "customer",
+            "aggregate_id": "7", "occurred_at": at, "payload": { "state": key }
+        }));
+        rig.settle();
+    };
+    state("old", "2026-01-01T00:00:00Z");
+    state("new", "2026-01-02T00:00:00Z");
+    rig.advance(secs(40 * DAY));
+    rig.post("/v1/archive/runs", &json!({ "older_than": "30days" })).is(200);
+    until("the run ends", || rig.get("/v1/archive")["run"]["since"].is_null());
+    rig.says("SELECT idempotency_key FROM outbox", "new");
+    state("older", "2026-01-01T12:00:00Z");
+    assert_eq!(receiver.count(), 2, "an older state does not follow a newer one");
+}
+
+/// A subscription of the same name takes nothing from one that was deleted.
+#[test]
+fn deliveries_of_a_deleted_subscription_are_found_beside_a_new_one_of_its_name() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    for n in 0..2 {
+        rig.subscribe("erp", &receiver);
+        publish(&rig, n, n + 1);
+        rig.call("DELETE", "/v1/subscriptions/erp", b"").is(204);
+    }
+    rig.advance(secs(40 * DAY));
+    for age in ["35days", "30days"] {
+        rig.post("/v1/archive/runs", &json!({ "older_than": age })).is(200);
+        until("the run ends", || rig.get("/v1/archive")["run"]["since"].is_null());
+    }
+    rig.says(HOT, "0");
+    assert_eq!(rig.get("/v1/deliveries")["items"].as_array().unwrap().len(), 2);
 }

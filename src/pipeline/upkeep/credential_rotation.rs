@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use zeroize::Zeroizing;
 
@@ -35,6 +36,8 @@ const NOBODY_SAW_IT: &str =
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// The shortest and the longest wait between two verifications. A wait is as long as all before it together.
 const WAITS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(15));
+/// Whether an escalation is over is looked at once in so many looks, which are seconds.
+const RARELY: u32 = 5;
 /// Rotations that one look begins, and credentials that it ends.
 const MAX_ROWS: u32 = 20;
 /// Versions of all credentials of one owner that are in force at most.
@@ -53,6 +56,7 @@ pub struct CredentialRotation {
     tests: SubscriptionTests,
     /// Those by the clock have threads of their own, so that they delay no person.
     by_clock: SubscriptionTests,
+    looks: Arc<AtomicU32>,
     /// Credentials that are being rotated or verified at this moment.
     busy: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -87,7 +91,17 @@ impl CredentialRotation {
         settings: Live,
         [tests, by_clock]: [SubscriptionTests; 2],
     ) -> Self {
-        Self { store, clock, draw, key, settings, tests, by_clock, busy: Arc::default() }
+        Self {
+            store,
+            clock,
+            draw,
+            key,
+            settings,
+            tests,
+            by_clock,
+            looks: Arc::default(),
+            busy: Arc::default(),
+        }
     }
 
     /// What is due by the clock: old ones end, next ones are verified, commands are run.
@@ -111,7 +125,8 @@ impl CredentialRotation {
                 self.submit((tenant, id), Self::rotate_by_plan);
             }
         }
-        if !self.store.read(|tx| rotations::told_and_over(tx, 1))?.is_empty() {
+        let is_rare = self.looks.fetch_add(1, Ordering::Relaxed).is_multiple_of(RARELY);
+        if is_rare && !self.store.read(|tx| rotations::told_and_over(tx, 1))?.is_empty() {
             let end = move |tx: &WriteTx<'_>| rotations::end_told(tx, MAX_ROWS, now);
             self.store.writer().write(Queue::Upkeep, end)?;
         }
