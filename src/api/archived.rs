@@ -1,8 +1,8 @@
 //! One view over the database and the archive: what is asked for is found wherever it is.
 
+use crate::api::audited::Verdict;
 use crate::api::lists;
 use crate::api::prelude::*;
-use crate::archive::mover::Archiving;
 use crate::archive::store::{self, Wanted};
 use crate::archive::{Batch, Kind, Month};
 use crate::model::delivery::Delivery;
@@ -108,32 +108,35 @@ pub(super) fn page<T: Archived>(
     Ok(all)
 }
 
-/// Events of the archive that come back when they are sent again, the parents before their children.
-#[derive(Default)]
-pub(super) struct Back {
-    found: Vec<(OwnReader, Batch)>,
-    archiving: Option<Archiving>,
-}
+/// Events that come back from the archive, the parents before their children, each with the file of its month.
+type Back = Vec<(OwnReader, Batch)>;
 
-impl Back {
-    /// Brings them back, within the change that needs them.
-    pub(super) fn carry_out(&self, tx: &WriteTx<'_>) -> StoreResult<()> {
-        self.found.iter().try_for_each(|(from, batch)| store::bring_back(tx, &from.tx(), batch))
+/// Changes an event. If it is in the archive, it comes back within the change.
+pub(super) fn change_event<R>(
+    api: &Api,
+    call: &Call,
+    kind: Kind,
+    mut run: R,
+) -> Result<Audited<Value>, Problem>
+where
+    R: FnMut(&WriteTx<'_>) -> Verdict + Send + 'static,
+{
+    let wanted = Wanted::Id(call.tenant.clone(), call.param(0).to_owned());
+    let back = to_bring_back(api, kind, wanted)?;
+    let comes_back = !back.is_empty();
+    let done = change(api, call, move |tx| {
+        back.iter().try_for_each(|(from, batch)| store::bring_back(tx, &from.tx(), batch))?;
+        run(tx)
+    });
+    if comes_back {
+        api.flow.archiving.note_back();
     }
-}
-
-impl Drop for Back {
-    /// After the change: the files of the months have them no more.
-    fn drop(&mut self) {
-        if let Some(archiving) = self.archiving.take().filter(|_| !self.found.is_empty()) {
-            archiving.note_back();
-        }
-    }
+    done
 }
 
 /// Finds what has to come back from the archive before an event is sent again: itself and its parents. Nothing if the
 /// database has it, or nobody does.
-pub(super) fn to_bring_back(api: &Api, kind: Kind, wanted: Wanted) -> Result<Back, Problem> {
+fn to_bring_back(api: &Api, kind: Kind, wanted: Wanted) -> Result<Back, Problem> {
     let archive = &api.flow.archiving.archive;
     let mut next = Some(wanted);
     let mut found = Vec::new();
@@ -151,7 +154,7 @@ pub(super) fn to_bring_back(api: &Api, kind: Kind, wanted: Wanted) -> Result<Bac
         }
     }
     found.reverse();
-    Ok(Back { found, archiving: Some(api.flow.archiving.clone()) })
+    Ok(found)
 }
 
 /// What is asked of a delivery in the archive that cannot be done there.

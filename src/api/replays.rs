@@ -16,7 +16,6 @@ use crate::api::prelude::*;
 use crate::api::schema::{Ascii, StrictBase64};
 use crate::api::{deliveries, webhook_events as webhooks};
 use crate::archive;
-use crate::archive::store::Wanted;
 use crate::base::id;
 use crate::jobs::{Batch, Cursor, Filter, Kind, NewJob, tables};
 use crate::model::delivery::Delivery;
@@ -130,10 +129,7 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
-    let wanted = Wanted::Id(tenant.clone(), id.clone());
-    let back = archived::to_bring_back(api, archive::Kind::Event, wanted)?;
-    change(api, call, move |tx| {
-        back.carry_out(tx)?;
+    archived::change_event(api, call, archive::Kind::Event, move |tx| {
         let before = outbox_lists::by_id(tx, &tenant, &id)?.or_not_found("event")?;
         if before.status == Status::Quarantined {
             let detail = "The event is quarantined: repair it with POST …/fix to send it.";
@@ -154,10 +150,7 @@ fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
-    let wanted = Wanted::Id(tenant.clone(), id.clone());
-    let back = archived::to_bring_back(api, archive::Kind::WebhookEvent, wanted)?;
-    change(api, call, move |tx| {
-        back.carry_out(tx)?;
+    archived::change_event(api, call, archive::Kind::WebhookEvent, move |tx| {
         let before = webhook_events::by_id(tx, &tenant, &id)?.or_not_found("webhook event")?;
         send_again(tx, &job, Origin::WebhookEvent(before.seq), now)?;
         let after = webhook_events::by_seq(tx, before.seq)?.or_not_found("webhook event")?;

@@ -96,9 +96,7 @@ impl Archiving {
         self.bell.ring();
         true
     }
-}
 
-impl Archiving {
     /// Deletes the file of a month.
     pub fn remove(&self, month: &Month) -> io::Result<Removal> {
         // No run begins meanwhile.
@@ -174,11 +172,14 @@ struct Moving {
 
 impl Moving {
     fn run(mut self) {
-        let mut is_clean = false;
+        // What an earlier process left.
+        self.archiving.has_back.store(true, Ordering::Release);
         while !self.stop.asked() {
             // Also where no walk is due: a month shows what the database has as something else by now.
-            if self.archiving.has_back.swap(false, Ordering::AcqRel) || !is_clean {
-                is_clean = self.take_back().and_then(|()| self.close()).is_ok();
+            if self.archiving.has_back.swap(false, Ordering::AcqRel)
+                && let Err(error) = self.take_back().and_then(|()| self.close())
+            {
+                tracing::error!(%error, "a month still has what the database has as well; the next run mends it");
             }
             if let Some(by) = self.next_walk() {
                 let done = self.walk(by);

@@ -32,11 +32,11 @@ const NOTE_OUT: &str = "
     INSERT INTO meta (key, value) VALUES (?1, ?2)
         ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
+const FORGET_OUT: &str = "DELETE FROM meta WHERE key = ?1";
+
 // A child may have been published since the parent was found.
 const HAS_CHILD: &str =
     "SELECT 1 FROM outbox WHERE parent_seq IN (SELECT value FROM json_each(?1)) LIMIT 1";
-
-const FORGET_OUT: &str = "DELETE FROM meta WHERE key = ?1";
 
 const FORGET_BODIES: &str = "DELETE FROM payloads WHERE seq IN (SELECT value FROM json_each(?1))";
 
