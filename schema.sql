@@ -370,6 +370,8 @@ CREATE TABLE webhook_events (
   fingerprint           BLOB,
   -- The key of its lane, taken from where the provider's ordering_key says.
   ordering_key TEXT,
+  -- As in outbox.
+  expunged_at INTEGER,
   CONSTRAINT webhook_event_has_one_payload CHECK ((payload IS NULL) <> (payload_seq IS NULL)),
   CONSTRAINT webhook_event_id_is_1_to_500 CHECK (length(provider_event_id) BETWEEN 1 AND 500),
   CONSTRAINT webhook_event_type_is_1_to_128 CHECK (length(event_type) BETWEEN 1 AND 128),
@@ -454,6 +456,8 @@ CREATE TABLE outbox (
     CONSTRAINT event_entity_type_is_at_most_64 CHECK (length(entity_type) <= 64),
   -- How many events name it as their parent with the binding 'hard'.
   hard_children INTEGER NOT NULL DEFAULT 0,
+  -- When its payload, what was sent of it and the answers were removed; payload is empty then.
+  expunged_at INTEGER,
   CONSTRAINT event_has_one_payload CHECK ((payload IS NULL) <> (payload_seq IS NULL)),
   CONSTRAINT event_type_is_1_to_128 CHECK (length(event_type) BETWEEN 1 AND 128),
   CONSTRAINT event_idempotency_key_is_1_to_255 CHECK (length(idempotency_key) BETWEEN 1 AND 255),
@@ -753,6 +757,28 @@ CREATE TABLE seen_keys (
   seen_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Events that are kept whatever the settings say: they are neither archived, deleted nor expunged while it is in force.
+CREATE TABLE legal_holds (
+  seq            INTEGER PRIMARY KEY AUTOINCREMENT,
+  id             TEXT NOT NULL UNIQUE,
+  tenant         TEXT NOT NULL,
+  name           TEXT NOT NULL,
+  reason         TEXT NOT NULL,
+  -- Which events; NULL: any. since and until are about when they were received.
+  event_type     TEXT,
+  aggregate_type TEXT,
+  aggregate_id   TEXT,
+  since          INTEGER,
+  until          INTEGER,
+  created_at     INTEGER NOT NULL,
+  deleted_at     INTEGER,
+  CONSTRAINT legal_hold_name_is_1_to_63_of_a_z_0_9_dash
+    CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*')
+) STRICT;
+
+CREATE UNIQUE INDEX legal_holds_name ON legal_holds (tenant, name) WHERE deleted_at IS NULL;
+CREATE INDEX legal_holds_listed ON legal_holds (tenant, seq) WHERE deleted_at IS NULL;
+
 -- Tenants. The `tenant` of every other table is a name from here. While a tenant is suspended, its tokens and
 -- new events are refused, and its deliveries wait.
 CREATE TABLE tenants (
@@ -962,7 +988,7 @@ CREATE TABLE jobs (
   -- Since when a person keeps a running job from going on.
   paused_at    INTEGER,
   CONSTRAINT job_kind_is_known CHECK (kind IN ('dead_letter.replay', 'dead_letter.discard', 'event.replay',
-    'webhook_event.replay', 'subscription.recover')),
+    'webhook_event.replay', 'subscription.recover', 'event.expunge', 'webhook_event.expunge')),
   CONSTRAINT job_filter_is_json CHECK (json_valid(filter)),
   CONSTRAINT job_cursor_is_json CHECK (json_valid(cursor)),
   CONSTRAINT job_rate_is_1_to_10000 CHECK (rate BETWEEN 1 AND 10000),

@@ -68,6 +68,7 @@ impl Steps {
             include_str!("step_7.sql"),
             include_str!("step_8.sql"),
             include_str!("step_9.sql"),
+            include_str!("step_10.sql"),
         ],
     };
 

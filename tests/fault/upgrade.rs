@@ -67,6 +67,11 @@ fn a_file_of_schema_8_is_upgraded_and_what_waits_in_it_is_delivered() {
     upgraded_and_delivered(8);
 }
 
+#[test]
+fn a_file_of_schema_9_is_upgraded_and_what_waits_in_it_is_delivered() {
+    upgraded_and_delivered(9);
+}
+
 fn upgraded_and_delivered(from: i64) {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");
@@ -81,7 +86,7 @@ fn upgraded_and_delivered(from: i64) {
     );
     let process = Process::start(home.path());
     let database = file::open(&data.join("oncebox.db"));
-    assert_eq!(file::lines(&database, "PRAGMA user_version"), ["9"]);
+    assert_eq!(file::lines(&database, "PRAGMA user_version"), ["10"]);
     let held = process.call("GET", "/v1/subscriptions/erp", &Value::Null).json();
     assert_eq!(held["holds"][0]["reason"], "paused");
     let receiver = Receiver::new();
