@@ -745,16 +745,16 @@ CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires_at);
 -- What the answers to changes take is summed before each, for the tenant and for all.
 CREATE INDEX idempotency_keys_of_changes ON idempotency_keys (tenant, change_bytes) WHERE change_bytes IS NOT NULL;
 
--- Events that have left the database for the archive, so that one that is sent again is still known.
+-- Events that have left the database for the archive, so that one that is sent again is still known for a year.
 CREATE TABLE seen_keys (
-  -- Of what made it one event: kind, tenant, source and key. The first 16 bytes of a SHA-256.
-  hash    BLOB PRIMARY KEY,
-  id      TEXT NOT NULL,
-  -- How it ended.
-  status  TEXT NOT NULL,
-  -- The month in whose file it is, like 2026-11.
-  month   TEXT NOT NULL,
-  seen_at INTEGER NOT NULL
+  -- The 16 bytes of its webhook-id, which stand for tenant, source and key.
+  hash   BLOB PRIMARY KEY,
+  -- Its id; the 16 bytes of a UUID, otherwise as text.
+  id     ANY NOT NULL,
+  -- How it ended; NULL: completed.
+  status TEXT,
+  -- The month in whose file it is, like 202611.
+  month  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Events that are kept whatever the settings say: they are neither archived, deleted nor expunged while it is in force.

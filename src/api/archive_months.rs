@@ -7,8 +7,8 @@ use crate::api::kind::Kind as ProblemKind;
 use crate::api::lists;
 use crate::api::prelude::*;
 use crate::archive::mover::{Removal, Status};
-use crate::archive::store::Count;
-use crate::archive::{ArchiveFile, Kind, Month, store};
+use crate::archive::store::{Before, Count};
+use crate::archive::{ArchiveFile, Kind, Month, expiry, store};
 use crate::base::clock;
 use crate::model::token::Right::Box;
 
@@ -56,8 +56,10 @@ values! {
 struct ArchiveAnswer {
     /// The directory of the files.
     directory: String,
-    /// How long finished events stay in the database; null: they stay until a run is asked for.
-    after: Option<String>,
+    /// How long finished events stay in the database.
+    after: String,
+    /// How long a file is kept after the end of its month.
+    keep: String,
     run: RunStatus,
     items: Vec<MonthAnswer>,
 }
@@ -121,10 +123,12 @@ fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
         bytes,
     };
     let Status { since, ended_at, events, bytes, error } = archiving.status();
-    let after = api.settings.get().archive.after;
+    let settings = api.settings.get();
+    let span = |span: Duration| humantime::format_duration(span).to_string().replace(' ', "");
     Ok(ok(&ArchiveAnswer {
         directory: archiving.archive.directory().display().to_string(),
-        after: after.map(|after| humantime::format_duration(after).to_string()),
+        after: span(settings.archive.after),
+        keep: span(settings.archive.keep),
         run: RunStatus { since, ended_at, events, bytes, error },
         items: files.into_iter().map(of).collect(),
     }))
@@ -142,7 +146,7 @@ fn run(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let before = now.minus(age);
     if dry_run {
         let Count { events, bytes } = lists::read(api, call, |tx| {
-            let [a, b] = Kind::ALL.map(|kind| store::count(tx, kind, before));
+            let [a, b] = Kind::ALL.map(|kind| store::count(tx, kind, &Before::all(before)));
             Ok(a?.and(b?))
         })?;
         let answer = RunAnswer { before, events: Some(events), bytes: Some(bytes) };
@@ -162,6 +166,11 @@ fn run(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let month = Month::parse(call.param(0)).or_not_found("month")?;
     let archiving = &api.flow.archiving;
+    if archiving.archive.path(&month).exists()
+        && expiry::is_held(&archiving.archive, &api.store, &month)?
+    {
+        return Err(Problem::conflict("A legal hold needs an event of this month."));
+    }
     let removed = archiving
         .remove(&month)
         .map_err(|error| Problem::conflict(format!("The file could not be deleted: {error}.")))?;

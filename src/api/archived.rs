@@ -5,17 +5,23 @@ use crate::api::lists;
 use crate::api::prelude::*;
 use crate::archive::store::{self, Wanted};
 use crate::archive::{Batch, Kind, Month};
+use crate::base::id;
 use crate::model::delivery::Delivery;
 use crate::model::event::Event;
 use crate::model::webhook_event::WebhookEvent;
 use crate::store::OwnReader;
-use crate::store::error::Result as StoreResult;
+use crate::store::error::{Error, Result as StoreResult};
 use crate::store::page::Found;
 use crate::store::read_only;
+use crate::store::search::{Hit, HitKind};
+use crate::store::seen_keys;
 use crate::store::tx::{ReadTx, WriteTx};
 
 /// What can be in the archive.
 pub(super) trait Archived {
+    /// Where its numbers are among those of a file.
+    const AT: usize;
+
     /// Its number, by which lists are ordered.
     fn number(&self) -> i64;
     /// Notes the month in whose file it is.
@@ -23,8 +29,10 @@ pub(super) trait Archived {
 }
 
 macro_rules! archived {
-    ($($type:ty => $seq:expr),+) => {$(
+    ($($type:ty = $at:literal => $seq:expr),+) => {$(
         impl Archived for $type {
+            const AT: usize = $at;
+
             fn number(&self) -> i64 {
                 let number: fn(&Self) -> i64 = $seq;
                 number(self)
@@ -37,26 +45,45 @@ macro_rules! archived {
     )+};
 }
 
-archived!(Event => |one| one.seq, WebhookEvent => |one| one.seq, Delivery => |one| one.seq.0);
+archived!(Event = 0 => |one| one.seq, WebhookEvent = 1 => |one| one.seq, Delivery = 2 => |one| one.seq.0);
+
+/// By what one thing is found.
+#[derive(Clone, Copy)]
+pub(super) enum By<'a> {
+    /// The id of an event.
+    Id(&'a str),
+    /// A number.
+    Number(i64),
+}
 
 fn names(api: &Api) -> Result<Vec<Month>, Problem> {
     let months = api.flow.archiving.archive.months();
     months.map_err(|error| Problem::internal(error.to_string()))
 }
 
-/// The months of the archive, the latest first, each with an API that reads its file. One that cannot be read is left out:
-/// the log says so.
-fn months(api: &Api) -> Result<impl Iterator<Item = (Month, Api)>, Problem> {
-    let own = api.clone();
-    Ok(names(api)?.into_iter().filter_map(move |month| {
-        match own.flow.archiving.archive.read(&month, &own.store) {
-            Ok(store) => Some((month, Api { store, ..own.clone() })),
-            Err(error) => {
-                tracing::error!(%error, %month, "a month of the archive cannot be read");
-                None
-            }
-        }
-    }))
+/// The months, those first that may have an event: it finished after it got its id.
+fn names_by(api: &Api, by: By<'_>) -> Result<Vec<Month>, Problem> {
+    let mut names = names(api)?;
+    if let By::Id(id) = by
+        && let Some(at) = id::made_at(id)
+    {
+        let from = Month::at(at);
+        names.sort_by_key(|month| (*month < from, month.clone()));
+    }
+    Ok(names)
+}
+
+/// An API that reads the file of a month, and the numbers of what of the type `T` is in it. One that cannot be read is left
+/// out: the log says so.
+fn open<T: Archived>(api: &Api, month: &Month) -> Option<(Api, (i64, i64))> {
+    let archive = &api.flow.archiving.archive;
+    let read = || {
+        let numbers = archive.numbers(month, &api.store)?.get(T::AT).copied().unwrap_or_default();
+        Ok((Api { store: archive.read(month, &api.store)?, ..api.clone() }, numbers))
+    };
+    let failed =
+        |error: &Error| tracing::error!(%error, %month, "a month of the archive cannot be read");
+    read().inspect_err(failed).ok()
 }
 
 /// An API that reads the file of a month; without one, the database.
@@ -69,20 +96,26 @@ pub(super) fn reading(api: &Api, month: Option<&str>) -> Result<Api, Problem> {
 /// Reads one thing from the database, or else from the archive.
 pub(super) fn find<T: Archived>(
     api: &Api,
+    by: By<'_>,
     read: impl Fn(&ReadTx<'_>) -> StoreResult<Option<T>>,
 ) -> Result<Option<T>, Problem> {
-    Ok(find_with(api, |tx| Ok(read(tx)?.map(|one| (one, ()))))?.map(|(one, ())| one))
+    Ok(find_with(api, by, |tx| Ok(read(tx)?.map(|one| (one, ()))))?.map(|(one, ())| one))
 }
 
 /// As [`find`], with what belongs to it.
 pub(super) fn find_with<T: Archived, U>(
     api: &Api,
+    by: By<'_>,
     read: impl Fn(&ReadTx<'_>) -> StoreResult<Option<(T, U)>>,
 ) -> Result<Option<(T, U)>, Problem> {
     if let Some(found) = api.store.read(&read)? {
         return Ok(Some(found));
     }
-    for (month, of_month) in months(api)? {
+    for month in names_by(api, by)? {
+        let Some((of_month, (low, high))) = open::<T>(api, &month) else { continue };
+        if matches!(by, By::Number(number) if !(low..=high).contains(&number)) {
+            continue;
+        }
         if let Some((mut found, more)) = of_month.store.read(&read)? {
             found.note(&month);
             return Ok(Some((found, more)));
@@ -99,13 +132,65 @@ pub(super) fn page<T: Archived>(
     limit: u32,
     read: impl Fn(&ReadTx<'_>) -> StoreResult<Found<T>>,
 ) -> Result<Found<T>, Problem> {
-    let mut all = lists::read(api, call, &read)?;
-    for (month, of_month) in months(api)? {
-        let mut found = lists::read(&of_month, call, &read)?;
+    let (end, below) = (lists::end(api), call.query.page()?.after);
+    let mut all = lists::read_until(api, call, end, &read)?;
+    for month in names(api)? {
+        let Some((of_month, (low, high))) = open::<T>(api, &month) else { continue };
+        // The page ends before what the file has, or begins behind it.
+        if all.next.is_some_and(|next| high < next) || below.is_some_and(|below| below <= low) {
+            continue;
+        }
+        let mut found = lists::read_until(&of_month, call, end, &read)?;
         found.rows.iter_mut().for_each(|row| row.note(&month));
         all = all.merge(found, limit, T::number);
     }
     Ok(all)
+}
+
+/// Searches the database, then the months, the latest first, until the time of a list is over. Then there may be more.
+pub(super) fn search(
+    api: &Api,
+    call: &Call,
+    find: impl Fn(&ReadTx<'_>) -> StoreResult<(Vec<Hit>, bool)>,
+) -> Result<(Vec<Hit>, bool), Problem> {
+    let end = lists::end(api);
+    let (mut all, mut more) = lists::read_until(api, call, end, &find)?;
+    for month in names(api)? {
+        let Some((of_month, _)) = open::<Event>(api, &month) else { continue };
+        let Ok((found, has_more)) = lists::read_until(&of_month, call, end, &find) else {
+            return Ok((all, true));
+        };
+        more |= has_more;
+        for mut hit in found {
+            let is_known = all.iter().any(|known| (known.kind, known.seq) == (hit.kind, hit.seq));
+            // A file has copies of subscriptions.
+            let can_move =
+                matches!(hit.kind, HitKind::Event | HitKind::WebhookEvent | HitKind::Delivery);
+            if can_move && !is_known {
+                hit.archived_in = Some(month.to_string());
+                all.push(hit);
+            }
+        }
+    }
+    Ok((all, more))
+}
+
+/// The event with a `webhook-id` that is in the archive: the API that reads its month, and its number. Lists look only
+/// among the newest events for one.
+pub(super) fn of_webhook_id(
+    api: &Api,
+    call: &Call,
+    webhook_id: &str,
+) -> Result<Option<(Month, Api, i64)>, Problem> {
+    let seen = api.store.read(|tx| seen_keys::by_webhook_id(tx, webhook_id))?;
+    let Some((month, id)) = seen.and_then(|seen| Some((Month::parse(&seen.month)?, seen.id)))
+    else {
+        return Ok(None);
+    };
+    let Some((of_month, _)) = open::<Event>(api, &month) else { return Ok(None) };
+    let wanted = Wanted::Id(call.tenant.clone(), id);
+    let place = of_month.store.read(|tx| store::place(tx, Kind::Event, &wanted))?;
+    Ok(place.map(|place| (month, of_month, place.seq)))
 }
 
 /// Events that come back from the archive, the parents before their children, each with the file of its month.
@@ -144,7 +229,11 @@ fn to_bring_back(api: &Api, kind: Kind, wanted: Wanted) -> Result<Back, Problem>
         if api.store.read(|tx| store::place(tx, kind, &wanted))?.is_some() {
             break;
         }
-        for month in names(api)? {
+        let by = match &wanted {
+            Wanted::Id(_, id) => By::Id(id),
+            Wanted::Number(number) => By::Number(*number),
+        };
+        for month in names_by(api, by)? {
             let from = read_only(&archive.path(&month))?;
             if let Some(place) = store::place(&from.tx(), kind, &wanted)? {
                 next = place.parent.map(Wanted::Number);

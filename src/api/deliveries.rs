@@ -1,6 +1,6 @@
 //! `/v1/deliveries` and `/v1/dead-letters`: listing, showing, retrying and cancelling deliveries.
 
-use crate::api::archived;
+use crate::api::archived::{self, By};
 use crate::api::call::{Query, page_found};
 use crate::api::events::TRACE_ID;
 use crate::api::prelude::*;
@@ -156,7 +156,7 @@ fn page(api: &Api, call: &Call, filter: &delivery_lists::Filter) -> Result<Respo
 /// `GET /v1/deliveries/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let seq = number(call)?;
-    let found = archived::find_with(api, |tx| {
+    let found = archived::find_with(api, By::Number(seq.0), |tx| {
         let Some(found) = delivery_lists::by_seq(tx, &call.tenant, seq)? else { return Ok(None) };
         let more = (waiting(api, tx, &found)?, failures::of(tx, seq)?);
         Ok(Some((found, more)))
@@ -190,7 +190,7 @@ pub(super) fn waiting(api: &Api, tx: &ReadTx<'_>, of: &Delivery) -> StoreResult<
 pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem> {
     let (seq, page) = (number(call)?, call.query.page()?);
     let after = page.after.and_then(|after| u32::try_from(after).ok()).unwrap_or(0);
-    let found = archived::find_with(api, |tx| {
+    let found = archived::find_with(api, By::Number(seq.0), |tx| {
         let Some(found) = delivery_lists::by_seq(tx, &call.tenant, seq)? else { return Ok(None) };
         Ok(Some((found, attempts::of(tx, seq, after, page.limit)?)))
     })?;
@@ -291,7 +291,7 @@ pub(super) fn find_where_it_is(api: &Api, call: &Call) -> Result<(Api, Delivery)
 
 fn find_anywhere(api: &Api, call: &Call) -> Result<Delivery, Problem> {
     let seq = number(call)?;
-    archived::find(api, |tx| delivery_lists::by_seq(tx, &call.tenant, seq))?
+    archived::find(api, By::Number(seq.0), |tx| delivery_lists::by_seq(tx, &call.tenant, seq))?
         .or_not_found("delivery")
 }
 

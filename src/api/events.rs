@@ -8,7 +8,7 @@ use std::fmt::Display;
 use data_encoding::BASE64;
 use serde_json::value::RawValue;
 
-use crate::api::archived;
+use crate::api::archived::{self, By};
 use crate::api::call::{Query, SHOWN_FACTOR, WithPayload, check_depth, page_found};
 use crate::api::idempotency;
 use crate::api::prelude::*;
@@ -22,6 +22,7 @@ use crate::model::token::Scope;
 use crate::model::webhook_event::Began;
 use crate::pipeline::publish::{Outcome, Published};
 use crate::store::attempts::{self, Tries};
+use crate::store::page::Newest;
 use crate::store::{deliveries, outbox_lists, quarantine};
 
 /// The most events of one request.
@@ -440,6 +441,19 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         in_flight: in_flight(api)?.0,
         operational: is_operational(query)?,
     };
+    if let Some(webhook_id) = &filter.webhook_id
+        && let Some((month, of_month, seq)) = archived::of_webhook_id(api, call, webhook_id)?
+    {
+        let one = Newest {
+            before: page.after.unwrap_or(i64::MAX).min(seq.saturating_add(1)),
+            limit: 1,
+            tenant: &call.tenant,
+        };
+        let mut found = lists::read(&of_month, call, |tx| outbox_lists::page(tx, one, &filter))?;
+        found.next = None;
+        found.rows.iter_mut().for_each(|event| event.archived_in = Some(month.to_string()));
+        return Ok(page_found(&found, identity));
+    }
     let newest = page.newest(&call.tenant);
     let found = archived::page(api, call, page.limit, |tx| match filter.status {
         Some(Status::Quarantined) => quarantine::page(tx, newest, &filter),
@@ -473,7 +487,7 @@ pub(super) fn is_operational(query: &Query) -> Result<bool, Problem> {
 
 /// `GET /v1/events/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let found = archived::find_with(api, |tx| {
+    let found = archived::find_with(api, By::Id(call.param(0)), |tx| {
         let found = match outbox_lists::by_id(tx, &call.tenant, call.param(0))? {
             None => quarantine::of_unknown_tenant(tx, &call.tenant, call.param(0))?,
             event => event,

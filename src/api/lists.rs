@@ -106,8 +106,22 @@ pub(super) fn read<T>(
     call: &Call,
     read: impl FnOnce(&ReadTx<'_>) -> StoreResult<T>,
 ) -> Result<T, Problem> {
+    read_until(api, call, end(api), read)
+}
+
+/// When a list that begins now must be read.
+pub(super) fn end(api: &Api) -> Duration {
+    api.clock.monotonic().saturating_add(MAX_SPAN)
+}
+
+/// As [`read`], for a list that is read in several files.
+pub(super) fn read_until<T>(
+    api: &Api,
+    call: &Call,
+    end: Duration,
+    read: impl FnOnce(&ReadTx<'_>) -> StoreResult<T>,
+) -> Result<T, Problem> {
     let clock = api.clock.clone();
-    let end = clock.monotonic().saturating_add(MAX_SPAN);
     api.store.list(move || clock.monotonic() >= end, read).map_err(|error| match error {
         Error::TooLong => Problem::list_too_long(MAX_SPAN, call.doc),
         error => error.into(),

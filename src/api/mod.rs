@@ -37,6 +37,7 @@ mod keys;
 pub mod kind;
 mod lanes;
 mod last_write;
+mod legal_holds;
 mod limits;
 pub mod listeners;
 mod lists;
@@ -136,6 +137,7 @@ static RESOURCES: &[&Resource] = &[
     &alert_channels::RESOURCE,
     &refused_webhooks::RESOURCE,
     &archive_months::RESOURCE,
+    &legal_holds::RESOURCE,
     &backups::RESOURCE,
     &settings::RESOURCE,
     &search::RESOURCE,

@@ -9,7 +9,7 @@ use data_encoding::BASE64;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::api::archived;
+use crate::api::archived::{self, By};
 use crate::api::audited::Verdict;
 use crate::api::events::{self, EventHeaders};
 use crate::api::prelude::*;
@@ -207,7 +207,9 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
     if api.flow.disk.is_low() {
         return Err(Problem::no_room());
     }
-    let found = archived::find(api, |tx| outbox_lists::by_id(tx, &call.tenant, call.param(0)))?;
+    let found = archived::find(api, By::Id(call.param(0)), |tx| {
+        outbox_lists::by_id(tx, &call.tenant, call.param(0))
+    })?;
     let found = found.or_not_found("event")?;
     let new = new_event(api, replay, found)?;
     let name = replay.subscription.as_deref().map(str::to_owned);

@@ -1,5 +1,6 @@
 //! `/v1/search`: finds things by a text that a person has.
 
+use crate::api::archived;
 use crate::api::events::{OPERATIONAL, is_operational};
 use crate::api::prelude::*;
 use crate::store::search::{self, Hit};
@@ -20,7 +21,8 @@ pub(super) const RESOURCE: Resource = Resource {
              are found by each field, the exact ones first, then those with the highest values. A `webhook-id` is \
              found among the newest 4,000 events, an event type among 5,000. Keys and providers' ids are found in the first \
              50 source systems and providers. Operational events are found by their exact UUID or `webhook-id`, by other \
-             fields with `operational`; they stand behind other events.",
+             fields with `operational`; they stand behind other events. Months of the archive are searched as well, the \
+             latest first, as far as a second allows.",
         )
         .returns(&[Returns::json::<SearchAnswer>(
             200,
@@ -52,6 +54,7 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
         return Err(Problem::bad_request(format!("q must have 1 to {MAX_CHARS} characters.")));
     }
     let find = |tx: &ReadTx<'_>| search::find(tx, &call.tenant, text, operational);
-    let (items, more) = lists::read(api, call, find)?;
+    let (mut items, more) = archived::search(api, call, find)?;
+    search::sort(&mut items);
     Ok(ok(&SearchAnswer { items, more }))
 }

@@ -2,7 +2,7 @@
 
 use std::convert::identity;
 
-use crate::api::archived;
+use crate::api::archived::{self, By};
 use crate::api::call::{SHOWN_FACTOR, WithPayload, page_found};
 use crate::api::events::{TRACE_ID, in_flight};
 use crate::api::prelude::*;
@@ -81,7 +81,9 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/webhook-events/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let found = archived::find(api, |tx| webhook_events::by_id(tx, &call.tenant, call.param(0)))?;
+    let by = By::Id(call.param(0));
+    let found =
+        archived::find(api, by, |tx| webhook_events::by_id(tx, &call.tenant, call.param(0)))?;
     let mut event = found.or_not_found("webhook event")?;
     event.see_in_flight(&in_flight(api)?.1);
     let NewWebhookEvent { payload, content_type, sealed, .. } = &event.new;

@@ -16,7 +16,8 @@ use crate::app::injected::{self, Injected, ReplaceableClient};
 use crate::app::master_key::{self, Keys};
 use crate::app::sockets::{self, Sockets};
 use crate::app::{Appliance, installation, log_audit_head};
-use crate::archive::mover::{self, Mover};
+use crate::archive;
+use crate::archive::mover::Mover;
 use crate::backup::schedule::{Backups, Schedule};
 use crate::backup::upgrade::{self as schema_upgrade, Upgraded};
 use crate::backup::{erasures, restore};
@@ -358,7 +359,7 @@ fn workers(
     (disk, faults): (&Arc<DiskWatch>, &Faults),
 ) -> Result<(Runner, Mover), Error> {
     let jobs = Runner::start(store.clone(), clock.clone(), &flow.spawner)?;
-    let parts = mover::Parts {
+    let parts = archive::Parts {
         store: store.clone(),
         clock: clock.clone(),
         settings: settings.clone(),

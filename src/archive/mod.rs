@@ -6,9 +6,11 @@
 //!
 //! Not here: the schema, which is that of the database; audit events and guards, which stay.
 
+pub mod expiry;
 pub mod mover;
 pub mod store;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -18,13 +20,34 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::faults::Faults;
 use crate::base::words::words;
+use crate::config::Live;
+use crate::pipeline::upkeep::disk_watch::DiskWatch;
+use crate::pipeline::upkeep::site_watch::ClockWatch;
 use crate::store::Store;
 use crate::store::error::Result;
 use crate::sys::files;
 
 /// The directory of the files, beside the database.
 pub const DIRECTORY: &str = "archive";
+
+/// What the thread needs.
+pub struct Parts {
+    /// The database.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// What stays how long.
+    pub settings: Live,
+    /// Whether the age of a row is known.
+    pub clock_watch: Arc<ClockWatch>,
+    /// Whether there is room.
+    pub disk: Arc<DiskWatch>,
+    /// Planned failures.
+    pub faults: Faults,
+}
 
 words! {
     /// Which table an event is in.
@@ -56,6 +79,27 @@ impl Month {
         };
         let is_month = is_number(year, 4) && is_number(month, 2) && ("01"..="12").contains(&month);
         is_month.then(|| Self(text.to_owned()))
+    }
+
+    /// The month of a time.
+    ///
+    /// ```
+    /// use oncebox::{archive::Month, base::clock::Timestamp};
+    /// let at = Timestamp::parse("2026-12-31T23:59:59Z").unwrap();
+    /// let month = Month::at(at);
+    /// assert_eq!((month.to_string(), month.end()), ("2026-12".to_owned(), Timestamp::parse("2027-01-01T00:00:00Z").unwrap()));
+    /// ```
+    pub fn at(at: Timestamp) -> Self {
+        Self(at.to_string().chars().take(7).collect())
+    }
+
+    /// When it is over.
+    pub fn end(&self) -> Timestamp {
+        let (year, month) = self.0.split_once('-').unwrap_or_default();
+        let (year, month): (u32, u32) = (year.parse().unwrap_or(0), month.parse().unwrap_or(0));
+        let (year, month) =
+            if month >= 12 { (year.saturating_add(1), 1) } else { (year, month.saturating_add(1)) };
+        Timestamp::parse(&format!("{year:04}-{month:02}-01T00:00:00Z")).unwrap_or_default()
     }
 
     /// The name of its file.
@@ -121,7 +165,12 @@ pub struct Archive {
     directory: PathBuf,
     /// Files that are open to be read, the one used last at the end.
     open: Arc<Mutex<Vec<(Month, Store)>>>,
+    /// The numbers of what a file has, while nothing is moved.
+    numbers: Arc<Mutex<BTreeMap<Month, Numbers>>>,
 }
+
+/// The lowest and the highest number of what a file has: of events, webhook events and deliveries.
+pub type Numbers = [(i64, i64); 3];
 
 /// Files that are open to be read.
 const MAX_OPEN: usize = 12;
@@ -129,7 +178,7 @@ const MAX_OPEN: usize = 12;
 impl Archive {
     /// The archive of a data directory. It need not exist.
     pub fn of(data: &Path) -> Self {
-        Self { directory: data.join(DIRECTORY), open: Arc::default() }
+        Self { directory: data.join(DIRECTORY), open: Arc::default(), numbers: Arc::default() }
     }
 
     /// The months that have a file, the latest first.
@@ -157,11 +206,12 @@ impl Archive {
     }
 
     /// Deletes the file of a month; `None` if there is none.
-    fn remove(&self, month: &Month) -> io::Result<Option<ArchiveFile>> {
+    pub(crate) fn remove(&self, month: &Month) -> io::Result<Option<ArchiveFile>> {
         let Some(file) = self.files()?.into_iter().find(|file| file.month == *month) else {
             return Ok(None);
         };
         self.open.lock().retain(|(open, _)| open != month);
+        self.note_change(month);
         fs::remove_file(&file.path)?;
         for ending in ["-wal", "-shm"] {
             match fs::remove_file(files::with_ending(&file.path, ending)) {
@@ -197,5 +247,23 @@ impl Archive {
         }
         open.push((month.clone(), store.clone()));
         Ok(store)
+    }
+
+    /// The numbers of what the file of a month has.
+    /// Fails if it cannot be read.
+    pub fn numbers(&self, month: &Month, of: &Store) -> Result<Numbers> {
+        // Held while they are read, so that what changes meanwhile is read again.
+        let mut known = self.numbers.lock();
+        if let Some(found) = known.get(month) {
+            return Ok(*found);
+        }
+        let found = self.read(month, of)?.read(store::numbers)?;
+        known.insert(month.clone(), found);
+        Ok(found)
+    }
+
+    /// Notes that the file of a month has changed.
+    fn note_change(&self, month: &Month) {
+        self.numbers.lock().remove(month);
     }
 }

@@ -10,16 +10,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::archive::store::{self, MonthFile};
-use crate::archive::{Archive, ArchiveFile, Batch, Kind, Month};
-use crate::base::clock::{Clock, Timestamp};
-use crate::base::faults::{Faults, Step};
+use crate::archive::expiry::Expiry;
+use crate::archive::store::{self, Before, MonthFile};
+use crate::archive::{Archive, ArchiveFile, Batch, Kind, Month, Parts};
+use crate::base::clock::Timestamp;
+use crate::base::faults::Step;
 use crate::base::stop::Stop;
-use crate::config::Live;
 use crate::pipeline::threads::{Bell, Spawner, join};
-use crate::pipeline::upkeep::disk_watch::DiskWatch;
-use crate::pipeline::upkeep::site_watch::ClockWatch;
-use crate::store::Store;
 use crate::store::error::{Error, Result};
 use crate::store::writer::Queue;
 use crate::sys::files;
@@ -32,6 +29,9 @@ const EVERY: Duration = Duration::from_hours(1);
 const PAUSE_TIMES: u32 = 9;
 /// The longest pause after a batch.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// Unused pages that stay in the database: 8 MiB at least, and its tenth.
+const MIN_UNUSED: u32 = 2_048;
+const UNUSED_PART: u32 = 10;
 /// Batches after which the log of a month's file is emptied.
 const EMPTY_AFTER: u32 = 32;
 
@@ -117,22 +117,6 @@ pub struct Mover {
     thread: JoinHandle<()>,
 }
 
-/// What the thread needs.
-pub struct Parts {
-    /// The database.
-    pub store: Store,
-    /// Time.
-    pub clock: Clock,
-    /// `archive.after`.
-    pub settings: Live,
-    /// Whether the age of a row is known.
-    pub clock_watch: Arc<ClockWatch>,
-    /// Whether there is room.
-    pub disk: Arc<DiskWatch>,
-    /// Planned failures.
-    pub faults: Faults,
-}
-
 impl Mover {
     /// Starts it.
     /// Fails when a thread cannot be started.
@@ -146,8 +130,14 @@ impl Mover {
             bell: Bell::default(),
         };
         let due = parts.clock.now();
-        let moving =
-            Moving { parts, archiving: archiving.clone(), stop: stop.clone(), due, file: None };
+        let moving = Moving {
+            parts,
+            archiving: archiving.clone(),
+            stop: stop.clone(),
+            due,
+            expiry: Expiry::default(),
+            file: None,
+        };
         let thread = spawner.spawn("archive", move || moving.run())?;
         Ok(Self { archiving, stop, thread })
     }
@@ -166,6 +156,7 @@ struct Moving {
     stop: Stop,
     /// When the next walk begins.
     due: Timestamp,
+    expiry: Expiry,
     /// The file that was written last, and how many batches its log has.
     file: Option<(Month, MonthFile, u32)>,
 }
@@ -181,27 +172,30 @@ impl Moving {
             {
                 tracing::error!(%error, "a month still has what the database has as well; the next run mends it");
             }
-            if let Some(by) = self.next_walk() {
-                let done = self.walk(by);
+            if let Some(before) = self.next_walk() {
+                let done = self.walk(&before).and_then(|()| self.give_back());
                 let closed = self.close();
-                if let Err(error) = done.and(closed) {
+                let expired = self.expiry.run(&self.parts, &self.archiving.archive);
+                if let Err(error) = done.and(closed).and(expired) {
                     tracing::error!(%error, "finished events could not be archived; they stay, and it is tried again");
                     self.archiving.status.lock().error = Some(error.to_string());
                 }
                 let mut status = self.archiving.status.lock();
                 (status.since, status.ended_at) = (None, Some(self.parts.clock.wall()));
             }
+            if let Err(error) = self.expiry.make_room(&self.parts, &self.archiving.archive) {
+                tracing::error!(%error, "the oldest month could not be deleted; it is tried again");
+            }
             self.archiving.bell.wait(CHECK_EVERY);
         }
     }
 
     /// What finished before which time is moved now; `None`: nothing is due.
-    fn next_walk(&mut self) -> Option<Timestamp> {
+    fn next_walk(&mut self) -> Option<Before> {
         let Parts { clock, settings, clock_watch, disk, .. } = &self.parts;
         if let Some(by) = self.archiving.asked.lock().take() {
-            return Some(by);
+            return Some(Before::all(by));
         }
-        let after = settings.get().archive.after?;
         let now = clock.now();
         // While the clock may be wrong, the age of a row is not known; a move needs room before it gives any.
         if now < self.due || clock_watch.is_suspect(now) || disk.is_low() {
@@ -213,15 +207,15 @@ impl Moving {
             return None;
         }
         *status = Status { since: Some(clock.wall()), ..Status::default() };
-        Some(clock.wall().minus(after))
+        Some(Before::set(&settings.get().archive, clock.wall()))
     }
 
-    fn walk(&mut self, by: Timestamp) -> Result<()> {
+    fn walk(&mut self, before: &Before) -> Result<()> {
         self.take_back()?;
         for kind in Kind::ALL {
-            let mut walk = self.parts.store.read(|tx| store::walk(tx, kind, by))?;
+            let mut walk = self.parts.store.read(|tx| store::walk(tx, kind, before))?;
             while let Some(batch) =
-                self.parts.store.read(|tx| store::next(tx, kind, &mut walk, by))?
+                self.parts.store.read(|tx| store::next(tx, kind, &mut walk, before))?
             {
                 // A move needs room before it gives any.
                 if self.stop.asked() || self.parts.disk.is_low() {
@@ -242,6 +236,7 @@ impl Moving {
             let there = self.parts.store.read(|tx| store::present(tx, &batch))?;
             if !there.seqs.is_empty() && self.archiving.archive.path(&batch.month).exists() {
                 self.open(&batch.month)?.drop_out(&there)?;
+                self.archiving.archive.note_change(&batch.month);
             }
             self.planned_fault()?;
             let writer = self.parts.store.writer();
@@ -257,8 +252,9 @@ impl Moving {
             return self.take_back();
         }
         self.planned_fault()?;
-        let reader = store.own_reader()?;
-        let (copied, kept) = self.open(&batch.month)?.take_in(&reader.tx(), batch)?;
+        let (reader, now) = (store.own_reader()?, self.parts.clock.wall());
+        let (copied, kept) = self.open(&batch.month)?.take_in(&reader.tx(), batch, now)?;
+        self.archiving.archive.note_change(&batch.month);
         drop(reader);
         if copied != kept {
             self.take_back()?;
@@ -266,11 +262,10 @@ impl Moving {
             return Err(Error::Unreadable { column: "a file of the archive", value });
         }
         self.planned_fault()?;
-        let (moved, now, timer) =
-            (batch.clone(), self.parts.clock.wall(), self.parts.clock.clone());
+        let (moved, timer) = (batch.clone(), self.parts.clock.clone());
         let (is_moved, took) = writer.write(Queue::Upkeep, move |tx| {
             let began = timer.monotonic();
-            let is_moved = store::end(tx, &moved, &copied, now)?;
+            let is_moved = store::end(tx, &moved, &copied)?;
             Ok((is_moved, timer.monotonic().saturating_sub(began)))
         })?;
         self.planned_fault()?;
@@ -282,6 +277,27 @@ impl Moving {
         status.bytes += batch.bytes;
         drop(status);
         self.stop.wait((took * PAUSE_TIMES).min(MAX_PAUSE));
+        Ok(())
+    }
+
+    /// Gives unused pages back to the file system, as far as more of them are unused than new events soon need.
+    fn give_back(&self) -> Result<()> {
+        let store = &self.parts.store;
+        loop {
+            let (unused, all) = store.read(store::pages)?;
+            if unused < MIN_UNUSED.max(all / UNUSED_PART) || self.stop.asked() {
+                break;
+            }
+            self.planned_fault()?;
+            let timer = self.parts.clock.clone();
+            let took = store.writer().write(Queue::Upkeep, move |tx| {
+                let began = timer.monotonic();
+                store::give_back(tx)?;
+                Ok(timer.monotonic().saturating_sub(began))
+            })?;
+            self.stop.wait((took * PAUSE_TIMES).min(MAX_PAUSE));
+        }
+        store.writer().room().ask_to_empty();
         Ok(())
     }
 

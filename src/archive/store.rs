@@ -2,15 +2,18 @@
 //!
 //! The file of a month has the whole schema, so that what reads the database reads it as well. Rows keep their numbers.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use ring::digest::{Context, SHA256};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Row, TransactionBehavior, params_from_iter};
 
-use crate::archive::{Batch, Kind, Month, Summary};
+use crate::archive::{Batch, Kind, Month, Numbers, Summary};
 use crate::base::clock::Timestamp;
+use crate::config::settings::Archive as Settings;
 use crate::store::error::{Error, Result};
+use crate::store::legal_holds::is_held_by;
 use crate::store::page::number_at;
 use crate::store::seen_keys::{self, Seen};
 use crate::store::tx::{ReadTx, WriteTx, WriterCache, tuple};
@@ -31,6 +34,14 @@ const OUT: &str = "
 const NOTE_OUT: &str = "
     INSERT INTO meta (key, value) VALUES (?1, ?2)
         ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+
+/// The key in the meta of a month's file under which it has when rows were moved into it last.
+const SINCE: &str = "archived_at";
+
+/// A quarter of a MiB: what a write is delayed by it stays small.
+const GIVE_BACK: &str = "PRAGMA incremental_vacuum(64)";
+
+const META: &str = "SELECT value FROM meta WHERE key = ?1";
 
 const FORGET_OUT: &str = "DELETE FROM meta WHERE key = ?1";
 
@@ -70,7 +81,8 @@ struct Statements {
     bodies: Part,
     /// What else a reader needs. It is copied and stays.
     needed: Part,
-    /// Numbers, months and bytes of rows, and whether they are old; ?1 < number < ?3, finished before ?2.
+    /// Numbers, months and bytes of rows, and whether they are old: finished before ?2, or before that of their tenant
+    /// in ?5; ?1 < number < ?3.
     old: &'static str,
     identities: &'static str,
     bodies_of: &'static str,
@@ -80,7 +92,7 @@ struct Statements {
 }
 
 macro_rules! statements {
-    ($events:literal, $of:literal, ($source:literal, $key:literal, $parent:literal), $finished:literal, $from:expr) => {
+    ($events:tt, $of:literal, ($source:literal, $key:literal, $parent:literal), $finished:literal, $from:expr) => {
         Statements {
             parts: [
                 statements!(@ "renderings", $of),
@@ -107,15 +119,18 @@ macro_rules! statements {
                         + (SELECT coalesce(sum(2048 * d.attempt_count + coalesce(octet_length(r.body), 0)), 0)
                              FROM deliveries AS d LEFT JOIN renderings AS r ON r.delivery_seq = d.seq
                             WHERE d.", $of, " = e.seq),
-                        completed_at < ?2 AND ", $finished, "
+                        completed_at < by AND ", $finished, "
+                        AND NOT EXISTS (SELECT 1 FROM legal_holds AS h WHERE ", is_held_by!($events), ")
                         AND NOT EXISTS (SELECT 1 FROM deliveries AS d WHERE d.", $of, " = e.seq
                                            AND (state NOT IN ('completed', 'skipped', 'cancelled')
-                                                OR finished_at >= ?2
+                                                OR finished_at >= by
                                                 OR EXISTS (SELECT 1 FROM external_calls AS x
                                                             WHERE x.subscription_seq = d.subscription_seq
                                                               AND x.entity = coalesce(d.entity, d.seq)
                                                               AND d.seq IN (x.delivery_seq, x.made_seq))))
-                   FROM ", $events, " AS e WHERE seq > ?1 AND seq < ?3 ORDER BY seq LIMIT ?4"),
+                   FROM (SELECT *, coalesce(json_extract(?5, '$.\"' || tenant || '\"'), ?2) AS by
+                           FROM ", $events, ") AS e
+                  WHERE seq > ?1 AND seq < ?3 ORDER BY seq LIMIT ?4"),
             identities: concat!("SELECT tenant, ", $source, ", ", $key, ", id, status FROM ", $events,
                                 " WHERE seq IN (SELECT value FROM json_each(?1))"),
             bodies_of: concat!("SELECT json_group_array(payload_seq) FROM ", $events,
@@ -152,7 +167,7 @@ const WEBHOOK_EVENTS: Statements = statements!(
     "webhook_seq",
     ("provider", "provider_event_id", "NULL"),
     // A captured request may be sent again under another id for 30 days (`replay_window_secs`).
-    "status IN ('completed', 'skipped') AND (fingerprint IS NULL OR received_at < ?2 - 2592000000)",
+    "status IN ('completed', 'skipped') AND (fingerprint IS NULL OR received_at < by - 2592000000)",
     webhook_events::RECEIVED_FROM
 );
 
@@ -163,6 +178,31 @@ const fn of(kind: Kind) -> &'static Statements {
     }
 }
 
+/// Before which time an event has finished that is moved.
+#[derive(Clone, Debug)]
+pub struct Before {
+    by: Timestamp,
+    /// Of tenants for which it differs: milliseconds by their names, as JSON.
+    of: Option<String>,
+    latest: Timestamp,
+}
+
+impl Before {
+    /// One time for all tenants.
+    pub const fn all(by: Timestamp) -> Self {
+        Self { by, of: None, latest: by }
+    }
+
+    /// What the settings say at a time.
+    pub fn set(Settings { after, after_of, .. }: &Settings, now: Timestamp) -> Self {
+        let of: BTreeMap<_, _> =
+            after_of.iter().map(|(tenant, after)| (tenant, now.minus(*after).ms())).collect();
+        let shortest = after_of.values().min().map_or(*after, |least| *least.min(after));
+        let json = (!of.is_empty()).then(|| serde_json::json!(of).to_string());
+        Self { by: now.minus(*after), of: json, latest: now.minus(shortest) }
+    }
+}
+
 /// Where a walk over all events of a kind stands.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
@@ -170,17 +210,22 @@ pub struct Walk {
     below: i64,
 }
 
-/// Begins a walk over the events that were received before `by`.
-pub fn walk(tx: &ReadTx<'_>, kind: Kind, by: Timestamp) -> Result<Walk> {
-    Ok(Walk { after: 0, below: number_at(tx, of(kind).received_from, by)? })
+/// Begins a walk over the events that may have finished by then.
+pub fn walk(tx: &ReadTx<'_>, kind: Kind, before: &Before) -> Result<Walk> {
+    Ok(Walk { after: 0, below: number_at(tx, of(kind).received_from, before.latest)? })
 }
 
-/// Goes on with a walk: the next events that finished before `by`, all in one month; `None` at its end. A batch may be
+/// Goes on with a walk: the next events that finished by then, all in one month; `None` at its end. A batch may be
 /// empty.
-pub fn next(tx: &ReadTx<'_>, kind: Kind, walk: &mut Walk, by: Timestamp) -> Result<Option<Batch>> {
+pub fn next(
+    tx: &ReadTx<'_>,
+    kind: Kind,
+    walk: &mut Walk,
+    Before { by, of: by_of, .. }: &Before,
+) -> Result<Option<Batch>> {
     let mut batch = Batch { kind, month: Month::default(), seqs: Vec::new(), bytes: 0 };
     let mut statement = tx.prepare(of(kind).old)?;
-    let mut rows = statement.query((walk.after, by, walk.below, LOOKED_AT))?;
+    let mut rows = statement.query((walk.after, by, walk.below, LOOKED_AT, by_of))?;
     let mut is_end = true;
     while let Some(row) = rows.next()? {
         let (seq, month, bytes, is_old): (i64, String, i64, bool) =
@@ -223,10 +268,10 @@ impl Count {
     }
 }
 
-/// Counts the events that finished before `by`.
-pub fn count(tx: &ReadTx<'_>, kind: Kind, by: Timestamp) -> Result<Count> {
-    let (mut walk, mut all) = (walk(tx, kind, by)?, Count::default());
-    while let Some(batch) = next(tx, kind, &mut walk, by)? {
+/// Counts the events that finished by then.
+pub fn count(tx: &ReadTx<'_>, kind: Kind, before: &Before) -> Result<Count> {
+    let (mut walk, mut all) = (walk(tx, kind, before)?, Count::default());
+    while let Some(batch) = next(tx, kind, &mut walk, before)? {
         let events = u64::try_from(batch.seqs.len()).unwrap_or(0);
         all = all.and(Count { events, bytes: batch.bytes });
     }
@@ -332,9 +377,38 @@ pub fn present(tx: &ReadTx<'_>, batch: &Batch) -> Result<Batch> {
     Ok(there)
 }
 
+/// The numbers of what a file has.
+pub fn numbers(month: &ReadTx<'_>) -> Result<Numbers> {
+    let of = |table: &str| -> Result<(i64, i64)> {
+        let sql = format!("SELECT coalesce(min(seq), 0), coalesce(max(seq), 0) FROM (
+            SELECT (SELECT min(seq) FROM {table}) AS seq UNION ALL SELECT (SELECT max(seq) FROM {table}))");
+        Ok(month.first(&sql, [], tuple)?.unwrap_or_default())
+    };
+    Ok([of("outbox")?, of("webhook_events")?, of("deliveries")?])
+}
+
+/// The unused pages of the database, and all of them.
+pub fn pages(tx: &ReadTx<'_>) -> Result<(u32, u32)> {
+    Ok((tx.value("PRAGMA freelist_count", [])?, tx.value("PRAGMA page_count", [])?))
+}
+
+/// Gives a few unused pages back to the file system.
+pub fn give_back(tx: &WriteTx<'_>) -> Result<()> {
+    let mut statement = tx.prepare(GIVE_BACK)?;
+    let mut rows = statement.query([])?;
+    // Each step gives back one page.
+    while rows.next()?.is_some() {}
+    Ok(())
+}
+
+/// When rows were moved into the file of a month last; `None` if it does not say.
+pub fn since(month: &ReadTx<'_>) -> Result<Option<Timestamp>> {
+    month.find(META, [SINCE])
+}
+
 /// Deletes from the database what the file of the month has, and notes the keys of the events. `false`: a row is another
 /// one by now, and all stay.
-pub fn end(tx: &WriteTx<'_>, batch: &Batch, copied: &Summary, now: Timestamp) -> Result<bool> {
+pub fn end(tx: &WriteTx<'_>, batch: &Batch, copied: &Summary) -> Result<bool> {
     let seqs = batch.json();
     let is_parent = batch.kind == Kind::Event && tx.exists(HAS_CHILD, [&seqs])?;
     if is_parent || summary(tx, batch)? != *copied {
@@ -344,7 +418,7 @@ pub fn end(tx: &WriteTx<'_>, batch: &Batch, copied: &Summary, now: Timestamp) ->
     for (tenant, source, key, id, status) in identities {
         let seen = Seen { id, status, month: batch.month.to_string() };
         let identity = (tenant.as_str(), source.as_str(), key.as_str());
-        seen_keys::note(tx, (batch.kind.as_str(), identity), &seen, now)?;
+        seen_keys::note(tx, (batch.kind.as_str(), identity), &seen)?;
     }
     delete(tx, batch)?;
     forget_out(tx, batch)?;
@@ -440,7 +514,12 @@ impl MonthFile {
     }
 
     /// Copies a batch into the file, commits, and reads it again.
-    pub fn take_in(&mut self, from: &ReadTx<'_>, batch: &Batch) -> Result<(Summary, Summary)> {
+    pub fn take_in(
+        &mut self,
+        from: &ReadTx<'_>,
+        batch: &Batch,
+        now: Timestamp,
+    ) -> Result<(Summary, Summary)> {
         let mut sum = Sum::new();
         self.change(|to| {
             // A move that was cut short may have left them.
@@ -454,7 +533,7 @@ impl MonthFile {
                     put(to, ("INSERT", part.table), row, columns, ["?"; 2])
                 })?;
             }
-            Ok(())
+            to.execute(NOTE_OUT, (SINCE, now)).map(drop)
         })?;
         Ok((sum.finish(), summary(&ReadTx::new(&self.conn), batch)?))
     }

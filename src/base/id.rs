@@ -90,6 +90,13 @@ pub fn webhook_id(tenant: &str, source_system: &str, idempotency_key: &str) -> S
     format!("evt_{}", BASE32_NOPAD.encode(head).to_ascii_lowercase())
 }
 
+/// The 16 bytes of a `webhook-id`; `None` if it is none.
+#[cfg(feature = "service")]
+pub fn webhook_id_bytes(webhook_id: &str) -> Option<Vec<u8>> {
+    let text = webhook_id.strip_prefix("evt_")?.to_ascii_uppercase();
+    BASE32_NOPAD.decode(text.as_bytes()).ok().filter(|bytes| bytes.len() == 16)
+}
+
 /// SHA-256 over length-prefixed parts.
 pub fn identity_digest(parts: &[&str]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);

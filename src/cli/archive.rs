@@ -20,6 +20,23 @@ archive  Finished events of earlier months, each in a file beside the database
     > deleted: {month}
 ";
 
+const HOLD_TABLE: &str = "
+legal-hold  Events that are kept whatever the settings say; for the administrator of this installation
+  columns: NAME 0 name; REASON 1 reason; TYPE 1 event_type; SINCE (UTC) 2 since; UNTIL (UTC) 2 until; CREATED (UTC) 3 created_at
+  list = listLegalHolds  Legal holds in force, oldest first
+  create = createLegalHold  Keep events: they are not archived, expunged, or deleted with their month
+    <name>  1 to 63 characters of a-z, 0-9 and -
+    |   oncebox legal-hold create audit-2026 --reason 'Tax audit' --event-type invoice.paid --since 2026-01-01T00:00:00Z
+  delete = deleteLegalHold  End a legal hold: its events are archived and deleted as the settings say
+    ? End the legal hold {name}
+    > ended: {name}
+";
+
+pub(super) const LEGAL_HOLD: Commands = Commands::new(&LEGAL_HOLDS, HOLD_TABLE, &[]);
+
+const LEGAL_HOLDS: Noun =
+    Noun::new("/v1/legal-holds", "Legal hold", "legal holds", HOLD_TABLE).time("created_at");
+
 pub(super) const COMMANDS: Commands = Commands::new(
     &ARCHIVE,
     TABLE,
@@ -43,12 +60,8 @@ fn list(call: &Call<'_>, remote: &Remote) -> Done {
     let items = archive.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
     ARCHIVE.columns().table(&items)?;
     let after = text(&archive, "after");
-    let after = if after.is_empty() {
-        "never by itself (archive.after)".to_owned()
-    } else {
-        format!("after {after}")
-    };
-    out::line(format_args!("moved {after}; {}", told(&archive)))
+    let keep = text(&archive, "keep");
+    out::line(format_args!("moved after {after}, kept for {keep}; {}", told(&archive)))
 }
 
 /// How the run under way goes, or the last one went.

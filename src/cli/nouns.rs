@@ -26,6 +26,7 @@ static NOUNS: &[&Commands] = &[
     &subject::COMMANDS,
     &audit::COMMANDS,
     &archive::COMMANDS,
+    &archive::LEGAL_HOLD,
     &keys::COMMANDS,
     &provider::COMMANDS,
     &subscription::COMMANDS,

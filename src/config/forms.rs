@@ -400,6 +400,34 @@ form! {
 }
 
 form! {
+    /// Spans within bounds, by the names of tenants, like `{ finance = "90d" }`.
+    SpanOf(least, most: Duration) = BTreeMap<String, Duration>;
+    read |given, least, most| {
+        let wrong = || "must be a table like { finance = \"90d\" }".to_owned();
+        let texts: Vec<(String, String)> = match given {
+            Given::Text(text) => {
+                serde_json::from_str::<BTreeMap<_, _>>(text).map_err(|_why| wrong())?.into_iter().collect()
+            }
+            Given::Toml(value) => {
+                let table = value.as_table().ok_or_else(wrong)?;
+                let one = |(name, value): (&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
+                    Ok((name.get_ref().to_string(), Given::Toml(value.get_ref()).text()?.to_owned()))
+                };
+                table.iter().map(one).collect::<Result<_, String>>()?
+            }
+        };
+        let read = |(name, text): (String, String)| {
+            let span = Span(*least, *most).read(Given::Text(&text)).map_err(|why| format!("has {name:?}, which {why}"))?;
+            Ok((name, span))
+        };
+        texts.into_iter().map(read).collect()
+    },
+    shown |held| held.iter().map(|(name, span)| (name.clone(), span_text(*span).into())).collect::<Map<_, _>>().into(),
+    schema json!({ "type": "object", "additionalProperties": Span(*least, *most).schema() }),
+    says format!("a table of tenants, each with {}", Span(*least, *most).says())
+}
+
+form! {
     /// The waits of the delivery schedule.
     Steps = Vec<Duration>;
     read |given| {

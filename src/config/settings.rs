@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::config::forms::{
     Address, Addresses, Bytes, Commands, Domains, Flag, Form, Given, KeptFields, Maybe, Networks,
-    Number, Path, SecretPath, Size, Span, Steps, Text, Url, Word,
+    Number, Path, SecretPath, Size, Span, SpanOf, Steps, Text, Url, Word,
 };
 use crate::model::address::AddressPolicy;
 use crate::model::delivery::{self, Schedule};
@@ -291,9 +291,14 @@ settings! {
             "How many scheduled backups are kept.";
     }
     archive: Archive, "Files with finished events, in archive/ beside the database (docs/data.md)." {
-        after: Option<Duration> = None, Maybe(Span(Duration::from_hours(24), Duration::from_hours(24 * 3660))), Reload,
-            "How long finished events stay in the database. Then they move into the file of the month in which they finished.",
-            unset "they stay", "\"30d\"";
+        after: Duration = Duration::from_hours(24 * 30), Span(Duration::from_hours(24), Duration::from_hours(24 * 3660)), Reload,
+            "How long finished events stay in the database. Then they move into the file of the month in which they finished.";
+        after_of: BTreeMap<String, Duration> = BTreeMap::new(), SpanOf(Duration::from_hours(24), Duration::from_hours(24 * 3660)), Reload,
+            "The same of tenants for which it differs, by their names.";
+        keep: Duration = Duration::from_hours(8_766), Span(Duration::from_hours(24), Duration::from_hours(24 * 3660)), Reload,
+            "How long a file is kept after the end of its month. Then it is deleted, unless a legal hold needs it.";
+        delete_when_full: bool = false, Flag, Reload,
+            "Deletes the oldest file when the disk is as full as disk.reserve allows. An escalation tells it before and after.";
     }
     alerts: Alerts, "Alerts to people (docs/alerts.md)." {
         commands: BTreeMap<String, Vec<String>> = BTreeMap::new(), Commands, Reload,

@@ -40,6 +40,10 @@ words! {
         SiteOffline = "site.offline",
         /// The disk is nearly full.
         DiskLow = "disk.low",
+        /// A month of the archive is deleted next, since the disk is nearly full.
+        ArchiveDeletes = "archive.deletes",
+        /// A month of the archive was deleted, since the disk was nearly full.
+        ArchiveDeleted = "archive.deleted",
         /// The clock was set, or shows a time that cannot be.
         ClockWrong = "clock.wrong",
         /// The newest backup is too old, or one could not be made.
@@ -143,6 +147,16 @@ impl Class {
                 "has a disk that is nearly full",
                 "Free space. New events are refused until then.",
             ),
+            Self::ArchiveDeletes => (
+                Critical,
+                "is deleted in ten minutes, since the disk is nearly full",
+                "Free space, or turn archive.delete_when_full off. Events that are not delivered stay.",
+            ),
+            Self::ArchiveDeleted => (
+                Warning,
+                "was deleted, since the disk was nearly full",
+                "Give the disk more space, or keep fewer months (archive.keep). Then acknowledge this.",
+            ),
             Self::ClockWrong => {
                 (Warning, "has a clock that is wrong", "Check the time service (NTP).")
             }
@@ -188,6 +202,7 @@ impl Class {
             self,
             Self::DropRejected
                 | Self::DeliveryDead
+                | Self::ArchiveDeleted
                 | Self::CredentialRotation
                 | Self::TenantOverLimit
         )

@@ -24,6 +24,7 @@ pub mod in_doubt;
 pub mod lane_lists;
 pub mod lanes;
 pub mod leases;
+pub mod legal_holds;
 pub mod limits;
 pub mod matching;
 pub mod meta;
@@ -69,8 +70,8 @@ use std::sync::Arc;
 use rusqlite::TransactionBehavior;
 
 use crate::base::faults::Faults;
-use crate::store::error::Result;
-use crate::store::pool::Pool;
+use crate::store::error::{Error, Result};
+use crate::store::pool::{Opener, Pool};
 use crate::store::tx::ReadTx;
 use crate::store::writer::{Writer, WriterLoop};
 
@@ -90,6 +91,8 @@ pub struct Store {
     lookups: Pool,
     /// Readers for lists, so that a long list delays only other lists.
     lists: Pool,
+    /// Opens connections of them all.
+    opener: Opener,
     writer: Writer,
 }
 
@@ -98,28 +101,37 @@ impl Store {
     /// Fails if the schema is older or newer than this version, or the file is damaged or cannot be made durable.
     pub fn open(path: &Path, faults: Faults) -> Result<(Self, WriterLoop)> {
         let conn = schema::open_writer(path)?;
-        let opener = pool::opener();
+        let opener = Opener::start();
         let readers = Pool::open(path, READERS, &opener)?;
         let lookups = Pool::open(path, 1, &opener)?;
         let lists = Pool::open(path, LIST_READERS, &opener)?;
         let (writer, writer_loop) = writer::pair(conn, faults);
         let path = Arc::new(path.to_owned());
-        Ok((Self { path, readers, lookups, lists, writer }, writer_loop))
+        Ok((Self { path, readers, lookups, lists, opener, writer }, writer_loop))
     }
 
     /// Reads another file of the same schema, such as that of a month of the archive. Writes go where they went.
     /// Fails if it cannot be opened.
     pub fn over(&self, path: &Path) -> Result<Self> {
-        let opener = pool::opener();
-        let readers = Pool::open(path, 1, &opener)?;
-        let lists = Pool::open(path, 1, &opener)?;
-        let (path, writer) = (Arc::new(path.to_owned()), self.writer.clone());
-        Ok(Self { path, lookups: readers.clone(), readers, lists, writer })
+        let readers = Pool::open(path, 1, &self.opener)?;
+        let lists = Pool::open(path, 1, &self.opener)?;
+        Ok(Self {
+            path: Arc::new(path.to_owned()),
+            lookups: readers.clone(),
+            readers,
+            lists,
+            ..self.clone()
+        })
     }
 
     /// Where the file is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// An error of the system about a file beside this one.
+    pub fn file_error(&self, error: std::io::Error) -> Error {
+        Error::File { path: self.path.to_path_buf(), source: Arc::new(error) }
     }
 
     /// The size of the file and of its write-ahead log, in bytes.

@@ -1,5 +1,6 @@
 //! Read-only connections, and an r2d2 pool of them.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,14 +74,25 @@ pub(crate) fn open_reader_or_immutable(path: &Path) -> Result<Connection> {
 }
 
 /// The thread that opens the connections of all pools. Connections do not break, so it works only at the start.
-pub(crate) fn opener() -> Arc<ScheduledThreadPool> {
-    let one = ScheduledThreadPool::builder().num_threads(1);
-    Arc::new(one.thread_name_pattern("pool-{}").build())
+#[derive(Clone)]
+pub(crate) struct Opener(Arc<ScheduledThreadPool>);
+
+impl Opener {
+    pub(crate) fn start() -> Self {
+        let one = ScheduledThreadPool::builder().num_threads(1);
+        Self(Arc::new(one.thread_name_pattern("pool-{}").build()))
+    }
+}
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Opener")
+    }
 }
 
 impl Pool {
     /// Opens `size` connections and keeps them open.
-    pub(crate) fn open(path: &Path, size: u32, opener: &Arc<ScheduledThreadPool>) -> Result<Self> {
+    pub(crate) fn open(path: &Path, size: u32, opener: &Opener) -> Result<Self> {
         let manager = SqliteConnectionManager::file(path)
             .with_flags(flags())
             .with_init(|conn| set_up_reader(conn));
@@ -92,7 +104,7 @@ impl Pool {
             .test_on_check_out(false)
             .connection_timeout(MAX_WAIT)
             .error_handler(Box::new(NopErrorHandler))
-            .thread_pool(Arc::clone(opener))
+            .thread_pool(Arc::clone(&opener.0))
             .build(manager);
         let failed = |error| Error::File {
             path: path.to_owned(),

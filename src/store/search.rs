@@ -191,6 +191,13 @@ pub struct Hit {
     pub status: Option<String>,
     /// When it was received or made.
     pub at: Timestamp,
+    /// The month of the archive whose file has it, like `2026-11`; null: the database has it.
+    pub archived_in: Option<String>,
+}
+
+/// Sorts hits: by kind, the newest first, operational events behind others.
+pub fn sort(hits: &mut [Hit]) {
+    hits.sort_by(|a, b| (a.kind, a.is_own, b.seq).cmp(&(b.kind, b.is_own, a.seq)));
 }
 
 values! {
@@ -288,7 +295,7 @@ pub fn find(
     let seq = DeliverySeq::parse(number).ok();
     let delivery = seq.map(|seq| delivery_lists::by_seq(tx, tenant, seq)).transpose()?.flatten();
     all.extend(delivery.map(of_delivery));
-    all.sort_by(|a, b| (a.kind, a.is_own, b.seq).cmp(&(b.kind, b.is_own, a.seq)));
+    sort(&mut all);
     Ok((all, more))
 }
 
@@ -349,6 +356,7 @@ impl Field {
             event_type: row.get(3)?,
             status: row.get(4)?,
             at: row.get(5)?,
+            archived_in: None,
         })
     }
 }
@@ -365,5 +373,6 @@ fn of_delivery(delivery: Delivery) -> Hit {
         event_type: Some(delivery.event_type),
         status: Some(delivery.state.as_str().to_owned()),
         at: delivery.created_at,
+        archived_in: None,
     }
 }

@@ -2,26 +2,41 @@
 //!
 //! As long as nothing was archived, an event costs no look-up here.
 
-use ring::digest::{SHA256, digest};
+use rusqlite::ToSql;
+use rusqlite::types::ValueRef;
+use uuid::Uuid;
 
+use crate::base::id;
 use crate::store::prelude::*;
 
-/// Which table an event was in, for its hash.
+/// Which table an event was in.
 pub const EVENT: &str = "event";
 /// As [`EVENT`], for webhook events.
 pub const WEBHOOK_EVENT: &str = "webhook_event";
 
-const FIND: &str = "SELECT id, status, month FROM seen_keys WHERE hash = ?1";
+const FIND: &str = "
+    SELECT id, coalesce(status, 'completed'), printf('%04d-%02d', month / 100, month % 100)
+      FROM seen_keys
+     WHERE hash = ?1";
+
+const PAGE: &str = "
+    SELECT hash, month < CAST(replace(?3, '-', '') AS INTEGER)
+      FROM seen_keys
+     WHERE hash > ?1
+     ORDER BY hash
+     LIMIT ?2";
 
 const ANY: &str = "SELECT EXISTS (SELECT 1 FROM seen_keys)";
 
 const NOTE: &str = "
-    INSERT INTO seen_keys (hash, id, status, month, seen_at) VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT (hash) DO UPDATE
-       SET status = excluded.status, month = excluded.month, seen_at = excluded.seen_at";
+    INSERT INTO seen_keys (hash, id, status, month) 
+    VALUES (?1, ?2, nullif(?3, 'completed'), CAST(replace(?4, '-', '') AS INTEGER))
+        ON CONFLICT (hash) DO UPDATE SET status = excluded.status, month = excluded.month";
 
 const FORGET: &str = "DELETE FROM seen_keys WHERE hash = ?1";
 
+/// 16 bytes that stand for what makes an event one event.
+pub type Hash = Vec<u8>;
 /// Tenant, source and key of an event: what makes it one event.
 pub type Identity<'a> = (&'a str, &'a str, &'a str);
 
@@ -48,9 +63,15 @@ pub fn find(tx: &WriteTx<'_>, kind: &str, identity: Identity<'_>) -> Result<Opti
 
 /// As [`find`], for readers.
 pub fn look_up(tx: &ReadTx<'_>, kind: &str, identity: Identity<'_>) -> Result<Option<Seen>> {
-    tx.first(FIND, [hash(kind, identity)], |row| {
-        Ok(Seen { id: row.get(0)?, status: row.get(1)?, month: row.get(2)? })
-    })
+    tx.first(FIND, [hash(kind, identity)], seen)
+}
+
+fn seen(row: &Row<'_>) -> Result<Seen> {
+    let id = match row.get_ref(0)? {
+        ValueRef::Blob(id) => Uuid::from_slice(id).map(|id| id.to_string()).unwrap_or_default(),
+        id => id.as_str().unwrap_or_default().to_owned(),
+    };
+    Ok(Seen { id, status: row.get(1)?, month: row.get(2)? })
 }
 
 /// Notes an event that is archived.
@@ -58,10 +79,33 @@ pub fn note(
     tx: &WriteTx<'_>,
     (kind, identity): (&str, Identity<'_>),
     Seen { id, status, month }: &Seen,
-    now: Timestamp,
 ) -> Result<()> {
     tx.has_seen().set(Some(true));
-    tx.execute(NOTE, (hash(kind, identity), id, status, month, now)).map(drop)
+    // Only what is shown as it was given.
+    let uuid = Uuid::try_parse(id).ok().filter(|uuid| uuid.to_string() == *id);
+    let id: &dyn ToSql = match &uuid {
+        Some(uuid) => &uuid.as_bytes().as_slice(),
+        None => id,
+    };
+    tx.execute(NOTE, (hash(kind, identity), id, status, month)).map(drop)
+}
+
+/// The next `limit` keys after `after`: the last one, and those of months before `month`; `None` at the end.
+pub fn old(
+    tx: &ReadTx<'_>,
+    after: &[u8],
+    limit: u32,
+    month: &str,
+) -> Result<Option<(Hash, Vec<Hash>)>> {
+    let page: Vec<(Hash, bool)> = tx.rows(PAGE, (after, limit, month), tuple)?;
+    let Some((last, _)) = page.last().cloned() else { return Ok(None) };
+    let old = page.into_iter().filter(|(_, is_old)| *is_old).map(|(hash, _)| hash);
+    Ok(Some((last, old.collect())))
+}
+
+/// Forgets events by their keys.
+pub fn forget_all(tx: &WriteTx<'_>, hashes: &[Hash]) -> Result<()> {
+    hashes.iter().try_for_each(|hash| tx.execute(FORGET, [hash]).map(drop))
 }
 
 /// Forgets an event that has come back.
@@ -69,8 +113,16 @@ pub fn forget(tx: &WriteTx<'_>, (kind, identity): (&str, Identity<'_>)) -> Resul
     tx.execute(FORGET, [hash(kind, identity)]).map(drop)
 }
 
-/// 16 bytes that stand for an event's identity. As JSON, no two identities have the same text.
-fn hash(kind: &str, (tenant, source, key): Identity<'_>) -> Vec<u8> {
-    let text = serde_json::json!([kind, tenant, source, key]).to_string();
-    digest(&SHA256, text.as_bytes()).as_ref().iter().take(16).copied().collect()
+/// Finds an archived event by its `webhook-id`; `None` if there is none.
+pub fn by_webhook_id(tx: &ReadTx<'_>, webhook_id: &str) -> Result<Option<Seen>> {
+    match id::webhook_id_bytes(webhook_id) {
+        Some(hash) => tx.first(FIND, [hash], seen),
+        None => Ok(None),
+    }
+}
+
+/// The bytes of the event's `webhook-id`.
+fn hash(kind: &str, (tenant, source, key): Identity<'_>) -> Hash {
+    let source = if kind == WEBHOOK_EVENT { format!("in:{source}") } else { source.to_owned() };
+    id::webhook_id_bytes(&id::webhook_id(tenant, &source, key)).unwrap_or_default()
 }

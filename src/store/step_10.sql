@@ -3,6 +3,26 @@
 ALTER TABLE outbox ADD COLUMN expunged_at INTEGER;
 ALTER TABLE webhook_events ADD COLUMN expunged_at INTEGER;
 
+-- The rows get smaller: there is one for each event of a year.
+CREATE TABLE seen_keys_10 (
+  -- The 16 bytes of its webhook-id, which stand for tenant, source and key.
+  hash   BLOB PRIMARY KEY,
+  -- Its id; the 16 bytes of a UUID, otherwise as text.
+  id     ANY NOT NULL,
+  -- How it ended; NULL: completed.
+  status TEXT,
+  -- The month in whose file it is, like 202611.
+  month  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO seen_keys_10 (hash, id, status, month)
+SELECT hash,
+       iif(id GLOB '????????-????-????-????-????????????' AND lower(id) = id,
+           coalesce(unhex(replace(id, '-', '')), id), id),
+       nullif(status, 'completed'), CAST(replace(month, '-', '') AS INTEGER)
+  FROM seen_keys;
+DROP TABLE seen_keys;
+ALTER TABLE seen_keys_10 RENAME TO seen_keys;
+
 -- Events that are kept whatever the settings say: they are neither archived, deleted nor expunged while it is in force.
 CREATE TABLE legal_holds (
   seq            INTEGER PRIMARY KEY AUTOINCREMENT,

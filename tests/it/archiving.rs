@@ -11,7 +11,7 @@ const TABLES: [&str; 7] =
     ["outbox", "webhook_events", "deliveries", "attempts", "failures", "renderings", "payloads"];
 
 fn monthly(settings: &mut Settings) {
-    settings.archive.after = Some(secs(30 * DAY));
+    settings.archive.after = secs(30 * DAY);
 }
 
 /// The files of the archive, by month.
@@ -319,12 +319,14 @@ fn a_replay_brings_an_event_back_as_itself() {
 
 #[test]
 fn a_person_moves_events_sees_the_months_and_deletes_one() {
-    let (rig, _receiver) = Rig::subscribed("erp");
+    let rig = Rig::with(|settings| settings.archive.after = secs(31_557_600));
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
     publish(&rig, 0, 3);
     rig.advance(secs(40 * DAY));
     publish(&rig, 3, 5);
     let none = rig.get("/v1/archive");
-    assert_eq!((&none["items"], &none["after"]), (&json!([]), &Value::Null));
+    assert_eq!((&none["items"], &none["after"]), (&json!([]), &json!("1year")));
     let run = |body: Value| rig.post("/v1/archive/runs", &body);
     run(json!({ "older_than": "1h" })).is(422).tells("24h or more");
     run(json!({ "older_than": "soon" })).is(422).tells("is not a span");
@@ -441,4 +443,194 @@ fn deliveries_of_a_deleted_subscription_are_found_beside_a_new_one_of_its_name()
     }
     rig.says(HOT, "0");
     assert_eq!(rig.get("/v1/deliveries")["items"].as_array().unwrap().len(), 2);
+}
+
+/// Waits until no walk over the events can be under way, and one has been.
+fn walked(rig: &Rig) {
+    let ended = || rig.get("/v1/archive")["run"]["ended_at"].clone();
+    let before = ended();
+    rig.advance(secs(3601));
+    until("a walk ends", || ended() != before && rig.get("/v1/archive")["run"]["since"].is_null());
+}
+
+/// Issue: "settable, per tenant where it differs".
+#[test]
+fn a_tenant_may_have_a_longer_time_in_the_database() {
+    let rig = Rig::with(|settings| {
+        settings.archive.after_of.insert("acme".to_owned(), secs(90 * DAY));
+    });
+    rig.post("/v1/tenants", &json!({ "name": "acme" })).is(201);
+    let receiver = Receiver::new();
+    for token in [rig.token_in("acme", "admin"), rig.token_of("admin")] {
+        let erp = json!({ "name": "erp", "url": receiver.url() });
+        rig.post_as(&token, "/v1/subscriptions", &erp).is(201);
+        rig.post_as(&token, "/v1/events", &json!({ "event_type": "a", "payload": 1 })).is(201);
+    }
+    rig.settle();
+    rig.advance(secs(31 * DAY));
+    rig.becomes("SELECT group_concat(tenant) FROM outbox", "acme");
+    rig.advance(secs(31 * DAY));
+    walked(&rig);
+    rig.says("SELECT group_concat(tenant) FROM outbox", "acme");
+    rig.advance(secs(31 * DAY));
+    rig.becomes(HOT, "0");
+}
+
+/// Issue: "`legal_hold` on a filter stops moving and deleting".
+#[test]
+fn what_a_legal_hold_is_about_stays_where_it_is() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let invoice = |n: usize| {
+        let key = format!("i-{n}");
+        rig.publish(&json!({ "event_type": "invoice.paid", "idempotency_key": key, "aggregate_type": "invoice",
+                             "aggregate_id": n.to_string(), "payload": n }));
+        rig.settle();
+    };
+    publish(&rig, 0, 2);
+    invoice(1);
+    invoice(2);
+    let hold = json!({ "name": "audit", "reason": "Tax audit", "event_type": "invoice.paid",
+                       "aggregate_type": "invoice", "aggregate_id": "2" });
+    rig.post("/v1/legal-holds", &json!({ "name": "audit", "reason": "" })).is(422).tells("reason");
+    rig.post("/v1/legal-holds", &json!({ "name": "x", "reason": "y", "typo": 1 }))
+        .is(400)
+        .tells("typo");
+    rig.post("/v1/legal-holds", &json!({ "name": "x", "reason": "y", "tenant": "nobody" })).is(422);
+    rig.post("/v1/legal-holds", &hold).is(201);
+    rig.post("/v1/legal-holds", &hold).is(409);
+    rig.advance(secs(31 * DAY));
+    rig.becomes(HOT, "1");
+    walked(&rig);
+    rig.says("SELECT idempotency_key FROM outbox", "i-2");
+    // Once it is in a month, the month stays: here by a hold that came later.
+    let of_month = json!({ "name": "all", "reason": "A law case", "since": "2026-01-01T00:00:00Z",
+                           "until": "2027-01-01T00:00:00Z" });
+    rig.post("/v1/legal-holds", &of_month).is(201);
+    rig.call("DELETE", "/v1/archive/2026-01", b"").is(409).tells("A legal hold");
+    rig.advance(secs(400 * DAY));
+    walked(&rig);
+    let names = || months(&rig).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(names(), ["2026-01.db"]);
+    let listed = rig.get("/v1/legal-holds")["items"].clone();
+    assert_eq!((&listed[0]["name"], &listed[1]["name"]), (&json!("audit"), &json!("all")));
+    for name in ["all", "audit"] {
+        rig.call("DELETE", &format!("/v1/legal-holds/{name}"), b"").is(204);
+    }
+    rig.call("DELETE", "/v1/legal-holds/all", b"").is(404);
+    // The event that was held moves, and its month is kept for a year from then.
+    rig.advance(secs(3601));
+    rig.becomes(HOT, "0");
+    rig.advance(secs(360 * DAY));
+    walked(&rig);
+    assert_eq!(names(), ["2026-01.db"]);
+    rig.advance(secs(10 * DAY));
+    until("the month is deleted", || names().is_empty());
+}
+
+/// Defaults of the spec: 30 days in the database, a year in the archive, keys known for a year.
+#[test]
+fn months_and_keys_are_forgotten_after_a_year() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    publish(&rig, 0, 3);
+    rig.advance(secs(31 * DAY));
+    rig.becomes(HOT, "0");
+    rig.advance(secs(330 * DAY));
+    walked(&rig);
+    assert_eq!(months(&rig).len(), 1);
+    rig.says("SELECT count(*) FROM seen_keys", "3");
+    rig.advance(secs(40 * DAY));
+    until("the month is deleted", || months(&rig).is_empty());
+    let audited = rig.get("/v1/audit-events?action=archive.delete")["items"][0].clone();
+    assert_eq!(
+        (&audited["resource"]["id"], &audited["actor"]["type"]),
+        (&json!("2026-01"), &json!("system"))
+    );
+    rig.advance(secs(40 * DAY));
+    rig.becomes("SELECT count(*) FROM seen_keys", "0");
+    assert_eq!(rig.get("/v1/events")["items"].as_array().unwrap().len(), 0);
+}
+
+/// What is archived long after it finished is kept as long: an old database loses nothing when it is upgraded.
+#[test]
+fn a_month_is_kept_for_a_year_from_when_it_was_made() {
+    let rig = Rig::with(|settings| settings.archive.after = secs(1000 * DAY));
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    publish(&rig, 0, 3);
+    rig.advance(secs(800 * DAY));
+    rig.post("/v1/archive/runs", &json!({ "older_than": "30days" })).is(200);
+    rig.becomes(HOT, "0");
+    walked(&rig);
+    rig.advance(secs(360 * DAY));
+    walked(&rig);
+    assert_eq!(months(&rig).len(), 1);
+    rig.advance(secs(10 * DAY));
+    until("the month is deleted", || months(&rig).is_empty());
+}
+
+/// Issue: "Space comes back", in small steps, and a step that fails loses nothing.
+#[test]
+fn the_file_gets_smaller_after_its_events_are_moved() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let text = "x".repeat(200_000);
+    for n in 0..150 {
+        let key = format!("k-{n}");
+        rig.publish(&json!({ "event_type": "a", "idempotency_key": key, "payload": text }));
+    }
+    rig.settle();
+    let pages = || rig.one("SELECT page_count FROM pragma_page_count()").parse::<u32>().unwrap();
+    let before = pages();
+    assert!(before > 7_000, "{before}");
+    rig.advance(secs(31 * DAY));
+    rig.becomes(HOT, "0");
+    until("the file is small", || pages() < 2_400);
+    let size = || fs::metadata(rig.data().join("oncebox.db")).unwrap().len();
+    until("the log is copied into it", || size() < 2_400 * 4096);
+    assert_eq!(rig.get("/v1/events?limit=100")["items"].as_array().unwrap().len(), 100);
+    file::check(&rig.data().join("oncebox.db"));
+}
+
+/// Issue: "by id, key, webhook-id or aggregate without naming a month".
+#[test]
+fn an_archived_event_is_found_by_what_a_person_has() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    for n in 0..4 {
+        rig.publish(&json!({ "event_type": "invoice.paid", "idempotency_key": format!("key-{n}"), "aggregate_type": "invoice",
+                             "aggregate_id": format!("A-{n}"), "payload": n }));
+        rig.settle();
+        rig.advance(secs(35 * DAY));
+    }
+    rig.becomes(HOT, "0");
+    assert_eq!(months(&rig).len(), 4);
+    let all = rig.get("/v1/events")["items"].clone();
+    let third = &all[1];
+    let (id, webhook_id) = (text(third, "id"), text(third, "webhook_id"));
+    for text in [id.as_str(), "key-2", "A-2", webhook_id.as_str(), "dlv_3"] {
+        let found = rig.get(&format!("/v1/search?q={text}"))["items"].clone();
+        let hit = &found[0];
+        assert_eq!(found.as_array().unwrap().len(), 1, "{text}: {found}");
+        assert_eq!(hit["archived_in"], "2026-04", "{text}: {hit}");
+    }
+    for query in [
+        format!("webhook_id={webhook_id}"),
+        "idempotency_key=key-2".to_owned(),
+        "aggregate_type=invoice&aggregate_id=A-2".to_owned(),
+        "since=2026-04-01T00:00:00Z&until=2026-05-01T00:00:00Z".to_owned(),
+    ] {
+        let found = rig.get(&format!("/v1/events?{query}"));
+        assert_eq!(found["items"].as_array().unwrap().len(), 1, "{query}: {found}");
+        assert_eq!(found["items"][0]["id"].as_str(), Some(id.as_str()), "{query}");
+        assert_eq!(found["next"], Value::Null, "{query}");
+    }
+    // Among the operational and the other fields nothing is found twice.
+    let found = rig.get("/v1/search?q=invoice.paid&operational=true")["items"].clone();
+    assert_eq!(found.as_array().unwrap().len(), 4);
 }

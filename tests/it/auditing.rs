@@ -70,6 +70,8 @@ const CASES: &[(&str, Before, &str, &str)] = &[
     ("backup.make", nothing, "/v1/backups", ""),
     ("archive.run", nothing, "/v1/archive/runs", r#"{"older_than":"60days"}"#),
     ("archive.delete", month, "/v1/archive/2026-01", ""),
+    ("legal_hold.create", nothing, "/v1/legal-holds", r#"{"name":"audit","reason":"Tax audit"}"#),
+    ("legal_hold.delete", legal_hold, "/v1/legal-holds/audit", ""),
     ("tenant.create", nothing, "/v1/tenants", r#"{"name":"acme"}"#),
     ("tenant.change", tenant, "/v1/tenants/acme", r#"{"title":"Acme Ltd"}"#),
     ("tenant.suspend", tenant, "/v1/tenants/acme/suspend", ""),
@@ -160,6 +162,11 @@ fn month(rig: &Rig, _: &Receiver) -> String {
         let archive = rig.get("/v1/archive");
         archive["run"]["since"].is_null() && archive["items"][0]["month"] == "2026-01"
     });
+    String::new()
+}
+
+fn legal_hold(rig: &Rig, _: &Receiver) -> String {
+    made(rig, "/v1/legal-holds", r#"{"name":"audit","reason":"Tax audit"}"#);
     String::new()
 }
 

@@ -229,9 +229,17 @@ fn case(of: &Side, route: &Route) -> Option<Case> {
     if is_apart.iter().any(|path| route.path.starts_with(path)) {
         return Some(Case::Apart);
     }
-    if ["/v1/tenants", "/v1/keys", "/v1/in-doubt/end", "/v1/archive", "/v1/backups", "/v1/settings"]
-        .iter()
-        .any(|noun| route.path.starts_with(noun))
+    if [
+        "/v1/tenants",
+        "/v1/keys",
+        "/v1/in-doubt/end",
+        "/v1/archive",
+        "/v1/legal-holds",
+        "/v1/backups",
+        "/v1/settings",
+    ]
+    .iter()
+    .any(|noun| route.path.starts_with(noun))
     {
         return Some(Case::OfTheBox);
     }

@@ -110,8 +110,8 @@ pub static METRICS: &[Metric] = &[
     metric("oncebox_escalations_open", Gauge,
         "class = source.failing, source.replaced, source.silent, drop.rejected, delivery.failing, \
          delivery.dead_lettered, subscription.auth, subscription.rejecting, subscription.breaker, \
-         subscription.unhealthy, subscription.rate_limit, subscription.disabled, site.offline, disk.low, clock.wrong, \
-         backup.old, event.quarantined, site.restored, credential.rotation_failed, credential.new_secret, tenant.over_limit",
+         subscription.unhealthy, subscription.rate_limit, subscription.disabled, site.offline, disk.low, archive.deletes, \
+         archive.deleted, clock.wrong, backup.old, event.quarantined, site.restored, credential.rotation_failed, credential.new_secret, tenant.over_limit",
         "Escalations that are open, acknowledged or not.", "above 0"),
     metric("oncebox_writer_queue_jobs", Gauge, "queue = settle, accept, upkeep",
         "Jobs that wait for the writer.", "accept above 4000: senders are soon answered 503"),

@@ -1,0 +1,111 @@
+//! `/v1/legal-holds`: events that are kept whatever the settings say. Only for admin tokens of the tenant `default`: a
+//! hold of one tenant keeps files that have events of all.
+
+use std::convert::identity;
+
+use crate::api::call::page_found;
+use crate::api::prelude::*;
+use crate::api::schema::TypeName;
+use crate::base::id;
+use crate::model::name::Name;
+use crate::model::token::Right::Box;
+use crate::store::legal_holds::{self, LegalHold, MAX_OF_TENANT, Terms};
+use crate::store::page::Found;
+use crate::store::tenants;
+
+const NAME: Param = Param::path::<NameText>("name", "The hold's name.", "audit-2026");
+const TENANT: Param =
+    Param::query::<NameText>("tenant", "The tenant; `default` if absent.", "acme");
+
+/// Legal holds.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Legal holds",
+    about: "Events that are kept whatever the settings say. While a hold is in force they are not archived, not \
+            expunged, and no month of the archive with one is deleted. Only for admin tokens of the tenant `default`.",
+    routes: &[
+        get("/v1/legal-holds", Box, Listed(list))
+            .doc("listLegalHolds", "List the legal holds of a tenant", &[TENANT, LIMIT, AFTER])
+            .about("Those in force, the oldest first.")
+            .returns(&[Returns::page::<LegalHold>("A page of legal holds.")]),
+        post("/v1/legal-holds", Box, Act("legal_hold.create", create))
+            .doc("createLegalHold", "Keep events", &[])
+            .about("Events that match all given conditions are kept, also those that come later.")
+            .returns(&[Returns::json::<LegalHold>(201, "The hold.")])
+            .body::<LegalHoldCreation>(
+                r#"{"name":"audit-2026","reason":"Tax audit","event_type":"invoice.paid","since":"2026-01-01T00:00:00Z"}"#,
+            ),
+        delete("/v1/legal-holds/{name}", Box, Act("legal_hold.delete", remove))
+            .doc("deleteLegalHold", "End a legal hold", &[NAME, TENANT])
+            .about("From then on its events are archived and deleted as the settings say.")
+            .returns(&[Returns::nothing("It has ended.")]),
+    ],
+};
+
+/// `POST /v1/legal-holds`
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LegalHoldCreation {
+    name: Name,
+    /// Whose events; `default` if absent.
+    tenant: Option<Name>,
+    /// Why they must be kept.
+    reason: Is<Text<1, 500>>,
+    /// The exact type; absent, as the other conditions: any.
+    event_type: Option<Is<TypeName>>,
+    /// The aggregate's type. With it or `aggregate_id`, no webhook event is meant.
+    aggregate_type: Option<String>,
+    /// The aggregate's id.
+    aggregate_id: Option<String>,
+    /// Received from this time on.
+    since: Option<Timestamp>,
+    /// Received before this time.
+    until: Option<Timestamp>,
+}
+
+fn tenant_of(call: &Call) -> String {
+    call.query.text("tenant").unwrap_or_else(|| DEFAULT_TENANT.to_owned())
+}
+
+/// `GET /v1/legal-holds`
+fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let (page, tenant) = (call.query.page()?, tenant_of(call));
+    let after = page.after.unwrap_or(0);
+    let rows = lists::read(api, call, |tx| legal_holds::page(tx, &tenant, after, page.limit))?;
+    Ok(page_found(&Found::of(rows, page.limit, |hold| hold.seq), identity))
+}
+
+/// `POST /v1/legal-holds`
+fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let given: LegalHoldCreation = call.json()?;
+    let LegalHoldCreation { name, tenant, aggregate_type, aggregate_id, since, until, .. } = given;
+    let (reason, event_type) = (given.reason.0, bare(given.event_type));
+    let terms = Terms { reason, event_type, aggregate_type, aggregate_id, since, until };
+    let tenant = tenant.map_or_else(|| DEFAULT_TENANT.to_owned(), |name| name.as_str().to_owned());
+    let now = api.clock.wall();
+    let hold_id = id::uuid7_of(now, &["legal_hold", &tenant, name.as_str()]);
+    change(api, call, move |tx| {
+        if tenants::by_name(tx, &tenant)?.is_none() {
+            return Err(Problem::unprocessable("There is no such tenant.").into());
+        }
+        if legal_holds::by_name(tx, &tenant, name.as_str())?.is_some() {
+            let detail = format!("There is a legal hold named {:?} already.", name.as_str());
+            return Err(Problem::conflict(detail).into());
+        }
+        if !legal_holds::insert(tx, (&hold_id, &tenant, &name), &terms, now)? {
+            let detail = format!("A tenant may have {MAX_OF_TENANT} legal holds.");
+            return Err(Problem::unprocessable(detail).into());
+        }
+        let made = legal_holds::by_name(tx, &tenant, name.as_str())?.or_not_found("legal hold")?;
+        Ok(Change::made("legal_hold", name.as_str(), &made))
+    })
+}
+
+/// `DELETE /v1/legal-holds/{name}`
+fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let (tenant, name, now) = (tenant_of(call), call.param(0).to_owned(), api.clock.wall());
+    change(api, call, move |tx| {
+        let hold = legal_holds::by_name(tx, &tenant, &name)?.or_not_found("legal hold")?;
+        legal_holds::delete(tx, &tenant, &name, now)?;
+        Ok(Change::gone("legal_hold", &name, &hold))
+    })
+}

@@ -1,0 +1,159 @@
+//! What is deleted for good: months that are old, the oldest month when the disk is full, and keys after a year.
+//!
+//! A month with an event of a legal hold stays. Events in the database are never deleted here.
+
+use std::time::Duration;
+
+use crate::archive::{Archive, Month, Parts, store};
+use crate::base::clock::Timestamp;
+use crate::base::id;
+use crate::model::audit::changes::Changes;
+use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::escalation::{Class, NewEscalation};
+use crate::model::name::DEFAULT_TENANT;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::writer::Queue;
+use crate::store::{Store, audit_events, escalations, legal_holds, seen_keys};
+
+/// How long keys are known after the month in which their event finished.
+const KEYS_KEPT: Duration = Duration::from_hours(24 * 366);
+/// How often old keys are looked for.
+const KEYS_EVERY: Duration = Duration::from_hours(24);
+/// Keys that are read at once.
+const MAX_KEYS: u32 = 1_000;
+/// From the escalation that a month is deleted next, until it is.
+const NOTICE: Duration = Duration::from_mins(10);
+
+/// When what is deleted next.
+#[derive(Debug, Default)]
+pub struct Expiry {
+    keys_due: Timestamp,
+    /// The month that is deleted when the disk is still full at that time.
+    noticed: Option<(Month, Timestamp)>,
+}
+
+impl Expiry {
+    /// Deletes months that are older than `archive.keep`, and keys that are older than [`KEYS_KEPT`].
+    pub fn run(&mut self, parts: &Parts, archive: &Archive) -> Result<()> {
+        let now = parts.clock.now();
+        // While the clock may be wrong, the age of a month is not known.
+        if parts.clock_watch.is_suspect(now) {
+            return Ok(());
+        }
+        let wall = parts.clock.wall();
+        let kept_from = wall.minus(parts.settings.get().archive.keep);
+        for month in oldest_first(archive, &parts.store)? {
+            if month.end() > kept_from {
+                break;
+            }
+            // What was moved long after it finished is kept as long from then.
+            let since = archive.read(&month, &parts.store)?.read(store::since)?;
+            if since.is_none_or(|since| since <= kept_from)
+                && !is_held(archive, &parts.store, &month)?
+            {
+                delete(parts, archive, &month, "archive.keep")?;
+            }
+        }
+        if now >= self.keys_due {
+            self.keys_due = now.plus(KEYS_EVERY);
+            forget_keys(&parts.store, &Month::at(wall.minus(KEYS_KEPT)))?;
+        }
+        Ok(())
+    }
+
+    /// While the disk is full: tells which month is deleted, and deletes it after [`NOTICE`].
+    pub fn make_room(&mut self, parts: &Parts, archive: &Archive) -> Result<()> {
+        let is_asked = parts.settings.get().archive.delete_when_full && parts.disk.is_low();
+        let now = parts.clock.now();
+        match self.noticed.take() {
+            Some((month, _)) if !is_asked => tell(&parts.store, None, &month, now),
+            Some((month, due)) if now < due => {
+                self.noticed = Some((month, due));
+                Ok(())
+            }
+            Some((month, _)) => {
+                if is_held(archive, &parts.store, &month)? {
+                    return tell(&parts.store, None, &month, now);
+                }
+                delete(parts, archive, &month, "archive.delete_when_full")?;
+                parts.disk.look();
+                tell(&parts.store, Some(Class::ArchiveDeleted), &month, now)
+            }
+            None if is_asked => {
+                for month in oldest_first(archive, &parts.store)? {
+                    if !is_held(archive, &parts.store, &month)? {
+                        tell(&parts.store, Some(Class::ArchiveDeletes), &month, now)?;
+                        self.noticed = Some((month, now.plus(NOTICE)));
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn oldest_first(archive: &Archive, store: &Store) -> Result<Vec<Month>> {
+    let mut months = archive.months().map_err(|error| store.file_error(error))?;
+    months.reverse();
+    Ok(months)
+}
+
+/// Whether the month has an event that must be kept.
+pub fn is_held(archive: &Archive, store: &Store, month: &Month) -> Result<bool> {
+    let holds = store.read(legal_holds::all)?;
+    if holds.is_empty() {
+        return Ok(false);
+    }
+    let find = |tx: &ReadTx<'_>| {
+        for hold in &holds {
+            if legal_holds::is_in(tx, hold)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    archive.read(month, store)?.read(find)
+}
+
+fn delete(parts: &Parts, archive: &Archive, month: &Month, why: &'static str) -> Result<()> {
+    let (of, at) = (month.to_string(), parts.clock.wall());
+    parts.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
+        let event = NewAuditEvent::local(at, DEFAULT_TENANT, Actor::system(), "archive.delete");
+        audit_events::append(tx, &event.of("archive", &of, Changes::none().and("because_of", why)))
+    })?;
+    archive.remove(month).map_err(|error| parts.store.file_error(error))?;
+    tracing::warn!(%month, why, "a month of the archive was deleted");
+    Ok(())
+}
+
+/// Ends what was said about a month, and raises what is true now.
+fn tell(store: &Store, class: Option<Class>, month: &Month, now: Timestamp) -> Result<()> {
+    let subject = format!("archive:{month}");
+    store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
+        escalations::resolve(tx, DEFAULT_TENANT, Class::ArchiveDeletes, &subject, now)?;
+        let Some(class) = class else { return Ok(()) };
+        let new = NewEscalation {
+            id: id::uuid7_of(now, &[class.as_str(), &subject]),
+            tenant: DEFAULT_TENANT.to_owned(),
+            class,
+            subject: subject.clone(),
+            detail: "archive.delete_when_full".to_owned(),
+        };
+        escalations::raise(tx, &new, now).map(drop)
+    })
+}
+
+fn forget_keys(store: &Store, month: &Month) -> Result<()> {
+    let (mut after, of) = (Vec::new(), month.to_string());
+    while let Some((last, old)) = store.read(|tx| seen_keys::old(tx, &after, MAX_KEYS, &of))? {
+        after = last;
+        if !old.is_empty() {
+            let forget = move |tx: &WriteTx<'_>| seen_keys::forget_all(tx, &old);
+            store.writer().write(Queue::Upkeep, forget)?;
+        }
+    }
+    Ok(())
+}

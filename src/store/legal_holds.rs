@@ -1,0 +1,131 @@
+//! Table `legal_holds`: events that are kept whatever the settings say.
+//!
+//! They stay where they are: the database does not give them to the archive, and no file with one is deleted.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::base::schema::{NameText, Text};
+use crate::model::name::Name;
+use crate::store::column::Count;
+use crate::store::prelude::*;
+
+/// The most of one tenant: each costs a comparison for each event.
+pub const MAX_OF_TENANT: u64 = 100;
+
+/// Whether `h`, a hold, is about the row `e` of `outbox` or `webhook_events`.
+macro_rules! is_held_by {
+    ("outbox") => {
+        concat!(
+            is_held_by!(@),
+            " AND (h.aggregate_type IS NULL OR h.aggregate_type = e.aggregate_type)
+              AND (h.aggregate_id IS NULL OR h.aggregate_id = e.aggregate_id)"
+        )
+    };
+    ("webhook_events") => {
+        concat!(is_held_by!(@), " AND h.aggregate_type IS NULL AND h.aggregate_id IS NULL")
+    };
+    (@) => {
+        "h.tenant = e.tenant AND h.deleted_at IS NULL AND (h.event_type IS NULL OR h.event_type = e.event_type)
+         AND (h.since IS NULL OR e.received_at >= h.since) AND (h.until IS NULL OR e.received_at < h.until)"
+    };
+}
+pub(crate) use is_held_by;
+
+/// What a hold is about. What is absent is any.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "LegalHoldTerms")]
+pub struct Terms {
+    /// Why they must be kept.
+    #[schemars(with = "Text<1, 500>")]
+    pub reason: String,
+    /// The exact type.
+    pub event_type: Option<String>,
+    /// The aggregate's type. With it or `aggregate_id`, no webhook event is meant.
+    pub aggregate_type: Option<String>,
+    /// The aggregate's id.
+    pub aggregate_id: Option<String>,
+    /// Received from this time on.
+    pub since: Option<Timestamp>,
+    /// Received before this time.
+    pub until: Option<Timestamp>,
+}
+
+/// A hold in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct LegalHold {
+    /// Its number in the file.
+    #[serde(skip)]
+    pub seq: i64,
+    /// Its id.
+    pub id: String,
+    /// Its tenant.
+    #[serde(skip)]
+    pub tenant: String,
+    #[schemars(with = "NameText")]
+    pub name: String,
+    #[serde(flatten)]
+    pub terms: Terms,
+    pub created_at: Timestamp,
+}
+
+columns! {
+    fn legal_hold() -> LegalHold = "legal_holds" [
+        seq, id, tenant, name, reason, event_type, aggregate_type, aggregate_id, since, until, created_at
+    ] {
+        seq, id, tenant, name,
+        terms: Terms { reason, event_type, aggregate_type, aggregate_id, since, until }, created_at
+    }
+    /// A hold by its name.
+    pub fn by_name(tenant: &str, name: &str) -> Option = "WHERE tenant = ?1 AND name = ?2 AND deleted_at IS NULL";
+    /// The holds of a tenant by number, after `after`.
+    pub fn page(tenant: &str, after: i64, limit: u32) -> Vec =
+        "WHERE tenant = ?1 AND seq > ?2 AND deleted_at IS NULL ORDER BY seq LIMIT ?3";
+    /// The holds of all tenants.
+    pub fn all() -> Vec = "WHERE deleted_at IS NULL ORDER BY seq";
+}
+
+const COUNT: &str = "SELECT count(*) FROM legal_holds WHERE tenant = ?1 AND deleted_at IS NULL";
+
+/// Whether a file has an event that a hold is about; the hold is that of ?1 to ?6, since the file has none.
+const HOLDS: &str = concat!(
+    "WITH h (tenant, event_type, aggregate_type, aggregate_id, since, until, deleted_at) AS (
+          VALUES (?1, ?2, ?3, ?4, ?5, ?6, NULL))
+     SELECT EXISTS (SELECT 1 FROM h JOIN outbox AS e WHERE ",
+    is_held_by!("outbox"),
+    ") OR EXISTS (SELECT 1 FROM h JOIN webhook_events AS e WHERE ",
+    is_held_by!("webhook_events"),
+    ")"
+);
+
+changes! {
+    /// Ends a hold.
+    /// Fails with `Changed` when there is no such hold.
+    pub fn delete(tenant: &str, name: &str, now: Timestamp) of "the legal hold" =
+        "UPDATE legal_holds SET deleted_at = ?3 WHERE tenant = ?1 AND name = ?2 AND deleted_at IS NULL";
+}
+
+/// Stores a hold; `false` if the tenant has [`MAX_OF_TENANT`].
+/// Fails with `Constraint` if its name is taken.
+pub fn insert(
+    tx: &WriteTx<'_>,
+    (id, tenant, name): (&str, &str, &Name),
+    Terms { reason, event_type, aggregate_type, aggregate_id, since, until }: &Terms,
+    created_at: Timestamp,
+) -> Result<bool> {
+    let Count(count) = tx.value(COUNT, [tenant])?;
+    if count >= MAX_OF_TENANT {
+        return Ok(false);
+    }
+    insert!(tx, "legal_holds" {
+        id, tenant, name, reason, event_type, aggregate_type, aggregate_id, since, until, created_at
+    })?;
+    Ok(true)
+}
+
+/// Whether the file of a month has an event of a hold.
+pub fn is_in(month: &ReadTx<'_>, hold: &LegalHold) -> Result<bool> {
+    let Terms { event_type, aggregate_type, aggregate_id, since, until, .. } = &hold.terms;
+    let params = (&hold.tenant, event_type, aggregate_type, aggregate_id, since, until);
+    month.value(HOLDS, params)
+}
