@@ -667,7 +667,7 @@ CREATE TABLE renderings (
 ) STRICT;
 
 -- The attempts as requests and responses, for reports by SQL. A number of one is the delivery's and the attempt's.
-CREATE VIEW request AS
+CREATE VIEW IF NOT EXISTS request AS
 SELECT a.delivery_seq * 1048576 + a.n AS req_id,
        d.outbox_seq AS msg_id, d.webhook_seq,
        'dlv_' || a.delivery_seq || '.' || a.n AS res_join_id,
@@ -683,7 +683,7 @@ SELECT a.delivery_seq * 1048576 + a.n AS req_id,
   LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
   LEFT JOIN renderings AS r ON r.delivery_seq = a.delivery_seq;
 
-CREATE VIEW response AS
+CREATE VIEW IF NOT EXISTS response AS
 SELECT a.delivery_seq * 1048576 + a.n AS res_id,
        a.delivery_seq * 1048576 + a.n AS req_id,
        d.outbox_seq AS msg_id, d.webhook_seq,
@@ -691,6 +691,125 @@ SELECT a.delivery_seq * 1048576 + a.n AS res_id,
        a.class <> 'success' AS failed
   FROM attempts AS a
   JOIN deliveries AS d ON d.seq = a.delivery_seq;
+
+-- Names and columns that reports of other outboxes use, over the tables here (docs/data.md). Times are UTC texts, which can
+-- be compared with CURRENT_TIMESTAMP. IF NOT EXISTS: an ERP may have a table of the name in this file.
+CREATE VIEW IF NOT EXISTS integration_outbox AS
+SELECT o.id AS outbox_id, o.aggregate_type, o.aggregate_id, o.event_type,
+       coalesce(o.target, (SELECT group_concat(s.name, ',')
+                             FROM deliveries AS d
+                             JOIN subscriptions AS s ON s.seq = d.subscription_seq
+                            WHERE d.outbox_seq = o.seq)) AS target_provider,
+       coalesce(o.payload, (SELECT body FROM payloads WHERE seq = o.payload_seq)) AS payload,
+       o.status,
+       (SELECT coalesce(sum(attempt_count), 0) FROM deliveries WHERE outbox_seq = o.seq) AS attempts,
+       o.max_attempts,
+       (SELECT strftime('%Y-%m-%d %H:%M:%f', min(due_at) / 1000.0, 'unixepoch')
+          FROM deliveries WHERE outbox_seq = o.seq) AS next_attempt_at,
+       iif(o.status = 'completed', NULL, o.last_error) AS last_error,
+       strftime('%Y-%m-%d %H:%M:%f', o.received_at / 1000.0, 'unixepoch') AS created_at,
+       iif(o.status = 'completed', strftime('%Y-%m-%d %H:%M:%f', o.completed_at / 1000.0, 'unixepoch'), NULL) AS completed_at
+  FROM outbox AS o
+ WHERE o.source_system <> 'oncebox';
+
+CREATE VIEW IF NOT EXISTS outbox_events AS
+SELECT o.id, o.aggregate_type, o.aggregate_id, o.event_type,
+       coalesce(o.payload, (SELECT body FROM payloads WHERE seq = o.payload_seq)) AS payload,
+       CASE o.status
+       WHEN 'completed' THEN 'PUBLISHED'
+       WHEN 'dead_letter' THEN 'FAILED'
+       WHEN 'quarantined' THEN 'FAILED'
+       WHEN 'skipped' THEN 'SKIPPED'
+       WHEN 'cancelled' THEN 'CANCELLED'
+       ELSE 'PENDING'
+        END AS status,
+       (SELECT coalesce(sum(attempt_count), 0) FROM deliveries WHERE outbox_seq = o.seq) AS attempts,
+       iif(o.status = 'completed', NULL, o.last_error) AS last_error,
+       strftime('%Y-%m-%d %H:%M:%f', o.received_at / 1000.0, 'unixepoch') AS created_at,
+       iif(o.status = 'completed', strftime('%Y-%m-%d %H:%M:%f', o.completed_at / 1000.0, 'unixepoch'), NULL) AS published_at
+  FROM outbox AS o
+ WHERE o.source_system <> 'oncebox';
+
+CREATE VIEW IF NOT EXISTS webhook_deliveries AS
+SELECT 'dlv_' || d.seq AS id, s.id AS subscription_id, coalesce(o.id, w.id) AS event_id,
+       CASE d.state
+       WHEN 'completed' THEN 'DELIVERED'
+       WHEN 'dead_letter' THEN 'PERMANENTLY_FAILED'
+       WHEN 'skipped' THEN 'SKIPPED'
+       WHEN 'cancelled' THEN 'CANCELLED'
+       ELSE iif(d.last_class <> 'success', 'FAILED', 'PENDING')
+        END AS status,
+       d.attempt_count AS attempts,
+       strftime('%Y-%m-%d %H:%M:%f', d.due_at / 1000.0, 'unixepoch') AS next_retry_at,
+       l.http_status, l.excerpt AS http_response_body_excerpt, l.latency_ms,
+       strftime('%Y-%m-%d %H:%M:%f', coalesce(f.started_at, d.created_at) / 1000.0, 'unixepoch') AS first_attempt_at,
+       strftime('%Y-%m-%d %H:%M:%f', coalesce(l.started_at, d.created_at) / 1000.0, 'unixepoch') AS last_attempt_at
+  FROM deliveries AS d
+  LEFT JOIN subscriptions AS s ON s.seq = d.subscription_seq
+  LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+  LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
+  LEFT JOIN attempts AS f ON f.delivery_seq = d.seq
+   AND f.n = (SELECT min(n) FROM attempts WHERE delivery_seq = d.seq)
+  LEFT JOIN attempts AS l ON l.delivery_seq = d.seq
+   AND l.n = (SELECT max(n) FROM attempts WHERE delivery_seq = d.seq);
+
+CREATE VIEW IF NOT EXISTS message AS
+SELECT o.seq AS msg_id,
+       strftime('%Y-%m-%d %H:%M:%f', o.order_at / 1000.0, 'unixepoch') AS msg_timestamp,
+       strftime('%Y-%m-%d %H:%M:%f', o.received_at / 1000.0, 'unixepoch') AS receive_timestamp,
+       o.aggregate_type AS service_name, o.event_type AS operation_name, o.aggregate_id AS object_id, o.entity_type,
+       o.idempotency_key AS correlation_id, o.process_id,
+       coalesce(o.payload, (SELECT body FROM payloads WHERE seq = o.payload_seq)) AS payload,
+       -- The request that brought it is not kept.
+       coalesce(o.payload, (SELECT body FROM payloads WHERE seq = o.payload_seq)) AS envelope,
+       o.source_system,
+       CASE
+       WHEN o.routed_at IS NULL THEN 'NEW'
+       WHEN o.status = 'completed' THEN 'OK'
+       WHEN o.status = 'failed' THEN 'PARTLY_FAILED'
+       WHEN o.status IN ('dead_letter', 'quarantined') THEN 'FAILED'
+       WHEN o.status = 'cancelled' THEN 'CANCEL'
+       WHEN o.status = 'skipped' THEN 'SKIPPED'
+       WHEN o.hard_children > 0 AND o.open_deliveries = 0 THEN 'WAITING'
+       WHEN EXISTS (SELECT 1 FROM deliveries WHERE outbox_seq = o.seq AND state = 'waiting') THEN 'WAITING_FOR_RES'
+       WHEN o.status = 'processing' THEN 'PROCESSING'
+       WHEN EXISTS (SELECT 1 FROM deliveries WHERE outbox_seq = o.seq AND head = 1) THEN 'IN_QUEUE'
+       ELSE 'POSTPONED'
+        END AS state,
+       (SELECT count(*)
+          FROM deliveries AS d
+          JOIN attempts AS a ON a.delivery_seq = d.seq
+         WHERE d.outbox_seq = o.seq AND a.class <> 'success') AS failed_count,
+       coalesce(o.error_code,
+                (SELECT f.code
+                   FROM deliveries AS d
+                   JOIN failures AS f ON f.delivery_seq = d.seq
+                  WHERE d.outbox_seq = o.seq AND f.resolved_at IS NULL
+                  ORDER BY f.last_at DESC, f.seq DESC LIMIT 1)) AS failed_error_code,
+       iif(o.status = 'completed', NULL, o.last_error) AS failed_desc,
+       (SELECT strftime('%Y-%m-%d %H:%M:%f', max(a.finished_at) / 1000.0, 'unixepoch')
+          FROM deliveries AS d
+          JOIN attempts AS a ON a.delivery_seq = d.seq
+         WHERE d.outbox_seq = o.seq) AS last_process_timestamp,
+       o.custom_data, o.parent_seq AS parent_msg_id,
+       iif(o.parent_seq IS NULL, NULL, upper(coalesce(o.parent_binding, 'soft'))) AS parent_binding_type,
+       o.funnel_value, o.funnel_point AS funnel_component_id, o.guaranteed_order,
+       o.exclude_failed AS exclude_failed_state
+  FROM outbox AS o
+ WHERE o.source_system <> 'oncebox';
+
+CREATE VIEW IF NOT EXISTS external_call AS
+SELECT c.delivery_seq AS call_id, d.outbox_seq AS msg_id, s.name AS operation_name,
+       iif(c.state IN ('PROCESSING', 'FAILED') AND d.state IN ('dead_letter', 'skipped', 'cancelled'),
+           'FAILED_END', c.state) AS state,
+       c.entity_key AS entity_id,
+       strftime('%Y-%m-%d %H:%M:%f', d.order_at / 1000.0, 'unixepoch') AS msg_timestamp,
+       strftime('%Y-%m-%d %H:%M:%f', c.created_at / 1000.0, 'unixepoch') AS creation_timestamp,
+       strftime('%Y-%m-%d %H:%M:%f', c.updated_at / 1000.0, 'unixepoch') AS last_update_timestamp,
+       c.failed_count
+  FROM external_calls AS c
+  JOIN deliveries AS d ON d.seq = c.delivery_seq
+  JOIN subscriptions AS s ON s.seq = c.subscription_seq;
 
 -- What went wrong with a delivery, from its first failed attempt until it succeeds. The API calls it flr_<seq>.
 CREATE TABLE failures (

@@ -107,6 +107,11 @@ impl Month {
         format!("{}.db", self.0)
     }
 
+    /// Its name among the files that an SQL session has attached.
+    pub fn schema(&self) -> String {
+        format!("m{}", self.0.replace('-', "_"))
+    }
+
     /// The month whose file has this name.
     pub fn of_file_name(name: &str) -> Option<Self> {
         Self::parse(name.strip_suffix(".db")?)

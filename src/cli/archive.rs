@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use crate::app::data_directory::DATABASE;
+use crate::archive::{Archive, Month, store};
 use crate::backup::Bytes;
 use crate::base::stop::Stop;
 use crate::cli::exit::FAILED;
 use crate::cli::noun::DryRun;
 use crate::cli::prelude::*;
+use crate::cli::verb::offline;
+use crate::sys::files::is_missing;
 
 const TABLE: &str = "
 archive  Finished events of earlier months, each in a file beside the database
@@ -18,6 +22,8 @@ archive  Finished events of earlier months, each in a file beside the database
   delete = deleteArchiveMonth  Delete the file of a month: its events are gone for good
     ? Delete all events of {month}
     > deleted: {month}
+  views  Print SQL for sqlite3: views over the database and its months, for reports
+    | oncebox archive views >views.sql; sqlite3 -readonly -init views.sql oncebox.db
 ";
 
 const HOLD_TABLE: &str = "
@@ -40,8 +46,26 @@ const LEGAL_HOLDS: Noun =
 pub(super) const COMMANDS: Commands = Commands::new(
     &ARCHIVE,
     TABLE,
-    &[own("list", list), own("run", run).more(DryRun::augment_args)],
+    &[
+        own("list", list),
+        own("run", run).more(DryRun::augment_args),
+        offline("views", views).more(ViewsArgs::augment_args),
+    ],
 );
+
+#[derive(Debug, Args)]
+struct ViewsArgs {
+    /// Leave out months before this one, such as 2026-01
+    #[arg(long, value_name = "MONTH", value_parser = month)]
+    since: Option<Month>,
+    /// Leave out months after this one; of those that are left, the latest 9 are read
+    #[arg(long, value_name = "MONTH", value_parser = month)]
+    until: Option<Month>,
+}
+
+fn month(text: &str) -> Result<Month, String> {
+    Month::parse(text).ok_or_else(|| "write a month like 2026-01".to_owned())
+}
 
 const ARCHIVE: Noun = Noun::new("/v1/archive", "Month", "months", TABLE).by(&[("size", size)]);
 
@@ -100,4 +124,23 @@ fn run(call: &Call<'_>, remote: &Remote) -> Done {
         }
         let _stopped = Stop::new().wait(LOOK_EVERY);
     }
+}
+
+fn views(call: &Call<'_>) -> Done {
+    let ViewsArgs { since, until } = call.flags()?;
+    let settings = call.shared.settings()?;
+    input::check_open(settings.directory())?;
+    // The SQL may be used from any directory.
+    let directory = std::path::absolute(settings.directory()).map_err(Failure::failed)?;
+    let (database, archive) = (directory.join(DATABASE), Archive::of(&directory));
+    if is_missing(&database) {
+        let why = format!("there is no database {}", database.display());
+        return Err(Failure::new(exit::NOT_FOUND, why));
+    }
+    let mut months = archive.months().map_err(Failure::failed)?;
+    months.retain(|month| {
+        since.as_ref().is_none_or(|since| month >= since)
+            && until.as_ref().is_none_or(|until| month <= until)
+    });
+    out::exact(store::views(&database, &archive, &months)?.as_bytes())
 }

@@ -264,7 +264,8 @@ mod tests {
         for (path, command) in tree() {
             for flag in ["server", "token-file", "json", "yes", "limit", "after", "since", "until"]
             {
-                let same_word = path == " audit export" || path.starts_with(" in-doubt ");
+                let other = [" audit export", " archive views"].contains(&path.as_str());
+                let same_word = other || path.starts_with(" in-doubt ");
                 let argument = command.get_arguments().find(|arg| arg.get_long() == Some(flag));
                 let Some(argument) = argument.filter(|_| !same_word) else { continue };
                 let help = argument.get_help().map(ToString::to_string);

@@ -43,6 +43,8 @@ pub(crate) fn differences(conn: &Connection) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for ((kind, name), sql) in &wanted {
         match have.get(&(kind.clone(), name.clone())) {
+            // An ERP's own table of the name keeps a view out. Nothing here reads the views.
+            None if kind == "view" && have.contains_key(&("table".to_owned(), name.clone())) => {}
             None => found.push(format!("{kind} {name} is missing")),
             Some(other) if other != sql => found.push(format!("{kind} {name} differs: {other}")),
             Some(_) => {}

@@ -22,7 +22,7 @@ CREATE INDEX subscriptions_probed ON subscriptions (seq)
  WHERE json_extract(policy, '$.probe') IS NOT NULL AND deleted_at IS NULL;
 
 -- The attempts as requests and responses, for reports by SQL. A number of one is the delivery's and the attempt's.
-CREATE VIEW request AS
+CREATE VIEW IF NOT EXISTS request AS
 SELECT a.delivery_seq * 1048576 + a.n AS req_id,
        d.outbox_seq AS msg_id, d.webhook_seq,
        'dlv_' || a.delivery_seq || '.' || a.n AS res_join_id,
@@ -38,7 +38,7 @@ SELECT a.delivery_seq * 1048576 + a.n AS req_id,
   LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
   LEFT JOIN renderings AS r ON r.delivery_seq = a.delivery_seq;
 
-CREATE VIEW response AS
+CREATE VIEW IF NOT EXISTS response AS
 SELECT a.delivery_seq * 1048576 + a.n AS res_id,
        a.delivery_seq * 1048576 + a.n AS req_id,
        d.outbox_seq AS msg_id, d.webhook_seq,

@@ -72,6 +72,23 @@ fn a_file_of_schema_9_is_upgraded_and_what_waits_in_it_is_delivered() {
     upgraded_and_delivered(9);
 }
 
+#[test]
+fn an_erp_may_have_tables_with_the_names_of_our_views() {
+    let home = tempfile::tempdir().unwrap();
+    place(8, &home.path().join("data"));
+    let path = home.path().join("data/oncebox.db");
+    let erp = "CREATE TABLE request (no INTEGER); CREATE TABLE message (msg_id INTEGER); INSERT INTO message VALUES (7)";
+    Connection::open(&path).unwrap().run(erp);
+    let clock = Clock::machine();
+    let rehearsed = upgrade::rehearse(&path, Steps::RELEASED, &clock, &mut |_| true).unwrap();
+    assert_eq!((rehearsed.from, rehearsed.differences), (8, Vec::new()));
+    let process = Process::start(home.path());
+    let database = file::open(&path);
+    assert_eq!(file::lines(&database, "SELECT msg_id FROM message"), ["7"]);
+    assert_eq!(file::lines(&database, "SELECT count(*) FROM integration_outbox"), ["3"]);
+    process.stop();
+}
+
 fn upgraded_and_delivered(from: i64) {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");

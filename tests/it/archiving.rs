@@ -634,3 +634,183 @@ fn an_archived_event_is_found_by_what_a_person_has() {
     let found = rig.get("/v1/search?q=invoice.paid&operational=true")["items"].clone();
     assert_eq!(found.as_array().unwrap().len(), 4);
 }
+
+/// The columns of the seeds' tables, by the names of the views.
+const SEEDS: [(&str, &str); 7] = [
+    (
+        "integration_outbox",
+        "outbox_id aggregate_type aggregate_id event_type target_provider payload status attempts max_attempts \
+         next_attempt_at last_error created_at completed_at",
+    ),
+    (
+        "outbox_events",
+        "id aggregate_type aggregate_id event_type payload status attempts last_error created_at published_at",
+    ),
+    (
+        "webhook_deliveries",
+        "id subscription_id event_id status attempts next_retry_at http_status http_response_body_excerpt latency_ms \
+         first_attempt_at last_attempt_at",
+    ),
+    (
+        "message",
+        "msg_id msg_timestamp receive_timestamp service_name operation_name object_id entity_type correlation_id \
+         process_id payload envelope source_system state failed_count failed_error_code failed_desc \
+         last_process_timestamp custom_data parent_msg_id parent_binding_type funnel_value funnel_component_id \
+         guaranteed_order exclude_failed_state",
+    ),
+    (
+        "external_call",
+        "call_id msg_id operation_name state entity_id msg_timestamp creation_timestamp last_update_timestamp \
+         failed_count",
+    ),
+    ("request", "req_id msg_id res_join_id uri req_envelope req_timestamp"),
+    ("response", "res_id req_id res_envelope failed_reason res_timestamp failed msg_id"),
+];
+
+/// What `oncebox archive views` prints.
+fn views(rig: &Rig, more: &[&str]) -> String {
+    let data = rig.data();
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("oncebox"));
+    let ran = command.args(["archive", "views", "--data"]).arg(&data).args(more).output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+/// A report over database and archive, as an administrator runs it.
+fn report(rig: &Rig, sql: &str) -> Vec<String> {
+    let init = rig.home().join("views.sql");
+    fs::write(&init, views(rig, &[])).unwrap();
+    let database = rig.data().join("oncebox.db");
+    let mut shell = Command::new("sqlite3");
+    let Ok(ran) =
+        shell.args(["-batch", "-readonly", "-init"]).args([&init, &database]).arg(sql).output()
+    else {
+        let conn = rig.file();
+        conn.execute_batch(&fs::read_to_string(&init).unwrap()).unwrap();
+        return file::lines(&conn, sql);
+    };
+    assert!(
+        ran.status.success() && !String::from_utf8_lossy(&ran.stderr).contains("rror"),
+        "{sql}: {ran:?}"
+    );
+    String::from_utf8(ran.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// "The seeds' names as views over hot and archived": one event moved, one did not.
+#[test]
+fn reports_by_the_names_of_other_outboxes_read_database_and_archive() {
+    let replies = [Reply::status(200), Reply::status(200), Reply::status(503)];
+    let order = json!({ "order": { "external_calls": "entity" } });
+    let (rig, _receiver) = Rig::subscribed_with("erp", Receiver::scripted(replies), &order);
+    let publish = |key: &str, customer: &str| {
+        rig.publish(&json!({
+            "event_type": "customer.changed", "idempotency_key": key, "aggregate_type": "customer",
+            "aggregate_id": customer, "occurred_at": "2026-01-30T10:00:00Z", "payload": { "key": key }
+        }));
+        rig.settle();
+    };
+    publish("moved", "7");
+    // The latest call about a customer stays, and so does its event.
+    publish("later", "7");
+    rig.advance(secs(40 * DAY));
+    publish("hot", "8");
+    let run = || {
+        rig.post("/v1/archive/runs", &json!({ "older_than": "30days" })).is(200);
+        until("the run ends", || rig.get("/v1/archive")["run"]["since"].is_null());
+    };
+    let counts = || -> Vec<Vec<String>> {
+        SEEDS.map(|(view, _)| report(&rig, &format!("SELECT count(*) FROM {view}"))).to_vec()
+    };
+    let before = counts();
+    run();
+    rig.says("SELECT group_concat(seq) FROM outbox", "2,3");
+    assert_eq!(counts(), before, "each row is counted once");
+    for (view, wanted) in SEEDS {
+        let wanted: Vec<&str> = words(wanted);
+        let named = report(&rig, &format!("SELECT name FROM pragma_table_info('{view}')"));
+        // `request` and `response` have further columns.
+        let of_seed = named.iter().filter(|name| wanted.contains(&name.as_str())).count();
+        assert_eq!(of_seed, wanted.len(), "{view}: {named:?}");
+        report(&rig, &format!("SELECT {} FROM {view}", wanted.join(", ")));
+    }
+    the_columns_say_what_the_seeds_mean(&rig);
+}
+
+fn the_columns_say_what_the_seeds_mean(rig: &Rig) {
+    let says = |sql: &str, wanted: [&str; 3]| assert_eq!(report(rig, sql), wanted, "{sql}");
+    says(
+        "SELECT event_type || ' ' || aggregate_id || ' ' || target_provider || ' ' || status || ' ' || attempts
+                || ' ' || coalesce(last_error, '-') || ' ' || coalesce(next_attempt_at > created_at, date(completed_at))
+           FROM integration_outbox ORDER BY created_at, payload DESC",
+        [
+            "customer.changed 7 erp completed 1 - 2026-01-31",
+            "customer.changed 7 erp completed 1 - 2026-01-31",
+            "customer.changed 8 erp failed 1 the target answered 503 1",
+        ],
+    );
+    says(
+        "SELECT status || ' ' || attempts || ' ' || coalesce(date(published_at), '-') FROM outbox_events ORDER BY created_at, payload DESC",
+        ["PUBLISHED 1 2026-01-31", "PUBLISHED 1 2026-01-31", "PENDING 1 -"],
+    );
+    says(
+        "SELECT w.status || ' ' || w.http_status || ' ' || coalesce(w.next_retry_at > w.last_attempt_at, '-')
+                || ' ' || e.payload
+           FROM webhook_deliveries AS w JOIN outbox_events AS e ON e.id = w.event_id ORDER BY e.created_at, e.payload DESC",
+        [
+            r#"DELIVERED 200 - {"key":"moved"}"#,
+            r#"DELIVERED 200 - {"key":"later"}"#,
+            r#"FAILED 503 1 {"key":"hot"}"#,
+        ],
+    );
+    says(
+        "SELECT m.msg_id || ' ' || msg_timestamp || ' ' || service_name || ' ' || correlation_id || ' ' || state || ' '
+                || failed_count || ' ' || coalesce(failed_error_code, '-') || ' ' || r.failed || ' '
+                || date(last_process_timestamp)
+           FROM message AS m JOIN response AS r ON r.msg_id = m.msg_id ORDER BY m.msg_id",
+        [
+            "1 2026-01-30 10:00:00.000 customer moved OK 0 - 0 2026-01-31",
+            "2 2026-01-30 10:00:00.000 customer later OK 0 - 0 2026-01-31",
+            "3 2026-01-30 10:00:00.000 customer hot PARTLY_FAILED 1 503 1 2026-03-12",
+        ],
+    );
+    let calls = "SELECT msg_id || ' ' || operation_name || ' ' || entity_id || ' ' || state FROM external_call ORDER BY msg_id";
+    assert_eq!(
+        report(rig, calls),
+        ["2 erp customer.changed/7 OK", "3 erp customer.changed/8 FAILED"]
+    );
+}
+
+/// A crash may leave an event in the database and in its month; it is counted once.
+#[test]
+fn an_event_in_the_database_and_in_a_month_is_counted_once() {
+    let (rig, _receiver) = Rig::subscribed("erp");
+    publish(&rig, 0, 2);
+    let copy = rig.home().join("copy.db");
+    rig.write(&format!("VACUUM INTO '{}'", copy.display()));
+    fs::create_dir(rig.data().join("archive")).unwrap();
+    fs::rename(&copy, rig.data().join("archive/2026-01.db")).unwrap();
+    publish(&rig, 2, 3);
+    for (view, _) in SEEDS {
+        let count = if view == "external_call" { "0" } else { "3" };
+        assert_eq!(report(&rig, &format!("SELECT count(*) FROM {view}")), [count], "{view}");
+    }
+}
+
+#[test]
+fn views_attach_nine_months_and_name_those_they_leave_out() {
+    let (rig, _receiver) = Rig::subscribed("erp");
+    fs::create_dir(rig.data().join("archive")).unwrap();
+    for month in 1..=11 {
+        let file = rig.data().join(format!("archive/2025-{month:02}.db"));
+        rig.write(&format!("VACUUM INTO '{}'", file.display()));
+    }
+    // The file of an older version has no such views.
+    let old = Connection::open(rig.data().join("archive/2025-11.db")).unwrap();
+    old.run("DROP VIEW message");
+    let sql = views(&rig, &[]);
+    assert_eq!(sql.matches("ATTACH ").count(), 9);
+    shows(&sql, &["left out, 9 are attached: 2025-02", "its schema is older: message of 2025-11"]);
+    assert_eq!(report(&rig, "SELECT count(*) FROM message"), ["0"]);
+    let sql = views(&rig, &["--since", "2025-01", "--until", "2025-02"]);
+    assert_eq!((sql.matches("ATTACH ").count(), sql.contains("left out")), (2, false));
+}
