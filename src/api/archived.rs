@@ -86,6 +86,12 @@ fn open<T: Archived>(api: &Api, month: &Month) -> Option<(Api, (i64, i64))> {
     read().inspect_err(failed).ok()
 }
 
+/// APIs that read the files of the months, the latest first.
+pub(super) fn each(api: &Api) -> Result<impl Iterator<Item = Api>, Problem> {
+    let months = names(api)?;
+    Ok(months.into_iter().filter_map(|month| Some(open::<Event>(api, &month)?.0)))
+}
+
 /// An API that reads the file of a month; without one, the database.
 pub(super) fn reading(api: &Api, month: Option<&str>) -> Result<Api, Problem> {
     let Some(month) = month.and_then(Month::parse) else { return Ok(api.clone()) };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::api::archived;
 use crate::api::audited::Verdict;
 use crate::api::call::page_found;
 use crate::api::prelude::*;
@@ -83,6 +84,27 @@ pub(super) const RESOURCE: Resource = Resource {
         .about("Like `POST /v1/events/replay`.")
         .returns(MADE)
         .body::<Request>(r#"{"filter":{"provider":"stripe"},"dry_run":true}"#),
+        post("/v1/events/expunge", Admin, Act("job.expunge_events", expunge_events))
+            .doc("expungeEvents", "Remove what finished events have", &[])
+            .about(
+                "Payload, header fields, what was sent and the answers are removed for good, in the database and in \
+                 the archive. Id, key, types, states, times and SHA-256 stay; `expunged_at` says when it was. What is \
+                 open or dead stays, and what a legal hold is about. Such an event cannot be sent again. Backups that \
+                 were made before still have everything.",
+            )
+            .returns(MADE)
+            .body::<Expunge>(
+                r#"{"filter":{"event_type":"customer.changed","until":"2026-01-31T00:00:00Z"},"reason":"Not needed"}"#,
+            ),
+        post(
+            "/v1/webhook-events/expunge",
+            Admin,
+            Act("job.expunge_webhook_events", expunge_webhook_events),
+        )
+        .doc("expungeWebhookEvents", "Remove what finished webhook events have", &[])
+        .about("Like `POST /v1/events/expunge`.")
+        .returns(MADE)
+        .body::<Expunge>(r#"{"filter":{"provider":"stripe"},"reason":"Not needed","dry_run":true}"#),
         post("/v1/subscriptions/{id}/recover", Operate, Act("subscription.recover", recover))
             .doc(
                 "recoverSubscription",
@@ -113,6 +135,20 @@ pub(super) struct Request {
     #[serde(default, deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, MAX_RATE>>")]
     pub(super) rate: Option<u32>,
+}
+
+/// Starts a job that removes what events have.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Expunge {
+    /// Which ones; an empty object means all that are finished.
+    #[serde(deserialize_with = "json_fields::object")]
+    filter: Filter,
+    /// Why; it is kept with the job and in the audit.
+    reason: Is<Text<1, 500>>,
+    /// Only count them, and show the first ten.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// The body of a recovery.
@@ -205,6 +241,31 @@ fn replay_webhook_events(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     start(api, call, request, dry_run)
 }
 
+/// `POST /v1/events/expunge`
+fn expunge_events(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    expunge(api, call, Kind::ExpungeEvents)
+}
+
+/// `POST /v1/webhook-events/expunge`
+fn expunge_webhook_events(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    expunge(api, call, Kind::ExpungeWebhookEvents)
+}
+
+fn expunge(api: &Api, call: &Call, kind: Kind) -> Result<Audited<Value>, Problem> {
+    let Expunge { filter, reason, dry_run } = call.json()?;
+    let is_of_events = kind == Kind::ExpungeEvents;
+    none_of(&[
+        ("subscription", filter.subscription.is_some()),
+        ("class", filter.class.is_some()),
+        ("code", filter.code.is_some()),
+        ("ids", filter.ids.is_some()),
+        ("provider", filter.provider.is_some() && is_of_events),
+        ("aggregate_type", filter.aggregate_type.is_some() && !is_of_events),
+        ("aggregate_id", filter.aggregate_id.is_some() && !is_of_events),
+    ])?;
+    start(api, call, JobRequest { kind, filter, rate: None, reason: Some(reason.0) }, dry_run)
+}
+
 /// `POST /v1/subscriptions/{id}/recover`
 fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Recovery { since, until, dry_run, rate } = call.json()?;
@@ -234,7 +295,7 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         tables::insert(tx, &new, matched)?;
         // The first batch is in the same transaction, so that the oldest deliveries are sent before waiting ones.
         let job = tables::by_id(tx, &new.tenant, &new.id)?.ok_or(Error::Changed("the job"))?;
-        tables::advance(tx, &job, &first, now)?;
+        tables::advance(tx, &job, &first, None, now)?;
         let job = tables::by_id(tx, &new.tenant, &new.id)?.ok_or(Error::Changed("the job"))?;
         let job = JobAnswer::of(&job);
         let change = Change::made_within("subscription", &found.new.id, &before, &after);
@@ -303,9 +364,20 @@ impl JobRequest {
         let (clock, own) = (api.clock.clone(), api.clock.clone());
         let end = clock.monotonic().saturating_add(MAX_COUNT_SPAN);
         let gives_up = move || own.monotonic() >= end.saturating_add(MAX_COUNT_SPAN);
-        let counted = api
-            .store
-            .list(gives_up, |tx| tables::matched(tx, &new, SAMPLE, || clock.monotonic() >= end));
+        let count =
+            |tx: &ReadTx<'_>| tables::matched(tx, &new, SAMPLE, || clock.monotonic() >= end);
+        let counted = api.store.list(gives_up, count);
+        if kind.is_expunging()
+            && let Ok((mut matched, first)) = counted
+        {
+            // Samples are of the database alone.
+            for of_month in archived::each(api)? {
+                let (more, _) = of_month.store.read(count)?;
+                matched.count = matched.count.saturating_add(more.count);
+                matched.is_more |= more.is_more;
+            }
+            return Ok((new, matched, first.items));
+        }
         match counted {
             // Even a single query took too long, as on a slow disk. The job itself may take longer.
             Err(Error::TooLong) => Ok((new, Matched { count: 0, is_more: true }, Vec::new())),

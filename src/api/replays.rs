@@ -135,6 +135,7 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             let detail = "The event is quarantined: repair it with POST …/fix to send it.";
             return Err(Problem::conflict(detail).into());
         }
+        not_expunged(before.expunged_at)?;
         send_again(tx, &job, Origin::Outbox(before.seq), now)?;
         event_changed(tx, &before)
     })
@@ -152,9 +153,19 @@ fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
     archived::change_event(api, call, archive::Kind::WebhookEvent, move |tx| {
         let before = webhook_events::by_id(tx, &tenant, &id)?.or_not_found("webhook event")?;
+        not_expunged(before.expunged_at)?;
         send_again(tx, &job, Origin::WebhookEvent(before.seq), now)?;
         let after = webhook_events::by_seq(tx, before.seq)?.or_not_found("webhook event")?;
         Ok(Change::changed("webhook_event", &id, &before, &after))
+    })
+}
+
+/// Refuses what has no payload any more.
+fn not_expunged(at: Option<Timestamp>) -> Result<(), Problem> {
+    at.map_or(Ok(()), |at| {
+        Err(Problem::conflict(format!(
+            "Its payload was removed on {at}: nothing can be sent again."
+        )))
     })
 }
 
@@ -211,6 +222,9 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
         outbox_lists::by_id(tx, &call.tenant, call.param(0))
     })?;
     let found = found.or_not_found("event")?;
+    if replay.payload()?.is_none() {
+        not_expunged(found.expunged_at)?;
+    }
     let new = new_event(api, replay, found)?;
     let name = replay.subscription.as_deref().map(str::to_owned);
     let (of, now) = (call.param(0).to_owned(), api.clock.now());

@@ -220,6 +220,7 @@ mod tests {
             "/discard",
             "/end",
             "/erase",
+            "/expunge",
             "/find",
             "/release",
             "/replay",

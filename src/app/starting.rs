@@ -358,7 +358,6 @@ fn workers(
     (store, settings, clock, _): (&Store, &Live, &Clock, &Arc<dyn Draw>),
     (disk, faults): (&Arc<DiskWatch>, &Faults),
 ) -> Result<(Runner, Mover), Error> {
-    let jobs = Runner::start(store.clone(), clock.clone(), &flow.spawner)?;
     let parts = archive::Parts {
         store: store.clone(),
         clock: clock.clone(),
@@ -367,7 +366,9 @@ fn workers(
         disk: Arc::clone(disk),
         faults: faults.clone(),
     };
-    Ok((jobs, Mover::start(parts, &flow.spawner)?))
+    let mover = Mover::start(parts, &flow.spawner)?;
+    let files = (store.clone(), mover.archiving.archive.clone());
+    Ok((Runner::start(files, clock.clone(), &flow.spawner)?, mover))
 }
 
 fn stages(

@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use crate::base::clock::{Clock, Timestamp};
@@ -172,6 +172,8 @@ pub struct Archive {
     open: Arc<Mutex<Vec<(Month, Store)>>>,
     /// The numbers of what a file has, while nothing is moved.
     numbers: Arc<Mutex<BTreeMap<Month, Numbers>>>,
+    /// Who writes a file.
+    writing: Arc<Mutex<()>>,
 }
 
 /// The lowest and the highest number of what a file has: of events, webhook events and deliveries.
@@ -183,7 +185,17 @@ const MAX_OPEN: usize = 12;
 impl Archive {
     /// The archive of a data directory. It need not exist.
     pub fn of(data: &Path) -> Self {
-        Self { directory: data.join(DIRECTORY), open: Arc::default(), numbers: Arc::default() }
+        Self {
+            directory: data.join(DIRECTORY),
+            open: Arc::default(),
+            numbers: Arc::default(),
+            writing: Arc::default(),
+        }
+    }
+
+    /// Nobody else writes a file until this is dropped.
+    pub fn write_alone(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock()
     }
 
     /// The months that have a file, the latest first.

@@ -235,6 +235,8 @@ impl Moving {
         for batch in self.parts.store.read(store::out)? {
             let there = self.parts.store.read(|tx| store::present(tx, &batch))?;
             if !there.seqs.is_empty() && self.archiving.archive.path(&batch.month).exists() {
+                let archive = self.archiving.archive.clone();
+                let _alone = archive.write_alone();
                 self.open(&batch.month)?.drop_out(&there)?;
                 self.archiving.archive.note_change(&batch.month);
             }
@@ -253,9 +255,11 @@ impl Moving {
         }
         self.planned_fault()?;
         let (reader, now) = (store.own_reader()?, self.parts.clock.wall());
+        let archive = self.archiving.archive.clone();
+        let alone = archive.write_alone();
         let (copied, kept) = self.open(&batch.month)?.take_in(&reader.tx(), batch, now)?;
         self.archiving.archive.note_change(&batch.month);
-        drop(reader);
+        drop((reader, alone));
         if copied != kept {
             self.take_back()?;
             let value = format!("{} rows, {} expected", kept.rows, copied.rows);

@@ -609,10 +609,12 @@ impl MonthFile {
         Ok(self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
     }
 
-    fn change(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<()>) -> Result<()> {
+    /// Changes the file in one transaction.
+    pub fn change<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
         let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        run(&WriteTx::new(&transaction, &self.cache))?;
-        transaction.commit().map_err(Error::at_commit)
+        let done = run(&WriteTx::new(&transaction, &self.cache))?;
+        transaction.commit().map_err(Error::at_commit)?;
+        Ok(done)
     }
 }
 

@@ -60,6 +60,21 @@ event  Published events: their deliveries and the answers
     |   oncebox event replay ID --subscription warehouse
     |   oncebox event replay ID --payload @invoice.json   (corrected, as a new event)
     |   oncebox event replay --subscription warehouse --since 2h --rate 50
+  expunge = expungeEvents  Remove for good what finished events have: payload, what was sent, answers
+    --all  All that are finished
+    reason <TEXT>  Why; it is kept with the job and in the audit
+    filter.event_type <TYPE>  Only those of this event type
+    filter.aggregate_type <TYPE>
+    filter.aggregate_id <ID>
+    !filter.provider
+    !filter.ids
+    !filter.subscription
+    !filter.class
+    !filter.code
+    filter.*
+    | Ids, keys, states, times and SHA-256 stay. The archive is meant as well; backups that were made before are not.
+    |
+    |   oncebox event expunge --event-type customer.changed --until 2026-01-31T00:00:00Z --reason 'Not needed' --dry-run
   cancel = cancelEvent  Stop an event: its open deliveries are not tried again
     ? Cancel the event {id}
   discard = discardEvent  Give up a quarantined event: it ends as cancelled, and its row stays
@@ -75,6 +90,8 @@ pub(super) const EVENT: Commands = Commands::new(
         own("process", |call, remote| process::show(remote, &call.text("id"))),
         own("fix", fix),
         own("replay", replay).more(Pace::augment_args),
+        own("expunge", |call, remote| job::start(call, remote, job::expunged("events")))
+            .more(Pace::augment_args),
         own("cancel|discard", change),
     ],
 );
@@ -100,12 +117,32 @@ webhook  Webhooks that providers posted
     |
     |   oncebox webhook replay ID
     |   oncebox webhook replay --provider stripe --since 2h --rate 50
+  expunge = expungeWebhookEvents  Remove for good what finished webhook events have: payload, what was sent, answers
+    --all  All that are finished
+    reason <TEXT>  Why; it is kept with the job and in the audit
+    filter.event_type <TYPE>  Only those of this event type
+    filter.provider
+    !filter.aggregate_type
+    !filter.aggregate_id
+    !filter.ids
+    !filter.subscription
+    !filter.class
+    !filter.code
+    filter.*
+    | Ids, keys, states, times and SHA-256 stay. The archive is meant as well; backups that were made before are not.
+    |
+    |   oncebox webhook expunge --provider stripe --until 2026-01-31T00:00:00Z --reason 'Not needed' --dry-run
 ";
 
 pub(super) const WEBHOOK: Commands = Commands::new(
     &WEBHOOKS,
     WEBHOOK_TABLE,
-    &[own("show", timeline::show), own("replay", replay_webhooks).more(Pace::augment_args)],
+    &[
+        own("show", timeline::show),
+        own("replay", replay_webhooks).more(Pace::augment_args),
+        own("expunge", |call, remote| job::start(call, remote, job::expunged("webhook events")))
+            .more(Pace::augment_args),
+    ],
 )
 .inner(&[&REFUSED]);
 

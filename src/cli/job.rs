@@ -84,6 +84,12 @@ pub(super) const fn again(many: &'static str) -> Words {
     Words { many, question: ["This sends", "again"], done: "sent again", is_more: false }
 }
 
+/// The words for removing what events have.
+pub(super) const fn expunged(many: &'static str) -> Words {
+    let question = ["This removes for good what", "have"];
+    Words { many, question, done: "expunged", is_more: false }
+}
+
 /// Counts, asks, starts a job and watches it. At least one filter is given, or `--all`.
 pub(super) fn start(call: &Call<'_>, remote: &Remote, words: Words) -> Done {
     let Words { many, question: [before, after], done, is_more } = words;

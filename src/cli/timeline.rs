@@ -13,7 +13,7 @@ const PAYLOAD_LINES: usize = 24;
 
 const EVENT: &str = "
   columns: ID 0 id; TYPE 1 event_type; STATUS 1 status; RECEIVED (UTC) 2 received_at; OF 3 about; ERROR 2 error_code; KEY 4 idempotency_key
-  fields: aggregate = about; key = idempotency_key; source = source_system; for = target; process = process_id; trace = trace_id; parent; hard children = children; webhook-id = webhook_id; occurred; received; not before; completed; ended; published again; with other content; error = error_code; last error; archived in = archived_in
+  fields: aggregate = about; key = idempotency_key; source = source_system; for = target; process = process_id; trace = trace_id; parent; hard children = children; webhook-id = webhook_id; occurred; received; not before; completed; ended; published again; with other content; error = error_code; last error; removed = @expunged_at; archived in = archived_in
 ";
 
 pub(super) const EVENTS: Noun = Noun::new("/v1/events", "Event", "such events", EVENT).by(&[
@@ -32,7 +32,7 @@ pub(super) const EVENTS: Noun = Noun::new("/v1/events", "Event", "such events", 
 
 const WEBHOOK: &str = "
   columns: ID 0 id; TYPE 1 event_type; STATUS 1 status; RECEIVED (UTC) 2 received_at; PROVIDER 3 provider; PROVIDER'S ID 4 provider_event_id
-  fields: provider; provider's id = provider_event_id; webhook-id = webhook_id; ordering key; trace = trace_id; received; came again; began; completed; ended; last error; archived in = archived_in
+  fields: provider; provider's id = provider_event_id; webhook-id = webhook_id; ordering key; trace = trace_id; received; came again; began; completed; ended; last error; removed = @expunged_at; archived in = archived_in
 ";
 
 pub(super) const WEBHOOKS: Noun =

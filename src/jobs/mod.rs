@@ -4,6 +4,7 @@
 //! of them in one transaction, which also moves the cursor. So a killed process repeats nothing and loses nothing. The
 //! oldest items go first; dead letters of one lane are handled in the lane's order. [`tables`] has the SQL.
 
+mod expunging;
 pub mod runner;
 pub mod tables;
 
@@ -46,6 +47,10 @@ words! {
         ReplayWebhookEvents = "webhook_event.replay",
         /// A subscription gets what it missed: its dead letters, and events that it has no delivery of.
         Recover = "subscription.recover",
+        /// What finished events of the outbox have is removed.
+        ExpungeEvents = "event.expunge",
+        /// What finished webhook events have is removed.
+        ExpungeWebhookEvents = "webhook_event.expunge",
     }
 }
 
@@ -53,6 +58,11 @@ impl Kind {
     /// Whether its items are dead letters; the items of the others are events.
     pub const fn is_of_dead_letters(self) -> bool {
         matches!(self, Self::ReplayDeadLetters | Self::DiscardDeadLetters)
+    }
+
+    /// Whether it removes what events have.
+    pub const fn is_expunging(self) -> bool {
+        matches!(self, Self::ExpungeEvents | Self::ExpungeWebhookEvents)
     }
 }
 
@@ -126,6 +136,9 @@ pub struct Cursor {
     pub webhook_end: i64,
     /// The lane that is being handled: its number, and `order_at` and number of the delivery that was handled last.
     pub lane: Option<(i64, i64, i64)>,
+    /// The month of the archive that is being handled; `None`: the database.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub month: Option<String>,
 }
 
 /// A job to be stored.

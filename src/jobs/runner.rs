@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::archive::Archive;
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
-use crate::jobs::{Batch, Job, Pace, Progress, State, tables};
+use crate::jobs::{Batch, Job, Pace, Progress, State, expunging, tables};
 use crate::pipeline::threads::{Bell, Spawner, join};
 use crate::store::Store;
 use crate::store::error::{Error, Result};
@@ -29,9 +30,13 @@ pub struct Runner {
 impl Runner {
     /// Starts it.
     /// Fails when a thread cannot be started.
-    pub fn start(store: Store, clock: Clock, spawner: &Spawner) -> Result<Self> {
+    pub fn start(
+        (store, archive): (Store, Archive),
+        clock: Clock,
+        spawner: &Spawner,
+    ) -> Result<Self> {
         let (stop, bell) = (Stop::new(), Bell::default());
-        let running = Running { store, clock, stop: stop.clone(), paces: BTreeMap::new() };
+        let running = Running { store, archive, clock, stop: stop.clone(), paces: BTreeMap::new() };
         let rang = bell.clone();
         let thread = spawner.spawn("jobs", move || running.run(&rang))?;
         Ok(Self { stop, bell, thread })
@@ -53,6 +58,7 @@ impl Runner {
 /// The state of the thread.
 struct Running {
     store: Store,
+    archive: Archive,
     clock: Clock,
     stop: Stop,
     /// For jobs with a rate, by their numbers.
@@ -89,6 +95,10 @@ impl Running {
 
     /// Handles one batch of a job; returns the wait until it can continue.
     fn batch(&mut self, job: &Job) -> Result<Duration> {
+        if job.new.kind.is_expunging() {
+            expunging::batch(&self.store, &self.archive, job, self.clock.now())?;
+            return Ok(Duration::ZERO);
+        }
         let now = self.clock.monotonic();
         let pace = self.paces.get(&job.seq).copied().unwrap_or_default();
         if pace.next_at > now {
@@ -96,7 +106,7 @@ impl Running {
         }
         let Some(batch) = self.next(job)? else { return Ok(EVERY) };
         let (job_then, clock) = (job.clone(), self.clock.clone());
-        let run = move |tx: &WriteTx<'_>| tables::advance(tx, &job_then, &batch, clock.now());
+        let run = move |tx: &WriteTx<'_>| tables::advance(tx, &job_then, &batch, None, clock.now());
         let progress: Option<Progress> = self.store.writer().write(Queue::Upkeep, run)?;
         if let (Some(rate), Some(progress)) = (job.new.rate, progress) {
             self.paces.entry(job.seq).or_default().note(progress.deliveries, rate, now);

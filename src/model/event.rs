@@ -435,6 +435,9 @@ pub struct Event {
     /// The event that a person sent again as this new one.
     #[cfg_attr(feature = "service", schemars(with = "Option<crate::base::schema::Uuid>"))]
     pub replay_of: Option<String>,
+    /// When its payload, what was sent of it and the answers were removed; null: they are there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expunged_at: Option<Timestamp>,
     /// The month in whose archive it is, like `2026-11`; null while it is in the database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archived_in: Option<String>,

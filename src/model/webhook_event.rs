@@ -111,6 +111,9 @@ pub struct WebhookEvent {
     pub finished_at: Option<Timestamp>,
     /// The latest error, unless it was completed.
     pub error_message: Option<String>,
+    /// When its payload, what was sent of it and the answers were removed; null: they are there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expunged_at: Option<Timestamp>,
     /// The month in whose archive it is, like `2026-11`; null while it is in the database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archived_in: Option<String>,

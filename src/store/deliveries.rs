@@ -317,6 +317,8 @@ changes! {
        SET state = 'pending', due_at = ?4, delay_ms = 0, finished_at = NULL, reason = NULL,
            counted_failures = 0, run_no = run_no + 1, head = lane IS NULL, lease_owner = NULL
      WHERE seq = ?1 AND state = ?2 AND run_no = ?3 AND finished_at IS NOT NULL
+       AND NOT EXISTS (SELECT 1 FROM outbox AS o WHERE o.seq = outbox_seq AND o.expunged_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM webhook_events AS w WHERE w.seq = webhook_seq AND w.expunged_at IS NOT NULL)
        AND EXISTS (SELECT 1 FROM subscriptions AS s
                     WHERE s.seq = deliveries.subscription_seq AND s.deleted_at IS NULL)";
 }

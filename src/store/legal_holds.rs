@@ -30,7 +30,20 @@ macro_rules! is_held_by {
          AND (h.since IS NULL OR e.received_at >= h.since) AND (h.until IS NULL OR e.received_at < h.until)"
     };
 }
-pub(crate) use is_held_by;
+
+/// Whether an event `e` is finished, and has what can be removed.
+macro_rules! can_be_expunged {
+    ($events:tt) => {
+        concat!(
+            "e.expunged_at IS NULL AND e.open_deliveries = 0
+             AND e.status IN ('completed', 'skipped', 'cancelled')
+             AND NOT EXISTS (SELECT 1 FROM legal_holds AS h WHERE ",
+            is_held_by!($events),
+            ")"
+        )
+    };
+}
+pub(crate) use {can_be_expunged, is_held_by};
 
 /// What a hold is about. What is absent is any.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -121,6 +134,22 @@ pub fn insert(
         id, tenant, name, reason, event_type, aggregate_type, aggregate_id, since, until, created_at
     })?;
     Ok(true)
+}
+
+/// Writes the holds into the file of a month, so that its statements see them.
+pub fn lend(month: &WriteTx<'_>, holds: &[LegalHold]) -> Result<()> {
+    for LegalHold { id, tenant, name, terms, created_at, .. } in holds {
+        let Terms { reason, event_type, aggregate_type, aggregate_id, since, until } = terms;
+        insert!(month, "legal_holds" {
+            id, tenant, name, reason, event_type, aggregate_type, aggregate_id, since, until, created_at
+        })?;
+    }
+    Ok(())
+}
+
+/// Removes them again.
+pub fn take_back(month: &WriteTx<'_>) -> Result<()> {
+    month.execute("DELETE FROM legal_holds", []).map(drop)
 }
 
 /// Whether the file of a month has an event of a hold.

@@ -24,7 +24,7 @@ columns! {
         "guaranteed_order <> 0" as guaranteed, "exclude_failed <> 0" as exclude_failed, funnel_point, funnel_value,
         entity_type, "(SELECT p.id FROM outbox AS p WHERE p.seq = outbox.parent_seq)" as parent_id,
         "iif(parent_seq IS NULL, NULL, coalesce(parent_binding, 'soft'))" as parent_binding,
-        hard_children as Clamped(hard_children)
+        hard_children as Clamped(hard_children), expunged_at
     ] {
         seq,
         webhook_id: webhook_id(String::as_str(&tenant), String::as_str(&source_system), String::as_str(&idempotency_key)),
@@ -40,7 +40,7 @@ columns! {
         },
         status, open_deliveries, duplicate_count, differing_count, last_error: Option::filter(last_error, |_: &String| status != Status::Completed), error_code, finished_at,
         completed_at: Option::filter(finished_at, |_: &Timestamp| status == Status::Completed), replay_of,
-        hard_children, archived_in: None
+        hard_children, expunged_at, archived_in: None
     }
     pub(super) const BY_IDENTITY with ", payload, payload_seq" =
         "WHERE tenant = ?1 AND source_system = ?2 AND idempotency_key = ?3";

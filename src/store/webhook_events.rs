@@ -43,7 +43,7 @@ columns! {
     fn webhook_event() -> WebhookEvent = "webhook_events" [
         seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers as Json(headers),
         key_id, "coalesce(trace_id, replace(id, '-', ''))" as trace_id, status, open_deliveries, duplicate_count, retry_count, processing_started_at,
-        completed_at as finished_at, error_message, batch_id, item_no, sealed_fields, ordering_key
+        completed_at as finished_at, error_message, batch_id, item_no, sealed_fields, ordering_key, expunged_at
     ] {
         seq,
         webhook_id: webhook_id(String::as_str(&tenant), String::as_str(&provider), String::as_str(&provider_event_id)),
@@ -54,7 +54,7 @@ columns! {
         },
         completed_at: Option::filter(finished_at, |_: &Timestamp| status == Status::Completed),
         status, open_deliveries, duplicate_count, retry_count, processing_started_at, finished_at, error_message,
-        archived_in: None
+        expunged_at, archived_in: None
     }
     const BY_ID with ", payload, payload_seq" = "WHERE id = ?2 AND tenant = ?1";
     const BY_SEQ = "WHERE seq = ?1";

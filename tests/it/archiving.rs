@@ -814,3 +814,123 @@ fn views_attach_nine_months_and_name_those_they_leave_out() {
     let sql = views(&rig, &["--since", "2025-01", "--until", "2025-02"]);
     assert_eq!((sql.matches("ATTACH ").count(), sql.contains("left out")), (2, false));
 }
+
+/// Publishes two events with something personal, one of them with a large body.
+fn publish_personal(rig: &Rig, n: usize) {
+    for event_type in ["customer.changed", "invoice.paid"] {
+        let key = format!("{event_type}-{n}");
+        let text = "x".repeat(if n.is_multiple_of(2) { 20_000 } else { 10 });
+        rig.publish(
+            &json!({ "event_type": event_type, "idempotency_key": key, "custom_data": "marker-77",
+                             "payload": { "secret": "marker-77", "text": text } }),
+        );
+    }
+    rig.settle();
+}
+
+/// The job of an expunge, once it has ended.
+#[track_caller]
+fn expunged(rig: &Rig, path: &str, filter: &Value) -> Value {
+    let body = json!({ "filter": filter, "reason": "Not needed" });
+    let job = rig.post(path, &body).is(201).json();
+    let path = format!("/v1/jobs/{}", text(&job, "id"));
+    until("the job ends", || rig.get(&path)["state"] == "completed");
+    rig.get(&path)
+}
+
+/// Whether a file or a log has the bytes.
+fn is_anywhere(rig: &Rig, bytes: &[u8]) -> bool {
+    let files = [rig.data(), rig.data().join("archive")];
+    let mut paths = files.iter().flat_map(|dir| fs::read_dir(dir).unwrap());
+    paths.any(|entry| {
+        let path = entry.unwrap().path();
+        path.to_string_lossy().contains(".db")
+            && fs::read(path).unwrap().windows(bytes.len()).any(|part| part == bytes)
+    })
+}
+
+/// Issue: "payloads, sent requests and answers of finished events by filter, hot and archived; identity, hashes, states
+/// and the chain stay, and show says what was removed and when".
+#[test]
+fn what_finished_events_have_is_removed_in_the_database_and_in_the_archive() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe_with("erp", &receiver, &json!({ "format": "standard_webhooks" }));
+    let secret = "a-shared-secret-of-32-characters";
+    rig.token_provider("shop", secret);
+    receiver.always(Reply::Answer(200, Vec::new(), b"thank you for marker-77".to_vec()));
+    publish_personal(&rig, 1);
+    publish_personal(&rig, 2);
+    rig.send("POST", "/in/shop", &[("X-Token", secret)], b"marker-77").is(200);
+    rig.settle();
+    rig.advance(secs(31 * DAY));
+    rig.becomes(HOT, "0");
+    rig.advance(secs(31 * DAY));
+    publish_personal(&rig, 3);
+    publish_personal(&rig, 4);
+    let hold = json!({ "name": "audit", "reason": "Tax audit", "until": "2026-02-15T00:00:00Z",
+                       "aggregate_id": "none" });
+    rig.post("/v1/legal-holds", &hold).is(201);
+    let expunge = |body: Value| rig.post("/v1/events/expunge", &body);
+    let filter = json!({ "event_type": "customer.changed" });
+    expunge(json!({ "filter": filter })).is(400);
+    expunge(json!({ "filter": { "class": "auth" }, "reason": "x" })).is(422).tells("class");
+    let would = expunge(json!({ "filter": filter, "reason": "x", "dry_run": true })).is(200).json();
+    assert_eq!((&would["count"], &would["more"]), (&json!(4), &json!(false)));
+    let before = rig.get("/v1/events")["items"].clone();
+    let job = expunged(&rig, "/v1/events/expunge", &filter);
+    assert_eq!((&job["done"], &job["matched"], &job["skipped"]), (&json!(4), &json!(4), &json!(0)));
+    expunged(&rig, "/v1/webhook-events/expunge", &json!({ "provider": "shop" }));
+    let after = rig.get("/v1/events")["items"].clone();
+    for (was, is) in before.as_array().unwrap().iter().zip(after.as_array().unwrap()) {
+        let mut without = is.clone();
+        let at = without.as_object_mut().unwrap().remove("expunged_at");
+        let id = text(is, "id");
+        let shown = rig.get(&format!("/v1/events/{id}"));
+        if was["event_type"] == "customer.changed" {
+            assert!(at.is_some_and(|at| at.is_string()), "{is}");
+            assert!(!shown.to_string().contains("marker-77"), "{shown}");
+            let path = format!("/v1/events/{id}/replay");
+            rig.post(&path, &json!({})).is(409).tells("Its payload was removed");
+            rig.post(&path, &json!({ "as_new": true })).is(409).tells("Its payload was removed");
+        } else {
+            assert!(shown.to_string().contains("marker-77"), "{shown}");
+        }
+        for field in
+            ["id", "idempotency_key", "webhook_id", "status", "received_at", "completed_at"]
+        {
+            assert_eq!(was[field], is[field], "{field}");
+        }
+    }
+    // No file has a trace of them, nor has a log.
+    assert!(is_anywhere(&rig, b"marker-77"));
+    assert_eq!(expunged(&rig, "/v1/events/expunge", &json!({}))["done"], 4);
+    until("no file has it", || !is_anywhere(&rig, b"marker-77"));
+    rig.get("/v1/audit-events/verification");
+    file::check(&rig.data().join("oncebox.db"));
+    // What is sent again is known, and is no other content.
+    let again =
+        json!({ "event_type": "invoice.paid", "idempotency_key": "invoice.paid-4", "payload": 1 });
+    assert_eq!(
+        rig.post("/v1/events", &again).is(200).json()["events"][0]["already_processed"],
+        true
+    );
+}
+
+/// A hold is also obeyed by an expunge, in the database and in a month.
+#[test]
+fn what_a_legal_hold_is_about_is_not_expunged() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    publish(&rig, 0, 2);
+    rig.advance(secs(31 * DAY));
+    rig.becomes(HOT, "0");
+    publish(&rig, 2, 4);
+    rig.post("/v1/legal-holds", &json!({ "name": "all", "reason": "A law case" })).is(201);
+    let expunge = || expunged(&rig, "/v1/events/expunge", &json!({}))["done"].clone();
+    assert_eq!(expunge(), 0);
+    rig.call("DELETE", "/v1/legal-holds/all", b"").is(204);
+    assert_eq!(expunge(), 4);
+    assert_eq!(expunge(), 0);
+}

@@ -69,6 +69,13 @@ const CASES: &[(&str, Before, &str, &str)] = &[
     ("event_type.delete", event_type, "/v1/event-types/a", ""),
     ("backup.make", nothing, "/v1/backups", ""),
     ("archive.run", nothing, "/v1/archive/runs", r#"{"older_than":"60days"}"#),
+    ("job.expunge_events", nothing, "/v1/events/expunge", r#"{"filter":{},"reason":"Old"}"#),
+    (
+        "job.expunge_webhook_events",
+        nothing,
+        "/v1/webhook-events/expunge",
+        r#"{"filter":{},"reason":"Old"}"#,
+    ),
     ("archive.delete", month, "/v1/archive/2026-01", ""),
     ("legal_hold.create", nothing, "/v1/legal-holds", r#"{"name":"audit","reason":"Tax audit"}"#),
     ("legal_hold.delete", legal_hold, "/v1/legal-holds/audit", ""),

@@ -358,7 +358,10 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
         ("POST", "/v1/dead-letters/replay" | "/v1/events/replay" | "/v1/webhook-events/replay") => {
             return Some(Case::Acts(json!({ "filter": {}, "dry_run": true })));
         }
-        ("POST", "/v1/dead-letters/discard") => {
+        (
+            "POST",
+            "/v1/dead-letters/discard" | "/v1/events/expunge" | "/v1/webhook-events/expunge",
+        ) => {
             return Some(Case::Acts(
                 json!({ "filter": {}, "reason": "not mine", "dry_run": true }),
             ));

@@ -23,7 +23,7 @@ const MAX_FILE_LINES: usize = 800;
 
 /// The rooms from the ground up. A room may import rooms of the layers before its own, and itself. A part of a room
 /// can have a layer of its own.
-const LAYERS: [&[&str]; 18] = [
+const LAYERS: [&[&str]; 19] = [
     &["base"],
     &["sys"],
     &["model"],
@@ -37,7 +37,8 @@ const LAYERS: [&[&str]; 18] = [
     &["backup"],
     &["alerts", "event_types", "privacy"],
     &["pipeline"],
-    &["archive", "health_probes", "jobs", "sources"],
+    &["archive", "health_probes", "sources"],
+    &["jobs"],
     &["api"],
     &["console"],
     &["app"],

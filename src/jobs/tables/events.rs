@@ -8,6 +8,7 @@ use rusqlite::{Row, ToSql, params};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::jobs::tables::expunged;
 use crate::jobs::{Action, Batch, Cursor, Filter, Item, Kind, MAX_BATCH, NewJob};
 use crate::model::delivery::State;
 use crate::model::event::Event;
@@ -15,6 +16,7 @@ use crate::model::outcome::AttemptClass;
 use crate::model::subscription::{Routed, Subscription};
 use crate::store::deliveries::{OrderedBy, Origin, Route};
 use crate::store::error::{Error, Result};
+use crate::store::legal_holds::{can_be_expunged, is_held_by};
 use crate::store::page::{MAX_LOOKED_AT, number_at};
 use crate::store::sql::{changes, columns};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
@@ -27,17 +29,35 @@ use crate::store::{
 pub(crate) const NEXT: &str = "
     SELECT o.seq, o.received_at FROM outbox AS o NOT INDEXED
      WHERE o.seq > ?2 AND o.seq <= ?3 AND o.tenant = ?1 AND o.routed_at IS NOT NULL
-       AND o.status <> 'quarantined' AND o.error_code IS NULL AND (?5 IS NULL OR o.event_type = ?5)
+       AND o.status <> 'quarantined' AND o.error_code IS NULL AND o.expunged_at IS NULL AND (?5 IS NULL OR o.event_type = ?5)
        AND (?6 IS NULL OR o.received_at >= ?6) AND (?7 IS NULL OR o.received_at < ?7)
        AND (?8 IS NULL OR o.aggregate_type = ?8) AND (?9 IS NULL OR o.aggregate_id = ?9)
      ORDER BY o.seq LIMIT ?4";
 
 pub(crate) const NEXT_WEBHOOK: &str = "
     SELECT w.seq, w.received_at FROM webhook_events AS w NOT INDEXED
-     WHERE w.seq > ?2 AND w.seq <= ?3 AND w.tenant = ?1 AND (?5 IS NULL OR w.event_type = ?5)
+     WHERE w.seq > ?2 AND w.seq <= ?3 AND w.tenant = ?1 AND w.expunged_at IS NULL AND (?5 IS NULL OR w.event_type = ?5)
        AND (?6 IS NULL OR w.received_at >= ?6) AND (?7 IS NULL OR w.received_at < ?7)
        AND (?8 IS NULL OR w.provider = ?8)
      ORDER BY w.seq LIMIT ?4";
+
+pub(crate) const FINISHED: &str = concat!(
+    "SELECT e.seq, e.received_at FROM outbox AS e NOT INDEXED
+      WHERE e.seq > ?2 AND e.seq <= ?3 AND e.tenant = ?1 AND (?5 IS NULL OR e.event_type = ?5)
+        AND (?6 IS NULL OR e.received_at >= ?6) AND (?7 IS NULL OR e.received_at < ?7)
+        AND (?8 IS NULL OR e.aggregate_type = ?8) AND (?9 IS NULL OR e.aggregate_id = ?9) AND ",
+    can_be_expunged!("outbox"),
+    " ORDER BY e.seq LIMIT ?4"
+);
+
+pub(crate) const FINISHED_WEBHOOK: &str = concat!(
+    "SELECT e.seq, e.received_at FROM webhook_events AS e NOT INDEXED
+      WHERE e.seq > ?2 AND e.seq <= ?3 AND e.tenant = ?1 AND (?5 IS NULL OR e.event_type = ?5)
+        AND (?6 IS NULL OR e.received_at >= ?6) AND (?7 IS NULL OR e.received_at < ?7)
+        AND (?8 IS NULL OR e.provider = ?8) AND ",
+    can_be_expunged!("webhook_events"),
+    " ORDER BY e.seq LIMIT ?4"
+);
 
 const PAYLOAD: &str = "SELECT payload, payload_seq FROM outbox WHERE seq = ?1";
 
@@ -78,6 +98,12 @@ pub(super) fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Curs
         None => Ok(0),
     };
     let last = |sql: &str| -> Result<i64> { tx.value(sql, []) };
+    if kind.is_expunging() {
+        // Also what is in the archive.
+        cursor.end = expunged::last(tx, "outbox")?;
+        cursor.webhook_end = expunged::last(tx, "webhook_events")?;
+        return Ok(cursor);
+    }
     if kind != Kind::ReplayWebhookEvents {
         (cursor.after, cursor.end) = (before(outbox_lists::RECEIVED_FROM)?, last(LAST)?);
     }
@@ -146,6 +172,33 @@ pub(super) fn next(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -
         }
     }
     Ok(batch)
+}
+
+/// The next events of which a job removes what they have.
+pub(super) fn finished(
+    tx: &ReadTx<'_>,
+    job: &NewJob,
+    cursor: &Cursor,
+    limit: u32,
+) -> Result<Batch> {
+    let search = Search { tx, job, live: Vec::new() };
+    let Filter { aggregate_type, aggregate_id, provider, .. } = &job.filter;
+    let is_webhook_event = job.kind == Kind::ExpungeWebhookEvents;
+    let mut cursor = cursor.clone();
+    let (found, is_last) = if is_webhook_event {
+        let place = (cursor.webhook_after, cursor.webhook_end);
+        let (found, to) =
+            search.next((AFTER_WEBHOOK, FINISHED_WEBHOOK), place, limit, params![provider])?;
+        cursor.webhook_after = to;
+        (found, to >= cursor.webhook_end)
+    } else {
+        let (place, more) = ((cursor.after, cursor.end), params![aggregate_type, aggregate_id]);
+        let (found, to) = search.next((AFTER, FINISHED), place, limit, more)?;
+        cursor.after = to;
+        (found, to >= cursor.end)
+    };
+    let item = |(seq, _)| Item { seq, is_webhook_event, actions: Vec::new() };
+    Ok(Batch { items: found.into_iter().map(item).collect(), cursor, is_last })
 }
 
 /// The search for events of a job.

@@ -4,6 +4,7 @@
 
 pub mod dead_letters;
 pub mod events;
+mod expunged;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
@@ -143,6 +144,9 @@ pub fn next_batch(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor) -> Result<Batc
     if job.kind.is_of_dead_letters() {
         return dead_letters::next(tx, job, cursor, size);
     }
+    if job.kind.is_expunging() {
+        return events::finished(tx, job, cursor, size);
+    }
     events::next(tx, job, cursor, size)
 }
 
@@ -158,6 +162,8 @@ pub fn matched(
     loop {
         let batch = if job.kind.is_of_dead_letters() {
             dead_letters::next_by_number(tx, job, &cursor, COUNTED_AT_ONCE)?
+        } else if job.kind.is_expunging() {
+            events::finished(tx, job, &cursor, COUNTED_AT_ONCE)?
         } else {
             events::next(tx, job, &cursor, COUNTED_AT_ONCE)?
         };
@@ -173,11 +179,13 @@ pub fn matched(
     }
 }
 
-/// Handles a batch and moves the cursor, in one transaction; `None` if the job does not run any more.
+/// Handles a batch and moves the cursor, in one transaction; `None` if the job does not run any more. `done`: it was
+/// handled in another file.
 pub fn advance(
     tx: &WriteTx<'_>,
     job: &Job,
     batch: &Batch,
+    done: Option<Progress>,
     now: Timestamp,
 ) -> Result<Option<Progress>> {
     let was = to_json("jobs.cursor", &job.new.cursor)?;
@@ -185,7 +193,10 @@ pub fn advance(
     if at.as_deref() != Some(was.as_str()) {
         return Ok(None);
     }
-    let progress = carry_out(tx, &job.new, batch, now)?;
+    let progress = match done {
+        Some(done) => done,
+        None => carry_out(tx, &job.new, batch, now)?,
+    };
     let state = if batch.is_last { State::Completed } else { State::Running };
     tx.change_one(
         ADVANCE,
@@ -215,6 +226,12 @@ pub fn carry_out(
     batch: &Batch,
     now: Timestamp,
 ) -> Result<Progress> {
+    if job.kind.is_expunging() {
+        let seqs: Vec<i64> = batch.items.iter().map(|item| item.seq).collect();
+        let done = expunged::expunge(tx, job.kind, &seqs, now)?;
+        let skipped = u64::try_from(seqs.len()).unwrap_or(u64::MAX).saturating_sub(done);
+        return Ok(Progress { done, skipped, deliveries: 0 });
+    }
     let mut actions: Vec<_> = Vec::new();
     for (n, item) in batch.items.iter().enumerate() {
         actions.extend(item.actions.iter().map(|(place, action)| (*place, n, *action)));

@@ -1,0 +1,89 @@
+//! Tables of finished events: what a job removes of them, in the database or in the file of a month. Their identity,
+//! states, times and hashes stay.
+//!
+//! Not here: finding them ([`super::events`]).
+
+use crate::base::clock::Timestamp;
+use crate::jobs::Kind;
+use crate::store::error::Result;
+use crate::store::legal_holds::{can_be_expunged, is_held_by};
+use crate::store::tx::{ReadTx, WriteTx};
+
+/// What is done to the events of a kind whose numbers are ?1, as JSON.
+struct Statements {
+    which: &'static str,
+    bodies: &'static str,
+    /// ?2: now.
+    events: &'static str,
+    attempts: &'static str,
+    deliveries: &'static str,
+    renderings: &'static str,
+}
+
+macro_rules! statements {
+    ($events:literal, $of:literal, $changes:literal, $can:expr) => {
+        Statements {
+            which: concat!(
+                "SELECT seq FROM ", $events, " AS e WHERE seq IN (SELECT value FROM json_each(?1)) AND ",
+                $can
+            ),
+            bodies: concat!(
+                "SELECT json_group_array(payload_seq) FROM ", $events,
+                " WHERE payload_seq IS NOT NULL AND seq IN (SELECT value FROM json_each(?1))"
+            ),
+            events: concat!(
+                "UPDATE ", $events, " SET payload = x'', payload_seq = NULL, sealed_fields = 0, ", $changes,
+                ", expunged_at = ?2 WHERE seq IN (SELECT value FROM json_each(?1))"
+            ),
+            attempts: statements!(@ "UPDATE attempts SET excerpt = NULL, fields = NULL", $of),
+            deliveries: concat!(
+                "UPDATE deliveries SET custom_data = NULL WHERE ", $of, " IN (SELECT value FROM json_each(?1))"
+            ),
+            renderings: statements!(@ "DELETE FROM renderings", $of),
+        }
+    };
+    (@ $change:literal, $of:literal) => {
+        concat!(
+            $change, " WHERE delivery_seq IN (SELECT seq FROM deliveries WHERE ", $of,
+            " IN (SELECT value FROM json_each(?1)))"
+        )
+    };
+}
+
+const EVENTS: Statements = statements!(
+    "outbox",
+    "outbox_seq",
+    "headers = '{}', custom_data = NULL",
+    can_be_expunged!("outbox")
+);
+const WEBHOOK_EVENTS: Statements = statements!(
+    "webhook_events",
+    "webhook_seq",
+    "headers = '[]'",
+    can_be_expunged!("webhook_events")
+);
+
+const FORGET_BODIES: &str = "DELETE FROM payloads WHERE seq IN (SELECT value FROM json_each(?1))";
+
+const LAST: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
+
+/// Removes what those events have that are still finished: payloads, what was sent of them, and the answers. Returns
+/// how many.
+pub(super) fn expunge(tx: &WriteTx<'_>, kind: Kind, seqs: &[i64], now: Timestamp) -> Result<u64> {
+    let json = |seqs: &[i64]| serde_json::to_string(seqs).unwrap_or_default();
+    let of = if kind == Kind::ExpungeWebhookEvents { &WEBHOOK_EVENTS } else { &EVENTS };
+    let which: Vec<i64> = tx.list(of.which, [json(seqs)])?;
+    let seqs = json(&which);
+    let bodies: String = tx.value(of.bodies, [&seqs])?;
+    tx.execute(of.events, (&seqs, now))?;
+    for sql in [of.attempts, of.deliveries, of.renderings] {
+        tx.execute(sql, [&seqs])?;
+    }
+    tx.execute(FORGET_BODIES, [bodies])?;
+    Ok(u64::try_from(which.len()).unwrap_or(u64::MAX))
+}
+
+/// The last number that was given to a row, wherever the row is.
+pub(super) fn last(tx: &ReadTx<'_>, table: &str) -> Result<i64> {
+    Ok(tx.find(LAST, [table])?.unwrap_or(0))
+}
