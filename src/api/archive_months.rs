@@ -78,6 +78,10 @@ struct RunStatus {
     bytes: u64,
     /// Why it ended early.
     error: Option<String>,
+    /// How many events and webhook events the database had at its end; null before the first.
+    hot_events: Option<u64>,
+    /// When the oldest of them was received.
+    hot_oldest_at: Option<Timestamp>,
 }
 
 /// A month.
@@ -122,14 +126,22 @@ fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
         path: path.display().to_string(),
         bytes,
     };
-    let Status { since, ended_at, events, bytes, error } = archiving.status();
+    let Status { since, ended_at, events, bytes, error, hot } = archiving.status();
     let settings = api.settings.get();
     let span = |span: Duration| humantime::format_duration(span).to_string().replace(' ', "");
     Ok(ok(&ArchiveAnswer {
         directory: archiving.archive.directory().display().to_string(),
         after: span(settings.archive.after),
         keep: span(settings.archive.keep),
-        run: RunStatus { since, ended_at, events, bytes, error },
+        run: RunStatus {
+            since,
+            ended_at,
+            events,
+            bytes,
+            error,
+            hot_events: hot.map(|hot| hot.events),
+            hot_oldest_at: hot.and_then(|hot| hot.oldest_at),
+        },
         items: files.into_iter().map(of).collect(),
     }))
 }
@@ -153,7 +165,7 @@ fn run(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         return Ok(Audited::dry_run(value(answer)));
     }
     if !api.flow.archiving.ask(before, now) {
-        return Err(Problem::conflict("Events are being moved at this moment."));
+        return Err(Problem::conflict("Another run waits already for the one under way."));
     }
     change(api, call, move |_tx| {
         let answer = RunAnswer { before, events: None, bytes: None };

@@ -131,16 +131,26 @@ pub(super) fn find_with<T: Archived, U>(
 }
 
 /// Reads a page, the newest first, from the database and the archive together. Rows keep their numbers, so a page is the
-/// same wherever its rows are.
+/// same wherever its rows are. `key`: the only one that its rows have.
 pub(super) fn page<T: Archived>(
     api: &Api,
     call: &Call,
     limit: u32,
+    key: Option<(Kind, &str)>,
     read: impl Fn(&ReadTx<'_>) -> StoreResult<Found<T>>,
 ) -> Result<Found<T>, Problem> {
     let (end, below) = (lists::end(api), call.query.page()?.after);
     let mut all = lists::read_until(api, call, end, &read)?;
-    for month in names(api)? {
+    let mut months = names(api)?;
+    if let Some((kind, key)) = key {
+        let known = |tx: &ReadTx<'_>| seen_keys::months_of(tx, kind.as_str(), &call.tenant, key);
+        let known = lists::read_until(api, call, end, known)?;
+        // If nothing is known of it, a month may have it all the same: keys are forgotten after a year.
+        if !known.is_empty() || !all.rows.is_empty() {
+            months.retain(|month| known.contains(&month.to_string()));
+        }
+    }
+    for month in months {
         let Some((of_month, (low, high))) = open::<T>(api, &month) else { continue };
         // The page ends before what the file has, or begins behind it.
         if all.next.is_some_and(|next| high < next) || below.is_some_and(|below| below <= low) {

@@ -149,7 +149,7 @@ fn page(api: &Api, call: &Call, filter: &delivery_lists::Filter) -> Result<Respo
     let page = call.query.page()?;
     let newest = page.newest(&call.tenant);
     let found =
-        archived::page(api, call, page.limit, |tx| delivery_lists::page(tx, newest, filter))?;
+        archived::page(api, call, page.limit, None, |tx| delivery_lists::page(tx, newest, filter))?;
     Ok(page_found(&found, |delivery| value(InFlightDelivery::of(api, delivery.clone()))))
 }
 

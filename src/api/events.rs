@@ -13,6 +13,7 @@ use crate::api::call::{Query, SHOWN_FACTOR, WithPayload, check_depth, page_found
 use crate::api::idempotency;
 use crate::api::prelude::*;
 use crate::api::schema::{Ascii, StrictBase64, TrueOrFalse, TypeName};
+use crate::archive;
 use crate::base::id;
 use crate::model::event::{self, Binding, Event, EventOrder, NewEvent, Status};
 use crate::model::json_fields::{self, Few, Object};
@@ -455,7 +456,8 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         return Ok(page_found(&found, identity));
     }
     let newest = page.newest(&call.tenant);
-    let found = archived::page(api, call, page.limit, |tx| match filter.status {
+    let key = filter.idempotency_key.as_deref().map(|key| (archive::Kind::Event, key));
+    let found = archived::page(api, call, page.limit, key, |tx| match filter.status {
         Some(Status::Quarantined) => quarantine::page(tx, newest, &filter),
         _ => outbox_lists::page(tx, newest, &filter),
     })?;

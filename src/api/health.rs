@@ -3,8 +3,9 @@
 
 use crate::api::context::Api;
 use crate::api::last_write::LastWrite;
+use crate::archive::mover::Status;
 use crate::backup::manifest;
-use crate::model::health::{self, Check, Level};
+use crate::model::health::{self, ArchiveState, Check, Level};
 use crate::pipeline::upkeep::disk_watch::DiskState;
 use crate::store::escalations;
 use crate::store::stats::{self, Attention};
@@ -26,6 +27,21 @@ pub(super) fn failures(checks: &[Check]) -> Option<String> {
     let why: Vec<String> =
         failed.map(|check| format!("{}: {}", check.name, check.detail)).collect();
     (!why.is_empty()).then(|| format!("{}.", why.join("; ")))
+}
+
+/// What the archive has, and how its last run went.
+pub(super) fn archive_state(api: &Api) -> ArchiveState {
+    let archiving = &api.flow.archiving;
+    let files = archiving.archive.files().unwrap_or_default();
+    let Status { ended_at, error, hot, .. } = archiving.status();
+    ArchiveState {
+        months: files.len(),
+        bytes: files.iter().map(|file| file.bytes).sum(),
+        hot: hot.map(|hot| hot.events),
+        oldest_at: hot.and_then(|hot| hot.oldest_at),
+        ended_at,
+        error,
+    }
 }
 
 fn run_checks(api: &Api, written: Result<(), String>) -> Vec<Check> {
@@ -63,5 +79,6 @@ fn run_checks(api: &Api, written: Result<(), String>) -> Vec<Check> {
     let newest = files::newest(&settings.backup_directory(), manifest::ENDING);
     let age = newest.map(|at| api.clock.wall().since(at));
     checks.push(health::backup(settings.backup.every, age));
+    checks.push(health::archive(archive_state(api)));
     checks
 }

@@ -6,6 +6,7 @@ use crate::api::archived::{self, By};
 use crate::api::call::{SHOWN_FACTOR, WithPayload, page_found};
 use crate::api::events::{TRACE_ID, in_flight};
 use crate::api::prelude::*;
+use crate::archive;
 use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent};
 use crate::store::webhook_events;
 
@@ -74,8 +75,9 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         in_flight: in_flight(api)?.1,
     };
     let newest = page.newest(&call.tenant);
+    let key = filter.provider_event_id.as_deref().map(|key| (archive::Kind::WebhookEvent, key));
     let found =
-        archived::page(api, call, page.limit, |tx| webhook_events::page(tx, newest, &filter))?;
+        archived::page(api, call, page.limit, key, |tx| webhook_events::page(tx, newest, &filter))?;
     Ok(page_found(&found, identity))
 }
 

@@ -26,8 +26,8 @@ use crate::base::words::words;
 use crate::config::Live;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::site_watch::ClockWatch;
-use crate::store::Store;
-use crate::store::error::Result;
+use crate::store::error::{Error, Result};
+use crate::store::{Store, schema};
 use crate::sys::files;
 
 /// The directory of the files, beside the database.
@@ -257,7 +257,15 @@ impl Archive {
         let found = open.iter().position(|(known, _)| known == month).map(|n| open.remove(n).1);
         let store = match found {
             Some(store) => store,
-            None => of.over(&self.path(month))?,
+            None => {
+                let path = self.path(month);
+                // One that could not be upgraded is not read.
+                let have = schema::schema_version(&path)?.unwrap_or(0);
+                if have != schema::VERSION {
+                    return Err(Error::TooOld { path, have, want: schema::VERSION });
+                }
+                of.over(&path)?
+            }
         };
         if open.len() >= MAX_OPEN {
             open.remove(0);

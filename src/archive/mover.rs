@@ -11,13 +11,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::archive::expiry::Expiry;
-use crate::archive::store::{self, Before, MonthFile};
+use crate::archive::store::{self, Before, Hot, MonthFile};
 use crate::archive::{Archive, ArchiveFile, Batch, Kind, Month, Parts};
 use crate::base::clock::Timestamp;
 use crate::base::faults::Step;
 use crate::base::stop::Stop;
 use crate::pipeline::threads::{Bell, Spawner, join};
 use crate::store::error::{Error, Result};
+use crate::store::schema;
 use crate::store::writer::Queue;
 use crate::sys::files;
 
@@ -48,6 +49,14 @@ pub struct Status {
     pub bytes: u64,
     /// Why it ended early.
     pub error: Option<String>,
+    /// What the database had at its end.
+    pub hot: Option<Hot>,
+}
+
+impl Status {
+    fn begun(at: Timestamp, before: &Self) -> Self {
+        Self { since: Some(at), hot: before.hot, ..Self::default() }
+    }
 }
 
 /// What came of deleting a month.
@@ -85,14 +94,17 @@ impl Archiving {
         self.status.lock().clone()
     }
 
-    /// Asks for a walk that moves what finished before `by`; `false`: one is under way.
+    /// Asks for a walk that moves what finished before `by`, after the one under way; `false`: one waits already.
     pub fn ask(&self, by: Timestamp, now: Timestamp) -> bool {
         let mut status = self.status.lock();
-        if status.since.is_some() {
+        let mut asked = self.asked.lock();
+        if asked.is_some() {
             return false;
         }
-        *status = Status { since: Some(now), ..Status::default() };
-        *self.asked.lock() = Some(by);
+        *asked = Some(by);
+        if status.since.is_none() {
+            *status = Status::begun(now, &status);
+        }
         self.bell.ring();
         true
     }
@@ -129,6 +141,7 @@ impl Mover {
             has_back: Arc::default(),
             bell: Bell::default(),
         };
+        upgrade(&archiving.archive, &parts)?;
         let due = parts.clock.now();
         let moving = Moving {
             parts,
@@ -180,8 +193,15 @@ impl Moving {
                     tracing::error!(%error, "finished events could not be archived; they stay, and it is tried again");
                     self.archiving.status.lock().error = Some(error.to_string());
                 }
+                let hot = self.parts.store.read(store::hot).ok();
                 let mut status = self.archiving.status.lock();
-                (status.since, status.ended_at) = (None, Some(self.parts.clock.wall()));
+                let now = self.parts.clock.wall();
+                status.hot = hot;
+                if self.archiving.asked.lock().is_some() {
+                    *status = Status::begun(now, &status);
+                } else {
+                    (status.since, status.ended_at) = (None, Some(now));
+                }
             }
             if let Err(error) = self.expiry.make_room(&self.parts, &self.archiving.archive) {
                 tracing::error!(%error, "the oldest month could not be deleted; it is tried again");
@@ -206,7 +226,7 @@ impl Moving {
         if status.since.is_some() {
             return None;
         }
-        *status = Status { since: Some(clock.wall()), ..Status::default() };
+        *status = Status::begun(clock.wall(), &status);
         Some(Before::set(&settings.get().archive, clock.wall()))
     }
 
@@ -330,6 +350,16 @@ impl Moving {
     fn planned_fault(&self) -> Result<()> {
         if self.parts.faults.hit(Step::Archive) { Err(Error::Full) } else { Ok(()) }
     }
+}
+
+/// Upgrades the files of months to the schema of the database. One that cannot be read is left: the log says so.
+fn upgrade(archive: &Archive, parts: &Parts) -> Result<()> {
+    for month in archive.months().map_err(|error| parts.store.file_error(error))? {
+        if let Err(error) = schema::migrate_month(&archive.path(&month), &parts.faults) {
+            tracing::error!(%error, %month, "a month of the archive cannot be upgraded and is not shown");
+        }
+    }
+    Ok(())
 }
 
 /// Makes the file of a month, unless it is there. It gets its name when its tables are in it, so that no reader meets it

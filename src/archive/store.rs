@@ -41,6 +41,13 @@ const SINCE: &str = "archived_at";
 /// A quarter of a MiB: what a write is delayed by it stays small.
 const GIVE_BACK: &str = "PRAGMA incremental_vacuum(64)";
 
+const HOT: &str = "
+    SELECT (SELECT count(*) FROM outbox) + (SELECT count(*) FROM webhook_events),
+           (SELECT min(at) FROM (
+              SELECT (SELECT received_at FROM outbox ORDER BY seq LIMIT 1) AS at
+               UNION ALL
+              SELECT (SELECT received_at FROM webhook_events ORDER BY seq LIMIT 1)))";
+
 const META: &str = "SELECT value FROM meta WHERE key = ?1";
 
 const FORGET_OUT: &str = "DELETE FROM meta WHERE key = ?1";
@@ -403,6 +410,22 @@ pub fn numbers(month: &ReadTx<'_>) -> Result<Numbers> {
         Ok(month.first(&sql, [], tuple)?.unwrap_or_default())
     };
     Ok([of("outbox")?, of("webhook_events")?, of("deliveries")?])
+}
+
+/// Events and webhook events that are in the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hot {
+    /// How many.
+    pub events: u64,
+    /// When the oldest one was received; `None`: there is none.
+    pub oldest_at: Option<Timestamp>,
+}
+
+/// Counts what is in the database. Reads an index of it.
+pub fn hot(tx: &ReadTx<'_>) -> Result<Hot> {
+    let (events, oldest_at): (i64, Option<Timestamp>) =
+        tx.first(HOT, [], tuple)?.unwrap_or_default();
+    Ok(Hot { events: u64::try_from(events).unwrap_or(0), oldest_at })
 }
 
 /// The unused pages of the database, and all of them.

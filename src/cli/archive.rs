@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressStyle};
+
 use crate::app::data_directory::DATABASE;
 use crate::archive::{Archive, Month, store};
 use crate::backup::Bytes;
@@ -93,10 +95,12 @@ fn told(archive: &Value) -> String {
     let run = archive.get("run").cloned().unwrap_or_default();
     let moved = format!("{} events", run.get("events").and_then(Value::as_u64).unwrap_or(0));
     let error = text(&run, "error");
+    let hot = run.get("hot_events").and_then(Value::as_u64);
+    let hot = hot.map_or_else(String::new, |hot| format!("; {hot} are in the database"));
     match (text(&run, "since").is_empty(), text(&run, "ended_at").is_empty(), error.is_empty()) {
         (false, ..) => format!("a run has moved {moved} so far"),
         (_, true, _) => "no run since the start".to_owned(),
-        (_, _, true) => format!("the last run moved {moved}"),
+        (_, _, true) => format!("the last run moved {moved}{hot}"),
         _ => format!("the last run moved {moved}, then failed: {error}"),
     }
 }
@@ -114,10 +118,16 @@ fn run(call: &Call<'_>, remote: &Remote) -> Done {
             format_args!("{} events with {bytes} would be moved", number("events")),
         );
     }
+    let bar = ProgressBar::new_spinner().with_style(
+        ProgressStyle::with_template("{spinner} {pos} events moved, {per_sec}")
+            .map_err(Failure::failed)?,
+    );
     loop {
         let archive = remote.get("/v1/archive")?;
         let run = archive.get("run").cloned().unwrap_or_default();
+        bar.set_position(run.get("events").and_then(Value::as_u64).unwrap_or(0));
         if text(&run, "since").is_empty() {
+            bar.finish_and_clear();
             remote.answer(&archive, told(&archive))?;
             let failed = !text(&run, "error").is_empty();
             return if failed { Err(Failure::new(FAILED, "")) } else { Ok(()) };

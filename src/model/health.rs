@@ -265,6 +265,39 @@ pub fn backup(every: Option<Duration>, age: Option<Duration>) -> Check {
     Check::new("backup", level, value, detail)
 }
 
+/// What the archive has, and how its last run went.
+#[derive(Clone, Debug, Default)]
+pub struct ArchiveState {
+    /// Files.
+    pub months: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Events that the database had after the last run.
+    pub hot: Option<u64>,
+    /// When the oldest of them was received.
+    pub oldest_at: Option<Timestamp>,
+    /// When the last run ended.
+    pub ended_at: Option<Timestamp>,
+    /// Why it ended early.
+    pub error: Option<String>,
+}
+
+/// The archive.
+pub fn archive(of: ArchiveState) -> Check {
+    let ArchiveState { months, bytes: size, hot, oldest_at, ended_at, error } = of;
+    let (level, ran) = match (&error, ended_at) {
+        (Some(error), _) => (Level::Warn, format!("; the last run failed: {error}")),
+        (None, Some(at)) => (Level::Ok, format!("; the last run ended {at}")),
+        (None, None) => (Level::Ok, String::new()),
+    };
+    let hot_detail = hot.map_or_else(String::new, |hot| format!("; {hot} events in the database"));
+    let since = oldest_at.map_or_else(String::new, |at| format!(", the oldest of {at}"));
+    let detail = format!("{months} months, {}{hot_detail}{since}{ran}", bytes(size));
+    let value = json!({ "months": months, "bytes": size, "hot_events": hot, "hot_oldest_at": oldest_at,
+                        "ended_at": ended_at });
+    Check::new("archive", level, value, detail)
+}
+
 /// A restore: until when new events are held for review, and how many deliveries are in doubt.
 pub fn in_doubt(window: Option<Window>, count: u64, now: Timestamp) -> Check {
     let window = window.filter(|window| now < window.until);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use serde_json::json;
 
 use crate::base::faults::{Faults, Step};
@@ -186,32 +186,13 @@ pub(crate) fn migrate(
     by: &(Timestamp, Actor),
     faults: &Faults,
 ) -> Result<i64> {
-    let conn = open_raw(path)?;
-    // A step may drop a table and recreate it under the old name. Foreign keys would report its rows as missing, so
-    // they are off, and orphans are checked before the commit. The modern ALTER TABLE would fail if an ERP has a view
-    // of the dropped table; legacy_alter_table ignores views.
-    conn.execute_batch(
-        "PRAGMA synchronous = FULL;
-         PRAGMA foreign_keys = OFF;
-         PRAGMA legacy_alter_table = ON;
-         PRAGMA secure_delete = ON;
-         PRAGMA trusted_schema = OFF;",
-    )?;
+    let conn = open_to_migrate(path)?;
     let have = version(path, &conn)?.unwrap_or(0);
     conn.busy_handler(None)?;
     let mut contention = WriteContention::new(conn.path());
     contention.set_at_start(true);
     let transaction = contention.begin(&conn, &WorkDone::default())?;
-    for (step, sql) in steps.after(path, have)? {
-        if faults.hit(Step::Migrate) {
-            return Err(Error::Full);
-        }
-        transaction.execute_batch(sql).map_err(|error| match Error::from(error) {
-            Error::Sqlite(source) => Error::Schema { step, source },
-            other => other,
-        })?;
-    }
-    sign(&transaction)?;
+    carry_out(&transaction, steps.after(path, have)?, faults)?;
     note(&transaction, have, by)?;
     if let Some(table) = schema_shape::orphans(&transaction, 1)?.first() {
         return Err(Error::Constraint(format!(
@@ -223,6 +204,52 @@ pub(crate) fn migrate(
     }
     transaction.commit().map_err(Error::at_commit)?;
     Ok(have)
+}
+
+/// Upgrades the file of a month, if it is older. Its rows refer to rows of other files.
+/// Fails if the file is newer, or a step fails; then it is unchanged.
+pub fn migrate_month(path: &Path, faults: &Faults) -> Result<()> {
+    let conn = open_to_migrate(path)?;
+    let have = version(path, &conn)?.unwrap_or(0);
+    let mut steps = Steps::RELEASED.after(path, have)?.peekable();
+    if steps.peek().is_none() {
+        return Ok(());
+    }
+    let transaction = Transaction::new_unchecked(&conn, TransactionBehavior::Immediate)?;
+    carry_out(&transaction, steps, faults)?;
+    transaction.commit().map_err(Error::at_commit)
+}
+
+fn carry_out(
+    transaction: &Connection,
+    steps: impl Iterator<Item = (i64, &'static str)>,
+    faults: &Faults,
+) -> Result<()> {
+    for (step, sql) in steps {
+        if faults.hit(Step::Migrate) {
+            return Err(Error::Full);
+        }
+        transaction.execute_batch(sql).map_err(|error| match Error::from(error) {
+            Error::Sqlite(source) => Error::Schema { step, source },
+            other => other,
+        })?;
+    }
+    sign(transaction)
+}
+
+fn open_to_migrate(path: &Path) -> Result<Connection> {
+    let conn = open_raw(path)?;
+    // A step may drop a table and recreate it under the old name. Foreign keys would report its rows as missing, so
+    // they are off, and orphans are checked before the commit. The modern ALTER TABLE would fail if an ERP has a view
+    // of the dropped table; legacy_alter_table ignores views.
+    conn.execute_batch(
+        "PRAGMA synchronous = FULL;
+         PRAGMA foreign_keys = OFF;
+         PRAGMA legacy_alter_table = ON;
+         PRAGMA secure_delete = ON;
+         PRAGMA trusted_schema = OFF;",
+    )?;
+    Ok(conn)
 }
 
 /// Appends the upgrade's audit event.

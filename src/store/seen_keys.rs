@@ -1,4 +1,5 @@
-//! Table `seen_keys`: events that have left the database for the archive, so that one that is sent again is known.
+//! Table `seen_keys`: events that have left the database for the archive, so that one that is sent again is known. Table
+//! `seen_sources`: where they came from.
 //!
 //! As long as nothing was archived, an event costs no look-up here.
 
@@ -32,6 +33,12 @@ const NOTE: &str = "
     INSERT INTO seen_keys (hash, id, status, month) 
     VALUES (?1, ?2, nullif(?3, 'completed'), CAST(replace(?4, '-', '') AS INTEGER))
         ON CONFLICT (hash) DO UPDATE SET status = excluded.status, month = excluded.month";
+
+const NOTE_SOURCE: &str =
+    "INSERT INTO seen_sources (kind, tenant, source) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+
+const SOURCES: &str =
+    "SELECT source FROM seen_sources WHERE kind = ?1 AND tenant = ?2 ORDER BY source LIMIT 1000";
 
 const FORGET: &str = "DELETE FROM seen_keys WHERE hash = ?1";
 
@@ -74,6 +81,16 @@ fn seen(row: &Row<'_>) -> Result<Seen> {
     Ok(Seen { id, status: row.get(1)?, month: row.get(2)? })
 }
 
+/// The months in which events of a tenant with this key are, whatever their source.
+pub fn months_of(tx: &ReadTx<'_>, kind: &str, tenant: &str, key: &str) -> Result<Vec<String>> {
+    let sources: Vec<String> = tx.list(SOURCES, (kind, tenant))?;
+    let mut months = Vec::new();
+    for source in sources {
+        months.extend(look_up(tx, kind, (tenant, &source, key))?.map(|seen| seen.month));
+    }
+    Ok(months)
+}
+
 /// Notes an event that is archived.
 pub fn note(
     tx: &WriteTx<'_>,
@@ -81,6 +98,8 @@ pub fn note(
     Seen { id, status, month }: &Seen,
 ) -> Result<()> {
     tx.has_seen().set(Some(true));
+    let (tenant, source, _) = identity;
+    tx.execute(NOTE_SOURCE, (kind, tenant, source))?;
     // Only what is shown as it was given.
     let uuid = Uuid::try_parse(id).ok().filter(|uuid| uuid.to_string() == *id);
     let id: &dyn ToSql = match &uuid {

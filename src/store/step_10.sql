@@ -23,6 +23,14 @@ SELECT hash,
 DROP TABLE seen_keys;
 ALTER TABLE seen_keys_10 RENAME TO seen_keys;
 
+-- The sources of their events. A list by key knows no source, and looks the key up under each of the tenant's.
+CREATE TABLE seen_sources (
+  kind   TEXT NOT NULL,
+  tenant TEXT NOT NULL,
+  source TEXT NOT NULL,
+  PRIMARY KEY (kind, tenant, source)
+) STRICT, WITHOUT ROWID;
+
 -- Events that are kept whatever the settings say: they are neither archived, deleted nor expunged while it is in force.
 CREATE TABLE legal_holds (
   seq            INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -8,6 +8,7 @@ pub mod table;
 
 use std::time::Duration;
 
+use crate::api::health::archive_state;
 use crate::api::metrics::page::Page;
 use crate::api::prelude::*;
 use crate::api::route::public;
@@ -124,6 +125,14 @@ fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
     page.one("oncebox_deliveries_in_doubt", in_doubt);
     let newest = files::newest(&api.settings.get().backup_directory(), manifest::ENDING);
     page.one("oncebox_backup_age_seconds", newest.map(|at| api.clock.wall().since(at)));
+    let archive = archive_state(api);
+    page.one("oncebox_archive_months", u64::try_from(archive.months).unwrap_or(u64::MAX));
+    page.one("oncebox_archive_size_bytes", archive.bytes);
+    let age = |at: Option<Timestamp>| at.map(|at| api.clock.wall().since(at));
+    page.one("oncebox_archive_run_age_seconds", age(archive.ended_at));
+    page.one("oncebox_archive_run_failed", archive.error.is_some());
+    page.one("oncebox_events_hot", archive.hot);
+    page.one("oncebox_events_hot_oldest_seconds", age(archive.oldest_at));
     let held = HoldReason::ALL
         .map(|reason| holds.iter().find(|(of, _)| *of == reason).map_or(0, |(_, count)| *count));
     page.all("oncebox_subscriptions_held", held);

@@ -106,9 +106,9 @@ impl From<std::time::Duration> for Number {
     }
 }
 
-impl From<Option<std::time::Duration>> for Number {
-    fn from(span: Option<std::time::Duration>) -> Self {
-        span.map_or_else(|| Self("NaN".to_owned()), Self::from)
+impl<T: Into<Self>> From<Option<T>> for Number {
+    fn from(number: Option<T>) -> Self {
+        number.map_or_else(|| Self("NaN".to_owned()), Into::into)
     }
 }
 
