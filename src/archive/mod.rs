@@ -255,17 +255,16 @@ impl Archive {
     pub fn read(&self, month: &Month, of: &Store) -> Result<Store> {
         let mut open = self.open.lock();
         let found = open.iter().position(|(known, _)| known == month).map(|n| open.remove(n).1);
-        let store = match found {
-            Some(store) => store,
-            None => {
-                let path = self.path(month);
-                // One that could not be upgraded is not read.
-                let have = schema::schema_version(&path)?.unwrap_or(0);
-                if have != schema::VERSION {
-                    return Err(Error::TooOld { path, have, want: schema::VERSION });
-                }
-                of.over(&path)?
+        let store = if let Some(store) = found {
+            store
+        } else {
+            let path = self.path(month);
+            // One that could not be upgraded is not read.
+            let have = schema::schema_version(&path)?.unwrap_or(0);
+            if have != schema::VERSION {
+                return Err(Error::TooOld { path, have, want: schema::VERSION });
             }
+            of.over(&path)?
         };
         if open.len() >= MAX_OPEN {
             open.remove(0);
