@@ -976,8 +976,10 @@ BEGIN
   SELECT RAISE(ABORT, 'an audit event is never changed');
 END;
 
+-- Rows up to 'audit_start' are in the files of their months.
 CREATE TRIGGER audit_events_are_never_deleted
 BEFORE DELETE ON audit_events
+WHEN NOT EXISTS (SELECT 1 FROM meta WHERE key = 'audit_start' AND OLD.seq <= CAST(value AS INTEGER))
 BEGIN
   SELECT RAISE(ABORT, 'an audit event is never deleted');
 END;

@@ -4,18 +4,16 @@ use crate::api::audited::Verdict;
 use crate::api::lists;
 use crate::api::prelude::*;
 use crate::archive::store::{self, Wanted};
-use crate::archive::{Batch, Kind, Month};
+use crate::archive::{Archive, Batch, Kind, Month};
 use crate::base::id;
 use crate::model::delivery::Delivery;
 use crate::model::event::Event;
 use crate::model::webhook_event::WebhookEvent;
-use crate::store::OwnReader;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::page::Found;
-use crate::store::read_only;
 use crate::store::search::{Hit, HitKind};
-use crate::store::seen_keys;
 use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::{OwnReader, read_only, seen_keys};
 
 /// What can be in the archive.
 pub(super) trait Archived {
@@ -56,14 +54,27 @@ pub(super) enum By<'a> {
     Number(i64),
 }
 
-fn names(api: &Api) -> Result<Vec<Month>, Problem> {
-    let months = api.flow.archiving.archive.months();
-    months.map_err(|error| Problem::internal(error.to_string()))
+fn names(archive: &Archive) -> Result<Vec<Month>, Problem> {
+    archive.months().map_err(|error| Problem::internal(error.to_string()))
+}
+
+/// The months that have a file with audit events, the latest first, each with an API that reads it. One that cannot be read
+/// is left out: the log says so.
+pub(super) fn audit_months(api: &Api) -> Result<impl Iterator<Item = (Month, Api)>, Problem> {
+    let own = api.clone();
+    let read = move |month: Month| match own.flow.archiving.audit.read(&month, &own.store) {
+        Ok(store) => Some((month, Api { store, ..own.clone() })),
+        Err(error) => {
+            tracing::error!(%error, %month, "a month of audit events cannot be read");
+            None
+        }
+    };
+    Ok(names(&api.flow.archiving.audit)?.into_iter().filter_map(read))
 }
 
 /// The months, those first that may have an event: it finished after it got its id.
 fn names_by(api: &Api, by: By<'_>) -> Result<Vec<Month>, Problem> {
-    let mut names = names(api)?;
+    let mut names = names(&api.flow.archiving.archive)?;
     if let By::Id(id) = by
         && let Some(at) = id::made_at(id)
     {
@@ -88,7 +99,7 @@ fn open<T: Archived>(api: &Api, month: &Month) -> Option<(Api, (i64, i64))> {
 
 /// APIs that read the files of the months, the latest first.
 pub(super) fn each(api: &Api) -> Result<impl Iterator<Item = Api>, Problem> {
-    let months = names(api)?;
+    let months = names(&api.flow.archiving.archive)?;
     Ok(months.into_iter().filter_map(|month| Some(open::<Event>(api, &month)?.0)))
 }
 
@@ -141,7 +152,7 @@ pub(super) fn page<T: Archived>(
 ) -> Result<Found<T>, Problem> {
     let (end, below) = (lists::end(api), call.query.page()?.after);
     let mut all = lists::read_until(api, call, end, &read)?;
-    let mut months = names(api)?;
+    let mut months = names(&api.flow.archiving.archive)?;
     if let Some((kind, key)) = key {
         let known = |tx: &ReadTx<'_>| seen_keys::months_of(tx, kind.as_str(), &call.tenant, key);
         let known = lists::read_until(api, call, end, known)?;
@@ -171,7 +182,7 @@ pub(super) fn search(
 ) -> Result<(Vec<Hit>, bool), Problem> {
     let end = lists::end(api);
     let (mut all, mut more) = lists::read_until(api, call, end, &find)?;
-    for month in names(api)? {
+    for month in names(&api.flow.archiving.archive)? {
         let Some((of_month, _)) = open::<Event>(api, &month) else { continue };
         let Ok((found, has_more)) = lists::read_until(&of_month, call, end, &find) else {
             return Ok((all, true));

@@ -2,13 +2,18 @@
 
 use serde_json::value::RawValue;
 
+use crate::api::archived::audit_months;
 use crate::api::call::page_found;
 use crate::api::prelude::*;
 use crate::api::schema::{AnyObject, Sha256};
 
+use crate::archive::audit::may_have;
 use crate::model::audit::chain::Report;
 use crate::model::audit::{AuditEvent, Hash, Outcome};
 use crate::store::audit_events::{self, Filter};
+use crate::store::meta;
+use crate::store::page::{Found, Newest, Span};
+use crate::store::tx::ReadTx;
 
 /// The audit trail.
 pub(super) const RESOURCE: Resource = Resource {
@@ -43,14 +48,16 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/audit-events/verification", Admin, Listed(verify))
             .doc("verifyAuditEvents", "Verify the newest audit events", &[])
             .about(
-                "Checks the hashes of the newest 1,000 audit events, of all tenants: they are one chain. \
-                 `oncebox audit verify` checks all of it.",
+                "Checks the hashes of the newest 1,000 audit events in the database, of all tenants: they are one chain. \
+                 `oncebox audit verify` checks all of it, with the files of earlier months.",
             )
             .returns(&[Returns::json::<Verification>(200, "Whether they are intact.")])],
 };
 
 /// The most audit events that are verified at once.
 const MAX_VERIFIED: u32 = 1_000;
+/// The most files of months that a page searches.
+const MAX_FILES: u32 = 12;
 /// The most breaks that are shown.
 const MAX_BREAKS: usize = 10;
 
@@ -93,28 +100,83 @@ const AGGREGATE_ID: Param = Param::query::<SomeText>(
 /// `GET /v1/audit-events`, newest first.
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let (query, page) = (&call.query, call.query.page()?);
-    let filter = Filter {
+    let mut filter = Filter {
         actor: query.text("actor"),
         action: query.text("action"),
         resource: query.text("resource"),
         outcome: query.word("result", |text| Outcome::parse(&text.to_ascii_uppercase()))?,
         correlation_id: query.text("correlation_id"),
-        aggregate_type: query.text("aggregate_type"),
-        aggregate_id: query.text("aggregate_id"),
+        resources: None,
         done: query.span()?,
     };
-    if filter.aggregate_type.is_some() && filter.aggregate_id.is_none() {
+    let (kind, id) = (query.text("aggregate_type"), query.text("aggregate_id"));
+    if kind.is_some() && id.is_none() {
         return Err(Problem::bad_request("aggregate_type needs aggregate_id."));
     }
-    let newest = page.newest(&call.tenant);
-    let found = lists::read(api, call, |tx| audit_events::page(tx, newest, &filter))?;
+    if let Some(id) = id {
+        let (of, kind) = (&call.tenant, kind.as_deref());
+        let read = |tx: &ReadTx<'_>| audit_events::resources_of(tx, of, kind, &id);
+        filter.resources = Some(lists::read(api, call, read)?);
+    }
+    let found = everywhere(api, call, page.newest(&call.tenant), &filter)?;
     Ok(page_found(&found, |event| value(AuditEventAnswer::new(event))))
+}
+
+/// A page from the database, then from the files of the months before it, until it is full.
+fn everywhere(
+    api: &Api,
+    call: &Call,
+    mut newest: Newest<'_>,
+    filter: &Filter,
+) -> Result<Found<AuditEvent>, Problem> {
+    let end = lists::end(api);
+    let (mut found, start) = lists::read_until(api, call, end, |tx| {
+        Ok((audit_events::page(tx, newest, filter)?, meta::audit_start(tx)?))
+    })?;
+    let (Some(mut start), Span { since, until }) = (start, filter.done) else { return Ok(found) };
+    let mut searched = 0;
+    for (month, of_month) in audit_months(api)? {
+        // Rows after the start of what was read count there, and are on this page already.
+        newest.before = newest.before.min(start.seq.saturating_add(1));
+        if found.next.is_some() {
+            break;
+        }
+        let first = of_month.store.read(meta::audit_start)?;
+        let Some(first) = first.filter(|first| first.seq.saturating_add(1) < newest.before) else {
+            continue;
+        };
+        start = first;
+        if !may_have(&month, since, until) {
+            continue;
+        }
+        if searched == MAX_FILES {
+            found.next = Some(newest.before);
+            break;
+        }
+        searched += 1;
+        let rows = u32::try_from(found.rows.len()).unwrap_or(u32::MAX);
+        let rest = Newest { limit: newest.limit.saturating_sub(rows), ..newest };
+        let more =
+            lists::read_until(&of_month, call, end, |tx| audit_events::page(tx, rest, filter))?;
+        found.rows.extend(more.rows);
+        found.next = more.next;
+    }
+    Ok(found)
 }
 
 /// `GET /v1/audit-events/{seq}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let seq = call.param(0).parse().ok().or_not_found("audit event")?;
-    let found = api.store.read(|tx| audit_events::by_seq(tx, &call.tenant, seq))?;
+    let by_seq = |api: &Api| api.store.read(|tx| audit_events::by_seq(tx, &call.tenant, seq));
+    let mut found = by_seq(api)?;
+    if found.is_none() && api.store.read(audit_events::start)?.seq >= seq {
+        for (_, of_month) in audit_months(api)? {
+            if of_month.store.read(meta::audit_start)?.is_some_and(|first| first.seq < seq) {
+                found = by_seq(&of_month)?;
+                break;
+            }
+        }
+    }
     Ok(ok(&AuditEventAnswer::new(&found.or_not_found("audit event")?)))
 }
 

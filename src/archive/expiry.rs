@@ -95,7 +95,8 @@ impl Expiry {
     }
 }
 
-fn oldest_first(archive: &Archive, store: &Store) -> Result<Vec<Month>> {
+/// The months that have a file.
+pub(super) fn oldest_first(archive: &Archive, store: &Store) -> Result<Vec<Month>> {
     let mut months = archive.months().map_err(|error| store.file_error(error))?;
     months.reverse();
     Ok(months)

@@ -4,34 +4,46 @@
 //! deleted from the database, so that a crash at any point loses nothing. Until then the database notes which batch is
 //! moved: after a crash its rows are taken out of the file of the month again.
 //!
-//! Not here: the schema, which is that of the database; audit events and guards, which stay.
+//! Audit events have files of their own in `audit/`, and always move: [`audit`].
+//!
+//! Not here: the schema, which is that of the database; guards, which stay.
 
+pub mod audit;
 pub mod expiry;
 pub mod mover;
 pub mod store;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, fs, io};
 
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use crate::base::clock::{Clock, Timestamp};
-use crate::base::faults::Faults;
+use crate::base::faults::{Faults, Step};
+use crate::base::stop::Stop;
 use crate::base::words::words;
 use crate::config::Live;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::site_watch::ClockWatch;
 use crate::store::error::{Error, Result};
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
 use crate::store::{Store, schema};
 use crate::sys::files;
 
 /// The directory of the files, beside the database.
 pub const DIRECTORY: &str = "archive";
+/// The directory of the files with audit events, beside the database.
+pub const AUDIT_DIRECTORY: &str = "audit";
+
+/// The pause after a batch, as a multiple of the time in which the writer worked for it.
+const PAUSE_TIMES: u32 = 9;
+/// The longest pause after a batch.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the thread needs.
 pub struct Parts {
@@ -47,6 +59,27 @@ pub struct Parts {
     pub disk: Arc<DiskWatch>,
     /// Planned failures.
     pub faults: Faults,
+}
+
+impl Parts {
+    /// Runs a job of the thread in a transaction of its own, and pauses after it.
+    fn write_gently<T: Send + 'static>(
+        &self,
+        stop: &Stop,
+        mut job: impl FnMut(&WriteTx<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let timer = self.clock.clone();
+        let (value, took) = self.store.writer().write(Queue::Upkeep, move |tx| {
+            let began = timer.monotonic();
+            Ok((job(tx)?, timer.monotonic().saturating_sub(began)))
+        })?;
+        stop.wait((took * PAUSE_TIMES).min(MAX_PAUSE));
+        Ok(value)
+    }
+
+    fn planned_fault(&self) -> Result<()> {
+        if self.faults.hit(Step::Archive) { Err(Error::Full) } else { Ok(()) }
+    }
 }
 
 words! {
@@ -164,7 +197,7 @@ pub struct ArchiveFile {
     pub bytes: u64,
 }
 
-/// The files of the archive. Cheap to clone.
+/// The files of months in one directory. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Archive {
     directory: PathBuf,
@@ -183,10 +216,10 @@ pub type Numbers = [(i64, i64); 3];
 const MAX_OPEN: usize = 12;
 
 impl Archive {
-    /// The archive of a data directory. It need not exist.
-    pub fn of(data: &Path) -> Self {
+    /// The files in a directory of a data directory, which need not exist.
+    pub fn of(data: &Path, directory: &str) -> Self {
         Self {
-            directory: data.join(DIRECTORY),
+            directory: data.join(directory),
             open: Arc::default(),
             numbers: Arc::default(),
             writing: Arc::default(),

@@ -1,8 +1,6 @@
 //! The thread `archive`: moves what finished long enough ago into the files of the months.
 
-use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -10,11 +8,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::archive::audit::AuditMover;
 use crate::archive::expiry::Expiry;
 use crate::archive::store::{self, Before, Hot, MonthFile};
-use crate::archive::{Archive, ArchiveFile, Batch, Kind, Month, Parts};
+use crate::archive::{AUDIT_DIRECTORY, Archive, ArchiveFile, Batch, DIRECTORY, Kind, Month, Parts};
 use crate::base::clock::Timestamp;
-use crate::base::faults::Step;
 use crate::base::stop::Stop;
 use crate::pipeline::threads::{Bell, Spawner, join};
 use crate::store::error::{Error, Result};
@@ -24,12 +22,8 @@ use crate::sys::files;
 
 /// How often it is checked whether a walk is due.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// How often a walk over all events begins.
+/// How often a walk over all events begins, and audit events are looked at.
 const EVERY: Duration = Duration::from_hours(1);
-/// The pause after a batch, as a multiple of the time in which the writer worked for it.
-const PAUSE_TIMES: u32 = 9;
-/// The longest pause after a batch.
-const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Unused pages that stay in the database: 8 MiB at least, and its tenth.
 const MIN_UNUSED: u32 = 2_048;
 const UNUSED_PART: u32 = 10;
@@ -75,6 +69,8 @@ pub enum Removal {
 pub struct Archiving {
     /// The files.
     pub archive: Archive,
+    /// The files with audit events.
+    pub audit: Archive,
     status: Arc<Mutex<Status>>,
     asked: Arc<Mutex<Option<Timestamp>>>,
     /// Whether an event has come back.
@@ -134,20 +130,27 @@ impl Mover {
     /// Fails when a thread cannot be started.
     pub fn start(parts: Parts, spawner: &Spawner) -> Result<Self> {
         let stop = Stop::new();
+        let data = files::directory_of(parts.store.path());
         let archiving = Archiving {
-            archive: Archive::of(files::directory_of(parts.store.path())),
+            archive: Archive::of(data, DIRECTORY),
+            audit: Archive::of(data, AUDIT_DIRECTORY),
             status: Arc::default(),
             asked: Arc::default(),
             has_back: Arc::default(),
             bell: Bell::default(),
         };
         upgrade(&archiving.archive, &parts)?;
+        upgrade(&archiving.audit, &parts)?;
         let due = parts.clock.now();
+        let parts = Arc::new(parts);
+        let audit = AuditMover::new(Arc::clone(&parts), archiving.audit.clone(), stop.clone());
         let moving = Moving {
             parts,
             archiving: archiving.clone(),
             stop: stop.clone(),
             due,
+            audit_due: due,
+            audit,
             expiry: Expiry::default(),
             file: None,
         };
@@ -164,11 +167,14 @@ impl Mover {
 }
 
 struct Moving {
-    parts: Parts,
+    parts: Arc<Parts>,
     archiving: Archiving,
     stop: Stop,
     /// When the next walk begins.
     due: Timestamp,
+    /// When audit events are looked at next.
+    audit_due: Timestamp,
+    audit: AuditMover,
     expiry: Expiry,
     /// The file that was written last, and how many batches its log has.
     file: Option<(Month, MonthFile, u32)>,
@@ -203,6 +209,12 @@ impl Moving {
                     (status.since, status.ended_at) = (None, Some(now));
                 }
             }
+            if self.may_look(self.audit_due) {
+                self.audit_due = self.parts.clock.now().plus(EVERY);
+                if let Err(error) = self.audit.run() {
+                    tracing::error!(%error, "audit events could not be moved; they stay, and it is tried again");
+                }
+            }
             if let Err(error) = self.expiry.make_room(&self.parts, &self.archiving.archive) {
                 tracing::error!(%error, "the oldest month could not be deleted; it is tried again");
             }
@@ -212,22 +224,27 @@ impl Moving {
 
     /// What finished before which time is moved now; `None`: nothing is due.
     fn next_walk(&mut self) -> Option<Before> {
-        let Parts { clock, settings, clock_watch, disk, .. } = &self.parts;
+        let Parts { clock, settings, .. } = &*self.parts;
         if let Some(by) = self.archiving.asked.lock().take() {
             return Some(Before::all(by));
         }
-        let now = clock.now();
-        // While the clock may be wrong, the age of a row is not known; a move needs room before it gives any.
-        if now < self.due || clock_watch.is_suspect(now) || disk.is_low() {
+        if !self.may_look(self.due) {
             return None;
         }
-        self.due = now.plus(EVERY);
+        self.due = clock.now().plus(EVERY);
         let mut status = self.archiving.status.lock();
         if status.since.is_some() {
             return None;
         }
         *status = Status::begun(clock.wall(), &status);
         Some(Before::set(&settings.get().archive, clock.wall()))
+    }
+
+    /// Whether it is `due`. While the clock may be wrong, the age of a row is not known; a move needs room before it gives
+    /// any.
+    fn may_look(&self, due: Timestamp) -> bool {
+        let now = self.parts.clock.now();
+        now >= due && !self.parts.clock_watch.is_suspect(now) && !self.parts.disk.is_low()
     }
 
     fn walk(&mut self, before: &Before) -> Result<()> {
@@ -260,7 +277,7 @@ impl Moving {
                 self.open(&batch.month)?.drop_out(&there)?;
                 self.archiving.archive.note_change(&batch.month);
             }
-            self.planned_fault()?;
+            self.parts.planned_fault()?;
             let writer = self.parts.store.writer();
             writer.write(Queue::Upkeep, move |tx| store::forget_out(tx, &batch))?;
         }
@@ -273,7 +290,7 @@ impl Moving {
         if !writer.write(Queue::Upkeep, move |tx| store::note_out(tx, &noted))? {
             return self.take_back();
         }
-        self.planned_fault()?;
+        self.parts.planned_fault()?;
         let (reader, now) = (store.own_reader()?, self.parts.clock.wall());
         let archive = self.archiving.archive.clone();
         let alone = archive.write_alone();
@@ -285,22 +302,17 @@ impl Moving {
             let value = format!("{} rows, {} expected", kept.rows, copied.rows);
             return Err(Error::Unreadable { column: "a file of the archive", value });
         }
-        self.planned_fault()?;
-        let (moved, timer) = (batch.clone(), self.parts.clock.clone());
-        let (is_moved, took) = writer.write(Queue::Upkeep, move |tx| {
-            let began = timer.monotonic();
-            let is_moved = store::end(tx, &moved, &copied)?;
-            Ok((is_moved, timer.monotonic().saturating_sub(began)))
-        })?;
-        self.planned_fault()?;
+        self.parts.planned_fault()?;
+        let moved = batch.clone();
+        let is_moved =
+            self.parts.write_gently(&self.stop, move |tx| store::end(tx, &moved, &copied))?;
+        self.parts.planned_fault()?;
         if !is_moved {
             return self.take_back();
         }
         let mut status = self.archiving.status.lock();
         status.events += u64::try_from(batch.seqs.len()).unwrap_or(0);
         status.bytes += batch.bytes;
-        drop(status);
-        self.stop.wait((took * PAUSE_TIMES).min(MAX_PAUSE));
         Ok(())
     }
 
@@ -312,14 +324,8 @@ impl Moving {
             if unused < MIN_UNUSED.max(all / UNUSED_PART) || self.stop.asked() {
                 break;
             }
-            self.planned_fault()?;
-            let timer = self.parts.clock.clone();
-            let took = store.writer().write(Queue::Upkeep, move |tx| {
-                let began = timer.monotonic();
-                store::give_back(tx)?;
-                Ok(timer.monotonic().saturating_sub(began))
-            })?;
-            self.stop.wait((took * PAUSE_TIMES).min(MAX_PAUSE));
+            self.parts.planned_fault()?;
+            self.parts.write_gently(&self.stop, store::give_back)?;
         }
         store.writer().room().ask_to_empty();
         Ok(())
@@ -332,7 +338,7 @@ impl Moving {
             .is_some_and(|(open, _, batches)| open == month && *batches < EMPTY_AFTER);
         if !is_open {
             self.close()?;
-            make(&self.archiving.archive, month)?;
+            store::make(&self.archiving.archive, month)?;
         }
         let path = self.archiving.archive.path(month);
         let (_, file, batches) = match self.file.take() {
@@ -346,10 +352,6 @@ impl Moving {
     fn close(&mut self) -> Result<()> {
         self.file.take().map_or(Ok(()), |(_, file, _)| file.empty_log())
     }
-
-    fn planned_fault(&self) -> Result<()> {
-        if self.parts.faults.hit(Step::Archive) { Err(Error::Full) } else { Ok(()) }
-    }
 }
 
 /// Upgrades the files of months to the schema of the database. One that cannot be read is left: the log says so.
@@ -360,23 +362,4 @@ fn upgrade(archive: &Archive, parts: &Parts) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Makes the file of a month, unless it is there. It gets its name when its tables are in it, so that no reader meets it
-/// without them.
-fn make(archive: &Archive, month: &Month) -> Result<()> {
-    let path = archive.path(month);
-    if path.exists() {
-        return Ok(());
-    }
-    let failed = |source| Error::File { path: path.clone(), source: Arc::new(source) };
-    DirBuilder::new().recursive(true).mode(0o700).create(archive.directory()).map_err(failed)?;
-    files::sync_directory_of(archive.directory()).map_err(failed)?;
-    let unnamed = files::with_ending(&path, ".new");
-    MonthFile::open(&unnamed)?.empty_log()?;
-    fs::rename(&unnamed, &path).map_err(failed)?;
-    for ending in ["-wal", "-shm"] {
-        let _left = fs::remove_file(files::with_ending(&unnamed, ending));
-    }
-    files::sync_directory_of(&path).map_err(failed)
 }

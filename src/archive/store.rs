@@ -3,7 +3,10 @@
 //! The file of a month has the whole schema, so that what reads the database reads it as well. Rows keep their numbers.
 
 use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use ring::digest::{Context, SHA256};
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -12,12 +15,14 @@ use rusqlite::{Connection, Row, TransactionBehavior, params_from_iter};
 use crate::archive::{Archive, Batch, Kind, Month, Numbers, Summary};
 use crate::base::clock::Timestamp;
 use crate::config::settings::Archive as Settings;
+use crate::model::audit::chain::Head;
 use crate::store::error::{Error, Result};
 use crate::store::legal_holds::is_held_by;
 use crate::store::page::number_at;
 use crate::store::seen_keys::{self, Seen};
 use crate::store::tx::{ReadTx, WriteTx, WriterCache, tuple};
-use crate::store::{outbox_lists, read_only, schema, webhook_events};
+use crate::store::{audit_events, outbox_lists, read_only, schema, webhook_events};
+use crate::sys::files;
 
 /// Rows that one look reads.
 const LOOKED_AT: i64 = 2_000;
@@ -89,6 +94,9 @@ const HAS_VIEW: &str = "
 
 /// The mark for the column `own`: the database refuses rows by plain SQL that are not new.
 const OWN_AS_OURS: &str = "max(?, 1)";
+
+const AUDIT_EVENTS: Part =
+    Part { table: "audit_events", condition: "seq IN (SELECT value FROM json_each(?1))" };
 
 /// Tenant, source, key, id and status of an event.
 type Identified = (String, String, String, String, String);
@@ -377,7 +385,7 @@ pub fn bring_back(tx: &WriteTx<'_>, from: &ReadTx<'_>, batch: &Batch) -> Result<
         _ => "?",
     };
     for part in moved(batch.kind).collect::<Vec<_>>().into_iter().rev() {
-        each_row(from, part, batch, |row, columns| {
+        each_row(from, part, &batch.json(), |row, columns| {
             put(tx, ("INSERT", part.table), row, columns, [OWN_AS_OURS, parent])
         })?;
     }
@@ -479,7 +487,7 @@ fn delete(tx: &WriteTx<'_>, batch: &Batch) -> Result<()> {
 fn summary(tx: &ReadTx<'_>, batch: &Batch) -> Result<Summary> {
     let mut sum = Sum::new();
     for part in moved(batch.kind) {
-        each_row(tx, part, batch, |row, columns| sum.add(part.table, row, columns.len()))?;
+        each_row(tx, part, &batch.json(), |row, columns| sum.add(part.table, row, columns.len()))?;
     }
     Ok(sum.finish())
 }
@@ -525,14 +533,14 @@ impl Sum {
 fn each_row(
     tx: &ReadTx<'_>,
     Part { table, condition }: &Part,
-    batch: &Batch,
+    seqs: &str,
     mut with: impl FnMut(&Row<'_>, &[String]) -> Result<()>,
 ) -> Result<()> {
     let columns: Vec<String> = tx.list(COLUMNS, [table])?;
     let names = columns.join(", ");
     let sql = format!("SELECT {names} FROM {table} WHERE {condition} ORDER BY 1, 2");
     let mut statement = tx.prepare(&sql)?;
-    let mut rows = statement.query([batch.json()])?;
+    let mut rows = statement.query([seqs])?;
     while let Some(row) = rows.next()? {
         with(row, &columns)?;
     }
@@ -582,6 +590,34 @@ fn quoted(path: &Path) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', "''"))
 }
 
+/// Counts and hashes audit events, whose numbers are given as JSON.
+pub fn audit_summary(tx: &ReadTx<'_>, seqs: &str) -> Result<Summary> {
+    let mut sum = Sum::new();
+    each_row(tx, &AUDIT_EVENTS, seqs, |row, columns| {
+        sum.add(AUDIT_EVENTS.table, row, columns.len())
+    })?;
+    Ok(sum.finish())
+}
+
+/// Makes the file of a month, unless it is there. It gets its name when its tables are in it, so that no reader meets it
+/// without them.
+pub fn make(archive: &Archive, month: &Month) -> Result<()> {
+    let path = archive.path(month);
+    if path.exists() {
+        return Ok(());
+    }
+    let failed = |source| Error::File { path: path.clone(), source: Arc::new(source) };
+    DirBuilder::new().recursive(true).mode(0o700).create(archive.directory()).map_err(failed)?;
+    files::sync_directory_of(archive.directory()).map_err(failed)?;
+    let unnamed = files::with_ending(&path, ".new");
+    MonthFile::open(&unnamed)?.empty_log()?;
+    fs::rename(&unnamed, &path).map_err(failed)?;
+    for ending in ["-wal", "-shm"] {
+        let _left = fs::remove_file(files::with_ending(&unnamed, ending));
+    }
+    files::sync_directory_of(&path).map_err(failed)
+}
+
 /// The file of a month, open to be written. Nothing else writes it.
 pub struct MonthFile {
     conn: Connection,
@@ -604,15 +640,15 @@ impl MonthFile {
         batch: &Batch,
         now: Timestamp,
     ) -> Result<(Summary, Summary)> {
-        let mut sum = Sum::new();
+        let (mut sum, seqs) = (Sum::new(), batch.json());
         self.change(|to| {
             // A move that was cut short may have left them.
             delete(to, batch)?;
-            each_row(from, &of(batch.kind).needed, batch, |row, columns| {
+            each_row(from, &of(batch.kind).needed, &seqs, |row, columns| {
                 put(to, ("INSERT OR REPLACE", of(batch.kind).needed.table), row, columns, ["?"; 2])
             })?;
             for part in moved(batch.kind) {
-                each_row(from, part, batch, |row, columns| {
+                each_row(from, part, &seqs, |row, columns| {
                     sum.add(part.table, row, columns.len())?;
                     put(to, ("INSERT", part.table), row, columns, ["?"; 2])
                 })?;
@@ -620,6 +656,25 @@ impl MonthFile {
             to.execute(NOTE_OUT, (SINCE, now)).map(drop)
         })?;
         Ok((sum.finish(), summary(&ReadTx::new(&self.conn), batch)?))
+    }
+
+    /// Copies audit events into the file, commits, and reads them again. Rows that a move left there stay. The first row
+    /// of the file follows `start`, and `last` is the last one.
+    pub fn take_in_audit(
+        &mut self,
+        from: &ReadTx<'_>,
+        seqs: &str,
+        [start, last]: [Head; 2],
+        now: Timestamp,
+    ) -> Result<(Summary, Summary)> {
+        self.change(|to| {
+            each_row(from, &AUDIT_EVENTS, seqs, |row, columns| {
+                put(to, ("INSERT OR IGNORE", AUDIT_EVENTS.table), row, columns, ["?"; 2])
+            })?;
+            audit_events::note_ends(to, start, last)?;
+            to.execute(NOTE_OUT, (SINCE, now)).map(drop)
+        })?;
+        Ok((audit_summary(from, seqs)?, audit_summary(&ReadTx::new(&self.conn), seqs)?))
     }
 
     /// Deletes what the file has of a batch.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::app::data_directory::DATABASE;
-use crate::archive::{Archive, Month, store};
+use crate::archive::{Archive, DIRECTORY, Month, store};
 use crate::backup::Bytes;
 use crate::base::stop::Stop;
 use crate::cli::exit::FAILED;
@@ -142,7 +142,7 @@ fn views(call: &Call<'_>) -> Done {
     input::check_open(settings.directory())?;
     // The SQL may be used from any directory.
     let directory = std::path::absolute(settings.directory()).map_err(Failure::failed)?;
-    let (database, archive) = (directory.join(DATABASE), Archive::of(&directory));
+    let (database, archive) = (directory.join(DATABASE), Archive::of(&directory, DIRECTORY));
     if is_missing(&database) {
         let why = format!("there is no database {}", database.display());
         return Err(Failure::new(exit::NOT_FOUND, why));

@@ -1,7 +1,7 @@
 //! `oncebox audit`: lists, exports and verifies audit events.
 //!
-//! `list` calls the running service. `export` and `verify` read the database file, so that they also work on a backup
-//! and while the service is stopped; `verify` reads an export as well.
+//! `list` calls the running service. `export` and `verify` read the files of earlier months and the database, so that they
+//! also work on a backup and while the service is stopped; `verify` reads an export as well.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::app::data_directory::DATABASE;
+use crate::archive;
+use crate::base::clock::Timestamp;
 use crate::cli::prelude::*;
 use crate::cli::verb::offline;
 use crate::model::audit::AuditEvent;
@@ -40,17 +42,23 @@ pub(super) const COMMANDS: Commands = Commands::new(
 
 #[derive(Debug, Args)]
 struct ExportArgs {
-    /// Read this database [default: the one in the data directory]
+    /// Read only this database or file of a month [default: all in the data directory]
     #[arg(long, value_name = "DATABASE")]
     file: Option<PathBuf>,
     /// Begin after this row, such as the last of an earlier export
     #[arg(long, value_name = "SEQ")]
     after: Option<i64>,
+    /// Begin with the first row from this time on, as `audit list` takes it
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    since: Option<Timestamp>,
+    /// End before the first row from this time on
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    until: Option<Timestamp>,
 }
 
 #[derive(Debug, Args)]
 struct VerifyArgs {
-    /// Read this database [default: the one in the data directory]
+    /// Read only this database or file of a month [default: all in the data directory]
     #[arg(long, value_name = "DATABASE", conflicts_with = "export")]
     file: Option<PathBuf>,
     /// Read this export
@@ -91,7 +99,7 @@ struct ExportFooter {
 }
 
 /// Any line of an export.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum ExportLine {
     Header(ExportHeader),
@@ -99,18 +107,20 @@ enum ExportLine {
     Row(Box<AuditEvent>),
 }
 
-fn database(shared: &Shared, named: Option<&Path>) -> Result<PathBuf, Failure> {
-    match named {
-        Some(path) => Ok(path.to_owned()),
-        None => Ok(shared.settings()?.database.directory.join(DATABASE)),
-    }
+fn time(text: &str) -> Result<Timestamp, String> {
+    Timestamp::parse(&input::time(text)?).ok_or_else(|| "not a time".to_owned())
 }
 
-fn open(path: &Path) -> Result<Trail, Failure> {
-    if is_missing(path) {
+/// Opens what is named, or else all in the data directory.
+fn open(shared: &Shared, named: Option<&Path>) -> Result<Trail, Failure> {
+    let path = match named {
+        Some(path) => path.to_owned(),
+        None => shared.settings()?.database.directory.join(DATABASE),
+    };
+    if is_missing(&path) {
         return Err(Failure::new(exit::NOT_FOUND, format!("{}: no such file", path.display())));
     }
-    let opened = Trail::open(path);
+    let opened = if named.is_some() { Trail::open(&path) } else { archive::audit::trail(&path) };
     let trail = opened.map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
     trail.ok_or_else(|| {
         let why = "holds no audit events: is it a database of oncebox?";
@@ -119,23 +129,48 @@ fn open(path: &Path) -> Result<Trail, Failure> {
 }
 
 fn export(call: &Call<'_>) -> Done {
-    let ExportArgs { file, after } = call.flags()?;
-    let mut trail = open(&database(call.shared, file.as_deref())?)?;
-    let start = trail.start(after)?;
-    line(&ExportHeader { form: FORMAT.to_owned(), start })?;
-    let head = trail.walk(start, |event| line(&event))?;
-    line(&ExportFooter { head: head.unwrap_or(start) })
+    let ExportArgs { file, after, since, until } = call.flags()?;
+    let trail = open(call.shared, file.as_deref())?;
+    print_rows(&trail, after, [since, until], out::json)
 }
 
-fn line(of: &impl Serialize) -> Result<(), Failure> {
-    out::json(of)
+/// Prints a part of the chain without a gap, between two lines with its ends.
+fn print_rows(
+    trail: &Trail,
+    after: Option<i64>,
+    [since, until]: [Option<Timestamp>; 2],
+    mut line: impl FnMut(&ExportLine) -> Done,
+) -> Done {
+    let header = |start| ExportLine::Header(ExportHeader { form: FORMAT.to_owned(), start });
+    let (mut last, mut begun, mut has_ended) = (trail.start(), None, false);
+    let head = trail.walk(|_, row| {
+        let (at, here) = (Timestamp::from_ms(row.at), row.head());
+        let is_wanted = row.seq > last.seq
+            && after.is_none_or(|after| row.seq > after)
+            && since.is_none_or(|since| at >= since);
+        if begun.is_none() && is_wanted {
+            line(&header(last))?;
+            begun = Some(last);
+        }
+        has_ended |= begun.is_some() && until.is_some_and(|until| at >= until);
+        if has_ended {
+            return Ok(());
+        }
+        last = if row.seq > last.seq { here } else { last };
+        if begun.is_some() { line(&ExportLine::Row(Box::new(row))) } else { Ok(()) }
+    })?;
+    if begun.is_none() {
+        line(&header(last))?;
+    }
+    let head = if has_ended { last } else { head.or(begun).unwrap_or(last) };
+    line(&ExportLine::Footer(ExportFooter { head }))
 }
 
 fn verify(call: &Call<'_>) -> Done {
     let VerifyArgs { file, export, noted } = call.flags()?;
     let report = match export {
         Some(path) => verify_export(&path, &noted)?,
-        None => open(&database(call.shared, file.as_deref())?)?.verify(&noted)?,
+        None => open(call.shared, file.as_deref())?.verify(&noted)?,
     };
     print(&report, call.connect.json())
 }

@@ -1,10 +1,11 @@
 //! Table `audit_events`: who changed what. Each row is appended in the transaction of the change; no row is ever
-//! updated or deleted.
+//! updated. Rows leave the database only for the file of their month (`archive::audit`).
 //!
-//! `meta` holds the head of the chain, so that it is noticed if the last rows are deleted.
+//! `meta` holds the head of the chain, so that it is noticed if the last rows are deleted, and the row before the first.
 //! `model::audit::chain` defines what is hashed and verifies the chain.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, params};
 
@@ -56,22 +57,31 @@ pub(super) const CUTOFF_OF_CORRELATION: &str = cutoff!(
     "audit_events INDEXED BY audit_events_correlation" where "correlation_id = ?4"
 );
 
-// What concerns the newest events of an aggregate, and their deliveries.
-pub(super) const PAGE_OF_AGGREGATE: &str = concat!(
-    "WITH events (seq, id) AS MATERIALIZED (
-          SELECT seq, id FROM outbox INDEXED BY outbox_aggregate
-           WHERE tenant = ?4 AND aggregate_id = ?10 AND (?11 IS NULL OR aggregate_type = ?11)
-           ORDER BY seq DESC LIMIT 1000),
-      resources (id) AS (
-          SELECT id FROM events
-           UNION ALL
-          SELECT 'dlv_' || d.seq FROM events AS e CROSS JOIN deliveries AS d ON d.outbox_seq = e.seq)
-     SELECT seq FROM resources AS r
-      CROSS JOIN audit_events AS a INDEXED BY audit_events_resource ON a.resource_id = r.id
+// The newest events of an aggregate, and their deliveries.
+pub(super) const RESOURCES_OF_AGGREGATE: &str = "
+    WITH events (seq, id) AS MATERIALIZED (
+         SELECT seq, id FROM outbox INDEXED BY outbox_aggregate
+          WHERE tenant = ?1 AND aggregate_id = ?2 AND (?3 IS NULL OR aggregate_type = ?3)
+          ORDER BY seq DESC LIMIT 1000),
+     resources (id) AS (
+         SELECT id FROM events
+          UNION ALL
+         SELECT 'dlv_' || d.seq FROM events AS e CROSS JOIN deliveries AS d ON d.outbox_seq = e.seq)
+    SELECT json_group_array(id) FROM resources";
+
+pub(super) const PAGE_OF_RESOURCES: &str = concat!(
+    "SELECT seq FROM json_each(?10) AS r
+      CROSS JOIN audit_events AS a INDEXED BY audit_events_resource ON a.resource_id = r.value
       WHERE seq < ?1 AND seq >= ?2 AND ",
     filter!(),
     " ORDER BY seq DESC LIMIT ?3"
 );
+
+// The trigger lets these rows go, because they are not after the row in `meta.audit_start`.
+const LEAVE: &str = "DELETE FROM audit_events WHERE seq > ?1 AND seq <= ?2";
+
+/// The action of deleting the file of a month. The event names the last row of the file.
+pub const DELETE: &str = "audit.delete";
 
 const ANY_TABLE: &str =
     "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'audit_events'";
@@ -89,10 +99,8 @@ pub struct Filter {
     pub outcome: Option<Outcome>,
     /// The correlation id of the call.
     pub correlation_id: Option<String>,
-    /// The type of the aggregate whose events it concerns; only with `aggregate_id`.
-    pub aggregate_type: Option<String>,
-    /// The id of the aggregate whose events it concerns.
-    pub aggregate_id: Option<String>,
+    /// The ids of the resources that it concerns, as JSON.
+    pub resources: Option<String>,
     /// When it was done.
     pub done: Span,
 }
@@ -100,26 +108,30 @@ pub struct Filter {
 /// Appends a row and moves the head of the chain.
 /// If it fails, the audited change must be rolled back too.
 pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
-    let before = meta::audit_head(tx)?.map_or_else(|| meta::audit_start(tx), Ok)?;
-    let row = event.chained(before);
+    let row = event.chained(head(tx)?);
     insert!(tx, "audit_events" of row {
         seq, at, tenant, actor_type, actor_id, actor_display, address, user_agent, action, resource_type, resource_id,
         result, request_id, correlation_id, method, path, status, changes, previous_hash: row.previous_hash.0,
         hash: row.hash.0
     })?;
-    meta::set_audit_head(tx, Head { seq: row.seq, hash: row.hash })
+    meta::set_audit_head(tx, row.head())
 }
 
-/// A page of rows, newest first.
+/// The newest 1,000 events of an aggregate of a tenant and their deliveries, for [`Filter::resources`].
+pub fn resources_of(tx: &ReadTx<'_>, of: &str, kind: Option<&str>, id: &str) -> Result<String> {
+    tx.value(RESOURCES_OF_AGGREGATE, (of, id, kind))
+}
+
+/// A page of rows of this file, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<AuditEvent>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { actor, action, resource, correlation_id, .. } = filter;
     let mut range = SeqRange::new(tx, DONE_FROM, before, filter.done)?;
     let outcome = filter.outcome.map(Outcome::as_str);
     let mut more = params![tenant, actor, action, resource, outcome, correlation_id].to_vec();
-    let page = if filter.aggregate_id.is_some() {
-        more.extend(params![filter.aggregate_id, filter.aggregate_type]);
-        PAGE_OF_AGGREGATE
+    let page = if filter.resources.is_some() {
+        more.extend(params![filter.resources]);
+        PAGE_OF_RESOURCES
     } else if correlation_id.is_some() {
         range.limit_rows(tx, CUTOFF_OF_CORRELATION, params![correlation_id])?;
         PAGE_OF_CORRELATION
@@ -142,16 +154,16 @@ pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: i64) -> Result<Option<AuditEve
     Ok(found.filter(|event| event.tenant == tenant))
 }
 
-/// Verifies the newest `limit` rows of the chain, each linked to the one before it.
+/// Verifies the newest `limit` rows of the chain in this file, each linked to the one before it.
 pub fn verify_newest(tx: &ReadTx<'_>, limit: u32) -> Result<Report> {
-    let (start, stored) = (meta::audit_start(tx)?, meta::audit_head(tx)?);
+    let (start, stored) = (start(tx)?, meta::audit_head(tx)?);
     let before = stored.map_or(start.seq, |head| head.seq).saturating_sub(i64::from(limit));
     // Two more: the row before the first, and one that was added after the stored head.
     let after = before.max(start.seq).saturating_sub(1);
     let mut found = tx.rows(AFTER, (after, limit.saturating_add(2)), audit_event)?;
     let start = if before > start.seq && !found.is_empty() {
         let row = found.remove(0);
-        Head { seq: row.seq, hash: row.hash }
+        row.head()
     } else {
         start
     };
@@ -164,67 +176,155 @@ pub fn verify_newest(tx: &ReadTx<'_>, limit: u32) -> Result<Report> {
 
 /// The head of the chain: number and hash of the latest row.
 pub fn head(tx: &ReadTx<'_>) -> Result<Head> {
-    meta::audit_head(tx)?.map_or_else(|| meta::audit_start(tx), Ok)
+    meta::audit_head(tx)?.map_or_else(|| start(tx), Ok)
 }
 
-/// Reads the audit events of a file that may be in use, a copy or a backup.
+/// The head before the first row of the database.
+pub fn start(tx: &ReadTx<'_>) -> Result<Head> {
+    Ok(meta::audit_start(tx)?.unwrap_or(Head::START))
+}
+
+/// The first `limit` rows of the database, each with its place in the chain and its time.
+pub fn oldest(tx: &ReadTx<'_>, limit: u32) -> Result<Vec<(Head, Timestamp)>> {
+    let rows = tx.rows(AFTER, (start(tx)?.seq, limit), audit_event)?;
+    let place = |row: &AuditEvent| (row.head(), Timestamp::from_ms(row.at));
+    Ok(rows.iter().map(place).collect())
+}
+
+/// Deletes the rows after `from` up to `to`, which the file of their month has, and lets the chain begin after them.
+/// Fails with `Changed` if the chain does not begin after `from`.
+pub fn leave(tx: &WriteTx<'_>, from: Head, to: Head) -> Result<()> {
+    if start(tx)? != from {
+        return Err(Error::Changed("the start of the audit events"));
+    }
+    meta::set_audit_start(tx, to)?;
+    tx.execute(LEAVE, (from.seq, to.seq)).map(drop)
+}
+
+/// Notes in the file of a month that its rows follow `start` and that `last` is one of them.
+pub fn note_ends(tx: &WriteTx<'_>, start: Head, last: Head) -> Result<()> {
+    if meta::audit_start(tx)?.is_none() {
+        meta::set_audit_start(tx, start)?;
+    }
+    if meta::audit_head(tx)?.is_none_or(|head| head.seq < last.seq) {
+        meta::set_audit_head(tx, last)?;
+    }
+    Ok(())
+}
+
+/// The audit events of a file, which may be in use, a copy or a backup; or of the files of months and the database after
+/// them. Each is read as it was when it was opened.
 #[derive(Debug)]
-pub struct Trail(rusqlite::Connection);
+pub struct Trail {
+    /// In the order of the chain.
+    files: Vec<TrailFile>,
+    /// Whether the chain should be complete.
+    is_whole: bool,
+}
+
+#[derive(Debug)]
+struct TrailFile {
+    path: PathBuf,
+    conn: rusqlite::Connection,
+    start: Head,
+}
+
+impl TrailFile {
+    /// Creates, changes and upgrades nothing. `None` if the file has no such table, or is the file of a month that has no
+    /// rows yet.
+    fn open(path: &Path, is_month: bool) -> Result<Option<Self>> {
+        let conn = pool::open_reader_or_immutable(path)?;
+        if conn.query_row(ANY_TABLE, [], |_| Ok(())).optional()?.is_none() {
+            return Ok(None);
+        }
+        // All is read in one snapshot, which ends with the connection.
+        conn.execute_batch("BEGIN")?;
+        let start = meta::audit_start(&ReadTx::new(&conn))?;
+        let start = start.or(if is_month { None } else { Some(Head::START) });
+        Ok(start.map(|start| Self { path: path.to_owned(), conn, start }))
+    }
+}
+
+fn in_file(path: &Path, error: Error) -> Error {
+    Error::File { path: path.to_owned(), source: Arc::new(std::io::Error::other(error)) }
+}
 
 impl Trail {
-    /// Opens a file to read its audit events. Creates, changes and upgrades nothing. Returns `None` if the file has no
-    /// such table.
+    /// Opens a file. Returns `None` if the file has no audit events.
     /// Fails if the file is not a database or cannot be opened.
     pub fn open(path: &Path) -> Result<Option<Self>> {
-        let conn = pool::open_reader_or_immutable(path)?;
-        let exists = conn.query_row(ANY_TABLE, [], |_| Ok(())).optional()?.is_some();
-        Ok(exists.then_some(Self(conn)))
+        let file = TrailFile::open(path, false)?;
+        Ok(file.map(|file| Self { files: vec![file], is_whole: false }))
     }
 
-    /// Where [`Trail::walk`] starts: after row `after`, or before the first row.
-    pub fn start(&self, after: Option<i64>) -> Result<Head> {
-        let tx = ReadTx::new(&self.0);
-        let start = meta::audit_start(&tx)?;
-        let Some(after) = after.filter(|after| *after > start.seq) else { return Ok(start) };
-        let found = tx.rows(AFTER, (after.saturating_sub(1), 1), audit_event)?;
-        let found = found.first().filter(|row| row.seq == after);
-        Ok(found.map_or(start, |row| Head { seq: row.seq, hash: row.hash }))
-    }
-
-    /// Calls `row` for every row after `start`, in one snapshot; returns the stored head of the chain.
-    pub fn walk<E: From<Error>>(
-        &mut self,
-        start: Head,
-        mut row: impl FnMut(AuditEvent) -> std::result::Result<(), E>,
-    ) -> std::result::Result<Option<Head>, E> {
-        let transaction = self.0.transaction().map_err(Error::from)?;
-        let tx = ReadTx::new(&transaction);
-        let mut last = start.seq;
-        loop {
-            let page = tx.rows(AFTER, (last, ROWS_AT_ONCE), audit_event)?;
-            let Some(end) = page.last() else { break };
-            last = end.seq;
-            for event in page {
-                row(event)?;
-            }
+    /// Adds the files of months, the latest first. They are looked for after the database was opened, so that no row can be
+    /// in neither.
+    pub fn add_months(&mut self, paths: &[PathBuf]) -> Result<()> {
+        self.is_whole = true;
+        for path in paths {
+            let file = TrailFile::open(path, true).map_err(|error| in_file(path, error))?;
+            self.files.splice(0..0, file);
         }
-        Ok(meta::audit_head(&tx)?)
+        Ok(())
     }
 
-    /// Verifies the whole chain, which must contain every head in `noted`.
-    /// Fails if the file cannot be read. A broken chain is not an error; the report names it.
-    pub fn verify(&mut self, noted: &[Head]) -> Result<Report> {
-        let start = self.start(None)?;
+    /// The head before the first row.
+    pub fn start(&self) -> Head {
+        self.files.first().map_or(Head::START, |file| file.start)
+    }
+
+    /// Calls `row` for every row and its file; returns the stored head of the chain.
+    pub fn walk<E: From<Error>>(
+        &self,
+        mut row: impl FnMut(&Path, AuditEvent) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Option<Head>, E> {
+        let mut head = None;
+        for (n, file) in self.files.iter().enumerate() {
+            // A move that was cut short, or a database from an older backup: rows after the start of a later file count
+            // there.
+            let later = self.files.iter().skip(n.saturating_add(1)).map(|file| file.start.seq);
+            let end = later.min().unwrap_or(i64::MAX);
+            let tx = ReadTx::new(&file.conn);
+            // Rows before the start and with negative numbers are included, so that the verifier reports them.
+            let mut last = i64::MIN;
+            loop {
+                let page = tx.rows(AFTER, (last, ROWS_AT_ONCE), audit_event);
+                let mut page = page.map_err(|error| in_file(&file.path, error))?;
+                page.retain(|event| event.seq <= end);
+                let Some(end) = page.last() else { break };
+                last = end.seq;
+                for event in page {
+                    row(&file.path, event)?;
+                }
+            }
+            head = meta::audit_head(&tx)?;
+        }
+        Ok(head)
+    }
+
+    /// Verifies the chain, which must contain every head in `noted`.
+    /// Fails if a file cannot be read. A broken chain is not an error; the report names it.
+    pub fn verify(&self, noted: &[Head]) -> Result<Report> {
+        let (start, has_more) = (self.start(), self.files.len() > 1);
         let mut verifier = Verifier::new(start);
         for noted in noted {
             verifier.expect(*noted);
         }
-        // The walk includes rows before the start and with negative numbers, so that the verifier reports them.
-        let before_all = Head { seq: i64::MIN, ..start };
-        let head = self.walk(before_all, |event| {
+        let (before, mut is_explained) = (start.to_string(), start == Head::START);
+        let head = self.walk(|path, event| {
+            if has_more {
+                verifier.set_file(path);
+            }
+            is_explained |= event.action == DELETE && event.changes.contains(&before);
             verifier.push(&event);
             Ok::<(), Error>(())
         })?;
+        if let Some(file) = self.files.last().filter(|_| has_more) {
+            verifier.set_file(&file.path);
+        }
+        if self.is_whole && !is_explained {
+            verifier.miss_before_start();
+        }
         Ok(verifier.finish(head))
     }
 }

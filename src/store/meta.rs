@@ -195,9 +195,15 @@ pub fn audit_head(tx: &ReadTx<'_>) -> Result<Option<Head>> {
     place(tx, "audit_head")
 }
 
-/// The head before this file's first audit event: the start of the chain, or the last archived event.
-pub fn audit_start(tx: &ReadTx<'_>) -> Result<Head> {
-    Ok(place(tx, "audit_start")?.unwrap_or(Head::START))
+/// The head before this file's first audit event; `None` if it is the start of the chain. In the file of a month, `None`
+/// means that it has no rows yet.
+pub fn audit_start(tx: &ReadTx<'_>) -> Result<Option<Head>> {
+    place(tx, "audit_start")
+}
+
+/// Stores the head before this file's first audit event.
+pub(super) fn set_audit_start(tx: &WriteTx<'_>, head: Head) -> Result<()> {
+    tx.execute(WRITE, ("audit_start", head.to_string())).map(drop)
 }
 
 /// Stores the head of the audit chain.

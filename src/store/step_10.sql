@@ -53,6 +53,15 @@ CREATE TABLE legal_holds (
 CREATE UNIQUE INDEX legal_holds_name ON legal_holds (tenant, name) WHERE deleted_at IS NULL;
 CREATE INDEX legal_holds_listed ON legal_holds (tenant, seq) WHERE deleted_at IS NULL;
 
+-- Audit events of months that are over move into files: rows up to 'audit_start' may be deleted here.
+DROP TRIGGER audit_events_are_never_deleted;
+CREATE TRIGGER audit_events_are_never_deleted
+BEFORE DELETE ON audit_events
+WHEN NOT EXISTS (SELECT 1 FROM meta WHERE key = 'audit_start' AND OLD.seq <= CAST(value AS INTEGER))
+BEGIN
+  SELECT RAISE(ABORT, 'an audit event is never deleted');
+END;
+
 -- Two more kinds of jobs.
 CREATE TABLE jobs_10 (
   seq          INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -170,13 +170,14 @@ fn lists_use_their_indexes() {
     let keys = "correlation_id=? AND ";
     searches_range(&correlation, "audit_events_correlation", keys, "rowid");
     // The few rows of an aggregate are sorted.
-    let aggregate = plan(audit_events::PAGE_OF_AGGREGATE);
-    for index in [
-        "INDEX outbox_aggregate (tenant=? AND aggregate_id=?)",
-        "INDEX deliveries_of_event (outbox_seq=?)",
-        "INDEX audit_events_resource (resource_id=? AND rowid>? AND rowid<?)",
+    let of_aggregate = plan(audit_events::RESOURCES_OF_AGGREGATE);
+    let of_resources = plan(audit_events::PAGE_OF_RESOURCES);
+    for (plan, index) in [
+        (&of_aggregate, "INDEX outbox_aggregate (tenant=? AND aggregate_id=?)"),
+        (&of_aggregate, "INDEX deliveries_of_event (outbox_seq=?)"),
+        (&of_resources, "INDEX audit_events_resource (resource_id=? AND rowid>? AND rowid<?)"),
     ] {
-        assert!(aggregate.contains(index) && !aggregate.contains("AUTOMATIC"), "{aggregate}");
+        assert!(plan.contains(index) && !plan.contains("AUTOMATIC"), "{plan}");
     }
     uses(outbox_lists::TRACED, &["outbox_trace (tenant=? AND trace_id=?)"]);
     uses(outbox_lists::TRACED_WEBHOOKS, &["webhook_events_trace (tenant=? AND trace_id=?)"]);

@@ -116,6 +116,66 @@ fn an_export_is_verified_without_the_file() {
     assert_eq!(verify(&later).code, 0);
 }
 
+/// A service whose rows were made in October 2025, and new ones; the old ones have moved.
+fn with_months() -> Rig {
+    let mut rig = changed();
+    rig.kill();
+    file::made_earlier(&rig.dir.path().join("oncebox.db"), |seq, _| OCTOBER + seq * 1000);
+    rig.start();
+    rig.until("they have moved", |rig| {
+        let first = Connection::open(rig.dir.path().join("oncebox.db")).unwrap();
+        file::lines(&first, "SELECT count(*) FROM audit_events") == ["0"]
+    });
+    rig.ok(&["token", "create", "four", "--role", "read"]);
+    rig
+}
+
+/// 2025-10-05T14:40:00Z.
+const OCTOBER: i64 = 1_759_675_200_000;
+
+#[test]
+fn the_files_of_months_and_the_database_are_verified_and_exported_as_one_chain() {
+    let mut rig = with_months();
+    let path = rig.dir.path().join("audit/2025-10.db");
+    let month = path.to_str().unwrap();
+    assert_eq!(rig.items(&["audit", "list"]).len(), 5);
+    for running in [true, false] {
+        if !running {
+            rig.kill();
+        }
+        let all = rig.json(&["audit", "verify"]);
+        assert_eq!((&all["ok"], &all["rows"]), (&json!(true), &json!(5)));
+        assert_eq!(rig.json(&["audit", "verify", "--file", month])["rows"], 4);
+        let database = rig.dir.path().join("oncebox.db");
+        let alone = rig.json(&["audit", "verify", "--file", database.to_str().unwrap()]);
+        assert_eq!((&alone["rows"], &alone["head"]), (&json!(1), &all["head"]));
+    }
+    let noted = rig.json(&["audit", "verify", "--file", month])["head"].clone();
+    rig.ok(&["audit", "verify", "--noted", noted.as_str().unwrap()]);
+    let other = format!("3:{}", "0".repeat(64));
+    rig.run(&["audit", "verify", "--noted", &other])
+        .ends(1, &[])
+        .prints(&["2025-10.db: row 3 is not the one that was noted"]);
+    let export = |args: &[&str]| {
+        let text = rig.ok(&[&["audit", "export"], args].concat());
+        let written = rig.file("export.ndjson", &text);
+        rig.ok(&["audit", "verify", "--export", written.to_str().unwrap()]);
+        text.lines().count() - 2
+    };
+    assert_eq!(export(&[]), 5);
+    assert_eq!(export(&["--after", "3"]), 2);
+    assert_eq!(export(&["--since", "2025-10-05T14:40:03Z"]), 3);
+    assert_eq!(export(&["--since", "2025-10-05T14:40:03Z", "--until", "2025-10-05T14:40:04Z"]), 1);
+    assert_eq!(export(&["--until", "2025-11-01"]), 4);
+    assert_eq!(export(&["--since", "2100-01-01"]), 0);
+    assert_eq!(export(&["--file", month]), 4);
+    rig.run(&["audit", "export", "--since", "soon"]).ends(2, &["--since"]);
+    let conn = Connection::open(&path).unwrap();
+    conn.run("DROP TRIGGER audit_events_are_never_changed");
+    conn.run("UPDATE audit_events SET result = 'DENIED' WHERE seq = 2");
+    rig.run(&["audit", "verify"]).ends(1, &[]).prints(&["2025-10.db: row 2 was changed"]);
+}
+
 #[test]
 fn a_file_without_a_record_is_told_so() {
     let rig = Rig::stopped();

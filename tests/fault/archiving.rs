@@ -1,5 +1,7 @@
 //! kill -9 while finished events move into the archive: each is in one file at the end, as it was.
 
+use oncebox::archive::audit::trail;
+
 use crate::process::prelude::*;
 
 const EVENTS: usize = 600;
@@ -74,5 +76,55 @@ fn a_kill_while_events_are_archived_loses_and_doubles_nothing() {
     after.sort();
     assert_eq!(after.len(), before.len());
     assert!(after == before, "each row is what it was");
+    file::check(&database);
+}
+
+/// The same of audit events, which are one chain over all files.
+#[test]
+fn a_kill_while_audit_events_move_leaves_one_chain() {
+    let receiver = Receiver::new();
+    let (home, process) = Process::subscribed(&receiver);
+    for _ in 0..200 {
+        for change in ["pause", "resume"] {
+            let path = format!("/v1/subscriptions/erp/{change}");
+            process.call("POST", &path, &json!({})).is(200);
+        }
+    }
+    process.stop();
+    let database = home.path().join("data/oncebox.db");
+    // Five rows a month, over more than six years.
+    file::made_earlier(&database, |seq, at| at - 207_360_000_000 + seq * 500_000_000);
+    let verified = || trail(&database).unwrap().unwrap().verify(&[]).unwrap();
+    let (before, mut counts) = (verified(), BTreeSet::new());
+    assert!(before.rows > 400 && before.breaks.is_empty(), "{before:?}");
+    let left = || {
+        let old = "SELECT count(*) FROM audit_events WHERE action GLOB 'subscription.[pr]*'";
+        file::lines(&file::open(&database), old)[0].clone()
+    };
+    for kills in 0..number("ONCEBOX_KILLS", 6) * 2 {
+        let process = Process::start(home.path());
+        let now = left();
+        if now == "0" {
+            break;
+        }
+        until("they move on", || left() != now);
+        thread::sleep(ms(kills * 13 % 60));
+        process.kill();
+        counts.insert(left());
+        let after = verified();
+        assert_eq!((&after.breaks, after.start), (&before.breaks, before.start));
+        assert!(after.rows >= before.rows);
+    }
+    assert!(counts.len() > 1, "it was killed in the middle: {counts:?}");
+    let process = Process::start(home.path());
+    until("all have moved", || left() == "0");
+    process.stop();
+    assert_eq!(verified().breaks, []);
+    for entry in fs::read_dir(home.path().join("data/audit")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "db") {
+            file::check(&path);
+        }
+    }
     file::check(&database);
 }

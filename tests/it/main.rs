@@ -11,6 +11,7 @@
 
 mod alerts;
 mod archiving;
+mod audit_files;
 mod auditing;
 mod backing_up;
 mod batching;

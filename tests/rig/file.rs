@@ -4,7 +4,10 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use oncebox::model::audit::AuditEvent;
+use oncebox::model::audit::chain::{Head, hash_of};
 use oncebox::store::audit_events::Trail;
+use oncebox::store::error::Error;
 use rusqlite::{Connection, OpenFlags, Row};
 
 /// A connection of the test's own, that cannot write.
@@ -25,6 +28,32 @@ pub(crate) fn new_outbox(path: &Path) -> Connection {
     erp.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
     erp.run(OUTBOX);
     erp
+}
+
+/// Makes the audit events of a file that no process has open say that they were made earlier: the chain anew, with the
+/// time that `at` says of each row's number and time.
+pub(crate) fn made_earlier(path: &Path, at: impl Fn(i64, i64) -> i64) {
+    let trail = Trail::open(path).unwrap().unwrap();
+    let (mut rows, mut head) = (Vec::new(), trail.start());
+    let keep = |_: &Path, row: AuditEvent| {
+        rows.push(row);
+        Ok::<(), Error>(())
+    };
+    trail.walk(keep).unwrap();
+    drop(trail);
+    let conn = Connection::open(path).unwrap();
+    let sql = "SELECT sql || ';' FROM sqlite_master WHERE name = 'audit_events_are_never_changed'";
+    let trigger = lines(&conn, sql).concat();
+    conn.run("BEGIN; DROP TRIGGER audit_events_are_never_changed");
+    for mut row in rows {
+        (row.at, row.previous_hash) = (at(row.seq, row.at), head.hash);
+        head = Head { seq: row.seq, hash: hash_of(&row) };
+        let sql = "UPDATE audit_events SET at = ?2, previous_hash = ?3, hash = ?4 WHERE seq = ?1";
+        conn.execute(sql, (row.seq, row.at, row.previous_hash.0, head.hash.0)).unwrap();
+    }
+    let sql = "UPDATE meta SET value = ?1 WHERE key = 'audit_head'";
+    conn.execute(sql, [head.to_string()]).unwrap();
+    conn.run(&format!("{trigger} COMMIT"));
 }
 
 /// Statements that must succeed.

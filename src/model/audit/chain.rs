@@ -5,6 +5,8 @@
 //! without this program. The chain has no key, so a program that may write the whole file can replace the chain. A
 //! head that was noted elsewhere reveals that ([`Verifier::expect`]).
 
+use std::path::{Path, PathBuf};
+
 use crate::model::audit::row::{AuditEvent, hash_as};
 
 pub use crate::model::audit::row::hash_of;
@@ -86,6 +88,9 @@ pub enum Break {
     /// A noted head is after the end of the chain.
     #[error("row {0} was noted, but is missing")]
     NotedMissing(i64),
+    /// A break in one of several files.
+    #[error("{}: {}", .0.display(), .1)]
+    In(PathBuf, Box<Self>),
 }
 
 /// The result of checking a chain.
@@ -110,13 +115,25 @@ pub struct Verifier {
     /// How far the previous row was moved. Rows that were moved together are reported once.
     shift: i64,
     expected: Vec<Head>,
+    file: Option<PathBuf>,
 }
 
 impl Verifier {
     /// Starts after `start`.
     pub fn new(start: Head) -> Self {
         let report = Report { rows: 0, start, end: start, breaks: Vec::new() };
-        Self { report, previous_is_damaged: false, shift: 0, expected: Vec::new() }
+        Self { report, previous_is_damaged: false, shift: 0, expected: Vec::new(), file: None }
+    }
+
+    /// Names the file of the rows that follow.
+    pub fn set_file(&mut self, path: &Path) {
+        self.file = Some(path.to_owned());
+    }
+
+    /// Reports the rows before the start, which should be there.
+    pub fn miss_before_start(&mut self) {
+        let missing = Break::Missing { from: 1, to: self.report.start.seq };
+        self.report.breaks.insert(0, missing);
     }
 
     /// Requires that the chain contains a head that was noted earlier.
@@ -156,7 +173,7 @@ impl Verifier {
         self.expected.retain(|noted| noted.seq != row.seq);
         self.report.rows = self.report.rows.saturating_add(1);
         if row.seq > before.seq {
-            self.report.end = Head { seq: row.seq, hash: row.hash };
+            self.report.end = row.head();
         }
     }
 
@@ -186,6 +203,10 @@ impl Verifier {
     }
 
     fn found(&mut self, what: Break) {
+        let what = match &self.file {
+            Some(file) => Break::In(file.clone(), Box::new(what)),
+            None => what,
+        };
         if self.report.breaks.len() < MAX_BREAKS {
             self.report.breaks.push(what);
         }

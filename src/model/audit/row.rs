@@ -38,6 +38,13 @@ pub struct AuditEvent {
     pub hash: Hash,
 }
 
+impl AuditEvent {
+    /// Its place in the chain.
+    pub const fn head(&self) -> Head {
+        Head { seq: self.seq, hash: self.hash }
+    }
+}
+
 /// The hash of a row: SHA-256 over the label, `previous_hash`, and all other columns except `hash`, in the order of the
 /// table. An integer is encoded as `01` and 8 bytes; a text as `02`, its length in 8 bytes, and its UTF-8; NULL as
 /// `00`. Numbers are big-endian.

@@ -1,0 +1,164 @@
+//! The audit trail's files of months: audit events of months that are over leave the database for `audit/2026-11.db`.
+//!
+//! The oldest rows move, in the order of the chain, so the files and the database together are one chain. Rows are copied,
+//! synced, read again and compared, and only then deleted. A file names the row before its first one. The rows of a file
+//! that follow the start of a later one, or of the database, do not count: a move was cut short, or the database is an
+//! older one that was restored.
+//!
+//! Not here: how rows are copied (`archive::store`), and how the chain is verified (`store::audit_events`).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::archive::expiry::oldest_first;
+use crate::archive::store::{self, MonthFile};
+use crate::archive::{AUDIT_DIRECTORY, Archive, Month, Parts};
+use crate::base::clock::Timestamp;
+use crate::base::stop::Stop;
+use crate::model::audit::chain::Head;
+use crate::model::audit::changes::Changes;
+use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::name::DEFAULT_TENANT;
+use crate::store::audit_events::{self, DELETE, Trail};
+use crate::store::error::{Error, Result};
+use crate::store::tx::ReadTx;
+use crate::store::writer::Queue;
+use crate::store::{meta, read_only};
+use crate::sys::files;
+
+/// How long after its end a month stays in the database at least.
+const AFTER: Duration = Duration::from_hours(30 * 24);
+/// How long the file of a month is kept after rows were moved into it last: seven years.
+const KEPT: Duration = Duration::from_hours(7 * 366 * 24);
+/// Rows of one batch.
+const MAX_ROWS: u32 = 256;
+/// Opens the audit events of a database and of the files beside it.
+/// Returns `None` if the database has no audit events. Fails if a file cannot be read.
+pub fn trail(database: &Path) -> Result<Option<Trail>> {
+    let Some(mut trail) = Trail::open(database)? else { return Ok(None) };
+    let archive = Archive::of(files::directory_of(database), AUDIT_DIRECTORY);
+    let failed = |source| Error::File { path: database.to_owned(), source: Arc::new(source) };
+    let months = archive.months().map_err(failed)?;
+    trail.add_months(&months.iter().map(|month| archive.path(month)).collect::<Vec<_>>())?;
+    Ok(Some(trail))
+}
+
+/// Moves audit events, and deletes the oldest files.
+pub struct AuditMover {
+    parts: Arc<Parts>,
+    archive: Archive,
+    stop: Stop,
+}
+
+/// Rows that move together.
+struct Batch {
+    month: Month,
+    /// Their numbers.
+    seqs: Vec<i64>,
+    /// The row before the first, and the last row.
+    ends: [Head; 2],
+}
+
+impl AuditMover {
+    /// Moves them between the database and these files.
+    pub const fn new(parts: Arc<Parts>, archive: Archive, stop: Stop) -> Self {
+        Self { parts, archive, stop }
+    }
+
+    /// Moves all rows of months that are over for long enough.
+    pub fn run(&self) -> Result<()> {
+        while !self.stop.asked() && !self.parts.disk.is_low() {
+            let Some(batch) = self.next()? else { break };
+            self.move_batch(batch)?;
+        }
+        self.remove_old()
+    }
+
+    /// The next rows, all for one file.
+    fn next(&self) -> Result<Option<Batch>> {
+        let now = self.parts.clock.wall();
+        let recent = Month::at(now.minus(AFTER));
+        let read =
+            |tx: &ReadTx<'_>| Ok((audit_events::start(tx)?, audit_events::oldest(tx, MAX_ROWS)?));
+        let (start, rows) = self.parts.store.snapshot(read)?;
+        let month = self.last_month(start)?;
+        let mut batch = Batch { month, seqs: Vec::new(), ends: [start, start] };
+        for (head, at) in rows {
+            // The files have the order of the chain, whatever the clock said: a row whose time was set back, or is far ahead,
+            // stays with the row before it.
+            let is_ahead = at > now.plus(AFTER);
+            let later = Some(Month::at(at)).filter(|its| *its > batch.month && !is_ahead);
+            let is_full = later.is_some() && !batch.seqs.is_empty();
+            let month = later.unwrap_or_else(|| batch.month.clone());
+            if is_full || month >= recent {
+                break;
+            }
+            (batch.month, batch.ends) = (month, [start, head]);
+            batch.seqs.push(head.seq);
+        }
+        Ok(Some(batch).filter(|batch| !batch.seqs.is_empty()))
+    }
+
+    /// The month of the row before the first row of the database. If there is none, the first month of all, for rows that a
+    /// clock without a battery wrote.
+    fn last_month(&self, start: Head) -> Result<Month> {
+        for month in oldest_first(&self.archive, &self.parts.store)?.into_iter().rev() {
+            let file = read_only(&self.archive.path(&month))?;
+            if meta::audit_start(&file.tx())?.is_some_and(|first| first.seq < start.seq) {
+                return Ok(month);
+            }
+        }
+        Ok(Month::at(Timestamp::default()))
+    }
+
+    fn move_batch(&self, Batch { month, seqs, ends }: Batch) -> Result<()> {
+        let seqs = serde_json::to_string(&seqs).unwrap_or_default();
+        store::make(&self.archive, &month)?;
+        self.parts.planned_fault()?;
+        let path = self.archive.path(&month);
+        let mut file = MonthFile::open(&path)?;
+        let (reader, now) = (self.parts.store.own_reader()?, self.parts.clock.wall());
+        let (there, kept) = file.take_in_audit(&reader.tx(), &seqs, ends, now)?;
+        drop(reader);
+        file.empty_log()?;
+        if there != kept {
+            let value = format!("{} has other rows than the database", path.display());
+            return Err(Error::Unreadable { column: "a file of audit events", value });
+        }
+        self.parts.planned_fault()?;
+        self.parts.write_gently(&self.stop, move |tx| {
+            if store::audit_summary(tx, &seqs)? != there {
+                return Err(Error::Changed("audit events that are moved"));
+            }
+            let [start, last] = ends;
+            audit_events::leave(tx, start, last)
+        })?;
+        self.parts.planned_fault()
+    }
+
+    /// Deletes files that are old, the oldest first. What says so is stored first.
+    fn remove_old(&self) -> Result<()> {
+        let now = self.parts.clock.wall();
+        for month in oldest_first(&self.archive, &self.parts.store)? {
+            let file = read_only(&self.archive.path(&month))?;
+            if store::since(&file.tx())?.is_none_or(|since| since > now.minus(KEPT)) {
+                break;
+            }
+            let changes = Changes::none().and("last", audit_events::head(&file.tx())?.to_string());
+            let event = NewAuditEvent::local(now, DEFAULT_TENANT, Actor::system(), DELETE);
+            let event = event.of("audit", &month.to_string(), changes);
+            let writer = self.parts.store.writer();
+            writer.write(Queue::Upkeep, move |tx| audit_events::append(tx, &event))?;
+            self.parts.planned_fault()?;
+            self.archive.remove(&month).map_err(|error| self.parts.store.file_error(error))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the file of a month can have rows of a span of time.
+pub fn may_have(month: &Month, since: Option<Timestamp>, until: Option<Timestamp>) -> bool {
+    since.is_none_or(|since| *month >= Month::at(since))
+        && until.is_none_or(|until| *month <= Month::at(until))
+}
