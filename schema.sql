@@ -12,8 +12,8 @@
 -- instead of IN. For an IN of three or more words SQLite builds a b-tree per row, which doubled the cost of an event.
 
 -- Facts about this file: 'epoch' (raised by a restore), 'master_key_id', 'token_pepper' (the sealed key under
--- which tokens are hashed), and others. 'audit_head' is the last audit event as number:hash; 'audit_start' is the
--- one before the first. 'in_hand/…' marks work that is in progress after an unclean end.
+-- which tokens are hashed), 'audit_key' (the sealed key that signs exports of audit events), and others. 'audit_head' is
+-- the last audit event as number:hash; 'audit_start' is the one before the first. 'in_hand/…' marks work that is in progress after an unclean end.
 CREATE TABLE meta (
   key   TEXT NOT NULL PRIMARY KEY,
   value ANY NOT NULL

@@ -57,7 +57,6 @@ pub fn abandon(
     }
     let mut lost = GivenUp { at: now, ..GivenUp::default() };
     while writer.direct(|tx| reseal_some(tx, &ring, &**draw, Some(&mut lost)))? > 0 {}
-    let pepper = writer.read(meta::token_pepper)?.as_deref().and_then(MasterKey::id_in);
     let tokens = writer.direct(|tx| {
         let held = lost.secrets.iter().filter_map(|secret| match secret.owner {
             Owner::Subscription(seq) => Some(seq),
@@ -68,9 +67,14 @@ pub fn abandon(
             holds::put_lasting(tx, seq, HoldReason::Paused, why, clock.now())?;
         }
         let mut revoked = None;
-        if pepper.is_none_or(|id| ring.of(&id).is_none()) {
-            revoked = Some(tokens::revoke_all(tx, now)?);
-            meta::forget_token_pepper(tx)?;
+        for name in meta::SEALED {
+            let key = meta::sealed(tx, name)?.as_deref().and_then(MasterKey::id_in);
+            if key.is_none_or(|id| ring.of(&id).is_none()) {
+                meta::forget_sealed(tx, name)?;
+                if name == meta::TOKEN_PEPPER {
+                    revoked = Some(tokens::revoke_all(tx, now)?);
+                }
+            }
         }
         meta::set_master_key_id(tx, &id)?;
         meta::set_master_key_since(tx, now)?;

@@ -22,13 +22,11 @@ use crate::keys::file::{self, KeyFileError};
 use crate::keys::subject::Pseudonyms;
 use crate::keys::{ConfirmTokens, Keyring};
 use crate::model::audit::{Actor, ActorType};
-use crate::pipeline::upkeep::master_key_rotation::{
-    self as rotation, PEPPER_CONTEXT, Rotated, Rotation,
-};
+use crate::pipeline::upkeep::master_key_rotation::{self as rotation, Rotated, Rotation};
 use crate::store::error::Error as StoreError;
 use crate::store::tx::WriteTx;
 use crate::store::writer::WriterLoop;
-use crate::store::{Store, audit_events, credentials, meta, subjects, tokens};
+use crate::store::{Store, audit_events, credentials, meta, read_only, subjects, tokens};
 use crate::sys::files::is_missing;
 use crate::sys::user;
 
@@ -142,6 +140,9 @@ pub fn unlock(
     let ring = load(writer, settings, key, draw, now)?;
     let named = ring.current().key_id();
     let pepper = pepper(writer, &ring, &named, draw)?;
+    if writer.read(|tx| meta::sealed(tx, meta::AUDIT_KEY))?.is_none() {
+        writer.direct(|tx| seal_fresh(tx, &ring, meta::AUDIT_KEY, None, &**draw))?;
+    }
     let hasher = Arc::new(TokenHasher::new(&pepper));
     let rotation =
         Rotation::new(Arc::clone(&ring), Arc::clone(draw), source.file(), faults.clone());
@@ -205,8 +206,11 @@ pub fn add_older(
 ) -> Result<Vec<String>, Error> {
     let mut needed = writer.read(credentials::count_by_key)?;
     needed.extend(writer.read(subjects::count_by_key)?);
-    let stored = writer.read(meta::token_pepper)?;
-    let others = [writer.read(meta::master_key_id)?, stored.as_deref().and_then(MasterKey::id_in)];
+    let mut others = vec![writer.read(meta::master_key_id)?];
+    for name in meta::SEALED {
+        let sealed = writer.read(|tx| meta::sealed(tx, name))?;
+        others.push(sealed.as_deref().and_then(MasterKey::id_in));
+    }
     let mut missing = Vec::new();
     for id in needed.into_iter().map(|(id, _secrets)| id).chain(others.into_iter().flatten()) {
         if ring.of(&id).is_some() || missing.contains(&id) {
@@ -238,26 +242,49 @@ fn pepper(
     named: &str,
     draw: &Arc<dyn Draw>,
 ) -> Result<SecretBytes, Error> {
-    if let Some(sealed) = writer.read(meta::token_pepper)? {
-        return Ok(ring.open(PEPPER_CONTEXT, &sealed).map_err(rotation::unreadable_pepper)?);
+    let name = meta::TOKEN_PEPPER;
+    if let Some(sealed) = writer.read(|tx| meta::sealed(tx, name))? {
+        return Ok(ring.open(&meta::context(name), &sealed).map_err(rotation::unreadable_key)?);
     }
-    Ok(writer.direct(|tx| fresh_pepper(tx, ring, named, &**draw))?)
+    Ok(writer.direct(|tx| {
+        let old = ring.of(named).filter(|_| tokens::any(tx).unwrap_or(true));
+        seal_fresh(tx, ring, name, old, &**draw)
+    })?)
 }
 
-fn fresh_pepper(
+/// Makes a key that is kept sealed in `meta`: a random one, or one that is derived from an older master key.
+fn seal_fresh(
     tx: &WriteTx<'_>,
     ring: &Keyring,
-    named: &str,
+    name: &str,
+    old: Option<Arc<MasterKey>>,
     draw: &dyn Draw,
 ) -> crate::store::error::Result<SecretBytes> {
     let mut fresh = Zeroizing::new([0_u8; 32]);
-    match ring.of(named).filter(|_| tokens::any(tx).unwrap_or(true)) {
+    match old {
         Some(key) => fresh.copy_from_slice(&key.derive(PEPPER_PURPOSE)),
         None => draw.fill(fresh.as_mut_slice()),
     }
-    let sealed = ring.current().seal(PEPPER_CONTEXT, fresh.as_slice(), draw);
-    meta::set_token_pepper(tx, &sealed)?;
+    let sealed = ring.current().seal(&meta::context(name), fresh.as_slice(), draw);
+    meta::set_sealed(tx, name, &sealed)?;
     Ok(SecretBytes::new(fresh.to_vec()))
+}
+
+/// The key that signs exports of audit events; `None` if the service has not started since it has one.
+/// Fails if it cannot be opened with a master key that is found here.
+pub fn audit_key(settings: &Settings) -> Result<Option<SecretBytes>, Error> {
+    let path = settings.directory().join(DATABASE);
+    let reader = read_only(&path)?;
+    let Some(sealed) = meta::sealed(&reader.tx(), meta::AUDIT_KEY)? else { return Ok(None) };
+    let want = MasterKey::id_in(&sealed).unwrap_or_default();
+    let current = find(settings)?.map(|found| found.key);
+    let have = current.as_ref().map_or_else(|| "none".to_owned(), MasterKey::key_id);
+    let key = match current.filter(|key| key.key_id() == want) {
+        Some(key) => key,
+        None => previous(settings, &want)?.ok_or(Error::OtherKey { path, have, want })?,
+    };
+    let opened = key.open(&meta::context(meta::AUDIT_KEY), &sealed);
+    Ok(Some(opened.map_err(rotation::unreadable_key)?))
 }
 
 /// Rotates the key while no service runs; returns `Locked` if one does.

@@ -7,9 +7,12 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use data_encoding::BASE64;
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde::{Deserialize, Serialize};
 
 use crate::app::data_directory::DATABASE;
+use crate::app::master_key;
 use crate::archive;
 use crate::base::clock::Timestamp;
 use crate::cli::prelude::*;
@@ -17,10 +20,13 @@ use crate::cli::verb::offline;
 use crate::model::audit::AuditEvent;
 use crate::model::audit::chain::{Head, Report, Verifier};
 use crate::store::audit_events::Trail;
-use crate::sys::files::is_missing;
+use crate::sys::files::{self, is_missing};
 
 /// The format named in the first line of an export.
 const FORMAT: &str = "oncebox audit 1";
+
+/// What stands before an ed25519 key in a `SubjectPublicKeyInfo`. Source: RFC 8410.
+const PUBLIC_KEY_HEAD: &[u8] = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
 
 const TABLE: &str = "
 audit  Audit log: who changed what; verify that it was not tampered with
@@ -28,6 +34,8 @@ audit  Audit log: who changed what; verify that it was not tampered with
   list = listAuditEvents  Audit events, newest first
     correlation_id --correlation-id --trace
   export  Print every row with its hashes as a line of JSON, so that others can verify them
+    | With --out, FILE.sig gets an ed25519 signature over FILE, and FILE.pub the key to check it without Oncebox:
+    |   openssl pkeyutl -verify -pubin -inkey FILE.pub -rawin -in FILE -sigfile FILE.sig
   verify  Check that no row was changed, removed, inserted or moved
 ";
 
@@ -54,6 +62,9 @@ struct ExportArgs {
     /// End before the first row from this time on
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<Timestamp>,
+    /// Write this file, and a signature beside it
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -129,9 +140,17 @@ fn open(shared: &Shared, named: Option<&Path>) -> Result<Trail, Failure> {
 }
 
 fn export(call: &Call<'_>) -> Done {
-    let ExportArgs { file, after, since, until } = call.flags()?;
+    let ExportArgs { file, after, since, until, out } = call.flags()?;
     let trail = open(call.shared, file.as_deref())?;
-    print_rows(&trail, after, [since, until], out::json)
+    let span = [since, until];
+    let Some(path) = out else { return print_rows(&trail, after, span, out::json) };
+    let mut rows = Vec::new();
+    print_rows(&trail, after, span, |line| {
+        serde_json::to_writer(&mut rows, line).map_err(Failure::failed)?;
+        rows.push(b'\n');
+        Ok(())
+    })?;
+    write_signed(call, &path, &rows)
 }
 
 /// Prints a part of the chain without a gap, between two lines with its ends.
@@ -164,6 +183,32 @@ fn print_rows(
     }
     let head = if has_ended { last } else { head.or(begun).unwrap_or(last) };
     line(&ExportLine::Footer(ExportFooter { head }))
+}
+
+/// Writes an export, its signature, and the public key with which anybody checks it.
+fn write_signed(call: &Call<'_>, path: &Path, rows: &[u8]) -> Done {
+    let seed = master_key::audit_key(&call.shared.settings()?).map_err(Failure::failed)?;
+    let none = "the database has no key for signatures yet: start the service once";
+    let seed = seed.ok_or_else(|| Failure::failed(none))?;
+    let pair = Ed25519KeyPair::from_seed_unchecked(seed.expose()).map_err(Failure::failed)?;
+    let public = BASE64.encode(&[PUBLIC_KEY_HEAD, pair.public_key().as_ref()].concat());
+    let pem = format!("-----BEGIN PUBLIC KEY-----\n{public}\n-----END PUBLIC KEY-----\n");
+    let [signature, key] = [".sig", ".pub"].map(|ending| files::with_ending(path, ending));
+    let signed = pair.sign(rows);
+    let contents = [(path, rows), (&signature, signed.as_ref()), (&key, pem.as_bytes())];
+    for (path, content) in contents {
+        let written = files::write_private(path, content);
+        written.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+    }
+    let [path, signature, key] = [path, &signature, &key].map(Path::display);
+    let check = format!(
+        "openssl pkeyutl -verify -pubin -inkey {key} -rawin -in {path} -sigfile {signature}"
+    );
+    if call.connect.json() {
+        return out::json(&json!({ "public_key": pem, "check": check }));
+    }
+    out::line(pem.trim_end())?;
+    out::line(check)
 }
 
 fn verify(call: &Call<'_>) -> Done {

@@ -175,19 +175,31 @@ pub fn set_has_had_line(tx: &WriteTx<'_>) -> Result<()> {
     tx.execute(WRITE, ("line_seen", 1)).map(drop)
 }
 
-/// The sealed key under which tokens are hashed; `None` if it was never set.
-pub fn token_pepper(tx: &ReadTx<'_>) -> Result<Option<Vec<u8>>> {
-    tx.find(READ, ["token_pepper"])
+/// The key under which tokens are hashed, in [`SEALED`].
+pub const TOKEN_PEPPER: &str = "token_pepper";
+/// The key that signs exports of audit events, in [`SEALED`].
+pub const AUDIT_KEY: &str = "audit_key";
+/// Keys that are sealed under the master key.
+pub const SEALED: [&str; 2] = [TOKEN_PEPPER, AUDIT_KEY];
+
+/// The context that a key of [`SEALED`] is sealed under.
+pub fn context(name: &str) -> String {
+    format!("meta|{name}|value")
 }
 
-/// Removes the sealed key under which tokens are hashed: the next one is made when it is needed.
-pub fn forget_token_pepper(tx: &WriteTx<'_>) -> Result<()> {
-    tx.execute(REMOVE, ["token_pepper"]).map(drop)
+/// A key of [`SEALED`]; `None` if it was never made.
+pub fn sealed(tx: &ReadTx<'_>, name: &str) -> Result<Option<Vec<u8>>> {
+    tx.find(READ, [name])
 }
 
-/// Stores the sealed key under which tokens are hashed.
-pub fn set_token_pepper(tx: &WriteTx<'_>, sealed: &[u8]) -> Result<()> {
-    tx.execute(WRITE, ("token_pepper", sealed)).map(drop)
+/// Removes a key of [`SEALED`]: the next one is made when it is needed.
+pub fn forget_sealed(tx: &WriteTx<'_>, name: &str) -> Result<()> {
+    tx.execute(REMOVE, [name]).map(drop)
+}
+
+/// Stores a key of [`SEALED`].
+pub fn set_sealed(tx: &WriteTx<'_>, name: &str, sealed: &[u8]) -> Result<()> {
+    tx.execute(WRITE, (name, sealed)).map(drop)
 }
 
 /// The stored head of the audit chain; `None` before the first audit event.

@@ -176,6 +176,48 @@ fn the_files_of_months_and_the_database_are_verified_and_exported_as_one_chain()
     rig.run(&["audit", "verify"]).ends(1, &[]).prints(&["2025-10.db: row 2 was changed"]);
 }
 
+/// "…with a detached ed25519 signature and the command that checks it without Oncebox."
+#[test]
+fn an_export_is_signed_and_openssl_checks_it() {
+    if Command::new("openssl").arg("version").output().is_err() {
+        return skipped("no openssl");
+    }
+    let mut rig = with_months();
+    let path = rig.dir.path().join("export.ndjson");
+    let name = path.to_str().unwrap();
+    let written = |ending: &str| fs::read(format!("{name}{ending}")).unwrap();
+    let printed = rig.ok(&["audit", "export", "--out", name]);
+    let (public, signature) = (written(".pub"), written(".sig"));
+    assert_eq!(signature.len(), 64);
+    assert!(printed.starts_with(std::str::from_utf8(&public).unwrap()), "{printed}");
+    assert_eq!(String::from_utf8(written("")).unwrap(), rig.ok(&["audit", "export"]));
+    let check = || {
+        let command = printed.lines().last().unwrap();
+        Command::new("sh").args(["-c", command]).output().unwrap()
+    };
+    let checked = check();
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success() && said.contains("Verified Successfully"), "{checked:?}");
+    fs::write(&path, String::from_utf8(written("")).unwrap().replace("four", "five")).unwrap();
+    assert!(!check().status.success());
+    // The key stays over a rotation of the master key, and a stop.
+    rig.ok(&["keys", "rotate"]);
+    let again = || {
+        let told = rig.json(&["audit", "export", "--out", name, "--since", "2025-10-05"]);
+        assert_eq!(told["public_key"].as_str().unwrap().as_bytes(), public);
+        assert!(check().status.success());
+    };
+    again();
+    rig.kill();
+    rig.ok(&["keys", "rotate"]);
+    let old = fs::read_dir(rig.dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    for key in old.filter(|path| path.display().to_string().contains("master.key.")) {
+        fs::remove_file(key).unwrap();
+    }
+    let told = rig.json(&["audit", "export", "--out", name]);
+    assert_eq!(told["public_key"].as_str().unwrap().as_bytes(), public);
+}
+
 #[test]
 fn a_file_without_a_record_is_told_so() {
     let rig = Rig::stopped();

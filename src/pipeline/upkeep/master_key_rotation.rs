@@ -30,8 +30,6 @@ use crate::store::{escalations, meta};
 pub const SUBJECT: &str = "master_key";
 /// Secrets that are sealed again in one transaction.
 const MAX_ROWS: u32 = 100;
-/// The context that the token pepper is sealed under. Tokens are hashed with that pepper.
-pub const PEPPER_CONTEXT: &str = "meta|token_pepper|value";
 
 /// Why the master key was not rotated.
 #[derive(Debug, thiserror::Error)]
@@ -250,7 +248,7 @@ pub fn reseal_some(
     Ok(others.len() + keys.len() + urls.len())
 }
 
-/// The last step: seals the token pepper again, and names the current key in the database.
+/// The last step: seals the keys in `meta` again, and names the current key in the database.
 pub fn name_current(
     tx: &WriteTx<'_>,
     keyring: &Keyring,
@@ -258,17 +256,19 @@ pub fn name_current(
     now: Timestamp,
 ) -> Result<()> {
     let current = keyring.current();
-    if let Some(sealed) = meta::token_pepper(tx)? {
-        let plain = keyring.open(PEPPER_CONTEXT, &sealed).map_err(unreadable_pepper)?;
-        let sealed = current.seal(PEPPER_CONTEXT, plain.expose(), draw);
-        meta::set_token_pepper(tx, &sealed)?;
+    for name in meta::SEALED {
+        if let Some(sealed) = meta::sealed(tx, name)? {
+            let context = meta::context(name);
+            let plain = keyring.open(&context, &sealed).map_err(unreadable_key)?;
+            meta::set_sealed(tx, name, &current.seal(&context, plain.expose(), draw))?;
+        }
     }
     meta::set_master_key_id(tx, &current.key_id())?;
     meta::set_master_key_since(tx, now)?;
     escalations::resolve(tx, DEFAULT_TENANT, Class::CredentialRotation, SUBJECT, now)
 }
 
-/// The error if the token pepper cannot be opened.
-pub fn unreadable_pepper(error: crate::base::secret::OpenError) -> Error {
-    Error::Unreadable { column: "meta.value of token_pepper", value: error.to_string() }
+/// The error if a key in `meta` cannot be opened.
+pub fn unreadable_key(error: crate::base::secret::OpenError) -> Error {
+    Error::Unreadable { column: "meta.value of a sealed key", value: error.to_string() }
 }
