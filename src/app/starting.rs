@@ -16,7 +16,7 @@ use crate::app::injected::{self, Injected, ReplaceableClient};
 use crate::app::master_key::{self, Keys};
 use crate::app::sockets::{self, Sockets};
 use crate::app::{Appliance, installation, log_audit_head};
-use crate::archive;
+use crate::archive::expiry::Parts;
 use crate::archive::mover::Mover;
 use crate::backup::schedule::{Backups, Schedule};
 use crate::backup::upgrade::{self as schema_upgrade, Upgraded};
@@ -358,7 +358,7 @@ fn workers(
     (store, settings, clock, _): (&Store, &Live, &Clock, &Arc<dyn Draw>),
     (disk, faults): (&Arc<DiskWatch>, &Faults),
 ) -> Result<(Runner, Mover), Error> {
-    let parts = archive::Parts {
+    let parts = Parts {
         store: store.clone(),
         clock: clock.clone(),
         settings: settings.clone(),

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::archive::expiry::oldest_first;
+use crate::archive::expiry::{Parts, oldest_first};
 use crate::archive::store::{self, MonthFile};
-use crate::archive::{AUDIT_DIRECTORY, Archive, Month, Parts};
+use crate::archive::{AUDIT_DIRECTORY, Archive, Month};
 use crate::base::clock::Timestamp;
 use crate::base::stop::Stop;
 use crate::model::audit::chain::Head;

@@ -2,16 +2,22 @@
 //!
 //! A month with an event of a legal hold stays. Events in the database are never deleted here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::archive::{Archive, Month, Parts, store};
-use crate::base::clock::Timestamp;
+use crate::archive::{Archive, Month, store};
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::faults::{Faults, Step};
 use crate::base::id;
+use crate::base::stop::Stop;
+use crate::config::Live;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::name::DEFAULT_TENANT;
-use crate::store::error::Result;
+use crate::pipeline::upkeep::disk_watch::DiskWatch;
+use crate::pipeline::upkeep::site_watch::ClockWatch;
+use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::writer::Queue;
 use crate::store::{Store, audit_events, escalations, legal_holds, seen_keys};
@@ -24,6 +30,48 @@ const KEYS_EVERY: Duration = Duration::from_hours(24);
 const MAX_KEYS: u32 = 1_000;
 /// From the escalation that a month is deleted next, until it is.
 const NOTICE: Duration = Duration::from_mins(10);
+
+/// The pause after a batch, as a multiple of the time in which the writer worked for it.
+const PAUSE_TIMES: u32 = 9;
+/// The longest pause after a batch.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// What the thread needs.
+pub struct Parts {
+    /// The database.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// What stays how long.
+    pub settings: Live,
+    /// Whether the age of a row is known.
+    pub clock_watch: Arc<ClockWatch>,
+    /// Whether there is room.
+    pub disk: Arc<DiskWatch>,
+    /// Planned failures.
+    pub faults: Faults,
+}
+
+impl Parts {
+    /// Runs a job of the thread in a transaction of its own, and pauses after it.
+    pub(super) fn write_gently<T: Send + 'static>(
+        &self,
+        stop: &Stop,
+        mut job: impl FnMut(&WriteTx<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let timer = self.clock.clone();
+        let (value, took) = self.store.writer().write(Queue::Upkeep, move |tx| {
+            let began = timer.monotonic();
+            Ok((job(tx)?, timer.monotonic().saturating_sub(began)))
+        })?;
+        stop.wait((took * PAUSE_TIMES).min(MAX_PAUSE));
+        Ok(value)
+    }
+
+    pub(super) fn planned_fault(&self) -> Result<()> {
+        if self.faults.hit(Step::Archive) { Err(Error::Full) } else { Ok(()) }
+    }
+}
 
 /// When what is deleted next.
 #[derive(Debug, Default)]

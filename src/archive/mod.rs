@@ -16,22 +16,14 @@ pub mod store;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use std::{fmt, fs, io};
 
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
-use crate::base::clock::{Clock, Timestamp};
-use crate::base::faults::{Faults, Step};
-use crate::base::stop::Stop;
+use crate::base::clock::Timestamp;
 use crate::base::words::words;
-use crate::config::Live;
-use crate::pipeline::upkeep::disk_watch::DiskWatch;
-use crate::pipeline::upkeep::site_watch::ClockWatch;
 use crate::store::error::{Error, Result};
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
 use crate::store::{Store, schema};
 use crate::sys::files;
 
@@ -39,48 +31,6 @@ use crate::sys::files;
 pub const DIRECTORY: &str = "archive";
 /// The directory of the files with audit events, beside the database.
 pub const AUDIT_DIRECTORY: &str = "audit";
-
-/// The pause after a batch, as a multiple of the time in which the writer worked for it.
-const PAUSE_TIMES: u32 = 9;
-/// The longest pause after a batch.
-const MAX_PAUSE: Duration = Duration::from_secs(1);
-
-/// What the thread needs.
-pub struct Parts {
-    /// The database.
-    pub store: Store,
-    /// Time.
-    pub clock: Clock,
-    /// What stays how long.
-    pub settings: Live,
-    /// Whether the age of a row is known.
-    pub clock_watch: Arc<ClockWatch>,
-    /// Whether there is room.
-    pub disk: Arc<DiskWatch>,
-    /// Planned failures.
-    pub faults: Faults,
-}
-
-impl Parts {
-    /// Runs a job of the thread in a transaction of its own, and pauses after it.
-    fn write_gently<T: Send + 'static>(
-        &self,
-        stop: &Stop,
-        mut job: impl FnMut(&WriteTx<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let timer = self.clock.clone();
-        let (value, took) = self.store.writer().write(Queue::Upkeep, move |tx| {
-            let began = timer.monotonic();
-            Ok((job(tx)?, timer.monotonic().saturating_sub(began)))
-        })?;
-        stop.wait((took * PAUSE_TIMES).min(MAX_PAUSE));
-        Ok(value)
-    }
-
-    fn planned_fault(&self) -> Result<()> {
-        if self.faults.hit(Step::Archive) { Err(Error::Full) } else { Ok(()) }
-    }
-}
 
 words! {
     /// Which table an event is in.

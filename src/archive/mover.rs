@@ -9,9 +9,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::archive::audit::AuditMover;
-use crate::archive::expiry::Expiry;
+use crate::archive::expiry::{Expiry, Parts};
 use crate::archive::store::{self, Before, Hot, MonthFile};
-use crate::archive::{AUDIT_DIRECTORY, Archive, ArchiveFile, Batch, DIRECTORY, Kind, Month, Parts};
+use crate::archive::{AUDIT_DIRECTORY, Archive, ArchiveFile, Batch, DIRECTORY, Kind, Month};
 use crate::base::clock::Timestamp;
 use crate::base::stop::Stop;
 use crate::pipeline::threads::{Bell, Spawner, join};

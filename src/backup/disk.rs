@@ -148,6 +148,33 @@ pub fn sha256(path: &Path, mut copy: impl FnMut(&[u8]) -> std::io::Result<()>) -
     }
 }
 
+/// The names in a directory, sorted.
+pub fn names(directory: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(file_error(directory))? {
+        let entry = entry.map_err(file_error(directory))?;
+        names.extend(entry.file_name().into_string());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Removes a file if its name says that a process was writing a copy, and that process was killed.
+pub fn clear_partial(directory: &Path, name: &str) -> Result<()> {
+    // SQLite's own files beside a copy end in `.partial-journal`, `.partial-wal` and `.partial-shm`.
+    let beside = ["-journal", "-wal", "-shm"];
+    let partial = beside.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    if partial.ends_with(PARTIAL) && !is_locked(&directory.join(partial)) {
+        remove(&directory.join(name))?;
+    }
+    Ok(())
+}
+
+/// Whether a running process writes the file.
+pub fn is_locked(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| file.try_lock().is_err())
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;

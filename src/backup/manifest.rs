@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::backup::months::MonthCopy;
 use crate::backup::store::Facts;
 use crate::backup::{Error, Result};
 use crate::base::clock::Timestamp;
@@ -17,7 +18,7 @@ pub const ENDING: &str = ".manifest.json";
 /// The layout of the manifest.
 pub(super) const FORMAT: u32 = 1;
 /// The largest file that is read as a manifest.
-const MAX_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 /// Why a backup was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +52,9 @@ pub struct Manifest {
     pub bytes: u64,
     /// SHA-256 of the file, in hex.
     pub sha256: String,
+    /// The months that belong to it; `None` if none were looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub months: Option<Vec<MonthCopy>>,
 }
 
 impl Manifest {
@@ -77,6 +81,9 @@ impl Manifest {
         if manifest.format != FORMAT {
             let newer = format!("has layout {}, this version reads {FORMAT}", manifest.format);
             return Err(wrong(newer));
+        }
+        if !manifest.months.iter().flatten().all(MonthCopy::is_sound) {
+            return Err(wrong("names a month that is none".to_owned()));
         }
         let named = backup.file_name().is_some_and(|name| name == manifest.file.as_str());
         if named { Ok(manifest) } else { Err(wrong(format!("belongs to {}", manifest.file))) }

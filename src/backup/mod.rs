@@ -6,6 +6,7 @@
 pub mod disk;
 pub mod erasures;
 pub mod manifest;
+pub mod months;
 pub mod online;
 pub mod restore;
 pub mod retention;

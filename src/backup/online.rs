@@ -3,13 +3,15 @@
 //! A process killed meanwhile leaves a file that ends in `.partial`, or a manifest without its backup. Neither counts
 //! as a backup, and the next backup replaces or removes it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::backup::disk::{self, Partial};
 use crate::backup::manifest::{FORMAT, Manifest, Reason};
+use crate::backup::months::{Cut, MonthCopy};
 use crate::backup::store::{self, Facts, Progress};
-use crate::backup::{Error, Result, erasures, file_error};
+use crate::backup::{Error, Result, erasures, file_error, months, retention};
 use crate::base::clock::Timestamp;
 use crate::base::faults::{Faults, Step};
 use crate::store::error::Error as StoreError;
@@ -56,19 +58,28 @@ pub fn take(plan: &Plan, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<Mani
     let Plan { database, to, reason, now, faults } = plan;
     let directory = directory_of(to);
     fs::metadata(database).map_err(file_error(database))?;
-    disk::room_for(directory, store::size(database)?)?;
     let partial = Partial::begin(to)?;
+    let begun_ns = months::state(partial.path())?.map_or(0, |(_, at)| at);
+    // An upgrade leaves the months as they are.
+    let (known, with_months) = (known_months(directory)?, *reason != Reason::BeforeUpgrade);
+    let cut = Cut::take(database, with_months.then_some(&known))?;
+    disk::room_for(directory, store::size(database)?.saturating_add(cut.bytes()))?;
     let died = |partial: Partial| {
         partial.abandon();
         Err(Error::Store(StoreError::Stopped))
     };
-    store::copy(database, partial.path(), go_on)?;
+    cut.database.copy(partial.path(), go_on)?;
+    if faults.hit(Step::Backup) {
+        return died(partial);
+    }
+    let copies = cut.copy_months(to, begun_ns, &known, go_on)?;
     if faults.hit(Step::Backup) {
         return died(partial);
     }
     partial.sync()?;
     let facts = store::check(partial.path())?;
-    let manifest = describe(partial.path(), to, *reason, *now, facts)?;
+    let mut manifest = describe(partial.path(), to, *reason, *now, facts)?;
+    manifest.months = with_months.then_some(copies);
     let manifest_path = Manifest::path_of(to);
     // Replaces a manifest that a killed process left.
     let text = manifest.to_text(&manifest_path)?;
@@ -82,6 +93,15 @@ pub fn take(plan: &Plan, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<Mani
         return Err(error);
     }
     Ok(manifest)
+}
+
+/// The copies of months that backups in a directory have.
+fn known_months(directory: &Path) -> Result<Vec<MonthCopy>> {
+    let all = retention::list(directory)?.into_iter().filter_map(|backup| backup.manifest.months);
+    let is_there = |copy: &MonthCopy| {
+        fs::metadata(copy.path(directory)).is_ok_and(|file| file.len() == copy.bytes)
+    };
+    Ok(all.flatten().filter(is_there).collect())
 }
 
 fn describe(
@@ -99,11 +119,17 @@ fn describe(
     let bytes = fs::metadata(copy).map_err(file_error(copy))?.len();
     let sha256 = disk::sha256(copy, |_| Ok(()))?;
     let (file, version) = (name.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-    Ok(Manifest { format: FORMAT, file, created_at, reason, version, facts, bytes, sha256 })
+    let (format, months) = (FORMAT, None);
+    Ok(Manifest { format, file, created_at, reason, version, facts, bytes, sha256, months })
 }
 
 /// Checks that a backup matches its manifest: complete, unchanged and readable.
 pub fn verify(backup: &Path) -> Result<Manifest> {
+    verify_next(backup, &mut BTreeSet::new())
+}
+
+/// As [`verify`], of one of several backups; `read` are the copies of months that were read for an earlier one.
+pub fn verify_next(backup: &Path, read: &mut BTreeSet<PathBuf>) -> Result<Manifest> {
     let manifest = Manifest::read_of(backup)?;
     let bytes = fs::metadata(backup).map_err(file_error(backup))?.len();
     let damaged = |why: String| Error::Damaged { path: backup.to_owned(), why };
@@ -117,6 +143,7 @@ pub fn verify(backup: &Path) -> Result<Manifest> {
     if facts.rows != manifest.facts.rows {
         return Err(damaged("it does not contain the rows in its manifest".to_owned()));
     }
+    months::verify(directory_of(backup), manifest.months.as_deref().unwrap_or_default(), read)?;
     Ok(manifest)
 }
 

@@ -1,6 +1,8 @@
 //! Restores a backup: copies it beside the database, checks and prepares the copy, and only then gives it the
 //! database's name. The old database is moved aside and never deleted.
 //!
+//! The months of the backup are prepared under such names as well, and come to their places with the database.
+//!
 //! The restore is decided when the prepared file gets the name `oncebox.db.restored-…`. If the process dies later,
 //! [`finish`] completes the restore at the next start; if it dies earlier, the old database is unchanged.
 
@@ -11,9 +13,10 @@ use std::path::{Path, PathBuf};
 use crate::backup::disk::{self, Partial};
 use crate::backup::erasures::{self, Erasure};
 use crate::backup::manifest::Manifest;
+use crate::backup::months::{Change, MonthCopy, RESTORED};
 use crate::backup::online::stamp;
 use crate::backup::store::{self, Facts, RestoreChanges};
-use crate::backup::{Error, Result, file_error};
+use crate::backup::{Error, Result, file_error, months};
 use crate::base::clock::Timestamp;
 use crate::base::faults::{Faults, Step};
 use crate::model::audit::Actor;
@@ -24,8 +27,6 @@ use crate::store::subjects;
 use crate::sys::files::{PARTIAL, directory_of, sync_directory_of, with_ending};
 use crate::sys::user;
 
-/// Follows the database's name in the name of a prepared file that is not in place yet.
-const FINISHED: &str = ".restored-";
 /// Follows the database's name in the name of a database that was moved aside.
 const ASIDE: &str = ".before-restore-";
 
@@ -40,6 +41,8 @@ pub struct Plan {
     pub force: bool,
     /// Whether a file without a manifest is accepted, such as one that Litestream restored.
     pub without_manifest: bool,
+    /// Whether the months of the backup are left out.
+    pub without_months: bool,
     /// The id of the present master key; `None` if there is none.
     pub key_id: Option<String>,
     /// The ids of the retired keys beside it.
@@ -63,6 +66,10 @@ pub struct Done {
     pub made_at: Option<Timestamp>,
     /// The new path of the old database, if there was one.
     pub aside: Option<PathBuf>,
+    /// The months that belong to the database; `None` if the backup says nothing of them.
+    pub months: Option<Vec<MonthCopy>>,
+    /// The new paths of the months that were there and differ.
+    pub months_aside: Vec<PathBuf>,
 }
 
 /// Restores a backup; on failure the database is unchanged.
@@ -73,18 +80,51 @@ pub fn run(plan: &Plan) -> Result<Done> {
     if there && !plan.force {
         return Err(Error::DatabaseThere(database.clone()));
     }
+    let (data, backups) = (directory_of(database), directory_of(from));
     let log = with_ending(from, "-wal");
-    let of = |file: &Path| user::in_directory(directory_of(from), || fs::metadata(file));
+    let of = |file: &Path| user::in_directory(backups, || fs::metadata(file));
     if of(&log).is_ok_and(|log| log.len() > 0) {
         return Err(Error::NotAlone { path: from.clone(), log });
     }
     let bytes = of(from).map_err(file_error(from))?.len();
-    disk::room_for(directory_of(database), bytes)?;
-    let ready = with_ending(database, &format!("{FINISHED}{}", stamp(*now)));
-    let (changes, made_at) = prepare(plan, &ready)?;
-    let aside = there.then(|| aside_of(database, &stamp(*now)));
+    let months = months_of(plan)?;
+    let differing = match &months {
+        Some(copies) => months::changes(data, backups, copies)?,
+        None => Vec::new(),
+    };
+    let months_aside = months_aside(plan, &differing)?;
+    disk::room_for(data, bytes.saturating_add(months::bytes_of(&differing)))?;
+    let stamp = stamp(*now);
+    let ready = with_ending(database, &format!("{RESTORED}{stamp}"));
+    // What is staged means nothing until the database is ready.
+    let staged = months::stage(backups, &differing, &stamp);
+    let prepared = staged.and_then(|()| prepare(plan, &ready));
+    let (changes, made_at) = prepared.inspect_err(|_| {
+        if !ready.exists() {
+            drop(months::discard_staged(data));
+        }
+    })?;
+    let aside = there.then(|| aside_of(database, &stamp));
     finish(database, &plan.faults)?;
-    Ok(Done { changes, made_at, aside })
+    Ok(Done { changes, made_at, aside, months, months_aside })
+}
+
+/// The months that belong to the database; `None`: those beside it stay.
+fn months_of(plan: &Plan) -> Result<Option<Vec<MonthCopy>>> {
+    match Manifest::read_of(&plan.from) {
+        Err(_) if plan.without_manifest => Ok(None),
+        Ok(_) if plan.without_months => Ok(Some(Vec::new())),
+        manifest => Ok(manifest?.months),
+    }
+}
+
+/// The new paths of the months that are there and differ. Without force, they are an error.
+fn months_aside(plan: &Plan, changed: &[Change]) -> Result<Vec<PathBuf>> {
+    let there = || changed.iter().filter(|change| change.is_there);
+    match there().next() {
+        Some(first) if !plan.force => Err(Error::DatabaseThere(first.path.clone())),
+        _ => Ok(there().map(|change| aside_of(&change.path, &stamp(plan.now))).collect()),
+    }
 }
 
 /// Copies the backup, checks and prepares the copy, and gives it the name that decides the restore.
@@ -191,24 +231,45 @@ fn aside_of(database: &Path, stamp: &str) -> PathBuf {
 /// Completes a decided restore: moves the old database aside and the prepared file to its place. Returns `false` if
 /// there is none. After a failure it can be called again.
 pub fn finish(database: &Path, faults: &Faults) -> Result<bool> {
-    let Some((ready, stamp)) = decided(database)? else { return Ok(false) };
-    let aside = aside_of(database, &stamp);
+    let data = directory_of(database);
+    let Some((ready, stamp)) = decided(database)? else {
+        months::discard_staged(data)?;
+        return Ok(false);
+    };
+    put_months(data, &stamp, faults)?;
+    put(database, &ready, &stamp, faults)?;
+    Ok(true)
+}
+
+fn put_months(data: &Path, stamp: &str, faults: &Faults) -> Result<()> {
+    let mut staged = months::staged(data)?;
+    staged.retain(|(_, of, _)| of == stamp);
+    staged.iter().try_for_each(|(place, _, ready)| put(place, ready, stamp, faults))
+}
+
+/// Moves what is at `path` aside and the prepared file to its place. An empty one leaves no file there. After a failure it
+/// can be called again.
+fn put(path: &Path, ready: &Path, stamp: &str, faults: &Faults) -> Result<()> {
+    let aside = aside_of(path, stamp);
     // The log is moved too: SQLite would apply a log left there to the restored database.
     for ending in ["", "-wal"] {
         step(faults)?;
-        let (from, to) = (with_ending(database, ending), with_ending(&aside, ending));
+        let (from, to) = (with_ending(path, ending), with_ending(&aside, ending));
         if from.exists() && !to.exists() {
             fs::rename(&from, &to).map_err(file_error(&from))?;
         }
     }
     step(faults)?;
-    disk::remove(&with_ending(database, "-shm"))?;
-    sync_directory_of(database).map_err(file_error(database))?;
+    disk::remove(&with_ending(path, "-shm"))?;
+    sync_directory_of(path).map_err(file_error(path))?;
     step(faults)?;
-    fs::rename(&ready, database).map_err(file_error(&ready))?;
-    sync_directory_of(database).map_err(file_error(database))?;
-    step(faults)?;
-    Ok(true)
+    if fs::metadata(ready).is_ok_and(|ready| ready.len() == 0) {
+        disk::remove(ready)?;
+    } else {
+        fs::rename(ready, path).map_err(file_error(ready))?;
+    }
+    sync_directory_of(path).map_err(file_error(path))?;
+    step(faults)
 }
 
 /// A point at which a test can end the process.
@@ -221,7 +282,7 @@ fn step(faults: &Faults) -> Result<()> {
 fn decided(database: &Path) -> Result<Option<(PathBuf, String)>> {
     let directory = directory_of(database);
     let name = database.file_name().unwrap_or_default().to_string_lossy();
-    let prefix = format!("{name}{FINISHED}");
+    let prefix = format!("{name}{RESTORED}");
     let mut found = None;
     for entry in fs::read_dir(directory).map_err(file_error(directory))? {
         let path = entry.map_err(file_error(directory))?.path();

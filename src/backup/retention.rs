@@ -1,11 +1,11 @@
 //! The backups in a directory: lists them, and removes old scheduled ones.
 
 use std::cmp::Reverse;
-use std::fs;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::backup::manifest::{ENDING, Manifest, Reason};
-use crate::backup::{Result, disk, file_error};
+use crate::backup::{Result, disk, months};
 use crate::base::clock::Timestamp;
 use crate::sys::files::PARTIAL;
 
@@ -22,7 +22,7 @@ pub struct BackupFile {
 /// see [`crate::backup::online::verify`].
 pub fn list(directory: &Path) -> Result<Vec<BackupFile>> {
     let mut found = Vec::new();
-    for name in names(directory)? {
+    for name in disk::names(directory)? {
         let Some(backup) = name.strip_suffix(ENDING) else { continue };
         let path = directory.join(backup);
         if !path.is_file() {
@@ -57,38 +57,35 @@ pub fn clear(directory: &Path, keep: usize, made: Timestamp) -> Result<Vec<PathB
         disk::remove(&Manifest::path_of(&backup.path))?;
         removed.push(backup.path);
     }
-    for name in names(directory)?.iter().filter(|name| name.starts_with("oncebox-")) {
-        let path = directory.join(name);
+    for name in disk::names(directory)?.iter().filter(|name| name.starts_with("oncebox-")) {
         let of_nothing = name.strip_suffix(ENDING).is_some_and(|backup| {
             let backup_path = directory.join(backup);
             // A person may have moved away a backup made for another reason, and still need its manifest.
             let scheduled =
                 || Manifest::read_of(&backup_path).is_ok_and(|of| of.reason == Reason::Scheduled);
             let partial = directory.join(format!("{backup}{PARTIAL}"));
-            !backup_path.exists() && !is_locked(&partial) && scheduled()
+            !backup_path.exists() && !disk::is_locked(&partial) && scheduled()
         });
-        // SQLite's own files beside a copy end in `.partial-journal`, `.partial-wal` and `.partial-shm`.
-        let beside = ["-journal", "-wal", "-shm"];
-        let partial = beside.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-        let is_left_over = partial.ends_with(PARTIAL) && !is_locked(&directory.join(partial));
-        if of_nothing || is_left_over {
-            disk::remove(&path)?;
+        if of_nothing {
+            disk::remove(&directory.join(name))?;
         }
+        disk::clear_partial(directory, name)?;
     }
+    clear_months(directory)?;
     Ok(removed)
 }
 
-/// Whether a running process writes the file.
-fn is_locked(path: &Path) -> bool {
-    fs::File::open(path).is_ok_and(|file| file.try_lock().is_err())
-}
-
-fn names(directory: &Path) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(directory).map_err(file_error(directory))? {
-        let entry = entry.map_err(file_error(directory))?;
-        names.extend(entry.file_name().into_string());
+/// Removes copies of months that no manifest names. While another backup is made, which may name them soon, all stay; so
+/// they do if a manifest cannot be read.
+fn clear_months(directory: &Path) -> Result<()> {
+    let mut named = BTreeSet::new();
+    for name in disk::names(directory)? {
+        if name.ends_with(PARTIAL) && disk::is_locked(&directory.join(&name)) {
+            return Ok(());
+        }
+        let Some(backup) = name.strip_suffix(ENDING) else { continue };
+        let Ok(manifest) = Manifest::read_of(&directory.join(backup)) else { return Ok(()) };
+        named.extend(manifest.months.iter().flatten().map(|copy| copy.path(directory)));
     }
-    names.sort();
-    Ok(names)
+    months::clear(directory, &named)
 }

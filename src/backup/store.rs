@@ -38,6 +38,9 @@ const PLAIN: &AsciiSet =
 const HAS_TABLE: &str =
     "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1)";
 
+// It changes for this connection when another one commits.
+const DATA_VERSION: &str = "PRAGMA data_version";
+
 const META: &str = "SELECT value FROM meta WHERE key = ?1";
 
 /// The tables whose rows are counted.
@@ -109,25 +112,51 @@ pub struct Facts {
     pub page_count: u64,
 }
 
+/// A file as of one commit, for as long as this exists. The file may be written meanwhile.
+#[derive(Debug)]
+pub struct Snapshot {
+    conn: Connection,
+    version: i64,
+}
+
+impl Snapshot {
+    /// Opens a file.
+    pub fn open(source: &Path) -> Result<Self> {
+        let conn = pool::open_reader(source)?;
+        schema::version(source, &conn)?;
+        let version = conn.query_row(DATA_VERSION, [], |row| row.get(0))?;
+        Ok(Self { conn, version })
+    }
+
+    /// From here on one commit is seen. `false`: it is a later one than when the file was opened.
+    pub fn begin(&self) -> Result<bool> {
+        self.conn.execute_batch("BEGIN")?;
+        // The first read begins the transaction.
+        let version: i64 = self.conn.query_row(DATA_VERSION, [], |row| row.get(0))?;
+        Ok(version == self.version)
+    }
+
+    /// Copies it into the empty file `target`, without a write-ahead log. `go_on` is asked after each MiB; `Stopped` if it
+    /// says no. The copy is not synced yet when this returns.
+    pub fn copy(&self, target: &Path, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<()> {
+        let mut to = open_copy(target)?;
+        copy_steps(&self.conn, &mut to, target, go_on)?;
+        // The copied header says that the file uses a log.
+        Ok(to.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()))?)
+    }
+}
+
 /// Bytes that a copy of the file will have.
 pub fn size(source: &Path) -> Result<u64> {
     let conn = pool::open_reader(source)?;
     Ok(number(&conn, "PRAGMA page_count")? * number(&conn, "PRAGMA page_size")?)
 }
 
-/// Copies `source`, which may be written meanwhile, into the empty file `target`, without a write-ahead log. `go_on`
-/// is asked after each MiB; `Stopped` if it says no. The copy is not synced yet when this returns.
+/// Copies a file as [`Snapshot::copy`] does.
 pub fn copy(source: &Path, target: &Path, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<()> {
-    let from = pool::open_reader(source)?;
-    schema::version(source, &from)?;
-    from.execute_batch("BEGIN")?;
-    // The first read begins the transaction; from here on this connection sees one commit.
-    let _: i64 = from.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
-    let mut to = open_copy(target)?;
-    copy_steps(&from, &mut to, target, go_on)?;
-    // The copied header says that the file uses a log.
-    to.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()))?;
-    Ok(())
+    let snapshot = Snapshot::open(source)?;
+    snapshot.begin()?;
+    snapshot.copy(target, go_on)
 }
 
 fn copy_steps(

@@ -2,6 +2,7 @@
 //!
 //! It reads the files without the API, so it works whether the service runs or not.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -11,6 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::app::data_directory::DATABASE;
 use crate::backup::manifest::{ENDING, Manifest, Reason};
+use crate::backup::months::MonthCopy;
 use crate::backup::online::{self, Plan};
 use crate::backup::retention::{self, BackupFile};
 use crate::backup::store::{Facts, Progress};
@@ -53,13 +55,27 @@ enum Verb {
 }
 
 const COLUMNS: Cells = Cells {
-    text: "FILE 0 file; MADE (UTC) 0 created_at; REASON 2 reason; SIZE 1 size; SCHEMA 2 schema_version; \
-     MASTER KEY 3 master_key_id",
-    by: &[("size", size)],
+    text: "FILE 0 file; MADE (UTC) 0 created_at; REASON 2 reason; SIZE 1 size; MONTHS 2 months; \
+     SCHEMA 2 schema_version; MASTER KEY 3 master_key_id",
+    by: &[("size", size), ("months", month_cell)],
 };
 
 fn size(manifest: &Value) -> String {
     Bytes(manifest.get("bytes").and_then(Value::as_u64).unwrap_or(0)).to_string()
+}
+
+fn month_cell(manifest: &Value) -> String {
+    let copies = manifest.get("months").cloned().map(serde_json::from_value::<Vec<MonthCopy>>);
+    copies.and_then(Result::ok).map_or_else(String::new, |copies| months_of(&copies))
+}
+
+/// How many months there are, and their size.
+pub(super) fn months_of(copies: &[MonthCopy]) -> String {
+    let bytes = Bytes(copies.iter().map(|copy| copy.bytes).sum());
+    match copies.len() {
+        0 => "none".to_owned(),
+        count => format!("{count} ({bytes})"),
+    }
 }
 
 /// The exit code for a backup error.
@@ -125,6 +141,8 @@ impl Backup {
         }
         let (size, key) = (Bytes(manifest.bytes), manifest.facts.master_key_id.as_deref());
         out::line(format_args!("{}: {size}, read back and verified", plan.to.display()))?;
+        let months = months_of(&manifest.months.unwrap_or_default());
+        out::line(format_args!("months of archive and audit: {months}"))?;
         out::note(format_args!(
             "The backup does not have the master key ({}): keep a copy of the key elsewhere.",
             key.unwrap_or("none yet")
@@ -175,16 +193,18 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
     if named.is_empty() {
         return Err(Failure::new(exit::NOT_FOUND, "no backup found"));
     }
-    let mut first = None;
+    let (mut first, mut read) = (None, BTreeSet::new());
     for file in &named {
-        match user::in_directory(directory_of(file), || Ok(online::verify(file))) {
+        let verify = || Ok(online::verify_next(file, &mut read));
+        match user::in_directory(directory_of(file), verify) {
             Err(error) => return Err(input::unreadable(file, &error)),
             Ok(Ok(manifest)) => {
-                let Manifest { created_at, facts, .. } = manifest;
+                let Manifest { created_at, facts, months, .. } = manifest;
+                let months = months_of(&months.unwrap_or_default());
                 let Facts { schema_version, master_key_id, .. } = facts;
                 let key = master_key_id.as_deref().unwrap_or("none");
                 out::line(format_args!(
-                    "{}: valid; made {created_at}, schema {schema_version}, master key {key}",
+                    "{}: valid; made {created_at}, schema {schema_version}, master key {key}, months {months}",
                     file.display()
                 ))?;
             }

@@ -8,7 +8,7 @@ use crate::app::master_key;
 use crate::backup::restore::{self, Done, Plan};
 use crate::base::clock::{Clock, Timestamp, span};
 use crate::base::faults::Faults;
-use crate::cli::backup::failure;
+use crate::cli::backup::{failure, months_of};
 use crate::cli::input::start_command;
 use crate::cli::keys;
 use crate::cli::out;
@@ -41,8 +41,17 @@ pub(super) struct Restore {
     /// Accept a file without a manifest, such as one that Litestream restored
     #[arg(long)]
     without_manifest: bool,
+    /// Leave out the months of archive and audit
+    #[arg(long)]
+    without_months: bool,
     #[command(flatten)]
     format: Format,
+}
+
+fn set_aside(months: &[PathBuf]) -> Result<(), Failure> {
+    let say =
+        |aside: &PathBuf| out::line(format_args!("a month that differs: {}", aside.display()));
+    months.iter().try_for_each(say)
 }
 
 /// Locks the data directory for a command that may not run beside the service.
@@ -78,6 +87,7 @@ impl Restore {
             database: directory.database(),
             force: self.force,
             without_manifest: self.without_manifest,
+            without_months: self.without_months,
             key_id: key_id(&settings)?,
             retired: file::retired_ids(&settings.master_key_file()),
             now,
@@ -97,13 +107,14 @@ impl Restore {
         directory: &Path,
         start: &str,
     ) -> Result<(), Failure> {
-        let Done { changes, made_at, aside } = done;
+        let Done { changes, made_at, aside, months, months_aside } = done;
         let until = plan.window.map(|window| window.until);
         if self.format.json {
             return out::json(&json!({
                 "made_at": made_at, "epoch": changes.epoch, "in_doubt": changes.in_doubt,
                 "keys_erased": changes.erased,
                 "in_doubt_until": until, "moved_aside": aside.as_ref().map(|aside| aside.display().to_string()),
+                "months": months, "months_moved_aside": months_aside,
             }));
         }
         let made = made_at.map_or_else(String::new, |at| format!(", made {at}"));
@@ -111,6 +122,10 @@ impl Restore {
         if let Some(aside) = aside {
             out::line(format_args!("the previous database is now {}", aside.display()))?;
         }
+        if let Some(months) = months {
+            out::line(format_args!("months of archive and audit: {}", months_of(months)))?;
+        }
+        set_aside(months_aside)?;
         if changes.erased > 0 {
             out::line(format_args!(
                 "destroyed again: {} keys of subjects that were erased after the backup",

@@ -73,8 +73,13 @@ fn what_root_restores_into_a_directory_of_the_service_s_user_is_that_user_s() {
     let mut rig = Rig::new();
     let data = rig.dir.path().to_owned();
     let copies = tempfile::tempdir().unwrap();
+    let (archive, month) = (data.join("archive"), data.join("archive/2026-01.db"));
+    fs::create_dir_all(&archive).unwrap();
+    let database = Connection::open(data.join("oncebox.db")).unwrap();
+    database.run(&format!("VACUUM INTO '{}'", month.display()));
     rig.ok(&["backup", copies.path().to_str().unwrap()]);
     rig.kill();
+    fs::remove_dir_all(&archive).unwrap();
     let names = |at: &Path| fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path());
     let made = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -84,7 +89,8 @@ fn what_root_restores_into_a_directory_of_the_service_s_user_is_that_user_s() {
     for place in [&data, &data.join("master.key")] {
         std::os::unix::fs::chown(place, Some(54_321), Some(54_322)).unwrap();
     }
-    let copy = names(copies.path()).find(|path| path.extension().unwrap() == "db").unwrap();
+    let copy =
+        names(copies.path()).find(|path| path.extension().is_some_and(|end| end == "db")).unwrap();
     rig.ok(&["restore", copy.to_str().unwrap()]);
     let token = data.join("admin.token");
     let create = ["token", "create", "again", "--role", "admin", "--offline", "--out"];
@@ -92,6 +98,7 @@ fn what_root_restores_into_a_directory_of_the_service_s_user_is_that_user_s() {
     assert_eq!(fs::metadata(&token).unwrap().mode() & 0o777, 0o600);
     let owners: Vec<_> = names(&data)
         .filter(made)
+        .chain([archive, month])
         .map(|path| (fs::metadata(&path).unwrap().uid(), fs::metadata(&path).unwrap().gid(), path))
         .collect();
     assert!(owners.len() >= 3, "{owners:?}");

@@ -14,6 +14,7 @@
 mod acting_on_many;
 mod admitting;
 mod alerts;
+mod archiving;
 mod as_root;
 mod asking;
 mod auditing;

@@ -1,7 +1,10 @@
 //! kill -9 while finished events move into the archive: each is in one file at the end, as it was.
 
 use oncebox::archive::audit::trail;
+use oncebox::backup::online;
+use oncebox::backup::retention::{self, BackupFile};
 
+use crate::disk::Tmpfs;
 use crate::process::prelude::*;
 
 const EVENTS: usize = 600;
@@ -20,11 +23,9 @@ fn rows(path: &Path) -> Vec<String> {
     all
 }
 
-#[test]
-fn a_kill_while_events_are_archived_loses_and_doubles_nothing() {
-    let home = tempfile::tempdir().unwrap();
-    let receiver = Receiver::new();
-    let mut process = Process::start(home.path());
+/// Events that finished long ago, in several months; the next start moves them.
+fn old_events(home: &Path, receiver: &Receiver) {
+    let process = Process::start(home);
     process.post("/v1/subscriptions", &json!({ "name": "erp", "url": receiver.url() }));
     for n in 0..EVENTS {
         let text = "x".repeat(if n % 10 == 0 { 20_000 } else { 10 });
@@ -32,9 +33,7 @@ fn a_kill_while_events_are_archived_loses_and_doubles_nothing() {
             .post("/v1/events", &json!({ "event_type": "a", "payload": { "n": n, "text": text } }));
     }
     process.finish();
-    let database = home.path().join("data/oncebox.db");
-    // They finished long ago, in several months.
-    let conn = Connection::open(&database).unwrap();
+    let conn = Connection::open(home.join("data/oncebox.db")).unwrap();
     for (table, column) in
         [("outbox", "received_at"), ("outbox", "completed_at"), ("deliveries", "finished_at")]
     {
@@ -42,14 +41,22 @@ fn a_kill_while_events_are_archived_loses_and_doubles_nothing() {
             format!("UPDATE {table} SET {column} = {column} - 8640000000 + seq * 8640000");
         assert_eq!(conn.execute(&earlier, []).unwrap(), EVENTS);
     }
-    drop(conn);
+    let config = fs::read_to_string(home.join("oncebox.toml")).unwrap();
+    fs::write(home.join("oncebox.toml"), format!("{config}\n[archive]\nafter = \"24h\"\n"))
+        .unwrap();
+}
+
+#[test]
+fn a_kill_while_events_are_archived_loses_and_doubles_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    old_events(home.path(), &receiver);
+    let database = home.path().join("data/oncebox.db");
     let mut before = rows(&database);
     before.sort();
-    let config = fs::read_to_string(home.path().join("oncebox.toml")).unwrap();
-    fs::write(home.path().join("oncebox.toml"), format!("{config}\n[archive]\nafter = \"24h\"\n"))
-        .unwrap();
     let left = || file::lines(&file::open(&database), "SELECT count(*) FROM outbox")[0].clone();
     let (mut kills, mut counts) = (0, BTreeSet::new());
+    let mut process;
     loop {
         process = Process::start(home.path());
         let now = left();
@@ -127,4 +134,79 @@ fn a_kill_while_audit_events_move_leaves_one_chain() {
         }
     }
     file::check(&database);
+}
+
+fn back_up(home: &Path, to: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    command.arg("--config").arg(home.join("oncebox.toml"));
+    command.arg("--data").arg(home.join("data")).arg("backup").arg(to);
+    command.stdout(Stdio::null());
+    command
+}
+
+/// What is in a directory of backups, and that each has all events, in the database or in a month.
+fn check_backups(shelf: &Path) -> usize {
+    let kept = retention::list(shelf).unwrap();
+    for BackupFile { path, manifest } in &kept {
+        online::verify(path).unwrap();
+        let ids = |path: &Path| file::lines(&file::open(path), "SELECT id FROM outbox");
+        let mut all: BTreeSet<String> = ids(path).into_iter().collect();
+        for copy in manifest.months.iter().flatten() {
+            all.extend(ids(&copy.path(shelf)));
+        }
+        assert_eq!(all.len(), EVENTS, "{}", path.display());
+    }
+    kept.len()
+}
+
+#[test]
+fn a_backup_that_is_killed_while_events_move_leaves_nothing_that_counts_as_one() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    old_events(home.path(), &receiver);
+    let shelf = home.path().join("shelf");
+    fs::create_dir(&shelf).unwrap();
+    let process = Process::start(home.path());
+    for n in 0..number("ONCEBOX_KILLS", 6) * 2 {
+        let to = shelf.join(format!("oncebox-{n}.db"));
+        let mut child = back_up(home.path(), &to).spawn().unwrap();
+        thread::sleep(ms(10 + n * 41 % 150));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let killed = check_backups(&shelf);
+    let last = shelf.join("oncebox-last.db");
+    assert!(back_up(home.path(), &last).status().unwrap().success());
+    assert_eq!(check_backups(&shelf), killed + 1);
+    process.stop();
+    retention::clear(&shelf, 1, Clock::machine().wall()).unwrap();
+    let named: BTreeSet<PathBuf> = retention::list(&shelf)
+        .unwrap()
+        .iter()
+        .flat_map(|kept| kept.manifest.months.clone().unwrap())
+        .map(|copy| copy.path(&shelf))
+        .collect();
+    let there = fs::read_dir(shelf.join("archive")).unwrap();
+    assert_eq!(there.map(|entry| entry.unwrap().path()).collect::<BTreeSet<_>>(), named);
+}
+
+#[test]
+fn a_backup_whose_months_do_not_fit_is_refused_and_leaves_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    old_events(home.path(), &receiver);
+    let process = Process::start(home.path());
+    let left = "SELECT count(*) FROM outbox";
+    let database = home.path().join("data/oncebox.db");
+    until("all are moved", || file::lines(&file::open(&database), left) == ["0"]);
+    process.stop();
+    // Room for the database and what a service needs, not for the months as well.
+    let Some(disk) = Tmpfs::mount(32 + 4) else { return };
+    let refused = back_up(home.path(), disk.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && said.contains("are needed"), "{said}");
+    assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 0);
+    let Some(disk) = Tmpfs::mount(32 + 32) else { return };
+    assert!(back_up(home.path(), disk.path()).status().unwrap().success());
+    assert_eq!(check_backups(disk.path()), 1);
 }

@@ -266,6 +266,7 @@ fn a_restore_that_fails_at_any_step_leaves_the_old_or_the_new_database() {
             database: database.clone(),
             force: true,
             without_manifest: false,
+            without_months: false,
             retired: Vec::new(),
             key_id: Some(oncebox::keys::file::read(&key).unwrap().key_id()),
             now: Clock::machine().wall(),

@@ -53,6 +53,7 @@ mod list_limits;
 mod lists;
 mod login;
 mod measuring;
+mod months;
 mod offline;
 mod operational;
 mod order_of_sources;

@@ -36,7 +36,7 @@ fn body(customer: &str) -> String {
     )
 }
 
-fn state(rig: &Rig, policy: &Value) {
+pub(crate) fn state(rig: &Rig, policy: &Value) {
     rig.patch("/v1/tenants/default", &json!({ "pii": policy })).is(200);
 }
 
@@ -271,15 +271,15 @@ fn kept_keys(rig: &Rig) -> Vec<Vec<u8>> {
     all.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
 }
 
-fn named_policy() -> Value {
+pub(crate) fn named_policy() -> Value {
     json!({ "rules": [{ "path": "$.customer", "action": "seal" }], "subject": "$.customer.id" })
 }
 
-fn of_customer(id: &str) -> String {
+pub(crate) fn of_customer(id: &str) -> String {
     format!(r#"{{"no":1,"customer":{{"id":"{id}","name":"{NAME}"}}}}"#)
 }
 
-fn erase(rig: &Rig, subject: &str) -> Answer {
+pub(crate) fn erase(rig: &Rig, subject: &str) -> Answer {
     rig.post("/v1/subjects/erase", &json!({ "subject": subject }))
 }
 

@@ -27,12 +27,13 @@ pub(crate) fn back_up(rig: &Rig) -> PathBuf {
     to
 }
 
-fn plan(rig: &Rig) -> Plan {
+pub(crate) fn plan(rig: &Rig) -> Plan {
     Plan {
         from: rig.home().join("backup.db"),
         database: rig.data().join(DATABASE),
         force: true,
         without_manifest: false,
+        without_months: false,
         retired: retired_ids(&rig.data().join(KEY_FILE)),
         key_id: Some(read_key(&rig.data().join(KEY_FILE)).unwrap().key_id()),
         now: rig.now(),

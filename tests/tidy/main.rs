@@ -23,7 +23,7 @@ const MAX_FILE_LINES: usize = 800;
 
 /// The rooms from the ground up. A room may import rooms of the layers before its own, and itself. A part of a room
 /// can have a layer of its own.
-const LAYERS: [&[&str]; 19] = [
+const LAYERS: [&[&str]; 22] = [
     &["base"],
     &["sys"],
     &["model"],
@@ -34,10 +34,13 @@ const LAYERS: [&[&str]; 19] = [
     &["config", "keys"],
     &["telemetry"],
     &["http", "store"],
+    &["archive"],
     &["backup"],
     &["alerts", "event_types", "privacy"],
     &["pipeline"],
-    &["archive", "health_probes", "sources"],
+    &["archive/expiry"],
+    &["archive/audit"],
+    &["archive/mover", "health_probes", "sources"],
     &["jobs"],
     &["api"],
     &["console"],
