@@ -12,6 +12,7 @@ pub mod audit;
 pub mod expiry;
 pub mod mover;
 pub mod store;
+pub mod tables;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

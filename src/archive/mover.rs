@@ -270,6 +270,9 @@ impl Moving {
     /// database does not have stays where it is.
     fn take_back(&mut self) -> Result<()> {
         for batch in self.parts.store.read(store::out)? {
+            if self.stop.asked() {
+                break;
+            }
             let there = self.parts.store.read(|tx| store::present(tx, &batch))?;
             if !there.seqs.is_empty() && self.archiving.archive.path(&batch.month).exists() {
                 let archive = self.archiving.archive.clone();

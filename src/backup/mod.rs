@@ -76,6 +76,9 @@ pub enum Error {
         "{0} is there: --force moves it aside (it is not deleted) and puts the backup in its place"
     )]
     DatabaseThere(PathBuf),
+    /// The backup has no such month.
+    #[error("{0} has no archive of {1}")]
+    NoMonth(PathBuf, String),
     /// The file to restore from has a write-ahead log.
     #[error(
         "{log} lies beside {path}: this is a copied database, not a backup; its latest changes are in the \

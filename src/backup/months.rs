@@ -70,7 +70,7 @@ impl MonthCopy {
     }
 
     /// Where the month's own file is in a data directory.
-    fn place(&self, data: &Path) -> PathBuf {
+    pub(super) fn place(&self, data: &Path) -> PathBuf {
         data.join(self.of.as_str()).join(self.month.file_name())
     }
 
@@ -286,7 +286,7 @@ pub(super) struct Change {
     /// Its place.
     pub(super) path: PathBuf,
     /// What is put there; `None`: nothing.
-    copy: Option<MonthCopy>,
+    pub(super) copy: Option<MonthCopy>,
     /// Whether a file is there.
     pub(super) is_there: bool,
 }
@@ -352,4 +352,10 @@ pub(super) fn staged(data: &Path) -> Result<Vec<(PathBuf, String, PathBuf)>> {
 /// Removes months of a restore that was not decided.
 pub(super) fn discard_staged(data: &Path) -> Result<()> {
     staged(data)?.iter().try_for_each(|(_, _, path)| disk::remove(path))
+}
+
+/// The months of the archive beside a database.
+pub(super) fn archived(data: &Path) -> Result<Vec<(Month, PathBuf)>> {
+    let all = on_disk(data)?.into_iter().filter(|file| file.of == Beside::Archive);
+    Ok(all.map(|file| (file.month, file.path)).collect())
 }

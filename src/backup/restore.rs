@@ -10,10 +10,11 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::archive::Month;
 use crate::backup::disk::{self, Partial};
 use crate::backup::erasures::{self, Erasure};
 use crate::backup::manifest::Manifest;
-use crate::backup::months::{Change, MonthCopy, RESTORED};
+use crate::backup::months::{Beside, Change, MonthCopy, RESTORED};
 use crate::backup::online::stamp;
 use crate::backup::store::{self, Facts, RestoreChanges};
 use crate::backup::{Error, Result, file_error, months};
@@ -88,9 +89,9 @@ pub fn run(plan: &Plan) -> Result<Done> {
     }
     let bytes = of(from).map_err(file_error(from))?.len();
     let months = months_of(plan)?;
-    let differing = match &months {
-        Some(copies) => months::changes(data, backups, copies)?,
-        None => Vec::new(),
+    let (differing, kept) = match &months {
+        Some(copies) => (months::changes(data, backups, copies)?, Vec::new()),
+        None => (Vec::new(), months::archived(data)?),
     };
     let months_aside = months_aside(plan, &differing)?;
     disk::room_for(data, bytes.saturating_add(months::bytes_of(&differing)))?;
@@ -98,7 +99,7 @@ pub fn run(plan: &Plan) -> Result<Done> {
     let ready = with_ending(database, &format!("{RESTORED}{stamp}"));
     // What is staged means nothing until the database is ready.
     let staged = months::stage(backups, &differing, &stamp);
-    let prepared = staged.and_then(|()| prepare(plan, &ready));
+    let prepared = staged.and_then(|()| prepare(plan, &ready, &kept));
     let (changes, made_at) = prepared.inspect_err(|_| {
         if !ready.exists() {
             drop(months::discard_staged(data));
@@ -127,8 +128,33 @@ fn months_aside(plan: &Plan, changed: &[Change]) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// Copies the backup, checks and prepares the copy, and gives it the name that decides the restore.
-fn prepare(plan: &Plan, ready: &Path) -> Result<(RestoreChanges, Option<Timestamp>)> {
+/// Brings one month of the archive back beside its database; returns the new path of the file that was there. `None`: the
+/// month is there already.
+pub fn month(plan: &Plan, month: &Month) -> Result<Option<Vec<PathBuf>>> {
+    let Plan { from, database, now, .. } = plan;
+    finish(database, &Faults::none())?;
+    fs::metadata(database).map_err(file_error(database))?;
+    let (data, backups, stamp) = (directory_of(database), directory_of(from), stamp(*now));
+    let mut copies = Manifest::read_of(from)?.months.unwrap_or_default();
+    copies.retain(|copy| copy.of == Beside::Archive && copy.month == *month);
+    let copy = copies.first().ok_or_else(|| Error::NoMonth(from.clone(), month.to_string()))?;
+    let mut changed = months::changes(data, backups, &copies)?;
+    changed.retain(|change| change.copy.is_some());
+    let aside = months_aside(plan, &changed)?;
+    disk::room_for(data, months::bytes_of(&changed))?;
+    months::stage(backups, &changed, &stamp)?;
+    store::note_months(database, &[(month.clone(), copy.path(backups))], *now, Some(&plan.who))?;
+    put_months(data, &stamp, &Faults::none())?;
+    Ok((!changed.is_empty()).then_some(aside))
+}
+
+/// Copies the backup, checks and prepares the copy, and gives it the name that decides the restore. `kept` are the months
+/// that stay beside it.
+fn prepare(
+    plan: &Plan,
+    ready: &Path,
+    kept: &[(Month, PathBuf)],
+) -> Result<(RestoreChanges, Option<Timestamp>)> {
     let Plan { from, faults, .. } = plan;
     let erased = erased_since(plan)?;
     let mut copy = Partial::begin(ready)?;
@@ -145,6 +171,7 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(RestoreChanges, Option<Timestam
     let restored = Restored { at: plan.now, from: format!("{name} of {made}") };
     let with = (&plan.who, erased.as_slice());
     let changes = store::prepare_restored(copy.path(), &restored, plan.window, &key_id, with)?;
+    store::note_months(copy.path(), kept, plan.now, None)?;
     erasures::note(&erasures::beside(&plan.database), &erased)?;
     // Only this one file is put in place, so its log must be empty.
     let log = with_ending(copy.path(), "-wal");

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
@@ -13,6 +13,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use serde::{Deserialize, Serialize};
 
+use crate::archive::{Kind, Month, tables};
 use crate::base::clock::Timestamp;
 use crate::base::faults::Faults;
 use crate::base::id::DeliverySeq;
@@ -25,7 +26,9 @@ use crate::store::meta::{self, Restored};
 use crate::store::schema::Steps;
 use crate::store::subjects::KeyId;
 use crate::store::tx::WriteTx;
-use crate::store::{audit_events, in_doubt, pool, schema, schema_shape, settlement, writer};
+use crate::store::{
+    audit_events, in_doubt, pool, read_only, schema, schema_shape, settlement, writer,
+};
 
 /// Pages copied per step: 1 MiB.
 const PAGES_A_STEP: i32 = 256;
@@ -359,4 +362,30 @@ fn put_in_doubt(
         settlement::put_in_doubt(tx, *delivery, restored.at)?;
     }
     Ok(found)
+}
+
+/// Notes months in a database that no process uses; `who` puts them beside it.
+pub fn note_months(
+    database: &Path,
+    months: &[(Month, PathBuf)],
+    now: Timestamp,
+    who: Option<&Actor>,
+) -> Result<()> {
+    let (_writer, mut to) = writer::pair(schema::open_writer(database)?, Faults::none());
+    for (month, file) in months {
+        let from = read_only(file)?;
+        for kind in Kind::ALL {
+            let mut next = Some(0);
+            while let Some(after) = next {
+                next = to.direct(|tx| tables::note_month(tx, &from.tx(), month, kind, after))?;
+            }
+        }
+        if let Some(who) = who {
+            let event = NewAuditEvent::local(now, DEFAULT_TENANT, who.clone(), "archive.restore");
+            let event = event.of("archive", &month.to_string(), Changes::none());
+            to.direct(|tx| audit_events::append(tx, &event))?;
+        }
+    }
+    to.finish();
+    Ok(())
 }

@@ -8,7 +8,6 @@ use crate::app::data_directory::DATABASE;
 use crate::archive::{Archive, DIRECTORY, Month, store};
 use crate::backup::Bytes;
 use crate::base::stop::Stop;
-use crate::cli::exit::FAILED;
 use crate::cli::noun::DryRun;
 use crate::cli::prelude::*;
 use crate::cli::verb::offline;
@@ -65,7 +64,8 @@ struct ViewsArgs {
     until: Option<Month>,
 }
 
-fn month(text: &str) -> Result<Month, String> {
+/// Reads a month.
+pub(super) fn month(text: &str) -> Result<Month, String> {
     Month::parse(text).ok_or_else(|| "write a month like 2026-01".to_owned())
 }
 
@@ -130,7 +130,7 @@ fn run(call: &Call<'_>, remote: &Remote) -> Done {
             bar.finish_and_clear();
             remote.answer(&archive, told(&archive))?;
             let failed = !text(&run, "error").is_empty();
-            return if failed { Err(Failure::new(FAILED, "")) } else { Ok(()) };
+            return if failed { Err(Failure::new(exit::FAILED, "")) } else { Ok(()) };
         }
         let _stopped = Stop::new().wait(LOOK_EVERY);
     }

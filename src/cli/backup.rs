@@ -83,6 +83,7 @@ pub(super) fn failure(error: Error) -> Failure {
     let code = match &error {
         Error::Exists(_) | Error::DatabaseThere(_) => exit::CONFLICT,
         Error::Busy(_) | Error::Store(StoreError::Busy) => exit::TEMPORARY,
+        Error::NoMonth(..) => exit::NOT_FOUND,
         Error::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             exit::NOT_FOUND
         }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use crate::app::data_directory::{DataDirectory, DirectoryError, TOKEN_FILE};
 use crate::app::master_key;
+use crate::archive::Month;
 use crate::backup::restore::{self, Done, Plan};
 use crate::base::clock::{Clock, Timestamp, span};
 use crate::base::faults::Faults;
+use crate::cli::archive::month;
 use crate::cli::backup::{failure, months_of};
 use crate::cli::input::start_command;
 use crate::cli::keys;
@@ -41,9 +43,12 @@ pub(super) struct Restore {
     /// Accept a file without a manifest, such as one that Litestream restored
     #[arg(long)]
     without_manifest: bool,
-    /// Leave out the months of archive and audit
+    /// Leave out the months of archive and audit; they can be brought back one by one
     #[arg(long)]
     without_months: bool,
+    /// Bring only this month of the archive back, such as 2026-01, beside the existing database
+    #[arg(long, value_name = "MONTH", value_parser = month)]
+    month: Option<Month>,
     #[command(flatten)]
     format: Format,
 }
@@ -95,9 +100,25 @@ impl Restore {
             who: master_key::local_user(),
             faults: Faults::none(),
         };
+        if let Some(month) = &self.month {
+            return self.bring_back(&plan, month);
+        }
         let done = restore::run(&plan).map_err(failure)?;
         keys::bind(&settings, false)?;
         self.print(&plan, &done, settings.directory(), start_command(&settings))
+    }
+
+    fn bring_back(&self, plan: &Plan, month: &Month) -> Result<(), Failure> {
+        let done = restore::month(plan, month).map_err(failure)?;
+        if self.format.json {
+            let is_new = done.is_some();
+            return out::json(&json!({ "month": month, "restored": is_new, "moved_aside": done }));
+        }
+        let Some(aside) = done else {
+            return out::line(format_args!("{month} is there already, as in the backup"));
+        };
+        out::line(format_args!("restored {month} from {}", plan.from.display()))?;
+        set_aside(&aside)
     }
 
     fn print(

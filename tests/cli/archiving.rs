@@ -34,6 +34,16 @@ fn months_are_backed_up_listed_verified_and_brought_back() {
     let file = format!("{shelf}/{}", text(&made, "file"));
     shows(&rig.ok(&["backup", "list", shelf]), &["MONTHS", "1 ("]);
     shows(&rig.ok(&["backup", "verify", shelf]), &[": valid; made ", ", months 1 ("]);
+    rig.run(&["restore", &file, "--month", &month]).ends(75, &["Stop the service first"]);
+
+    rig.ok(&["archive", "delete", &month, "--yes"]);
+    assert_eq!(rig.items(&["event", "list"]).len(), 1);
+    rig.kill();
+    shows(&rig.ok(&["restore", &file, "--month", &month]), &[&format!("restored {month} from")]);
+    shows(&rig.ok(&["restore", &file, "--month", &month]), &["is there already, as in the backup"]);
+    rig.run(&["restore", &file, "--month", "2001-01"]).ends(4, &["has no archive of 2001-01"]);
+    rig.start();
+    assert_eq!(rig.items(&["event", "list"]).len(), 2);
     rig.kill();
     shows(&rig.ok(&["restore", &file, "--force"]), &["months of archive and audit: 1 ("]);
     rig.start();

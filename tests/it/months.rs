@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::time::SystemTime;
 
 use oncebox::app::data_directory::DATABASE;
+use oncebox::archive::Month;
 use oncebox::backup::manifest::{Manifest, Reason};
 use oncebox::backup::months::MonthCopy;
 use oncebox::backup::online::{self, Plan as BackupPlan};
@@ -184,11 +185,13 @@ fn a_damaged_copy_of_a_month_is_found_and_not_restored() {
     fs::remove_dir_all(rig.data().join("archive")).unwrap();
     let refused = restore::run(&plan(&rig, &backup));
     assert!(matches!(refused, Err(Error::Damaged { path, .. }) if path == copy));
-    // The database comes back.
+    // The database and the other month come back.
     let without = Plan { without_months: true, ..plan(&rig, &backup) };
     restore::run(&without).unwrap();
+    let february = Month::parse("2026-02").unwrap();
+    assert!(restore::month(&plan(&rig, &backup), &february).unwrap().is_some());
     rig.start_again();
-    assert_eq!(keys(&rig.data()).len(), 5);
+    assert_eq!(keys(&rig.data()).len(), 15);
     fs::remove_file(&copy).unwrap();
     assert!(matches!(online::verify(&backup), Err(Error::File { path, .. }) if path == copy));
 }
@@ -272,6 +275,72 @@ fn backups_while_events_move_and_come_back_lose_and_double_nothing() {
     }
 }
 
+#[test]
+fn one_month_comes_back_beside_its_database() {
+    let mut rig = with_months();
+    let before = keys(&rig.data());
+    let (backup, _) = back_up(&rig, "oncebox-1.db");
+    let january = Month::parse("2026-01").unwrap();
+    rig.call("DELETE", "/v1/archive/2026-01", b"").is(204);
+    assert_eq!(keys(&rig.data()).len(), 15);
+    rig.stop();
+    // A database that does not know its keys, such as one from before.
+    Connection::open(rig.data().join(DATABASE)).unwrap().run("DELETE FROM seen_keys");
+    assert_eq!(restore::month(&plan(&rig, &backup), &january).unwrap(), Some(Vec::new()));
+    assert_eq!(restore::month(&plan(&rig, &backup), &january).unwrap(), None);
+    let march = Month::parse("2026-03").unwrap();
+    assert!(matches!(restore::month(&plan(&rig, &backup), &march), Err(Error::NoMonth(..))));
+    rig.start_again();
+    assert_eq!(keys(&rig.data()), before);
+    let again = json!({ "event_type": "a", "idempotency_key": "k-1", "payload": 1 });
+    let again = rig.post("/v1/events", &again).is(200).json()["events"][0].clone();
+    assert_eq!(again["already_processed"], true);
+    assert_eq!(
+        rig.get("/v1/audit-events?action=archive.restore")["items"][0]["resource"]["id"],
+        "2026-01"
+    );
+
+    // One that has come back since is in the database, which wins.
+    let archived = rig.get("/v1/events?idempotency_key=k-2")["items"][0].clone();
+    rig.post(&format!("/v1/events/{}/replay", text(&archived, "id")), &json!({})).is(200);
+    until("January does not have it any more", || keys(&rig.data()) == before);
+    rig.settle();
+    rig.stop();
+    let unforced = Plan { force: false, ..plan(&rig, &backup) };
+    assert!(matches!(restore::month(&unforced, &january), Err(Error::DatabaseThere(_))));
+    let aside = restore::month(&plan(&rig, &backup), &january).unwrap().unwrap();
+    assert!(aside[0].exists());
+    assert_eq!(keys(&rig.data()).len(), before.len() + 1);
+    rig.start_again();
+    until("it is in one place", || keys(&rig.data()) == before);
+    rig.says("SELECT idempotency_key FROM outbox WHERE seq < 20", "k-2");
+}
+
+/// Such as a database that Litestream restored: it gets to know what the months have that stay beside it.
+#[test]
+fn a_database_without_months_of_its_own_fits_those_that_stay() {
+    let (mut rig, _receiver) = Rig::subscribed("erp");
+    publish(&rig, 0, 20);
+    let (backup, _) = back_up(&rig, "oncebox-1.db");
+    fs::remove_file(Manifest::path_of(&backup)).unwrap();
+    publish(&rig, 20, 30);
+    rig.advance(secs(40 * DAY));
+    archive(&rig);
+    rig.says("SELECT count(*) FROM outbox", "0");
+    let before = keys(&rig.data());
+    rig.stop();
+    let plan = Plan { without_manifest: true, ..plan(&rig, &backup) };
+    assert_eq!(restore::run(&plan).unwrap().months, None);
+    rig.start_again();
+    until("each event is in one place", || keys(&rig.data()).len() == before.len());
+    assert_eq!(keys(&rig.data()), before);
+    for key in ["k-1", "k-25"] {
+        let again = json!({ "event_type": "a", "idempotency_key": key, "payload": 1 });
+        let again = rig.post("/v1/events", &again).is(200).json()["events"][0].clone();
+        assert_eq!(again["already_processed"], true, "{key}");
+    }
+}
+
 /// Months have only sealed values: what destroys the key in the database reaches them.
 #[test]
 fn an_erased_subject_stays_erased_in_months_that_come_back() {
@@ -307,6 +376,13 @@ fn an_erased_subject_stays_erased_in_months_that_come_back() {
     until("they are in the database alone", || keys(&rig.data()).len() == 2);
     // The database and the months from before.
     assert_eq!(restore(&mut rig, &backup).changes.erased, 1);
+    assert_eq!(sent_again(&rig, "o-1"), gone);
+    // The month alone.
+    rig.advance(secs(60));
+    rig.stop();
+    restore::month(&plan(&rig, &backup), &Month::parse("2026-01").unwrap()).unwrap();
+    rig.start_again();
+    until("each is in one place", || keys(&rig.data()).len() == 2);
     assert_eq!(sent_again(&rig, "o-1"), gone);
     let months = Manifest::read_of(&backup).unwrap().months.unwrap();
     let copy = fs::read(months[0].path(&rig.home().join("backups"))).unwrap();
