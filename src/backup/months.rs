@@ -86,6 +86,17 @@ impl MonthCopy {
     }
 }
 
+/// How a month's own file is to its copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// It has the same content.
+    Same,
+    /// It was written since.
+    Written,
+    /// It has another content, although it was not written since.
+    Differs,
+}
+
 /// The file of a month.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OnDisk {
@@ -247,11 +258,15 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// Whether a month's own file has the content of its copy. The service must not run in this process.
-fn is_same(data: &Path, backups: &Path, copy: &MonthCopy) -> Result<bool> {
+/// How a month's own file is to its copy. The service must not run in this process.
+pub fn compare(data: &Path, backups: &Path, copy: &MonthCopy) -> Result<Compared> {
     let (place, from) = (copy.place(data), copy.path(backups));
     let has_log = state(&with_ending(&place, "-wal"))?.is_some_and(|(bytes, _)| bytes > 0);
-    Ok(!has_log && content(&place)? == content(&from)?)
+    if !has_log && content(&place)? == content(&from)? {
+        return Ok(Compared::Same);
+    }
+    let is_written = !on_disk(data)?.iter().any(|file| copy.is_of(file));
+    Ok(if has_log || is_written { Compared::Written } else { Compared::Differs })
 }
 
 /// The SHA-256 of a file without SQLite's header, whose counters differ in a copy.
@@ -298,7 +313,7 @@ pub(super) fn changes(data: &Path, backups: &Path, copies: &[MonthCopy]) -> Resu
     for copy in copies {
         let path = copy.place(data);
         let is_there = there.remove(&path);
-        if !is_there || !is_same(data, backups, copy)? {
+        if !is_there || compare(data, backups, copy)? != Compared::Same {
             changes.push(Change { path, copy: Some(copy.clone()), is_there });
         }
     }

@@ -5,13 +5,16 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::app::data_directory::DATABASE;
-use crate::archive::{Archive, DIRECTORY, Month, store};
-use crate::backup::Bytes;
+use crate::archive::{Archive, DIRECTORY, Month, store, tables};
+use crate::backup::{Bytes, Result as BackupResult, retention};
 use crate::base::stop::Stop;
 use crate::cli::noun::DryRun;
 use crate::cli::prelude::*;
 use crate::cli::verb::offline;
 use crate::sys::files::is_missing;
+use crate::backup::months::{self, Beside, Compared};
+use crate::config::Settings;
+use crate::store::read_only;
 
 const TABLE: &str = "
 archive  Finished events of earlier months, each in a file beside the database
@@ -20,6 +23,8 @@ archive  Finished events of earlier months, each in a file beside the database
   run = runArchive  Move what finished long ago into the files of its months, and wait for the end
     older_than <SPAN>  How long ago it finished at least, like 60days or 2months
     | Settings do the same by themselves: archive.after.
+  verify  Read the files, and check that they belong to the database and are what the last backup copied
+    | It changes nothing. The service may run.
   delete = deleteArchiveMonth  Delete the file of a month: its events are gone for good
     ? Delete all events of {month}
     > deleted: {month}
@@ -50,6 +55,7 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &[
         own("list", list),
         own("run", run).more(DryRun::augment_args),
+        offline("verify", verify).more(VerifyArgs::augment_args),
         offline("views", views).more(ViewsArgs::augment_args),
     ],
 );
@@ -70,6 +76,13 @@ pub(super) fn month(text: &str) -> Result<Month, String> {
 }
 
 const ARCHIVE: Noun = Noun::new("/v1/archive", "Month", "months", TABLE).by(&[("size", size)]);
+
+#[derive(Debug, Args)]
+struct VerifyArgs {
+    /// Only this month, such as 2026-01
+    #[arg(value_name = "MONTH", value_parser = month)]
+    month: Option<Month>,
+}
 
 /// How often it is asked how far a run is.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -153,4 +166,60 @@ fn views(call: &Call<'_>) -> Done {
             && until.as_ref().is_none_or(|until| month <= until)
     });
     out::exact(store::views(&database, &archive, &months)?.as_bytes())
+}
+
+fn verify(call: &Call<'_>) -> Done {
+    let VerifyArgs { month: only } = call.flags()?;
+    let settings = call.shared.settings()?;
+    input::check_open(settings.directory())?;
+    let all = Archive::of(settings.directory()).months().map_err(Failure::failed)?;
+    let wanted = |month: &&Month| only.as_ref().is_none_or(|only| only == *month);
+    let (mut found, mut is_valid) = (Vec::new(), true);
+    for month in all.iter().rev().filter(wanted) {
+        let (rows, faults) = verify_month(&settings, month)
+            .unwrap_or_else(|error| ("unreadable".to_owned(), vec![error.to_string()]));
+        is_valid &= faults.is_empty();
+        if !call.connect.json() {
+            let said = if faults.is_empty() { "valid".to_owned() } else { faults.join("; ") };
+            out::line(format_args!("{month}: {said}; {rows}"))?;
+        }
+        found.push(json!({ "month": month, "rows": rows, "faults": faults }));
+    }
+    if call.connect.json() {
+        out::json(&json!({ "items": found }))?;
+    }
+    match only {
+        Some(only) if found.is_empty() => {
+            Err(Failure::new(exit::NOT_FOUND, format!("the archive has no {only}")))
+        }
+        _ if is_valid => Ok(()),
+        _ => Err(Failure::input("some months are not valid; see above")),
+    }
+}
+
+/// The rows of a month and how it is to its last copy; and what is wrong with it.
+fn verify_month(settings: &Settings, month: &Month) -> BackupResult<(String, Vec<String>)> {
+    let (data, backups) = (settings.directory(), settings.backup_directory());
+    let (file, database) =
+        (read_only(&Archive::of(data).path(month))?, read_only(&data.join(DATABASE))?);
+    let mut faults = tables::faults(&file.tx(), &database.tx())?;
+    let mut said = tables::count(&file.tx())?;
+    drop(file);
+    // The directory of backups is made with the first one.
+    let mut kept = retention::list(&backups).unwrap_or_default().into_iter();
+    if let Some(last) = kept.find(|backup| backup.manifest.months.is_some()) {
+        let mut copies = last.manifest.months.iter().flatten();
+        let copy = copies.find(|copy| copy.of == Beside::Archive && copy.month == *month);
+        let (name, how) =
+            (&last.manifest.file, copy.map(|copy| months::compare(data, &backups, copy)));
+        match how.transpose()? {
+            None => said.push(format!("not in {name}")),
+            Some(Compared::Same) => said.push(format!("as in {name}")),
+            Some(Compared::Written) => said.push(format!("written since {name}")),
+            Some(Compared::Differs) => {
+                faults.push(format!("not as in {name}, although it was not written since"));
+            }
+        }
+    }
+    Ok((said.join(", "), faults))
 }

@@ -1,4 +1,4 @@
-//! What the database has to know of a month that is put beside it.
+//! What is checked of the file of a month, and what the database has to know of one that is put beside it.
 
 use std::collections::BTreeSet;
 
@@ -15,6 +15,21 @@ const EVENTS: &str = "
 const WEBHOOK_EVENTS: &str = "
     SELECT seq, tenant, provider, provider_event_id, id, status FROM webhook_events
      WHERE seq > ?1 ORDER BY seq LIMIT 500";
+
+const TABLES: [&str; 7] =
+    ["outbox", "webhook_events", "deliveries", "attempts", "failures", "renderings", "payloads"];
+
+// A parent may be in the database or in another month, and so may what a subscription refers to.
+const TORN: &str = "
+    SELECT \"table\", parent, count(*) FROM pragma_foreign_key_check
+     WHERE parent IN ('outbox', 'webhook_events', 'deliveries', 'payloads', 'subscriptions')
+       AND NOT (\"table\" = 'outbox' AND parent = 'outbox')
+     GROUP BY 1, 2 LIMIT 100";
+
+const BODIES_OF_NOTHING: &str = "
+    SELECT count(*) FROM payloads
+     WHERE seq NOT IN (SELECT payload_seq FROM outbox WHERE payload_seq IS NOT NULL
+                       UNION SELECT payload_seq FROM webhook_events WHERE payload_seq IS NOT NULL)";
 
 /// Number, tenant, source, key, id and status of an event.
 type Listed = (i64, String, String, String, String, String);
@@ -55,4 +70,55 @@ pub fn note_month(
         let _is_noted = note_out(tx, &twice)?;
     }
     Ok(last)
+}
+
+/// Counts the rows of a month by table.
+pub fn count(month: &ReadTx<'_>) -> Result<Vec<String>> {
+    let count = |table: &&str| {
+        let rows = month.count(&format!("SELECT count(*) FROM {table}"), [])?;
+        Ok(format!("{table} {rows}"))
+    };
+    TABLES.iter().map(count).collect()
+}
+
+/// What is wrong with the file of a month; `database` is the one it belongs to.
+pub fn faults(month: &ReadTx<'_>, database: &ReadTx<'_>) -> Result<Vec<String>> {
+    let mut faults: Vec<String> = month.list("PRAGMA quick_check(3)", [])?;
+    faults.retain(|fault| fault != "ok");
+    let torn: Vec<(String, String, i64)> = month.rows(TORN, [], tuple)?;
+    faults.extend(torn.into_iter().map(|(table, parent, count)| {
+        format!("rows of {table} that refer to missing rows of {parent}: {count}")
+    }));
+    let bodies = month.count(BODIES_OF_NOTHING, [])?;
+    if bodies > 0 {
+        faults.push(format!("rows of payloads that belong to no event: {bodies}"));
+    }
+    for kind in Kind::ALL {
+        let twice = twice(month, database, kind)?;
+        if twice > 0 {
+            faults.push(format!("events ({kind}) that the database has as well: {twice}"));
+        }
+    }
+    Ok(faults)
+}
+
+/// Counts events that the database has as well, without a note that it does.
+fn twice(month: &ReadTx<'_>, database: &ReadTx<'_>, kind: Kind) -> Result<u64> {
+    let (mut count, mut after) = (0, 0);
+    loop {
+        let rows = listed(month, kind, after)?;
+        let Some((last, ..)) = rows.last() else { return Ok(count) };
+        after = *last;
+        for (seq, ..) in rows {
+            let wanted = Wanted::Number(seq);
+            let is_noted = |batch: &Batch| batch.kind == kind && batch.seqs.contains(&seq);
+            // The month is asked again: an event may have come back since.
+            if place(database, kind, &wanted)?.is_some()
+                && !out(database)?.iter().any(is_noted)
+                && place(month, kind, &wanted)?.is_some()
+            {
+                count += 1;
+            }
+        }
+    }
 }
