@@ -6,15 +6,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::app::data_directory::DATABASE;
 use crate::archive::{Archive, DIRECTORY, Month, store, tables};
+use crate::backup::months::{self, Beside, Compared};
 use crate::backup::{Bytes, Result as BackupResult, retention};
 use crate::base::stop::Stop;
 use crate::cli::noun::DryRun;
 use crate::cli::prelude::*;
 use crate::cli::verb::offline;
-use crate::sys::files::is_missing;
-use crate::backup::months::{self, Beside, Compared};
 use crate::config::Settings;
 use crate::store::read_only;
+use crate::sys::files::is_missing;
 
 const TABLE: &str = "
 archive  Finished events of earlier months, each in a file beside the database
@@ -172,7 +172,7 @@ fn verify(call: &Call<'_>) -> Done {
     let VerifyArgs { month: only } = call.flags()?;
     let settings = call.shared.settings()?;
     input::check_open(settings.directory())?;
-    let all = Archive::of(settings.directory()).months().map_err(Failure::failed)?;
+    let all = Archive::of(settings.directory(), DIRECTORY).months().map_err(Failure::failed)?;
     let wanted = |month: &&Month| only.as_ref().is_none_or(|only| only == *month);
     let (mut found, mut is_valid) = (Vec::new(), true);
     for month in all.iter().rev().filter(wanted) {
@@ -201,7 +201,7 @@ fn verify(call: &Call<'_>) -> Done {
 fn verify_month(settings: &Settings, month: &Month) -> BackupResult<(String, Vec<String>)> {
     let (data, backups) = (settings.directory(), settings.backup_directory());
     let (file, database) =
-        (read_only(&Archive::of(data).path(month))?, read_only(&data.join(DATABASE))?);
+        (read_only(&Archive::of(data, DIRECTORY).path(month))?, read_only(&data.join(DATABASE))?);
     let mut faults = tables::faults(&file.tx(), &database.tx())?;
     let mut said = tables::count(&file.tx())?;
     drop(file);
