@@ -116,7 +116,8 @@ pub(crate) fn play() -> bool {
     settings.listen.api = SocketAddr::from(([127, 0, 0, 1], 0));
     settings.database.directory = plan["data"].as_str().unwrap().into();
     settings.delivery.allow = vec!["127.0.0.0/8".parse().unwrap()];
-    settings.archive.after = Some(Duration::from_hours(30 * 24));
+    // All seven years are looked at in the end.
+    settings.archive.keep = Duration::from_hours(3_650 * 24);
     let appliance = Appliance::start(settings, injected).unwrap();
     println!("{}", json!({ "address": appliance.address().to_string() }));
     for line in std::io::stdin().lines() {
