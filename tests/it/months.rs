@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use oncebox::app::data_directory::DATABASE;
 use oncebox::archive::Month;
 use oncebox::backup::manifest::{Manifest, Reason};
-use oncebox::backup::months::MonthCopy;
+use oncebox::backup::months::{Beside, MonthCopy};
 use oncebox::backup::online::{self, Plan as BackupPlan};
 use oncebox::backup::restore::{self, Done, Plan};
 use oncebox::backup::{Error, retention};
@@ -71,7 +71,12 @@ fn back_up(rig: &Rig, name: &str) -> (PathBuf, Vec<MonthCopy>) {
     };
     let manifest = online::take(&plan, &mut |_| true).unwrap();
     online::verify(&to).unwrap();
-    (to, manifest.months.unwrap())
+    (to, of_archive(manifest.months.unwrap()))
+}
+
+fn of_archive(mut copies: Vec<MonthCopy>) -> Vec<MonthCopy> {
+    copies.retain(|copy| copy.of == Beside::Archive);
+    copies
 }
 
 fn plan(rig: &Rig, from: &Path) -> Plan {
@@ -200,13 +205,18 @@ fn a_damaged_copy_of_a_month_is_found_and_not_restored() {
 fn months_come_back_with_their_database() {
     let mut rig = with_months();
     let before = keys(&rig.data());
+    let audit = rig.data().join("audit/2026-01.db");
+    until("audit events have a file of their own", || audit.exists());
     let (backup, months) = back_up(&rig, "oncebox-1.db");
     // Nothing is there any more.
     rig.stop();
     fs::remove_dir_all(rig.data().join("archive")).unwrap();
+    fs::remove_dir_all(audit.parent().unwrap()).unwrap();
     let done = restore::run(&plan(&rig, &backup)).unwrap();
     rig.start_again();
-    assert_eq!((done.months.unwrap(), done.months_aside), (months, Vec::new()));
+    assert_eq!((of_archive(done.months.unwrap()), done.months_aside), (months, Vec::new()));
+    let verified = rig.get("/v1/audit-events/verification");
+    assert!(audit.exists() && verified["breaks"] == json!([]), "{verified}");
     assert_eq!(keys(&rig.data()), before);
     assert_eq!(rig.get("/v1/events")["items"].as_array().unwrap().len(), 35);
     let again = json!({ "event_type": "a", "idempotency_key": "k-1", "payload": 1 });
@@ -224,15 +234,11 @@ fn months_come_back_with_their_database() {
     );
     let done = restore::run(&plan(&rig, &backup)).unwrap();
     rig.start_again();
-    let aside: Vec<String> = done
-        .months_aside
-        .iter()
-        .map(|path| {
-            path.file_name().unwrap().to_str().unwrap().split("-2026").next().unwrap().to_owned()
-        })
-        .collect();
-    assert_eq!(aside, ["2026-04.db.before-restore"]);
-    assert!(done.months_aside[0].exists());
+    let mut aside =
+        done.months_aside.iter().filter(|path| path.to_string_lossy().contains("/archive/"));
+    let name = aside.next().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+    assert!(name.starts_with("2026-04.db.before-restore-") && aside.next().is_none(), "{name}");
+    assert!(done.months_aside.iter().all(|path| path.exists()));
     assert_eq!(fs::metadata(month_file(&rig, "2026-01")).unwrap().modified().unwrap(), january);
     assert_eq!(keys(&rig.data()), before);
     let left = fs::read_dir(rig.data().join("archive")).unwrap();
