@@ -181,6 +181,8 @@ texts! {
     webhook_id: "webhook-id",
     id: "Id",
     repeated: "Repeated by the sender",
+    archived: "In the archive of",
+    expunged: "Content removed",
     process: "Process",
     parent: "Parent",
     children: "Children",

@@ -150,3 +150,22 @@ fn operational_events_are_shown_only_when_asked_for() {
         assert!(page.contains("invoice.created") && page.contains("delivery.completed"), "{page}");
     }
 }
+
+#[test]
+fn an_event_says_that_it_is_archived_and_what_was_removed() {
+    let (rig, _receiver) = Rig::subscribed("erp");
+    rig.publish(&json!({ "event_type": "a", "payload": { "n": "marker-77" } }));
+    rig.settle();
+    let path = format!("/console/events/{}", rig.id("/v1/events"));
+    rig.advance(secs(31 * 24 * 3600));
+    rig.becomes("SELECT count(*) FROM outbox", "0");
+    let browser = Browser::new(&rig, "operate");
+    let page = browser.get(&path);
+    for part in ["In the archive of", "2026-01", "marker-77", "/console/act/"] {
+        assert!(page.contains(part), "{part}:\n{page}");
+    }
+    rig.post("/v1/events/expunge", &json!({ "filter": {}, "reason": "Not needed" })).is(201);
+    until("its content is removed", || browser.get(&path).contains("Content removed"));
+    let page = browser.get(&path);
+    assert!(!page.contains("marker-77") && !page.contains("/console/act/"), "{page}");
+}

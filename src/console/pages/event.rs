@@ -24,7 +24,7 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
     let known = Cells(
         "event_type; at = time received_at; occurred = time occurred_at; completed = time completed_at; \
          source = source_system; key = code idempotency_key; webhook_id = code webhook_id; id = code id; repeated; \
-         process = if process_id; parent",
+         process = if process_id; parent; archived = if archived_in; expunged = if expunged_at",
         &[
             ("repeated", &repeated),
             ("parent", &|event| {
@@ -36,7 +36,7 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
     let body = html! {
         div.actions {
             (state(event.text("status")))
-            @if !matches!(event.text("status"), "quarantined") {
+            @if event.text("status") != "quarantined" && event.maybe("expunged_at").is_none() {
                 (button(view, &actions::REPLAY_EVENT, &[("id", id)]))
             }
             @if is_open { (button(view, &actions::CANCEL_EVENT, &[("id", id)])) }
@@ -60,7 +60,8 @@ pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
     let (event, payload) = view.read_payload(&path, MAX_PAYLOAD_BYTES)?;
     let known = Cells(
         "provider; event_type; at = time received_at; completed = time completed_at; signature; \
-         provider_id = code provider_event_id; webhook_id = code webhook_id; id = code id; repeated",
+         provider_id = code provider_event_id; webhook_id = code webhook_id; id = code id; repeated; \
+         archived = if archived_in; expunged = if expunged_at",
         &[
             ("repeated", &repeated),
             ("signature", &|event| {
@@ -72,7 +73,9 @@ pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
     let body = html! {
         div.actions {
             (state(event.text("status")))
-            (button(view, &actions::REPLAY_WEBHOOK, &[("id", id)]))
+            @if event.maybe("expunged_at").is_none() {
+                (button(view, &actions::REPLAY_WEBHOOK, &[("id", id)]))
+            }
         }
         @if let Some(error) = event.maybe("error_message") { p.error { (error) } }
         (known.facts(view, &event))

@@ -26,6 +26,8 @@ pub struct GuardExpiry {
     store: Store,
     clock: Clock,
     watch: Arc<ClockWatch>,
+    /// How long events stay in the database.
+    settings: Live,
     /// When the next walk begins.
     due: Timestamp,
     walk: Option<Walk>,
@@ -42,9 +44,9 @@ struct Walk {
 
 impl GuardExpiry {
     /// The first walk begins at once.
-    pub fn new(store: Store, clock: Clock, watch: Arc<ClockWatch>) -> Self {
+    pub fn new((store, clock): (Store, Clock), watch: Arc<ClockWatch>, settings: Live) -> Self {
         let due = clock.now();
-        Self { store, clock, watch, due, walk: None }
+        Self { store, clock, watch, settings, due, walk: None }
     }
 
     /// Does one turn of the walk, if one is due or under way.
@@ -58,11 +60,17 @@ impl GuardExpiry {
             walk
         } else {
             self.due = now.plus(EVERY);
-            let by = self.clock.wall().minus(GUARDS_KEPT);
+            let by = self.clock.wall().minus(self.kept());
             Walk { after: Key::default(), by, needed: None }
         };
         self.walk = self.delete_guards(walk)?;
         Ok(())
+    }
+
+    /// A guard does not go before its event has left the database.
+    fn kept(&self) -> Duration {
+        let archive = &self.settings.get().archive;
+        archive.after_of.values().fold(GUARDS_KEPT.max(archive.after), |most, of| most.max(*of))
     }
 
     /// Handles the next guards; `None` at the end of the walk.

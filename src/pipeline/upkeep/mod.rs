@@ -121,7 +121,9 @@ impl Upkeep {
             Confirmations,
         ),
     ) -> Self {
-        let guard_expiry = GuardExpiry::new(store.clone(), clock.clone(), Arc::clone(&clock_watch));
+        let settings = deliver.messenger.settings.clone();
+        let files = (store.clone(), clock.clone());
+        let guard_expiry = GuardExpiry::new(files, Arc::clone(&clock_watch), settings);
         let alerts =
             AlertChore::new(store.clone(), clock.clone(), deliver.messenger.settings.clone());
         let in_flight = Arc::clone(&deliver.in_flight);
