@@ -169,6 +169,8 @@ fn month(rig: &Rig, _: &Receiver) -> String {
         let archive = rig.get("/v1/archive");
         archive["run"]["since"].is_null() && archive["items"][0]["month"] == "2026-01"
     });
+    // So are the audit events of January, which are counted later.
+    rig.becomes("SELECT count(*) FROM audit_events WHERE at < 1769904000000", "0");
     String::new()
 }
 
