@@ -106,7 +106,6 @@ fn keys(data: &Path) -> Vec<String> {
     all
 }
 
-/// The copies of months with events.
 fn copies(rig: &Rig) -> Vec<String> {
     let entries = fs::read_dir(rig.home().join("backups/archive")).unwrap();
     let mut names: Vec<String> =
@@ -121,10 +120,9 @@ fn a_month_that_does_not_change_is_copied_once() {
     for month in ["2026-01", "2026-02"] {
         settle_file(&month_file(&rig, month));
     }
-    settle_file(&rig.data().join("audit/2026-01.db"));
     let (_, first) = back_up(&rig, "oncebox-1.db");
     let months: Vec<String> = first.iter().map(|copy| copy.month.to_string()).collect();
-    assert_eq!((months.join(" "), copies(&rig).len()), ("2026-01 2026-02 2026-01".to_owned(), 2));
+    assert_eq!((months, copies(&rig).len()), (vec!["2026-01".to_owned(), "2026-02".to_owned()], 2));
     // It is not read again: a change that keeps size and time is not seen.
     let path = month_file(&rig, "2026-01");
     let file = File::options().read(true).write(true).open(&path).unwrap();
@@ -150,7 +148,7 @@ fn copies_that_no_backup_names_are_removed() {
     rig.advance(secs(40 * DAY));
     archive(&rig);
     let (_, second) = back_up(&rig, "oncebox-2.db");
-    assert_eq!((second.len(), copies(&rig).len()), (4, 3));
+    assert_eq!((second.len(), copies(&rig).len()), (3, 3));
     // February gets more events.
     let archived = rig.get("/v1/events?idempotency_key=k-25")["items"][0].clone();
     rig.post(&format!("/v1/events/{}/replay", text(&archived, "id")), &json!({})).is(200);
@@ -160,7 +158,7 @@ fn copies_that_no_backup_names_are_removed() {
     });
     rig.advance(secs(60));
     let (_, third) = back_up(&rig, "oncebox-3.db");
-    assert_eq!((third.len(), copies(&rig).len()), (4, 4));
+    assert_eq!((third.len(), copies(&rig).len()), (3, 4));
     let directory = rig.home().join("backups");
     fs::write(directory.join("archive/oncebox-x.db.2026-01.partial"), "half").unwrap();
     fs::write(directory.join("archive/letter.txt"), "dear").unwrap();
@@ -173,9 +171,7 @@ fn copies_that_no_backup_names_are_removed() {
     retention::clear(&directory, 1, rig.now()).unwrap();
     let mut named: Vec<String> = third
         .iter()
-        .map(|copy| copy.path(&directory))
-        .filter(|path| path.starts_with(directory.join("archive")))
-        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        .map(|copy| copy.path(&directory).file_name().unwrap().to_str().unwrap().to_owned())
         .collect();
     named.push("letter.txt".to_owned());
     named.sort();
@@ -280,11 +276,10 @@ fn backups_while_events_move_and_come_back_lose_and_double_nothing() {
     });
     assert!(made.len() > 3, "{}", made.len());
     for backup in made {
-        restore(&mut rig, &backup);
+        let done = restore(&mut rig, &backup);
         rig.advance(secs(60));
-        // Events move on: one that is being moved is in both for a moment.
-        let what = format!("each event is in one place after {}", backup.display());
-        until(&what, || keys(&rig.data()) == before);
+        // While a batch moves, it is in both for a moment.
+        until(&format!("each event is in one place: {done:?}"), || keys(&rig.data()) == before);
     }
 }
 
@@ -345,8 +340,7 @@ fn a_database_without_months_of_its_own_fits_those_that_stay() {
     let plan = Plan { without_manifest: true, ..plan(&rig, &backup) };
     assert_eq!(restore::run(&plan).unwrap().months, None);
     rig.start_again();
-    until("each event is in one place", || keys(&rig.data()).len() == before.len());
-    assert_eq!(keys(&rig.data()), before);
+    until("each event is in one place", || keys(&rig.data()) == before);
     for key in ["k-1", "k-25"] {
         let again = json!({ "event_type": "a", "idempotency_key": key, "payload": 1 });
         let again = rig.post("/v1/events", &again).is(200).json()["events"][0].clone();
