@@ -354,7 +354,7 @@ fn an_erased_subject_stays_erased_in_months_that_come_back() {
     let (mut rig, receiver) = Rig::subscribed("erp");
     state(&rig, &named_policy());
     for n in [1, 2] {
-        let payload: Value = serde_json::from_str(&of_customer(&format!("c-{n}"))).unwrap();
+        let payload: Value = serde_json::from_str(&of_customer(&format!("buyer-{n}"))).unwrap();
         rig.publish(
             &json!({ "event_type": "a", "idempotency_key": format!("o-{n}"), "payload": payload }),
         );
@@ -372,14 +372,14 @@ fn an_erased_subject_stays_erased_in_months_that_come_back() {
         assert_eq!(receiver.count(), count + 1);
         String::from_utf8(receiver.seen()[count].body.clone()).unwrap()
     };
-    assert_eq!(sent_again(&rig, "o-1"), of_customer("c-1"), "before it is erased");
+    assert_eq!(sent_again(&rig, "o-1"), of_customer("buyer-1"), "before it is erased");
     until("it is in the database alone", || keys(&rig.data()).len() == 2);
     rig.advance(secs(40 * DAY));
     archive(&rig);
-    erase(&rig, "c-1").is(200);
+    erase(&rig, "buyer-1").is(200);
     let gone = r#"{"no":1,"customer":null}"#;
     assert_eq!(sent_again(&rig, "o-1"), gone);
-    assert_eq!(sent_again(&rig, "o-2"), of_customer("c-2"));
+    assert_eq!(sent_again(&rig, "o-2"), of_customer("buyer-2"));
     until("they are in the database alone", || keys(&rig.data()).len() == 2);
     // The database and the months from before.
     assert_eq!(restore(&mut rig, &backup).changes.erased, 1);
@@ -393,7 +393,7 @@ fn an_erased_subject_stays_erased_in_months_that_come_back() {
     assert_eq!(sent_again(&rig, "o-1"), gone);
     let months = Manifest::read_of(&backup).unwrap().months.unwrap();
     let copy = fs::read(months[0].path(&rig.home().join("backups"))).unwrap();
-    for clear in ["c-1", "c-2"] {
+    for clear in ["buyer-1", "buyer-2"] {
         assert!(
             !copy.windows(clear.len()).any(|part| part == clear.as_bytes()),
             "{clear} is sealed"
