@@ -34,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use oncebox::app::data_directory::DATABASE;
+use oncebox::archive::audit::trail;
 use oncebox::backup::manifest::Reason;
 use oncebox::backup::{online, restore};
 use oncebox::base::clock::Timestamp;
@@ -42,7 +43,6 @@ use oncebox::config::KEY_FILE;
 use oncebox::keys::file::{read as read_key, retired_ids};
 use oncebox::model::audit::Actor;
 use oncebox::model::in_doubt::Window;
-use oncebox::store::audit_events::Trail;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -516,7 +516,7 @@ fn print(n: usize, month: &Month) {
     );
 }
 
-/// The figures of the last year against those of the first, from the third month on.
+/// The figures of the last year against those of an early one.
 fn report(report: &mut Report, months: &[Month]) {
     let year = |of: &dyn Fn(&Month) -> f64, from: usize, to: usize| {
         let months = &months[from.min(months.len())..to.min(months.len())];
@@ -524,10 +524,13 @@ fn report(report: &mut Report, months: &[Month]) {
         median(&months.iter().map(of).filter(|value| *value > 0.0).collect::<Vec<_>>())
     };
     let last = months.len().saturating_sub(12).max(2);
+    // From the second year on there are the keys of a whole year.
+    let first = if months.len() > 38 { 14 } else { 2 };
     let mut line =
         |what: &str, unit: &'static str, most: Option<f64>, of: &dyn Fn(&Month) -> f64| {
-            let (early, late) = (year(of, 2, 14), year(of, last, months.len()));
-            let base = (format!("{early:.2} in the first year"), late / early);
+            let (early, late) = (year(of, first, first + 12), year(of, last, months.len()));
+            let base =
+                (format!("{early:.2} in year {}", if first > 2 { 2 } else { 1 }), late / early);
             report.times(format!("{what}, last year"), (late, unit), base, most);
         };
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -605,7 +608,7 @@ fn main() {
         told.line(format!("of the database: {name}"), bytes / f64::from(1 << 20), "MiB");
     }
     let (stored, doubled) = count(&years.data);
-    let chain = Trail::open(&years.data.join(DATABASE)).unwrap().unwrap().verify(&[]).unwrap();
+    let chain = trail(&years.data.join(DATABASE)).unwrap().unwrap().verify(&[]).unwrap();
     let came = years.sink.came.lock().unwrap();
     let unsent = (0..years.accepted).filter(|n| !came.has(*n)).count() as u64;
     let lost = unsent + (years.accepted + years.pulled).saturating_sub(stored);

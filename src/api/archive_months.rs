@@ -16,6 +16,8 @@ use crate::model::token::Right::Box;
 const AGES: RangeInclusive<Duration> =
     Duration::from_hours(24)..=Duration::from_hours(24 * 366 * 100);
 
+const BUSY: &str = "Events are being moved at this moment.";
+
 const MONTH: Param = Param::path::<MonthText>("month", "The month.", "2026-11");
 
 /// The archive.
@@ -183,16 +185,18 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     {
         return Err(Problem::conflict("A legal hold needs an event of this month."));
     }
-    let removed = archiving
-        .remove(&month)
-        .map_err(|error| Problem::conflict(format!("The file could not be deleted: {error}.")))?;
-    let file = match removed {
-        Removal::Done(file) => Some(file),
-        Removal::Missing => None,
-        Removal::Busy => return Err(Problem::conflict("Events are being moved at this moment.")),
-    };
-    let bytes = file.or_not_found("month")?.bytes;
-    change(api, call, move |_tx| {
-        Ok(Change::gone("archive", &month.to_string(), &()).and("bytes", bytes))
-    })
+    if archiving.status().since.is_some() {
+        return Err(Problem::conflict(BUSY));
+    }
+    let files = archiving.archive.files().map_err(|error| Problem::internal(error.to_string()))?;
+    let file = files.into_iter().find(|file| file.month == month).or_not_found("month")?;
+    let (bytes, of) = (file.bytes, month.to_string());
+    // Who did it is stored before it is done.
+    let done =
+        change(api, call, move |_tx| Ok(Change::gone("archive", &of, &()).and("bytes", bytes)))?;
+    match archiving.remove(&month) {
+        Ok(Removal::Busy) => Err(Problem::conflict(BUSY)),
+        Ok(Removal::Done(_) | Removal::Missing) => Ok(done),
+        Err(error) => Err(Problem::conflict(format!("The file could not be deleted: {error}."))),
+    }
 }

@@ -84,23 +84,30 @@ fn names_by(api: &Api, by: By<'_>) -> Result<Vec<Month>, Problem> {
     Ok(names)
 }
 
-/// An API that reads the file of a month, and the numbers of what of the type `T` is in it. One that cannot be read is left
-/// out: the log says so.
-fn open<T: Archived>(api: &Api, month: &Month) -> Option<(Api, (i64, i64))> {
+/// An API that reads the file of a month, if it is needed by the lowest and the highest number of what of the type `T` is in
+/// it. One that cannot be read is left out: the log says so.
+fn open<T: Archived>(
+    api: &Api,
+    month: &Month,
+    is_needed: impl Fn(i64, i64) -> bool,
+) -> Option<Api> {
     let archive = &api.flow.archiving.archive;
     let read = || {
         let numbers = archive.numbers(month, &api.store)?.get(T::AT).copied().unwrap_or_default();
-        Ok((Api { store: archive.read(month, &api.store)?, ..api.clone() }, numbers))
+        if !is_needed(numbers.0, numbers.1) {
+            return Ok(None);
+        }
+        Ok(Some(Api { store: archive.read(month, &api.store)?, ..api.clone() }))
     };
     let failed =
         |error: &Error| tracing::error!(%error, %month, "a month of the archive cannot be read");
-    read().inspect_err(failed).ok()
+    read().inspect_err(failed).ok().flatten()
 }
 
 /// APIs that read the files of the months, the latest first.
 pub(super) fn each(api: &Api) -> Result<impl Iterator<Item = Api>, Problem> {
     let months = names(&api.flow.archiving.archive)?;
-    Ok(months.into_iter().filter_map(|month| Some(open::<Event>(api, &month)?.0)))
+    Ok(months.into_iter().filter_map(|month| open::<Event>(api, &month, |_, _| true)))
 }
 
 /// An API that reads the file of a month; without one, the database.
@@ -129,10 +136,11 @@ pub(super) fn find_with<T: Archived, U>(
         return Ok(Some(found));
     }
     for month in names_by(api, by)? {
-        let Some((of_month, (low, high))) = open::<T>(api, &month) else { continue };
-        if matches!(by, By::Number(number) if !(low..=high).contains(&number)) {
-            continue;
-        }
+        let has = |low, high| match by {
+            By::Number(number) => (low..=high).contains(&number),
+            By::Id(_) => true,
+        };
+        let Some(of_month) = open::<T>(api, &month, has) else { continue };
         if let Some((mut found, more)) = of_month.store.read(&read)? {
             found.note(&month);
             return Ok(Some((found, more)));
@@ -162,11 +170,11 @@ pub(super) fn page<T: Archived>(
         }
     }
     for month in months {
-        let Some((of_month, (low, high))) = open::<T>(api, &month) else { continue };
         // The page ends before what the file has, or begins behind it.
-        if all.next.is_some_and(|next| high < next) || below.is_some_and(|below| below <= low) {
-            continue;
-        }
+        let has = |low, high| {
+            all.next.is_none_or(|next| high >= next) && below.is_none_or(|below| below > low)
+        };
+        let Some(of_month) = open::<T>(api, &month, has) else { continue };
         let mut found = lists::read_until(&of_month, call, end, &read)?;
         found.rows.iter_mut().for_each(|row| row.note(&month));
         all = all.merge(found, limit, T::number);
@@ -183,7 +191,7 @@ pub(super) fn search(
     let end = lists::end(api);
     let (mut all, mut more) = lists::read_until(api, call, end, &find)?;
     for month in names(&api.flow.archiving.archive)? {
-        let Some((of_month, _)) = open::<Event>(api, &month) else { continue };
+        let Some(of_month) = open::<Event>(api, &month, |_, _| true) else { continue };
         let Ok((found, has_more)) = lists::read_until(&of_month, call, end, &find) else {
             return Ok((all, true));
         };
@@ -214,7 +222,7 @@ pub(super) fn of_webhook_id(
     else {
         return Ok(None);
     };
-    let Some((of_month, _)) = open::<Event>(api, &month) else { return Ok(None) };
+    let Some(of_month) = open::<Event>(api, &month, |_, _| true) else { return Ok(None) };
     let wanted = Wanted::Id(call.tenant.clone(), id);
     let place = of_month.store.read(|tx| store::place(tx, Kind::Event, &wanted))?;
     Ok(place.map(|place| (month, of_month, place.seq)))

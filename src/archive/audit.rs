@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::archive::expiry::{Parts, oldest_first};
+use crate::archive::expiry::{DELETE_EVERY, Parts, oldest_first};
 use crate::archive::store::{self, MonthFile};
 use crate::archive::{AUDIT_DIRECTORY, Archive, Month};
 use crate::base::clock::Timestamp;
@@ -49,6 +49,8 @@ pub struct AuditMover {
     parts: Arc<Parts>,
     archive: Archive,
     stop: Stop,
+    /// When the oldest file may be deleted.
+    due: Option<Timestamp>,
 }
 
 /// Rows that move together.
@@ -63,11 +65,11 @@ struct Batch {
 impl AuditMover {
     /// Moves them between the database and these files.
     pub const fn new(parts: Arc<Parts>, archive: Archive, stop: Stop) -> Self {
-        Self { parts, archive, stop }
+        Self { parts, archive, stop, due: None }
     }
 
     /// Moves all rows of months that are over for long enough.
-    pub fn run(&self) -> Result<()> {
+    pub fn run(&mut self) -> Result<()> {
         while !self.stop.asked() && !self.parts.disk.is_low() {
             let Some(batch) = self.next()? else { break };
             self.move_batch(batch)?;
@@ -137,13 +139,19 @@ impl AuditMover {
         self.parts.planned_fault()
     }
 
-    /// Deletes files that are old, the oldest first. What says so is stored first.
-    fn remove_old(&self) -> Result<()> {
-        let now = self.parts.clock.wall();
-        for month in oldest_first(&self.archive, &self.parts.store)? {
+    /// Deletes the oldest file, if it is old. What says so is stored first.
+    fn remove_old(&mut self) -> Result<()> {
+        let clock = &self.parts.clock;
+        let due = *self.due.get_or_insert_with(|| clock.now().plus(DELETE_EVERY));
+        if clock.now() < due {
+            return Ok(());
+        }
+        self.due = Some(clock.now().plus(DELETE_EVERY));
+        let now = clock.wall();
+        if let Some(month) = oldest_first(&self.archive, &self.parts.store)?.into_iter().next() {
             let file = read_only(&self.archive.path(&month))?;
             if store::since(&file.tx())?.is_none_or(|since| since > now.minus(KEPT)) {
-                break;
+                return Ok(());
             }
             let changes = Changes::none().and("last", audit_events::head(&file.tx())?.to_string());
             let event = NewAuditEvent::local(now, DEFAULT_TENANT, Actor::system(), DELETE);

@@ -24,8 +24,9 @@ use crate::store::{Store, audit_events, escalations, legal_holds, seen_keys};
 
 /// How long keys are known after the month in which their event finished.
 const KEYS_KEPT: Duration = Duration::from_hours(24 * 366);
-/// How often old keys are looked for.
-const KEYS_EVERY: Duration = Duration::from_hours(24);
+/// How long after a start nothing is deleted because of its age, and how often it is then. A clock that is wrong at a start
+/// has a day to be set, and costs one file a day.
+pub(super) const DELETE_EVERY: Duration = Duration::from_hours(24);
 /// Keys that are read at once.
 const MAX_KEYS: u32 = 1_000;
 /// From the escalation that a month is deleted next, until it is.
@@ -76,7 +77,7 @@ impl Parts {
 /// When what is deleted next.
 #[derive(Debug, Default)]
 pub struct Expiry {
-    keys_due: Timestamp,
+    due: Option<Timestamp>,
     /// The month that is deleted when the disk is still full at that time.
     noticed: Option<(Month, Timestamp)>,
 }
@@ -89,25 +90,27 @@ impl Expiry {
         if parts.clock_watch.is_suspect(now) {
             return Ok(());
         }
+        let due = *self.due.get_or_insert_with(|| now.plus(DELETE_EVERY));
+        if now < due {
+            return Ok(());
+        }
+        self.due = Some(now.plus(DELETE_EVERY));
         let wall = parts.clock.wall();
         let kept_from = wall.minus(parts.settings.get().archive.keep);
-        for month in oldest_first(archive, &parts.store)? {
-            if month.end() > kept_from {
-                break;
-            }
-            // What was moved long after it finished is kept as long from then.
-            let since = archive.read(&month, &parts.store)?.read(store::since)?;
-            if since.is_none_or(|since| since <= kept_from)
-                && !is_held(archive, &parts.store, &month)?
-            {
-                delete(parts, archive, &month, "archive.keep")?;
+        let months = oldest_first(archive, &parts.store)?;
+        for month in months.iter().take_while(|month| month.end() <= kept_from) {
+            match is_old(archive, &parts.store, month, kept_from) {
+                Ok(true) => {
+                    delete(parts, archive, month, "archive.keep")?;
+                    break;
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::error!(%error, %month, "a month of the archive cannot be read, and stays");
+                }
             }
         }
-        if now >= self.keys_due {
-            self.keys_due = now.plus(KEYS_EVERY);
-            forget_keys(&parts.store, &Month::at(wall.minus(KEYS_KEPT)))?;
-        }
-        Ok(())
+        forget_keys(&parts.store, &Month::at(wall.minus(KEYS_KEPT)), &months)
     }
 
     /// While the disk is full: tells which month is deleted, and deletes it after [`NOTICE`].
@@ -130,7 +133,8 @@ impl Expiry {
             }
             None if is_asked => {
                 for month in oldest_first(archive, &parts.store)? {
-                    if !is_held(archive, &parts.store, &month)? {
+                    // One that cannot be read stays.
+                    if matches!(is_held(archive, &parts.store, &month), Ok(false)) {
                         tell(&parts.store, Some(Class::ArchiveDeletes), &month, now)?;
                         self.noticed = Some((month, now.plus(NOTICE)));
                         break;
@@ -148,6 +152,13 @@ pub(super) fn oldest_first(archive: &Archive, store: &Store) -> Result<Vec<Month
     let mut months = archive.months().map_err(|error| store.file_error(error))?;
     months.reverse();
     Ok(months)
+}
+
+/// Whether all of a month was moved so long ago, and nothing of it must be kept.
+fn is_old(archive: &Archive, store: &Store, month: &Month, by: Timestamp) -> Result<bool> {
+    // What was moved long after it finished is kept as long from then.
+    let since = archive.read(month, store)?.read(store::since)?;
+    Ok(since.is_none_or(|since| since <= by) && !is_held(archive, store, month)?)
 }
 
 /// Whether the month has an event that must be kept.
@@ -169,7 +180,15 @@ pub fn is_held(archive: &Archive, store: &Store, month: &Month) -> Result<bool> 
 
 fn delete(parts: &Parts, archive: &Archive, month: &Month, why: &'static str) -> Result<()> {
     let (of, at) = (month.to_string(), parts.clock.wall());
+    let holds = parts.store.read(legal_holds::all)?;
+    if is_held(archive, &parts.store, month)? {
+        return Ok(());
+    }
     parts.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
+        // A hold may have been made meanwhile.
+        if legal_holds::all(tx)? != holds {
+            return Err(Error::Changed("the legal holds"));
+        }
         let event = NewAuditEvent::local(at, DEFAULT_TENANT, Actor::system(), "archive.delete");
         audit_events::append(tx, &event.of("archive", &of, Changes::none().and("because_of", why)))
     })?;
@@ -195,9 +214,13 @@ fn tell(store: &Store, class: Option<Class>, month: &Month, now: Timestamp) -> R
     })
 }
 
-fn forget_keys(store: &Store, month: &Month) -> Result<()> {
+/// Forgets the keys of months before `month` that have no file any more.
+fn forget_keys(store: &Store, month: &Month, files: &[Month]) -> Result<()> {
     let (mut after, of) = (Vec::new(), month.to_string());
-    while let Some((last, old)) = store.read(|tx| seen_keys::old(tx, &after, MAX_KEYS, &of))? {
+    let files: Vec<String> = files.iter().map(Month::to_string).collect();
+    while let Some((last, old)) =
+        store.read(|tx| seen_keys::old(tx, &after, MAX_KEYS, (&of, &files)))?
+    {
         after = last;
         if !old.is_empty() {
             let forget = move |tx: &WriteTx<'_>| seen_keys::forget_all(tx, &old);

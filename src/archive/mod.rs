@@ -164,7 +164,7 @@ pub struct Archive {
 pub type Numbers = [(i64, i64); 3];
 
 /// Files that are open to be read.
-const MAX_OPEN: usize = 12;
+const MAX_OPEN: usize = 24;
 
 impl Archive {
     /// The files in a directory of a data directory, which need not exist.
@@ -211,15 +211,17 @@ impl Archive {
         let Some(file) = self.files()?.into_iter().find(|file| file.month == *month) else {
             return Ok(None);
         };
-        self.open.lock().retain(|(open, _)| open != month);
-        self.note_change(month);
-        fs::remove_file(&file.path)?;
+        let _alone = self.write_alone();
         for ending in ["-wal", "-shm"] {
             match fs::remove_file(files::with_ending(&file.path, ending)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
+        fs::remove_file(&file.path)?;
+        // Who reads it reads on; nobody begins.
+        self.open.lock().retain(|(open, _)| open != month);
+        self.note_change(month);
         files::sync_directory_of(&file.path)?;
         Ok(Some(file))
     }

@@ -187,7 +187,11 @@ impl Moving {
         while !self.stop.asked() {
             // Also where no walk is due: a month shows what the database has as something else by now.
             if self.archiving.has_back.swap(false, Ordering::AcqRel)
-                && let Err(error) = self.take_back().and_then(|()| self.close())
+                && let Err(error) = {
+                    let taken = self.take_back();
+                    let closed = self.close();
+                    taken.and(closed)
+                }
             {
                 tracing::error!(%error, "a month still has what the database has as well; the next run mends it");
             }
@@ -338,7 +342,8 @@ impl Moving {
         let is_open = self
             .file
             .as_ref()
-            .is_some_and(|(open, _, batches)| open == month && *batches < EMPTY_AFTER);
+            .is_some_and(|(open, _, batches)| open == month && *batches < EMPTY_AFTER)
+            && self.archiving.archive.path(month).exists();
         if !is_open {
             self.close()?;
             store::make(&self.archiving.archive, month)?;

@@ -687,6 +687,14 @@ impl MonthFile {
         Ok(self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
     }
 
+    /// As [`Self::empty_log`].
+    /// Fails with `Busy` while somebody reads an earlier state.
+    pub fn empty_log_surely(&self) -> Result<()> {
+        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let is_busy: bool = self.conn.query_row(sql, [], |row| row.get(0))?;
+        if is_busy { Err(Error::Busy) } else { Ok(()) }
+    }
+
     /// Changes the file in one transaction.
     pub fn change<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
         let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;

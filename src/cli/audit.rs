@@ -63,7 +63,7 @@ struct ExportArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<Timestamp>,
     /// Write this file, and a signature beside it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
     out: Option<PathBuf>,
 }
 
@@ -143,6 +143,9 @@ fn export(call: &Call<'_>) -> Done {
     let ExportArgs { file, after, since, until, out } = call.flags()?;
     let trail = open(call.shared, file.as_deref())?;
     let span = [since, until];
+    if out.is_some() && !trail.verify(&[]).map_err(Failure::failed)?.breaks.is_empty() {
+        return Err(Failure::failed("the chain is broken and is not signed: oncebox audit verify"));
+    }
     let Some(path) = out else { return print_rows(&trail, after, span, out::json) };
     let mut rows = Vec::new();
     print_rows(&trail, after, span, |line| {
@@ -161,17 +164,31 @@ fn print_rows(
     mut line: impl FnMut(&ExportLine) -> Done,
 ) -> Done {
     let header = |start| ExportLine::Header(ExportHeader { form: FORMAT.to_owned(), start });
+    // A row may have a time that is before, or far after, those beside it.
+    let (mut first, mut end) = (None, None);
+    if after.is_some() || since.is_some() || until.is_some() {
+        trail.walk(|_, row| {
+            let at = Timestamp::from_ms(row.at);
+            let is_in =
+                since.is_none_or(|since| at >= since) && until.is_none_or(|until| at < until);
+            if is_in && after.is_none_or(|after| row.seq > after) {
+                first = first.or(Some(row.seq));
+                end = Some(row.seq);
+            }
+            Ok::<(), Failure>(())
+        })?;
+    } else {
+        first = Some(i64::MIN);
+    }
     let (mut last, mut begun, mut has_ended) = (trail.start(), None, false);
     let head = trail.walk(|_, row| {
-        let (at, here) = (Timestamp::from_ms(row.at), row.head());
-        let is_wanted = row.seq > last.seq
-            && after.is_none_or(|after| row.seq > after)
-            && since.is_none_or(|since| at >= since);
+        let here = row.head();
+        let is_wanted = row.seq > last.seq && first.is_some_and(|first| row.seq >= first);
         if begun.is_none() && is_wanted {
             line(&header(last))?;
             begun = Some(last);
         }
-        has_ended |= begun.is_some() && until.is_some_and(|until| at >= until);
+        has_ended |= begun.is_some() && until.is_some() && end.is_some_and(|end| row.seq > end);
         if has_ended {
             return Ok(());
         }

@@ -43,7 +43,7 @@ pub(super) struct Restore {
     /// Accept a file without a manifest, such as one that Litestream restored
     #[arg(long)]
     without_manifest: bool,
-    /// Leave out the months of archive and audit; they can be brought back one by one
+    /// Leave out the months of archive and audit; those of the archive can be brought back one by one
     #[arg(long)]
     without_months: bool,
     /// Bring only this month of the archive back, such as 2026-01, beside the existing database

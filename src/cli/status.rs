@@ -21,6 +21,9 @@ const FIELDS: Cells = Cells {
     by: &[("oldest", oldest)],
 };
 
+/// Checks that are shown even if they are well.
+const SHOWN: [&str; 2] = ["disk", "archive"];
+
 /// What a person does about a number that is not 0.
 const NEXT: [(&str, &str, &str); 4] = [
     ("dead_letters", "Deliveries were given up", "dead-letter list"),
@@ -43,6 +46,10 @@ impl Status {
         let base = remote.base();
         out::line(format_args!("oncebox {} at {base} {running}", text(&stats, "version")))?;
         FIELDS.fields(&stats)?;
+        let checks = ready.as_ref().map(|ready| list(ready, "checks").to_vec()).unwrap_or_default();
+        for check in checks.iter().filter(|check| SHOWN.contains(&text(check, "name").as_str())) {
+            out::line(format_args!("  {}: {}", text(check, "name"), text(check, "detail")))?;
+        }
         for (field, what, next) in NEXT {
             if stats.get(field).and_then(Value::as_u64).is_some_and(|count| count > 0) {
                 out::line(format_args!("\n{what}. Next:\n  oncebox {next}"))?;

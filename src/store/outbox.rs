@@ -207,7 +207,7 @@ fn repeated(
     now: Timestamp,
 ) -> Result<Option<Inserted>> {
     let kept = outbox_lists::by_identity(tx, identity(new))?.ok_or(Error::Changed("the event"))?;
-    let differs = differs(&kept.new, new)
+    let differs = (kept.expunged_at.is_none() && differs(&kept.new, new))
         || kept.new.event_type != new.event_type
         || kept.new.aggregate_id != new.aggregate_id
         || kept.new.target != new.target;

@@ -22,6 +22,7 @@ const FIND: &str = "
 
 const PAGE: &str = "
     SELECT hash, month < CAST(replace(?3, '-', '') AS INTEGER)
+                 AND printf('%04d-%02d', month / 100, month % 100) NOT IN (SELECT value FROM json_each(?4))
       FROM seen_keys
      WHERE hash > ?1
      ORDER BY hash
@@ -109,14 +110,15 @@ pub fn note(
     tx.execute(NOTE, (hash(kind, identity), id, status, month)).map(drop)
 }
 
-/// The next `limit` keys after `after`: the last one, and those of months before `month`; `None` at the end.
+/// The next `limit` keys after `after`: the last one, and those of months before `month` that are not kept; `None` at the end.
 pub fn old(
     tx: &ReadTx<'_>,
     after: &[u8],
     limit: u32,
-    month: &str,
+    (month, kept): (&str, &[String]),
 ) -> Result<Option<(Hash, Vec<Hash>)>> {
-    let page: Vec<(Hash, bool)> = tx.rows(PAGE, (after, limit, month), tuple)?;
+    let kept = serde_json::json!(kept).to_string();
+    let page: Vec<(Hash, bool)> = tx.rows(PAGE, (after, limit, month, kept), tuple)?;
     let Some((last, _)) = page.last().cloned() else { return Ok(None) };
     let old = page.into_iter().filter(|(_, is_old)| *is_old).map(|(hash, _)| hash);
     Ok(Some((last, old.collect())))

@@ -36,14 +36,23 @@ fn beside_a_running_service_nothing_fails() {
     let (code, checks) = doctor(&rig, &["--deep"]);
     let failed: Vec<_> = checks.iter().filter(|(_, (state, _))| state == "fail").collect();
     assert!(failed.is_empty() && code == 0, "{failed:?}");
-    let mut fine =
-        vec!["integrity", "references", "journal", "schema", "key", "key_matches", "disk"];
+    let mut fine = vec![
+        "integrity",
+        "references",
+        "journal",
+        "schema",
+        "key",
+        "key_matches",
+        "disk",
+        "archive",
+    ];
     // The service has the file open, and is no other program.
     fine.push("other_programs");
     for name in fine {
         assert_eq!(checks[name].0, "ok", "{name}: {}", checks[name].1);
     }
-    shows(&rig.ok(&["doctor"]), &["ok    integrity"]);
+    shows(&rig.ok(&["doctor"]), &["ok    integrity", "0 months"]);
+    shows(&rig.ok(&["status"]), &["  archive: 0 months", "  disk: "]);
 }
 
 /// What a program is told whose SQLite may meet the fault of versions before 3.51.3.

@@ -984,3 +984,67 @@ fn months_are_upgraded_with_the_database() {
             == ["0"]
     });
 }
+
+/// A clock that is years ahead at a start costs nothing if it is set within a day.
+#[test]
+fn a_clock_that_is_wrong_at_a_start_deletes_nothing() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    publish(&rig, 0, 3);
+    rig.advance(secs(31 * DAY));
+    rig.becomes(HOT, "0");
+    walked(&rig);
+    rig.stop();
+    let right = rig.now();
+    rig.time.set_wall(right.plus(secs(3_000 * DAY)));
+    rig.start_again();
+    for _ in 0..2 {
+        until("a walk ends", || {
+            let run = rig.get("/v1/archive")["run"].clone();
+            run["since"].is_null() && run["ended_at"].is_string()
+        });
+        assert_eq!(months(&rig).len(), 1);
+        rig.says("SELECT count(*) FROM seen_keys", "3");
+        rig.advance(secs(20 * 3600));
+    }
+}
+
+/// Issue: "deletes the oldest event archives first where allowed (`archive.delete_when_full`), undelivered data and audit
+/// never, with an escalation before and after".
+#[test]
+fn a_full_disk_deletes_the_oldest_month_where_that_is_allowed() {
+    for is_allowed in [false, true] {
+        let rig = Rig::with(|settings| settings.archive.delete_when_full = is_allowed);
+        let receiver = Receiver::new();
+        rig.subscribe("erp", &receiver);
+        for n in 0..2 {
+            publish(&rig, n, n + 1);
+            rig.advance(secs(35 * DAY));
+        }
+        rig.becomes(HOT, "0");
+        rig.post("/v1/subscriptions/erp/pause", &json!({})).is(200);
+        rig.publish(&json!({ "event_type": "a", "idempotency_key": "open", "payload": 1 }));
+        let names = || months(&rig).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let classes = || rig.get("/v1/escalations").to_string();
+        assert_eq!(names(), ["2026-01.db", "2026-03.db"]);
+        rig.disk_free(1 << 20);
+        until("the disk is low", || classes().contains("disk.low"));
+        if !is_allowed {
+            rig.advance(secs(20 * 60));
+            rig.advance(secs(20 * 60));
+            assert_eq!((names().len(), classes().contains("archive.")), (2, false));
+            continue;
+        }
+        until("it is told before", || classes().contains("archive.deletes"));
+        assert_eq!(names().len(), 2);
+        rig.advance(secs(601));
+        until("it is deleted", || names() == ["2026-03.db"]);
+        until("it is told afterwards", || classes().contains("archive.deleted"));
+        rig.disk_free(1 << 40);
+        until("the disk is well", || !classes().contains("disk.low"));
+        until("nothing else is announced", || !classes().contains("archive.deletes"));
+        rig.says("SELECT idempotency_key FROM outbox", "open");
+        assert_eq!(names(), ["2026-03.db"]);
+    }
+}

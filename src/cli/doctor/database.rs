@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
 use crate::app::{installation, master_key};
+use crate::archive::{Archive, DIRECTORY};
 use crate::backup::manifest;
 use crate::cli::doctor::{Finding, Installation, fail, ok, warn};
 use crate::model::disk::Budget;
@@ -34,8 +35,23 @@ pub(super) fn look(here: &Installation) -> Vec<Finding> {
     };
     findings.push(log(here, &path));
     findings.push(others(&path));
+    findings.push(archive(here));
     findings.push(backup(here));
     findings
+}
+
+/// The months, and what is in them.
+fn archive(here: &Installation) -> Finding {
+    match Archive::of(here.settings.directory(), DIRECTORY).files() {
+        Ok(files) => {
+            let size = files.iter().map(|file| file.bytes).sum();
+            ok(
+                "archive",
+                format!("{} months, {}: oncebox archive verify", files.len(), bytes(size)),
+            )
+        }
+        Err(error) => fail("archive", format!("its files cannot be listed: {error}")),
+    }
 }
 
 fn whole(here: &Installation, path: &Path, found: &Findings) -> Vec<Finding> {
