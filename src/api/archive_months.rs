@@ -196,7 +196,7 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         change(api, call, move |_tx| Ok(Change::gone("archive", &of, &()).and("bytes", bytes)))?;
     match archiving.remove(&month) {
         Ok(Removal::Busy) => Err(Problem::conflict(BUSY)),
-        Ok(Removal::Done(_) | Removal::Missing) => Ok(done),
+        Ok(Removal::Done | Removal::Missing) => Ok(done),
         Err(error) => Err(Problem::conflict(format!("The file could not be deleted: {error}."))),
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::archive::audit::AuditMover;
 use crate::archive::expiry::{Expiry, Parts};
 use crate::archive::store::{self, Before, Hot, MonthFile};
-use crate::archive::{AUDIT_DIRECTORY, Archive, ArchiveFile, Batch, DIRECTORY, Kind, Month};
+use crate::archive::{AUDIT_DIRECTORY, Archive, Batch, DIRECTORY, Kind, Month};
 use crate::base::clock::Timestamp;
 use crate::base::stop::Stop;
 use crate::pipeline::threads::{Bell, Spawner, join};
@@ -57,7 +57,7 @@ impl Status {
 #[derive(Clone, Debug)]
 pub enum Removal {
     /// The file is gone.
-    Done(ArchiveFile),
+    Done,
     /// There is none.
     Missing,
     /// Events are being moved.
@@ -112,7 +112,7 @@ impl Archiving {
         if status.since.is_some() {
             return Ok(Removal::Busy);
         }
-        Ok(self.archive.remove(month)?.map_or(Removal::Missing, Removal::Done))
+        Ok(self.archive.remove(month)?.map_or(Removal::Missing, |_gone| Removal::Done))
     }
 }
 
