@@ -11,6 +11,7 @@ use crate::archive::store::{Before, Count};
 use crate::archive::{ArchiveFile, Kind, Month, expiry, store};
 use crate::base::clock;
 use crate::model::token::Right::Box;
+use crate::store::legal_holds;
 
 /// How old an event may be at least or at most that is asked to be moved.
 const AGES: RangeInclusive<Duration> =
@@ -180,6 +181,7 @@ fn run(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let month = Month::parse(call.param(0)).or_not_found("month")?;
     let archiving = &api.flow.archiving;
+    let holds = api.store.read(legal_holds::all)?;
     if archiving.archive.path(&month).exists()
         && expiry::is_held(&archiving.archive, &api.store, &month)?
     {
@@ -192,8 +194,13 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let file = files.into_iter().find(|file| file.month == month).or_not_found("month")?;
     let (bytes, of) = (file.bytes, month.to_string());
     // Who did it is stored before it is done.
-    let done =
-        change(api, call, move |_tx| Ok(Change::gone("archive", &of, &()).and("bytes", bytes)))?;
+    let done = change(api, call, move |tx| {
+        // One may have been made meanwhile.
+        if legal_holds::all(tx)? != holds {
+            return Err(Problem::conflict("Legal holds have changed meanwhile: try again.").into());
+        }
+        Ok(Change::gone("archive", &of, &()).and("bytes", bytes))
+    })?;
     match archiving.remove(&month) {
         Ok(Removal::Busy) => Err(Problem::conflict(BUSY)),
         Ok(Removal::Done | Removal::Missing) => Ok(done),

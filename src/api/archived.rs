@@ -164,7 +164,7 @@ pub(super) fn page<T: Archived>(
     if let Some((kind, key)) = key {
         let known = |tx: &ReadTx<'_>| seen_keys::months_of(tx, kind.as_str(), &call.tenant, key);
         let known = lists::read_until(api, call, end, known)?;
-        // If nothing is known of it, a month may have it all the same: keys are forgotten after a year.
+        // If nothing is known of it, a month may have it all the same: it may have come from elsewhere.
         if !known.is_empty() || !all.rows.is_empty() {
             months.retain(|month| known.contains(&month.to_string()));
         }

@@ -100,11 +100,8 @@ impl Expiry {
         let months = oldest_first(archive, &parts.store)?;
         for month in months.iter().take_while(|month| month.end() <= kept_from) {
             match is_old(archive, &parts.store, month, kept_from) {
-                Ok(true) => {
-                    delete(parts, archive, month, "archive.keep")?;
-                    break;
-                }
-                Ok(false) => {}
+                Ok(true) if delete(parts, archive, month, "archive.keep")? => break,
+                Ok(_) => {}
                 Err(error) => {
                     tracing::error!(%error, %month, "a month of the archive cannot be read, and stays");
                 }
@@ -124,12 +121,9 @@ impl Expiry {
                 Ok(())
             }
             Some((month, _)) => {
-                if is_held(archive, &parts.store, &month)? {
-                    return tell(&parts.store, None, &month, now);
-                }
-                delete(parts, archive, &month, "archive.delete_when_full")?;
+                let is_gone = delete(parts, archive, &month, "archive.delete_when_full")?;
                 parts.disk.look();
-                tell(&parts.store, Some(Class::ArchiveDeleted), &month, now)
+                tell(&parts.store, is_gone.then_some(Class::ArchiveDeleted), &month, now)
             }
             None if is_asked => {
                 for month in oldest_first(archive, &parts.store)? {
@@ -154,11 +148,11 @@ pub(super) fn oldest_first(archive: &Archive, store: &Store) -> Result<Vec<Month
     Ok(months)
 }
 
-/// Whether all of a month was moved so long ago, and nothing of it must be kept.
+/// Whether all of a month was moved so long ago.
 fn is_old(archive: &Archive, store: &Store, month: &Month, by: Timestamp) -> Result<bool> {
     // What was moved long after it finished is kept as long from then.
     let since = archive.read(month, store)?.read(store::since)?;
-    Ok(since.is_none_or(|since| since <= by) && !is_held(archive, store, month)?)
+    Ok(since.is_none_or(|since| since <= by))
 }
 
 /// Whether the month has an event that must be kept.
@@ -178,11 +172,12 @@ pub fn is_held(archive: &Archive, store: &Store, month: &Month) -> Result<bool> 
     archive.read(month, store)?.read(find)
 }
 
-fn delete(parts: &Parts, archive: &Archive, month: &Month, why: &'static str) -> Result<()> {
+/// Deletes a month; `false` if a legal hold needs it.
+fn delete(parts: &Parts, archive: &Archive, month: &Month, why: &'static str) -> Result<bool> {
     let (of, at) = (month.to_string(), parts.clock.wall());
     let holds = parts.store.read(legal_holds::all)?;
     if is_held(archive, &parts.store, month)? {
-        return Ok(());
+        return Ok(false);
     }
     parts.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
         // A hold may have been made meanwhile.
@@ -194,7 +189,7 @@ fn delete(parts: &Parts, archive: &Archive, month: &Month, why: &'static str) ->
     })?;
     archive.remove(month).map_err(|error| parts.store.file_error(error))?;
     tracing::warn!(%month, why, "a month of the archive was deleted");
-    Ok(())
+    Ok(true)
 }
 
 /// Ends what was said about a month, and raises what is true now.

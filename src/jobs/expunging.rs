@@ -7,7 +7,7 @@ use crate::archive::store::MonthFile;
 use crate::archive::{Archive, Month};
 use crate::base::clock::Timestamp;
 use crate::jobs::{Batch, Cursor, Job, NewJob, Progress, tables};
-use crate::store::error::Result;
+use crate::store::error::{Error, Result};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{Store, legal_holds};
@@ -54,7 +54,7 @@ fn in_month(
     }
     let holds = store.read(legal_holds::all)?;
     let mut file = MonthFile::open(&path)?;
-    let (batch, done) = file.change(|tx| {
+    let (mut batch, done) = file.change(|tx| {
         legal_holds::lend(tx, &holds)?;
         let batch = tables::next_batch(tx, job, &job.cursor)?;
         let done = tables::carry_out(tx, job, &batch, now)?;
@@ -62,6 +62,10 @@ fn in_month(
         Ok((batch, done))
     })?;
     // What was removed is in the log as well, which must not grow with the job.
-    file.empty_log_surely()?;
+    match file.empty_log_surely() {
+        // Somebody reads an earlier state. What was done is noted first; then the job waits for them.
+        Err(Error::Busy) if !batch.items.is_empty() => batch.is_last = false,
+        emptied => emptied?,
+    }
     Ok((batch, done))
 }
