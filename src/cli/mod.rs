@@ -100,7 +100,7 @@ enum Command {
     Apply(apply::Apply),
     /// Print tenants, providers, subscriptions, tokens and sources as a file for apply, without secrets
     Export(apply::Export),
-    /// Copy the database while it is in use; check and list the copies
+    /// Copy the database and its months while they are in use; check and list the copies
     Backup(backup::Backup),
     /// Restore a backup; events that may have been sent after it are held
     Restore(restore::Restore),
