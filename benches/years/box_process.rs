@@ -116,8 +116,6 @@ pub(crate) fn play() -> bool {
     settings.listen.api = SocketAddr::from(([127, 0, 0, 1], 0));
     settings.database.directory = plan["data"].as_str().unwrap().into();
     settings.delivery.allow = vec!["127.0.0.0/8".parse().unwrap()];
-    // All seven years are looked at in the end.
-    settings.archive.keep = Duration::from_hours(3_650 * 24);
     let appliance = Appliance::start(settings, injected).unwrap();
     println!("{}", json!({ "address": appliance.address().to_string() }));
     for line in std::io::stdin().lines() {

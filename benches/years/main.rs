@@ -1,8 +1,10 @@
 //! Years in minutes: events of many months under a clock that the bench moves, with what happens to a box in between.
 //!
 //! In each month events are published and delivered, and what finished 30 days ago moves into the archive. In some months
-//! the target is down for a day, the process is killed, the disk is full, or the database is restored from a backup. At
-//! the end no event may be lost or sent twice, and the audit chain has to hold. Times and sizes are reported, not asserted.
+//! the target is down for a day, the process is killed, the disk is full, or the database is restored from a backup. After
+//! two years the schema is upgraded, with the months that are there. The settings are the usual ones: months are deleted
+//! after a year, and counted before. At the end no event may be lost or sent twice, and the audit chain has to hold. Times
+//! and sizes are reported, not asserted.
 //!
 //! The archive pauses after each batch, by the clock; under this clock a batch takes no time, so it does not pause.
 
@@ -24,6 +26,7 @@
 )]
 
 mod box_process;
+mod counted;
 mod plot;
 #[path = "../rig/mod.rs"]
 mod rig;
@@ -34,6 +37,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use oncebox::app::data_directory::DATABASE;
+use oncebox::archive::Month as FileMonth;
 use oncebox::archive::audit::trail;
 use oncebox::backup::manifest::Reason;
 use oncebox::backup::{online, restore};
@@ -43,10 +47,12 @@ use oncebox::config::KEY_FILE;
 use oncebox::keys::file::{read as read_key, retired_ids};
 use oncebox::model::audit::Actor;
 use oncebox::model::in_doubt::Window;
+use oncebox::store::schema;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use box_process::Service;
+use counted::Counted;
 use plot::Panel;
 use rig::report::Report;
 use rig::server::fresh_directory;
@@ -63,6 +69,10 @@ const STEPS: u64 = 6;
 const BATCH: u64 = 250;
 /// Events that are looked up in a month.
 const LOOK_UPS: u32 = 10;
+/// A month that is so many months old does not change any more. It is deleted when it is older than twelve.
+const CLOSED_AFTER: usize = 10;
+/// After so many months the schema is upgraded.
+const UPGRADED_AFTER: u64 = 24;
 /// The longest wait for anything.
 const PATIENCE: Duration = Duration::from_mins(5);
 
@@ -98,6 +108,9 @@ struct Years {
     /// Months between two that measure look-ups.
     looked_up_every: usize,
     restored: u64,
+    /// Seconds of the start that upgraded the schema.
+    upgrade: f64,
+    counted: Counted,
 }
 
 impl Years {
@@ -121,6 +134,8 @@ impl Years {
             samples,
             looked_up_every,
             restored: 0,
+            upgrade: 0.0,
+            counted: Counted::default(),
         }
     }
 
@@ -156,6 +171,32 @@ impl Years {
         }
     }
 
+    /// Makes the files those of the version before, and starts.
+    fn upgraded(&mut self) {
+        self.service.take().unwrap().stop();
+        let mut files = archive_files(&self.data);
+        files.push(self.data.join(DATABASE));
+        for path in &files {
+            let conn = Connection::open(path).unwrap();
+            conn.execute_batch("PRAGMA legacy_alter_table = ON; BEGIN").unwrap();
+            conn.execute_batch(include_str!("step_10_undone.sql")).unwrap();
+            conn.execute_batch("COMMIT; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+        }
+        let begun = Instant::now();
+        self.start_again();
+        self.upgrade = begun.elapsed().as_secs_f64();
+        for path in &files {
+            let conn = Connection::open(path).unwrap();
+            let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+            assert_eq!(version, schema::VERSION, "{}", path.display());
+            conn.busy_timeout(PATIENCE).unwrap();
+            conn.execute_batch(
+                "INSERT INTO seen_sources SELECT * FROM kept_seen_sources; DROP TABLE kept_seen_sources",
+            )
+            .unwrap();
+        }
+    }
+
     /// Waits until the target has got everything and nothing is due.
     fn delivered(&mut self) {
         let begun = Instant::now();
@@ -183,6 +224,9 @@ impl Years {
     }
 
     fn month(&mut self, month: u64, events: u64) -> Month {
+        if month == UPGRADED_AFTER {
+            self.upgraded();
+        }
         self.firsts.push(self.accepted);
         for step in 0..STEPS {
             let count = events / STEPS + u64::from(step < events % STEPS);
@@ -210,6 +254,7 @@ impl Years {
         assert!(!failed, "the archive failed");
         measured.moving = seconds;
         self.look_up(&mut measured);
+        self.count_closed();
         let database = self.data.join(DATABASE);
         measured.hot_bytes = fs::metadata(&database).unwrap().len();
         measured.log_bytes = size(&database) - measured.hot_bytes;
@@ -404,16 +449,41 @@ impl Years {
         }
     }
 
+    /// Counts what months have that do not change any more, before they are deleted after a year.
+    fn count_closed(&mut self) {
+        let closed = FileMonth::at(self.now.minus(MONTH * CLOSED_AFTER as u32)).to_string();
+        for path in archive_files(&self.data) {
+            let month = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            if month <= closed && self.counted.newest.as_ref().is_none_or(|newest| *newest < month)
+            {
+                self.counted.read(&path);
+                self.counted.newest = Some(month);
+            }
+        }
+    }
+
+    /// Counts what is still there.
+    fn count_rest(&mut self) {
+        for path in archive_files(&self.data) {
+            let month = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            if self.counted.newest.as_ref().is_none_or(|newest| *newest < month) {
+                self.counted.read(&path);
+            }
+        }
+        self.counted.read(&self.data.join(DATABASE));
+    }
+
     /// Random events that are in the archive, by key and by id.
     fn look_up(&mut self, into: &mut Month) {
         // Events of this month and the last one may be in the database.
         let months = self.firsts.len();
         let Some(newest) = months.checked_sub(2).map(|month| self.firsts[month]) else { return };
-        if !months.is_multiple_of(self.looked_up_every) || newest == 0 {
+        let oldest = self.firsts[months.saturating_sub(CLOSED_AFTER)];
+        if !months.is_multiple_of(self.looked_up_every) || newest <= oldest {
             return;
         }
         for _ in 0..LOOK_UPS {
-            let n = self.dice.below(newest);
+            let n = oldest + self.dice.below(newest - oldest);
             let (span, found) = timed(|| self.find(n));
             into.by_key.push(span);
             assert!(found["archived_in"].is_string(), "{n}: {found}");
@@ -451,29 +521,10 @@ fn size(path: &Path) -> u64 {
 fn archive_files(data: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(data.join("archive")).into_iter().flatten();
     let paths = files.map(|file| file.unwrap().path());
-    paths.filter(|path| path.extension().is_some_and(|ending| ending == "db")).collect()
-}
-
-/// How many events there are, how many of them in more than one place; every file is checked.
-fn count(data: &Path) -> (u64, u64) {
-    let mut ids = std::collections::HashSet::new();
-    let mut rows = 0;
-    let mut files = archive_files(data);
-    files.push(data.join(DATABASE));
-    for path in files {
-        let conn = Connection::open(&path).unwrap();
-        let whole: String = conn.query_row("PRAGMA quick_check", [], |row| row.get(0)).unwrap();
-        assert_eq!(whole, "ok", "{}", path.display());
-        let sql = "SELECT idempotency_key FROM outbox WHERE source_system <> 'oncebox'";
-        let mut statement = conn.prepare(sql).unwrap();
-        let keys = statement.query_map([], |row| row.get::<_, String>(0)).unwrap();
-        for key in keys {
-            rows += 1;
-            ids.insert(key.unwrap());
-        }
-    }
-    let distinct = ids.len() as u64;
-    (distinct, rows - distinct)
+    let mut files: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|ending| ending == "db")).collect();
+    files.sort();
+    files
 }
 
 /// The largest tables and indexes, with their bytes.
@@ -607,16 +658,19 @@ fn main() {
     for (name, bytes) in largest(&years.data.join(DATABASE)) {
         told.line(format!("of the database: {name}"), bytes / f64::from(1 << 20), "MiB");
     }
-    let (stored, doubled) = count(&years.data);
+    years.count_rest();
+    let doubled = years.counted.doubled;
     let chain = trail(&years.data.join(DATABASE)).unwrap().unwrap().verify(&[]).unwrap();
     let came = years.sink.came.lock().unwrap();
     let unsent = (0..years.accepted).filter(|n| !came.has(*n)).count() as u64;
-    let lost = unsent + (years.accepted + years.pulled).saturating_sub(stored);
+    let lost = unsent + years.counted.missing(years.accepted, years.pulled);
     told.line("events published", (years.accepted + years.pulled) as f64, "");
     told.line("sent to the target", came.sends as f64, "");
     told.line("answered 503 in outages", came.refused as f64, "");
     told.line("sent again after a kill, with the same webhook-id", came.repeated as f64, "");
     told.line("published again after a restore", years.restored as f64, "");
+    told.line("the start that upgraded the schema", years.upgrade, "s");
+    told.line("months that have a file", archive_files(&years.data).len() as f64, "");
     told.line("audit events in the chain", chain.rows as f64, "");
     told.line("minutes", begun.elapsed().as_secs_f64() / 60.0, "");
     told.at_most("lost", lost as f64, "", 0.0);

@@ -1,0 +1,21 @@
+-- Makes a file of schema version 10 one of version 9, as far as the upgrade looks at it.
+-- What version 9 did not know is kept beside it; the bench puts it back after the upgrade.
+ALTER TABLE outbox DROP COLUMN expunged_at;
+ALTER TABLE webhook_events DROP COLUMN expunged_at;
+CREATE TABLE seen_keys_9 (
+  hash    BLOB PRIMARY KEY,
+  id      TEXT NOT NULL,
+  status  TEXT NOT NULL,
+  month   TEXT NOT NULL,
+  seen_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO seen_keys_9
+SELECT hash, iif(typeof(id) = 'text', id, printf('%s-%s-%s-%s-%s', substr(lower(hex(id)), 1, 8), substr(lower(hex(id)), 9, 4),
+       substr(lower(hex(id)), 13, 4), substr(lower(hex(id)), 17, 4), substr(lower(hex(id)), 21))),
+       coalesce(status, 'completed'), printf('%04d-%02d', month / 100, month % 100), 0
+  FROM seen_keys;
+DROP TABLE seen_keys;
+ALTER TABLE seen_keys_9 RENAME TO seen_keys;
+ALTER TABLE seen_sources RENAME TO kept_seen_sources;
+DROP TABLE legal_holds;
+PRAGMA user_version = 9;
