@@ -7,8 +7,8 @@ use crate::api::kind::Kind as ProblemKind;
 use crate::api::lists;
 use crate::api::prelude::*;
 use crate::archive::mover::{Removal, Status};
-use crate::archive::store::{Before, Count};
-use crate::archive::{ArchiveFile, Kind, Month, expiry, store};
+use crate::archive::tables::walk::{self, Before, Count};
+use crate::archive::{ArchiveFile, Kind, Month, expiry};
 use crate::base::clock;
 use crate::model::token::Right::Box;
 use crate::store::legal_holds;
@@ -161,7 +161,7 @@ fn run(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let before = now.minus(age);
     if dry_run {
         let Count { events, bytes } = lists::read(api, call, |tx| {
-            let [a, b] = Kind::ALL.map(|kind| store::count(tx, kind, &Before::all(before)));
+            let [a, b] = Kind::ALL.map(|kind| walk::count(tx, kind, &Before::all(before)));
             Ok(a?.and(b?))
         })?;
         let answer = RunAnswer { before, events: Some(events), bytes: Some(bytes) };

@@ -3,7 +3,7 @@
 use crate::api::audited::Verdict;
 use crate::api::lists;
 use crate::api::prelude::*;
-use crate::archive::store::{self, Wanted};
+use crate::archive::tables::moves::{self, Wanted};
 use crate::archive::{Archive, Batch, Kind, Month};
 use crate::base::id;
 use crate::model::delivery::Delivery;
@@ -224,7 +224,7 @@ pub(super) fn of_webhook_id(
     };
     let Some(of_month) = open::<Event>(api, &month, |_, _| true) else { return Ok(None) };
     let wanted = Wanted::Id(call.tenant.clone(), id);
-    let place = of_month.store.read(|tx| store::place(tx, Kind::Event, &wanted))?;
+    let place = of_month.store.read(|tx| moves::place(tx, Kind::Event, &wanted))?;
     Ok(place.map(|place| (month, of_month, place.seq)))
 }
 
@@ -245,7 +245,7 @@ where
     let back = to_bring_back(api, kind, wanted)?;
     let comes_back = !back.is_empty();
     let done = change(api, call, move |tx| {
-        back.iter().try_for_each(|(from, batch)| store::bring_back(tx, &from.tx(), batch))?;
+        back.iter().try_for_each(|(from, batch)| moves::bring_back(tx, &from.tx(), batch))?;
         run(tx)
     });
     if comes_back {
@@ -261,7 +261,7 @@ fn to_bring_back(api: &Api, kind: Kind, wanted: Wanted) -> Result<Back, Problem>
     let mut next = Some(wanted);
     let mut found = Vec::new();
     while let Some(wanted) = next.take() {
-        if api.store.read(|tx| store::place(tx, kind, &wanted))?.is_some() {
+        if api.store.read(|tx| moves::place(tx, kind, &wanted))?.is_some() {
             break;
         }
         let by = match &wanted {
@@ -270,7 +270,7 @@ fn to_bring_back(api: &Api, kind: Kind, wanted: Wanted) -> Result<Back, Problem>
         };
         for month in names_by(api, by)? {
             let from = read_only(&archive.path(&month))?;
-            if let Some(place) = store::place(&from.tx(), kind, &wanted)? {
+            if let Some(place) = moves::place(&from.tx(), kind, &wanted)? {
                 next = place.parent.map(Wanted::Number);
                 found.push((from, Batch { kind, month, seqs: vec![place.seq], bytes: 0 }));
                 break;

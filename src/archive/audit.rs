@@ -5,14 +5,14 @@
 //! that follow the start of a later one, or of the database, do not count: a move was cut short, or the database is an
 //! older one that was restored.
 //!
-//! Not here: how rows are copied (`archive::store`), and how the chain is verified (`store::audit_events`).
+//! Not here: how rows are copied (`archive::tables`), and how the chain is verified (`store::audit_events`).
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::archive::expiry::{DELETE_EVERY, Parts, oldest_first};
-use crate::archive::store::{self, MonthFile};
+use crate::archive::tables::month_file::{self, MonthFile};
 use crate::archive::{AUDIT_DIRECTORY, Archive, Month};
 use crate::base::clock::Timestamp;
 use crate::base::stop::Stop;
@@ -116,7 +116,7 @@ impl AuditMover {
 
     fn move_batch(&self, Batch { month, seqs, ends }: Batch) -> Result<()> {
         let seqs = serde_json::to_string(&seqs).unwrap_or_default();
-        store::make(&self.archive, &month)?;
+        month_file::make(&self.archive, &month)?;
         self.parts.planned_fault()?;
         let path = self.archive.path(&month);
         let mut file = MonthFile::open(&path)?;
@@ -130,7 +130,7 @@ impl AuditMover {
         }
         self.parts.planned_fault()?;
         self.parts.write_gently(&self.stop, move |tx| {
-            if store::audit_summary(tx, &seqs)? != there {
+            if month_file::audit_summary(tx, &seqs)? != there {
                 return Err(Error::Changed("audit events that are moved"));
             }
             let [start, last] = ends;
@@ -150,7 +150,7 @@ impl AuditMover {
         let now = clock.wall();
         if let Some(month) = oldest_first(&self.archive, &self.parts.store)?.into_iter().next() {
             let file = read_only(&self.archive.path(&month))?;
-            if store::since(&file.tx())?.is_none_or(|since| since > now.minus(KEPT)) {
+            if month_file::since(&file.tx())?.is_none_or(|since| since > now.minus(KEPT)) {
                 return Ok(());
             }
             let changes = Changes::none().and("last", audit_events::head(&file.tx())?.to_string());

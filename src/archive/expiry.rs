@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::archive::{Archive, Month, store};
+use crate::archive::tables::month_file;
+use crate::archive::{Archive, Month};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::{Faults, Step};
 use crate::base::id;
@@ -151,7 +152,7 @@ pub(super) fn oldest_first(archive: &Archive, store: &Store) -> Result<Vec<Month
 /// Whether all of a month was moved so long ago.
 fn is_old(archive: &Archive, store: &Store, month: &Month, by: Timestamp) -> Result<bool> {
     // What was moved long after it finished is kept as long from then.
-    let since = archive.read(month, store)?.read(store::since)?;
+    let since = archive.read(month, store)?.read(month_file::since)?;
     Ok(since.is_none_or(|since| since <= by))
 }
 

@@ -11,7 +11,6 @@
 pub mod audit;
 pub mod expiry;
 pub mod mover;
-pub mod store;
 pub mod tables;
 
 use std::collections::BTreeMap;
@@ -267,7 +266,7 @@ impl Archive {
         if let Some(found) = known.get(month) {
             return Ok(*found);
         }
-        let found = self.read(month, of)?.read(store::numbers)?;
+        let found = self.read(month, of)?.read(tables::month_file::numbers)?;
         known.insert(month.clone(), found);
         Ok(found)
     }

@@ -10,7 +10,10 @@ use parking_lot::Mutex;
 
 use crate::archive::audit::AuditMover;
 use crate::archive::expiry::{Expiry, Parts};
-use crate::archive::store::{self, Before, Hot, MonthFile};
+use crate::archive::tables::month_file::{self, MonthFile};
+use crate::archive::tables::moves;
+use crate::archive::tables::space::{self, Hot};
+use crate::archive::tables::walk::{self, Before};
 use crate::archive::{AUDIT_DIRECTORY, Archive, Batch, DIRECTORY, Kind, Month};
 use crate::base::clock::Timestamp;
 use crate::base::stop::Stop;
@@ -203,7 +206,7 @@ impl Moving {
                     tracing::error!(%error, "finished events could not be archived; they stay, and it is tried again");
                     self.archiving.status.lock().error = Some(error.to_string());
                 }
-                let hot = self.parts.store.read(store::hot).ok();
+                let hot = self.parts.store.read(space::hot).ok();
                 let mut status = self.archiving.status.lock();
                 let now = self.parts.clock.wall();
                 status.hot = hot;
@@ -254,9 +257,9 @@ impl Moving {
     fn walk(&mut self, before: &Before) -> Result<()> {
         self.take_back()?;
         for kind in Kind::ALL {
-            let mut walk = self.parts.store.read(|tx| store::walk(tx, kind, before))?;
+            let mut walk = self.parts.store.read(|tx| walk::walk(tx, kind, before))?;
             while let Some(batch) =
-                self.parts.store.read(|tx| store::next(tx, kind, &mut walk, before))?
+                self.parts.store.read(|tx| walk::next(tx, kind, &mut walk, before))?
             {
                 // A move needs room before it gives any.
                 if self.stop.asked() || self.parts.disk.is_low() {
@@ -273,11 +276,11 @@ impl Moving {
     /// Takes rows out of the files of months that the database has: a move was cut short, or an event came back. What the
     /// database does not have stays where it is.
     fn take_back(&mut self) -> Result<()> {
-        for batch in self.parts.store.read(store::out)? {
+        for batch in self.parts.store.read(moves::out)? {
             if self.stop.asked() {
                 break;
             }
-            let there = self.parts.store.read(|tx| store::present(tx, &batch))?;
+            let there = self.parts.store.read(|tx| moves::present(tx, &batch))?;
             if !there.seqs.is_empty() && self.archiving.archive.path(&batch.month).exists() {
                 let archive = self.archiving.archive.clone();
                 let _alone = archive.write_alone();
@@ -286,7 +289,7 @@ impl Moving {
             }
             self.parts.planned_fault()?;
             let writer = self.parts.store.writer();
-            writer.write(Queue::Upkeep, move |tx| store::forget_out(tx, &batch))?;
+            writer.write(Queue::Upkeep, move |tx| moves::forget_out(tx, &batch))?;
         }
         Ok(())
     }
@@ -294,7 +297,7 @@ impl Moving {
     fn move_batch(&mut self, batch: &Batch) -> Result<()> {
         let store = &self.parts.store;
         let (writer, noted) = (store.writer().clone(), batch.clone());
-        if !writer.write(Queue::Upkeep, move |tx| store::note_out(tx, &noted))? {
+        if !writer.write(Queue::Upkeep, move |tx| moves::note_out(tx, &noted))? {
             return self.take_back();
         }
         self.parts.planned_fault()?;
@@ -312,7 +315,7 @@ impl Moving {
         self.parts.planned_fault()?;
         let moved = batch.clone();
         let is_moved =
-            self.parts.write_gently(&self.stop, move |tx| store::end(tx, &moved, &copied))?;
+            self.parts.write_gently(&self.stop, move |tx| moves::end(tx, &moved, &copied))?;
         self.parts.planned_fault()?;
         if !is_moved {
             return self.take_back();
@@ -327,12 +330,12 @@ impl Moving {
     fn give_back(&self) -> Result<()> {
         let store = &self.parts.store;
         loop {
-            let (unused, all) = store.read(store::pages)?;
+            let (unused, all) = store.read(space::pages)?;
             if unused < MIN_UNUSED.max(all / UNUSED_PART) || self.stop.asked() {
                 break;
             }
             self.parts.planned_fault()?;
-            self.parts.write_gently(&self.stop, store::give_back)?;
+            self.parts.write_gently(&self.stop, space::give_back)?;
         }
         store.writer().room().ask_to_empty();
         Ok(())
@@ -346,7 +349,7 @@ impl Moving {
             && self.archiving.archive.path(month).exists();
         if !is_open {
             self.close()?;
-            store::make(&self.archiving.archive, month)?;
+            month_file::make(&self.archiving.archive, month)?;
         }
         let path = self.archiving.archive.path(month);
         let (_, file, batches) = match self.file.take() {

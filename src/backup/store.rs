@@ -13,7 +13,8 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use serde::{Deserialize, Serialize};
 
-use crate::archive::{Kind, Month, tables};
+use crate::archive::tables::check;
+use crate::archive::{Kind, Month};
 use crate::base::clock::Timestamp;
 use crate::base::faults::Faults;
 use crate::base::id::DeliverySeq;
@@ -377,7 +378,7 @@ pub fn note_months(
         for kind in Kind::ALL {
             let mut next = Some(0);
             while let Some(after) = next {
-                next = to.direct(|tx| tables::note_month(tx, &from.tx(), month, kind, after))?;
+                next = to.direct(|tx| check::note_month(tx, &from.tx(), month, kind, after))?;
             }
         }
         if let Some(who) = who {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::app::data_directory::DATABASE;
-use crate::archive::{Archive, DIRECTORY, Month, store, tables};
+use crate::archive::tables::{check, views};
+use crate::archive::{Archive, DIRECTORY, Month};
 use crate::backup::months::{self, Beside, Compared};
 use crate::backup::{Bytes, Result as BackupResult, retention};
 use crate::base::stop::Stop;
@@ -165,7 +166,7 @@ fn views(call: &Call<'_>) -> Done {
         since.as_ref().is_none_or(|since| month >= since)
             && until.as_ref().is_none_or(|until| month <= until)
     });
-    out::exact(store::views(&database, &archive, &months)?.as_bytes())
+    out::exact(views::views(&database, &archive, &months)?.as_bytes())
 }
 
 fn verify(call: &Call<'_>) -> Done {
@@ -202,8 +203,8 @@ fn verify_month(settings: &Settings, month: &Month) -> BackupResult<(String, Vec
     let (data, backups) = (settings.directory(), settings.backup_directory());
     let (file, database) =
         (read_only(&Archive::of(data, DIRECTORY).path(month))?, read_only(&data.join(DATABASE))?);
-    let mut faults = tables::faults(&file.tx(), &database.tx())?;
-    let mut said = tables::count(&file.tx())?;
+    let mut faults = check::faults(&file.tx(), &database.tx())?;
+    let mut said = check::count(&file.tx())?;
     drop(file);
     // The directory of backups is made with the first one.
     let mut kept = retention::list(&backups).unwrap_or_default().into_iter();

@@ -3,7 +3,7 @@
 //! An event that moves meanwhile is found in its month. A batch that was cut short is done again: what is expunged does
 //! not match any more.
 
-use crate::archive::store::MonthFile;
+use crate::archive::tables::month_file::MonthFile;
 use crate::archive::{Archive, Month};
 use crate::base::clock::Timestamp;
 use crate::jobs::{Batch, Cursor, Job, NewJob, Progress, tables};

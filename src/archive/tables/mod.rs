@@ -1,124 +1,125 @@
-//! What is checked of the file of a month, and what the database has to know of one that is put beside it.
+//! Rows of finished events, in the database and in the files of months. Which rows belong to an event stands here.
+//!
+//! The file of a month has the whole schema, so that what reads the database reads it as well. Rows keep their numbers.
 
-use std::collections::BTreeSet;
+pub mod check;
+pub mod month_file;
+pub mod moves;
+mod rows;
+pub mod space;
+pub mod views;
+pub mod walk;
 
-use crate::archive::store::{Wanted, note_out, out, place};
-use crate::archive::{Batch, Kind, Month};
-use crate::store::error::Result;
-use crate::store::seen_keys::{self, Seen};
-use crate::store::tx::{ReadTx, WriteTx, tuple};
+use crate::archive::Kind;
+use crate::store::legal_holds::is_held_by;
+use crate::store::{outbox_lists, webhook_events};
 
-const EVENTS: &str = "
-    SELECT seq, tenant, source_system, idempotency_key, id, status FROM outbox
-     WHERE seq > ?1 ORDER BY seq LIMIT 500";
+/// Rows of a table that belong to events; ?1 of the condition has the events' numbers as JSON.
+struct Part {
+    table: &'static str,
+    condition: &'static str,
+}
 
-const WEBHOOK_EVENTS: &str = "
-    SELECT seq, tenant, provider, provider_event_id, id, status FROM webhook_events
-     WHERE seq > ?1 ORDER BY seq LIMIT 500";
+/// What is done with one kind of event.
+struct Statements {
+    /// The event and all that belongs to it, in the order in which it is deleted.
+    parts: [Part; 5],
+    bodies: Part,
+    /// What else a reader needs. It is copied and stays.
+    needed: Part,
+    /// Numbers, months and bytes of rows, and whether they are old: finished before ?2, or before that of their tenant
+    /// in ?5; ?1 < number < ?3.
+    old: &'static str,
+    identities: &'static str,
+    bodies_of: &'static str,
+    received_from: &'static str,
+    by_id: &'static str,
+    by_number: &'static str,
+}
 
-const TABLES: [&str; 7] =
-    ["outbox", "webhook_events", "deliveries", "attempts", "failures", "renderings", "payloads"];
-
-// A parent may be in the database or in another month, and so may what a subscription refers to.
-const TORN: &str = "
-    SELECT \"table\", parent, count(*) FROM pragma_foreign_key_check
-     WHERE parent IN ('outbox', 'webhook_events', 'deliveries', 'payloads', 'subscriptions')
-       AND NOT (\"table\" = 'outbox' AND parent = 'outbox')
-     GROUP BY 1, 2 LIMIT 100";
-
-const BODIES_OF_NOTHING: &str = "
-    SELECT count(*) FROM payloads
-     WHERE seq NOT IN (SELECT payload_seq FROM outbox WHERE payload_seq IS NOT NULL
-                       UNION SELECT payload_seq FROM webhook_events WHERE payload_seq IS NOT NULL)";
-
-/// Number, tenant, source, key, id and status of an event.
-type Listed = (i64, String, String, String, String, String);
-
-fn listed(tx: &ReadTx<'_>, kind: Kind, after: i64) -> Result<Vec<Listed>> {
-    let sql = match kind {
-        Kind::Event => EVENTS,
-        Kind::WebhookEvent => WEBHOOK_EVENTS,
+macro_rules! statements {
+    ($events:tt, $of:literal, ($source:literal, $key:literal, $parent:literal), $finished:literal, $from:expr) => {
+        Statements {
+            parts: [
+                statements!(@ "renderings", $of),
+                statements!(@ "failures", $of),
+                statements!(@ "attempts", $of),
+                Part { table: "deliveries", condition: concat!($of, " IN (SELECT value FROM json_each(?1))") },
+                Part { table: $events, condition: "seq IN (SELECT value FROM json_each(?1))" },
+            ],
+            bodies: Part {
+                table: "payloads",
+                condition: concat!("seq IN (SELECT payload_seq FROM ", $events,
+                                   " WHERE seq IN (SELECT value FROM json_each(?1)))"),
+            },
+            needed: Part {
+                table: "subscriptions",
+                condition: concat!("seq IN (SELECT subscription_seq FROM deliveries WHERE ", $of,
+                                   " IN (SELECT value FROM json_each(?1)))"),
+            },
+            // Beside its body, an attempt counts as long as the longest answer that is kept.
+            old: concat!(
+                "SELECT seq, coalesce(strftime('%Y-%m', completed_at / 1000, 'unixepoch'), ''),
+                        coalesce(octet_length(payload),
+                                 (SELECT octet_length(body) FROM payloads WHERE seq = e.payload_seq), 0)
+                        + (SELECT coalesce(sum(2048 * d.attempt_count + coalesce(octet_length(r.body), 0)), 0)
+                             FROM deliveries AS d LEFT JOIN renderings AS r ON r.delivery_seq = d.seq
+                            WHERE d.", $of, " = e.seq),
+                        completed_at < by AND ", $finished, "
+                        AND NOT EXISTS (SELECT 1 FROM legal_holds AS h WHERE ", is_held_by!($events), ")
+                        AND NOT EXISTS (SELECT 1 FROM deliveries AS d WHERE d.", $of, " = e.seq
+                                           AND (state NOT IN ('completed', 'skipped', 'cancelled')
+                                                OR finished_at >= by
+                                                OR EXISTS (SELECT 1 FROM external_calls AS x
+                                                            WHERE x.subscription_seq = d.subscription_seq
+                                                              AND x.entity = coalesce(d.entity, d.seq)
+                                                              AND d.seq IN (x.delivery_seq, x.made_seq))))
+                   FROM (SELECT *, coalesce(json_extract(?5, '$.\"' || tenant || '\"'), ?2) AS by
+                           FROM ", $events, ") AS e
+                  WHERE seq > ?1 AND seq < ?3 ORDER BY seq LIMIT ?4"),
+            identities: concat!("SELECT tenant, ", $source, ", ", $key, ", id, status FROM ", $events,
+                                " WHERE seq IN (SELECT value FROM json_each(?1))"),
+            bodies_of: concat!("SELECT json_group_array(payload_seq) FROM ", $events,
+                               " WHERE payload_seq IS NOT NULL AND seq IN (SELECT value FROM json_each(?1))"),
+            received_from: $from,
+            by_id: concat!("SELECT seq, id, ", $parent, " FROM ", $events, " WHERE tenant = ?1 AND id = ?2"),
+            by_number: concat!("SELECT seq, id, ", $parent, " FROM ", $events, " WHERE seq = ?1"),
+        }
     };
-    tx.rows(sql, [after], tuple)
-}
-
-/// Notes the next events of a month that is put beside the database: their keys, so that they are known when they are sent
-/// again; or that the database has them as well, so that they are taken out of the month. Returns the number of the last.
-pub fn note_month(
-    tx: &WriteTx<'_>,
-    from: &ReadTx<'_>,
-    month: &Month,
-    kind: Kind,
-    after: i64,
-) -> Result<Option<i64>> {
-    let rows = listed(from, kind, after)?;
-    let last = rows.last().map(|(seq, ..)| *seq);
-    let mut twice = Batch { kind, month: month.clone(), seqs: Vec::new(), bytes: 0 };
-    for (seq, tenant, source, key, id, status) in rows {
-        let identity = (kind.as_str(), (tenant.as_str(), source.as_str(), key.as_str()));
-        if place(tx, kind, &Wanted::Number(seq))?.is_some() {
-            twice.seqs.push(seq);
-        } else if seen_keys::look_up(tx, identity.0, identity.1)?.is_none() {
-            let seen = Seen { id, status, month: month.to_string() };
-            seen_keys::note(tx, identity, &seen)?;
+    (@ $table:literal, $of:literal) => {
+        Part {
+            table: $table,
+            condition: concat!("delivery_seq IN (SELECT seq FROM deliveries WHERE ", $of,
+                               " IN (SELECT value FROM json_each(?1)))"),
         }
-    }
-    if !twice.seqs.is_empty() {
-        let noted = out(tx)?.into_iter().filter(|noted| noted.kind == kind);
-        let noted: BTreeSet<i64> = noted.flat_map(|noted| noted.seqs).collect();
-        twice.seqs.retain(|seq| !noted.contains(seq));
-        let _is_noted = note_out(tx, &twice)?;
-    }
-    Ok(last)
-}
-
-/// Counts the rows of a month by table.
-pub fn count(month: &ReadTx<'_>) -> Result<Vec<String>> {
-    let count = |table: &&str| {
-        let rows = month.count(&format!("SELECT count(*) FROM {table}"), [])?;
-        Ok(format!("{table} {rows}"))
     };
-    TABLES.iter().map(count).collect()
 }
 
-/// What is wrong with the file of a month; `database` is the one it belongs to.
-pub fn faults(month: &ReadTx<'_>, database: &ReadTx<'_>) -> Result<Vec<String>> {
-    let mut faults: Vec<String> = month.list("PRAGMA quick_check(3)", [])?;
-    faults.retain(|fault| fault != "ok");
-    let torn: Vec<(String, String, i64)> = month.rows(TORN, [], tuple)?;
-    faults.extend(torn.into_iter().map(|(table, parent, count)| {
-        format!("rows of {table} that refer to missing rows of {parent}: {count}")
-    }));
-    let bodies = month.count(BODIES_OF_NOTHING, [])?;
-    if bodies > 0 {
-        faults.push(format!("rows of payloads that belong to no event: {bodies}"));
-    }
-    for kind in Kind::ALL {
-        let twice = twice(month, database, kind)?;
-        if twice > 0 {
-            faults.push(format!("events ({kind}) that the database has as well: {twice}"));
-        }
-    }
-    Ok(faults)
-}
+// A parent stays until its children are gone, since they refer to it. A child stays until its parent is finished, whose
+// status depends on it.
+const EVENTS: Statements = statements!(
+    "outbox",
+    "outbox_seq",
+    ("source_system", "idempotency_key", "parent_seq"),
+    "status IN ('completed', 'skipped', 'cancelled')
+     AND NOT EXISTS (SELECT 1 FROM outbox AS c WHERE c.parent_seq = e.seq)
+     AND NOT EXISTS (SELECT 1 FROM outbox AS p WHERE p.seq = e.parent_seq
+                        AND p.status NOT IN ('completed', 'skipped', 'cancelled'))",
+    outbox_lists::RECEIVED_FROM
+);
 
-/// Counts events that the database has as well, without a note that it does.
-fn twice(month: &ReadTx<'_>, database: &ReadTx<'_>, kind: Kind) -> Result<u64> {
-    let (mut count, mut after) = (0, 0);
-    loop {
-        let rows = listed(month, kind, after)?;
-        let Some((last, ..)) = rows.last() else { return Ok(count) };
-        after = *last;
-        for (seq, ..) in rows {
-            let wanted = Wanted::Number(seq);
-            let is_noted = |batch: &Batch| batch.kind == kind && batch.seqs.contains(&seq);
-            // The month is asked again: an event may have come back since.
-            if place(database, kind, &wanted)?.is_some()
-                && !out(database)?.iter().any(is_noted)
-                && place(month, kind, &wanted)?.is_some()
-            {
-                count += 1;
-            }
-        }
+const WEBHOOK_EVENTS: Statements = statements!(
+    "webhook_events",
+    "webhook_seq",
+    ("provider", "provider_event_id", "NULL"),
+    // A captured request may be sent again under another id for 30 days (`replay_window_secs`).
+    "status IN ('completed', 'skipped') AND (fingerprint IS NULL OR received_at < by - 2592000000)",
+    webhook_events::RECEIVED_FROM
+);
+
+const fn of(kind: Kind) -> &'static Statements {
+    match kind {
+        Kind::Event => &EVENTS,
+        Kind::WebhookEvent => &WEBHOOK_EVENTS,
     }
 }
