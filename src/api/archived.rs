@@ -58,18 +58,21 @@ fn names(archive: &Archive) -> Result<Vec<Month>, Problem> {
     archive.months().map_err(|error| Problem::internal(error.to_string()))
 }
 
-/// The months that have a file with audit events, the latest first, each with an API that reads it. One that cannot be read
-/// is left out: the log says so.
-pub(super) fn audit_months(api: &Api) -> Result<impl Iterator<Item = (Month, Api)>, Problem> {
+/// The months that have a file with audit events and are wanted, the latest first, each with an API that reads it. One that
+/// cannot be read is left out: the log says so.
+pub(super) fn audit_months(
+    api: &Api,
+    is_wanted: impl Fn(&Month) -> bool,
+) -> Result<impl Iterator<Item = Api>, Problem> {
     let own = api.clone();
     let read = move |month: Month| match own.flow.archiving.audit.read(&month, &own.store) {
-        Ok(store) => Some((month, Api { store, ..own.clone() })),
+        Ok(store) => Some(Api { store, ..own.clone() }),
         Err(error) => {
             tracing::error!(%error, %month, "a month of audit events cannot be read");
             None
         }
     };
-    Ok(names(&api.flow.archiving.audit)?.into_iter().filter_map(read))
+    Ok(names(&api.flow.archiving.audit)?.into_iter().filter(is_wanted).filter_map(read))
 }
 
 /// The months, those first that may have an event: it finished after it got its id.

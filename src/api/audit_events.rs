@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::api::archived::audit_months;
+use crate::api::archived::{self, audit_months};
 use crate::api::call::page_found;
 use crate::api::prelude::*;
 use crate::api::schema::{AnyObject, Sha256};
@@ -58,6 +58,8 @@ pub(super) const RESOURCE: Resource = Resource {
 const MAX_VERIFIED: u32 = 1_000;
 /// The most files of months that a page searches.
 const MAX_FILES: u32 = 12;
+/// Events of an aggregate and deliveries, from which on no earlier month is searched for more.
+const MAX_RESOURCES: usize = 1_000;
 /// The most breaks that are shown.
 const MAX_BREAKS: usize = 10;
 
@@ -92,7 +94,7 @@ const AGGREGATE_TYPE: Param = Param::query::<SomeText>(
 );
 const AGGREGATE_ID: Param = Param::query::<SomeText>(
     "aggregate_id",
-    "Only those about the newest 1,000 events about this thing, and their deliveries.",
+    "Only those about the events of this thing and their deliveries, the newest 1,000 of each month at most.",
     "4711",
 )
 .quick();
@@ -114,12 +116,24 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         return Err(Problem::bad_request("aggregate_type needs aggregate_id."));
     }
     if let Some(id) = id {
-        let (of, kind) = (&call.tenant, kind.as_deref());
-        let read = |tx: &ReadTx<'_>| audit_events::resources_of(tx, of, kind, &id);
-        filter.resources = Some(lists::read(api, call, read)?);
+        filter.resources = Some(resources_of(api, call, kind.as_deref(), &id)?);
     }
     let found = everywhere(api, call, page.newest(&call.tenant), &filter)?;
     Ok(page_found(&found, |event| value(AuditEventAnswer::new(event))))
+}
+
+/// The events of an aggregate and their deliveries, wherever they are, until there are enough; as JSON.
+fn resources_of(api: &Api, call: &Call, kind: Option<&str>, id: &str) -> Result<String, Problem> {
+    let (end, of) = (lists::end(api), &call.tenant);
+    let read = |tx: &ReadTx<'_>| audit_events::resources_of(tx, of, kind, id);
+    let mut found = lists::read_until(api, call, end, read)?;
+    for of_month in archived::each(api)? {
+        if found.len() >= MAX_RESOURCES {
+            break;
+        }
+        found.extend(lists::read_until(&of_month, call, end, read)?);
+    }
+    Ok(serde_json::to_string(&found).unwrap_or_default())
 }
 
 /// A page from the database, then from the files of the months before it, until it is full.
@@ -135,7 +149,7 @@ fn everywhere(
     })?;
     let (Some(mut start), Span { since, until }) = (start, filter.done) else { return Ok(found) };
     let mut searched = 0;
-    for (month, of_month) in audit_months(api)? {
+    for of_month in audit_months(api, |month| may_have(month, since, until))? {
         // Rows after the start of what was read count there, and are on this page already.
         newest.before = newest.before.min(start.seq.saturating_add(1));
         if found.next.is_some() {
@@ -146,9 +160,6 @@ fn everywhere(
             continue;
         };
         start = first;
-        if !may_have(&month, since, until) {
-            continue;
-        }
         if searched == MAX_FILES {
             found.next = Some(newest.before);
             break;
@@ -170,7 +181,7 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let by_seq = |api: &Api| api.store.read(|tx| audit_events::by_seq(tx, &call.tenant, seq));
     let mut found = by_seq(api)?;
     if found.is_none() && api.store.read(audit_events::start)?.seq >= seq {
-        for (_, of_month) in audit_months(api)? {
+        for of_month in audit_months(api, |_| true)? {
             if of_month.store.read(meta::audit_start)?.is_some_and(|first| first.seq < seq) {
                 found = by_seq(&of_month)?;
                 break;

@@ -5,10 +5,10 @@
 //! like operators. The key, the token and the lock are never shared.
 
 use std::fmt::Display;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::base::clock::Clock;
@@ -190,7 +190,7 @@ pub fn share(database: &Path, group: Option<&str>) -> Result<(), SharingError> {
     };
     let number = number_of(name).ok_or_else(|| SharingError::NoSuchGroup(name.to_owned()))?;
     let directory = directory_of(database);
-    change(directory, Some(number), 0o2770)
+    files::set_access(directory, Some(number), 0o2770)
         .map_err(|source| (directory.to_owned(), source))
         .and_then(|()| set(database, Some(number), 0o660))
         .map_err(|(path, source)| SharingError::Refused { path, group: name.to_owned(), source })
@@ -200,25 +200,13 @@ pub fn share(database: &Path, group: Option<&str>) -> Result<(), SharingError> {
 fn set(database: &Path, group: Option<u32>, mode: u32) -> Result<(), (PathBuf, io::Error)> {
     for ending in ["", "-wal", "-shm"] {
         let path = with_ending(database, ending);
-        match change(&path, group, mode) {
+        match files::set_access(&path, group, mode) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err((path, error)),
             Ok(()) => {}
         }
     }
     Ok(())
-}
-
-/// Changes group and mode only if they differ: under systemd, even a change to the same value may be refused.
-fn change(path: &Path, group: Option<u32>, mode: u32) -> io::Result<()> {
-    let current = fs::metadata(path)?;
-    if let Some(group) = group.filter(|group| *group != current.gid()) {
-        chown(path, None, Some(group))?;
-    }
-    if current.mode() & 0o7777 == mode {
-        return Ok(());
-    }
-    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// The number of a group: as given, or from [`GROUPS`]. Groups of a directory service must be given by number.

@@ -14,6 +14,7 @@ pub mod mover;
 pub mod tables;
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, fs, io};
@@ -223,6 +224,17 @@ impl Archive {
         self.note_change(month);
         files::sync_directory_of(&file.path)?;
         Ok(Some(file))
+    }
+
+    /// Lets those open the file of a month who may open the database: an ERP of its group makes reports over both.
+    fn share(&self, month: &Month, database: &Path) -> io::Result<()> {
+        let of = fs::metadata(database)?;
+        let is_shared = of.mode() & 0o060 != 0;
+        if is_shared {
+            let of = fs::metadata(files::directory_of(database))?;
+            files::set_access(&self.directory, Some(of.gid()), of.mode() & 0o7777)?;
+        }
+        files::set_access(&self.path(month), is_shared.then(|| of.gid()), of.mode() & 0o7777)
     }
 
     /// The directory of the files.

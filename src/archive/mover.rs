@@ -185,6 +185,9 @@ struct Moving {
 
 impl Moving {
     fn run(mut self) {
+        if let Err(error) = self.share_all() {
+            tracing::error!(%error, "the group of the database may not open each month of the archive");
+        }
         // What an earlier process left.
         self.archiving.has_back.store(true, Ordering::Release);
         while !self.stop.asked() {
@@ -350,6 +353,7 @@ impl Moving {
         if !is_open {
             self.close()?;
             month_file::make(&self.archiving.archive, month)?;
+            self.share(month)?;
         }
         let path = self.archiving.archive.path(month);
         let (_, file, batches) = match self.file.take() {
@@ -358,6 +362,17 @@ impl Moving {
         };
         *batches += 1;
         Ok(file)
+    }
+
+    fn share_all(&self) -> Result<()> {
+        let months = self.archiving.archive.months();
+        let months = months.map_err(|error| self.parts.store.file_error(error))?;
+        months.iter().try_for_each(|month| self.share(month))
+    }
+
+    fn share(&self, month: &Month) -> Result<()> {
+        let store = &self.parts.store;
+        self.archiving.archive.share(month, store.path()).map_err(|error| store.file_error(error))
     }
 
     fn close(&mut self) -> Result<()> {

@@ -227,7 +227,12 @@ fn copy_month(
     let bytes = partial.file().metadata().map_err(file_error(to))?.len();
     let state = Some(state).filter(|(_, at)| at.saturating_add(SETTLED_NS) < begun_ns);
     let copy = MonthCopy { of, month, bytes, sha256, state };
-    match partial.finish(&copy.path(directory_of(to))) {
+    let path = copy.path(directory_of(to));
+    if path.exists() && disk::sha256(&path, |_| Ok(()))? != copy.sha256 {
+        // It was damaged.
+        disk::remove(&path)?;
+    }
+    match partial.finish(&path) {
         // The month is what it was, or what it is again.
         Err(Error::Exists(_)) => {}
         done => done?,

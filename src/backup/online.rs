@@ -92,6 +92,9 @@ pub fn take(plan: &Plan, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<Mani
         disk::remove(&manifest_path)?;
         return Err(error);
     }
+    if let Err(error) = retention::clear_months(directory) {
+        tracing::warn!(%error, "copies of months that no backup needs could not be removed");
+    }
     Ok(manifest)
 }
 

@@ -77,7 +77,7 @@ pub fn clear(directory: &Path, keep: usize, made: Timestamp) -> Result<Vec<PathB
 
 /// Removes copies of months that no manifest names. While another backup is made, which may name them soon, all stay; so
 /// they do if a manifest cannot be read.
-fn clear_months(directory: &Path) -> Result<()> {
+pub(super) fn clear_months(directory: &Path) -> Result<()> {
     let mut named = BTreeSet::new();
     for name in disk::names(directory)? {
         if name.ends_with(PARTIAL) && disk::is_locked(&directory.join(&name)) {

@@ -139,6 +139,7 @@ fn abandon(call: &Call<'_>) -> Done {
         out::line(format_args!("  {of} {name} of {tenant} ({}): {next}", text(lost, "kind")))?;
     }
     if let Some(revoked) = done.tokens {
+        out::line("  exports of audit events are signed with a new key, made at the next start")?;
         let token = token.display();
         out::line(format_args!(
             "  {revoked} tokens: oncebox token create …; a new admin token is in {token}"

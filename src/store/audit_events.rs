@@ -67,7 +67,7 @@ pub(super) const RESOURCES_OF_AGGREGATE: &str = "
          SELECT id FROM events
           UNION ALL
          SELECT 'dlv_' || d.seq FROM events AS e CROSS JOIN deliveries AS d ON d.outbox_seq = e.seq)
-    SELECT json_group_array(id) FROM resources";
+    SELECT id FROM resources";
 
 pub(super) const PAGE_OF_RESOURCES: &str = concat!(
     "SELECT seq FROM json_each(?10) AS r
@@ -117,9 +117,14 @@ pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
     meta::set_audit_head(tx, row.head())
 }
 
-/// The newest 1,000 events of an aggregate of a tenant and their deliveries, for [`Filter::resources`].
-pub fn resources_of(tx: &ReadTx<'_>, of: &str, kind: Option<&str>, id: &str) -> Result<String> {
-    tx.value(RESOURCES_OF_AGGREGATE, (of, id, kind))
+/// The newest 1,000 events of an aggregate of a tenant in a file, and their deliveries, for [`Filter::resources`].
+pub fn resources_of(
+    tx: &ReadTx<'_>,
+    of: &str,
+    kind: Option<&str>,
+    id: &str,
+) -> Result<Vec<String>> {
+    tx.list(RESOURCES_OF_AGGREGATE, (of, id, kind))
 }
 
 /// A page of rows of this file, newest first.

