@@ -57,10 +57,21 @@ fn kills_while_an_erp_writes_lose_no_row_and_double_none() {
         "drop",
         &json!({ "path": folder, "defaults": defaults, "done_days": 0 }),
     );
+    let database = home.path().join("data/oncebox.db");
+    let read = |source: &str| -> usize {
+        let sql = format!("SELECT count(*) FROM outbox WHERE source_system = '{source}'");
+        file::lines(&file::open(&database), &sql)[0].parse().unwrap()
+    };
+    let moved = || fs::read_dir(folder.join("done")).map_or(0, Iterator::count);
     process = thread::scope(|scope| {
         let writers = [scope.spawn(|| write_facts(&erp)), scope.spawn(|| drop_files(&folder))];
         for n in 0..number("ONCEBOX_KILLS", 5) {
-            thread::sleep(ms(40 + n * 37 % 90));
+            // What it reads at two ends in a row it refuses, so it gets on before each.
+            let (facts, files) = (read("erp"), moved());
+            until("it reads both", || {
+                (facts == FACTS || read("erp") > facts) && (files == FILES || moved() > files)
+            });
+            thread::sleep(ms(n * 37 % 90));
             process = process.killed(home.path());
         }
         for writer in writers {
@@ -68,13 +79,10 @@ fn kills_while_an_erp_writes_lose_no_row_and_double_none() {
         }
         process
     });
-    let database = home.path().join("data/oncebox.db");
     let all = (FACTS + FILES * ROWS).to_string();
     let count = || file::lines(&file::open(&database), "SELECT count(*) FROM outbox");
     until("all of it is there", || count() == [all.as_str()]);
-    until("the last file is moved", || {
-        fs::read_dir(folder.join("done")).is_ok_and(|done| done.count() == FILES)
-    });
+    until("the last file is moved", || moved() == FILES);
     process.stop();
     file::check(&database);
     let conn = file::open(&database);
