@@ -228,6 +228,7 @@ impl Years {
             self.upgraded();
         }
         self.firsts.push(self.accepted);
+        let mut measured = Month::default();
         for step in 0..STEPS {
             let count = events / STEPS + u64::from(step < events % STEPS);
             match (month % 12, step) {
@@ -239,20 +240,15 @@ impl Years {
             }
             self.delivered();
             self.advance(MONTH / STEPS as u32);
+            match (month % 12, step) {
+                (5, 4) => self.killed_while_moving(),
+                (8, 4) => self.fails_while_moving(),
+                _ => {}
+            }
+            measured.moving += self.archived();
         }
-        let mut measured = Month::default();
         self.measure(&mut measured);
-        if month % 12 == 5 {
-            self.killed_while_moving();
-        }
-        if month % 12 == 8 {
-            self.tell("fail archive");
-            assert!(self.archive().1, "the planned failure did not meet the archive");
-            self.tell("fail none");
-        }
-        let (seconds, failed) = self.archive();
-        assert!(!failed, "the archive failed");
-        measured.moving = seconds;
+        measured.moving += self.archived();
         self.look_up(&mut measured);
         self.count_closed();
         let database = self.data.join(DATABASE);
@@ -289,6 +285,12 @@ impl Years {
         rest(Duration::from_millis(self.dice.below(100)));
         self.service.take().unwrap().kill();
         self.start_again();
+    }
+
+    fn fails_while_moving(&mut self) {
+        self.tell("fail archive");
+        assert!(self.archive().1, "the planned failure did not meet the archive");
+        self.tell("fail none");
     }
 
     /// The disk has no room, then it refuses a commit. What was refused is published again.
@@ -433,6 +435,13 @@ impl Years {
             assert!(begun.elapsed() < PATIENCE * 12, "the archive does not end");
             rest(Duration::from_millis(5));
         }
+    }
+
+    /// Moves what is old enough, and deletes what is older still; how many seconds it took.
+    fn archived(&self) -> f64 {
+        let (seconds, failed) = self.archive();
+        assert!(!failed, "the archive failed");
+        seconds
     }
 
     /// Moves what is old enough; how many seconds it took, and whether it failed.
