@@ -2,6 +2,8 @@
 //!
 //! The receivers check each request with code of their own.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use ring::signature;
 
 use crate::credentials_tls::{authority, issued, site};
@@ -92,9 +94,10 @@ fn traffic<T>(rig: &Rig, during: impl FnOnce() -> T) -> (usize, T) {
             }
             count
         });
-        let done = during();
+        // Also when it fails, or the test would wait for ever.
+        let done = catch_unwind(AssertUnwindSafe(during));
         stop.store(true, Ordering::SeqCst);
-        (publisher.join().unwrap(), done)
+        (publisher.join().unwrap(), done.unwrap_or_else(|failed| resume_unwind(failed)))
     })
 }
 
