@@ -177,7 +177,7 @@ settings! {
             "Directory of the database and the first token; by default also of the master key.",
             unset "systemd's state directory, else ~/.local/share/oncebox", "\"/var/lib/oncebox\"";
         group: Option<String> = None, Maybe(Text), Restart,
-            "Unix group that may open the database, for an ERP on this machine: modes 2770 and 0660 instead of 0700 and 0600.",
+            "Unix group that may open the database and the archive, for an ERP on this machine: modes 2770 and 0660 instead of 0700 and 0600.",
             unset "none", "\"erp\"";
         checkpoints: bool = true, Flag, Restart,
             "Whether Oncebox empties the write-ahead log. Set false only if Litestream does; otherwise the log grows without end.";

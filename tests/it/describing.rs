@@ -197,8 +197,9 @@ fn every_example_of_a_body_is_accepted() {
         settings.listen.public_url = Some(crate::confirmations::PUBLIC.to_owned());
     });
     let receiver = Receiver::new();
+    let described = operations(&openapi::document());
     let example = |path: &str, method: &str| {
-        let operation = &operations(&openapi::document())[&(path.to_owned(), method.to_owned())];
+        let operation = &described[&(path.to_owned(), method.to_owned())];
         operation["requestBody"]["content"]["application/json"]["example"].clone()
     };
     // A subject is there once something of it is sealed.
