@@ -90,7 +90,7 @@ fn traffic<T>(rig: &Rig, during: impl FnOnce() -> T) -> (usize, T) {
                     &json!({ "event_type": "a", "idempotency_key": format!("e-{count}"), "payload": {} }),
                 );
                 count += 1;
-                thread::sleep(Duration::from_millis(1));
+                thread::sleep(Duration::from_millis(10));
             }
             count
         });

@@ -42,6 +42,7 @@ pub(crate) const START: Timestamp = Timestamp::from_secs(1_769_860_800);
 pub(crate) const DISK_TOTAL: u64 = 10_000_000_000;
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_mins(3);
+const ASKED_AFTER: Duration = Duration::from_millis(2);
 
 /// Says that a test needs what this machine lacks. Where nothing may be skipped, that is a failure.
 #[track_caller]
@@ -56,13 +57,18 @@ pub(crate) const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// Waits for something that another thread brings about.
+/// Waits for something that another thread brings about. Asks less often with time: many tests wait side by side.
 #[track_caller]
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
+    until_asked_within(Duration::from_millis(25), what, holds);
+}
+
+#[track_caller]
+fn until_asked_within(most: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
         assert!(started.elapsed() < PATIENCE, "waited in vain: {what}");
-        thread::sleep(Duration::from_millis(2));
+        thread::sleep((started.elapsed() / 8).clamp(ASKED_AFTER, most));
     }
 }
 
@@ -341,7 +347,7 @@ impl Rig {
     /// Lets time pass by as much again and again until this holds.
     #[track_caller]
     pub(crate) fn passing(&self, what: &str, span: Duration, mut holds: impl FnMut() -> bool) {
-        until(what, || {
+        until_asked_within(ASKED_AFTER, what, || {
             let is_there = holds();
             if !is_there {
                 self.advance(span);
