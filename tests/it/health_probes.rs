@@ -255,8 +255,15 @@ fn a_path_ends_a_hold_only_after_it_has_failed_itself(status: u16, hold: &str) {
     rig.advance(secs(3600));
     until("the path fails as well", || rig.one(&probes) == "unknown after 2");
     is_public.store(true, Ordering::SeqCst);
-    rig.advance(secs(30));
-    until("the target works again", || holds(&rig).is_empty());
+    let mut asked = 0;
+    until("the target works again", || {
+        // When the next probe is due is reckoned after the state is stored: maybe from after the clock was set.
+        if asked % 16 == 0 {
+            rig.advance(secs(30));
+        }
+        asked += 1;
+        holds(&rig).is_empty()
+    });
     let seen = receiver.seen();
     let last = seen.iter().rfind(|seen| seen.first_line.starts_with("GET")).unwrap();
     assert_eq!(last.field("authorization"), Some("Bearer let-me-in"));
