@@ -33,7 +33,7 @@ const MAX_KEYS: u32 = 1_000;
 /// From the escalation that a month is deleted next, until it is.
 const NOTICE: Duration = Duration::from_mins(10);
 
-/// The pause after a batch, as a multiple of the time in which the writer worked for it.
+/// The pause after a batch, and after each change of it, as a multiple of its time.
 const PAUSE_TIMES: u32 = 9;
 /// The longest pause after a batch.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
@@ -66,13 +66,18 @@ impl Parts {
             let began = timer.monotonic();
             Ok((job(tx)?, timer.monotonic().saturating_sub(began)))
         })?;
-        stop.wait((took * PAUSE_TIMES).min(MAX_PAUSE));
+        pause(stop, took);
         Ok(value)
     }
 
     pub(super) fn planned_fault(&self) -> Result<()> {
         if self.faults.hit(Step::Archive) { Err(Error::Full) } else { Ok(()) }
     }
+}
+
+/// Leaves the machine to others after work that took so long.
+pub(super) fn pause(stop: &Stop, took: Duration) {
+    stop.wait((took * PAUSE_TIMES).min(MAX_PAUSE));
 }
 
 /// When what is deleted next.

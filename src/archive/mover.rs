@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::archive::audit::AuditMover;
-use crate::archive::expiry::{Expiry, Parts};
+use crate::archive::expiry::{self, Expiry, Parts};
 use crate::archive::tables::month_file::{self, MonthFile};
 use crate::archive::tables::moves;
 use crate::archive::tables::space::{self, Hot};
@@ -269,7 +269,11 @@ impl Moving {
                     return Ok(());
                 }
                 if !batch.seqs.is_empty() {
+                    let began = self.parts.clock.monotonic();
                     self.move_batch(&batch)?;
+                    let took = self.parts.clock.monotonic().saturating_sub(began);
+                    // Reading and copying take a processor from deliveries too.
+                    expiry::pause(&self.stop, took);
                 }
             }
         }
