@@ -58,8 +58,8 @@ fn names(archive: &Archive) -> Result<Vec<Month>, Problem> {
     archive.months().map_err(|error| Problem::internal(error.to_string()))
 }
 
-/// The months that have a file with audit events and are wanted, the latest first, each with an API that reads it. One that
-/// cannot be read is left out: the log says so.
+/// The months that have a file with audit events, the latest first, each with an API that reads it: those that are wanted, and
+/// the one after them, at whose start their rows end. One that cannot be read is left out: the log says so.
 pub(super) fn audit_months(
     api: &Api,
     is_wanted: impl Fn(&Month) -> bool,
@@ -72,7 +72,12 @@ pub(super) fn audit_months(
             None
         }
     };
-    Ok(names(&api.flow.archiving.audit)?.into_iter().filter(is_wanted).filter_map(read))
+    let mut names = names(&api.flow.archiving.audit)?;
+    let later = names.iter().take_while(|month| !is_wanted(month)).count();
+    names.drain(..later.saturating_sub(1));
+    let names = names.into_iter().enumerate();
+    let wanted = names.filter(move |(n, month)| *n == 0 || is_wanted(month));
+    Ok(wanted.filter_map(move |(_, month)| read(month)))
 }
 
 /// The months, those first that may have an event: it finished after it got its id.
