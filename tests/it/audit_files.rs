@@ -140,6 +140,26 @@ fn events_about_an_aggregate_are_found_in_the_files() {
     assert_eq!(found()[0]["action"], "delivery.cancel");
 }
 
+/// After a restore, a file may have rows of the database that was lost: they do not count after the start of the next file.
+#[test]
+fn a_list_by_time_ends_where_the_next_file_starts() {
+    let rig = Rig::new();
+    three_months(&rig);
+    pass(&rig);
+    let first = "SELECT min(seq) FROM audit_events";
+    let first = file::lines(&file::open(&month(&rig, "2026-02.db")), first)[0].clone();
+    let january = Connection::open(month(&rig, "2026-01.db")).unwrap();
+    january
+        .execute_batch(&format!(
+            "CREATE TEMP TABLE lost AS SELECT * FROM audit_events ORDER BY seq DESC LIMIT 1;
+             UPDATE lost SET seq = {first}, action = 'token.lost';
+             INSERT INTO audit_events SELECT * FROM lost"
+        ))
+        .unwrap();
+    let rows = listed(&rig, "&until=2026-02-01T00:00:00Z", 1_000_000);
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["action"] != "token.lost"), "{rows:?}");
+}
+
 #[test]
 fn nobody_else_deletes_or_changes_what_has_not_moved() {
     let rig = Rig::new();
