@@ -64,6 +64,8 @@ mod store;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod sys;
 #[cfg(all(feature = "service", not(feature = "internals")))]
+mod targets;
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod telemetry;
 
 // What the three public modules need: all that is compiled without the service.
@@ -95,7 +97,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { alerts api app archive backup base cli config conformance console demo event_types formats health_probes http jobs keys model pipeline privacy signatures sources store sys telemetry }
+open! { alerts api app archive backup base cli config conformance console demo event_types formats health_probes http jobs keys model pipeline privacy signatures sources store sys targets telemetry }
 
 pub use rusqlite;
 

@@ -6,7 +6,7 @@ use serde_json::Map;
 use zeroize::Zeroizing;
 
 use crate::alerts::channel::{Channel, Counted, Kind, MAX_RATE, Terms};
-use crate::alerts::{mail, message, store};
+use crate::alerts::{message, store};
 use crate::api::audited::Verdict;
 use crate::api::prelude::*;
 use crate::api::sealing::to_seal;
@@ -27,6 +27,7 @@ use crate::model::target_url::TargetUrl;
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
 use crate::store::subscriptions;
+use crate::targets::email;
 
 const NAME: Param = Param::path::<NameText>("name", "The channel's name.", "ops");
 
@@ -207,9 +208,9 @@ impl ChannelTerms {
             (Kind::Email, None, Some(to), None) => {
                 let unusable = |what, why| Problem::unprocessable(format!("{what} {why}."));
                 let settings = api.settings.get();
-                let to = mail::addresses(to, &settings.alerts.allowed_domains)
+                let to = email::addresses(to, &settings.alerts.allowed_domains)
                     .map_err(|why| unusable("to", why))?;
-                mail::check(&settings).map_err(|why| unusable("No e-mail can be sent:", why))?;
+                email::check(&settings).map_err(|why| unusable("No e-mail can be sent:", why))?;
                 plain(Target::Email(format!("mailto:{to}")))
             }
             (Kind::Command, None, None, Some(name)) => {

@@ -8,18 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crossbeam_channel::Sender as ChannelSender;
 use ring::digest::{SHA256, digest};
 
-use crate::alerts::Messenger;
 use crate::base::budget::Budget;
 use crate::base::faults::{Faults, Step};
 use crate::base::headers::{CONFIRM_URL, CUSTOM_DATA};
 use crate::formats::add_headers;
 use crate::formats::filter::{self, Payload};
-use crate::http::client::{Call, CallError, Sender};
-use crate::http::trace::{StepName, Trace};
+use crate::http::client::{Call, Sender};
+use crate::http::trace::Trace;
 use crate::keys::ConfirmTokens;
-use crate::model::delivery::{
-    Attempt, Jitter, OutgoingOrder, OutgoingRequest, is_custom_data, retry_after,
-};
+use crate::model::delivery::{Attempt, Jitter, OutgoingOrder, OutgoingRequest, is_custom_data};
 use crate::model::event::EventOrder;
 use crate::model::external_call::NewCall;
 use crate::model::failure::{AttemptOrder, AttemptReport, Rules};
@@ -29,7 +26,6 @@ use crate::model::json_path::Path;
 use crate::model::lane::{self, CallKey, Key};
 use crate::model::outcome::{AttemptClass, Cause, Outcome};
 use crate::model::subscription::{Subscription, Target};
-use crate::pipeline::access::scrubbed;
 use crate::pipeline::confirmations;
 use crate::pipeline::connectivity::Line;
 use crate::pipeline::counts::Counts;
@@ -40,16 +36,15 @@ use crate::pipeline::rendering::{Request, made, masked, render};
 use crate::pipeline::scheduler::decisions::{Assignment, Input};
 use crate::pipeline::scheduler::{Assignments, Mailbox};
 use crate::pipeline::suspects::Suspects;
-use crate::pipeline::wire::NotSent;
 use crate::privacy::policy::ResponseScrub;
 use crate::privacy::{NOT_OPENED, Opened, Privacy};
 use crate::store::deliveries::Sized;
 use crate::store::error::Result as StoreResult;
 use crate::store::tx::Settled;
 use crate::store::{deliveries, external_calls, renderings, settlement, subscriptions, superseded};
+use crate::targets::Targets;
+use crate::targets::parcel::Parcel;
 
-/// Characters of an answer that are kept.
-const MAX_EXCERPT_CHARS: usize = 2048;
 /// When a delivery whose subscription cannot be called for a reason of ours is looked at again.
 const UNCALLABLE_AGAIN: Duration = Duration::from_secs(30);
 /// When a delivery whose row could not be read is looked at again.
@@ -70,6 +65,8 @@ const SMALL_REQUEST_BYTES: usize = 64 * 1024;
 const PARCEL_FACTOR: usize = 2;
 /// Characters of an external call's key that are kept.
 const MAX_KEY_CHARS: usize = 255;
+/// Why a delivery of a pull subscription is not sent.
+const PULLED: &str = "its consumers fetch its events";
 /// Why a delivery is given up that was in hand at two unclean ends.
 const DIED: &str = "the service ended twice in a row while this was being sent, without being asked to (for want \
                     of memory, perhaps; its log says more), so it is not sent again by itself";
@@ -99,8 +96,8 @@ pub struct Deliver {
     pub counts: Arc<Counts>,
     /// What opens sealed fields.
     pub privacy: Arc<Privacy>,
-    /// What sends to alert channels.
-    pub messenger: Messenger,
+    /// What sends, by kind of target.
+    pub targets: Targets,
     /// What large requests take their memory from.
     pub budget: Budget,
     /// What the process may have died on.
@@ -434,9 +431,9 @@ impl Deliver {
         let has_envelope = destination.subscription.new.format != Format::Raw;
         let own = call.filter(|_| has_envelope).map(|_| sha256(&outgoing.payload));
         let is_new = outgoing.rendering.is_none();
-        let request = match self.prepare(outgoing, destination, at) {
+        let request = match self.build(outgoing, destination, at.0) {
             Ok(request) => request,
-            Err(outcome) => return Some((None, outcome)),
+            Err(reason) => return Some((None, Outcome::Unbuildable { reason })),
         };
         let (of, stored) = ((&*outgoing, destination), opened.stored.as_deref());
         if is_new && !self.is_fixed(&request, of, stored, assignment) {
@@ -493,24 +490,24 @@ impl Deliver {
             return Ok((String::new(), Outcome::Unbuildable { reason: NOT_OPENED.to_owned() }));
         }
         let now = (self.clock.wall(), Some(trace));
-        let (url, outcome) = match self.prepare(outgoing, destination, now) {
+        let (url, outcome) = match self.build(outgoing, destination, now.0) {
             Ok(mut request) => {
                 request.timeout = request.timeout.min(MAX_TEST_TIME);
                 let outcome = self.send(&request, outgoing, destination, (&opened.echo, now));
                 (request.url, outcome)
             }
-            Err(outcome) => (String::new(), outcome),
+            Err(reason) => (String::new(), Outcome::Unbuildable { reason }),
         };
         Ok((url, outcome.map_reason(|reason| cleaned(&opened.echo, reason))))
     }
 
     /// Probes a target with a ping or, in place of it, with a request of its own; no delivery is touched.
     pub fn probe(&self, mut ping: OutgoingRequest, to: &Destination, own: ProbeRequest) -> Outcome {
-        let now = (self.clock.wall(), None);
-        let prepared = own.is_none().then(|| self.prepare(&mut ping, to, now)).transpose();
-        let mut request = match prepared {
-            Ok(prepared) => prepared.unwrap_or_default(),
-            Err(outcome) => return outcome,
+        let at = self.clock.wall();
+        let built = own.is_none().then(|| self.build(&mut ping, to, at)).transpose();
+        let mut request = match built {
+            Ok(built) => built.unwrap_or_default(),
+            Err(reason) => return Outcome::Unbuildable { reason },
         };
         if let Some((method, url)) = own {
             ping.payload.clear();
@@ -518,29 +515,7 @@ impl Deliver {
             request.headers = to.subscription.new.headers.clone().into_iter().collect();
         }
         request.timeout = to.timeout.min(MAX_PROBE_TIME);
-        self.send(&request, &ping, to, (&ResponseScrub::default(), now))
-    }
-
-    /// Builds the request. The error is the outcome where there is nothing more to send.
-    fn prepare(
-        &self,
-        outgoing: &mut OutgoingRequest,
-        destination: &Destination,
-        (at, trace): (Timestamp, Option<&Trace>),
-    ) -> Result<Request, Outcome> {
-        let new = &destination.subscription.new;
-        if let Some(outcome) = self.messenger.send(new, outgoing) {
-            return Err(outcome);
-        }
-        let unbuildable = |reason| Outcome::Unbuildable { reason };
-        let mut request = self.build(outgoing, destination, at).map_err(unbuildable)?;
-        if let Some(trace) = trace {
-            let bytes = outgoing.payload.len();
-            trace.note(StepName::Build, format!("{} of {bytes} bytes", request.method));
-        }
-        let sealed = self.messenger.sealed_url(&destination.subscription);
-        request.sealed_url = sealed.map_err(unbuildable)?;
-        Ok(request)
+        self.send(&request, &ping, to, (&ResponseScrub::default(), (at, None)))
     }
 
     fn send(
@@ -550,10 +525,13 @@ impl Deliver {
         destination: &Destination,
         (echo, (at, trace)): (&ResponseScrub, (Timestamp, Option<&Trace>)),
     ) -> Outcome {
+        let subscription = &destination.subscription;
+        let Some(target) = self.targets.of(&subscription.new.target) else {
+            return Outcome::Unbuildable { reason: PULLED.to_owned() };
+        };
         let call = Call {
             method: request.method,
-            // The attempt keeps the other one, which has no secret in it.
-            url: request.sealed_url.as_ref().map_or(&request.url, |url| url.as_str()),
+            url: &request.url,
             headers: &request.headers,
             body: &outgoing.payload,
             timeout: request.timeout,
@@ -564,39 +542,18 @@ impl Deliver {
             let reason = "planned: the line is down".to_owned();
             return Outcome::Unreachable { cause: Cause::NoConnection, reason };
         }
-        let line = (&*self.sender, &self.clock, trace);
-        let answer = destination.access.send(line, &call);
+        let access = &destination.access;
+        let outcome =
+            target.send(&Parcel { subscription, outgoing, call, access, echo, at, trace });
         if self.faults.hit(Step::AfterSend) {
             let reason = "planned: the answer is lost".to_owned();
             return Outcome::Unreachable { cause: Cause::Broken, reason };
         }
         assert!(!self.faults.hit(Step::Panic), "planned");
-        match answer {
-            Ok(answer) => {
-                // The path of such a URL is a secret, and programs quote it when they refuse a request.
-                let sealed = request.sealed_url.as_ref();
-                let path = sealed.and_then(|url| url.splitn(4, '/').nth(3));
-                let answer = scrubbed(answer, path.filter(|path| !path.is_empty()).as_slice());
-                Outcome::Answered {
-                    status: answer.status,
-                    retry_after: answer.retry_after.and_then(|value| retry_after(&value, at)),
-                    custom_data: answer.custom_data,
-                    excerpt: without_token(excerpt(&answer.body, echo), call.headers),
-                }
-            }
-            Err(NotSent::Call(CallError::Blocked(reason))) => Outcome::Blocked { reason },
-            Err(NotSent::Call(CallError::Unbuildable(reason))) => Outcome::Unbuildable { reason },
-            Err(NotSent::Call(CallError::Failed(cause, reason))) => {
-                Outcome::Unreachable { cause, reason }
-            }
-            Err(NotSent::NoToken { class, retry_after: wait, reason }) => Outcome::NoToken {
-                class,
-                retry_after: wait.and_then(|value| retry_after(&value, at)),
-                reason,
-            },
-        }
+        outcome
     }
 
+    /// Makes the request. The error says why it cannot be made.
     fn build(
         &self,
         outgoing: &mut OutgoingRequest,
@@ -612,10 +569,14 @@ impl Deliver {
             "idempotency_key" => Some(outgoing.idempotency_key.as_str()),
             _ => None,
         };
-        let Target::Http(url) = &new.target else {
-            return Err("its events are not sent by HTTP".to_owned());
+        let (method, timeout) = (new.method.as_str(), destination.timeout);
+        let url = match &new.target {
+            Target::Http(url) => url.fill(value).map_err(|error| error.to_string())?,
+            Target::Email(url) | Target::Command(url) => {
+                return Ok(Request { url: url.clone(), timeout, ..Request::default() });
+            }
+            Target::Pull => return Err(PULLED.to_owned()),
         };
-        let url = url.fill(value).map_err(|error| error.to_string())?;
         let mut span = [0_u8; 8];
         self.draw.fill(&mut span);
         let span = data_encoding::HEXLOWER.encode(&span);
@@ -626,7 +587,6 @@ impl Deliver {
         let confirm_url = confirmations::url(&self.confirm_tokens, destination, outgoing);
         headers.extend(confirm_url.map(|url| (CONFIRM_URL.to_owned(), url)));
         let body_sha256 = sha256(&outgoing.payload);
-        let (method, timeout) = (new.method.as_str(), destination.timeout);
         let request = Request { method, timeout, ..Request::default() };
         Ok(Request { url, headers, rendered, body_sha256, key_id, span, ..request })
     }
@@ -725,24 +685,6 @@ fn custom_data(outcome: &Outcome, delivery: DeliverySeq, echo: &ResponseScrub) -
         "the answer's {CUSTOM_DATA} is ignored: it may have 1,024 printable ASCII characters, and no personal data"
     );
     None
-}
-
-/// The beginning of an answer. What may not be kept of it is taken out before it is cut.
-fn excerpt(body: &[u8], echo: &ResponseScrub) -> String {
-    let text = String::from_utf8_lossy(body);
-    if echo.is_idle() {
-        return text.chars().take(MAX_EXCERPT_CHARS).collect();
-    }
-    echo.clean(text.into_owned()).chars().take(MAX_EXCERPT_CHARS).collect()
-}
-
-/// An answer may repeat what was sent, but whoever reads it must not be able to confirm the delivery.
-fn without_token(excerpt: String, headers: &[(String, String)]) -> String {
-    let url = headers.iter().find(|(name, _)| name == CONFIRM_URL);
-    match url.and_then(|(_, url)| url.rsplit_once('/')) {
-        Some((_, token)) => excerpt.replace(token, "***"),
-        None => excerpt,
-    }
 }
 
 /// Why an attempt failed is always told.

@@ -17,12 +17,12 @@ use crate::model::lease::LEASES;
 use crate::model::outcome::ClassTable;
 use crate::model::rate::Rate;
 use crate::model::subscription::{NewSubscription, Policy, Subscription};
-use crate::pipeline::access::{Access, KeptById, carried};
-use crate::pipeline::credential_uses::CredentialUses;
 use crate::pipeline::prelude::*;
+use crate::store::credential_uses::CredentialUses;
 use crate::store::credentials::{self, Credential};
 use crate::store::error::Result as StoreResult;
 use crate::store::subscriptions;
+use crate::targets::http::access::{Access, KeptById, carried};
 
 /// How long a target may have to confirm what it accepted.
 const CONFIRMED_WITHIN: RangeInclusive<Duration> =

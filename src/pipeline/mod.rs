@@ -17,17 +17,14 @@
 //! deliverers (finish and settle their attempts), the listener (see `app`), relay, upkeep, writer (drains its queues
 //! and empties the write-ahead log). So requests are still accepted while deliveries end.
 
-pub mod access;
 pub mod advice;
 pub mod confirmations;
 pub mod connectivity;
 pub mod consume;
 pub mod counts;
-pub mod credential_uses;
 pub mod deliver;
 pub mod destinations;
 pub mod in_flight;
-mod oauth2;
 mod prelude;
 pub mod probe;
 pub mod provider_cache;
@@ -43,7 +40,6 @@ pub mod source_marks;
 pub mod suspects;
 pub mod threads;
 pub mod upkeep;
-pub mod wire;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -51,7 +47,6 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
-use crate::alerts::Messenger;
 use crate::backup::schedule::Schedule;
 use crate::base::budget::Budget;
 use crate::base::clock::Clock;
@@ -69,7 +64,6 @@ use crate::pipeline::connectivity::{Doubts, Line};
 use crate::pipeline::consume::Consume;
 use crate::pipeline::consume::manager::LeaseManager;
 use crate::pipeline::counts::Counts;
-use crate::pipeline::credential_uses::CredentialUses;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::destinations::Destinations;
 use crate::pipeline::in_flight::InFlight;
@@ -93,10 +87,12 @@ use crate::pipeline::upkeep::master_key_schedule::MasterKeySchedule;
 use crate::pipeline::upkeep::site_watch::{ClockWatch, SiteWatch};
 use crate::privacy::Privacy;
 use crate::signatures::certificate_cache::{Certificates, Fetch};
+use crate::store::credential_uses::CredentialUses;
 use crate::store::error::{Error, Result};
 use crate::store::tx::{Effects, WriteTx};
 use crate::store::writer::{AroundCommit, WriterLoop};
 use crate::store::{Store, runs, settlement};
+use crate::targets::Targets;
 use crate::telemetry::tally::Heartbeat;
 
 /// What the stages are built from.
@@ -500,12 +496,12 @@ impl Parts {
             in_flight: Arc::clone(&common.in_flight),
             counts: Arc::clone(&common.counts),
             privacy: Arc::clone(&common.privacy),
-            messenger: Messenger {
-                store: self.store.clone(),
-                clock: self.clock.clone(),
-                key: Arc::clone(&self.key),
-                settings: self.settings.clone(),
-            },
+            targets: Targets::new(
+                (self.store.clone(), self.clock.clone()),
+                Arc::clone(&self.key),
+                self.settings.clone(),
+                Arc::clone(&self.sender),
+            ),
             budget: self.budget.clone(),
             suspects: Arc::clone(&self.suspects),
             confirm_tokens: self.confirm_tokens.clone(),
@@ -547,7 +543,7 @@ impl Parts {
         let master_key = MasterKeySchedule::new(seen.clone(), self.rotation.clone());
         let site = SiteWatch::new(seen, Arc::clone(&clock_watch), Arc::clone(&self.disk));
         Ok(Upkeep::new(
-            (store, clock),
+            (store, clock, self.settings.clone()),
             clock_watch,
             Arc::clone(&self.disk),
             refusals,

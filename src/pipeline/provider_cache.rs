@@ -5,9 +5,9 @@ use zeroize::Zeroizing;
 use crate::base::cache::Cache;
 use crate::base::faults::{Faults, Step};
 use crate::keys::Keyring;
-use crate::pipeline::credential_uses::{CredentialUses, LastUse};
 use crate::pipeline::prelude::*;
 use crate::signatures::provider::Provider;
+use crate::store::credential_uses::{CredentialUses, LastUse};
 use crate::store::{credentials, providers, tenants};
 
 /// Providers in the cache at most; further ones are read for each request.

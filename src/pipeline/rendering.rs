@@ -3,8 +3,6 @@
 //! Fixed are body, media type and the header fields that format, template and `event_headers` make. Method, URL, the
 //! subscription's own header fields and credentials are those of now, because by them a failing target is mended.
 
-use zeroize::Zeroizing;
-
 use crate::base::headers::own_field;
 use crate::formats::wrap;
 use crate::model::delivery::{Attempt, OutgoingRequest};
@@ -80,7 +78,7 @@ pub fn made(
     Ok(made)
 }
 
-/// A request as an attempt sends it.
+/// A request as an attempt sends it. What is not sent by HTTP has no method.
 #[derive(Default)]
 pub struct Request {
     /// Its method.
@@ -95,8 +93,6 @@ pub struct Request {
     pub rendered: Fields,
     /// The SHA-256 of its body.
     pub body_sha256: [u8; 32],
-    /// What is called in place of `url`, and kept nowhere.
-    pub sealed_url: Option<Zeroizing<String>>,
     /// The credential it is signed with.
     pub key_id: String,
     /// Its span in the trace.
@@ -107,7 +103,7 @@ impl Request {
     /// What its attempt keeps of it. `is_sealed`: the event has sealed fields, which may stand in what was rendered.
     pub fn kept(self, outcome: &Outcome, destination: &Destination, is_sealed: bool) -> Attempt {
         let mut kept = Attempt::default();
-        if outcome.was_sent() {
+        if outcome.was_sent() && !self.method.is_empty() {
             let log_on = destination.access.log_on_field();
             let rendered = |name: &str| self.rendered.iter().any(|(made, _)| made == name);
             let is_log_on = |name: &str| log_on.is_some_and(|own| own.eq_ignore_ascii_case(name));
@@ -124,7 +120,8 @@ impl Request {
             // With a plain hash, a person who knows most of a body could guess what is sealed in it.
             kept.body_sha256 = (!is_sealed).then_some(self.body_sha256);
         }
-        Attempt { url: self.url, key_id: Some(self.key_id), span: Some(self.span), ..kept }
+        let named = |id: String| Some(id).filter(|id| !id.is_empty());
+        Attempt { url: self.url, key_id: named(self.key_id), span: named(self.span), ..kept }
     }
 }
 

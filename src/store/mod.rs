@@ -10,6 +10,7 @@ pub mod confirmations;
 pub mod consuming;
 mod contention;
 pub mod credential_rotations;
+pub mod credential_uses;
 pub mod credentials;
 pub mod deliveries;
 pub mod delivery_lists;

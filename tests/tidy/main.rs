@@ -23,7 +23,7 @@ const MAX_FILE_LINES: usize = 800;
 
 /// The rooms from the ground up. A room may import rooms of the layers before its own, and itself. A part of a room
 /// can have a layer of its own.
-const LAYERS: [&[&str]; 22] = [
+const LAYERS: [&[&str]; 23] = [
     &["base"],
     &["sys"],
     &["model"],
@@ -37,6 +37,7 @@ const LAYERS: [&[&str]; 22] = [
     &["archive"],
     &["backup"],
     &["alerts", "event_types", "privacy"],
+    &["targets"],
     &["pipeline"],
     &["archive/expiry"],
     &["archive/audit"],

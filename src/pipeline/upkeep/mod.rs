@@ -109,7 +109,7 @@ pub struct Upkeep {
 impl Upkeep {
     /// Chores that have not run yet.
     pub fn new(
-        (store, clock): (Store, Clock),
+        (store, clock, settings): (Store, Clock, Live),
         clock_watch: Arc<ClockWatch>,
         disk: Arc<DiskWatch>,
         refusals: Refusals,
@@ -121,11 +121,9 @@ impl Upkeep {
             Confirmations,
         ),
     ) -> Self {
-        let settings = deliver.messenger.settings.clone();
         let files = (store.clone(), clock.clone());
-        let guard_expiry = GuardExpiry::new(files, Arc::clone(&clock_watch), settings);
-        let alerts =
-            AlertChore::new(store.clone(), clock.clone(), deliver.messenger.settings.clone());
+        let guard_expiry = GuardExpiry::new(files, Arc::clone(&clock_watch), settings.clone());
+        let alerts = AlertChore::new(store.clone(), clock.clone(), settings);
         let in_flight = Arc::clone(&deliver.in_flight);
         let postponing = Postponing::new(store.clone(), clock.clone(), in_flight);
         let started_at = clock.monotonic();

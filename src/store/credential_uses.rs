@@ -3,8 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::pipeline::prelude::*;
-use crate::store::credentials;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::base::clock::{Clock, Timestamp};
+use crate::store::error::Result;
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{Store, credentials};
 
 /// How often uses are stored.
 const EVERY: Duration = Duration::from_mins(1);

@@ -17,7 +17,7 @@ use crate::http::client::{Answer, Call, CallError};
 use crate::model::credential::{ClientAuth, Oauth2};
 use crate::model::outcome::{AttemptClass, ClassTable};
 use crate::model::target_url::TargetUrl;
-use crate::pipeline::wire::{NotSent, Wire};
+use crate::targets::http::wire::{NotSent, Wire};
 
 /// A token is fetched again this long before it expires, or at nine tenths of its life.
 const MARGIN: Duration = Duration::from_mins(1);
@@ -45,7 +45,7 @@ impl Token {
 }
 
 /// A client, and the token it has now.
-pub(super) struct TokenSource {
+pub(crate) struct TokenSource {
     client: Oauth2,
     secret: Zeroizing<String>,
     /// Counts fetches, so that whoever waited for one takes its result.

@@ -17,12 +17,16 @@ use zeroize::Zeroizing;
 
 use crate::alerts::message::Message;
 use crate::base::clock::Timestamp;
-use crate::config::{CREDENTIALS, Settings, Smtp, SmtpTls, environment};
+use crate::config::{CREDENTIALS, Live, Settings, Smtp, SmtpTls, environment};
 use crate::http::bounded::{Bounds, Exceeded, bounded};
-use crate::http::client::{SetupError, read_ca_file, trusted};
+use crate::http::client::{Call, SetupError, read_ca_file, trusted};
 use crate::model::delivery::OutgoingRequest;
 use crate::model::outcome::{Cause, Outcome};
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{Store, tenants};
 use crate::sys::host::machine_name;
+use crate::targets::parcel::{Parcel, Sends};
 
 /// The systemd credential of the password.
 const CREDENTIAL: &str = "oncebox-smtp-password";
@@ -33,13 +37,46 @@ const MAX_SERVER_BYTES: usize = 256 * 1024;
 /// A whole mail may take as many times as long as one answer.
 const MAX_ANSWER_TIMES: u32 = 4;
 
+/// Sends e-mails.
+#[derive(Debug)]
+pub struct Email {
+    /// Where a tenant's e-mails of the day are counted.
+    pub store: Store,
+    /// The mail server.
+    pub settings: Live,
+}
+
+impl Sends for Email {
+    /// Sends an e-mail, if the tenant has any left today, and counts it.
+    fn send(&self, parcel: &Parcel<'_>) -> Outcome {
+        let Parcel { outgoing, at, call: Call { url, .. }, .. } = *parcel;
+        let settings = self.settings.get();
+        let max = settings.alerts.emails_per_day_max;
+        match self.store.read(|tx| tenants::mails(tx, &outgoing.tenant, at)) {
+            Ok(sent) if sent < max => {}
+            Ok(_) => {
+                let reason = format!(
+                    "the {max} e-mails of the tenant's day (UTC) are sent (alerts.emails_per_day_max in the settings)"
+                );
+                return Outcome::Blocked { reason };
+            }
+            Err(error) => return Outcome::Blocked { reason: error.to_string() },
+        }
+        let to = url.strip_prefix("mailto:").unwrap_or(url);
+        let outcome = send(&settings, to, outgoing, at);
+        if let Outcome::Accepted { .. } = outcome {
+            let tenant = outgoing.tenant.clone();
+            let count = move |tx: &WriteTx<'_>| tenants::count_mail(tx, &tenant, at);
+            if let Err(error) = self.store.writer().write(Queue::Settle, count) {
+                tracing::error!(%error, "an e-mail was sent and is not counted");
+            }
+        }
+        outcome
+    }
+}
+
 /// Sends a message to the addresses, which are separated by commas.
-pub(super) fn send(
-    settings: &Settings,
-    to: &str,
-    outgoing: &OutgoingRequest,
-    at: Timestamp,
-) -> Outcome {
+fn send(settings: &Settings, to: &str, outgoing: &OutgoingRequest, at: Timestamp) -> Outcome {
     let mail = match mail(&settings.smtp, to, outgoing, at) {
         Ok(mail) => mail,
         Err(reason) => return Outcome::Unbuildable { reason },

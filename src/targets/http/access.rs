@@ -12,24 +12,24 @@ use crate::http::client::{Answer, Call};
 use crate::http::identity::Identity;
 use crate::keys::Keyring;
 use crate::model::credential::{Purpose, Settings, State};
-use crate::pipeline::credential_uses::LastUse;
-use crate::pipeline::oauth2::{Token, TokenSource};
-use crate::pipeline::wire::{Line, NotSent, Wire};
 use crate::signatures::signing_key::SigningKey;
+use crate::store::credential_uses::LastUse;
 use crate::store::credentials::{self, Credential};
+use crate::targets::http::oauth2::{Token, TokenSource};
+use crate::targets::http::wire::{Line, NotSent, Wire};
 
 /// What takes the place of a secret that an answer quotes.
 const SCRUBBED: &str = "[credential]";
 
 /// What of a credential is kept while it is in force: its connections end and its token is forgotten with it.
 #[derive(Clone, Debug)]
-pub(super) enum Kept {
+pub(crate) enum Kept {
     Identity(Arc<Identity>),
     Tokens(Arc<TokenSource>),
 }
 
 /// Opened credentials by id.
-pub(super) type KeptById = Vec<(String, Kept)>;
+pub(crate) type KeptById = Vec<(String, Kept)>;
 
 /// A header field that logs on.
 struct Field {
@@ -67,7 +67,7 @@ impl std::fmt::Debug for Access {
 }
 
 /// The credentials of those in force that a request carries. A `chosen` one stands alone for its purpose.
-pub(super) fn carried<'a>(in_force: &'a [Credential], chosen: Option<&str>) -> Vec<&'a Credential> {
+pub(crate) fn carried<'a>(in_force: &'a [Credential], chosen: Option<&str>) -> Vec<&'a Credential> {
     let chosen = in_force.iter().find(|one| Some(one.id.as_str()) == chosen);
     let is_carried = |one: &&Credential| match chosen {
         Some(chosen) if chosen.purpose() == one.purpose() => chosen.id == one.id,
@@ -81,7 +81,7 @@ pub(super) fn carried<'a>(in_force: &'a [Credential], chosen: Option<&str>) -> V
 impl Access {
     /// Opens credentials; what `kept` has of them is used again, and it has what they need afterwards.
     /// Fails when one cannot be opened or used; the text says which.
-    pub(super) fn open(
+    pub(crate) fn open(
         carried: &[&Credential],
         key: &Keyring,
         kept: &mut KeptById,

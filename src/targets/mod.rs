@@ -1,0 +1,62 @@
+//! The ways out: one file or folder for each kind of target, behind the trait [`Sends`](parcel::Sends).
+//!
+//! A way sends one parcel and tells what became of it. It stores nothing of a delivery and decides nothing: what is sent is
+//! made by `pipeline::deliver`, and what follows from an outcome is judged by `model::failure`.
+
+pub mod command;
+pub mod email;
+pub mod http;
+pub mod parcel;
+
+use std::sync::Arc;
+
+use crate::base::clock::Clock;
+use crate::config::Live;
+use crate::http::client::Sender;
+use crate::keys::Keyring;
+use crate::model::subscription::Target;
+use crate::store::Store;
+use crate::targets::command::Command;
+use crate::targets::email::Email;
+use crate::targets::http::Http;
+use crate::targets::parcel::Sends;
+
+/// All of them. Cheap to clone.
+#[derive(Clone)]
+pub struct Targets {
+    http: Arc<Http>,
+    email: Arc<Email>,
+    command: Arc<Command>,
+}
+
+impl std::fmt::Debug for Targets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Targets").finish_non_exhaustive()
+    }
+}
+
+impl Targets {
+    /// All ways out, over this line.
+    pub fn new(
+        (store, clock): (Store, Clock),
+        key: Arc<Keyring>,
+        settings: Live,
+        sender: Arc<dyn Sender>,
+    ) -> Self {
+        Self {
+            email: Arc::new(Email { store: store.clone(), settings: settings.clone() }),
+            command: Arc::new(Command { clock: clock.clone(), settings }),
+            http: Arc::new(Http { store, clock, key, sender }),
+        }
+    }
+
+    /// What sends to a target; `None` if consumers fetch its events.
+    pub fn of(&self, target: &Target) -> Option<&dyn Sends> {
+        match target {
+            Target::Http(_) => Some(&*self.http),
+            Target::Email(_) => Some(&*self.email),
+            Target::Command(_) => Some(&*self.command),
+            Target::Pull => None,
+        }
+    }
+}
