@@ -391,7 +391,9 @@ impl Rig {
 
     /// The database, as another program writes to it.
     pub(crate) fn writable(&self) -> rusqlite::Connection {
-        let conn = rusqlite::Connection::open(self.data().join(DATABASE)).unwrap();
+        let mut conn = rusqlite::Connection::open(self.data().join(DATABASE)).unwrap();
+        // A transaction that reads first could fail at once.
+        conn.set_transaction_behavior(rusqlite::TransactionBehavior::Immediate);
         conn.busy_timeout(Duration::from_secs(10)).unwrap();
         conn
     }
