@@ -4,6 +4,7 @@ use serde_json::value::RawValue;
 
 use crate::api::archived::{self, audit_months};
 use crate::api::call::page_found;
+use crate::api::kind::Kind;
 use crate::api::prelude::*;
 use crate::api::schema::{AnyObject, Sha256};
 
@@ -40,6 +41,7 @@ pub(super) const RESOURCE: Resource = Resource {
             ],
         )
         .about("The newest first. Webhooks and published events are not audited.")
+        .problems(&[Kind::Unprocessable])
         .returns(&[Returns::page::<AuditEventAnswer<'_>>("A page of audit events.")]),
         get("/v1/audit-events/{seq}", Admin, Now(show))
             .doc("getAuditEvent", "Show an audit event", &[SEQ])
@@ -113,7 +115,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     };
     let (kind, id) = (query.text("aggregate_type"), query.text("aggregate_id"));
     if kind.is_some() && id.is_none() {
-        return Err(Problem::bad_request("aggregate_type needs aggregate_id."));
+        return Err(Problem::unprocessable("aggregate_type needs aggregate_id."));
     }
     if let Some(id) = id {
         filter.resources = Some(resources_of(api, call, kind.as_deref(), &id)?);

@@ -401,7 +401,7 @@ fn audit_events_are_listed_by_correlation_and_by_aggregate() {
         assert_eq!(found.join(" "), actions, "{query}");
         assert_eq!(rig.get_as(&acme, &path)["items"], json!([]), "{query}");
     }
-    rig.call("GET", "/v1/audit-events?aggregate_type=invoice", b"").is(400).tells("aggregate_id");
+    rig.call("GET", "/v1/audit-events?aggregate_type=invoice", b"").is(422).tells("aggregate_id");
 }
 
 #[test]
