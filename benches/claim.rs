@@ -199,6 +199,7 @@ fn success(delivery: DeliverySeq) -> AttemptReport {
         jitter: Jitter::default(),
         is_probe: false,
         is_offline: false,
+        is_away: false,
         order: AttemptOrder::default(),
         now: at,
     }

@@ -1,4 +1,4 @@
--- Makes a file of schema version 10 one of version 9, as far as the upgrade looks at it.
+-- Makes a file of this schema one of version 9, as far as the upgrade looks at it.
 -- What version 9 did not know is kept beside it; the bench puts it back after the upgrade.
 ALTER TABLE outbox DROP COLUMN expunged_at;
 ALTER TABLE webhook_events DROP COLUMN expunged_at;

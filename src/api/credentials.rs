@@ -379,11 +379,15 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 /// Fails with 422 with what hinders them.
 fn check_fits(subscription: &Subscription, settings: &Settings) -> Result<(), Problem> {
     let kind = settings.kind();
-    if !matches!(subscription.new.target, Target::Http(_)) && kind.purpose() != Purpose::Sign {
+    let carries = match subscription.new.target {
+        Target::Http(_) => true,
+        Target::Kafka(_) => kind == Kind::Basic || kind.purpose() == Purpose::Sign,
+        _ => kind.purpose() == Purpose::Sign,
+    };
+    if !carries {
         let word = kind.as_str();
         let target = subscription.new.target.kind();
-        let detail =
-            format!("No HTTP request is made for the target {target}, so no {word} is sent.");
+        let detail = format!("To the target {target} no {word} is sent.");
         return Err(Problem::unprocessable(detail));
     }
     let carries =

@@ -11,17 +11,24 @@ use crate::base::headers::own_field;
 use crate::formats::{Formats, filter};
 use crate::model::format::{Format, MAX_HEADERS};
 use crate::model::json_path::Path;
+use crate::model::kafka_topic::KafkaTopic;
 use crate::model::lane::{CallKey, OrderTerms};
 use crate::model::name::Name;
 use crate::model::subscription::{CallMethod, NewSubscription, Policy, Target};
 use crate::model::target_url::TargetUrl;
 use crate::pipeline::destinations::{effective, lease_time};
+use crate::targets::kafka;
 
 /// What a new one goes to.
 /// Fails with 422 when the two do not go together, or events must not be sent there.
 pub(super) fn target(api: &Api, kind: Option<&str>, url: Option<&str>) -> Result<Target, Problem> {
-    match (kind.unwrap_or("http"), url) {
+    let is_kafka = url.is_some_and(|url| url.starts_with("kafka://"));
+    match (kind.unwrap_or(if is_kafka { "kafka" } else { "http" }), url) {
         ("http", Some(url)) => address(api, url).map(Target::Http),
+        ("kafka", Some(url)) => topic(api, url).map(Target::Kafka),
+        ("kafka", None) => Err(Problem::unprocessable(
+            "url is missing: which topic its events are written to, like kafka://centre/erp.{event_type}.",
+        )),
         ("http", None) => Err(Problem::unprocessable(
             "url is missing: where its events are sent. Consumers ask for the events of one with \
              \"target\":\"pull\".",
@@ -29,7 +36,7 @@ pub(super) fn target(api: &Api, kind: Option<&str>, url: Option<&str>) -> Result
         ("pull", None) => Ok(Target::Pull),
         ("pull", Some(_)) => Err(no_url()),
         (other, _) => {
-            let known = Target::CHOSEN_KINDS.join(" or ");
+            let known = Target::CHOSEN_KINDS.join(", ");
             let detail = format!("target cannot be {other:?}; it is {known}.");
             Err(Problem::unprocessable(detail))
         }
@@ -52,6 +59,7 @@ pub(super) fn changed_target(
     match (have, url) {
         (_, None) => Ok(None),
         (Target::Http(_), Some(url)) => Ok(Some(Target::Http(address(api, url)?))),
+        (Target::Kafka(_), Some(url)) => Ok(Some(Target::Kafka(topic(api, url)?))),
         (Target::Pull, Some(_)) => Err(no_url()),
         (Target::Email(_) | Target::Command(_), Some(_)) => Err(of_alerts()),
     }
@@ -89,6 +97,14 @@ pub(super) fn sealed_address(api: &Api, url: &str) -> Result<TargetUrl, Problem>
     Ok(url)
 }
 
+/// A topic that may be written to.
+/// Fails with 422 with why it may not.
+fn topic(api: &Api, url: &str) -> Result<KafkaTopic, Problem> {
+    let topic = KafkaTopic::parse(url).map_err(unusable)?;
+    kafka::check(&api.settings.get().kafka, &topic).map_err(unusable)?;
+    Ok(topic)
+}
+
 fn unusable(why: String) -> Problem {
     Problem::unprocessable(format!("The url cannot be used: {why}"))
 }
@@ -119,11 +135,15 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
             let detail = "A pull subscription has no method: consumers ask for its events.";
             return Err(Problem::unprocessable(detail));
         }
-        Target::Http(_) if lease.is_some() => {
+        Target::Kafka(_) if new.method != CallMethod::default() || new.policy.probe.is_some() => {
+            let detail = "A kafka subscription has neither a method nor a probe: its records are written to a topic.";
+            return Err(Problem::unprocessable(detail));
+        }
+        Target::Http(_) | Target::Kafka(_) if lease.is_some() => {
             return Err(unusable("lease is of pull subscriptions".to_owned()));
         }
         Target::Email(_) | Target::Command(_) => return Err(of_alerts()),
-        Target::Pull | Target::Http(_) => {}
+        Target::Pull | Target::Http(_) | Target::Kafka(_) => {}
     }
     if new.is_of_alerts() {
         return Err(of_alerts());

@@ -101,11 +101,11 @@ pub(super) const RESOURCE: Resource = Resource {
 #[serde(deny_unknown_fields)]
 struct SubscriptionCreation {
     name: Name,
-    /// `http`: events are sent to `url`. `pull`: consumers ask for them, and there is no `url`. It stays what it was
-    /// made with.
+    /// `http`: events are sent to `url`. `kafka`: they are written to a topic. `pull`: consumers ask for them, and there is
+    /// no `url`. It stays what it was made with. Absent: what `url` says.
     #[schemars(with = "Option<ChosenTargetKind>")]
     target: Option<String>,
-    /// Where it is called; may hold `{aggregate_id}` and its like.
+    /// Where it is called; may hold `{aggregate_id}` and its like. Of `kafka`: `kafka://<cluster>/<topic>`.
     #[schemars(with = "Option<Text<1, 2048>>")]
     url: Option<String>,
     /// Which types it wants, like `invoice.*`; `*` for all.
@@ -163,7 +163,7 @@ fn all_types() -> Patterns {
 struct SubscriptionChange {
     #[schemars(with = "Option<ChosenTargetKind>")]
     target: Option<String>,
-    /// Where it is called; may hold `{aggregate_id}` and its like.
+    /// Where it is called; may hold `{aggregate_id}` and its like. Of `kafka`: `kafka://<cluster>/<topic>`.
     #[schemars(with = "Option<Text<1, 2048>>")]
     url: Option<String>,
     /// Which types it wants, like `invoice.*`; `*` for all.

@@ -16,6 +16,7 @@ use toml::de::DeValue;
 
 use crate::base::clock::span;
 use crate::model::delivery::Schedule;
+use crate::model::name::Name;
 use crate::model::target_url::is_named_like_a_secret;
 
 /// Units of sizes, largest first.
@@ -191,21 +192,26 @@ form! {
     says Path.says()
 }
 
+/// A table of lists, by name.
+fn lists(given: &Given<'_>, like: &str) -> Result<BTreeMap<String, Vec<String>>, String> {
+    let wrong = || format!("must be a table like {like}");
+    match given {
+        Given::Text(text) => serde_json::from_str(text).map_err(|_why| wrong()),
+        Given::Toml(value) => {
+            let table = value.as_table().ok_or_else(wrong)?;
+            let list = |(name, value): (&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
+                Ok((name.get_ref().to_string(), Given::Toml(value.get_ref()).list()?))
+            };
+            table.iter().map(list).collect()
+        }
+    }
+}
+
 form! {
     /// Programs with their arguments, by name.
     Commands = BTreeMap<String, Vec<String>>;
     read |given| {
-        let wrong = || "must be a table like { vault = [\"/usr/local/bin/new-secret\", \"erp\"] }".to_owned();
-        let commands: BTreeMap<String, Vec<String>> = match given {
-            Given::Text(text) => serde_json::from_str(text).map_err(|_why| wrong())?,
-            Given::Toml(value) => {
-                let table = value.as_table().ok_or_else(wrong)?;
-                let command = |(name, value): (&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
-                    Ok((name.get_ref().to_string(), Given::Toml(value.get_ref()).list()?))
-                };
-                table.iter().map(command).collect::<Result<_, String>>()?
-            }
-        };
+        let commands = lists(&given, "{ vault = [\"/usr/local/bin/new-secret\", \"erp\"] }")?;
         let is_path = |argv: &Vec<String>| argv.first().is_some_and(|program| program.starts_with('/'));
         match commands.iter().find(|(_, argv)| !is_path(argv)) {
             Some((name, _)) => Err(format!("has {name:?}, which does not begin with the path of a program, like /usr/local/bin/new-secret")),
@@ -218,6 +224,32 @@ form! {
     schema json!({ "type": "object",
         "additionalProperties": { "type": "array", "items": { "type": "string" }, "minItems": 1 } }),
     says "a table of programs with their arguments".to_owned()
+}
+
+form! {
+    /// Brokers of clusters, by name.
+    Clusters = BTreeMap<String, Vec<String>>;
+    read |given| {
+        let clusters = lists(&given, "{ centre = [\"kafka-1.example.com:9093\"] }")?;
+        let is_broker = |broker: &String| {
+            let parts = broker.rsplit_once(':').map(|(host, port)| (host.is_empty(), port.parse::<u16>()));
+            matches!(parts, Some((false, Ok(1..))))
+        };
+        for (name, brokers) in &clusters {
+            Name::parse(name).map_err(|error| format!("has {name:?}: {error}"))?;
+            if let Some(wrong) = brokers.iter().find(|broker| !is_broker(broker)) {
+                return Err(format!("has {wrong:?}; a broker is a host and a port, like kafka-1.example.com:9093"));
+            }
+            if brokers.is_empty() {
+                return Err(format!("has {name:?} without a broker"));
+            }
+        }
+        Ok(clusters)
+    },
+    shown |held| json!(held),
+    schema json!({ "type": "object",
+        "additionalProperties": { "type": "array", "items": { "type": "string" }, "minItems": 1 } }),
+    says "a table of clusters with their brokers".to_owned()
 }
 
 form! {

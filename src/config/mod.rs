@@ -22,8 +22,11 @@ pub use forms::Given;
 pub use problem::{Origin, Problem, SettingsError};
 #[cfg(any(test, feature = "internals"))]
 pub use settings::KEY_FILE;
+#[cfg(feature = "kafka")]
+pub use settings::KafkaCompression;
 pub use settings::{
-    Delivery, Listen, Log, LogFormat, LogLevel, Settings, Smtp, SmtpTls, Tenants, Unregistered,
+    Delivery, Kafka, KafkaSasl, Listen, Log, LogFormat, LogLevel, Settings, Smtp, SmtpTls, Tenants,
+    Unregistered,
 };
 
 use crate::sys::files::directory_of;

@@ -14,8 +14,8 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::config::forms::{
-    Address, Addresses, Bytes, Commands, Domains, Flag, Form, Given, KeptFields, Maybe, Networks,
-    Number, Path, SecretPath, Size, Span, SpanOf, Steps, Text, Url, Word,
+    Address, Addresses, Bytes, Clusters, Commands, Domains, Flag, Form, Given, KeptFields, Maybe,
+    Networks, Number, Path, SecretPath, Size, Span, SpanOf, Steps, Text, Url, Word,
 };
 use crate::model::address::AddressPolicy;
 use crate::model::delivery::{self, Schedule};
@@ -329,6 +329,16 @@ settings! {
         timeout: Duration = Duration::from_secs(20), TIMEOUT, Reload,
             "Time to connect, and for each answer. A mail may take four times as long.";
     }
+    kafka: Kafka, "Clusters of Kafka or Redpanda, for subscriptions with the target kafka (docs/kafka.md)." {
+        clusters: BTreeMap<String, Vec<String>> = BTreeMap::new(), Clusters, Reload,
+            "The brokers of each cluster, by its name: each a host and a port. A cluster that names others as its brokers is refused.";
+        tls: bool = true, Flag, Reload,
+            "Whether connections are encrypted. The certificates to trust are those of deliveries (delivery.ca_file).";
+        sasl: KafkaSasl = KafkaSasl::None, Word(KafkaSasl::WORDS), Reload,
+            "How subscriptions log on, with a credential of the kind basic.";
+        compression: KafkaCompression = KafkaCompression::Lz4, Word(KafkaCompression::WORDS), Reload,
+            "How batches are compressed.";
+    }
     log: Log, "The log on stderr." {
         level: LogLevel = LogLevel::Info, Word(LogLevel::WORDS), Restart,
             "The lowest level that is logged.";
@@ -383,6 +393,28 @@ words! {
         Tls = "tls",
         /// Not at all.
         None = "none",
+    }
+    /// How a connection to a broker logs on.
+    KafkaSasl {
+        /// Not at all, or by its client certificate.
+        None = "none",
+        /// With user and password, which TLS protects.
+        Plain = "plain",
+        /// With a proof of the password, SHA-256.
+        ScramSha256 = "scram-sha-256",
+        /// With a proof of the password, SHA-512.
+        ScramSha512 = "scram-sha-512",
+    }
+    /// How what is written to Kafka is compressed.
+    KafkaCompression {
+        /// Not at all.
+        None = "none",
+        /// zlib.
+        Gzip = "gzip",
+        /// Snappy.
+        Snappy = "snappy",
+        /// LZ4.
+        Lz4 = "lz4",
     }
     /// The format of the log.
     LogFormat {

@@ -85,7 +85,7 @@ impl<'a> Attributes<'a> {
 }
 
 /// Binary mode: attributes are header fields, and the media type is that of the body.
-fn header_fields(outgoing: &OutgoingRequest) -> Vec<(String, String)> {
+pub(super) fn header_fields(outgoing: &OutgoingRequest) -> Vec<(String, String)> {
     let Attributes { specversion, id, source, r#type, subject, time, traceparent } =
         Attributes::of(outgoing);
     let fields = [

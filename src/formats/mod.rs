@@ -129,6 +129,11 @@ pub fn wrap(format: Format, outgoing: &mut OutgoingRequest) -> Result<(), String
     envelope::write(format, outgoing).map(drop)
 }
 
+/// The attributes of an event as header fields: those of the format `cloudevents_binary`.
+pub fn attributes(outgoing: &OutgoingRequest) -> Vec<(String, String)> {
+    envelope::header_fields(outgoing)
+}
+
 /// Adds header fields whose names are not there yet: nothing that a request has already is changed.
 pub fn add_headers(
     headers: &mut Vec<(String, String)>,

@@ -247,6 +247,8 @@ pub struct OutgoingRequest {
 /// What an attempt needs to know about the order of its delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutgoingOrder {
+    /// The event's `ordering_key`.
+    pub ordering_key: Option<String>,
     /// The number of what it is about, if its subscription asks.
     pub entity: Option<i64>,
     /// What the event's `aggregate_id` is an id of.

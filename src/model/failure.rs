@@ -56,6 +56,8 @@ pub struct AttemptReport {
     pub is_probe: bool,
     /// Whether the site was offline.
     pub is_offline: bool,
+    /// Whether the whole target was away, so that no other delivery could pass.
+    pub is_away: bool,
     /// Its part in an order.
     pub order: AttemptOrder,
     /// Schedule time of the report, from which waits are counted.
@@ -221,7 +223,7 @@ pub struct Settlement {
 /// use oncebox::model::outcome::AttemptClass;
 /// let attempt = AttemptResult {
 ///     class: AttemptClass::Validation, reason: "the target answered 422", http_status: Some(422),
-///     retry_after: None, is_probe: false, is_offline: false, jitter: Default::default(),
+///     retry_after: None, is_probe: false, is_offline: false, is_away: false, jitter: Default::default(),
 ///     now: Timestamp::from_secs(0), at: Timestamp::from_secs(0),
 /// };
 /// let verdict = judge(&attempt, &Rules::default(), &Facts::default());
@@ -273,6 +275,8 @@ pub struct AttemptResult<'a> {
     pub is_probe: bool,
     /// Whether the site was offline.
     pub is_offline: bool,
+    /// Whether the whole target was away.
+    pub is_away: bool,
     /// How much waits are lengthened.
     pub jitter: Jitter,
     /// Schedule time.
@@ -370,7 +374,12 @@ fn transient(attempt: &AttemptResult<'_>, rules: &Rules, facts: &Facts) -> Verdi
         return Verdict::uncounted(attempt.class, Next::Retry(wait), None);
     }
     let breaker_wait = |failed: u32| rules.schedule.wait_after(failed + 1).min(MAX_BREAKER_WAIT);
-    if attempt.is_probe {
+    if attempt.is_away && !attempt.is_probe && facts.breaker_probe.is_some() {
+        // It was under way when another one found the target away.
+        let wait = attempt.wait(rules.schedule.wait_after(1));
+        return Verdict::uncounted(attempt.class, Next::Retry(wait), None);
+    }
+    if attempt.is_probe || attempt.is_away {
         let (reason, failed, wait) = match (facts.auth_probe, facts.breaker_probe) {
             (Some(failed), _) => {
                 let failed = failed.saturating_add(1);
@@ -452,6 +461,7 @@ impl AttemptReport {
             retry_after: self.retry_after,
             is_probe: self.is_probe,
             is_offline: self.is_offline,
+            is_away: self.is_away,
             jitter: self.jitter,
             now: self.now,
             at: self.attempt.finished_at,
@@ -491,6 +501,7 @@ mod tests {
             retry_after: None,
             is_probe: false,
             is_offline: false,
+            is_away: false,
             jitter: Jitter::default(),
             now: Timestamp::from_secs(1000),
             at: Timestamp::from_secs(1000),

@@ -20,6 +20,7 @@ pub mod in_doubt;
 pub mod json;
 pub mod json_fields;
 pub mod json_path;
+pub mod kafka_topic;
 pub mod lane;
 pub mod lease;
 pub mod name;

@@ -31,7 +31,7 @@ pub enum Outcome {
         /// What happened, for a person.
         reason: String,
     },
-    /// A mail server took it, or a command handled it.
+    /// A mail server or a broker took it, or a command handled it.
     Accepted {
         /// What it said.
         excerpt: String,
@@ -39,6 +39,17 @@ pub enum Outcome {
     /// A mail server will never take it.
     Refused {
         /// What it said.
+        reason: String,
+    },
+    /// A broker refused it, or did not acknowledge it.
+    Unacknowledged {
+        /// What that means for the attempt.
+        class: AttemptClass,
+        /// Whether no broker of the cluster answers, so that no other delivery could pass.
+        is_away: bool,
+        /// The broker's error, in one word.
+        code: String,
+        /// What happened, for a person.
         reason: String,
     },
     /// We did not send: the target's address or URL is not allowed.
@@ -158,7 +169,7 @@ impl ClassTable {
             Outcome::Answered { status, retry_after, .. } => self.of_status(*status, *retry_after),
             Outcome::Unreachable { .. } | Outcome::Blocked { .. } => AttemptClass::Transient,
             Outcome::Unbuildable { .. } => AttemptClass::Poison,
-            Outcome::NoToken { class, .. } => *class,
+            Outcome::NoToken { class, .. } | Outcome::Unacknowledged { class, .. } => *class,
             Outcome::Accepted { .. } => AttemptClass::Success,
             Outcome::Refused { .. } => AttemptClass::Validation,
         }
@@ -189,7 +200,16 @@ impl Outcome {
 
     /// Whether a request may have been sent.
     pub fn was_sent(&self) -> bool {
-        matches!(self, Self::Answered { .. } | Self::Unreachable { .. })
+        use Outcome::{Accepted, Answered, Unacknowledged, Unreachable};
+        matches!(
+            self,
+            Answered { .. } | Unreachable { .. } | Unacknowledged { .. } | Accepted { .. }
+        )
+    }
+
+    /// Whether the whole target is away: what failed says nothing of this delivery.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Unacknowledged { is_away: true, .. })
     }
 
     /// The wait the target asked for.
@@ -208,6 +228,7 @@ impl Outcome {
             Self::Blocked { .. } => "blocked".to_owned(),
             Self::Unbuildable { .. } => "unbuildable".to_owned(),
             Self::NoToken { .. } => "no_token".to_owned(),
+            Self::Unacknowledged { code, .. } => code.clone(),
             Self::Accepted { .. } => "accepted".to_owned(),
             Self::Refused { .. } => "refused".to_owned(),
         }
@@ -221,6 +242,7 @@ impl Outcome {
             | Self::Blocked { reason }
             | Self::Unbuildable { reason }
             | Self::NoToken { reason, .. }
+            | Self::Unacknowledged { reason, .. }
             | Self::Refused { reason } => *reason = with(std::mem::take(reason)),
             Self::Answered { .. } | Self::Accepted { .. } => {}
         }
@@ -239,6 +261,7 @@ impl Outcome {
             | Self::Blocked { reason }
             | Self::Unbuildable { reason }
             | Self::NoToken { reason, .. }
+            | Self::Unacknowledged { reason, .. }
             | Self::Refused { reason } => reason.clone(),
         })
     }

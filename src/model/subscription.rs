@@ -16,6 +16,7 @@ use crate::model::format::{Condition, Filter, Format, MAX_HEADERS, TemplateText}
 use crate::model::health_probe::{Health, Probe};
 use crate::model::hold::Hold;
 use crate::model::json_fields;
+use crate::model::kafka_topic::KafkaTopic;
 use crate::model::lane::{Key, OrderTerms, Ordering, Scope};
 use crate::model::name::Name;
 use crate::model::outcome::AttemptClass;
@@ -90,6 +91,8 @@ words! {
 pub enum Target {
     /// We send them to a URL, which may have placeholders like `{aggregate_id}`.
     Http(TargetUrl),
+    /// We write them to a topic.
+    Kafka(KafkaTopic),
     /// Consumers fetch them.
     Pull,
     /// We send them as e-mail: `mailto:` and the addresses, with commas. Of alert channels only.
@@ -100,14 +103,15 @@ pub enum Target {
 
 impl Target {
     /// The words for its kinds.
-    pub const KINDS: [&str; 4] = ["http", "pull", "email", "command"];
+    pub const KINDS: [&str; 5] = ["http", "kafka", "pull", "email", "command"];
     /// The kinds that a person may choose.
-    pub const CHOSEN_KINDS: [&str; 2] = ["http", "pull"];
+    pub const CHOSEN_KINDS: [&str; 3] = ["http", "kafka", "pull"];
 
     /// The word for its kind in SQL and API.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Http(_) => "http",
+            Self::Kafka(_) => "kafka",
             Self::Pull => "pull",
             Self::Email(_) => "email",
             Self::Command(_) => "command",
@@ -118,6 +122,7 @@ impl Target {
     pub fn url(&self) -> &str {
         match self {
             Self::Http(url) => url.as_str(),
+            Self::Kafka(topic) => topic.url(),
             Self::Pull => "",
             Self::Email(url) | Self::Command(url) => url,
         }
@@ -126,7 +131,7 @@ impl Target {
     /// What an attempt without an HTTP request shows as its URL.
     pub fn unfilled_url(&self) -> String {
         match self {
-            Self::Http(_) | Self::Pull => String::new(),
+            Self::Http(_) | Self::Kafka(_) | Self::Pull => String::new(),
             Self::Email(url) | Self::Command(url) => url.clone(),
         }
     }
@@ -141,6 +146,7 @@ impl Target {
     pub fn parse(kind: &str, url: &str) -> Option<Self> {
         match kind {
             "http" => TargetUrl::parse(url).ok().map(Self::Http),
+            "kafka" => KafkaTopic::parse(url).ok().map(Self::Kafka),
             "pull" => url.is_empty().then_some(Self::Pull),
             "email" => url.starts_with("mailto:").then(|| Self::Email(url.to_owned())),
             "command" => url.starts_with("command:").then(|| Self::Command(url.to_owned())),
@@ -159,11 +165,11 @@ impl Serialize for Target {
 /// A target as it is shown.
 #[derive(Serialize, JsonSchema)]
 pub struct TargetFields<'a> {
-    /// `http`: events are sent to `url`. `pull`: consumers ask for them, and there is no `url`. It stays what it was
-    /// made with.
+    /// `http`: events are sent to `url`. `kafka`: they are written to a topic. `pull`: consumers ask for them, and there is
+    /// no `url`. It stays what it was made with.
     #[schemars(with = "TargetKind")]
     target: &'a str,
-    /// Where it is called; may hold `{aggregate_id}` and its like.
+    /// Where it is called; may hold `{aggregate_id}` and its like. Of `kafka`: `kafka://<cluster>/<topic>`.
     #[schemars(with = "Option<Text<1, 2048>>")]
     url: Option<&'a str>,
 }

@@ -40,6 +40,12 @@ pub(super) fn advice(outcome: &Outcome, step: StepName) -> &'static str {
         Outcome::Blocked { .. } => {
             "If the target belongs there, add its network to delivery.allow in the settings and reload the service."
         }
+        Outcome::Unacknowledged { is_away: true, .. } => {
+            "No broker answers: start the cluster, or correct its brokers in kafka.clusters."
+        }
+        Outcome::Unacknowledged { .. } => {
+            "Ask who runs the cluster: the topic has to be there, and the user needs the right to write to it."
+        }
         Outcome::Accepted { .. } | Outcome::Refused { .. } => {
             "E-mail and commands belong to alert channels: correct the channel, or [smtp] in the settings."
         }

@@ -115,6 +115,7 @@ impl Line {
             Outcome::Blocked { .. }
             | Outcome::Unbuildable { .. }
             | Outcome::NoToken { .. }
+            | Outcome::Unacknowledged { .. }
             | Outcome::Accepted { .. }
             | Outcome::Refused { .. } => return Some(false),
             Outcome::Answered { .. }

@@ -11,8 +11,8 @@ use ring::digest::{SHA256, digest};
 use crate::base::budget::Budget;
 use crate::base::faults::{Faults, Step};
 use crate::base::headers::{CONFIRM_URL, CUSTOM_DATA};
-use crate::formats::add_headers;
 use crate::formats::filter::{self, Payload};
+use crate::formats::{add_headers, attributes};
 use crate::http::client::{Call, Sender};
 use crate::http::trace::Trace;
 use crate::keys::ConfirmTokens;
@@ -65,6 +65,8 @@ const SMALL_REQUEST_BYTES: usize = 64 * 1024;
 const PARCEL_FACTOR: usize = 2;
 /// Characters of an external call's key that are kept.
 const MAX_KEY_CHARS: usize = 255;
+/// The method of an attempt that writes to a topic.
+const PRODUCE: &str = "PRODUCE";
 /// Why a delivery of a pull subscription is not sent.
 const PULLED: &str = "its consumers fetch its events";
 /// Why a delivery is given up that was in hand at two unclean ends.
@@ -344,7 +346,7 @@ impl Deliver {
             .map(|it| it.kept(&outcome, destination, opened.stored.is_some()))
             .unwrap_or_default();
         let code = if class.is_success() { String::new() } else { outcome.code() };
-        let retry_after = outcome.retry_after();
+        let (retry_after, is_away) = (outcome.retry_after(), outcome.is_away());
         let attempt = Attempt {
             n: outgoing.attempt_count.saturating_add(1),
             started_at,
@@ -370,6 +372,7 @@ impl Deliver {
             jitter: Jitter::new(&*self.draw),
             is_probe: assignment.is_probe,
             is_offline: is_offline.unwrap_or(false),
+            is_away,
             order: AttemptOrder {
                 is_latest_only: is_latest_only(outgoing, destination),
                 is_call,
@@ -569,9 +572,17 @@ impl Deliver {
             "idempotency_key" => Some(outgoing.idempotency_key.as_str()),
             _ => None,
         };
-        let (method, timeout) = (new.method.as_str(), destination.timeout);
+        let (mut method, timeout) = (new.method.as_str(), destination.timeout);
         let url = match &new.target {
             Target::Http(url) => url.fill(value).map_err(|error| error.to_string())?,
+            Target::Kafka(topic) => {
+                let value = |name: &str| match name {
+                    "tenant" => Some(outgoing.tenant.as_str()),
+                    other => value(other),
+                };
+                method = PRODUCE;
+                format!("kafka://{}/{}", topic.cluster(), topic.fill(value)?)
+            }
             Target::Email(url) | Target::Command(url) => {
                 return Ok(Request { url: url.clone(), timeout, ..Request::default() });
             }
@@ -582,6 +593,10 @@ impl Deliver {
         let span = data_encoding::HEXLOWER.encode(&span);
         let rendered = render(&self.privacy, outgoing, destination)?;
         let mut headers = destination.headers(outgoing, at, &span);
+        // A record without an envelope is a CloudEvent all the same.
+        if matches!((&new.target, new.format), (Target::Kafka(_), Format::Raw)) {
+            add_headers(&mut headers, attributes(outgoing));
+        }
         add_headers(&mut headers, rendered.iter().cloned());
         let key_id = destination.access.key_id().to_owned();
         let confirm_url = confirmations::url(&self.confirm_tokens, destination, outgoing);

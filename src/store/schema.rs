@@ -69,6 +69,7 @@ impl Steps {
             include_str!("step_8.sql"),
             include_str!("step_9.sql"),
             include_str!("step_10.sql"),
+            include_str!("step_11.sql"),
         ],
     };
 

@@ -1,4 +1,4 @@
-//! The ways out: one file or folder for each kind of target, behind the trait [`Sends`](parcel::Sends).
+//! The ways out: one file or folder for each kind of target, behind the trait [`Sends`].
 //!
 //! A way sends one parcel and tells what became of it. It stores nothing of a delivery and decides nothing: what is sent is
 //! made by `pipeline::deliver`, and what follows from an outcome is judged by `model::failure`.
@@ -6,6 +6,7 @@
 pub mod command;
 pub mod email;
 pub mod http;
+pub mod kafka;
 pub mod parcel;
 
 use std::sync::Arc;
@@ -19,12 +20,14 @@ use crate::store::Store;
 use crate::targets::command::Command;
 use crate::targets::email::Email;
 use crate::targets::http::Http;
+use crate::targets::kafka::Kafka;
 use crate::targets::parcel::Sends;
 
 /// All of them. Cheap to clone.
 #[derive(Clone)]
 pub struct Targets {
     http: Arc<Http>,
+    kafka: Arc<Kafka>,
     email: Arc<Email>,
     command: Arc<Command>,
 }
@@ -44,6 +47,7 @@ impl Targets {
         sender: Arc<dyn Sender>,
     ) -> Self {
         Self {
+            kafka: Arc::new(Kafka::new(settings.clone(), clock.clone())),
             email: Arc::new(Email { store: store.clone(), settings: settings.clone() }),
             command: Arc::new(Command { clock: clock.clone(), settings }),
             http: Arc::new(Http { store, clock, key, sender }),
@@ -54,6 +58,7 @@ impl Targets {
     pub fn of(&self, target: &Target) -> Option<&dyn Sends> {
         match target {
             Target::Http(_) => Some(&*self.http),
+            Target::Kafka(_) => Some(&*self.kafka),
             Target::Email(_) => Some(&*self.email),
             Target::Command(_) => Some(&*self.command),
             Target::Pull => None,

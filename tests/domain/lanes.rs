@@ -172,6 +172,7 @@ impl World {
             jitter: Jitter::default(),
             is_probe: false,
             is_offline: false,
+            is_away: false,
             order: AttemptOrder::default(),
             now,
         };

@@ -57,6 +57,7 @@ proptest! {
             retry_after: asked,
             is_probe: false,
             is_offline: false,
+            is_away: false,
             jitter: Jitter::new(&Fixed(drawn)),
             now: Timestamp::from_secs(0),
             at: Timestamp::from_secs(0),

@@ -752,6 +752,7 @@ fn report(rig: &Rig) -> AttemptReport {
         jitter: oncebox::model::delivery::Jitter::default(),
         is_probe: false,
         is_offline: false,
+        is_away: false,
         order: AttemptOrder::default(),
         now: Timestamp::from_ms(rig.now().ms()),
     }

@@ -976,6 +976,7 @@ impl<'d> World<'d> {
             Outcome::Blocked { .. }
             | Outcome::Unbuildable { .. }
             | Outcome::NoToken { .. }
+            | Outcome::Unacknowledged { .. }
             | Outcome::Accepted { .. }
             | Outcome::Refused { .. } => return false,
             Outcome::Answered { .. }
@@ -1192,6 +1193,7 @@ impl<'d> World<'d> {
             jitter: Jitter::new(&self.jitter),
             is_probe,
             is_offline,
+            is_away: false,
             order: AttemptOrder { is_call: call.is_some(), ..AttemptOrder::default() },
             now,
         };

@@ -56,6 +56,9 @@ pub struct Access {
     /// What signs, by credential: the active one first.
     signing: Vec<(String, SigningKey)>,
     log_on: Option<LogOn>,
+    /// User and password, for what logs on otherwise than by a header field.
+    #[cfg(feature = "kafka")]
+    login: Option<(String, Zeroizing<String>)>,
     identity: Option<Arc<Identity>>,
     last_use: Arc<LastUse>,
 }
@@ -88,7 +91,14 @@ impl Access {
         last_use: Arc<LastUse>,
     ) -> Result<Self, String> {
         let before = std::mem::take(kept);
-        let mut access = Self { signing: Vec::new(), log_on: None, identity: None, last_use };
+        let mut access = Self {
+            signing: Vec::new(),
+            log_on: None,
+            #[cfg(feature = "kafka")]
+            login: None,
+            identity: None,
+            last_use,
+        };
         for one in carried {
             let known = before.iter().find(|(id, _)| *id == one.id).map(|(_, kept)| kept.clone());
             let opened = access.add(one, key, known).map_err(|why| {
@@ -128,6 +138,8 @@ impl Access {
                     Some(Field::log_on("authorization", format!("Bearer {secret}"), &[secret]));
             }
             Settings::Basic { user } => {
+                #[cfg(feature = "kafka")]
+                (self.login = Some((user.clone(), Zeroizing::new(secret.to_owned()))));
                 let both = Zeroizing::new(format!("{user}:{secret}"));
                 let encoded = Zeroizing::new(BASE64.encode(both.as_bytes()));
                 let value = format!("Basic {}", encoded.as_str());
@@ -161,6 +173,12 @@ impl Access {
     pub fn signatures(&self, webhook_id: &str, at: Timestamp, body: &[u8]) -> String {
         let entries = self.signing.iter().map(|(_, key)| key.sign(webhook_id, at, body));
         entries.collect::<Vec<_>>().join(" ")
+    }
+
+    /// User and password, if it logs on with them.
+    #[cfg(feature = "kafka")]
+    pub fn login(&self) -> Option<&(String, Zeroizing<String>)> {
+        self.login.as_ref()
     }
 
     /// The header field that logs on, if one does.

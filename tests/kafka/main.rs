@@ -1,0 +1,17 @@
+//! Events that are written to Kafka: to the library's own mock of a cluster, over real sockets.
+#![cfg(feature = "kafka")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and own their threads"
+)]
+
+mod cluster;
+mod records;
+#[path = "../rig/mod.rs"]
+mod rig;
