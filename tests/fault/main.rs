@@ -32,7 +32,6 @@ mod offline;
 mod order;
 mod plain_sql;
 mod planned;
-mod process;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod rotation;
@@ -42,3 +41,5 @@ mod start_room;
 mod trusted;
 mod upgrade;
 mod walk;
+
+use rig::process;

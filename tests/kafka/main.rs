@@ -12,6 +12,9 @@
 )]
 
 mod cluster;
+mod kills;
 mod records;
 #[path = "../rig/mod.rs"]
 mod rig;
+
+use rig::process;

@@ -7,6 +7,7 @@ pub(crate) mod contract;
 pub(crate) mod file;
 pub(crate) mod http;
 pub(crate) mod prelude;
+pub(crate) mod process;
 pub(crate) mod receiver;
 pub(crate) mod smtp;
 pub(crate) mod webdriver;

@@ -1,4 +1,9 @@
 //! The real program in a process of its own.
+#![allow(
+    unused_imports,
+    clippy::print_stdout,
+    reason = "each test program uses the part of it that it needs; what failed shows its log"
+)]
 
 use std::fs::OpenOptions;
 use std::process::Child;
