@@ -98,8 +98,11 @@ impl Trace {
         let noted = self.noted.lock();
         let last = noted.steps.last().map(|step| step.name);
         let mut rest = StepName::ALL.into_iter().filter(|name| Some(*name) > last);
-        let is_tls = url.starts_with("https:");
-        let next = rest.find(|name| is_tls || *name != StepName::Tls);
+        let next = rest.find(|name| match url.split_once(':') {
+            Some(("kafka", _)) => matches!(name, StepName::Connect | StepName::Answer),
+            Some(("https", _)) => true,
+            _ => *name != StepName::Tls,
+        });
         (next.unwrap_or(StepName::Answer), now.saturating_sub(noted.since))
     }
 

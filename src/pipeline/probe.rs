@@ -233,7 +233,7 @@ fn report(
     let seen = trace.seen();
     let mut steps: Vec<(Step, bool)> = trace.steps().into_iter().map(|s| (s, false)).collect();
     let status = outcome.status();
-    if status.is_none() {
+    if status.is_none() && !class.is_success() {
         let (mut name, took) = trace.unfinished(&url);
         if matches!(outcome, Outcome::Unbuildable { .. }) {
             name = StepName::Build;

@@ -170,6 +170,41 @@ fn a_cluster_that_names_brokers_which_the_settings_do_not_gets_nothing() {
 }
 
 #[test]
+fn a_test_of_the_subscription_shows_each_step_and_what_to_change() {
+    let cluster = Cluster::new();
+    let rig = cluster.rig(&json!({}));
+    let tried = || rig.post("/v1/subscriptions/centre/test", &json!({})).is(200).json();
+    let works = tried();
+    has(&works, &json!({ "class": "success", "url": format!("kafka://centre/{TOPIC}") }));
+    let steps = |of: &Value| {
+        let steps = of["steps"].as_array().unwrap().clone();
+        steps
+            .iter()
+            .map(|step| format!("{}: {}", text(step, "step"), text(step, "detail")))
+            .collect::<Vec<_>>()
+    };
+    shows(
+        &steps(&works).join("\n"),
+        &["connect: the topic erp of centre, 3 partitions", "answer: partition "],
+    );
+    assert_eq!(cluster.written(TOPIC)[0].field("ce_type"), Some("oncebox.ping"));
+    cluster.fails(
+        RDKafkaApiKey::Produce,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED],
+    );
+    let refused = tried();
+    assert_eq!(refused["class"], "auth");
+    shows(steps(&refused).last().unwrap(), &["answer: ", "authori"]);
+    shows(&text(&refused, "advice"), &["right to write"]);
+    cluster.0.broker_down(1).unwrap();
+    rig.advance(secs(120));
+    let away = tried();
+    assert_eq!(away["class"], "transient");
+    shows(steps(&away).last().unwrap(), &["connect: the cluster centre"]);
+    shows(&text(&away, "advice"), &["kafka.clusters"]);
+}
+
+#[test]
 fn a_subscription_that_cannot_write_is_refused_with_what_to_change() {
     let cluster = Cluster::new();
     let rig = cluster.rig(&json!({}));

@@ -143,11 +143,13 @@ impl Producer {
         if let Some(trace) = trace {
             trace.note(StepName::Build, format!("a record of {} bytes", call.body.len()));
         }
-        if let Some(refused) = self.refused(topic) {
+        // A test looks for itself.
+        let refused = match trace {
+            None => self.refused(topic),
+            Some(trace) => self.look(topic).map(|found| trace.note(StepName::Connect, found)).err(),
+        };
+        if let Some(refused) = refused {
             return refused;
-        }
-        if let Some(trace) = trace {
-            trace.note(StepName::Connect, format!("the topic {topic} of {}", self.plan.cluster));
         }
         let (waits, acknowledged) = bounded(1);
         let mut record = BaseRecord::with_opaque_to(topic, Box::new(waits))
@@ -197,29 +199,27 @@ impl Producer {
                 return refused.clone();
             }
         }
-        let refused = self.look(topic);
+        let refused = self.look(topic).err();
         *looked = Some((self.clock.monotonic(), refused.clone()));
         refused
     }
 
-    fn look(&self, topic: &str) -> Option<Outcome> {
-        let client = self.inner.client();
-        let cluster = &self.plan.cluster;
-        let found = match client.fetch_metadata(Some(topic), self.plan.timeout.min(MAX_LOOK)) {
-            Ok(found) => found,
-            Err(error) => {
-                // A name that no broker is connected under: nothing was sent.
-                return Some(outcome(cluster, code_of(&error), true));
-            }
-        };
+    /// Compares the brokers that the cluster names with those of the settings; tells what it found.
+    fn look(&self, topic: &str) -> Result<String, Outcome> {
+        let Plan { cluster, brokers, timeout, .. } = &self.plan;
+        let found = self.inner.client().fetch_metadata(Some(topic), (*timeout).min(MAX_LOOK));
+        let found = found.map_err(|error| outcome(cluster, code_of(&error), true))?;
         self.inner.context().is_down.store(false, Ordering::Relaxed);
         let mut named = found.brokers().iter().map(|one| format!("{}:{}", one.host(), one.port()));
-        let foreign = named.find(|broker| !self.plan.brokers.contains(broker))?;
-        let reason = format!(
-            "the cluster {cluster} names the broker {foreign}, which the settings do not; if it is yours, add it to \
-             kafka.clusters"
-        );
-        Some(Outcome::Blocked { reason })
+        if let Some(foreign) = named.find(|broker| !brokers.contains(broker)) {
+            let reason = format!(
+                "the cluster {cluster} names the broker {foreign}, which the settings do not; if it is yours, add it \
+                 to kafka.clusters"
+            );
+            return Err(Outcome::Blocked { reason });
+        }
+        let partitions = found.topics().first().map_or(0, |topic| topic.partitions().len());
+        Ok(format!("the topic {topic} of {cluster}, {partitions} partitions"))
     }
 }
 
