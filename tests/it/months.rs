@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::SystemTime;
 
 use oncebox::app::data_directory::DATABASE;
 use oncebox::archive::Month;
@@ -56,8 +55,10 @@ fn month_file(rig: &Rig, month: &str) -> PathBuf {
 
 /// Makes a file look as if nobody had written it for an hour.
 fn settle_file(path: &Path) {
-    let at = SystemTime::now() - Duration::from_hours(1);
-    File::options().write(true).open(path).unwrap().set_modified(at).unwrap();
+    // By the clock of the disk, which this process's may differ from.
+    let file = File::options().write(true).open(path).unwrap();
+    let at = file.metadata().unwrap().modified().unwrap() - Duration::from_hours(1);
+    file.set_modified(at).unwrap();
 }
 
 fn back_up(rig: &Rig, name: &str) -> (PathBuf, Vec<MonthCopy>) {

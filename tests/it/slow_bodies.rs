@@ -1,5 +1,7 @@
 //! Clients that announce bodies and do not send them: signed webhooks are taken beside them.
 
+use std::sync::{MutexGuard, PoisonError};
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
 
@@ -9,15 +11,18 @@ use crate::rig::prelude::*;
 const SLOW: usize = 4_500;
 /// The addresses that they come from.
 const ADDRESSES: u8 = 5;
+/// Files of the tests that run beside one of these.
+const OTHERS: u64 = 3_000;
 const SECRET: &str = "a-shared-secret-of-32-characters";
 
-/// Lets this process open enough files; false if the system forbids it.
-fn may_open_files() -> bool {
-    let needed = 2 * u64::try_from(SLOW).unwrap() + 1_000;
+/// Lets this process open enough files, for one of these tests at a time; `None` if the system forbids it.
+fn may_open_files() -> Option<MutexGuard<'static, ()>> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let needed = 2 * u64::try_from(SLOW).unwrap() + OTHERS;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let new = maximum.map_or(needed, |maximum| maximum.min(needed)).max(current.unwrap_or(0));
     setrlimit(Resource::Nofile, Rlimit { current: Some(new), maximum }).unwrap();
-    new >= needed
+    (new >= needed).then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A connection that comes from `127.0.0.number`.
@@ -83,18 +88,18 @@ fn hold(rig: &Rig, open: impl Fn(u8) -> TcpStream, field: impl Fn(u8) -> String)
 
 #[test]
 fn webhooks_are_taken_while_five_addresses_announce_bodies_and_do_not_send_them() {
-    if !may_open_files() {
-        return skipped("this process may not open 10,000 files");
-    }
+    let Some(_alone) = may_open_files() else {
+        return skipped("this process may not open 12,000 files");
+    };
     let rig = Rig::new();
     hold(&rig, |number| connect_from(number, rig.address()), |_| String::new());
 }
 
 #[test]
 fn webhooks_are_taken_while_clients_of_a_proxy_announce_bodies_and_do_not_send_them() {
-    if !may_open_files() {
-        return skipped("this process may not open 10,000 files");
-    }
+    let Some(_alone) = may_open_files() else {
+        return skipped("this process may not open 12,000 files");
+    };
     let proxies = vec!["127.0.0.1/32".parse().unwrap()];
     let rig = Rig::with(|settings| settings.listen.trusted_proxies = proxies);
     let field = |number| format!("X-Forwarded-For: 203.0.113.{number}\r\n");
