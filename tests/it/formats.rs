@@ -307,6 +307,25 @@ fn a_template_writes_body_and_header_fields_and_the_signature_covers_them() {
 }
 
 #[test]
+fn the_template_for_redpandas_proxy_writes_what_it_takes() {
+    let page = include_str!("../../docs/kafka.md");
+    let template = page.split("```jinja\n").nth(1).unwrap().split("```").next().unwrap();
+    let content_type = "application/vnd.kafka.json.v2+json";
+    let more = json!({ "template": { "body": template, "content_type": content_type } });
+    let (rig, receiver) = Rig::subscribed_with("centre", Receiver::new(), &more);
+    let sent = rig.publish(&invoice());
+    rig.settle();
+    let seen = &receiver.seen()[0];
+    assert_eq!(seen.field("content-type"), Some(content_type));
+    let value = json!({ "specversion": "1.0", "id": sent["webhook_id"], "type": "invoice.paid", "source": "shop 1",
+        "data": invoice()["payload"] });
+    assert_eq!(
+        json_of(seen),
+        json!({ "records": [{ "key": invoice()["aggregate_id"], "value": value }] })
+    );
+}
+
+#[test]
 fn a_hostile_template_is_poison_and_harms_nobody_else() {
     let rig = Rig::new();
     let (hostile, healthy) = (Receiver::new(), Receiver::new());

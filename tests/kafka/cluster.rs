@@ -1,10 +1,12 @@
 //! A mock of a cluster, and an Oncebox that knows it.
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{Header, Headers, OwnedHeaders};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::types::RDKafkaApiKey;
-use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList, message::Headers};
+use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 
 use crate::rig::prelude::*;
 
@@ -96,6 +98,38 @@ impl Cluster {
             }
         }
         written
+    }
+
+    /// Writes all records of a topic once more, as a crash before their outcome would.
+    pub(crate) fn repeat(&self, topic: &str) {
+        let again: BaseProducer = ClientConfig::new()
+            .set("bootstrap.servers", self.0.bootstrap_servers())
+            .create()
+            .unwrap();
+        for record in self.written(topic) {
+            let headers =
+                record.fields.iter().fold(OwnedHeaders::new(), |headers, (key, value)| {
+                    headers.insert(Header { key, value: Some(value) })
+                });
+            let copy = BaseRecord::to(topic).payload(&record.body).partition(record.partition);
+            let copy = copy.key(record.key.as_deref().unwrap_or("")).headers(headers);
+            again.send(copy).map_err(|(error, _)| error).unwrap();
+        }
+        again.flush(Duration::from_secs(20)).unwrap();
+    }
+
+    /// How many records of a topic a group has done with.
+    pub(crate) fn committed(&self, group: &str, topic: &str) -> usize {
+        let consumer: BaseConsumer = ClientConfig::new()
+            .set("bootstrap.servers", self.0.bootstrap_servers())
+            .set("group.id", group)
+            .create()
+            .unwrap();
+        let mut list = TopicPartitionList::new();
+        list.add_partition_range(topic, 0, PARTITIONS - 1);
+        let found = consumer.committed_offsets(list, Duration::from_secs(20)).unwrap();
+        let offset = |offset: Offset| offset.to_raw().filter(|offset| *offset > 0).unwrap_or(0);
+        found.elements().iter().map(|one| usize::try_from(offset(one.offset())).unwrap()).sum()
     }
 
     /// The next requests of this kind fail with these errors.

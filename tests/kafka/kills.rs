@@ -79,3 +79,51 @@ fn another_client_reads_what_was_written() {
         "ce_specversion": "1.0", "content-type": "application/json" });
     has(&record["headers"], &wanted);
 }
+
+#[test]
+fn the_consumer_of_the_page_on_guards_does_each_effect_once_although_it_is_killed() {
+    const EVENTS: usize = 60;
+    let Some(python) = std::env::var_os("ONCEBOX_KAFKA_PYTHON") else {
+        return skipped("needs ONCEBOX_KAFKA_PYTHON, a Python with confluent-kafka");
+    };
+    let (cluster, home) = (Cluster::new(), tempfile::tempdir().unwrap());
+    let process = started(home.path(), &cluster);
+    let event =
+        |n: usize| json!({ "event_type": "a", "idempotency_key": n.to_string(), "payload": n });
+    process.post("/v1/events", &json!((0..EVENTS).map(event).collect::<Vec<_>>()));
+    process.finish();
+    cluster.repeat(TOPIC);
+    assert_eq!(cluster.written(TOPIC).len(), 2 * EVENTS);
+
+    let erp = Connection::open(home.path().join("erp.db")).unwrap();
+    erp.busy_timeout(secs(10)).unwrap();
+    erp.run("PRAGMA journal_mode = WAL; CREATE TABLE handled (ce_id TEXT PRIMARY KEY); CREATE TABLE effects (body)");
+    let page = include_str!("../../docs/guards.md");
+    let program = page.split("```python\n").find(|part| part.starts_with("import os")).unwrap();
+    let program = program.split("```").next().unwrap();
+    // A group waits that long for a member that was killed.
+    let soon = r#""enable.auto.commit": False, "session.timeout.ms": 6000"#;
+    let program = program.replace(r#""enable.auto.commit": False"#, soon);
+    assert!(program.contains(soon));
+    let consume = || {
+        let mut command = Command::new(&python);
+        command.args(["-c", &program]).current_dir(home.path());
+        command.env("BROKERS", cluster.brokers().join(",")).spawn().unwrap()
+    };
+    let effects = || file::lines(&erp, "SELECT count(*) FROM effects")[0].parse::<usize>().unwrap();
+    for enough in [EVENTS / 3, EVENTS] {
+        let mut consumer = consume();
+        until("some effects are there", || effects() >= enough);
+        consumer.kill().unwrap();
+        consumer.wait().unwrap();
+    }
+    // One more reads what is left of the topic.
+    let mut consumer = consume();
+    until("all records are read", || cluster.committed("erp", TOPIC) == 2 * EVENTS);
+    consumer.kill().unwrap();
+    consumer.wait().unwrap();
+    assert_eq!(
+        file::lines(&erp, "SELECT count(*), count(DISTINCT body) FROM effects"),
+        [format!("{EVENTS} {EVENTS}")]
+    );
+}
