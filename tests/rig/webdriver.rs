@@ -219,7 +219,21 @@ impl Browser<'_> {
     /// Clicks as a person does: what covers the element gets the click.
     #[track_caller]
     pub(crate) fn click(&self, css: &str) {
-        self.post(&format!("element/{}/click", self.element(css)), &json!({}));
+        self.click_on(|| self.element(css));
+    }
+
+    /// Clicks what is found. A page that refreshes itself may replace it in between: then it is looked for anew.
+    #[track_caller]
+    fn click_on(&self, find: impl Fn() -> String) {
+        for _ in 0..20 {
+            let clicked = self.try_call("POST", &format!("element/{}/click", find()), &json!({}));
+            match clicked {
+                Ok(_) => return,
+                Err(error) if error.contains("stale element") => thread::sleep(PAUSE),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("it is replaced all the time on {}", self.url());
     }
 
     /// Clicks a link or a button, and waits for the page that follows.
@@ -235,11 +249,14 @@ impl Browser<'_> {
         let path =
             format!("//*[self::a or self::button or self::summary][normalize-space()={quoted}]");
         let body = json!({ "using": "xpath", "value": path });
-        let found = self.post("elements", &body);
-        let found = found[0][ELEMENT].as_str().unwrap_or_else(|| {
-            panic!("nothing says {text:?} on {}:\n{}", self.url(), self.text("body"))
-        });
-        self.leave(|| drop(self.post(&format!("element/{found}/click"), &json!({}))));
+        let find = || {
+            let found = self.post("elements", &body);
+            let found = found[0][ELEMENT].as_str().map(str::to_owned);
+            found.unwrap_or_else(|| {
+                panic!("nothing says {text:?} on {}:\n{}", self.url(), self.text("body"))
+            })
+        };
+        self.leave(|| self.click_on(find));
     }
 
     /// Waits until another page is loaded.
