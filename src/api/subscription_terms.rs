@@ -182,6 +182,8 @@ fn check_order(new: &NewSubscription) -> Result<(), Problem> {
         "a pull subscription has no funnel_point: consumers ask for its events. Use ordering and group"
     } else if is_call && new.target == Target::Pull {
         "external_calls is of requests, and a pull subscription makes none: its consumers have guards for that"
+    } else if is_call && matches!(new.target, Target::Kafka(_)) {
+        "external_calls is of requests, and a kafka subscription makes none: its consumers have guards for that"
     } else if *latest_only && *external_calls == Some(CallKey::Event) {
         "latest_only compares states of an entity: give external_calls entity or custom with it, or none"
     } else if funnel_point.is_some() && is_call {

@@ -216,6 +216,7 @@ fn a_subscription_that_cannot_write_is_refused_with_what_to_change() {
         (json!({ "url": "kafka://edge/erp" }), ["no cluster", "kafka.clusters"]),
         (json!({ "url": "kafka://centre/a b" }), ["kafka://<cluster>/<topic>", "letters"]),
         (json!({ "url": "https://erp.example/hooks", "target": "kafka" }), ["kafka://", "topic"]),
+        (json!({ "order": { "external_calls": "event" } }), ["external_calls", "guards"]),
         (json!({ "method": "PUT" }), ["method", "topic"]),
         (json!({ "policy": { "lease": "60s" } }), ["lease", "pull"]),
         (json!({ "policy": { "probe": { "every": "5min" } } }), ["probe", "topic"]),

@@ -78,8 +78,6 @@ mod unbuilt {
 
 #[cfg(feature = "kafka")]
 mod built {
-    use std::fs;
-
     use super::brokers;
     use super::producer::{Plan, Producer};
     use crate::base::cache::Cache;
@@ -145,9 +143,7 @@ mod built {
             ("compression.type", compression.to_owned()),
         ];
         if let Some(file) = settings.delivery.ca_file.as_ref().filter(|_| *tls) {
-            let pem = fs::read_to_string(file);
-            let pem = pem.map_err(|error| format!("{}: {error}", file.display()))?;
-            properties.push(("ssl.ca.pem", pem));
+            properties.push(("ssl.ca.location", file.display().to_string()));
         }
         let mechanism = match sasl {
             KafkaSasl::None => None,
