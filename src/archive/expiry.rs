@@ -89,7 +89,8 @@ pub struct Expiry {
 }
 
 impl Expiry {
-    /// Deletes months that are older than `archive.keep`, and keys that are older than [`KEYS_KEPT`].
+    /// Deletes the oldest month that is older than `archive.keep`, and keys that are older than [`KEYS_KEPT`].
+    /// Fails if a month cannot be read, after it did the others.
     pub fn run(&mut self, parts: &Parts, archive: &Archive) -> Result<()> {
         let now = parts.clock.now();
         // While the clock may be wrong, the age of a month is not known.
@@ -104,16 +105,19 @@ impl Expiry {
         let wall = parts.clock.wall();
         let kept_from = wall.minus(parts.settings.get().archive.keep);
         let months = oldest_first(archive, &parts.store)?;
+        let mut read = Ok(());
         for month in months.iter().take_while(|month| month.end() <= kept_from) {
             match is_old(archive, &parts.store, month, kept_from) {
                 Ok(true) if delete(parts, archive, month, "archive.keep")? => break,
                 Ok(_) => {}
                 Err(error) => {
                     tracing::error!(%error, %month, "a month of the archive cannot be read, and stays");
+                    read = Err(error);
                 }
             }
         }
-        forget_keys(&parts.store, &Month::at(wall.minus(KEYS_KEPT)), &months)
+        forget_keys(&parts.store, &Month::at(wall.minus(KEYS_KEPT)), &months)?;
+        read
     }
 
     /// While the disk is full: tells which month is deleted, and deletes it after [`NOTICE`].

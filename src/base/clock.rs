@@ -16,6 +16,8 @@ use time::format_description::well_known::Rfc3339;
 const LIKELY_FROM: i64 = 100_000_000_000;
 /// 2200-01-01T00:00:00Z.
 const LIKELY_BEFORE: i64 = 7_258_118_400_000;
+/// Two readings within this belong to one moment.
+const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// A point in time: whole milliseconds since 1970-01-01T00:00:00Z.
 ///
@@ -185,7 +187,8 @@ pub fn machine_monotonic() -> Duration {
 #[cfg(any(test, feature = "internals"))]
 #[derive(Debug)]
 pub struct ManualTime {
-    wall_ms: AtomicI64,
+    /// The wall reading minus the monotonic one.
+    ahead_ms: AtomicI64,
     monotonic_ms: AtomicI64,
 }
 
@@ -193,25 +196,26 @@ pub struct ManualTime {
 impl ManualTime {
     /// A clock that shows `wall`.
     pub fn at(wall: Timestamp) -> Arc<Self> {
-        Arc::new(Self { wall_ms: AtomicI64::new(wall.ms()), monotonic_ms: AtomicI64::new(0) })
+        Arc::new(Self { ahead_ms: AtomicI64::new(wall.ms()), monotonic_ms: AtomicI64::new(0) })
     }
 
-    /// Lets time pass on both readings.
+    /// Lets time pass on both readings at once.
     pub fn advance(&self, span: Duration) {
-        self.wall_ms.fetch_add(millis(span), Ordering::SeqCst);
         self.monotonic_ms.fetch_add(millis(span), Ordering::SeqCst);
     }
 
     /// Sets the wall reading alone, as `date -s` or NTP would.
     pub fn set_wall(&self, wall: Timestamp) {
-        self.wall_ms.store(wall.ms(), Ordering::SeqCst);
+        let monotonic = self.monotonic_ms.load(Ordering::SeqCst);
+        self.ahead_ms.store(wall.ms().saturating_sub(monotonic), Ordering::SeqCst);
     }
 }
 
 #[cfg(any(test, feature = "internals"))]
 impl TimeSource for ManualTime {
     fn wall(&self) -> Timestamp {
-        Timestamp(self.wall_ms.load(Ordering::SeqCst))
+        let monotonic = self.monotonic_ms.load(Ordering::SeqCst);
+        Timestamp(self.ahead_ms.load(Ordering::SeqCst).saturating_add(monotonic))
     }
 
     fn monotonic(&self) -> Duration {
@@ -237,8 +241,8 @@ impl Clock {
 
     /// A clock over another source; schedule time starts at its wall time.
     pub fn from_source(source: Arc<dyn TimeSource>) -> Self {
-        let anchor = source.wall().ms().saturating_sub(millis(source.monotonic()));
-        Self { source, anchor_ms: Arc::new(AtomicI64::new(anchor)) }
+        let anchor_ms = Arc::new(AtomicI64::new(wall_anchor_ms(&*source)));
+        Self { source, anchor_ms }
     }
 
     /// Schedule time: due times, waits and deadlines. Setting the wall clock does not move it.
@@ -259,13 +263,24 @@ impl Clock {
 
     /// How far the wall clock has moved away from schedule time, in ms: positive when it was set forward.
     pub fn step_ms(&self) -> i64 {
-        self.wall().ms().saturating_sub(self.now().ms())
+        wall_anchor_ms(&*self.source).saturating_sub(self.anchor_ms.load(Ordering::Acquire))
     }
 
     /// Sets schedule time to the wall time, after a clock step has been handled.
     pub fn re_anchor(&self) {
-        let anchor = self.wall().ms().saturating_sub(millis(self.monotonic()));
-        self.anchor_ms.store(anchor, Ordering::Release);
+        self.anchor_ms.store(wall_anchor_ms(&*self.source), Ordering::Release);
+    }
+}
+
+/// Wall time minus monotonic time, in ms. A thread that stood still between the two readings reads them again: that is no
+/// step of the clock.
+fn wall_anchor_ms(source: &dyn TimeSource) -> i64 {
+    loop {
+        let before = source.monotonic();
+        let wall = source.wall();
+        if source.monotonic().saturating_sub(before) < AT_ONCE {
+            return wall.ms().saturating_sub(millis(before));
+        }
     }
 }
 
@@ -297,6 +312,37 @@ mod tests {
         clock.re_anchor();
         assert_eq!(clock.now(), Timestamp::from_secs(40));
         assert_eq!(clock.step_ms(), 0);
+    }
+
+    /// A source whose first readings of the wall take three seconds each, as when a thread stands still.
+    struct Halting(Arc<ManualTime>, AtomicI64);
+
+    impl TimeSource for Halting {
+        fn wall(&self) -> Timestamp {
+            let wall = self.0.wall();
+            if self.1.fetch_sub(1, Ordering::SeqCst) > 0 {
+                self.0.advance(Duration::from_secs(3));
+            }
+            wall
+        }
+
+        fn monotonic(&self) -> Duration {
+            self.0.monotonic()
+        }
+    }
+
+    #[test]
+    fn a_thread_that_stood_still_between_two_readings_sees_no_step() {
+        let time = ManualTime::at(Timestamp::from_secs(100));
+        let source = Arc::new(Halting(time.clone(), AtomicI64::new(2)));
+        let clock = Clock::from_source(source.clone());
+        assert_eq!(clock.now(), clock.wall());
+        source.1.store(2, Ordering::SeqCst);
+        assert_eq!(clock.step_ms(), 0);
+        time.set_wall(Timestamp::from_secs(40));
+        source.1.store(2, Ordering::SeqCst);
+        clock.re_anchor();
+        assert_eq!(clock.now(), clock.wall());
     }
 
     #[test]

@@ -166,4 +166,20 @@ mod tests {
         time.advance(SUSPECT_FOR);
         assert!(!watch.is_suspect(clock.now()));
     }
+
+    #[test]
+    fn time_that_passes_while_it_looks_is_no_step() {
+        let time = ManualTime::at(Timestamp::from_secs(1_000_000));
+        let clock = Clock::from_source(time.clone());
+        let watch = ClockWatch::default();
+        std::thread::scope(|scope| {
+            let passing = scope.spawn(|| {
+                (0..100_000).for_each(|_| time.advance(Duration::from_mins(1)));
+            });
+            while !passing.is_finished() {
+                assert_eq!(watch.look(&clock), None);
+            }
+        });
+        assert_eq!(clock.now(), clock.wall());
+    }
 }
