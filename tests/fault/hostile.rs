@@ -344,10 +344,12 @@ fn recorded(home: &Path, kind: &Kind) {
     );
     let lines = file::lines(&conn, &sql);
     println!("{}: {}", kind.name, lines.join(" | "));
-    assert!(!lines.is_empty(), "{} was never attempted", kind.name);
+    let is_right = |line: &String| line.starts_with(kind.class) && line.contains(kind.reason);
+    assert!(lines.iter().any(is_right), "{} was never attempted", kind.name);
     for line in lines {
-        let is_right = line.starts_with(kind.class) && line.contains(kind.reason);
-        assert!(is_right, "{}: {line}", kind.name);
+        // On a busy machine the time may be over before any answer is read.
+        let is_late = kind.timeout_ms.is_some() && line.contains("no answer in time");
+        assert!(is_right(&line) || is_late, "{}: {line}", kind.name);
         let latency: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
         let most = kind.timeout_ms.unwrap_or(30_000) + SLACK_MS;
         assert!(latency < most, "{}: {line}", kind.name);
