@@ -106,8 +106,9 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     }
     let format = fixed.as_ref().map_or(subscription.new.format, |fixed| fixed.format);
     let method = subscription.new.method.as_str().to_owned();
+    let box_name = api.settings.get().r#box.name.clone();
     let kept = sent.zip(fixed.as_ref()).and_then(|(sent, fixed)| {
-        let shown = as_sent(&sent, fixed, outgoing.clone())?;
+        let shown = as_sent(&sent, fixed, box_name.as_deref(), outgoing.clone())?;
         Some((sent, shown))
     });
     let (sent, Preview { url, headers, body }) = if let Some((sent, shown)) = kept {
@@ -145,12 +146,17 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 }
 
 /// The request of an attempt, of what was kept; `None` if its delivery was rendered anew since.
-fn as_sent(sent: &Attempt, fixed: &Rendering, mut outgoing: OutgoingRequest) -> Option<Preview> {
+fn as_sent(
+    sent: &Attempt,
+    fixed: &Rendering,
+    box_name: Option<&str>,
+    mut outgoing: OutgoingRequest,
+) -> Option<Preview> {
     let is_sealed = outgoing.sealed_fields > 0;
     match &fixed.body {
         Some(_) if fixed.is_sealed => outgoing.payload = sealed::SHOWN.as_bytes().to_vec(),
         Some(body) => outgoing.payload.clone_from(body),
-        None => formats::wrap(fixed.format, &mut outgoing).ok()?,
+        None => formats::wrap(fixed.format, box_name, &mut outgoing).ok()?,
     }
     let hash = digest(&SHA256, &outgoing.payload);
     if sent.body_sha256.is_some_and(|sent| !is_sealed && sent != *hash.as_ref()) {

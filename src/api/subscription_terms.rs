@@ -218,7 +218,7 @@ fn check_content(new: &NewSubscription) -> Result<(), Problem> {
     }
     filter::check(&filter.conditions())
         .map_err(|why| Problem::unprocessable(format!("filter cannot be used: {why}.")))?;
-    Formats::of(new).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
+    Formats::of(new, None).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     Ok(())
 }
 

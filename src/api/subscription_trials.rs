@@ -70,7 +70,9 @@ pub(super) fn show(
     let found =
         api.store.read(|tx| deliveries::outgoing_of_event(tx, SubscriptionSeq(0), event_of))?;
     let mut outgoing = found.ok_or_else(|| Problem::not_found("event"))?;
-    let formats = Formats::of(new).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
+    let box_name = api.settings.get().r#box.name.clone();
+    let formats =
+        Formats::of(new, box_name).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     let factor = formats.memory_factor().unwrap_or(SHOWN_FACTOR);
     let _share = api.share(outgoing.payload.len().saturating_mul(factor))?;
     let why_not = why_not(new, &outgoing);

@@ -5,11 +5,14 @@ pub const CUSTOM_DATA: &str = "oncebox-custom-data";
 /// The header field with the URL that confirms a delivery.
 pub const CONFIRM_URL: &str = "oncebox-confirm-url";
 
+/// The header field with the name of the box that sends.
+pub const BOX: &str = "oncebox-box";
+
 /// How the value of a header field is shown; `None`: as it is.
 type Mask = Option<fn(&str) -> String>;
 
 /// Header fields that Oncebox writes into deliveries. Nobody else may set them.
-pub const OWN_FIELDS: [(&str, Mask); 8] = [
+pub const OWN_FIELDS: [(&str, Mask); 9] = [
     ("content-type", None),
     ("webhook-id", None),
     ("webhook-timestamp", None),
@@ -19,6 +22,7 @@ pub const OWN_FIELDS: [(&str, Mask); 8] = [
     ("traceparent", None),
     (CONFIRM_URL, Some(|url| format!("{}/***", url.rsplit_once('/').map_or("", |(base, _)| base)))),
     (CUSTOM_DATA, None),
+    (BOX, None),
 ];
 
 /// The entry of [`OWN_FIELDS`] of that name, which is compared without case.

@@ -37,6 +37,10 @@ pub(super) struct Conformance {
     /// version after a newer one is a fault; only the last version must have an effect
     #[arg(long)]
     newer: bool,
+    /// The command reads a topic until it is killed: `ONCEBOX_KAFKA_TOPIC` at `ONCEBOX_KAFKA_BROKERS`, from its
+    /// beginning. The topic is on a mock of a cluster and has each event once or twice
+    #[arg(long, requires = "count")]
+    kafka: bool,
     /// Time limit of one run, in seconds
     #[arg(long, default_value_t = 30, value_name = "SECONDS",
           value_parser = clap::value_parser!(u32).range(1..=3600))]
@@ -50,7 +54,7 @@ pub(super) struct Conformance {
 
 impl Conformance {
     pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
-        let Self { events, seed, count, newer, timeout, format, command } = self;
+        let Self { events, seed, count, newer, kafka, timeout, format, command } = self;
         let draw = SystemDraw::new();
         let seed = seed.unwrap_or_else(|| u32::try_from(draw.below(10_000)).unwrap_or(0));
         let options = Options {
@@ -60,6 +64,7 @@ impl Conformance {
             count: count.clone(),
             guard: if *newer { Guard::Newer } else { Guard::Once },
             timeout: Duration::from_secs(u64::from(*timeout)),
+            reads_topic: *kafka,
         };
         let mut progress = Progress::new();
         let ran = conformance::run(&options, &Clock::machine(), &draw, &mut |so_far| {
@@ -69,7 +74,7 @@ impl Conformance {
         progress.end();
         let report = ran.map_err(|error| match error {
             Error::Command { .. } => Failure::input(error),
-            Error::Count { .. } => Failure::failed(error),
+            Error::Count { .. } | Error::Cluster(_) => Failure::failed(error),
         })?;
         if format.json {
             print_json(&options, &report)?;

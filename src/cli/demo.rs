@@ -9,14 +9,17 @@ use crate::demo::{self, Broken, Options, Topology};
 
 /// Number of invoices without `--invoices`.
 const INVOICES: u32 = 10_000;
-const CHAIN_INVOICES: u32 = 20_000;
+const LONG_INVOICES: u32 = 20_000;
 
 #[derive(Debug, Args)]
 pub(super) struct Demo {
     /// Use two Onceboxes, one for each system, with an unreliable connection between them
     #[arg(long)]
     chain: bool,
-    /// Invoices that Finance marks paid [default: 10000; with --chain 20000]
+    /// Put a topic of Kafka between Oncebox and Logistics, on a mock of a cluster
+    #[arg(long, conflicts_with = "chain")]
+    kafka: bool,
+    /// Invoices that Finance marks paid [default: 10000; with --chain or --kafka 20000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     invoices: Option<u32>,
     /// Seed of the failing requests and of the kills [default: random]
@@ -44,9 +47,12 @@ enum Break {
 
 impl Demo {
     pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
-        let Self { chain, invoices, seed, keep, report, broken } = self;
-        let (topology, usual) =
-            if *chain { (Topology::Chain, CHAIN_INVOICES) } else { (Topology::Direct, INVOICES) };
+        let Self { chain, kafka, invoices, seed, keep, report, broken } = self;
+        let (topology, usual) = match (chain, kafka) {
+            (true, _) => (Topology::Chain, LONG_INVOICES),
+            (_, true) => (Topology::Kafka, LONG_INVOICES),
+            _ => (Topology::Direct, INVOICES),
+        };
         let broken = match broken {
             None => Broken::Nothing,
             Some(Break::Guard) => Broken::Guard,

@@ -253,6 +253,15 @@ form! {
 }
 
 form! {
+    /// `shop-17`
+    BoxName = String;
+    read |given| Name::parse(given.text()?).map(|name| name.to_string()).map_err(|error| error.to_string()),
+    shown |held| held.as_str().into(),
+    schema json!({ "type": "string", "minLength": 1 }),
+    says "a name".to_owned()
+}
+
+form! {
     /// Any text that is not empty.
     Text = String;
     read |given| match given.text()? {

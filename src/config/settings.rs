@@ -14,8 +14,8 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::config::forms::{
-    Address, Addresses, Bytes, Clusters, Commands, Domains, Flag, Form, Given, KeptFields, Maybe,
-    Networks, Number, Path, SecretPath, Size, Span, SpanOf, Steps, Text, Url, Word,
+    Address, Addresses, BoxName, Bytes, Clusters, Commands, Domains, Flag, Form, Given, KeptFields,
+    Maybe, Networks, Number, Path, SecretPath, Size, Span, SpanOf, Steps, Text, Url, Word,
 };
 use crate::model::address::AddressPolicy;
 use crate::model::delivery::{self, Schedule};
@@ -132,12 +132,12 @@ macro_rules! settings {
         )*
 
         /// The sections, in the order of the file, and what they are about.
-        pub const SECTIONS: &[(&str, &str)] = &[$((stringify!($section), $about),)*];
+        pub const SECTIONS: &[(&str, &str)] = &[$((plain(stringify!($section)), $about),)*];
 
         /// The keys, in the order of the file.
         pub const KEYS: &[Key] = &[$($(
             Key {
-                section: stringify!($section),
+                section: plain(stringify!($section)),
                 name: stringify!($name),
                 about: $what,
                 takes: TakesEffect::$takes,
@@ -156,6 +156,14 @@ macro_rules! settings {
     };
 }
 
+/// A name without the mark of a word that Rust keeps for itself.
+const fn plain(name: &str) -> &str {
+    match name.as_bytes() {
+        [b'r', b'#', ..] => name.split_at(2).1,
+        _ => name,
+    }
+}
+
 settings! {
     listen: Listen, "Addresses on which the service listens." {
         api: SocketAddr = LISTEN_DEFAULT, Address, Restart,
@@ -171,6 +179,11 @@ settings! {
             unset "none", "\"https://hooks.example.com\"";
         trusted_proxies: Vec<IpNet> = Vec::new(), Networks, Restart,
             "Proxies whose X-Forwarded-For and Forwarded count.";
+    }
+    r#box: ThisBox, "This box among others (docs/scaling.md)." {
+        name: Option<String> = None, Maybe(BoxName), Restart,
+            "Its name, sent as oncebox-box with every event and in the source of CloudEvents. Set it before the first event.",
+            unset "none", "\"shop-17\"";
     }
     database: Database, "The data directory and who may open the database." {
         directory: PathBuf = PathBuf::from("oncebox-data"), Path, Restart,

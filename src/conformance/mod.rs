@@ -3,9 +3,11 @@
 //!
 //! The command is run as `oncebox consume` runs it: the payload is on its input, the event's other fields are in its
 //! environment. Exit code 0 means done, 65 means never, any other means try again.
+//! A consumer of a topic reads it until it is killed ([`topic`]).
 //! Not here: starting and killing processes ([`crate::sys::command`]).
 
 mod plan;
+mod topic;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -49,6 +51,8 @@ pub struct Options {
     pub guard: Guard,
     /// Time limit of one run.
     pub timeout: Duration,
+    /// Whether the command reads a topic until it is killed, in place of one event a run. It is counted then.
+    pub reads_topic: bool,
 }
 
 /// The result of a conformance run.
@@ -91,6 +95,9 @@ pub enum Error {
         /// The cause.
         source: std::io::Error,
     },
+    /// The topic cannot be made.
+    #[error("{0}")]
+    Cluster(String),
     /// The counting command failed.
     #[error("the count failed ({how}): {output}")]
     Count {
@@ -122,6 +129,9 @@ pub fn run(
     draw.fill(&mut random);
     let name = data_encoding::BASE32_NOPAD.encode(&random).to_ascii_lowercase();
     let plan = Plan::new(options.events, options.seed, &name);
+    if options.reads_topic {
+        return topic::run(options, clock, &plan, tell);
+    }
     let progress = vec![EventProgress::default(); plan.events.len()];
     let waiting = plan.order.iter().copied().collect();
     let mut test = Test {

@@ -14,6 +14,7 @@ use crate::demo::progress::{Progress, State};
 use crate::demo::setup::{Api, configure};
 use crate::demo::site::{Error, Role, Run, Site, Topology};
 use crate::demo::store::Ledger;
+use crate::demo::topic::Topic;
 
 /// How often the progress is checked.
 const POLL_EVERY: Duration = Duration::from_millis(50);
@@ -38,6 +39,7 @@ struct Driver<'a> {
     clock: &'a Clock,
     interrupted: &'a AtomicBool,
     progress: Progress,
+    topic: Option<Topic>,
     observed: Observations,
     stop: Stop,
 }
@@ -51,7 +53,8 @@ impl Run {
         interrupted: &AtomicBool,
         clock: &Clock,
     ) -> Result<(Observations, LedgerCounts), Error> {
-        let site = &Site::make(dir, self)?;
+        let topic = (self.topology == Topology::Kafka).then(Topic::start).transpose()?;
+        let site = &Site::make(dir, self, topic.iter().map(Topic::broker).collect())?;
         let finance = Ledger::finance(&site.finance_db())?;
         if self.topology == Topology::Chain {
             finance.create_outbox()?;
@@ -65,6 +68,7 @@ impl Run {
             clock,
             interrupted,
             progress: Progress::new(what, self.invoices, clock.clone()),
+            topic,
             observed: Observations::default(),
             stop: Stop::new(),
         };
@@ -123,6 +127,9 @@ impl Driver<'_> {
         loop {
             let elapsed = self.clock.monotonic().saturating_sub(started);
             self.observed.lasted = elapsed;
+            if let Some(topic) = &mut self.topic {
+                topic.set_down(faults && chaos::is_dead(seed, elapsed))?;
+            }
             let all_handed_on = self.check_progress()?;
             let pending = if all_handed_on { self.pending() } else { None };
             if pending == Some(0) {
@@ -163,6 +170,7 @@ impl Driver<'_> {
             Topology::Direct => finance.acknowledged,
             // Finance gets no acknowledgements, so Logistics' guard is counted.
             Topology::Chain => self.logistics.guarded()?,
+            Topology::Kafka => self.logistics.guarded()?.min(finance.acknowledged),
         };
         Ok(handed_on >= self.site.run.invoices)
     }

@@ -69,7 +69,7 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     loop {
         finance.pay_due(finance.clock.monotonic().saturating_sub(started))?;
         let wait = match finance.site.run.topology {
-            Topology::Direct => finance.publish_some()?,
+            Topology::Direct | Topology::Kafka => finance.publish_some()?,
             Topology::Chain => POLL_EVERY,
         };
         never.wait(wait);

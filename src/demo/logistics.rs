@@ -1,7 +1,7 @@
 //! Logistics: simulates a receiver that ships once per event, with planned faults.
 //!
 //! HTTP handlers verify the signature and queue the event. The main thread commits many at once, guard and shipment in one
-//! transaction, and then answers them.
+//! transaction, and then answers them. Where there is a topic, it reads that instead.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,6 +17,7 @@ use crate::config::Log;
 use crate::demo::chaos::{self, Fault};
 use crate::demo::site::{self, Broken, Error, LOGISTICS_PATH, LOGISTICS_READY, Site, read_line};
 use crate::demo::store::{Arrival, Bookkeeping, Ledger};
+use crate::demo::topic::{Reader, Record};
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::server::{self, Server, Setup};
 use crate::http::service::{Limits, Reply, Service};
@@ -80,9 +81,47 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     let setup = Setup::new(Limits::default(), clock.clone());
     let server = Server::start(vec![listener], setup, Arc::new(service));
     let server = server.map_err(listen())?;
-    commit(ledger, &waiting, &clock);
+    if site.brokers.is_empty() {
+        commit(ledger, &waiting, &clock);
+    } else {
+        consume(ledger, &Reader::start(&site)?, &site, &clock);
+    }
     drop(server);
     Ok(())
+}
+
+/// Reads the topic: guard and shipment in one transaction, then the offsets.
+fn consume(mut ledger: Ledger, reader: &Reader, site: &Site, clock: &Clock) {
+    loop {
+        let records = reader.take(MAX_BATCH, POLL_EVERY);
+        let mut batch = Vec::new();
+        for Record { event_id, body } in records {
+            match serde_json::from_slice::<Body>(&body) {
+                Ok(Body { invoice }) => {
+                    let bookkeeping = bookkeeping(site, &event_id);
+                    batch.push((Arrival { event_id, invoice }, bookkeeping));
+                }
+                Err(error) => tracing::error!(%error, "a record is not about an invoice"),
+            }
+        }
+        // They are not read again before the next start: nothing behind them may be committed.
+        while let Err(error) = ledger.take(&batch, clock.wall()) {
+            tracing::error!(%error, "a batch of records was not stored; it is tried again");
+        }
+        if !batch.is_empty() {
+            reader.commit();
+        }
+    }
+}
+
+fn bookkeeping(site: &Site, event_id: &str) -> Bookkeeping {
+    match site.run.broken {
+        Broken::Guard => Bookkeeping::WithoutGuard,
+        Broken::Effect if chaos::is_effectless(site.run.seed, event_id) => {
+            Bookkeeping::WithoutEffect
+        }
+        Broken::Nothing | Broken::Effect => Bookkeeping::Right,
+    }
 }
 
 impl Service for Receiving {
@@ -109,7 +148,7 @@ impl Service for Receiving {
                 let lost = fault == Some(Fault::LoseAnswer);
                 let ok = || Response::with_body(200, "application/json", b"{\"ok\":true}".to_vec());
                 let answer = if lost { Response::hang_up() } else { ok() };
-                let bookkeeping = self.bookkeeping(&arrival.event_id);
+                let bookkeeping = bookkeeping(&self.site, &arrival.event_id);
                 Job::Take { arrival, bookkeeping, answer, reply }
             }
         };
@@ -158,16 +197,6 @@ impl Receiving {
         let nth = seen.entry(event_id.to_owned()).or_default();
         *nth = nth.saturating_add(1);
         chaos::fault_of(self.site.run.seed, event_id, self.life, *nth)
-    }
-
-    fn bookkeeping(&self, event_id: &str) -> Bookkeeping {
-        match self.site.run.broken {
-            Broken::Guard => Bookkeeping::WithoutGuard,
-            Broken::Effect if chaos::is_effectless(self.site.run.seed, event_id) => {
-                Bookkeeping::WithoutEffect
-            }
-            Broken::Nothing | Broken::Effect => Bookkeeping::Right,
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `oncebox demo`: Finance marks invoices paid, Oncebox delivers the events, Logistics ships, and all of them are killed
-//! again and again. With `--chain`, two Onceboxes are connected by an unreliable line. The results are counted in the
+//! again and again. With `--chain`, two Onceboxes are connected by an unreliable line; with `--kafka`, a topic of Kafka
+//! lies between Oncebox and Logistics. The results are counted in the
 //! tables of Finance and Logistics.
 //!
 //! Read [`run`] first, then `driver` (one run of the processes), then [`finance`] and [`logistics`].
@@ -17,6 +18,7 @@ mod report;
 mod setup;
 mod site;
 mod store;
+mod topic;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -28,6 +30,7 @@ use crate::base::id::{Draw, SystemDraw};
 use crate::demo::report::Results;
 use crate::demo::site::{Error, Run};
 use crate::sys::host;
+use crate::targets::kafka;
 
 pub use crate::demo::site::{Broken, Topology};
 
@@ -80,6 +83,9 @@ impl Drop for DemoDirectory {
 /// Runs the demo and prints its progress. The error names lost and doubled shipments, damaged files, or why the demo could
 /// not run.
 pub fn run(options: Options) -> Result<(), Error> {
+    if options.topology == Topology::Kafka {
+        kafka::built().map_err(|why| Error::Failed(why.to_owned()))?;
+    }
     let draw = SystemDraw::new();
     let seed = options.seed.unwrap_or_else(|| u32::try_from(draw.below(100_000)).unwrap_or(0));
     let interrupted = host::stop_flag().map_err(Error::about("signal handlers"))?;

@@ -92,7 +92,7 @@ pub(super) fn settings(run: &Run) -> Vec<(&'static str, String)> {
         percent(chaos::HANGING_PERMILLE),
     );
     let finance = match run.topology {
-        Topology::Direct => format!(
+        Topology::Direct | Topology::Kafka => format!(
             "pays {} invoices a second and loses {} of the acknowledgements",
             run.per_second,
             percent(chaos::FORGOTTEN_PERMILLE),
@@ -101,6 +101,14 @@ pub(super) fn settings(run: &Run) -> Vec<(&'static str, String)> {
             "pays {} invoices a second; a trigger writes the event in the same transaction",
             run.per_second
         ),
+    };
+    let logistics = if run.topology == Topology::Kafka {
+        "reads the topic, keeps the ce_id in the transaction of the effect, and commits its offsets afterwards".to_owned()
+    } else {
+        format!(
+            "answers {refused} with 500 before any effect, loses {lost} of its answers after the \
+             commit, hangs on {hanging}"
+        )
     };
     let mut settings = vec![
         ("Finance", finance),
@@ -113,13 +121,7 @@ pub(super) fn settings(run: &Run) -> Vec<(&'static str, String)> {
                 shown(TIMEOUT),
             ),
         ),
-        (
-            "Logistics",
-            format!(
-                "answers {refused} with 500 before any effect, loses {lost} of its answers after the \
-                 commit, hangs on {hanging}"
-            ),
-        ),
+        ("Logistics", logistics),
     ];
     if run.topology == Topology::Chain {
         let cut = percent(chaos::LINE_LOSS_PERMILLE);
@@ -129,6 +131,13 @@ pub(super) fn settings(run: &Run) -> Vec<(&'static str, String)> {
             shown(chaos::DEAD_FOR)
         );
         settings.push(("the line", line));
+    }
+    if run.topology == Topology::Kafka {
+        let broker = format!(
+            "is a mock of a cluster in this process, and down for {} every few seconds",
+            shown(chaos::DEAD_FOR)
+        );
+        settings.push(("the broker", broker));
     }
     let among = run.topology.roles().len();
     let (shortest, longest) = (shown(shortest), shown(longest));

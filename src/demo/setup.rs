@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::demo::line;
 use crate::demo::site::{
     Error, LOGISTICS_PATH, Role, Site, Topology, loopback_client, read_line, write_secret,
 };
+use crate::demo::{line, topic};
 use crate::http::client::{Call, Client};
 
 /// The provider's name for Finance's Oncebox at Logistics' Oncebox.
@@ -16,15 +16,21 @@ const PROVIDER: &str = "finance";
 /// Configures the Onceboxes of a run.
 pub(super) fn configure(site: &Site) -> Result<(), Error> {
     match site.run.topology {
-        Topology::Direct => direct(site, &Api::of(site, Role::Oncebox)?),
+        Topology::Direct => {
+            let url = format!("http://{}{}", site.logistics, LOGISTICS_PATH);
+            direct(site, &Api::of(site, Role::Oncebox)?, &url)
+        }
+        Topology::Kafka => {
+            let url = format!("kafka://{}/{}", topic::CLUSTER, topic::TOPIC);
+            direct(site, &Api::of(site, Role::Oncebox)?, &url)
+        }
         Topology::Chain => {
             chain(site, &Api::of(site, Role::Oncebox)?, &Api::of(site, Role::Downstream)?)
         }
     }
 }
 
-fn direct(site: &Site, oncebox: &Api) -> Result<(), Error> {
-    let url = format!("http://{}{}", site.logistics, LOGISTICS_PATH);
+fn direct(site: &Site, oncebox: &Api, url: &str) -> Result<(), Error> {
     let subscription = json!({ "name": "logistics", "url": url, "event_types": ["invoice.paid"] });
     let made =
         oncebox.request("POST", "/v1/subscriptions", "making the subscription", &subscription)?;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::app::data_directory::{DATABASE, TOKEN_FILE};
 use crate::base::id::{Draw, SystemDraw};
 use crate::base::words::words;
+use crate::demo::topic::CLUSTER;
 use crate::http::client::{Client, ClientSettings};
 use crate::http::server;
 use crate::model::address::AddressPolicy;
@@ -73,13 +74,15 @@ pub enum Topology {
     /// Finance's Oncebox reads the outbox table in Finance's database and delivers over an unreliable line to Logistics'
     /// Oncebox, which delivers to Logistics.
     Chain,
+    /// Finance publishes over HTTP, Oncebox writes to a topic, and Logistics reads it.
+    Kafka,
 }
 
 impl Topology {
     /// The processes, in the order in which they are started.
     pub(super) const fn roles(self) -> &'static [Role] {
         match self {
-            Self::Direct => &[Role::Oncebox, Role::Logistics, Role::Finance],
+            Self::Direct | Self::Kafka => &[Role::Oncebox, Role::Logistics, Role::Finance],
             Self::Chain => &[Role::Oncebox, Role::Downstream, Role::Logistics, Role::Finance],
         }
     }
@@ -97,6 +100,7 @@ impl Topology {
                 "its Oncebox reads Finance's outbox table and delivers to Logistics' Oncebox; that one \
                  delivers to Logistics; Logistics ships."
             }
+            Self::Kafka => "Oncebox writes to a topic of Kafka; Logistics reads it and ships.",
         }
     }
 
@@ -105,6 +109,7 @@ impl Topology {
         match self {
             Self::Direct => "",
             Self::Chain => " --chain",
+            Self::Kafka => " --kafka",
         }
     }
 }
@@ -151,14 +156,17 @@ pub(super) struct Site {
     pub(super) line: SocketAddr,
     /// Logistics' address.
     pub(super) logistics: SocketAddr,
+    /// The brokers of the topic between Oncebox and Logistics; empty if there is none.
+    pub(super) brokers: Vec<String>,
 }
 
 impl Site {
     /// Creates the directory, chooses the ports, and writes the files that the processes read.
-    pub(super) fn make(dir: &Path, run: Run) -> Result<Self, Error> {
+    pub(super) fn make(dir: &Path, run: Run, brokers: Vec<String>) -> Result<Self, Error> {
         DirBuilder::new().mode(0o700).create(dir).map_err(Error::file(dir))?;
         let [oncebox, downstream, line, logistics] = four_ports()?;
-        let site = Self { dir: dir.to_owned(), run, oncebox, downstream, line, logistics };
+        let dir = dir.to_owned();
+        let site = Self { dir, run, oncebox, downstream, line, logistics, brokers };
         site.write()?;
         Ok(site)
     }
@@ -201,8 +209,12 @@ impl Site {
              connect_timeout = \"{timeout}\"\n\
              cap = {CAP}\n\n\
              [disk]\n\
-             reserve = 0\n",
+             reserve = 0\n\n\
+             [kafka]\n\
+             tls = false\n\
+             clusters = {{ {CLUSTER} = {:?} }}\n",
             self.data(role).display().to_string(),
+            self.brokers,
         )
     }
 

@@ -1,6 +1,6 @@
 //! The formats: Standard Webhooks (<https://www.standardwebhooks.com>) and `CloudEvents` 1.0 over HTTP.
 //!
-//! What is written depends on the event alone, never on the attempt, so that each attempt sends the same bytes.
+//! What is written depends on the event and the name of the box, never on the attempt, so that each attempt sends the same bytes.
 
 use data_encoding::BASE64;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -23,13 +23,14 @@ const STRUCTURED: &str = "application/cloudevents+json";
 /// fields.
 pub fn write(
     format: Format,
+    box_name: Option<&str>,
     outgoing: &mut OutgoingRequest,
 ) -> Result<Vec<(String, String)>, String> {
     let (body, content_type) = match format {
         Format::Raw => return Ok(Vec::new()),
-        Format::CloudeventsBinary => return Ok(header_fields(outgoing)),
+        Format::CloudeventsBinary => return Ok(header_fields(box_name, outgoing)),
         Format::StandardWebhooks => (standard(outgoing)?, "application/json"),
-        Format::CloudeventsStructured => (structured(outgoing), STRUCTURED),
+        Format::CloudeventsStructured => (structured(box_name, outgoing), STRUCTURED),
     };
     outgoing.payload = body;
     content_type.clone_into(&mut outgoing.content_type);
@@ -64,7 +65,7 @@ struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    fn of(outgoing: &'a OutgoingRequest) -> Self {
+    fn of(box_name: Option<&str>, outgoing: &'a OutgoingRequest) -> Self {
         let part = |text: &str| utf8_percent_encode(text, IN_PATH).to_string();
         let (tenant, system) = (part(&outgoing.tenant), part(&outgoing.source));
         // The event's own number in the trace, where requests have one for each attempt.
@@ -72,7 +73,7 @@ impl<'a> Attributes<'a> {
         Self {
             specversion: "1.0",
             id: &outgoing.webhook_id,
-            source: format!("/oncebox/{tenant}/{system}"),
+            source: format!("/{}/{tenant}/{system}", box_name.unwrap_or("oncebox")),
             r#type: &outgoing.event_type,
             subject: outgoing.aggregate_id.as_deref().map(|id| match &outgoing.aggregate_type {
                 Some(kind) => format!("{kind}/{id}"),
@@ -85,9 +86,12 @@ impl<'a> Attributes<'a> {
 }
 
 /// Binary mode: attributes are header fields, and the media type is that of the body.
-pub(super) fn header_fields(outgoing: &OutgoingRequest) -> Vec<(String, String)> {
+pub(super) fn header_fields(
+    box_name: Option<&str>,
+    outgoing: &OutgoingRequest,
+) -> Vec<(String, String)> {
     let Attributes { specversion, id, source, r#type, subject, time, traceparent } =
-        Attributes::of(outgoing);
+        Attributes::of(box_name, outgoing);
     let fields = [
         ("ce-specversion", Some(specversion)),
         ("ce-id", Some(id)),
@@ -112,13 +116,13 @@ struct Structured<'a> {
 }
 
 /// Structured mode. A payload whose media type is JSON is `data` as it is, any other is `data_base64`.
-fn structured(outgoing: &OutgoingRequest) -> Vec<u8> {
+fn structured(box_name: Option<&str>, outgoing: &OutgoingRequest) -> Vec<u8> {
     let media = outgoing.content_type.split(';').next().unwrap_or_default().trim();
     let media = media.to_ascii_lowercase();
     let is_json = media.ends_with("/json") || media.ends_with("+json");
     let data = json(&outgoing.payload).filter(|_| is_json);
     let mut event = bytes(&Structured {
-        attributes: Attributes::of(outgoing),
+        attributes: Attributes::of(box_name, outgoing),
         datacontenttype: &outgoing.content_type,
         data_base64: data.is_none().then(|| BASE64.encode(&outgoing.payload)),
     });

@@ -29,6 +29,8 @@ const TEMPLATE_FACTOR: usize = 32;
 /// How a subscription's requests are written, ready to be used.
 #[derive(Debug)]
 pub struct Formats {
+    /// The name of the box that sends.
+    pub box_name: Option<String>,
     format: Format,
     event_headers: Vec<String>,
     template: Option<Template>,
@@ -36,7 +38,7 @@ pub struct Formats {
 
 impl Formats {
     /// Compiles what a subscription says; the error says which field of it cannot be used, and why.
-    pub fn of(new: &NewSubscription) -> Result<Self, String> {
+    pub fn of(new: &NewSubscription, box_name: Option<String>) -> Result<Self, String> {
         let NewSubscription { format, event_headers, template, .. } = new;
         if let Some(TemplateText { body, content_type, headers }) = template {
             let is_of_body = body.is_some() || content_type.is_some();
@@ -56,6 +58,7 @@ impl Formats {
         }
         let compiled = template.as_ref().map(Template::compile).transpose();
         Ok(Self {
+            box_name,
             format: *format,
             event_headers: event_headers.clone(),
             template: compiled.map_err(|why| format!("template cannot be used: {why}"))?,
@@ -83,14 +86,14 @@ impl Formats {
         // A ping tests the way to the target. It has nothing that a template could ask for.
         let is_ping = outgoing.source == OWN_SOURCE && outgoing.event_type == PING;
         let Some(template) = self.template.as_ref().filter(|_| !is_ping) else {
-            let mut headers = envelope::write(self.format, outgoing)?;
+            let mut headers = envelope::write(self.format, self.box_name.as_deref(), outgoing)?;
             self.add_event_headers(&mut headers, outgoing)?;
             return Ok(headers);
         };
         let (body, fields) = template.render(&context(outgoing)?).map_err(|why| {
             format!("the subscription's template cannot be used for this event: {why}")
         })?;
-        let mut headers = envelope::write(self.format, outgoing)?;
+        let mut headers = envelope::write(self.format, self.box_name.as_deref(), outgoing)?;
         headers.extend(fields);
         self.add_event_headers(&mut headers, outgoing)?;
         if let Some(body) = body {
@@ -100,6 +103,11 @@ impl Formats {
             outgoing.content_type.clone_from(content_type);
         }
         Ok(headers)
+    }
+
+    /// The attributes of an event as header fields: those of the format `cloudevents_binary`.
+    pub fn attributes(&self, outgoing: &OutgoingRequest) -> Vec<(String, String)> {
+        envelope::header_fields(self.box_name.as_deref(), outgoing)
     }
 
     fn add_event_headers(
@@ -125,13 +133,12 @@ impl Formats {
 }
 
 /// Writes a request's payload in a format: body and media type take the place of its own.
-pub fn wrap(format: Format, outgoing: &mut OutgoingRequest) -> Result<(), String> {
-    envelope::write(format, outgoing).map(drop)
-}
-
-/// The attributes of an event as header fields: those of the format `cloudevents_binary`.
-pub fn attributes(outgoing: &OutgoingRequest) -> Vec<(String, String)> {
-    envelope::header_fields(outgoing)
+pub fn wrap(
+    format: Format,
+    box_name: Option<&str>,
+    outgoing: &mut OutgoingRequest,
+) -> Result<(), String> {
+    envelope::write(format, box_name, outgoing).map(drop)
 }
 
 /// Adds header fields whose names are not there yet: nothing that a request has already is changed.

@@ -11,8 +11,8 @@ use ring::digest::{SHA256, digest};
 use crate::base::budget::Budget;
 use crate::base::faults::{Faults, Step};
 use crate::base::headers::{CONFIRM_URL, CUSTOM_DATA};
+use crate::formats::add_headers;
 use crate::formats::filter::{self, Payload};
-use crate::formats::{add_headers, attributes};
 use crate::http::client::{Call, Sender};
 use crate::http::trace::Trace;
 use crate::keys::ConfirmTokens;
@@ -595,7 +595,7 @@ impl Deliver {
         let mut headers = destination.headers(outgoing, at, &span);
         // A record without an envelope is a CloudEvent all the same.
         if matches!((&new.target, new.format), (Target::Kafka(_), Format::Raw)) {
-            add_headers(&mut headers, attributes(outgoing));
+            add_headers(&mut headers, destination.formats.attributes(outgoing));
         }
         add_headers(&mut headers, rendered.iter().cloned());
         let key_id = destination.access.key_id().to_owned();

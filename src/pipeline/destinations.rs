@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use crate::base::cache::Cache;
 use crate::base::clock::span;
-use crate::base::headers::CUSTOM_DATA;
+use crate::base::headers::{BOX, CUSTOM_DATA};
 use crate::config::Delivery;
 use crate::formats::Formats;
 use crate::keys::Keyring;
@@ -69,6 +69,7 @@ impl Destination {
         if let Some(data) = data.filter(|data| !data.is_empty() && is_custom_data(data)) {
             headers.push((CUSTOM_DATA.to_owned(), data.to_owned()));
         }
+        headers.extend(self.formats.box_name.iter().map(|name| (BOX.to_owned(), name.clone())));
         let own = &self.subscription.new.headers;
         headers.extend(own.iter().map(|(name, value)| (name.clone(), value.clone())));
         headers
@@ -154,7 +155,7 @@ impl Destinations {
         let settings = self.settings.get();
         let Effective { rules, classes, timeout, .. } =
             effective(&subscription.new, &settings.delivery)?;
-        let formats = Formats::of(&subscription.new)?;
+        let formats = Formats::of(&subscription.new, self.settings.get().r#box.name.clone())?;
         let public =
             settings.listen.public_url.as_deref().filter(|_| rules.confirm_within.is_some());
         let confirm_base = public.map(|url| url.trim_end_matches('/').to_owned());

@@ -41,7 +41,7 @@ pub fn render(
     }
     // An envelope follows from the event, which does not change.
     if body.is_none() {
-        wrap(kept.format, outgoing)?;
+        wrap(kept.format, destination.formats.box_name.as_deref(), outgoing)?;
     }
     let fields = serde_json::from_slice(&fields)
         .map_err(|error| format!("header fields sent before cannot be read: {error}"))?;

@@ -96,6 +96,27 @@ fn three_hundred_invoices_travel_a_chain_of_two_boxes_with_a_bad_line_and_are_sh
     assert!(html.contains("Downstream killed after"), "every one of the four is killed");
 }
 
+#[cfg(feature = "kafka")]
+#[test]
+fn three_hundred_invoices_pass_a_topic_whose_broker_fails_and_are_shipped_once_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let (output, told, complained) =
+        run(dir.path(), &["--kafka", "--invoices", "300", "--seed", "7"]);
+    assert!(output.status.success(), "{told}{complained}");
+    assert!(told.contains("300 invoices → 300 shipments, 0 lost, 0 duplicated ("), "{told}");
+    assert!(told.contains("the broker is a mock of a cluster"), "{told}");
+}
+
+#[cfg(not(feature = "kafka"))]
+#[test]
+fn without_the_feature_a_topic_is_refused_before_anything_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let (output, told, complained) = run(dir.path(), &["--kafka", "--invoices", "300"]);
+    assert_eq!((output.status.code(), told.as_str()), (Some(1), ""), "{complained}");
+    assert!(complained.contains("built without Kafka: install the Debian package"), "{complained}");
+    assert_eq!(entries(dir.path()), Vec::<PathBuf>::new());
+}
+
 #[test]
 fn at_the_end_of_a_chain_too_a_receiver_without_a_guard_is_found_out() {
     let dir = tempfile::tempdir().unwrap();

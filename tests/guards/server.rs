@@ -130,6 +130,11 @@ impl Postgresql {
         Some(server)
     }
 
+    /// What a driver is told to connect with.
+    pub(crate) fn address(&self) -> String {
+        format!("host={} user=guards dbname=postgres", self.home.path().display())
+    }
+
     /// The client, as a shell is told to run it.
     pub(crate) fn psql(&self, more: &str) -> String {
         let (psql, socket) = (self.psql.display(), self.home.path().display());

@@ -119,17 +119,27 @@ impl Cluster {
     }
 
     /// How many records of a topic a group has done with.
-    pub(crate) fn committed(&self, group: &str, topic: &str) -> usize {
+    pub(crate) fn committed_of(&self, group: &str, topic: &str, partitions: i32) -> usize {
         let consumer: BaseConsumer = ClientConfig::new()
             .set("bootstrap.servers", self.0.bootstrap_servers())
             .set("group.id", group)
             .create()
             .unwrap();
         let mut list = TopicPartitionList::new();
-        list.add_partition_range(topic, 0, PARTITIONS - 1);
+        list.add_partition_range(topic, 0, partitions - 1);
         let found = consumer.committed_offsets(list, Duration::from_secs(20)).unwrap();
         let offset = |offset: Offset| offset.to_raw().filter(|offset| *offset > 0).unwrap_or(0);
         found.elements().iter().map(|one| usize::try_from(offset(one.offset())).unwrap()).sum()
+    }
+
+    /// How many records a topic has.
+    pub(crate) fn ends(&self, topic: &str, partitions: i32) -> usize {
+        let consumer: BaseConsumer = ClientConfig::new()
+            .set("bootstrap.servers", self.0.bootstrap_servers())
+            .create()
+            .unwrap();
+        let end = |n| consumer.fetch_watermarks(topic, n, Duration::from_secs(20)).unwrap().1;
+        (0..partitions).map(|n| usize::try_from(end(n)).unwrap()).sum()
     }
 
     /// The next requests of this kind fail with these errors.

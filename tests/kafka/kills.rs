@@ -1,5 +1,7 @@
 //! kill -9 while records are written: what was acknowledged lies in the log, and each key's records lie in order.
 
+use std::ffi::OsStr;
+
 use crate::cluster::{Cluster, TOPIC};
 use crate::process::prelude::*;
 
@@ -8,12 +10,12 @@ const EVENTS: usize = 400;
 const KEYS: usize = 20;
 
 /// An Oncebox in a process of its own, whose subscription writes to a cluster.
-fn started(home: &Path, cluster: &Cluster) -> Process {
+pub(crate) fn started(home: &Path, cluster: &Cluster, topic: &str) -> Process {
     let brokers = json!(cluster.brokers());
     let kafka = format!("{SOON}[kafka]\ntls = false\nclusters = {{ centre = {brokers} }}\n");
     fs::write(home.join("oncebox.toml"), kafka).unwrap();
     let process = Process::start(home);
-    let body = json!({ "name": "centre", "url": format!("kafka://centre/{TOPIC}"), "event_types": ["*"],
+    let body = json!({ "name": "centre", "url": format!("kafka://centre/{topic}"), "event_types": ["*"],
         "ordering": "key" });
     process.post("/v1/subscriptions", &body);
     process
@@ -22,7 +24,7 @@ fn started(home: &Path, cluster: &Cluster) -> Process {
 #[test]
 fn after_kills_each_record_lies_there_and_each_key_is_in_order() {
     let (cluster, home) = (Cluster::new(), tempfile::tempdir().unwrap());
-    let mut process = started(home.path(), &cluster);
+    let mut process = started(home.path(), &cluster, TOPIC);
     let event = |n: usize| {
         json!({ "event_type": "order.changed", "idempotency_key": n.to_string(),
             "ordering_key": format!("order-{}", n % KEYS), "payload": { "n": n } })
@@ -65,7 +67,7 @@ fn another_client_reads_what_was_written() {
         return skipped(NEEDS);
     };
     let (cluster, home) = (Cluster::new(), tempfile::tempdir().unwrap());
-    let process = started(home.path(), &cluster);
+    let process = started(home.path(), &cluster, TOPIC);
     let event = json!({ "event_type": "order.paid", "ordering_key": "order-7", "payload": { "total": "9.00" } });
     let answer = process.post("/v1/events", &event);
     process.finish();
@@ -80,6 +82,59 @@ fn another_client_reads_what_was_written() {
     has(&record["headers"], &wanted);
 }
 
+/// The consumer of the page on guards, as printed but for how long a group waits for a member that was killed.
+fn consumer() -> String {
+    let page = include_str!("../../docs/guards.md");
+    let program = page.split("```python\n").find(|part| part.starts_with("import os")).unwrap();
+    let program = program.split("```").next().unwrap();
+    let soon = r#""enable.auto.commit": False, "session.timeout.ms": 6000"#;
+    let program = program.replace(r#""enable.auto.commit": False"#, soon);
+    assert!(program.contains(soon));
+    program
+}
+
+fn erp_of(home: &Path) -> Connection {
+    let erp = Connection::open(home.join("erp.db")).unwrap();
+    erp.busy_timeout(secs(10)).unwrap();
+    erp.run("PRAGMA journal_mode = WAL; CREATE TABLE handled (ce_id TEXT PRIMARY KEY); CREATE TABLE effects (body)");
+    erp
+}
+
+/// `oncebox conformance --kafka` over a consumer; tells what it printed, and whether the guard holds.
+fn conforms(python: &OsStr, program: &str) -> (String, bool) {
+    let home = tempfile::tempdir().unwrap();
+    erp_of(home.path()).run("CREATE TABLE done (ce_id)");
+    let count = "import sqlite3; [print(id) for id, in sqlite3.connect('erp.db').execute('SELECT ce_id FROM done')]";
+    let count = format!("{} -c \"{count}\"", python.to_str().unwrap());
+    let ran = Command::new(env!("CARGO_BIN_EXE_oncebox"))
+        .args(["conformance", "--kafka", "--events", "60", "--seed", "7", "--count", &count, "--"])
+        .arg(python)
+        .args(["-c", program])
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&ran.stdout).into_owned();
+    (told + &String::from_utf8_lossy(&ran.stderr), ran.status.success())
+}
+
+#[test]
+fn conformance_tells_a_consumer_with_a_guard_from_one_without() {
+    let Some(python) = std::env::var_os("ONCEBOX_KAFKA_PYTHON") else {
+        return skipped("needs ONCEBOX_KAFKA_PYTHON, a Python with confluent-kafka");
+    };
+    let effect = r#"erp.execute("INSERT INTO effects (body) VALUES (?)", (record.value(),))"#;
+    let listed = r#"erp.execute("INSERT INTO done VALUES (?)", (ce_id,))"#;
+    let right = consumer().replace(effect, listed);
+    let (told, is_good) = conforms(&python, &right);
+    assert!(is_good, "{told}");
+    shows(&told, &["6 killed with -9", "60 effects: lost 0, doubled 0"]);
+    let blind = right.replace("if claimed.rowcount == 1:", "if True:");
+    assert_ne!(blind, right);
+    let (told, is_good) = conforms(&python, &blind);
+    assert!(!is_good, "{told}");
+    shows(&told, &["doubled: "]);
+}
+
 #[test]
 fn the_consumer_of_the_page_on_guards_does_each_effect_once_although_it_is_killed() {
     const EVENTS: usize = 60;
@@ -87,7 +142,7 @@ fn the_consumer_of_the_page_on_guards_does_each_effect_once_although_it_is_kille
         return skipped("needs ONCEBOX_KAFKA_PYTHON, a Python with confluent-kafka");
     };
     let (cluster, home) = (Cluster::new(), tempfile::tempdir().unwrap());
-    let process = started(home.path(), &cluster);
+    let process = started(home.path(), &cluster, TOPIC);
     let event =
         |n: usize| json!({ "event_type": "a", "idempotency_key": n.to_string(), "payload": n });
     process.post("/v1/events", &json!((0..EVENTS).map(event).collect::<Vec<_>>()));
@@ -95,20 +150,13 @@ fn the_consumer_of_the_page_on_guards_does_each_effect_once_although_it_is_kille
     cluster.repeat(TOPIC);
     assert_eq!(cluster.written(TOPIC).len(), 2 * EVENTS);
 
-    let erp = Connection::open(home.path().join("erp.db")).unwrap();
-    erp.busy_timeout(secs(10)).unwrap();
-    erp.run("PRAGMA journal_mode = WAL; CREATE TABLE handled (ce_id TEXT PRIMARY KEY); CREATE TABLE effects (body)");
-    let page = include_str!("../../docs/guards.md");
-    let program = page.split("```python\n").find(|part| part.starts_with("import os")).unwrap();
-    let program = program.split("```").next().unwrap();
-    // A group waits that long for a member that was killed.
-    let soon = r#""enable.auto.commit": False, "session.timeout.ms": 6000"#;
-    let program = program.replace(r#""enable.auto.commit": False"#, soon);
-    assert!(program.contains(soon));
+    let erp = erp_of(home.path());
+    let program = consumer();
     let consume = || {
         let mut command = Command::new(&python);
         command.args(["-c", &program]).current_dir(home.path());
-        command.env("BROKERS", cluster.brokers().join(",")).spawn().unwrap()
+        command.env("ONCEBOX_KAFKA_BROKERS", cluster.brokers().join(","));
+        command.env("ONCEBOX_KAFKA_TOPIC", TOPIC).spawn().unwrap()
     };
     let effects = || file::lines(&erp, "SELECT count(*) FROM effects")[0].parse::<usize>().unwrap();
     for enough in [EVENTS / 3, EVENTS] {
@@ -119,7 +167,7 @@ fn the_consumer_of_the_page_on_guards_does_each_effect_once_although_it_is_kille
     }
     // One more reads what is left of the topic.
     let mut consumer = consume();
-    until("all records are read", || cluster.committed("erp", TOPIC) == 2 * EVENTS);
+    until("all records are read", || cluster.committed_of("erp", TOPIC, 3) == 2 * EVENTS);
     consumer.kill().unwrap();
     consumer.wait().unwrap();
     assert_eq!(

@@ -11,10 +11,15 @@
     reason = "tests fail by panicking and own their threads"
 )]
 
+mod chain;
 mod cluster;
 mod kills;
 mod records;
 #[path = "../rig/mod.rs"]
 mod rig;
+
+#[allow(dead_code, reason = "the guards' tests start MariaDB as well")]
+#[path = "../guards/server.rs"]
+mod server;
 
 use rig::process;

@@ -39,6 +39,39 @@ fn a_record_carries_the_event_and_its_attempt_says_where_it_lies() {
     );
 }
 
+/// A consumer of many boxes sees which one an event is from.
+#[test]
+fn the_name_of_the_box_is_in_its_source_and_a_field_of_its_own() {
+    let cluster = Cluster::new();
+    let brokers = cluster.brokers();
+    let rig = Rig::with(|settings| {
+        settings.kafka.clusters.insert("centre".to_owned(), brokers);
+        settings.kafka.tls = false;
+        settings.r#box.name = Some("shop-17".to_owned());
+    });
+    let receiver = Receiver::new();
+    for (name, url, format) in [
+        ("centre", format!("kafka://centre/{TOPIC}"), "raw"),
+        ("erp", receiver.url(), "cloudevents_structured"),
+    ] {
+        rig.post("/v1/subscriptions", &json!({ "name": name, "url": url, "format": format }))
+            .is(201);
+    }
+    rig.publish(&json!({ "event_type": "order.paid", "source_system": "erp", "payload": 1 }));
+    rig.settle();
+    let record = &cluster.written(TOPIC)[0];
+    assert_eq!(record.field("ce_source"), Some("/shop-17/default/erp"));
+    assert_eq!(record.field("oncebox-box"), Some("shop-17"));
+    let request = receiver.seen().remove(0);
+    assert_eq!(request.field("oncebox-box"), Some("shop-17"));
+    let body: Value = serde_json::from_slice(&request.body).unwrap();
+    assert_eq!(body["source"], "/shop-17/default/erp");
+    // What was sent is shown as it was sent.
+    let shown = rig.get("/v1/deliveries/dlv_2/request");
+    let hash = HEXLOWER.encode(ring::digest::digest(&ring::digest::SHA256, &request.body).as_ref());
+    assert_eq!(shown["body_sha256"], hash.as_str(), "{shown}");
+}
+
 #[test]
 fn a_topic_is_made_of_the_event_and_the_structured_form_is_one_body() {
     let cluster = Cluster::new();

@@ -12,21 +12,26 @@ use crate::config::{self, KafkaSasl};
 use crate::model::kafka_topic::KafkaTopic;
 
 #[cfg(feature = "kafka")]
-pub use built::Kafka;
+pub use linked::Kafka;
 #[cfg(not(feature = "kafka"))]
-pub use unbuilt::Kafka;
+pub use unlinked::Kafka;
 
-/// Why nothing can be sent by a program without the feature.
+/// Why a program without the feature cannot do it.
 #[cfg(not(feature = "kafka"))]
-const NOT_BUILT: &str = "this oncebox is built without Kafka: install the Debian package, or build it with --features kafka";
+pub const NOT_BUILT: &str = "this oncebox is built without Kafka: install the Debian package, or build it with --features kafka";
+
+/// Whether this program was built with Kafka. The error says how to get one.
+pub const fn built() -> Result<(), &'static str> {
+    #[cfg(not(feature = "kafka"))]
+    return Err(NOT_BUILT);
+    #[cfg(feature = "kafka")]
+    Ok(())
+}
 
 /// Whether the settings allow a topic. The error says what to add to them.
 pub fn check(settings: &config::Kafka, topic: &KafkaTopic) -> Result<(), String> {
-    #[cfg(not(feature = "kafka"))]
-    let is_built: Result<(), String> = Err(NOT_BUILT.to_owned());
-    #[cfg(feature = "kafka")]
-    let is_built = Ok(());
-    is_built.and_then(|()| brokers(settings, topic.cluster()).map(drop))
+    built().map_err(str::to_owned)?;
+    brokers(settings, topic.cluster()).map(drop)
 }
 
 /// The brokers of a cluster.
@@ -46,7 +51,7 @@ fn brokers<'s>(settings: &'s config::Kafka, cluster: &str) -> Result<&'s [String
 }
 
 #[cfg(not(feature = "kafka"))]
-mod unbuilt {
+mod unlinked {
     use super::NOT_BUILT;
     use crate::base::clock::Clock;
     use crate::config::Live;
@@ -77,7 +82,7 @@ mod unbuilt {
 }
 
 #[cfg(feature = "kafka")]
-mod built {
+mod linked {
     use super::brokers;
     use super::producer::{Plan, Producer};
     use crate::base::cache::Cache;

@@ -36,8 +36,8 @@ const PROPERTIES: [(&str, &str); 7] = [
     ("enable.idempotence", "true"),
     // The largest payload in an envelope; the broker has a limit of its own.
     ("message.max.bytes", "67108864"),
-    // What is there is sent at once: a batch is what came meanwhile.
-    ("linger.ms", "0"),
+    // Records of the same moment are one request.
+    ("linger.ms", "1"),
     // As the clients for Java choose, so that a key has one partition whoever writes.
     ("partitioner", "murmur2_random"),
     // An unknown topic is told within the time of an attempt.
