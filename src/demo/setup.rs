@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::demo::site::{
-    Error, LOGISTICS_PATH, Role, Site, Topology, loopback_client, read_line, write_secret,
+    CLUSTER, Error, LOGISTICS_PATH, Role, Site, Topology, loopback_client, read_line, write_secret,
 };
 use crate::demo::{line, topic};
 use crate::http::client::{Call, Client};
@@ -21,7 +21,7 @@ pub(super) fn configure(site: &Site) -> Result<(), Error> {
             direct(site, &Api::of(site, Role::Oncebox)?, &url)
         }
         Topology::Kafka => {
-            let url = format!("kafka://{}/{}", topic::CLUSTER, topic::TOPIC);
+            let url = format!("kafka://{}/{}", CLUSTER, topic::TOPIC);
             direct(site, &Api::of(site, Role::Oncebox)?, &url)
         }
         Topology::Chain => {

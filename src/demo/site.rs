@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use crate::app::data_directory::{DATABASE, TOKEN_FILE};
 use crate::base::id::{Draw, SystemDraw};
 use crate::base::words::words;
-use crate::demo::topic::CLUSTER;
 use crate::http::client::{Client, ClientSettings};
 use crate::http::server;
 use crate::model::address::AddressPolicy;
@@ -22,6 +21,8 @@ use crate::store::error::Error as StoreError;
 
 /// The path of Logistics' webhook endpoint.
 pub(super) const LOGISTICS_PATH: &str = "/webhooks/finance";
+/// The name of the cluster with the topic, in Oncebox's settings.
+pub(super) const CLUSTER: &str = "centre";
 /// The path of Logistics' readiness check.
 pub(super) const LOGISTICS_READY: &str = "/ready";
 /// The retry steps of the demo; with the default steps it could take hours.
@@ -195,6 +196,11 @@ impl Site {
     fn settings_text(&self, role: Role, address: SocketAddr) -> String {
         let steps = STEPS.map(|step| format!("\"{step}\"")).join(", ");
         let timeout = humantime::format_duration(TIMEOUT);
+        let kafka = if self.brokers.is_empty() {
+            String::new()
+        } else {
+            format!("\n[kafka]\ntls = false\nclusters = {{ {CLUSTER} = {:?} }}\n", self.brokers)
+        };
         format!(
             "# Written by `oncebox demo`. The short steps are for the demo alone.\n\
              [listen]\n\
@@ -209,12 +215,9 @@ impl Site {
              connect_timeout = \"{timeout}\"\n\
              cap = {CAP}\n\n\
              [disk]\n\
-             reserve = 0\n\n\
-             [kafka]\n\
-             tls = false\n\
-             clusters = {{ {CLUSTER} = {:?} }}\n",
+             reserve = 0\n\
+             {kafka}",
             self.data(role).display().to_string(),
-            self.brokers,
         )
     }
 

@@ -6,8 +6,6 @@ pub(super) use built::{Reader, Topic};
 #[cfg(not(feature = "kafka"))]
 pub(super) use unbuilt::{Reader, Topic};
 
-/// The cluster's name in Oncebox's settings.
-pub(super) const CLUSTER: &str = "centre";
 /// The topic's name.
 pub(super) const TOPIC: &str = "invoices";
 
@@ -104,7 +102,7 @@ mod built {
                 match consumer.committed_offsets(partitions.clone(), ANSWER) {
                     Ok(found) => break found,
                     Err(error) => {
-                        tracing::warn!(%error, "the offsets cannot be read; it is tried again")
+                        tracing::warn!(%error, "the offsets cannot be read; it is tried again");
                     }
                 }
             };
@@ -131,7 +129,7 @@ mod built {
                         records.push(record(&message));
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "the topic cannot be read; it is tried again")
+                        tracing::warn!(%error, "the topic cannot be read; it is tried again");
                     }
                 }
             }

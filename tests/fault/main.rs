@@ -38,6 +38,7 @@ mod rotation;
 mod sealing;
 mod sourcing;
 mod start_room;
+mod takeover;
 mod trusted;
 mod upgrade;
 mod walk;
