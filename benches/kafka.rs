@@ -57,11 +57,11 @@ fn bare(cluster: &MockCluster<'_, DefaultProducerContext>, span: Duration) -> f6
         let record = BaseRecord::to("floor").key(&key).payload(&body[..]);
         match producer.send(record) {
             Ok(()) => sent += 1,
-            Err(_full) => drop(producer.poll(Duration::from_millis(1))),
+            Err(_full) => producer.poll(Duration::from_millis(1)),
         }
         producer.poll(Duration::ZERO);
     }
-    producer.flush(Duration::from_secs(60)).unwrap();
+    producer.flush(Duration::from_mins(1)).unwrap();
     sent as f64 / begun.elapsed().as_secs_f64()
 }
 

@@ -131,6 +131,7 @@ impl Postgresql {
     }
 
     /// What a driver is told to connect with.
+    #[allow(dead_code, reason = "the consumer of a topic has one")]
     pub(crate) fn address(&self) -> String {
         format!("host={} user=guards dbname=postgres", self.home.path().display())
     }

@@ -22,6 +22,17 @@ impl Drop for Consumer {
     }
 }
 
+/// The ERP of a site publishes what was paid.
+fn pay(at: &Process, site: &str, invoices: &[u64]) {
+    let event = |invoice: &u64| {
+        json!({ "event_type": "invoice.paid", "source_system": format!("erp-{site}"),
+            "idempotency_key": invoice.to_string(), "payload": format!("{site} {invoice}") })
+    };
+    for some in invoices.chunks(100) {
+        at.post("/v1/events", &json!(some.iter().map(event).collect::<Vec<_>>()));
+    }
+}
+
 #[test]
 fn two_boxes_a_topic_and_a_consumer_do_each_invoice_once_although_all_are_killed() {
     let Some(python) = std::env::var_os("ONCEBOX_KAFKA_PYTHON") else {
@@ -55,15 +66,8 @@ fn two_boxes_a_topic_and_a_consumer_do_each_invoice_once_although_all_are_killed
     for portion in 0..PORTIONS {
         let of = |whole: u64| whole * invoices / PORTIONS;
         for (n, (name, _)) in (0..).zip(&homes) {
-            let event = |invoice: u64| {
-                json!({ "event_type": "invoice.paid", "source_system": format!("erp-{name}"),
-                    "idempotency_key": invoice.to_string(), "payload": format!("{name} {invoice}") })
-            };
             let own = (of(portion)..of(portion + 1)).filter(|invoice| invoice % 2 == n);
-            for some in own.collect::<Vec<_>>().chunks(100) {
-                let events: Vec<Value> = some.iter().copied().map(event).collect();
-                boxes[usize::try_from(n).unwrap()].post("/v1/events", &json!(events));
-            }
+            pay(&boxes[usize::try_from(n).unwrap()], name, &own.collect::<Vec<_>>());
         }
         match portion % 4 {
             3 => {
