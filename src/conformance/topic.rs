@@ -5,9 +5,6 @@ use crate::base::clock::Clock;
 use crate::conformance::plan::Plan;
 use crate::conformance::{Error, Options, Progress, Report};
 
-/// The topic's name.
-const TOPIC: &str = "conformance";
-
 #[cfg(not(feature = "kafka"))]
 pub(super) fn run(
     _options: &Options,
@@ -15,7 +12,7 @@ pub(super) fn run(
     _plan: &Plan,
     _tell: &mut dyn FnMut(Progress),
 ) -> Result<Report, Error> {
-    Err(Error::Cluster(format!("{TOPIC}: {}", crate::targets::kafka::NOT_BUILT)))
+    Err(Error::Cluster(crate::targets::kafka::NOT_BUILT.to_owned()))
 }
 
 #[cfg(feature = "kafka")]
@@ -32,12 +29,14 @@ mod built {
     use rdkafka::mocking::MockCluster;
     use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 
-    use super::{Clock, Error, Options, Plan, Progress, Report, TOPIC};
+    use super::{Clock, Error, Options, Plan, Progress, Report};
     use crate::config::own_variables;
     use crate::conformance::plan::Event;
     use crate::conformance::{EffectCounts, MAX_FAILURES, MAX_OUTPUT_BYTES, effects, output, plan};
     use crate::sys::command::{Program, Running, wait};
 
+    /// The topic's name.
+    const TOPIC: &str = "conformance";
     /// Kills before the last portion of the records.
     const KILLS: usize = 5;
     /// Between two looks at the effects.
