@@ -169,15 +169,16 @@ fn active(api: &Api, call: &Call, id: &str) -> Result<Credential, Problem> {
         let Some(found) = credentials::by_id(tx, &call.tenant, id)? else { return Ok(None) };
         let is_sent = match found.owner {
             Owner::Provider(_) => true,
-            Owner::Subscription(seq) => subscriptions::by_seq(tx, seq)?
-                .is_some_and(|found| matches!(found.new.target, Target::Http(_))),
+            Owner::Subscription(seq) => subscriptions::by_seq(tx, seq)?.is_some_and(|found| {
+                matches!(found.new.target, Target::Http(_) | Target::Kafka(_))
+            }),
         };
         Ok(Some((found, is_sent)))
     })?;
     let (found, is_sent) = found.or_not_found("credential")?;
     if !is_sent {
         return Err(Problem::conflict(
-            "No HTTP request is sent for it, so a new one cannot be verified: set another one with \
+            "Nothing is sent for it, so a new one cannot be verified: set another one with \
              `oncebox credential set`.",
         ));
     }

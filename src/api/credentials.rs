@@ -381,7 +381,7 @@ fn check_fits(subscription: &Subscription, settings: &Settings) -> Result<(), Pr
     let kind = settings.kind();
     let carries = match subscription.new.target {
         Target::Http(_) => true,
-        Target::Kafka(_) => kind == Kind::Basic || kind.purpose() == Purpose::Sign,
+        Target::Kafka(_) => !matches!(kind, Kind::Bearer | Kind::ApiKey),
         _ => kind.purpose() == Purpose::Sign,
     };
     if !carries {

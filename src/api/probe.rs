@@ -50,6 +50,9 @@ pub(super) const RESOURCE: Resource = Resource {
 struct TestRequest {
     /// A past event or webhook event to send instead of a ping.
     event_id: Option<Is<Uuid>>,
+    /// Whether a ping is sent where no event is. By default it is, but not to a `kafka` target, whose cluster is
+    /// looked at instead.
+    ping: Option<bool>,
     /// Answer at once with 202 and the test's id; its steps are asked for while it runs.
     #[serde(default)]
     background: bool,
@@ -130,13 +133,13 @@ impl StepAnswer {
 
 /// `POST /v1/subscriptions/{id}/test`
 fn test(api: &Api, mut call: Call, reply: Reply) {
-    let (subscription, outgoing, is_background) = match prepared(api, &call) {
+    let (subscription, outgoing, how) = match prepared(api, &call) {
         Ok(prepared) => prepared,
         Err(problem) => return reply.send(api.acted(&call, Err(problem))),
     };
     let (own, tenant) = (api.clone(), call.tenant.clone());
     let id = id::uuid7(api.clock.wall(), &*api.draw);
-    let reply = if is_background {
+    let reply = if how.is_background {
         api.tests.add(&id, &tenant, &subscription);
         reply.send(answer(202, &TestBegun { id: id.as_str().into() }));
         // Its result is not the answer that was sent.
@@ -146,7 +149,7 @@ fn test(api: &Api, mut call: Call, reply: Reply) {
         Some(reply)
     };
     let job = move |turn: Turn| {
-        let trace = Trace::new(own.clock.clone());
+        let trace = Trace::new(own.clock.clone()).sending(how.sends);
         own.tests.begin(&id, &trace);
         let done = match turn {
             Turn::Now => run(&own, &call, &subscription, outgoing, &trace),
@@ -185,9 +188,17 @@ fn progress(api: &Api, call: &Call) -> Result<Response, Problem> {
     shown.or_not_found("subscription test")
 }
 
-/// What is sent, and whether nobody waits for it.
-fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest, bool), Problem> {
-    let TestRequest { event_id, background } = call.optional_json()?;
+/// How a test runs.
+struct How {
+    /// Whether nobody waits for it.
+    is_background: bool,
+    /// Whether something is sent.
+    sends: bool,
+}
+
+/// What is sent, and how.
+fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest, How), Problem> {
+    let TestRequest { event_id, ping, background } = call.optional_json()?;
     let subscription = subscriptions::find(api, call)?;
     if subscription.new.is_of_alerts() {
         let detail = "It belongs to an alert channel: test that one.";
@@ -198,14 +209,21 @@ fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest, bo
             "Nothing is sent to this subscription: consumers ask for its events. Try it with `oncebox consume`.",
         ));
     }
+    let can_look = matches!(subscription.new.target, Target::Kafka(_));
+    let sends = event_id.is_some() || ping.unwrap_or(!can_look);
+    if !sends && !can_look {
+        let detail = "ping is false, and an HTTP target is tried by sending: leave ping out.";
+        return Err(Problem::unprocessable(detail));
+    }
+    let how = How { is_background: background, sends };
     let Some(event_id) = event_id else {
         let ping = api.flow.tests.ping(&subscription);
-        return Ok((subscription, ping, background));
+        return Ok((subscription, ping, how));
     };
     let event = (call.tenant.as_str(), &*event_id);
     let found = api.store.read(|tx| deliveries::outgoing_of_event(tx, subscription.seq, event))?;
     let outgoing = found.or_not_found("event or webhook event")?;
-    Ok((subscription, outgoing, background))
+    Ok((subscription, outgoing, how))
 }
 
 fn run(

@@ -348,7 +348,7 @@ settings! {
         tls: bool = true, Flag, Reload,
             "Whether connections are encrypted. The certificates to trust are those of deliveries (delivery.ca_file).";
         sasl: KafkaSasl = KafkaSasl::None, Word(KafkaSasl::WORDS), Reload,
-            "How subscriptions log on, with a credential of the kind basic.";
+            "How subscriptions log on: with a credential of the kind basic, with oauthbearer of the kind oauth2.";
         compression: KafkaCompression = KafkaCompression::Lz4, Word(KafkaCompression::WORDS), Reload,
             "How batches are compressed.";
     }
@@ -417,6 +417,8 @@ words! {
         ScramSha256 = "scram-sha-256",
         /// With a proof of the password, SHA-512.
         ScramSha512 = "scram-sha-512",
+        /// With a token of OAuth 2.0, which TLS protects.
+        Oauthbearer = "oauthbearer",
     }
     /// How what is written to Kafka is compressed.
     KafkaCompression {
@@ -428,6 +430,8 @@ words! {
         Snappy = "snappy",
         /// LZ4.
         Lz4 = "lz4",
+        /// Zstandard.
+        Zstd = "zstd",
     }
     /// The format of the log.
     LogFormat {

@@ -8,6 +8,8 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use ureq::tls::{ClientCert, PemItem, parse_pem};
+#[cfg(feature = "kafka")]
+use zeroize::Zeroizing;
 
 use crate::base::clock::Timestamp;
 use crate::http::certificate::valid_until;
@@ -21,6 +23,9 @@ pub struct Identity {
     pub fingerprint: String,
     /// When the certificate expires.
     pub valid_until: Timestamp,
+    /// Certificates and key as they were brought.
+    #[cfg(feature = "kafka")]
+    pub pem: Zeroizing<String>,
     pub(super) tls: ClientCert,
 }
 
@@ -66,6 +71,8 @@ impl Identity {
         Ok(Self {
             fingerprint: HEXLOWER.encode(digest(&SHA256, leaf.der()).as_ref()),
             valid_until: valid_until(leaf.der()).ok_or("the certificate has no readable expiry")?,
+            #[cfg(feature = "kafka")]
+            pem: Zeroizing::new(pem.to_owned()),
             tls: ClientCert::new_with_certs(&chain, key),
         })
     }

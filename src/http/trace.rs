@@ -58,6 +58,7 @@ pub struct Step {
 #[derive(Clone, Debug)]
 pub struct Trace {
     clock: Clock,
+    sends: bool,
     noted: Arc<Mutex<Noted>>,
 }
 
@@ -75,7 +76,18 @@ impl Trace {
     pub fn new(clock: Clock) -> Self {
         let since = clock.monotonic();
         let noted = Noted { since, steps: Vec::new(), addresses: Vec::new(), seen: None };
-        Self { clock, noted: Arc::new(Mutex::new(noted)) }
+        Self { clock, sends: true, noted: Arc::new(Mutex::new(noted)) }
+    }
+
+    /// One of a look, where `sends` is false: nothing is sent to a target that can be looked at.
+    #[must_use]
+    pub fn sending(self, sends: bool) -> Self {
+        Self { sends, ..self }
+    }
+
+    /// Whether something is sent.
+    pub fn sends(&self) -> bool {
+        self.sends
     }
 
     /// Notes that a step is done. The next one begins.

@@ -43,6 +43,9 @@ pub(super) fn advice(outcome: &Outcome, step: StepName) -> &'static str {
         Outcome::Unacknowledged { is_away: true, .. } => {
             "No broker answers: start the cluster, or correct its brokers in kafka.clusters."
         }
+        Outcome::Unacknowledged { code, .. } if code == "authentication" => {
+            "The broker refuses the log-on: correct the credential, or kafka.sasl in the settings."
+        }
         Outcome::Unacknowledged { .. } => {
             "Ask who runs the cluster: the topic has to be there, and the user needs the right to write to it."
         }

@@ -546,8 +546,11 @@ impl Deliver {
             return Outcome::Unreachable { cause: Cause::NoConnection, reason };
         }
         let access = &destination.access;
-        let outcome =
-            target.send(&Parcel { subscription, outgoing, call, access, echo, at, trace });
+        let parcel = Parcel { subscription, outgoing, call, access, echo, at, trace };
+        let outcome = match trace {
+            Some(trace) if !trace.sends() => target.look(&parcel),
+            _ => target.send(&parcel),
+        };
         if self.faults.hit(Step::AfterSend) {
             let reason = "planned: the answer is lost".to_owned();
             return Outcome::Unreachable { cause: Cause::Broken, reason };

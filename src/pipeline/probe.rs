@@ -155,7 +155,9 @@ impl SubscriptionTests {
             Err(reason) => return Ok((AttemptClass::Transient, reason)),
         };
         let mut ping = self.ping(&destination.subscription);
-        let trace = Trace::new(self.deliver.clock.clone());
+        // A topic is looked at, and its consumers see nothing of it.
+        let sends = matches!(destination.subscription.new.target, Target::Http(_));
+        let trace = Trace::new(self.deliver.clock.clone()).sending(sends);
         let (_, outcome) = self.deliver.try_out(&mut ping, &destination, &trace)?;
         let class = destination.classes.classify(&outcome);
         Ok((class, outcome.failed_reason(class).unwrap_or_default()))

@@ -47,7 +47,7 @@ impl Targets {
         sender: Arc<dyn Sender>,
     ) -> Self {
         Self {
-            kafka: Arc::new(Kafka::new(settings.clone(), clock.clone())),
+            kafka: Arc::new(Kafka::new(settings.clone(), clock.clone(), Arc::clone(&sender))),
             email: Arc::new(Email { store: store.clone(), settings: settings.clone() }),
             command: Arc::new(Command { clock: clock.clone(), settings }),
             http: Arc::new(Http { store, clock, key, sender }),

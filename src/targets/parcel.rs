@@ -32,4 +32,9 @@ pub struct Parcel<'a> {
 pub trait Sends: Send + Sync {
     /// Sends it and waits for the outcome, at most as long as its call may take.
     fn send(&self, parcel: &Parcel<'_>) -> Outcome;
+
+    /// Looks whether it could be sent. What can only be tried by sending is sent.
+    fn look(&self, parcel: &Parcel<'_>) -> Outcome {
+        self.send(parcel)
+    }
 }

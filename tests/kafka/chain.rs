@@ -61,7 +61,7 @@ fn two_boxes_a_topic_and_a_consumer_do_each_invoice_once_although_all_are_killed
     };
     let homes = ["north", "south"].map(|name| (name, tempfile::tempdir().unwrap()));
     let mut boxes: Vec<Process> =
-        homes.iter().map(|(_, home)| started(home.path(), &cluster, TOPIC)).collect();
+        homes.iter().map(|(_, home)| started(home.path(), &cluster.brokers(), TOPIC)).collect();
     let mut consumer = consume();
     for portion in 0..PORTIONS {
         let of = |whole: u64| whole * invoices / PORTIONS;

@@ -66,38 +66,7 @@ impl Cluster {
 
     /// All that was written to a topic, partition by partition.
     pub(crate) fn written(&self, topic: &str) -> Vec<Written> {
-        let consumer: BaseConsumer = ClientConfig::new()
-            .set("bootstrap.servers", self.0.bootstrap_servers())
-            .set("group.id", "tests")
-            .create()
-            .unwrap();
-        let wait = Duration::from_secs(20);
-        let mut written = Vec::new();
-        for partition in 0..PARTITIONS {
-            let (from, until) = consumer.fetch_watermarks(topic, partition, wait).unwrap();
-            let mut list = TopicPartitionList::new();
-            list.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
-            consumer.assign(&list).unwrap();
-            let mut left = until - from;
-            let deadline = Instant::now() + wait;
-            while left > 0 {
-                assert!(Instant::now() < deadline, "{left} records are there and cannot be read");
-                let Some(found) = consumer.poll(Duration::from_millis(100)) else { continue };
-                let found = found.unwrap();
-                left -= 1;
-                let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-                let fields = found.headers().into_iter().flat_map(Headers::iter);
-                written.push(Written {
-                    partition,
-                    offset: found.offset(),
-                    key: found.key().map(text),
-                    body: found.payload().map(text).unwrap_or_default(),
-                    at: found.timestamp().to_millis().unwrap(),
-                    fields: fields.map(|it| (it.key.to_owned(), text(it.value.unwrap()))).collect(),
-                });
-            }
-        }
-        written
+        written(&self.0.bootstrap_servers(), topic)
     }
 
     /// Writes all records of a topic once more, as a crash before their outcome would.
@@ -146,4 +115,40 @@ impl Cluster {
     pub(crate) fn fails(&self, kind: RDKafkaApiKey, errors: &[rdkafka::types::RDKafkaRespErr]) {
         self.0.request_errors(kind, errors);
     }
+}
+
+/// All that was written to a topic of these brokers, partition by partition.
+pub(crate) fn written(brokers: &str, topic: &str) -> Vec<Written> {
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", brokers)
+        .set("group.id", "tests")
+        .create()
+        .unwrap();
+    let wait = Duration::from_secs(20);
+    let mut written = Vec::new();
+    for partition in 0..PARTITIONS {
+        let (from, until) = consumer.fetch_watermarks(topic, partition, wait).unwrap();
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
+        consumer.assign(&list).unwrap();
+        let mut left = until - from;
+        let deadline = Instant::now() + wait;
+        while left > 0 {
+            assert!(Instant::now() < deadline, "{left} records are there and cannot be read");
+            let Some(found) = consumer.poll(Duration::from_millis(100)) else { continue };
+            let found = found.unwrap();
+            left -= 1;
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            let fields = found.headers().into_iter().flat_map(Headers::iter);
+            written.push(Written {
+                partition,
+                offset: found.offset(),
+                key: found.key().map(text),
+                body: found.payload().map(text).unwrap_or_default(),
+                at: found.timestamp().to_millis().unwrap(),
+                fields: fields.map(|it| (it.key.to_owned(), text(it.value.unwrap()))).collect(),
+            });
+        }
+    }
+    written
 }

@@ -10,8 +10,8 @@ const EVENTS: usize = 400;
 const KEYS: usize = 20;
 
 /// An Oncebox in a process of its own, whose subscription writes to a cluster.
-pub(crate) fn started(home: &Path, cluster: &Cluster, topic: &str) -> Process {
-    let brokers = json!(cluster.brokers());
+pub(crate) fn started(home: &Path, brokers: &[String], topic: &str) -> Process {
+    let brokers = json!(brokers);
     let kafka = format!("{SOON}[kafka]\ntls = false\nclusters = {{ centre = {brokers} }}\n");
     fs::write(home.join("oncebox.toml"), kafka).unwrap();
     let process = Process::start(home);
@@ -24,7 +24,7 @@ pub(crate) fn started(home: &Path, cluster: &Cluster, topic: &str) -> Process {
 #[test]
 fn after_kills_each_record_lies_there_and_each_key_is_in_order() {
     let (cluster, home) = (Cluster::new(), tempfile::tempdir().unwrap());
-    let mut process = started(home.path(), &cluster, TOPIC);
+    let mut process = started(home.path(), &cluster.brokers(), TOPIC);
     let event = |n: usize| {
         json!({ "event_type": "order.changed", "idempotency_key": n.to_string(),
             "ordering_key": format!("order-{}", n % KEYS), "payload": { "n": n } })
@@ -67,7 +67,7 @@ fn another_client_reads_what_was_written() {
         return skipped(NEEDS);
     };
     let (cluster, home) = (Cluster::new(), tempfile::tempdir().unwrap());
-    let process = started(home.path(), &cluster, TOPIC);
+    let process = started(home.path(), &cluster.brokers(), TOPIC);
     let event = json!({ "event_type": "order.paid", "ordering_key": "order-7", "payload": { "total": "9.00" } });
     let answer = process.post("/v1/events", &event);
     process.finish();
@@ -142,7 +142,7 @@ fn the_consumer_of_the_page_on_guards_does_each_effect_once_although_it_is_kille
         return skipped("needs ONCEBOX_KAFKA_PYTHON, a Python with confluent-kafka");
     };
     let (cluster, home) = (Cluster::new(), tempfile::tempdir().unwrap());
-    let process = started(home.path(), &cluster, TOPIC);
+    let process = started(home.path(), &cluster.brokers(), TOPIC);
     let event =
         |n: usize| json!({ "event_type": "a", "idempotency_key": n.to_string(), "payload": n });
     process.post("/v1/events", &json!((0..EVENTS).map(event).collect::<Vec<_>>()));

@@ -13,7 +13,10 @@
 
 mod chain;
 mod cluster;
+mod door;
+mod foreign;
 mod kills;
+mod log_on;
 mod records;
 #[path = "../rig/mod.rs"]
 mod rig;

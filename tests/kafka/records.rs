@@ -206,7 +206,11 @@ fn a_cluster_that_names_brokers_which_the_settings_do_not_gets_nothing() {
 fn a_test_of_the_subscription_shows_each_step_and_what_to_change() {
     let cluster = Cluster::new();
     let rig = cluster.rig(&json!({}));
-    let tried = || rig.post("/v1/subscriptions/centre/test", &json!({})).is(200).json();
+    let tried =
+        || rig.post("/v1/subscriptions/centre/test", &json!({ "ping": true })).is(200).json();
+    let looked = rig.post("/v1/subscriptions/centre/test", &json!({})).is(200).json();
+    has(&looked, &json!({ "class": "success" }));
+    assert_eq!(cluster.written(TOPIC).len(), 0, "a look writes nothing");
     let works = tried();
     has(&works, &json!({ "class": "success", "url": format!("kafka://centre/{TOPIC}") }));
     let steps = |of: &Value| {
@@ -257,6 +261,8 @@ fn a_subscription_that_cannot_write_is_refused_with_what_to_change() {
         shows(&refused(&more), &words);
     }
     let path = "/v1/subscriptions/centre/credentials";
+    rig.post("/v1/subscriptions", &json!({ "name": "erp", "url": "https://127.0.0.1/" })).is(201);
+    rig.post("/v1/subscriptions/erp/test", &json!({ "ping": false })).is(422).tells("ping");
     let bearer = rig.post(path, &json!({ "kind": "bearer", "secret": "abc" })).is(422);
     shows(&bearer.json()["detail"].to_string(), &["kafka", "bearer"]);
     rig.post(path, &json!({ "kind": "basic", "user": "erp", "secret": "abc" })).is(201);

@@ -58,8 +58,8 @@ pub struct Access {
     log_on: Option<LogOn>,
     /// User and password, for what logs on otherwise than by a header field.
     #[cfg(feature = "kafka")]
-    login: Option<(String, Zeroizing<String>)>,
-    identity: Option<Arc<Identity>>,
+    pub(in crate::targets) login: Option<(String, Zeroizing<String>)>,
+    pub(in crate::targets) identity: Option<Arc<Identity>>,
     last_use: Arc<LastUse>,
 }
 
@@ -175,10 +175,13 @@ impl Access {
         entries.collect::<Vec<_>>().join(" ")
     }
 
-    /// User and password, if it logs on with them.
+    /// Where its tokens come from, if it logs on by such.
     #[cfg(feature = "kafka")]
-    pub fn login(&self) -> Option<&(String, Zeroizing<String>)> {
-        self.login.as_ref()
+    pub(in crate::targets) fn token_source(&self) -> Option<&Arc<TokenSource>> {
+        match &self.log_on {
+            Some(LogOn::Tokens(source)) => Some(source),
+            _ => None,
+        }
     }
 
     /// The header field that logs on, if one does.

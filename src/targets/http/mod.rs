@@ -1,7 +1,7 @@
 //! Targets that are called over HTTP. What a request carries to prove who sends it is in [`access`].
 
 pub mod access;
-mod oauth2;
+pub(super) mod oauth2;
 pub mod wire;
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use crate::alerts::store;
 use crate::base::clock::Clock;
 use crate::base::headers::CONFIRM_URL;
-use crate::http::client::{Call, CallError, Sender};
+use crate::http::client::{Call, Sender};
 use crate::http::trace::StepName;
 use crate::keys::Keyring;
 use crate::model::delivery::retry_after;
@@ -20,7 +20,6 @@ use crate::model::subscription::Subscription;
 use crate::privacy::policy::ResponseScrub;
 use crate::store::Store;
 use crate::targets::http::access::scrubbed;
-use crate::targets::http::wire::NotSent;
 use crate::targets::parcel::{Parcel, Sends};
 
 /// Characters of an answer that are kept.
@@ -63,16 +62,7 @@ impl Sends for Http {
                     excerpt: without_token(excerpt(&answer.body, parcel.echo), call.headers),
                 }
             }
-            Err(NotSent::Call(CallError::Blocked(reason))) => Outcome::Blocked { reason },
-            Err(NotSent::Call(CallError::Unbuildable(reason))) => Outcome::Unbuildable { reason },
-            Err(NotSent::Call(CallError::Failed(cause, reason))) => {
-                Outcome::Unreachable { cause, reason }
-            }
-            Err(NotSent::NoToken { class, retry_after: wait, reason }) => Outcome::NoToken {
-                class,
-                retry_after: wait.and_then(|value| retry_after(&value, *at)),
-                reason,
-            },
+            Err(not_sent) => not_sent.outcome(*at),
         }
     }
 }

@@ -30,10 +30,10 @@ const MAX_ERROR_CHARS: usize = 300;
 
 /// A token of an OAuth 2.0 client. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Token {
-    pub(super) value: Arc<Zeroizing<String>>,
+pub(in crate::targets) struct Token {
+    pub(in crate::targets) value: Arc<Zeroizing<String>>,
     /// When it has to be fetched again (monotonic).
-    until: Duration,
+    pub(in crate::targets) until: Duration,
 }
 
 impl Token {
@@ -89,7 +89,11 @@ impl TokenSource {
     }
 
     /// The token to send; another than the one that was `refused`.
-    pub(super) fn token(&self, wire: &Wire<'_>, refused: Option<&Token>) -> Result<Token, NotSent> {
+    pub(in crate::targets) fn token(
+        &self,
+        wire: &Wire<'_>,
+        refused: Option<&Token>,
+    ) -> Result<Token, NotSent> {
         let before = self.fetches.load(Ordering::SeqCst);
         let mut last = self.last.lock();
         let is_new = self.fetches.load(Ordering::SeqCst) != before;

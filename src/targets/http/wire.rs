@@ -3,18 +3,21 @@
 
 use std::time::Duration;
 
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, Timestamp};
 use crate::http::client::{Answer, Call, CallError, Sender};
 use crate::http::identity::Identity;
 use crate::http::trace::{StepName, Trace};
-use crate::model::outcome::{AttemptClass, Cause};
+use crate::model::delivery::retry_after;
+use crate::model::outcome::{AttemptClass, Cause, Outcome};
 
 /// Why a request got no answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum NotSent {
     /// The request itself, or that for a token, was not answered.
+    #[error("{0}")]
     Call(CallError),
     /// There is no token to send it with.
+    #[error("{reason}")]
     NoToken {
         /// What that means for the attempt.
         class: AttemptClass,
@@ -25,11 +28,27 @@ pub enum NotSent {
     },
 }
 
+impl NotSent {
+    /// What that is for the attempt, which was made at that time.
+    pub(in crate::targets) fn outcome(self, at: Timestamp) -> Outcome {
+        match self {
+            Self::Call(CallError::Blocked(reason)) => Outcome::Blocked { reason },
+            Self::Call(CallError::Unbuildable(reason)) => Outcome::Unbuildable { reason },
+            Self::Call(CallError::Failed(cause, reason)) => Outcome::Unreachable { cause, reason },
+            Self::NoToken { class, retry_after: wait, reason } => Outcome::NoToken {
+                class,
+                retry_after: wait.and_then(|value| retry_after(&value, at)),
+                reason,
+            },
+        }
+    }
+}
+
 /// What sends, the time, and what notes the steps of a test.
 pub type Line<'a> = (&'a dyn Sender, &'a Clock, Option<&'a Trace>);
 
 /// What the requests of one attempt go over.
-pub(super) struct Wire<'a> {
+pub(in crate::targets) struct Wire<'a> {
     sender: &'a dyn Sender,
     clock: &'a Clock,
     identity: Option<&'a Identity>,
@@ -40,7 +59,7 @@ pub(super) struct Wire<'a> {
 }
 
 impl<'a> Wire<'a> {
-    pub(super) fn new(
+    pub(in crate::targets) fn new(
         (sender, clock, trace): Line<'a>,
         identity: Option<&'a Identity>,
         call: &Call<'a>,

@@ -3,19 +3,32 @@
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use crate::model::outcome::{AttemptClass, Outcome};
+use crate::targets::kafka::reports::Line;
 
-/// The outcome of a record that was not acknowledged. `was_down`: no broker was connected meanwhile.
-pub(super) fn outcome(cluster: &str, code: Code, was_down: bool) -> Outcome {
+/// The outcome of a record that was not acknowledged, over a line like that.
+pub(super) fn outcome(cluster: &str, code: Code, line: &Line) -> Outcome {
     let is_away = match code {
         Code::BrokerTransportFailure | Code::AllBrokersDown | Code::Resolve => true,
-        Code::MessageTimedOut | Code::OperationTimedOut => was_down,
+        Code::MessageTimedOut | Code::OperationTimedOut => *line != Line::Up,
         _ => false,
+    };
+    if let (true, Line::Refused(why)) = (is_away, line) {
+        return Outcome::Unacknowledged {
+            class: AttemptClass::Auth,
+            is_away: false,
+            code: word(Code::Authentication),
+            reason: format!("the cluster {cluster}: {why}"),
+        };
+    }
+    let why = match line {
+        Line::Down(said) if is_away && !said.is_empty() => said.clone(),
+        _ => code.to_string(),
     };
     Outcome::Unacknowledged {
         class: class(code),
         is_away,
         code: word(code),
-        reason: format!("the cluster {cluster}: {code}"),
+        reason: format!("the cluster {cluster}: {why}"),
     }
 }
 
@@ -76,13 +89,19 @@ mod tests {
             (Code::MessageTimedOut, AttemptClass::Transient, true, "message_timed_out"),
         ] {
             let Outcome::Unacknowledged { class: found, is_away: away, code: said, reason } =
-                outcome("centre", code, true)
+                outcome("centre", code, &Line::Down(String::new()))
             else {
                 panic!("{code:?} has another outcome");
             };
             assert_eq!((found, away, said.as_str()), (class, is_away, word));
             assert!(reason.starts_with("the cluster centre: "), "{reason}");
         }
-        assert!(!outcome("centre", Code::MessageTimedOut, false).is_away());
+        assert!(!outcome("centre", Code::MessageTimedOut, &Line::Up).is_away());
+        let refused = Line::Refused("wrong password".to_owned());
+        let told = outcome("centre", Code::OperationTimedOut, &refused);
+        assert!(
+            !told.is_away()
+                && matches!(told, Outcome::Unacknowledged { class: AttemptClass::Auth, .. })
+        );
     }
 }

@@ -6,7 +6,11 @@
 #[cfg(feature = "kafka")]
 mod failures;
 #[cfg(feature = "kafka")]
+mod plan;
+#[cfg(feature = "kafka")]
 mod producer;
+#[cfg(feature = "kafka")]
+mod reports;
 
 use crate::config::{self, KafkaSasl};
 use crate::model::kafka_topic::KafkaTopic;
@@ -36,10 +40,8 @@ pub fn check(settings: &config::Kafka, topic: &KafkaTopic) -> Result<(), String>
 
 /// The brokers of a cluster.
 fn brokers<'s>(settings: &'s config::Kafka, cluster: &str) -> Result<&'s [String], String> {
-    if settings.sasl == KafkaSasl::Plain && !settings.tls {
-        return Err(
-            "kafka.sasl is plain, which sends passwords in the clear: set kafka.tls".to_owned()
-        );
+    if matches!(settings.sasl, KafkaSasl::Plain | KafkaSasl::Oauthbearer) && !settings.tls {
+        return Err("kafka.sasl sends the password or token in the clear: set kafka.tls".to_owned());
     }
     let brokers = settings.clusters.get(cluster);
     brokers.map(Vec::as_slice).ok_or_else(|| {
@@ -53,8 +55,11 @@ fn brokers<'s>(settings: &'s config::Kafka, cluster: &str) -> Result<&'s [String
 #[cfg(not(feature = "kafka"))]
 mod unlinked {
     use super::NOT_BUILT;
+    use std::sync::Arc;
+
     use crate::base::clock::Clock;
     use crate::config::Live;
+    use crate::http::client::Sender;
     use crate::model::outcome::{AttemptClass, Outcome};
     use crate::targets::parcel::{Parcel, Sends};
 
@@ -64,7 +69,7 @@ mod unlinked {
 
     impl Kafka {
         /// What sends nothing.
-        pub fn new(_settings: Live, _clock: Clock) -> Self {
+        pub fn new(_settings: Live, _clock: Clock, _sender: Arc<dyn Sender>) -> Self {
             Self
         }
     }
@@ -83,94 +88,78 @@ mod unlinked {
 
 #[cfg(feature = "kafka")]
 mod linked {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    use std::sync::Arc;
+
     use super::brokers;
-    use super::producer::{Plan, Producer};
+    use super::plan::{Plan, Tokens};
+    use super::producer::Producer;
     use crate::base::cache::Cache;
     use crate::base::clock::Clock;
-    use crate::config::{self, KafkaCompression, KafkaSasl, Live, Settings};
+    use crate::config::Live;
+    use crate::http::client::Sender;
     use crate::model::outcome::Outcome;
     use crate::model::subscription::Target;
     use crate::targets::parcel::{Parcel, Sends};
 
-    /// Producers that are kept. Each has a thread for every broker, and two more.
-    const MAX_PRODUCERS: usize = 16;
+    /// Producers that are kept for the tenants of a shard. Each has a thread for every broker, and two more.
+    const MAX_PRODUCERS: usize = 8;
+    /// Shards, by tenant: one whose subscriptions log on in many ways makes producers anew for its own shard alone.
+    const SHARDS: u64 = 8;
 
-    /// Writes to topics. Subscriptions share a producer where nothing of its plan differs.
+    /// Writes to topics. Subscriptions of a shard share a producer where nothing of its plan differs.
     pub struct Kafka {
         settings: Live,
         clock: Clock,
-        producers: Cache<Plan, Producer>,
+        sender: Arc<dyn Sender>,
+        producers: Vec<Cache<Plan, Producer>>,
     }
 
     impl Kafka {
         /// No producer is there yet.
-        pub fn new(settings: Live, clock: Clock) -> Self {
-            Self { settings, clock, producers: Cache::new(MAX_PRODUCERS) }
+        pub fn new(settings: Live, clock: Clock, sender: Arc<dyn Sender>) -> Self {
+            let producers = (0..SHARDS).map(|_| Cache::new(MAX_PRODUCERS)).collect();
+            Self { settings, clock, sender, producers }
+        }
+
+        /// The producers of a tenant's shard.
+        fn shard(&self, tenant: &str) -> Option<&Cache<Plan, Producer>> {
+            let mut hasher = DefaultHasher::new();
+            tenant.hash(&mut hasher);
+            self.producers.get(usize::try_from(hasher.finish() % SHARDS).ok()?)
+        }
+
+        /// The producer of a plan. The error says what is missing in the settings, for the administrator to add: the
+        /// record waits for it.
+        fn producer(&self, parcel: &Parcel<'_>) -> Result<Arc<Producer>, Outcome> {
+            let Parcel { subscription, call, outgoing, at, .. } = parcel;
+            let Target::Kafka(topic) = &subscription.new.target else {
+                return Err(Outcome::Unbuildable { reason: "its target is no topic".to_owned() });
+            };
+            let (settings, blocked) = (self.settings.get(), |reason| Outcome::Blocked { reason });
+            let brokers = brokers(&settings.kafka, topic.cluster()).map_err(blocked)?;
+            let tokens = Tokens::of(parcel, &self.sender, &self.clock);
+            let plan = Plan::of(&settings, brokers, topic, parcel, tokens).map_err(blocked)?;
+            if let Some(tokens) = &plan.tokens {
+                // The library waits ten seconds after it got none, and does not tell why.
+                tokens.token(None, call.timeout).map_err(|not_sent| not_sent.outcome(*at))?;
+            }
+            let new = |plan: &Plan| Producer::new(plan, self.clock.clone()).map(Some);
+            let made = self.shard(&outgoing.tenant).map(|shard| shard.get(plan, new)).transpose();
+            let missing = || blocked("there is no producer".to_owned());
+            made.map_err(blocked)?.flatten().ok_or_else(missing)
         }
     }
 
     impl Sends for Kafka {
         fn send(&self, parcel: &Parcel<'_>) -> Outcome {
-            let plan = match plan(&self.settings.get(), parcel) {
-                Ok(plan) => plan,
-                // What is missing in the settings is the administrator's to add: the record waits for it.
-                Err(reason) => return Outcome::Blocked { reason },
-            };
-            let make = |plan: &Plan| Producer::new(plan, self.clock.clone()).map(Some);
-            match self.producers.get(plan, make) {
-                Ok(Some(producer)) => producer.send(parcel),
-                Ok(None) => Outcome::Blocked { reason: "there is no producer".to_owned() },
-                Err(reason) => Outcome::Blocked { reason },
-            }
+            self.producer(parcel).map_or_else(|outcome| outcome, |producer| producer.send(parcel))
         }
-    }
 
-    /// What a producer for a parcel is made by.
-    fn plan(settings: &Settings, parcel: &Parcel<'_>) -> Result<Plan, String> {
-        let Target::Kafka(topic) = &parcel.subscription.new.target else {
-            return Err("its target is no topic".to_owned());
-        };
-        let config::Kafka { tls, sasl, compression, .. } = &settings.kafka;
-        let protocol = match (*sasl, *tls) {
-            (KafkaSasl::None, false) => "plaintext",
-            (KafkaSasl::None, true) => "ssl",
-            (_, false) => "sasl_plaintext",
-            (_, true) => "sasl_ssl",
-        };
-        let compression = match compression {
-            KafkaCompression::None => "none",
-            KafkaCompression::Gzip => "gzip",
-            KafkaCompression::Snappy => "snappy",
-            KafkaCompression::Lz4 => "lz4",
-        };
-        let mut properties = vec![
-            ("security.protocol", protocol.to_owned()),
-            ("compression.type", compression.to_owned()),
-        ];
-        if let Some(file) = settings.delivery.ca_file.as_ref().filter(|_| *tls) {
-            properties.push(("ssl.ca.location", file.display().to_string()));
+        fn look(&self, parcel: &Parcel<'_>) -> Outcome {
+            let looked = self.producer(parcel).map(|producer| producer.look(parcel));
+            let accepted = || Outcome::Accepted { excerpt: String::new() };
+            looked.map_or_else(|outcome| outcome, |refused| refused.unwrap_or_else(accepted))
         }
-        let mechanism = match sasl {
-            KafkaSasl::None => None,
-            KafkaSasl::Plain => Some("PLAIN"),
-            KafkaSasl::ScramSha256 => Some("SCRAM-SHA-256"),
-            KafkaSasl::ScramSha512 => Some("SCRAM-SHA-512"),
-        };
-        if let Some(mechanism) = mechanism {
-            let missing = "has no user and password; set them: oncebox credential set";
-            let login = parcel.access.login();
-            let (user, password) = login.ok_or_else(|| format!("the subscription {missing}"))?;
-            properties.extend([
-                ("sasl.mechanism", mechanism.to_owned()),
-                ("sasl.username", user.clone()),
-                ("sasl.password", password.to_string()),
-            ]);
-        }
-        Ok(Plan {
-            cluster: topic.cluster().to_owned(),
-            brokers: brokers(&settings.kafka, topic.cluster())?.to_vec(),
-            timeout: parcel.call.timeout,
-            properties,
-        })
     }
 }

@@ -3,22 +3,23 @@
 //! At most one record of a lane is under way, so what is sent here is in order; the producer keeps the order of what it
 //! sends again by itself.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::bounded;
 use parking_lot::Mutex;
-use rdkafka::client::ClientContext;
-use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
-use rdkafka::error::KafkaError;
-use rdkafka::message::{DeliveryResult, Header, Message, OwnedHeaders};
-use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
+use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseRecord, Producer as _, ThreadedProducer};
 use rdkafka::types::RDKafkaErrorCode;
 
 use crate::base::clock::Clock;
 use crate::http::trace::StepName;
 use crate::model::outcome::{Cause, Outcome};
 use crate::targets::kafka::failures::outcome;
+use crate::targets::kafka::plan::Plan;
+use crate::targets::kafka::reports::{Line, Reports, code_of};
 use crate::targets::parcel::Parcel;
 
 /// How often the brokers that a cluster names are compared with those of the settings.
@@ -29,92 +30,6 @@ const REFUSED_FOR: Duration = Duration::from_secs(1);
 const MAX_LOOK: Duration = Duration::from_secs(10);
 /// How long the report of a record may come after its time is over.
 const GRACE: Duration = Duration::from_secs(5);
-/// What every producer is told. Source: the library's CONFIGURATION.md.
-const PROPERTIES: [(&str, &str); 7] = [
-    ("client.id", "oncebox"),
-    // All replicas acknowledge, and what the producer sends again lies there once and in order.
-    ("enable.idempotence", "true"),
-    // The largest payload in an envelope; the broker has a limit of its own.
-    ("message.max.bytes", "67108864"),
-    // Records of the same moment are one request.
-    ("linger.ms", "1"),
-    // As the clients for Java choose, so that a key has one partition whoever writes.
-    ("partitioner", "murmur2_random"),
-    // An unknown topic is told within the time of an attempt.
-    ("topic.metadata.propagation.max.ms", "2000"),
-    ("reconnect.backoff.max.ms", "2000"),
-];
-
-/// What a producer is made by.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Plan {
-    /// The cluster's name.
-    pub(super) cluster: String,
-    /// Its brokers.
-    pub(super) brokers: Vec<String>,
-    /// How long a record may take.
-    pub(super) timeout: Duration,
-    /// What the library is told further, by its names. Holds secrets.
-    pub(super) properties: Vec<(&'static str, String)>,
-}
-
-impl Plan {
-    fn config(&self) -> ClientConfig {
-        let mut config = ClientConfig::new();
-        let (brokers, timeout) = (self.brokers.join(","), self.timeout.as_millis().to_string());
-        let own = [("bootstrap.servers", brokers.as_str()), ("message.timeout.ms", &timeout)];
-        let given = self.properties.iter().map(|(name, value)| (*name, value.as_str()));
-        for (name, value) in PROPERTIES.into_iter().chain(own).chain(given) {
-            config.set(name, value);
-        }
-        config
-    }
-}
-
-/// Where a record came to lie: partition and offset.
-type Acknowledged = Result<(i32, i64), RDKafkaErrorCode>;
-
-/// Takes the reports of the library.
-struct Reports {
-    cluster: String,
-    /// Whether no broker is connected.
-    is_down: AtomicBool,
-}
-
-impl ClientContext for Reports {
-    fn log(&self, level: RDKafkaLogLevel, _facility: &str, message: &str) {
-        tracing::debug!(cluster = self.cluster, ?level, "{message}");
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        let code = error.rdkafka_error_code();
-        if code == Some(RDKafkaErrorCode::AllBrokersDown) {
-            self.is_down.store(true, Ordering::Relaxed);
-        }
-        tracing::warn!(cluster = self.cluster, %error, "{reason}");
-    }
-}
-
-impl ProducerContext for Reports {
-    type DeliveryOpaque = Box<Sender<Acknowledged>>;
-
-    fn delivery(&self, result: &DeliveryResult<'_>, waits: Self::DeliveryOpaque) {
-        let acknowledged = match result {
-            Ok(message) => {
-                self.is_down.store(false, Ordering::Relaxed);
-                Ok((message.partition(), message.offset()))
-            }
-            Err((error, _)) => Err(code_of(error)),
-        };
-        // Whoever waited too long has gone.
-        let _gone = waits.try_send(acknowledged);
-    }
-}
-
-fn code_of(error: &KafkaError) -> RDKafkaErrorCode {
-    error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail)
-}
-
 /// One producer.
 pub(super) struct Producer {
     plan: Plan,
@@ -127,7 +42,7 @@ pub(super) struct Producer {
 impl Producer {
     /// Starts its threads; connects later. The error says what cannot be used.
     pub(super) fn new(plan: &Plan, clock: Clock) -> Result<Self, String> {
-        let reports = Reports { cluster: plan.cluster.clone(), is_down: AtomicBool::new(false) };
+        let reports = Reports::new(plan, clock.clone());
         let inner = plan
             .config()
             .set_log_level(RDKafkaLogLevel::Warning)
@@ -136,23 +51,23 @@ impl Producer {
         Ok(Self { plan: plan.clone(), inner, clock, looked: Mutex::default() })
     }
 
+    /// Why a record cannot be sent; a test notes what it found.
+    pub(super) fn look(&self, parcel: &Parcel<'_>) -> Option<Outcome> {
+        let topic = topic(parcel);
+        let Some(trace) = parcel.trace else { return self.refused(topic) };
+        trace.note(StepName::Build, format!("a record of {} bytes", parcel.call.body.len()));
+        let found = self.compare(topic).map(|found| found + &self.largest(topic));
+        found.map(|found| trace.note(StepName::Connect, found)).err()
+    }
+
     /// Sends one record and waits until all replicas have it.
     pub(super) fn send(&self, parcel: &Parcel<'_>) -> Outcome {
         let Parcel { outgoing, call, trace, .. } = parcel;
-        let topic = call.url.rsplit_once('/').map_or("", |(_, topic)| topic);
-        if let Some(trace) = trace {
-            trace.note(StepName::Build, format!("a record of {} bytes", call.body.len()));
-        }
-        // A test looks for itself.
-        let refused = match trace {
-            None => self.refused(topic),
-            Some(trace) => self.look(topic).map(|found| trace.note(StepName::Connect, found)).err(),
-        };
-        if let Some(refused) = refused {
+        if let Some(refused) = self.look(parcel) {
             return refused;
         }
         let (waits, acknowledged) = bounded(1);
-        let mut record = BaseRecord::with_opaque_to(topic, Box::new(waits))
+        let mut record = BaseRecord::with_opaque_to(topic(parcel), Box::new(waits))
             .payload(call.body)
             .headers(headers(call.headers))
             .timestamp(outgoing.happened_at().ms());
@@ -180,9 +95,9 @@ impl Producer {
     }
 
     fn failed(&self, code: RDKafkaErrorCode) -> Outcome {
-        let failed =
-            outcome(&self.plan.cluster, code, self.inner.context().is_down.load(Ordering::Relaxed));
-        if failed.is_away() {
+        let line = self.inner.context().line.lock().clone();
+        let failed = outcome(&self.plan.cluster, code, &line);
+        if line != Line::Up || failed.is_away() {
             // The next one finds out within the time of a look, not of a record.
             *self.looked.lock() = None;
         }
@@ -199,17 +114,22 @@ impl Producer {
                 return refused.clone();
             }
         }
-        let refused = self.look(topic).err();
+        let refused = self.compare(topic).err();
         *looked = Some((self.clock.monotonic(), refused.clone()));
         refused
     }
 
     /// Compares the brokers that the cluster names with those of the settings; tells what it found.
-    fn look(&self, topic: &str) -> Result<String, Outcome> {
+    fn compare(&self, topic: &str) -> Result<String, Outcome> {
         let Plan { cluster, brokers, timeout, .. } = &self.plan;
         let found = self.inner.client().fetch_metadata(Some(topic), (*timeout).min(MAX_LOOK));
-        let found = found.map_err(|error| outcome(cluster, code_of(&error), true))?;
-        self.inner.context().is_down.store(false, Ordering::Relaxed);
+        let context = self.inner.context();
+        let mut line = context.line.lock();
+        let found = found.map_err(|error| {
+            let down = Line::Down(context.said.lock().clone());
+            outcome(cluster, code_of(&error), if *line == Line::Up { &down } else { &line })
+        })?;
+        *line = Line::Up;
         let mut named = found.brokers().iter().map(|one| format!("{}:{}", one.host(), one.port()));
         if let Some(foreign) = named.find(|broker| !brokers.contains(broker)) {
             let reason = format!(
@@ -221,6 +141,27 @@ impl Producer {
         let partitions = found.topics().first().map_or(0, |topic| topic.partitions().len());
         Ok(format!("the topic {topic} of {cluster}, {partitions} partitions"))
     }
+
+    /// How large a record of a topic may be. Empty if the cluster does not tell it, as most do not without a right to it.
+    fn largest(&self, topic: &str) -> String {
+        // The library's client for this knows no tokens.
+        let config = self.plan.tokens.is_none().then(|| self.plan.config());
+        let asked = || {
+            let admin: AdminClient<DefaultClientContext> = config?.create().ok()?;
+            let options =
+                AdminOptions::new().request_timeout(Some(self.plan.timeout.min(MAX_LOOK)));
+            let wanted = [ResourceSpecifier::Topic(topic)];
+            let mut told = pollster::block_on(admin.describe_configs(&wanted, &options)).ok()?;
+            let told = told.pop()?.ok()?;
+            told.get("max.message.bytes")?.value.clone()
+        };
+        asked().map_or_else(String::new, |most| format!(", records of at most {most} bytes"))
+    }
+}
+
+/// The topic of a parcel.
+fn topic<'p>(parcel: &'p Parcel<'_>) -> &'p str {
+    parcel.call.url.rsplit_once('/').map_or("", |(_, topic)| topic)
 }
 
 /// Header fields as those of a record: the attributes of `CloudEvents` are named as its protocol binding for Kafka says.
