@@ -136,7 +136,8 @@ impl Api {
     }
 
     /// The session of a cookie's value; `None` if there is none, or it has ended.
-    pub fn session(&self, secret: &str) -> Result<Option<Session>, Problem> {
+    /// `is_use`: a person did something, and not only a page that stays fresh.
+    pub fn session(&self, secret: &str, is_use: bool) -> Result<Option<Session>, Problem> {
         if !token::is_secret(SESSION_PREFIX, secret) {
             return Ok(None);
         }
@@ -145,7 +146,7 @@ impl Api {
         let (now, idle) = (self.clock.wall(), self.settings.get().console.idle_timeout);
         let Some(known) = found.filter(|known| !known.is_over(now, idle)) else { return Ok(None) };
         let seq = known.stored.seq;
-        if known.is_to_be_noted(now) {
+        if is_use && known.is_to_be_noted(now) {
             self.store.writer().submit(
                 Queue::Upkeep,
                 move |tx| sessions::used(tx, seq, now),

@@ -6,7 +6,7 @@ use serde_json::Map;
 use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Field, Kind, Then};
 use crate::console::enter::{is_local, is_own};
-use crate::console::form::{Form, Submission};
+use crate::console::form::{Form, Said, Submission};
 use crate::console::layout;
 use crate::console::page::{Shared, View, csrf};
 use crate::console::prelude::*;
@@ -93,11 +93,13 @@ impl Task {
             return self.form(error.status, Some(&error));
         }
         let answer: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let led = match (self.action.then, answer.maybe("id")) {
+        let said = self.said(&answer);
+        let id = answer.maybe("id").or_else(|| answer.maybe("event_id"));
+        let led = match (self.action.then, id) {
             // The page of what was begun says itself how far it is.
             (Then::Leads(list), Some(id)) => {
                 let page = format!("/console/{list}/{}", segment(id));
-                self.inner.submissions.done(number, &page);
+                self.inner.submissions.done(number, &page, said);
                 return see(&page);
             }
             (Then::Leads(list), None) => Some(format!("/console/{list}")),
@@ -107,14 +109,15 @@ impl Task {
         let (path, query) = back.split_once('?').unwrap_or((back, ""));
         let query: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let query = query.iter().map(|(name, value)| (&**name, &**value));
-        let next = with_query(path, query.chain([("did", self.action.name)]));
-        self.inner.submissions.done(number, &next);
+        let form = self.given.get("form").unwrap_or_default();
+        let next = with_query(path, query.chain([("did", form)]));
+        self.inner.submissions.done(number, &next, said.clone());
         if self.action.then != Then::Answer {
             return see(&next);
         }
         self.page(200, |view| {
             html! {
-                p.notice role="status" { (self.action.done(view.t)) }
+                p class={ "notice " (said.mood) } role="status" { (said.text) }
                 @if let Some(secret) = ["secret", "token", "url"].iter().find_map(|name| answer.maybe(name)) {
                     p { (view.t.shown_once) }
                     (code(view, secret))
@@ -123,6 +126,19 @@ impl Task {
                 p { a.button href=(next) { (view.t.go_on) } }
             }
         })
+    }
+
+    /// What came of it: a rotation, for instance, may be under way, or its secret refused.
+    fn said(&self, answer: &Value) -> Said {
+        let t = self.inner.texts;
+        let label = (self.action.label)(t);
+        let made = if self.action.then == Then::Answer { answer.text("state") } else { "" };
+        let (mood, text) = match (made, answer.maybe("verify_error")) {
+            ("next", None) => ("open", t.is_tried.to_owned()),
+            ("next" | "revoked", Some(why)) => ("error", format!("{} {}", t.is_refused, why)),
+            _ => ("", t.done.to_owned()),
+        };
+        Said { mood, text: format!("{label}: {text}") }
     }
 
     /// The page to go back to.

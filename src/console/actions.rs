@@ -92,11 +92,6 @@ impl Action {
     pub(super) fn asks_first(&self) -> bool {
         self.asks != Asks::No
     }
-
-    /// What the page says after it.
-    pub(super) fn done(&self, t: &Texts) -> String {
-        format!("{}: {}", (self.label)(t), t.done)
-    }
 }
 
 const NAME: Field = required("name", |t| t.name, Kind::Text);
@@ -218,7 +213,7 @@ actions! {
             field("command", |t| t.command, Kind::Text),
             field("severity", |t| t.severity, Kind::Choice(&["info", "warning", "critical"]))
         ] First Answer;
-    TEST_CHANNEL = "test-channel" (test, test_channel_about) Operate Post "/v1/alert-channels/{name}/test" [] No Back;
+    TEST_CHANNEL = "test-channel" (test, test_channel_about) Operate Post "/v1/alert-channels/{name}/test" [] No Leads("events");
     DELETE_CHANNEL = "delete-channel" (delete, delete_channel_about) Admin Delete "/v1/alert-channels/{name}" [] First Back;
 
     // Users, sessions, tokens.

@@ -72,9 +72,10 @@ fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -
     let here = format!("{}{query}", head.path);
     let to = given.get("to").unwrap_or(&here);
     // What a person did may have ended the own session: a new password, for instance.
-    let done = Form::of_query(head).get("did").and_then(crate::console::actions::find);
+    let did = Form::of_query(head).get("did").map(|number| format!(" {number}"));
+    let done = did.and_then(|number| inner.submissions.said(&number));
     let body = html! {
-        @if let Some(done) = done { p.notice role="status" { (done.done(t)) ". " (t.log_in_again) } }
+        @if let Some(done) = done { p.notice role="status" { (done.text) " " (t.log_in_again) } }
         @if let Some(error) = error {
             p.error role="alert" { (error.detail) }
             p.small { (t.request_id) ": " code { (head.request_id) } }

@@ -109,16 +109,29 @@ pub(super) enum Submission {
     Done(String),
 }
 
-/// Forms that were sent, by session and number of the form; with the page after it, once it is done.
+/// What came of an action, for the page after it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// The class of the notice: empty for what worked, `open` for what goes on, `error` for what failed.
+    pub(super) mood: &'static str,
+    /// In people's words.
+    pub(super) text: String,
+}
+
+/// Forms that were sent, by session and number of the form; with the page after it and what it says, once it is done.
 #[derive(Debug, Default)]
-pub(super) struct Submissions(Mutex<VecDeque<(String, Option<String>)>>);
+pub(super) struct Submissions(Mutex<VecDeque<(String, Option<After>)>>);
+
+/// The page after a form, and what it says.
+type After = (String, Said);
 
 impl Submissions {
     /// Begins a form, unless it is known.
     pub(super) fn begin(&self, key: &str) -> Submission {
         let mut known = self.0.lock();
         if let Some((_, page)) = known.iter().find(|(have, _)| have == key) {
-            return page.clone().map_or(Submission::Running, Submission::Done);
+            let page = page.as_ref().map(|(page, _)| page.clone());
+            return page.map_or(Submission::Running, Submission::Done);
         }
         if known.len() >= MAX_REMEMBERED {
             known.pop_front();
@@ -128,10 +141,17 @@ impl Submissions {
     }
 
     /// Ends a form that succeeded.
-    pub(super) fn done(&self, key: &str, page: &str) {
+    pub(super) fn done(&self, key: &str, page: &str, said: Said) {
         if let Some((_, have)) = self.0.lock().iter_mut().find(|(have, _)| have == key) {
-            *have = Some(page.to_owned());
+            *have = Some((page.to_owned(), said));
         }
+    }
+
+    /// What came of a form whose key ends so.
+    pub(super) fn said(&self, key: &str) -> Option<Said> {
+        let known = self.0.lock();
+        let found = known.iter().find(|(have, _)| have.ends_with(key));
+        found.and_then(|(_, done)| done.as_ref()).map(|(_, said)| said.clone())
     }
 
     /// Forgets a form that failed, so that it can be corrected and sent again.
@@ -161,7 +181,10 @@ mod tests {
         let forms = Submissions::default();
         assert_eq!(forms.begin("a"), Submission::First);
         assert_eq!(forms.begin("a"), Submission::Running);
-        forms.done("a", "/console/");
+        assert_eq!(forms.said("a"), None);
+        let said = Said { mood: "open", text: "It is tried.".to_owned() };
+        forms.done("a", "/console/", said.clone());
+        assert_eq!((forms.said("a"), forms.said("b")), (Some(said), None));
         assert_eq!(forms.begin("a"), Submission::Done("/console/".to_owned()));
         assert_eq!(forms.begin("b"), Submission::First);
         forms.failed("b");

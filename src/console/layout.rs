@@ -13,7 +13,9 @@ use crate::http::message::{Head, Response};
 pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> Response {
     let here = page.map(Page::section);
     let is_live = page.is_some_and(|page| page.is_live);
-    let done = view.query.get("did").and_then(super::actions::find);
+    // Only what this session did: an address alone says nothing.
+    let number = view.query.get("did").map(|number| format!("{} {number}", view.session.id));
+    let said = number.and_then(|number| view.inner().submissions.said(&number));
     let t = view.t;
     let body = html! {
         a.skip href="#main" { (t.skip_to_content) }
@@ -46,12 +48,24 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
         }
         main #main tabindex="-1" data-live=[is_live.then_some(if content.is_running { "1" } else { "3" })] {
             h1 { (content.title) }
+            @if is_live { (stale(view)) }
             (tabs(view, page))
-            @if let Some(done) = done { p.notice role="status" { (done.done(t)) } }
+            @if let Some(said) = said { p class={ "notice " (said.mood) } role="status" { (said.text) } }
             (content.body)
         }
     };
     framed(view.inner(), 200, content, &body)
+}
+
+/// What a script shows when the page could not be updated, or the session ended.
+fn stale(view: &View<'_>) -> Markup {
+    let query = view.head.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
+    html! {
+        p.error #stale role="alert" hidden {
+            (view.t.not_updated) " " strong {} ". "
+            a href={ (view.head.path) (query) } hidden { (view.t.log_in_to_go_on) }
+        }
+    }
 }
 
 /// The other pages of a section that has several.

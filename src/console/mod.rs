@@ -37,6 +37,8 @@ use crate::model::token::Right;
 
 /// The largest form, in bytes: more than an event's payload, encoded.
 const MAX_FORM_BYTES: usize = 4 << 20;
+/// The header field of a page that only asks whether it is still fresh.
+const POLL: &str = "oncebox-poll";
 /// The largest form of somebody who is not logged in.
 const MAX_LOGIN_BYTES: usize = 8 << 10;
 
@@ -141,7 +143,8 @@ impl Inner {
 
     fn session(&self, head: &Head) -> Result<Option<Session>, PageError> {
         let Some(secret) = form::session_secret(head) else { return Ok(None) };
-        self.shared.api.session(secret).map_err(|problem| PageError::of(problem.into()))
+        let is_use = head.headers.get(POLL).is_none();
+        self.shared.api.session(secret, is_use).map_err(|problem| PageError::of(problem.into()))
     }
 }
 

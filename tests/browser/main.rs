@@ -19,5 +19,6 @@ mod hostile;
 mod pictures;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod trusting;
 mod walk;
 mod world;

@@ -81,7 +81,7 @@ fn everybody_ends_the_own_sessions_and_changes_the_own_password() {
     let (_, last) = page.rsplit_once("<form").unwrap();
     let end = form(&format!("<form{last}"), "/console/act/end-own-session").unwrap();
     browser.submit(&end, &[]).is(303);
-    assert!(rig.appliance().api().session(&elsewhere.secret).unwrap().is_none());
+    assert!(rig.appliance().api().session(&elsewhere.secret, true).unwrap().is_none());
     assert!(browser.get("/console/settings/my-sessions").contains("(this one)"));
 
     let new = [("new", "correct horse battery")];

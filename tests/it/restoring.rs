@@ -124,7 +124,7 @@ fn sessions_and_one_time_links_end_at_a_restore() {
     let link = rig.link("anna");
     back_up(&rig);
     restore(&mut rig);
-    assert!(rig.appliance().api().session(&session.secret).unwrap().is_none());
+    assert!(rig.appliance().api().session(&session.secret, true).unwrap().is_none());
     let head = Rig::head(Method::Post, "/console/enter");
     assert_eq!(rig.appliance().api().enter(&head, &link).unwrap_err().status(), 401);
     drop(rig.log_in_by_link("anna"));

@@ -60,31 +60,47 @@ function isBusy(main) {
   return types || selected || main.querySelector("input:checked") !== null || document.hidden;
 }
 
-// Asks for the page again, and replaces the main part if something was committed since.
+// Asks for the page again, and replaces the main part if something was committed since. What could not be asked for is old:
+// the page says since when, and greys what it says about now.
 function keepFresh(main) {
   const seconds = Number(main.dataset.live);
   if (!seconds) return;
   let version = null;
-  setInterval(async () => {
-    if (isBusy(main)) return;
-    const headers = version ? { "if-none-match": version } : {};
-    try {
-      const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error" });
-      if (answer.status !== 200) return;
-      version = answer.headers.get("etag");
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const fresh = page.querySelector("main[data-live]");
-      if (!fresh || isBusy(main)) return;
-      const open = [...main.querySelectorAll("details[open]")].map((element) => element.id);
-      const notice = main.querySelector(".notice");
-      main.replaceChildren(...fresh.childNodes);
-      for (const id of open) if (id) document.getElementById(id)?.setAttribute("open", "");
-      if (notice && !main.querySelector(".notice")) main.querySelector("h1")?.after(notice);
-      enhance(main);
-    } catch {
-      // The service restarts or the line is down: the next look will tell.
-    }
-  }, seconds * 1000);
+  let updated = new Date();
+  let isOver = false;
+  const tell = () => {
+    const stale = document.getElementById("stale");
+    const isOld = isOver || Date.now() - updated > (3 * seconds + 2) * 1000;
+    main.classList.toggle("stale", isOld);
+    if (stale.hidden !== isOld) return;
+    stale.querySelector("strong").textContent =
+      `${two(updated.getHours())}:${two(updated.getMinutes())}:${two(updated.getSeconds())}`;
+    stale.querySelector("a").hidden = !isOver;
+    stale.hidden = !isOld;
+  };
+  const look = async () => {
+    if (isBusy(main) || isOver) return;
+    const headers = { "oncebox-poll": "1", ...(version && { "if-none-match": version }) };
+    const begun = new Date();
+    const answer = await fetch(location.href,
+      { headers, cache: "no-store", redirect: "error", signal: AbortSignal.timeout(10000) });
+    if (answer.status === 304) updated = begun;
+    if (answer.status !== 200) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const fresh = page.querySelector("main[data-live]");
+    isOver = !fresh;
+    if (!fresh || isBusy(main)) return;
+    version = answer.headers.get("etag");
+    updated = begun;
+    const open = [...main.querySelectorAll("details[open]")].map((element) => element.id);
+    const notice = main.querySelector(".notice");
+    main.replaceChildren(...fresh.childNodes);
+    for (const id of open) if (id) document.getElementById(id)?.setAttribute("open", "");
+    if (notice && !main.querySelector(".notice")) main.querySelector("h1")?.after(notice);
+    enhance(main);
+  };
+  // The service restarts or the line is down: the next look will tell.
+  setInterval(() => look().catch(() => {}).finally(tell), seconds * 1000);
 }
 
 // A page that the browser kept, as after logging out and going back, is asked for again.
