@@ -8,6 +8,7 @@ use crate::api::call::page_found;
 use crate::api::event_repairs::given;
 use crate::api::prelude::*;
 use crate::api::schema::HeaderName;
+use crate::api::schema::TrueOrFalse;
 use crate::api::sealing::{ToSeal, ids, to_seal};
 use crate::api::subscription_terms::{self as terms, SecretText};
 use crate::api::subscription_trials::{self as trials, OrTrial, Trial};
@@ -36,6 +37,11 @@ const EVENT_TYPE: Param =
     Param::query::<SomeText>("event_type", "Only those that want this type.", "invoice.paid");
 
 const STATE: Param = Param::query::<State>("state", "Only those in this state.", "ACTIVE");
+const TROUBLED: Param = Param::query::<TrueOrFalse>(
+    "troubled",
+    "`true`: only those that fail or are held; `false`: only the others.",
+    "true",
+);
 
 /// Lanes that go on in one transaction when their subscription stops blocking them.
 const MAX_UNBLOCKED: u32 = 10_000;
@@ -49,7 +55,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc(
                 "listSubscriptions",
                 "List the subscriptions",
-                &[OWNER_ID, EVENT_TYPE, STATE, LIMIT, AFTER],
+                &[OWNER_ID, EVENT_TYPE, STATE, TROUBLED, LIMIT, AFTER],
             )
             .about("Without their secrets.")
             .returns(&[Returns::page::<Subscription>(
@@ -282,6 +288,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         owner_id: call.query.get("owner_id"),
         event_type: call.query.get("event_type"),
         state: call.query.one_of("state", State::ALL, State::as_str)?,
+        troubled: call.query.word("troubled", |text| text.parse().ok())?,
         after: page.after.unwrap_or(0),
         limit: page.limit,
     };

@@ -194,7 +194,7 @@ actions! {
 
     // Sources and providers.
     PAUSE_SOURCE = "pause-source" (pause, pause_source_about) Operate Post "/v1/sources/{name}/pause" [] No Back;
-    RESUME_SOURCE = "resume-source" (resume, resume_about) Operate Post "/v1/sources/{name}/resume" [] No Back;
+    RESUME_SOURCE = "resume-source" (resume, resume_source_about) Operate Post "/v1/sources/{name}/resume" [] No Back;
     RESET_SOURCE = "reset-source" (reset, reset_about) Operate Post "/v1/sources/{name}/reset"
         [field("cursor", |t| t.cursor, Kind::Number), field("from", |t| t.read_from, Kind::Choice(&["start", "now"]))] First Back;
 

@@ -1,6 +1,8 @@
 //! Reads fields of the API's answers, and indents JSON. A field that is missing or null is empty: pages show what is
 //! there.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 /// Fields of a JSON object.
@@ -51,6 +53,38 @@ impl Fields for Value {
     fn field(&self, name: &str) -> &Value {
         self.get(name).unwrap_or(&Self::Null)
     }
+}
+
+/// Texts of an answer, with what would hide or turn around other text made visible.
+pub(super) fn visible(mut answer: Value) -> Value {
+    match &mut answer {
+        Value::String(text) if text.contains(is_hidden) => *text = shown(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = visible(item.take())),
+        Value::Object(fields) => {
+            fields.values_mut().for_each(|field| *field = visible(field.take()));
+        }
+        _ => {}
+    }
+    answer
+}
+
+/// A text with hidden characters as `[U+202E]`.
+pub(super) fn shown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) {
+            let _written = write!(out, "[U+{:04X}]", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Whether a character controls others, or their direction. Source: Unicode, UAX 9, section 2.
+fn is_hidden(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// JSON text with indents, which ends after `most` bytes: at most that many are shown. Only whitespace changes: numbers

@@ -14,7 +14,7 @@ use crate::api::people::{Person, Session};
 use crate::console::assets::Assets;
 use crate::console::error::PageError;
 use crate::console::form::{Form, Submissions, segment, session_secret, with_query};
-use crate::console::json::indented;
+use crate::console::json::{indented, visible};
 use crate::console::texts::{EN, Texts};
 use crate::http::message::{Head, Method, Request, Response};
 use crate::model::token::Right;
@@ -125,7 +125,7 @@ impl<'a> View<'a> {
         let query = with_query("", query.iter().copied());
         let query = query.strip_prefix('?').map(str::to_owned);
         let body = self.answer(Method::Get, path, query, Vec::new())?;
-        Ok(serde_json::from_slice(&body).unwrap_or_default())
+        Ok(visible(serde_json::from_slice(&body).unwrap_or_default()))
     }
 
     /// The same, where a page goes on without it: null if the API refuses.
@@ -157,7 +157,8 @@ impl<'a> View<'a> {
         let payload = fields.remove("payload").map(|raw| indented(raw.get(), most));
         let rest = fields.into_iter().map(|(name, raw)| {
             let value = serde_json::from_str(raw.get()).unwrap_or_default();
-            (name, value)
+            // It may be sent again as it is.
+            if name == "payload_text" { (name, value) } else { (name, visible(value)) }
         });
         Ok((Value::Object(rest.collect()), payload))
     }
@@ -170,7 +171,7 @@ impl<'a> View<'a> {
         body: &Value,
     ) -> Result<Value, PageError> {
         let body = self.answer(method, path, None, body.to_string().into_bytes())?;
-        Ok(serde_json::from_slice(&body).unwrap_or_default())
+        Ok(visible(serde_json::from_slice(&body).unwrap_or_default()))
     }
 
     /// The checks of `/readyz`, whether they fail or not.

@@ -191,6 +191,40 @@ impl Class {
         }
     }
 
+    /// What happened, in two or three words: a heading for what it happened to.
+    ///
+    /// ```
+    /// use oncebox::model::escalation::Class;
+    /// assert_eq!(Class::SubscriptionAuth.title(), "Credential refused");
+    /// ```
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::SourceFailing => "Source cannot be read",
+            Self::SourceReplaced => "Source was replaced",
+            Self::SourceSilent => "Source is silent",
+            Self::DropRejected => "File refused",
+            Self::DeliveryFailing => "Delivery fails again and again",
+            Self::DeliveryDead => "Deliveries given up",
+            Self::SubscriptionAuth => "Credential refused",
+            Self::SubscriptionRejecting => "Requests refused",
+            Self::SubscriptionBreaker => "Target fails",
+            Self::SubscriptionUnhealthy => "Target does not work",
+            Self::SubscriptionRateLimit => "Target asks to wait",
+            Self::SubscriptionDisabled => "Disabled",
+            Self::SiteOffline => "No connection to the outside",
+            Self::DiskLow => "Disk nearly full",
+            Self::ArchiveDeletes => "Month about to be deleted",
+            Self::ArchiveDeleted => "Month deleted",
+            Self::ClockWrong => "Clock is wrong",
+            Self::BackupOld => "No recent backup",
+            Self::EventQuarantined => "Events cannot be used",
+            Self::SiteRestored => "Restored from a backup",
+            Self::CredentialRotation => "Rotation failed",
+            Self::CredentialNew => "New secret to hand over",
+            Self::TenantOverLimit => "Too many subscriptions",
+        }
+    }
+
     /// How bad it is. Critical: nothing goes through there until a person acts.
     pub const fn severity(self) -> Severity {
         self.facts().0

@@ -139,6 +139,8 @@ pub struct Wanted<'a> {
     pub event_type: Option<&'a str>,
     /// Their state.
     pub state: Option<State>,
+    /// Whether they fail or are held.
+    pub troubled: Option<bool>,
     /// Only those with a number above this one.
     pub after: i64,
     /// The maximum number of rows.
@@ -147,13 +149,14 @@ pub struct Wanted<'a> {
 
 /// A page of subscriptions by number. No index serves the filter: subscriptions are few, and routing reads them all.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, wanted: Wanted<'_>) -> Result<Found<Subscription>> {
-    let Wanted { owner_id, event_type, state, mut after, limit } = wanted;
+    let Wanted { owner_id, event_type, state, troubled, mut after, limit } = wanted;
     let seq = |found: &Subscription| found.seq.0;
     let row = |row: &Row<'_>| subscription(tx, row);
     let is_wanted = |found: &Subscription| {
         owner_id.is_none_or(|owner| found.new.owner_id == owner)
             && event_type.is_none_or(|name| found.new.event_types.matches(name))
             && state.is_none_or(|state| found.state == state)
+            && troubled.is_none_or(|wanted| wanted == found.is_troubled())
     };
     let mut statement = tx.prepare(PAGE)?;
     loop {

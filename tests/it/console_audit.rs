@@ -54,3 +54,21 @@ fn the_longest_entries_of_the_audit_are_cut_and_have_a_page_of_their_own() {
     assert!(whole.contains("a_field_39"));
     println!("the list has {} bytes, an entry {}", page.len(), whole.len());
 }
+
+#[test]
+fn a_text_that_turns_others_around_is_shown_with_its_signs() {
+    let rig = Rig::new();
+    let owner = "pay\u{202e}lla\u{2069} \u{7}";
+    rig.subscribe_with("erp", &Receiver::new(), &json!({ "owner_id": owner }));
+    let plain = json!({ "event_type": "a", "content_type": "text/plain", "payload_base64": "4oCuYWJj" });
+    let event = rig.publish(&plain);
+    let browser = Browser::new(&rig, "admin");
+    let entries = links(&browser.get("/console/audit"));
+    let is_entry = |link: &&String| link.starts_with("/console/audit/");
+    let audit: String = entries.iter().filter(is_entry).map(|link| browser.get(link)).collect();
+    let subscription = browser.get("/console/subscriptions/erp");
+    let event = browser.get(&format!("/console/events/{}", text(&event, "id")));
+    for page in [audit, subscription, event] {
+        assert!(page.contains("[U+202E]") && !page.contains('\u{202e}'), "{page}");
+    }
+}

@@ -183,6 +183,31 @@ fn the_overview_says_what_needs_a_person_in_plain_words() {
 }
 
 #[test]
+fn the_overview_has_one_headline_and_critical_kinds_first() {
+    let rig = Rig::new();
+    rig.patch("/v1/tenants/default", &json!({ "pii": "allow" })).is(200);
+    let (refuses, dead) = (Receiver::with(Reply::status(401)), Receiver::with(Reply::status(400)));
+    for n in 0..7 {
+        rig.subscribe_with(&format!("crm-{n}"), &refuses, &json!({ "event_types": ["a"] }));
+    }
+    rig.subscribe_with("erp", &dead, &json!({ "event_types": ["b"] }));
+    rig.publish_type("b");
+    rig.publish_type("a");
+    until("all are told", || rig.items("/v1/escalations").len() >= 8);
+    let page = Browser::new(&rig, "read").get("/console/");
+    shows(
+        &page,
+        &[">7 critical, 1 warning, 7 waiting<", ">Credential refused</a>: ", ">all 7</a>"],
+    );
+    let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} is missing: {page}"));
+    assert!(place("Credential refused") < place("1 dead letter needs a person"));
+    let verdicts = &page[place("class=\"verdicts\"")..place("class=\"cards\"")];
+    assert_eq!(verdicts.matches("/console/subscriptions/crm-").count(), 5);
+    assert_eq!(verdicts.matches("class=\"bad\"").count(), 1, "a warning is not red: {verdicts}");
+    assert!(!verdicts.contains("oncebox "), "no command of a shell: {verdicts}");
+}
+
+#[test]
 fn the_overview_tells_how_late_the_queue_is_and_how_long_the_disk_lasts() {
     let (rig, receiver) = Rig::subscribed_to("erp", Receiver::with(Reply::Hang));
     let browser = Browser::new(&rig, "read");

@@ -52,12 +52,19 @@ function enhance(root) {
   pickAll(root);
 }
 
+// Whether a field has another value than the page gave it.
+function isChanged(field) {
+  if (field.options) return [...field.options].some((option) => option.selected !== option.defaultSelected && field.value !== "");
+  return field.value !== field.defaultValue || field.checked !== field.defaultChecked;
+}
+
 // Whether the reader is busy with the page: nothing is replaced under the hands.
 function isBusy(main) {
   const active = document.activeElement;
   const types = active && main.contains(active) && active.matches("input, select, textarea, button, summary, a");
   const selected = String(document.getSelection() || "") !== "";
-  return types || selected || main.querySelector("input:checked") !== null || document.hidden;
+  const isTyped = [...main.querySelectorAll("input:not([type=hidden]), textarea, select")].some(isChanged);
+  return types || selected || isTyped || document.hidden;
 }
 
 // Asks for the page again, and replaces the main part if something was committed since. What could not be asked for is old:

@@ -1,6 +1,7 @@
 //! Alerts: what a person must see, and who is told.
 
 use crate::console::prelude::*;
+use crate::model::escalation::Class;
 
 pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
@@ -9,14 +10,20 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let found = view.read("/v1/escalations", &[("all", all), ("after", after), ("limit", "50")])?;
     let channels = view.read("/v1/alert-channels", &[("limit", "100")])?;
     let escalations = Cells(
-        "kind = word class; what = subject; detail; since = time first_at; count; act",
-        &[("act", &|row| {
-            html! {
-                @if row.maybe("resolved_at").is_some() { (t.resolved) }
-                @else if let Some(by) = row.maybe("acknowledged_by") { (t.acknowledged_by) " " (by) }
-                @else { (button(view, &actions::ACKNOWLEDGE, &[("id", row.text("id"))])) }
-            }
-        })],
+        "kind; what = subject; detail; since = time first_at; count; act",
+        &[
+            ("kind", &|row| {
+                let class = Class::parse(row.text("class"));
+                html! { (class.map_or_else(|| word(row.text("class")), |class| class.title().to_owned())) }
+            }),
+            ("act", &|row| {
+                html! {
+                    @if row.maybe("resolved_at").is_some() { (t.resolved) }
+                    @else if let Some(by) = row.maybe("acknowledged_by") { (t.acknowledged_by) " " (by) }
+                    @else { (button(view, &actions::ACKNOWLEDGE, &[("id", row.text("id"))])) }
+                }
+            }),
+        ],
     );
     let told = Cells(
         "name; goes_to; severity; state; last_success = time last_success_at; act",

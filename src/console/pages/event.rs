@@ -2,6 +2,7 @@
 
 use crate::console::charts::{Wait, timeline};
 use crate::console::elements::link_to_event;
+use crate::console::json::shown;
 use crate::console::prelude::*;
 
 /// Deliveries whose attempts are shown; the others are linked.
@@ -326,7 +327,7 @@ fn repeated(event: &Value) -> Markup {
 /// Headers and payload. Sealed fields stay closed: the API answers them so.
 fn content(view: &View<'_>, event: &Value, payload: Option<String>) -> Markup {
     let t = view.t;
-    let text = payload_text(event, payload);
+    let text = shown(&payload_text(event, payload));
     let (shown, is_all) = beginning(&text, MAX_PAYLOAD_BYTES);
     html! {
         h2 { (t.payload) }

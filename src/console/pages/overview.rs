@@ -1,9 +1,17 @@
 //! The overview: is all well, and what needs a person?
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use crate::console::actions::{self, Action};
 use crate::console::charts::{heat, lines, strip};
 use crate::console::prelude::*;
+use crate::model::escalation::{Class, Severity};
 use crate::model::health::bytes;
+
+/// Escalations that are looked at, the newest; and how many of a kind are named.
+const ESCALATIONS: &str = "200";
+const MAX_SUBJECTS: usize = 5;
 
 /// Checks whose finding stands on the page already.
 const TOLD: [&str; 4] = ["dead_letters", "quarantined", "escalations", "subscriptions"];
@@ -11,11 +19,10 @@ const TOLD: [&str; 4] = ["dead_letters", "quarantined", "escalations", "subscrip
 pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let stats = view.read("/v1/stats", &[])?;
-    let escalations = view.read("/v1/escalations", &[("limit", "10")])?;
     let recent = view.read_or_null("/v1/stats/recent", &[]);
     let found = view.checks();
     let body = html! {
-        (verdicts(view, &stats, &escalations, &found))
+        (verdicts(view, &stats, &found))
         (figures(view, &stats, &recent, &found))
         (first_steps(view, &stats))
         h2 { (t.last_hour) }
@@ -31,59 +38,140 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     Ok(Content::new(t.overview, body))
 }
 
-/// One line for each thing that needs a person, with a link to it.
-fn verdicts(view: &View<'_>, stats: &Value, escalations: &Value, found: &Value) -> Markup {
-    let t = view.t;
-    let blocked = view.read_or_null("/v1/lanes", &[("blocked", "true"), ("limit", "20")]);
-    let listed = |list: &Value| (list.items("items").len(), list.maybe("next").is_some());
-    let counted = |name: &str| (usize::try_from(stats.int(name)).unwrap_or(0), false);
-    let things = [
-        (counted("dead_letters"), t.dead_need, "/console/dead-letters"),
-        (listed(&blocked), t.lanes_blocked, "/console/lanes?blocked=true"),
-        (counted("in_doubt"), t.are_in_doubt, "/console/deliveries?state=in_doubt"),
-        (counted("quarantined"), t.are_unusable, "/console/events?status=quarantined"),
-    ];
-    let mut rows: Vec<(&str, Markup)> = Vec::new();
-    for ((count, more), texts, path) in things.into_iter().filter(|((count, _), ..)| *count > 0) {
-        let (one, many) = texts.split_once('|').unwrap_or_default();
-        let text = if count == 1 { one } else { many };
-        let plus = if more { "+" } else { "" };
-        rows.push(("bad", html! { a href=(path) { (count) (plus) " " (text) } }));
+/// What needs a person: things of one kind.
+struct Need {
+    severity: Severity,
+    /// The kind, in people's words.
+    title: String,
+    /// Where they are.
+    path: &'static str,
+    /// How many.
+    count: usize,
+    /// What they are, each with its page. Empty where the title says all.
+    subjects: Vec<(String, String)>,
+    since: Option<String>,
+}
+
+impl Need {
+    fn new(severity: Severity, title: impl Into<String>, path: &'static str) -> Self {
+        let (title, subjects) = (title.into(), Vec::new());
+        Self { severity, title, path, count: 1, subjects, since: None }
     }
-    let is_new = |row: &&Value| row.text("class") != "delivery.dead_lettered";
-    for row in escalations.items("items").iter().filter(is_new) {
-        let name = row.text("subject").strip_prefix("subscription:");
-        let path = name.map(|name| format!("/console/subscriptions/{}", segment(name)));
-        let what =
-            html! { (word(row.text("class"))) ": " (name.unwrap_or_else(|| row.text("subject"))) };
-        rows.push((
-            "bad",
-            html! {
-                a href=(path.as_deref().unwrap_or("/console/alerts")) { (what) } " "
-                (told(row.text("detail"))) " · " (t.since) " " (time(row.text("first_at")))
-            },
-        ));
-    }
-    let is_new =
-        |check: &&Value| check.text("state") != "ok" && !TOLD.contains(&check.text("name"));
-    for check in found.items("checks").iter().filter(is_new) {
-        let mark = if check.text("state") == "fail" { "bad" } else { "warn" };
-        let name = word(check.text("name"));
-        rows.push((mark, html! { a href="#checks" { (name) } ": " (told(check.text("detail"))) }));
-    }
-    if stats.get("pii_stated") == Some(&Value::Bool(false)) {
-        rows.push(("warn", html! { (t.pii_unstated) }));
-    }
-    html! {
-        @if rows.is_empty() { p.notice { (t.all_is_well) " " (t.nobody_needed) } }
-        @else {
-            ul.verdicts aria-label=(t.needs_a_person) {
-                @for (mark, row) in &rows {
-                    li class=(mark) { span aria-hidden="true" { (if *mark == "bad" { "▲" } else { "◆" }) } span { (row) } }
+
+    fn show(&self, view: &View<'_>) -> Markup {
+        let (class, mark) =
+            if self.severity == Severity::Critical { ("bad", "▲") } else { ("warn", "◆") };
+        html! {
+            li class=(class) {
+                span aria-hidden="true" { (mark) }
+                span {
+                    a href=(self.path) { (self.title) }
+                    @for (n, (name, path)) in self.subjects.iter().take(MAX_SUBJECTS).enumerate() {
+                        (if n == 0 { ": " } else { ", " }) a.plain href=(path) { (name) }
+                    }
+                    @if self.subjects.len() > MAX_SUBJECTS {
+                        ", " a.plain href=(self.path) { (view.t.all) " " (self.subjects.len()) }
+                    }
+                    @if let Some(since) = &self.since { " · " (view.t.since) " " (time(since)) }
                 }
             }
         }
     }
+}
+
+/// How much needs a person, then each kind, the worst first.
+fn verdicts(view: &View<'_>, stats: &Value, found: &Value) -> Markup {
+    let t = view.t;
+    let escalations = view.read_or_null("/v1/escalations", &[("limit", ESCALATIONS)]);
+    let mut needs = things(view, stats);
+    needs.extend(escalated(escalations.items("items")));
+    let is_new =
+        |check: &&Value| check.text("state") != "ok" && !TOLD.contains(&check.text("name"));
+    for check in found.items("checks").iter().filter(is_new) {
+        let is_bad = check.text("state") == "fail";
+        let severity = if is_bad { Severity::Critical } else { Severity::Warning };
+        needs.push(Need::new(severity, word(check.text("name")), "#checks"));
+    }
+    if stats.get("pii_stated") == Some(&Value::Bool(false)) {
+        needs.push(Need::new(Severity::Warning, t.pii_unstated, "/console/settings"));
+    }
+    if needs.is_empty() {
+        return html! { p.notice { (t.all_is_well) " " (t.nobody_needed) } };
+    }
+    needs.sort_by_key(|need| Reverse(need.severity));
+    let count = |is_bad: bool| {
+        let of = |need: &&Need| (need.severity == Severity::Critical) == is_bad;
+        needs.iter().filter(of).map(|need| need.count).sum::<usize>()
+    };
+    let plus = if escalations.maybe("next").is_some() { "+" } else { "" };
+    let waiting = usize::try_from(stats.int("pending")).unwrap_or_default();
+    let parts = [
+        (count(true), t.critical, plus),
+        (count(false), t.warnings, plus),
+        (waiting, t.are_waiting, ""),
+    ];
+    let said: Vec<_> = parts
+        .into_iter()
+        .filter(|(count, ..)| *count > 0)
+        .map(|(count, texts, plus)| format!("{count}{plus} {}", one_or_many(count, texts)))
+        .collect();
+    html! {
+        p.headline { strong { (said.join(", ")) } }
+        ul.verdicts aria-label=(t.needs_a_person) { @for need in &needs { (need.show(view)) } }
+    }
+}
+
+/// What waits for a person, by its numbers.
+fn things(view: &View<'_>, stats: &Value) -> Vec<Need> {
+    let t = view.t;
+    let blocked = view.read_or_null("/v1/lanes", &[("blocked", "true"), ("limit", "20")]);
+    let blocked = (blocked.items("items").len(), blocked.maybe("next").is_some());
+    let counted = |name: &str| (usize::try_from(stats.int(name)).unwrap_or(0), false);
+    let things = [
+        (counted("dead_letters"), t.dead_need, "/console/dead-letters"),
+        (blocked, t.lanes_blocked, "/console/lanes?blocked=true"),
+        (counted("in_doubt"), t.are_in_doubt, "/console/deliveries?state=in_doubt"),
+        (counted("quarantined"), t.are_unusable, "/console/events?status=quarantined"),
+    ];
+    let there = things.into_iter().filter(|((count, _), ..)| *count > 0);
+    let need = |((count, more), texts, path): ((usize, bool), _, _)| {
+        let plus = if more { "+" } else { "" };
+        let title = format!("{count}{plus} {}", one_or_many(count, texts));
+        Need::new(Severity::Warning, title, path)
+    };
+    there.map(need).collect()
+}
+
+/// Escalations by their class, each with its subjects.
+fn escalated(open: &[Value]) -> Vec<Need> {
+    let mut needs: BTreeMap<&str, Need> = BTreeMap::new();
+    // Dead letters are counted by themselves.
+    for row in open.iter().filter(|row| row.text("class") != Class::DeliveryDead.as_str()) {
+        let (text, subject) = (row.text("class"), row.text("subject"));
+        let (kind, name) = subject.split_once(':').unwrap_or((subject, subject));
+        let path = match kind {
+            "subscription" => format!("/console/subscriptions/{}", segment(name)),
+            "source" => "/console/sources".to_owned(),
+            _ => "/console/alerts".to_owned(),
+        };
+        let class = Class::parse(text);
+        let severity = class.map_or(Severity::Warning, Class::severity);
+        let title = class.map_or_else(|| word(text), |class| class.title().to_owned());
+        let need = needs
+            .entry(text)
+            .or_insert_with(|| Need { count: 0, ..Need::new(severity, title, "/console/alerts") });
+        need.count += 1;
+        need.subjects.push((name.to_owned(), path));
+        // The newest come first.
+        need.since = row.maybe("first_at").map(str::to_owned);
+    }
+    needs.into_values().collect()
+}
+
+/// The text for one, or for many: they stand in one text.
+fn one_or_many(count: usize, texts: &str) -> &str {
+    let (one, many) = texts.split_once('|').unwrap_or((texts, texts));
+    if count == 1 { one } else { many }
 }
 
 /// A sum over the last hour.

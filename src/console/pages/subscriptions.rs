@@ -3,15 +3,30 @@
 use std::time::Duration;
 
 use crate::console::charts::strip;
+use crate::console::elements::{Filter, filtered, filters};
 use crate::console::prelude::*;
+use crate::model::hold::HoldReason;
+use crate::model::subscription::State;
 
 pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let mut found = view.page("/v1/subscriptions", "20")?;
-    let recent = view.read_or_null("/v1/stats/recent", &[]);
-    if let Some(Value::Array(items)) = found.get_mut("items") {
+    let fields = [
+        ("event_type", t.event_type, Filter::Text),
+        ("state", t.state, Filter::Choice(&State::ALL.map(State::as_str))),
+        ("owner_id", t.owner, Filter::Text),
+    ];
+    // Those that need a look come first, wherever they stand in the list.
+    let is_first = view.query.get("after").is_none();
+    let mut troubled = if is_first {
+        filtered(view, "/v1/subscriptions", &fields, &[("troubled", "true"), ("limit", "100")])?
+    } else {
+        Value::Null
+    };
+    if let Some(Value::Array(items)) = troubled.get_mut("items") {
         items.sort_by_key(urgency);
     }
+    let others = filtered(view, "/v1/subscriptions", &fields, &[("troubled", "false")])?;
+    let recent = view.read_or_null("/v1/stats/recent", &[]);
     let cells = Cells(
         "name = link subscriptions name; state; goes_to = url|target; event_types; last_success = time last_success_at; last_attempts",
         &[
@@ -27,10 +42,19 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     );
     let body = html! {
         div.actions { (button(view, &actions::CREATE_SUBSCRIPTION, &[])) }
-        (cells.list(view, t.subscriptions, &found, (t.no_subscriptions, t.no_subscriptions_help)))
+        (filters(view, &fields))
+        @if !troubled.items("items").is_empty() {
+            h2 { (troubled.items("items").len()) @if troubled.maybe("next").is_some() { "+" } " " (t.troubled) }
+            (cells.table(view, t.troubled, troubled.items("items"), ("", "")))
+            h2 { (t.the_others) }
+        }
+        (cells.list(view, t.subscriptions, &others, (t.no_subscriptions, t.no_subscriptions_help)))
     };
     Ok(Content::new(t.subscriptions, body))
 }
+
+/// How many of what waits are counted.
+const MAX_WAITING: &str = "200";
 
 /// The order of the list: what was given up, what fails or is held, what is paused, the others.
 fn urgency(row: &Value) -> u8 {
@@ -69,12 +93,14 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
     let found = view.one("/v1/subscriptions")?;
     let (name, id) = (found.text("name"), found.text("id"));
     let recent = view.read_or_null("/v1/stats/recent", &[]);
-    let is_stopped = found.items("holds").iter().any(|hold| hold.text("reason") == "paused");
+    let reasons = found.each("holds", |hold| HoldReason::parse(hold.text("reason")));
+    let can_resume = reasons.iter().flatten().any(|reason| reason.ends_by_resume());
+    let is_paused = reasons.contains(&Some(HoldReason::Paused));
     let given = [("id", name)];
     let a_day_ago = view.inner().api.clock.wall().minus(Duration::from_hours(24)).to_string();
     let listed = |path: &str| with_query(path, [("subscription", name)]);
     let known = Cells(
-        "goes_to = if url; method; source; event_types; ordering; format = word format; last_success = time last_success_at; \
+        "goes_to = if url; owner = if owner_id; method; source; event_types; ordering; format = word format; last_success = time last_success_at; \
          last_failure = time last_failure_at; failing_since = time failing_since; target_health = if health.state; \
          unhealthy_since = time health.unhealthy_since; probe_failed = if health.detail; last_probe = time health.probed_at; \
          id = code id",
@@ -83,14 +109,15 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
     let body = html! {
         div.actions {
             (health(&found))
-            @if is_stopped { (button(view, &actions::RESUME, &given)) } @else { (button(view, &actions::PAUSE, &given)) }
+            @if can_resume { (button(view, &actions::RESUME, &given)) }
+            @if !is_paused { (button(view, &actions::PAUSE, &given)) }
             @if found.text("target") == "http" { (button(view, &actions::TEST, &given)) }
             @if found.text("source") == "outbox" { (button(view, &actions::REPLAY_SINCE, &[("filter.subscription", name), ("filter.since", a_day_ago.as_str())])) }
             (button(view, &actions::RECOVER, &given))
             (button(view, &actions::CHANGE_SUBSCRIPTION, &[("id", name), ("url", found.text("url")), ("event_types", types(&found).replace(", ", "\n").as_str())]))
             (button(view, &actions::DELETE_SUBSCRIPTION, &given))
         }
-        (holds(view, found.items("holds")))
+        (holds(view, name, found.items("holds")))
         @if !latest(&recent, name).is_empty() {
             figure { (strip(view, latest(&recent, name))) figcaption.small { (t.last_attempts) ": " (latest(&recent, name).len()) } }
         }
@@ -108,18 +135,45 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
     Ok(Content::new(format!("{}: {name}", t.subscription), body))
 }
 
-fn holds(view: &View<'_>, holds: &[Value]) -> Markup {
+/// What holds it, how much waits, and the way out.
+fn holds(view: &View<'_>, name: &str, holds: &[Value]) -> Markup {
     let t = view.t;
+    if holds.is_empty() {
+        return html! {};
+    }
+    let wait = [("subscription", name), ("state", "pending"), ("limit", MAX_WAITING)];
+    let waiting = view.read_or_null("/v1/deliveries", &wait);
+    let plus = if waiting.maybe("next").is_some() { "+" } else { "" };
+    let way_out = |reason: &str| {
+        HoldReason::parse(reason).map_or("", |reason| match reason {
+            HoldReason::Paused => t.out_of_paused,
+            HoldReason::Disabled => t.out_of_disabled,
+            HoldReason::Suspended => t.out_of_suspended,
+            HoldReason::Rejecting => t.out_of_rejecting,
+            HoldReason::RateLimit => t.out_of_rate_limit,
+            HoldReason::Breaker => t.out_of_breaker,
+            HoldReason::Auth => t.out_of_auth,
+            HoldReason::Offline => t.out_of_offline,
+        })
+    };
     html! {
         @for hold in holds {
             div.error {
                 p { strong { (t.held) ": " (word(hold.text("reason"))) } " " (told(hold.text("detail"))) }
+                p { (waiting.items("items").len()) (plus) " " (t.wait_for_it) " " (way_out(hold.text("reason"))) }
                 p.small { (t.since) " " (time(hold.text("since")))
                     @if let Some(until) = hold.maybe("until") { " · " (t.until) " " (time(until)) }
                     @if let Some(probe) = hold.maybe("probe_at") { " · " (t.next_probe) " " (time(probe)) } }
             }
         }
     }
+}
+
+/// Whether something holds it that Resume ends.
+fn is_held(view: &View<'_>, name: &str) -> bool {
+    let found = view.read_or_null(&format!("/v1/subscriptions/{}", segment(name)), &[]);
+    let reasons = found.each("holds", |hold| HoldReason::parse(hold.text("reason")));
+    reasons.into_iter().flatten().any(HoldReason::ends_by_resume)
 }
 
 fn credentials(view: &View<'_>, name: &str) -> Markup {
@@ -197,6 +251,7 @@ pub(super) fn test(view: &View<'_>) -> Result<Content, PageError> {
             (known.facts(view, result))
         }
         div.actions {
+            @if result.is("ok") && is_held(view, name) { (button(view, &actions::RESUME, &[("id", name)])) }
             @if !is_running { (button(view, &actions::TEST, &[("id", name)])) }
             a.button href={ "/console/subscriptions/" (segment(name)) } { (t.subscription) ": " (name) }
         }
