@@ -60,7 +60,8 @@ fn a_text_that_turns_others_around_is_shown_with_its_signs() {
     let rig = Rig::new();
     let owner = "pay\u{202e}lla\u{2069} \u{7}";
     rig.subscribe_with("erp", &Receiver::new(), &json!({ "owner_id": owner }));
-    let plain = json!({ "event_type": "a", "content_type": "text/plain", "payload_base64": "4oCuYWJj" });
+    let plain =
+        json!({ "event_type": "a", "content_type": "text/plain", "payload_base64": "4oCuYWJj" });
     let event = rig.publish(&plain);
     let browser = Browser::new(&rig, "admin");
     let entries = links(&browser.get("/console/audit"));
