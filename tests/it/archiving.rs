@@ -1086,8 +1086,16 @@ fn a_full_disk_deletes_the_oldest_month_where_that_is_allowed() {
         }
         until("it is told before", || classes().contains("archive.deletes"));
         assert_eq!(names().len(), 2);
-        rig.advance(secs(601));
-        until("it is deleted", || names() == ["2026-03.db"]);
+        until("it is deleted", || {
+            let is_gone = names() == ["2026-03.db"];
+            let now = rig.now().to_string();
+            let is_told = |one: &Value| one["class"] == "archive.deletes" && one["last_at"] == now;
+            // One that is in use when its time comes stays, and is announced again.
+            if !is_gone && rig.items("/v1/escalations").iter().any(is_told) {
+                rig.advance(secs(601));
+            }
+            is_gone
+        });
         until("it is told afterwards", || classes().contains("archive.deleted"));
         rig.disk_free(1 << 40);
         until("the disk is well", || !classes().contains("disk.low"));
