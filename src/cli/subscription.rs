@@ -188,8 +188,9 @@ fn change(call: &Call<'_>, remote: &Remote) -> Done {
 }
 
 fn test(call: &Call<'_>, remote: &Remote) -> Done {
-    let body = Value::Object(call.body()?);
-    probe::run(remote, &call.path(), call.has("event_id").then_some(&body))
+    let body = call.body()?;
+    let body = (!body.is_empty()).then(|| Value::Object(body));
+    probe::run(remote, &call.path(), body.as_ref())
 }
 
 fn recover(call: &Call<'_>, remote: &Remote) -> Done {

@@ -175,3 +175,19 @@ fn the_consumer_of_the_page_on_guards_does_each_effect_once_although_it_is_kille
         [format!("{EVENTS} {EVENTS}")]
     );
 }
+
+#[test]
+fn the_command_writes_a_ping_where_that_is_asked() {
+    let (cluster, home) = (Cluster::new(), tempfile::tempdir().unwrap());
+    let process = started(home.path(), &cluster.brokers(), TOPIC);
+    let mut written = Vec::new();
+    for more in [&[][..], &["--ping"]] {
+        let mut test = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+        test.args(["subscription", "test", "centre", "--data"]).arg(home.path().join("data"));
+        let ran = test.args(more).output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        written.push(cluster.written(TOPIC).len());
+    }
+    assert_eq!(written, [0, 1]);
+    process.finish();
+}
