@@ -101,12 +101,14 @@ impl<'de> Deserialize<'de> for ChannelCreation {
 #[serde(deny_unknown_fields)]
 struct ChannelTerms {
     /// Of slack and webhook: where it posts. It is sealed; only its host is shown.
+    #[schemars(extend("x-of" = { "kind": ["slack", "webhook"] }))]
     url: Option<Is<Text<1, 2048>>>,
     /// Of email: the addresses.
     #[schemars(with = "Option<Vec<Text<3, 254>>>", length(min = 1, max = 20))]
+    #[schemars(extend("x-of" = { "kind": ["email"] }))]
     to: Option<Vec<String>>,
     /// Of command: its name in the settings.
-    #[schemars(with = "Option<Text<1, 63>>")]
+    #[schemars(with = "Option<Text<1, 63>>", extend("x-of" = { "kind": ["command"] }))]
     command: Option<String>,
     /// The lowest severity that is told; `warning` if absent.
     severity: Option<Severity>,

@@ -73,12 +73,14 @@ mod webhook_events;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Map, Value};
+
 use crate::api::answered::Requests;
 use crate::api::auth::{Auth, Caller, Denied, TokenHasher};
 use crate::api::call::{Call, Query};
 use crate::api::context::{Api, Stages};
 use crate::api::problem::Problem;
-use crate::api::route::{Answer, Resource, Route};
+use crate::api::route::{Answer, Body, Resource, Route};
 use crate::base::budget::{Budget, Share};
 use crate::base::clock::Clock;
 use crate::base::fair::Payer;
@@ -150,6 +152,15 @@ static RESOURCES: &[&Resource] = &[
 /// All routes.
 pub fn routes() -> impl Iterator<Item = &'static Route> {
     RESOURCES.iter().flat_map(|resource| resource.routes)
+}
+
+/// The schema of the JSON body that a route takes, and the schemas that it refers to by name; `None`: it takes none.
+pub fn body_of(method: Method, path: &str) -> Option<(Value, Map<String, Value>)> {
+    let route = routes().find(|route| route.method == method && route.path == path)?;
+    match route.doc.body? {
+        Body::Json { describe, .. } => Some(schema::body_schema(describe)),
+        Body::Any => None,
+    }
 }
 
 /// The arguments of [`Api::new`].

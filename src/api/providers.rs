@@ -89,7 +89,8 @@ struct ProviderCreation {
     name: Name,
     #[schemars(with = "SchemeForm")]
     scheme: Value,
-    /// Required: without it, the answer is 422.
+    /// What happens to personal data before it is stored: `allow` stores it unchanged, a policy applies its rules
+    /// (docs/privacy.md). Required.
     #[schemars(with = "Pii")]
     pii: Option<Pii>,
     /// A secret that the provider signs with. It is stored sealed and never shown.

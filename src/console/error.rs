@@ -14,16 +14,39 @@ pub(super) struct PageError {
     pub(super) detail: String,
     /// What was looked for and is not there.
     pub(super) missing: Option<String>,
+    /// The field of a form that cannot be used.
+    pub(super) field: Option<String>,
 }
 
 impl PageError {
     fn new(status: u16, (title, detail): (&str, &str)) -> Self {
-        Self { status, title: title.to_owned(), detail: detail.to_owned(), missing: None }
+        Self {
+            status,
+            title: title.to_owned(),
+            detail: detail.to_owned(),
+            missing: None,
+            field: None,
+        }
     }
 
     /// A field of a form cannot be used.
-    pub(super) fn field(t: &Texts, detail: &str) -> Self {
-        Self::new(422, (t.error_form, detail))
+    pub(super) fn field(t: &Texts, path: &str, detail: &str) -> Self {
+        Self { field: Some(path.to_owned()), ..Self::new(422, (t.error_form, detail)) }
+    }
+
+    /// Says which field the API means: its detail begins with the field's name, or names it with all objects around it.
+    pub(super) fn at_field(self, paths: &[&str]) -> Self {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words: Vec<&str> =
+            self.detail.trim_start_matches("The ").split(|c| !is_part(c)).collect();
+        let is_meant = |path: &&&str| {
+            let mut parts = path.split('.');
+            let is_telling =
+                path.contains(['.', '_']) && parts.clone().all(|part| words.contains(&part));
+            is_telling || words.first() == parts.next_back().as_ref()
+        };
+        let field = paths.iter().filter(is_meant).max_by_key(|path| path.len());
+        Self { field: field.map(|path| (*path).to_owned()), ..self }
     }
 
     /// If the thing that a page shows is not there: says which. `path` is the page's.

@@ -49,6 +49,13 @@ impl Form {
         self.pairs().filter(move |(have, _)| *have == name).map(|(_, value)| value)
     }
 
+    /// Adds a value, unless the name has one.
+    pub(super) fn fill(&mut self, name: &str, value: &str) {
+        if self.raw(name).is_none() {
+            self.0.push((name.to_owned(), value.to_owned()));
+        }
+    }
+
     /// All pairs.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))

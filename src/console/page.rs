@@ -234,7 +234,8 @@ pub(super) fn csrf(head: &Head) -> String {
     data_encoding::HEXLOWER.encode(hmac::sign(&key, b"oncebox console form").as_ref())
 }
 
-fn crc(text: &str) -> u64 {
+/// A number that tells whether a text is another one.
+pub(super) fn crc(text: &str) -> u64 {
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     digest.as_ref().iter().take(8).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
 }

@@ -9,15 +9,18 @@ macro_rules! texts {
         pub(super) static EN: Texts = Texts { $($name: $text,)* };
 
         impl Texts {
+            /// The text of this name, if there is one.
+            pub(super) fn find(&self, name: &str) -> Option<&'static str> {
+                match name {
+                    $(stringify!($name) => Some(self.$name),)*
+                    _ => None,
+                }
+            }
+
             /// The text of this name.
             pub(super) fn named(&self, name: &str) -> &'static str {
-                match name {
-                    $(stringify!($name) => self.$name,)*
-                    _ => {
-                        debug_assert!(false, "there is no text {name}");
-                        ""
-                    }
-                }
+                debug_assert!(self.find(name).is_some(), "there is no text {name}");
+                self.find(name).unwrap_or_default()
             }
         }
 
@@ -54,6 +57,14 @@ texts! {
     and: "and",
     more: "more",
     optional: "(optional)",
+    yes: "yes",
+    no: "no",
+    pii: "Personal data",
+    only_for: "For",
+    more_fields: "More",
+    cannot_be_empty: "This cannot be removed, and stays as it was:",
+    try_it: "Show what would be sent",
+    on_event: "Try it on this event (its id)",
     name: "Name",
     reason: "Reason",
 
@@ -86,7 +97,6 @@ texts! {
     // Actions.
     replay: "Send again",
     replay_about: "The event is delivered again with the same webhook-id, so a guarded receiver takes it once.",
-    only_subscription: "Only to this subscription",
     cancel: "Cancel",
     cancel_about: "What is still open is not sent any more.",
     retry: "Try now",
@@ -208,7 +218,7 @@ texts! {
     example: "Example",
     schema: "Schema",
     no_event_types: "No event types are registered.",
-    no_event_types_help: "Register one with oncebox event-type set; oncebox event-type infer makes a schema from events.",
+    no_event_types_help: "Make one, or have oncebox event-type infer make a schema from events.",
     sealed_fields: "Personal fields are sealed here. They are opened only in what is sent.",
     headers: "Headers",
     webhook: "Webhook",
@@ -259,17 +269,24 @@ texts! {
     provider: "Provider",
     provider_id: "Provider's id",
     no_webhooks: "No webhooks here yet.",
-    no_webhooks_help: "Tell Oncebox who sends them: oncebox provider create. A filter above may also hide them.",
+    no_webhooks_help: "Tell Oncebox who sends them: make a provider under Sources. A filter above may also hide them.",
     refused: "Refused webhooks",
     nothing_refused: "Nothing was refused.",
     signature: "Signature",
     signature_checked: "checked with key",
 
+    fix_event: "Correct",
+    fix_event_about: "What is changed here replaces the event's own. It is checked again, and sent if it can be used now.",
+    discard_event_about: "It ends as cancelled and is not sent. Its row stays.",
+    create_event_type: "New event type",
+    create_event_type_about: "Events of this type are checked by the schema from then on.",
+    change_event_type_about: "Events that are published from now on are checked by this.",
+    delete_event_type_about: "Its events are not checked any more.",
+
     // Subscriptions and credentials.
     subscriptions: "Subscriptions",
     goes_to: "Goes to",
     event_types: "Event types",
-    event_types_lines: "Event types, one a line; * is all",
     last_success: "Last success",
     last_failure: "Last failure",
     failing_since: "Failing since",
@@ -298,6 +315,8 @@ texts! {
     out_of_breaker: "It is tried again by itself. If the target works again, Resume does not wait for that.",
     out_of_auth: "Set or rotate the credential below. A Test that works ends this, and so does Resume.",
     out_of_offline: "This machine has no line to the outside; it goes on by itself.",
+    set_credential: "Set a credential",
+    set_credential_about: "It is used from then on, in place of those of its kind.",
     test: "Test",
     test_about: "A ping goes its whole way: name, address, TLS, credentials, answer.",
     replay_since: "Send again since",
@@ -309,12 +328,11 @@ texts! {
     rotate_about: "A new secret is tried beside the old one. Leave the secret empty to have one made, if its kind allows it.",
     schedule: "Rotate by itself",
     schedule_about: "The command is one of credentials.commands in the settings; what it writes is the new secret. It runs when the target refuses the old one, and as often as is said here. What stays empty is removed.",
-    rotate_every: "How often, like 90d",
-    rotate_command: "Command that gives the new secret",
+    every: "How often, like 90d",
     rotation: "Rotated every",
     revoke: "Revoke",
     revoke_about: "It cannot be used any more.",
-    new_secret: "New secret",
+    secret: "Secret",
     url: "URL",
     method: "Method",
     ordering: "Order",
@@ -363,8 +381,7 @@ texts! {
     resume_job: "Resume",
     resume_job_about: "It goes on where it was.",
     cancel_job_about: "What was done stays done; the rest is left alone.",
-    answer_code: "Answered with this status",
-    only_these: "Only these, one a line",
+    ids: "Only these, one a line",
     jobs: "Jobs",
     job: "Job",
     no_jobs: "No jobs yet.",
@@ -390,7 +407,7 @@ texts! {
     // Sources.
     sources: "Sources",
     no_sources: "No sources.",
-    no_sources_help: "A source reads an ERP's own file or a drop folder: oncebox source add.",
+    no_sources_help: "A source reads an ERP's own file or a drop folder.",
     last_event: "Last event",
     last_read: "Last look",
     lag: "Rows behind",
@@ -410,7 +427,16 @@ texts! {
     pause_source_about: "Nothing is read until somebody resumes it.",
     reset: "Read again",
     reset_about: "Reading begins at this position. What is known already is not taken twice.",
-    read_from: "Or from",
+    from: "From",
+
+    create_source: "New source",
+    create_source_about: "Reading begins at once, with the permissions of the service.",
+    change_source_about: "It is read with the new settings from now on.",
+    delete_source_about: "It is not read any more. Its events stay, and so does the file.",
+    create_provider: "New provider",
+    create_provider_about: "Its webhooks are taken at the URL on its page at once.",
+    change_provider_about: "Webhooks that come from now on are checked by the new values.",
+    delete_provider_about: "Its URL answers 404 from then on. Its webhooks stay.",
 
     // Alerts.
     alerts: "Alerts",
@@ -424,10 +450,11 @@ texts! {
     no_channels: "Nobody is told.",
     no_channels_help: "Make a channel, or failures stay on this page.",
     create_channel: "New channel",
-    create_channel_about: "Slack and webhook need a URL, e-mail needs addresses, a command needs its path.",
+    create_channel_about: "Slack and webhook need a URL, e-mail needs addresses, a command needs its name in the settings.",
+    change_channel_about: "What is told from now on goes by the new values.",
     test_channel_about: "A test alert is sent through it.",
     delete_channel_about: "Nobody is told by it any more.",
-    mail_to: "E-mail addresses, one a line",
+    to: "E-mail addresses, one a line",
     command: "Command",
     severity: "From severity",
 
@@ -463,6 +490,14 @@ texts! {
     meaning: "Meaning",
     not_shown: "(not shown)",
     backups: "Backups",
+    tenants: "Tenants",
+    title: "Title",
+    create_tenant: "New tenant",
+    create_tenant_about: "Its data is apart from that of all others. Make its first user or token with its name as the tenant.",
+    change_tenant_about: "Its name stays: every row of it has it.",
+    suspend_tenant: "Suspend",
+    suspend_tenant_about: "Its tokens and webhooks are refused and its deliveries wait, until it is resumed.",
+    resume_tenant_about: "Its tokens and webhooks are taken again, and its deliveries go on.",
     back_up: "Back up now",
     back_up_about: "The database is copied while it is in use, and the copy is checked.",
     directory: "Directory",
@@ -494,8 +529,8 @@ texts! {
     make_link_about: "A link that can be used once within 15 minutes.",
     own_password: "Change my password",
     own_password_about: "At least 12 characters. All your sessions end: log in again with the new password.",
-    password_now: "Password now, if you have one",
-    password_new: "New password",
+    current: "Password now, if you have one",
+    new: "New password",
     own_sessions: "My sessions",
     all_sessions: "All sessions",
     sessions_about: "Each browser that is logged in. End those that you do not know.",

@@ -42,6 +42,7 @@ const IGNORED_ENDINGS: [&str; 5] = [".tmp", ".part", ".filepart", DONE_ENDING, R
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(description = "")]
+#[schemars(extend("x-of" = { "kind": ["drop"] }))]
 pub struct FolderSettings {
     /// The absolute path of the folder.
     #[schemars(with = "Text<1, 4096>")]

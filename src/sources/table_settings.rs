@@ -15,7 +15,7 @@ const MAX_NAME_CHARS: usize = 128;
 /// Which table is read, and which column is which field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(description = "")]
+#[schemars(description = "", extend("x-of" = { "kind": ["sqlite"] }))]
 pub struct TableSettings {
     /// The absolute path of the file.
     #[schemars(with = "Text<1, 4096>")]

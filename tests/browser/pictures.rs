@@ -7,7 +7,7 @@ use crate::world::prelude::*;
 const KEPT_BYTES: u64 = 1_000_000;
 
 /// Name, path, and whether the dark picture and the phone's are kept too. `ID` is invoice 4711's.
-const PAGES: [(&str, &str, bool); 20] = [
+const PAGES: [(&str, &str, bool); 22] = [
     ("overview", "/console/", true),
     ("search", "/console/search?q=47", true),
     ("event", "/console/events/ID", true),
@@ -24,6 +24,8 @@ const PAGES: [(&str, &str, bool); 20] = [
     ("subscription", "/console/subscriptions/crm", false),
     ("sources", "/console/sources", false),
     ("provider", "/console/providers/stripe", false),
+    ("new-provider", "/console/act/create-provider?back=/console/sources", false),
+    ("change", "/console/act/change-subscription?id=crm&back=/console/", false),
     ("alerts", "/console/alerts", false),
     ("audit", "/console/audit", false),
     ("settings", "/console/settings", false),

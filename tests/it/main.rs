@@ -24,6 +24,7 @@ mod console_audit;
 mod console_event_types;
 mod console_events;
 mod console_face;
+mod console_forms;
 mod console_rig;
 mod console_secrecy;
 mod console_secrets;

@@ -45,11 +45,33 @@ function pickAll(root) {
   }
 }
 
+// Shows those fields only that what is chosen has.
+function ofKind(root) {
+  for (const form of root.querySelectorAll("form.act")) {
+    const show = () => {
+      for (const field of form.querySelectorAll("[data-of]")) {
+        const by = form.elements[field.dataset.by];
+        if (!by) continue;
+        field.hidden = !field.dataset.of.split(" ").includes(by.value);
+        field.querySelectorAll(".of").forEach((note) => { note.hidden = true; });
+        field.querySelectorAll("input, select, textarea").forEach((input) => { input.disabled = field.hidden; });
+      }
+      // An object of which nothing is shown has no frame.
+      for (const group of form.querySelectorAll("fieldset")) {
+        group.hidden = ![...group.querySelectorAll(".field")].some((field) => !field.hidden) && !group.closest(".field");
+      }
+    };
+    form.addEventListener("change", show);
+    show();
+  }
+}
+
 function enhance(root) {
   localTimes(root);
   copyButtons(root);
   singleClicks(root);
   pickAll(root);
+  ofKind(root);
 }
 
 // Whether a field has another value than the page gave it.

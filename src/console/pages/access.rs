@@ -18,7 +18,7 @@ pub(super) fn users(view: &View<'_>) -> Result<Content, PageError> {
             html! {
                 @if is_disabled(row) { (button(view, &actions::ENABLE_USER, &given)) }
                 @else { (button(view, &actions::USER_LINK, &given)) " " (button(view, &actions::DISABLE_USER, &given)) }
-                " " (button(view, &actions::CHANGE_USER, &[("name", row.text("name")), ("role", row.text("role"))]))
+                " " (button(view, &actions::CHANGE_USER, &given))
                 " " (button(view, &actions::DELETE_USER, &given))
             }
         }),
@@ -28,6 +28,32 @@ pub(super) fn users(view: &View<'_>) -> Result<Content, PageError> {
         (Cells(cells, computed).list(view, t.users, &found, (t.no_users, t.no_users_help)))
     };
     Ok(Content::new(t.users, body))
+}
+
+/// The tenants of this box.
+pub(super) fn tenants(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let found = view.page("/v1/tenants", "50")?;
+    let is_suspended = |row: &Value| row.maybe("suspended_at").is_some();
+    let cells = Cells(
+        "name; title; state; made = time created_at; act",
+        &[
+            ("state", &|row| state(if is_suspended(row) { "suspended" } else { "active" })),
+            ("act", &|row| {
+                let given = [("name", row.text("name"))];
+                html! {
+                    (button(view, &actions::CHANGE_TENANT, &given)) " "
+                    @if is_suspended(row) { (button(view, &actions::RESUME_TENANT, &given)) }
+                    @else { (button(view, &actions::SUSPEND_TENANT, &given)) }
+                }
+            }),
+        ],
+    );
+    let body = html! {
+        div.actions { (button(view, &actions::CREATE_TENANT, &[])) }
+        (cells.list(view, t.tenants, &found, ("", "")))
+    };
+    Ok(Content::new(t.tenants, body))
 }
 
 pub(super) fn own(view: &View<'_>) -> Result<Content, PageError> {

@@ -36,7 +36,7 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
             }),
             ("act", &|row| {
                 let given = [("name", row.text("name"))];
-                html! { (button(view, &actions::TEST_CHANNEL, &given)) " " (button(view, &actions::DELETE_CHANNEL, &given)) }
+                html! { (button(view, &actions::TEST_CHANNEL, &given)) " " (button(view, &actions::CHANGE_CHANNEL, &given)) " " (button(view, &actions::DELETE_CHANNEL, &given)) }
             }),
         ],
     );

@@ -40,6 +40,9 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
             @if event.text("status") != "quarantined" && event.maybe("expunged_at").is_none() {
                 (button(view, &actions::REPLAY_EVENT, &[("id", id)]))
             }
+            @if event.text("status") == "quarantined" {
+                (button(view, &actions::FIX_EVENT, &[("id", id)])) (button(view, &actions::DISCARD_EVENT, &[("id", id)]))
+            }
             @if is_open { (button(view, &actions::CANCEL_EVENT, &[("id", id)])) }
         }
         @if let Some(error) = event.maybe("last_error") { p.error { strong { (t.last_error) } " " (error) } }

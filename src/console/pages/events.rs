@@ -123,7 +123,11 @@ pub(super) fn types(view: &View<'_>) -> Result<Content, PageError> {
         &[("what_it_means", &|row| cut(row.text("description"), MAX_DESCRIPTION_BYTES))],
     );
     let none = (t.no_event_types, t.no_event_types_help);
-    Ok(Content::new(t.event_types, cells.list(view, t.event_types, &found, none)))
+    let body = html! {
+        div.actions { (button(view, &actions::CREATE_EVENT_TYPE, &[])) }
+        (cells.list(view, t.event_types, &found, none))
+    };
+    Ok(Content::new(t.event_types, body))
 }
 
 /// An event type: what its payloads look like.
@@ -135,6 +139,10 @@ pub(super) fn event_type(view: &View<'_>) -> Result<Content, PageError> {
     let body = html! {
         p { a href="/console/events/types" { (t.event_types) } " · "
             a href=(with_query("/console/events", [("event_type", name)])) { (t.events) } }
+        div.actions {
+            (button(view, &actions::CHANGE_EVENT_TYPE, &[("name", name)]))
+            (button(view, &actions::DELETE_EVENT_TYPE, &[("name", name)]))
+        }
         p { (found.text("description")) }
         (Cells(known, &[]).facts(view, &found))
         @if !found.field("example").is_null() { h2 { (t.example) } (json(view, found.field("example"))) }

@@ -47,6 +47,7 @@ pub(super) static PAGES: &[Page] = &[
     Page::new("/console/settings/users", Admin, access::users).menu(|t| t.users).still(),
     Page::new("/console/settings/sessions", Admin, access::all).menu(|t| t.all_sessions).still(),
     Page::new("/console/settings/tokens", Admin, access::tokens).menu(|t| t.tokens).still(),
+    Page::new("/console/settings/tenants", Box, access::tenants).menu(|t| t.tenants).still(),
     Page::new("/console/settings/in-force", Box, settings::in_force).menu(|t| t.in_force).still(),
     Page::new("/console/settings/backups", Box, settings::backups).menu(|t| t.backups).still(),
 ];

@@ -20,8 +20,10 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let of_provider =
         Cells("name = link providers name; scheme = scheme.kind; url = code url|path", &[]);
     let body = html! {
+        div.actions { (button(view, &actions::CREATE_SOURCE, &[])) }
         (of_source.table(view, t.sources, found.items("items"), (t.no_sources, t.no_sources_help)))
         h2 { (t.providers) }
+        div.actions { (button(view, &actions::CREATE_PROVIDER, &[])) }
         (of_provider.table(view, t.providers, providers.items("items"), (t.no_providers, t.no_webhooks_help)))
     };
     Ok(Content::new(t.sources, body))
@@ -41,6 +43,8 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
             @else { (button(view, &actions::PAUSE_SOURCE, &given)) }
             @if found.text("kind") == "sqlite" { (button(view, &actions::RESET_SOURCE, &given)) }
             @if view.may(Operate) { a.button href={ "/console/sources/" (segment(name)) "?test=now" } { (t.test) } }
+            (button(view, &actions::CHANGE_SOURCE, &given))
+            (button(view, &actions::DELETE_SOURCE, &given))
         }
         @if let Some(error) = found.maybe("last_error") { p.error { (error) } }
         @if view.query.get("test").is_some() { (test(view)) }
@@ -75,6 +79,10 @@ pub(super) fn provider(view: &View<'_>) -> Result<Content, PageError> {
         })],
     );
     let body = html! {
+        div.actions {
+            (button(view, &actions::CHANGE_PROVIDER, &[("name", name)]))
+            (button(view, &actions::DELETE_PROVIDER, &[("name", name)]))
+        }
         p { (t.provider_url) }
         (code(view, found.first_of(&["url", "path"])))
         p { a href=(with_query("/console/webhooks", [("provider", name)])) { (t.received) } }

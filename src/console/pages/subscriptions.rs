@@ -114,7 +114,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
             @if found.text("target") == "http" { (button(view, &actions::TEST, &given)) }
             @if found.text("source") == "outbox" { (button(view, &actions::REPLAY_SINCE, &[("filter.subscription", name), ("filter.since", a_day_ago.as_str())])) }
             (button(view, &actions::RECOVER, &given))
-            (button(view, &actions::CHANGE_SUBSCRIPTION, &[("id", name), ("url", found.text("url")), ("event_types", types(&found).replace(", ", "\n").as_str())]))
+            (button(view, &actions::CHANGE_SUBSCRIPTION, &given))
             (button(view, &actions::DELETE_SUBSCRIPTION, &given))
         }
         (holds(view, name, found.items("holds")))
@@ -209,6 +209,7 @@ fn credentials(view: &View<'_>, name: &str) -> Markup {
     );
     html! {
         h2 { (t.credentials) }
+        div.actions { (button(view, &actions::SET_CREDENTIAL, &[("id", name)])) }
         @if found.items("items").is_empty() { p.small { (t.no_credentials) } }
         @else { (cells.table(view, t.credentials, found.items("items"), ("", ""))) }
     }

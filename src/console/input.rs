@@ -1,0 +1,207 @@
+//! A field in a page: how it is shown, what was typed in it, and what a thing has in it now.
+
+use data_encoding::BASE64;
+use serde_json::{Map, json};
+
+use crate::console::fields::{Field, Kind};
+use crate::console::form::Form;
+use crate::console::prelude::*;
+
+/// What was typed in a field, as text.
+pub(super) fn typed(field: &Field, given: &Form) -> String {
+    match field.kind {
+        Kind::Secret | Kind::SecretLines | Kind::Bytes | Kind::Lines => {
+            given.raw(&field.path).unwrap_or_default().replace("\r\n", "\n")
+        }
+        _ => {
+            let all: Vec<&str> =
+                given.all(&field.path).flat_map(str::lines).map(str::trim).collect();
+            all.join("\n").trim().to_owned()
+        }
+    }
+}
+
+/// The value of a field; `None` if it is empty.
+/// Fails with what is wrong with what was typed.
+pub(super) fn read(field: &Field, given: &Form) -> Result<Option<Value>, String> {
+    if let Kind::Is(value) = &field.kind {
+        return Ok(Some(value.clone()));
+    }
+    let text = typed(field, given);
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let lines = || text.lines().filter(|line| !line.is_empty());
+    Ok(Some(match &field.kind {
+        Kind::Bytes => BASE64.encode(text.as_bytes()).into(),
+        Kind::Number => text.parse::<i64>().map_err(|error| error.to_string())?.into(),
+        Kind::List | Kind::Many(_) => lines().collect(),
+        Kind::Choice(words) if words.iter().any(|word| word == "true") => (text == "true").into(),
+        Kind::Pairs => {
+            let pair = |line: &str| {
+                let (name, value) =
+                    line.split_once(':').ok_or_else(|| format!("{line:?} has no colon"))?;
+                Ok((name.trim().to_owned(), Value::from(value.trim())))
+            };
+            Value::Object(lines().map(pair).collect::<Result<Map<_, _>, String>>()?)
+        }
+        Kind::Json => match serde_json::from_str(&text) {
+            Err(_) if text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => text.into(),
+            found => found.map_err(|error| error.to_string())?,
+        },
+        _ => text.into(),
+    }))
+}
+
+/// What a thing has in a field, as a person would type it.
+pub(super) fn present(field: &Field, thing: &Value) -> String {
+    let value = field.path.split('.').fold(thing, |inner, name| inner.field(name));
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let is_empty =
+        value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
+    match (&field.kind, value) {
+        _ if is_empty => String::new(),
+        (_, Value::Null) | (Kind::Secret | Kind::SecretLines | Kind::Is(_), _) => String::new(),
+        (Kind::Json, Value::String(word)) => word.clone(),
+        (Kind::Json, value) => serde_json::to_string_pretty(value).unwrap_or_default(),
+        (Kind::Pairs, Value::Object(pairs)) => {
+            let line = |(name, value): (&String, &Value)| format!("{name}: {}", text(value));
+            pairs.iter().map(line).collect::<Vec<_>>().join("\n")
+        }
+        (_, Value::Array(items)) => items.iter().map(text).collect::<Vec<_>>().join("\n"),
+        (_, value) => text(value),
+    }
+}
+
+/// Puts a value at a path like `filter.subscription`.
+pub(super) fn put(body: &mut Map<String, Value>, path: &str, value: Value) {
+    match path.split_once('.') {
+        None => drop(body.insert(path.to_owned(), value)),
+        Some((first, rest)) => {
+            let inner = body.entry(first.to_owned()).or_insert_with(|| json!({}));
+            if let Value::Object(inner) = inner {
+                put(inner, rest, value);
+            }
+        }
+    }
+}
+
+/// The name of a field, for people.
+pub(super) fn label(view: &View<'_>, name: &str) -> String {
+    let unit = |end: &str, unit: &str| {
+        name.strip_suffix(end).map(|name| format!("{} ({unit})", word(name)))
+    };
+    let known = view.t.find(if name == "try" { "on_event" } else { name }).map(str::to_owned);
+    known
+        .or_else(|| unit("_secs", "s"))
+        .or_else(|| unit("_ms", "ms"))
+        .or_else(|| name.strip_suffix("_base64").map(word))
+        .unwrap_or_else(|| word(name))
+}
+
+/// The fields, those of one object together, and what is wrong with one of them.
+pub(super) fn all(
+    view: &View<'_>,
+    fields: &[&Field],
+    given: &Form,
+    wrong: Option<&(String, String)>,
+) -> Markup {
+    let groups = fields.chunk_by(|a, b| a.group() == b.group());
+    html! {
+        @for group in groups {
+            @let name = group.first().map_or("", |field| field.group());
+            @if name.is_empty() || group.len() < 2 {
+                @for field in group { (one(view, field, given, wrong)) }
+            } @else {
+                fieldset {
+                    legend { (name.split('.').map(|part| label(view, part)).collect::<Vec<_>>().join(": ")) }
+                    @for field in group { (one(view, field, given, wrong)) }
+                }
+            }
+        }
+    }
+}
+
+/// A field with its label, what it means, and what was typed before.
+fn one(view: &View<'_>, field: &Field, given: &Form, wrong: Option<&(String, String)>) -> Markup {
+    let Field { path, kind, of, .. } = field;
+    if matches!(kind, Kind::Is(_)) {
+        return html! {};
+    }
+    let (value, required) = (typed(field, given), field.is_required);
+    let wrong = wrong.filter(|(name, _)| name == path).map(|(_, why)| why.as_str());
+    let (by, kinds) =
+        of.as_ref().map_or((None, String::new()), |(by, kinds)| (Some(by), kinds.join(" ")));
+    let note = format!("about.{path}");
+    let is_told = !field.about.is_empty() || by.is_some() || wrong.is_some();
+    let told = is_told.then_some(note.as_str());
+    html! {
+        div.field data-by=[by] data-of=[by.map(|_| &kinds)] {
+            @if let Kind::Many(words) = kind {
+                fieldset.plain aria-describedby=[told] { legend { (label(view, field.name())) }
+                    @for choice in words { label { input type="checkbox" name=(path) value=(choice) checked[given.all(path).any(|one| one == choice)]; " " (word(choice)) } } }
+            } @else {
+                label { span { (label(view, field.name())) @if !required && given.raw("was").is_none() { " " small { (view.t.optional) } } }
+                    @match kind {
+                        Kind::Time => input name=(path) value=(value) required[required] aria-describedby=[told] placeholder="2026-01-31T00:00:00Z";,
+                        Kind::Number => input name=(path) value=(value) required[required] aria-describedby=[told] inputmode="numeric";,
+                        Kind::Secret => input type="password" name=(path) required[required] aria-describedby=[told] autocomplete="new-password";,
+                        Kind::Choice(words) => select name=(path) required[required] aria-describedby=[told] {
+                            @if !required || !words.contains(&value) { option value="" {} }
+                            @for choice in words { option value=(choice) selected[*choice == value] { (chosen(view, choice)) } }
+                        },
+                        Kind::Text | Kind::Place => input name=(path) value=(value) required[required] aria-describedby=[told];,
+                        Kind::SecretLines => textarea.secret name=(path) rows="3" spellcheck="false" required[required] aria-describedby=[told] autocomplete="off" {},
+                        _ => textarea name=(path) rows=(rows(kind, &value)) spellcheck="false" required[required] aria-describedby=[told] { "\n" (value) },
+                    }
+                }
+            }
+            @if is_told {
+                p.small id=(note) {
+                    @if let Some(why) = wrong { strong.wrong role="alert" { (why) } " " }
+                    @if by.is_some() { span.of { (view.t.only_for) " " (kinds.replace(' ', ", ")) ". " } }
+                    (with_code(&field.about))
+                }
+            }
+        }
+    }
+}
+
+fn chosen(view: &View<'_>, choice: &str) -> String {
+    match choice {
+        "true" => view.t.yes.to_owned(),
+        "false" => view.t.no.to_owned(),
+        choice => word(choice),
+    }
+}
+
+fn rows(kind: &Kind, value: &str) -> usize {
+    let least = if matches!(kind, Kind::Bytes) { 8 } else { 2 };
+    value.lines().count().clamp(least, 16)
+}
+
+/// A sentence of the API's description: what stands in backticks is code.
+fn with_code(text: &str) -> Markup {
+    html! {
+        @for (n, part) in text.split('`').enumerate() {
+            @if n % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dotted_names_make_objects() {
+        let mut body = Map::new();
+        put(&mut body, "filter.subscription", "erp".into());
+        put(&mut body, "filter.code", 500.into());
+        put(&mut body, "rate", 5.into());
+        assert_eq!(
+            Value::Object(body).to_string(),
+            r#"{"filter":{"subscription":"erp","code":500},"rate":5}"#
+        );
+    }
+}

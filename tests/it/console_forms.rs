@@ -1,0 +1,180 @@
+//! Forms of the console that follow from the API's requests: what they show, what they send, and what they keep.
+
+use crate::console_rig::{Browser, Form, form, links};
+use crate::rig::prelude::*;
+
+/// The form that a page's link leads to.
+#[track_caller]
+fn asked(browser: &Browser<'_>, page: &str, action: &str) -> Form {
+    let path = format!("/console/act/{action}");
+    let html = browser.get(page);
+    let link = links(&html).into_iter().find(|link| link.split('?').next() == Some(&path));
+    form(&browser.get(&link.unwrap_or_else(|| panic!("{page} has no {action}"))), &path).unwrap()
+}
+
+#[test]
+fn a_provider_of_settings_is_made_by_its_fields() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    let form = asked(&browser, "/console/sources", "create-provider");
+    let typed = [
+        ("name", "shop"),
+        ("scheme.kind", "generic"),
+        ("scheme.check.hmac.hash", "sha256"),
+        ("scheme.check.hmac.header", "X-Sign"),
+        ("scheme.check.hmac.encoding", "hex"),
+        ("scheme.check.hmac.signed", "{body}"),
+        ("scheme.event_id", r#"{"pointer":"/id"}"#),
+        ("pii", "allow"),
+        ("secret", "a-secret-of-more-than-32-characters"),
+        ("tolerance_secs", "120"),
+    ];
+    let answer = browser.submit(&form, &typed).is(303);
+    let page = browser.get(answer.field("location").unwrap());
+    assert!(page.contains("New provider: done."), "{page}");
+    let made = rig.get("/v1/providers/shop");
+    assert_eq!(made["scheme"]["check"]["hmac"]["header"], "X-Sign", "{made}");
+    assert_eq!(made["scheme"]["event_id"], json!({ "pointer": "/id" }), "{made}");
+    assert_eq!((&made["tolerance_secs"], &made["pii"]), (&json!(120), &json!("allow")));
+}
+
+#[test]
+fn only_what_was_touched_is_changed() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    let receiver = Receiver::new();
+    let terms = json!({
+        "event_types": ["invoice.*", "order.created"], "headers": { "X-Shop": "north" },
+        "policy": { "max_attempts": 7, "rate": "10/s", "steps": ["5s", "1min"] },
+        "filter": [{ "path": "$.total", "op": "gt", "value": 5 }],
+    });
+    rig.subscribe_with("erp", &receiver, &terms);
+    let form = asked(&browser, "/console/subscriptions/erp", "change-subscription");
+    assert_eq!(form.value("event_types"), "invoice.*\norder.created");
+    assert_eq!(form.value("headers"), "X-Shop: north");
+    assert_eq!(form.value("policy.rate"), "10/s");
+    assert!(form.value("filter").contains("\"$.total\""), "{form:?}");
+    assert!(form.fields.iter().all(|(name, _)| name != "target"), "the kind of target stays");
+
+    // Another person changes what this form shows and does not touch.
+    rig.patch("/v1/subscriptions/erp", &json!({ "owner_id": "ben" })).is(200);
+    let typed = [("policy.max_attempts", "9"), ("policy.steps", ""), ("filter", "")];
+    let answer = browser.submit(&form, &typed).is(303);
+    let page = browser.get(answer.field("location").unwrap());
+    assert!(page.contains("Change: done."), "{page}");
+    let found = rig.get("/v1/subscriptions/erp");
+    assert_eq!(found["policy"]["max_attempts"], 9, "{found}");
+    assert_eq!(found["policy"].get("steps").unwrap_or(&Value::Null), &Value::Null, "{found}");
+    assert_eq!((&found["policy"]["rate"], &found["owner_id"]), (&json!("10/s"), &json!("ben")));
+    assert_eq!((&found["filter"], &found["headers"]["X-Shop"]), (&json!([]), &json!("north")));
+
+    // What cannot be removed stays, and the page says so.
+    let form = asked(&browser, "/console/subscriptions/erp", "change-subscription");
+    let answer = browser.submit(&form, &[("url", "")]).is(303);
+    let page = browser.get(answer.field("location").unwrap());
+    assert!(page.contains("This cannot be removed, and stays as it was: url"), "{page}");
+    assert_eq!(rig.get("/v1/subscriptions/erp")["url"], receiver.url());
+}
+
+#[test]
+fn what_is_wrong_stands_at_its_field_and_what_was_typed_stays() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    let form = asked(&browser, "/console/subscriptions", "create-subscription");
+    let url = Receiver::new().url();
+    let well = [("name", "erp"), ("url", &*url), ("owner_id", "ann & ben")];
+    for (path, text, why) in [
+        ("filter", "[{", "EOF while parsing"),
+        ("policy.max_attempts", "many", "invalid digit"),
+        ("headers", "X-Shop north", "has no colon"),
+        ("policy.rate", "ten", "ten"),
+        ("url", "ftp://there", "url"),
+        ("order.group", "NOT A NAME", "group must match"),
+    ] {
+        let mut typed = well.to_vec();
+        typed.retain(|(name, _)| *name != path);
+        typed.push((path, text));
+        let answer = browser.submit(&form, &typed);
+        let page = answer.text();
+        assert!(matches!(answer.status, 400 | 422), "{path}: {} {page}", answer.status);
+        let note = page.split(&format!("id=\"about.{path}\"")).nth(1);
+        let note = note.unwrap_or_else(|| panic!("{path}: {page}")).split("</p>").next().unwrap();
+        assert!(note.contains("role=\"alert\"") && note.contains(why), "{path}: {note}");
+        let again = crate::console_rig::form(&page, &form.action).unwrap();
+        for (name, value) in typed {
+            assert_eq!(again.value(name), value, "{path}");
+        }
+    }
+    assert_eq!(rig.get("/v1/subscriptions")["items"], json!([]), "nothing was made");
+}
+
+#[test]
+fn a_filter_is_tried_on_an_event_before_it_is_kept() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    let url = Receiver::new().url();
+    let event = json!({ "event_type": "invoice.created", "payload": { "total": 7 } });
+    let id = text(&rig.publish(&event), "id");
+    let form = asked(&browser, "/console/subscriptions", "create-subscription");
+    let typed = |limit| {
+        let filter = format!(r#"[{{"path":"$.total","op":"gt","value":{limit}}}]"#);
+        let typed = [("name", "erp"), ("url", &*url), ("try", id.as_str())];
+        let typed = [&typed[..], &[("filter", filter.as_str()), ("again", "yes")]].concat();
+        browser.submit(&form, &typed).is(200).text()
+    };
+    let (wanted, unwanted) = (typed(5), typed(50));
+    assert_ne!(
+        wanted.contains("matches&quot;: true"),
+        unwanted.contains("matches&quot;: true"),
+        "{wanted}"
+    );
+    assert_eq!(rig.get("/v1/subscriptions")["items"], json!([]), "it was only tried");
+}
+
+#[test]
+fn a_quarantined_event_is_corrected_in_its_form() {
+    let rig = Rig::new();
+    rig.user("otto", "operate");
+    let browser = Browser::enter(&rig, "otto");
+    let receiver = Receiver::new();
+    rig.subscribe_with("erp", &receiver, &json!({}));
+    let event = json!({ "event_type": "a", "payload": { "total": 1.25 }, "target": "nobody" });
+    let page = format!("/console/events/{}", text(&rig.publish(&event), "id"));
+    let form = asked(&browser, &page, "fix-event");
+    assert_eq!(form.value("payload_base64"), "{\n  \"total\": 1.25\n}");
+    assert_eq!(form.value("target"), "nobody");
+    browser.submit(&form, &[("target", "still-nobody")]).is(422);
+    let typed = [("target", "erp"), ("payload_base64", "{\"total\": 99.00}")];
+    browser.submit(&form, &typed).is(303);
+    rig.settle();
+    assert_eq!(receiver.bodies(), ["{\"total\": 99.00}"]);
+}
+
+#[test]
+fn a_channel_shows_the_fields_of_its_kind() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    let receiver = Receiver::new();
+    let channel = json!({ "name": "ops", "kind": "webhook", "url": receiver.url() });
+    rig.post("/v1/alert-channels", &channel).is(201);
+    let form = asked(&browser, "/console/alerts", "change-channel");
+    let names: Vec<_> = form.fields.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(names.contains(&"url") && !names.contains(&"to") && !names.contains(&"command"));
+    // Without a script all kinds are there, each with what it is for.
+    let path = "/console/act/create-channel";
+    let page = browser.get(path);
+    assert!(page.contains("data-by=\"kind\" data-of=\"slack webhook\""), "{page}");
+    assert!(page.contains("For slack, webhook."), "{page}");
+    let classes = [("severity", "info"), ("classes", "delivery.dead_lettered")];
+    browser.submit(&form, &classes).is(303);
+    let found = rig.get("/v1/alert-channels")["items"][0].clone();
+    assert_eq!(
+        (&found["severity"], &found["classes"]),
+        (&json!("info"), &json!(["delivery.dead_lettered"]))
+    );
+}
