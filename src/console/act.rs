@@ -4,9 +4,8 @@ use serde_json::Map;
 
 use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Then};
-use crate::console::enter::{is_local, is_own};
 use crate::console::fields::{self, Field, Kind};
-use crate::console::form::{Form, Said, Submission};
+use crate::console::form::{Form, Said, Submission, is_local, is_own};
 use crate::console::input::{self, present, put, read, typed};
 use crate::console::layout;
 use crate::console::page::{Shared, View, crc, csrf};
@@ -33,30 +32,36 @@ pub(super) fn answer(
 ) {
     let is_post = request.head.method == Method::Post;
     let given = if is_post { Form::of_body(&request) } else { Form::of_query(&request.head) };
-    let head = request.head;
-    let found = actions::find(name).ok_or_else(|| PageError::not_found(inner.texts));
-    let allowed = found.and_then(|action| {
-        if session.person.may(action.right) {
-            Ok(action)
-        } else {
-            Err(PageError::forbidden(inner.texts))
+    match Task::new(inner, request.head, session, name, given) {
+        Err(refused) => reply.send(refused),
+        Ok(mut task) if is_post => {
+            task.keep_shown();
+            task.run(reply);
         }
-    });
-    let action = match allowed {
-        Ok(action) => action,
-        Err(error) => return reply.send(layout::error(inner, &head, Some(session), &error)),
-    };
-    let fields = fields::of(action);
-    let mut task =
-        Task { inner: inner.clone(), action, fields, head, session: session.clone(), given };
-    if is_post {
-        task.keep_shown();
-        return task.run(reply);
+        Ok(mut task) => {
+            if task.action.asks == Asks::Change {
+                task.fill();
+            }
+            reply.send(task.form(200, None));
+        }
     }
-    if action.asks == Asks::Change {
-        task.fill();
-    }
-    reply.send(task.form(200, None));
+}
+
+/// A form with what was typed in it before.
+pub(super) fn form(
+    inner: &Shared,
+    head: Head,
+    session: &Session,
+    name: &str,
+    given: Form,
+) -> Response {
+    Task::new(inner, head, session, name, given).map_or_else(
+        |refused| refused,
+        |mut task| {
+            task.keep_shown();
+            task.form(200, None)
+        },
+    )
 }
 
 /// One submission of an action's form.
@@ -70,6 +75,24 @@ struct Task {
 }
 
 impl Task {
+    /// Fails with the page that says so, if there is no such action or the person may not do it.
+    fn new(
+        inner: &Shared,
+        head: Head,
+        session: &Session,
+        name: &str,
+        given: Form,
+    ) -> Result<Self, Response> {
+        let found = actions::find(name).ok_or_else(|| PageError::not_found(inner.texts));
+        let is_allowed = |action: &&Action| session.person.may(action.right);
+        let action = found.and_then(|action| {
+            Some(action).filter(is_allowed).ok_or_else(|| PageError::forbidden(inner.texts))
+        });
+        let action = action.map_err(|error| layout::error(inner, &head, Some(session), &error))?;
+        let (inner, session, fields) = (inner.clone(), session.clone(), fields::of(action));
+        Ok(Self { inner, action, fields, head, session, given })
+    }
+
     fn run(self, reply: Reply) {
         let t = self.inner.texts;
         let is_ours =
@@ -338,7 +361,7 @@ impl Task {
                         @if self.fields.iter().any(|field| field.path == "try") {
                             button type="submit" name="again" value="yes" formnovalidate { (view.t.try_it) }
                         }
-                        button.primary type="submit" { ((action.label)(view.t)) }
+                        button class=(if action.class().is_empty() { "primary" } else { action.class() }) type="submit" { ((action.label)(view.t)) }
                         a href=(self.back()) { (view.t.back) }
                     }
                 }
@@ -379,12 +402,26 @@ impl Task {
         };
         let rows = TOUCHED.split(' ').filter_map(|name| Some((name, found.maybe(name)?)));
         html! {
+            @if self.is_last_admin(view) { p.error role="alert" { (view.t.last_admin) } }
             h2 { (view.t.touches) }
             (facts(&[(view.t.name, html! { strong { (name) } })]))
             dl.facts { @for (name, value) in rows {
                 div { dt { (word(name)) } dd { @if name.ends_with("_at") { (time(value)) } @else { (value) } } }
             } }
         }
+    }
+
+    /// Whether it takes its role, or more, from the only person who may administer.
+    fn is_last_admin(&self, view: &View<'_>) -> bool {
+        let ends = ["change-user", "delete-user", "disable-user"];
+        if !ends.contains(&self.action.name) {
+            return false;
+        }
+        let users = view.read_or_null("/v1/users", &[("limit", "500")]);
+        let is_admin =
+            |user: &&Value| user.text("role") == "admin" && user.maybe("disabled_at").is_none();
+        let admins: Vec<&Value> = users.items("items").iter().filter(is_admin).collect();
+        matches!(admins[..], [only] if Some(only.text("name")) == self.given.get("name"))
     }
 
     /// What the API would send of the event that it is tried on.

@@ -57,6 +57,13 @@ impl Action {
     pub(super) fn asks_first(&self) -> bool {
         self.asks != Asks::No
     }
+
+    /// How its button looks: what ends or removes something looks dangerous.
+    pub(super) fn class(&self) -> &'static str {
+        let ends = ["cancel", "disable", "discard", "revoke", "skip", "suspend"];
+        let is_end = ends.iter().any(|verb| self.name.starts_with(verb));
+        if is_end || self.method == Method::Delete { "danger" } else { "" }
+    }
 }
 
 /// Makes each line a constant, and lists them all.

@@ -78,7 +78,7 @@ pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
         let (color, _) = mood(row.text("class"));
         let (x, height) = (n * 10, if color == "good" { 14 } else { 24 });
         let y = 24 - height;
-        format!("<rect x=\"{x}\" y=\"{y}\" width=\"7\" height=\"{height}\" class=\"{color}\"/>")
+        format!("<rect x=\"{x}\" y=\"{y}\" width=\"8\" height=\"{height}\" class=\"{color}\"/>")
     });
     let bars = bars.collect::<Vec<_>>().concat();
     let failed = attempts.iter().filter(|row| row.text("class") != "success").count();

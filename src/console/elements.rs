@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::base::clock::Timestamp;
 use crate::console::actions::Action;
 use crate::console::error::PageError;
-use crate::console::form::{segment, with_query};
+use crate::console::form::{PRESETS, segment, with_query};
 use crate::console::json::{Fields as _, indented};
 use crate::console::page::View;
 
@@ -218,13 +218,13 @@ pub(super) fn button(view: &View<'_>, action: &'static Action, given: &[(&str, &
     let back = with_query(&view.head.path, view.query.pairs().filter(|(name, _)| *name != "did"));
     if action.asks_first() {
         let given = given.iter().copied().chain([("back", back.as_str())]);
-        return html! { a.button href=(with_query(&path, given)) { (label) } };
+        return html! { a class={ "button " (action.class()) } href=(with_query(&path, given)) { (label) } };
     }
     html! {
         form.inline method="post" action=(path) {
             (hidden(view, &back))
             @for (name, value) in given { input type="hidden" name=(name) value=(value); }
-            button type="submit" { (label) }
+            button class=(action.class()) type="submit" { (label) }
         }
     }
 }
@@ -242,24 +242,32 @@ pub(super) fn hidden(view: &View<'_>, back: &str) -> Markup {
 pub(super) fn filtered(
     view: &View<'_>,
     path: &str,
-    fields: &[(&str, &str, Filter<'_>)],
+    fields: &[(&'static str, &str, Filter<'_>)],
     more: &[(&str, &str)],
 ) -> Result<Value, PageError> {
-    let names = fields.iter().map(|(name, ..)| *name).chain(["after"]);
-    let given = names.filter_map(|name| Some((name, view.query.get(name)?)));
-    view.read(path, &given.chain(more.iter().copied()).collect::<Vec<_>>())
+    let given = |name| view.query.get(name).unwrap_or_default();
+    let each = |(name, _, kind): &(&'static str, &str, Filter<'_>)| match kind {
+        Filter::Time => (*name, view.when(name)),
+        _ => (*name, given(name).to_owned()),
+    };
+    let query: Vec<_> = fields.iter().map(each).collect();
+    let query = query.iter().map(|(name, value)| (*name, value.as_str()));
+    let after = [("after", given("after"))];
+    view.read(path, &query.chain(after).chain(more.iter().copied()).collect::<Vec<_>>())
 }
 
-/// A form that filters a list by the URL. `fields`: name, label, kind (`text`, `datetime`, or the words to choose from).
+/// A form that filters a list by the URL: name, label and kind of each field. On a phone it is folded until it is used.
 pub(super) fn filters(view: &View<'_>, fields: &[(&str, &str, Filter<'_>)]) -> Markup {
+    let is_used = view.query.pairs().any(|(name, value)| name != "did" && !value.is_empty());
     html! {
+        details.fold #filters open data-used[is_used] data-now=(view.inner().api.clock.wall()) { summary { (view.t.filter) }
         form.filters method="get" action=(view.head.path) {
             @for (name, label, kind) in fields {
                 @let value = view.query.get(name).unwrap_or_default();
                 label { span { (label) }
                     @match kind {
                         Filter::Text => input name=(name) value=(value) maxlength="255";,
-                        Filter::Time => input name=(name) value=(value) placeholder="2026-01-31T00:00:00Z" data-time;,
+                        Filter::Time => input name=(name) value=(value) placeholder=(view.t.time_hint) data-time;,
                         Filter::Choice(words) => select name=(name) {
                             option value="" { (view.t.all) }
                             @for choice in *words {
@@ -270,8 +278,24 @@ pub(super) fn filters(view: &View<'_>, fields: &[(&str, &str, Filter<'_>)]) -> M
                 }
             }
             button type="submit" { (view.t.filter) }
-            @if view.query.pairs().any(|(_, value)| !value.is_empty()) { a href=(view.head.path) { (view.t.clear) } }
+            @if is_used { a href=(view.head.path) { (view.t.clear) } }
         }
+        @if fields.iter().any(|(name, ..)| *name == "since") { (presets(view)) }
+        }
+    }
+}
+
+/// Links to the same list of the last hour, today and so on. The other filters stay.
+fn presets(view: &View<'_>) -> Markup {
+    let others = || {
+        view.query.pairs().filter(|(name, _)| !matches!(*name, "since" | "until" | "after" | "did"))
+    };
+    html! {
+        p.presets { @for (n, [name, since, until]) in PRESETS.into_iter().enumerate() {
+            @if n > 0 { " · " }
+            a href=(with_query(&view.head.path, others().chain([("since", since), ("until", until)])))
+                data-preset=(since) aria-current=[(view.query.get("since") == Some(since)).then_some("true")] { (view.t.named(name)) }
+        } }
     }
 }
 

@@ -3,8 +3,11 @@
 use maud::html;
 
 use crate::api::people::{NewSession, Session};
+use crate::base::headers::Headers;
+use crate::console::act;
 use crate::console::error::PageError;
-use crate::console::form::{Form, clear_cookie, set_cookie};
+use crate::console::fields::SECRETS;
+use crate::console::form::{Form, clear_cookie, is_local, is_own, session_cookie, set_cookie};
 use crate::console::layout::{self, entrance};
 use crate::console::page::{Content, Shared, csrf};
 use crate::http::message::{Head, Method, Request, Response};
@@ -29,7 +32,7 @@ pub(super) fn answer(inner: &Shared, request: &Request) -> Response {
         inner.api.log_in(head, name.unwrap_or_default(), password.unwrap_or_default())
     };
     match begun {
-        Ok(session) => enter(inner, head, &session, given.get("to")),
+        Ok(session) => enter(inner, head, &session, &given),
         Err(problem) => {
             let error = PageError::of(problem.into());
             login(inner, &given, head, Some(&error))
@@ -37,13 +40,42 @@ pub(super) fn answer(inner: &Shared, request: &Request) -> Response {
     }
 }
 
-fn enter(inner: &Shared, head: &Head, session: &NewSession, to: Option<&str>) -> Response {
-    let to = to.filter(|to| is_local(to)).unwrap_or("/console/");
-    let lasts = session.ends_at.ms().saturating_sub(inner.api.clock.wall().ms()) / 1000;
-    Response::new(303)
-        .header("location", to)
-        .header("set-cookie", set_cookie(&session.secret, lasts, is_tls(inner, head)))
-        .header("cache-control", "no-store")
+fn enter(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Response {
+    let to = given.get("to").filter(|to| is_local(to)).unwrap_or("/console/");
+    let lasts = new.ends_at.ms().saturating_sub(inner.api.clock.wall().ms()) / 1000;
+    let page = again(inner, head, new, given).unwrap_or_else(|| {
+        Response::new(303).header("location", to).header("cache-control", "no-store")
+    });
+    page.header("set-cookie", set_cookie(&new.secret, lasts, is_tls(inner, head)))
+}
+
+/// A form that came after its session had ended: the person logs in on this page, and gets it as it was typed.
+pub(super) fn keep(inner: &Shared, request: &Request, path: &str) -> Response {
+    let (head, error) = (&request.head, PageError::logged_out(inner.texts));
+    if !path.starts_with("act/") || !is_own(head) {
+        return layout::error(inner, head, None, &error);
+    }
+    let mut given = Form::default();
+    given.fill("to", &head.path);
+    let mut kept = Form::of_body(request);
+    kept.forget(&["csrf", "form", "shown", "again"]);
+    kept.forget(&SECRETS);
+    given.fill("keep", &kept.encoded());
+    login(inner, &given, head, Some(&error))
+}
+
+/// The form that was kept, for the new session. It is shown, and not carried out.
+fn again(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Option<Response> {
+    let action = given.get("to")?.strip_prefix("/console/act/")?;
+    let kept = Form::parse(given.raw("keep")?.as_bytes());
+    let session = inner.api.session(&new.secret, true).ok().flatten()?;
+    let mut headers = Headers::default();
+    for (name, value) in head.headers.iter().filter(|(name, _)| *name != "cookie") {
+        headers.push(name, value);
+    }
+    headers.push("cookie", session_cookie(&new.secret).as_bytes());
+    let head = Head { method: Method::Get, headers, query: None, ..head.clone() };
+    Some(act::form(inner, head, &session, action, kept))
 }
 
 /// Ends the session.
@@ -85,6 +117,7 @@ fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -
         } @else if has_users {
             form method="post" action="/console/log-in" {
                 input type="hidden" name="to" value=(to);
+                @if let Some(kept) = given.raw("keep") { input type="hidden" name="keep" value=(kept); }
                 label for="name" { (t.user_name) }
                 input #name name="name" autocomplete="username" required maxlength="127"
                     value=(given.get("name").unwrap_or_default());
@@ -100,7 +133,9 @@ fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -
         }
     };
     let status = if is_refused { 403 } else { error.map_or(200, |error| error.status) };
-    entrance(inner, status, &Content::new(t.log_in, body))
+    let title =
+        error.filter(|_| given.raw("keep").is_some()).map_or(t.log_in, |error| &error.title);
+    entrance(inner, status, &Content::new(title, body))
 }
 
 fn link_form(inner: &Shared, link: &str) -> Response {
@@ -113,24 +148,6 @@ fn link_form(inner: &Shared, link: &str) -> Response {
         }
     };
     entrance(inner, 200, &Content::new(t.log_in, body))
-}
-
-/// Whether a form comes from one of our pages, as far as the browser says so.
-pub(super) fn is_own(head: &Head) -> bool {
-    let field = |name: &str| head.headers.get(name);
-    let is_same_site =
-        field("sec-fetch-site").is_none_or(|site| matches!(site, "same-origin" | "none"));
-    let host = field("host").unwrap_or_default();
-    // Our pages tell their own origin to us. `null` is that of a page in a sandbox.
-    let is_same_origin = field("origin").is_none_or(|origin| {
-        origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host))
-    });
-    is_same_site && is_same_origin
-}
-
-/// Whether a path stays in the console: a page to go back to must not lead elsewhere.
-pub(super) fn is_local(path: &str) -> bool {
-    path.starts_with("/console/") && !path.contains(['\\', '\r', '\n']) && !path.contains("//")
 }
 
 /// Whether the browser's connection is encrypted, by a proxy before us.
@@ -146,23 +163,4 @@ fn is_tls(inner: &Shared, head: &Head) -> bool {
 fn host_is(head: &Head, url: &str) -> bool {
     let authority = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next();
     head.headers.get("host").is_some_and(|host| authority == Some(host))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_pages_of_the_console_are_gone_back_to() {
-        for (path, expected) in [
-            ("/console/events/1?limit=5", true),
-            ("https://evil.example/console/", false),
-            ("//evil.example/console/", false),
-            ("/console//evil.example", false),
-            ("/console/\\evil", false),
-            ("/v1/events", false),
-        ] {
-            assert_eq!(is_local(path), expected, "{path}");
-        }
-    }
 }

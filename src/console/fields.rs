@@ -12,7 +12,7 @@ use crate::console::json::Fields as _;
 /// A longer text has several lines.
 const MAX_LINE: i64 = 4_096;
 /// Names of secrets. The API shows them nowhere, so a form is not filled with them.
-const SECRETS: [&str; 4] = ["secret", "password", "current", "new"];
+pub(super) const SECRETS: [&str; 4] = ["secret", "password", "current", "new"];
 /// Objects in objects that have fields of their own. What is deeper is JSON.
 const MAX_DEPTH: usize = 3;
 

@@ -4,9 +4,11 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::base::clock::{Timestamp, span};
 use crate::http::message::{Head, Request};
 
 /// The name of the session's cookie.
@@ -30,7 +32,8 @@ impl Form {
         Self::parse(&request.body)
     }
 
-    fn parse(bytes: &[u8]) -> Self {
+    /// What a form sends.
+    pub(super) fn parse(bytes: &[u8]) -> Self {
         Self(form_urlencoded::parse(bytes).into_owned().collect())
     }
 
@@ -54,6 +57,16 @@ impl Form {
         if self.raw(name).is_none() {
             self.0.push((name.to_owned(), value.to_owned()));
         }
+    }
+
+    /// Leaves these names out.
+    pub(super) fn forget(&mut self, names: &[&str]) {
+        self.0.retain(|(name, _)| !names.contains(&name.as_str()));
+    }
+
+    /// All pairs, as a form sends them.
+    pub(super) fn encoded(&self) -> String {
+        form_urlencoded::Serializer::new(String::new()).extend_pairs(self.pairs()).finish()
     }
 
     /// All pairs.
@@ -92,17 +105,71 @@ pub(super) fn session_secret(head: &Head) -> Option<&str> {
     named.filter(|(name, _)| *name == COOKIE).map(|(_, value)| value).next()
 }
 
+/// The cookie of a session, as a browser sends it.
+pub(super) fn session_cookie(secret: &str) -> String {
+    format!("{COOKIE}={secret}")
+}
+
 /// `Set-Cookie` for a new session. `is_tls`: the browser must send it over TLS only.
 pub(super) fn set_cookie(secret: &str, seconds: i64, is_tls: bool) -> String {
     let secure = if is_tls { "; Secure" } else { "" };
     format!(
-        "{COOKIE}={secret}; Path=/console; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+        "{}; Path=/console; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}",
+        session_cookie(secret)
     )
 }
 
 /// `Set-Cookie` that ends it.
 pub(super) fn clear_cookie() -> String {
     format!("{COOKIE}=; Path=/console; Max-Age=0; HttpOnly; SameSite=Strict")
+}
+
+/// Whether a form comes from one of our pages, as far as the browser says so.
+pub(super) fn is_own(head: &Head) -> bool {
+    let field = |name: &str| head.headers.get(name);
+    let is_same_site =
+        field("sec-fetch-site").is_none_or(|site| matches!(site, "same-origin" | "none"));
+    let host = field("host").unwrap_or_default();
+    // Our pages tell their own origin to us. `null` is that of a page in a sandbox.
+    let is_same_origin = field("origin").is_none_or(|origin| {
+        origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host))
+    });
+    is_same_site && is_same_origin
+}
+
+/// Whether a path stays in the console: a page to go back to must not lead elsewhere.
+pub(super) fn is_local(path: &str) -> bool {
+    path.starts_with("/console/") && !path.contains(['\\', '\r', '\n']) && !path.contains("//")
+}
+
+/// Spans that a filter offers: the name of their text, and from when to when.
+pub(super) const PRESETS: [[&str; 3]; 4] = [
+    ["past_hour", "1h", ""],
+    ["today", "today", ""],
+    ["yesterday", "yesterday", "today"],
+    ["this_month", "month", ""],
+];
+
+/// A time as the API takes it: `2h` is two hours ago, `2026-11-27` its midnight, `2026-11-27 10:15` that minute; days are
+/// those of UTC. What is none of these is left as it is, for the API to refuse.
+pub(super) fn instant(text: &str, now: Timestamp) -> String {
+    let day = |at: Timestamp| at.to_string().get(..10).unwrap_or_default().to_owned();
+    let midnight = |day: &str| format!("{day}T00:00:00Z");
+    let day_before = now.minus(Duration::from_hours(24));
+    let is_day = |text: &str| Timestamp::parse(&midnight(text)).is_some();
+    match text {
+        "today" => midnight(&day(now)),
+        "yesterday" => midnight(&day(day_before)),
+        "month" => midnight(&format!("{}-01", day(now).get(..7).unwrap_or_default())),
+        text if is_day(text) => midnight(text),
+        text => {
+            let shown = text.trim_end_matches(" UTC").replacen(' ', "T", 1);
+            let whole = [format!("{shown}Z"), format!("{shown}:00Z")];
+            let written = whole.into_iter().find(|text| Timestamp::parse(text).is_some());
+            let ago = || span(text).ok().map(|ago| now.minus(ago).to_string());
+            written.or_else(ago).unwrap_or_else(|| text.to_owned())
+        }
+    }
 }
 
 /// What is known of a form that comes in.
@@ -200,5 +267,38 @@ mod tests {
             forms.begin(&n.to_string());
         }
         assert_eq!(forms.begin("a"), Submission::First, "the oldest is forgotten");
+    }
+
+    #[test]
+    fn people_write_times_in_many_ways() {
+        let now = Timestamp::parse("2026-11-27T10:15:03.250Z").unwrap();
+        for (text, time) in [
+            ("2h", "2026-11-27T08:15:03.250Z"),
+            ("30min", "2026-11-27T09:45:03.250Z"),
+            ("today", "2026-11-27T00:00:00Z"),
+            ("yesterday", "2026-11-26T00:00:00Z"),
+            ("month", "2026-11-01T00:00:00Z"),
+            ("2026-11-03", "2026-11-03T00:00:00Z"),
+            ("2026-11-03 09:07", "2026-11-03T09:07:00Z"),
+            ("2026-11-03 09:07:11 UTC", "2026-11-03T09:07:11Z"),
+            ("2026-11-03T09:07:11Z", "2026-11-03T09:07:11Z"),
+            ("soon", "soon"),
+        ] {
+            assert_eq!(instant(text, now), time, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_pages_of_the_console_are_gone_back_to() {
+        for (path, expected) in [
+            ("/console/events/1?limit=5", true),
+            ("https://evil.example/console/", false),
+            ("//evil.example/console/", false),
+            ("/console//evil.example", false),
+            ("/console/\\evil", false),
+            ("/v1/events", false),
+        ] {
+            assert_eq!(is_local(path), expected, "{path}");
+        }
     }
 }

@@ -103,9 +103,7 @@ impl Inner {
         let is_post = head.method == Method::Post;
         let response = match (path.as_str(), session) {
             ("enter" | "log-in", _) => enter::answer(shared, &request),
-            (_, None) if is_post => {
-                layout::error(shared, head, None, &PageError::logged_out(shared.texts))
-            }
+            (path, None) if is_post => enter::keep(shared, &request, path),
             (_, None) => enter::form(shared, head),
             ("log-out", Some(session)) if is_post => enter::leave(shared, &request, &session),
             (path, Some(session)) => match path.strip_prefix("act/") {
@@ -175,6 +173,7 @@ impl Service for Console {
         if !self.serves(path) {
             return self.0.shared.api.call(request, reply);
         }
+        let reply = layout::zipped(&request.head, reply);
         if path == "/console" {
             return reply.send(Response::new(308).header("location", "/console/"));
         }

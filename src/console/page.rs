@@ -13,7 +13,7 @@ use crate::api::context::Api;
 use crate::api::people::{Person, Session};
 use crate::console::assets::Assets;
 use crate::console::error::PageError;
-use crate::console::form::{Form, Submissions, segment, session_secret, with_query};
+use crate::console::form::{Form, Submissions, instant, segment, session_secret, with_query};
 use crate::console::json::{indented, visible};
 use crate::console::texts::{EN, Texts};
 use crate::http::message::{Head, Method, Request, Response};
@@ -70,6 +70,8 @@ impl Page {
 pub(super) struct Content {
     /// Says where one is; also the heading.
     pub(super) title: String,
+    /// The state of the thing, beside the heading.
+    pub(super) badge: Option<Markup>,
     /// Below the heading.
     pub(super) body: Markup,
     /// Whether it shows what goes on: it is refreshed each second, without JavaScript too.
@@ -78,7 +80,12 @@ pub(super) struct Content {
 
 impl Content {
     pub(super) fn new(title: impl Into<String>, body: Markup) -> Self {
-        Self { title: title.into(), body, is_running: false }
+        Self { title: title.into(), badge: None, body, is_running: false }
+    }
+
+    /// With the state of the thing beside the heading.
+    pub(super) fn badge(self, badge: Markup) -> Self {
+        Self { badge: Some(badge), ..self }
     }
 }
 
@@ -131,6 +138,12 @@ impl<'a> View<'a> {
     /// The same, where a page goes on without it: null if the API refuses.
     pub(super) fn read_or_null(&self, path: &str, query: &[(&str, &str)]) -> Value {
         self.read(path, query).unwrap_or_default()
+    }
+
+    /// A time of the query, as the API takes it; empty if there is none.
+    pub(super) fn when(&self, name: &str) -> String {
+        let text = self.query.get(name).unwrap_or_default();
+        if text.is_empty() { String::new() } else { instant(text, self.inner.api.clock.wall()) }
     }
 
     /// The page of a list that the URL asks for.

@@ -1,5 +1,7 @@
 //! Forms of the console that follow from the API's requests: what they show, what they send, and what they keep.
 
+use std::io::Read as _;
+
 use crate::console_rig::{Browser, Form, form, links};
 use crate::rig::prelude::*;
 
@@ -177,4 +179,113 @@ fn a_channel_shows_the_fields_of_its_kind() {
         (&found["severity"], &found["classes"]),
         (&json!("info"), &json!(["delivery.dead_lettered"]))
     );
+}
+
+#[test]
+fn what_was_typed_outlives_the_session() {
+    const PASSWORD: &str = "correct horse battery";
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    rig.patch("/v1/users/anna", &json!({ "password": PASSWORD })).is(200);
+    let mut browser = Browser::enter(&rig, "anna");
+    rig.subscribe_with("erp", &Receiver::new(), &json!({}));
+    let form = asked(&browser, "/console/subscriptions/erp", "change-subscription");
+    let session = rig.id("/v1/sessions");
+    rig.delete(&format!("/v1/sessions/{session}")).is(204);
+
+    let typed = [("owner_id", "ann & ben"), ("policy.rate", "5/s")];
+    let page = browser.submit(&form, &typed).is(401).text();
+    assert!(page.contains("Your session ended, and nothing was changed."), "{page}");
+    let log_in = crate::console_rig::form(&page, "/console/log-in").unwrap();
+    assert!(!log_in.value("keep").contains("csrf"), "{log_in:?}");
+    let who = [("name", "anna"), ("password", "wrong but long enough")];
+    let page = browser.submit(&log_in, &who).is(401).text();
+    let log_in = crate::console_rig::form(&page, "/console/log-in").unwrap();
+    let entered = browser.submit(&log_in, &[("name", "anna"), ("password", PASSWORD)]).is(200);
+    browser.keep(&entered);
+    let again = crate::console_rig::form(&entered.text(), &form.action).unwrap();
+    assert_eq!((again.value("owner_id"), again.value("policy.rate")), ("ann & ben", "5/s"));
+    assert_eq!(rig.get("/v1/subscriptions/erp")["owner_id"], "", "nobody pressed the button yet");
+    browser.submit(&again, &[]).is(303);
+    let found = rig.get("/v1/subscriptions/erp");
+    assert_eq!(
+        (&found["owner_id"], &found["policy"]["rate"]),
+        (&json!("ann & ben"), &json!("5/s"))
+    );
+
+    // A secret is typed again; another site's form is not kept.
+    let form = asked(&browser, "/console/settings", "own-password");
+    let session = rig.id("/v1/sessions");
+    rig.delete(&format!("/v1/sessions/{session}")).is(204);
+    let page = browser.submit(&form, &[("new", "a new and long password")]).is(401).text();
+    assert!(page.contains("name=\"keep\"") && !page.contains("a+new+and"), "{page}");
+    let foreign = [("Sec-Fetch-Site", "cross-site")];
+    let page = browser.send_with(&foreign, "POST", &form.action, b"new=x").is(401).text();
+    assert!(!page.contains("name=\"keep\""), "{page}");
+}
+
+#[test]
+fn a_filter_takes_what_is_shown_a_day_and_a_span() {
+    let rig = Rig::new();
+    rig.user("rita", "read");
+    let browser = Browser::enter(&rig, "rita");
+    rig.publish(&json!({ "event_type": "old", "aggregate_id": "4711", "payload": {} }));
+    rig.advance(secs(2 * 3600));
+    rig.publish(&json!({ "event_type": "new", "aggregate_id": "4712", "payload": {} }));
+    let now = rig.now().to_string();
+    let (day, minute) = (now.get(..10).unwrap(), now.get(..16).unwrap().replace('T', " "));
+    for (filter, old, new) in [
+        ("since=1h".to_owned(), false, true),
+        ("since=1d".to_owned(), true, true),
+        (format!("since={day}"), true, true),
+        ("since=today".to_owned(), true, true),
+        (format!("since={}", crate::console_rig::encoded(&minute)), false, true),
+        ("since=yesterday&until=today".to_owned(), false, false),
+        ("until=1h".to_owned(), true, false),
+    ] {
+        let page = browser.get(&format!("/console/events?{filter}"));
+        assert_eq!(
+            (page.contains(">4711<"), page.contains(">4712<")),
+            (old, new),
+            "{filter}: {page}"
+        );
+    }
+    let answer = browser.send("GET", "/console/events?since=soon", b"");
+    assert!(answer.status == 400 && answer.text().contains("since"), "{}", answer.text());
+}
+
+#[test]
+fn the_last_admin_is_warned() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    let path = "/console/act/delete-user?name=anna";
+    let warning = "the only person who may administer";
+    assert!(browser.get(path).contains(warning));
+    rig.user("ben", "admin");
+    assert!(!browser.get(path).contains(warning));
+    assert!(browser.get(path).contains("class=\"danger\""));
+}
+
+#[test]
+fn long_pages_are_compressed_for_who_asks() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    let ask = |path: &str, coding: &str| {
+        browser.send_with(&[("Accept-Encoding", coding)], "GET", path, b"").is(200)
+    };
+    let long = "/console/act/create-provider?back=/console/sources";
+    let zipped = ask(long, "gzip, deflate, br");
+    assert_eq!(zipped.field("content-encoding"), Some("gzip"));
+    let mut text = String::new();
+    let body = &zipped.message.body[..];
+    flate2::read::GzDecoder::new(body).read_to_string(&mut text).unwrap();
+    assert!(text.contains("New provider") && text.ends_with("</html>"), "{text}");
+    assert!(text.len() <= 40_000 && body.len() <= 12_000, "{} {}", text.len(), body.len());
+    for (path, coding) in [(long, "br"), (long, "gzip;q=0"), ("/console/jobs", "gzip")] {
+        let plain = ask(path, coding);
+        assert_eq!(plain.field("content-encoding"), None, "{path} {coding}");
+        assert!(plain.text().ends_with("</html>"));
+    }
 }

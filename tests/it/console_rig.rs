@@ -42,10 +42,14 @@ impl<'a> Browser<'a> {
         let url = made["url"].as_str().unwrap();
         let query = url.split_once('?').unwrap().1;
         let mut browser = Self::nobody(rig);
-        let entered = browser.send("POST", "/console/enter", query.as_bytes()).is(303);
-        let cookie = entered.field("set-cookie").unwrap();
-        cookie.split(';').next().unwrap().clone_into(&mut browser.cookie);
+        browser.keep(&browser.send("POST", "/console/enter", query.as_bytes()).is(303));
         browser
+    }
+
+    /// Keeps the cookie of an answer.
+    pub(crate) fn keep(&mut self, answer: &Answer) {
+        let cookie = answer.field("set-cookie").unwrap();
+        cookie.split(';').next().unwrap().clone_into(&mut self.cookie);
     }
 
     /// Nobody is logged in.

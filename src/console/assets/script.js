@@ -3,17 +3,59 @@
 
 const two = (number) => String(number).padStart(2, "0");
 
+// A time in the reader's zone.
+const shown = (at) =>
+  `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ` +
+  `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+
 // Shows times in the reader's zone; UTC stands in the title.
 function localTimes(root) {
   for (const element of root.querySelectorAll("time[datetime]")) {
     const at = new Date(element.dateTime);
     if (Number.isNaN(at.getTime()) || element.title) continue;
     element.title = element.textContent;
-    element.textContent =
-      `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ` +
-      `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+    element.textContent = shown(at);
   }
 }
+
+// The UTC time of a text in the reader's zone; the text itself if it is none. Today is that of the service.
+function toUtc(text, now) {
+  const day = new Date(now);
+  day.setHours(0, 0, 0, 0);
+  if (text === "yesterday") day.setDate(day.getDate() - 1);
+  if (text === "month") day.setDate(1);
+  if (["today", "yesterday", "month"].includes(text)) return day.toISOString();
+  const parts = /^(\d{4}-\d{2}-\d{2})(?: (\d{2}:\d{2}(?::\d{2})?))?$/.exec(text.trim());
+  const at = parts && new Date(`${parts[1]}T${parts[2] || "00:00"}`);
+  return at && !Number.isNaN(at.getTime()) ? at.toISOString() : text;
+}
+
+// Days and times of filters are those of the reader's zone.
+function localFilters(root) {
+  const now = root.querySelector("[data-now]")?.dataset.now;
+  for (const link of root.querySelectorAll("a[data-preset]")) {
+    const url = new URL(link.href);
+    for (const name of ["since", "until"]) {
+      const text = url.searchParams.get(name);
+      if (text) url.searchParams.set(name, toUtc(text, now));
+    }
+    link.href = url;
+  }
+  for (const input of root.querySelectorAll("input[data-time]")) {
+    const at = new Date(input.value);
+    if (/^\d{4}-.*Z$/.test(input.value) && !Number.isNaN(at.getTime())) input.defaultValue = shown(at);
+    input.form.addEventListener("formdata", (event) => {
+      if (input.value) event.formData.set(input.name, toUtc(input.value, now));
+    });
+  }
+  for (const fold of root.querySelectorAll("details.fold:not([data-used])")) fold.open = !phone.matches;
+}
+
+// On a phone, filters are folded until they are used.
+const phone = matchMedia("(max-width: 46rem)");
+phone.addEventListener("change", () => {
+  for (const fold of document.querySelectorAll("details.fold:not([data-used])")) fold.open = !phone.matches;
+});
 
 // Shows the buttons that copy the text beside them.
 function copyButtons(root) {
@@ -68,6 +110,7 @@ function ofKind(root) {
 
 function enhance(root) {
   localTimes(root);
+  localFilters(root);
   copyButtons(root);
   singleClicks(root);
   pickAll(root);
@@ -125,7 +168,7 @@ function keepFresh(main) {
     const notice = main.querySelector(".notice");
     main.replaceChildren(...fresh.childNodes);
     for (const id of open) if (id) document.getElementById(id)?.setAttribute("open", "");
-    if (notice && !main.querySelector(".notice")) main.querySelector("h1")?.after(notice);
+    if (notice && !main.querySelector(".notice")) main.querySelector(".head")?.after(notice);
     enhance(main);
   };
   // The service restarts or the line is down: the next look will tell.

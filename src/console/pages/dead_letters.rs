@@ -115,7 +115,6 @@ pub(super) fn job(view: &View<'_>) -> Result<Content, PageError> {
     );
     let body = html! {
         div.actions {
-            (state(found.text("state")))
             @let can = match found.text("state") {
                 "running" => &[&actions::PAUSE_JOB, &actions::CANCEL_JOB][..],
                 "paused" => &[&actions::RESUME_JOB, &actions::CANCEL_JOB],
@@ -130,5 +129,6 @@ pub(super) fn job(view: &View<'_>) -> Result<Content, PageError> {
         h2 { (t.filter) }
         (json(view, found.field("filter")))
     };
-    Ok(Content::new(format!("{}: {}", t.job, word(found.text("kind"))), body))
+    let title = format!("{}: {}", t.job, word(found.text("kind")));
+    Ok(Content::new(title, body).badge(state(found.text("state"))))
 }

@@ -36,7 +36,6 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
     let child = Cells("name; event_type; state = state status", &[("name", &link_to_event)]);
     let body = html! {
         div.actions {
-            (state(event.text("status")))
             @if event.text("status") != "quarantined" && event.maybe("expunged_at").is_none() {
                 (button(view, &actions::REPLAY_EVENT, &[("id", id)]))
             }
@@ -54,7 +53,8 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
         }
         (content(view, &event, payload))
     };
-    Ok(Content::new(format!("{}: {}", t.event, name_of(&event)), body))
+    let title = format!("{}: {}", t.event, name_of(&event));
+    Ok(Content::new(title, body).badge(state(event.text("status"))))
 }
 
 pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
@@ -76,7 +76,6 @@ pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
     );
     let body = html! {
         div.actions {
-            (state(event.text("status")))
             @if event.maybe("expunged_at").is_none() {
                 (button(view, &actions::REPLAY_WEBHOOK, &[("id", id)]))
             }
@@ -86,7 +85,8 @@ pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
         (deliveries(view, event.text("id")))
         (content(view, &event, payload))
     };
-    Ok(Content::new(format!("{}: {}", t.webhook, event.text("provider_event_id")), body))
+    let title = format!("{}: {}", t.webhook, event.text("provider_event_id"));
+    Ok(Content::new(title, body).badge(state(event.text("status"))))
 }
 
 pub(super) fn delivery(view: &View<'_>) -> Result<Content, PageError> {

@@ -53,10 +53,6 @@ pub(super) fn received(view: &View<'_>) -> Result<Content, PageError> {
         ("until", t.until, Filter::Time),
     ];
     let found = filtered(view, "/v1/webhook-events", &fields, &[])?;
-    let now = view.inner().api.clock.wall().to_string();
-    let midnight = format!("{}T00:00:00Z", now.get(..10).unwrap_or_default());
-    let provider = view.query.get("provider").unwrap_or_default();
-    let today = with_query(&view.head.path, [("provider", provider), ("since", midnight.as_str())]);
     let cells = Cells(
         "provider_id; provider; event_type; state = state status; at = time received_at; repeated = duplicate_count",
         &[("provider_id", &|row| {
@@ -65,7 +61,6 @@ pub(super) fn received(view: &View<'_>) -> Result<Content, PageError> {
     );
     let body = html! {
         (filters(view, &fields))
-        p { a href=(today) { (t.today) " (UTC)" } }
         (cells.list(view, t.accepted, &found, (t.no_webhooks, t.no_webhooks_help)))
         (refused(view))
     };
@@ -80,9 +75,9 @@ fn names(found: &Value) -> Vec<&str> {
 /// What came in and was not taken, with why.
 fn refused(view: &View<'_>) -> Markup {
     let t = view.t;
-    let filters = ["provider", "since", "until"];
-    let mut query = vec![("limit", "100")];
-    query.extend(filters.into_iter().filter_map(|name| Some((name, view.query.get(name)?))));
+    let (since, until) = (view.when("since"), view.when("until"));
+    let provider = view.query.get("provider").unwrap_or_default();
+    let query = [("limit", "100"), ("provider", provider), ("since", &since), ("until", &until)];
     let rows = view.read_or_null("/v1/refused-webhooks", &query).items("items").to_vec();
     let cells = Cells("provider; reason; answer = status; address; at = time last_at; count", &[]);
     html! {

@@ -38,7 +38,6 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
                  failing_since = time failing_since";
     let body = html! {
         div.actions {
-            (state(found.text("state")))
             @if found.text("state") == "PAUSED" { (button(view, &actions::RESUME_SOURCE, &given)) }
             @else { (button(view, &actions::PAUSE_SOURCE, &given)) }
             @if found.text("kind") == "sqlite" { (button(view, &actions::RESET_SOURCE, &given)) }
@@ -51,7 +50,8 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
         (Cells(known, &[]).facts(view, &found))
         (json(view, found.field("settings")))
     };
-    Ok(Content::new(format!("{}: {name}", t.source), body))
+    let title = format!("{}: {name}", t.source);
+    Ok(Content::new(title, body).badge(state(found.text("state"))))
 }
 
 fn test(view: &View<'_>) -> Markup {

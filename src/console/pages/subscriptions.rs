@@ -108,7 +108,6 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
     );
     let body = html! {
         div.actions {
-            (health(&found))
             @if can_resume { (button(view, &actions::RESUME, &given)) }
             @if !is_paused { (button(view, &actions::PAUSE, &given)) }
             @if found.text("target") == "http" { (button(view, &actions::TEST, &given)) }
@@ -132,7 +131,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
         details #terms { summary { (t.all_terms) }
             @for part in ["policy", "order", "filter", "headers", "template"] { h2 { (word(part)) } (json(view, found.field(part))) } }
     };
-    Ok(Content::new(format!("{}: {name}", t.subscription), body))
+    Ok(Content::new(format!("{}: {name}", t.subscription), body).badge(health(&found)))
 }
 
 /// What holds it, how much waits, and the way out.
