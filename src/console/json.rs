@@ -135,9 +135,51 @@ pub(super) fn indented(json: &str, most: usize) -> String {
     out
 }
 
+/// JSON text for people: letters that are written as `\u00e9` are shown as they are read. `None` if there are none.
+/// What would end a text, control it or hide in it stays escaped.
+pub(super) fn readable(json: &str) -> Option<String> {
+    let (mut out, mut rest) = (String::with_capacity(json.len()), json);
+    let unit = |text: &str| u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok();
+    let mut is_changed = false;
+    while let Some((before, from)) = rest.find('\\').map(|at| rest.split_at(at)) {
+        out.push_str(before);
+        let first = unit(from);
+        let second = from.get(6..).and_then(unit);
+        let letter = |units: &[u16]| char::decode_utf16(units.iter().copied()).next()?.ok();
+        let alone = first.and_then(|first| letter(&[first])).map(|c| (c, 6));
+        let pair = || Some((letter(&[first?, second?])?, 12));
+        let found = alone.or_else(pair).filter(|(c, _)| !c.is_ascii() && !is_hidden(*c));
+        if let Some((c, length)) = found {
+            out.push(c);
+            is_changed = true;
+            rest = from.get(length..).unwrap_or_default();
+        } else {
+            // The escape and the character behind it.
+            let length = 1 + from.chars().nth(1).map_or(0, char::len_utf8);
+            let (escape, behind) = from.split_at(length);
+            out.push_str(escape);
+            rest = behind;
+        }
+    }
+    out.push_str(rest);
+    is_changed.then_some(out)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::indented;
+    use super::{indented, readable};
+
+    #[test]
+    fn letters_are_shown_as_they_are_read() {
+        for (json, text) in [
+            (r#"{"name":"Ren\u00e9"}"#, Some(r#"{"name":"René"}"#)),
+            (r#""\ud83d\ude00 \\u00e9 \n""#, Some(r#""😀 \\u00e9 \n""#)),
+            (r#""\u0022 \u202e \ud83d \u00""#, None),
+            ("é", None),
+        ] {
+            assert_eq!(readable(json).as_deref(), text, "{json}");
+        }
+    }
 
     #[test]
     fn a_deep_text_is_cut_before_it_is_indented() {

@@ -210,6 +210,7 @@ texts! {
     nobody_wants_it: "No subscription wants it.",
     nobody_wants_it_help: "Make a subscription whose event types match, then send it again.",
     payload: "Payload",
+    as_written: "As it is written",
     request_as_sent: "The request",
     request_about: "As the next attempt would send it now. What is secret is ***.",
     request_sent_about: "As the latest attempt sent it. What is secret is ***.",
@@ -476,6 +477,7 @@ texts! {
     hash: "Hash",
     audit_intact: "newest entries are unchanged.",
     audit_broken: "Entries were changed, removed or added by somebody who writes the file.",
+    audit_position: "The audit is a chain of entries; the newest is",
     audit_verify: "Each entry holds the hash of the one before it. This checks the whole chain:",
 
     // Settings and backups.

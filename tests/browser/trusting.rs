@@ -1,5 +1,7 @@
 //! What the screen says is true, or it says since when it is not.
 
+use data_encoding::BASE64;
+
 use crate::world::prelude::*;
 
 #[test]
@@ -37,4 +39,27 @@ fn a_page_that_cannot_be_updated_says_since_when_and_greys_its_verdict() {
     world.enter(&browser, "rita");
     world.rig.stop();
     until("it says so", is_stale);
+}
+
+#[test]
+fn an_event_prints_light_on_one_page_with_its_hashes() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::new(), driver.browser());
+    world.enter(&browser, "anna");
+    let id = world.rig.id("/v1/events?aggregate_id=4711");
+    browser.open(&world.at(&format!("/console/events/{id}")));
+    let newest = world.rig.get("/v1/audit-events?limit=1")["items"][0].clone();
+    let hash = newest["hash"].as_str().unwrap();
+    shows(&browser.text("main"), &["SHA-256", "Sent to", hash, &newest["seq"].to_string()]);
+    let dark = json!({ "name": "prefers-color-scheme", "value": "dark" });
+    browser.cdp("Emulation.setEmulatedMedia", &json!({ "media": "print", "features": [dark] }));
+    let page = "return getComputedStyle(document.body).backgroundColor";
+    assert_eq!(browser.run(page), "rgb(255, 255, 255)");
+    let printed = browser.cdp("Page.printToPDF", &json!({ "preferCSSPageSize": true }));
+    let pdf = BASE64.decode(printed["data"].as_str().unwrap().as_bytes()).unwrap();
+    let pdf = String::from_utf8_lossy(&pdf);
+    let pages = pdf.matches("/Type /Page").count() - pdf.matches("/Type /Pages").count();
+    assert_eq!(pages, 1);
+    // A4 in points.
+    assert!(pdf.contains("[0 0 594.95") || pdf.contains("[0 0 595"), "{:?}", pdf.find("MediaBox"));
 }

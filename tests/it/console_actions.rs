@@ -439,7 +439,7 @@ fn rows(rig: &Rig) -> Vec<String> {
     let is_own = ["meta: probe ", "meta: audit_head "];
     let is_told = |row: &str| {
         row.contains(" escalation.raise ")
-            || (row.starts_with("escalations: ") && row.contains(" site."))
+            || (row.starts_with("escalations: ") && row.contains(" site "))
     };
     rows.filter(|row| is_own.iter().all(|own| !row.starts_with(own)) && !is_told(row)).collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::console::charts::{Wait, timeline};
 use crate::console::elements::link_to_event;
-use crate::console::json::shown;
+use crate::console::json::{readable, shown};
 use crate::console::prelude::*;
 
 /// Deliveries whose attempts are shown; the others are linked.
@@ -52,6 +52,7 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
             (child.table(view, t.children, children.items("items"), ("", "")))
         }
         (content(view, &event, payload))
+        (proof(view))
     };
     let title = format!("{}: {}", t.event, name_of(&event));
     Ok(Content::new(title, body).badge(state(event.text("status"))))
@@ -313,7 +314,10 @@ fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &
     }
     html! {
         (table(t.attempts, &["#", t.waited_before, t.at, t.result, t.answer, t.took, t.they_said], &rows))
-        @if let Some(url) = attempts.last().and_then(|last| last.maybe("url")) { p.small { (t.sent_to) " " code { (url) } } }
+        @if let Some(url) = attempts.last().and_then(|last| last.maybe("url")) {
+            p.small { (t.sent_to) " " code { (url) }
+                @if let Some(hash) = attempts.last().and_then(|last| last.maybe("body_sha256")) { " · SHA-256 " code { (hash) } } }
+        }
     }
 }
 
@@ -327,6 +331,21 @@ fn repeated(event: &Value) -> Markup {
     }
 }
 
+/// Where the chain of audit entries is now, for a page that is printed; for who may see the audit.
+fn proof(view: &View<'_>) -> Markup {
+    let t = view.t;
+    if !view.may(Admin) {
+        return html! {};
+    }
+    let found = view.read_or_null("/v1/audit-events", &[("limit", "1")]);
+    let now = view.inner().api.clock.wall().to_string();
+    html! {
+        @for newest in found.items("items") {
+            p.small { (t.audit_position) " " (newest.int("seq")) ", " (time(&now)) " · SHA-256 " code { (newest.text("hash")) } }
+        }
+    }
+}
+
 /// Headers and payload. Sealed fields stay closed: the API answers them so.
 fn content(view: &View<'_>, event: &Value, payload: Option<String>) -> Markup {
     let t = view.t;
@@ -335,7 +354,10 @@ fn content(view: &View<'_>, event: &Value, payload: Option<String>) -> Markup {
     html! {
         h2 { (t.payload) }
         @if event.int("sealed_fields") > 0 { p.small { (t.sealed_fields) } }
-        (code(view, shown))
+        @match readable(shown) {
+            Some(text) => { (code(view, &text)) details { summary { (t.as_written) } (code(view, shown)) } }
+            None => (code(view, shown)),
+        }
         @if !is_all { p.small { (t.payload_cut) } }
         p.small { (event.text("content_type")) " · SHA-256 " code { (event.text("payload_sha256")) } }
         @if !matches!(event.field("headers").to_string().as_str(), "null" | "{}" | "[]") {
