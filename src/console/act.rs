@@ -8,7 +8,7 @@ use crate::console::fields::{self, Field, Kind};
 use crate::console::form::{Form, Said, Submission, is_local, is_own};
 use crate::console::input::{self, present, put, read, typed};
 use crate::console::layout;
-use crate::console::page::{Shared, View, crc, csrf};
+use crate::console::page::{Shared, View, csrf, mark};
 use crate::console::prelude::*;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::service::{Reply, ResponseHandle};
@@ -34,10 +34,7 @@ pub(super) fn answer(
     let given = if is_post { Form::of_body(&request) } else { Form::of_query(&request.head) };
     match Task::new(inner, request.head, session, name, given) {
         Err(refused) => reply.send(refused),
-        Ok(mut task) if is_post => {
-            task.keep_shown();
-            task.run(reply);
-        }
+        Ok(task) if is_post => task.run(reply),
         Ok(mut task) => {
             if task.action.asks == Asks::Change {
                 task.fill();
@@ -55,13 +52,8 @@ pub(super) fn form(
     name: &str,
     given: Form,
 ) -> Response {
-    Task::new(inner, head, session, name, given).map_or_else(
-        |refused| refused,
-        |mut task| {
-            task.keep_shown();
-            task.form(200, None)
-        },
-    )
+    let task = Task::new(inner, head, session, name, given);
+    task.map_or_else(|refused| refused, |task| task.form(200, None))
 }
 
 /// One submission of an action's form.
@@ -72,6 +64,8 @@ struct Task {
     head: Head,
     session: Session,
     given: Form,
+    /// Of a form that changes a thing: a mark of each field as the form showed it first.
+    was: Option<Map<String, Value>>,
 }
 
 impl Task {
@@ -90,7 +84,13 @@ impl Task {
         });
         let action = action.map_err(|error| layout::error(inner, &head, Some(session), &error))?;
         let (inner, session, fields) = (inner.clone(), session.clone(), fields::of(action));
-        Ok(Self { inner, action, fields, head, session, given })
+        let was = given.get("was").and_then(|was| serde_json::from_str(was).ok());
+        let mut task = Self { inner, action, fields, head, session, given, was };
+        if let Some(was) = &task.was {
+            // What the form did not show was not touched.
+            task.fields.retain(|field| was.contains_key(&field.path));
+        }
+        Ok(task)
     }
 
     fn run(self, reply: Reply) {
@@ -196,23 +196,15 @@ impl Task {
 
     /// Whether a person changed a field of a thing; `None` if the form changes none.
     fn is_touched(&self, field: &Field) -> Option<bool> {
-        let was: Value = serde_json::from_str(self.given.get("was")?).ok()?;
-        Some(was.maybe(&field.path).is_some_and(|was| was != mark(&typed(field, &self.given))))
-    }
-
-    /// Leaves out fields that the form did not show.
-    fn keep_shown(&mut self) {
-        let was = self.given.get("was").and_then(|was| serde_json::from_str::<Value>(was).ok());
-        if let Some(was) = was {
-            self.fields.retain(|field| was.get(&field.path).is_some());
-        }
+        let was = self.was.as_ref()?.get(&field.path);
+        Some(was.is_some_and(|was| *was != mark(&typed(field, &self.given))))
     }
 
     /// Fills the form with the thing as it is, and notes that in it.
     fn fill(&mut self) {
         let Some(thing) = self.thing() else { return };
         let view = View::new(&self.inner, &self.head, &self.session, Form::default());
-        let Ok((found, payload)) = view.read_payload(&thing, MAX_FILLED_BYTES) else { return };
+        let Ok((found, payload)) = view.read_stored(&thing, MAX_FILLED_BYTES) else { return };
         let payload = payload.or_else(|| found.maybe("payload_text").map(str::to_owned));
         let payload = payload.filter(|text| {
             // What is sealed is not shown, so it would be lost.
@@ -504,9 +496,4 @@ fn without_secrets(answer: &Value) -> Value {
 
 fn see(page: &str) -> Response {
     Response::new(303).header("location", page).header("cache-control", "no-store")
-}
-
-/// Tells whether a text is another one.
-fn mark(text: &str) -> String {
-    format!("{:x}", crc(text))
 }

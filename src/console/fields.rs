@@ -92,6 +92,9 @@ impl Field {
 
 /// The fields of an action, in their order.
 pub(super) fn of(action: &Action) -> Vec<Field> {
+    if action.fields.is_empty() {
+        return Vec::new();
+    }
     let all = described(action);
     let words: Vec<&str> = action.fields.split_whitespace().collect();
     let is_listed = |field: &Field| {

@@ -164,15 +164,28 @@ impl<'a> View<'a> {
         path: &str,
         most: usize,
     ) -> Result<(Value, Option<String>), PageError> {
+        let (mut stored, payload) = self.read_stored(path, most)?;
+        for (name, value) in stored.as_object_mut().into_iter().flatten() {
+            // It may be sent again as it is.
+            if name != "payload_text" {
+                *value = visible(value.take());
+            }
+        }
+        Ok((stored, payload))
+    }
+
+    /// The same with all texts as they are stored: for a form, which sends them again.
+    pub(super) fn read_stored(
+        &self,
+        path: &str,
+        most: usize,
+    ) -> Result<(Value, Option<String>), PageError> {
         let body = self.answer(Method::Get, path, None, Vec::new())?;
         let mut fields: BTreeMap<String, &RawValue> =
             serde_json::from_slice(&body).unwrap_or_default();
         let payload = fields.remove("payload").map(|raw| indented(raw.get(), most));
-        let rest = fields.into_iter().map(|(name, raw)| {
-            let value = serde_json::from_str(raw.get()).unwrap_or_default();
-            // It may be sent again as it is.
-            if name == "payload_text" { (name, value) } else { (name, visible(value)) }
-        });
+        let value = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_default();
+        let rest = fields.into_iter().map(|(name, raw)| (name, value(raw)));
         Ok((Value::Object(rest.collect()), payload))
     }
 
@@ -222,7 +235,7 @@ impl<'a> View<'a> {
             &self.head.query,
             self.inner.assets.version(),
         );
-        format!("W/\"{:x}\"", crc(&format!("{seed:?}")))
+        format!("W/\"{}\"", mark(&format!("{seed:?}")))
     }
 
     /// The token that this session's forms carry.
@@ -247,10 +260,10 @@ pub(super) fn csrf(head: &Head) -> String {
     data_encoding::HEXLOWER.encode(hmac::sign(&key, b"oncebox console form").as_ref())
 }
 
-/// A number that tells whether a text is another one.
-pub(super) fn crc(text: &str) -> u64 {
+/// What tells whether a text is another one: the beginning of its SHA-256.
+pub(super) fn mark(text: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-    digest.as_ref().iter().take(8).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
+    data_encoding::HEXLOWER.encode(digest.as_ref().get(..8).unwrap_or_default())
 }
 
 /// What all requests of the console share: the API, and what the console keeps beside it.

@@ -526,7 +526,7 @@ texts! {
     create_user: "New user",
     create_user_about: "Without a password, the user enters by one-time links.",
     change_user_about: "What stays empty is not changed. The user's sessions end.",
-    last_admin: "This is the only person who may administer here. Without her, only who runs this machine makes another one: oncebox user create NAME --role admin",
+    last_admin: "This is the only person who may administer here. Afterwards, only the shell of this machine makes another: oncebox user create NAME --role admin",
     disable: "Disable",
     disable_user_about: "The user cannot log in any more, and the user's sessions end.",
     enable: "Enable",

@@ -81,6 +81,20 @@ fn only_what_was_touched_is_changed() {
 }
 
 #[test]
+fn what_hides_in_a_term_outlives_a_change_beside_it() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    let body = "{\"note\": \"\u{202e}{{ event.id }}\u{200f}\"}";
+    let terms = json!({ "template": { "body": body, "content_type": "application/json" } });
+    rig.subscribe_with("erp", &Receiver::new(), &terms);
+    let form = asked(&browser, "/console/subscriptions/erp", "change-subscription");
+    browser.submit(&form, &[("template.content_type", "text/plain")]).is(303);
+    let found = rig.get("/v1/subscriptions/erp")["template"].clone();
+    assert_eq!((&found["body"], &found["content_type"]), (&json!(body), &json!("text/plain")));
+}
+
+#[test]
 fn what_is_wrong_stands_at_its_field_and_what_was_typed_stays() {
     let rig = Rig::new();
     rig.user("anna", "admin");
