@@ -2,7 +2,8 @@
 //!
 //! Times differ from machine to machine, these counts hardly do. Events come one by one, slowly, so that each is settled
 //! before the next comes and batches do not vary. Two runs of different length are compared: what a start and a stop
-//! cost is no part of the numbers. A count that is more than 3 % off fails.
+//! cost is no part of the numbers. A count that is 3 % over its number fails; so does one that is 6 % under it, for then the
+//! number is to follow. Between machines and runs the middle of a count moves by 2 %.
 //! `ONCEBOX_WRITE_DOCS=1` lowers the numbers to what was counted; it raises none.
 
 #![allow(
@@ -26,6 +27,7 @@ mod rig;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -57,8 +59,8 @@ const VARYING: [&str; 16] = [
     "statfs",
     "statx",
 ];
-/// By how much a count may differ from its number.
-const TOLERANCE: f64 = 0.03;
+/// How much of its number a count may be.
+const ALLOWED: RangeInclusive<f64> = 0.94..=1.03;
 /// How often it is counted until it is known to be off.
 const TRIES: usize = 3;
 
@@ -140,10 +142,11 @@ fn cost(counter: &Counter, event_type: &str, most: Option<u64>) -> f64 {
         let [short, long] = EVENTS.map(|events| run(counter, event_type, events));
         let each = 100.0 * long.saturating_sub(short) as f64 / f64::from(EVENTS[1] - EVENTS[0]);
         let Some(most) = most else { return each };
-        let off = |count: f64| (count / most as f64 - 1.0).abs();
+        let ratio = |count: f64| count / most as f64;
+        let off = |count: f64| (ratio(count) - 1.0).abs();
         // Nothing is next to NaN, so the first count replaces it.
         found = if off(found) <= off(each) { found } else { each };
-        if off(found) <= TOLERANCE {
+        if ALLOWED.contains(&ratio(found)) {
             break;
         }
     }
@@ -191,12 +194,16 @@ fn main() {
         }
         let ratio = each / *most as f64;
         println!("{what}: {each:.0}, {ratio:.3} of {most} ({profile})");
-        if (ratio - 1.0).abs() > TOLERANCE {
+        if !ALLOWED.contains(&ratio) {
             faults.push(what);
         }
     }
     if std::env::var_os("ONCEBOX_WRITE_DOCS").is_some() {
         fs::write(&path, page(&table)).unwrap();
     }
-    assert!(faults.is_empty(), "more than 3 % from benches/budget.toml: {}", faults.join(", "));
+    assert!(
+        faults.is_empty(),
+        "3 % over or 6 % under its number in benches/budget.toml: {}",
+        faults.join(", ")
+    );
 }
