@@ -36,9 +36,16 @@ const DELIVERIES: Cells = Cells {
 
 const CALL_TABLE: &str = "
 external-call  The latest call about each entity, where a subscription protects external calls
-  columns: ENTITY 0 entity_key; SUBSCRIPTION 1 subscription; STATE 0 state; FAILED 2 failed_count; DELIVERY 1 delivery; ACCEPTED 2 made_by; UPDATED (UTC) 1 updated_at
+  columns: ENTITY 0 entity_key; SUBSCRIPTION 1 subscription; STATE 0 state; FAILED 2 failed_count; DELIVERY 1 delivery; ACCEPTED 2 made_by; IN DOUBT 1 in_doubt; UPDATED (UTC) 1 updated_at
   list = listExternalCalls  The latest call about each entity, the latest first
     subscription <NAME>
+    in_doubt  Only those of which nobody knows whether the target has accepted them
+  end = endExternalCall  Say whether the target has accepted a call that is in doubt
+    [id]  The call's delivery
+    made <true|false>
+    reason <TEXT>
+    > ended: {id}
+    | Look at the target first. While a call is in doubt, no call for an older state follows.
 ";
 
 pub(super) const EXTERNAL_CALL: Commands = Commands::new(&CALLS, CALL_TABLE, &[]);

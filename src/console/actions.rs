@@ -106,6 +106,8 @@ actions! {
     SKIP_IN_DOUBT = "skip-in-doubt" (skip, skip_in_doubt_about) Operate Post "/v1/deliveries/skip"
         "filter.subscription! filter.until" DryRun Back;
 
+    END_CALL = "end-external-call" (end_call, end_call_about) Operate Post "/v1/external-calls/{id}/end" "made! reason!" First Back;
+
     FIX_EVENT = "fix-event" (fix_event, fix_event_about) Operate Post "/v1/events/{id}/fix"
         "event_type payload_base64 * -payload" Change Back;
     DISCARD_EVENT = "discard-event" (discard, discard_event_about) Operate Post "/v1/events/{id}/discard" "reason!" First Back;

@@ -89,6 +89,8 @@ pub struct ExternalCall {
     /// The delivery whose state the target has accepted last; null if it has accepted none, or if no answer to a newer
     /// call came.
     pub made_by: Option<DeliverySeq>,
+    /// The delivery of which nobody knows whether the target has accepted it, and that is not repeated. A person ends that.
+    pub in_doubt: Option<DeliverySeq>,
     /// When the first call about the entity began.
     pub created_at: Timestamp,
     /// When the latest call began or ended.

@@ -74,11 +74,30 @@ columns! {
         "iif(c.state IN ('PROCESSING', 'FAILED') AND d.state IN ('dead_letter', 'skipped', 'cancelled'),
              'FAILED_END', c.state)" as state,
         c.failed_count, c.delivery_seq as delivery, "iif(c.made_hash IS NULL, NULL, c.made_seq)" as made_by,
+        // A delivery that is still open is sent again, which ends the doubt.
+        "CASE WHEN d.state NOT IN ('dead_letter', 'skipped', 'cancelled') THEN NULL
+              WHEN c.state = 'PROCESSING' THEN c.delivery_seq
+              WHEN c.made_hash IS NULL THEN c.made_seq END" as in_doubt,
         c.created_at, c.updated_at
-    ] { entity_key, state, failed_count, delivery, made_by, created_at, updated_at }
+    ] { entity_key, state, failed_count, delivery, made_by, in_doubt, created_at, updated_at }
     pub(super) const PAGE = "WHERE c.subscription_seq = ?1 AND c.delivery_seq < ?2 AND d.tenant = ?4
+       AND (NOT ?5 OR (d.state IN ('dead_letter', 'skipped', 'cancelled')
+                       AND (c.state = 'PROCESSING' OR (c.made_hash IS NULL AND c.made_seq IS NOT NULL))))
      ORDER BY c.delivery_seq DESC LIMIT ?3";
+    pub(super) const ONE = "WHERE c.subscription_seq = (SELECT subscription_seq FROM deliveries WHERE seq = ?1)
+       AND c.delivery_seq = ?1";
 }
+
+// ?2: the target has accepted it. What it was, is known of the latest call only: an empty hash is like no other.
+pub(super) const END_DOUBT: &str = "
+    UPDATE external_calls INDEXED BY external_calls_newest
+       SET state = iif(?2 AND (state = 'PROCESSING' OR made_seq = delivery_seq), 'OK', 'FAILED_END'), updated_at = ?3,
+           (made_seq, made_order_at, made_hash) = (
+               SELECT made_seq, made_order_at, made_hash WHERE NOT ?2 AND state = 'PROCESSING'
+                UNION ALL
+               SELECT d.seq, d.order_at, iif(d.seq = delivery_seq, body_hash, x'') FROM deliveries AS d
+                WHERE ?2 AND d.seq = iif(state = 'PROCESSING', delivery_seq, made_seq))
+     WHERE subscription_seq = (SELECT subscription_seq FROM deliveries WHERE seq = ?1) AND delivery_seq = ?1";
 
 /// The newest call about the entity of a new one that was made, or may have been before the service ended.
 pub(super) fn made(tx: &ReadTx<'_>, call: &NewCall) -> Result<Option<MadeCall>> {
@@ -125,14 +144,30 @@ pub(super) fn end(
     tx.execute(END, (subscription, delivery, state.as_str(), at, is_unknown)).map(drop)
 }
 
-/// A page of a subscription's calls, the latest first.
+/// A page of a subscription's calls, the latest first; `in_doubt`: only those that a person has to end.
 pub fn page(
     tx: &ReadTx<'_>,
     newest: Newest<'_>,
     subscription: SubscriptionSeq,
+    in_doubt: bool,
 ) -> Result<Vec<ExternalCall>> {
     let Newest { tenant, before, limit } = newest;
-    tx.rows(PAGE, (subscription, before, limit, tenant), external_call)
+    tx.rows(PAGE, (subscription, before, limit, tenant, in_doubt), external_call)
+}
+
+/// The call of a delivery, if no later one about its entity has begun.
+pub fn of(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<ExternalCall>> {
+    tx.first(ONE, (delivery,), external_call)
+}
+
+/// Ends the doubt about a call that is in doubt. `is_made`: the target has accepted it.
+pub fn end_doubt(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    is_made: bool,
+    at: Timestamp,
+) -> Result<()> {
+    tx.execute(END_DOUBT, (delivery, is_made, at)).map(drop)
 }
 
 queries! {

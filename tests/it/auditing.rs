@@ -55,6 +55,12 @@ const CASES: &[(&str, Before, &str, &str)] = &[
     ("event.replay", dead, "/v1/events/@/replay", "{}"),
     ("event.cancel", waiting, "/v1/events/@/cancel", ""),
     ("webhook_event.replay", skipped_webhook, "/v1/webhook-events/@/replay", "{}"),
+    (
+        "external_call.end",
+        unanswered,
+        "/v1/external-calls/dlv_3/end",
+        r#"{"made":true,"reason":"seen"}"#,
+    ),
     ("in_doubt.end", nothing, "/v1/in-doubt/end", ""),
     ("job.replay_dead_letters", dead, "/v1/dead-letters/replay", ALL),
     ("job.discard_dead_letters", dead, "/v1/dead-letters/discard", ALL_AND_WHY),
@@ -244,6 +250,15 @@ fn dead(rig: &Rig, receiver: &Receiver) -> String {
     let event = text(&rig.publish_type("a"), "id");
     rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'", "1");
     event
+}
+
+/// A call without an answer, after two that are refused; its delivery was cancelled.
+fn unanswered(rig: &Rig, receiver: &Receiver) -> String {
+    receiver.always(Reply::CutRead);
+    rig.subscribe_with("erp", receiver, &json!({ "order": { "external_calls": "event" } }));
+    (0..3).for_each(|_| rig.deliver("a"));
+    rig.call("POST", "/v1/deliveries/dlv_3/cancel", b"").is(200);
+    String::new()
 }
 
 /// An event whose subscription is paused.

@@ -18,6 +18,8 @@ struct World {
     bad: Receiver,
     /// Is out of order.
     away: Receiver,
+    /// Never answers.
+    mute: Receiver,
 }
 
 /// How a person carries out an action.
@@ -35,10 +37,11 @@ impl World {
             rig.user(name, role);
         }
         rig.patch("/v1/users/anna", &json!({ "password": PASSWORD })).is(200);
-        let (well, bad, away) = (Receiver::new(), Receiver::new(), Receiver::new());
+        let [well, bad, away, mute] = [(); 4].map(|()| Receiver::new());
         bad.always(Reply::status(422));
         away.always(Reply::status(503));
-        Self { rig, well, bad, away }
+        mute.always(Reply::CutRead);
+        Self { rig, well, bad, away, mute }
     }
 
     /// A subscription of its own for an action: it wants the events of the type of that name.
@@ -70,6 +73,15 @@ impl World {
                 let to = if is_open { &self.away } else { &self.well };
                 self.subscribe(action, to, &json!({}));
                 (format!("/console/events/{}", self.sent(action).0), vec![])
+            }
+            "end-external-call" => {
+                let order = json!({ "order": { "external_calls": "event" } });
+                self.subscribe(action, &self.mute, &order);
+                let (_, delivery) = self.sent(action);
+                self.post(&format!("/v1/deliveries/{delivery}/cancel"), &Value::Null);
+                let told = [("made", "true"), ("reason", "it has it")];
+                let values = told.map(|(name, text)| (name, text.to_owned())).to_vec();
+                (format!("/console/subscriptions/{action}"), values)
             }
             "fix-event" | "discard-event" => self.quarantined(action),
             "create-event-type" | "change-event-type" | "delete-event-type" => {

@@ -209,6 +209,64 @@ fn a_call_without_an_answer_may_have_been_made() {
 }
 
 #[test]
+fn a_person_ends_the_doubt_about_a_call() {
+    for made in [true, false] {
+        let (rig, receiver) = (Rig::new(), Receiver::scripted([Reply::CutRead]));
+        rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
+        invoice(&rig, "1", "a2");
+        until("a2 has failed", || call_about(&rig, "invoice.changed/1").0 == "FAILED");
+        let (path, told) =
+            ("/v1/external-calls/dlv_1/end", json!({ "made": made, "reason": "seen" }));
+        let in_doubt = || rig.items("/v1/external-calls?in_doubt=true");
+        // It is sent again, so nobody has to decide.
+        assert!(in_doubt().is_empty());
+        let refused = rig.post(path, &told).is(409);
+        assert!(refused.detail().contains("skip or cancel it first"), "{refused:?}");
+        rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
+        assert_eq!(in_doubt()[0]["in_doubt"], "dlv_1");
+        for (body, status) in
+            [(json!({ "made": made }), 400), (json!({ "made": 1, "reason": "x" }), 400)]
+        {
+            rig.post(path, &body).is(status);
+        }
+        rig.post("/v1/external-calls/dlv_9/end", &told).is(404);
+        let ended = rig.post(path, &told).is(200).json();
+        assert_eq!((&ended["in_doubt"], &ended["subscription"]), (&Value::Null, &json!("erp")));
+        rig.post(path, &told).is(409);
+        assert!(in_doubt().is_empty());
+        let (state, _, _, by) = call_about(&rig, "invoice.changed/1");
+        let expected = if made { ("OK", "dlv_1") } else { ("FAILED_END", "") };
+        assert_eq!((state.as_str(), by.as_str()), expected);
+        // What the target has is not sent again, and nothing older follows it.
+        let older =
+            json!({ "aggregate_id": "1", "payload": "a1", "occurred_at": "2026-01-31T11:00:00Z" });
+        publish(&rig, &older);
+        let state = if made { "skipped" } else { "completed" };
+        until("a1 has ended", || is_in(&rig, 2, state));
+        invoice(&rig, "1", "a2");
+        until("a2 has ended", || is_in(&rig, 3, state));
+        assert_eq!(receiver.bodies().len(), if made { 1 } else { 3 });
+    }
+}
+
+#[test]
+fn the_doubt_about_an_earlier_call_is_ended_too() {
+    let (rig, receiver) = (Rig::new(), Receiver::scripted([Reply::CutRead, Reply::status(400)]));
+    rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
+    invoice(&rig, "1", "a1");
+    until("a1 has failed", || call_about(&rig, "invoice.changed/1").0 == "FAILED");
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
+    invoice(&rig, "1", "a2");
+    until("a2 is refused", || is_in(&rig, 2, "dead_letter"));
+    let of = |rig: &Rig| rig.items("/v1/external-calls")[0].clone();
+    assert_eq!((&of(&rig)["delivery"], &of(&rig)["in_doubt"]), (&json!("dlv_2"), &json!("dlv_1")));
+    let told = json!({ "made": true, "reason": "it has a1" });
+    rig.post("/v1/external-calls/dlv_2/end", &told).is(200);
+    assert_eq!((&of(&rig)["made_by"], &of(&rig)["state"]), (&json!("dlv_1"), &json!("FAILED_END")));
+    assert_eq!(of(&rig)["in_doubt"], Value::Null);
+}
+
+#[test]
 fn another_payload_replaces_a_call_that_may_have_been_made() {
     for ordering in ["none", "key"] {
         let (rig, receiver) = (Rig::new(), Receiver::scripted([Reply::CutRead]));

@@ -120,6 +120,15 @@ fn path_of(rig: &Rig, receiver: &Receiver, path: &str) -> String {
             rig.post(&format!("/v1/deliveries/{newest}/park"), &json!({})).is(200);
         }
         path.replace("{id}", &newest)
+    } else if path.starts_with("/v1/external-calls/") {
+        let mute = Receiver::scripted([Reply::CutRead]);
+        let order = json!({ "order": { "external_calls": "event" }, "event_types": ["call"] });
+        rig.subscribe_with("calls", &mute, &order);
+        rig.publish(&json!({ "event_type": "call", "payload": 1, "target": "calls" }));
+        rig.settle();
+        let newest = rig.one("SELECT max(seq) FROM deliveries");
+        rig.post(&format!("/v1/deliveries/{newest}/cancel"), &json!({})).is(200);
+        path.replace("{id}", &newest)
     } else if path.starts_with("/v1/webhook-events/") {
         let id = crate::bulk::skipped_webhook(rig);
         rig.patch("/v1/subscriptions/erp", &json!({ "source": "all", "event_types": ["*"] }))

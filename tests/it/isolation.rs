@@ -276,7 +276,7 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
         "/v1/subscriptions" | "/v1/consumers" => vec![&of.subscription],
         // A provider is found by the name that people give; its id must not lead to it either.
         "/v1/providers" => vec![&of.provider],
-        "/v1/deliveries" => vec![&of.dead, &of.pending],
+        "/v1/deliveries" | "/v1/external-calls" => vec![&of.dead, &of.pending],
         "/v1/lanes" => vec![LANE],
         "/v1/tokens" => vec![&of.robot],
         // Like a provider, it is found by its name alone.
@@ -302,6 +302,7 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
         ("PATCH", "/v1/sources") => json!({ "silent_after_ms": 0 }),
         ("POST", "/v1/sources") if rest == "/reset" => json!({ "cursor": 0 }),
         ("PATCH", "/v1/providers") => json!({ "tolerance_secs": 5 }),
+        ("POST", "/v1/external-calls") => json!({ "made": true, "reason": "not mine" }),
         ("POST", "/v1/deliveries") if rest == "/confirm" => json!({ "result": "ok" }),
         ("POST", "/v1/deliveries") if rest == "/edit-and-resend" => json!({ "payload": "mine" }),
         ("POST", "/v1/consumers") => json!({ "items": [{ "delivery": of.pending, "lease": "x" }] }),

@@ -40,7 +40,7 @@ const TABLE: &[(&str, &str)] = &[
          POST /v1/deliveries/{id}/move-to-end, POST /v1/deliveries/{id}/park, \
          POST /v1/deliveries/{id}/release, POST /v1/deliveries/{id}/retry, \
          POST /v1/deliveries/{id}/skip, POST /v1/escalations/{id}/acknowledge, \
-         POST /v1/events/replay, POST /v1/events/{id}/cancel, POST /v1/events/{id}/discard, \
+         POST /v1/external-calls/{id}/end, POST /v1/events/replay, POST /v1/events/{id}/cancel, POST /v1/events/{id}/discard, \
          POST /v1/events/{id}/fix, POST /v1/events/{id}/replay, POST /v1/jobs/{id}/cancel, \
          POST /v1/jobs/{id}/pause, POST /v1/jobs/{id}/resume, POST /v1/sources/{name}/pause, \
          POST /v1/sources/{name}/reset, POST /v1/sources/{name}/resume, \

@@ -120,6 +120,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
         @if !latest(&recent, name).is_empty() {
             figure { (strip(view, latest(&recent, name))) figcaption.small { (t.last_attempts) ": " (latest(&recent, name).len()) } }
         }
+        (calls_in_doubt(view, &found))
         (known.facts(view, &found))
         p {
             a href=(listed("/console/deliveries")) { (t.deliveries) } " · "
@@ -132,6 +133,31 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
             @for part in ["policy", "order", "filter", "headers", "template"] { h2 { (word(part)) } (json(view, found.field(part))) } }
     };
     Ok(Content::new(format!("{}: {name}", t.subscription), body).badge(health(&found)))
+}
+
+/// External calls that a person has to end.
+fn calls_in_doubt(view: &View<'_>, of: &Value) -> Markup {
+    let t = view.t;
+    if of.field("order").maybe("external_calls").is_none() {
+        return html! {};
+    }
+    let query = [("subscription", of.text("name")), ("in_doubt", "true"), ("limit", "20")];
+    let found = view.read_or_null("/v1/external-calls", &query);
+    if found.items("items").is_empty() {
+        return html! {};
+    }
+    let cells = Cells(
+        "call_about = code entity_key; delivery; at = time updated_at; act",
+        &[
+            ("delivery", &|call| link("deliveries", call.text("in_doubt"))),
+            ("act", &|call| button(view, &actions::END_CALL, &[("id", call.text("delivery"))])),
+        ],
+    );
+    html! {
+        h2 { (t.calls_in_doubt) }
+        p { (t.calls_in_doubt_help) }
+        (cells.table(view, t.calls_in_doubt, found.items("items"), ("", "")))
+    }
 }
 
 /// What holds it, how much waits, and the way out.
