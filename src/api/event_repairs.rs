@@ -14,6 +14,7 @@ use crate::api::events::ID;
 use crate::api::prelude::*;
 use crate::api::schema::{Ascii, StrictBase64, TypeName};
 use crate::base::id::sha256_hex;
+use crate::event_types::EventTypes;
 use crate::model::event::{self, Event, NewEvent};
 use crate::model::sealed::Sealed;
 use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
@@ -40,7 +41,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 "The given fields replace the event's own; null removes a field. The event is checked \
                  again and routed if it is valid now. `{}` only checks it again, for example after \
                  a missing subscription was created. If it is still invalid, the answer is 422 and \
-                 nothing is changed.",
+                 nothing is changed. With `dry_run` nothing is changed either, and its target is not looked for.",
             )
             .returns(ONE)
             .body::<Repair>(r#"{"payload":{"total":"99.00"},"target":null}"#),
@@ -101,6 +102,8 @@ struct Repair {
     occurred_at: Option<Option<Timestamp>>,
     #[serde(deserialize_with = "given")]
     not_before: Option<Option<Timestamp>>,
+    /// Only check it; the answer is the event as it is.
+    dry_run: bool,
 }
 
 /// Reads a field that is present, even if it is null.
@@ -117,6 +120,9 @@ pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 struct Changes {
     texts: Vec<(Column, Option<String>)>,
     payload: Option<Vec<u8>>,
+    /// The payload as it was given: the policy may mask what the type's schema asks for.
+    given: Option<Vec<u8>>,
+    dry_run: bool,
     occurred_at: Option<Option<Timestamp>>,
     not_before: Option<Option<Timestamp>>,
     parent_id: Option<Option<String>>,
@@ -159,8 +165,9 @@ impl Changes {
         let required = required.into_iter().map(|(column, text)| (column, text.map(Some)));
         let texts = required.chain(optional);
         let texts = texts.filter_map(|(column, text)| text.map(|text| (column, text))).collect();
-        let Repair { occurred_at, not_before, parent_id, parent_key, .. } = repair;
-        Ok(Self { texts, payload, occurred_at, not_before, parent_id, parent_key })
+        let Repair { occurred_at, not_before, parent_id, parent_key, dry_run, .. } = repair;
+        let given = payload.clone();
+        Ok(Self { texts, payload, given, dry_run, occurred_at, not_before, parent_id, parent_key })
     }
 
     fn apply(&self, row: &mut SqlRow) {
@@ -249,42 +256,60 @@ fn still_invalid(defect: &Defect) -> Problem {
     Problem::unprocessable(format!("{}: {}.", defect.code, defect.reason))
 }
 
+/// The event of a quarantined row with the changes, if it is valid now; and how it is shown without them.
+fn repaired(
+    tx: &ReadTx<'_>,
+    seq: i64,
+    most: u64,
+    changes: &Changes,
+    event_types: &EventTypes,
+) -> Verdict<(SqlRow, NewEvent, Value)> {
+    let before = shown(tx, seq)?;
+    let mut row = outbox_relay::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
+    changes.apply(&mut row);
+    let code = before.get("error_code").and_then(Value::as_str);
+    let lacks_parent = matches!(code, Some(UNKNOWN_PARENT | TOO_DEEP | CIRCLE));
+    if lacks_parent && changes.parent_id.is_none() && changes.parent_key.is_none() {
+        let detail =
+            "It has no parent: give parent_id or parent_key, or \"parent_id\": null for none.";
+        return Err(Problem::unprocessable(detail).into());
+    }
+    changes.set_parent(tx, &mut row)?;
+    // What is sealed takes more room than what was allowed in.
+    let (most, policy_applied) = if row.own || changes.payload.is_some() {
+        (u64::MAX, PolicyApplied::Yes)
+    } else {
+        (most, PolicyApplied::No)
+    };
+    let checked = outbox_relay::check(tx, &row, most, policy_applied)?;
+    let mut event = checked.map_err(|defect| still_invalid(&defect))?;
+    event.sealed.fields = row.sealed_fields;
+    let payload = changes.given.clone().unwrap_or_else(|| event.payload.clone());
+    if let Some(misfit) = event_types.misfit(&NewEvent { payload, ..event.clone() })? {
+        return Err(still_invalid(&Defect::new(outbox_relay::MISFIT, misfit.why)).into());
+    }
+    Ok((row, event, before))
+}
+
 /// `POST /v1/events/{id}/fix`
 pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let mut changes = Changes::read(call.json()?)?;
     let most = u64::from(api.settings.get().limits.payload_bytes);
-    let given = changes.payload.clone();
     let sealed = admit(api, call, &mut changes, most)?;
     let event_types = Arc::clone(&api.flow.publish.event_types);
     let (tenant, id, clock) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.clone());
-    change(api, call, move |tx| {
+    let (of, payload, dry_run) = (id.clone(), changes.payload.clone(), changes.dry_run);
+    let found = move |tx: &ReadTx<'_>| {
         let seq = quarantined(tx, &tenant, &id)?;
-        let before = shown(tx, seq)?;
-        let mut row = outbox_relay::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
-        changes.apply(&mut row);
-        let code = before.get("error_code").and_then(Value::as_str);
-        let lacks_parent = matches!(code, Some(UNKNOWN_PARENT | TOO_DEEP | CIRCLE));
-        if lacks_parent && changes.parent_id.is_none() && changes.parent_key.is_none() {
-            let detail =
-                "It has no parent: give parent_id or parent_key, or \"parent_id\": null for none.";
-            return Err(Problem::unprocessable(detail).into());
-        }
-        changes.set_parent(tx, &mut row)?;
-        let (is_replaced, own) = (changes.payload.is_some(), row.own);
-        // What is sealed takes more room than what was allowed in.
-        let (most, policy_applied) = if own || is_replaced {
-            (u64::MAX, PolicyApplied::Yes)
-        } else {
-            (most, PolicyApplied::No)
-        };
-        let checked = outbox_relay::check(tx, &row, most, policy_applied)?;
-        let mut event = checked.map_err(|defect| still_invalid(&defect))?;
-        event.sealed.fields = row.sealed_fields;
-        // As it was given: the policy may have masked what the schema asks for.
-        let payload = given.clone().unwrap_or_else(|| event.payload.clone());
-        if let Some(misfit) = event_types.misfit(&NewEvent { payload, ..event.clone() })? {
-            return Err(still_invalid(&Defect::new(outbox_relay::MISFIT, misfit.why)).into());
-        }
+        repaired(tx, seq, most, &changes, &event_types)
+    };
+    if dry_run {
+        let (.., before) = api.store.read(|tx| settled(found(tx)))??;
+        return Ok(Audited::dry_run(before));
+    }
+    change(api, call, move |tx| {
+        let (mut row, mut event, before) = found(tx)?;
+        let (seq, is_replaced) = (row.seq, payload.is_some());
         if is_replaced {
             event.sealed = sealed.clone();
         }
@@ -294,8 +319,8 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         quarantine::release(tx, &mut row, &event, is_replaced, &ready, now)?;
         let after = shown(tx, seq)?;
         let mut change =
-            Change::changed("event", &id, &audited(tx, &before)?, &audited(tx, &after)?);
-        if let Some(payload) = changes.payload.as_deref() {
+            Change::changed("event", &of, &audited(tx, &before)?, &audited(tx, &after)?);
+        if let Some(payload) = payload.as_deref() {
             change = change.and("payload_sha256", sha256_hex(payload));
         }
         Ok(change.answer(after))

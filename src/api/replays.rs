@@ -78,7 +78,10 @@ pub(super) const RESOURCE: Resource = Resource {
                  payload takes its place in the lane, so it goes next; it names the old event in `replay_of`. \
                  While an attempt is in flight it is refused: park the delivery first.",
             )
-            .returns(&[Returns::json::<Delivery>(201, "The delivery of the new event.")])
+            .returns(&[
+                Returns::json::<Delivery>(200, "With `dry_run`: the delivery as it is."),
+                Returns::json::<Delivery>(201, "The delivery of the new event."),
+            ])
             .body::<Edited>(r#"{"payload":{"total":"99.00"}}"#),
     ],
 };
@@ -258,12 +261,15 @@ struct Edited {
     content_type: Option<Is<Ascii<0, 255>>>,
     /// Header fields of the event, instead of those it has.
     headers: Option<Is<EventHeaders, BTreeMap<String, String>>>,
+    /// Only check it; the answer is the delivery as it is.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// `POST /v1/deliveries/{id}/edit-and-resend`
 fn edit_and_resend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     const RULE: &str = "only one that is pending, parked or dead can be replaced, and only while its subscription takes the event";
-    let Edited { payload, payload_base64, content_type, headers } = call.json()?;
+    let Edited { payload, payload_base64, content_type, headers, dry_run } = call.json()?;
     if payload.is_none() && payload_base64.is_none() {
         let detail = "Give the new payload, as payload or payload_base64.";
         return Err(Problem::unprocessable(detail));
@@ -289,6 +295,9 @@ fn edit_and_resend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let replay = Replay { payload, payload_base64, content_type, ..Replay::default() };
     let new = new_event(api, &replay, found)?;
+    if dry_run {
+        return Ok(Audited::dry_run(value(of)));
+    }
     let (tenant, seq, now) = (call.tenant.clone(), of.seq, api.clock.now());
     let sha256 = id::sha256_hex(&new.payload);
     change(api, call, move |tx| {

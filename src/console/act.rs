@@ -4,6 +4,7 @@ use serde_json::Map;
 
 use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Then};
+use crate::console::correction::Correction;
 use crate::console::fields::{self, Field, Kind};
 use crate::console::form::{Form, Said, Submission, is_local, is_own};
 use crate::console::input::{self, present, put, read, typed};
@@ -21,6 +22,8 @@ const TOUCHED: &str = "event_type subscription provider kind role state status u
 const PLACES: [&str; 3] = ["id", "name", "secret_id"];
 /// The longest payload that a form is filled with: bytes of the page.
 const MAX_FILLED_BYTES: usize = 12_000;
+/// Where a stored payload is cut.
+const MAX_STORED_BYTES: usize = 128 << 10;
 
 /// `/console/act/{name}`: the form (GET), or the action itself (POST).
 pub(super) fn answer(
@@ -36,7 +39,7 @@ pub(super) fn answer(
         Err(refused) => reply.send(refused),
         Ok(task) if is_post => task.run(reply),
         Ok(mut task) => {
-            if task.action.asks == Asks::Change {
+            if task.action.is_filled() {
                 task.fill();
             }
             reply.send(task.form(200, None));
@@ -106,6 +109,11 @@ impl Task {
         // What is carried out is what was shown.
         let is_shown = self.given.get("shown") == self.selection().as_deref();
         let asks_again = self.given.get("again").is_some();
+        if self.action.asks == Asks::Correct && (asks_again || !is_shown) {
+            let error = self.check().err();
+            let status = error.as_ref().map_or(200, |error| error.status);
+            return reply.send(self.form(status, error.as_ref()));
+        }
         if asks_again || (self.action.asks == Asks::DryRun && !is_shown) {
             return reply.send(self.form(200, None));
         }
@@ -128,8 +136,7 @@ impl Task {
     fn after(&self, number: &str, answer: Response) -> Response {
         if answer.status >= 400 {
             self.inner.submissions.failed(number);
-            let paths: Vec<&str> = self.fields.iter().map(|field| field.path.as_str()).collect();
-            let error = PageError::of(answer).at_field(&paths);
+            let error = self.at_field(PageError::of(answer));
             return self.form(error.status, Some(&error));
         }
         let answer: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -197,14 +204,58 @@ impl Task {
     /// Whether a person changed a field of a thing; `None` if the form changes none.
     fn is_touched(&self, field: &Field) -> Option<bool> {
         let was = self.was.as_ref()?.get(&field.path);
-        Some(was.is_some_and(|was| *was != mark(&typed(field, &self.given))))
+        let is_file = self.given.get(&field.file()).is_some();
+        Some(is_file || was.is_some_and(|was| *was != mark(&typed(field, &self.given))))
+    }
+
+    /// The thing that is acted on, as it is stored, with its payload; in place of a delivery, its event.
+    fn stored(&self, view: &View<'_>) -> Option<(Value, Option<String>)> {
+        let found = view.read_stored(&self.thing()?, MAX_STORED_BYTES).ok()?;
+        match found.0.maybe("event_id") {
+            Some(event) => {
+                view.read_stored(&format!("/v1/events/{}", segment(event)), MAX_STORED_BYTES).ok()
+            }
+            None => Some(found),
+        }
+    }
+
+    /// What takes the place of a stored payload.
+    fn correction(&self, view: &View<'_>) -> Option<Correction> {
+        let (event, payload) = self.stored(view)?;
+        Correction::new(event, payload, &self.body(true).ok()?.into())
+    }
+
+    /// Has a correction checked.
+    fn check(&self) -> Result<(), PageError> {
+        let view = View::new(&self.inner, &self.head, &self.session, Form::default());
+        let mut body = self.body(true)?;
+        if let Some(correction) = self.correction(&view) {
+            let wrong = |why: String| {
+                let why = format!("{} {why}.", view.t.is_no_json);
+                PageError::field(view.t, "payload_base64", &why)
+            };
+            correction.check().map_err(wrong)?;
+        }
+        body.insert("dry_run".to_owned(), true.into());
+        let checked = view.try_out(self.action.method, &self.path()?, &Value::Object(body));
+        checked.map(drop).map_err(|error| {
+            let error = self.at_field(error);
+            let is_payload = error.detail.contains("payload");
+            let field = error.field.or_else(|| is_payload.then(|| "payload_base64".to_owned()));
+            PageError { field, ..error }
+        })
+    }
+
+    /// The error at the field that it is about.
+    fn at_field(&self, error: PageError) -> PageError {
+        let paths: Vec<&str> = self.fields.iter().map(|field| field.path.as_str()).collect();
+        error.at_field(&paths)
     }
 
     /// Fills the form with the thing as it is, and notes that in it.
     fn fill(&mut self) {
-        let Some(thing) = self.thing() else { return };
         let view = View::new(&self.inner, &self.head, &self.session, Form::default());
-        let Ok((found, payload)) = view.read_stored(&thing, MAX_FILLED_BYTES) else { return };
+        let Some((found, payload)) = self.stored(&view) else { return };
         let payload = payload.or_else(|| found.maybe("payload_text").map(str::to_owned));
         let payload = payload.filter(|text| {
             // What is sealed is not shown, so it would be lost.
@@ -307,7 +358,7 @@ impl Task {
     fn selection(&self) -> Option<String> {
         let mut body = self.body(false).ok()?;
         body.retain(|name, _| !matches!(name.as_str(), "reason" | "rate"));
-        Some(Value::Object(body).to_string())
+        Some(mark(&Value::Object(body).to_string()))
     }
 
     /// The form, with what was typed and what went wrong.
@@ -316,6 +367,9 @@ impl Task {
         let (further, first): (Vec<&Field>, Vec<_>) =
             self.fields.iter().partition(|field| field.is_further);
         let wrong = error.and_then(|error| Some((error.field.clone()?, error.detail.clone())));
+        let is_checked =
+            action.asks == Asks::Correct && error.is_none() && self.head.method == Method::Post;
+        let has_file = self.fields.iter().any(|field| field.kind == Kind::Bytes);
         let is_typed = |name: &str| {
             self.fields.iter().any(|field| field.kind == Kind::Place && field.path == name)
         };
@@ -330,13 +384,18 @@ impl Task {
                 }
                 (self.tried(view))
                 (self.touched(view))
-                form.act method="post" action={ "/console/act/" (action.name) } {
+                @if is_checked {
+                    h2 { (view.t.difference) }
+                    @if let Some(correction) = self.correction(view) { (correction.difference(view)) }
+                    p { (view.t.look_twice) }
+                }
+                form.act method="post" action={ "/console/act/" (action.name) } enctype=[has_file.then_some("multipart/form-data")] {
                     (hidden(view, self.back()))
                     @for name in PLACES.iter().filter(|name| action.path.contains(&format!("{{{name}}}")) && !is_typed(name)) {
                         @if let Some(value) = self.given.get(name) { input type="hidden" name=(name) value=(value); }
                     }
                     @if let Some(was) = self.given.get("was") { input type="hidden" name="was" value=(was); }
-                    @if let Some(shown) = self.selection().filter(|_| action.asks == Asks::DryRun) {
+                    @if let Some(shown) = self.selection().filter(|_| action.asks == Asks::DryRun || is_checked) {
                         input type="hidden" name="shown" value=(shown);
                     }
                     (input::all(view, &first, &self.given, wrong.as_ref()))
@@ -347,7 +406,7 @@ impl Task {
                         }
                     }
                     div.actions {
-                        @if action.asks == Asks::DryRun {
+                        @if action.asks == Asks::DryRun || is_checked {
                             button type="submit" name="again" value="yes" { (view.t.show_again) }
                         }
                         @if self.fields.iter().any(|field| field.path == "try") {

@@ -40,6 +40,8 @@ pub(super) enum Asks {
     Change,
     /// A page with the answer of the API to `"dry_run": true`.
     DryRun,
+    /// The form, filled with the thing as it is; then a page with the difference, which the API has checked.
+    Correct,
 }
 
 /// What follows an action.
@@ -56,6 +58,11 @@ pub(super) enum Then {
 impl Action {
     pub(super) fn asks_first(&self) -> bool {
         self.asks != Asks::No
+    }
+
+    /// Whether its form is filled with the thing as it is.
+    pub(super) fn is_filled(&self) -> bool {
+        matches!(self.asks, Asks::Change | Asks::Correct)
     }
 
     /// How its button looks: what ends or removes something looks dangerous.
@@ -95,7 +102,7 @@ actions! {
     RETRY_DELIVERY = "retry-delivery" (retry, retry_about) Operate Post "/v1/deliveries/{id}/retry" "" No Back;
     CANCEL_DELIVERY = "cancel-delivery" (cancel, cancel_about) Operate Post "/v1/deliveries/{id}/cancel" "" First Back;
     EDIT_AND_RESEND = "edit-and-resend" (edit_and_resend, edit_and_resend_about) Operate Post "/v1/deliveries/{id}/edit-and-resend"
-        "payload_base64!" First Back;
+        "payload_base64!" Correct Back;
     PARK = "park" (park, park_about) Operate Post "/v1/deliveries/{id}/park" "reason" First Back;
     SKIP = "skip" (skip, skip_about) Operate Post "/v1/deliveries/{id}/skip" "reason" First Back;
     RELEASE = "release" (release, release_about) Operate Post "/v1/deliveries/{id}/release" "reason" First Back;
@@ -109,7 +116,7 @@ actions! {
     END_CALL = "end-external-call" (end_call, end_call_about) Operate Post "/v1/external-calls/{id}/end" "made! reason!" First Back;
 
     FIX_EVENT = "fix-event" (fix_event, fix_event_about) Operate Post "/v1/events/{id}/fix"
-        "event_type payload_base64 * -payload" Change Back;
+        "event_type payload_base64 * -payload" Correct Back;
     DISCARD_EVENT = "discard-event" (discard, discard_event_about) Operate Post "/v1/events/{id}/discard" "reason!" First Back;
 
     // Event types.

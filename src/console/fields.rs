@@ -85,6 +85,11 @@ impl Field {
         self.path.rsplit('.').next().unwrap_or_default()
     }
 
+    /// The name of its file, where it takes one.
+    pub(super) fn file(&self) -> String {
+        format!("{}.file", self.path)
+    }
+
     fn is_named(&self, name: &str) -> bool {
         self.path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }

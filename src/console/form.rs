@@ -1,4 +1,5 @@
-//! What a browser sends: a query or a form, as `application/x-www-form-urlencoded`, and the session's cookie.
+//! What a browser sends: a query or a form, as `application/x-www-form-urlencoded` or with files as
+//! `multipart/form-data`, and the session's cookie.
 //!
 //! Each form is carried out once: a second click, or a browser that sends again, gets the first answer.
 
@@ -6,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use data_encoding::BASE64;
 use parking_lot::Mutex;
 
 use crate::base::clock::{Timestamp, span};
@@ -29,7 +31,37 @@ impl Form {
 
     /// The body of a request.
     pub(super) fn of_body(request: &Request) -> Self {
-        Self::parse(&request.body)
+        let boundary = request.head.headers.get("content-type").and_then(|kind| {
+            let boundary = kind.strip_prefix("multipart/form-data")?.split_once("boundary=")?.1;
+            Some(boundary.trim_matches('"'))
+        });
+        boundary.map_or_else(
+            || Self::parse(&request.body),
+            |boundary| Self::of_parts(&request.body, boundary),
+        )
+    }
+
+    /// The parts of a body between two boundaries each (RFC 7578). A file is kept in base64; one without content is left
+    /// out, because that is how a browser sends a field without a file.
+    fn of_parts(body: &[u8], boundary: &str) -> Self {
+        let (mark, mut pairs) = (format!("--{boundary}"), Vec::new());
+        let mut rest = body;
+        while let Some((part, behind)) = split(rest, mark.as_bytes()) {
+            rest = behind;
+            let Some((head, content)) = split(part, b"\r\n\r\n") else { continue };
+            let content = content.strip_suffix(b"\r\n").unwrap_or(content);
+            let head = String::from_utf8_lossy(head);
+            let quoted = |key: &str| Some(head.split_once(key)?.1.split_once('"')?.0.to_owned());
+            let (name, is_file) = (quoted("; name=\""), quoted("; filename=\"").is_some());
+            let value = if is_file {
+                BASE64.encode(content)
+            } else {
+                String::from_utf8_lossy(content).into_owned()
+            };
+            pairs
+                .extend(name.filter(|_| !is_file || !content.is_empty()).map(|name| (name, value)));
+        }
+        Self(pairs)
     }
 
     /// What a form sends.
@@ -73,6 +105,12 @@ impl Form {
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
+}
+
+/// What is before and after the first place of a mark.
+fn split<'a>(bytes: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let at = bytes.windows(mark.len()).position(|here| here == mark)?;
+    bytes.split_at_checked(at).and_then(|(before, from)| Some((before, from.get(mark.len()..)?)))
 }
 
 /// A path with a query, each value encoded. Empty values are left out.

@@ -27,6 +27,9 @@ pub(super) fn read(field: &Field, given: &Form) -> Result<Option<Value>, String>
     if let Kind::Is(value) = &field.kind {
         return Ok(Some(value.clone()));
     }
+    if let Some(file) = given.get(&field.file()) {
+        return Ok(Some(file.into()));
+    }
     let text = typed(field, given);
     if text.trim().is_empty() {
         return Ok(None);
@@ -152,9 +155,13 @@ fn one(view: &View<'_>, field: &Field, given: &Form, wrong: Option<&(String, Str
                         },
                         Kind::Text | Kind::Place => input name=(path) value=(value) required[required] aria-describedby=[told];,
                         Kind::SecretLines => textarea.secret name=(path) rows="3" spellcheck="false" required[required] aria-describedby=[told] autocomplete="off" {},
-                        _ => textarea name=(path) rows=(rows(kind, &value)) spellcheck="false" required[required] aria-describedby=[told] { "\n" (value) },
+                        Kind::Bytes if given.get(&field.file()).is_some() => input type="hidden" name=(field.file()) value=(given.get(&field.file()).unwrap_or_default());,
+                        _ => textarea name=(path) rows=(rows(kind, &value)) spellcheck="false" required[required && *kind != Kind::Bytes] aria-describedby=[told] { "\n" (value) },
                     }
                 }
+            }
+            @if *kind == Kind::Bytes && given.get(&field.file()).is_none() {
+                label { span { (view.t.or_file) } input type="file" name=(field.file()); }
             }
             @if is_told {
                 p.small id=(note) {

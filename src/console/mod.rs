@@ -9,6 +9,7 @@ mod actions;
 mod assets;
 mod cells;
 mod charts;
+mod correction;
 mod elements;
 mod enter;
 mod error;
@@ -135,6 +136,9 @@ impl Inner {
         view.params = found.params.iter().map(|(_, value)| form::decode(value)).collect();
         let named = |error: PageError| error.naming(view.t, page.path, view.param(0));
         let content = (page.show)(&view).map_err(named)?;
+        if let Some(file) = content.file {
+            return Ok(file);
+        }
         // What runs may change without a commit.
         let version = version.filter(|_| !content.is_running);
         let response = layout::page(&view, Some(page), &content);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use data_encoding::BASE64;
 use maud::Markup;
 use ring::hmac;
 use serde_json::Value;
@@ -76,11 +77,24 @@ pub(super) struct Content {
     pub(super) body: Markup,
     /// Whether it shows what goes on: it is refreshed each second, without JavaScript too.
     pub(super) is_running: bool,
+    /// It is no page but this file.
+    pub(super) file: Option<Response>,
 }
 
 impl Content {
     pub(super) fn new(title: impl Into<String>, body: Markup) -> Self {
-        Self { title: title.into(), badge: None, body, is_running: false }
+        Self { title: title.into(), badge: None, body, is_running: false, file: None }
+    }
+
+    /// A file that the browser keeps. Of its name, letters, digits, dots and hyphens stay.
+    pub(super) fn file(name: &str, bytes: Vec<u8>) -> Self {
+        let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+        let name: String = name.chars().filter(is_plain).collect();
+        let file = Response { body: bytes, ..Response::new(200) }
+            .header("content-type", "application/octet-stream")
+            .header("content-disposition", format!("attachment; filename=\"{name}\""))
+            .header("cache-control", "no-store");
+        Self { file: Some(file), ..Self::new(name, Markup::default()) }
     }
 
     /// With the state of the thing beside the heading.
@@ -187,6 +201,18 @@ impl<'a> View<'a> {
         let value = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_default();
         let rest = fields.into_iter().map(|(name, raw)| (name, value(raw)));
         Ok((Value::Object(rest.collect()), payload))
+    }
+
+    /// The bytes of a payload, as they are stored. `None`: there is none any more.
+    pub(super) fn payload(&self, path: &str) -> Result<Option<Vec<u8>>, PageError> {
+        let body = self.answer(Method::Get, path, None, Vec::new())?;
+        let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(&body).unwrap_or_default();
+        let text = |name: &str| serde_json::from_str::<String>(fields.get(name)?.get()).ok();
+        let json = fields.get("payload").map(|raw| raw.get()).filter(|json| *json != "null");
+        Ok(json
+            .map(|json| json.as_bytes().to_vec())
+            .or_else(|| text("payload_text").map(String::into_bytes))
+            .or_else(|| BASE64.decode(text("payload_base64")?.as_bytes()).ok()))
     }
 
     /// Sends a body to a path of the API that changes nothing, such as a dry run.

@@ -410,7 +410,10 @@ impl Case {
             form(&browser.get(&link.unwrap_or(picked)), &path).filter(acts).unwrap()
         });
         let is_dry_run = own.fields.iter().any(|(name, _)| name == "shown");
-        let own = if is_dry_run {
+        let own = if ["edit-and-resend", "fix-event"].contains(&action) {
+            let looked = browser.submit(&own, &self.values()).is(200).text();
+            form(&looked, &path).unwrap()
+        } else if is_dry_run {
             let shown = browser.submit(&own, &[self.values(), vec![("again", "yes")]].concat());
             form(&shown.is(200).text(), &path).unwrap()
         } else {

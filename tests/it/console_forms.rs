@@ -163,11 +163,101 @@ fn a_quarantined_event_is_corrected_in_its_form() {
     let form = asked(&browser, &page, "fix-event");
     assert_eq!(form.value("payload_base64"), "{\n  \"total\": 1.25\n}");
     assert_eq!(form.value("target"), "nobody");
-    browser.submit(&form, &[("target", "still-nobody")]).is(422);
+    let looked = |typed: &[(&str, &str)]| {
+        let page = browser.submit(&form, typed).is(200).text();
+        crate::console_rig::form(&page, &form.action).unwrap()
+    };
+    let still = looked(&[("target", "still-nobody")]);
+    browser.submit(&still, &[]).is(422);
     let typed = [("target", "erp"), ("payload_base64", "{\"total\": 99.00}")];
-    browser.submit(&form, &typed).is(303);
+    browser.submit(&looked(&typed), &[]).is(303);
     rig.settle();
     assert_eq!(receiver.bodies(), ["{\"total\": 99.00}"]);
+}
+
+/// A dead letter of an event type with a schema, as the page of its delivery has it corrected.
+fn dead_letter(rig: &Rig, receiver: &Receiver, payload: &Value) -> String {
+    receiver.always(Reply::status(422));
+    rig.subscribe_with("erp", receiver, &json!({}));
+    let schema = json!({ "schema": { "required": ["total"] } });
+    let put = rig.call("PUT", "/v1/event-types/invoice", schema.to_string().as_bytes());
+    assert!(put.status < 300, "{put:?}");
+    rig.publish(&json!({ "event_type": "invoice", "payload": payload }));
+    rig.settle();
+    receiver.always(Reply::status(200));
+    format!("/console/deliveries/{}", rig.id("/v1/deliveries"))
+}
+
+#[test]
+fn a_correction_is_checked_and_looked_at_before_it_is_sent() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    rig.user("otto", "operate");
+    let browser = Browser::enter(&rig, "otto");
+    let payload = json!({ "total": 1.25, "to": "Jane" });
+    let page = dead_letter(&rig, &receiver, &payload);
+    let form = asked(&browser, &page, "edit-and-resend");
+    // What is no JSON, and what does not fit its event type, is told at the field, with what was typed.
+    for (typed, why) in [("{\"total\": 1,}", "It is not JSON:"), ("{\"sum\": 1}", "does not fit")] {
+        let page = browser.submit(&form, &[("payload_base64", typed)]).is(422).text();
+        assert!(page.contains(why) && page.contains("class=\"wrong\""), "{page}");
+        let again = crate::console_rig::form(&page, &form.action).unwrap();
+        assert_eq!(again.value("payload_base64"), typed);
+        assert!(!page.contains("name=\"shown\""), "it cannot be sent yet");
+    }
+    let nothing = browser.submit(&form, &[]).is(422).text();
+    assert!(nothing.contains("Give the new payload"), "{nothing}");
+    let typed = [("payload_base64", "{\"total\": 99.00, \"to\": \"Jane\"}")];
+    let page = browser.submit(&form, &typed).is(200).text();
+    for part in ["<del>-   &quot;total&quot;: 1.25", "<ins>+   &quot;total&quot;: 99.00"] {
+        assert!(page.contains(part), "{page}");
+    }
+    assert!(!page.contains("<del>-   &quot;to&quot;"), "only what changes: {page}");
+    assert_eq!(receiver.count(), 1, "nothing was sent yet");
+    // What is typed after the look is looked at again.
+    let looked = crate::console_rig::form(&page, &form.action).unwrap();
+    browser.submit(&looked, &[("payload_base64", "{\"total\": 98}")]).is(200);
+    browser.submit(&looked, &[]).is(303);
+    rig.settle();
+    assert_eq!(receiver.bodies()[1], typed[0].1);
+}
+
+#[test]
+fn a_payload_that_is_too_long_for_a_page_is_corrected_by_a_file() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    rig.user("otto", "operate");
+    let browser = Browser::enter(&rig, "otto");
+    let payload = json!({ "lines": vec!["4711"; 4000], "total": 1.25 });
+    let page = dead_letter(&rig, &receiver, &payload);
+    let form = asked(&browser, &page, "edit-and-resend");
+    assert_eq!(form.value("payload_base64"), "");
+    let path = format!("/console/events/{}/payload", rig.id("/v1/events"));
+    let stored = browser.send("GET", &path, b"").is(200);
+    assert!(stored.field("content-disposition").unwrap().starts_with("attachment; filename="));
+    let corrected = stored.text().replace("1.25", "99.00");
+    let sent = |file: &str| {
+        let start = "--b0\r\nContent-Disposition: form-data; name=";
+        let own = form.fields.iter().filter(|(name, _)| name != "payload_base64.file");
+        let own = own.map(|(name, value)| format!("{start}\"{name}\"\r\n\r\n{value}\r\n"));
+        let own: Vec<_> = own.collect();
+        let kind = "filename=\"a.json\"\r\nContent-Type: application/json";
+        let body = format!(
+            "{}{start}\"payload_base64.file\"; {kind}\r\n\r\n{file}\r\n--b0--\r\n",
+            own.concat()
+        );
+        browser.send_parts(&form.action, "b0", body.as_bytes())
+    };
+    let wrong = sent(&corrected.replace("99.00", "99.")).is(422).text();
+    assert!(wrong.contains("It is not JSON:"), "{wrong}");
+    let looked = sent(&corrected).is(200).text();
+    assert!(looked.contains("<ins>+   &quot;total&quot;: 99.00"), "{looked}");
+    let looked = crate::console_rig::form(&looked, &form.action).unwrap();
+    browser.submit(&looked, &[]).is(303);
+    rig.settle();
+    assert_eq!(receiver.bodies()[1], corrected);
+    // What is no form at all is refused, and breaks nothing.
+    for body in ["", "--b0", "--b0\r\n\r\n\r\n--b0--", "--b0\r\nname=\"csrf\r\n\r\nx--b0"] {
+        browser.send_parts(&form.action, "b0", body.as_bytes()).is(403);
+    }
 }
 
 #[test]

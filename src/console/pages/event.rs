@@ -58,6 +58,14 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
     Ok(Content::new(title, body).badge(state(event.text("status"))))
 }
 
+/// The payload as a file.
+pub(super) fn payload(view: &View<'_>) -> Result<Content, PageError> {
+    let id = view.param(0);
+    let found = view.payload(&format!("/v1/events/{}", segment(id)))?;
+    let bytes = found.ok_or_else(|| PageError::not_found(view.t))?;
+    Ok(Content::file(&format!("{id}.txt"), bytes))
+}
+
 pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let id = view.param(0);
@@ -147,36 +155,14 @@ fn request(view: &View<'_>, of: &Value) -> Markup {
     }
 }
 
-/// The form to send another payload, filled with the present one where a page can hold it.
+/// The button to send another payload.
 fn edit(view: &View<'_>, of: &Value) -> Markup {
-    let t = view.t;
-    let action = &actions::EDIT_AND_RESEND;
     let is_open = matches!(of.text("state"), "pending" | "parked" | "dead_letter");
     let is_idle = of.maybe("in_flight_since").is_none();
-    if !is_open || !is_idle || of.text("of") != "event" || !view.may(action.right) {
+    if !is_open || !is_idle || of.text("of") != "event" {
         return html! {};
     }
-    let path = format!("/v1/events/{}", segment(of.text("event_id")));
-    let Ok((event, payload)) = view.read_payload(&path, MAX_BODY_BYTES) else { return html! {} };
-    let is_text = payload.is_some() || event.maybe("payload_text").is_some();
-    let text = payload_text(&event, payload);
-    // What is sealed is not shown, so it would be lost.
-    let is_whole = event.int("sealed_fields") == 0 && beginning(&text, MAX_BODY_BYTES).1;
-    if !is_text || !is_whole {
-        return button(view, action, &[("id", of.text("id"))]);
-    }
-    html! {
-        details { summary { (t.edit_and_resend) }
-            p { (t.edit_and_resend_about) }
-            form.act method="post" action={ "/console/act/" (action.name) } {
-                (hidden(view, &view.head.path))
-                input type="hidden" name="id" value=(of.text("id"));
-                label { span { (t.payload) }
-                    textarea name="payload_base64" rows="12" spellcheck="false" required { "\n" (text) } }
-                button.primary type="submit" { (t.edit_and_resend) }
-            }
-        }
-    }
+    html! { div.actions { (button(view, &actions::EDIT_AND_RESEND, &[("id", of.text("id"))])) } }
 }
 
 /// A payload as people read it.
@@ -359,6 +345,9 @@ fn content(view: &View<'_>, event: &Value, payload: Option<String>) -> Markup {
             None => (code(view, shown)),
         }
         @if !is_all { p.small { (t.payload_cut) } }
+        @if event.maybe("idempotency_key").is_some() && event.maybe("expunged_at").is_none() {
+            p { a href={ "/console/events/" (segment(event.text("id"))) "/payload" } download { (t.download) } }
+        }
         p.small { (event.text("content_type")) " · SHA-256 " code { (event.text("payload_sha256")) } }
         @if !matches!(event.field("headers").to_string().as_str(), "null" | "{}" | "[]") {
             h2 { (t.headers) }

@@ -23,6 +23,7 @@ pub(super) static PAGES: &[Page] = &[
     Page::new("/console/events/types", Read, events::types).menu(|t| t.event_types).still(),
     Page::new("/console/events/types/{name}", Read, events::event_type).still(),
     Page::new("/console/events/{id}", Read, event::event),
+    Page::new("/console/events/{id}/payload", Read, event::payload).still(),
     Page::new("/console/webhooks", Read, events::received).menu(|t| t.received),
     Page::new("/console/webhooks/{id}", Read, event::webhook),
     Page::new("/console/deliveries", Read, events::deliveries).menu(|t| t.deliveries),
