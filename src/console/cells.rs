@@ -8,10 +8,11 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::console::elements::{
-    empty, facts, link, pager, state, table, text_or, time, told, word,
+    empty, facts, id, link, number, pager, state, table, text_or, time, told, word,
 };
 use crate::console::json::Fields;
 use crate::console::page::View;
+use crate::console::texts::Texts;
 
 /// The cells that a page computes, by their labels.
 pub(super) type Computed<'a> = &'a [(&'a str, &'a dyn Fn(&Value) -> Markup)];
@@ -26,7 +27,7 @@ struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    fn of(&self, object: &Value) -> Markup {
+    fn of(&self, t: &Texts, object: &Value) -> Markup {
         if let Some(of) = self.computed {
             return of(object);
         }
@@ -39,11 +40,15 @@ impl Cell<'_> {
             "state" => state(text),
             "word" => html! { (word(text)) },
             "code" => html! { code { (text) } },
+            "id" => id(t, text),
             "told" => told(text),
             "if" => text_or(found.and_then(Value::as_str)),
             "" => match found {
                 None | Some(Value::String(_)) => html! { (text) },
-                Some(other) => html! { (other) },
+                Some(other) => match other.as_i64() {
+                    Some(count) => number(count),
+                    None => html! { (other) },
+                },
             },
             page => link(page.trim_start_matches("link "), text),
         }
@@ -74,7 +79,7 @@ impl<'a> Cells<'a> {
         }
         let cells = self.each(view);
         let heads: Vec<_> = cells.iter().map(|cell| cell.label).collect();
-        let row = |object| cells.iter().map(|cell| cell.of(object)).collect();
+        let row = |object| cells.iter().map(|cell| cell.of(view.t, object)).collect();
         table(caption, &heads, &objects.iter().map(row).collect::<Vec<_>>())
     }
 
@@ -92,6 +97,6 @@ impl<'a> Cells<'a> {
     /// Labels with their values, without those that have none.
     pub(super) fn facts(&self, view: &View<'_>, object: &Value) -> Markup {
         let cells = self.each(view);
-        facts(&cells.iter().map(|cell| (cell.label, cell.of(object))).collect::<Vec<_>>())
+        facts(&cells.iter().map(|cell| (cell.label, cell.of(view.t, object))).collect::<Vec<_>>())
     }
 }

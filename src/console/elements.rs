@@ -9,6 +9,7 @@ use crate::console::error::PageError;
 use crate::console::form::{PRESETS, segment, with_query};
 use crate::console::json::{Fields as _, indented};
 use crate::console::page::View;
+use crate::console::texts::Texts;
 
 /// How much is shown of a value in JSON: bytes of the page, which may show five.
 const MAX_JSON_BYTES: usize = 16_000;
@@ -43,6 +44,21 @@ pub(super) fn time_or(text: Option<&str>) -> Markup {
 /// A time of the API in milliseconds; 0 if it is none.
 pub(super) fn millis(text: &str) -> i64 {
     Timestamp::parse(text).map_or(0, Timestamp::ms)
+}
+
+/// A whole number, in groups of three digits. The space between them is narrow and does not break (ISO 80000-1).
+pub(super) fn number(number: i64) -> Markup {
+    let digits = number.unsigned_abs().to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    html! { span.number { @if number < 0 { "−" } (groups.join("\u{202f}")) } }
+}
+
+/// An id with a button that copies it. The script shows its ends only.
+pub(super) fn id(t: &Texts, text: &str) -> Markup {
+    if text.is_empty() {
+        return nothing();
+    }
+    html! { span.id { code { (text) } " " button.quiet.copy type="button" hidden { (t.copy) } } }
 }
 
 /// How long something takes or took, in its two largest units.
@@ -260,7 +276,7 @@ pub(super) fn filtered(
 pub(super) fn filters(view: &View<'_>, fields: &[(&str, &str, Filter<'_>)]) -> Markup {
     let is_used = view.query.pairs().any(|(name, value)| name != "did" && !value.is_empty());
     html! {
-        details.fold #filters open data-used[is_used] data-now=(view.inner().api.clock.wall()) { summary { (view.t.filter) }
+        details.fold #filters open data-used[is_used] { summary { (view.t.filter) }
         form.filters method="get" action=(view.head.path) {
             @for (name, label, kind) in fields {
                 @let value = view.query.get(name).unwrap_or_default();

@@ -7,7 +7,7 @@ pub(super) use crate::console::actions;
 pub(super) use crate::console::cells::{Cells, Computed};
 pub(super) use crate::console::elements::{
     beginning, button, code, cut, empty, facts, hidden, json, link, link_of, millis, name_of,
-    nothing, pager, span, state, table, text_or, time, time_or, told, word,
+    nothing, number, pager, span, state, table, text_or, time, time_or, told, word,
 };
 pub(super) use crate::console::error::PageError;
 pub(super) use crate::console::form::{segment, with_query};

@@ -168,6 +168,13 @@ fn a_delivery_appears_without_a_reload_and_not_under_the_hands() {
     browser.wait_for("main", "4900");
     assert_eq!(browser.run("return window.mine"), 1, "the page was not loaded again");
     assert!(browser.has("main time[title$=UTC]"), "what came later has the reader's time too");
+    // In a table, how long ago it is; the exact time where the row has the focus.
+    assert!(browser.text("td time").ends_with(" ago"), "{}", browser.text("td time"));
+    browser.run("document.querySelector('td a').focus()");
+    let exact = "return getComputedStyle(document.querySelector('td time'), '::after').content";
+    let shown = browser.run(exact);
+    assert!(shown.as_str().is_some_and(|shown| shown.contains("2026-")), "{shown}");
+    browser.run("document.activeElement.blur()");
     // Who types in a filter is left alone until the field is left.
     browser.click("[name=event_type]");
     world.invoice(4901);

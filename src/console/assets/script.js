@@ -8,15 +8,35 @@ const shown = (at) =>
   `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ` +
   `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 
-// Shows times in the reader's zone; UTC stands in the title.
+// How long ago a time is, or ahead.
+function away(ms) {
+  const seconds = Math.floor(Math.abs(ms) / 1000);
+  const [size, unit] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]].find(([size]) => seconds >= size) || [1, "s"];
+  const text = `${Math.floor(seconds / size)} ${unit}`;
+  return ms >= 0 ? `${text} ago` : `in ${text}`;
+}
+
+// The time of the service: what it was when the page was made, and what has passed since.
+let made = 0;
+const serverNow = () => {
+  const { now } = document.querySelector("main").dataset;
+  return now ? new Date(now).getTime() + performance.now() - made : Date.now();
+};
+
+// Shows times in the reader's zone; the zone and UTC stand in the title. In a table of the last week's, how long ago it is.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 function localTimes(root) {
   for (const element of root.querySelectorAll("time[datetime]")) {
     const at = new Date(element.dateTime);
-    if (Number.isNaN(at.getTime()) || element.title) continue;
-    element.title = element.textContent;
-    element.textContent = shown(at);
+    if (Number.isNaN(at.getTime())) continue;
+    if (!element.title) element.title = `${shown(at)} ${zone}, ${element.textContent}`;
+    const ago = serverNow() - at;
+    const isNear = element.closest("td") && Math.abs(ago) < 7 * 86400000;
+    element.textContent = isNear ? away(ago) : shown(at);
+    if (isNear) element.dataset.exact = shown(at);
   }
 }
+setInterval(() => localTimes(document), 10000);
 
 // The UTC time of a text in the reader's zone; the text itself if it is none. Today is that of the service.
 function toUtc(text, now) {
@@ -32,7 +52,7 @@ function toUtc(text, now) {
 
 // Days and times of filters are those of the reader's zone.
 function localFilters(root) {
-  const now = root.querySelector("[data-now]")?.dataset.now;
+  const { now } = document.querySelector("main").dataset;
   for (const link of root.querySelectorAll("a[data-preset]")) {
     const url = new URL(link.href);
     for (const name of ["since", "until"]) {
@@ -62,8 +82,11 @@ function copyButtons(root) {
   for (const button of root.querySelectorAll("button.copy")) {
     if (!navigator.clipboard) continue;
     button.hidden = false;
+    button.parentElement.classList.add("short");
+    const text = button.parentElement.querySelector("code");
+    if (button.parentElement.matches(".id")) text.title = text.textContent;
     button.addEventListener("click", () =>
-      navigator.clipboard.writeText(button.parentElement.querySelector("code").textContent));
+      navigator.clipboard.writeText(text.textContent));
   }
 }
 
@@ -129,7 +152,8 @@ function isBusy(main) {
   const types = active && main.contains(active) && active.matches("input, select, textarea, button, summary, a");
   const selected = String(document.getSelection() || "") !== "";
   const isTyped = [...main.querySelectorAll("input:not([type=hidden]), textarea, select")].some(isChanged);
-  return types || selected || isTyped || document.hidden;
+  // Between press and release of a button nothing moves: the click would be lost.
+  return types || selected || isTyped || document.hidden || main.matches(":active");
 }
 
 // Asks for the page again, and replaces the main part if something was committed since. What could not be asked for is old:
@@ -167,6 +191,8 @@ function keepFresh(main) {
     const open = [...main.querySelectorAll("details[open]")].map((element) => element.id);
     const notice = main.querySelector(".notice");
     main.replaceChildren(...fresh.childNodes);
+    main.dataset.now = fresh.dataset.now;
+    made = performance.now();
     for (const id of open) if (id) document.getElementById(id)?.setAttribute("open", "");
     if (notice && !main.querySelector(".notice")) main.querySelector(".head")?.after(notice);
     enhance(main);

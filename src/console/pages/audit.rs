@@ -79,7 +79,7 @@ pub(super) fn entry(view: &View<'_>) -> Result<Content, PageError> {
         .collect();
     let known = Cells(
         "at = time at; who; action; resource; result = state result; address; browser = user_agent; request_id; \
-         hash = code hash",
+         hash = id hash",
         &[
             (
                 "who",
@@ -105,7 +105,7 @@ fn verified(view: &View<'_>) -> Markup {
     let t = view.t;
     let found = view.read_or_null("/v1/audit-events/verification", &[]);
     html! {
-        @if found.is("ok") { p { (state("ok")) " " (found.int("rows")) " " (t.audit_intact) } }
+        @if found.is("ok") { p { (state("ok")) " " (number(found.int("rows"))) " " (t.audit_intact) } }
         @else if !found.is_null() {
             div.error role="alert" { p { (t.audit_broken) } @for line in found.items("breaks") { p { (line.as_str().unwrap_or_default()) } } }
         }

@@ -99,7 +99,10 @@ pub(super) fn jobs(view: &View<'_>) -> Result<Content, PageError> {
     let found = view.page("/v1/jobs", "50")?;
     let cells = Cells(
         "id = link jobs id; kind = word kind; state = state state; progress; who = requested_by; at = time created_at",
-        &[("progress", &|row| html! { (row.int("done")) " / " (row.int("matched")) })],
+        &[(
+            "progress",
+            &|row| html! { (number(row.int("done"))) " / " (number(row.int("matched"))) },
+        )],
     );
     Ok(Content::new(t.jobs, cells.list(view, t.jobs, &found, (t.no_jobs, t.no_jobs_help))))
 }

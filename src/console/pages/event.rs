@@ -24,7 +24,7 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
         view.read_or_null("/v1/events", &[("parent_id", event.text("id")), ("limit", "20")]);
     let known = Cells(
         "event_type; at = time received_at; occurred = time occurred_at; completed = time completed_at; \
-         source = source_system; key = code idempotency_key; webhook_id = code webhook_id; id = code id; repeated; \
+         source = source_system; key = code idempotency_key; webhook_id = id webhook_id; id = id id; repeated; \
          process = if process_id; parent; archived = if archived_in; expunged = if expunged_at",
         &[
             ("repeated", &repeated),
@@ -73,7 +73,7 @@ pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
     let (event, payload) = view.read_payload(&path, MAX_PAYLOAD_BYTES)?;
     let known = Cells(
         "provider; event_type; at = time received_at; completed = time completed_at; signature; \
-         provider_id = code provider_event_id; webhook_id = code webhook_id; id = code id; repeated; \
+         provider_id = code provider_event_id; webhook_id = id webhook_id; id = id id; repeated; \
          archived = if archived_in; expunged = if expunged_at",
         &[
             ("repeated", &repeated),
@@ -287,7 +287,7 @@ fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &
                 time(row.text("started_at")),
                 html! { (state(row.text("class"))) @if !row.is("counted") && row.text("class") != "success" { " " small { (t.not_counted) } } },
                 html! { @if status.is_null() { (nothing()) } @else { (status) } },
-                html! { (row.int("latency_ms")) " ms" },
+                html! { (number(row.int("latency_ms"))) " ms" },
                 html! { (beginning(row.first_of(&["excerpt", "failed_reason"]), MAX_ANSWER_BYTES).0) },
             ]
         })

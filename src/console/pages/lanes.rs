@@ -18,7 +18,7 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
                 &|row| html! { a href={ "/console/lanes/" (segment(row.text("id"))) } { (row.first_of(&["key", "id"])) } },
             ),
             ("state", &|row| state(if row.is("blocked") { "blocked" } else { row.text("state") })),
-            ("behind", &|row| html! { (row.int("waiting")) @if row.is("more") { "+" } }),
+            ("behind", &|row| html! { (number(row.int("waiting"))) @if row.is("more") { "+" } }),
         ],
     );
     let body = html! {

@@ -191,7 +191,7 @@ fn figures(view: &View<'_>, stats: &Value, recent: &Value, found: &Value) -> Mar
     };
     html! {
         div.cards {
-            (card(t.waiting_deliveries, "/console/deliveries?state=pending", html! { (stats.int("pending")) }, html! {
+            (card(t.waiting_deliveries, "/console/deliveries?state=pending", number(stats.int("pending")), html! {
                 @match late { Some(late) => { (t.queue_age) " " (span(late)) }, None => (t.nothing_is_late) }
             }))
             (card(t.accepted_in_hour, "/console/events", html! { (sum(recent, &["events", "webhooks"])) }, html! {

@@ -10,11 +10,7 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
         "name = link sources name; kind; state = state state; events = event_count; last_event = time last_event_at; \
          lag; error = last_error|waits_for",
         &[("lag", &|row| {
-            if row.field("lag").is_null() {
-                nothing()
-            } else {
-                html! { (row.int("lag")) }
-            }
+            if row.field("lag").is_null() { nothing() } else { number(row.int("lag")) }
         })],
     );
     let of_provider =
@@ -71,7 +67,7 @@ pub(super) fn provider(view: &View<'_>) -> Result<Content, PageError> {
     let secrets = view.read_or_null(&format!("/v1/providers/{}/secrets", segment(name)), &[]);
     let in_force = secrets.items("items");
     let cells = Cells(
-        "version; id = code id; made = time created_at; act",
+        "version; id = id id; made = time created_at; act",
         &[("act", &|row| {
             let given = [("name", name), ("secret_id", row.text("id"))];
             // The last one stays.

@@ -103,7 +103,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
         "goes_to = if url; owner = if owner_id; method; source; event_types; ordering; format = word format; last_success = time last_success_at; \
          last_failure = time last_failure_at; failing_since = time failing_since; target_health = if health.state; \
          unhealthy_since = time health.unhealthy_since; probe_failed = if health.detail; last_probe = time health.probed_at; \
-         id = code id",
+         id = id id",
         &[("event_types", &|of| html! { (types(of)) })],
     );
     let body = html! {
