@@ -45,10 +45,7 @@ impl Cell<'_> {
             "if" => text_or(found.and_then(Value::as_str)),
             "" => match found {
                 None | Some(Value::String(_)) => html! { (text) },
-                Some(other) => match other.as_i64() {
-                    Some(count) => number(count),
-                    None => html! { (other) },
-                },
+                Some(other) => other.as_i64().map_or_else(|| html! { (other) }, number),
             },
             page => link(page.trim_start_matches("link "), text),
         }
