@@ -11,6 +11,7 @@ use crate::console::error::PageError;
 use crate::console::form::{Form, with_query};
 use crate::console::page::{Content, Page, Shared, View};
 use crate::console::pages::PAGES;
+use crate::console::tenant;
 use crate::http::message::{Head, Response};
 use crate::http::service::{Reply, ResponseHandle};
 
@@ -71,8 +72,8 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
                 button type="submit" { (t.search) }
             }
             div.me {
-                span { (view.person().name) " · " (view.person().role.as_str())
-                    @if view.person().tenant != "default" { " · " (view.person().tenant) } }
+                span { (view.person().name) " · " (view.person().role.as_str()) }
+                (tenant::shown(view))
                 form method="post" action="/console/log-out" {
                     input type="hidden" name="csrf" value=(view.csrf());
                     button.quiet type="submit" { (t.log_out) }

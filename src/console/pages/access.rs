@@ -1,6 +1,7 @@
 //! Who may enter: users, their sessions, and the tokens of programs.
 
 use crate::console::prelude::*;
+use crate::console::tenant;
 
 pub(super) fn users(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
@@ -44,7 +45,7 @@ pub(super) fn tenants(view: &View<'_>) -> Result<Content, PageError> {
                 html! {
                     (button(view, &actions::CHANGE_TENANT, &given)) " "
                     @if is_suspended(row) { (button(view, &actions::RESUME_TENANT, &given)) }
-                    @else { (button(view, &actions::SUSPEND_TENANT, &given)) }
+                    @else { (button(view, &actions::SUSPEND_TENANT, &given)) " " (tenant::button(view, row.text("name"))) }
                 }
             }),
         ],
