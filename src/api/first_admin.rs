@@ -2,6 +2,7 @@
 
 use zeroize::Zeroizing;
 
+use crate::api::audited::origin;
 use crate::api::people::NewSession;
 use crate::api::prelude::*;
 use crate::api::users::hash_of;
@@ -50,13 +51,14 @@ impl Api {
     ) -> Result<NewSession, Problem> {
         let log_ins = self.auth.log_ins();
         let refused = |problem| self.refused(head, Some(name.as_str()), problem);
-        log_ins.check(head.client, None, self.clock.monotonic()).map_err(refused)?;
+        let whose = Some((DEFAULT_TENANT, name.as_str()));
+        log_ins.check(head.client, whose, self.clock.monotonic()).map_err(refused)?;
         let taken = || Problem::conflict("There is a user already. Log in.");
         if self.has_users()? {
             return Err(refused(taken()));
         }
         if *log_ins.first_code.lock() != Some(plain(code)) {
-            log_ins.failed(head.client, None, self.clock.monotonic());
+            log_ins.failed(head.client, whose, self.clock.monotonic());
             return Err(refused(Problem::log_in_failed("The code is wrong.")));
         }
         let now = self.clock.wall();
@@ -67,7 +69,7 @@ impl Api {
             role: Role::Admin,
             password_hash: Some(hash_of(self, password)?),
         };
-        let origin = crate::api::audited::origin(head);
+        let origin = origin(head);
         // Two browsers may have the code: the first commit decides.
         let begun = self.begin(head, "code", move |tx, now| {
             if users::any(tx)? || !users::insert(tx, &new, now)? {

@@ -84,7 +84,8 @@ fn wrong_codes_are_limited_and_audited_as_wrong_passwords_are() {
     has(&rig.items(failed)[0], &json!({ "resource.id": "anna", "actor.type": "anonymous" }));
     assert!(!rig.appliance().api().has_users().unwrap());
     rig.advance(secs(61));
-    browser.submit(&form, &typed(&code, "anna")).is(303);
+    browser.submit(&form, &typed(&code, "anna")).is(429);
+    browser.submit(&form, &typed(&code, "bela")).is(303);
 }
 
 #[test]
