@@ -18,10 +18,10 @@ use crate::store::users::{self, NewUser};
 
 /// The letters of a code, 5 bits each, and none like another one: I and L are read as 1, O as 0.
 const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// Letters of a code: 130 bits.
-const CODE_CHARS: usize = 26;
+/// Letters of a code: 140 bits.
+const CODE_CHARS: usize = 28;
 /// Letters between two dashes.
-const GROUP: usize = 5;
+const GROUP: usize = 4;
 
 impl Api {
     /// A new code for the first admin, in place of an earlier one; `None` if there is a user or no console.

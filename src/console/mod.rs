@@ -21,7 +21,6 @@ mod layout;
 mod page;
 mod pages;
 mod prelude;
-mod tenant;
 mod texts;
 
 use std::sync::Arc;

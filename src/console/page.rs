@@ -262,7 +262,7 @@ impl<'a> View<'a> {
 /// page showed.
 pub(super) fn csrf(head: &Head) -> String {
     let tenant = chosen_tenant(head).unwrap_or_default();
-    signed(head, &format!("oncebox console form {tenant}"))
+    signed(head, &format!("a form of the console: {tenant}"))
 }
 
 /// The tenant that this session chose, if it did. The cookie is void in another session, or with another name.
@@ -274,7 +274,7 @@ pub(super) fn chosen_tenant(head: &Head) -> Option<&str> {
 
 /// The cookie's value for a tenant.
 pub(super) fn tenant_choice(head: &Head, tenant: &str) -> String {
-    format!("{tenant}.{}", signed(head, &format!("oncebox console tenant {tenant}")))
+    format!("{tenant}.{}", signed(head, &format!("the tenant of the console: {tenant}")))
 }
 
 /// The mark of a text: only who has the session's cookie can compute it.

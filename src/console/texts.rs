@@ -176,7 +176,7 @@ texts! {
     first_steps: "First steps",
     steps_left: "Something is left to set up:",
     all_steps_done: "All four steps are done.",
-    step_provider: "Provider: say who sends webhooks. A published event does as well.",
+    step_provider: "Provider: say who sends webhooks, or publish an event.",
     step_subscription: "Subscription: say which events go where.",
     step_test: "Test event: send one to the first subscription. It goes the whole way: name, address, TLS, credentials, answer.",
     step_alert: "Alert channel: say who is told when something fails.",

@@ -243,7 +243,7 @@ fn a_start_without_a_user_prints_the_code_of_the_first_admin_to_the_terminal_or_
         let (address, code) =
             line.split_once("/console/ makes the first administrator with the code ").unwrap();
         let address: SocketAddr = address.rsplit_once("http://").unwrap().1.parse().unwrap();
-        let code: String = code.chars().take(31).collect();
+        let code: String = code.chars().take(34).collect();
         let form = format!("code={code}&name={name}&password={STRIPE}&again={STRIPE}");
         let answer =
             http::send(address, "POST", "/console/first-admin", &[], form.as_bytes()).unwrap();

@@ -36,7 +36,7 @@ fn the_first_admin_is_made_with_the_code_from_another_machine_too() {
         settings.listen.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
     });
     let code = code(&rig);
-    assert_eq!(code.len(), 31, "{code}");
+    assert_eq!(code.len(), 34, "{code}");
     let elsewhere = [("X-Forwarded-For", "203.0.113.9"), ("Sec-Fetch-Site", "same-origin")];
     let mut browser = Browser::nobody(&rig);
     let page = browser.send_with(&elsewhere, "GET", "/console/", b"").is(200).text();

@@ -30,7 +30,7 @@ pub(super) fn hint(view: &View<'_>) -> Markup {
     let t = view.t;
     html! {
         @if view.may(Admin) && steps(view).is_ok_and(|steps| !is_over(&steps)) {
-            p.notice { (t.steps_left) " " a href="/console/start" { (t.first_steps) } }
+            p.notice.open { (t.steps_left) " " a href="/console/start" { (t.first_steps) } }
         }
     }
 }
