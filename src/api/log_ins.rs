@@ -16,6 +16,7 @@ use crate::api::problem::Problem;
 use crate::base::cache::Cache;
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::Draw;
+use crate::base::secret::SecretBytes;
 use crate::model::throttle::{self, Limit, Throttle};
 use crate::model::user::StoredSession;
 
@@ -45,6 +46,8 @@ pub(super) struct LogIns {
     hashing: Mutex<()>,
     /// Locked by the one thread that waits for `hashing`.
     waiting: Mutex<()>,
+    /// The code that makes the first admin; `None` once there is a user.
+    pub(super) first_code: Mutex<Option<SecretBytes>>,
 }
 
 /// A session that was presented before.
@@ -77,6 +80,7 @@ impl LogIns {
             names: Mutex::new(Throttle::new(OF_NAME)),
             hashing: Mutex::default(),
             waiting: Mutex::default(),
+            first_code: Mutex::default(),
         }
     }
 

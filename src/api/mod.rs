@@ -27,6 +27,7 @@ mod event_repairs;
 mod event_types;
 mod events;
 mod external_calls;
+mod first_admin;
 mod guards;
 mod health;
 mod idempotency;

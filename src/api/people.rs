@@ -33,8 +33,10 @@ pub struct Person {
     pub id: String,
     /// The user's name.
     pub name: String,
-    /// The tenant whose data it may use.
+    /// Its tenant.
     pub tenant: String,
+    /// The tenant whose data it uses: its own, or the one that an admin of the box chose.
+    pub shown: String,
     /// What it may do.
     pub role: Role,
 }
@@ -68,7 +70,7 @@ pub struct Session {
 impl Person {
     fn of(user: &User) -> Self {
         let User { id, name, tenant, role, .. } = user.clone();
-        Self { id, name, tenant, role }
+        Self { id, name, shown: tenant.clone(), tenant, role }
     }
 
     /// Whether the role allows something.
@@ -76,8 +78,28 @@ impl Person {
         self.role.may_in(&self.tenant, right)
     }
 
-    fn actor(&self) -> Actor {
-        Actor { kind: ActorType::User, id: self.id.clone(), display: self.name.clone() }
+    /// The tenant whose data a route uses.
+    fn tenant_of(&self, route: &Route) -> &str {
+        if route.is_of_own_tenant() { &self.tenant } else { &self.shown }
+    }
+
+    /// Who acts in a tenant: in another one than its own with the name to log in.
+    fn actor(&self, tenant: &str) -> Actor {
+        let is_own = self.tenant == tenant;
+        let display =
+            if is_own { self.name.clone() } else { format!("{}/{}", self.tenant, self.name) };
+        Actor { kind: ActorType::User, id: self.id.clone(), display }
+    }
+}
+
+impl Session {
+    /// The session with the data of this tenant, if its person is an admin of the box.
+    #[must_use]
+    pub fn showing(mut self, tenant: Option<&str>) -> Self {
+        if let Some(tenant) = tenant.filter(|_| self.person.may(Right::Box)) {
+            tenant.clone_into(&mut self.person.shown);
+        }
+        self
     }
 }
 
@@ -165,7 +187,7 @@ impl Api {
     pub fn log_out(&self, head: &Head, session: &Session) -> Result<(), Problem> {
         let (now, seq) = (self.clock.wall(), session.seq);
         let Person { id, tenant, .. } = &session.person;
-        let event = NewAuditEvent::local(now, tenant, session.person.actor(), "user.logout");
+        let event = NewAuditEvent::local(now, tenant, session.person.actor(tenant), "user.logout");
         let changes = Changes::none().and("session", session.id.as_str());
         let mut event = event.of("user", id, changes);
         let (name, client) = (&session.person.name, head.client);
@@ -214,23 +236,42 @@ impl Api {
     ) -> Result<(&'static Route, Call), Problem> {
         let head = &request.head;
         let (route, params) = self.find(head.method, &head.path)?;
+        let tenant = person.tenant_of(route).to_owned();
+        let who = person.actor(&tenant);
         if let Some(right) = route.right {
-            self.allow(person, right).inspect_err(|problem| {
+            self.allow(person, &tenant, right).inspect_err(|problem| {
                 let denies = problem.status() == 403;
                 if let Some(action) = route.action().filter(|_| denies) {
-                    let by = Some(Box::new((person.tenant.clone(), person.actor())));
+                    let by = Some(Box::new((tenant.clone(), who.clone())));
                     self.note_denial(action, head, &Denied { problem: problem.clone(), by });
                 }
             })?;
         }
         route.check_room(self)?;
-        let caller = Caller { tenant: person.tenant.clone(), who: person.actor(), scope: None };
+        let caller = Caller { tenant, who, scope: None };
         self.prepared((route, params), request, caller)
     }
 
-    /// Fails with 403 when the person's role does not allow it, or its tenant is suspended.
-    fn allow(&self, person: &Person, right: Right) -> Result<(), Problem> {
-        self.check_tenant(&person.tenant)?;
+    /// Notes that an admin of the box looks at the data of a tenant; a cookie of the console says so from then on.
+    /// Fails with 403 when the person is none or the tenant is suspended, 404 when there is no such tenant.
+    pub fn show_tenant(&self, head: &Head, session: &Session, tenant: &str) -> Result<(), Problem> {
+        let (person, now) = (&session.person, self.clock.wall());
+        let action = "session.show_tenant";
+        self.allow(person, &person.tenant, Right::Box).inspect_err(|problem| {
+            let by = Some(Box::new((person.tenant.clone(), person.actor(&person.tenant))));
+            self.note_denial(action, head, &Denied { problem: problem.clone(), by });
+        })?;
+        self.store.read(|tx| tenants::by_name(tx, tenant))?.or_not_found("tenant")?;
+        self.check_tenant(tenant)?;
+        let event = NewAuditEvent::local(now, tenant, person.actor(tenant), action);
+        let mut event = event.of("session", &session.id, Changes::none());
+        event.origin = origin(head);
+        Ok(self.store.writer().write(Queue::Accept, move |tx| audit_events::append(tx, &event))?)
+    }
+
+    /// Fails with 403 when the person's role does not allow it, or the tenant is suspended.
+    fn allow(&self, person: &Person, tenant: &str, right: Right) -> Result<(), Problem> {
+        self.check_tenant(tenant)?;
         if person.may(right) {
             return Ok(());
         }
@@ -247,7 +288,7 @@ impl Api {
     }
 
     /// Stores a new session of the user that `find` finds; `None` if it finds none.
-    fn begin(
+    pub(super) fn begin(
         &self,
         head: &Head,
         by: &'static str,
@@ -266,7 +307,8 @@ impl Api {
             sessions::insert(tx, user.seq, &new, (now, now.minus(SESSIONS_KEPT)))?;
             let person = Person::of(&user);
             let mut event = event.clone();
-            (event.tenant, event.actor) = (user.tenant, person.actor());
+            event.actor = person.actor(&user.tenant);
+            event.tenant = user.tenant;
             event.resource_id = Some(user.id);
             audit_events::append(tx, &event)?;
             Ok(Some(Ok(person)))
@@ -298,7 +340,7 @@ impl Api {
     }
 
     /// Audits a log-in that failed.
-    fn refused(&self, head: &Head, name: Option<&str>, problem: Problem) -> Problem {
+    pub(super) fn refused(&self, head: &Head, name: Option<&str>, problem: Problem) -> Problem {
         let now = self.clock.wall();
         let event = NewAuditEvent::local(now, DEFAULT_TENANT, Actor::anonymous(), "user.login");
         let resource_id = name.map(shortened);

@@ -160,6 +160,13 @@ impl Route {
             && (self.is_audited() || self.path == "/v1/events")
     }
 
+    /// Whether it is about the caller's own tenant or user, also for an admin of the box who looks at another tenant.
+    pub(super) fn is_of_own_tenant(&self) -> bool {
+        self.right == Some(Right::Box)
+            || self.path.starts_with("/v1/me/")
+            || self.path == "/v1/users/{name}/password"
+    }
+
     /// Refuses new work while free disk space is below the reserve, before the body of a request is read. What a person does
     /// to existing work (retry, cancel, pause, change, delete) is not new work.
     /// Fails with 507 and `Retry-After`.

@@ -134,14 +134,16 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.clock.wall();
     let id = id::uuid7(now, &*api.draw);
     let new = NewUser { id, tenant, name: name.to_string(), role: role.0, password_hash };
-    change(api, call, move |tx| {
+    let made = change(api, call, move |tx| {
         if !users::insert(tx, &new, now)? {
             let name = &new.name;
             return Err(Problem::conflict(format!("The name {name:?} is taken.")).into());
         }
         let found = users::by_name(tx, &new.tenant, &new.name)?.or_not_found("user")?;
         Ok(Change::made("user", &new.id, &found.user))
-    })
+    })?;
+    api.forget_first_code();
+    Ok(made)
 }
 
 /// `PATCH /v1/users/{name}`
@@ -266,7 +268,9 @@ fn shut_out(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> crate::store::error::
     sessions::end_all(tx, seq, now)
 }
 
-fn hash_of(api: &Api, password: &str) -> Result<String, Problem> {
+/// The hash of a new password.
+/// Fails with 422 if it is too short or too long, 503 if others are hashed at the same time.
+pub(super) fn hash_of(api: &Api, password: &str) -> Result<String, Problem> {
     check_password(password).map_err(Problem::unprocessable)?;
     api.auth.log_ins().hash(password, &*api.draw)
 }

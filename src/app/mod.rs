@@ -18,6 +18,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use zeroize::Zeroizing;
+
 use crate::api::context::Api;
 use crate::api::listeners::EndpointRole;
 use crate::app::data_directory::DataDirectory;
@@ -100,6 +102,11 @@ impl Appliance {
     /// Whether this start created the first admin token.
     pub fn is_first_start(&self) -> bool {
         self.first_start
+    }
+
+    /// A code with which a browser makes the first admin; `None` if there is a user. An earlier code is void.
+    pub fn first_code(&self) -> Option<Zeroizing<String>> {
+        self.api.offer_first_code()
     }
 
     /// Whether the process before this one ended cleanly.

@@ -171,13 +171,25 @@ impl Signals {
 /// Prints addresses, files and next steps, but not into the journal of a service manager. A closed stdout does not stop
 /// the service.
 fn greet(appliance: &Appliance, settings: &Settings) {
+    let address = appliance.address();
+    let console = settings.console_url().map_or_else(
+        || format!("http://{}", settings.listen.console.unwrap_or(address)),
+        |url| url.trim_end_matches('/').to_owned(),
+    );
+    let first = appliance.first_code().map(|code| {
+        let code = code.as_str();
+        format!("{console}/console/ makes the first administrator with the code {code}")
+    });
     if ["NOTIFY_SOCKET", "JOURNAL_STREAM"].iter().any(|name| environment(name).is_some()) {
         if appliance.is_first_start() {
             tracing::info!("{}", health::UNSTATED);
         }
+        if let Some(first) = first {
+            tracing::info!("{first}");
+        }
         return;
     }
-    let (address, data) = (appliance.address(), settings.directory().display());
+    let data = settings.directory().display();
     let key = master_key::location(settings);
     let mut text = format!(
         "oncebox {} listens on http://{address}
@@ -200,6 +212,12 @@ fn greet(appliance: &Appliance, settings: &Settings) {
     if appliance.is_first_start() {
         text.push_str("\n  privacy      ");
         text.push_str(health::UNSTATED);
+    }
+    if let Some(first) = first {
+        text.push_str("\n  console      ");
+        text.push_str(&first);
+    }
+    if appliance.is_first_start() {
         text.push_str(
             "\n\nNext, in another terminal:
   oncebox provider create stripe --scheme stripe --pii allow --generate-secret

@@ -1,15 +1,21 @@
 //! Logging in, by name and password or by a one-time link, and logging out.
 
+use std::time::Duration;
+
 use maud::html;
 
 use crate::api::people::{NewSession, Session};
+use crate::base::clock::millis;
 use crate::base::headers::Headers;
 use crate::console::act;
 use crate::console::error::PageError;
 use crate::console::fields::SECRETS;
-use crate::console::form::{Form, clear_cookie, is_local, is_own, session_cookie, set_cookie};
+use crate::console::first_admin;
+use crate::console::form::{
+    Form, clear_cookie, is_local, is_own, session_cookie, set_cookie, set_session,
+};
 use crate::console::layout::{self, entrance};
-use crate::console::page::{Content, Shared, csrf};
+use crate::console::page::{Content, Shared, TENANT_COOKIE, chosen_tenant, csrf, tenant_choice};
 use crate::http::message::{Head, Method, Request, Response};
 
 /// `/console/enter` and `/console/log-in`. A link is used by a button, not by opening it: programs that look at links
@@ -46,13 +52,14 @@ fn enter(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Respons
     let page = again(inner, head, new, given).unwrap_or_else(|| {
         Response::new(303).header("location", to).header("cache-control", "no-store")
     });
-    page.header("set-cookie", set_cookie(&new.secret, lasts, is_tls(inner, head)))
+    page.header("set-cookie", set_session(&new.secret, lasts, is_tls(inner, head)))
 }
 
 /// A form that came after its session had ended: the person logs in on this page, and gets it as it was typed.
 pub(super) fn keep(inner: &Shared, request: &Request, path: &str) -> Response {
     let (head, error) = (&request.head, PageError::logged_out(inner.texts));
-    if !path.starts_with("act/") || !is_own(head) {
+    // A form for another tenant is not kept: the new session begins with the person's own.
+    if !path.starts_with("act/") || !is_own(head) || chosen_tenant(head).is_some() {
         return layout::error(inner, head, None, &error);
     }
     let mut given = Form::default();
@@ -78,6 +85,42 @@ fn again(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Option<
     Some(act::form(inner, head, &session, action, kept))
 }
 
+/// `POST /console/first-admin`: makes the first admin of the box, who is logged in at once.
+pub(super) fn first_admin(inner: &Shared, request: &Request) -> Response {
+    let (head, mut given) = (&request.head, Form::of_body(request));
+    if !is_own(head) {
+        return layout::error(inner, head, None, &PageError::foreign_form(inner.texts));
+    }
+    given.fill("to", "/console/");
+    match first_admin::make(inner, head, &given) {
+        Ok(session) => enter(inner, head, &session, &given),
+        Err(error) => login(inner, &given, head, Some(&error)),
+    }
+}
+
+/// `POST /console/tenant`: shows another tenant. Leads to its overview: what a page shows is not there in another one.
+pub(super) fn choose_tenant(inner: &Shared, request: &Request, session: &Session) -> Response {
+    let (head, given) = (&request.head, Form::of_body(request));
+    let refused = |error| layout::error(inner, head, Some(session), &error);
+    if !is_own(head) || given.get("csrf") != Some(csrf(head).as_str()) {
+        return refused(PageError::foreign_form(inner.texts));
+    }
+    let name = given.get("tenant").unwrap_or_default();
+    if let Err(problem) = inner.api.show_tenant(head, session, name) {
+        return refused(PageError::of(problem.into()));
+    }
+    // The own tenant needs no cookie.
+    let is_own = name == session.person.tenant;
+    let lasts =
+        if is_own { Duration::ZERO } else { inner.api.settings.get().console.session_lifetime };
+    let choice = tenant_choice(head, name);
+    let cookie = set_cookie(TENANT_COOKIE, &choice, millis(lasts) / 1000, is_tls(inner, head));
+    Response::new(303)
+        .header("location", "/console/")
+        .header("cache-control", "no-store")
+        .header("set-cookie", cookie)
+}
+
 /// Ends the session.
 pub(super) fn leave(inner: &Shared, request: &Request, session: &Session) -> Response {
     let head = &request.head;
@@ -95,11 +138,10 @@ pub(super) fn form(inner: &Shared, head: &Head) -> Response {
     login(inner, &Form::default(), head, None)
 }
 
+/// The form to log in, or to make the first admin while there is no user; with what was typed and what went wrong.
 fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -> Response {
     let t = inner.texts;
     let has_users = inner.api.has_users().unwrap_or(true);
-    // Somebody elsewhere learns only that there is nobody yet.
-    let is_refused = !has_users && !head.client.is_loopback();
     let query = head.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
     let here = format!("{}{query}", head.path);
     let to = given.get("to").unwrap_or(&here);
@@ -109,12 +151,10 @@ fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -
     let body = html! {
         @if let Some(done) = done { p.notice role="status" { (done.text) " " (t.log_in_again) } }
         @if let Some(error) = error {
-            p.error role="alert" { (error.detail) }
+            @if has_users || error.field.is_none() { p.error role="alert" { (error.detail) } }
             p.small { (t.request_id) ": " code { (head.request_id) } }
         }
-        @if is_refused {
-            p.error role="alert" { (t.no_user_yet) }
-        } @else if has_users {
+        @if has_users {
             form method="post" action="/console/log-in" {
                 input type="hidden" name="to" value=(to);
                 @if let Some(kept) = given.raw("keep") { input type="hidden" name="keep" value=(kept); }
@@ -128,14 +168,12 @@ fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -
             }
             p.small { (t.log_in_help) " " code { "oncebox console link" } }
         } @else {
-            p { (t.first_user_help) }
-            pre { code { "oncebox console link" } }
+            (first_admin::form(t, given, error))
         }
     };
-    let status = if is_refused { 403 } else { error.map_or(200, |error| error.status) };
-    let title =
-        error.filter(|_| given.raw("keep").is_some()).map_or(t.log_in, |error| &error.title);
-    entrance(inner, status, &Content::new(title, body))
+    let title = if has_users { t.log_in } else { t.first_admin };
+    let title = error.filter(|_| given.raw("keep").is_some()).map_or(title, |error| &error.title);
+    entrance(inner, error.map_or(200, |error| error.status), &Content::new(title, body))
 }
 
 fn link_form(inner: &Shared, link: &str) -> Response {

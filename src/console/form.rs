@@ -138,9 +138,14 @@ pub(super) fn decode(text: &str) -> String {
 
 /// The secret in the request's cookie.
 pub(super) fn session_secret(head: &Head) -> Option<&str> {
+    cookie(head, COOKIE)
+}
+
+/// The value of a cookie.
+pub(super) fn cookie<'h>(head: &'h Head, named: &str) -> Option<&'h str> {
     let pairs = head.headers.values("cookie").flat_map(|field| field.split(';'));
-    let named = pairs.filter_map(|pair| pair.trim().split_once('='));
-    named.filter(|(name, _)| *name == COOKIE).map(|(_, value)| value).next()
+    let mut pairs = pairs.filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == named).map(|(_, value)| value)
 }
 
 /// The cookie of a session, as a browser sends it.
@@ -149,12 +154,14 @@ pub(super) fn session_cookie(secret: &str) -> String {
 }
 
 /// `Set-Cookie` for a new session. `is_tls`: the browser must send it over TLS only.
-pub(super) fn set_cookie(secret: &str, seconds: i64, is_tls: bool) -> String {
+pub(super) fn set_session(secret: &str, seconds: i64, is_tls: bool) -> String {
+    set_cookie(COOKIE, secret, seconds, is_tls)
+}
+
+/// `Set-Cookie`.
+pub(super) fn set_cookie(name: &str, value: &str, seconds: i64, is_tls: bool) -> String {
     let secure = if is_tls { "; Secure" } else { "" };
-    format!(
-        "{}; Path=/console; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}",
-        session_cookie(secret)
-    )
+    format!("{name}={value}; Path=/console; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }
 
 /// `Set-Cookie` that ends it.

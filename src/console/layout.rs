@@ -5,17 +5,23 @@ use std::io::Write as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use maud::{DOCTYPE, Markup, html};
+use serde_json::Value;
 
 use crate::api::people::Session;
 use crate::console::error::PageError;
 use crate::console::form::{Form, with_query};
+use crate::console::json::Fields as _;
 use crate::console::page::{Content, Page, Shared, View};
 use crate::console::pages::PAGES;
 use crate::http::message::{Head, Response};
 use crate::http::service::{Reply, ResponseHandle};
+use crate::model::token::Right;
 
 /// Shorter bodies are not compressed: bytes.
 const MIN_ZIPPED_BYTES: usize = 8_000;
+
+/// Tenants that the form in the head offers, the oldest. The page of tenants has a button for each.
+const OFFERED: &str = "50";
 
 /// A way back on which long bodies are compressed.
 struct Zipped(Reply);
@@ -72,7 +78,8 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
             }
             div.me {
                 span { (view.person().name) " · " (view.person().role.as_str())
-                    @if view.person().tenant != "default" { " · " (view.person().tenant) } }
+                    @if view.person().shown != "default" { " · " (view.person().shown) } }
+                (tenants(view))
                 form method="post" action="/console/log-out" {
                     input type="hidden" name="csrf" value=(view.csrf());
                     button.quiet type="submit" { (t.log_out) }
@@ -98,6 +105,32 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
         }
     };
     framed(view.inner(), 200, content, &body)
+}
+
+/// The form to choose another tenant, for an admin of the box that has several.
+fn tenants(view: &View<'_>) -> Markup {
+    let (t, person) = (view.t, view.person());
+    if !view.may(Right::Box) {
+        return html! {};
+    }
+    let listed = view.read_or_null("/v1/tenants", &[("limit", OFFERED)]);
+    let mut names = vec![person.tenant.as_str(), person.shown.as_str()];
+    let is_open = |row: &&Value| row.maybe("suspended_at").is_none();
+    names.extend(listed.items("items").iter().filter(is_open).map(|row| row.text("name")));
+    names.sort_unstable();
+    names.dedup();
+    html! {
+        @if names.len() > 1 {
+            form method="post" action="/console/tenant" {
+                input type="hidden" name="csrf" value=(view.csrf());
+                label.hidden for="tenant" { (t.tenant) }
+                select #tenant name="tenant" {
+                    @for name in names { option value=(name) selected[name == person.shown] { (name) } }
+                }
+                button.quiet type="submit" { (t.show_tenant) }
+            }
+        }
+    }
 }
 
 /// What a script shows when the page could not be updated, or the session ended.

@@ -14,6 +14,7 @@ mod elements;
 mod enter;
 mod error;
 mod fields;
+mod first_admin;
 mod form;
 mod input;
 mod json;
@@ -31,7 +32,7 @@ use crate::api::people::Session;
 use crate::base::fair::Payer;
 use crate::console::error::PageError;
 use crate::console::form::Form;
-use crate::console::page::{Page, Shared, View};
+use crate::console::page::{Page, Shared, View, chosen_tenant};
 use crate::console::pages::PAGES;
 use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
@@ -104,9 +105,13 @@ impl Inner {
         let is_post = head.method == Method::Post;
         let response = match (path.as_str(), session) {
             ("enter" | "log-in", _) => enter::answer(shared, &request),
+            ("first-admin", _) if is_post => enter::first_admin(shared, &request),
             (path, None) if is_post => enter::keep(shared, &request, path),
             (_, None) => enter::form(shared, head),
             ("log-out", Some(session)) if is_post => enter::leave(shared, &request, &session),
+            ("tenant", Some(session)) if is_post => {
+                enter::choose_tenant(shared, &request, &session)
+            }
             (path, Some(session)) => match path.strip_prefix("act/") {
                 Some(action) => return act::answer(shared, request, &session, action, reply),
                 None => self
@@ -148,7 +153,9 @@ impl Inner {
     fn session(&self, head: &Head) -> Result<Option<Session>, PageError> {
         let Some(secret) = form::session_secret(head) else { return Ok(None) };
         let is_use = head.headers.get(POLL).is_none();
-        self.shared.api.session(secret, is_use).map_err(|problem| PageError::of(problem.into()))
+        let found = self.shared.api.session(secret, is_use);
+        let session = found.map_err(|problem| PageError::of(problem.into()))?;
+        Ok(session.map(|session| session.showing(chosen_tenant(head))))
     }
 }
 
@@ -169,7 +176,7 @@ impl Service for Console {
             return self.0.shared.api.payer(head);
         }
         let session = self.0.session(head).ok().flatten();
-        session.map_or(Payer::Anonymous, |session| Payer::tenant(&session.person.tenant))
+        session.map_or(Payer::Anonymous, |session| Payer::tenant(&session.person.shown))
     }
 
     fn call(&self, request: Request, reply: Reply) {

@@ -14,11 +14,16 @@ use crate::api::context::Api;
 use crate::api::people::{Person, Session};
 use crate::console::assets::Assets;
 use crate::console::error::PageError;
-use crate::console::form::{Form, Submissions, instant, segment, session_secret, with_query};
+use crate::console::form::{
+    Form, Submissions, cookie, instant, segment, session_secret, with_query,
+};
 use crate::console::json::{indented, visible};
 use crate::console::texts::{EN, Texts};
 use crate::http::message::{Head, Method, Request, Response};
 use crate::model::token::Right;
+
+/// The name of the cookie with the tenant that an admin of the box chose.
+pub(super) const TENANT_COOKIE: &str = "oncebox_tenant";
 
 /// A page: its path, who may see it, and what makes it.
 pub(super) struct Page {
@@ -256,7 +261,7 @@ impl<'a> View<'a> {
         let minute = api.clock.wall().secs() / 60;
         let seed = (
             (changes, minute),
-            &self.session.id,
+            (&self.session.id, &self.person().shown),
             &self.head.path,
             &self.head.query,
             self.inner.assets.version(),
@@ -279,11 +284,30 @@ impl<'a> View<'a> {
     }
 }
 
-/// The token against forged forms: only who has the session's cookie can compute it.
+/// The token against forged forms. It depends on the tenant that is shown, so that a form acts on the tenant that its
+/// page showed.
 pub(super) fn csrf(head: &Head) -> String {
+    let tenant = chosen_tenant(head).unwrap_or_default();
+    signed(head, &format!("a form of the console: {tenant}"))
+}
+
+/// The tenant that this session chose, if it did. The cookie is void in another session, or with another name.
+pub(super) fn chosen_tenant(head: &Head) -> Option<&str> {
+    let value = cookie(head, TENANT_COOKIE)?;
+    let (name, _) = value.split_once('.')?;
+    (tenant_choice(head, name) == value).then_some(name)
+}
+
+/// The cookie's value for a tenant.
+pub(super) fn tenant_choice(head: &Head, tenant: &str) -> String {
+    format!("{tenant}.{}", signed(head, &format!("the tenant of the console: {tenant}")))
+}
+
+/// The mark of a text: only who has the session's cookie can compute it.
+fn signed(head: &Head, text: &str) -> String {
     let secret = session_secret(head).unwrap_or_default();
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
-    data_encoding::HEXLOWER.encode(hmac::sign(&key, b"oncebox console form").as_ref())
+    data_encoding::HEXLOWER.encode(hmac::sign(&key, text.as_bytes()).as_ref())
 }
 
 /// What tells whether a text is another one: the beginning of its SHA-256.

@@ -96,3 +96,34 @@ fn two_roles_and_two_tenants_see_their_own() {
     stranger.follow("main button.primary");
     assert!(stranger.has(".error"), "{}", stranger.text("body"));
 }
+
+#[test]
+fn the_first_admin_enters_with_the_code_and_chooses_a_tenant_without_scripts_by_keyboard() {
+    let Some(driver) = Driver::start() else { return };
+    let (rig, browser) = (Rig::new(), driver.browser());
+    rig.tenant("acme");
+    browser.scripts(false);
+    let code = rig.appliance().first_code().unwrap();
+    browser.open(&format!("http://{}/console/", rig.address()));
+    assert_eq!(browser.text("h1"), "Make the first administrator");
+    let fill = |again: &str| {
+        for (field, value) in [("#name", "anna"), ("#password", PASSWORD), ("#again", again)] {
+            browser.fill(field, value);
+        }
+        browser.follow("main button");
+    };
+    browser.fill("#code", &code);
+    fill("wrong horse battery");
+    assert_eq!(browser.text(".wrong"), "The two passwords differ.");
+    // What was typed stays, but not the passwords.
+    assert!(browser.source().contains(&format!("value=\"{}\"", &*code)), "{}", browser.source());
+    fill(PASSWORD);
+    assert_eq!(browser.text("h1"), "Overview");
+    browser.click("#tenant");
+    browser.keys("\u{e013}", 1);
+    browser.keys("\u{e007}", 1);
+    browser.follow("#tenant + button");
+    assert!(browser.source().contains("<option value=\"acme\" selected"), "{}", browser.source());
+    browser.follow("a[href='/console/start']");
+    assert_eq!(browser.text("h1"), "First steps");
+}

@@ -29,7 +29,7 @@ const PAGES: [(&str, &str, bool); 22] = [
     ("alerts", "/console/alerts", false),
     ("audit", "/console/audit", false),
     ("settings", "/console/settings", false),
-    ("first-visit", "/console/", false),
+    ("first-visit", "/console/start", false),
 ];
 
 #[test]

@@ -224,3 +224,40 @@ fn the_first_start_says_what_is_kept_in_the_clear_and_a_stated_policy_ends_the_w
     rig.kill();
     assert!(!greeting(&rig).iter().any(|line| line.contains("in the clear")));
 }
+
+#[test]
+fn a_start_without_a_user_prints_the_code_of_the_first_admin_to_the_terminal_or_the_journal() {
+    let rig = Rig::stopped();
+    // The line, and what a browser that enters its code is answered.
+    let first = |is_journal: bool, name: &str| {
+        let mut serve = rig.command(&["serve", "--listen", "127.0.0.1:0"]);
+        serve.env_remove("JOURNAL_STREAM");
+        if is_journal {
+            serve.env("JOURNAL_STREAM", "8:4711");
+        }
+        let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let said: Box<dyn Read> = if is_journal { Box::new(err) } else { Box::new(out) };
+        let mut lines = BufReader::new(said).lines().map(Result::unwrap);
+        let line = lines.find(|line| line.contains("first administrator")).unwrap();
+        let (address, code) =
+            line.split_once("/console/ makes the first administrator with the code ").unwrap();
+        let address: SocketAddr = address.rsplit_once("http://").unwrap().1.parse().unwrap();
+        let code: String = code.chars().take(34).collect();
+        let form = format!("code={code}&name={name}&password={STRIPE}&again={STRIPE}");
+        let answer =
+            http::send(address, "POST", "/console/first-admin", &[], form.as_bytes()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        answer.status
+    };
+    assert_eq!(first(true, "not a name"), 422);
+    assert_eq!(first(false, "anna"), 303);
+    let mut serve = rig.command(&["serve", "--listen", "127.0.0.1:0"]);
+    let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let said: Vec<String> = lines.take(4).collect();
+    assert!(!said.concat().contains("first administrator"), "{said:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -64,19 +64,3 @@ fn a_console_that_is_switched_off_is_nowhere() {
     }
     rig.get("/v1/stats");
 }
-
-#[test]
-fn before_there_is_a_user_only_this_machine_is_told_how_to_make_one() {
-    let mut rig = Rig::new();
-    rig.restart_with(|settings| {
-        settings.listen.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
-    });
-    let elsewhere = [("X-Forwarded-For", "203.0.113.9")];
-    let refused = get(rig.address(), "/console/", &elsewhere).is(403).text();
-    assert!(refused.contains("There is no user yet"), "{refused}");
-    assert!(!refused.contains("<form"), "{refused}");
-    shows(&get(rig.address(), "/console/", &[]).is(200).text(), &["Nobody can log in yet"]);
-    rig.post("/v1/users", &json!({ "name": "anna", "role": "read" })).is(201);
-    let form = get(rig.address(), "/console/", &elsewhere).is(200).text();
-    assert!(form.contains("action=\"/console/log-in\""), "{form}");
-}

@@ -140,22 +140,8 @@ fn the_overview_says_what_needs_a_person_in_plain_words() {
     rig.patch("/v1/tenants/default", &json!({ "pii": "allow" })).is(200);
     let page = browser.get("/console/");
     assert!(page.contains("All is well."), "{page}");
-    for step in
-        ["/console/sources", "/console/act/create-subscription", "/console/act/create-channel"]
-    {
-        assert!(
-            links(&page).iter().any(|link| link.split('?').next() == Some(step)),
-            "{step}: {page}"
-        );
-    }
-    let reader = Browser::new(&rig, "read").get("/console/");
-    assert!(
-        !reader.contains("/console/act/") && reader.contains("Make a subscription"),
-        "{reader}"
-    );
     let receiver = Receiver::with(Reply::status(400));
     rig.subscribe_with("erp", &receiver, &json!({ "ordering": "key" }));
-    assert!(links(&browser.get("/console/")).contains(&"/console/subscriptions".to_owned()));
     for n in 0..2 {
         let of = json!({ "event_type": "a", "aggregate_type": "invoice", "aggregate_id": n.to_string(), "payload": {} });
         rig.publish(&of);

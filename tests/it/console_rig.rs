@@ -46,10 +46,13 @@ impl<'a> Browser<'a> {
         browser
     }
 
-    /// Keeps the cookie of an answer.
+    /// Keeps the cookie of an answer, in place of one of the same name.
     pub(crate) fn keep(&mut self, answer: &Answer) {
-        let cookie = answer.field("set-cookie").unwrap();
-        cookie.split(';').next().unwrap().clone_into(&mut self.cookie);
+        let cookie = answer.field("set-cookie").unwrap().split(';').next().unwrap();
+        let name = |cookie: &str| cookie.split('=').next().unwrap().to_owned();
+        let own = self.cookie.split("; ");
+        let others = own.filter(|own| !own.is_empty() && name(own) != name(cookie));
+        self.cookie = others.chain([cookie]).collect::<Vec<_>>().join("; ");
     }
 
     /// Nobody is logged in.

@@ -44,7 +44,7 @@ pub(super) fn tenants(view: &View<'_>) -> Result<Content, PageError> {
                 html! {
                     (button(view, &actions::CHANGE_TENANT, &given)) " "
                     @if is_suspended(row) { (button(view, &actions::RESUME_TENANT, &given)) }
-                    @else { (button(view, &actions::SUSPEND_TENANT, &given)) }
+                    @else { (button(view, &actions::SUSPEND_TENANT, &given)) " " (show_tenant(view, row.text("name"))) }
                 }
             }),
         ],
@@ -54,6 +54,17 @@ pub(super) fn tenants(view: &View<'_>) -> Result<Content, PageError> {
         (cells.list(view, t.tenants, &found, ("", "")))
     };
     Ok(Content::new(t.tenants, body))
+}
+
+/// A button that shows a tenant.
+fn show_tenant(view: &View<'_>, name: &str) -> Markup {
+    html! {
+        form.inline method="post" action="/console/tenant" {
+            input type="hidden" name="csrf" value=(view.csrf());
+            input type="hidden" name="tenant" value=(name);
+            button type="submit" { (view.t.show_tenant) }
+        }
+    }
 }
 
 pub(super) fn own(view: &View<'_>) -> Result<Content, PageError> {

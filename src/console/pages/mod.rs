@@ -10,6 +10,7 @@ mod lanes;
 mod overview;
 mod settings;
 mod sources;
+mod start;
 mod subscriptions;
 
 use crate::console::page::Page;
@@ -18,6 +19,7 @@ use crate::model::token::Right::{Admin, Box, Read};
 /// All pages. Those with an entry in the menu, or among the tabs of a section, stand in its order.
 pub(super) static PAGES: &[Page] = &[
     Page::new("/console/", Read, overview::show).menu(|t| t.overview),
+    Page::new("/console/start", Admin, start::show),
     Page::new("/console/search", Read, events::search),
     Page::new("/console/events", Read, events::events).menu(|t| t.events),
     Page::new("/console/events/types", Read, events::types).menu(|t| t.event_types).still(),

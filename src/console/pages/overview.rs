@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::console::actions::{self, Action};
 use crate::console::charts::{heat, lines, strip};
+use crate::console::pages::start;
 use crate::console::prelude::*;
 use crate::model::escalation::{Class, Severity};
 use crate::model::health::bytes;
@@ -24,7 +24,7 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let body = html! {
         (verdicts(view, &stats, &found))
         (figures(view, &stats, &recent, &found))
-        (first_steps(view, &stats))
+        (start::hint(view))
         h2 { (t.last_hour) }
         @if sum(&recent, &["events", "webhooks", "delivered", "failed"]) == 0 { p { (t.quiet_hour) } }
         @else {
@@ -207,44 +207,6 @@ fn figures(view: &View<'_>, stats: &Value, recent: &Value, found: &Value) -> Mar
                         None => (t.disk_steady),
                     }
                 }))
-            }
-        }
-    }
-}
-
-/// What to do on the first visit; gone when all is done.
-fn first_steps(view: &View<'_>, stats: &Value) -> Markup {
-    let t = view.t;
-    let has = |path: &str| !view.read_or_null(path, &[("limit", "1")]).items("items").is_empty();
-    let has_subscription = stats.int("subscriptions") > 0;
-    // With a subscription that has delivered and a channel, the box is set up: the other questions are not asked.
-    let has_channel = has("/v1/alert-channels");
-    let has_delivered = has_subscription && has("/v1/deliveries");
-    if has_channel && has_delivered {
-        return html! {};
-    }
-    let form = |action: &Action| {
-        let path = format!("/console/act/{}", action.name);
-        view.may(action.right).then(|| with_query(&path, [("back", "/console/")]))
-    };
-    let steps = [
-        (
-            t.step_provider,
-            Some("/console/sources".to_owned()),
-            has("/v1/providers") || has("/v1/events"),
-        ),
-        (t.step_subscription, form(&actions::CREATE_SUBSCRIPTION), has_subscription),
-        (t.step_test, has_subscription.then(|| "/console/subscriptions".to_owned()), has_delivered),
-        (t.step_alert, form(&actions::CREATE_CHANNEL), has_channel),
-    ];
-    html! {
-        h2 { (t.first_steps) }
-        ol.steps {
-            @for (step, path, is_done) in steps {
-                li {
-                    @match path.filter(|_| !is_done) { Some(path) => a href=(path) { (step) }, None => (step) }
-                    " " (state(if is_done { "done" } else { "open" }))
-                }
             }
         }
     }

@@ -18,7 +18,10 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
             (t.version, html! { (stats.text("version")) }),
             (t.you, html! { (name) " (" (view.person().role.as_str()) ")" }),
         ]))
-        div.actions { (button(view, &actions::OWN_PASSWORD, &[("name", name)])) }
+        // In another tenant, this name is somebody else's.
+        @if view.person().shown == view.person().tenant {
+            div.actions { (button(view, &actions::OWN_PASSWORD, &[("name", name)])) }
+        }
         h2 { (t.checks) }
         (super::overview::checks(view, &view.checks()))
         (in_doubt(view))
