@@ -35,6 +35,7 @@ pub mod outbox_lists;
 pub mod outbox_relay;
 pub mod outbox_routing;
 pub mod page;
+pub mod past_holds;
 pub(crate) mod payloads;
 pub(crate) mod pool;
 pub mod postponed;

@@ -70,6 +70,7 @@ impl Steps {
             include_str!("step_9.sql"),
             include_str!("step_10.sql"),
             include_str!("step_11.sql"),
+            include_str!("step_12.sql"),
         ],
     };
 

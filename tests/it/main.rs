@@ -59,6 +59,7 @@ mod offline;
 mod operational;
 mod order_of_sources;
 mod ordering;
+mod past_holds;
 mod plain_sql;
 mod privacy;
 mod provider_names;

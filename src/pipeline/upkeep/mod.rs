@@ -24,13 +24,13 @@ use crate::pipeline::upkeep::master_key_schedule::MasterKeySchedule;
 use crate::pipeline::upkeep::postponing::Postponing;
 use crate::pipeline::upkeep::site_watch::{ClockWatch, SiteWatch};
 use crate::store::{
-    confirmations, deliveries, escalations, holds, idempotency_keys, runs, settlement,
+    confirmations, deliveries, escalations, holds, idempotency_keys, past_holds, runs, settlement,
     subscriptions,
 };
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 19] = [
+const CHORES: [(&str, Chore); 20] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         upkeep.disk.note(upkeep.clock.monotonic());
@@ -71,6 +71,7 @@ const CHORES: [(&str, Chore); 19] = [
     }),
     ("store when credentials were used", |upkeep| upkeep.deliver.destinations.store_uses(false)),
     ("delete old guards", |upkeep| upkeep.guard_expiry.turn()),
+    ("delete holds that ended long ago", Upkeep::trim_past_holds),
     ("store the counts of the last minute", |upkeep| upkeep.store_counts(false)),
 ];
 type Chore = fn(&mut Upkeep) -> Result<()>;
@@ -215,6 +216,16 @@ impl Upkeep {
             let run = move |tx: &WriteTx<'_>| settlement::end_over(tx, (now, at), MAX_ROWS);
             self.store.writer().write(Queue::Upkeep, run)?;
         }
+        Ok(())
+    }
+
+    fn trim_past_holds(&mut self) -> Result<()> {
+        let at = self.clock.wall();
+        let full = usize::try_from(MAX_ROWS).unwrap_or(0);
+        let run = move |tx: &WriteTx<'_>| past_holds::trim(tx, at, MAX_ROWS);
+        while self.store.read(|tx| past_holds::is_over(tx, at))?
+            && self.store.writer().write(Queue::Upkeep, run)? >= full
+        {}
         Ok(())
     }
 
