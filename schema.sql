@@ -53,7 +53,9 @@ CREATE TABLE boots (
   seq        INTEGER PRIMARY KEY AUTOINCREMENT,
   started_at INTEGER NOT NULL,
   version    TEXT NOT NULL,
-  stopped_at INTEGER
+  stopped_at INTEGER,
+  -- Until when the counts of recent_minutes and history are complete. NULL: they never were.
+  seen_at INTEGER
 ) STRICT;
 
 -- Bodies over 16 KiB. They have their own table so that a change of status does not rewrite them.

@@ -99,19 +99,17 @@ pub(super) fn lines(view: &View<'_>, minutes: &[Value]) -> Markup {
     let delivered = |row: &Value| row.int("delivered");
     let most =
         minutes.iter().map(|row| accepted(row).max(delivered(row))).max().unwrap_or(0).max(1);
-    let path = |value: &dyn Fn(&Value) -> i64| {
-        let points = (0_i64..).zip(minutes).map(|(n, row)| {
-            let (x, y) = (60 + n * 11, 110 - value(row).saturating_mul(100) / most);
-            format!("{x},{y}")
-        });
-        points.collect::<Vec<_>>().join(" ")
+    let place = |n: i64, value: i64| (60 + n * 11, 110 - value.saturating_mul(100) / most);
+    let path = |value: &dyn Fn(&Value) -> i64, class| {
+        let points = (0_i64..).zip(minutes);
+        plot(points.map(|(n, row)| is_whole(row).then(|| place(n, value(row)))), class)
     };
     let drawn = format!(
         "<path class=\"line\" d=\"M60 10H709M60 10V110H709\"/><text x=\"52\" y=\"16\" text-anchor=\"end\">{most}</text>\
-         <text x=\"52\" y=\"112\" text-anchor=\"end\">0</text>\
-         <polyline class=\"plot-a\" points=\"{}\"/><polyline class=\"plot-b\" points=\"{}\"/>{}",
-        path(&accepted),
-        path(&delivered),
+         <text x=\"52\" y=\"112\" text-anchor=\"end\">0</text>{}{}{}{}",
+        gaps(minutes, |n| (60 + n * 11, 11), 10, 100),
+        path(&accepted, "plot-a"),
+        path(&delivered, "plot-b"),
         hour(view, 126)
     );
     let sum = |value: &dyn Fn(&Value) -> i64| minutes.iter().map(value).sum::<i64>();
@@ -153,8 +151,10 @@ pub(super) fn heat(view: &View<'_>, minutes: &[Value], bounds: &[Value]) -> Mark
     };
     let names = (1_i64..).zip(bounds).map(|(row, bound)| name(row, &bounded(bound)));
     let drawn = (0_i64..).zip(minutes).map(of_minute).chain(names);
-    let drawn =
-        drawn.collect::<Vec<_>>().concat() + &name(rows, t.longer) + &hour(view, rows * 13 + 14);
+    let drawn = drawn.collect::<Vec<_>>().concat()
+        + &gaps(minutes, |n| (60 + n * 11, 11), 0, rows * 13)
+        + &name(rows, t.longer)
+        + &hour(view, rows * 13 + 14);
     let label = format!("{}: {all}", t.latency_hour);
     html! {
         figure {
@@ -168,6 +168,38 @@ pub(super) fn heat(view: &View<'_>, minutes: &[Value], bounds: &[Value]) -> Mark
             (svg(&label, (WIDTH, rows * 13 + 20), &drawn))
         }
     }
+}
+
+/// A line through points, with a gap where there is none.
+fn plot(points: impl Iterator<Item = Option<(i64, i64)>>, class: &str) -> String {
+    let mut drawn = String::new();
+    let mut is_open = false;
+    for point in points {
+        let text = match point {
+            Some((x, y)) if is_open => format!(" {x},{y}"),
+            Some((x, y)) => format!("<polyline class=\"{class}\" points=\"{x},{y}"),
+            None if is_open => "\"/>".to_owned(),
+            None => String::new(),
+        };
+        is_open = point.is_some();
+        drawn.push_str(&text);
+    }
+    if is_open { drawn + "\"/>" } else { drawn }
+}
+
+/// The times of which nothing is known, as bands of this height; `place` has left side and width of the n-th.
+fn gaps(rows: &[Value], place: impl Fn(i64) -> (i64, i64), y: i64, height: i64) -> String {
+    let unknown = (0_i64..).zip(rows).filter(|(_, row)| !is_whole(row));
+    let band = |(n, _): (i64, &Value)| {
+        let (x, width) = place(n);
+        format!("<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" class=\"gap\"/>")
+    };
+    unknown.map(band).collect()
+}
+
+/// Whether the service ran and counted all the time.
+pub(super) fn is_whole(row: &Value) -> bool {
+    row.is("whole")
 }
 
 fn accepted(minute: &Value) -> i64 {

@@ -152,6 +152,7 @@ texts! {
     events_small: "events",
     webhooks_small: "webhooks",
     quiet_hour: "Nothing was accepted or sent.",
+    unknown_minutes: "minutes of it are unknown, shaded in the pictures: the service did not run then, or was killed.",
     failed_attempts: "failed attempts",
     most_a_minute: "most in a minute",
     a_minute: "By minute",

@@ -5,6 +5,7 @@
 
 pub mod address;
 pub mod audit;
+pub mod coverage;
 pub mod credential;
 pub mod delivery;
 pub mod disk;

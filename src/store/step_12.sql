@@ -16,3 +16,6 @@ CREATE TABLE past_holds (
 ) STRICT;
 
 CREATE INDEX past_holds_of ON past_holds (subscription_seq, reason);
+
+-- Until when the counts of recent_minutes and history are complete. NULL: they never were.
+ALTER TABLE boots ADD COLUMN seen_at INTEGER;

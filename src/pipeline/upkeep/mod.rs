@@ -16,6 +16,7 @@ use crate::model::failure::AttemptReport;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::prelude::*;
+use crate::pipeline::recent;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
@@ -184,17 +185,19 @@ impl Upkeep {
 
     fn store_counts(&self, is_end: bool) -> Result<()> {
         let recent = &self.deliver.counts.recent;
-        let (unstored, span) = (recent.to_store(is_end), recent.span());
-        if unstored.is_empty() {
-            return Ok(());
-        }
+        let Some(unstored) = recent.to_store(is_end) else { return Ok(()) };
+        let (until, span) = (unstored.until, recent.span());
+        let seen_at = if is_end { self.clock.wall() } else { recent::start_of(until) };
         let owners = self.store.read(|tx| subscriptions::owners(tx, &unstored.subscriptions()))?;
         let counted = unstored.by_tenant(&owners);
         for some in counted.chunks(usize::try_from(MAX_ROWS).unwrap_or(1)) {
             let some = some.to_vec();
-            let run = move |tx: &WriteTx<'_>| runs::keep_minutes(tx, &some, span);
+            let run = move |tx: &WriteTx<'_>| runs::keep_minutes(tx, &some);
             self.store.writer().write(Queue::Upkeep, run)?;
         }
+        let run = move |tx: &WriteTx<'_>| runs::see(tx, seen_at, span);
+        self.store.writer().write(Queue::Upkeep, run)?;
+        recent.stored(until);
         Ok(())
     }
 
