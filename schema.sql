@@ -28,6 +28,19 @@ CREATE TABLE recent_minutes (
   CONSTRAINT recent_counts_are_json CHECK (json_valid(counts))
 ) STRICT, WITHOUT ROWID;
 
+-- What happened to a subscription or a provider in each hour of the last 90 days.
+CREATE TABLE history (
+  -- Days since 1970 (UTC).
+  day    INTEGER NOT NULL,
+  kind   TEXT NOT NULL,
+  -- The number of the subscription or the provider.
+  of_seq INTEGER NOT NULL,
+  -- The hours that had something: attempts or requests, failures, and how long they took (docs/data.md).
+  hours  BLOB NOT NULL,
+  PRIMARY KEY (day, kind, of_seq),
+  CONSTRAINT history_is_of_a_subscription_or_a_provider CHECK (kind IN ('subscription', 'provider'))
+) STRICT, WITHOUT ROWID;
+
 -- Webhooks that were refused, without their bodies; those that are alike are one row. A row has one of few slots,
 -- which the next one takes over, so that senders cannot fill the disk.
 CREATE TABLE refused_webhooks (

@@ -29,6 +29,7 @@ mod events;
 mod external_calls;
 mod guards;
 mod health;
+mod history;
 mod idempotency;
 mod in_doubt;
 mod intake;
@@ -128,6 +129,7 @@ static RESOURCES: &[&Resource] = &[
     &jobs::RESOURCE,
     &in_doubt::RESOURCE,
     &consumers::RESOURCE,
+    &history::RESOURCE,
     &guards::RESOURCE,
     &subjects::RESOURCE,
     &tokens::RESOURCE,

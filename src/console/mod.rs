@@ -14,6 +14,7 @@ mod enter;
 mod error;
 mod fields;
 mod form;
+mod history;
 mod input;
 mod json;
 mod layout;

@@ -19,6 +19,7 @@ pub mod escalations;
 pub mod external_calls;
 pub mod failures;
 pub mod families;
+pub mod history;
 pub mod holds;
 pub mod idempotency_keys;
 pub mod in_doubt;

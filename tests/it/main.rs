@@ -46,6 +46,7 @@ mod foreign_programs;
 mod formats;
 mod guarding;
 mod health_probes;
+mod history;
 mod idempotency;
 mod isolation;
 mod keys;

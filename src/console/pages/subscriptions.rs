@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::console::charts::strip;
 use crate::console::elements::{Filter, filtered, filters};
+use crate::console::history;
 use crate::console::prelude::*;
 use crate::model::hold::HoldReason;
 use crate::model::subscription::State;
@@ -127,6 +128,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
             a href=(listed("/console/lanes")) { (t.lanes) }
             @if view.may(Admin) { " · " a href=(with_query("/console/audit", [("resource", id)])) { (t.who_changed_it) } }
         }
+        (history::section(view, &format!("/v1/subscriptions/{}", segment(name)), t.attempts))
         (past_holds(view, name))
         (credentials(view, name))
         details #terms { summary { (t.all_terms) }

@@ -184,8 +184,12 @@ impl Upkeep {
     }
 
     fn store_counts(&self, is_end: bool) -> Result<()> {
-        let recent = &self.deliver.counts.recent;
-        let Some(unstored) = recent.to_store(is_end) else { return Ok(()) };
+        let (recent, history) = (&self.deliver.counts.recent, &self.deliver.counts.history);
+        let unstored = recent.to_store(is_end);
+        if unstored.is_some() || history.is_crowded() {
+            history.store(&self.store, self.clock.wall())?;
+        }
+        let Some(unstored) = unstored else { return Ok(()) };
         let (until, span) = (unstored.until, recent.span());
         let seen_at = if is_end { self.clock.wall() } else { recent::start_of(until) };
         let owners = self.store.read(|tx| subscriptions::owners(tx, &unstored.subscriptions()))?;
