@@ -5,7 +5,6 @@
 
 pub mod address;
 pub mod audit;
-pub mod coverage;
 pub mod credential;
 pub mod delivery;
 pub mod disk;

@@ -1,7 +1,7 @@
 //! Counts of what happened to each subscription and provider, in memory until upkeep stores them: once a minute, or
 //! earlier if there are many.
 //!
-//! A kill loses what was not stored; the minute is a gap then ([`crate::model::coverage`]).
+//! A kill loses what was not stored; the minute is a gap then ([`crate::model::history`]).
 
 use std::collections::HashMap;
 

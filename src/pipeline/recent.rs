@@ -2,7 +2,7 @@
 //!
 //! Everything is bounded: the hour, the tenants, the subscriptions and their attempts. Upkeep stores the counts of each
 //! minute that is over, one row for a tenant, so that a restart goes on with them; the latest attempts begin anew. A kill
-//! loses the minute that runs, which is a gap then ([`crate::model::coverage`]). Not here: counters since the start
+//! loses the minute that runs, which is a gap then ([`crate::model::history`]). Not here: counters since the start
 //! ([`super::counts`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

@@ -3,7 +3,7 @@
 //! One row per start lets the next start detect an unclean end. What happened in each minute of the last hour is kept, so
 //! that a restart does not forget it; so is what was refused.
 
-use crate::model::coverage::Coverage;
+use crate::model::history::Coverage;
 use crate::model::webhook_event::RefusedWebhook;
 use crate::store::column::Count;
 use crate::store::prelude::*;
