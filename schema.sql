@@ -28,6 +28,19 @@ CREATE TABLE recent_minutes (
   CONSTRAINT recent_counts_are_json CHECK (json_valid(counts))
 ) STRICT, WITHOUT ROWID;
 
+-- What happened to a subscription or a provider in each hour of the last 90 days.
+CREATE TABLE history (
+  -- Days since 1970 (UTC).
+  day    INTEGER NOT NULL,
+  kind   TEXT NOT NULL,
+  -- The number of the subscription or the provider.
+  of_seq INTEGER NOT NULL,
+  -- The hours that had something: attempts or requests, failures, and how long they took (docs/data.md).
+  hours  BLOB NOT NULL,
+  PRIMARY KEY (day, kind, of_seq),
+  CONSTRAINT history_is_of_a_subscription_or_a_provider CHECK (kind IN ('subscription', 'provider'))
+) STRICT, WITHOUT ROWID;
+
 -- Webhooks that were refused, without their bodies; those that are alike are one row. A row has one of few slots,
 -- which the next one takes over, so that senders cannot fill the disk.
 CREATE TABLE refused_webhooks (
@@ -53,7 +66,9 @@ CREATE TABLE boots (
   seq        INTEGER PRIMARY KEY AUTOINCREMENT,
   started_at INTEGER NOT NULL,
   version    TEXT NOT NULL,
-  stopped_at INTEGER
+  stopped_at INTEGER,
+  -- Until when the counts of recent_minutes and history are complete. NULL: they never were.
+  seen_at INTEGER
 ) STRICT;
 
 -- Bodies over 16 KiB. They have their own table so that a change of status does not rewrite them.
@@ -217,6 +232,23 @@ CREATE TABLE holds (
   CONSTRAINT hold_probe_goes_with_breaker_and_auth
     CHECK ((probe_at IS NOT NULL) = (reason IN ('breaker', 'auth')))
 ) STRICT, WITHOUT ROWID;
+
+-- Holds that have ended, for the question why a delivery was late. A suspended tenant makes a row for each subscription.
+CREATE TABLE past_holds (
+  seq              INTEGER PRIMARY KEY AUTOINCREMENT,
+  -- 0: the whole site.
+  subscription_seq INTEGER NOT NULL,
+  reason           TEXT NOT NULL,
+  since            INTEGER NOT NULL,
+  ended_at         INTEGER NOT NULL,
+  -- Who paused it, or what the target answered last: the first 200 characters.
+  detail           TEXT NOT NULL,
+  CONSTRAINT past_hold_reason_is_known CHECK (reason IN
+    ('paused', 'disabled', 'suspended', 'rejecting', 'rate_limit', 'breaker', 'auth', 'offline')),
+  CONSTRAINT past_hold_has_ended CHECK (ended_at >= since)
+) STRICT;
+
+CREATE INDEX past_holds_of ON past_holds (subscription_seq, reason);
 
 -- Secrets and what else opens a door, each version a row. `sealed` is AES-256-GCM under the master key, which is not
 -- in this file. A subscription has one in force to sign with, at most one to log on with (bearer, basic, api_key,

@@ -18,4 +18,7 @@ DROP TABLE seen_keys;
 ALTER TABLE seen_keys_9 RENAME TO seen_keys;
 ALTER TABLE seen_sources RENAME TO kept_seen_sources;
 DROP TABLE legal_holds;
+DROP TABLE past_holds;
+DROP TABLE history;
+ALTER TABLE boots DROP COLUMN seen_at;
 PRAGMA user_version = 9;

@@ -8,12 +8,13 @@ use crate::api::schema::{AnyDeliveryId, TrueOrFalse};
 use crate::base::id::DeliverySeq;
 use crate::jobs::tables;
 use crate::model::delivery::{Attempt, Delivery, State};
+use crate::model::hold::PastHold;
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::Target;
 use crate::model::waiting::{self, WaitContext, Waiting};
 use crate::store::error::Error;
 use crate::store::failures::{self, Failure};
-use crate::store::{attempts, delivery_lists, lanes, settlement, subscriptions};
+use crate::store::{attempts, delivery_lists, lanes, past_holds, settlement, subscriptions};
 
 pub(super) const ID: Param = Param::path::<AnyDeliveryId>("id", "The delivery's id.", "dlv_17");
 const STATE: Param = Param::query::<State>("state", "Only those in this state.", "");
@@ -162,7 +163,19 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         Ok(Some((found, more)))
     })?;
     let (delivery, (waiting, failure)) = found.or_not_found("delivery")?;
-    Ok(ok(&DeliveryDetail { delivery: InFlightDelivery::of(api, delivery), waiting, failure }))
+    let past_holds = api.store.read(|tx| past_holds(api, tx, &delivery))?;
+    let delivery = InFlightDelivery::of(api, delivery);
+    Ok(ok(&DeliveryDetail { delivery, waiting, failure, past_holds }))
+}
+
+/// The holds during which a delivery waited and that have ended.
+fn past_holds(api: &Api, tx: &ReadTx<'_>, of: &Delivery) -> StoreResult<Vec<PastHold>> {
+    let Some(subscription) = subscriptions::find(tx, &of.tenant, &of.subscription)? else {
+        return Ok(Vec::new());
+    };
+    let site = subscriptions::site(&subscription);
+    let until = of.finished_at.unwrap_or_else(|| api.clock.wall());
+    past_holds::between(tx, subscription.seq, site, of.created_at, until)
 }
 
 /// Why a delivery waits.
@@ -326,6 +339,8 @@ struct DeliveryDetail {
     waiting: Option<Waiting>,
     /// What went wrong with it; null if no attempt has failed.
     failure: Option<Failure>,
+    /// The holds of its subscription during which it waited and that have ended: the latest ten, the newest first.
+    past_holds: Vec<PastHold>,
 }
 
 values! {

@@ -30,6 +30,7 @@ mod external_calls;
 mod first_admin;
 mod guards;
 mod health;
+mod history;
 mod idempotency;
 mod in_doubt;
 mod intake;
@@ -129,6 +130,7 @@ static RESOURCES: &[&Resource] = &[
     &jobs::RESOURCE,
     &in_doubt::RESOURCE,
     &consumers::RESOURCE,
+    &history::RESOURCE,
     &guards::RESOURCE,
     &subjects::RESOURCE,
     &tokens::RESOURCE,

@@ -29,7 +29,7 @@ const MAX_TOLERANCE_SECS: u64 = MAX_TOLERANCE.as_secs();
 /// Secrets of a provider at most.
 pub(super) const MAX_SECRETS: usize = 32;
 
-const NAME: Param = Param::path::<NameText>("name", "The provider's name.", "stripe");
+pub(super) const NAME: Param = Param::path::<NameText>("name", "The provider's name.", "stripe");
 
 /// Systems that send webhooks.
 pub(super) const RESOURCE: Resource = Resource {

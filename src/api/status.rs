@@ -10,7 +10,7 @@ use crate::http::message::Method::Get;
 use crate::model::health::Check;
 use crate::pipeline::recent::{LATENCY_BOUNDS_MS, Minute, Reading, RecentAttempt};
 use crate::store::stats::{self, TenantCounts};
-use crate::store::{subscriptions, tenants};
+use crate::store::{runs, subscriptions, tenants};
 
 /// Health checks and counts.
 pub(super) const RESOURCE: Resource = Resource {
@@ -44,8 +44,8 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/stats/recent", Read, Listed(show_recent))
             .doc("getRecentStats", "Show the last hour", &[])
             .about(
-                "Counts of the tenant by minute, and the latest 50 attempts of each subscription. They are in \
-                 memory and begin with the process: see `since`.",
+                "Counts of the tenant by minute, which outlast a restart, and the latest 50 attempts of each \
+                 subscription since the start. A kill loses the minute that runs: see `whole`.",
             )
             .returns(&[Returns::json::<RecentStats>(200, "The last hour.")]),
     ],
@@ -152,7 +152,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 pub(super) struct RecentStats {
     /// The time on this machine.
     now: Timestamp,
-    /// When counting began: the start of the process.
+    /// When counting began: the start of the process, or of the oldest minute that one before it has stored.
     since: Timestamp,
     /// The upper bounds of the latency buckets, in milliseconds. The last bucket has no bound.
     latency_bounds_ms: [u32; LATENCY_BOUNDS_MS.len()],
@@ -171,6 +171,8 @@ pub(super) struct RecentStats {
 struct MinuteAnswer {
     /// When it began.
     at: Timestamp,
+    /// Whether the service ran and counted all the time. If not, the counts are of a part, and 0 says nothing.
+    whole: bool,
     #[serde(flatten)]
     counts: Minute,
 }
@@ -190,9 +192,14 @@ pub(super) fn show_recent(api: &Api, call: &Call) -> Result<Response, Problem> {
     let recent = &api.flow.receive.counts.recent;
     let Reading { since, first, minutes, attempts, left_out } =
         recent.read(&call.tenant, |seq| own.contains_key(&seq));
-    let at = |n| first.plus(Duration::from_mins(n));
-    let each = (0_u64..).zip(minutes).map(|(n, counts)| MinuteAnswer { at: at(n), counts });
-    let minutes = each.collect();
+    let now = api.clock.wall();
+    let coverage = api.store.read(|tx| runs::coverage(tx, first, now))?;
+    let each = |(n, counts)| {
+        let at = first.plus(Duration::from_mins(n));
+        let whole = coverage.is_whole(at, at.plus(Duration::from_mins(1)).min(now));
+        MinuteAnswer { at, whole, counts }
+    };
+    let minutes = (0_u64..).zip(minutes).map(each).collect();
     let named = attempts.into_iter().filter(|(_, attempts)| !attempts.is_empty());
     let mut subscriptions: Vec<Subscription> = named
         .filter_map(|(seq, attempts)| {
@@ -201,6 +208,6 @@ pub(super) fn show_recent(api: &Api, call: &Call) -> Result<Response, Problem> {
         })
         .collect();
     subscriptions.sort_unstable_by(|a, b| a.subscription.cmp(&b.subscription));
-    let (now, latency_bounds_ms) = (api.clock.wall(), LATENCY_BOUNDS_MS);
+    let latency_bounds_ms = LATENCY_BOUNDS_MS;
     Ok(ok(&RecentStats { now, since, latency_bounds_ms, minutes, subscriptions, left_out }))
 }

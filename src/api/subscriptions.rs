@@ -17,6 +17,7 @@ use crate::base::words;
 use crate::formats::filter::MAX_CONDITIONS;
 use crate::model::credential::Settings;
 use crate::model::format::{Condition, Filter, Format, TemplateText};
+use crate::model::hold::PastHold;
 use crate::model::json_fields::{self, Object};
 use crate::model::lane::{HeadOfLine, OrderTerms, Ordering};
 use crate::model::name::Name;
@@ -28,7 +29,7 @@ use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
 use crate::store::subscriptions::Wanted;
 use crate::store::writer::Queue;
-use crate::store::{deliveries, lanes, settlement, subscriptions};
+use crate::store::{deliveries, lanes, past_holds, settlement, subscriptions};
 
 pub(super) const ID: Param = Param::path::<NameText>("id", "The subscription's id or name.", "erp");
 const OWNER_ID: Param =
@@ -91,6 +92,13 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc("deleteSubscription", "Delete a subscription", &[ID])
             .about("Refused while deliveries are open or dead.")
             .returns(&[Returns::nothing("It is deleted.")]),
+        get("/v1/subscriptions/{id}/past-holds", Read, Now(list_past_holds))
+            .doc("listPastHolds", "List the holds of a subscription that have ended", &[ID, LIMIT, AFTER])
+            .about(
+                "The newest first. Kept for 90 days, the latest 20 of each reason; the whole service keeps 10,000, and \
+                 the tenant with the most loses its oldest.",
+            )
+            .returns(&[Returns::page::<PastHold>("A page of holds.")]),
         post("/v1/subscriptions/{id}/pause", Operate, Act("subscription.pause", pause))
             .doc("pauseSubscription", "Pause a subscription", &[ID])
             .about("Its deliveries wait. What is in flight goes on.")
@@ -471,6 +479,15 @@ fn of_channel(subscription: &Subscription) -> Problem {
     Problem::conflict(format!(
         "The subscription belongs to the alert channel {name:?}: change or delete that one."
     ))
+}
+
+/// `GET /v1/subscriptions/{id}/past-holds`
+fn list_past_holds(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let (page, of) = (call.query.page()?, find(api, call)?);
+    let below = page.after.unwrap_or(i64::MAX);
+    let site = subscriptions::site(&of);
+    let found = api.store.read(|tx| past_holds::page(tx, of.seq, site, below, page.limit))?;
+    Ok(page_of(&found, page, |hold| hold.seq, value))
 }
 
 /// The subscription that the path names.

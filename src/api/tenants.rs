@@ -120,12 +120,13 @@ pub(super) fn suspend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem>
         ));
     }
     let now = api.clock.wall();
-    alter(api, call, move |tx, name| tenants::set_suspended(tx, name, Some(now)).map(drop))
+    alter(api, call, move |tx, name| tenants::set_suspended(tx, name, true, now).map(drop))
 }
 
 /// `POST /v1/tenants/{name}/resume`
 pub(super) fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    alter(api, call, |tx, name| tenants::set_suspended(tx, name, None).map(drop))
+    let now = api.clock.wall();
+    alter(api, call, move |tx, name| tenants::set_suspended(tx, name, false, now).map(drop))
 }
 
 /// Changes the tenant that the path names.

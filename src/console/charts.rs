@@ -99,19 +99,17 @@ pub(super) fn lines(view: &View<'_>, minutes: &[Value]) -> Markup {
     let delivered = |row: &Value| row.int("delivered");
     let most =
         minutes.iter().map(|row| accepted(row).max(delivered(row))).max().unwrap_or(0).max(1);
-    let path = |value: &dyn Fn(&Value) -> i64| {
-        let points = (0_i64..).zip(minutes).map(|(n, row)| {
-            let (x, y) = (60 + n * 11, 110 - value(row).saturating_mul(100) / most);
-            format!("{x},{y}")
-        });
-        points.collect::<Vec<_>>().join(" ")
+    let place = |n: i64, value: i64| (60 + n * 11, 110 - value.saturating_mul(100) / most);
+    let path = |value: &dyn Fn(&Value) -> i64, class| {
+        let points = (0_i64..).zip(minutes);
+        plot(points.map(|(n, row)| is_whole(row).then(|| place(n, value(row)))), class)
     };
     let drawn = format!(
-        "<path class=\"line\" d=\"M60 10H709M60 10V110H709\"/><text x=\"52\" y=\"16\" text-anchor=\"end\">{most}</text>\
-         <text x=\"52\" y=\"112\" text-anchor=\"end\">0</text>\
-         <polyline class=\"plot-a\" points=\"{}\"/><polyline class=\"plot-b\" points=\"{}\"/>{}",
-        path(&accepted),
-        path(&delivered),
+        "{}{}{}{}{}",
+        axis(10, 110, &most.to_string()),
+        gaps(minutes, is_whole, |n| (60 + n * 11, 11), 10, 100),
+        path(&accepted, "plot-a"),
+        path(&delivered, "plot-b"),
         hour(view, 126)
     );
     let sum = |value: &dyn Fn(&Value) -> i64| minutes.iter().map(value).sum::<i64>();
@@ -130,6 +128,82 @@ pub(super) fn lines(view: &View<'_>, minutes: &[Value]) -> Markup {
             (svg(&label, (WIDTH, 132), &drawn))
         }
     }
+}
+
+/// How much there was in each day or hour, how much of it failed, and how long it took.
+pub(super) fn history(view: &View<'_>, name: &str, what: &str, rows: &[Value]) -> Markup {
+    let t = view.t;
+    let width = (WIDTH - 60) / i64::try_from(rows.len()).unwrap_or(i64::MAX).max(1);
+    let most_of = |field: &str| rows.iter().map(|row| row.int(field)).max().unwrap_or(0).max(1);
+    let (most, slowest) = (most_of("total"), most_of("p95_ms"));
+    let takes_time = rows.iter().any(|row| !row.field("p95_ms").is_null());
+    let left = |n: i64| 60 + n * width;
+    let bar = |(n, row): (i64, &Value)| {
+        // What failed is seen, however little it is.
+        let failed = (row.int("failed").saturating_mul(100) / most).max(row.int("failed").min(2));
+        let all =
+            (row.int("total").saturating_mul(100) / most).max(failed).max(row.int("total").min(1));
+        let (x, thick) = (left(n), (width - 1).max(3));
+        let rect = |y: i64, height: i64, class| {
+            format!(
+                "<rect x=\"{x}\" y=\"{y}\" width=\"{thick}\" height=\"{height}\" class=\"{class}\"/>"
+            )
+        };
+        rect(110 - all, all - failed, "open") + &rect(110 - failed, failed, "bad")
+    };
+    let line = |field: &'static str, class| {
+        let point = |(n, row): (i64, &Value)| {
+            let ms = row.field(field).as_i64()?;
+            Some((left(n) + width / 2, 200 - ms.saturating_mul(70) / slowest))
+        };
+        plot((0_i64..).zip(rows).map(point), class)
+    };
+    let low = if takes_time { 200 } else { 110 };
+    let mut drawn = gaps(rows, is_known, |n| (left(n), width), 10, low - 10);
+    drawn.extend((0_i64..).zip(rows).map(bar));
+    drawn += &axis(10, 110, &most.to_string());
+    if takes_time {
+        drawn = drawn + &line("p50_ms", "plot-a") + &line("p95_ms", "plot-b");
+        drawn += &axis(130, 200, &span(slowest));
+    }
+    let sum = |field: &str| rows.iter().map(|row| row.int(field)).sum::<i64>();
+    let (total, failed) = (sum("total"), sum("failed"));
+    let label = format!("{name}: {what}: {total}, {failed} {}, {}", t.failed, rate(failed, total));
+    html! {
+        figcaption.legend {
+            strong { (label) }
+            span { svg.keys viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" {
+                rect width="12" height="12" class="bad" {} } " " (t.failed) }
+            @if takes_time {
+                span { span.key-a aria-hidden="true" { "━━" } " " (t.half_took) }
+                span { span.key-b aria-hidden="true" { "╍╍" } " " (t.most_took) }
+            }
+            @if !rows.iter().all(is_known) { span { (t.shaded_unknown) } }
+        }
+        (svg(&label, (WIDTH, low + 6), &drawn))
+    }
+}
+
+/// How much of it failed.
+pub(super) fn rate(failed: i64, total: i64) -> String {
+    let permille = failed.saturating_mul(1000) / total.max(1);
+    format!("{}.{} %", permille / 10, permille % 10)
+}
+
+/// The axes of a plot between these heights, and the number at its top.
+fn axis(top: i64, low: i64, most: &str) -> String {
+    let (high, deep) = (top + 6, low + 2);
+    let drawn = html! {
+        path class="line" d={ "M60 " (top) "V" (low) "H709" } {}
+        text x="52" y=(high) text-anchor="end" { (most) }
+        text x="52" y=(deep) text-anchor="end" { "0" }
+    };
+    drawn.into_string()
+}
+
+/// Whether something is known of a day or an hour.
+pub(super) fn is_known(row: &Value) -> bool {
+    row.int("minutes") > 0 || row.int("total") > 0
 }
 
 /// How long requests took, by minute: the darker, the more.
@@ -153,8 +227,10 @@ pub(super) fn heat(view: &View<'_>, minutes: &[Value], bounds: &[Value]) -> Mark
     };
     let names = (1_i64..).zip(bounds).map(|(row, bound)| name(row, &bounded(bound)));
     let drawn = (0_i64..).zip(minutes).map(of_minute).chain(names);
-    let drawn =
-        drawn.collect::<Vec<_>>().concat() + &name(rows, t.longer) + &hour(view, rows * 13 + 14);
+    let drawn = drawn.collect::<Vec<_>>().concat()
+        + &gaps(minutes, is_whole, |n| (60 + n * 11, 11), 0, rows * 13)
+        + &name(rows, t.longer)
+        + &hour(view, rows * 13 + 14);
     let label = format!("{}: {all}", t.latency_hour);
     html! {
         figure {
@@ -168,6 +244,44 @@ pub(super) fn heat(view: &View<'_>, minutes: &[Value], bounds: &[Value]) -> Mark
             (svg(&label, (WIDTH, rows * 13 + 20), &drawn))
         }
     }
+}
+
+/// A line through points, with a gap where there is none.
+fn plot(points: impl Iterator<Item = Option<(i64, i64)>>, class: &str) -> String {
+    let mut drawn = String::new();
+    let mut is_open = false;
+    for point in points {
+        let text = match point {
+            Some((x, y)) if is_open => format!(" {x},{y}"),
+            Some((x, y)) => format!("<polyline class=\"{class}\" points=\"{x},{y}"),
+            None if is_open => "\"/>".to_owned(),
+            None => String::new(),
+        };
+        is_open = point.is_some();
+        drawn.push_str(&text);
+    }
+    if is_open { drawn + "\"/>" } else { drawn }
+}
+
+/// The times of which nothing is known, as bands of this height; `place` has left side and width of the n-th.
+fn gaps(
+    rows: &[Value],
+    is_known: fn(&Value) -> bool,
+    place: impl Fn(i64) -> (i64, i64),
+    y: i64,
+    height: i64,
+) -> String {
+    let unknown = (0_i64..).zip(rows).filter(|(_, row)| !is_known(row));
+    let band = |(n, _): (i64, &Value)| {
+        let (x, width) = place(n);
+        format!("<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" class=\"gap\"/>")
+    };
+    unknown.map(band).collect()
+}
+
+/// Whether the service ran and counted all the time.
+pub(super) fn is_whole(row: &Value) -> bool {
+    row.is("whole")
 }
 
 fn accepted(minute: &Value) -> i64 {

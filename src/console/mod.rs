@@ -16,6 +16,7 @@ mod error;
 mod fields;
 mod first_admin;
 mod form;
+mod history;
 mod input;
 mod json;
 mod layout;

@@ -76,6 +76,20 @@ pub struct Hold {
     pub detail: String,
 }
 
+/// A hold that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct PastHold {
+    // Its number, by which lists go on.
+    #[serde(skip)]
+    pub seq: i64,
+    pub reason: HoldReason,
+    pub since: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
+    /// Who paused it, or what the target answered last: the first 200 characters.
+    pub detail: String,
+}
+
 /// What the holds of a subscription together allow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gate {

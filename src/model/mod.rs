@@ -15,6 +15,7 @@ pub mod failure;
 pub mod format;
 pub mod health;
 pub mod health_probe;
+pub mod history;
 pub mod hold;
 pub mod in_doubt;
 pub mod json;

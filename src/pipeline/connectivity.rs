@@ -287,7 +287,7 @@ fn go_offline(tx: &WriteTx<'_>, clock: &Clock) -> Result<()> {
 
 fn go_online(tx: &WriteTx<'_>, clock: &Clock) -> Result<()> {
     let at = clock.wall();
-    holds::release(tx, holds::SITE, HoldReason::Offline)?;
+    holds::release(tx, holds::SITE, HoldReason::Offline, at)?;
     subscriptions::restart_failing(tx, holds::SITE, at)?;
     escalations::resolve(tx, DEFAULT_TENANT, Class::SiteOffline, SUBJECT, at)
 }

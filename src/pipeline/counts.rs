@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use crate::model::failure::{Next, Settlement};
+use crate::model::history::Subject;
 use crate::model::outcome::AttemptClass;
+use crate::pipeline::history::History;
 use crate::pipeline::recent::Recent;
 use crate::store::outbox_relay::Relayed;
 use crate::telemetry::tally::{self, Counter, Histogram};
@@ -61,6 +63,8 @@ pub struct Counts {
     pub delivered_span: Histogram,
     /// What happened in the last hour.
     pub recent: Recent,
+    /// What happened to each subscription and provider since it was stored last.
+    pub history: History,
 }
 
 impl Counts {
@@ -91,6 +95,7 @@ impl Counts {
             attempt_span: Histogram::new(tally::SPANS),
             delivered_span: Histogram::new(tally::LONG_SPANS),
             recent,
+            history: History::default(),
         }
     }
 
@@ -133,7 +138,10 @@ impl Counts {
     fn count(&self, settlement: &Settlement, is_ours: bool) {
         let of = (settlement.subscription, settlement.delivery);
         self.recent.attempted(of, &settlement.attempt, is_ours);
-        let class = settlement.attempt.class;
+        let (attempt, class) = (&settlement.attempt, settlement.attempt.class);
+        let took_ms = is_ours.then_some(attempt.latency_ms);
+        let subject = Subject::Subscription(settlement.subscription);
+        self.history.note(subject, attempt.finished_at, !class.is_success(), took_ms);
         if let Some((_, counter)) = self.attempts.iter().find(|(of, _)| *of == class) {
             counter.add();
         }

@@ -24,6 +24,7 @@ pub mod consume;
 pub mod counts;
 pub mod deliver;
 pub mod destinations;
+pub mod history;
 pub mod in_flight;
 mod prelude;
 pub mod probe;

@@ -6,6 +6,7 @@ use crate::base::headers::Headers;
 use crate::base::id;
 use crate::formats::filter::{self, Payload};
 use crate::model::event;
+use crate::model::history::Subject;
 use crate::model::provider::{KeyPlace, MAX_KEY_CHARS};
 use crate::model::sealed::Sealed;
 use crate::model::webhook_event::{Batch, NewWebhookEvent};
@@ -70,7 +71,11 @@ pub enum Received {
 
 impl Received {
     /// Counts the outcome.
-    fn count(&self, tenant: &str, counts: &Counts) {
+    fn count(&self, tenant: &str, provider: i64, at: Timestamp, counts: &Counts) {
+        if !matches!(self, Self::Greeted(_)) {
+            let is_accepted = matches!(self, Self::Stored(_) | Self::Batch { .. });
+            counts.history.note(Subject::Provider(provider), at, !is_accepted, None);
+        }
         let new = match self {
             Self::Stored(inserted) => u32::from(!inserted.already_processed),
             Self::Batch { stored, .. } => u32::try_from(*stored).unwrap_or(u32::MAX),
@@ -134,8 +139,9 @@ impl Receive {
         done: impl FnOnce(Received) + Send + 'static,
     ) {
         let (counts, tenant) = (Arc::clone(&self.counts), opened.provider.new.tenant.clone());
+        let (provider, at) = (opened.provider.seq, self.clock.wall());
         let done = move |received: Received| {
-            received.count(&tenant, &counts);
+            received.count(&tenant, provider, at, &counts);
             done(received);
         };
         match self.accept(opened, incoming) {

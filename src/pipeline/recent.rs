@@ -1,8 +1,9 @@
 //! What happened in the last hour, in memory: counts by minute, and the latest attempts of each subscription.
 //!
 //! Everything is bounded: the hour, the tenants, the subscriptions and their attempts. Upkeep stores the counts of each
-//! minute that is over, one row for a tenant, so that a restart goes on with them; the latest attempts begin anew. Not here: counters since the
-//! start ([`super::counts`]).
+//! minute that is over, one row for a tenant, so that a restart goes on with them; the latest attempts begin anew. A kill
+//! loses the minute that runs, which is a gap then ([`crate::model::history`]). Not here: counters since the start
+//! ([`super::counts`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -105,6 +106,11 @@ impl Hour {
     }
 }
 
+/// When a minute begins.
+pub const fn start_of(minute: i64) -> Timestamp {
+    Timestamp::from_ms(minute.saturating_mul(MINUTE_MS))
+}
+
 /// The number of the oldest minute that is kept.
 fn oldest(now: i64) -> i64 {
     now.saturating_sub(i64::try_from(MINUTES).unwrap_or(i64::MAX)).saturating_add(1)
@@ -138,16 +144,13 @@ pub struct Recent {
 /// Counts that are not stored yet, each with its minute: of tenants' arrivals and of subscriptions.
 #[derive(Debug)]
 pub struct Unstored {
+    /// Of the minutes before this one.
+    pub until: i64,
     arrivals: Vec<(i64, String, Minute)>,
     subscriptions: Vec<(i64, SubscriptionSeq, Minute)>,
 }
 
 impl Unstored {
-    /// Whether there is nothing to store.
-    pub fn is_empty(&self) -> bool {
-        self.arrivals.is_empty() && self.subscriptions.is_empty()
-    }
-
     /// The subscriptions that have counts.
     pub fn subscriptions(&self) -> BTreeSet<SubscriptionSeq> {
         self.subscriptions.iter().map(|(_, seq, _)| *seq).collect()
@@ -217,19 +220,23 @@ impl Recent {
             }
             let hour = kept.arrivals.entry(tenant).or_default();
             hour.change(minute, |sums| sums.add(&counts));
-            self.since = self.since.min(Timestamp::from_ms(minute.saturating_mul(MINUTE_MS)));
+            self.since = self.since.min(start_of(minute));
         }
         self
     }
 
-    /// The counts that are not stored yet: of the minutes that are over or, at the end, of all.
-    pub fn to_store(&self, is_end: bool) -> Unstored {
-        let now = self.minute().saturating_add(i64::from(is_end));
-        let mut kept = self.kept.lock();
-        let first = std::mem::replace(&mut kept.stored, now);
+    /// The counts that are not stored yet: of the minutes that are over or, at the end, of all. `None` while no minute is
+    /// over.
+    pub fn to_store(&self, is_end: bool) -> Option<Unstored> {
+        let until = self.minute().saturating_add(i64::from(is_end));
+        let kept = self.kept.lock();
+        let first = kept.stored;
+        if first >= until {
+            return None;
+        }
         let new = |hour: &Hour| {
             let minutes = hour.0.iter().copied();
-            minutes.filter(|(minute, _)| (first..now).contains(minute)).collect::<Vec<_>>()
+            minutes.filter(|(minute, _)| (first..until).contains(minute)).collect::<Vec<_>>()
         };
         let arrivals = kept.arrivals.iter().flat_map(|(tenant, hour)| {
             new(hour).into_iter().map(|(minute, counts)| (minute, tenant.clone(), counts))
@@ -237,7 +244,13 @@ impl Recent {
         let subscriptions = kept.subscriptions.iter().flat_map(|(seq, of)| {
             new(&of.hour).into_iter().map(|(minute, counts)| (minute, *seq, counts))
         });
-        Unstored { arrivals: arrivals.collect(), subscriptions: subscriptions.collect() }
+        let (arrivals, subscriptions) = (arrivals.collect(), subscriptions.collect());
+        Some(Unstored { until, arrivals, subscriptions })
+    }
+
+    /// The counts of the minutes before this one are stored.
+    pub fn stored(&self, until: i64) {
+        self.kept.lock().stored = until;
     }
 
     fn minute(&self) -> i64 {
@@ -337,7 +350,7 @@ impl Recent {
         }
         let left_out = kept.left_out;
         drop(kept);
-        let first = Timestamp::from_ms(oldest(now).saturating_mul(MINUTE_MS));
+        let first = start_of(oldest(now));
         Reading { since: self.since, first, minutes, attempts, left_out }
     }
 }
@@ -393,7 +406,8 @@ mod tests {
         for n in 0..1_000 {
             recent.completed(SubscriptionSeq(n));
         }
-        let unstored = recent.to_store(true);
+        let unstored = recent.to_store(true).unwrap();
+        let until = unstored.until;
         let owner = |seq: SubscriptionSeq| match seq.0 {
             0..700 => "a".to_owned(),
             700..800 => "b".to_owned(),
@@ -405,7 +419,9 @@ mod tests {
         let read = |row: &Counted| serde_json::from_str::<Minute>(&row.counts).unwrap();
         assert_eq!((rows[0].tenant.as_str(), read(&rows[0]).delivered), ("a", 700));
         assert_eq!((rows[1].tenant.as_str(), read(&rows[1]).sum()), ("b", 102));
-        assert!(recent.to_store(true).is_empty());
+        assert!(recent.to_store(true).is_some(), "what is not stored is handed out again");
+        recent.stored(until);
+        assert!(recent.to_store(true).is_none());
     }
 
     #[test]

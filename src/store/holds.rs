@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::base::clock::millis;
-use crate::model::hold::{Hold, HoldReason, gate};
+use crate::model::hold::{Hold, HoldReason, PastHold, gate};
 use crate::store::column::Count;
+use crate::store::past_holds;
 use crate::store::prelude::*;
 
 /// The subscription number of the hold that applies to the whole site.
@@ -24,7 +25,9 @@ const PUT: &str = "
                detail = iif(excluded.probe_at IS NULL, detail, excluded.detail)
     RETURNING since";
 
-const RELEASE: &str = "DELETE FROM holds WHERE subscription_seq = ?1 AND reason = ?2";
+const RELEASE: &str = "
+    DELETE FROM holds WHERE subscription_seq = ?1 AND reason = ?2
+    RETURNING reason, since, ?3, detail";
 
 const NAME: &str = "SELECT tenant || '/' || name FROM subscriptions WHERE seq = ?1";
 
@@ -115,14 +118,18 @@ pub fn put_lasting(
     Ok(())
 }
 
-/// Ends a hold; returns whether there was one.
+/// Ends a hold at this wall time, and keeps it among the past holds; returns whether there was one.
 pub fn release(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
     reason: HoldReason,
+    at: Timestamp,
 ) -> Result<bool> {
-    let released = tx.execute(RELEASE, (subscription, reason.as_str()))? > 0;
-    if released {
+    let params = (subscription, reason.as_str(), at);
+    let read = in_order!(PastHold { seq: 0, reason, since, ended_at, detail });
+    let released = tx.first(RELEASE, params, read)?;
+    if let Some(ended) = &released {
+        past_holds::keep(tx, subscription, ended)?;
         let name = name(tx, subscription)?;
         tracing::info!(subscription = name, reason = reason.as_str(), "a hold ends");
         changed(tx, subscription)?;
@@ -130,7 +137,7 @@ pub fn release(
             tx.subscriptions_changed();
         }
     }
-    Ok(released)
+    Ok(released.is_some())
 }
 
 /// The name of a subscription for the log.

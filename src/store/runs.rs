@@ -3,6 +3,7 @@
 //! One row per start lets the next start detect an unclean end. What happened in each minute of the last hour is kept, so
 //! that a restart does not forget it; so is what was refused.
 
+use crate::model::history::Coverage;
 use crate::model::webhook_event::RefusedWebhook;
 use crate::store::column::Count;
 use crate::store::prelude::*;
@@ -26,6 +27,17 @@ const MINUTES: &str = "
     SELECT minute, tenant, counts FROM recent_minutes
      WHERE minute BETWEEN ?1 AND ?2
      ORDER BY minute LIMIT 100000";
+
+const SEE: &str = "UPDATE boots SET seen_at = ?1 WHERE seq = (SELECT max(seq) FROM boots)";
+
+// The latest row is of the process that asks.
+const RUNS: &str = "
+    SELECT started_at,
+           iif(seq = (SELECT max(seq) FROM boots), ?2, coalesce(seen_at, started_at)) AS seen_at
+      FROM (SELECT seq, started_at, seen_at FROM boots ORDER BY seq DESC LIMIT 5000)
+     WHERE started_at <= ?2
+       AND (seen_at >= ?1 OR seq = (SELECT max(seq) FROM boots))
+     LIMIT 5000";
 
 /// How many rows `refused_webhooks` has at most, as its CHECK says.
 pub const MAX_REFUSED: u32 = 10_000;
@@ -77,6 +89,11 @@ pub fn before(tx: &ReadTx<'_>, boot: i64, limit: u32) -> Result<Vec<Boot>> {
     tx.rows(BEFORE, (boot, limit), in_order!(Boot { seq, started_at, was_clean }))
 }
 
+/// When the service ran and counted, between a time and now. Of the latest 5,000 starts.
+pub fn coverage(tx: &ReadTx<'_>, since: Timestamp, now: Timestamp) -> Result<Coverage> {
+    tx.rows(RUNS, (since, now), tuple).map(Coverage::of)
+}
+
 /// The counts of a tenant's minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
@@ -88,16 +105,19 @@ pub struct Counted {
     pub counts: String,
 }
 
-/// Stores the counts of minutes, and forgets a few that are not between these two.
-pub fn keep_minutes(
-    tx: &WriteTx<'_>,
-    counted: &[Counted],
-    (first, last): (i64, i64),
-) -> Result<()> {
+/// Stores the counts of minutes.
+pub fn keep_minutes(tx: &WriteTx<'_>, counted: &[Counted]) -> Result<()> {
     tx.mark_unseen();
     for Counted { minute, tenant, counts } in counted {
         tx.execute(KEEP_MINUTE, (minute, tenant, counts))?;
     }
+    Ok(())
+}
+
+/// Records that what this run counted is stored, up to this time. Forgets a few minutes that are not between these two.
+pub fn see(tx: &WriteTx<'_>, until: Timestamp, (first, last): (i64, i64)) -> Result<()> {
+    tx.mark_unseen();
+    tx.execute(SEE, [until])?;
     tx.execute(FORGET_MINUTES, (first, last)).map(drop)
 }
 

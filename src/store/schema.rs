@@ -70,6 +70,7 @@ impl Steps {
             include_str!("step_9.sql"),
             include_str!("step_10.sql"),
             include_str!("step_11.sql"),
+            include_str!("step_12.sql"),
         ],
     };
 
@@ -327,9 +328,10 @@ mod tests {
                   seq        INTEGER PRIMARY KEY AUTOINCREMENT,
                   started_at INTEGER NOT NULL,
                   version    TEXT NOT NULL,
-                  stopped_at INTEGER
+                  stopped_at INTEGER,
+                  seen_at    INTEGER
                 ) STRICT;
-                INSERT INTO boots_1 SELECT seq, started_at, version, stopped_at FROM boots;
+                INSERT INTO boots_1 SELECT seq, started_at, version, stopped_at, seen_at FROM boots;
                 DROP TABLE boots;
                 ALTER TABLE boots_1 RENAME TO boots;"],
     };

@@ -290,7 +290,7 @@ fn hold(tx: &WriteTx<'_>, report: &AttemptReport, origin: Origin, verdict: &Verd
 /// Ends at most `limit` holds whose time is over, and their escalations. `at` is the wall's time, `now` the schedule's.
 pub fn end_over(tx: &WriteTx<'_>, (now, at): (Timestamp, Timestamp), limit: u32) -> Result<()> {
     for seq in holds::over(tx, now, limit)? {
-        holds::release(tx, seq, HoldReason::RateLimit)?;
+        holds::release(tx, seq, HoldReason::RateLimit, at)?;
         resolve_escalation(tx, seq, Class::SubscriptionRateLimit, at)?;
     }
     Ok(())
@@ -343,7 +343,7 @@ fn end(
 ) -> Result<Vec<HoldReason>> {
     let mut ended = Vec::new();
     for Hold { reason, since, detail, .. } in holds::of(tx, subscription)? {
-        if ends(reason) && holds::release(tx, subscription, reason)? {
+        if ends(reason) && holds::release(tx, subscription, reason, at)? {
             let detail = detail.as_str();
             let change = HoldChange { subscription, reason, since, detail, by, at };
             operational::resumed(tx, &change)?;

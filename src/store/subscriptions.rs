@@ -306,6 +306,11 @@ pub(crate) fn store_attempts(tx: &WriteTx<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The number under which the holds of the site are found that apply to a subscription; its own, if none does.
+pub fn site(subscription: &Subscription) -> SubscriptionSeq {
+    if needs_line(subscription) { holds::SITE } else { subscription.seq }
+}
+
 /// Whether a subscription is called over the line to the outside. Targets on this machine are not, nor a host with an
 /// address on a network that this machine is connected to.
 fn needs_line(subscription: &Subscription) -> bool {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::base::schema::Text;
 use crate::model::name::Name;
 use crate::privacy::policy::Pii;
+use crate::store::past_holds;
 use crate::store::prelude::*;
 
 /// The longest title, in characters.
@@ -100,12 +101,19 @@ pub fn pii(tx: &ReadTx<'_>, name: &str) -> Result<Pii> {
     Ok(tx.first(PII, [name], |row| cell(row, 0, "tenants.pii"))?.unwrap_or_default())
 }
 
-/// Suspends a tenant, or resumes it with `None`; returns whether that changed anything. Applies to every request and
+/// Suspends a tenant, or resumes it; returns whether that changed anything. Applies to every request and
 /// delivery after the commit.
-pub fn set_suspended(tx: &WriteTx<'_>, name: &str, since: Option<Timestamp>) -> Result<bool> {
-    let changed = match since {
-        Some(since) => tx.execute(SUSPEND, (name, since))?,
-        None => tx.execute(RESUME, [name])?,
+pub fn set_suspended(
+    tx: &WriteTx<'_>,
+    name: &str,
+    is_suspended: bool,
+    now: Timestamp,
+) -> Result<bool> {
+    let changed = if is_suspended {
+        tx.execute(SUSPEND, (name, now))?
+    } else {
+        past_holds::keep_suspended(tx, name, now)?;
+        tx.execute(RESUME, [name])?
     };
     if changed == 1 {
         tx.tokens_changed();

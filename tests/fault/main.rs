@@ -20,6 +20,7 @@ mod credentials;
 mod disk;
 mod external_calls;
 mod families;
+mod gaps;
 mod hostile;
 mod jobs;
 mod keeping;

@@ -824,6 +824,7 @@ fn every_test_that_the_page_names_is_there() {
         include_str!("failures.rs"),
         include_str!("health_probes.rs"),
         include_str!("offline.rs"),
+        include_str!("past_holds.rs"),
         include_str!("../fault/offline.rs"),
         include_str!("../fault/crash_loop.rs"),
     ];

@@ -1,5 +1,6 @@
-//! `GET /v1/stats/recent`: the last hour of a tenant, in memory.
+//! `GET /v1/stats/recent`: the last hour of a tenant.
 
+use crate::console_rig::Browser;
 use crate::rig::prelude::*;
 
 fn last(rig: &Rig, token: &str) -> Value {
@@ -113,4 +114,49 @@ fn each_tenant_sees_its_own_hour_and_a_restart_forgets_none_of_it() {
     counted(&rig, 1);
     rig.advance(secs(60));
     rig.becomes("SELECT count(DISTINCT minute) FROM recent_minutes", "1");
+}
+
+#[test]
+fn a_minute_without_the_service_is_a_gap_and_no_zero() {
+    let mut rig = Rig::new();
+    rig.advance(secs(300));
+    rig.becomes("SELECT count(*) FROM boots WHERE seen_at > started_at", "1");
+    rig.stop();
+    let stopped = rig.now();
+    rig.time.advance(secs(600));
+    rig.start_again();
+    let started = rig.now();
+    rig.advance(secs(180));
+    let now = rig.now();
+    let recent = rig.get("/v1/stats/recent");
+    let mut whole = 0;
+    for minute in recent["minutes"].as_array().unwrap() {
+        let at = Timestamp::parse(minute["at"].as_str().unwrap()).unwrap();
+        let end = at.plus(secs(60)).min(now);
+        let ran = (START <= at && end <= stopped) || started <= at;
+        assert_eq!(minute["whole"], ran, "{minute}");
+        whole += u32::from(ran);
+    }
+    assert!((5..=9).contains(&whole), "{whole}");
+    let page = Browser::new(&rig, "read").get("/console/");
+    assert!(page.contains(&format!("{} minutes of it are unknown", 60 - whole)), "{page}");
+}
+
+#[test]
+fn counts_that_could_not_be_stored_are_stored_with_the_next_ones() {
+    let (rig, receiver) = Rig::subscribed("erp");
+    rig.publish_type("a");
+    rig.sent(&receiver, 1);
+    counted(&rig, 1);
+    let other = rig.writable();
+    other.execute_batch("CREATE TRIGGER refuse BEFORE INSERT ON recent_minutes BEGIN SELECT RAISE(ABORT, 'no'); END").unwrap();
+    rig.advance(secs(60));
+    rig.publish_type("b");
+    rig.sent(&receiver, 2);
+    counted(&rig, 1);
+    rig.says("SELECT count(*) FROM boots WHERE seen_at IS NOT NULL", "0");
+    other.execute_batch("DROP TRIGGER refuse").unwrap();
+    rig.advance(secs(60));
+    rig.becomes("SELECT count(DISTINCT minute) FROM recent_minutes", "2");
+    rig.becomes("SELECT count(*) FROM boots WHERE seen_at IS NOT NULL", "1");
 }

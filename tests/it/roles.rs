@@ -26,7 +26,7 @@ const TABLE: &[(&str, &str)] = &[
          GET /v1/providers, GET /v1/providers/{name}, GET /v1/providers/{name}/secrets, \
          GET /v1/refused-webhooks, GET /v1/search, GET /v1/sources, GET /v1/sources/{name}, \
          GET /v1/stats, GET /v1/stats/recent, GET /v1/subscription-tests/{id}, \
-         GET /v1/subscriptions, GET /v1/subscriptions/{id}, GET /v1/webhook-events, \
+         GET /v1/subscriptions, GET /v1/subscriptions/{id}, GET /v1/subscriptions/{id}/history, GET /v1/providers/{name}/history, GET /v1/subscriptions/{id}/past-holds, GET /v1/webhook-events, \
          GET /v1/webhook-events/{id}, DELETE /v1/me/sessions/{id}",
     ),
     ("13..3.", "GET /metrics"),

@@ -231,7 +231,7 @@ fn act(tx: &WriteTx<'_>, deed: Deed, (now, at): (Timestamp, Timestamp)) -> Resul
 fn line(tx: &WriteTx<'_>, is_down: bool, (since, at): (Timestamp, Timestamp)) -> Result<()> {
     let reason = HoldReason::Offline;
     if !is_down {
-        holds::release(tx, holds::SITE, reason)?;
+        holds::release(tx, holds::SITE, reason, at)?;
         return subscriptions::restart_failing(tx, holds::SITE, at);
     }
     let (until, probe_at, probe_no, detail) = (None, None, 0, String::new());

@@ -212,6 +212,10 @@ fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
                 p { strong { (t.waits_because) } " " (told(why)) }
             }
             @if let Some(reason) = delivery.maybe("reason") { p { (told(reason)) } }
+            @for hold in delivery.items("past_holds") {
+                p { (t.held_from) " " (time(hold.text("since"))) " " (t.held_to) " " (time(hold.text("ended_at"))) ": "
+                    (word(hold.text("reason"))) ". " (told(hold.text("detail"))) }
+            }
             (timeline(view, attempts.items("items"), &waits))
             (attempt_table(view, attempts.items("items"), &waits, waiting))
             div.actions {

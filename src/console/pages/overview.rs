@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::console::charts::{heat, lines, strip};
+use crate::console::charts::{heat, is_whole, lines, strip};
 use crate::console::pages::start;
 use crate::console::prelude::*;
 use crate::model::escalation::{Class, Severity};
@@ -21,6 +21,7 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let stats = view.read("/v1/stats", &[])?;
     let recent = view.read_or_null("/v1/stats/recent", &[]);
     let found = view.checks();
+    let unknown = recent.items("minutes").iter().filter(|row| !is_whole(row)).count();
     let body = html! {
         (verdicts(view, &stats, &found))
         (figures(view, &stats, &recent, &found))
@@ -31,6 +32,7 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
             (lines(view, recent.items("minutes")))
             (heat(view, recent.items("minutes"), recent.items("latency_bounds_ms")))
         }
+        @if unknown > 0 { p.small { (unknown) " " (t.unknown_minutes) } }
         (strips(view, &recent))
         h2 #checks { (t.checks) }
         (checks(view, &found))

@@ -1,5 +1,6 @@
 //! What comes in: sources (an ERP's file, a drop folder) and providers of webhooks.
 
+use crate::console::history;
 use crate::console::prelude::*;
 
 pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
@@ -83,6 +84,7 @@ pub(super) fn provider(view: &View<'_>) -> Result<Content, PageError> {
         (code(view, found.first_of(&["url", "path"])))
         p { a href=(with_query("/console/webhooks", [("provider", name)])) { (t.received) } }
         (Cells("scheme = scheme.kind; made = time created_at", &[]).facts(view, &found))
+        (history::section(view, &format!("/v1/providers/{}", segment(name)), t.requests))
         h2 { (t.secrets) }
         p { (t.secrets_about) }
         div.actions { (button(view, &actions::ADD_SECRET, &[("name", name)])) }

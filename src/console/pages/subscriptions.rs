@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::console::charts::strip;
 use crate::console::elements::{Filter, filtered, filters};
+use crate::console::history;
 use crate::console::prelude::*;
 use crate::model::hold::HoldReason;
 use crate::model::subscription::State;
@@ -128,6 +129,8 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
             a href=(listed("/console/lanes")) { (t.lanes) }
             @if view.may(Admin) { " · " a href=(with_query("/console/audit", [("resource", id)])) { (t.who_changed_it) } }
         }
+        (history::section(view, &format!("/v1/subscriptions/{}", segment(name)), t.attempts))
+        (past_holds(view, name))
         (credentials(view, name))
         details #terms { summary { (t.all_terms) }
             @for part in ["policy", "order", "filter", "headers", "template"] { h2 { (word(part)) } (json(view, found.field(part))) } }
@@ -190,6 +193,28 @@ fn holds(view: &View<'_>, name: &str, holds: &[Value]) -> Markup {
                     @if let Some(until) = hold.maybe("until") { " · " (t.until) " " (time(until)) }
                     @if let Some(probe) = hold.maybe("probe_at") { " · " (t.next_probe) " " (time(probe)) } }
             }
+        }
+    }
+}
+
+/// How many ended holds a page shows.
+const MAX_PAST_HOLDS: &str = "20";
+
+/// When it was held before, and why.
+fn past_holds(view: &View<'_>, name: &str) -> Markup {
+    let path = format!("/v1/subscriptions/{}/past-holds", segment(name));
+    let found = view.read_or_null(&path, &[("limit", MAX_PAST_HOLDS)]);
+    let cells = Cells(
+        "reason = word reason; since = time since; until = time ended_at; took; detail = told detail",
+        &[(
+            "took",
+            &|hold| html! { (span(millis(hold.text("ended_at")) - millis(hold.text("since")))) },
+        )],
+    );
+    html! {
+        @if !found.items("items").is_empty() {
+            h2 { (view.t.past_holds) }
+            (cells.table(view, view.t.past_holds, found.items("items"), ("", "")))
         }
     }
 }

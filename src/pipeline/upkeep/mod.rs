@@ -16,6 +16,7 @@ use crate::model::failure::AttemptReport;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::prelude::*;
+use crate::pipeline::recent;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
@@ -24,13 +25,13 @@ use crate::pipeline::upkeep::master_key_schedule::MasterKeySchedule;
 use crate::pipeline::upkeep::postponing::Postponing;
 use crate::pipeline::upkeep::site_watch::{ClockWatch, SiteWatch};
 use crate::store::{
-    confirmations, deliveries, escalations, holds, idempotency_keys, runs, settlement,
+    confirmations, deliveries, escalations, holds, idempotency_keys, past_holds, runs, settlement,
     subscriptions,
 };
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 19] = [
+const CHORES: [(&str, Chore); 20] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         upkeep.disk.note(upkeep.clock.monotonic());
@@ -71,6 +72,7 @@ const CHORES: [(&str, Chore); 19] = [
     }),
     ("store when credentials were used", |upkeep| upkeep.deliver.destinations.store_uses(false)),
     ("delete old guards", |upkeep| upkeep.guard_expiry.turn()),
+    ("delete holds that ended long ago", Upkeep::trim_past_holds),
     ("store the counts of the last minute", |upkeep| upkeep.store_counts(false)),
 ];
 type Chore = fn(&mut Upkeep) -> Result<()>;
@@ -182,18 +184,24 @@ impl Upkeep {
     }
 
     fn store_counts(&self, is_end: bool) -> Result<()> {
-        let recent = &self.deliver.counts.recent;
-        let (unstored, span) = (recent.to_store(is_end), recent.span());
-        if unstored.is_empty() {
-            return Ok(());
+        let (recent, history) = (&self.deliver.counts.recent, &self.deliver.counts.history);
+        let unstored = recent.to_store(is_end);
+        if unstored.is_some() || history.is_crowded() {
+            history.store(&self.store, self.clock.wall())?;
         }
+        let Some(unstored) = unstored else { return Ok(()) };
+        let (until, span) = (unstored.until, recent.span());
+        let seen_at = if is_end { self.clock.wall() } else { recent::start_of(until) };
         let owners = self.store.read(|tx| subscriptions::owners(tx, &unstored.subscriptions()))?;
         let counted = unstored.by_tenant(&owners);
         for some in counted.chunks(usize::try_from(MAX_ROWS).unwrap_or(1)) {
             let some = some.to_vec();
-            let run = move |tx: &WriteTx<'_>| runs::keep_minutes(tx, &some, span);
+            let run = move |tx: &WriteTx<'_>| runs::keep_minutes(tx, &some);
             self.store.writer().write(Queue::Upkeep, run)?;
         }
+        let run = move |tx: &WriteTx<'_>| runs::see(tx, seen_at, span);
+        self.store.writer().write(Queue::Upkeep, run)?;
+        recent.stored(until);
         Ok(())
     }
 
@@ -215,6 +223,16 @@ impl Upkeep {
             let run = move |tx: &WriteTx<'_>| settlement::end_over(tx, (now, at), MAX_ROWS);
             self.store.writer().write(Queue::Upkeep, run)?;
         }
+        Ok(())
+    }
+
+    fn trim_past_holds(&mut self) -> Result<()> {
+        let at = self.clock.wall();
+        let full = usize::try_from(MAX_ROWS).unwrap_or(0);
+        let run = move |tx: &WriteTx<'_>| past_holds::trim(tx, at, MAX_ROWS);
+        while self.store.read(|tx| past_holds::is_over(tx, at))?
+            && self.store.writer().write(Queue::Upkeep, run)? >= full
+        {}
         Ok(())
     }
 
