@@ -13,6 +13,7 @@
 
 mod acting;
 mod asking;
+mod axe;
 mod entering;
 mod everybody;
 mod hostile;
