@@ -15,7 +15,7 @@ pub(super) fn section(view: &View<'_>, of: &str, what: &'static str) -> Markup {
         h2 #history { (t.history) }
         (figure(view, t.history_days, what, days.items("items"), 10))
         form.filters method="get" action={ (view.head.path) "#history" } {
-            label { span { (t.day) } input type="date" name="day" value=(day); }
+            label { span { (t.day) } input name="day" value=(day) placeholder="2026-01-31" maxlength="10" required; }
             button type="submit" { (t.show_hours) }
         }
         @match view.read(&path, &[("day", day)]) {
@@ -38,8 +38,8 @@ fn figure(view: &View<'_>, name: &str, what: &str, rows: &[Value], chars: usize)
                 "at",
                 &|row| html! { (row.text("at").get(..chars).unwrap_or_default().replace('T', " ")) },
             ),
-            ("volume", &|row| known(row, html! { (row.int("total")) })),
-            ("failed", &|row| known(row, html! { (row.int("failed")) })),
+            ("volume", &|row| known(row, number(row.int("total")))),
+            ("failed", &|row| known(row, number(row.int("failed")))),
             ("failure_rate", &|row| {
                 known(row, html! { (charts::rate(row.int("failed"), row.int("total"))) })
             }),

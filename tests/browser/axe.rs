@@ -15,7 +15,7 @@ fn axe() -> Option<String> {
         skipped("needs ONCEBOX_AXE, the file axe.min.js of axe-core");
         return None;
     };
-    Some(std::fs::read_to_string(path).unwrap())
+    Some(fs::read_to_string(path).unwrap())
 }
 
 #[test]

@@ -27,13 +27,13 @@ pub(crate) fn kind(path: &str) -> String {
     format!("/console/{}?{}", parts.join("/"), names.join("&")).trim_end_matches('?').to_owned()
 }
 
-/// Where the links of these pages lead, page by page, as the browser reads their HTML.
+/// Where the links of these pages lead, page by page, as the browser reads their HTML. A file is no page.
 const LINKS: &str = r"
 const [paths, done] = arguments;
 const links = async (path) => {
   const html = await (await fetch(path, { cache: 'no-store' })).text();
   const page = new DOMParser().parseFromString(html, 'text/html');
-  return [...page.querySelectorAll('a[href]')]
+  return [...page.querySelectorAll('a[href]:not([download])')]
     .map((a) => new URL(a.getAttribute('href'), new URL(path, location.origin)).href)
     .filter((href) => href.startsWith(location.origin + '/console/'))
     .map((href) => href.slice(location.origin.length).split('#')[0]);
