@@ -42,7 +42,7 @@ impl Cell<'_> {
             "code" => html! { code { (text) } },
             "id" => id(t, text),
             "told" => told(text),
-            "if" => text_or(found.and_then(Value::as_str)),
+            "if" => text_or(Some(text).filter(|text| !text.is_empty())),
             "" => match found {
                 None | Some(Value::String(_)) => html! { (text) },
                 Some(other) => other.as_i64().map_or_else(|| html! { (other) }, number),

@@ -129,9 +129,9 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
             a href=(listed("/console/lanes")) { (t.lanes) }
             @if view.may(Admin) { " · " a href=(with_query("/console/audit", [("resource", id)])) { (t.who_changed_it) } }
         }
-        (history::section(view, &format!("/v1/subscriptions/{}", segment(name)), t.attempts))
-        (past_holds(view, name))
         (credentials(view, name))
+        (past_holds(view, name))
+        (history::section(view, &format!("/v1/subscriptions/{}", segment(name)), t.attempts))
         details #terms { summary { (t.all_terms) }
             @for part in ["policy", "order", "filter", "headers", "template"] { h2 { (word(part)) } (json(view, found.field(part))) } }
     };
