@@ -274,6 +274,9 @@ pub(super) fn answer(status: u16, body: &impl Serialize) -> Response {
     Response::with_body(status, "application/json", body)
 }
 
+/// The most characters of a reason that a person gives.
+pub(super) const MAX_REASON_CHARS: usize = 1000;
+
 /// Refuses a reason of white space alone.
 /// Fails with 422.
 pub(super) fn check_reason(reason: &str) -> Result<(), Problem> {

@@ -2,15 +2,12 @@
 //!
 //! Not here: the list of them ([`super::deliveries`]).
 
-use crate::api::call::check_reason;
+use crate::api::call::{MAX_REASON_CHARS, check_reason};
 use crate::api::jobs::{self, JobRequest, MADE, Request};
 use crate::api::prelude::*;
 use crate::jobs::tables::dead_letters::{self, Group};
 use crate::jobs::{Filter, Kind, MAX_RATE};
 use crate::model::json_fields;
-
-/// The most characters of a reason.
-const MAX_REASON_CHARS: usize = 1000;
 
 const SUBSCRIPTION: Param =
     Param::query::<SomeText>("subscription", "Only those to the subscription of this name.", "erp");

@@ -9,7 +9,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::api::audited::{Verdict, settled};
-use crate::api::call::check_reason;
+use crate::api::call::{MAX_REASON_CHARS, check_reason};
 use crate::api::events::ID;
 use crate::api::prelude::*;
 use crate::api::schema::{Ascii, StrictBase64, TypeName};
@@ -26,9 +26,6 @@ use crate::store::outbox_relay::PolicyApplied;
 use crate::store::{families, outbox_lists, outbox_relay, quarantine, tenants};
 
 const ONE: &[Returns] = &[Returns::json::<Event>(200, "The event as it is now.")];
-/// Characters of a reason at most.
-const MAX_REASON_CHARS: usize = 1000;
-
 /// Quarantined events.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Quarantine",

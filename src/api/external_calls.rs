@@ -1,6 +1,6 @@
 //! `/v1/external-calls`: the latest call about each entity, of subscriptions that protect external calls.
 
-use crate::api::call::{check_reason, page_found};
+use crate::api::call::{MAX_REASON_CHARS, check_reason, page_found};
 use crate::api::deliveries;
 use crate::api::prelude::*;
 use crate::api::schema::TrueOrFalse;
@@ -15,9 +15,6 @@ const SUBSCRIPTION: Param =
 const IN_DOUBT: Param =
     Param::query::<TrueOrFalse>("in_doubt", "`true`: only those that a person has to end.", "")
         .quick();
-
-/// The most characters of a reason.
-const MAX_REASON_CHARS: usize = 1000;
 
 /// External calls.
 pub(super) const RESOURCE: Resource = Resource {

@@ -3,7 +3,7 @@
 //!
 //! Not here: sending a delivery with another payload ([`super::replays`]), many at once ([`super::in_doubt`]).
 
-use crate::api::call::check_reason;
+use crate::api::call::{MAX_REASON_CHARS, check_reason};
 use crate::api::deliveries::{ID, InFlightDelivery, act, waiting};
 use crate::api::in_doubt;
 use crate::api::prelude::*;
@@ -19,9 +19,6 @@ use crate::store::{delivery_lists, lane_lists, settlement, subscriptions};
 const MAX_COUNTED: u32 = 1000;
 /// The most deliveries that are shown of a lane.
 const MAX_SHOWN: u32 = 50;
-/// The most characters of a reason.
-const MAX_REASON_CHARS: usize = 1000;
-
 const LANE: Param = Param::path::<AnyLaneId>("id", "The lane's id.", "lane_4711");
 const SUBSCRIPTION: Param = Param::query::<SomeText>(
     "subscription",

@@ -51,7 +51,7 @@ impl Correction {
         }
         // Both as the page shows JSON: layout is no difference.
         let lines = |text: &str| match serde_json::from_str::<serde::de::IgnoredAny>(text) {
-            Ok(_) => indented(text, usize::MAX),
+            Ok(_) => indented(&shown(text), usize::MAX),
             Err(_) => shown(text),
         };
         let (before, after) = (lines(&self.before), lines(&after));

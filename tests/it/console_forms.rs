@@ -213,6 +213,10 @@ fn a_correction_is_checked_and_looked_at_before_it_is_sent() {
     }
     assert!(!page.contains("<del>-   &quot;to&quot;"), "only what changes: {page}");
     assert_eq!(receiver.count(), 1, "nothing was sent yet");
+    // What hides in a text is seen in the look.
+    let hidden = [("payload_base64", "{\"total\": 1, \"to\": \"a\u{202e}b\"}")];
+    let seen = browser.submit(&form, &hidden).is(200).text();
+    assert!(seen.contains("<ins>+   &quot;to&quot;: &quot;a[U+202E]b&quot;"), "{seen}");
     // What is typed after the look is looked at again.
     let looked = crate::console_rig::form(&page, &form.action).unwrap();
     browser.submit(&looked, &[("payload_base64", "{\"total\": 98}")]).is(200);
