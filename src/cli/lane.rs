@@ -41,7 +41,7 @@ external-call  The latest call about each entity, where a subscription protects 
     subscription <NAME>
     in_doubt  Only those of which nobody knows whether the target has accepted them
   end = endExternalCall  Say whether the target has accepted a call that is in doubt
-    [id]  The call's delivery
+    id  The call's delivery
     made <true|false>
     reason <TEXT>
     > ended: {id}
