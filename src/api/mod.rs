@@ -157,10 +157,18 @@ pub fn routes() -> impl Iterator<Item = &'static Route> {
     RESOURCES.iter().flat_map(|resource| resource.routes)
 }
 
+fn route(method: Method, path: &str) -> Option<&'static Route> {
+    routes().find(|route| route.method == method && route.path == path)
+}
+
+/// What a route does; empty if there is none.
+pub fn about(method: Method, path: &str) -> &'static str {
+    route(method, path).map_or("", |route| route.doc.about)
+}
+
 /// The schema of the JSON body that a route takes, and the schemas that it refers to by name; `None`: it takes none.
 pub fn body_of(method: Method, path: &str) -> Option<(Value, Map<String, Value>)> {
-    let route = routes().find(|route| route.method == method && route.path == path)?;
-    match route.doc.body? {
+    match route(method, path)?.doc.body? {
         Body::Json { describe, .. } => Some(schema::body_schema(describe)),
         Body::Any => None,
     }

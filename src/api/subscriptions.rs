@@ -82,7 +82,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .returns(&[Returns::json::<Subscription>(200, "The subscription.")]),
         patch("/v1/subscriptions/{id}", Admin, Act("subscription.change", change_one))
             .doc("changeSubscription", "Change a subscription", &[ID])
-            .about("What is absent stays.")
+            .about("What is sent from the answer on goes by the new values. What is absent stays.")
             .returns(&[Returns::json::<OrTrial<Subscription>>(
                 200,
                 "The subscription as it is now; with `try`, what would be sent.",

@@ -375,7 +375,7 @@ impl Task {
         };
         self.page(status, |view| {
             html! {
-                p { ((action.about)(view.t)) }
+                p { (action.about(view.t)) }
                 @if let Some(error) = error {
                     @let name = error.field.as_deref().and_then(|path| path.rsplit('.').next());
                     div.error role="alert" { p { strong { (error.title) }

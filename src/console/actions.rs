@@ -1,5 +1,6 @@
 //! What a person can do: one entry for each route of the API that a button or a form calls.
 
+use crate::api::about;
 use crate::console::texts::Texts;
 use crate::http::message::Method;
 use crate::model::token::Right;
@@ -13,8 +14,8 @@ pub(super) struct Action {
     pub(super) name: &'static str,
     /// Its button, and the heading of its form.
     pub(super) label: Text,
-    /// What it does.
-    pub(super) about: Text,
+    /// What it does, where the API says it in words for programs.
+    about: Option<Text>,
     /// What it needs.
     pub(super) right: Right,
     /// The route of the API.
@@ -56,6 +57,12 @@ pub(super) enum Then {
 }
 
 impl Action {
+    /// What it does: as the route says it, unless there is a text.
+    pub(super) fn about(&self, t: &Texts) -> String {
+        self.about
+            .map_or_else(|| about(self.method, self.path).replace('`', ""), |own| own(t).to_owned())
+    }
+
     pub(super) fn asks_first(&self) -> bool {
         self.asks != Asks::No
     }
@@ -73,14 +80,24 @@ impl Action {
     }
 }
 
+/// A text, if there is one.
+macro_rules! optional {
+    () => {
+        None
+    };
+    ($text:ident) => {
+        Some(|t| t.$text)
+    };
+}
+
 /// Makes each line a constant, and lists them all.
 macro_rules! actions {
-    ($($constant:ident = $name:literal ($label:ident, $about:ident) $right:ident $method:ident $path:literal
+    ($($constant:ident = $name:literal ($label:ident $(, $about:ident)?) $right:ident $method:ident $path:literal
        $fields:literal $asks:ident $then:ident$(($list:literal))?;)*) => {
         $(pub(super) const $constant: Action = Action {
             name: $name,
             label: |t| t.$label,
-            about: |t| t.$about,
+            about: optional!($($about)?),
             right: Right::$right,
             method: Method::$method,
             path: $path,
@@ -94,60 +111,60 @@ macro_rules! actions {
     };
 }
 
-// Constant = name (label, what it does), right, route, fields, whether it asks, what follows.
+// Constant = name (label, what it does if the route does not say it), right, route, fields, whether it asks, what follows.
 actions! {
     REPLAY_EVENT = "replay-event" (replay, replay_about) Operate Post "/v1/events/{id}/replay" "subscription" First Back;
-    CANCEL_EVENT = "cancel-event" (cancel, cancel_about) Operate Post "/v1/events/{id}/cancel" "" First Back;
+    CANCEL_EVENT = "cancel-event" (cancel) Operate Post "/v1/events/{id}/cancel" "" First Back;
     REPLAY_WEBHOOK = "replay-webhook" (replay, replay_about) Operate Post "/v1/webhook-events/{id}/replay" "subscription" First Back;
     RETRY_DELIVERY = "retry-delivery" (retry, retry_about) Operate Post "/v1/deliveries/{id}/retry" "" No Back;
-    CANCEL_DELIVERY = "cancel-delivery" (cancel, cancel_about) Operate Post "/v1/deliveries/{id}/cancel" "" First Back;
+    CANCEL_DELIVERY = "cancel-delivery" (cancel) Operate Post "/v1/deliveries/{id}/cancel" "" First Back;
     EDIT_AND_RESEND = "edit-and-resend" (edit_and_resend, edit_and_resend_about) Operate Post "/v1/deliveries/{id}/edit-and-resend"
         "payload_base64!" Correct Back;
-    PARK = "park" (park, park_about) Operate Post "/v1/deliveries/{id}/park" "reason" First Back;
-    SKIP = "skip" (skip, skip_about) Operate Post "/v1/deliveries/{id}/skip" "reason" First Back;
-    RELEASE = "release" (release, release_about) Operate Post "/v1/deliveries/{id}/release" "reason" First Back;
-    MOVE_TO_END = "move-to-end" (move_to_end, move_to_end_about) Operate Post "/v1/deliveries/{id}/move-to-end" "reason" First Back;
+    PARK = "park" (park) Operate Post "/v1/deliveries/{id}/park" "reason" First Back;
+    SKIP = "skip" (skip) Operate Post "/v1/deliveries/{id}/skip" "reason" First Back;
+    RELEASE = "release" (release) Operate Post "/v1/deliveries/{id}/release" "reason" First Back;
+    MOVE_TO_END = "move-to-end" (move_to_end) Operate Post "/v1/deliveries/{id}/move-to-end" "reason" First Back;
 
     RELEASE_IN_DOUBT = "release-in-doubt" (release, release_in_doubt_about) Operate Post "/v1/deliveries/release"
         "filter.subscription! filter.until" DryRun Back;
-    SKIP_IN_DOUBT = "skip-in-doubt" (skip, skip_in_doubt_about) Operate Post "/v1/deliveries/skip"
+    SKIP_IN_DOUBT = "skip-in-doubt" (skip) Operate Post "/v1/deliveries/skip"
         "filter.subscription! filter.until" DryRun Back;
 
-    END_CALL = "end-external-call" (end_call, end_call_about) Operate Post "/v1/external-calls/{id}/end" "made! reason!" First Back;
+    END_CALL = "end-external-call" (end_call) Operate Post "/v1/external-calls/{id}/end" "made! reason!" First Back;
 
     FIX_EVENT = "fix-event" (fix_event, fix_event_about) Operate Post "/v1/events/{id}/fix"
         "event_type payload_base64 * -payload" Correct Back;
-    DISCARD_EVENT = "discard-event" (discard, discard_event_about) Operate Post "/v1/events/{id}/discard" "reason!" First Back;
+    DISCARD_EVENT = "discard-event" (discard) Operate Post "/v1/events/{id}/discard" "reason!" First Back;
 
     // Event types.
     CREATE_EVENT_TYPE = "create-event-type" (create_event_type, create_event_type_about) Admin Put "/v1/event-types/{name}"
         "{name} description schema *" First Leads("events/types");
     CHANGE_EVENT_TYPE = "change-event-type" (change, change_event_type_about) Admin Put "/v1/event-types/{name}" "description schema *" Change Back;
-    DELETE_EVENT_TYPE = "delete-event-type" (delete, delete_event_type_about) Admin Delete "/v1/event-types/{name}" "" First Leads("events/types");
+    DELETE_EVENT_TYPE = "delete-event-type" (delete) Admin Delete "/v1/event-types/{name}" "" First Leads("events/types");
 
     // Dead letters and jobs.
     REPLAY_DEAD = "replay-dead-letters" (replay, replay_dead_about) Operate Post "/v1/dead-letters/replay"
         "filter.subscription filter.class filter.code filter.ids rate" DryRun Leads("jobs");
-    DISCARD_DEAD = "discard-dead-letters" (discard, discard_dead_about) Operate Post "/v1/dead-letters/discard"
+    DISCARD_DEAD = "discard-dead-letters" (discard) Operate Post "/v1/dead-letters/discard"
         "filter.subscription filter.class filter.code filter.ids reason!" DryRun Leads("jobs");
     REPLAY_PICKED = "replay-picked" (replay, replay_dead_about) Operate Post "/v1/dead-letters/replay" "filter.ids! rate" DryRun Leads("jobs");
-    DISCARD_PICKED = "discard-picked" (discard, discard_dead_about) Operate Post "/v1/dead-letters/discard" "filter.ids! reason!" DryRun Leads("jobs");
-    PAUSE_JOB = "pause-job" (pause_job, pause_job_about) Operate Post "/v1/jobs/{id}/pause" "" No Back;
-    RESUME_JOB = "resume-job" (resume_job, resume_job_about) Operate Post "/v1/jobs/{id}/resume" "" No Back;
-    CANCEL_JOB = "cancel-job" (cancel, cancel_job_about) Operate Post "/v1/jobs/{id}/cancel" "" First Back;
+    DISCARD_PICKED = "discard-picked" (discard) Operate Post "/v1/dead-letters/discard" "filter.ids! reason!" DryRun Leads("jobs");
+    PAUSE_JOB = "pause-job" (pause_job) Operate Post "/v1/jobs/{id}/pause" "" No Back;
+    RESUME_JOB = "resume-job" (resume_job) Operate Post "/v1/jobs/{id}/resume" "" No Back;
+    CANCEL_JOB = "cancel-job" (cancel) Operate Post "/v1/jobs/{id}/cancel" "" First Back;
 
     // Subscriptions and credentials.
-    CREATE_SUBSCRIPTION = "create-subscription" (create_subscription, create_subscription_about) Admin Post "/v1/subscriptions"
+    CREATE_SUBSCRIPTION = "create-subscription" (create_subscription) Admin Post "/v1/subscriptions"
         "name! url event_types source ordering filter template * try" First Answer;
-    CHANGE_SUBSCRIPTION = "change-subscription" (change, change_subscription_about) Admin Patch "/v1/subscriptions/{id}"
+    CHANGE_SUBSCRIPTION = "change-subscription" (change) Admin Patch "/v1/subscriptions/{id}"
         "url event_types source ordering filter template * -target try" Change Back;
-    DELETE_SUBSCRIPTION = "delete-subscription" (delete, delete_subscription_about) Admin Delete "/v1/subscriptions/{id}"
+    DELETE_SUBSCRIPTION = "delete-subscription" (delete) Admin Delete "/v1/subscriptions/{id}"
         "" First Leads("subscriptions");
-    PAUSE = "pause-subscription" (pause, pause_about) Operate Post "/v1/subscriptions/{id}/pause" "" No Back;
-    RESUME = "resume-subscription" (resume, resume_about) Operate Post "/v1/subscriptions/{id}/resume" "" No Back;
+    PAUSE = "pause-subscription" (pause) Operate Post "/v1/subscriptions/{id}/pause" "" No Back;
+    RESUME = "resume-subscription" (resume) Operate Post "/v1/subscriptions/{id}/resume" "" No Back;
     TEST = "test-subscription" (test, test_about) Operate Post "/v1/subscriptions/{id}/test"
         "background=true" No Leads("subscriptions/tests");
-    RECOVER = "recover-subscription" (recover, recover_about) Operate Post "/v1/subscriptions/{id}/recover"
+    RECOVER = "recover-subscription" (recover) Operate Post "/v1/subscriptions/{id}/recover"
         "since! until rate" DryRun Leads("jobs");
     REPLAY_SINCE = "replay-events" (replay_since, replay_since_about) Operate Post "/v1/events/replay"
         "filter.subscription! filter.since! filter.until filter.event_type rate" DryRun Leads("jobs");
@@ -157,33 +174,33 @@ actions! {
         "every command" First Back;
     SET_CREDENTIAL = "set-credential" (set_credential, set_credential_about) Admin Post "/v1/subscriptions/{id}/credentials"
         "kind! *" First Answer;
-    REVOKE = "revoke-credential" (revoke, revoke_about) Admin Post "/v1/credentials/{id}/revoke" "" First Back;
+    REVOKE = "revoke-credential" (revoke) Admin Post "/v1/credentials/{id}/revoke" "" First Back;
 
     // Sources and providers.
-    PAUSE_SOURCE = "pause-source" (pause, pause_source_about) Operate Post "/v1/sources/{name}/pause" "" No Back;
-    RESUME_SOURCE = "resume-source" (resume, resume_source_about) Operate Post "/v1/sources/{name}/resume" "" No Back;
+    PAUSE_SOURCE = "pause-source" (pause) Operate Post "/v1/sources/{name}/pause" "" No Back;
+    RESUME_SOURCE = "resume-source" (resume) Operate Post "/v1/sources/{name}/resume" "" No Back;
     RESET_SOURCE = "reset-source" (reset, reset_about) Operate Post "/v1/sources/{name}/reset"
         "cursor from" First Back;
-    CREATE_SOURCE = "create-source" (create_source, create_source_about) Admin Post "/v1/sources" "name! kind! settings *" First Leads("sources");
-    CHANGE_SOURCE = "change-source" (change, change_source_about) Admin Patch "/v1/sources/{name}" "settings *" Change Back;
-    DELETE_SOURCE = "delete-source" (delete, delete_source_about) Admin Delete "/v1/sources/{name}" "" First Leads("sources");
+    CREATE_SOURCE = "create-source" (create_source) Admin Post "/v1/sources" "name! kind! settings *" First Leads("sources");
+    CHANGE_SOURCE = "change-source" (change) Admin Patch "/v1/sources/{name}" "settings *" Change Back;
+    DELETE_SOURCE = "delete-source" (delete) Admin Delete "/v1/sources/{name}" "" First Leads("sources");
 
-    CREATE_PROVIDER = "create-provider" (create_provider, create_provider_about) Admin Post "/v1/providers"
+    CREATE_PROVIDER = "create-provider" (create_provider) Admin Post "/v1/providers"
         "name! scheme pii! secret * -secrets" First Leads("providers");
-    CHANGE_PROVIDER = "change-provider" (change, change_provider_about) Admin Patch "/v1/providers/{name}" "scheme pii * -secret" Change Back;
-    DELETE_PROVIDER = "delete-provider" (delete, delete_provider_about) Admin Delete "/v1/providers/{name}" "" First Leads("sources");
+    CHANGE_PROVIDER = "change-provider" (change) Admin Patch "/v1/providers/{name}" "scheme pii * -secret" Change Back;
+    DELETE_PROVIDER = "delete-provider" (delete) Admin Delete "/v1/providers/{name}" "" First Leads("sources");
     ADD_SECRET = "add-secret" (add_secret, add_secret_about) Admin Post "/v1/providers/{name}/secrets"
         "secret!" First Back;
-    WITHDRAW_SECRET = "withdraw-secret" (withdraw, withdraw_about) Admin Delete "/v1/providers/{name}/secrets/{secret_id}" "" First Back;
+    WITHDRAW_SECRET = "withdraw-secret" (withdraw) Admin Delete "/v1/providers/{name}/secrets/{secret_id}" "" First Back;
 
     // Alerts.
-    ACKNOWLEDGE = "acknowledge" (acknowledge, acknowledge_about) Operate Post "/v1/escalations/{id}/acknowledge" "" No Back;
+    ACKNOWLEDGE = "acknowledge" (acknowledge) Operate Post "/v1/escalations/{id}/acknowledge" "" No Back;
     CREATE_CHANNEL = "create-channel" (create_channel, create_channel_about) Admin Post "/v1/alert-channels"
         "name! kind! url to command severity *" First Answer;
-    CHANGE_CHANNEL = "change-channel" (change, change_channel_about) Admin Patch "/v1/alert-channels/{name}"
+    CHANGE_CHANNEL = "change-channel" (change) Admin Patch "/v1/alert-channels/{name}"
         "url to command severity *" Change Back;
-    TEST_CHANNEL = "test-channel" (test, test_channel_about) Operate Post "/v1/alert-channels/{name}/test" "" No Leads("events");
-    DELETE_CHANNEL = "delete-channel" (delete, delete_channel_about) Admin Delete "/v1/alert-channels/{name}" "" First Back;
+    TEST_CHANNEL = "test-channel" (test) Operate Post "/v1/alert-channels/{name}/test" "" No Leads("events");
+    DELETE_CHANNEL = "delete-channel" (delete) Admin Delete "/v1/alert-channels/{name}" "" First Back;
 
     // Users, sessions, tokens.
     CREATE_USER = "create-user" (create_user, create_user_about) Admin Post "/v1/users"
@@ -193,23 +210,23 @@ actions! {
         "disabled=true" First Back;
     ENABLE_USER = "enable-user" (enable, enable_user_about) Admin Patch "/v1/users/{name}"
         "disabled=false" No Back;
-    DELETE_USER = "delete-user" (delete, delete_user_about) Admin Delete "/v1/users/{name}" "" First Back;
-    USER_LINK = "user-link" (make_link, make_link_about) Admin Post "/v1/users/{name}/link" "" No Answer;
+    DELETE_USER = "delete-user" (delete) Admin Delete "/v1/users/{name}" "" First Back;
+    USER_LINK = "user-link" (make_link) Admin Post "/v1/users/{name}/link" "" No Answer;
     OWN_PASSWORD = "own-password" (own_password, own_password_about) Read Post "/v1/users/{name}/password"
         "current new!" First Back;
-    END_SESSION = "end-session" (end_session, end_session_about) Admin Delete "/v1/sessions/{id}" "" First Back;
-    END_OWN_SESSION = "end-own-session" (end_session, end_session_about) Read Delete "/v1/me/sessions/{id}" "" No Back;
+    END_SESSION = "end-session" (end_session) Admin Delete "/v1/sessions/{id}" "" First Back;
+    END_OWN_SESSION = "end-own-session" (end_session) Read Delete "/v1/me/sessions/{id}" "" No Back;
     CREATE_TOKEN = "create-token" (create_token, create_token_about) Admin Post "/v1/tokens"
         "name! role! source_systems consumer_groups expires_at *" First Answer;
-    REVOKE_TOKEN = "revoke-token" (revoke, revoke_about) Admin Delete "/v1/tokens/{id}" "" First Back;
+    REVOKE_TOKEN = "revoke-token" (revoke) Admin Delete "/v1/tokens/{id}" "" First Back;
 
     // The box.
     CREATE_TENANT = "create-tenant" (create_tenant, create_tenant_about) Box Post "/v1/tenants" "name! title pii" First Back;
-    CHANGE_TENANT = "change-tenant" (change, change_tenant_about) Box Patch "/v1/tenants/{name}" "title pii" Change Back;
-    SUSPEND_TENANT = "suspend-tenant" (suspend_tenant, suspend_tenant_about) Box Post "/v1/tenants/{name}/suspend" "" First Back;
-    RESUME_TENANT = "resume-tenant" (resume, resume_tenant_about) Box Post "/v1/tenants/{name}/resume" "" No Back;
-    BACK_UP = "back-up" (back_up, back_up_about) Box Post "/v1/backups" "" No Back;
-    END_IN_DOUBT = "end-in-doubt" (end_in_doubt, end_in_doubt_about) Box Post "/v1/in-doubt/end" "" First Back;
+    CHANGE_TENANT = "change-tenant" (change) Box Patch "/v1/tenants/{name}" "title pii" Change Back;
+    SUSPEND_TENANT = "suspend-tenant" (suspend_tenant) Box Post "/v1/tenants/{name}/suspend" "" First Back;
+    RESUME_TENANT = "resume-tenant" (resume) Box Post "/v1/tenants/{name}/resume" "" No Back;
+    BACK_UP = "back-up" (back_up) Box Post "/v1/backups" "" No Back;
+    END_IN_DOUBT = "end-in-doubt" (end_in_doubt) Box Post "/v1/in-doubt/end" "" First Back;
 }
 
 /// The action of a name.

@@ -2,13 +2,13 @@
 //!
 //! The label is the name of a text ([`super::texts`]); alone, it is the field, too. `how` is one of the words of
 //! [`Cell::of`]; without it, the field is shown as it is. Of `one|other` the first that is there is shown, and `outer.inner` is
-//! a field of a field. A page computes what a text cannot say, by the label.
+//! a field of a field. A page computes what a text cannot say, by the label. `+label` is shown only when it was chosen.
 
 use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::console::elements::{
-    empty, facts, id, link, number, pager, state, table, text_or, time, told, word,
+    empty, facts, id, link, number, state, table, text_or, time, told, word,
 };
 use crate::console::json::Fields;
 use crate::console::page::View;
@@ -18,9 +18,13 @@ use crate::console::texts::Texts;
 pub(super) type Computed<'a> = &'a [(&'a str, &'a dyn Fn(&Value) -> Markup)];
 
 /// What is shown of an object, and what of it is computed.
+#[derive(Clone, Copy)]
 pub(super) struct Cells<'a>(pub(super) &'a str, pub(super) Computed<'a>);
 
 struct Cell<'a> {
+    name: &'a str,
+    /// Whether it is shown when nothing was chosen.
+    is_usual: bool,
     label: &'static str,
     value: &'a str,
     computed: Option<&'a dyn Fn(&Value) -> Markup>,
@@ -56,11 +60,33 @@ impl<'a> Cells<'a> {
     fn each(&self, view: &View<'_>) -> Vec<Cell<'a>> {
         let Self(text, computed) = *self;
         let cell = |part: &'a str| {
-            let (name, value) = part.split_once(" = ").unwrap_or((part, part));
+            let (given, value) = part.split_once(" = ").unwrap_or((part, part));
+            let name = given.trim_start_matches('+');
             let computed = computed.iter().find(|(known, _)| *known == name).map(|(_, of)| *of);
-            Cell { label: view.t.named(name), value, computed }
+            let (label, value) = (view.t.named(name), value.trim_start_matches('+'));
+            Cell { name, is_usual: name == given, label, value, computed }
         };
         text.split("; ").map(cell).collect()
+    }
+
+    /// The cells that were chosen; if none was, the usual ones.
+    fn shown(&self, view: &View<'_>, chosen: &[&str]) -> Vec<Cell<'a>> {
+        let mut cells = self.each(view);
+        let is_chosen = |cell: &Cell<'_>| chosen.contains(&cell.name);
+        let is_any = cells.iter().any(is_chosen);
+        cells.retain(|cell| if is_any { is_chosen(cell) } else { cell.is_usual });
+        cells
+    }
+
+    /// The columns that can be chosen: name, label, whether it is shown.
+    pub(super) fn offered(
+        &self,
+        view: &View<'_>,
+        chosen: &[&str],
+    ) -> Vec<(&'a str, &'static str, bool)> {
+        let shown: Vec<&str> = self.shown(view, chosen).iter().map(|cell| cell.name).collect();
+        let cells = self.each(view);
+        cells.iter().map(|cell| (cell.name, cell.label, shown.contains(&cell.name))).collect()
     }
 
     /// A table of objects; without any, `none` says so, and what to do next.
@@ -71,24 +97,25 @@ impl<'a> Cells<'a> {
         objects: &[Value],
         none: (&str, &str),
     ) -> Markup {
+        self.chosen(view, &[], caption, objects, none)
+    }
+
+    /// The same with the columns that were chosen.
+    pub(super) fn chosen(
+        &self,
+        view: &View<'_>,
+        chosen: &[&str],
+        caption: &str,
+        objects: &[Value],
+        none: (&str, &str),
+    ) -> Markup {
         if objects.is_empty() {
             return empty(none.0, none.1);
         }
-        let cells = self.each(view);
+        let cells = self.shown(view, chosen);
         let heads: Vec<_> = cells.iter().map(|cell| cell.label).collect();
         let row = |object| cells.iter().map(|cell| cell.of(view.t, object)).collect();
         table(caption, &heads, &objects.iter().map(row).collect::<Vec<_>>())
-    }
-
-    /// A page of a list of the API: its table, and its pager.
-    pub(super) fn list(
-        &self,
-        view: &View<'_>,
-        caption: &str,
-        found: &Value,
-        none: (&str, &str),
-    ) -> Markup {
-        html! { (self.table(view, caption, found.items("items"), none)) (pager(view, found)) }
     }
 
     /// Labels with their values, without those that have none.

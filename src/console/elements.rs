@@ -5,8 +5,7 @@ use serde_json::Value;
 
 use crate::base::clock::Timestamp;
 use crate::console::actions::Action;
-use crate::console::error::PageError;
-use crate::console::form::{PRESETS, segment, with_query};
+use crate::console::form::{segment, with_query};
 use crate::console::json::{Fields as _, indented};
 use crate::console::page::View;
 use crate::console::texts::Texts;
@@ -145,19 +144,6 @@ pub(super) fn empty(text: &str, hint: &str) -> Markup {
     html! { div.empty { p { (text) } @if !hint.is_empty() { p.small { (hint) } } } }
 }
 
-/// The links to the first page and the next one. The filters of the URL stay.
-pub(super) fn pager(view: &View<'_>, answer: &Value) -> Markup {
-    let others = || view.query.pairs().filter(|(name, _)| !matches!(*name, "after" | "did"));
-    let path = &view.head.path;
-    let next = answer.maybe("next").map(|next| with_query(path, others().chain([("after", next)])));
-    html! {
-        nav.pager aria-label=(view.t.pages) {
-            @if view.query.get("after").is_some() { a href=(with_query(path, others())) { (view.t.newest) } }
-            @if let Some(next) = next { a href=(next) rel="next" { (view.t.older) } }
-        }
-    }
-}
-
 /// A link to a page of one thing: `/console/events/{id}`.
 pub(super) fn link(kind: &str, id: &str) -> Markup {
     html! { a href={ "/console/" (kind) "/" (segment(id)) } { (id) } }
@@ -252,74 +238,6 @@ pub(super) fn hidden(view: &View<'_>, back: &str) -> Markup {
         input type="hidden" name="form" value=(view.form_number());
         input type="hidden" name="back" value=(back);
     }
-}
-
-/// Reads a page of a list of the API, as the filters in the URL say.
-pub(super) fn filtered(
-    view: &View<'_>,
-    path: &str,
-    fields: &[(&'static str, &str, Filter<'_>)],
-    more: &[(&str, &str)],
-) -> Result<Value, PageError> {
-    let given = |name| view.query.get(name).unwrap_or_default();
-    let each = |(name, _, kind): &(&'static str, &str, Filter<'_>)| match kind {
-        Filter::Time => (*name, view.when(name)),
-        _ => (*name, given(name).to_owned()),
-    };
-    let query: Vec<_> = fields.iter().map(each).collect();
-    let query = query.iter().map(|(name, value)| (*name, value.as_str()));
-    let after = [("after", given("after"))];
-    view.read(path, &query.chain(after).chain(more.iter().copied()).collect::<Vec<_>>())
-}
-
-/// A form that filters a list by the URL: name, label and kind of each field. On a phone it is folded until it is used.
-pub(super) fn filters(view: &View<'_>, fields: &[(&str, &str, Filter<'_>)]) -> Markup {
-    let is_used = view.query.pairs().any(|(name, value)| name != "did" && !value.is_empty());
-    html! {
-        details.fold #filters open data-used[is_used] { summary { (view.t.filter) }
-        form.filters method="get" action=(view.head.path) {
-            @for (name, label, kind) in fields {
-                @let value = view.query.get(name).unwrap_or_default();
-                label { span { (label) }
-                    @match kind {
-                        Filter::Text => input name=(name) value=(value) maxlength="255";,
-                        Filter::Time => input name=(name) value=(value) placeholder=(view.t.time_hint) data-time;,
-                        Filter::Choice(words) => select name=(name) {
-                            option value="" { (view.t.all) }
-                            @for choice in *words {
-                                option value=(choice) selected[*choice == value] { (word(choice)) }
-                            }
-                        },
-                    }
-                }
-            }
-            button type="submit" { (view.t.filter) }
-            @if is_used { a href=(view.head.path) { (view.t.clear) } }
-        }
-        @if fields.iter().any(|(name, ..)| *name == "since") { (presets(view)) }
-        }
-    }
-}
-
-/// Links to the same list of the last hour, today and so on. The other filters stay.
-fn presets(view: &View<'_>) -> Markup {
-    let others = || {
-        view.query.pairs().filter(|(name, _)| !matches!(*name, "since" | "until" | "after" | "did"))
-    };
-    html! {
-        p.presets { @for (n, [name, since, until]) in PRESETS.into_iter().enumerate() {
-            @if n > 0 { " · " }
-            a href=(with_query(&view.head.path, others().chain([("since", since), ("until", until)])))
-                data-preset=(since) aria-current=[(view.query.get("since") == Some(since)).then_some("true")] { (view.t.named(name)) }
-        } }
-    }
-}
-
-/// The kinds of fields in [`filters`].
-pub(super) enum Filter<'a> {
-    Text,
-    Time,
-    Choice(&'a [&'a str]),
 }
 
 /// SVG that a page draws itself.

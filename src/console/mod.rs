@@ -20,6 +20,7 @@ mod history;
 mod input;
 mod json;
 mod layout;
+mod list;
 mod page;
 mod pages;
 mod prelude;

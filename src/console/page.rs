@@ -165,12 +165,6 @@ impl<'a> View<'a> {
         if text.is_empty() { String::new() } else { instant(text, self.inner.api.clock.wall()) }
     }
 
-    /// The page of a list that the URL asks for.
-    pub(super) fn page(&self, path: &str, rows: &str) -> Result<Value, PageError> {
-        let after = self.query.get("after").unwrap_or_default();
-        self.read(path, &[("limit", rows), ("after", after)])
-    }
-
     /// The thing that the URL names, by the path of its list.
     pub(super) fn one(&self, list: &str) -> Result<Value, PageError> {
         self.read(&format!("{list}/{}", segment(self.param(0))), &[])

@@ -7,10 +7,11 @@ pub(super) use crate::console::actions;
 pub(super) use crate::console::cells::{Cells, Computed};
 pub(super) use crate::console::elements::{
     beginning, button, code, cut, empty, facts, hidden, json, link, link_of, millis, name_of,
-    nothing, number, pager, span, state, table, text_or, time, time_or, told, word,
+    nothing, number, span, state, table, text_or, time, time_or, told, word,
 };
 pub(super) use crate::console::error::PageError;
 pub(super) use crate::console::form::{segment, with_query};
 pub(super) use crate::console::json::Fields;
+pub(super) use crate::console::list::{Filter, List};
 pub(super) use crate::console::page::{Content, View};
 pub(super) use crate::model::token::Right::{Admin, Operate};

@@ -50,6 +50,54 @@ fn an_event_tells_why_it_waits_and_what_each_attempt_came_to() {
 }
 
 #[test]
+fn a_list_has_tabs_with_counts_chosen_columns_and_a_file() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    failed(&rig, &receiver);
+    let row = json!({
+        "event_type": "invoice.paid", "idempotency_key": "=SUM(A1:A9)", "payload": {},
+    });
+    rig.publish(&row);
+    rig.settle();
+    let browser = Browser::new(&rig, "read");
+    let page = browser.get("/console/deliveries?subscription=erp");
+    let tab = format!("state=pending\">pending <span class=\"number\">{}</span>", 2);
+    assert!(unescaped(&page).contains(&tab), "{page}");
+    let chosen = browser.get("/console/deliveries?columns=event&columns=runs&subscription=erp");
+    assert!(chosen.contains(">Run</th>") && !chosen.contains(">Attempts</th>"), "{chosen}");
+    // Filters keep the columns, and the columns keep the filters.
+    let kept = "<input type=\"hidden\" name=\"columns\" value=\"runs\">";
+    assert!(chosen.contains(kept), "{chosen}");
+    assert!(chosen.contains("type=\"hidden\" name=\"subscription\" value=\"erp\""), "{chosen}");
+    assert!(links(&chosen).iter().any(|link| link.contains("csv=all") && link.contains("erp")));
+    let file = browser.send("GET", "/console/events?csv=all&event_type=invoice.paid", b"").is(200);
+    let named = "attachment; filename=\"Events.csv\"";
+    assert_eq!(file.field("content-disposition"), Some(named));
+    let text = file.text();
+    let lines: Vec<&str> = text.split_terminator("\r\n").collect();
+    assert!(lines[0].starts_with("\u{feff}id,") && lines[0].contains(",event_type,"), "{text}");
+    assert!(lines.len() == 2 && lines[1].contains(",'=SUM(A1:A9),"), "{text}");
+    // Each list has one, and none has more than the person may see.
+    for path in
+        ["webhooks", "deliveries", "dead-letters", "subscriptions", "lanes", "jobs", "alerts"]
+    {
+        browser.send("GET", &format!("/console/{path}?csv=all"), b"").is(200);
+    }
+    browser.send("GET", "/console/settings/users?csv=all", b"").is(403);
+}
+
+#[test]
+fn a_list_of_many_pages_is_one_file() {
+    let rig = Rig::new();
+    let events: Vec<_> = (0..600)
+        .map(|n| json!({ "event_type": "a.b", "idempotency_key": format!("k-{n}"), "payload": n }))
+        .collect();
+    rig.publish(&json!(events));
+    let text =
+        Browser::new(&rig, "read").send("GET", "/console/events?csv=all", b"").is(200).text();
+    assert_eq!(text.split_terminator("\r\n").count(), 601);
+}
+
+#[test]
 fn a_delivery_is_tried_edited_and_skipped_in_the_name_of_the_person() {
     let (rig, receiver) = (Rig::new(), Receiver::new());
     let (event, delivery) = failed(&rig, &receiver);

@@ -45,11 +45,12 @@ fn a_test_that_finds_no_room_says_so_and_the_oldest_is_forgotten() {
         assert!(tests.len() < 50, "all find room");
         tests.push(begin(&rig, "erp"));
     }
-    let (last, before) = (tests.pop().unwrap(), tests.pop().unwrap());
+    let last = tests.pop().unwrap();
+    // A refusal takes its time, so several may have been refused.
+    let before = tests.into_iter().rfind(|test| of(test)["is_running"] == true).unwrap();
     let found = of(&last);
     assert_eq!((&found["is_running"], &found["result"]), (&json!(false), &Value::Null), "{found}");
     assert!(found["problem"].as_str().unwrap().contains("of this tenant wait"), "{found}");
-    assert_eq!(of(&before)["is_running"], true);
     receiver.always(Reply::status(200));
     receiver.release();
     for _ in 0..99 {

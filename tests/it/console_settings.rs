@@ -78,8 +78,10 @@ fn everybody_ends_the_own_sessions_and_changes_the_own_password() {
         assert_eq!(browser.send("GET", &path, b"").status, 403, "{path}");
     }
     // The older session is this one; the form of the other one stands last.
-    let (_, last) = page.rsplit_once("<form").unwrap();
-    let end = form(&format!("<form{last}"), "/console/act/end-own-session").unwrap();
+    let (last, act) = page.rsplit_once("action=\"/console/act/end-own-session\"").unwrap();
+    let (_, head) = last.rsplit_once("<form").unwrap();
+    let last = format!("<form{head}action=\"/console/act/end-own-session\"{act}");
+    let end = form(&last, "/console/act/end-own-session").unwrap();
     browser.submit(&end, &[]).is(303);
     assert!(rig.appliance().api().session(&elsewhere.secret, true).unwrap().is_none());
     assert!(browser.get("/console/settings/my-sessions").contains("(this one)"));

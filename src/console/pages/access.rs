@@ -4,7 +4,6 @@ use crate::console::prelude::*;
 
 pub(super) fn users(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let found = view.page("/v1/users", "50")?;
     let is_disabled = |row: &Value| row.maybe("disabled_at").is_some();
     let cells = "name; role; logs_in_by; last_log_in = time last_login_at; state; act";
     let computed: Computed<'_> = &[
@@ -23,17 +22,15 @@ pub(super) fn users(view: &View<'_>) -> Result<Content, PageError> {
             }
         }),
     ];
-    let body = html! {
-        div.actions { (button(view, &actions::CREATE_USER, &[])) }
-        (Cells(cells, computed).list(view, t.users, &found, (t.no_users, t.no_users_help)))
-    };
-    Ok(Content::new(t.users, body))
+    let none = (t.no_users, t.no_users_help);
+    let listed = List::new(t.users, "/v1/users", Cells(cells, computed), none).read(view)?;
+    let body = html! { div.actions { (button(view, &actions::CREATE_USER, &[])) } (listed) };
+    Ok(listed.page(t.users, body))
 }
 
 /// The tenants of this box.
 pub(super) fn tenants(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let found = view.page("/v1/tenants", "50")?;
     let is_suspended = |row: &Value| row.maybe("suspended_at").is_some();
     let cells = Cells(
         "name; title; state; made = time created_at; act",
@@ -49,11 +46,9 @@ pub(super) fn tenants(view: &View<'_>) -> Result<Content, PageError> {
             }),
         ],
     );
-    let body = html! {
-        div.actions { (button(view, &actions::CREATE_TENANT, &[])) }
-        (cells.list(view, t.tenants, &found, ("", "")))
-    };
-    Ok(Content::new(t.tenants, body))
+    let listed = List::new(t.tenants, "/v1/tenants", cells, ("", "")).read(view)?;
+    let body = html! { div.actions { (button(view, &actions::CREATE_TENANT, &[])) } (listed) };
+    Ok(listed.page(t.tenants, body))
 }
 
 /// A button that shows a tenant.
@@ -77,7 +72,6 @@ pub(super) fn all(view: &View<'_>) -> Result<Content, PageError> {
 
 fn sessions(view: &View<'_>, path: &str, title: &str) -> Result<Content, PageError> {
     let t = view.t;
-    let found = view.page(path, "50")?;
     let is_own = path.contains("/me/");
     let action = if is_own { &actions::END_OWN_SESSION } else { &actions::END_SESSION };
     let cells = "user_name; address; browser = if user_agent; began = time created_at; \
@@ -90,16 +84,13 @@ fn sessions(view: &View<'_>, path: &str, title: &str) -> Result<Content, PageErr
         }),
         ("act", &|row| button(view, action, &[("id", row.text("id"))])),
     ];
-    let body = html! {
-        p { (t.sessions_about) }
-        (Cells(cells, computed).list(view, title, &found, (t.no_sessions, "")))
-    };
-    Ok(Content::new(title, body))
+    let listed = List::new(title, path, Cells(cells, computed), (t.no_sessions, "")).read(view)?;
+    let body = html! { p { (t.sessions_about) } (listed) };
+    Ok(listed.page(title, body))
 }
 
 pub(super) fn tokens(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let found = view.page("/v1/tokens", "50")?;
     let now = view.inner().api.clock.wall().to_string();
     let is_revoked = |row: &Value| row.maybe("revoked_at").is_some();
     let cells = "name; role; state; made = time created_at; valid_until = time expires_at; \
@@ -117,9 +108,8 @@ pub(super) fn tokens(view: &View<'_>) -> Result<Content, PageError> {
             }
         }),
     ];
-    let body = html! {
-        div.actions { (button(view, &actions::CREATE_TOKEN, &[])) }
-        (Cells(cells, computed).list(view, t.tokens, &found, (t.no_tokens, t.no_tokens_help)))
-    };
-    Ok(Content::new(t.tokens, body))
+    let none = (t.no_tokens, t.no_tokens_help);
+    let listed = List::new(t.tokens, "/v1/tokens", Cells(cells, computed), none).read(view)?;
+    let body = html! { div.actions { (button(view, &actions::CREATE_TOKEN, &[])) } (listed) };
+    Ok(listed.page(t.tokens, body))
 }

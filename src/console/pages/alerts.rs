@@ -6,8 +6,6 @@ use crate::model::escalation::Class;
 pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let all = view.query.get("all").unwrap_or_default();
-    let after = view.query.get("after").unwrap_or_default();
-    let found = view.read("/v1/escalations", &[("all", all), ("after", after), ("limit", "50")])?;
     let channels = view.read("/v1/alert-channels", &[("limit", "100")])?;
     let escalations = Cells(
         "kind; what = subject; detail; since = time first_at; count; act",
@@ -40,13 +38,18 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
             }),
         ],
     );
+    let always = [("all", all)];
+    let none = (t.nobody_needed, "");
+    let list =
+        List { always: &always, ..List::new(t.alerts, "/v1/escalations", escalations, none) };
+    let listed = list.read(view)?;
     let body = html! {
-        (escalations.table(view, t.alerts, found.items("items"), (t.nobody_needed, "")))
+        (listed.table)
         p { @if all.is_empty() { a href="/console/alerts?all=true" { (t.show_resolved) } } @else { a href="/console/alerts" { (t.open_only) } } }
-        (pager(view, &found))
+        (listed.pager)
         h2 { (t.channels) }
         div.actions { (button(view, &actions::CREATE_CHANNEL, &[])) }
         (told.table(view, t.channels, channels.items("items"), (t.no_channels, t.no_channels_help)))
     };
-    Ok(Content::new(t.alerts, body))
+    Ok(listed.page(t.alerts, body))
 }

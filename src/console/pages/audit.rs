@@ -1,6 +1,5 @@
 //! Who changed what, with the values before and after.
 
-use crate::console::elements::{Filter, filtered, filters};
 use crate::console::prelude::*;
 
 /// The most changed fields of an entry in the list. The longest 25 entries stay below 100 kB.
@@ -24,7 +23,6 @@ pub(super) fn entries(view: &View<'_>) -> Result<Content, PageError> {
         ("since", t.since, Filter::Time),
         ("until", t.until, Filter::Time),
     ];
-    let found = filtered(view, "/v1/audit-events", &fields, &[("limit", "25")])?;
     let cells = Cells(
         "at; who; action; resource; result = state result; changes",
         &[
@@ -40,13 +38,18 @@ pub(super) fn entries(view: &View<'_>) -> Result<Content, PageError> {
             ("changes", &|row| summary(view, row)),
         ],
     );
+    let list = List {
+        filters: &fields,
+        always: &[("limit", "25")],
+        ..List::new(t.audit, "/v1/audit-events", cells, (t.no_audit, t.no_audit_help))
+    };
+    let listed = list.read(view)?;
     let body = html! {
-        (filters(view, &fields))
-        (cells.list(view, t.audit, &found, (t.no_audit, t.no_audit_help)))
+        (listed)
         (verified(view))
         p.small { (t.audit_verify) " " code { "oncebox audit verify" } }
     };
-    Ok(Content::new(t.audit, body))
+    Ok(listed.page(t.audit, body))
 }
 
 /// The page of an entry.

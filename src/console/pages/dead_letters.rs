@@ -7,25 +7,43 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let subscription = view.query.get("subscription").unwrap_or_default();
     let summary = view.read("/v1/dead-letters/summary", &[("subscription", subscription)])?;
-    let mut query = vec![("limit", "50")];
-    let narrowed = |name| Some((name, view.query.get(name)?));
-    query.extend(["subscription", "class", "code"].into_iter().filter_map(narrowed));
-    let is_filtered = query.len() > 1;
-    let title = query.iter().skip(1).fold(t.dead_letters.to_owned(), |title, (_, part)| {
+    // A group of the summary is what they are filtered by.
+    let given: Vec<_> = ["subscription", "class", "code"]
+        .into_iter()
+        .filter_map(|name| Some((name, view.query.get(name)?)))
+        .collect();
+    let title = given.iter().fold(t.dead_letters.to_owned(), |title, (_, part)| {
         format!("{title}{} {}", if title == t.dead_letters { ":" } else { "," }, word(part))
     });
-    query.push(("after", view.query.get("after").unwrap_or_default()));
-    let found = view.read("/v1/dead-letters", &query)?;
+    let may = view.may(Operate);
+    let shown = "pick; delivery = link deliveries id; event; subscription; reason = if reason; at = time finished_at; \
+                 +event_type; +attempts = attempt_count; +made = time created_at";
+    let cells = Cells(
+        if may { shown } else { shown.trim_start_matches("pick; ") },
+        &[
+            ("pick", &|row| {
+                let id = row.text("id");
+                html! { input type="checkbox" name="filter.ids" value=(id) aria-label={ (t.pick) " " (id) }; }
+            }),
+            ("event", &link_of),
+        ],
+    );
+    let none = match given.as_slice() {
+        [] => (t.no_dead_letters, t.no_dead_letters_help),
+        _ => (t.none_match, ""),
+    };
+    let list =
+        List { always: &given, ..List::new(t.dead_letters, "/v1/dead-letters", cells, none) };
+    let listed = list.read(view)?;
     let body = html! {
         p { (t.dead_letters_about) " " a href="/console/jobs" { (t.jobs) } }
         @if !summary.items("groups").is_empty() { (groups(view, &summary)) }
-        @if is_filtered { p { a href=(view.head.path) { (t.show_all) } } }
-        @if !found.items("items").is_empty() { (letters(view, found.items("items"))) }
-        @else if is_filtered { (empty(t.none_match, "")) }
-        @else { (empty(t.no_dead_letters, t.no_dead_letters_help)) }
-        (pager(view, &found))
+        @if !given.is_empty() { p { a href=(view.head.path) { (t.show_all) } } }
+        @if may && !listed.found.items("items").is_empty() { h2 { (t.newest) } (to_pick(view, &listed.table)) }
+        @else { (listed.table) }
+        (listed.pager)
     };
-    Ok(Content::new(title, body))
+    Ok(listed.page(title, body))
 }
 
 fn groups(view: &View<'_>, summary: &Value) -> Markup {
@@ -61,42 +79,25 @@ fn groups(view: &View<'_>, summary: &Value) -> Markup {
     cells.table(view, t.by_error, summary.items("groups"), ("", ""))
 }
 
-/// The newest ones, to be picked: a plain form that leads to the page that asks first. Who may not act gets a table.
-fn letters(view: &View<'_>, found: &[Value]) -> Markup {
+/// A table with boxes: a plain form that leads to the page that asks first.
+fn to_pick(view: &View<'_>, table: &Markup) -> Markup {
     let t = view.t;
-    let may = view.may(Operate);
-    let shown = "pick; delivery = link deliveries id; event; subscription; reason = if reason; at = time finished_at";
-    let cells = Cells(
-        if may { shown } else { shown.trim_start_matches("pick; ") },
-        &[
-            ("pick", &|row| {
-                let id = row.text("id");
-                html! { input type="checkbox" name="filter.ids" value=(id) aria-label={ (t.pick) " " (id) }; }
-            }),
-            ("event", &link_of),
-        ],
-    );
-    let rows = cells.table(view, t.dead_letters, found, ("", ""));
     let back = with_query(&view.head.path, view.query.pairs().filter(|(name, _)| *name != "did"));
     html! {
-        h2 { (t.newest) }
-        @if may {
-            form method="get" action={ "/console/act/" (actions::REPLAY_PICKED.name) } {
-                input type="hidden" name="back" value=(back);
-                label { input type="checkbox" data-pick-all hidden; " " (t.pick_all) }
-                (rows)
-                div.actions {
-                    button type="submit" { (t.replay_picked) }
-                    button type="submit" formaction={ "/console/act/" (actions::DISCARD_PICKED.name) } { (t.discard_picked) }
-                }
+        form method="get" action={ "/console/act/" (actions::REPLAY_PICKED.name) } {
+            input type="hidden" name="back" value=(back);
+            label { input type="checkbox" data-pick-all hidden; " " (t.pick_all) }
+            (table)
+            div.actions {
+                button type="submit" { (t.replay_picked) }
+                button type="submit" formaction={ "/console/act/" (actions::DISCARD_PICKED.name) } { (t.discard_picked) }
             }
-        } @else { (rows) }
+        }
     }
 }
 
 pub(super) fn jobs(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let found = view.page("/v1/jobs", "50")?;
     let cells = Cells(
         "id = link jobs id; kind = word kind; state = state state; progress; who = requested_by; at = time created_at",
         &[(
@@ -104,7 +105,7 @@ pub(super) fn jobs(view: &View<'_>) -> Result<Content, PageError> {
             &|row| html! { (number(row.int("done"))) " / " (number(row.int("matched"))) },
         )],
     );
-    Ok(Content::new(t.jobs, cells.list(view, t.jobs, &found, (t.no_jobs, t.no_jobs_help))))
+    List::new(t.jobs, "/v1/jobs", cells, (t.no_jobs, t.no_jobs_help)).page(view)
 }
 
 pub(super) fn job(view: &View<'_>) -> Result<Content, PageError> {

@@ -1,6 +1,6 @@
 //! The lists of events, event types, webhook events and deliveries, and the search. Filters stand in the URL.
 
-use crate::console::elements::{Filter, filtered, filters, link_to_event};
+use crate::console::elements::link_to_event;
 use crate::console::prelude::*;
 use crate::model::{delivery, event, webhook_event};
 
@@ -10,7 +10,7 @@ const MAX_DESCRIPTION_BYTES: usize = 400;
 pub(super) fn events(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let fields = [
-        ("status", t.state, Filter::Choice(&event::Status::ALL.map(event::Status::as_str))),
+        ("status", t.state, Filter::States(&event::Status::ALL.map(event::Status::as_str))),
         ("event_type", t.event_type, Filter::Text),
         ("aggregate_type", t.aggregate_type, Filter::Text),
         ("aggregate_id", t.aggregate_id, Filter::Text),
@@ -18,17 +18,17 @@ pub(super) fn events(view: &View<'_>) -> Result<Content, PageError> {
         ("until", t.until, Filter::Time),
     ];
     let own = view.query.get("operational").map(|own| ("operational", own));
-    let found = filtered(view, "/v1/events", &fields, own.as_slice())?;
     let cells = Cells(
-        "name; event_type; state = state status; at = time received_at; source = source_system; error = if last_error",
+        "name; event_type; state = state status; at = time received_at; source = source_system; error = if last_error; \
+         +key = code idempotency_key; +completed = time completed_at; +occurred = time occurred_at; +id = id id",
         &[("name", &link_to_event)],
     );
-    let body = html! {
-        (filters(view, &fields))
-        (with_own(view, &fields.map(|(name, ..)| name)))
-        (cells.list(view, t.events, &found, (t.no_events, t.no_events_help)))
-    };
-    Ok(Content::new(t.events, body))
+    let none = (t.no_events, t.no_events_help);
+    let always = own.as_slice();
+    let list = List { filters: &fields, always, ..List::new(t.events, "/v1/events", cells, none) };
+    let listed = list.read(view)?;
+    let body = html! { (listed) (with_own(view, &fields.map(|(name, ..)| name))) };
+    Ok(listed.page(t.events, body))
 }
 
 /// A link to the same page with operational events. It keeps these parameters of the query.
@@ -46,25 +46,25 @@ pub(super) fn received(view: &View<'_>) -> Result<Content, PageError> {
         (
             "status",
             t.state,
-            Filter::Choice(&webhook_event::Status::ALL.map(webhook_event::Status::as_str)),
+            Filter::States(&webhook_event::Status::ALL.map(webhook_event::Status::as_str)),
         ),
         ("event_type", t.event_type, Filter::Text),
         ("since", t.since, Filter::Time),
         ("until", t.until, Filter::Time),
     ];
-    let found = filtered(view, "/v1/webhook-events", &fields, &[])?;
     let cells = Cells(
-        "provider_id; provider; event_type; state = state status; at = time received_at; repeated = duplicate_count",
+        "provider_id; provider; event_type; state = state status; at = time received_at; repeated = duplicate_count; \
+         +completed = time completed_at; +id = id id",
         &[("provider_id", &|row| {
             html! { a href={ "/console/webhooks/" (segment(row.text("id"))) } { (row.text("provider_event_id")) } }
         })],
     );
-    let body = html! {
-        (filters(view, &fields))
-        (cells.list(view, t.accepted, &found, (t.no_webhooks, t.no_webhooks_help)))
-        (refused(view))
-    };
-    Ok(Content::new(t.received, body))
+    let none = (t.no_webhooks, t.no_webhooks_help);
+    let list =
+        List { filters: &fields, ..List::new(t.accepted, "/v1/webhook-events", cells, none) };
+    let listed = list.read(view)?;
+    let body = html! { (listed) (refused(view)) };
+    Ok(listed.page(t.received, body))
 }
 
 /// The names of things, to choose from.
@@ -90,39 +90,33 @@ pub(super) fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let subscriptions = view.read_or_null("/v1/subscriptions", &[("limit", "200")]);
     let fields = [
-        ("state", t.state, Filter::Choice(&delivery::State::ALL.map(delivery::State::as_str))),
+        ("state", t.state, Filter::States(&delivery::State::ALL.map(delivery::State::as_str))),
         ("subscription", t.subscription, Filter::Choice(&names(&subscriptions))),
         ("code", t.code, Filter::Text),
         ("since", t.since, Filter::Time),
         ("until", t.until, Filter::Time),
     ];
-    let found = filtered(view, "/v1/deliveries", &fields, &[])?;
     let cells = Cells(
         "delivery = link deliveries id; event; event_type; subscription = link subscriptions subscription; \
-         state = state state; attempts = attempt_count; due_or_done = time due_at|finished_at",
+         state = state state; attempts = attempt_count; due_or_done = time due_at|finished_at; \
+         +made = time created_at; +reason = if reason; +lane; +runs = run_no",
         &[("event", &link_of)],
     );
-    let body = html! {
-        (filters(view, &fields))
-        (cells.list(view, t.deliveries, &found, (t.no_deliveries, t.no_deliveries_help)))
-    };
-    Ok(Content::new(t.deliveries, body))
+    let none = (t.no_deliveries, t.no_deliveries_help);
+    List { filters: &fields, ..List::new(t.deliveries, "/v1/deliveries", cells, none) }.page(view)
 }
 
 /// The event types: what the events of each are.
 pub(super) fn types(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let found = view.page("/v1/event-types", "50")?;
     let cells = Cells(
         "name = link events/types name; what_it_means; on_invalid = word on_invalid; changed = time updated_at",
         &[("what_it_means", &|row| cut(row.text("description"), MAX_DESCRIPTION_BYTES))],
     );
     let none = (t.no_event_types, t.no_event_types_help);
-    let body = html! {
-        div.actions { (button(view, &actions::CREATE_EVENT_TYPE, &[])) }
-        (cells.list(view, t.event_types, &found, none))
-    };
-    Ok(Content::new(t.event_types, body))
+    let listed = List::new(t.event_types, "/v1/event-types", cells, none).read(view)?;
+    let body = html! { div.actions { (button(view, &actions::CREATE_EVENT_TYPE, &[])) } (listed) };
+    Ok(listed.page(t.event_types, body))
 }
 
 /// An event type: what its payloads look like.

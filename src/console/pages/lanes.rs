@@ -1,6 +1,5 @@
 //! Lanes: who is first, why it waits, and what is behind it.
 
-use crate::console::elements::{Filter, filtered, filters};
 use crate::console::prelude::*;
 
 pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
@@ -9,7 +8,6 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
         ("subscription", t.subscription, Filter::Text),
         ("blocked", t.blocked, Filter::Choice(&["true"])),
     ];
-    let found = filtered(view, "/v1/lanes", &fields, &[])?;
     let cells = Cells(
         "key; subscription; state; why = told why; since = time since; behind",
         &[
@@ -21,16 +19,17 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
             ("behind", &|row| html! { (number(row.int("waiting"))) @if row.is("more") { "+" } }),
         ],
     );
+    let none = (t.no_lanes, t.no_lanes_help);
+    let list = List { filters: &fields, ..List::new(t.lanes, "/v1/lanes", cells, none) };
+    let listed = list.read(view)?;
     let body = html! {
-        (filters(view, &fields))
-        (cells.table(view, t.lanes, found.items("items"), (t.no_lanes, t.no_lanes_help)))
-        @if found.items("items").is_empty() {
+        (listed)
+        @if listed.found.items("items").is_empty() {
             p { (t.lanes_about) }
             p { (t.lanes_turn_on) " " code { "oncebox subscription change NAME --ordering key" } }
         }
-        (pager(view, &found))
     };
-    Ok(Content::new(t.lanes, body))
+    Ok(listed.page(t.lanes, body))
 }
 
 pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::console::charts::strip;
-use crate::console::elements::{Filter, filtered, filters};
 use crate::console::history;
 use crate::console::prelude::*;
 use crate::model::hold::HoldReason;
@@ -16,17 +15,6 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
         ("state", t.state, Filter::Choice(&State::ALL.map(State::as_str))),
         ("owner_id", t.owner, Filter::Text),
     ];
-    // Those that need a look come first, wherever they stand in the list.
-    let is_first = view.query.get("after").is_none();
-    let mut troubled = if is_first {
-        filtered(view, "/v1/subscriptions", &fields, &[("troubled", "true"), ("limit", "100")])?
-    } else {
-        Value::Null
-    };
-    if let Some(Value::Array(items)) = troubled.get_mut("items") {
-        items.sort_by_key(urgency);
-    }
-    let others = filtered(view, "/v1/subscriptions", &fields, &[("troubled", "false")])?;
     let recent = view.read_or_null("/v1/stats/recent", &[]);
     let cells = Cells(
         "name = link subscriptions name; state; goes_to = url|target; event_types; last_success = time last_success_at; last_attempts",
@@ -41,17 +29,36 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
             ("last_attempts", &|row| strip(view, latest(&recent, row.text("name")))),
         ],
     );
+    let none = (t.no_subscriptions, t.no_subscriptions_help);
+    let list = |always| List {
+        filters: &fields,
+        always,
+        ..List::new(t.subscriptions, "/v1/subscriptions", cells, none)
+    };
+    if view.query.get("csv").is_some() {
+        return list(&[]).page(view);
+    }
+    // Those that need a look come first, wherever they stand in the list.
+    let mut troubled = Value::Null;
+    if view.query.get("after").is_none() {
+        troubled = list(&[("troubled", "true"), ("limit", "100")]).rows(view)?;
+    }
+    if let Some(Value::Array(items)) = troubled.get_mut("items") {
+        items.sort_by_key(urgency);
+    }
+    let others = list(&[("troubled", "false")]).read(view)?;
     let body = html! {
         div.actions { (button(view, &actions::CREATE_SUBSCRIPTION, &[])) }
-        (filters(view, &fields))
+        (others.head)
         @if !troubled.items("items").is_empty() {
             h2 { (troubled.items("items").len()) @if troubled.maybe("next").is_some() { "+" } " " (t.troubled) }
             (cells.table(view, t.troubled, troubled.items("items"), ("", "")))
             h2 { (t.the_others) }
         }
-        (cells.list(view, t.subscriptions, &others, (t.no_subscriptions, t.no_subscriptions_help)))
+        (others.table)
+        (others.pager)
     };
-    Ok(Content::new(t.subscriptions, body))
+    Ok(others.page(t.subscriptions, body))
 }
 
 /// How many of what waits are counted.

@@ -1,0 +1,320 @@
+//! A list of the API as a page: the tabs of its states, its filters, its table with the columns that were chosen, and the
+//! way on. All of that stands in the URL. The same list is a CSV file.
+
+use maud::{Markup, Render, html};
+use serde_json::Value;
+
+use crate::console::cells::Cells;
+use crate::console::elements::{number, word};
+use crate::console::error::PageError;
+use crate::console::form::{PRESETS, with_query};
+use crate::console::json::Fields as _;
+use crate::console::page::{Content, View};
+
+/// The most rows of a CSV file.
+const MAX_CSV_ROWS: usize = 10_000;
+/// Rows that one read of the API brings: the most that it takes.
+const CSV_ROWS_AT_ONCE: &str = "500";
+/// Parameters of the query that say how a list is shown, not what is in it.
+const HOW: [&str; 4] = ["did", "after", "columns", "csv"];
+
+/// A list of the API.
+pub(super) struct List<'a> {
+    /// What is listed.
+    pub(super) title: &'a str,
+    /// The route.
+    pub(super) path: &'a str,
+    /// What it can be filtered by: parameter, label, kind.
+    pub(super) filters: &'a [(&'static str, &'a str, Filter<'a>)],
+    /// Parameters that are always sent.
+    pub(super) always: &'a [(&'a str, &'a str)],
+    pub(super) cells: Cells<'a>,
+    /// What is said where there is nothing, and what to do next.
+    pub(super) none: (&'a str, &'a str),
+}
+
+/// The kinds of filters.
+pub(super) enum Filter<'a> {
+    Text,
+    Time,
+    Choice(&'a [&'a str]),
+    /// The state: a tab each, with how many there are, where that is counted.
+    States(&'a [&'a str]),
+}
+
+/// The parts of a list, in their order.
+#[derive(Default)]
+pub(super) struct Listed {
+    /// The answer of the API.
+    pub(super) found: Value,
+    pub(super) head: Markup,
+    pub(super) table: Markup,
+    pub(super) pager: Markup,
+    csv: Option<String>,
+}
+
+impl Render for Listed {
+    fn render(&self) -> Markup {
+        html! { (self.head) (self.table) (self.pager) }
+    }
+}
+
+impl Listed {
+    /// The page of this title; or the file, if that was asked for.
+    pub(super) fn page(self, title: impl Into<String>, body: Markup) -> Content {
+        let title = title.into();
+        let Some(csv) = self.csv else { return Content::new(title, body) };
+        let is_cut = self.found.maybe("next").is_some();
+        let beginning = if is_cut { format!("-first-{MAX_CSV_ROWS}") } else { String::new() };
+        Content::file(&format!("{}{beginning}.csv", title.replace(' ', "-")), csv.into_bytes())
+    }
+}
+
+impl<'a> List<'a> {
+    /// A list without filters.
+    pub(super) const fn new(
+        title: &'a str,
+        path: &'a str,
+        cells: Cells<'a>,
+        none: (&'a str, &'a str),
+    ) -> Self {
+        Self { title, path, filters: &[], always: &[], cells, none }
+    }
+
+    /// Reads the list as the URL says.
+    pub(super) fn read(&self, view: &View<'_>) -> Result<Listed, PageError> {
+        if view.query.get("csv").is_some() {
+            return self.csv(view);
+        }
+        let found = self.rows(view)?;
+        let chosen: Vec<&str> = view.query.all("columns").collect();
+        Ok(Listed {
+            head: html! { (self.tabs(view)) (self.filter(view)) },
+            table: self.cells.chosen(view, &chosen, self.title, found.items("items"), self.none),
+            pager: html! { (self.columns(view, &chosen)) (pager(view, &found)) },
+            found,
+            csv: None,
+        })
+    }
+
+    /// The rows that the URL asks for.
+    pub(super) fn rows(&self, view: &View<'_>) -> Result<Value, PageError> {
+        self.rows_after(view, view.query.get("after").unwrap_or_default(), &[])
+    }
+
+    fn rows_after(
+        &self,
+        view: &View<'_>,
+        after: &str,
+        more: &[(&str, &str)],
+    ) -> Result<Value, PageError> {
+        let each = |(name, _, kind): &(&'static str, &str, Filter<'_>)| match kind {
+            Filter::Time => (*name, view.when(name)),
+            _ => (*name, view.query.get(name).unwrap_or_default().to_owned()),
+        };
+        let filters: Vec<_> = self.filters.iter().map(each).collect();
+        let filters = filters.iter().map(|(name, value)| (*name, value.as_str()));
+        let query = [("after", after)].into_iter().chain(more.iter().copied()).chain(filters);
+        // Of a parameter that is sent twice, the API would refuse the second.
+        let always =
+            self.always.iter().filter(|(name, _)| more.iter().all(|(have, _)| have != name));
+        view.read(self.path, &query.chain(always.copied()).collect::<Vec<_>>())
+    }
+
+    /// The page that is the list alone.
+    pub(super) fn page(&self, view: &View<'_>) -> Result<Content, PageError> {
+        let listed = self.read(view)?;
+        let body = listed.render();
+        Ok(listed.page(self.title, body))
+    }
+
+    /// The rows with all their fields, from the first one on.
+    fn csv(&self, view: &View<'_>) -> Result<Listed, PageError> {
+        let (mut rows, mut found, mut after) = (Vec::new(), Value::Null, Some(String::new()));
+        while let Some(from) = after.filter(|_| rows.len() < MAX_CSV_ROWS) {
+            found = self.rows_after(view, &from, &[("limit", CSV_ROWS_AT_ONCE)])?;
+            rows.extend_from_slice(found.items("items"));
+            after = found.maybe("next").map(str::to_owned);
+        }
+        Ok(Listed { found, csv: Some(csv_of(&rows)), ..Listed::default() })
+    }
+
+    /// A tab for each state. A count that costs too much is not shown.
+    fn tabs(&self, view: &View<'_>) -> Markup {
+        let states = self.filters.iter().find_map(|(name, _, kind)| match kind {
+            Filter::States(words) => Some((*name, *words)),
+            _ => None,
+        });
+        let Some((name, words)) = states else { return html! {} };
+        let counts = view.read_or_null("/v1/stats", &[]);
+        let count = |state: &str| counts.get(state).or_else(|| counts.get(format!("{state}s")));
+        let (here, others) = (view.query.get(name).unwrap_or_default(), others(view, &[name]));
+        let at = |state| with_query(&view.head.path, others.iter().copied().chain([(name, state)]));
+        html! {
+            nav.tabs aria-label=(view.t.state) {
+                a href=(at("")) aria-current=[here.is_empty().then_some("page")] { (view.t.all) }
+                @for state in words {
+                    a href=(at(state)) aria-current=[(here == *state).then_some("page")] {
+                        (word(state)) @if let Some(count) = count(state).and_then(Value::as_i64) { " " (number(count)) }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A form that filters the list by the URL. On a phone it is folded until it is used.
+    fn filter(&self, view: &View<'_>) -> Markup {
+        if self.filters.is_empty() {
+            return html! {};
+        }
+        let is_used = !others(view, &[]).is_empty();
+        let kept = view.query.pairs().filter(|(name, _)| *name == "columns");
+        html! {
+            details.fold #filters open data-used[is_used] { summary { (view.t.filter) }
+            form.filters method="get" action=(view.head.path) {
+                @for (name, value) in kept { input type="hidden" name=(name) value=(value); }
+                @for (name, label, kind) in self.filters { (field(view, name, label, kind)) }
+                button type="submit" { (view.t.filter) }
+                @if is_used { a href=(view.head.path) { (view.t.clear) } }
+            }
+            @if self.filters.iter().any(|(name, ..)| *name == "since") { (presets(view)) }
+            }
+        }
+    }
+
+    /// A form that chooses the columns, and the link to the file.
+    fn columns(&self, view: &View<'_>, chosen: &[&str]) -> Markup {
+        let rest = others(view, &[]);
+        let csv = with_query(&view.head.path, rest.iter().copied().chain([("csv", "all")]));
+        html! {
+            details.columns { summary { (view.t.columns) }
+                form.filters method="get" action=(view.head.path) {
+                    @for (name, value) in &rest { input type="hidden" name=(name) value=(value); }
+                    @for (name, label, is_shown) in self.cells.offered(view, chosen) {
+                        label.pick { input type="checkbox" name="columns" value=(name) checked[is_shown]; " " (label) }
+                    }
+                    button type="submit" { (view.t.show_columns) }
+                }
+                p { a href=(csv) download { (view.t.csv) } " · " small { (view.t.csv_about) } }
+            }
+        }
+    }
+}
+
+/// The parameters that say what is in the list, without those of some names.
+fn others<'v>(view: &'v View<'_>, without: &[&str]) -> Vec<(&'v str, &'v str)> {
+    let all = view.query.pairs().filter(|(name, value)| !HOW.contains(name) && !value.is_empty());
+    all.filter(|(name, _)| !without.contains(name)).collect()
+}
+
+/// One filter.
+fn field(view: &View<'_>, name: &str, label: &str, kind: &Filter<'_>) -> Markup {
+    let value = view.query.get(name).unwrap_or_default();
+    let labelled = |field: Markup| html! { label { span { (label) } (field) } };
+    match kind {
+        Filter::Text => labelled(html! { input name=(name) value=(value) maxlength="255"; }),
+        Filter::Time => labelled(
+            html! { input name=(name) value=(value) placeholder=(view.t.time_hint) data-time; },
+        ),
+        Filter::Choice(words) => labelled(html! {
+            select name=(name) {
+                option value="" { (view.t.all) }
+                @for choice in *words { option value=(choice) selected[*choice == value] { (word(choice)) } }
+            }
+        }),
+        Filter::States(_) => html! { input type="hidden" name=(name) value=(value); },
+    }
+}
+
+/// Links to the same list of the last hour, today and so on. The other filters stay.
+fn presets(view: &View<'_>) -> Markup {
+    let others = others(view, &["since", "until"]);
+    html! {
+        p.presets { @for (n, [name, since, until]) in PRESETS.into_iter().enumerate() {
+            @if n > 0 { " · " }
+            a href=(with_query(&view.head.path, others.iter().copied().chain([("since", since), ("until", until)])))
+                data-preset=(since) aria-current=[(view.query.get("since") == Some(since)).then_some("true")] { (view.t.named(name)) }
+        } }
+    }
+}
+
+/// The links to the first page and the next one. Filters and columns stay.
+fn pager(view: &View<'_>, answer: &Value) -> Markup {
+    let others = || view.query.pairs().filter(|(name, _)| !matches!(*name, "after" | "did"));
+    let path = &view.head.path;
+    let next = answer.maybe("next").map(|next| with_query(path, others().chain([("after", next)])));
+    html! {
+        nav.pager aria-label=(view.t.pages) {
+            @if view.query.get("after").is_some() { a href=(with_query(path, others())) { (view.t.newest) } }
+            @if let Some(next) = next { a href=(next) rel="next" { (view.t.older) } }
+        }
+    }
+}
+
+/// Rows as CSV (RFC 4180), with a byte order mark, by which Excel knows UTF-8. Fields of fields are named `a.b`.
+fn csv_of(rows: &[Value]) -> String {
+    let flat: Vec<Vec<(String, String)>> = rows.iter().map(|row| flattened("", row)).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in flat.iter().flatten() {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    let value = |row: &[(String, String)], name: &str| {
+        row.iter()
+            .find(|(have, _)| have == name)
+            .map(|(_, value)| quoted(value))
+            .unwrap_or_default()
+    };
+    let line = |row: &Vec<(String, String)>| {
+        names.iter().map(|name| value(row, name)).collect::<Vec<_>>().join(",")
+    };
+    let head = names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(",");
+    let lines = std::iter::once(head).chain(flat.iter().map(line));
+    format!("\u{feff}{}\r\n", lines.collect::<Vec<_>>().join("\r\n"))
+}
+
+/// The fields of an object that have a value.
+fn flattened(name: &str, value: &Value) -> Vec<(String, String)> {
+    let inner = |key: &str| if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") };
+    match value {
+        Value::Null => Vec::new(),
+        Value::Object(fields) => {
+            fields.iter().flat_map(|(key, value)| flattened(&inner(key), value)).collect()
+        }
+        Value::String(text) if text.starts_with(['=', '+', '-', '@', '\t', '\r']) => {
+            // A spreadsheet would take it for a formula. Source: OWASP, CSV Injection.
+            vec![(name.to_owned(), format!("'{text}"))]
+        }
+        Value::String(text) => vec![(name.to_owned(), text.clone())],
+        other => vec![(name.to_owned(), other.to_string())],
+    }
+}
+
+/// A value as it stands between two commas.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\r', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_csv_file_has_all_fields_and_no_formula() {
+        let rows = [
+            json!({ "id": "a,\"b\"", "lag": -3, "hold": { "reason": "=1+1" }, "none": null }),
+            json!({ "id": "ü\n", "tags": ["x", "y"] }),
+        ];
+        let expected = "\u{feff}id,lag,hold.reason,tags\r\n\
+                        \"a,\"\"b\"\"\",-3,'=1+1,\r\n\
+                        \"ü\n\",,,\"[\"\"x\"\",\"\"y\"\"]\"\r\n";
+        assert_eq!(csv_of(&rows), expected);
+    }
+}
