@@ -1,9 +1,14 @@
-//! `/v1/backups`: makes a backup now, into the folder of the scheduled ones, and lists what is there.
+//! `/v1/backups`: makes a backup now, into the folder of the scheduled ones; lists, checks and hands out what is there.
+
+use std::fs::File;
+use std::sync::Arc;
 
 use crate::api::prelude::*;
-use crate::backup::manifest::{Manifest, Reason};
+use crate::backup::manifest::{ENDING, Manifest, Reason};
+use crate::backup::online;
 use crate::backup::retention::BackupFile;
 use crate::backup::schedule::Running;
+use crate::http::message::FileBody;
 use crate::model::token::Right::Box;
 
 /// The most backups that are listed.
@@ -25,8 +30,25 @@ pub(super) const RESOURCE: Resource = Resource {
                  backups never remove it. Answers 409 while another one is being made, and if it cannot be made.",
             )
             .returns(&[Returns::json::<MadeBackup>(201, "The backup was made.")]),
+        get("/v1/backups/{name}", Box, Now(download))
+            .doc("downloadBackup", "Download a backup", &[NAME])
+            .about(
+                "The file as it is. A restore also needs its manifest, the file of the same name with `.manifest.json`. The copies of \
+                 months are not in it.",
+            )
+            .returns(&[Returns::text("The file.", "application/octet-stream")]),
+        post("/v1/backups/{name}/verify", Box, ActLater("backup.verify", verify))
+            .doc("verifyBackup", "Verify a backup", &[NAME])
+            .about(
+                "Reads it completely, and compares it with its manifest. Answers when it is done; 409 if it is damaged, and \
+                 while a backup is being made or verified.",
+            )
+            .returns(&[Returns::json::<BackupAnswer>(200, "The backup is whole.")]),
     ],
 };
+
+const NAME: Param =
+    Param::path::<Text<1, 255>>("name", "The name of its file.", "oncebox-20260131T120000Z.db");
 
 values! {
     /// Why a backup was made.
@@ -71,20 +93,72 @@ struct MadeBackup {
 #[expect(clippy::unnecessary_wraps, reason = "every route has this shape")]
 fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
     let backups = &api.flow.backups;
-    let of = |BackupFile { path, manifest }: BackupFile| {
-        let Manifest { created_at, reason, version, facts, bytes, .. } = manifest;
-        let (path, master_key_id) = (path.display().to_string(), facts.master_key_id);
-        BackupAnswer { path, created_at, reason: reason.into(), bytes, version, master_key_id }
-    };
-    let items = backups.list().into_iter().take(MAX_LISTED).map(of).collect();
+    let items = backups.list().into_iter().take(MAX_LISTED).map(BackupAnswer::of).collect();
     let every_secs = api.settings.get().backup.every.map(|every| every.as_secs());
     Ok(ok(&Backups { directory: backups.directory.display().to_string(), every_secs, items }))
 }
 
+impl BackupAnswer {
+    fn of(BackupFile { path, manifest }: BackupFile) -> Self {
+        let Manifest { created_at, reason, version, facts, bytes, .. } = manifest;
+        let (path, master_key_id) = (path.display().to_string(), facts.master_key_id);
+        Self { path, created_at, reason: reason.into(), bytes, version, master_key_id }
+    }
+}
+
 /// `POST /v1/backups`
 fn make(api: &Api, call: Call, reply: Reply) {
+    apart(api, call, reply, run);
+}
+
+/// `POST /v1/backups/{name}/verify`
+fn verify(api: &Api, call: Call, reply: Reply) {
+    apart(api, call, reply, |api, call, running| {
+        let found = find(api, call)?;
+        let verified = online::verify(&found.path);
+        drop(running);
+        verified.map_err(|error| Problem::conflict(format!("It cannot be restored: {error}.")))?;
+        let file = found.manifest.file.clone();
+        let shown = BackupAnswer::of(found);
+        change(api, call, move |_tx| {
+            Ok(Change::changed("backup", &file, &(), &shown).and("verified", true))
+        })
+    });
+}
+
+/// `GET /v1/backups/{name}`
+fn download(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let BackupFile { mut path, manifest } = find(api, call)?;
+    if call.param(0) != manifest.file {
+        path = Manifest::path_of(&path);
+    }
+    let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (bytes, file) =
+        opened.map_err(|error| Problem::conflict(format!("It cannot be read: {error}.")))?;
+    tracing::info!(who = call.who.display, file = call.param(0), "a backup is downloaded");
+    let file = Some(FileBody { file: Arc::new(file), bytes });
+    Ok(Response { file, ..Response::with_body(200, "application/octet-stream", Vec::new()) })
+}
+
+/// The backup that the path names, by its file or its manifest.
+fn find(api: &Api, call: &Call) -> Result<BackupFile, Problem> {
+    let name = call.param(0);
+    let is_named = |backup: &BackupFile| {
+        let file = backup.manifest.file.as_str();
+        file == name || name.strip_prefix(file) == Some(ENDING)
+    };
+    api.flow.backups.list().into_iter().find(is_named).or_not_found("backup")
+}
+
+/// Does what takes long in a thread of its own, one at a time.
+fn apart(
+    api: &Api,
+    call: Call,
+    reply: Reply,
+    run: fn(&Api, &Call, Running) -> Result<Audited<Value>, Problem>,
+) {
     let Some(running) = api.flow.backups.begin() else {
-        let problem = Problem::conflict("Another backup is being made at this moment.");
+        let problem = Problem::conflict("A backup is being made or verified at this moment.");
         return reply.send(api.acted(&call, Err(problem)));
     };
     let own = api.clone();

@@ -50,6 +50,7 @@ pub mod people;
 mod prelude;
 mod probe;
 pub mod problem;
+mod provider_samples;
 mod providers;
 mod refused_webhooks;
 mod replays;
@@ -114,6 +115,7 @@ static RESOURCES: &[&Resource] = &[
     &event_types::RESOURCE,
     &webhook_events::RESOURCE,
     &providers::RESOURCE,
+    &provider_samples::RESOURCE,
     &subscriptions::RESOURCE,
     &probe::RESOURCE,
     &secrets::RESOURCE,

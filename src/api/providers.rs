@@ -411,24 +411,29 @@ struct ProviderAnswer<'a> {
     updated_at: Timestamp,
 }
 
-fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
-    let Provider { new, created_at, updated_at, .. } = provider;
+/// The URL to enter at a provider, if it is known, and the path that accepts its webhooks.
+pub(super) fn url_of(new: &NewProvider, public_base: Option<&str>) -> (Option<String>, String) {
     let (tenant, name) = (new.tenant.as_str(), &new.name);
     let path = if tenant == DEFAULT_TENANT {
         format!("/in/{name}")
     } else {
         format!("/in/{tenant}/{name}")
     };
-    let public_url = new.public_url.as_ref().map(PublicUrl::as_str);
-    let of_settings = || public_base.map(|base| format!("{base}{path}"));
+    let own = new.public_url.as_ref().map(|url| url.as_str().to_owned());
+    (own.or_else(|| public_base.map(|base| format!("{base}{path}"))), path)
+}
+
+fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
+    let Provider { new, created_at, updated_at, .. } = provider;
+    let (url, path) = url_of(new, public_base);
     value(ProviderAnswer {
         id: new.id.as_str().into(),
-        tenant: tenant.into(),
-        name,
+        tenant: new.tenant.as_str().into(),
+        name: &new.name,
         scheme: &new.scheme,
         pii: &new.pii,
-        public_url,
-        url: public_url.map(str::to_owned).or_else(of_settings),
+        public_url: new.public_url.as_ref().map(PublicUrl::as_str),
+        url,
         path,
         body_bytes_max: new.body_bytes_max.into(),
         tolerance_secs: new.tolerance.as_secs().into(),

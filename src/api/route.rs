@@ -224,6 +224,7 @@ mod tests {
         let verb = [
             "/confirm/{token}",
             "/backups",
+            "/verify",
             "/discard",
             "/end",
             "/erase",

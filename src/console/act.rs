@@ -142,7 +142,8 @@ impl Task {
         let answer: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let said = self.said(&answer);
         let name = answer.maybe("name");
-        let id = name.or_else(|| answer.maybe("id")).or_else(|| answer.maybe("event_id"));
+        let event = answer.items("events").first().and_then(|event| event.maybe("id"));
+        let id = name.or_else(|| answer.maybe("id")).or_else(|| answer.maybe("event_id")).or(event);
         let led = match (self.action.then, id) {
             (Then::Leads(list), Some(id)) => Some(format!("/console/{list}/{}", segment(id))),
             (Then::Leads(list), None) => Some(format!("/console/{list}")),

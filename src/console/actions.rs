@@ -137,6 +137,8 @@ actions! {
     DISCARD_EVENT = "discard-event" (discard) Operate Post "/v1/events/{id}/discard" "reason!" First Back;
 
     // Event types.
+    SEND_EVENT = "send-event" (send_example, send_example_about) Publish Post "/v1/events"
+        "event_type! idempotency_key aggregate_type aggregate_id payload! * -payload_base64" First Leads("events");
     CREATE_EVENT_TYPE = "create-event-type" (create_event_type, create_event_type_about) Admin Put "/v1/event-types/{name}"
         "{name} description schema *" First Leads("events/types");
     CHANGE_EVENT_TYPE = "change-event-type" (change, change_event_type_about) Admin Put "/v1/event-types/{name}" "description schema *" Change Back;
@@ -226,6 +228,7 @@ actions! {
     SUSPEND_TENANT = "suspend-tenant" (suspend_tenant) Box Post "/v1/tenants/{name}/suspend" "" First Back;
     RESUME_TENANT = "resume-tenant" (resume) Box Post "/v1/tenants/{name}/resume" "" No Back;
     BACK_UP = "back-up" (back_up) Box Post "/v1/backups" "" No Back;
+    VERIFY_BACKUP = "verify-backup" (verify) Box Post "/v1/backups/{name}/verify" "" No Back;
     END_IN_DOUBT = "end-in-doubt" (end_in_doubt) Box Post "/v1/in-doubt/end" "" First Back;
 }
 

@@ -10,6 +10,7 @@ use crate::console::error::PageError;
 use crate::console::form::{PRESETS, with_query};
 use crate::console::json::Fields as _;
 use crate::console::page::{Content, View};
+use crate::http::message::Response;
 
 /// The most rows of a CSV file.
 const MAX_CSV_ROWS: usize = 10_000;
@@ -66,7 +67,10 @@ impl Listed {
         let Some(csv) = self.csv else { return Content::new(title, body) };
         let is_cut = self.found.maybe("next").is_some();
         let beginning = if is_cut { format!("-first-{MAX_CSV_ROWS}") } else { String::new() };
-        Content::file(&format!("{}{beginning}.csv", title.replace(' ', "-")), csv.into_bytes())
+        Content::file(
+            &format!("{}{beginning}.csv", title.replace(' ', "-")),
+            Response { body: csv.into_bytes(), ..Response::new(200) },
+        )
     }
 }
 

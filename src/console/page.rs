@@ -92,10 +92,10 @@ impl Content {
     }
 
     /// A file that the browser keeps. Of its name, letters, digits, dots and hyphens stay.
-    pub(super) fn file(name: &str, bytes: Vec<u8>) -> Self {
+    pub(super) fn file(name: &str, answer: Response) -> Self {
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
         let name: String = name.chars().filter(is_plain).collect();
-        let file = Response { body: bytes, ..Response::new(200) }
+        let file = Response { headers: Vec::new(), ..answer }
             .header("content-type", "application/octet-stream")
             .header("content-disposition", format!("attachment; filename=\"{name}\""))
             .header("cache-control", "no-store");
@@ -200,6 +200,12 @@ impl<'a> View<'a> {
         let value = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_default();
         let rest = fields.into_iter().map(|(name, raw)| (name, value(raw)));
         Ok((Value::Object(rest.collect()), payload))
+    }
+
+    /// An answer that is a file.
+    pub(super) fn download(&self, path: &str) -> Result<Response, PageError> {
+        let answer = self.ask(Method::Get, path, None, Vec::new());
+        if answer.status < 400 { Ok(answer) } else { Err(PageError::of(answer)) }
     }
 
     /// The bytes of a payload, as they are stored. `None`: there is none any more.

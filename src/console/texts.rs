@@ -1,17 +1,31 @@
 //! Every text of the console. A further language is a further table.
 
 macro_rules! texts {
-    ($($name:ident: $text:literal,)*) => {
+    ($($plain:ident)*; $($name:ident: $text:literal,)*) => {
         /// The texts of one language.
-        pub(super) struct Texts { $(pub(super) $name: &'static str,)* }
+        pub(super) struct Texts {
+            $(pub(super) $plain: &'static str,)*
+            $(pub(super) $name: &'static str,)*
+        }
 
         /// English.
-        pub(super) static EN: Texts = Texts { $($name: $text,)* };
+        pub(super) static EN: Texts = Texts {
+            $($plain: {
+                const NAME: &str = stringify!($plain);
+                const BYTES: [u8; NAME.len()] = as_words(NAME.as_bytes());
+                match str::from_utf8(&BYTES) {
+                    Ok(text) => text,
+                    Err(_) => NAME,
+                }
+            },)*
+            $($name: $text,)*
+        };
 
         impl Texts {
             /// The text of this name, if there is one.
             pub(super) fn find(&self, name: &str) -> Option<&'static str> {
                 match name {
+                    $(stringify!($plain) => Some(self.$plain),)*
                     $(stringify!($name) => Some(self.$name),)*
                     _ => None,
                 }
@@ -25,37 +39,56 @@ macro_rules! texts {
         }
 
         #[cfg(test)]
-        const NAMES: &[&str] = &[$(stringify!($name)),*];
+        const NAMES: &[&str] = &[$(stringify!($plain),)* $(stringify!($name)),*];
     };
 }
 
+/// A name as people write it: `due_or_done` is "Due or done".
+#[expect(clippy::indexing_slicing, reason = "it runs when it is compiled")]
+const fn as_words<const LEN: usize>(name: &[u8]) -> [u8; LEN] {
+    let mut words = [b' '; LEN];
+    let mut n = 0;
+    while n < LEN {
+        if name[n] != b'_' {
+            words[n] = if n == 0 { name[n].to_ascii_uppercase() } else { name[n] };
+        }
+        n += 1;
+    }
+    words
+}
+
+// First the names that are texts themselves: `due_or_done` is "Due or done".
 texts! {
+    acknowledge acknowledged_by action address after alerts all_sessions all_terms answer at attempts audit
+    audit_entry back backups before began blocked browser calls_in_doubt cancel change changed changes check checks
+    children clear command completed copy count credentials day dead_letters deliveries delivery detail directory
+    disable discard due_or_done enable error event event_type event_types events example failing_since failure_rate
+    field file filter first_steps format from go_on goes_to hash headers held held_from history id in_doubt job jobs
+    key kind lane lanes last_attempts last_event last_failure last_probe last_success last_used log_in log_out
+    logs_in_by made made_every manifest meaning method name needs_a_person nothing_is_late oldest overview owner
+    parent password password_again payload personal_data pick process progress provider providers reason received
+    release requests resolved restored result resume revoke role rotate schema scheme search secret sent_to settings
+    show_all signature since size skip source sources state step steps subscription subscriptions succeeded tenant
+    tenants test the_others there_is_no this_month title today took unhealthy_since until user_name users
+    valid_until value verify version waited waited_before webhook what what_it_means who who_changed_it why withdraw
+    yesterday;
+
     // Frame.
     brand: "Oncebox",
     skip_to_content: "Skip to the content",
     menu: "Pages",
-    search: "Search",
     search_placeholder: "4711, a key, an id, an event type",
-    log_out: "Log out",
-    tenant: "Tenant",
     show_tenant: "Show",
     to_overview: "To the overview",
     request_id: "Request",
-    back: "Back",
-    go_on: "Go on",
     done: "done.",
     is_tried: "the new one is being tried. Until it works, the old one is used.",
     is_refused: "the new one does not work, and the old one is still used.",
     not_updated: "Not updated since",
     log_in_to_go_on: "Your session ended: log in again.",
-    copy: "Copy",
     all: "all",
-    filter: "Filter",
     time_hint: "2h, 2026-01-31, …",
     past_hour: "Last hour",
-    yesterday: "Yesterday",
-    this_month: "This month",
-    clear: "Clear",
     columns: "Columns and CSV",
     show_columns: "Show these",
     csv: "Download as CSV",
@@ -75,13 +108,10 @@ texts! {
     cannot_be_empty: "This cannot be removed, and stays as it was:",
     try_it: "Show what would be sent",
     on_event: "Try it on this event (its id)",
-    name: "Name",
-    reason: "Reason",
 
     // Errors.
     error_no_page: "There is no such page",
     error_no_page_help: "It may have been deleted, or it belongs to another tenant. Search for its number or name.",
-    there_is_no: "There is no",
     error_forbidden: "Your role does not allow this",
     error_forbidden_help: "Ask an administrator to do it, or to change your role.",
     error_logged_out: "You are logged out",
@@ -94,11 +124,8 @@ texts! {
     field_missing: "this field is required.",
 
     // Entering.
-    log_in: "Log in",
     log_in_help: "No password? An administrator of this machine makes a one-time link:",
-    user_name: "User name",
     user_name_help: "Of a tenant other than default: tenant/name.",
-    password: "Password",
     link_help: "This link can be used once.",
     log_in_again: "Log in again.",
     first_admin: "Make the first administrator",
@@ -107,14 +134,12 @@ texts! {
     first_code_help: "The service printed it when it started: in its terminal, or in its journal (journalctl -u oncebox). A restart prints a new one.",
     first_name_help: "1 to 63 characters of a-z, 0-9 and -.",
     password_help: "12 to 128 characters.",
-    password_again: "Password again",
     passwords_differ: "The two passwords differ.",
     first_user_help: "Without the code, make a one-time link on the machine of the service:",
 
     // Actions.
     replay: "Send again",
     replay_about: "The event is delivered again with the same webhook-id, so a guarded receiver takes it once.",
-    cancel: "Cancel",
     retry: "Try now",
     retry_about: "The delivery is tried at once.",
     edit_and_resend: "Correct and send",
@@ -127,8 +152,6 @@ texts! {
     look_twice: "It was checked, and nothing was sent yet. Press the button once more to send it.",
     is_no_json: "It is not JSON:",
     park: "Set aside",
-    skip: "Skip",
-    release: "Release",
     move_to_end: "Move to the end",
     touches: "This touches",
     deliveries_or_events: "deliveries or events",
@@ -136,10 +159,8 @@ texts! {
     shown_once: "This is shown once. Copy it now.",
 
     // Overview.
-    overview: "Overview",
     all_is_well: "All is well.",
     nobody_needed: "Nothing needs a person.",
-    needs_a_person: "Needs a person",
     // One, and many.
     critical: "critical",
     warnings: "warning|warnings",
@@ -152,14 +173,9 @@ texts! {
     counted_since: "Counted since the start of the service,",
     waiting_deliveries: "Waiting",
     queue_age: "The oldest is late by",
-    nothing_is_late: "Nothing is late",
-    in_doubt: "In doubt",
     disk_free: "Free on the disk",
     disk_lasts: "At the rate of the last hours it lasts",
     disk_steady: "It is not filling up",
-    checks: "Checks",
-    check: "Check",
-    detail: "Detail",
     accepted_hour: "Accepted",
     delivered_hour: "Delivered",
     accepted_in_hour: "Accepted, last hour",
@@ -177,10 +193,6 @@ texts! {
     few: "few",
     many: "many",
     longer: "longer",
-    since: "Since",
-    count: "Count",
-    what: "What",
-    first_steps: "First steps",
     steps_left: "Something is left to set up:",
     all_steps_done: "All four steps are done.",
     step_provider: "Provider: say who sends webhooks, or publish an event.",
@@ -196,38 +208,22 @@ texts! {
     search_found: "Found",
     search_more: "There is more. Write more of it.",
     matched: "Matched by",
-    kind: "Kind",
-    event_type: "Event type",
-    state: "State",
-    at: "At",
     search_hint: "Search for an invoice number, a key, an id, an event type, or a name.",
 
     // Events and webhook events.
-    events: "Events",
-    event: "Event",
-    until: "Until",
     aggregate_type: "Kind of thing (aggregate)",
     aggregate_id: "Number (aggregate)",
     code: "Status of the last answer",
     correlation_id: "Correlation",
-    source: "Source",
-    error: "Error",
     no_events: "No events here yet.",
     no_events_help: "Publish one with POST /v1/events, with oncebox emit, or by plain SQL. A filter above may also hide them.",
     occurred: "Happened",
-    completed: "Completed",
-    key: "Key",
     webhook_id: "webhook-id",
-    id: "Id",
     repeated: "Repeated by the sender",
     archived: "In the archive of",
     expunged: "Content removed",
-    process: "Process",
-    parent: "Parent",
-    children: "Children",
     nobody_wants_it: "No subscription wants it.",
     nobody_wants_it_help: "Make a subscription whose event types match, then send it again.",
-    payload: "Payload",
     as_written: "As it is written",
     request_as_sent: "The request",
     request_about: "As the next attempt would send it now. What is secret is ***.",
@@ -235,38 +231,22 @@ texts! {
     request_erased_about: "As the latest attempt sent it, without what was erased since. What is secret is ***.",
     as_curl: "As a curl command",
     payload_cut: "Only the beginning is shown. The API has all of it.",
-    what_it_means: "What it means",
     on_invalid: "What does not fit is",
-    changed: "Changed",
-    example: "Example",
-    schema: "Schema",
     no_event_types: "No event types are registered.",
     no_event_types_help: "Make one, or have oncebox event-type infer make a schema from events.",
     sealed_fields: "Personal fields are sealed here. They are opened only in what is sent.",
-    headers: "Headers",
-    webhook: "Webhook",
 
     // Deliveries.
-    deliveries: "Deliveries",
-    delivery: "Delivery",
-    subscription: "Subscription",
-    attempts: "Attempts",
-    last_attempts: "Last attempts",
     last_attempts_of: "Last attempts by subscription",
-    succeeded: "Succeeded",
     failed: "failed",
-    due_or_done: "Due or done",
     no_deliveries: "No deliveries here.",
     no_deliveries_help: "Each event makes one for each subscription that wants it. A filter above may hide them.",
-    lane: "Lane",
     runs: "Run",
     counted: "counted failures",
     waits_because: "It waits:",
     no_attempts: "It was not tried.",
-    waited: "Waited",
     not_counted: "not counted",
     last_error: "Last error:",
-    waited_before: "Waited before",
     next_one: "next",
     timeline_legend: "● succeeded · ◆ failed, is tried again · ▲ refused · thin bar: waits for its time · box: held back",
     wait_lane: "its turn in the lane",
@@ -277,50 +257,36 @@ texts! {
     wait_auth: "credential refused",
     wait_away: "target was away",
     wait_person: "a person sent it again",
-    result: "Result",
-    answer: "Answer",
-    took: "Took",
     they_said: "What they said",
-    sent_to: "Sent to",
 
     // Received.
-    received: "Received",
     accepted: "Accepted webhooks",
-    today: "Today",
     pii_unstated: "Published events are kept in the clear, with all personal data: nobody has stated a policy yet.",
     with_own: "With operational events, those of Oncebox itself",
-    provider: "Provider",
     provider_id: "Provider's id",
     no_webhooks: "No webhooks here yet.",
     no_webhooks_help: "Tell Oncebox who sends them: make a provider under Sources. A filter above may also hide them.",
     refused: "Refused webhooks",
     nothing_refused: "Nothing was refused.",
-    signature: "Signature",
     signature_checked: "checked with key",
 
     fix_event: "Correct",
     fix_event_about: "What is changed here replaces the event's own. It is checked again, and sent if it can be used now.",
+    send_example: "Send an example",
+    send_example_about: "A real event: subscriptions that want its type get it.",
+    support_text: "Text for support",
+    support_about: "It has states, times and SHA-256, and no content: neither payload nor header fields, names of records, keys, addresses or answers.",
     create_event_type: "New event type",
     create_event_type_about: "Events of this type are checked by the schema from then on.",
     change_event_type_about: "Events that are published from now on are checked by this.",
 
     // Subscriptions and credentials.
-    subscriptions: "Subscriptions",
-    goes_to: "Goes to",
-    event_types: "Event types",
-    last_success: "Last success",
-    last_failure: "Last failure",
-    failing_since: "Failing since",
     no_subscriptions: "No subscriptions yet.",
     no_subscriptions_help: "A subscription says which events go where.",
     create_subscription: "New subscription",
-    change: "Change",
     delete: "Remove",
     pause: "Stop sending",
-    resume: "Resume",
     troubled: "fail or are held",
-    the_others: "The others",
-    owner: "Owner",
     wait_for_it: "wait for it.",
     out_of_paused: "A person paused it; Resume sends what waits.",
     out_of_disabled: "Correct the target or its URL, try it with Test, then Resume.",
@@ -332,35 +298,22 @@ texts! {
     out_of_offline: "This machine has no line to the outside; it goes on by itself.",
     set_credential: "Set a credential",
     set_credential_about: "It is used from then on, in place of those of its kind.",
-    test: "Test",
     test_about: "A ping goes its whole way: name, address, TLS, credentials, answer.",
     replay_since: "Send again since",
     replay_since_about: "All its events since this time are sent again, also those that arrived. They keep their webhook-id.",
     recover: "Catch up",
     rate: "At most so many a second",
-    rotate: "Rotate",
     rotate_about: "A new secret is tried beside the old one. Leave the secret empty to have one made, if its kind allows it.",
     schedule: "Rotate by itself",
     schedule_about: "The command is one of credentials.commands in the settings; what it writes is the new secret. It runs when the target refuses the old one, and as often as is said here. What stays empty is removed.",
     every: "How often, like 90d",
     rotation: "Rotated every",
-    revoke: "Revoke",
-    secret: "Secret",
     url: "URL",
-    method: "Method",
     ordering: "Order",
-    format: "Format",
-    who_changed_it: "Who changed it",
-    all_terms: "All terms",
-    held: "Held",
-    history: "History",
     history_days: "The last 90 days (UTC)",
     history_hours: "By hour (UTC),",
-    day: "Day",
     show_hours: "Show its hours",
-    requests: "Requests",
     volume: "Attempts or requests",
-    failure_rate: "Failure rate",
     half_took: "Median (p50)",
     most_took: "p95",
     known_minutes: "Minutes counted",
@@ -368,21 +321,12 @@ texts! {
     nothing_known: "Nothing was counted.",
     shaded_unknown: "shaded: the service did not run",
     past_holds: "Holds that have ended",
-    held_from: "Held from",
     held_to: "to",
     next_probe: "next try",
     target_health: "Target",
-    unhealthy_since: "Unhealthy since",
     probe_failed: "Why",
-    last_probe: "Last probe",
-    credentials: "Credentials",
     no_credentials: "None.",
-    made: "Made",
-    valid_until: "Valid until",
-    last_used: "Last used",
     act: "Do",
-    steps: "Steps",
-    step: "Step",
     test_waits: "It waits until another test has ended.",
     test_runs: "It is under way.",
     test_works: "It works.",
@@ -390,40 +334,28 @@ texts! {
     whole_answer: "The whole answer",
 
     // Dead letters and jobs.
-    dead_letters: "Dead letters",
     dead_letters_about: "Deliveries that were given up. Nothing deletes them: a person sends them again, or discards them.",
     no_dead_letters: "Nothing was given up.",
     no_dead_letters_help: "What fails again and again comes here.",
     by_error: "The newest 1,000, by subscription and error",
-    show_all: "Show all",
     none_match: "No dead letter matches.",
-    oldest: "Oldest",
     newest_one: "Newest",
-    pick: "Pick",
     pick_all: "Pick all on this page",
     replay_picked: "Send the picked ones again",
     discard_picked: "Discard the picked ones",
     replay_dead_about: "All that match are sent again, the oldest first.",
-    discard: "Discard",
     pause_job: "Pause",
     resume_job: "Resume",
     ids: "Only these, one a line",
-    jobs: "Jobs",
-    job: "Job",
     no_jobs: "No jobs yet.",
     no_jobs_help: "Sending or discarding many makes a job.",
-    progress: "Progress",
-    who: "Who",
     skipped: "Passed over",
 
     // Lanes.
-    lanes: "Lanes",
-    blocked: "Blocked",
     no_lanes: "No lane has anything waiting.",
     no_lanes_help: "A filter above may also hide them.",
     lanes_about: "A lane keeps an order: what belongs together, such as all events of one invoice, is sent one after another. What comes later waits until the first one has arrived, or until a person skips it.",
     lanes_turn_on: "Each subscription has this switch:",
-    why: "Why",
     behind: "Behind it",
     in_order: "In this order",
     lane_empty: "Nothing waits in this lane.",
@@ -431,36 +363,27 @@ texts! {
     parked: "Set aside",
 
     // Sources.
-    sources: "Sources",
     no_sources: "No sources.",
     no_sources_help: "A source reads an ERP's own file or a drop folder.",
-    last_event: "Last event",
     last_read: "Last look",
     lag: "Rows behind",
     cursor: "Position",
-    providers: "Providers",
     no_providers: "No providers.",
-    scheme: "Scheme",
     provider_url: "The provider posts to:",
     secrets: "Secrets in force",
-    version: "Version",
     secrets_about: "A webhook is taken if it is signed with one of them. They are never shown.",
     add_secret: "Add a secret",
     add_secret_about: "It is valid beside the others at once: add the new one, change it at the provider, then withdraw the old one.",
-    withdraw: "Withdraw",
-    personal_data: "Personal data",
+    sample: "A signed sample",
+    sample_ok: "A webhook like this one is taken:",
+    sample_bad: "A webhook like this one is refused:",
     reset: "Read again",
     reset_about: "Reading begins at this position. What is known already is not taken twice.",
-    from: "From",
 
     create_source: "New source",
     create_provider: "New provider",
 
     // Alerts.
-    alerts: "Alerts",
-    acknowledge: "Acknowledge",
-    acknowledged_by: "Acknowledged by",
-    resolved: "Resolved",
     show_resolved: "Show resolved ones too",
     open_only: "Show open ones only",
     channels: "Who is told",
@@ -469,64 +392,40 @@ texts! {
     create_channel: "New channel",
     create_channel_about: "Slack and webhook need a URL, e-mail needs addresses, a command needs its name in the settings.",
     to: "E-mail addresses, one a line",
-    command: "Command",
     severity: "From severity",
 
     // Audit.
-    audit: "Audit",
-    action: "Action",
     resource: "What",
-    changes: "Changes",
     no_audit: "Nothing was changed.",
     no_audit_help: "A filter above may hide entries.",
-    audit_entry: "Audit entry",
-    field: "Field",
-    before: "Before",
-    after: "After",
-    hash: "Hash",
     audit_intact: "newest entries are unchanged.",
     audit_broken: "Entries were changed, removed or added by somebody who writes the file.",
     audit_position: "The audit is a chain of entries; the newest is",
     audit_verify: "Each entry holds the hash of the one before it. This checks the whole chain:",
 
     // Settings and backups.
-    settings: "Settings",
     you: "You are",
-    restored: "Restored",
     events_held_until: "New events are held until",
     release_in_doubt_about: "What may have been sent before the restore is sent. A guarded receiver takes each once. At most 2,000 at once.",
     end_in_doubt: "Stop holding new events",
-    calls_in_doubt: "Calls in doubt",
     calls_in_doubt_help: "No answer came, so the target may have accepted the call. No older state is sent until a person says what it has.",
     call_about: "About",
     end_call: "Say what the target has",
     in_force: "Settings in force",
     in_force_about: "What this box runs with. It is changed in the file of settings, in the environment or by flags. Secrets are not shown.",
-    value: "Value",
     set_by: "From",
-    meaning: "Meaning",
     not_shown: "(not shown)",
-    backups: "Backups",
-    tenants: "Tenants",
-    title: "Title",
     create_tenant: "New tenant",
     create_tenant_about: "Its data is apart from that of all others. Make its first user or token with its name as the tenant.",
     suspend_tenant: "Suspend",
     back_up: "Back up now",
-    directory: "Directory",
-    made_every: "Made every",
     never: "never by itself",
-    file: "File",
-    size: "Size",
     made_by: "Why",
     no_backups: "There is no backup here.",
     no_backups_help: "Make one now, and set backup.every so that they are made by themselves.",
     backups_help: "The master key is not in a backup: keep it elsewhere. This checks a backup:",
 
     // Users, sessions, tokens.
-    users: "Users",
-    role: "Role",
-    logs_in_by: "Logs in by",
     last_log_in: "Last log-in",
     no_users: "There is no user.",
     no_users_help: "Make one for each person, so that the audit names them.",
@@ -534,9 +433,7 @@ texts! {
     create_user_about: "Without a password, the user enters by one-time links.",
     change_user_about: "What stays empty is not changed. The user's sessions end.",
     last_admin: "This is the only person who may administer here. Afterwards, only the shell of this machine makes another: oncebox user create NAME --role admin",
-    disable: "Disable",
     disable_user_about: "The user cannot log in any more, and the user's sessions end.",
-    enable: "Enable",
     enable_user_about: "The user can log in again.",
     make_link: "One-time link",
     own_password: "Change my password",
@@ -544,13 +441,9 @@ texts! {
     current: "Password now, if you have one",
     new: "New password",
     own_sessions: "My sessions",
-    all_sessions: "All sessions",
     sessions_about: "Each browser that is logged in. End those that you do not know.",
     no_sessions: "Nobody is logged in.",
     this_session: "(this one)",
-    began: "Began",
-    address: "Address",
-    browser: "Browser",
     end_session: "End",
     tokens: "Tokens of programs",
     no_tokens: "There is no token.",

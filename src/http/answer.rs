@@ -1,6 +1,6 @@
 //! Encodes a response into the bytes of an answer, and writes them.
 
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice, Read, Write};
 
 use parking_lot::Mutex;
 use time::OffsetDateTime;
@@ -9,7 +9,7 @@ use time::macros::format_description;
 
 use crate::base::clock::Timestamp;
 use crate::http::head::ReplyMode;
-use crate::http::message::Response;
+use crate::http::message::{FileBody, Response};
 
 /// The date format of RFC 9110, section 5.6.7.
 const DATE: &[BorrowedFormatItem<'_>] = format_description!(
@@ -18,6 +18,9 @@ const DATE: &[BorrowedFormatItem<'_>] = format_description!(
 
 /// The fields that frame an answer. Only the listener sets them, so that none is sent twice.
 const RESERVED: [&str; 4] = ["content-length", "transfer-encoding", "connection", "date"];
+
+/// Bytes of a file that are held at once: reading them keeps the thread from other connections.
+const PART_BYTES: u64 = 64 << 10;
 
 /// The `date` field of the current second.
 #[derive(Debug, Default)]
@@ -47,6 +50,18 @@ pub(crate) struct Outgoing {
     head: Vec<u8>,
     body: Vec<u8>,
     sent: usize,
+    /// What follows the body.
+    rest: Option<FileBody>,
+}
+
+/// How far an answer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    All,
+    /// The socket takes no more now.
+    Some,
+    /// A part of a file is through, and the next one is read.
+    Part,
 }
 
 impl Outgoing {
@@ -73,7 +88,9 @@ impl Outgoing {
         let bodiless = matches!(response.status, 204 | 304);
         if !bodiless {
             head.extend_from_slice(b"content-length: ");
-            head.extend_from_slice(itoa::Buffer::new().format(response.body.len()).as_bytes());
+            let body = u64::try_from(response.body.len()).unwrap_or(u64::MAX);
+            let bytes = response.file.as_ref().map_or(body, |file| file.bytes);
+            head.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes());
             head.extend_from_slice(b"\r\n");
         }
         date.append(now, &mut head);
@@ -83,12 +100,17 @@ impl Outgoing {
             (true, false) => (),
         }
         head.extend_from_slice(b"\r\n");
-        let body = if bodiless || mode.head_only { Vec::new() } else { response.body };
-        Self { head, body, sent: 0 }
+        let (body, rest) = if bodiless || mode.head_only {
+            (Vec::new(), None)
+        } else {
+            (response.body, response.file)
+        };
+        Self { head, body, sent: 0, rest }
     }
 
-    /// Writes as much as the socket takes in one call. Returns whether all is written.
-    pub(crate) fn write_some(&mut self, mut socket: impl Write) -> io::Result<bool> {
+    /// Writes as much as the socket takes in one call.
+    /// Fails when the socket does, or when a file is shorter than it was.
+    pub(crate) fn write_some(&mut self, mut socket: impl Write) -> io::Result<Written> {
         let head = self.head.get(self.sent..).unwrap_or_default();
         let past = self.sent.saturating_sub(self.head.len());
         let body = self.body.get(past..).unwrap_or_default();
@@ -98,7 +120,19 @@ impl Outgoing {
             socket.write_vectored(&[IoSlice::new(head), IoSlice::new(body)])?
         };
         self.sent = self.sent.saturating_add(written);
-        Ok(self.sent >= self.head.len().saturating_add(self.body.len()))
+        if self.sent < self.head.len().saturating_add(self.body.len()) {
+            return Ok(Written::Some);
+        }
+        let Some(rest) = self.rest.as_mut().filter(|rest| rest.bytes > 0) else {
+            return Ok(Written::All);
+        };
+        let next = rest.bytes.min(PART_BYTES);
+        rest.bytes = rest.bytes.saturating_sub(next);
+        self.head.clear();
+        self.body.resize(usize::try_from(next).unwrap_or_default(), 0);
+        (&*rest.file).read_exact(&mut self.body)?;
+        self.sent = 0;
+        Ok(Written::Part)
     }
 
     /// Bytes of memory held.
@@ -118,6 +152,9 @@ fn field(to: &mut Vec<u8>, name: &str, value: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Seek;
+    use std::sync::Arc;
+
     use super::*;
 
     const KEEP: ReplyMode = ReplyMode { persist: true, old: false, head_only: false };
@@ -127,7 +164,7 @@ mod tests {
         let at = (&date, Timestamp::from_secs(784_111_777));
         let mut outgoing = Outgoing::new(response, mode, mode.persist, at);
         let mut bytes = Vec::new();
-        assert!(outgoing.write_some(&mut bytes).unwrap());
+        assert_eq!(outgoing.write_some(&mut bytes).unwrap(), Written::All);
         String::from_utf8(bytes).unwrap()
     }
 
@@ -181,7 +218,34 @@ mod tests {
         let at = (&date, Timestamp::from_secs(784_111_777));
         let mut outgoing = Outgoing::new(response, KEEP, true, at);
         let mut narrow = Narrow(Vec::new());
-        while !outgoing.write_some(&mut narrow).unwrap() {}
+        while outgoing.write_some(&mut narrow).unwrap() != Written::All {}
         assert_eq!(String::from_utf8(narrow.0).unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_file_is_sent_in_parts_and_one_that_became_shorter_ends_the_connection() {
+        let content: Vec<u8> = (0..200_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+        let sent = |bytes: u64| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&content).unwrap();
+            file.rewind().unwrap();
+            let file = Some(FileBody { file: Arc::new(file), bytes });
+            let response = Response { file, ..Response::new(200) };
+            let date = DateLine::default();
+            let at = (&date, Timestamp::from_secs(784_111_777));
+            let mut outgoing = Outgoing::new(response, KEEP, true, at);
+            let mut bytes = Vec::new();
+            loop {
+                match outgoing.write_some(&mut bytes) {
+                    Ok(Written::All) => return Ok(bytes),
+                    Ok(_) => assert!(outgoing.held() < 100_000),
+                    Err(error) => return Err(error.kind()),
+                }
+            }
+        };
+        let whole = sent(200_000).unwrap();
+        assert!(whole.ends_with(&content) && whole.len() < content.len() + 200);
+        assert!(whole.starts_with(b"HTTP/1.1 200 OK\r\ncontent-length: 200000\r\n"));
+        assert_eq!(sent(200_001).unwrap_err(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use socket2::SockRef;
 
 use crate::base::fair::{Fair, FairQueue, Payer};
-use crate::http::answer::Outgoing;
+use crate::http::answer::{Outgoing, Written};
 use crate::http::core::{BROKEN, Core};
 use crate::http::framing::{Begun, Frame, Framer, Refused};
 use crate::http::head::ReplyMode;
@@ -377,8 +377,12 @@ impl Locked<'_> {
 
     fn flush(&mut self) {
         match self.state.outgoing.write_some(&self.connection.socket) {
-            Ok(true) => self.answer_written(),
-            Ok(false) => self.wait_until_writable(),
+            Ok(Written::All) => self.answer_written(),
+            Ok(Written::Some) => self.wait_until_writable(),
+            Ok(Written::Part) => {
+                self.state.deadline = self.now.saturating_add(self.core.limits.answer_timeout);
+                self.wait_until_writable();
+            }
             Err(error) if is_temporary(&error) => self.wait_until_writable(),
             Err(_) => self.close(),
         }

@@ -1,6 +1,8 @@
 //! The complete request and response that the rest of the program works with.
 
+use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use crate::base::headers::Headers;
 use crate::base::words::words;
@@ -112,6 +114,23 @@ impl Asked {
 /// Not an HTTP status: tells the listener to close the connection instead of answering.
 const HANG_UP: u16 = 1;
 
+/// A file whose content is the body of an answer. It is read while it is sent, a part at a time.
+#[derive(Clone, Debug)]
+pub struct FileBody {
+    /// The file, read from where it stands.
+    pub file: Arc<File>,
+    /// How many bytes of it are sent.
+    pub bytes: u64,
+}
+
+impl PartialEq for FileBody {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.file, &other.file)
+    }
+}
+
+impl Eq for FileBody {}
+
 /// An answer. The listener adds `content-length`, `date` and `connection`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
@@ -121,6 +140,8 @@ pub struct Response {
     pub headers: Vec<(&'static str, String)>,
     /// The body; empty for none.
     pub body: Vec<u8>,
+    /// A file in place of the body.
+    pub file: Option<FileBody>,
     /// Whether the connection is closed after this answer.
     pub close: bool,
     /// Why it is a refusal, only for the log.
@@ -136,6 +157,7 @@ impl Response {
             status,
             headers: Vec::new(),
             body: Vec::new(),
+            file: None,
             close: false,
             cause: None,
             done: None,

@@ -74,6 +74,7 @@ const CASES: &[(&str, Before, &str, &str)] = &[
     ("event_type.set", nothing, "/v1/event-types/a", r#"{"schema":{"type":"object"}}"#),
     ("event_type.delete", event_type, "/v1/event-types/a", ""),
     ("backup.make", nothing, "/v1/backups", ""),
+    ("backup.verify", backup, "/v1/backups/@/verify", ""),
     ("archive.run", nothing, "/v1/archive/runs", r#"{"older_than":"60days"}"#),
     ("job.expunge_events", nothing, "/v1/events/expunge", r#"{"filter":{},"reason":"Old"}"#),
     (
@@ -298,6 +299,11 @@ fn slow_job(rig: &Rig, receiver: &Receiver) -> String {
 fn paused_job(rig: &Rig, receiver: &Receiver) -> String {
     let job = slow_job(rig, receiver);
     made(rig, &format!("/v1/jobs/{job}/pause"), "")
+}
+
+fn backup(rig: &Rig, _: &Receiver) -> String {
+    let made = rig.post("/v1/backups", &json!({})).is(201).json();
+    made["path"].as_str().unwrap().rsplit('/').next().unwrap().to_owned()
 }
 
 fn rows(rig: &Rig) -> u64 {

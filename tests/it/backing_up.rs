@@ -133,3 +133,34 @@ fn of_backups_at_one_time_one_is_made_and_a_failure_says_why() {
     fs::remove_file(rig.data().join("backups")).unwrap();
     rig.call("POST", "/v1/backups", b"").is(201);
 }
+
+#[test]
+fn a_backup_is_verified_and_downloaded_by_its_name_alone() {
+    let rig = Rig::new();
+    // More than one part of a file that is sent.
+    let text = "x".repeat(400_000);
+    rig.publish(&json!({ "event_type": "a", "idempotency_key": "k", "payload": text }));
+    let made = rig.post("/v1/backups", &json!({})).is(201).json();
+    let path = PathBuf::from(made["path"].as_str().unwrap());
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let of = |name: &str| format!("/v1/backups/{name}");
+    let verified = rig.post(&format!("{}/verify", of(name)), &json!({})).is(200).json();
+    assert_eq!(verified["bytes"], made["bytes"]);
+    let file = rig.call("GET", &of(name), b"").is(200);
+    assert!(file.body().len() > 400_000 && file.body() == fs::read(&path).unwrap());
+    let manifest = rig.get(&of(&format!("{name}.manifest.json")));
+    assert_eq!(manifest["file"], name);
+    for other in ["..%2Foncebox.db", "oncebox.db", "letter.txt", &format!("{name}.partial")] {
+        fs::write(path.with_file_name("letter.txt"), "dear").unwrap();
+        rig.call("GET", &of(other), b"").is(404);
+        rig.post(&format!("{}/verify", of(other)), &json!({})).is(404);
+    }
+    // One bit is another one now.
+    let mut bytes = file.body().to_vec();
+    bytes[200_000] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let damaged = rig.post(&format!("{}/verify", of(name)), &json!({})).is(409).json();
+    assert!(damaged["detail"].as_str().unwrap().contains("SHA-256"), "{damaged}");
+    let audited = rig.get("/v1/audit-events?action=backup.verify&result=FAILURE");
+    assert!(!audited["items"].as_array().unwrap().is_empty(), "{audited}");
+}

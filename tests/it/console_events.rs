@@ -86,6 +86,54 @@ fn a_list_has_tabs_with_counts_chosen_columns_and_a_file() {
 }
 
 #[test]
+fn the_text_for_support_has_no_content() {
+    let (rig, receiver) = (Rig::new(), Receiver::with(Reply::status(500)));
+    let body = json!({ "name": "target", "url": format!("{}?who=personal", receiver.url()), "event_types": ["*"] });
+    rig.post("/v1/subscriptions", &body).is(201);
+    rig.publish(&json!({
+        "event_type": "invoice.created", "idempotency_key": "personal-key", "aggregate_type": "invoice",
+        "aggregate_id": "personal-4711", "ordering_key": "personal", "headers": { "x-who": "personal" },
+        "payload": { "who": "personal" },
+    }));
+    rig.settle();
+    let browser = Browser::new(&rig, "read");
+    let event = rig.id("/v1/events");
+    let page = unescaped(&browser.get(&format!("/console/events/{event}/support")));
+    assert!(!page.contains("personal"), "{page}");
+    for part in [
+        &event,
+        "event_type=invoice.created",
+        "class=transient",
+        "http_status=500",
+        "waiting.reason=time",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[test]
+fn an_example_of_an_event_type_is_sent_as_it_stands_there() {
+    let (rig, receiver) = Rig::subscribed_to("erp", Receiver::new());
+    let schema = json!({ "type": "object", "required": ["total"] });
+    let known =
+        json!({ "description": "An invoice.", "schema": schema, "example": { "total": 99.5 } });
+    rig.call("PUT", "/v1/event-types/invoice.created", known.to_string().as_bytes()).is(201);
+    let browser = Browser::new(&rig, "operate");
+    let page = browser.get("/console/events/types/invoice.created");
+    let asked = links(&page).into_iter().find(|link| link.contains("send-event")).unwrap();
+    let page = browser.get(&asked);
+    let sent = form(&page, "/console/act/send-event").unwrap();
+    assert_eq!(sent.value("payload"), "{\"total\":99.5}");
+    // What does not fit is told at its field, and nothing is sent.
+    let wrong = browser.submit(&sent, &[("payload", "{}")]).is(422).text();
+    assert!(unescaped(&wrong).contains("total"), "{wrong}");
+    let again = form(&wrong, "/console/act/send-event").unwrap();
+    browser.submit(&again, &[("payload", "{\"total\": 1}")]).is(303);
+    rig.settle();
+    assert_eq!(receiver.seen().last().unwrap().body, b"{\"total\":1}");
+}
+
+#[test]
 fn a_list_of_many_pages_is_one_file() {
     let rig = Rig::new();
     let events: Vec<_> = (0..600)

@@ -99,7 +99,7 @@ impl<'a> Browser<'a> {
     pub(crate) fn get(&self, path: &str) -> String {
         let answer = self.send("GET", path, b"").is(200);
         if answer.field("content-disposition").is_some() {
-            return answer.text();
+            return String::from_utf8_lossy(answer.body()).into_owned();
         }
         let page = answer.text();
         assert!(page.len() <= 100_000, "{path} has {} bytes", page.len());

@@ -110,7 +110,14 @@ fn settings_in_force_say_where_they_come_from_and_a_backup_is_made_by_a_button()
     let page = browser.act("/console/settings/backups", "back-up", &[]);
     let made = rig.get("/v1/backups")["items"][0].clone();
     assert!(page.contains("Back up now: done") && page.contains(" MB"), "{page}");
-    assert!(page.contains(made["path"].as_str().unwrap()), "{made}: {page}");
+    let name = made["path"].as_str().unwrap().rsplit('/').next().unwrap();
+    let links = links(&page).into_iter().filter(|link| link.contains(name)).collect::<Vec<_>>();
+    let [file, manifest] = links.as_slice() else { panic!("{page}") };
+    let kept = browser.send("GET", file, b"").is(200);
+    assert_eq!(kept.body(), fs::read(made["path"].as_str().unwrap()).unwrap());
+    assert!(browser.get(manifest).contains("\"sha256\""));
+    let page = browser.act("/console/settings/backups", "verify-backup", &[]);
+    assert!(page.contains("Verify: done"), "{page}");
     let audited = rig.get("/v1/audit-events?action=backup.make");
     assert_eq!(audited["items"][0]["actor"]["display"], "anna", "{audited}");
 }

@@ -393,3 +393,32 @@ fn a_provider_needs_a_pii_policy_a_secret_and_a_name_of_its_own() {
     with("tolerance_secs", json!(0)).is(422);
     with("scheme", json!({ "kind": "strype" })).is(422);
 }
+
+#[test]
+fn a_sample_of_a_provider_is_checked_and_not_stored() {
+    let rig = Rig::new();
+    let secrets = [
+        ("github", "whsec_0123456789abcdef0123456789"),
+        ("gitlab", "a-shared-token-of-32-characters!"),
+        ("chargebee", "a-password-of-32-characters-long"),
+        ("dynamics", "a-client-state-of-32-characters!"),
+        ("stripe", "whsec_0123456789abcdef0123456789"),
+    ];
+    for (kind, secret) in secrets {
+        let mut scheme = json!({ "kind": kind });
+        if kind == "chargebee" {
+            scheme["user"] = json!("shop");
+        }
+        rig.provider(kind, &scheme, secret);
+        let found = rig.get(&format!("/v1/providers/{kind}/sample"));
+        assert_eq!((&found["ok"], &found["why"]), (&json!(true), &Value::Null), "{found}");
+        assert!(!found["event_id"].as_str().unwrap().is_empty(), "{found}");
+        assert!(!found.to_string().contains(secret), "{kind}: {found}");
+    }
+    assert!(rig.get("/v1/webhook-events")["items"].as_array().unwrap().is_empty());
+    // Nobody but PayPal has its key.
+    let paypal = json!({ "name": "paypal", "scheme": { "kind": "paypal", "webhook_id": "1AB23456CD789012E" }, "pii": "allow" });
+    rig.post("/v1/providers", &paypal).is(201);
+    let refused = rig.call("GET", "/v1/providers/paypal/sample", b"").is(409).json();
+    assert!(refused["detail"].as_str().unwrap().contains("sandbox"), "{refused}");
+}

@@ -47,7 +47,7 @@ const TABLE: &[(&str, &str)] = &[
          POST /v1/subscriptions/{id}/pause, POST /v1/subscriptions/{id}/recover, \
          POST /v1/subscriptions/{id}/resume, POST /v1/subscriptions/{id}/test, \
          POST /v1/webhook-events/replay, POST /v1/webhook-events/{id}/replay, \
-         GET /v1/consumers/{name}/next, GET /v1/sources/{name}/test",
+         GET /v1/consumers/{name}/next, GET /v1/sources/{name}/test, GET /v1/providers/{name}/sample",
     ),
     (
         "1333..",
@@ -69,7 +69,7 @@ const TABLE: &[(&str, &str)] = &[
     ),
     (
         "13333.",
-        "DELETE /v1/archive/{month}, DELETE /v1/legal-holds/{name}, GET /v1/archive, GET /v1/legal-holds, GET /v1/backups, GET /v1/settings, GET /v1/tenants, GET /v1/tenants/{name}, \
+        "DELETE /v1/archive/{month}, DELETE /v1/legal-holds/{name}, GET /v1/archive, GET /v1/legal-holds, GET /v1/backups, GET /v1/backups/{name}, POST /v1/backups/{name}/verify, GET /v1/settings, GET /v1/tenants, GET /v1/tenants/{name}, \
          POST /v1/archive/runs, POST /v1/legal-holds, POST /v1/backups, POST /v1/in-doubt/end, POST /v1/keys/rotate, POST /v1/tenants, \
          POST /v1/tenants/{name}/resume, POST /v1/tenants/{name}/suspend, PATCH /v1/tenants/{name}",
     ),

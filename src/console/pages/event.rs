@@ -4,6 +4,7 @@ use crate::console::charts::{Wait, timeline};
 use crate::console::elements::link_to_event;
 use crate::console::json::{readable, shown};
 use crate::console::prelude::*;
+use crate::http::message::Response;
 
 /// Deliveries whose attempts are shown; the others are linked.
 const MAX_DELIVERIES: usize = 3;
@@ -43,6 +44,7 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
                 (button(view, &actions::FIX_EVENT, &[("id", id)])) (button(view, &actions::DISCARD_EVENT, &[("id", id)]))
             }
             @if is_open { (button(view, &actions::CANCEL_EVENT, &[("id", id)])) }
+            a.button href={ "/console/events/" (segment(id)) "/support" } { (t.support_text) }
         }
         @if let Some(error) = event.maybe("last_error") { p.error { strong { (t.last_error) } " " (error) } }
         (known.facts(view, &event))
@@ -62,8 +64,54 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
 pub(super) fn payload(view: &View<'_>) -> Result<Content, PageError> {
     let id = view.param(0);
     let found = view.payload(&format!("/v1/events/{}", segment(id)))?;
-    let bytes = found.ok_or_else(|| PageError::not_found(view.t))?;
-    Ok(Content::file(&format!("{id}.txt"), bytes))
+    let body = found.ok_or_else(|| PageError::not_found(view.t))?;
+    Ok(Content::file(&format!("{id}.txt"), Response { body, ..Response::new(200) }))
+}
+
+/// What a person may send to who helps: no content, and nothing that names a person or a record.
+pub(super) fn support(view: &View<'_>) -> Result<Content, PageError> {
+    let t = view.t;
+    let id = view.param(0);
+    let event = view.read(&format!("/v1/events/{}", segment(id)), &[])?;
+    let stats = view.read("/v1/stats", &[])?;
+    let now = view.inner().api.clock.wall();
+    let mut lines = vec![format!("oncebox {} at {now}", stats.text("version"))];
+    let line = |what: &str, of: &Value, fields: &str| {
+        let each = fields.split(' ').filter_map(|path| {
+            let value = path.split('.').fold(of, |of, name| of.field(name));
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            (!value.is_null()).then(|| format!(" {path}={text}"))
+        });
+        format!("{what}{}", each.collect::<String>())
+    };
+    lines.push(line(
+        "event",
+        &event,
+        "id event_type status received_at not_before completed_at duplicate_count open_deliveries error_code \
+         content_type payload_sha256 archived_in expunged_at",
+    ));
+    let found = view.read_or_null("/v1/deliveries", &[("event_id", id), ("limit", "20")]);
+    for row in found.items("items") {
+        let path = format!("/v1/deliveries/{}", segment(row.text("id")));
+        let of = view.read_or_null(&path, &[]);
+        lines.push(line(
+            "delivery",
+            &of,
+            "id state run_no attempt_count counted_failures created_at due_at finished_at waiting.reason waiting.hold \
+             waiting.until",
+        ));
+        for hold in of.items("past_holds") {
+            lines.push(line("  hold", hold, "reason since ended_at"));
+        }
+        let attempts = view.read_or_null(&format!("{path}/attempts"), &[("limit", "100")]);
+        for attempt in attempts.items("items") {
+            let fields =
+                "n started_at finished_at class counted http_status latency_ms body_sha256";
+            lines.push(line("  attempt", attempt, fields));
+        }
+    }
+    let body = html! { p { (t.support_about) } (code(view, &lines.join("\n"))) p { (link("events", id)) } };
+    Ok(Content::new(t.support_text, body))
 }
 
 pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {

@@ -4,6 +4,8 @@ use crate::console::elements::link_to_event;
 use crate::console::prelude::*;
 use crate::model::{delivery, event, webhook_event};
 
+/// The longest example that a form is filled with.
+const MAX_EXAMPLE_BYTES: usize = 2_000;
 /// How much a list shows of a description.
 const MAX_DESCRIPTION_BYTES: usize = 400;
 
@@ -125,10 +127,20 @@ pub(super) fn event_type(view: &View<'_>) -> Result<Content, PageError> {
     let name = view.param(0);
     let found = view.one("/v1/event-types")?;
     let known = "on_invalid = word on_invalid; made = time created_at; changed = time updated_at";
+    let payload = Some(found.field("example")).filter(|example| !example.is_null());
+    // It stands in the address of the form.
+    let payload = payload.map(Value::to_string).filter(|text| text.len() <= MAX_EXAMPLE_BYTES);
+    let key = format!("example-{}", view.form_number());
+    let example = [
+        ("event_type", name),
+        ("idempotency_key", &key),
+        ("payload", payload.as_deref().unwrap_or("{}")),
+    ];
     let body = html! {
         p { a href="/console/events/types" { (t.event_types) } " · "
             a href=(with_query("/console/events", [("event_type", name)])) { (t.events) } }
         div.actions {
+            (button(view, &actions::SEND_EVENT, &example))
             (button(view, &actions::CHANGE_EVENT_TYPE, &[("name", name)]))
             (button(view, &actions::DELETE_EVENT_TYPE, &[("name", name)]))
         }

@@ -26,6 +26,7 @@ pub(super) static PAGES: &[Page] = &[
     Page::new("/console/events/types/{name}", Read, events::event_type).still(),
     Page::new("/console/events/{id}", Read, event::event),
     Page::new("/console/events/{id}/payload", Read, event::payload).still(),
+    Page::new("/console/events/{id}/support", Read, event::support).still(),
     Page::new("/console/webhooks", Read, events::received).menu(|t| t.received),
     Page::new("/console/webhooks/{id}", Read, event::webhook),
     Page::new("/console/deliveries", Read, events::deliveries).menu(|t| t.deliveries),
@@ -53,4 +54,5 @@ pub(super) static PAGES: &[Page] = &[
     Page::new("/console/settings/tenants", Box, access::tenants).menu(|t| t.tenants).still(),
     Page::new("/console/settings/in-force", Box, settings::in_force).menu(|t| t.in_force).still(),
     Page::new("/console/settings/backups", Box, settings::backups).menu(|t| t.backups).still(),
+    Page::new("/console/settings/backups/{name}", Box, settings::backup).still(),
 ];

@@ -93,8 +93,15 @@ pub(super) fn backups(view: &View<'_>) -> Result<Content, PageError> {
     let all = found.items("items");
     let (shown, _) = all.split_at(all.len().min(MAX_BACKUPS));
     let cells = Cells(
-        "made = time created_at; file = code path; size; made_by = word reason; version",
-        &[("size", &|row| html! { (megabytes(row.int("bytes"))) })],
+        "made = time created_at; file; size; made_by = word reason; version; act",
+        &[
+            ("size", &|row| html! { (megabytes(row.int("bytes"))) }),
+            ("file", &|row| {
+                let file = format!("/console/settings/backups/{}", segment(name_of_file(row)));
+                html! { a href=(file) download { (name_of_file(row)) } " · " a href={ (file) ".manifest.json" } download { (t.manifest) } }
+            }),
+            ("act", &|row| button(view, &actions::VERIFY_BACKUP, &[("name", name_of_file(row))])),
+        ],
     );
     let every = found.get("every_secs").and_then(Value::as_u64).map(Duration::from_secs);
     let every = every
@@ -107,6 +114,17 @@ pub(super) fn backups(view: &View<'_>) -> Result<Content, PageError> {
         p.small { (t.backups_help) " " code { "oncebox backup verify" } }
     };
     Ok(Content::new(t.backups, body))
+}
+
+fn name_of_file(backup: &Value) -> &str {
+    backup.text("path").rsplit('/').next().unwrap_or_default()
+}
+
+/// A backup, or its manifest, as a file.
+pub(super) fn backup(view: &View<'_>) -> Result<Content, PageError> {
+    let name = view.param(0);
+    let answer = view.download(&format!("/v1/backups/{}", segment(name)))?;
+    Ok(Content::file(name, answer))
 }
 
 /// Bytes as people write them.

@@ -61,6 +61,20 @@ fn test(view: &View<'_>) -> Markup {
     }
 }
 
+/// A webhook like the provider's own, and whether it would be taken.
+fn sample(view: &View<'_>) -> Markup {
+    let t = view.t;
+    match view.read(&format!("/v1/providers/{}/sample", segment(view.param(0))), &[]) {
+        Err(error) => html! { p.error { (error.detail) } },
+        Ok(found) => html! {
+            @if found.is("ok") { p.notice { (t.sample_ok) } } @else { p.error { (t.sample_bad) " " (found.text("why")) } }
+            (Cells("event_type; id = code event_id; url = code url", &[]).facts(view, &found))
+            p.small { (found.each("headers", |name| name.as_str().unwrap_or_default().to_owned()).join(", ")) }
+            (code(view, found.text("body")))
+        },
+    }
+}
+
 pub(super) fn provider(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let name = view.param(0);
@@ -79,7 +93,9 @@ pub(super) fn provider(view: &View<'_>) -> Result<Content, PageError> {
         div.actions {
             (button(view, &actions::CHANGE_PROVIDER, &[("name", name)]))
             (button(view, &actions::DELETE_PROVIDER, &[("name", name)]))
+            @if view.may(Operate) { a.button href={ "/console/providers/" (segment(name)) "?sample=now" } { (t.sample) } }
         }
+        @if view.query.get("sample").is_some() { (sample(view)) }
         p { (t.provider_url) }
         (code(view, found.first_of(&["url", "path"])))
         p { a href=(with_query("/console/webhooks", [("provider", name)])) { (t.received) } }
