@@ -1148,6 +1148,8 @@ CREATE TABLE jobs (
   finished_at  INTEGER,
   -- Since when a person keeps a running job from going on.
   paused_at    INTEGER,
+  -- JSON: the numbers of the first 1,000 deliveries that it opened or ended.
+  reached      TEXT CONSTRAINT job_reached_is_json CHECK (reached IS NULL OR json_valid(reached)),
   CONSTRAINT job_kind_is_known CHECK (kind IN ('dead_letter.replay', 'dead_letter.discard', 'event.replay',
     'webhook_event.replay', 'subscription.recover', 'event.expunge', 'webhook_event.expunge')),
   CONSTRAINT job_filter_is_json CHECK (json_valid(filter)),
@@ -1180,6 +1182,8 @@ CREATE TABLE event_types (
   on_invalid  TEXT NOT NULL DEFAULT 'reject',
   created_at  INTEGER NOT NULL,
   updated_at  INTEGER NOT NULL,
+  -- JSON: where payloads have what the search finds, such as "$.number".
+  search_paths TEXT NOT NULL DEFAULT '[]' CONSTRAINT event_type_search_paths_is_json CHECK (json_valid(search_paths)),
   CONSTRAINT event_type_name_is_1_to_128 CHECK (length(name) BETWEEN 1 AND 128),
   CONSTRAINT event_type_schema_is_json CHECK (json_valid(schema)),
   CONSTRAINT event_type_example_is_json CHECK (example IS NULL OR json_valid(example)),
@@ -1188,6 +1192,26 @@ CREATE TABLE event_types (
 
 CREATE UNIQUE INDEX event_types_name ON event_types (tenant, name);
 CREATE INDEX event_types_listed ON event_types (tenant, seq);
+
+-- Values of payloads that the search finds, at the paths that an event type names.
+CREATE TABLE search_values (
+  tenant     TEXT NOT NULL,
+  value      TEXT NOT NULL,
+  outbox_seq INTEGER NOT NULL,
+  PRIMARY KEY (tenant, value, outbox_seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX search_values_of ON search_values (outbox_seq);
+
+-- A value goes with its event, and with its event's payload.
+CREATE TRIGGER search_values_end AFTER DELETE ON outbox
+BEGIN
+  DELETE FROM search_values WHERE outbox_seq = OLD.seq;
+END;
+CREATE TRIGGER search_values_are_expunged AFTER UPDATE OF expunged_at ON outbox
+BEGIN
+  DELETE FROM search_values WHERE outbox_seq = NEW.seq;
+END;
 
 -- Where escalations are told. Each channel has a subscription, `alert-` and its name, through which its alerts are
 -- delivered like other events.

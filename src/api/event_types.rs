@@ -13,6 +13,8 @@ use crate::model::operational::Kind;
 
 /// Characters of a description at most.
 const MAX_DESCRIPTION_CHARS: usize = 2000;
+/// Paths that the search looks at, of one event type.
+const MAX_SEARCH_PATHS: usize = 3;
 
 const NAME: Param = Param::path::<TypeName>("name", "The event type.", "invoice.created");
 
@@ -70,6 +72,11 @@ struct EventTypeForm {
     /// What becomes of an event that does not fit; `reject` if absent.
     #[serde(default, deserialize_with = "words::optional")]
     on_invalid: Option<OnInvalid>,
+    /// Where payloads have what the search finds, such as `$.number`: a text or a number of at most 100 characters. For the
+    /// newest 10,000 events, and those to come, with payloads of at most 16 KiB.
+    #[serde(default)]
+    #[schemars(length(max = MAX_SEARCH_PATHS))]
+    search_paths: Vec<String>,
 }
 
 /// `GET /v1/event-types/{name}/proposal`
@@ -118,9 +125,28 @@ fn check_name(name: &str) -> Result<(), Problem> {
     ))
 }
 
+/// Whether a text is `$`, and then names and places of lists.
+fn is_search_path(path: &str) -> bool {
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    let is_place = |place: &str| {
+        place
+            .strip_suffix(']')
+            .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let is_step = |step: &str| {
+        let (name, places) =
+            step.split_once('[').map_or((step, None), |(name, rest)| (name, Some(rest)));
+        is_name(name) && places.is_none_or(|places| places.split('[').all(is_place))
+    };
+    path.len() <= 100 && path.strip_prefix("$.").is_some_and(|steps| steps.split('.').all(is_step))
+}
+
 /// `PUT /v1/event-types/{name}`
 fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let EventTypeForm { description, schema, example, on_invalid } = call.json()?;
+    let EventTypeForm { description, schema, example, on_invalid, search_paths } = call.json()?;
     let (name, now) = (call.param(0).to_owned(), api.clock.wall());
     let wrong = |why: String| Problem::unprocessable(format!("{why}."));
     check_name(&name)?;
@@ -134,6 +160,13 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     {
         return Err(wrong(format!("The example does not fit the schema: {why}")));
     }
+    if search_paths.len() > MAX_SEARCH_PATHS {
+        return Err(wrong(format!("search_paths has {MAX_SEARCH_PATHS} entries at most")));
+    }
+    if let Some(path) = search_paths.iter().find(|path| !is_search_path(path)) {
+        let form = "write names and places of lists, like $.number or $.lines[0].article";
+        return Err(wrong(format!("{path:?} is no path of a value: {form}")));
+    }
     let on_invalid = on_invalid.unwrap_or(OnInvalid::Reject);
     let (created_at, updated_at) = (now, now);
     let new = EventType {
@@ -143,6 +176,7 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         schema: schema.0,
         example: bare(example),
         on_invalid,
+        search_paths,
         created_at,
         updated_at,
     };

@@ -12,7 +12,9 @@ use crate::api::call::page_found;
 use crate::api::prelude::*;
 use crate::api::subscriptions::{self as subscriptions_api, ID as SUBSCRIPTION_ID};
 use crate::base::id::{self, DeliverySeq};
-use crate::jobs::{Cursor, Filter, Item, Job, Kind, MAX_RATE, Matched, NewJob, State, tables};
+use crate::jobs::{
+    Became, Cursor, Filter, Item, Job, Kind, MAX_RATE, Matched, NewJob, State, tables,
+};
 use crate::model::json_fields;
 use crate::store::error::Error;
 use crate::store::{delivery_lists, outbox_lists, settlement, subscriptions, webhook_events};
@@ -179,7 +181,14 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/jobs/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| tables::by_id(tx, &call.tenant, call.param(0)))?;
-    Ok(ok(&JobAnswer::of(&found.or_not_found("job")?)))
+    let found = found.or_not_found("job")?;
+    let mut answer = JobAnswer::of(&found);
+    if let Some(became) = api.store.read(|tx| tables::became(tx, found.seq))?
+        && let Value::Object(fields) = &mut answer
+    {
+        fields.insert("became".to_owned(), value(became));
+    }
+    Ok(ok(&answer))
 }
 
 /// `POST /v1/jobs/{id}/pause`
@@ -501,6 +510,8 @@ pub(super) struct JobAnswer<'a> {
     finished_at: Option<Timestamp>,
     /// Why it failed.
     error: Option<&'a str>,
+    /// What became of the first 1,000 of its deliveries; null in lists, and where it has none.
+    became: Option<Became>,
 }
 
 impl JobAnswer<'_> {
@@ -530,6 +541,7 @@ impl JobAnswer<'_> {
             created_at: new.created_at,
             finished_at: *finished_at,
             error: error.as_deref(),
+            became: None,
         })
     }
 }

@@ -197,7 +197,7 @@ fn send_again(tx: &WriteTx<'_>, job: &NewJob, origin: Origin, now: Timestamp) ->
     }
     let item = tables::events::one(tx, job, origin)?;
     let batch = Batch { items: item.into_iter().collect(), ..Batch::default() };
-    if tables::carry_out(tx, job, &batch, now)?.deliveries > 0 {
+    if tables::carry_out(tx, job, &batch, now)?.0.deliveries > 0 {
         return Ok(());
     }
     let detail = match named {

@@ -16,7 +16,8 @@ pub(super) const RESOURCE: Resource = Resource {
         .doc("search", "Find things by a text", &[Q, OPERATIONAL])
         .about(
             "Looks for an aggregate's id, an idempotency key, a `webhook-id`, a UUID, a provider's id, the id of \
-             a delivery or of an attempt, an event type, and the name of a subscription, a provider or a source. The text is the value, or its \
+             a delivery or of an attempt, an event type, an aggregate's type and id (`invoice 4711`, `invoice/4711`), what \
+             payloads have at the `search_paths` of their types, and the name of a subscription, a provider or a source. The text is the value, or its \
              beginning from 2 characters on, of a UUID from 8 on. Ids of deliveries are given in full. At most 20 \
              are found by each field, the exact ones first, then those with the highest values. A `webhook-id` is \
              found among the newest 4,000 events, an event type among 5,000. Keys and providers' ids are found in the first \
@@ -54,7 +55,14 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
         return Err(Problem::bad_request(format!("q must have 1 to {MAX_CHARS} characters.")));
     }
     let find = |tx: &ReadTx<'_>| search::find(tx, &call.tenant, text, operational);
-    let (mut items, more) = archived::search(api, call, find)?;
+    let (mut items, mut more) = archived::search(api, call, find)?;
+    let (found, is_more) =
+        lists::read(api, call, |tx| search::in_payloads(tx, &call.tenant, text))?;
+    let is_new =
+        |hit: &Hit| items.iter().all(|known| (known.kind, known.seq) != (hit.kind, hit.seq));
+    let new: Vec<Hit> = found.into_iter().filter(is_new).collect();
+    items.extend(new);
+    more |= is_more;
     search::sort(&mut items);
     Ok(ok(&SearchAnswer { items, more }))
 }

@@ -134,13 +134,15 @@ impl<'a> List<'a> {
 
     /// The rows with all their fields, from the first one on.
     fn csv(&self, view: &View<'_>) -> Result<Listed, PageError> {
-        let (mut rows, mut found, mut after) = (Vec::new(), Value::Null, Some(String::new()));
-        while let Some(from) = after.filter(|_| rows.len() < MAX_CSV_ROWS) {
+        let (mut csv, mut found, mut after) = (Csv::default(), Value::Null, Some(String::new()));
+        while let Some(from) = after.filter(|_| csv.lines.len() < MAX_CSV_ROWS) {
             found = self.rows_after(view, &from, &[("limit", CSV_ROWS_AT_ONCE)])?;
-            rows.extend_from_slice(found.items("items"));
+            for row in found.items("items") {
+                csv.add(row);
+            }
             after = found.maybe("next").map(str::to_owned);
         }
-        Ok(Listed { found, csv: Some(csv_of(&rows)), ..Listed::default() })
+        Ok(Listed { found, csv: Some(csv.text()), ..Listed::default() })
     }
 
     /// A tab for each state. A count that costs too much is not shown.
@@ -255,27 +257,41 @@ fn pager(view: &View<'_>, answer: &Value) -> Markup {
     }
 }
 
-/// Rows as CSV (RFC 4180), with a byte order mark, by which Excel knows UTF-8. Fields of fields are named `a.b`.
-fn csv_of(rows: &[Value]) -> String {
-    let flat: Vec<Vec<(String, String)>> = rows.iter().map(|row| flattened("", row)).collect();
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in flat.iter().flatten() {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
+/// Rows as CSV (RFC 4180). Fields of fields are named `a.b`.
+#[derive(Default)]
+struct Csv {
+    names: Vec<String>,
+    /// Each with the number of its fields: the names that were known then.
+    lines: Vec<(String, usize)>,
+}
+
+impl Csv {
+    fn add(&mut self, row: &Value) {
+        let fields = flattened("", row);
+        for (name, _) in &fields {
+            if !self.names.contains(name) {
+                self.names.push(name.clone());
+            }
         }
+        let value = |name: &String| {
+            let field = fields.iter().find(|(have, _)| have == name);
+            field.map(|(_, value)| quoted(value)).unwrap_or_default()
+        };
+        let line = self.names.iter().map(value).collect::<Vec<_>>().join(",");
+        self.lines.push((line, self.names.len()));
     }
-    let value = |row: &[(String, String)], name: &str| {
-        row.iter()
-            .find(|(have, _)| have == name)
-            .map(|(_, value)| quoted(value))
-            .unwrap_or_default()
-    };
-    let line = |row: &Vec<(String, String)>| {
-        names.iter().map(|name| value(row, name)).collect::<Vec<_>>().join(",")
-    };
-    let head = names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(",");
-    let lines = std::iter::once(head).chain(flat.iter().map(line));
-    format!("\u{feff}{}\r\n", lines.collect::<Vec<_>>().join("\r\n"))
+
+    /// Begins with a byte order mark, by which Excel knows UTF-8.
+    fn text(self) -> String {
+        let names: Vec<_> = self.names.iter().map(|name| quoted(name)).collect();
+        let mut text = format!("\u{feff}{}\r\n", names.join(","));
+        for (line, count) in self.lines {
+            text.push_str(&line);
+            text.push_str(&",".repeat(names.len().saturating_sub(count)));
+            text.push_str("\r\n");
+        }
+        text
+    }
 }
 
 /// The fields of an object that have a value.
@@ -319,6 +335,10 @@ mod tests {
         let expected = "\u{feff}id,lag,hold.reason,tags\r\n\
                         \"a,\"\"b\"\"\",-3,'=1+1,\r\n\
                         \"ü\n\",,,\"[\"\"x\"\",\"\"y\"\"]\"\r\n";
-        assert_eq!(csv_of(&rows), expected);
+        let mut csv = Csv::default();
+        for row in &rows {
+            csv.add(row);
+        }
+        assert_eq!(csv.text(), expected);
     }
 }

@@ -62,16 +62,16 @@ texts! {
     acknowledge acknowledged_by action address after alerts all_sessions all_terms answer at attempts audit
     audit_entry back backups before began blocked browser calls_in_doubt cancel change changed changes check checks
     children clear command completed copy count credentials day dead_letters deliveries delivery detail directory
-    disable discard due_or_done enable error event event_type event_types events example failing_since failure_rate
-    field file filter first_steps format from go_on goes_to hash headers held held_from history id in_doubt job jobs
-    key kind lane lanes last_attempts last_event last_failure last_probe last_success last_used log_in log_out
-    logs_in_by made made_every manifest meaning method name needs_a_person nothing_is_late oldest overview owner
-    parent password password_again payload personal_data pick process progress provider providers reason received
-    release requests resolved restored result resume revoke role rotate schema scheme search secret sent_to settings
-    show_all signature since size skip source sources state step steps subscription subscriptions succeeded tenant
-    tenants test the_others there_is_no this_month title today took unhealthy_since until user_name users
-    valid_until value verify version waited waited_before webhook what what_it_means who who_changed_it why withdraw
-    yesterday;
+    disable discard due_or_done enable ended error event event_type event_types events example failed_again
+    failing_since failure_rate field file filter first_steps format from go_on goes_to gone hash headers held
+    held_from history id in_doubt job jobs key kind lane lanes last_attempts last_event last_failure last_probe
+    last_success last_used log_in log_out logs_in_by made made_every manifest meaning method name needs_a_person
+    nothing_is_late oldest overview owner parent password password_again payload personal_data pick process progress
+    provider providers reason received release requests resolved restored result resume revoke role rotate schema
+    scheme search secret sent sent_to settings show_all signature since size skip source sources state step steps
+    subscription subscriptions succeeded tenant tenants test the_others there_is_no this_month title today took
+    unhealthy_since until user_name users valid_until value verify version waited waited_before waiting webhook what
+    what_it_means who who_changed_it why withdraw yesterday;
 
     // Frame.
     brand: "Oncebox",
@@ -334,6 +334,7 @@ texts! {
     whole_answer: "The whole answer",
 
     // Dead letters and jobs.
+    what_became: "What became of it",
     dead_letters_about: "Deliveries that were given up. Nothing deletes them: a person sends them again, or discards them.",
     no_dead_letters: "Nothing was given up.",
     no_dead_letters_help: "What fails again and again comes here.",

@@ -51,6 +51,8 @@ pub struct EventType {
     #[schemars(with = "AnyValue")]
     pub example: Option<Value>,
     pub on_invalid: OnInvalid,
+    /// Where payloads have what the search finds, such as `$.number`.
+    pub search_paths: Vec<String>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
 }

@@ -18,8 +18,9 @@ words! {
 
 columns! {
     fn event_type() -> EventType = "event_types" [
-        seq, name, description, schema as Json(schema), example, on_invalid, created_at, updated_at
-    ] { seq, name, description, schema, example: Json::optional(example), on_invalid, created_at, updated_at }
+        seq, name, description, schema as Json(schema), example, on_invalid, search_paths as Json(search_paths),
+        created_at, updated_at
+    ] { seq, name, description, schema, example: Json::optional(example), on_invalid, search_paths, created_at, updated_at }
     /// An event type by its name.
     pub fn by_name(tenant: &str, name: &str) -> Option = "WHERE tenant = ?1 AND name = ?2";
     const PAGE = "WHERE tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
@@ -44,13 +45,13 @@ queries! {
 
 /// Stores an event type, or replaces the one of its name.
 pub fn put(tx: &WriteTx<'_>, tenant: &str, new: &EventType, now: Timestamp) -> Result<()> {
-    let EventType { name, description, schema, example, on_invalid, .. } = new;
+    let EventType { name, description, schema, example, on_invalid, search_paths, .. } = new;
     insert!(tx, "event_types" {
         tenant, name, description, schema: Json(schema), example: example.as_ref().map(Value::to_string), on_invalid,
-        created_at: now, updated_at: now
+        search_paths: Json(search_paths), created_at: now, updated_at: now
     } "ON CONFLICT (tenant, name) DO UPDATE
            SET description = excluded.description, schema = excluded.schema, example = excluded.example,
-               on_invalid = excluded.on_invalid, updated_at = excluded.updated_at")?;
+               on_invalid = excluded.on_invalid, search_paths = excluded.search_paths, updated_at = excluded.updated_at")?;
     tx.event_types_changed();
     Ok(())
 }

@@ -57,7 +57,7 @@ fn in_month(
     let (mut batch, done) = file.change(|tx| {
         legal_holds::lend(tx, &holds)?;
         let batch = tables::next_batch(tx, job, &job.cursor)?;
-        let done = tables::carry_out(tx, job, &batch, now)?;
+        let (done, _none) = tables::carry_out(tx, job, &batch, now)?;
         legal_holds::take_back(tx)?;
         Ok((batch, done))
     })?;

@@ -31,6 +31,8 @@ const MAX_CATCH_UP: Duration = Duration::from_secs(1);
 pub const MAX_COUNTED: u64 = 100_000;
 /// Most deliveries that a filter may name.
 pub const MAX_IDS: usize = 1000;
+/// Deliveries of a job that are kept, to tell what became of them.
+pub const MAX_REACHED: usize = 1000;
 /// The highest rate.
 pub const MAX_RATE: u64 = 10_000;
 
@@ -182,6 +184,21 @@ pub struct Progress {
     pub skipped: u64,
     /// Deliveries that were reopened, created or ended.
     pub deliveries: u64,
+}
+
+/// What became of the deliveries that a job opened or ended: of the first [`MAX_REACHED`] of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Became {
+    /// They arrived.
+    pub sent: u64,
+    /// They are dead letters again.
+    pub failed_again: u64,
+    /// They are not done yet.
+    pub waiting: u64,
+    /// They were cancelled or skipped.
+    pub ended: u64,
+    /// They were moved to the archive or deleted since.
+    pub gone: u64,
 }
 
 /// A job as stored.

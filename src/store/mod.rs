@@ -49,6 +49,7 @@ pub mod runs;
 pub mod schema;
 pub(crate) mod schema_shape;
 pub mod search;
+pub mod search_values;
 pub mod seen_keys;
 pub mod sessions;
 pub mod settlement;

@@ -71,6 +71,7 @@ impl Steps {
             include_str!("step_10.sql"),
             include_str!("step_11.sql"),
             include_str!("step_12.sql"),
+            include_str!("step_13.sql"),
         ],
     };
 

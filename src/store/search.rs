@@ -97,6 +97,20 @@ pub(super) const EVENTS_OF_AGGREGATE: &str = hits!(
      CROSS JOIN outbox AS t ON t.seq = n.seq",
     own!()
 );
+/// Of an aggregate of this type.
+pub(super) const EVENTS_OF_PAIR: &str = hits!(
+    "t.aggregate_id",
+    "(SELECT seq FROM outbox INDEXED BY outbox_aggregate WHERE tenant = ?1 AND aggregate_id BETWEEN ?2 AND ?3
+       ORDER BY aggregate_id DESC, seq DESC LIMIT 1000) AS n
+     CROSS JOIN outbox AS t ON t.seq = n.seq",
+    "AND t.source_system <> 'oncebox' AND t.aggregate_type = ?4 COLLATE NOCASE"
+);
+pub(super) const EVENTS_OF_PAYLOAD: &str = "
+    SELECT t.seq, t.id, v.value, t.event_type, t.status, t.received_at
+      FROM search_values AS v
+     CROSS JOIN outbox AS t ON t.seq = v.outbox_seq
+     WHERE v.tenant = ?1 AND v.value BETWEEN ?2 AND ?3
+     ORDER BY v.value DESC, v.outbox_seq DESC LIMIT 21";
 pub(super) const SOURCE_SYSTEMS: &str = sources!("outbox", "source_system");
 pub(super) const EVENTS_OF_KEY: &str = hits!(
     "t.idempotency_key",
@@ -203,7 +217,7 @@ pub fn sort(hits: &mut [Hit]) {
 values! {
     /// The fields that are searched.
     MatchedField = { "type": "string", "enum": ["id", "aggregate_id", "idempotency_key", "webhook_id",
-        "provider_event_id", "event_type", "name"] }
+        "provider_event_id", "event_type", "name", "payload"] }
 }
 
 /// A field that is searched.
@@ -290,12 +304,44 @@ pub fn find(
             }
         }
     }
-    // `dlv_17.3` is an attempt of a delivery.
+    // `invoice 4711` and `invoice/4711` are an aggregate.
+    if let Some((kind, id)) = text.split_once([' ', '/']) {
+        let of = field(HitKind::Event, "aggregate_id", EVENTS_OF_PAIR);
+        let params = (tenant, id.trim(), id.trim(), kind);
+        all.extend(tx.rows(EVENTS_OF_PAIR, params, |row| of.hit(row, false))?);
+    }
+    // `dlv_17.3` is an attempt of a delivery. A bare number is that of an invoice, not of a delivery.
     let number = text.split_once('.').map_or(text, |(number, _attempt)| number);
-    let seq = DeliverySeq::parse(number).ok();
+    let seq = Some(number).filter(|number| number.starts_with("dlv_"));
+    let seq = seq.and_then(|number| DeliverySeq::parse(number).ok());
     let delivery = seq.map(|seq| delivery_lists::by_seq(tx, tenant, seq)).transpose()?.flatten();
     all.extend(delivery.map(of_delivery));
     sort(&mut all);
+    Ok((all, more))
+}
+
+/// Finds events by what their payloads have at the paths that their types name; and whether there may be more. Of an amount
+/// the form may be another one: `99,50` finds 99.5.
+pub fn in_payloads(tx: &ReadTx<'_>, tenant: &str, text: &str) -> Result<(Vec<Hit>, bool)> {
+    let of = field(HitKind::Event, "payload", EVENTS_OF_PAYLOAD);
+    let mut all: Vec<Hit> = Vec::new();
+    let amount = text.replace(',', ".");
+    let short = amount.trim_end_matches('0').trim_end_matches('.');
+    let is_amount = amount.contains('.') && amount.parse::<f64>().is_ok();
+    let whole = format!("{short}.0");
+    let others = if is_amount { vec![amount.as_str(), short, &whole] } else { Vec::new() };
+    let end = format!("{text}{LAST}");
+    let is_prefix = text.chars().count() >= MIN_PREFIX;
+    let spans = [(text, text), (text, if is_prefix { end.as_str() } else { text })];
+    for (from, to) in spans.into_iter().chain(others.into_iter().map(|other| (other, other))) {
+        for hit in tx.rows(EVENTS_OF_PAYLOAD, (tenant, from, to), |row| of.hit(row, false))? {
+            if !all.iter().any(|known| known.seq == hit.seq) {
+                all.push(hit);
+            }
+        }
+    }
+    let more = all.len() > MAX_HITS;
+    all.truncate(MAX_HITS);
     Ok((all, more))
 }
 

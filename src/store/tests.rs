@@ -6,7 +6,7 @@ use crate::store::{
     attempts, audit_events, confirmations, deliveries, delivery_lists, escalations, external_calls,
     families, idempotency_keys, in_doubt, lane_lists, lanes, leases, outbox, outbox_lists,
     outbox_relay, outbox_routing, payloads, pool, postponed, processed_events, quarantine,
-    schema_shape, search, sessions, stats, subjects, tokens, users, webhook_events,
+    schema_shape, search, search_values, sessions, stats, subjects, tokens, users, webhook_events,
 };
 
 /// The query plan of a statement, one step per line.
@@ -242,6 +242,9 @@ fn an_id_of_a_source_or_a_provider_is_found_by_one_seek_per_source() {
 fn a_search_seeks_in_an_index_or_reads_the_newest_rows() {
     let key = "INDEX outbox_identity (tenant=? AND source_system=? AND idempotency_key>? AND idempotency_key<?)";
     uses(search::EVENTS_OF_KEY, &[key]);
+    let values = "SEARCH v USING PRIMARY KEY (tenant=? AND value>? AND value<?)";
+    uses(search::EVENTS_OF_PAYLOAD, &[values, "SEARCH t USING INTEGER PRIMARY KEY (rowid=?)"]);
+    uses(search_values::FOUND, &["SEARCH o USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]);
     let id = "INDEX webhook_events_identity (tenant=? AND provider=? AND provider_event_id>? AND provider_event_id<?)";
     uses(search::WEBHOOK_EVENTS_OF_ID, &[id]);
     for (sql, index) in [
@@ -257,6 +260,10 @@ fn a_search_seeks_in_an_index_or_reads_the_newest_rows() {
     for (sql, inner) in [
         (
             search::EVENTS_OF_AGGREGATE,
+            "INDEX outbox_aggregate (tenant=? AND aggregate_id>? AND aggregate_id<?)",
+        ),
+        (
+            search::EVENTS_OF_PAIR,
             "INDEX outbox_aggregate (tenant=? AND aggregate_id>? AND aggregate_id<?)",
         ),
         (search::EVENTS_BY_ID, "INDEX sqlite_autoindex_outbox_1 (id>? AND id<?)"),

@@ -144,6 +144,10 @@ fn unheard(browser: &Browser<'_>, is_inside: bool) -> Vec<String> {
     faults
 }
 
+/// A page has 40 kB at most, and what came over the line 12.
+const SIZE: &str = "const { decodedBodySize: page, encodedBodySize: sent } = performance.getEntriesByType('navigation')[0];
+    return page > 40000 || sent > 12000 ? [`${page} bytes, ${sent} sent`] : []";
+
 #[test]
 fn each_page_is_heard_and_seen_by_everybody() {
     let Some(driver) = Driver::start() else { return };
@@ -172,6 +176,7 @@ fn each_page_is_heard_and_seen_by_everybody() {
         browser.prefers(&[("prefers-color-scheme", "light")]);
         browser.open(&world.at(path));
         note(path, "a screen reader", json!(unheard(&browser, true)));
+        note(path, "size", browser.run(SIZE));
         let found = browser.run(&wide);
         for (n, what) in ["structure", "light", "wide"].iter().enumerate() {
             note(path, what, found[n].clone());

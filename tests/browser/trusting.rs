@@ -63,3 +63,53 @@ fn an_event_prints_light_on_one_page_with_its_hashes() {
     // A4 in points.
     assert!(pdf.contains("[0 0 594.95") || pdf.contains("[0 0 595"), "{:?}", pdf.find("MediaBox"));
 }
+
+/// A morning on which much is wrong: the screen says the worst first, in people's words, also after a restart.
+#[test]
+fn a_bad_morning_is_told_in_order_and_a_restart_forgets_nothing() {
+    let Some(driver) = Driver::start() else { return };
+    let (mut world, browser) = (World::empty(), driver.browser());
+    for n in 0..51_u32 {
+        // The last one is on the last page, and broken.
+        let to = if n == 50 { &world.bad } else { &world.well };
+        world.rig.subscribe_with(
+            &format!("s-{n:02}"),
+            to,
+            &json!({ "event_types": [format!("t{n}")] }),
+        );
+    }
+    world.bad.always(Reply::status(422));
+    world.rig.publish(&json!({ "event_type": "t1", "payload": 1 }));
+    world.rig.publish(&json!({ "event_type": "t50", "payload": 1 }));
+    world.rig.becomes("SELECT count(*) FROM deliveries WHERE finished_at IS NOT NULL", "2");
+    let raise = |class: &str, of: &str, count: u32| {
+        world.rig.write(&format!(
+            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {count})
+             INSERT INTO escalations (id, tenant, class, subject, detail, first_at, last_at)
+             SELECT '{class}-' || n, 'default', '{class}', '{of}:x-' || n, 'It is wrong.', {now}, {now} FROM n",
+            now = world.rig.now().ms()
+        ));
+    };
+    raise("subscription.auth", "subscription", 20);
+    raise("source.silent", "source", 40);
+    world.enter(&browser, "otto");
+    shows(&browser.text(".headline"), &["20 critical", "warnings"]);
+    let verdicts = browser.text(".verdicts");
+    let at = |text: &str| verdicts.find(text).unwrap_or_else(|| panic!("{text}: {verdicts}"));
+    assert!(at("all 20") < at("all 40"), "the worst comes first: {verdicts}");
+    assert!(!verdicts.contains("subscription.auth"), "{verdicts}");
+    // Who is failing stands first, wherever it is in the list.
+    browser.press("Subscriptions");
+    let first = browser.text("tbody tr");
+    assert!(first.contains("s-50"), "{first}");
+    // The last hour is still there after a restart.
+    let accepted = |browser: &Browser<'_>| browser.text("main").contains("2 succeeded");
+    browser.press("Overview");
+    let before = accepted(&browser);
+    world.rig.advance(secs(60));
+    until("the minute is stored", || world.rig.one("SELECT count(*) FROM recent_minutes") != "0");
+    world.rig.restart();
+    browser.open(&world.at("/console/"));
+    assert_eq!(accepted(&browser), before);
+    shows(&browser.text(".headline"), &["20 critical", "warnings"]);
+}

@@ -24,6 +24,8 @@ pub(crate) fn kind(path: &str) -> String {
         .collect();
     let mut names: Vec<_> = query.split('&').filter_map(|pair| pair.split('=').next()).collect();
     names.retain(|name| parts[0] != "act" && !matches!(*name, "after" | "" | "back"));
+    // Of several filters, the first tells what kind of page it is.
+    names.truncate(1);
     format!("/console/{}?{}", parts.join("/"), names.join("&")).trim_end_matches('?').to_owned()
 }
 

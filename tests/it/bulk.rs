@@ -7,7 +7,9 @@ use crate::rig::prelude::*;
 fn with_dead_letters(count: u32, ordering: &str) -> (Rig, Receiver) {
     let (rig, receiver) = unsendable(ordering);
     let events: Vec<Value> = (0..count).map(|n| event(n, &json!({}))).collect();
-    rig.post("/v1/events", &json!(events)).is(201);
+    for some in events.chunks(1_000) {
+        rig.post("/v1/events", &json!(some)).is(201);
+    }
     until("all are dead", || dead(&rig) == count);
     mend(&rig, &receiver);
     (rig, receiver)
@@ -329,6 +331,37 @@ fn discarded_dead_letters_keep_the_reason_and_are_not_sent() {
     assert_eq!(rig.one("SELECT DISTINCT status FROM outbox"), "cancelled");
     assert_eq!(receiver.count(), 0);
     rig.call("DELETE", "/v1/subscriptions/erp", b"").is(204);
+}
+
+#[test]
+fn a_job_says_what_became_of_its_deliveries() {
+    let (rig, receiver) = with_dead_letters(1_003, "none");
+    receiver.decide(|request| {
+        Reply::status(match request.body.as_slice() {
+            b"1" => 422,
+            b"2" => 500,
+            _ => 200,
+        })
+    });
+    let job = replay(&rig, &json!({ "ids": ["dlv_1", "dlv_2", "dlv_3"] }));
+    let path = format!("/v1/jobs/{}", job["id"].as_str().unwrap());
+    let all = json!({ "sent": 1, "failed_again": 1, "waiting": 1, "ended": 0, "gone": 0 });
+    until("three are tried", || rig.get(&path)["became"] == all);
+    rig.post("/v1/deliveries/dlv_3/cancel", &json!({})).is(200);
+    let found = rig.get(&path);
+    assert_eq!((&found["became"]["waiting"], &found["became"]["ended"]), (&json!(0), &json!(1)));
+    // Of a larger job, the first thousand are known.
+    let discard = json!({ "filter": {}, "reason": "of no use" });
+    let job = done(&rig, rig.post("/v1/dead-letters/discard", &discard));
+    assert_eq!((&job["deliveries"], &job["became"]["ended"]), (&json!(1_001), &json!(1_000)));
+    assert_eq!(rig.get("/v1/jobs")["items"][0]["became"], Value::Null);
+    // Made anew for a subscription that came later.
+    let (_, later) = (rig.publish_type("a"), Receiver::new());
+    rig.subscribe("later", &later);
+    let filter = json!({ "filter": { "subscription": "later", "event_type": "a" } });
+    let job = done(&rig, rig.post("/v1/events/replay", &filter));
+    let path = format!("/v1/jobs/{}", job["id"].as_str().unwrap());
+    until("they arrived", || rig.get(&path)["became"]["sent"] == 1_000);
 }
 
 #[test]

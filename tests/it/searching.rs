@@ -96,7 +96,9 @@ fn ids_find_what_they_name() {
         hits(&rig, webhook_id.get(..12).unwrap()),
         [hit("event", "webhook_id", &webhook_id)]
     );
-    for delivery in ["dlv_1", "dlv_1.1", "1", "1.1"] {
+    // A bare number is that of an invoice.
+    assert!(hits(&rig, "1").is_empty());
+    for delivery in ["dlv_1", "dlv_1.1"] {
         assert_eq!(hits(&rig, delivery), [hit("delivery", "id", "dlv_1")], "{delivery}");
     }
     assert_eq!(search(&rig, "dlv_1")["items"][0]["status"], "completed");
@@ -168,4 +170,84 @@ fn operational_events_never_hide_the_invoice() {
         rig.get_as(&token, &format!("/v1/events{query}"))["items"].as_array().unwrap().len()
     };
     assert_eq!((events(""), events("?operational=true")), (1, 2));
+}
+
+/// A type whose payloads are searched by number and total.
+fn searched(rig: &Rig) {
+    let known = json!({ "schema": true, "search_paths": ["$.number", "$.sum.total", "$.lines[0].article"] });
+    rig.call("PUT", "/v1/event-types/invoice.paid", known.to_string().as_bytes()).is(201);
+}
+
+fn paid(number: &str, total: f64) -> Value {
+    let payload =
+        json!({ "number": number, "sum": { "total": total }, "lines": [{ "article": "A-17" }] });
+    json!({ "event_type": "invoice.paid", "idempotency_key": number, "payload": payload })
+}
+
+#[test]
+fn what_a_payload_has_at_the_paths_of_its_type_is_found_until_it_is_removed() {
+    let rig = Rig::new();
+    // Those that came before are found as well.
+    rig.publish(&paid("R-1", 10.0));
+    searched(&rig);
+    rig.publish(&paid("R-2024-17", 1234.5));
+    rig.publish(&json!({ "event_type": "other", "payload": { "number": "R-2024-99" } }));
+    rig.publish(&json!({ "event_type": "invoice.paid", "payload": { "number": { "deep": 1 } } }));
+    rig.becomes("SELECT count(*) FROM search_values", "6");
+    for (text, value) in [
+        ("R-2024-17", "R-2024-17"),
+        ("R-2024", "R-2024-17"),
+        ("1234.5", "1234.5"),
+        ("1234,50", "1234.5"),
+        ("1234.50", "1234.5"),
+        ("10,00", "10.0"),
+    ] {
+        let found = search(&rig, text);
+        let of_payload = |hit: &&Value| hit["matched"] == "payload";
+        let hit = found["items"].as_array().unwrap().iter().find(of_payload);
+        let is_key = text.starts_with("R-2024");
+        assert!(is_key || hit.is_some_and(|hit| hit["value"] == value), "{text}: {found}");
+        assert_eq!(found["items"].as_array().unwrap().len(), 1, "{text}: {found}");
+    }
+    assert_eq!(hits(&rig, "A-17").len(), 2);
+    assert!(hits(&rig, "R-2024-99").is_empty());
+    // What is removed from an event is not found any more.
+    let why = json!({ "filter": {}, "reason": "Not needed" });
+    rig.post("/v1/events/expunge", &why).is(201);
+    rig.becomes("SELECT count(*) FROM search_values", "0");
+    for wrong in ["number", "$", "$..a", "$.a[", "$.a'", "$.a[x]"] {
+        let known = json!({ "schema": true, "search_paths": [wrong] });
+        let path = "/v1/event-types/invoice.paid";
+        let refused = rig.call("PUT", path, known.to_string().as_bytes()).is(422).json();
+        assert!(refused["detail"].as_str().unwrap().contains("$.number"), "{refused}");
+    }
+}
+
+#[test]
+fn values_of_payloads_are_bounded_and_the_tenant_with_most_loses_its_oldest() {
+    let rig = Rig::new();
+    searched(&rig);
+    rig.publish(&paid("R-1", 1.0));
+    rig.becomes("SELECT count(*) FROM search_values", "3");
+    rig.write(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200010)
+         INSERT INTO search_values (tenant, value, outbox_seq) SELECT 'greedy', 'v' || i, -i FROM n",
+    );
+    rig.advance(secs(61));
+    rig.publish(&paid("R-2", 2.0));
+    rig.becomes("SELECT count(*) FROM search_values", "200000");
+    assert_eq!(rig.one("SELECT count(*) FROM search_values WHERE tenant = 'default'"), "6");
+    assert_eq!(rig.one("SELECT max(outbox_seq) FROM search_values WHERE tenant = 'greedy'"), "-1");
+}
+
+#[test]
+fn an_aggregate_is_found_by_its_type_and_id() {
+    let rig = Rig::new();
+    rig.publish(&invoice("4711", "a"));
+    let order = json!({ "event_type": "order.made", "aggregate_type": "order", "aggregate_id": "4711", "payload": 1 });
+    rig.publish(&order);
+    for text in ["invoice 4711", "invoice/4711", "Invoice 4711"] {
+        assert_eq!(hits(&rig, text), [hit("event", "aggregate_id", "4711")], "{text}");
+    }
+    assert!(hits(&rig, "invoice 4712").is_empty());
 }

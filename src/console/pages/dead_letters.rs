@@ -130,6 +130,10 @@ pub(super) fn job(view: &View<'_>) -> Result<Content, PageError> {
         (bar(done, matched))
         p { (done) " / " (matched) (more) }
         (known.facts(view, &found))
+        @if !found.field("became").is_null() {
+            h2 { (t.what_became) }
+            (Cells("sent; failed_again; waiting; ended; gone", &[]).facts(view, found.field("became")))
+        }
         h2 { (t.filter) }
         (json(view, found.field("filter")))
     };

@@ -324,9 +324,10 @@ fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &
     if waits.is_empty() {
         return html! { p.small { (t.no_attempts) } };
     }
+    // Why it waits now stands above already.
     let waited = |n: usize| {
         let wait = waits.get(n).filter(|wait| wait.ms >= 1000);
-        html! { @match wait { Some(wait) => { (span(wait.ms)) " · " (wait.why) }, None => (nothing()) } }
+        html! { @match wait { Some(wait) => { (span(wait.ms)) @if n < attempts.len() { " · " (wait.why) } }, None => (nothing()) } }
     };
     let mut rows: Vec<_> = attempts
         .iter()

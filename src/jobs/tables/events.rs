@@ -352,14 +352,14 @@ fn payload(tx: &ReadTx<'_>, origin: Origin) -> Result<Cow<'static, [u8]>> {
     found.map(Cow::Owned).ok_or(Error::Changed("the event"))
 }
 
-/// Creates the delivery of a stored event for a subscription, at its regular place in the lane.
+/// Creates the delivery of a stored event for a subscription, at its regular place in the lane. Returns it.
 /// Fails with `Changed` if there is one by now, or if the subscription does not want the event any more.
 pub(super) fn create(
     tx: &WriteTx<'_>,
     origin: Origin,
     subscription: SubscriptionSeq,
     now: Timestamp,
-) -> Result<()> {
+) -> Result<Option<DeliverySeq>> {
     const CHANGED: Error = Error::Changed("the event");
     let (sql, seq) = origin.choose(DELIVERIES_OF, DELIVERIES_OF_WEBHOOK);
     let nothing: Option<&str> = None;
@@ -382,7 +382,9 @@ pub(super) fn create(
         };
         settlement::route_again(tx, (origin, event.routed.tenant), &matching, route)
     });
-    created?.ok_or(CHANGED)
+    created?.ok_or(CHANGED)?;
+    let all = tx.rows(sql, (seq, nothing, nothing), event_delivery)?;
+    Ok(all.iter().find(|found| found.subscription == subscription).map(|found| found.seq))
 }
 
 /// The open deliveries of an event, without those that are parked or wait for a confirmation.

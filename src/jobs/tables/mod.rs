@@ -9,7 +9,8 @@ mod expunged;
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::jobs::{
-    Action, Batch, Cursor, Filter, Job, Kind, MAX_COUNTED, Matched, NewJob, Pace, Progress, State,
+    Action, Batch, Became, Cursor, Filter, Job, Kind, MAX_COUNTED, MAX_REACHED, Matched, NewJob,
+    Pace, Progress, State,
 };
 use crate::store::column::{Count, Json, to_json, words};
 use crate::store::error::{Error, Result};
@@ -46,6 +47,18 @@ columns! {
 
 const AT: &str =
     "SELECT cursor FROM jobs WHERE seq = ?1 AND state = 'running' AND paused_at IS NULL";
+
+const REACHED: &str = "SELECT reached FROM jobs WHERE seq = ?1";
+
+const SET_REACHED: &str = "UPDATE jobs SET reached = ?2 WHERE seq = ?1";
+
+const BECAME: &str = "
+    SELECT sum(d.state = 'completed'), sum(d.state = 'dead_letter'),
+           sum(d.state NOT IN ('completed', 'dead_letter', 'cancelled', 'skipped')),
+           sum(d.state IN ('cancelled', 'skipped')), sum(d.seq IS NULL)
+      FROM jobs AS j, json_each(j.reached)
+      LEFT JOIN deliveries AS d ON d.seq = json_each.value
+     WHERE j.seq = ?1";
 
 const ADVANCE: &str = "
     UPDATE jobs
@@ -138,6 +151,32 @@ pub fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Cursor> {
     events::start(tx, kind, filter)
 }
 
+/// What became of a job's deliveries; `None` if it opened or ended none.
+pub fn became(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Became>> {
+    let has_any: Option<Option<String>> = tx.find(REACHED, [seq])?;
+    if has_any.flatten().is_none() {
+        return Ok(None);
+    }
+    tx.first(BECAME, [seq], |row| {
+        let (Count(sent), Count(failed_again), Count(waiting), Count(ended), Count(gone)) =
+            row.try_into()?;
+        Ok(Became { sent, failed_again, waiting, ended, gone })
+    })
+}
+
+/// Notes deliveries that a job opened or ended, as long as there is room.
+fn note_reached(tx: &WriteTx<'_>, seq: i64, new: &[DeliverySeq]) -> Result<()> {
+    let known: Option<Option<String>> = tx.find(REACHED, [seq])?;
+    let known = known.flatten().map(|json| serde_json::from_str::<Vec<i64>>(&json));
+    let mut reached = known.transpose().unwrap_or_default().unwrap_or_default();
+    let room = MAX_REACHED.saturating_sub(reached.len());
+    if room > 0 && !new.is_empty() {
+        reached.extend(new.iter().take(room).map(|delivery| delivery.0));
+        tx.execute(SET_REACHED, (seq, to_json("jobs.reached", &reached)?))?;
+    }
+    Ok(())
+}
+
 /// The next batch of a job.
 pub fn next_batch(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor) -> Result<Batch> {
     let size = Pace::batch_size(job.rate);
@@ -193,10 +232,11 @@ pub fn advance(
     if at.as_deref() != Some(was.as_str()) {
         return Ok(None);
     }
-    let progress = match done {
-        Some(done) => done,
+    let (progress, reached) = match done {
+        Some(done) => (done, Vec::new()),
         None => carry_out(tx, &job.new, batch, now)?,
     };
+    note_reached(tx, job.seq, &reached)?;
     let state = if batch.is_last { State::Completed } else { State::Running };
     tx.change_one(
         ADVANCE,
@@ -219,18 +259,19 @@ fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Handles the items of a batch in their order. Items that have changed since they were read are skipped.
+/// Handles the items of a batch in their order. Items that have changed since they were read are skipped. Also tells which
+/// deliveries it opened or ended.
 pub fn carry_out(
     tx: &WriteTx<'_>,
     job: &NewJob,
     batch: &Batch,
     now: Timestamp,
-) -> Result<Progress> {
+) -> Result<(Progress, Vec<DeliverySeq>)> {
     if job.kind.is_expunging() {
         let seqs: Vec<i64> = batch.items.iter().map(|item| item.seq).collect();
         let done = expunged::expunge(tx, job.kind, &seqs, now)?;
         let skipped = u64::try_from(seqs.len()).unwrap_or(u64::MAX).saturating_sub(done);
-        return Ok(Progress { done, skipped, deliveries: 0 });
+        return Ok((Progress { done, skipped, deliveries: 0 }, Vec::new()));
     }
     let mut actions: Vec<_> = Vec::new();
     for (n, item) in batch.items.iter().enumerate() {
@@ -240,10 +281,12 @@ pub fn carry_out(
     if !job.kind.is_of_dead_letters() {
         actions.sort_by_key(|(place, ..)| *place);
     }
-    let (mut progress, mut is_done) = (Progress::default(), vec![false; batch.items.len()]);
+    let (mut progress, mut reached) = (Progress::default(), Vec::new());
+    let mut is_done = vec![false; batch.items.len()];
     for (_, n, action) in actions {
         match tx.in_savepoint(|| carry_out_one(tx, job, action, now))? {
-            Ok(()) => {
+            Ok(delivery) => {
+                reached.extend(delivery);
                 progress.deliveries = progress.deliveries.saturating_add(1);
                 if let Some(is_done) = is_done.get_mut(n) {
                     *is_done = true;
@@ -256,18 +299,24 @@ pub fn carry_out(
     let done = is_done.iter().filter(|is_done| **is_done).count();
     progress.done = u64::try_from(done).unwrap_or(0);
     progress.skipped = u64::try_from(is_done.len().saturating_sub(done)).unwrap_or(0);
-    Ok(progress)
+    Ok((progress, reached))
 }
 
-fn carry_out_one(tx: &WriteTx<'_>, job: &NewJob, action: Action, now: Timestamp) -> Result<()> {
+/// Returns the delivery that it opened or ended.
+fn carry_out_one(
+    tx: &WriteTx<'_>,
+    job: &NewJob,
+    action: Action,
+    now: Timestamp,
+) -> Result<Option<DeliverySeq>> {
     match action {
         Action::Change { delivery, run_no, .. } if job.kind == Kind::DiscardDeadLetters => {
             let reason = job.reason.as_deref().unwrap_or_default();
             let reason = format!("discarded by {}: {reason}", job.requested_by);
-            settlement::discard(tx, delivery, run_no, &reason, now)
+            settlement::discard(tx, delivery, run_no, &reason, now).map(|()| Some(delivery))
         }
         Action::Change { delivery, state, run_no } => {
-            settlement::replay(tx, delivery, (state, run_no), now)
+            settlement::replay(tx, delivery, (state, run_no), now).map(|()| Some(delivery))
         }
         Action::Create(origin, subscription) => events::create(tx, origin, subscription, now),
     }
@@ -292,9 +341,10 @@ mod tests {
             dead_letters::NEXT_OF_LANE,
             &["INDEX deliveries_dead_in_lane (lane=? AND order_at>?)"],
         );
-        for sql in [AT, ADVANCE] {
+        for sql in [AT, ADVANCE, REACHED, SET_REACHED] {
             uses(sql, &["INTEGER PRIMARY KEY"]);
         }
+        uses(BECAME, &["SEARCH d USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN"]);
         uses(PAGE, &["INDEX jobs_listed (tenant=? AND seq<?)"]);
         uses(BY_ID, &["INDEX sqlite_autoindex_jobs_1 (id=?)"]);
     }

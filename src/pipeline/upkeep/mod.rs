@@ -25,13 +25,13 @@ use crate::pipeline::upkeep::master_key_schedule::MasterKeySchedule;
 use crate::pipeline::upkeep::postponing::Postponing;
 use crate::pipeline::upkeep::site_watch::{ClockWatch, SiteWatch};
 use crate::store::{
-    confirmations, deliveries, escalations, holds, idempotency_keys, past_holds, runs, settlement,
-    subscriptions,
+    confirmations, deliveries, escalations, holds, idempotency_keys, past_holds, runs,
+    search_values, settlement, subscriptions,
 };
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 20] = [
+const CHORES: [(&str, Chore); 21] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         upkeep.disk.note(upkeep.clock.monotonic());
@@ -73,6 +73,7 @@ const CHORES: [(&str, Chore); 20] = [
     ("store when credentials were used", |upkeep| upkeep.deliver.destinations.store_uses(false)),
     ("delete old guards", |upkeep| upkeep.guard_expiry.turn()),
     ("delete holds that ended long ago", Upkeep::trim_past_holds),
+    ("read what the search finds in payloads", Upkeep::find_values),
     ("store the counts of the last minute", |upkeep| upkeep.store_counts(false)),
 ];
 type Chore = fn(&mut Upkeep) -> Result<()>;
@@ -82,6 +83,10 @@ const EVERY: Duration = Duration::from_secs(1);
 const CONFIRM_GRACE: Duration = Duration::from_mins(1);
 /// Rows that a chore changes in one transaction.
 const MAX_ROWS: u32 = 500;
+/// Events whose payloads are read at once for the search.
+const EVENTS_READ: i64 = 500;
+/// How often that is done in a turn, so that other chores have theirs.
+const MAX_READS: usize = 10;
 
 /// The chores and what they need.
 pub struct Upkeep {
@@ -233,6 +238,20 @@ impl Upkeep {
         while self.store.read(|tx| past_holds::is_over(tx, at))?
             && self.store.writer().write(Queue::Upkeep, run)? >= full
         {}
+        Ok(())
+    }
+
+    /// Reads from new payloads what the search finds in them.
+    fn find_values(&mut self) -> Result<()> {
+        for _ in 0..MAX_READS {
+            let next = self.store.snapshot(|tx| search_values::next(tx, EVENTS_READ))?;
+            let Some((found, upto)) = next else { break };
+            let keep = move |tx: &WriteTx<'_>| search_values::keep(tx, &found, upto);
+            self.store.writer().write(Queue::Upkeep, keep)?;
+            if self.store.read(search_values::is_over)? {
+                self.store.writer().write(Queue::Upkeep, search_values::trim)?;
+            }
+        }
         Ok(())
     }
 
