@@ -1,5 +1,8 @@
 //! Pictures: SVG of our own. Each has a text that says the same.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
 use crate::console::elements::{Svg, mood};
 use crate::console::prelude::*;
 
@@ -74,13 +77,15 @@ pub(super) fn timeline(view: &View<'_>, attempts: &[Value], waits: &[Wait]) -> M
 pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
     let shown = attempts.iter().take(50).rev();
     let width = i64::try_from(shown.len()).unwrap_or(0).saturating_mul(10);
-    let bars = (0_i64..).zip(shown).map(|(n, row)| {
+    // All bars of a color are one path: a page has many.
+    let mut paths: BTreeMap<&str, String> = BTreeMap::new();
+    for (n, row) in (0_i64..).zip(shown) {
         let (color, _) = mood(row.text("class"));
-        let (x, height) = (n * 10, if color == "good" { 14 } else { 24 });
-        let y = 24 - height;
-        format!("<rect x=\"{x}\" y=\"{y}\" width=\"8\" height=\"{height}\" class=\"{color}\"/>")
-    });
-    let bars = bars.collect::<Vec<_>>().concat();
+        let (x, y) = (n * 10, if color == "good" { 10 } else { 0 });
+        let _written = write!(paths.entry(color).or_default(), "M{x} {y}h8V24h-8z");
+    }
+    let path = |(color, bars)| format!("<path class=\"{color}\" d=\"{bars}\"/>");
+    let bars = paths.into_iter().map(path).collect::<Vec<_>>().concat();
     let failed = attempts.iter().filter(|row| row.text("class") != "success").count();
     let label =
         format!("{}: {}, {} {}", view.t.last_attempts, attempts.len(), failed, view.t.failed);
@@ -274,9 +279,10 @@ fn gaps(
     let unknown = (0_i64..).zip(rows).filter(|(_, row)| !is_known(row));
     let band = |(n, _): (i64, &Value)| {
         let (x, width) = place(n);
-        format!("<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" class=\"gap\"/>")
+        format!("M{x} {y}h{width}v{height}h-{width}z")
     };
-    unknown.map(band).collect()
+    let bands: String = unknown.map(band).collect();
+    if bands.is_empty() { bands } else { format!("<path class=\"gap\" d=\"{bands}\"/>") }
 }
 
 /// Whether the service ran and counted all the time.

@@ -1,6 +1,8 @@
 //! A list of the API as a page: the tabs of its states, its filters, its table with the columns that were chosen, and the
 //! way on. All of that stands in the URL. The same list is a CSV file.
 
+use std::time::Duration;
+
 use maud::{Markup, Render, html};
 use serde_json::Value;
 
@@ -14,6 +16,8 @@ use crate::http::message::Response;
 
 /// The most rows of a CSV file.
 const MAX_CSV_ROWS: usize = 10_000;
+/// How long rows are looked for: others want lists, too.
+const MAX_CSV_SPAN: Duration = Duration::from_secs(2);
 /// Rows that one read of the API brings: the most that it takes.
 const CSV_ROWS_AT_ONCE: &str = "500";
 /// Parameters of the query that say how a list is shown, not what is in it.
@@ -39,8 +43,10 @@ pub(super) enum Filter<'a> {
     Text,
     Time,
     Choice(&'a [&'a str]),
-    /// The state: a tab each, with how many there are, where that is counted.
+    /// The state: a tab each.
     States(&'a [&'a str]),
+    /// The same with how many there are, where `/v1/stats` counts it.
+    Counted(&'a [&'a str]),
 }
 
 /// The parts of a list, in their order.
@@ -51,7 +57,8 @@ pub(super) struct Listed {
     pub(super) head: Markup,
     pub(super) table: Markup,
     pub(super) pager: Markup,
-    csv: Option<String>,
+    /// The number of rows, and the file.
+    csv: Option<(usize, String)>,
 }
 
 impl Render for Listed {
@@ -64,9 +71,9 @@ impl Listed {
     /// The page of this title; or the file, if that was asked for.
     pub(super) fn page(self, title: impl Into<String>, body: Markup) -> Content {
         let title = title.into();
-        let Some(csv) = self.csv else { return Content::new(title, body) };
+        let Some((rows, csv)) = self.csv else { return Content::new(title, body) };
         let is_cut = self.found.maybe("next").is_some();
-        let beginning = if is_cut { format!("-first-{MAX_CSV_ROWS}") } else { String::new() };
+        let beginning = if is_cut { format!("-first-{rows}") } else { String::new() };
         Content::file(
             &format!("{}{beginning}.csv", title.replace(' ', "-")),
             Response { body: csv.into_bytes(), ..Response::new(200) },
@@ -135,24 +142,29 @@ impl<'a> List<'a> {
     /// The rows with all their fields, from the first one on.
     fn csv(&self, view: &View<'_>) -> Result<Listed, PageError> {
         let (mut csv, mut found, mut after) = (Csv::default(), Value::Null, Some(String::new()));
-        while let Some(from) = after.filter(|_| csv.lines.len() < MAX_CSV_ROWS) {
+        let clock = &view.inner().api.clock;
+        let end = clock.monotonic().saturating_add(MAX_CSV_SPAN);
+        let has_room = |csv: &Csv| csv.lines.len() < MAX_CSV_ROWS && clock.monotonic() < end;
+        while let Some(from) = after.filter(|_| has_room(&csv)) {
             found = self.rows_after(view, &from, &[("limit", CSV_ROWS_AT_ONCE)])?;
             for row in found.items("items") {
                 csv.add(row);
             }
             after = found.maybe("next").map(str::to_owned);
         }
-        Ok(Listed { found, csv: Some(csv.text()), ..Listed::default() })
+        let rows = csv.lines.len();
+        Ok(Listed { found, csv: Some((rows, csv.text())), ..Listed::default() })
     }
 
-    /// A tab for each state. A count that costs too much is not shown.
+    /// A tab for each state.
     fn tabs(&self, view: &View<'_>) -> Markup {
         let states = self.filters.iter().find_map(|(name, _, kind)| match kind {
-            Filter::States(words) => Some((*name, *words)),
+            Filter::States(words) => Some((*name, *words, false)),
+            Filter::Counted(words) => Some((*name, *words, true)),
             _ => None,
         });
-        let Some((name, words)) = states else { return html! {} };
-        let counts = view.read_or_null("/v1/stats", &[]);
+        let Some((name, words, is_counted)) = states else { return html! {} };
+        let counts = if is_counted { view.read_or_null("/v1/stats", &[]) } else { Value::Null };
         let count = |state: &str| counts.get(state).or_else(|| counts.get(format!("{state}s")));
         let (here, others) = (view.query.get(name).unwrap_or_default(), others(view, &[name]));
         let at = |state| with_query(&view.head.path, others.iter().copied().chain([(name, state)]));
@@ -228,7 +240,9 @@ fn field(view: &View<'_>, name: &str, label: &str, kind: &Filter<'_>) -> Markup 
                 @for choice in *words { option value=(choice) selected[*choice == value] { (word(choice)) } }
             }
         }),
-        Filter::States(_) => html! { input type="hidden" name=(name) value=(value); },
+        Filter::States(_) | Filter::Counted(_) => {
+            html! { input type="hidden" name=(name) value=(value); }
+        }
     }
 }
 

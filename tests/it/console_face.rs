@@ -111,18 +111,17 @@ fn a_delivery_shows_each_wait_and_why() {
     rig.pass(secs(90));
     let browser = Browser::new(&rig, "read");
     let page = browser.get(&format!("/console/events/{first}"));
-    for part in ["1 min 30 s · retry", "Waited before", "<figcaption", "class=\"off\"", ">next<"] {
+    for part in [">1 min 30 s<", "Waited before", "<figcaption", "class=\"off\"", ">next<"] {
         assert!(page.contains(part), "{part}: {page}");
     }
     let page = browser.get(&format!("/console/events/{second}"));
-    for part in ["1 min 30 s · its turn in the lane", "class=\"held\"", "It waits:", "behind dlv_1"]
-    {
+    for part in [">1 min 30 s<", "class=\"held\"", "It waits:", "behind dlv_1"] {
         assert!(page.contains(part), "{part}: {page}");
     }
     rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
     shows(&browser.get(&format!("/console/events/{first}")), &["(paused)", ">next<"]);
     rig.advance(secs(3_600));
-    shows(&browser.get(&format!("/console/events/{first}")), &["1 h · paused", "class=\"held\""]);
+    shows(&browser.get(&format!("/console/events/{first}")), &[">1 h<", "class=\"held\""]);
     receiver.always(Reply::status(200));
     rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
     until("both arrive", || rig.items("/v1/deliveries?state=completed").len() == 2);
