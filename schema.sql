@@ -1208,7 +1208,7 @@ CREATE TRIGGER search_values_end AFTER DELETE ON outbox
 BEGIN
   DELETE FROM search_values WHERE outbox_seq = OLD.seq;
 END;
-CREATE TRIGGER search_values_are_expunged AFTER UPDATE OF expunged_at ON outbox
+CREATE TRIGGER search_values_change AFTER UPDATE OF expunged_at, payload, payload_seq ON outbox
 BEGIN
   DELETE FROM search_values WHERE outbox_seq = NEW.seq;
 END;

@@ -19,7 +19,7 @@ ALTER TABLE seen_keys_9 RENAME TO seen_keys;
 ALTER TABLE seen_sources RENAME TO kept_seen_sources;
 DROP TABLE legal_holds;
 DROP TRIGGER search_values_end;
-DROP TRIGGER search_values_are_expunged;
+DROP TRIGGER search_values_change;
 DROP TABLE search_values;
 ALTER TABLE jobs DROP COLUMN reached;
 ALTER TABLE event_types DROP COLUMN search_paths;

@@ -36,7 +36,8 @@ pub(super) const RESOURCE: Resource = Resource {
                 "The file as it is. A restore also needs its manifest, the file of the same name with `.manifest.json`. The copies of \
                  months are not in it.",
             )
-            .returns(&[Returns::text("The file.", "application/octet-stream")]),
+            .returns(&[Returns::text("The file.", "application/octet-stream")])
+            .problems(&[Kind::Conflict]),
         post("/v1/backups/{name}/verify", Box, ActLater("backup.verify", verify))
             .doc("verifyBackup", "Verify a backup", &[NAME])
             .about(

@@ -72,8 +72,8 @@ struct EventTypeForm {
     /// What becomes of an event that does not fit; `reject` if absent.
     #[serde(default, deserialize_with = "words::optional")]
     on_invalid: Option<OnInvalid>,
-    /// Where payloads have what the search finds, such as `$.number`: a text or a number of at most 100 characters. For the
-    /// newest 10,000 events, and those to come, with payloads of at most 16 KiB.
+    /// Where payloads have what the search finds, such as `$.number`: a text or a number of at most 100 characters. Of the
+    /// box's newest 10,000 events, and those to come, with payloads of at most 16 KiB.
     #[serde(default)]
     #[schemars(length(max = MAX_SEARCH_PATHS))]
     search_paths: Vec<String>,

@@ -9,6 +9,9 @@ use crate::signatures::sample::{self, Subject};
 /// What stands in place of a secret, or of what is made with it.
 const HIDDEN: &str = "***";
 
+/// Fields of bodies that have the secret, or are made with it: of Mailgun, Adyen and Dynamics.
+const SIGNING: [&str; 4] = ["signature", "token", "hmacSignature", "clientState"];
+
 /// Samples of webhooks.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Provider samples",
@@ -41,6 +44,21 @@ struct SampleAnswer {
     event_type: String,
 }
 
+/// A body without the secret, and without what is made with it: such a sample could be posted as genuine.
+fn hidden(name: &str, mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                *field = hidden(name, field.take());
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = hidden(name, item.take())),
+        _ if SIGNING.contains(&name) => value = HIDDEN.into(),
+        _ => {}
+    }
+    value
+}
+
 /// `GET /v1/providers/{name}/sample`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.flow.receive.provider(&call.tenant, call.param(0))?.or_not_found("provider")?;
@@ -63,8 +81,10 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         Incoming { method: "POST", path: &path, url: &url, headers: &headers, body: &made.body };
     let verified = scheme.verify(&found.secrets, &incoming, at, provider.tolerance);
     let identity = scheme.identify(&incoming);
-    let body = String::from_utf8_lossy(&made.body);
-    let body = if secret.is_empty() { body.into_owned() } else { body.replace(secret, HIDDEN) };
+    let body = match serde_json::from_slice::<Value>(&made.body) {
+        Ok(json) => hidden("", json).to_string(),
+        Err(_) => String::from_utf8_lossy(&made.body).replace(secret, HIDDEN),
+    };
     Ok(ok(&SampleAnswer {
         ok: verified.is_ok(),
         why: verified.err().map(|refused| refused.to_string()),

@@ -16,6 +16,9 @@ use crate::http::message::Response;
 
 /// The most rows of a CSV file.
 const MAX_CSV_ROWS: usize = 10_000;
+/// After a page of rows with more columns, or more bytes, the file ends.
+const MAX_CSV_COLUMNS: usize = 300;
+const MAX_CSV_BYTES: usize = 8 << 20;
 /// How long rows are looked for: others want lists, too.
 const MAX_CSV_SPAN: Duration = Duration::from_secs(2);
 /// Rows that one read of the API brings: the most that it takes.
@@ -144,7 +147,12 @@ impl<'a> List<'a> {
         let (mut csv, mut found, mut after) = (Csv::default(), Value::Null, Some(String::new()));
         let clock = &view.inner().api.clock;
         let end = clock.monotonic().saturating_add(MAX_CSV_SPAN);
-        let has_room = |csv: &Csv| csv.lines.len() < MAX_CSV_ROWS && clock.monotonic() < end;
+        let has_room = |csv: &Csv| {
+            csv.lines.len() < MAX_CSV_ROWS
+                && csv.names.len() < MAX_CSV_COLUMNS
+                && csv.bytes < MAX_CSV_BYTES
+                && clock.monotonic() < end
+        };
         while let Some(from) = after.filter(|_| has_room(&csv)) {
             found = self.rows_after(view, &from, &[("limit", CSV_ROWS_AT_ONCE)])?;
             for row in found.items("items") {
@@ -277,6 +285,7 @@ struct Csv {
     names: Vec<String>,
     /// Each with the number of its fields: the names that were known then.
     lines: Vec<(String, usize)>,
+    bytes: usize,
 }
 
 impl Csv {
@@ -292,6 +301,7 @@ impl Csv {
             field.map(|(_, value)| quoted(value)).unwrap_or_default()
         };
         let line = self.names.iter().map(value).collect::<Vec<_>>().join(",");
+        self.bytes = self.bytes.saturating_add(line.len());
         self.lines.push((line, self.names.len()));
     }
 
@@ -308,29 +318,35 @@ impl Csv {
     }
 }
 
-/// The fields of an object that have a value.
+/// The fields of an object that have a value, and those of its objects. What is deeper is JSON.
 fn flattened(name: &str, value: &Value) -> Vec<(String, String)> {
     let inner = |key: &str| if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") };
     match value {
         Value::Null => Vec::new(),
-        Value::Object(fields) => {
+        Value::Object(fields) if !name.contains('.') => {
             fields.iter().flat_map(|(key, value)| flattened(&inner(key), value)).collect()
-        }
-        Value::String(text) if text.starts_with(['=', '+', '-', '@', '\t', '\r']) => {
-            // A spreadsheet would take it for a formula. Source: OWASP, CSV Injection.
-            vec![(name.to_owned(), format!("'{text}"))]
         }
         Value::String(text) => vec![(name.to_owned(), text.clone())],
         other => vec![(name.to_owned(), other.to_string())],
     }
 }
 
-/// A value as it stands between two commas.
+/// A text as it stands between two commas. A spreadsheet takes what begins with one of some characters for a formula, also
+/// after a semicolon, where it splits there: that gets an apostrophe. Source: OWASP, CSV Injection.
 fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\r', '\n']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
+    let is_number = text.parse::<f64>().is_ok();
+    let (mut safe, mut is_first) = (String::with_capacity(text.len()), true);
+    for c in text.chars() {
+        if is_first && !is_number && "=+-@＝＋－＠".contains(c) {
+            safe.push('\'');
+        }
+        is_first = matches!(c, ';' | '\t' | '\r' | '\n') || (is_first && c == ' ');
+        safe.push(c);
+    }
+    if safe.contains([',', ';', '"', '\t', '\r', '\n']) {
+        format!("\"{}\"", safe.replace('"', "\"\""))
     } else {
-        text.to_owned()
+        safe
     }
 }
 
@@ -344,11 +360,11 @@ mod tests {
     fn a_csv_file_has_all_fields_and_no_formula() {
         let rows = [
             json!({ "id": "a,\"b\"", "lag": -3, "hold": { "reason": "=1+1" }, "none": null }),
-            json!({ "id": "ü\n", "tags": ["x", "y"] }),
+            json!({ "id": "ü;=1\n", "tags": ["x", "y"], "hold": { "a": { "b": "-5.00" } }, "=n": "-5.00" }),
         ];
-        let expected = "\u{feff}id,lag,hold.reason,tags\r\n\
-                        \"a,\"\"b\"\"\",-3,'=1+1,\r\n\
-                        \"ü\n\",,,\"[\"\"x\"\",\"\"y\"\"]\"\r\n";
+        let expected = "\u{feff}id,lag,hold.reason,tags,hold.a,'=n\r\n\
+                        \"a,\"\"b\"\"\",-3,'=1+1,,,\r\n\
+                        \"ü;'=1\n\",,,\"[\"\"x\"\",\"\"y\"\"]\",\"{\"\"b\"\":\"\"-5.00\"\"}\",-5.00\r\n";
         let mut csv = Csv::default();
         for row in &rows {
             csv.add(row);

@@ -7,6 +7,7 @@ use crate::event_types::{EventType, OnInvalid};
 use crate::store::column::{Json, words};
 use crate::store::error::Result;
 use crate::store::page::{self, Found};
+use crate::store::search_values;
 use crate::store::sql::{columns, insert, queries};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
 
@@ -46,6 +47,10 @@ queries! {
 /// Stores an event type, or replaces the one of its name.
 pub fn put(tx: &WriteTx<'_>, tenant: &str, new: &EventType, now: Timestamp) -> Result<()> {
     let EventType { name, description, schema, example, on_invalid, search_paths, .. } = new;
+    let before = by_name(tx, tenant, name)?.map(|before| before.search_paths).unwrap_or_default();
+    if before != *search_paths {
+        search_values::forget(tx, tenant, name)?;
+    }
     insert!(tx, "event_types" {
         tenant, name, description, schema: Json(schema), example: example.as_ref().map(Value::to_string), on_invalid,
         search_paths: Json(search_paths), created_at: now, updated_at: now
@@ -58,6 +63,7 @@ pub fn put(tx: &WriteTx<'_>, tenant: &str, new: &EventType, now: Timestamp) -> R
 
 /// Deletes an event type; tells whether there was one.
 pub fn delete(tx: &WriteTx<'_>, tenant: &str, name: &str) -> Result<bool> {
+    search_values::forget(tx, tenant, name)?;
     tx.event_types_changed();
     Ok(tx.execute(DELETE, (tenant, name))? > 0)
 }

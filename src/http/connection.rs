@@ -380,6 +380,8 @@ impl Locked<'_> {
             Ok(Written::All) => self.answer_written(),
             Ok(Written::Some) => self.wait_until_writable(),
             Ok(Written::Part) => {
+                // It gets on, so it is not the slowest.
+                self.state.since = self.now;
                 self.state.deadline = self.now.saturating_add(self.core.limits.answer_timeout);
                 self.wait_until_writable();
             }

@@ -12,7 +12,9 @@ use crate::store::outbox_lists::{self, Filter};
 use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::page::{Found, Newest, SeqRange, cutoff, newest_first};
 use crate::store::prelude::*;
-use crate::store::{audit_events, families, outbox_relay, payloads, seen_keys, subjects, tenants};
+use crate::store::{
+    audit_events, families, outbox_relay, payloads, search_values, seen_keys, subjects, tenants,
+};
 
 /// The condition that a tenant may see an event: its own events, and for `default` those of unknown tenants.
 macro_rules! is_visible_to {
@@ -188,6 +190,7 @@ pub fn release(
     if let Some(parent) = left {
         families::refresh(tx, parent, false, now)?;
     }
+    search_values::add(tx, row.seq)?;
     Ok(status)
 }
 

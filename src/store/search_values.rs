@@ -5,8 +5,10 @@
 
 use crate::store::prelude::*;
 
-/// Values that are kept, of all tenants. If there are more, the tenant with the most loses its oldest.
+/// Values that are kept, of all tenants. If there are more, a tenth goes: the oldest of the tenant with the most.
 pub const MAX_VALUES: u32 = 200_000;
+/// Stands in what is sealed (`privacy`).
+const SEALED: &str = "obx-sealed.";
 /// The longest value, in characters.
 pub const MAX_CHARS: u32 = 100;
 /// Events before the newest one that are looked at when the first path is named.
@@ -14,7 +16,9 @@ const MAX_BEFORE: i64 = 10_000;
 
 const IS_WANTED: &str = "SELECT EXISTS (SELECT 1 FROM event_types WHERE search_paths <> '[]')";
 
-const NEWEST: &str = "SELECT coalesce(max(seq), 0) FROM outbox";
+// What is not routed yet is read when it is.
+pub(super) const NEWEST: &str = "
+    SELECT coalesce((SELECT min(seq) - 1 FROM outbox WHERE routed_at IS NULL), (SELECT max(seq) FROM outbox), 0)";
 
 const UPTO: &str = "SELECT value FROM meta WHERE key = 'search_upto'";
 
@@ -22,16 +26,27 @@ const SET_UPTO: &str = "
     INSERT INTO meta (key, value) VALUES ('search_upto', ?1)
         ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
-// Large payloads are in `payloads`, and are not read.
+// Large payloads are in `payloads`, and are not read. What is not routed or quarantined may have personal data that is
+// not sealed yet.
 pub(super) const FOUND: &str = "
-    SELECT tenant, CAST(json_extract(body, path) AS TEXT) AS found, seq
-      FROM (SELECT o.tenant AS tenant, o.seq AS seq, json_each.value AS path, CAST(o.payload AS TEXT) AS body
+    SELECT tenant, found, seq
+      FROM (SELECT o.tenant AS tenant, o.seq AS seq,
+                   CASE WHEN json_valid(CAST(o.payload AS TEXT)) THEN
+                        CASE WHEN json_type(CAST(o.payload AS TEXT), json_each.value) IN ('text', 'integer', 'real')
+                             THEN CAST(json_extract(CAST(o.payload AS TEXT), json_each.value) AS TEXT) END END AS found
               FROM outbox AS o NOT INDEXED
               JOIN event_types AS t ON t.tenant = o.tenant AND t.name = o.event_type
               JOIN json_each(t.search_paths)
-             WHERE o.seq > ?1 AND o.seq <= ?2 AND o.payload IS NOT NULL)
-     WHERE json_valid(body) AND json_type(body, path) IN ('text', 'integer', 'real')
-       AND length(found) BETWEEN 1 AND ?3";
+             WHERE o.seq > ?1 AND o.seq <= ?2 AND o.payload IS NOT NULL
+               AND o.routed_at IS NOT NULL AND o.status <> 'quarantined')
+     WHERE length(found) BETWEEN 1 AND ?3";
+
+const FORGET: &str = "
+    DELETE FROM search_values
+     WHERE tenant = ?1
+       AND EXISTS (SELECT 1 FROM outbox AS o WHERE o.seq = search_values.outbox_seq AND o.event_type = ?2)";
+
+const READ_AGAIN: &str = "DELETE FROM meta WHERE key = 'search_upto'";
 
 const INSERT: &str = "
     INSERT OR IGNORE INTO search_values (tenant, value, outbox_seq)
@@ -58,9 +73,9 @@ pub fn is_over(tx: &ReadTx<'_>) -> Result<bool> {
     tx.value(IS_OVER, [MAX_VALUES])
 }
 
-/// Removes what is more than that.
+/// Removes the oldest, so that there is room for a while.
 pub fn trim(tx: &WriteTx<'_>) -> Result<()> {
-    tx.execute(TRIM, [MAX_VALUES]).map(drop)
+    tx.execute(TRIM, [MAX_VALUES - MAX_VALUES / 10]).map(drop)
 }
 
 /// The values of the next events, at most so many, and up to which event that is; `None` if nothing is to be done.
@@ -76,14 +91,44 @@ pub fn next(tx: &ReadTx<'_>, events: i64) -> Result<Option<(Vec<Found>, i64)>> {
         return Ok(None);
     }
     let upto = newest.min(after.saturating_add(events));
-    let found = tx.rows(FOUND, (after, upto, MAX_CHARS), tuple)?;
-    Ok(Some((found, upto)))
+    let found = read(tx, after, upto)?;
+    // Where there is nothing, a few events are read again: that is less than a commit.
+    let is_full = upto.saturating_sub(after) == events;
+    Ok(Some((found, upto)).filter(|(found, _)| is_full || !found.is_empty()))
+}
+
+/// The values of events after one, up to another. What is sealed, or no text, is left out.
+fn read(tx: &ReadTx<'_>, after: i64, upto: i64) -> Result<Vec<Found>> {
+    let found = tx.rows(FOUND, (after, upto, MAX_CHARS), |row| {
+        let value = row.get_ref(1)?.as_str().ok().map(str::to_owned);
+        Ok((row.get(0)?, value, row.get(2)?))
+    })?;
+    let is_plain = |(tenant, value, seq): (String, Option<String>, i64)| {
+        Some((tenant, value.filter(|value| !value.contains(SEALED))?, seq))
+    };
+    Ok(found.into_iter().filter_map(is_plain).collect())
 }
 
 /// Stores values, and up to which event they were read.
 pub fn keep(tx: &WriteTx<'_>, found: &[Found], upto: i64) -> Result<()> {
+    insert(tx, found)?;
+    tx.execute(SET_UPTO, [upto]).map(drop)
+}
+
+/// Reads and stores the values of one event, which was repaired.
+pub(super) fn add(tx: &WriteTx<'_>, event: i64) -> Result<()> {
+    insert(tx, &read(tx, event.saturating_sub(1), event)?)
+}
+
+/// Forgets the values of an event type whose paths are others now; the newest events are read again.
+pub fn forget(tx: &WriteTx<'_>, tenant: &str, event_type: &str) -> Result<()> {
+    tx.execute(FORGET, (tenant, event_type))?;
+    tx.execute(READ_AGAIN, []).map(drop)
+}
+
+fn insert(tx: &WriteTx<'_>, found: &[Found]) -> Result<()> {
     for (tenant, value, event) in found {
         tx.execute(INSERT, (tenant, value, event))?;
     }
-    tx.execute(SET_UPTO, [upto]).map(drop)
+    Ok(())
 }

@@ -355,6 +355,9 @@ fn a_job_says_what_became_of_its_deliveries() {
     let job = done(&rig, rig.post("/v1/dead-letters/discard", &discard));
     assert_eq!((&job["deliveries"], &job["became"]["ended"]), (&json!(1_001), &json!(1_000)));
     assert_eq!(rig.get("/v1/jobs")["items"][0]["became"], Value::Null);
+    // All of them were moved to the archive since.
+    rig.write("UPDATE jobs SET reached = '[900001, 900002]'");
+    assert_eq!(rig.get(&path)["became"]["gone"], 2);
     // Made anew for a subscription that came later.
     let (_, later) = (rig.publish_type("a"), Receiver::new());
     rig.subscribe("later", &later);

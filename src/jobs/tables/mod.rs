@@ -53,9 +53,9 @@ const REACHED: &str = "SELECT reached FROM jobs WHERE seq = ?1";
 const SET_REACHED: &str = "UPDATE jobs SET reached = ?2 WHERE seq = ?1";
 
 const BECAME: &str = "
-    SELECT sum(d.state = 'completed'), sum(d.state = 'dead_letter'),
-           sum(d.state NOT IN ('completed', 'dead_letter', 'cancelled', 'skipped')),
-           sum(d.state IN ('cancelled', 'skipped')), sum(d.seq IS NULL)
+    SELECT count(*) FILTER (WHERE d.state = 'completed'), count(*) FILTER (WHERE d.state = 'dead_letter'),
+           count(*) FILTER (WHERE d.state NOT IN ('completed', 'dead_letter', 'cancelled', 'skipped')),
+           count(*) FILTER (WHERE d.state IN ('cancelled', 'skipped')), count(*) FILTER (WHERE d.seq IS NULL)
       FROM jobs AS j, json_each(j.reached)
       LEFT JOIN deliveries AS d ON d.seq = json_each.value
      WHERE j.seq = ?1";
@@ -171,7 +171,9 @@ fn note_reached(tx: &WriteTx<'_>, seq: i64, new: &[DeliverySeq]) -> Result<()> {
     let mut reached = known.transpose().unwrap_or_default().unwrap_or_default();
     let room = MAX_REACHED.saturating_sub(reached.len());
     if room > 0 && !new.is_empty() {
-        reached.extend(new.iter().take(room).map(|delivery| delivery.0));
+        let is_new = |seq: &i64| !reached.contains(seq);
+        let more: Vec<i64> = new.iter().map(|new| new.0).filter(is_new).take(room).collect();
+        reached.extend(more);
         tx.execute(SET_REACHED, (seq, to_json("jobs.reached", &reached)?))?;
     }
     Ok(())

@@ -243,14 +243,16 @@ impl Upkeep {
 
     /// Reads from new payloads what the search finds in them.
     fn find_values(&mut self) -> Result<()> {
+        let mut is_new = false;
         for _ in 0..MAX_READS {
             let next = self.store.snapshot(|tx| search_values::next(tx, EVENTS_READ))?;
             let Some((found, upto)) = next else { break };
             let keep = move |tx: &WriteTx<'_>| search_values::keep(tx, &found, upto);
             self.store.writer().write(Queue::Upkeep, keep)?;
-            if self.store.read(search_values::is_over)? {
-                self.store.writer().write(Queue::Upkeep, search_values::trim)?;
-            }
+            is_new = true;
+        }
+        if is_new && self.store.read(search_values::is_over)? {
+            self.store.writer().write(Queue::Upkeep, search_values::trim)?;
         }
         Ok(())
     }
