@@ -20,7 +20,7 @@ pub(super) const RESOURCE: Resource = Resource {
         .doc("tryProvider", "Check a signed sample", &[NAME])
         .about(
             "Makes a webhook like the provider's own, signs it with the newest secret, and checks it as one that comes in. \
-             It is not stored. Values of header fields are hidden, because some are the secret. Answers 409 where nobody \
+             It is not stored. Of header fields only the names are shown; in the body the secret and signatures are `***`. Answers 409 where nobody \
              but the provider can sign; `oncebox trigger` posts a sample that is stored.",
         )
         .returns(&[Returns::json::<SampleAnswer>(200, "The sample.")])

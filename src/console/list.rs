@@ -23,8 +23,8 @@ const MAX_CSV_BYTES: usize = 8 << 20;
 const MAX_CSV_SPAN: Duration = Duration::from_secs(2);
 /// Rows that one read of the API brings: the most that it takes.
 const CSV_ROWS_AT_ONCE: &str = "500";
-/// Parameters of the query that say how a list is shown, not what is in it.
-const HOW: [&str; 4] = ["did", "after", "columns", "csv"];
+/// Parameters of the query that no other link of the list keeps.
+const PASSING: [&str; 3] = ["did", "after", "csv"];
 
 /// A list of the API.
 pub(super) struct List<'a> {
@@ -193,7 +193,7 @@ impl<'a> List<'a> {
         if self.filters.is_empty() {
             return html! {};
         }
-        let is_used = !others(view, &[]).is_empty();
+        let is_used = !others(view, &["columns"]).is_empty();
         let kept = view.query.pairs().filter(|(name, _)| *name == "columns");
         html! {
             details.fold #filters open data-used[is_used] { summary { (view.t.filter) }
@@ -210,7 +210,7 @@ impl<'a> List<'a> {
 
     /// A form that chooses the columns, and the link to the file.
     fn columns(&self, view: &View<'_>, chosen: &[&str]) -> Markup {
-        let rest = others(view, &[]);
+        let rest = others(view, &["columns"]);
         let csv = with_query(&view.head.path, rest.iter().copied().chain([("csv", "all")]));
         html! {
             details.columns { summary { (view.t.columns) }
@@ -227,9 +227,10 @@ impl<'a> List<'a> {
     }
 }
 
-/// The parameters that say what is in the list, without those of some names.
+/// The parameters that links keep, without those of some names.
 fn others<'v>(view: &'v View<'_>, without: &[&str]) -> Vec<(&'v str, &'v str)> {
-    let all = view.query.pairs().filter(|(name, value)| !HOW.contains(name) && !value.is_empty());
+    let all =
+        view.query.pairs().filter(|(name, value)| !PASSING.contains(name) && !value.is_empty());
     all.filter(|(name, _)| !without.contains(name)).collect()
 }
 

@@ -64,7 +64,12 @@ fn a_list_has_tabs_with_counts_chosen_columns_and_a_file() {
     assert!(unescaped(&page).contains(&tab), "{page}");
     let chosen = browser.get("/console/deliveries?columns=event&columns=runs&subscription=erp");
     assert!(chosen.contains(">Run</th>") && !chosen.contains(">Attempts</th>"), "{chosen}");
-    // Filters keep the columns, and the columns keep the filters.
+    // Tabs, spans of time and filters keep the columns, and the columns keep the filters.
+    for other in ["state=pending", "since=1h"] {
+        let links = links(&chosen);
+        let link = links.iter().find(|link| link.contains(other)).unwrap();
+        assert!(link.contains("columns=runs") && link.contains("subscription=erp"), "{link}");
+    }
     let kept = "<input type=\"hidden\" name=\"columns\" value=\"runs\">";
     assert!(chosen.contains(kept), "{chosen}");
     assert!(chosen.contains("type=\"hidden\" name=\"subscription\" value=\"erp\""), "{chosen}");
