@@ -162,7 +162,7 @@ const REFUSED: Commands = Commands::new(
 const TYPE_TABLE: &str = "
 event-type  Event types: what events look like, and schemas to check them with
   columns: NAME 0 name; DESCRIPTION 1 description; ON INVALID 1 on_invalid; CHANGED (UTC) 2 updated_at
-  fields: description; on invalid; schema; example; registered = @created_at; changed = @updated_at
+  fields: description; on invalid; search paths; schema; example; registered = @created_at; changed = @updated_at
   list = listEventTypes  Event types, oldest first
   show = getEventType  One event type with its schema
   set = setEventType  Register an event type, or replace it: its events are checked from then on
@@ -170,6 +170,7 @@ event-type  Event types: what events look like, and schemas to check them with
     description <TEXT>
     example <JSON|@FILE>
     on_invalid <WHAT>
+    search_paths --search-path <PATH>
     |   oncebox event-type infer invoice.created > invoice.json
     |   oncebox event-type set invoice.created --schema @invoice.json --on-invalid quarantine
   delete = deleteEventType  Delete an event type: its events are no longer checked

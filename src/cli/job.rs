@@ -24,7 +24,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 const TABLE: &str = "
 job  What the service does to many at once: how far it is, and stopping it
   columns: ID 0 id; KIND 1 kind; STATE 1 state; DONE 1 done_of; FILTER 3 filter; BY 2 requested_by; STARTED (UTC) 2 created_at
-  fields: kind; filter; reason; done = done_of; had changed meanwhile = skipped; others acted on = acted_on_meanwhile; deliveries; deliveries a second = rate; by = requested_by; started = @created_at; ended = @finished_at; error
+  fields: kind; filter; reason; done = done_of; had changed meanwhile = skipped; others acted on = acted_on_meanwhile; deliveries; what became of them = became; deliveries a second = rate; by = requested_by; started = @created_at; ended = @finished_at; error
   list = listJobs  Jobs, newest first
   show = getJob  One job, and how far it is
     --follow  Watch it to its end
@@ -36,13 +36,22 @@ job  What the service does to many at once: how far it is, and stopping it
 
 pub(super) const COMMANDS: Commands = Commands::new(&JOBS, TABLE, &[own("show", show)]);
 
-const JOBS: Noun =
-    Noun::new("/v1/jobs", "Job", "jobs", TABLE).time("created_at").by(&[("done_of", done_of)]);
+const JOBS: Noun = Noun::new("/v1/jobs", "Job", "jobs", TABLE)
+    .time("created_at")
+    .by(&[("done_of", done_of), ("became", became)]);
 
 /// How many of how many: `100 of 230`.
 fn done_of(job: &Value) -> String {
     let more = if job.get("matched_more") == Some(&Value::Bool(true)) { " or more" } else { "" };
     format!("{} of {}{more}", number(job, "done"), number(job, "matched"))
+}
+
+/// What became of its deliveries: `3 sent, 1 waiting`.
+fn became(job: &Value) -> String {
+    let counts = job.get("became").and_then(Value::as_object).into_iter().flatten();
+    let some = counts.filter(|(_, count)| count.as_u64() != Some(0));
+    let each = some.map(|(name, count)| format!("{count} {}", name.replace('_', " ")));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 fn number(job: &Value, field: &str) -> u64 {
