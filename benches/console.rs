@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 /// Subscriptions, each with its part of the events.
 const SUBSCRIPTIONS: i64 = 20;
 /// The largest page, in kilobytes, and the slowest, in milliseconds.
-const MAX_KB: f64 = 100.0;
+const MAX_KB: f64 = 40.0;
 const MAX_MS: f64 = 20.0;
 
 const SUBSCRIBE: &str = "

@@ -12,6 +12,7 @@ use crate::api::call::Call;
 use crate::api::last_write::LastWrite;
 use crate::api::limits::Limits;
 use crate::api::problem::Problem;
+use crate::api::status::LongCounts;
 use crate::archive::mover::Archiving;
 use crate::backup::schedule::Backups;
 use crate::base::budget::Budget;
@@ -98,6 +99,8 @@ pub struct Api {
     pub settings: Live,
     /// Whether the latest test write succeeded.
     pub(super) last_write: Arc<LastWrite>,
+    /// Counts of tenants with many pending deliveries.
+    pub(super) long_counts: Arc<LongCounts>,
     /// Tests of subscriptions that run in the background.
     pub(super) tests: Arc<BackgroundTests>,
     /// Counts answers.

@@ -224,6 +224,7 @@ impl Api {
             budget,
             settings,
             last_write: Arc::default(),
+            long_counts: Arc::default(),
             tests: Arc::default(),
             requests: Arc::new(Requests::new(counted)),
             lists: Arc::new(lists::none_yet()),

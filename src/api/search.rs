@@ -20,7 +20,7 @@ pub(super) const RESOURCE: Resource = Resource {
              payloads have at the `search_paths` of their types, and the name of a subscription, a provider or a source. The text is the value, or its \
              beginning from 2 characters on, of a UUID from 8 on. Ids of deliveries are given in full. At most 20 \
              are found by each field, the exact ones first, then those with the highest values. A `webhook-id` is \
-             found among the newest 4,000 events, an event type among 5,000. Keys and providers' ids are found in the first \
+             found among the newest 2,500 events, an event type among 5,000. Keys and providers' ids are found in the first \
              50 source systems and providers. Operational events are found by their exact UUID or `webhook-id`, by other \
              fields with `operational`; they stand behind other events. Months of the archive are searched as well, the \
              latest first, as far as a second allows.",

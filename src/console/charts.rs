@@ -1,7 +1,7 @@
 //! Pictures: SVG of our own. Each has a text that says the same.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use crate::console::elements::{Svg, mood};
 use crate::console::prelude::*;
@@ -77,15 +77,12 @@ pub(super) fn timeline(view: &View<'_>, attempts: &[Value], waits: &[Wait]) -> M
 pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
     let shown = attempts.iter().take(50).rev();
     let width = i64::try_from(shown.len()).unwrap_or(0).saturating_mul(10);
-    // All bars of a color are one path: a page has many.
-    let mut paths: BTreeMap<&str, String> = BTreeMap::new();
+    let mut bars: BTreeMap<&str, String> = BTreeMap::new();
     for (n, row) in (0_i64..).zip(shown) {
         let (color, _) = mood(row.text("class"));
         let (x, y) = (n * 10, if color == "good" { 10 } else { 0 });
-        let _written = write!(paths.entry(color).or_default(), "M{x} {y}h8V24h-8z");
+        let _written = write!(bars.entry(color).or_default(), "M{x} {y}h8V24h-8z");
     }
-    let path = |(color, bars)| format!("<path class=\"{color}\" d=\"{bars}\"/>");
-    let bars = paths.into_iter().map(path).collect::<Vec<_>>().concat();
     let failed = attempts.iter().filter(|row| row.text("class") != "success").count();
     let label =
         format!("{}: {}, {} {}", view.t.last_attempts, attempts.len(), failed, view.t.failed);
@@ -93,7 +90,7 @@ pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
         @if width > 0 {
             // Many bars are made narrow, not low.
             svg.strip viewBox={ "0 0 " (width) " 24" } width=(width) height="24" preserveAspectRatio="none" role="img"
-                aria-label=(label) { (Svg(bars)) }
+                aria-label=(label) { (Svg(paths(bars))) }
         }
     }
 }
@@ -217,22 +214,21 @@ pub(super) fn heat(view: &View<'_>, minutes: &[Value], bounds: &[Value]) -> Mark
     let all: i64 = minutes.iter().flat_map(latencies).sum();
     let most = minutes.iter().flat_map(latencies).max().unwrap_or(0).max(1);
     let rows = i64::try_from(bounds.len()).unwrap_or(0) + 1;
-    let cell = |x: i64, y: i64, shade: i64| {
-        format!("<rect x=\"{x}\" y=\"{y}\" width=\"10\" height=\"12\" class=\"h{shade}\"/>")
-    };
-    let of_minute = |(n, row): (i64, &Value)| {
-        let each = (1_i64..).zip(latencies(row)).map(move |(bucket, count)| {
+    let mut shades: BTreeMap<String, String> = BTreeMap::new();
+    for (n, row) in (0_i64..).zip(minutes) {
+        for (bucket, count) in (1_i64..).zip(latencies(row)) {
             let shade = if count == 0 { 0 } else { 1 + count.saturating_mul(3) / most };
-            cell(60 + n * 11, (rows - bucket) * 13, shade)
-        });
-        each.collect::<Vec<_>>().concat()
-    };
+            let (x, y) = (60 + n * 11, (rows - bucket) * 13);
+            *shades.entry(format!("h{shade}")).or_default() += &cell(x, y);
+        }
+    }
+    let keys = (1_i64..=4).map(|shade| (format!("h{shade}"), cell((shade - 1) * 12, 0)));
     let name = |row: i64, text: &str| {
         html! { text x="52" y=((rows - row) * 13 + 10) text-anchor="end" { (text) } }.into_string()
     };
     let names = (1_i64..).zip(bounds).map(|(row, bound)| name(row, &bounded(bound)));
-    let drawn = (0_i64..).zip(minutes).map(of_minute).chain(names);
-    let drawn = drawn.collect::<Vec<_>>().concat()
+    let drawn = paths(shades)
+        + &names.collect::<String>()
         + &gaps(minutes, is_whole, |n| (60 + n * 11, 11), 0, rows * 13)
         + &name(rows, t.longer)
         + &hour(view, rows * 13 + 14);
@@ -243,12 +239,23 @@ pub(super) fn heat(view: &View<'_>, minutes: &[Value], bounds: &[Value]) -> Mark
                 strong { (label) }
                 span { (t.few) " "
                     svg.keys viewBox="0 0 48 12" width="48" height="12" aria-hidden="true" {
-                        (Svg((1..=4).map(|shade| cell((shade - 1) * 12, 0, shade)).collect::<String>())) }
+                        (Svg(paths(keys))) }
                     " " (t.many) }
             }
             (svg(&label, (WIDTH, rows * 13 + 20), &drawn))
         }
     }
+}
+
+/// A cell of the heat map, as a part of a path.
+fn cell(x: i64, y: i64) -> String {
+    format!("M{x} {y}h10v12h-10z")
+}
+
+/// A path of each color or shade. A page has hundreds of bars and cells.
+fn paths(of: impl IntoIterator<Item = (impl Display, String)>) -> String {
+    let path = |(color, drawn): (_, String)| format!("<path class=\"{color}\" d=\"{drawn}\"/>");
+    of.into_iter().map(path).collect::<Vec<_>>().concat()
 }
 
 /// A line through points, with a gap where there is none.

@@ -14,6 +14,8 @@ use crate::console::json::Fields as _;
 use crate::console::page::{Content, View};
 use crate::http::message::Response;
 
+/// Rows of a page where each has a form.
+pub(super) const FORMS: &str = "20";
 /// The most rows of a CSV file.
 const MAX_CSV_ROWS: usize = 10_000;
 /// After a page of rows with more columns, or more bytes, the file ends.

@@ -118,11 +118,11 @@ pub(super) const EVENTS_OF_KEY: &str = hits!(
     "AND t.source_system = ?5 ORDER BY t.idempotency_key DESC"
 );
 pub(super) const EVENTS_OF_WEBHOOK_ID: &str = newest!(
-    4000 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 4000",
+    2500 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 2500",
     "webhook_id(t.tenant, t.source_system, t.idempotency_key)", own!()
 );
 pub(super) const EVENTS_OF_WEBHOOK_ID_OF_TENANT: &str = newest!(
-    4000 of "outbox" where "tenant = ?1 AND tenant <> 'default'",
+    2500 of "outbox" where "tenant = ?1 AND tenant <> 'default'",
     "webhook_id(t.tenant, t.source_system, t.idempotency_key)", own!()
 );
 pub(super) const EVENTS_OF_TYPE: &str = newest!(
@@ -139,7 +139,7 @@ pub(super) const WEBHOOK_EVENTS_OF_ID: &str = hits!(
     "AND t.provider = ?5 ORDER BY t.provider_event_id DESC"
 );
 pub(super) const WEBHOOK_EVENTS_OF_WEBHOOK_ID: &str = newest!(
-    4000 of "webhook_events" where "tenant = ?1",
+    2500 of "webhook_events" where "tenant = ?1",
     "webhook_id(t.tenant, 'in:' || t.provider, t.provider_event_id)"
 );
 pub(super) const WEBHOOK_EVENTS_OF_TYPE: &str =

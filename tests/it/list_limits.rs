@@ -125,3 +125,35 @@ fn while_sixteen_scan_each_webhook_and_event_is_taken() {
     });
     assert!(listed.into_inner() > 0, "nobody was shown anything");
 }
+
+/// Deliveries that wait, each of an event of its own.
+const WAITING: [&str; 2] = [
+    "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10001)
+     INSERT INTO outbox (seq, id, idempotency_key, event_type, payload, received_at, routed_at, open_deliveries, own)
+     SELECT i, printf('01980000-0000-7000-8000-%012x', i), printf('k-%09d', i), 'a', '{}', 1, 1, 1, 1 FROM n",
+    "INSERT INTO deliveries (outbox_seq, subscription_seq, tenant, order_at, state, due_at)
+     SELECT seq, 1, 'default', 1, 'pending', 1 FROM outbox",
+];
+
+#[test]
+fn what_waits_in_a_long_queue_is_counted_once_a_second() {
+    let (mut rig, _receiver) = Rig::subscribed("erp");
+    rig.call("POST", "/v1/subscriptions/erp/pause", b"{}").is(200);
+    rig.stop();
+    let conn = rig.writable();
+    for rows in WAITING {
+        conn.run(rows);
+    }
+    drop(conn);
+    rig.start_again();
+    let pending = || rig.get("/v1/stats")["pending"].clone();
+    assert_eq!(pending(), 10_001);
+    for n in 1..=2 {
+        rig.call("POST", &format!("/v1/deliveries/dlv_{n}/cancel"), b"{}").is(200);
+    }
+    assert_eq!(pending(), 10_001);
+    rig.advance(secs(1));
+    assert_eq!(pending(), 9_999);
+    rig.call("POST", "/v1/deliveries/dlv_3/cancel", b"{}").is(200);
+    assert_eq!(pending(), 9_998);
+}

@@ -23,7 +23,10 @@ pub(super) fn users(view: &View<'_>) -> Result<Content, PageError> {
         }),
     ];
     let none = (t.no_users, t.no_users_help);
-    let listed = List::new(t.users, "/v1/users", Cells(cells, computed), none).read(view)?;
+    let always = [("limit", FORMS)];
+    let list =
+        List { always: &always, ..List::new(t.users, "/v1/users", Cells(cells, computed), none) };
+    let listed = list.read(view)?;
     let body = html! { div.actions { (button(view, &actions::CREATE_USER, &[])) } (listed) };
     Ok(listed.page(t.users, body))
 }

@@ -38,7 +38,7 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
             }),
         ],
     );
-    let always = [("all", all)];
+    let always = [("all", all), ("limit", FORMS)];
     let none = (t.nobody_needed, "");
     let list =
         List { always: &always, ..List::new(t.alerts, "/v1/escalations", escalations, none) };
