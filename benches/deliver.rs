@@ -97,6 +97,51 @@ fn saturated(report: &mut Report, server: &Server, sink: &Sink, options: Options
     report.line("load generator's own CPU per request", median(&owns), "us");
 }
 
+/// What an event costs at several paces, with 32 connections and one subscription: for pairs of programs, in turns.
+fn cost(report: &mut Report, options: Options) {
+    let server = Server::start("deliver-cost");
+    let sink = Sink::start(SECRET);
+    server.subscribe("hook", &sink.url("/hook"), "outbox", "bench.event");
+    rest(Duration::from_secs(1));
+    report.line("RSS at rest", server.rss_mib(), "MiB");
+    let span = Duration::from_secs(options.pick(3, 10));
+    for (pace, rate) in [("50/s", Some(50)), ("500/s", Some(500)), ("saturated", None)] {
+        let mut load = load(&server, "bench.event", 32, Duration::from_millis(500));
+        load.rate = rate;
+        sink.reset();
+        let warm = load.run();
+        sink.wait_for(warm.accepted);
+        sink.reset();
+        load.span = span;
+        let used = || {
+            [
+                server.cpu_seconds() * 1e3,
+                facts::written(server.process()) / 1024.0,
+                facts::written_to_device(&server.data) / 1024.0,
+                server.writer().0,
+            ]
+        };
+        let before = used();
+        let loaded = load.run();
+        let came = sink.wait_for(loaded.accepted);
+        let seconds = came.last_us.saturating_sub(loaded.first_us) as f64 / 1e6;
+        let events = loaded.accepted as f64;
+        report.line(format!("{pace}: accepted and delivered"), events / seconds, "/s");
+        report.line(format!("{pace}: sent to received, p50"), came.p50_us / 1e3, "ms");
+        report.line(format!("{pace}: sent to received, p99"), came.p99_us / 1e3, "ms");
+        let names = [
+            ("processor time per 1,000", "s"),
+            ("written by the process, per event", "KiB"),
+            ("written to the device, per event", "KiB"),
+            ("commits per event", ""),
+        ];
+        for ((name, unit), (after, before)) in names.into_iter().zip(used().iter().zip(before)) {
+            report.line(format!("{pace}: {name}"), (after - before) / events, unit);
+        }
+    }
+    report.line("RSS at saturation", facts::peak_mib(server.process()), "MiB");
+}
+
 /// What an event with a key of its own costs more when the subscription keeps an order: processor time, in turns with
 /// one that keeps none.
 fn ordered(report: &mut Report, options: Options) {
@@ -203,6 +248,9 @@ fn main() {
     }
     if std::env::args().any(|arg| arg == "--ordered") {
         return ordered(&mut report, options);
+    }
+    if std::env::args().any(|arg| arg == "--cost") {
+        return cost(&mut report, options);
     }
     binary(&mut report);
     let server = Server::start("deliver");

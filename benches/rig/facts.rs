@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -76,6 +77,21 @@ pub(crate) fn cpu_seconds(process: u32) -> f64 {
     let after_name = stat.rsplit(") ").next().unwrap_or_default();
     let ticks = |n: usize| after_name.split(' ').nth(n).and_then(|t| t.parse::<f64>().ok());
     (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / 100.0
+}
+
+/// Bytes that a process has written into files, as the kernel charges it.
+pub(crate) fn written(process: u32) -> f64 {
+    value(&format!("/proc/{process}/io"), "write_bytes").unwrap_or(0) as f64
+}
+
+/// Bytes that were written to the device a directory is on, by whomever.
+pub(crate) fn written_to_device(place: &Path) -> f64 {
+    let device = fs::metadata(place).unwrap().dev();
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+    let told =
+        fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).unwrap_or_default();
+    // The seventh number: sectors of 512 bytes.
+    told.split_whitespace().nth(6).and_then(|n| n.parse().ok()).map_or(f64::NAN, |n: f64| n * 512.0)
 }
 
 /// Memory a process holds now, in MiB.
