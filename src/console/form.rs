@@ -199,22 +199,27 @@ pub(super) const PRESETS: [[&str; 3]; 4] = [
 /// those of UTC. What is none of these is left as it is, for the API to refuse.
 pub(super) fn instant(text: &str, now: Timestamp) -> String {
     let day = |at: Timestamp| at.to_string().get(..10).unwrap_or_default().to_owned();
-    let midnight = |day: &str| format!("{day}T00:00:00Z");
     let day_before = now.minus(Duration::from_hours(24));
-    let is_day = |text: &str| Timestamp::parse(&midnight(text)).is_some();
     match text {
         "today" => midnight(&day(now)),
         "yesterday" => midnight(&day(day_before)),
         "month" => midnight(&format!("{}-01", day(now).get(..7).unwrap_or_default())),
-        text if is_day(text) => midnight(text),
         text => {
-            let shown = text.trim_end_matches(" UTC").replacen(' ', "T", 1);
-            let whole = [format!("{shown}Z"), format!("{shown}:00Z")];
-            let written = whole.into_iter().find(|text| Timestamp::parse(text).is_some());
             let ago = || span(text).ok().map(|ago| now.minus(ago).to_string());
-            written.or_else(ago).unwrap_or_else(|| text.to_owned())
+            written(text).or_else(ago).unwrap_or_else(|| text.to_owned())
         }
     }
+}
+
+fn midnight(day: &str) -> String {
+    format!("{day}T00:00:00Z")
+}
+
+/// A day, or a time as pages show it, as the API takes it: `2026-11-27 10:15`, of UTC.
+pub(super) fn written(text: &str) -> Option<String> {
+    let shown = text.trim_end_matches(" UTC").replacen(' ', "T", 1);
+    let whole = [midnight(text), format!("{shown}Z"), format!("{shown}:00Z")];
+    whole.into_iter().find(|text| Timestamp::parse(text).is_some())
 }
 
 /// What is known of a form that comes in.

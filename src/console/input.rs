@@ -4,7 +4,7 @@ use data_encoding::BASE64;
 use serde_json::{Map, json};
 
 use crate::console::fields::{Field, Kind};
-use crate::console::form::Form;
+use crate::console::form::{Form, written};
 use crate::console::prelude::*;
 
 /// What was typed in a field, as text.
@@ -52,6 +52,7 @@ pub(super) fn read(field: &Field, given: &Form) -> Result<Option<Value>, String>
             Err(_) if text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => text.into(),
             found => found.map_err(|error| error.to_string())?,
         },
+        Kind::Time => written(&text).unwrap_or(text).into(),
         _ => text.into(),
     }))
 }
@@ -146,7 +147,7 @@ fn one(view: &View<'_>, field: &Field, given: &Form, wrong: Option<&(String, Str
             } @else {
                 label { span { (label(view, field.name())) @if !required && given.raw("was").is_none() { " " small { (view.t.optional) } } }
                     @match kind {
-                        Kind::Time => input name=(path) value=(value) required[required] aria-describedby=[told] placeholder="2026-01-31T00:00:00Z";,
+                        Kind::Time => input name=(path) value=(value) required[required] aria-describedby=[told] placeholder="2026-01-31 18:00 UTC";,
                         Kind::Number => input name=(path) value=(value) required[required] aria-describedby=[told] inputmode="numeric";,
                         Kind::Secret => input type="password" name=(path) required[required] aria-describedby=[told] autocomplete="new-password";,
                         Kind::Choice(words) => select name=(path) required[required] aria-describedby=[told] {

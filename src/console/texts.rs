@@ -67,7 +67,7 @@ texts! {
     held_from history id in_doubt job jobs key kind lane lanes last_attempts last_event last_failure last_probe
     last_success last_used log_in log_out logs_in_by made made_every manifest meaning method name needs_a_person
     nothing_is_late oldest overview owner parent password password_again payload personal_data pick process progress
-    provider providers reason received release requests resolved restored result resume revoke role rotate schema
+    provider providers reason received release requests resolved restored result resume retrying revoke role rotate schema
     scheme search secret sent sent_to settings show_all signature since size skip source sources state step steps
     subscription subscriptions succeeded tenant tenants test the_others there_is_no this_month title today took
     unhealthy_since until user_name users valid_until value verify version waited waited_before waiting webhook what

@@ -193,7 +193,9 @@ pub struct Became {
     pub sent: u64,
     /// They are dead letters again.
     pub failed_again: u64,
-    /// They are not done yet.
+    /// They failed again, and are tried again later.
+    pub retrying: u64,
+    /// They are not tried yet, or are with a consumer or a target.
     pub waiting: u64,
     /// They were cancelled or skipped.
     pub ended: u64,

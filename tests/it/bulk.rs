@@ -345,11 +345,12 @@ fn a_job_says_what_became_of_its_deliveries() {
     });
     let job = replay(&rig, &json!({ "ids": ["dlv_1", "dlv_2", "dlv_3"] }));
     let path = format!("/v1/jobs/{}", job["id"].as_str().unwrap());
-    let all = json!({ "sent": 1, "failed_again": 1, "waiting": 1, "ended": 0, "gone": 0 });
+    let all =
+        json!({ "sent": 1, "failed_again": 1, "retrying": 1, "waiting": 0, "ended": 0, "gone": 0 });
     until("three are tried", || rig.get(&path)["became"] == all);
     rig.post("/v1/deliveries/dlv_3/cancel", &json!({})).is(200);
     let found = rig.get(&path);
-    assert_eq!((&found["became"]["waiting"], &found["became"]["ended"]), (&json!(0), &json!(1)));
+    assert_eq!((&found["became"]["retrying"], &found["became"]["ended"]), (&json!(0), &json!(1)));
     // Of a larger job, the first thousand are known.
     let discard = json!({ "filter": {}, "reason": "of no use" });
     let job = done(&rig, rig.post("/v1/dead-letters/discard", &discard));

@@ -180,7 +180,7 @@ impl World {
             }
             "recover-subscription" => {
                 self.sent(action);
-                return (page, vec![("since", "2026-01-31T00:00:00Z".to_owned())]);
+                return (page, vec![("since", "2026-01-31 00:00 UTC".to_owned())]);
             }
             "revoke-credential" => {
                 let bearer = json!({ "kind": "bearer", "secret": "a-token" });

@@ -50,6 +50,24 @@ fn an_event_tells_why_it_waits_and_what_each_attempt_came_to() {
 }
 
 #[test]
+fn an_attempt_at_another_address_says_so() {
+    let (rig, receiver, other) = (Rig::new(), Receiver::new(), Receiver::new());
+    let (event, delivery) = failed(&rig, &receiver);
+    let browser = Browser::new(&rig, "read");
+    let addresses = |url: String| {
+        let page = browser.get(&format!("/console/events/{event}"));
+        page.matches(&format!("<code>{url}</code>")).count()
+    };
+    assert_eq!(addresses(receiver.url()), 1);
+    let change = json!({ "url": other.url() });
+    rig.call("PATCH", "/v1/subscriptions/erp", change.to_string().as_bytes()).is(200);
+    rig.call("POST", &format!("/v1/deliveries/{delivery}/retry"), b"").is(200);
+    until("it arrives at the other", || other.count() == 1);
+    rig.settle();
+    assert_eq!((addresses(receiver.url()), addresses(other.url())), (1, 1));
+}
+
+#[test]
 fn a_list_has_tabs_with_counts_chosen_columns_and_a_file() {
     let (rig, receiver) = (Rig::new(), Receiver::new());
     failed(&rig, &receiver);

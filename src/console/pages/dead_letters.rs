@@ -132,7 +132,7 @@ pub(super) fn job(view: &View<'_>) -> Result<Content, PageError> {
         (known.facts(view, &found))
         @if !found.field("became").is_null() {
             h2 { (t.what_became) }
-            (Cells("sent; failed_again; waiting; ended; gone", &[]).facts(view, found.field("became")))
+            (Cells("sent; failed_again; retrying; waiting; ended; gone", &[]).facts(view, found.field("became")))
         }
         h2 { (t.filter) }
         (json(view, found.field("filter")))

@@ -329,6 +329,7 @@ fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &
         let wait = waits.get(n).filter(|wait| wait.ms >= 1000);
         html! { @match wait { Some(wait) => { (span(wait.ms)) @if n < attempts.len() { " · " (wait.why) } }, None => (nothing()) } }
     };
+    let last_url = attempts.last().and_then(|last| last.maybe("url"));
     let mut rows: Vec<_> = attempts
         .iter()
         .enumerate()
@@ -341,7 +342,11 @@ fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &
                 html! { (state(row.text("class"))) @if !row.is("counted") && row.text("class") != "success" { " " small { (t.not_counted) } } },
                 html! { @if status.is_null() { (nothing()) } @else { (status) } },
                 html! { (number(row.int("latency_ms"))) " ms" },
-                html! { (beginning(row.first_of(&["excerpt", "failed_reason"]), MAX_ANSWER_BYTES).0) },
+                html! {
+                    (beginning(row.first_of(&["excerpt", "failed_reason"]), MAX_ANSWER_BYTES).0)
+                    // The address below the table is that of the last attempt.
+                    @if Some(row.text("url")) != last_url { p.small { (t.sent_to) " " code { (row.text("url")) } } }
+                },
             ]
         })
         .collect();
@@ -353,7 +358,7 @@ fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &
     }
     html! {
         (table(t.attempts, &["#", t.waited_before, t.at, t.result, t.answer, t.took, t.they_said], &rows))
-        @if let Some(url) = attempts.last().and_then(|last| last.maybe("url")) {
+        @if let Some(url) = last_url {
             p.small { (t.sent_to) " " code { (url) }
                 @if let Some(hash) = attempts.last().and_then(|last| last.maybe("body_sha256")) { " · SHA-256 " code { (hash) } } }
         }

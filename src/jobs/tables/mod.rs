@@ -54,7 +54,9 @@ const SET_REACHED: &str = "UPDATE jobs SET reached = ?2 WHERE seq = ?1";
 
 const BECAME: &str = "
     SELECT count(*) FILTER (WHERE d.state = 'completed'), count(*) FILTER (WHERE d.state = 'dead_letter'),
-           count(*) FILTER (WHERE d.state NOT IN ('completed', 'dead_letter', 'cancelled', 'skipped')),
+           count(*) FILTER (WHERE d.state = 'pending' AND d.delay_ms > 0),
+           count(*) FILTER (WHERE d.state NOT IN ('completed', 'dead_letter', 'cancelled', 'skipped')
+                              AND (d.state <> 'pending' OR d.delay_ms = 0)),
            count(*) FILTER (WHERE d.state IN ('cancelled', 'skipped')), count(*) FILTER (WHERE d.seq IS NULL)
       FROM jobs AS j, json_each(j.reached)
       LEFT JOIN deliveries AS d ON d.seq = json_each.value
@@ -158,9 +160,10 @@ pub fn became(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Became>> {
         return Ok(None);
     }
     tx.first(BECAME, [seq], |row| {
-        let (Count(sent), Count(failed_again), Count(waiting), Count(ended), Count(gone)) =
-            row.try_into()?;
-        Ok(Became { sent, failed_again, waiting, ended, gone })
+        let (Count(sent), Count(failed_again), Count(retrying)) =
+            (row.get(0)?, row.get(1)?, row.get(2)?);
+        let (Count(waiting), Count(ended), Count(gone)) = (row.get(3)?, row.get(4)?, row.get(5)?);
+        Ok(Became { sent, failed_again, retrying, waiting, ended, gone })
     })
 }
 
