@@ -1,6 +1,8 @@
 //! What every handler gets: the store, the stages, and the API's counters and caches.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tracing::Span;
@@ -12,7 +14,6 @@ use crate::api::call::Call;
 use crate::api::last_write::LastWrite;
 use crate::api::limits::Limits;
 use crate::api::problem::Problem;
-use crate::api::status::LongCounts;
 use crate::archive::mover::Archiving;
 use crate::backup::schedule::Backups;
 use crate::base::budget::Budget;
@@ -38,6 +39,7 @@ use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::master_key_rotation::Rotation;
 use crate::sources::SourceStatuses;
 use crate::store::Store;
+use crate::store::stats::TenantCounts;
 
 /// The stages the API hands work to.
 #[derive(Clone)]
@@ -75,6 +77,9 @@ pub struct Stages {
     /// Moves finished events into the archive.
     pub archiving: Archiving,
 }
+
+/// Counts of tenants with many pending deliveries, each with when they were counted.
+type LongCounts = Mutex<HashMap<String, (Duration, TenantCounts)>>;
 
 /// The API and what it is built from.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use crate::model::history::{DAY_MS, DAYS, HOUR_MS, HourCounts, Subject};
 use crate::store::{history, runs};
 
 const DAY: Param =
-    Param::query::<SomeText>("day", "The hours of this day (UTC), not the days.", "2026-01-31");
+    Param::query::<DayText>("day", "The hours of this day (UTC), not the days.", "2026-01-31");
 const ABOUT: &str = "Counted by hour and kept for 90 days. `p50_ms` and `p95_ms` come from buckets and are wrong by at \
                      most 21 %. A kill loses the minute that runs. The whole service keeps 20,000 days of \
                      subscriptions and providers; the tenant with the most loses its oldest.";

@@ -1,10 +1,7 @@
 //! `/livez`, `/readyz`, `/v1/stats`, `/v1/stats/recent`: health checks, counts, and what happened in the last hour, which
 //! [`crate::pipeline::recent`] keeps.
 
-use std::collections::HashMap;
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use crate::api::health;
 use crate::api::prelude::*;
@@ -131,9 +128,6 @@ struct BoxStats {
     /// Whether somebody has stated what is stored of personal data in published events of the tenant `default`.
     pii_stated: bool,
 }
-
-/// Counts of tenants with many pending deliveries, each with when they were counted.
-pub(super) type LongCounts = Mutex<HashMap<String, (Duration, TenantCounts)>>;
 
 /// From how many pending deliveries on counts are kept, and how long. Counting 100,000 takes 7 ms.
 const MANY_PENDING: u64 = 10_000;

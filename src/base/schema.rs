@@ -45,6 +45,8 @@ values! {
     SomeText = { "type": "string", "minLength": 1 }
     /// The type of an event.
     TypeName = { "type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]*$" }
+    /// A day.
+    DayText = { "type": "string", "format": "date" }
     /// A UUID.
     Uuid = { "type": "string", "format": "uuid" }
     /// The name that people give to a thing.
