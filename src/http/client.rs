@@ -12,12 +12,13 @@ use parking_lot::Mutex;
 use rustls_native_certs::load_native_certs;
 use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::unversioned::transport::DefaultConnector;
+use ureq::unversioned::transport::{Connector as _, RustlsConnector};
 
 use crate::base::fair::Payer;
 use crate::base::headers::CUSTOM_DATA;
 use crate::http::identity::Identity;
 use crate::http::resolver::{GuardedResolver, LookupFailed, Refused};
+use crate::http::socket::Opener;
 use crate::http::trace::{StepName, Trace};
 use crate::model::address::AddressPolicy;
 use crate::model::outcome::Cause;
@@ -300,7 +301,7 @@ fn agent(
         .max_idle_age(IDLE)
         .tls_config(tls)
         .build();
-    Agent::with_parts(config, DefaultConnector::default(), resolver)
+    Agent::with_parts(config, ().chain(Opener).chain(RustlsConnector::default()), resolver)
 }
 
 /// Whether one of the addresses can be reached. A refusal is an answer: the line works. Without addresses: whether the

@@ -20,4 +20,5 @@ mod resolver;
 pub mod server;
 pub mod service;
 mod shares;
+mod socket;
 pub mod trace;

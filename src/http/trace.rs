@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use ureq::config::Config;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, NextTimeout, RustlsConnector, TcpConnector, Transport,
+    Buffers, ConnectionDetails, Connector, NextTimeout, RustlsConnector, Transport,
 };
 use ureq::{Agent, Error};
 
@@ -17,6 +17,7 @@ use crate::base::clock::Clock;
 use crate::base::words::words;
 use crate::http::certificate::{self, Seen};
 use crate::http::resolver::GuardedResolver;
+use crate::http::socket::Opener;
 
 /// Addresses that are looked at for a certificate.
 const MAX_LOOKS: usize = 2;
@@ -126,7 +127,7 @@ impl Trace {
     /// An agent of these settings, without connections, that notes what it does.
     pub(crate) fn agent(&self, config: Config, resolver: GuardedResolver) -> Agent {
         let connector =
-            ().chain(TcpConnector::default())
+            ().chain(Opener)
                 .chain(NoteConnect(self.clone()))
                 .chain(RustlsConnector::default())
                 .chain(NoteTls(self.clone()));
