@@ -1,5 +1,6 @@
 //! Identifiers: UUIDv7 for rows that the API shows, `webhook-id` for events, `dlv_…` for deliveries.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use data_encoding::BASE32_NOPAD;
@@ -9,16 +10,24 @@ use ring::rand::{SecureRandom, SystemRandom};
 use crate::base::clock::Timestamp;
 use crate::base::words::as_text;
 
+/// Random bytes that a thread draws at once for what is no secret.
+const BLOCK_BYTES: usize = 1024;
+
 /// Randomness that is injected: identifiers, jitter, secrets.
 pub trait Draw: Send + Sync {
     /// Fills `into` with random bytes.
     fn fill(&self, into: &mut [u8]);
 
+    /// The same for what is no secret: identifiers, jitter. May be of a block that was drawn before.
+    fn fill_open(&self, into: &mut [u8]) {
+        self.fill(into);
+    }
+
     /// A number below `end`; 0 when `end` is 0. The bias of the remainder (below 2^-30 for the spans of
     /// a retry schedule) does not matter for jitter.
     fn below(&self, end: u64) -> u64 {
         let mut bytes = [0_u8; 8];
-        self.fill(&mut bytes);
+        self.fill_open(&mut bytes);
         u64::from_le_bytes(bytes).checked_rem(end).unwrap_or(0)
     }
 }
@@ -46,6 +55,22 @@ impl Draw for SystemDraw {
     fn fill(&self, into: &mut [u8]) {
         assert!(self.0.fill(into).is_ok(), "the operating system gave no random bytes");
     }
+
+    /// Each thread draws blocks of its own: a call of the system for each identifier was a tenth of an event's calls.
+    fn fill_open(&self, into: &mut [u8]) {
+        thread_local! {
+            static BLOCK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        BLOCK.with_borrow_mut(|block| {
+            if block.len() < into.len() {
+                block.resize(into.len().max(BLOCK_BYTES), 0);
+                self.fill(block);
+            }
+            // What was given out is gone.
+            let rest = block.len().saturating_sub(into.len());
+            into.iter_mut().zip(block.drain(rest..)).for_each(|(byte, drawn)| *byte = drawn);
+        });
+    }
 }
 
 /// A UUIDv7 that follows from its parts, for rows made in a transaction: one that runs twice makes the same row.
@@ -68,7 +93,7 @@ pub fn uuid7_of(now: Timestamp, parts: &[&str]) -> String {
 /// ```
 pub fn uuid7(now: Timestamp, draw: &dyn Draw) -> String {
     let mut random = [0_u8; 10];
-    draw.fill(&mut random);
+    draw.fill_open(&mut random);
     let ms = u64::try_from(now.ms()).unwrap_or(0);
     uuid::Builder::from_unix_timestamp_millis(ms, &random).into_uuid().to_string()
 }
@@ -168,6 +193,21 @@ mod tests {
     #[test]
     fn parts_that_run_together_give_different_ids() {
         assert_ne!(webhook_id("a", "bc", "d"), webhook_id("ab", "c", "d"));
+    }
+
+    #[test]
+    fn bytes_of_a_block_are_given_once() {
+        let draw = SystemDraw::new();
+        let some = || {
+            let mut bytes = [0_u8; 16];
+            draw.fill_open(&mut bytes);
+            bytes
+        };
+        let all: std::collections::HashSet<_> = (0..1000).map(|_| some()).collect();
+        assert_eq!(all.len(), 1000);
+        let mut large = vec![0; 3 * BLOCK_BYTES];
+        draw.fill_open(&mut large);
+        assert!(large.chunks(16).all(|chunk| chunk != [0; 16]));
     }
 
     #[test]

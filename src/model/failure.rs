@@ -73,6 +73,8 @@ pub struct AttemptOrder {
     pub is_call: bool,
     /// What the target wants to get back with the next attempt.
     pub custom_data: Option<String>,
+    /// Whether nothing waits for its outcome, such as the next one in its lane.
+    pub can_wait: bool,
 }
 
 /// The limits of a delivery: its subscription's, or the event's own `max_attempts` if it has one.

@@ -364,6 +364,12 @@ impl NewSubscription {
         self.ordering != Ordering::None || *latest_only || external_calls.is_some()
     }
 
+    /// Whether a delivery may have to wait until another one's outcome is stored.
+    pub fn sends_one_by_one(&self) -> bool {
+        let is_capped = self.policy.in_flight_max.is_some();
+        self.asks_for_order() || is_capped || self.order.funnel_point.is_some()
+    }
+
     /// Whether matching an event looks at its payload.
     pub fn reads_payload(&self) -> bool {
         !self.filter.is_empty() || self.order.call_path.is_some()

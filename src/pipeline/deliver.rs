@@ -153,7 +153,8 @@ impl Deliver {
             let (limit, class) = attempt.unzip();
             let latency = self.clock.monotonic().saturating_sub(started);
             let subscription = assignment.subscription;
-            self.tell(Input::Finished { subscription, latency, limit, class });
+            let finished = Input::Finished { subscription, latency, limit, class };
+            self.mailbox.leave_quietly(|messages| messages.inputs.push(finished));
         }
     }
 
@@ -377,6 +378,7 @@ impl Deliver {
                 is_latest_only: is_latest_only(outgoing, destination),
                 is_call,
                 custom_data,
+                can_wait: class.is_success() && !destination.subscription.new.sends_one_by_one(),
             },
             now: self.clock.now(),
         };
@@ -592,7 +594,7 @@ impl Deliver {
             Target::Pull => return Err(PULLED.to_owned()),
         };
         let mut span = [0_u8; 8];
-        self.draw.fill(&mut span);
+        self.draw.fill_open(&mut span);
         let span = data_encoding::HEXLOWER.encode(&span);
         let rendered = render(&self.privacy, outgoing, destination)?;
         let mut headers = destination.headers(outgoing, at, &span);
@@ -616,8 +618,9 @@ impl Deliver {
         let again = Arc::clone(&report);
         let unsettled = self.unsettled.clone();
         let counts = Arc::clone(&self.counts);
+        let queue = if report.order.can_wait { Queue::Later } else { Queue::Settle };
         self.store.writer().submit(
-            Queue::Settle,
+            queue,
             move |tx| settlement::settle(tx, &report),
             move |outcome| {
                 let error = match outcome {

@@ -22,9 +22,11 @@ use crate::sys::watch::Watch;
 
 /// How often the relay looks if nothing wakes it.
 const EVERY: Duration = Duration::from_millis(250);
-/// The delay of the first look after a change of the log. Each further delay is twice as long, up to [`LAST`]: a commit
-/// can only be seen after its sync, which may take long.
+/// The delay of the first look after a change of the log. Each further delay is four times as long, up to [`LAST`]: a
+/// commit can only be seen after its sync, which may take long.
 const FIRST: Duration = Duration::from_millis(1);
+/// How long changes of the log are not looked at after one.
+const BUSY: Duration = Duration::from_millis(4);
 /// The longest wait between two looks after a change of the log.
 const LAST: Duration = Duration::from_millis(32);
 /// The delay of the look after a commit of our own, which may hide a foreign one. If the writer notices a foreign
@@ -256,11 +258,11 @@ impl Commits {
 /// Waits until the next look is due, at most `pause`; returns the pause after that look.
 fn rest(watch: &Watch, log: &Path, pause: Duration, stop: &Stop) -> Duration {
     if pause <= LAST {
-        // The log changed a moment ago. Another change restarts the delays, but only after a millisecond: a busy writer
-        // changes the log all the time.
+        // The log changed a moment ago. Another change restarts the delays, but only after a while: a busy writer changes
+        // the log all the time.
         let has_changed = watch.wait(pause);
         if has_changed {
-            let _asked = stop.wait(FIRST);
+            let _asked = stop.wait(BUSY);
         }
         return if has_changed { FIRST } else { longer(pause) };
     }
@@ -270,7 +272,7 @@ fn rest(watch: &Watch, log: &Path, pause: Duration, stop: &Stop) -> Duration {
 }
 
 fn longer(pause: Duration) -> Duration {
-    let longer = pause.saturating_mul(2);
+    let longer = pause.saturating_mul(4);
     if longer > LAST { EVERY } else { longer }
 }
 

@@ -91,6 +91,9 @@ struct Shared<M> {
 struct Left<M> {
     messages: M,
     is_rung: bool,
+    /// Whether something was left quietly, and whether that wakes the thread.
+    has_quiet: bool,
+    is_eager: bool,
 }
 
 impl<M> Clone for Inbox<M> {
@@ -117,15 +120,57 @@ impl<M: Default> Inbox<M> {
         }
     }
 
+    /// Leaves a message that matters only together with another one, unless the thread is eager.
+    pub fn leave_quietly(&self, write: impl FnOnce(&mut M)) {
+        let mut left = self.0.left.lock();
+        write(&mut left.messages);
+        left.has_quiet = true;
+        let wakes = left.is_eager && !left.is_rung;
+        left.is_rung |= wakes;
+        drop(left);
+        if wakes {
+            self.0.bell.notify_one();
+        }
+    }
+
     /// Wakes the thread, so that it looks at the clock.
     pub fn ring(&self) {
         self.leave(|_| ());
     }
 
-    /// Takes what was left; waits at most `span` for something.
-    pub(super) fn take(&self, span: Duration) -> M {
+    /// Takes what was left; waits at most `span` for something. `is_eager`: also for what was left quietly.
+    pub(super) fn take(&self, span: Duration, is_eager: bool) -> M {
         let mut left = self.0.left.lock();
-        self.0.bell.wait_while_for(&mut left, |left| !left.is_rung, span);
+        left.is_eager = is_eager;
+        let has_nothing = |left: &mut Left<M>| !(left.is_rung || is_eager && left.has_quiet);
+        self.0.bell.wait_while_for(&mut left, has_nothing, span);
         std::mem::take(&mut *left).messages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_mins(1);
+
+    #[test]
+    fn what_was_left_quietly_wakes_only_a_thread_that_is_eager() {
+        let inbox: Inbox<Vec<u8>> = Inbox::default();
+        inbox.leave_quietly(|left| left.push(1));
+        assert_eq!(inbox.take(LONG, true), [1], "it is there already");
+        inbox.leave_quietly(|left| left.push(2));
+        inbox.leave(|left| left.push(3));
+        assert_eq!(inbox.take(LONG, false), [2, 3]);
+        inbox.leave_quietly(|left| left.push(4));
+        assert_eq!(inbox.take(Duration::ZERO, false), [4]);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| inbox.take(LONG, true));
+            while !inbox.0.left.lock().is_eager {
+                std::thread::yield_now();
+            }
+            inbox.leave_quietly(|left| left.push(5));
+            assert_eq!(waiting.join().unwrap(), [5]);
+        });
     }
 }

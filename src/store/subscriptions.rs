@@ -78,7 +78,7 @@ const DELETE: &str = "
      WHERE seq = ?1 AND deleted_at IS NULL";
 
 // A success in the same transaction (?4) resets the count. After a long time without an attempt (?8), `failing_since`
-// is reset.
+// is reset. Where all goes well, the time of the last success is written once a second.
 const STORE_ATTEMPTS: &str = "
     UPDATE subscriptions
        SET failure_count   = CASE WHEN ?4 IS NULL THEN failure_count + ?2 ELSE ?2 END,
@@ -88,7 +88,9 @@ const STORE_ATTEMPTS: &str = "
            last_failure_at = coalesce(?5, last_failure_at),
            streak_class    = ?6,
            streak_count    = ?7
-     WHERE seq = ?1";
+     WHERE seq = ?1
+       AND NOT (?2 = 0 AND failure_count = 0 AND failing_since IS NULL AND streak_class IS ?6 AND streak_count = ?7
+                AND coalesce(last_success_at BETWEEN ?4 - 1000 AND ?4, FALSE))";
 
 // After a pause or an offline time `failing_since` is reset, because that time is not the endpoint's failure.
 const RESTART_FAILING: &str = "

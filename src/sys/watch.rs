@@ -16,8 +16,9 @@ const CHANGES: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::CLOSE_WRITE)
     .union(WatchFlags::CREATE)
     .union(WatchFlags::MOVED_TO);
-/// Bytes of one read of events, which are zeroed each time; the longest event has 272.
-const EVENTS_BYTES: usize = 512;
+/// Bytes of one read of events, which are zeroed each time; and of the longest event.
+const EVENTS_BYTES: usize = 1024;
+const EVENT_BYTES: usize = 272;
 /// Reads of events after a wait at most, so that a file under constant change does not keep the thread here.
 const MAX_READS: usize = 16;
 
@@ -76,7 +77,8 @@ fn drain(inotify: &OwnedFd) {
     let mut events = [0_u8; EVENTS_BYTES];
     for _ in 0..MAX_READS {
         match read(inotify, &mut events) {
-            Ok(0) => return,
+            // There was room for another event.
+            Ok(length) if length.saturating_add(EVENT_BYTES) <= EVENTS_BYTES => return,
             Ok(_) | Err(Errno::INTR) => {}
             Err(_nothing_more) => return,
         }

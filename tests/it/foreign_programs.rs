@@ -265,9 +265,10 @@ fn whoever_can_come_again_is_told_so_however_much_waits_for_the_lock() {
     lock.run("BEGIN IMMEDIATE");
     let writer = rig.appliance().store().writer().clone();
     let (tell, told) = mpsc::channel();
-    for _ in 0..600 {
+    for n in 0..600 {
         let tell = tell.clone();
-        writer.submit(Queue::Settle, |_| Ok(()), move |outcome| tell.send(outcome).unwrap());
+        let queue = if n % 2 == 0 { Queue::Settle } else { Queue::Later };
+        writer.submit(queue, |_| Ok(()), move |outcome| tell.send(outcome).unwrap());
     }
     for queue in [Queue::Accept, Queue::Upkeep, Queue::Accept] {
         let (tell, told) = mpsc::channel();

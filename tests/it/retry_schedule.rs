@@ -177,6 +177,26 @@ fn a_target_nobody_listens_at_is_tried_again() {
 }
 
 #[test]
+fn where_all_goes_well_the_last_success_is_written_once_a_second() {
+    let (rig, receiver) = Rig::subscribed("erp");
+    let after = |ms: u64| {
+        rig.advance(Duration::from_millis(ms));
+        rig.deliver("a");
+        rig.get("/v1/subscriptions/erp")["last_success_at"].as_str().unwrap().to_owned()
+    };
+    let at = |ms: u64| START.plus(Duration::from_millis(ms)).to_string();
+    assert_eq!(after(0), at(0));
+    assert_eq!(after(900), at(0));
+    assert_eq!(after(200), at(1100));
+    // A failure is written at once, and so is its end.
+    receiver.always(Reply::status(500));
+    rig.deliver("b");
+    assert_eq!(rig.get("/v1/subscriptions/erp")["last_failure_at"], at(1100));
+    receiver.always(Reply::status(200));
+    assert_eq!(after(300), at(1400));
+}
+
+#[test]
 fn a_subscription_counts_its_failures_until_its_next_success() {
     let (rig, receiver) = failing_with(Reply::status(500));
     rig.pass(secs(5));

@@ -161,7 +161,11 @@ fn writer(api: &Api, page: &mut Page) {
     let waiting = |queue| u64::try_from(writer.waiting_in(queue)).unwrap_or(u64::MAX);
     page.all(
         "oncebox_writer_queue_jobs",
-        [waiting(Queue::Settle), waiting(Queue::Accept), waiting(Queue::Upkeep)],
+        [
+            waiting(Queue::Settle) + waiting(Queue::Later),
+            waiting(Queue::Accept),
+            waiting(Queue::Upkeep),
+        ],
     );
     page.one("oncebox_writer_lag_seconds", writer.lag());
     page.one("oncebox_writer_jobs_total", writer.done().jobs.get());

@@ -61,7 +61,7 @@ impl LeaseManager {
     /// Runs until it is told to end.
     pub fn run(mut self) {
         while !self.is_done() {
-            let messages = self.consume.inbox.take(self.sleep());
+            let messages = self.consume.inbox.take(self.sleep(), false);
             self.turn(messages);
         }
     }

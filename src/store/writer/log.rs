@@ -135,9 +135,18 @@ impl WriterLoop {
         if free >= needed.saturating_add(rewritten) { Ok(()) } else { Err(Error::Full) }
     }
 
+    /// Whether the log has to be looked at after each transaction.
+    pub(super) fn may_be_long(&self) -> bool {
+        let most = self.room.checkpoint_at.load(Ordering::Relaxed) / 2;
+        self.is_low
+            || self.room.bytes.load(Ordering::Relaxed) >= most
+            || self.room.to_empty.load(Ordering::Relaxed)
+    }
+
     /// Copies the log into the file if it is long, and empties it if that was requested. `idle`: there was no job for a
     /// heartbeat interval.
     pub(super) fn maintain_log(&mut self, idle: bool) {
+        self.unlooked = 0;
         let Ok(mut log) = self.checkpoint("NOOP") else { return };
         if let Some(index) = &mut self.index {
             // If this fails, SQLite extends the index itself and reports if there is no room.

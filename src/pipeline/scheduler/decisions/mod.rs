@@ -295,6 +295,11 @@ impl Machine {
         self.in_hand.len()
     }
 
+    /// Whether the end of a request may let something begin.
+    pub fn wants_ends(&self) -> bool {
+        self.stopping || !self.rotation.is_empty()
+    }
+
     /// Whether a request is under way.
     pub fn is_busy(&self) -> bool {
         self.load.busy > 0
