@@ -126,8 +126,9 @@ pub(super) const RETRY: &str = "
            counted_failures = counted_failures + ?5, last_class = ?6, rendered = rendered OR ?7
      WHERE seq = ?1 AND run_no = ?2 AND state = 'pending'";
 
+// `OR ROLLBACK`: see `outbox::SETTLED`.
 pub(super) const FINISH: &str = "
-    UPDATE deliveries
+    UPDATE OR ROLLBACK deliveries
        SET state = ?3, due_at = NULL, finished_at = ?4, attempt_count = attempt_count + 1,
            counted_failures = counted_failures + ?5, last_class = ?6, reason = ?7, rendered = rendered OR ?8
      WHERE seq = ?1 AND run_no = ?2 AND state = 'pending'";

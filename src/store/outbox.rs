@@ -25,8 +25,10 @@ pub(super) const REPEATED: &str = "
     UPDATE outbox SET duplicate_count = duplicate_count + 1, differing_count = differing_count + ?2
      WHERE seq = ?1";
 
+// `OR ROLLBACK`: a violated constraint ends the transaction, whose jobs then run one by one. Otherwise SQLite copies each
+// page that it changes, to be able to take back this statement alone: a seventh of its time.
 pub(super) const SETTLED: &str = "
-    UPDATE outbox
+    UPDATE OR ROLLBACK outbox
        SET status = ?2, open_deliveries = ?3, completed_at = ?4, last_error = coalesce(?5, last_error)
      WHERE seq = ?1 AND routed_at IS NOT NULL
  RETURNING hard_children > 0, iif(parent_binding = 'hard', parent_seq, NULL)";
