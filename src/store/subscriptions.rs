@@ -79,7 +79,7 @@ const DELETE: &str = "
 
 // A success in the same transaction (?4) resets the count. After a long time without an attempt (?8), `failing_since`
 // is reset. Where all goes well, the time of the last success is written once a second.
-const STORE_ATTEMPTS: &str = "
+pub(super) const STORE_ATTEMPTS: &str = "
     UPDATE subscriptions
        SET failure_count   = CASE WHEN ?4 IS NULL THEN failure_count + ?2 ELSE ?2 END,
            failing_since   = CASE WHEN ?4 IS NOT NULL OR last_failure_at < ?5 - ?8 THEN ?3
@@ -89,7 +89,8 @@ const STORE_ATTEMPTS: &str = "
            streak_class    = ?6,
            streak_count    = ?7
      WHERE seq = ?1
-       AND NOT (?2 = 0 AND failure_count = 0 AND failing_since IS NULL AND streak_class IS ?6 AND streak_count = ?7
+       AND NOT (?2 = 0 AND ?5 IS NULL AND failure_count = 0 AND failing_since IS NULL AND streak_class IS ?6
+                AND streak_count = ?7
                 AND coalesce(last_success_at BETWEEN ?4 - 1000 AND ?4, FALSE))";
 
 // After a pause or an offline time `failing_since` is reset, because that time is not the endpoint's failure.

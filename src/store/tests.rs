@@ -1,4 +1,4 @@
-//! Tests of query plans: frequent statements use their indexes and never scan a whole table.
+//! Tests of statements. Frequent ones use their indexes and never scan a whole table.
 
 use rusqlite::Connection;
 
@@ -6,7 +6,8 @@ use crate::store::{
     attempts, audit_events, confirmations, deliveries, delivery_lists, escalations, external_calls,
     families, idempotency_keys, in_doubt, lane_lists, lanes, leases, outbox, outbox_lists,
     outbox_relay, outbox_routing, payloads, pool, postponed, processed_events, quarantine,
-    schema_shape, search, search_values, sessions, stats, subjects, tokens, users, webhook_events,
+    schema_shape, search, search_values, sessions, stats, subjects, subscriptions, tokens, users,
+    webhook_events,
 };
 
 /// The query plan of a statement, one step per line.
@@ -305,6 +306,23 @@ fn the_deliveries_of_one_event_are_listed_by_its_index() {
         // What is in flight is a short list of numbers.
         assert!(!plan.replace("SCAN json_each", "").contains("SCAN"), "{plan}");
     }
+}
+
+#[test]
+fn a_failure_is_written_even_if_a_success_follows_in_its_transaction() {
+    let conn = Connection::open_in_memory().unwrap();
+    conn.execute_batch(schema_shape::SCHEMA).unwrap();
+    let new = "INSERT INTO subscriptions (id, name, event_types, url, created_at, updated_at, last_success_at)
+               VALUES ('a', 'erp', '[]', 'http://erp/', 1, 1, 1000)";
+    conn.execute_batch(new).unwrap();
+    let failed_at = |success: i64, failure: Option<i64>| {
+        let row = (1, 0, None::<i64>, success, failure, None::<String>, 0, 0);
+        conn.execute(subscriptions::STORE_ATTEMPTS, row).unwrap();
+        let sql = "SELECT last_success_at, last_failure_at FROM subscriptions";
+        conn.query_row(sql, [], |row| <(i64, Option<i64>)>::try_from(row)).unwrap()
+    };
+    assert_eq!(failed_at(1500, None), (1000, None));
+    assert_eq!(failed_at(1600, Some(1400)), (1600, Some(1400)));
 }
 
 #[test]
