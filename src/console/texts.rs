@@ -62,7 +62,7 @@ texts! {
     acknowledge acknowledged_by action address after alerts all_sessions all_terms answer at attempts audit
     audit_entry back backups before began blocked browser calls_in_doubt cancel change changed changes check checks
     children clear command completed copy count credentials day dead_letters deliveries delivery detail directory
-    disable discard due_or_done enable ended error event event_type event_types events example failed_again
+    disable discard due_or_done earlier enable ended error event event_type event_types events example failed_again
     failing_since failure_rate field file filter first_steps format from go_on goes_to gone hash headers held
     held_from history id in_doubt job jobs key kind lane lanes last_attempts last_event last_failure last_probe
     last_success last_used log_in log_out logs_in_by made made_every manifest meaning method name needs_a_person

@@ -68,6 +68,44 @@ fn an_attempt_at_another_address_says_so() {
 }
 
 #[test]
+fn the_newest_attempts_of_many_are_shown_and_the_others_are_a_link_away() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    let (event, delivery) = failed(&rig, &receiver);
+    let change = json!({ "policy": { "breaker_after": 0 } });
+    rig.call("PATCH", "/v1/subscriptions/erp", change.to_string().as_bytes()).is(200);
+    for n in 2..=35 {
+        rig.call("POST", &format!("/v1/deliveries/{delivery}/retry"), b"").is(200);
+        until("the next attempt", || receiver.count() == n);
+        rig.settle();
+    }
+    let browser = Browser::new(&rig, "read");
+    let page_of = format!("/console/deliveries/{delivery}");
+    let numbers = |path: &str| {
+        let page = browser.get(path);
+        let cells = page.split("data-head=\"#\">").skip(1);
+        let numbers: Vec<String> =
+            cells.map(|rest| rest.split('<').next().unwrap().to_owned()).collect();
+        (numbers.first().cloned().unwrap(), numbers.last().cloned().unwrap(), numbers.len(), page)
+    };
+    let (first, last, rows, page) = numbers(&page_of);
+    assert_eq!((first.as_str(), last.as_str(), rows), ("6", "next", 31));
+    assert!(page.contains("6–35 / 35"), "{page}");
+    assert!(!page.contains(">Newest<"), "{page}");
+    let earlier = links(&page).into_iter().find(|link| link.contains("after=")).unwrap();
+    let (first, last, rows, page) = numbers(&earlier);
+    assert_eq!((first.as_str(), last.as_str(), rows), ("1", "30", 30));
+    assert!(page.contains(&format!("href=\"{page_of}\">Newest<")), "{page}");
+    assert!(!page.contains(">Earlier<"), "{page}");
+    // Of an event it is fewer, and what the URL says of others is not meant.
+    let (first, _, rows, page) = numbers(&format!("/console/events/{event}"));
+    assert_eq!((first.as_str(), rows), ("26", 11));
+    assert!(page.contains(&format!("{page_of}?after=15")), "{page}");
+    for odd in ["-3", "99999999999999999999", "x", "34"] {
+        assert_eq!(numbers(&format!("{page_of}?after={odd}")).2 / 30, 1, "{odd}");
+    }
+}
+
+#[test]
 fn a_list_has_tabs_with_counts_chosen_columns_and_a_file() {
     let (rig, receiver) = (Rig::new(), Receiver::new());
     failed(&rig, &receiver);

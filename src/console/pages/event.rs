@@ -12,6 +12,9 @@ const MAX_DELIVERIES: usize = 3;
 const MAX_PAYLOAD_BYTES: usize = 20_000;
 /// How much is shown of a request, and of a payload that is edited in the page.
 const MAX_BODY_BYTES: usize = 12_000;
+/// Attempts that are shown at once of one delivery, and of each delivery of an event: the newest, and a link to the others.
+const MAX_ATTEMPTS: i64 = 30;
+const MAX_ATTEMPTS_OF_EACH: i64 = 10;
 /// How much is shown of an answer in the table of attempts.
 const MAX_ANSWER_BYTES: usize = 400;
 
@@ -103,7 +106,9 @@ pub(super) fn support(view: &View<'_>) -> Result<Content, PageError> {
         for hold in of.items("past_holds") {
             lines.push(line("  hold", hold, "reason since ended_at"));
         }
-        let attempts = view.read_or_null(&format!("{path}/attempts"), &[("limit", "100")]);
+        let after = (of.int("attempt_count") - 100).max(0).to_string();
+        let query = [("after", after.as_str()), ("limit", "100")];
+        let attempts = view.read_or_null(&format!("{path}/attempts"), &query);
         for attempt in attempts.items("items") {
             let fields =
                 "n started_at finished_at class counted http_status latency_ms body_sha256";
@@ -247,10 +252,7 @@ fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
     let state_of = delivery.text("state");
     // What the API would not refuse in this state.
     let is = |states: &[&str]| states.contains(&state_of);
-    let attempts =
-        view.read_or_null(&format!("/v1/deliveries/{}/attempts", segment(id)), &[("limit", "100")]);
     let waiting = delivery.field("waiting");
-    let waits = waits(view, delivery, attempts.items("items"));
     let heading =
         html! { (link("subscriptions", delivery.text("subscription"))) " " (state(state_of)) };
     html! {
@@ -264,8 +266,7 @@ fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
                 p { (t.held_from) " " (time(hold.text("since"))) " " (t.held_to) " " (time(hold.text("ended_at"))) ": "
                     (word(hold.text("reason"))) ". " (told(hold.text("detail"))) }
             }
-            (timeline(view, attempts.items("items"), &waits))
-            (attempt_table(view, attempts.items("items"), &waits, waiting))
+            (attempts(view, delivery, if level == 2 { MAX_ATTEMPTS } else { MAX_ATTEMPTS_OF_EACH }))
             div.actions {
                 @if is(&["pending", "leased", "dead_letter", "skipped", "cancelled"]) { (button(view, &actions::RETRY_DELIVERY, &given)) }
                 @if is(&["pending"]) && delivery.maybe("lane").is_some() { (button(view, &actions::PARK, &given)) }
@@ -277,9 +278,40 @@ fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
     }
 }
 
+/// At most so many attempts of a delivery: those that the URL of its page asks for, or the newest.
+fn attempts(view: &View<'_>, delivery: &Value, most: i64) -> Markup {
+    let (t, id) = (view.t, segment(delivery.text("id")));
+    let count = delivery.int("attempt_count");
+    let newest = (count - most).max(0);
+    let asked = view.query.get("after").and_then(|after| after.parse().ok());
+    let after: i64 = asked.unwrap_or(newest).clamp(0, newest);
+    // The attempt before the first that is shown tells why that one waited.
+    let hidden = after.min(1);
+    let found = view.read_or_null(
+        &format!("/v1/deliveries/{id}/attempts"),
+        &[("after", &(after - hidden).to_string()), ("limit", &(most + hidden).to_string())],
+    );
+    let waiting = if after < newest { &Value::Null } else { delivery.field("waiting") };
+    let waits = waits(view, delivery, found.items("items"), waiting);
+    let hidden = usize::from(hidden > 0);
+    let shown = found.items("items").get(hidden..).unwrap_or_default();
+    let waits = waits.get(hidden..).unwrap_or_default();
+    html! {
+        (timeline(view, shown, waits))
+        (attempt_table(view, shown, waits, waiting))
+        @if newest > 0 {
+            nav.pager aria-label=(t.attempts) {
+                span { (after + 1) "–" (count.min(after + most)) " / " (count) }
+                @if after > 0 { a href={ "/console/deliveries/" (id) "?after=" ((after - most).max(0)) } { (t.earlier) } }
+                @if after < newest { a href=(view.head.path) { (t.newest_one) } }
+            }
+        }
+    }
+}
+
 /// The wait before each attempt, and the one that is not over. What ended a wait is not stored, so the attempt before it
 /// tells why it began.
-fn waits(view: &View<'_>, delivery: &Value, attempts: &[Value]) -> Vec<Wait> {
+fn waits(view: &View<'_>, delivery: &Value, attempts: &[Value], waiting: &Value) -> Vec<Wait> {
     let t = view.t;
     let in_lane = delivery.maybe("lane").is_some();
     let mut since = millis(delivery.text("created_at"));
@@ -301,7 +333,6 @@ fn waits(view: &View<'_>, delivery: &Value, attempts: &[Value]) -> Vec<Wait> {
         since = millis(attempt.text("finished_at"));
         before = Some(attempt);
     }
-    let waiting = delivery.field("waiting");
     let why = match waiting.first_of(&["hold", "reason"]) {
         "" => return all,
         "auth" => t.wait_auth.to_owned(),
