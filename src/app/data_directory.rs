@@ -67,7 +67,14 @@ pub enum DirectoryError {
 pub struct DataDirectory {
     path: PathBuf,
     /// Held open for its lock.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for DataDirectory {
+    fn drop(&mut self) {
+        // Closing it is not enough: until its exec, a process that was started at this moment has the file open, too.
+        drop(self.lock.unlock());
+    }
 }
 
 impl DataDirectory {
@@ -77,7 +84,7 @@ impl DataDirectory {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(file_error(path))?;
         user::become_owner_of(path).map_err(file_error(path))?;
-        Ok(Self { path: path.to_owned(), _lock: lock(&path.join(LOCK_FILE))? })
+        Ok(Self { path: path.to_owned(), lock: lock(&path.join(LOCK_FILE))? })
     }
 
     /// The path of the database, which may not exist yet.
@@ -231,5 +238,16 @@ mod tests {
         assert_eq!(find(groups, "erp"), Some(1000));
         assert_eq!(find(groups, "er"), None);
         assert_eq!(number_of("4711"), Some(4711));
+    }
+
+    #[test]
+    fn it_is_free_again_though_another_process_still_has_the_file_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let locked = DataDirectory::lock(dir.path()).unwrap();
+        assert!(matches!(DataDirectory::lock(dir.path()), Err(DirectoryError::Locked { .. })));
+        let inherited = locked.lock.try_clone().unwrap();
+        drop(locked);
+        drop(DataDirectory::lock(dir.path()).unwrap());
+        drop(inherited);
     }
 }

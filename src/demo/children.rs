@@ -97,7 +97,8 @@ impl Children {
             .find_map(|(role, child)| child.try_wait().ok().flatten().map(|status| (*role, status)))
     }
 
-    /// Whether a process is ready. Finance does not listen, so it is ready when it runs.
+    /// Whether a process is ready. Finance does not listen, so it is ready when it runs. An Oncebox has written its first
+    /// token, else it is another program that answers at its port.
     pub(super) fn is_ready(&self, role: Role) -> bool {
         let url = match role {
             Role::Finance => return true,
@@ -105,6 +106,9 @@ impl Children {
             Role::Downstream => format!("http://{}/readyz", self.site.downstream),
             Role::Logistics => format!("http://{}{}", self.site.logistics, LOGISTICS_READY),
         };
+        if role.is_oncebox() && !self.site.admin_token(role).exists() {
+            return false;
+        }
         let (url, timeout) = (&url, READY_TIMEOUT);
         let call = Call { method: "GET", url, timeout, ..Call::default() };
         self.client.call(&call).is_ok_and(|answer| (200..300).contains(&answer.status))
