@@ -317,7 +317,7 @@ pub fn prepare_restored(
         let _from =
             schema::migrate(path, Steps::RELEASED, &(restored.at, who.clone()), &Faults::none())?;
     }
-    let (_writer, mut file) = writer::pair(schema::open_writer(path)?, Faults::none());
+    let (_writer, mut file) = writer::pair(schema::open_writer(path)?, Faults::none())?;
     let epoch = file.direct(|tx| {
         let epoch = meta::fence(tx)?.epoch.saturating_add(1);
         meta::set_restored(tx, restored, Fence { epoch, window })?;
@@ -372,7 +372,7 @@ pub fn note_months(
     now: Timestamp,
     who: Option<&Actor>,
 ) -> Result<()> {
-    let (_writer, mut to) = writer::pair(schema::open_writer(database)?, Faults::none());
+    let (_writer, mut to) = writer::pair(schema::open_writer(database)?, Faults::none())?;
     for (month, file) in months {
         let from = read_only(file)?;
         for kind in Kind::ALL {

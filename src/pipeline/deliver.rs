@@ -215,10 +215,15 @@ impl Deliver {
         factor.map_or((SMALL_REQUEST_BYTES, PARCEL_FACTOR), |factor| (0, factor))
     }
 
-    /// What an attempt needs, unless its body has more bytes than that.
+    /// What an attempt needs, unless its body has more bytes than that: from memory if nothing has touched it, else from its
+    /// row.
     fn read(&self, delivery: DeliverySeq, most: usize) -> StoreResult<Option<Sized>> {
         if self.faults.hit(Step::ReadOutgoing) {
             return Err(Error::Busy);
+        }
+        let fresh = self.store.writer().fresh().take(delivery);
+        if let Some(outgoing) = fresh.filter(|outgoing| outgoing.payload.len() <= most) {
+            return Ok(Some(Sized::OutgoingRequest(Box::new(outgoing))));
         }
         self.store.read(|tx| deliveries::outgoing_within(tx, delivery, most))
     }

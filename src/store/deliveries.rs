@@ -339,14 +339,14 @@ pub(super) fn place(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<Place> {
     Ok(place)
 }
 
-/// Makes a delivery for each subscription that matches the event.
+/// Makes a delivery for each subscription that matches the event, in their order.
 pub(crate) fn route(
     tx: &WriteTx<'_>,
     origin: Origin,
     tenant: &str,
     matching: &[MatchedSubscription],
     route: Route,
-) -> Result<()> {
+) -> Result<Vec<DeliverySeq>> {
     let (outbox, webhook) = match origin {
         Origin::Outbox(seq) => (Some(seq), None),
         Origin::WebhookEvent(seq) => (None, Some(seq)),
@@ -355,6 +355,7 @@ pub(crate) fn route(
     let state = if in_doubt { State::InDoubt } else { State::Pending };
     let (state, due_at) = (state.as_str(), (!in_doubt).then_some(first_at));
     let mut insert = tx.prepare(INSERT)?;
+    let mut made = Vec::with_capacity(matching.len());
     for found in matching {
         let MatchedSubscription { subscription, places: Places { lane, funnel }, .. } = found;
         let entity = found.entity;
@@ -386,8 +387,10 @@ pub(crate) fn route(
             last.is_none(),
             is_late,
         ))?;
+        let delivery = DeliverySeq(tx.conn().last_insert_rowid());
+        made.push(delivery);
         if found.is_unknown {
-            tx.set_aside(DeliverySeq(tx.conn().last_insert_rowid()), now);
+            tx.set_aside(delivery, now);
         }
         if let Some(lane) = lane.filter(|_| last.is_some()) {
             // If this insert changes the head, the new row is the head, and its due time is already correct.
@@ -395,7 +398,7 @@ pub(crate) fn route(
         }
         tx.ring(*subscription);
     }
-    Ok(())
+    Ok(made)
 }
 
 /// A delivery that is due, and its places.

@@ -19,6 +19,7 @@ pub mod escalations;
 pub mod external_calls;
 pub mod failures;
 pub mod families;
+pub mod fresh;
 pub mod history;
 pub mod holds;
 pub mod idempotency_keys;
@@ -109,7 +110,7 @@ impl Store {
         let readers = Pool::open(path, READERS, &opener)?;
         let lookups = Pool::open(path, 1, &opener)?;
         let lists = Pool::open(path, LIST_READERS, &opener)?;
-        let (writer, writer_loop) = writer::pair(conn, faults);
+        let (writer, writer_loop) = writer::pair(conn, faults)?;
         let path = Arc::new(path.to_owned());
         Ok((Self { path, readers, lookups, lists, opener, writer }, writer_loop))
     }

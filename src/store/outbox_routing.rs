@@ -96,7 +96,10 @@ pub(super) fn carry_out(
     if plan.matching.is_empty() {
         return end_unmatched(tx, seq, new, now);
     }
-    deliveries::route(tx, Origin::Outbox(seq), &new.tenant, &plan.matching, plan.route)?;
+    let made = deliveries::route(tx, Origin::Outbox(seq), &new.tenant, &plan.matching, plan.route)?;
+    for (delivery, found) in made.into_iter().zip(&plan.matching) {
+        tx.fresh().made(delivery, found, new);
+    }
     Ok(Status::Pending)
 }
 

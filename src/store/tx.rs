@@ -19,6 +19,7 @@ use crate::model::in_doubt::Fence;
 use crate::model::operational;
 use crate::store::column::Count;
 use crate::store::error::{Error, Result};
+use crate::store::fresh::Fresh;
 use crate::store::matching::{Matches, Subscriptions};
 
 /// A read transaction. Outside `Store::snapshot` and `Store::list`, each statement sees the latest commit.
@@ -154,6 +155,8 @@ pub(crate) struct WriterCache {
     pub(crate) held: RefCell<Option<BTreeSet<i64>>>,
     /// Whether an event was archived.
     pub(crate) has_seen: Cell<Option<bool>>,
+    /// The requests of new deliveries. Deliverers take them.
+    pub(crate) fresh: Arc<Fresh>,
 }
 
 impl WriterCache {
@@ -253,6 +256,11 @@ impl<'c> WriteTx<'c> {
     /// The operational events that any subscription names. `operational` fills it.
     pub(super) fn named(&self) -> &RefCell<Option<Vec<operational::Kind>>> {
         &self.cache.named
+    }
+
+    /// The requests of new deliveries.
+    pub(super) fn fresh(&self) -> &Fresh {
+        &self.cache.fresh
     }
 
     /// The cached fence. `meta` fills it.

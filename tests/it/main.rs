@@ -46,6 +46,7 @@ mod fairness;
 mod families;
 mod foreign_programs;
 mod formats;
+mod fresh;
 mod guarding;
 mod health_probes;
 mod history;

@@ -16,9 +16,11 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Select, SendError, Sender, TryRecvError, bounded, unbounded};
 use parking_lot::Mutex;
 use rusqlite::Connection;
+use rusqlite::hooks::Action;
 
 use crate::base::faults::{Faults, Stall, Step};
 use crate::store::contention::WriteContention;
+use crate::store::fresh::Fresh;
 use crate::store::matching::Subscriptions;
 use crate::store::prelude::*;
 use crate::store::subscriptions;
@@ -43,6 +45,7 @@ pub struct Writer {
     done: Arc<WorkDone>,
     room: Arc<LogRoom>,
     routes: Arc<Mutex<Option<Subscriptions>>>,
+    fresh: Arc<Fresh>,
 }
 
 impl std::fmt::Debug for Writer {
@@ -111,6 +114,11 @@ impl Writer {
         self.routes.lock().clone()
     }
 
+    /// The requests of new deliveries.
+    pub fn fresh(&self) -> &Fresh {
+        &self.fresh
+    }
+
     /// The room that the write-ahead log has and needs.
     pub fn room(&self) -> &Arc<LogRoom> {
         &self.room
@@ -132,7 +140,7 @@ impl Writer {
     }
 }
 
-pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
+pub(crate) fn pair(conn: Connection, faults: Faults) -> Result<(Writer, WriterLoop)> {
     // Bounded channels would keep their jobs when the writer ends, and callers would wait forever. The settle queue is
     // limited by the attempts in progress, the upkeep queue by the number of upkeep tasks.
     let (settle, settle_jobs) = unbounded();
@@ -140,6 +148,14 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
     let (accept, accept_jobs) = unbounded();
     let (upkeep, upkeep_jobs) = unbounded();
     let contention = WriteContention::new(conn.path());
+    let fresh = Arc::<Fresh>::default();
+    let touched = Arc::clone(&fresh);
+    let forget = move |_: Action, _: &str, table: &str, row: i64| {
+        if table == "deliveries" {
+            touched.touched(row);
+        }
+    };
+    conn.update_hook(Some(forget))?;
     let writer_loop = WriterLoop {
         conn,
         room: Arc::default(),
@@ -150,7 +166,7 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
         tried_at: 0,
         limited_to: 0,
         faults,
-        cache: WriterCache::default(),
+        cache: WriterCache { fresh: Arc::clone(&fresh), ..WriterCache::default() },
         settle: settle_jobs,
         later: later_jobs,
         accept: accept_jobs,
@@ -159,10 +175,11 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
         checkpoints: true,
         must_empty_log: false,
         contention,
+        others: 0,
     };
     let (done, room) = (Arc::clone(&writer_loop.done), Arc::clone(&writer_loop.room));
     let routes = Arc::clone(&writer_loop.cache.routes);
-    (Writer { settle, later, accept, upkeep, done, room, routes }, writer_loop)
+    Ok((Writer { settle, later, accept, upkeep, done, room, routes, fresh }, writer_loop))
 }
 
 /// Maximum jobs per transaction. Measurements show that more jobs gain nothing and delay the first answer.
@@ -285,6 +302,8 @@ pub struct WriterLoop {
     must_empty_log: bool,
     /// The sharing of the write lock with other programs.
     contention: WriteContention,
+    /// Their commits before the latest transaction.
+    others: u64,
 }
 
 impl std::fmt::Debug for WriterLoop {
@@ -508,6 +527,10 @@ impl WriterLoop {
         let low_disk = self.low_disk();
         self.is_low = low_disk.is_some();
         let transaction = self.contention.begin(&self.conn, &self.done)?;
+        let others = self.done.foreign_commits.get();
+        if std::mem::replace(&mut self.others, others) != others {
+            self.cache.fresh.clear();
+        }
         if matches!(new_jobs, NewJobs::Included) {
             self.drain(batch);
         }
