@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use crate::base::id;
+use crate::base::id::{self, DeliverySeq};
 use crate::model::delivery::{OutgoingOrder, OutgoingRequest};
 use crate::model::event::{MAX_INLINE_BYTES, NewEvent};
 use crate::store::matching::MatchedSubscription;
-use crate::store::prelude::*;
 
 /// Bytes of all of them at most, approximately. The oldest are forgotten first: whoever wants to keep many costs the
 /// others one read for each delivery.
