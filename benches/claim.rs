@@ -53,6 +53,8 @@ struct File {
     aggregate_id: Option<String>,
     /// Keys of its events, in turns; 0: they have none.
     keys: u32,
+    /// The first of them in a commit.
+    first_key: u32,
 }
 
 /// The indexes that an event and its delivery are written into for the sake of lists alone.
@@ -80,11 +82,12 @@ impl File {
         history::write(&conn, events, now().ms(), None);
         drop(conn);
         let (store, writer) = Store::open(&path, Faults::none()).unwrap();
-        Self { store, writer, directory, draw: SystemDraw::new(), aggregate_id: None, keys: 0 }
+        let draw = SystemDraw::new();
+        Self { store, writer, directory, draw, aggregate_id: None, keys: 0, first_key: 0 }
     }
 
     fn insert(&mut self) -> f64 {
-        let key = |n: u32| n.checked_rem(self.keys).map(|key| key.to_string());
+        let key = |n: u32| (self.first_key + n).checked_rem(self.keys).map(|key| key.to_string());
         let events: Vec<NewEvent> =
             (0..ROWS).map(|n| NewEvent { ordering_key: key(n), ..self.event() }).collect();
         let begun = Instant::now();
@@ -318,6 +321,57 @@ fn order(report: &mut Report, options: Options) {
     report.at_most("the terms of an order, an event in no lane", terms - none, "us", 0.5);
 }
 
+/// What an event costs that others do not want: with 1 subscription, and with 10, 100 and 1,000; in turns.
+fn routing(report: &mut Report, options: Options) {
+    let mut files = [0, 9, 99, 999].map(|others| {
+        let file = File::with_past(0);
+        let conn = rig::floor::open(&file.directory.join("oncebox.db"));
+        for n in 0..others {
+            history::subscribe_to(&conn, &format!("other-{n}"), &format!("other.event{n}"));
+        }
+        (others + 1, file, Vec::new())
+    });
+    for _ in 0..options.pick(50, 500) {
+        for (_, file, costs) in &mut files {
+            costs.push(file.insert());
+        }
+    }
+    let alone = median(&files[0].2);
+    for (subscriptions, _, costs) in &files[1..] {
+        let cost = median(costs);
+        let base = (format!("{alone:.1} us with one"), cost / alone);
+        let what = format!("insert a row, {subscriptions} subscriptions, one wants it");
+        report.times(what, (cost, "us"), base, None);
+    }
+}
+
+/// What an event costs with 10,000 lanes that wait, beside one lane for each row of a commit.
+fn lanes(report: &mut Report, options: Options) {
+    const LANES: u32 = 10_000;
+    let mut files = [File::with_past(0), File::with_past(0)];
+    for file in &files {
+        let sql = "UPDATE subscriptions SET ordering = 'key' WHERE seq = 1";
+        rig::floor::open(&file.directory.join("oncebox.db")).execute_batch(sql).unwrap();
+    }
+    for first in (0..LANES).step_by(ROWS as usize) {
+        files[1].first_key = first;
+        files[1].keys = LANES;
+        files[1].insert();
+    }
+    for file in &mut files {
+        (file.first_key, file.keys) = (LANES, 2 * LANES);
+    }
+    let mut costs: [Vec<f64>; 2] = Default::default();
+    for _ in 0..options.pick(50, 500) {
+        for (file, costs) in files.iter_mut().zip(&mut costs) {
+            costs.push(file.insert());
+        }
+    }
+    let [few, many] = costs.map(|costs| median(&costs));
+    let base = (format!("{few:.1} us beside none"), many / few);
+    report.times(format!("insert a row beside {LANES} lanes"), (many, "us"), base, None);
+}
+
 /// What a settlement costs more for the last hour's counts, which the console shows; in turns with none.
 fn recent(report: &mut Report, options: Options) {
     let mut file = File::with_past(0);
@@ -361,9 +415,11 @@ fn main() {
     list_indexes(&mut report, options);
     operational_events(&mut report, options);
     order(&mut report, options);
+    routing(&mut report, options);
+    lanes(&mut report, options);
     recent(&mut report, options);
     compare(&mut report, options.pick(20_000, 1_000_000), options);
     if options.full {
-        compare(&mut report, 5_000_000, options);
+        compare(&mut report, 10_000_000, options);
     }
 }
