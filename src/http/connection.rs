@@ -493,8 +493,6 @@ struct Queues {
     /// Whether a handler was notified and does not run yet. A notification is a system call, so only one is pending; the
     /// handler that wakes notifies the next one if there are more jobs.
     is_waking: bool,
-    /// Whether the listener reads one socket after the other, and wakes a handler when it has read all.
-    is_filling: bool,
     closed: bool,
 }
 
@@ -521,7 +519,6 @@ impl Jobs {
             answers: VecDeque::new(),
             asleep: 0,
             is_waking: false,
-            is_filling: false,
             closed: false,
         };
         Self { queues: Mutex::new(queues), filled: Condvar::new() }
@@ -531,21 +528,10 @@ impl Jobs {
     fn call(&self, payer: &Payer, connection: Arc<Connection>, request: Request) -> bool {
         let mut queues = self.lock();
         let is_queued = !queues.closed && queues.calls.push(payer, (connection, request)).is_ok();
-        if is_queued && !queues.is_filling && queues.calls.can_begin() {
+        if is_queued && queues.calls.can_begin() {
             self.wake_one(queues);
         }
         is_queued
-    }
-
-    /// Runs `fill`, which may queue many requests, and wakes a handler once.
-    pub(crate) fn fill(&self, fill: impl FnOnce()) {
-        self.lock().is_filling = true;
-        fill();
-        let mut queues = self.lock();
-        queues.is_filling = false;
-        if queues.calls.can_begin() {
-            self.wake_one(queues);
-        }
     }
 
     /// Queues an answer. After [`Jobs::close`] it is dropped, because its connection is closed too.

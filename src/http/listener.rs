@@ -100,7 +100,9 @@ impl Listener {
                 self.core.stop.wait(ACCEPT_PAUSE);
             }
             self.now = self.core.now();
-            Arc::clone(&self.jobs).fill(|| events.iter().for_each(|event| self.handle(event)));
+            for event in events.iter() {
+                self.handle(event);
+            }
             let busy = self.sweep();
             self.resume_accepting();
             if self.core.stop.asked() && self.has_stopped(busy) {
