@@ -29,12 +29,14 @@ fn head(number: usize, length: usize) -> String {
 
 /// A request of that client, of which `sent` of `length` bytes are sent.
 fn begun(rig: &Rig, number: usize, (sent, length): (usize, usize)) -> Client {
-    let before = rig.server.stats().buffered_bytes + rig.server.stats().overloaded;
+    let held = || {
+        let stats = rig.server.stats();
+        (stats.buffered_bytes, stats.overloaded)
+    };
+    let before = held();
     let mut client = rig.client();
     client.send(head(number, length) + &"x".repeat(sent));
-    until("it has come in", || {
-        rig.server.stats().buffered_bytes + rig.server.stats().overloaded != before
-    });
+    until("it has come in", || held() != before);
     client
 }
 
