@@ -273,9 +273,9 @@ fn large_webhooks_to_several_subscriptions_are_delivered_one_after_the_other() {
     let stored: Vec<_> = answers.iter().filter(|answer| answer.status == 200).collect();
     let reschedule = answers.iter().filter(|answer| answer.status == 503).count();
     assert!(stored.len() > 2 && stored.len() + reschedule == 10, "{}", stored.len());
-    for receiver in &receivers {
-        until("all of them are delivered", || receiver.count() == stored.len());
-    }
+    // On a slow machine an answer may come too late, and the request is repeated.
+    until("all of them are delivered", || process.pending() == Some(0));
+    assert!(receivers.iter().all(|receiver| receiver.count() >= stored.len()));
     // People and programs look at it, side by side.
     let id = stored[0].json()["id"].as_str().unwrap().to_owned();
     thread::scope(|scope| {
