@@ -96,7 +96,7 @@ fn the_newest_attempts_of_many_are_shown_and_the_others_are_a_link_away() {
     assert_eq!((first.as_str(), last.as_str(), rows), ("1", "30", 30));
     assert!(page.contains(&format!("href=\"{page_of}\">Newest<")), "{page}");
     assert!(!page.contains(">Earlier<"), "{page}");
-    // Of an event it is fewer, and what the URL says of others is not meant.
+    // Of an event it is fewer.
     let (first, _, rows, page) = numbers(&format!("/console/events/{event}"));
     assert_eq!((first.as_str(), rows), ("26", 11));
     assert!(page.contains(&format!("{page_of}?after=15")), "{page}");
