@@ -612,8 +612,8 @@ AFTER UPDATE OF state ON deliveries
 WHEN NEW.state = 'dead_letter' AND OLD.state <> 'dead_letter'
 BEGIN
   INSERT INTO meta (key, value)
-  VALUES ('deaths', 1)
-      ON CONFLICT (key) DO UPDATE SET value = meta.value + 1;
+  SELECT 'deaths', 0 WHERE NOT EXISTS (SELECT 1 FROM meta WHERE key = 'deaths');
+  UPDATE meta SET value = value + 1 WHERE key = 'deaths';
   UPDATE deliveries SET died_no = (SELECT value FROM meta WHERE key = 'deaths') WHERE seq = NEW.seq;
 END;
 

@@ -72,6 +72,7 @@ impl Steps {
             include_str!("step_11.sql"),
             include_str!("step_12.sql"),
             include_str!("step_13.sql"),
+            include_str!("step_14.sql"),
         ],
     };
 

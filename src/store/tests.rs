@@ -44,6 +44,28 @@ pub(crate) fn uses(sql: &str, texts: &[&str]) {
 
 const BY_ROW: &str = "USING INTEGER PRIMARY KEY";
 
+/// Whether SQLite copies each page that a statement changes, to be able to take back this statement alone: it does where a
+/// step may end with `OE_Abort` (2) and triggers make it more than one write.
+fn may_abort(sql: &str) -> bool {
+    let conn = Connection::open_in_memory().unwrap();
+    conn.execute_batch(schema_shape::SCHEMA).unwrap();
+    let mut statement = conn.prepare(&format!("EXPLAIN {sql}")).unwrap();
+    let (mut rows, mut aborts) = (statement.raw_query(), false);
+    while let Some(row) = rows.next().unwrap() {
+        let [error, on_error] = [2, 3].map(|column| row.get::<_, i64>(column).unwrap());
+        let opcode = row.get::<_, String>(1).unwrap();
+        aborts |= opcode.starts_with("Halt") && error != 0 && on_error == 2;
+    }
+    aborts
+}
+
+#[test]
+fn the_statements_of_an_outcome_make_no_copies_of_pages() {
+    assert!(!may_abort(deliveries::FINISH));
+    assert!(!may_abort(outbox::SETTLED));
+    assert!(may_abort(deliveries::WAIT), "the look at the steps sees it");
+}
+
 #[test]
 fn due_deliveries_are_found_by_the_due_index() {
     uses(
