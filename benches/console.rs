@@ -1,5 +1,5 @@
-//! How long each page of the console takes, and how large it is, in a file with a million events; beside the answer of
-//! the API that the page shows, and the bare answer of `/livez`.
+//! How long each page of the console takes, and how large it is, in a file with a million events (`--full`: ten million);
+//! beside the answer of the API that the page shows, and the bare answer of `/livez`.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +42,7 @@ const SUBSCRIBE: &str = "
            'http://127.0.0.1:40009/hook', iif(i = 8, 'key', 'none'), 1, 1
       FROM n";
 
-/// Of the newest tenth, all wait for a retry; of all, every 50th was given up.
+/// Of the newest tenth, all wait for a retry, at most [`MAX_OPEN`]; of all, every 50th was given up.
 const STATE: &str = "iif(i % 50 = 3, 'dead_letter', iif(i > ?4, 'pending', 'completed'))";
 
 const EVENTS: &str = "
@@ -105,6 +105,9 @@ const ESCALATIONS: &str = "
            'Deliveries were given up: the target answered 422.', 1, 1, 1000
       FROM n";
 
+/// Deliveries that wait; the rest is history.
+const MAX_OPEN: i64 = 100_000;
+
 /// Rows of one transaction.
 const CHUNK: i64 = 50_000;
 
@@ -121,7 +124,7 @@ fn fill(conn: &Connection, events: i64) {
         .unwrap();
     conn.execute(&numbered(SUBSCRIBE), (1, SUBSCRIPTIONS)).unwrap();
     let now = i64::try_from(now_us() / 1000).unwrap();
-    let waiting_from = events / 10 * 9 / 20 * 20;
+    let waiting_from = (events - (events / 10).min(MAX_OPEN)) / 20 * 20;
     let mut from = 1;
     while from <= events {
         let to = (from + CHUNK - 1).min(events);
@@ -417,7 +420,7 @@ fn measure(report: &mut Report, server: &Server, (events, options): (i64, Option
 fn main() {
     let Some(options) = rig::begin() else { return };
     let mut report = Report::new("console", options);
-    let events = options.pick(20_000, 1_000_000);
+    let events = if options.full { 10_000_000 } else { options.pick(20_000, 1_000_000) };
     let data = fresh_directory("console");
     Server::start_on(&data).stop();
     let conn = rig::floor::open(&data.join("oncebox.db"));

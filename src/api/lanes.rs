@@ -18,7 +18,7 @@ use crate::store::{delivery_lists, lane_lists, settlement, subscriptions};
 /// The most deliveries that are counted in a lane.
 const MAX_COUNTED: u32 = 1000;
 /// The most deliveries that are shown of a lane.
-const MAX_SHOWN: u32 = 50;
+const MAX_SHOWN: u32 = 40;
 const LANE: Param = Param::path::<AnyLaneId>("id", "The lane's id.", "lane_4711");
 const SUBSCRIPTION: Param = Param::query::<SomeText>(
     "subscription",
@@ -51,7 +51,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .returns(&[Returns::page::<LaneAnswer>("A page of lanes.")]),
         get("/v1/lanes/{id}", Read, Listed(show))
             .doc("getLane", "Show a lane", &[LANE])
-            .about("Its head or the dead letter that blocks it, its first 50 open deliveries, and parked ones.")
+            .about("Its head or the dead letter that blocks it, its first 40 open deliveries, and parked ones.")
             .returns(&[Returns::json::<LaneDetail>(200, "The lane.")]),
         post("/v1/deliveries/{id}/park", Operate, Act("delivery.park", park))
             .doc("parkDelivery", "Set a delivery aside, so that its lane goes on", &[ID])
@@ -297,7 +297,7 @@ struct LaneDetail<D = InFlightDelivery> {
     id: String,
     /// What it waits for; null if only parked deliveries are left.
     lane: Option<LaneAnswer>,
-    /// Its first 50 open deliveries, in its order.
+    /// Its first 40 open deliveries, in its order.
     deliveries: Vec<D>,
     /// Deliveries that were taken out of it: 50 at most, of the tenant's first 20,000 parked ones.
     parked: Vec<D>,
