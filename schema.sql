@@ -13,10 +13,18 @@
 
 -- Facts about this file: 'epoch' (raised by a restore), 'master_key_id', 'token_pepper' (the sealed key under
 -- which tokens are hashed), 'audit_key' (the sealed key that signs exports of audit events), and others. 'audit_head' is
--- the last audit event as number:hash; 'audit_start' is the one before the first. 'in_hand/…' marks work that is in progress after an unclean end.
+-- the last audit event as number:hash; 'audit_start' is the one before the first. 'clock_known' is the time that the service believed last;
+-- 'clock_shown' and 'clock_agrees_since' exist while the clock is suspect. 'in_hand/…' marks work that is in progress after an unclean end.
 CREATE TABLE meta (
   key   TEXT NOT NULL PRIMARY KEY,
   value ANY NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Periodic duties: when each is due next, and when it was last done. One without a row is due.
+CREATE TABLE chores (
+  name    TEXT NOT NULL PRIMARY KEY,
+  due_at  INTEGER NOT NULL,
+  done_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- What happened in each minute of the last hour: a tenant's arrivals and deliveries.

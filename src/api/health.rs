@@ -55,12 +55,19 @@ fn run_checks(api: &Api, written: Result<(), String>) -> Vec<Check> {
         health::database(unreadable.map_or(written, Err)),
         health::lasting(health::disk(room, space, reserve), lasts),
         health::log(log.bytes(), log.reader().is_some()),
-        health::clock(api.clock.wall(), api.flow.receive.clock_watch.is_suspect(now)),
+        health::clock(api.clock.shown(), api.clock.suspicion()),
         health::writer(api.store.writer().lag()),
         health::starts(api.flow.suspects.is_careful()),
     ];
-    if let Ok(Attention { oldest_due_at, dead_letters, holds, quarantined, in_doubt, window }) =
-        read
+    if let Ok(Attention {
+        oldest_due_at,
+        dead_letters,
+        holds,
+        quarantined,
+        in_doubt,
+        window,
+        chores,
+    }) = read
     {
         let overdue = oldest_due_at.filter(|due| *due <= now).map(|due| now.since(due));
         checks.push(health::due(overdue));
@@ -68,6 +75,7 @@ fn run_checks(api: &Api, written: Result<(), String>) -> Vec<Check> {
         checks.push(health::quarantined(quarantined));
         checks.push(health::subscriptions(&holds));
         checks.push(health::in_doubt(window, in_doubt, api.clock.wall()));
+        checks.push(health::duties(&chores, now));
     }
     if let Ok(open) = api.store.read(escalations::open) {
         let (count, unseen) = open.iter().fold((0_u64, 0_u64), |(count, unseen), of| {

@@ -138,7 +138,7 @@ fn response(received: Received, give_up: GiveUp) -> Response {
         // The sender does not learn what is wrong with a signature.
         Received::Refused(why) => Problem::bad_signature().because(why.to_string()).into(),
         Received::ClockSuspect => {
-            let detail = "This machine's clock was just set; send it again shortly.";
+            let detail = "This machine's clock may be wrong; send it again shortly.";
             Problem::unavailable(detail, CLOCK_RETRY_AFTER.as_secs()).into()
         }
         Received::Unwanted(why) => {

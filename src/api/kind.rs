@@ -111,7 +111,7 @@ kinds! {
         "Unknown method or transfer coding.",
         "Use a documented method; the only transfer coding is `chunked`.";
     Unavailable = "unavailable", 503, "Not available now",
-        "Overload, a database locked by another process, a list that took too long, a clock that was just set, or a shutdown. \
+        "Overload, a database locked by another process, a list that took too long, a clock that may be wrong, or a shutdown. \
          Nothing was acknowledged.",
         "Send it again after `Retry-After`; filter a list as `detail` says.";
     NotReady = "not-ready", 503, "Not ready",

@@ -13,6 +13,7 @@ pub mod auth;
 mod background_probes;
 mod backups;
 mod call;
+mod clock;
 mod confirmations;
 mod consumers;
 pub mod context;
@@ -145,6 +146,7 @@ static RESOURCES: &[&Resource] = &[
     &refused_webhooks::RESOURCE,
     &archive_months::RESOURCE,
     &legal_holds::RESOURCE,
+    &clock::RESOURCE,
     &backups::RESOURCE,
     &settings::RESOURCE,
     &search::RESOURCE,

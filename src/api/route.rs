@@ -222,6 +222,7 @@ mod tests {
     /// Whether a path ends with an action on one thing or on many.
     fn acts(path: &str) -> bool {
         let verb = [
+            "/clock/confirm",
             "/confirm/{token}",
             "/backups",
             "/verify",

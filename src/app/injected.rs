@@ -15,6 +15,7 @@ use crate::http::service::Limits;
 use crate::http::trace::Trace;
 use crate::pipeline::source_marks::SourceMarks;
 use crate::sys::disk::Gauge;
+use crate::sys::host;
 
 /// An Oncebox's connections to the outside. Tests inject their own.
 #[derive(Clone)]
@@ -45,7 +46,7 @@ impl Default for Injected {
     /// The real ones, and no planned failures.
     fn default() -> Self {
         Self {
-            clock: Clock::machine(),
+            clock: Clock::machine_with(host::is_clock_synchronised),
             draw: Arc::new(id::SystemDraw::new()),
             sender: None,
             faults: Faults::none(),

@@ -35,6 +35,7 @@ use crate::model::name::DEFAULT_TENANT;
 use crate::model::token::{self, Role, Scope};
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::threads::Bell;
+use crate::pipeline::upkeep::clock_watch;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::master_key_rotation::Rotation;
 use crate::pipeline::{Parts as PipelineParts, Pipeline};
@@ -43,7 +44,7 @@ use crate::sources::{self, Shared, SourceStatuses};
 use crate::store::schema::{self, Steps};
 use crate::store::tokens::{self, NewToken};
 use crate::store::writer::WriterLoop;
-use crate::store::{Store, audit_events, limits, meta, runs};
+use crate::store::{Store, audit_events, known_time, limits, meta, runs};
 use crate::sys::disk::Gauge;
 use crate::sys::systemd::Passed;
 
@@ -155,6 +156,7 @@ fn prepare(
     let found = master_key::find_or_create(settings, draw)?;
     let database = upgrade(data, clock, faults)?;
     let (store, mut writer_loop) = open(&database, settings, faults)?;
+    clock_watch::begin(clock, writer_loop.read(known_time::known)?);
     note_database(&mut writer_loop, settings, clock, draw)?;
     pause_beyond_limits(&mut writer_loop, settings, clock, draw)?;
     // A restored database must not bring back erased data. An erasure may be recorded beside the database only, if it was
@@ -217,7 +219,6 @@ fn shared(
         counts: Arc::clone(&flow.counts),
         statuses: SourceStatuses::default(),
         marks: flow.publish.source_marks.clone(),
-        clock_watch: Arc::clone(&flow.clock_watch),
         privacy: Arc::clone(&flow.privacy),
         event_types: Arc::clone(&flow.event_types),
         budget: budget.clone(),
@@ -362,7 +363,6 @@ fn workers(
         store: store.clone(),
         clock: clock.clone(),
         settings: settings.clone(),
-        clock_watch: Arc::clone(&flow.clock_watch),
         disk: Arc::clone(disk),
         faults: faults.clone(),
     };

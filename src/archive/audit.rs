@@ -11,14 +11,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::archive::expiry::{DELETE_EVERY, Parts, oldest_first};
+use crate::archive::expiry::{Parts, oldest_first};
 use crate::archive::tables::month_file::{self, MonthFile};
 use crate::archive::{AUDIT_DIRECTORY, Archive, Month};
-use crate::base::clock::Timestamp;
+use crate::base::clock::{SureNow, Timestamp};
 use crate::base::stop::Stop;
 use crate::model::audit::chain::Head;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::duty::Duty;
 use crate::model::name::DEFAULT_TENANT;
 use crate::store::audit_events::{self, DELETE, Trail};
 use crate::store::error::{Error, Result};
@@ -49,8 +50,6 @@ pub struct AuditMover {
     parts: Arc<Parts>,
     archive: Archive,
     stop: Stop,
-    /// When the oldest file may be deleted.
-    due: Option<Timestamp>,
 }
 
 /// Rows that move together.
@@ -65,21 +64,20 @@ struct Batch {
 impl AuditMover {
     /// Moves them between the database and these files.
     pub const fn new(parts: Arc<Parts>, archive: Archive, stop: Stop) -> Self {
-        Self { parts, archive, stop, due: None }
+        Self { parts, archive, stop }
     }
 
     /// Moves all rows of months that are over for long enough.
-    pub fn run(&mut self) -> Result<()> {
+    pub fn run(&self, now: SureNow) -> Result<()> {
         while !self.stop.asked() && !self.parts.disk.is_low() {
-            let Some(batch) = self.next()? else { break };
+            let Some(batch) = self.next(now)? else { break };
             self.move_batch(batch)?;
         }
         self.remove_old()
     }
 
     /// The next rows, all for one file.
-    fn next(&self) -> Result<Option<Batch>> {
-        let now = self.parts.clock.wall();
+    fn next(&self, now: SureNow) -> Result<Option<Batch>> {
         let recent = Month::at(now.minus(AFTER));
         let read =
             |tx: &ReadTx<'_>| Ok((audit_events::start(tx)?, audit_events::oldest(tx, MAX_ROWS)?));
@@ -89,7 +87,7 @@ impl AuditMover {
         for (head, at) in rows {
             // The files have the order of the chain, whatever the clock said: a row whose time was set back, or is far ahead,
             // stays with the row before it.
-            let is_ahead = at > now.plus(AFTER);
+            let is_ahead = at > now.at().plus(AFTER);
             let later = Some(Month::at(at)).filter(|its| *its > batch.month && !is_ahead);
             let is_full = later.is_some() && !batch.seqs.is_empty();
             let month = later.unwrap_or_else(|| batch.month.clone());
@@ -140,28 +138,22 @@ impl AuditMover {
     }
 
     /// Deletes the oldest file, if it is old. What says so is stored first.
-    fn remove_old(&mut self) -> Result<()> {
-        let clock = &self.parts.clock;
-        let due = *self.due.get_or_insert_with(|| clock.now().plus(DELETE_EVERY));
-        if clock.now() < due {
-            return Ok(());
-        }
-        self.due = Some(clock.now().plus(DELETE_EVERY));
-        let now = clock.wall();
+    fn remove_old(&self) -> Result<()> {
+        let Some(now) = self.parts.due(Duty::DeleteAudit)? else { return Ok(()) };
         if let Some(month) = oldest_first(&self.archive, &self.parts.store)?.into_iter().next() {
             let file = read_only(&self.archive.path(&month))?;
             if month_file::since(&file.tx())?.is_none_or(|since| since > now.minus(KEPT)) {
-                return Ok(());
+                return self.parts.done(Duty::DeleteAudit);
             }
             let changes = Changes::none().and("last", audit_events::head(&file.tx())?.to_string());
-            let event = NewAuditEvent::local(now, DEFAULT_TENANT, Actor::system(), DELETE);
+            let event = NewAuditEvent::local(now.at(), DEFAULT_TENANT, Actor::system(), DELETE);
             let event = event.of("audit", &month.to_string(), changes);
             let writer = self.parts.store.writer();
             writer.write(Queue::Upkeep, move |tx| audit_events::append(tx, &event))?;
             self.parts.planned_fault()?;
             self.archive.remove(&month).map_err(|error| self.parts.store.file_error(error))?;
         }
-        Ok(())
+        self.parts.done(Duty::DeleteAudit)
     }
 }
 

@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use crate::archive::tables::month_file;
 use crate::archive::{Archive, Month};
-use crate::base::clock::{Clock, Timestamp};
+use crate::base::clock::{Clock, SureNow, Timestamp};
 use crate::base::faults::{Faults, Step};
 use crate::base::id;
 use crate::base::stop::Stop;
 use crate::config::Live;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::duty::Duty;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::name::DEFAULT_TENANT;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
-use crate::pipeline::upkeep::site_watch::ClockWatch;
+use crate::store::chores;
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::writer::Queue;
@@ -25,9 +26,6 @@ use crate::store::{Store, audit_events, escalations, legal_holds, seen_keys};
 
 /// How long keys are known after the month in which their event finished.
 const KEYS_KEPT: Duration = Duration::from_hours(24 * 366);
-/// How long after a start nothing is deleted because of its age, and how often it is then. A clock that is wrong at a start
-/// has a day to be set, and costs one file a day.
-pub(super) const DELETE_EVERY: Duration = Duration::from_hours(24);
 /// Keys that are read at once.
 const MAX_KEYS: u32 = 1_000;
 /// From the escalation that a month is deleted next, until it is.
@@ -46,8 +44,6 @@ pub struct Parts {
     pub clock: Clock,
     /// What stays how long.
     pub settings: Live,
-    /// Whether the age of a row is known.
-    pub clock_watch: Arc<ClockWatch>,
     /// Whether there is room.
     pub disk: Arc<DiskWatch>,
     /// Planned failures.
@@ -70,6 +66,19 @@ impl Parts {
         Ok(value)
     }
 
+    /// The time, if a duty is due. While the clock may be wrong, the age of a file is not known.
+    pub(super) fn due(&self, duty: Duty) -> Result<Option<SureNow>> {
+        let Some(now) = self.clock.sure_now() else { return Ok(None) };
+        let is_due = self.store.read(|tx| chores::is_due(tx, duty, now))?;
+        Ok(Some(now).filter(|_| is_due))
+    }
+
+    /// Records that a duty was done. Where the clock became suspect meanwhile, it is done once more.
+    pub(super) fn done(&self, duty: Duty) -> Result<()> {
+        let Some(now) = self.clock.sure_now() else { return Ok(()) };
+        self.store.writer().write(Queue::Upkeep, move |tx| chores::done(tx, duty, now))
+    }
+
     pub(super) fn planned_fault(&self) -> Result<()> {
         if self.faults.hit(Step::Archive) { Err(Error::Full) } else { Ok(()) }
     }
@@ -80,46 +89,14 @@ pub(super) fn pause(stop: &Stop, took: Duration) {
     stop.wait((took * PAUSE_TIMES).min(MAX_PAUSE));
 }
 
-/// When what is deleted next.
+/// What is deleted next.
 #[derive(Debug, Default)]
 pub struct Expiry {
-    due: Option<Timestamp>,
     /// The month that is deleted when the disk is still full at that time.
     noticed: Option<(Month, Timestamp)>,
 }
 
 impl Expiry {
-    /// Deletes the oldest month that is older than `archive.keep`, and keys that are older than [`KEYS_KEPT`].
-    /// Fails if a month cannot be read, after it did the others.
-    pub fn run(&mut self, parts: &Parts, archive: &Archive) -> Result<()> {
-        let now = parts.clock.now();
-        // While the clock may be wrong, the age of a month is not known.
-        if parts.clock_watch.is_suspect(now) {
-            return Ok(());
-        }
-        let due = *self.due.get_or_insert_with(|| now.plus(DELETE_EVERY));
-        if now < due {
-            return Ok(());
-        }
-        self.due = Some(now.plus(DELETE_EVERY));
-        let wall = parts.clock.wall();
-        let kept_from = wall.minus(parts.settings.get().archive.keep);
-        let months = oldest_first(archive, &parts.store)?;
-        let mut read = Ok(());
-        for month in months.iter().take_while(|month| month.end() <= kept_from) {
-            match is_old(archive, &parts.store, month, kept_from) {
-                Ok(true) if delete(parts, archive, month, "archive.keep")? => break,
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::error!(%error, %month, "a month of the archive cannot be read, and stays");
-                    read = Err(error);
-                }
-            }
-        }
-        forget_keys(&parts.store, &Month::at(wall.minus(KEYS_KEPT)), &months)?;
-        read
-    }
-
     /// While the disk is full: tells which month is deleted, and deletes it after [`NOTICE`].
     pub fn make_room(&mut self, parts: &Parts, archive: &Archive) -> Result<()> {
         let is_asked = parts.settings.get().archive.delete_when_full && parts.disk.is_low();
@@ -149,6 +126,30 @@ impl Expiry {
             None => Ok(()),
         }
     }
+}
+
+/// Once a day, deletes the oldest month that is older than `archive.keep`, and keys that are older than
+/// [`KEYS_KEPT`]. A month that was deleted by mistake costs one file a day.
+/// Fails if a month cannot be read, after it did the others.
+pub(super) fn delete_old(parts: &Parts, archive: &Archive) -> Result<()> {
+    let Some(now) = parts.due(Duty::DeleteMonths)? else { return Ok(()) };
+    let kept_from = now.minus(parts.settings.get().archive.keep);
+    let months = oldest_first(archive, &parts.store)?;
+    let mut read = Ok(());
+    for month in months.iter().take_while(|month| month.end() <= kept_from) {
+        match is_old(archive, &parts.store, month, kept_from) {
+            Ok(true) if delete(parts, archive, month, "archive.keep")? => break,
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(%error, %month, "a month of the archive cannot be read, and stays");
+                read = Err(error);
+            }
+        }
+    }
+    forget_keys(&parts.store, &Month::at(now.minus(KEYS_KEPT)), &months)?;
+    // Also where a month cannot be read: the others are looked at once a day.
+    parts.done(Duty::DeleteMonths)?;
+    read
 }
 
 /// The months that have a file.

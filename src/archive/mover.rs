@@ -15,8 +15,9 @@ use crate::archive::tables::moves;
 use crate::archive::tables::space::{self, Hot};
 use crate::archive::tables::walk::{self, Before};
 use crate::archive::{AUDIT_DIRECTORY, Archive, Batch, DIRECTORY, Kind, Month};
-use crate::base::clock::Timestamp;
+use crate::base::clock::{SureNow, Timestamp};
 use crate::base::stop::Stop;
+use crate::model::duty::Duty;
 use crate::pipeline::threads::{Bell, Spawner, join};
 use crate::store::error::{Error, Result};
 use crate::store::schema;
@@ -25,8 +26,6 @@ use crate::sys::files;
 
 /// How often it is checked whether a walk is due.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// How often a walk over all events begins, and audit events are looked at.
-const EVERY: Duration = Duration::from_hours(1);
 /// Unused pages that stay in the database: 8 MiB at least, and its tenth.
 const MIN_UNUSED: u32 = 2_048;
 const UNUSED_PART: u32 = 10;
@@ -204,7 +203,8 @@ impl Moving {
             if let Some(before) = self.next_walk() {
                 let done = self.walk(&before).and_then(|()| self.give_back());
                 let closed = self.close();
-                let expired = self.expiry.run(&self.parts, &self.archiving.archive);
+                let done = done.and_then(|()| self.parts.done(Duty::ArchiveEvents));
+                let expired = expiry::delete_old(&self.parts, &self.archiving.archive);
                 if let Err(error) = done.and(closed).and(expired) {
                     tracing::error!(%error, "finished events could not be archived; they stay, and it is tried again");
                     self.archiving.status.lock().error = Some(error.to_string());
@@ -219,9 +219,10 @@ impl Moving {
                     (status.since, status.ended_at) = (None, Some(now));
                 }
             }
-            if self.may_look(self.audit_due) {
-                self.audit_due = self.parts.clock.now().plus(EVERY);
-                if let Err(error) = self.audit.run() {
+            if let Some(now) = self.may_look(self.audit_due) {
+                self.audit_due = self.parts.clock.now().plus(Duty::ArchiveAudit.every());
+                let done = self.audit.run(now).and_then(|()| self.parts.done(Duty::ArchiveAudit));
+                if let Err(error) = done {
                     tracing::error!(%error, "audit events could not be moved; they stay, and it is tried again");
                 }
             }
@@ -238,23 +239,21 @@ impl Moving {
         if let Some(by) = self.archiving.asked.lock().take() {
             return Some(Before::all(by));
         }
-        if !self.may_look(self.due) {
-            return None;
-        }
-        self.due = clock.now().plus(EVERY);
+        let now = self.may_look(self.due)?;
+        self.due = clock.now().plus(Duty::ArchiveEvents.every());
         let mut status = self.archiving.status.lock();
         if status.since.is_some() {
             return None;
         }
         *status = Status::begun(clock.wall(), &status);
-        Some(Before::set(&settings.get().archive, clock.wall()))
+        Some(Before::set(&settings.get().archive, now.at()))
     }
 
-    /// Whether it is `due`. While the clock may be wrong, the age of a row is not known; a move needs room before it gives
-    /// any.
-    fn may_look(&self, due: Timestamp) -> bool {
-        let now = self.parts.clock.now();
-        now >= due && !self.parts.clock_watch.is_suspect(now) && !self.parts.disk.is_low()
+    /// The time, if a walk is `due`. While the clock may be wrong, the age of a row is not known; a move needs room before it
+    /// gives any.
+    fn may_look(&self, due: Timestamp) -> Option<SureNow> {
+        let is_due = self.parts.clock.now() >= due && !self.parts.disk.is_low();
+        self.parts.clock.sure_now().filter(|_| is_due)
     }
 
     fn walk(&mut self, before: &Before) -> Result<()> {

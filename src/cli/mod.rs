@@ -8,6 +8,7 @@ mod apply;
 mod archive;
 mod audit;
 mod backup;
+mod clock;
 mod config;
 mod conformance;
 mod consume;

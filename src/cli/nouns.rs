@@ -6,8 +6,8 @@ use clap::{ArgMatches, Command, FromArgMatches};
 
 use crate::cli::prelude::*;
 use crate::cli::{
-    alert, archive, audit, credential, delivery, emit, event, job, keys, lane, provider, source,
-    subject, subscription, token, user,
+    alert, archive, audit, clock, credential, delivery, emit, event, job, keys, lane, provider,
+    source, subject, subscription, token, user,
 };
 
 static NOUNS: &[&Commands] = &[
@@ -27,6 +27,7 @@ static NOUNS: &[&Commands] = &[
     &audit::COMMANDS,
     &archive::COMMANDS,
     &archive::LEGAL_HOLD,
+    &clock::COMMANDS,
     &keys::COMMANDS,
     &provider::COMMANDS,
     &subscription::COMMANDS,

@@ -226,7 +226,7 @@ pub struct Settlement {
 /// let attempt = AttemptResult {
 ///     class: AttemptClass::Validation, reason: "the target answered 422", http_status: Some(422),
 ///     retry_after: None, is_probe: false, is_offline: false, is_away: false, jitter: Default::default(),
-///     now: Timestamp::from_secs(0), at: Timestamp::from_secs(0),
+///     now: Timestamp::from_secs(0),
 /// };
 /// let verdict = judge(&attempt, &Rules::default(), &Facts::default());
 /// assert_eq!(verdict.next, Next::GiveUp("the target answered 422".to_owned()));
@@ -254,7 +254,7 @@ pub fn judge(attempt: &AttemptResult<'_>, rules: &Rules, facts: &Facts) -> Verdi
         AttemptClass::Auth => unauthorized(attempt, rules, facts),
         AttemptClass::Transient => transient(attempt, rules, facts),
     };
-    let failing_for = facts.failing_since.map_or(Duration::ZERO, |since| attempt.at.since(since));
+    let failing_for = facts.failing_since.map_or(Duration::ZERO, |since| attempt.now.since(since));
     if failing_for >= DISABLED_AFTER && !attempt.is_offline {
         let why = format!("it has failed for five days; the last: {}", attempt.reason);
         verdict.hold = Some(NewHold::Disabled(why));
@@ -281,10 +281,8 @@ pub struct AttemptResult<'a> {
     pub is_away: bool,
     /// How much waits are lengthened.
     pub jitter: Jitter,
-    /// Schedule time.
+    /// Believed time.
     pub now: Timestamp,
-    /// Wall time of its end.
-    pub at: Timestamp,
 }
 
 impl AttemptResult<'_> {
@@ -466,7 +464,6 @@ impl AttemptReport {
             is_away: self.is_away,
             jitter: self.jitter,
             now: self.now,
-            at: self.attempt.finished_at,
         }
     }
 
@@ -506,7 +503,6 @@ mod tests {
             is_away: false,
             jitter: Jitter::default(),
             now: Timestamp::from_secs(1000),
-            at: Timestamp::from_secs(1000),
         }
     }
 

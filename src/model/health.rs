@@ -10,14 +10,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::base::clock::Timestamp;
+use crate::base::clock::trust::{ClockDoubt, EARLIEST, Suspicion};
 use crate::base::words::words;
 use crate::model::disk::Room;
+use crate::model::duty::Chore;
 use crate::model::hold::HoldReason;
 use crate::model::in_doubt::Window;
 use crate::sys::disk::Space;
 
-/// No correct clock shows an earlier time: this program did not exist yet.
-pub const EARLIEST: Timestamp = Timestamp::from_secs(1_767_225_600);
 /// The check warns if a job waits longer for the writer.
 const WRITER_LAG_WARN: Duration = Duration::from_secs(1);
 /// The check fails if a job waits longer: the writer is stuck.
@@ -108,21 +108,35 @@ pub fn lasting(mut disk: Check, lasts: Option<Duration>) -> Check {
     disk
 }
 
-/// Our clock.
-pub fn clock(wall: Timestamp, stepped_lately: bool) -> Check {
-    let value = json!({ "now": wall, "stepped": stepped_lately });
-    let (level, detail) = if wall < EARLIEST {
-        (
+/// Our clock: what it shows, and why it is not believed.
+pub fn clock(shown: Timestamp, suspicion: Option<Suspicion>) -> Check {
+    let value = json!({ "now": shown, "suspect": suspicion.is_some() });
+    let (level, detail) = match suspicion {
+        _ if shown < EARLIEST => (
             Level::Fail,
-            format!("shows {wall}, which cannot be right: set it, and let NTP keep it right"),
-        )
-    } else if stepped_lately {
-        let detail = "was set in the last ten minutes; providers repeat webhooks whose timestamp was refused";
-        (Level::Warn, detail.to_owned())
-    } else {
-        (Level::Ok, format!("shows {wall}"))
+            format!("shows {shown}, which cannot be right: set it, and let NTP keep it right"),
+        ),
+        Some(suspicion) => (Level::Warn, doubt(shown, suspicion)),
+        None => (Level::Ok, format!("shows {shown}")),
     };
     Check::new("clock", level, value, detail)
+}
+
+/// Why a clock is not believed, what that keeps from happening, and what to do.
+fn doubt(shown: Timestamp, suspicion: Suspicion) -> String {
+    let why = match suspicion.doubt {
+        ClockDoubt::Set => "it was set while the service ran",
+        ClockDoubt::BehindFile => "it is behind the last time that the database knows",
+        ClockDoubt::AheadOfFile => {
+            "it is more than a week after the last time that the database knows"
+        }
+        ClockDoubt::TooEarly => "it shows a time before this program existed",
+    };
+    format!(
+        "shows {shown} and may be wrong: {why}. Nothing is deleted, given up, expired or rotated by it until NTP keeps it \
+         right, or it was not set again until {}, or you say that it is right: oncebox clock confirm",
+        suspicion.ends_at()
+    )
 }
 
 /// The write-ahead log: how many bytes are not in the database yet, and whether another program prevents copying them.
@@ -191,6 +205,22 @@ pub fn dead_letters(count: u64) -> Check {
         count => (Level::Warn, format!("{count} were given up: oncebox dead-letter list")),
     };
     Check::new("dead_letters", level, json!({ "count": count }), detail)
+}
+
+/// The periodic duties that are late.
+pub fn duties(chores: &[Chore], now: Timestamp) -> Check {
+    let late: Vec<&str> =
+        chores.iter().filter(|chore| chore.is_late(now)).map(|chore| chore.duty.as_str()).collect();
+    let value = json!({ "late": late });
+    if late.is_empty() {
+        return Check::new("duties", Level::Ok, value, "none is late".to_owned());
+    }
+    let detail = format!(
+        "late by more than a day: {}. The log says what keeps them from being done; a clock that may be wrong does: \
+         oncebox clock show",
+        late.join(", ")
+    );
+    Check::new("duties", Level::Warn, value, detail)
 }
 
 /// Events that cannot be used.
@@ -338,6 +368,7 @@ mod tests {
         let secs = Duration::from_secs;
         let space = Some(Space { total: 100, free: 10 });
         let now = EARLIEST.plus(secs(1));
+        let suspicion = Suspicion { doubt: ClockDoubt::Set, agrees_since: now, offset_ms: 0 };
         for (check, level) in [
             (database(Ok(())), Level::Ok),
             (database(Err("locked".to_owned())), Level::Fail),
@@ -347,9 +378,9 @@ mod tests {
             (disk(Room::Enough, None, 0), Level::Warn),
             (log(0, false), Level::Ok),
             (log(1, true), Level::Warn),
-            (clock(now, false), Level::Ok),
-            (clock(now, true), Level::Warn),
-            (clock(Timestamp::from_secs(0), false), Level::Fail),
+            (clock(now, None), Level::Ok),
+            (clock(now, Some(suspicion)), Level::Warn),
+            (clock(Timestamp::from_secs(0), None), Level::Fail),
             (writer(secs(1)), Level::Ok),
             (writer(secs(2)), Level::Warn),
             (writer(secs(11)), Level::Fail),

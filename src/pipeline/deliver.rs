@@ -125,7 +125,8 @@ impl Deliver {
     /// The request that a delivery would send. The error says why there is none.
     pub fn preview(&self, mut outgoing: OutgoingRequest) -> Result<Preview, String> {
         let destination = self.destinations.of(outgoing.subscription)?;
-        let request = self.build(&mut outgoing, &destination, self.clock.wall())?;
+        let signed_at = self.clock.for_signatures();
+        let request = self.build(&mut outgoing, &destination, signed_at)?;
         let mut headers = request.headers;
         let log_on = destination.access.log_on_field();
         // It takes the place of a field of the event.
@@ -331,7 +332,7 @@ impl Deliver {
         let (opened, _, call) = request;
         let started_at = self.clock.wall();
         let started = self.clock.monotonic();
-        let at = (started_at, None);
+        let at = (self.clock.for_signatures(), None);
         // A panic on the way is an outcome, not the end of the thread.
         let exchange = || self.exchange(outgoing, destination, request, (assignment, at));
         let exchanged = catch_unwind(AssertUnwindSafe(exchange)).unwrap_or_else(|_panic| {
@@ -499,7 +500,7 @@ impl Deliver {
         if !opened.is_whole {
             return Ok((String::new(), Outcome::Unbuildable { reason: NOT_OPENED.to_owned() }));
         }
-        let now = (self.clock.wall(), Some(trace));
+        let now = (self.clock.for_signatures(), Some(trace));
         let (url, outcome) = match self.build(outgoing, destination, now.0) {
             Ok(mut request) => {
                 request.timeout = request.timeout.min(MAX_TEST_TIME);
@@ -513,7 +514,7 @@ impl Deliver {
 
     /// Probes a target with a ping or, in place of it, with a request of its own; no delivery is touched.
     pub fn probe(&self, mut ping: OutgoingRequest, to: &Destination, own: ProbeRequest) -> Outcome {
-        let at = self.clock.wall();
+        let at = self.clock.for_signatures();
         let built = own.is_none().then(|| self.build(&mut ping, to, at)).transpose();
         let mut request = match built {
             Ok(built) => built.unwrap_or_default(),

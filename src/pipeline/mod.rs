@@ -85,7 +85,7 @@ use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::master_key_rotation::Rotation;
 use crate::pipeline::upkeep::master_key_schedule::MasterKeySchedule;
-use crate::pipeline::upkeep::site_watch::{ClockWatch, SiteWatch};
+use crate::pipeline::upkeep::site_watch::SiteWatch;
 use crate::privacy::Privacy;
 use crate::signatures::certificate_cache::{Certificates, Fetch};
 use crate::store::credential_uses::CredentialUses;
@@ -156,8 +156,6 @@ pub struct Pipeline {
     pub rotation: CredentialRotation,
     /// Counters and histograms.
     pub counts: Arc<Counts>,
-    /// Whether our clock can be trusted.
-    pub clock_watch: Arc<ClockWatch>,
     /// Starts threads that the process cannot do without.
     pub spawner: Spawner,
     /// Applies the privacy policies.
@@ -327,7 +325,6 @@ impl Pipeline {
             refusals: upkeep.refusals.clone(),
             rotation,
             counts: common.counts,
-            clock_watch: common.clock_watch,
             spawner: Spawner(Arc::clone(&listener)),
             privacy: common.privacy,
             event_types: common.event_types,
@@ -437,7 +434,6 @@ struct Common {
     providers: Arc<ProviderCache>,
     privacy: Arc<Privacy>,
     event_types: Arc<EventTypes>,
-    clock_watch: Arc<ClockWatch>,
     counts: Arc<Counts>,
     line: Arc<Line>,
     doubts: Doubts,
@@ -462,7 +458,6 @@ impl Common {
             providers: Arc::new(providers),
             privacy: Arc::new(privacy),
             event_types: Arc::new(EventTypes::new(store.clone(), settings.clone())),
-            clock_watch: Arc::default(),
             counts: Arc::new(Counts::new(recent.after(stored))),
             line: Arc::new(line),
             doubts,
@@ -539,13 +534,11 @@ impl Parts {
     ) -> Result<Upkeep> {
         let (store, clock) = (self.store.clone(), self.clock.clone());
         let refusals = Refusals::new(store.clone(), clock.clone())?;
-        let clock_watch = Arc::clone(&common.clock_watch);
         let seen = (store.clone(), clock.clone(), self.settings.clone());
         let master_key = MasterKeySchedule::new(seen.clone(), self.rotation.clone());
-        let site = SiteWatch::new(seen, Arc::clone(&clock_watch), Arc::clone(&self.disk));
+        let site = SiteWatch::new(seen, Arc::clone(&self.disk));
         Ok(Upkeep::new(
             (store, clock, self.settings.clone()),
-            clock_watch,
             Arc::clone(&self.disk),
             refusals,
             outcomes,
@@ -612,7 +605,6 @@ impl Parts {
             clock: self.clock.clone(),
             draw: Arc::clone(&self.draw),
             providers: Arc::clone(&common.providers),
-            clock_watch: Arc::clone(&common.clock_watch),
             certificates: Arc::new(certificates),
             asymmetric_checks: Arc::default(),
             counts: Arc::clone(&common.counts),

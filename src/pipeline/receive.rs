@@ -13,7 +13,6 @@ use crate::model::webhook_event::{Batch, NewWebhookEvent};
 use crate::pipeline::counts::Counts;
 use crate::pipeline::prelude::*;
 use crate::pipeline::provider_cache::{ProviderCache, VerifiedProvider};
-use crate::pipeline::upkeep::site_watch::ClockWatch;
 use crate::privacy::{Fresh, NotAdmitted, Privacy, policy};
 use crate::signatures::batch::{Item, Unusable};
 use crate::signatures::certificate_cache::{Certificates, Missing};
@@ -115,8 +114,6 @@ pub struct Receive {
     pub certificates: Arc<Certificates>,
     /// Limits how many asymmetric signatures are checked at once.
     pub asymmetric_checks: Arc<Semaphore>,
-    /// Whether our clock can be trusted.
-    pub clock_watch: Arc<ClockWatch>,
     /// Counters and histograms.
     pub counts: Arc<Counts>,
     /// Applies the privacy policies.
@@ -162,7 +159,7 @@ impl Receive {
             return Err(Received::Greeted(greeting));
         }
         let wall = self.clock.wall();
-        let matched = self.verify(opened, incoming, wall)?;
+        let matched = self.verify(opened, incoming)?;
         if let Some(last_use) = opened.uses.get(matched) {
             last_use.note(wall);
         }
@@ -274,12 +271,12 @@ impl Receive {
         &self,
         opened: &VerifiedProvider,
         incoming: &Incoming<'_>,
-        wall: Timestamp,
     ) -> core::result::Result<usize, Received> {
+        let wall = self.clock.for_signatures();
         let (provider, secrets) = (&opened.provider.new, &opened.secrets);
         let scheme = &provider.scheme;
         let is_asymmetric = scheme.is_asymmetric(secrets);
-        let is_suspect = || self.clock_watch.is_suspect(self.clock.now());
+        let is_suspect = || self.clock.sure_now().is_none();
         if is_asymmetric
             && let Err(untimely) = scheme.in_time(incoming, wall, provider.tolerance)
             && !is_suspect()
@@ -301,9 +298,11 @@ impl Receive {
         {
             self.certificates.proved(&provider.id, url, found);
         }
-        // Upkeep revokes an ended secret, but only when it looks the next time.
+        // Upkeep revokes an ended secret, but only when it looks the next time. The window is a wait: a clock that was set
+        // does not end it.
+        let now = self.clock.now();
         let is_over = |matched: &usize| {
-            opened.valid_until.get(*matched).copied().flatten().is_some_and(|end| end <= wall)
+            opened.valid_until.get(*matched).copied().flatten().is_some_and(|end| end <= now)
         };
         match verified {
             Ok(matched) if is_over(&matched) => Err(Received::Refused(Refused::Mismatch)),

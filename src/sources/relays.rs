@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::base::clock::Timestamp;
 use crate::base::stop::Stop;
+use crate::model::duty::Duty;
 use crate::pipeline::threads::{Bell, Spawner, join};
 use crate::sources::relay::Relay;
 use crate::sources::{Shared, SourceStatuses, tables};
+use crate::store::chores;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
@@ -20,7 +21,7 @@ pub const MAX_SOURCES: u32 = 256;
 /// How long the records of a folder's files are kept.
 const FILES_KEPT: Duration = Duration::from_hours(365 * 24);
 /// How often old records of files are deleted.
-const FORGET_EVERY: Duration = Duration::from_hours(24);
+const LOOK_EVERY: Duration = Duration::from_mins(1);
 /// Records of files deleted per transaction.
 const MAX_FORGOTTEN: u32 = 500;
 /// How often to check whether relays have ended …
@@ -42,7 +43,7 @@ impl Relaying {
     pub fn start(shared: Shared, spawner: &Spawner, bell: Bell) -> Result<Self> {
         let (stop, statuses) = (Stop::new(), shared.statuses.clone());
         let relays = Relays {
-            forget_at: shared.clock.now(),
+            look_at: Duration::ZERO,
             shared,
             spawner: spawner.clone(),
             running: BTreeMap::new(),
@@ -80,7 +81,7 @@ struct Relays {
     /// Relays that were asked to stop and still run; a new relay of the same source waits until they have ended.
     ending: Vec<(i64, Running)>,
     /// When old records of files are deleted next.
-    forget_at: Timestamp,
+    look_at: Duration,
 }
 
 impl Relays {
@@ -128,18 +129,22 @@ impl Relays {
 
     /// Once a day, deletes old records of files.
     fn forget_files(&mut self) -> Result<()> {
-        let Shared { store, clock, clock_watch, .. } = &self.shared;
-        let now = clock.now();
-        // While the clock may be wrong, no age is reliable.
-        if now < self.forget_at || clock_watch.is_suspect(now) {
+        let Shared { store, clock, .. } = &self.shared;
+        if clock.monotonic() < self.look_at {
             return Ok(());
         }
-        self.forget_at = now.plus(FORGET_EVERY);
-        let by = clock.wall().minus(FILES_KEPT);
+        self.look_at = clock.monotonic() + LOOK_EVERY;
+        // While the clock may be wrong, no age is reliable.
+        let Some(now) = clock.sure_now() else { return Ok(()) };
+        if !store.read(|tx| chores::is_due(tx, Duty::DeleteFileRecords, now))? {
+            return Ok(());
+        }
+        let by = now.minus(FILES_KEPT);
         loop {
             let old = store.read(|tx| tables::old_files(tx, by, MAX_FORGOTTEN))?;
             if old.is_empty() {
-                return Ok(());
+                let done = move |tx: &WriteTx<'_>| chores::done(tx, Duty::DeleteFileRecords, now);
+                return store.writer().write(Queue::Upkeep, done);
             }
             let run = move |tx: &WriteTx<'_>| tables::forget_files(tx, &old, by);
             store.writer().write(Queue::Upkeep, run)?;

@@ -19,7 +19,6 @@ use crate::pipeline::publish::admit_or_quarantine;
 use crate::pipeline::source_marks::SourceMarks;
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
-use crate::pipeline::upkeep::site_watch::ClockWatch;
 use crate::privacy::Privacy;
 use crate::sources::Source;
 use crate::sources::draft::RowContext;
@@ -83,7 +82,6 @@ pub struct Shared {
     pub counts: Arc<Counts>,
     pub statuses: SourceStatuses,
     pub marks: SourceMarks,
-    pub clock_watch: Arc<ClockWatch>,
     pub privacy: Arc<Privacy>,
     pub event_types: Arc<EventTypes>,
     pub budget: Budget,

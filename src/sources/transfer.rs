@@ -174,12 +174,9 @@ impl Folder<'_> {
     /// content exists nowhere else.
     pub(super) fn clear(&self) -> Outcome<bool> {
         let Self { shared, settings, .. } = self;
-        let wall = shared.clock.wall();
         let Some(kept) = settings.done_kept() else { return Ok(false) };
         // While the clock may be wrong, no age is reliable.
-        if shared.clock_watch.is_suspect(shared.clock.now()) {
-            return Ok(false);
-        }
+        let Some(now) = shared.clock.sure_now() else { return Ok(false) };
         let done = self.make(DONE)?;
         let path = settings.path.join(DONE);
         let failed = |error: io::Error, path: &Path| {
@@ -187,7 +184,7 @@ impl Folder<'_> {
         };
         let names = done.names().map_err(|error| failed(error, &path))?;
         let is_old =
-            |name: &&String| done.changed_at(name).is_some_and(|at| wall.since(at) >= kept);
+            |name: &&String| done.changed_at(name).is_some_and(|at| now.at().since(at) >= kept);
         let mut cleared = 0_usize;
         for name in names.usable.iter().filter(is_old).take(MAX_CLEARED) {
             done.remove(name).map_err(|error| failed(error, &path.join(name)))?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
 use rusqlite::{Row, ToSql};
 
-use crate::base::clock::{Timestamp, millis};
+use crate::base::clock::{SureNow, Timestamp, millis};
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::name::Name;
 use crate::model::provider::PublicUrl;
@@ -39,6 +39,13 @@ numbers! {
     DeliverySeq: Self, |seq: &Self| seq.0;
     SubscriptionSeq: Self, |seq: &Self| seq.0;
     Millis: |ms: i64| Self(Duration::from_millis(ms.unsigned_abs())), |span: &Self| millis(span.0);
+}
+
+// A time that is known for sure is written, never read: what the file has may be wrong.
+impl ToSql for SureNow {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::from(self.at().ms()))
+    }
 }
 
 /// Columns of text: how a value is parsed, and written. Without these, `parse` and `as_str` are called.

@@ -66,6 +66,11 @@ const CLAMP: &str = "
         OR probe_at > ?1 + ?2
     RETURNING subscription_seq";
 
+const MOVE_ENDS: &str = "
+    UPDATE holds SET until = until + ?1, probe_at = probe_at + ?1
+     WHERE until IS NOT NULL OR probe_at IS NOT NULL
+    RETURNING subscription_seq";
+
 const COUNT: &str = "
     SELECT reason, count(*) FROM holds
      GROUP BY reason
@@ -178,6 +183,12 @@ pub(super) fn is_held(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result
 /// Whether any hold's time is over.
 pub fn any_over(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
     Ok(!over(tx, now, 1)?.is_empty())
+}
+
+/// Moves the ends and probes of all holds by so many ms.
+pub(super) fn move_ends(tx: &WriteTx<'_>, step_ms: i64) -> Result<()> {
+    let moved: Vec<SubscriptionSeq> = tx.list(MOVE_ENDS, [step_ms])?;
+    moved.into_iter().try_for_each(|subscription| changed(tx, subscription))
 }
 
 /// Shortens holds that were put while the clock was ahead.

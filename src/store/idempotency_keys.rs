@@ -58,7 +58,7 @@ pub enum Seen {
 
 queries! {
     /// Whether any key has expired.
-    pub fn any_expired(now: Timestamp) -> bool = value ANY_EXPIRED;
+    pub fn any_expired(now: SureNow) -> bool = value ANY_EXPIRED;
 
     /// Whether one more answer to a change of this tenant may be kept.
     pub fn has_room(tenant: &str) -> bool = value HAS_ROOM;
@@ -72,7 +72,7 @@ changes! {
     ) of "the idempotency key" = FINISH;
 
     /// Deletes at most `limit` expired keys; returns how many.
-    pub fn expire(now: Timestamp, limit: u32) -> usize = EXPIRE;
+    pub fn expire(now: SureNow, limit: u32) -> usize = EXPIRE;
 }
 
 /// Claims a key, or returns what it was used for. The insert comes first, so that of two simultaneous requests only

@@ -5,6 +5,7 @@
 
 pub mod attempts;
 pub mod audit_events;
+pub mod chores;
 pub(crate) mod column;
 pub mod confirmations;
 pub mod consuming;
@@ -24,6 +25,7 @@ pub mod history;
 pub mod holds;
 pub mod idempotency_keys;
 pub mod in_doubt;
+pub mod known_time;
 pub mod lane_lists;
 pub mod lanes;
 pub mod leases;

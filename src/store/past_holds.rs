@@ -81,12 +81,12 @@ pub(super) fn keep_suspended(tx: &WriteTx<'_>, tenant: &str, at: Timestamp) -> R
 }
 
 /// Whether [`trim`] would delete anything.
-pub fn is_over(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
+pub fn is_over(tx: &ReadTx<'_>, now: SureNow) -> Result<bool> {
     has_more(tx, now.minus(KEPT), MAX_ROWS)
 }
 
 /// Deletes rows that are too old, and those over the bound.
-pub fn trim(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
+pub fn trim(tx: &WriteTx<'_>, now: SureNow, limit: u32) -> Result<usize> {
     tx.mark_unseen();
     tx.execute(TRIM, (now.minus(KEPT), MAX_ROWS, limit))
 }

@@ -2,7 +2,7 @@
 
 pub(super) use rusqlite::Row;
 
-pub(super) use crate::base::clock::Timestamp;
+pub(super) use crate::base::clock::{SureNow, Timestamp};
 pub(super) use crate::base::id::{DeliverySeq, SubscriptionSeq};
 pub(super) use crate::store::column::cell;
 pub(super) use crate::store::error::{Error, Result};

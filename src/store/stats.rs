@@ -6,11 +6,12 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::model::duty::Chore;
 use crate::model::hold::HoldReason;
 use crate::model::in_doubt::Window;
 use crate::store::column::Count;
 use crate::store::prelude::*;
-use crate::store::{holds, meta, pool, quarantine, schema, schema_shape, tenants};
+use crate::store::{chores, holds, meta, pool, quarantine, schema, schema_shape, tenants};
 
 // A partial index serves each count. The statement must repeat the condition of the index literally.
 pub(super) const COUNTS: &str = "
@@ -92,17 +93,25 @@ pub struct Attention {
     pub in_doubt: u64,
     /// After a restore: in which time new events are held for review.
     pub window: Option<Window>,
+    /// The periodic duties; none in an older file.
+    pub chores: Vec<Chore>,
 }
 
 /// What needs attention; costs one seek per subscription.
 pub fn attention(tx: &ReadTx<'_>) -> Result<Attention> {
+    attention_in(tx, true)
+}
+
+/// What needs attention, in a file that may be of an older version.
+fn attention_in(tx: &ReadTx<'_>, is_known: bool) -> Result<Attention> {
     let oldest_due_at = tx.value(OVERDUE, [])?;
     let dead_letters = tx.count(DEAD, [])?;
     let holds = holds::count(tx)?;
     let quarantined = quarantine::count(tx)?;
     let in_doubt = tx.count(IN_DOUBT, [])?;
     let window = meta::fence(tx)?.window;
-    Ok(Attention { oldest_due_at, dead_letters, holds, quarantined, in_doubt, window })
+    let chores = if is_known { chores::all(tx)? } else { Vec::new() };
+    Ok(Attention { oldest_due_at, dead_letters, holds, quarantined, in_doubt, window, chores })
 }
 
 /// How many deliveries are pending, and how many of them are due, over all tenants. Reads a whole index.
@@ -204,6 +213,6 @@ pub fn inspect(path: &Path, deep: bool) -> Result<Findings> {
         pii_stated: is_known.then(|| tenants::is_pii_stated(&tx)).transpose()?,
         version_known: schema::VERSION,
         key_id: meta::master_key_id(&tx)?,
-        attention: attention(&tx)?,
+        attention: attention_in(&tx, is_known)?,
     })
 }

@@ -150,7 +150,20 @@ pub fn sqlite_library(process: u32) -> Option<PathBuf> {
     libraries.next().map(PathBuf::from)
 }
 
-/// Whether the clock is synchronised; `None` if no known time service is found.
+/// Whether the kernel says that a time service keeps the wall clock right. A clock that is set by hand is not, until a
+/// service has corrected it. `false` too where the kernel may not be asked.
+/// Source: `adjtimex(2)`, status bit `STA_UNSYNC`.
+pub fn is_clock_synchronised() -> bool {
+    #[expect(unsafe_code, reason = "no safe binding asks the kernel for the state of its clock")]
+    // SAFETY: the structure is plain numbers, for which zero is valid; `modes` 0 only reads.
+    let (state, status) = unsafe {
+        let mut clock: libc::timex = std::mem::zeroed();
+        (libc::adjtimex(&raw mut clock), clock.status)
+    };
+    state >= 0 && status & libc::STA_UNSYNC == 0
+}
+
+/// Whether a known time service runs; `None` if none is found.
 pub fn time_is_kept() -> Option<bool> {
     if Path::new("/run/systemd/timesync/synchronized").exists() {
         return Some(true);

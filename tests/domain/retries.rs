@@ -60,7 +60,6 @@ proptest! {
             is_away: false,
             jitter: Jitter::new(&Fixed(drawn)),
             now: Timestamp::from_secs(0),
-            at: Timestamp::from_secs(0),
         };
         let facts = Facts { counted_failures: failures, ..Facts::default() };
         let verdict = judge(&tried, &Rules { schedule, breaker_after: 10, ..Rules::default() }, &facts);

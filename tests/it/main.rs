@@ -17,6 +17,7 @@ mod backing_up;
 mod batching;
 mod bulk;
 mod changes;
+mod clock;
 mod confirmations;
 mod console_actions;
 mod console_address;

@@ -199,6 +199,7 @@ fn a_full_disk_and_a_clock_that_was_set_are_told_once_each_time() {
     let (rig, _erp, told) = site(&["disk.low", "clock.wrong"]);
     rig.disk_free(400_000_000);
     until_told(&rig, &["disk.low"]);
+    rig.time.set_synchronised(false);
     rig.time.set_wall(rig.now().plus(secs(3600)));
     until_told(&rig, &["disk.low", "clock.wrong"]);
     until("both are delivered", || told.count() == 2);

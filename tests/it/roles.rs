@@ -69,8 +69,8 @@ const TABLE: &[(&str, &str)] = &[
     ),
     (
         "13333.",
-        "DELETE /v1/archive/{month}, DELETE /v1/legal-holds/{name}, GET /v1/archive, GET /v1/legal-holds, GET /v1/backups, GET /v1/backups/{name}, POST /v1/backups/{name}/verify, GET /v1/settings, GET /v1/tenants, GET /v1/tenants/{name}, \
-         POST /v1/archive/runs, POST /v1/legal-holds, POST /v1/backups, POST /v1/in-doubt/end, POST /v1/keys/rotate, POST /v1/tenants, \
+        "DELETE /v1/archive/{month}, DELETE /v1/legal-holds/{name}, GET /v1/archive, GET /v1/clock, GET /v1/legal-holds, GET /v1/backups, GET /v1/backups/{name}, POST /v1/backups/{name}/verify, GET /v1/settings, GET /v1/tenants, GET /v1/tenants/{name}, \
+         POST /v1/archive/runs, POST /v1/clock/confirm, POST /v1/legal-holds, POST /v1/backups, POST /v1/in-doubt/end, POST /v1/keys/rotate, POST /v1/tenants, \
          POST /v1/tenants/{name}/resume, POST /v1/tenants/{name}/suspend, PATCH /v1/tenants/{name}",
     ),
     ("133333", "POST /v1/users/{name}/password"),

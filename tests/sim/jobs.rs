@@ -14,6 +14,7 @@ use oncebox::pipeline::scheduler::decisions::Assignment;
 use oncebox::store::consuming::Consumer;
 use oncebox::store::error::{Error, Result};
 use oncebox::store::in_doubt::{Filter, in_doubt};
+use oncebox::store::known_time::{self, MovedWaits};
 use oncebox::store::leases::{self, Held};
 use oncebox::store::outbox::{self, Inserted};
 use oncebox::store::tx::WriteTx;
@@ -37,6 +38,8 @@ pub(crate) enum Job {
     Line(bool),
     EndHolds(Timestamp),
     RestartFailing,
+    /// The clock was set, and is believed: the ends of waits move by so many ms.
+    MoveWaits(i64),
     /// For one subscription. The time is that at which it was handed in.
     Clamp(i64, Timestamp),
     /// An external call is about to be made.
@@ -109,6 +112,12 @@ impl Job {
             Self::Wish(n, Wish::Publish(spec), now) => return publish(tx, *n, spec, *now),
             Self::Wish(_, Wish::Act(deed), now) => return act(tx, *deed, (*now, at)),
             Self::Line(is_down) => line(tx, *is_down, (now, at))?,
+            Self::MoveWaits(step_ms) => {
+                for waits in MovedWaits::all() {
+                    waits.move_some(tx, *step_ms, MANY)?;
+                }
+                known_time::move_holds(tx, *step_ms)?;
+            }
             Self::RestartFailing => subscriptions::restart_failing(tx, holds::SITE, at)?,
             Self::EndHolds(now) => settlement::end_over(tx, (*now, at), MANY)?,
             Self::Clamp(sub, handed_in) => {

@@ -1,6 +1,7 @@
 //! A simulator: the dispatcher's decisions and the store's transactions in worlds where things go wrong by a seed.
 //!
-//! `ONCEBOX_SIM_SEED` replays one seed and prints what happened in it; `ONCEBOX_SIM_SEEDS` says how many are tried.
+//! `ONCEBOX_SIM_SEED` replays one seed and prints what happened in it; `ONCEBOX_SIM_SEEDS` says how many are tried;
+//! `ONCEBOX_SIM_BUG` names the one planted bug for which a seed is looked for.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -95,7 +96,11 @@ fn nothing_is_lost_doubled_early_or_stuck_whatever_goes_wrong() {
 #[test]
 fn every_planted_bug_is_found() {
     let disk = Disk::new();
+    let wanted = std::env::var("ONCEBOX_SIM_BUG").ok();
     for (bug, known) in Bug::ALL {
+        if wanted.as_ref().is_some_and(|wanted| *wanted != format!("{bug:?}")) {
+            continue;
+        }
         let found = iter::once(known)
             .chain(0..seeds())
             .find_map(|seed| run(&disk, seed, Some(bug)).violation.map(|what| (seed, what)));

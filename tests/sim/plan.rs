@@ -86,6 +86,17 @@ pub(crate) enum Wish {
     Act(Deed),
 }
 
+/// The wall clock is set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClockSet {
+    /// When.
+    pub(crate) at: Ms,
+    /// How far.
+    pub(crate) by: Ms,
+    /// Whether the machine says that a time service keeps it right from then on.
+    pub(crate) is_synchronised: bool,
+}
+
 /// What happens, and when.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -97,8 +108,8 @@ pub(crate) struct Plan {
     pub(crate) kills: BTreeSet<u64>,
     /// When it is asked to stop.
     pub(crate) stops: Vec<Ms>,
-    /// When the wall clock is set, and by how much.
-    pub(crate) clock_sets: Vec<(Ms, Ms)>,
+    /// When the wall clock is set.
+    pub(crate) clock_sets: Vec<ClockSet>,
     /// When the site has no line to the outside.
     pub(crate) offline: Vec<(Ms, Ms)>,
     /// One transaction in so many fails; 0: none.
@@ -139,6 +150,7 @@ impl Plan {
         plan.act(dice);
         plan.disturb(dice);
         plan.depend(&mut Dice::new(seed, "order"));
+        plan.doubt(&mut Dice::new(seed, "clock"));
         plan.work(&mut Dice::new(seed, "work"));
         plan
     }
@@ -269,6 +281,13 @@ impl Plan {
         self.wishes.extend(ends.map(|at| (at, Wish::Act(Deed::EndDoubt))));
     }
 
+    /// Of some clocks nobody says that they are right.
+    fn doubt(&mut self, dice: &mut Dice) {
+        for set in &mut self.clock_sets {
+            set.is_synchronised = !dice.one_in(4);
+        }
+    }
+
     fn disturb(&mut self, dice: &mut Dice) {
         for _ in 0..dice.pick(&[0, 1, 1, 3, 8]) {
             self.kills.insert(dice.spread(3, 3000).unsigned_abs());
@@ -281,7 +300,7 @@ impl Plan {
             for _ in 0..dice.between(1, 3) {
                 let by = dice.spread(SECOND, 20 * DAY) * dice.pick(&[1, -1]);
                 let at = self.any_time(dice);
-                self.clock_sets.push((at, by));
+                self.clock_sets.push(ClockSet { at, by, is_synchronised: true });
             }
         }
         if dice.one_in(3) {

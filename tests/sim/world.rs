@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox::base::clock::trust::{Judgement, KnownTime};
 use oncebox::base::clock::{Clock, ManualTime, Timestamp};
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
 use oncebox::model::delivery::{Attempt, Jitter, OutgoingRequest, retry_after};
@@ -20,7 +21,7 @@ use oncebox::model::outcome::{AttemptClass, Cause, ClassTable, Outcome};
 use oncebox::model::rate::Rate;
 use oncebox::model::subscription::Subscription;
 use oncebox::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
-use oncebox::pipeline::upkeep::site_watch::ClockWatch;
+use oncebox::pipeline::upkeep::clock_watch;
 use oncebox::store::deliveries::{self, Sized};
 use oncebox::store::error::Error;
 use oncebox::store::tx::{Effects, Settled};
@@ -31,7 +32,7 @@ use crate::dice::{Dice, JitterDraw, MINUTE, Ms, SECOND};
 use crate::endpoint::{Endpoint, Manner};
 use crate::file::{Disk, File, Row};
 use crate::jobs::{Confirmation, Done, Job, MANY, Outgoing, Times};
-use crate::plan::{Deed, PATIENCE, Plan, Sub, Wish};
+use crate::plan::{ClockSet, Deed, PATIENCE, Plan, Sub, Wish};
 use crate::watch::{Send, Watch};
 
 /// Wall time at the beginning.
@@ -51,7 +52,9 @@ enum Event {
     /// A wish is put forward.
     Ask(usize),
     /// Somebody sets the wall clock.
-    SetClock(Ms),
+    SetClock(ClockSet),
+    /// A time service keeps the wall clock right from now on.
+    Synchronise,
     /// The process is asked to stop.
     Stop,
     /// The process starts.
@@ -99,6 +102,8 @@ struct Told {
     begun: Vec<(Box<Outgoing>, bool)>,
     /// Confirmations that are answered.
     confirmed: Vec<usize>,
+    /// The ends of waits are moved by so many ms.
+    clock_step: Option<i64>,
 }
 
 /// What a target reports.
@@ -126,11 +131,12 @@ struct Flight {
 struct Process {
     boot: u32,
     started_at: Ms,
-    clock_watch: ClockWatch,
     known: BTreeMap<SubscriptionSeq, Limits>,
     inputs: Vec<Input>,
     rang: BTreeSet<SubscriptionSeq>,
     subscriptions_changed: bool,
+    /// Whether the ends of waits are being moved, before believed time follows the clock.
+    is_following_clock: bool,
     next_turn: Option<Ms>,
     stalled_until: Ms,
     /// Holds of subscriptions as deliverers have them in memory.
@@ -196,6 +202,8 @@ pub(crate) struct World<'d> {
     process: Process,
     /// The process's own.
     clock: Clock,
+    /// The time as the file knows it.
+    known: Option<KnownTime>,
     machine: Machine,
     is_up: bool,
     watch: Watch,
@@ -223,6 +231,7 @@ impl<'d> World<'d> {
             acknowledged: vec![false; plan.wishes.len()],
             process: Process::default(),
             clock,
+            known: None,
             machine: Machine::new(plan.deliverers),
             is_up: false,
             watch: Watch::default(),
@@ -236,9 +245,10 @@ impl<'d> World<'d> {
         for at in world.plan.stops.clone() {
             world.at(at, Event::Stop);
         }
-        for (at, by) in world.plan.clock_sets.clone() {
-            world.at(at, Event::SetClock(by));
+        for set in world.plan.clock_sets.clone() {
+            world.at(set.at, Event::SetClock(set));
         }
+        world.at(world.plan.heal_at, Event::Synchronise);
         world
     }
 
@@ -354,7 +364,11 @@ impl<'d> World<'d> {
         self.note(|| format!("{event:?}"));
         match event {
             Event::Ask(n) => self.ask(n),
-            Event::SetClock(by) => self.set_clock(by),
+            Event::SetClock(set) => self.set_clock(set),
+            Event::Synchronise => {
+                self.time.set_synchronised(true);
+                self.upkeep_within(SECOND);
+            }
             Event::Stop if self.is_up && !self.is_healed() => {
                 self.process.stopping = true;
                 self.turn_soon();
@@ -421,12 +435,13 @@ impl<'d> World<'d> {
         }
     }
 
-    fn set_clock(&mut self, by: Ms) {
+    fn set_clock(&mut self, set: ClockSet) {
         if self.is_healed() {
             return;
         }
-        let wall = self.clock.wall().ms();
-        self.time.set_wall(Timestamp::from_ms(wall + by));
+        let shown = self.clock.shown().ms();
+        self.time.set_synchronised(set.is_synchronised);
+        self.time.set_wall(Timestamp::from_ms(shown + set.by));
         self.upkeep_within(SECOND);
     }
 
@@ -434,6 +449,7 @@ impl<'d> World<'d> {
 
     fn boot(&mut self) {
         self.clock = Clock::from_source(self.time.clone());
+        self.clock.begin(self.known);
         self.machine = Machine::new(self.plan.deliverers);
         self.process = Process {
             boot: self.process.boot + 1,
@@ -752,6 +768,7 @@ impl<'d> World<'d> {
                 self.granted(*n, wish, done);
             }
             (Job::Line(is_down), _) => self.process.line.is_down &= is_down,
+            (Job::MoveWaits(step_ms), _) => told.clock_step = Some(*step_ms),
             (Job::Begin(outgoing, ..), Done::Begun(may_go)) => {
                 let row = self.file.row(outgoing.row.seq).unwrap();
                 let is_held = self.file.holds[&row.sub].iter().any(|it| it.reason.is_by_a_person());
@@ -771,6 +788,18 @@ impl<'d> World<'d> {
             }
             _ => {}
         }
+    }
+
+    /// The ends of waits are moved: believed time follows the clock.
+    fn follow_clock(&mut self, step_ms: i64) {
+        self.clock.follow(step_ms);
+        self.process.is_following_clock = false;
+        self.known = Some(clock_watch::known(&self.clock));
+        self.process.are_due_times_suspect = true;
+        self.process.upkeep.push(Job::RestartFailing);
+        self.watch.clock(self.now, self.schedule_now());
+        self.turn_within(MAX_SLEEP);
+        self.upkeep_within(SECOND);
     }
 
     /// What was asked is done.
@@ -817,7 +846,10 @@ impl<'d> World<'d> {
     }
 
     fn tell(&mut self, told: Told) {
-        let Told { effects, acknowledged, refused, commit, begun, confirmed } = told;
+        let Told { effects, acknowledged, refused, commit, begun, confirmed, clock_step } = told;
+        if let Some(step_ms) = clock_step {
+            self.follow_clock(step_ms);
+        }
         let Effects { rang, gates, settled, subscriptions_changed, .. } = effects;
         if subscriptions_changed {
             self.process.destinations.clear();
@@ -855,6 +887,10 @@ impl<'d> World<'d> {
                 // The next attempt that fails says it again.
                 Job::Line(true) => self.process.line.is_down = false,
                 Job::EndHolds(_) | Job::RestartFailing => {}
+                Job::MoveWaits(_) => {
+                    self.process.is_following_clock = false;
+                    self.upkeep_within(SECOND);
+                }
                 Job::Confirm(n, ..) => {
                     // As `Retry-After` says at first; an attempt that a kill has ended is not settled for long.
                     let wait = SECOND << self.confirmations[n].early.min(12);
@@ -929,11 +965,15 @@ impl<'d> World<'d> {
         }
         self.process.next_upkeep = None;
         self.process.settle.append(&mut self.process.unsettled);
-        if self.process.clock_watch.look(&self.clock).is_some() {
-            self.process.are_due_times_suspect = true;
-            self.process.upkeep.push(Job::RestartFailing);
-            self.watch.clock(self.now, self.schedule_now());
-            self.turn_within(MAX_SLEEP);
+        self.known = Some(clock_watch::known(&self.clock));
+        // The watch writes, and waits for it, before believed time follows the clock.
+        match self.clock.look() {
+            Judgement::Unchanged | Judgement::Suspect(_) => {}
+            Judgement::Believe { step_ms } => {
+                if !std::mem::replace(&mut self.process.is_following_clock, true) {
+                    self.process.upkeep.push(Job::MoveWaits(step_ms));
+                }
+            }
         }
         if std::mem::take(&mut self.process.are_due_times_suspect) {
             let now = self.clock.now();

@@ -16,10 +16,12 @@ use crate::backup::manifest;
 use crate::health_probes;
 use crate::http::message::Method::Get;
 use crate::model::disk::Room;
+use crate::model::duty::Chore;
 use crate::model::escalation::Class;
 use crate::model::hold::HoldReason;
 use crate::pipeline::upkeep::disk_watch::DiskState;
 use crate::sources::tables;
+use crate::store::chores;
 use crate::store::escalations;
 use crate::store::stats::{self, Attention};
 use crate::store::writer::Queue;
@@ -187,8 +189,16 @@ fn disk(api: &Api, page: &mut Page) {
     page.one("oncebox_disk_low_total", watch.times_low.get());
     page.one("oncebox_disk_full_total", watch.full.get());
     page.one("oncebox_refused_for_room_total", watch.refused.get());
-    let suspect = api.flow.receive.clock_watch.is_suspect(api.clock.now());
+    let suspect = api.clock.is_suspect();
     page.one("oncebox_clock_suspect", suspect);
+    let now = api.clock.now();
+    let overdue = |chore: Chore| {
+        let late = chore.overdue(now).unwrap_or_default().as_secs();
+        (format!("duty=\"{}\"", chore.duty), late)
+    };
+    // A file that cannot be read is told by other metrics.
+    let chores = api.store.read(chores::all).unwrap_or_default();
+    page.each("oncebox_duty_overdue_seconds", chores.into_iter().map(overdue));
 }
 
 fn http(api: &Api, page: &mut Page) {

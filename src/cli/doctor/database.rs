@@ -96,6 +96,7 @@ fn whole(here: &Installation, path: &Path, found: &Findings) -> Vec<Finding> {
     all.push(health::quarantined(attention.quarantined).into());
     all.push(health::subscriptions(&attention.holds).into());
     all.push(health::in_doubt(attention.window, attention.in_doubt, now).into());
+    all.push(health::duties(&attention.chores, now).into());
     all
 }
 

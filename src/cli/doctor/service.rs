@@ -39,7 +39,7 @@ fn clock(here: &Installation) -> Finding {
         );
         return warn("clock", detail);
     }
-    health::clock(wall, false).into()
+    health::clock(wall, None).into()
 }
 
 fn kept() -> Finding {

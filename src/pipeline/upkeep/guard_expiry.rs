@@ -5,14 +5,15 @@
 
 use std::collections::BTreeSet;
 
+use crate::model::duty::Duty;
 use crate::pipeline::prelude::*;
-use crate::pipeline::upkeep::site_watch::ClockWatch;
+use crate::store::chores;
 use crate::store::processed_events::{self, Key, Text};
 
 /// How long a guard is kept. It stays longer while its event is open or a dead letter.
 pub const GUARDS_KEPT: Duration = Duration::from_hours(90 * 24);
-/// How often a walk begins.
-const EVERY: Duration = Duration::from_hours(24);
+/// How long after a walk that failed the next one begins.
+const RETRY_AFTER: Duration = Duration::from_mins(10);
 /// Guards read in one turn.
 const MAX_GUARDS: u32 = 1_000;
 /// Guards deleted in one transaction.
@@ -25,11 +26,10 @@ const MAX_OPEN: u32 = 10_000;
 pub struct GuardExpiry {
     store: Store,
     clock: Clock,
-    watch: Arc<ClockWatch>,
     /// How long events stay in the database.
     settings: Live,
-    /// When the next walk begins.
-    due: Timestamp,
+    /// No walk begins before, by the monotonic clock.
+    again_at: Duration,
     walk: Option<Walk>,
 }
 
@@ -43,27 +43,29 @@ struct Walk {
 }
 
 impl GuardExpiry {
-    /// The first walk begins at once.
-    pub fn new((store, clock): (Store, Clock), watch: Arc<ClockWatch>, settings: Live) -> Self {
-        let due = clock.now();
-        Self { store, clock, watch, settings, due, walk: None }
+    /// Nothing is under way.
+    pub const fn new(store: Store, clock: Clock, settings: Live) -> Self {
+        Self { store, clock, settings, again_at: Duration::ZERO, walk: None }
     }
 
-    /// Does one turn of the walk, if one is due or under way.
+    /// Does one turn of the walk, if one is due or under way. While the clock may be wrong, the age of a guard is not
+    /// known.
     pub fn turn(&mut self) -> Result<()> {
-        let now = self.clock.now();
-        // While the clock may be wrong, the age of a guard is not known.
-        if self.watch.is_suspect(now) || (self.walk.is_none() && now < self.due) {
-            return Ok(());
-        }
-        let walk = if let Some(walk) = self.walk.take() {
-            walk
-        } else {
-            self.due = now.plus(EVERY);
-            let by = self.clock.wall().minus(self.kept());
-            Walk { after: Key::default(), by, needed: None }
+        let Some(now) = self.clock.sure_now() else { return Ok(()) };
+        let walk = match self.walk.take() {
+            Some(walk) => walk,
+            None if self.clock.monotonic() < self.again_at => return Ok(()),
+            None if !self.store.read(|tx| chores::is_due(tx, Duty::DeleteGuards, now))? => {
+                return Ok(());
+            }
+            None => Walk { after: Key::default(), by: now.minus(self.kept()), needed: None },
         };
+        self.again_at = self.clock.monotonic() + RETRY_AFTER;
         self.walk = self.delete_guards(walk)?;
+        if self.walk.is_none() {
+            let done = move |tx: &WriteTx<'_>| chores::done(tx, Duty::DeleteGuards, now);
+            self.store.writer().write(Queue::Upkeep, done)?;
+        }
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! A turn seals a bounded number of secrets again, so that the other chores go on meanwhile. Where the rotation stands is
 //! in the rows: after an end of the process, the start finishes it.
 
+use crate::base::clock::SureNow;
 use crate::base::id;
 use crate::model::audit::Actor;
 use crate::model::escalation::{Class, NewEscalation};
@@ -39,16 +40,14 @@ impl MasterKeySchedule {
 
     /// Begins a rotation that is due, or takes the next steps of the one under way. While the clock may be wrong, none
     /// begins.
-    pub fn look(&mut self, is_clock_suspect: bool) -> Result<()> {
+    pub fn look(&mut self) -> Result<()> {
         if self.clock.monotonic() < self.again_at {
             return Ok(());
         }
-        let done = if self.rotation.is_left() {
-            self.go_on()
-        } else if is_clock_suspect {
-            Ok(())
-        } else {
-            self.begin()
+        let done = match self.clock.sure_now() {
+            _ if self.rotation.is_left() => self.go_on(),
+            Some(now) => self.begin(now),
+            None => Ok(()),
         };
         let Err(error) = done else { return Ok(()) };
         let is_given = matches!(error, RotationError::Given(_));
@@ -64,9 +63,9 @@ impl MasterKeySchedule {
         })
     }
 
-    fn begin(&self) -> std::result::Result<(), RotationError> {
+    fn begin(&self, now: SureNow) -> std::result::Result<(), RotationError> {
         let Some(every) = self.settings.get().keys.rotate_every else { return Ok(()) };
-        let now = self.clock.wall();
+        let now = now.at();
         match self.store.read(meta::master_key_since)?.filter(|since| *since <= now) {
             Some(since) if now.since(since) < every => Ok(()),
             Some(_) => self.rotation.begin(),

@@ -1,5 +1,6 @@
 //! Upkeep: the periodic chores. Each works in bounded transactions and logs only what is wrong.
 
+pub mod clock_watch;
 pub mod credential_rotation;
 pub mod disk_watch;
 pub mod guard_expiry;
@@ -18,12 +19,13 @@ use crate::pipeline::deliver::Deliver;
 use crate::pipeline::prelude::*;
 use crate::pipeline::recent;
 use crate::pipeline::refusals::Refusals;
+use crate::pipeline::upkeep::clock_watch::{ClockLook, ClockWatch};
 use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::guard_expiry::GuardExpiry;
 use crate::pipeline::upkeep::master_key_schedule::MasterKeySchedule;
 use crate::pipeline::upkeep::postponing::Postponing;
-use crate::pipeline::upkeep::site_watch::{ClockWatch, SiteWatch};
+use crate::pipeline::upkeep::site_watch::SiteWatch;
 use crate::store::{
     confirmations, deliveries, escalations, holds, idempotency_keys, past_holds, runs,
     search_values, settlement, subscriptions,
@@ -65,11 +67,8 @@ const CHORES: [(&str, Chore); 21] = [
     ("end escalations about dead letters where none is left", Upkeep::end_without_dead),
     ("tell alert channels of escalations", |upkeep| upkeep.alerts.run()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
-    ("rotate credentials", |upkeep| upkeep.rotation.look(upkeep.is_clock_suspect())),
-    ("rotate the master key", |upkeep| {
-        let is_suspect = upkeep.is_clock_suspect();
-        upkeep.master_key.look(is_suspect)
-    }),
+    ("rotate credentials", |upkeep| upkeep.rotation.look()),
+    ("rotate the master key", |upkeep| upkeep.master_key.look()),
     ("store when credentials were used", |upkeep| upkeep.deliver.destinations.store_uses(false)),
     ("delete old guards", |upkeep| upkeep.guard_expiry.turn()),
     ("delete holds that ended long ago", Upkeep::trim_past_holds),
@@ -92,7 +91,7 @@ const MAX_READS: usize = 10;
 pub struct Upkeep {
     store: Store,
     clock: Clock,
-    clock_watch: Arc<ClockWatch>,
+    clock_watch: ClockWatch,
     disk: Arc<DiskWatch>,
     /// Refused calls that were only counted.
     pub refusals: Refusals,
@@ -117,7 +116,6 @@ impl Upkeep {
     /// Chores that have not run yet.
     pub fn new(
         (store, clock, settings): (Store, Clock, Live),
-        clock_watch: Arc<ClockWatch>,
         disk: Arc<DiskWatch>,
         refusals: Refusals,
         (unsettled, deliver): (Receiver<AttemptReport>, Deliver),
@@ -128,8 +126,8 @@ impl Upkeep {
             Confirmations,
         ),
     ) -> Self {
-        let files = (store.clone(), clock.clone());
-        let guard_expiry = GuardExpiry::new(files, Arc::clone(&clock_watch), settings.clone());
+        let clock_watch = ClockWatch::new(store.clone(), clock.clone());
+        let guard_expiry = GuardExpiry::new(store.clone(), clock.clone(), settings.clone());
         let alerts = AlertChore::new(store.clone(), clock.clone(), settings);
         let in_flight = Arc::clone(&deliver.in_flight);
         let postponing = Postponing::new(store.clone(), clock.clone(), in_flight);
@@ -166,6 +164,9 @@ impl Upkeep {
                 break;
             }
         }
+        if let Err(error) = self.clock_watch.store_time() {
+            tracing::warn!(%error, "the time of the end could not be stored");
+        }
         self.settle_again();
         self.refusals.flush(true);
         while self.refusals.webhooks.store(&self.store).unwrap_or(false) {}
@@ -175,10 +176,6 @@ impl Upkeep {
         if let Err(error) = self.deliver.destinations.store_uses(true) {
             tracing::warn!(%error, "when credentials were last used could not be stored");
         }
-    }
-
-    fn is_clock_suspect(&self) -> bool {
-        self.clock_watch.is_suspect(self.clock.now())
     }
 
     fn settle_again(&self) {
@@ -211,12 +208,9 @@ impl Upkeep {
     }
 
     fn check_clock(&mut self) -> Result<()> {
-        if let Some(step_ms) = self.clock_watch.look(&self.clock) {
-            tracing::warn!(step_ms, "the clock was set; due times are checked again");
+        if self.clock_watch.look()? == ClockLook::Moved {
             self.are_due_times_suspect = true;
-            let at = self.clock.wall();
-            let run = move |tx: &WriteTx<'_>| subscriptions::restart_failing(tx, holds::SITE, at);
-            self.store.writer().write(Queue::Upkeep, run)?;
+            self.postponing.restart();
         }
         Ok(())
     }
@@ -232,10 +226,10 @@ impl Upkeep {
     }
 
     fn trim_past_holds(&mut self) -> Result<()> {
-        let at = self.clock.wall();
+        let Some(now) = self.clock.sure_now() else { return Ok(()) };
         let full = usize::try_from(MAX_ROWS).unwrap_or(0);
-        let run = move |tx: &WriteTx<'_>| past_holds::trim(tx, at, MAX_ROWS);
-        while self.store.read(|tx| past_holds::is_over(tx, at))?
+        let run = move |tx: &WriteTx<'_>| past_holds::trim(tx, now, MAX_ROWS);
+        while self.store.read(|tx| past_holds::is_over(tx, now))?
             && self.store.writer().write(Queue::Upkeep, run)? >= full
         {}
         Ok(())
@@ -272,7 +266,7 @@ impl Upkeep {
     }
 
     fn expire_idempotency_keys(&mut self) -> Result<()> {
-        let now = self.clock.now();
+        let Some(now) = self.clock.sure_now() else { return Ok(()) };
         // A read is cheap; the write transaction is only begun when a key has expired.
         if !self.store.read(|tx| idempotency_keys::any_expired(tx, now))? {
             return Ok(());

@@ -26,8 +26,18 @@ impl Postponing {
         Self { store, clock, in_flight, free_since: BTreeMap::new() }
     }
 
+    /// Forgets how long subscriptions were free. After believed time has moved, the age of a row in the file says nothing
+    /// about how long it waited: each waits its limit from now on.
+    pub fn restart(&mut self) {
+        self.free_since.clear();
+    }
+
     /// Gives up what has waited too long.
     pub fn run(&mut self) -> Result<()> {
+        // Giving up cannot be taken back.
+        if self.clock.sure_now().is_none() {
+            return Ok(());
+        }
         if !self.store.read(postponed::any_limit)? {
             self.free_since.clear();
             return Ok(());

@@ -4,7 +4,6 @@
 //! resolved. The transaction is only taken when a check has changed.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::backup::manifest;
 use crate::base::id;
@@ -21,17 +20,11 @@ const SUBJECT: &str = "site";
 /// Quarantine and backups are looked at once in so many runs of upkeep, which are seconds.
 const RARELY: u32 = 10;
 
-/// A jump of this much is a step, not drift: NTP corrects smaller offsets gradually.
-const STEP: Duration = Duration::from_secs(2);
-/// How long after a step the clock is suspect: long enough for NTP to set it right.
-const SUSPECT_FOR: Duration = Duration::from_mins(10);
-
 /// Looks at the site and keeps what it saw last.
 pub struct SiteWatch {
     store: Store,
     clock: Clock,
     settings: Live,
-    clock_watch: Arc<ClockWatch>,
     disk: Arc<DiskWatch>,
     /// The extent of each class at the last look; 0: all was well. One that is missing has not been looked at yet.
     told: BTreeMap<&'static str, u64>,
@@ -40,20 +33,19 @@ pub struct SiteWatch {
 
 impl SiteWatch {
     /// Nothing looked at yet.
-    pub fn new(
-        (store, clock, settings): (Store, Clock, Live),
-        clock_watch: Arc<ClockWatch>,
-        disk: Arc<DiskWatch>,
-    ) -> Self {
-        Self { store, clock, settings, clock_watch, disk, told: BTreeMap::new(), run_no: 0 }
+    pub fn new((store, clock, settings): (Store, Clock, Live), disk: Arc<DiskWatch>) -> Self {
+        Self { store, clock, settings, disk, told: BTreeMap::new(), run_no: 0 }
     }
 
     /// Raises and resolves what has changed since the last look.
     pub fn look(&mut self) -> Result<()> {
         let state = self.disk.state();
-        let stepped_lately = self.clock_watch.is_suspect(self.clock.now());
         self.tell(Class::DiskLow, &health::disk(state.room, state.space, state.reserve), 1)?;
-        self.tell(Class::ClockWrong, &health::clock(self.clock.wall(), stepped_lately), 1)?;
+        self.tell(
+            Class::ClockWrong,
+            &health::clock(self.clock.shown(), self.clock.suspicion()),
+            1,
+        )?;
         if self.run_no.is_multiple_of(RARELY) {
             let quarantined = self.store.read(quarantine::count)?;
             self.tell(Class::EventQuarantined, &health::quarantined(quarantined), quarantined)?;
@@ -114,72 +106,5 @@ impl SiteWatch {
         })?;
         self.told.insert(class.as_str(), extent);
         Ok(())
-    }
-}
-
-/// Notices when the wall clock is set. For a while after that, our time is suspect.
-#[derive(Debug)]
-pub struct ClockWatch {
-    suspect_until_ms: AtomicI64,
-}
-
-impl Default for ClockWatch {
-    fn default() -> Self {
-        Self { suspect_until_ms: AtomicI64::new(i64::MIN) }
-    }
-}
-
-impl ClockWatch {
-    /// Whether the clock was stepped lately.
-    pub fn is_suspect(&self, now: Timestamp) -> bool {
-        now.ms() < self.suspect_until_ms.load(Ordering::Acquire)
-    }
-
-    /// Checks the clock. After a step it adopts the new wall time and returns the step in ms. A negative step means
-    /// that the clock was set back, and due times must be moved earlier.
-    pub fn look(&self, clock: &Clock) -> Option<i64> {
-        let step = clock.step_ms();
-        if Duration::from_millis(step.unsigned_abs()) < STEP {
-            return None;
-        }
-        clock.re_anchor();
-        self.suspect_until_ms.store(clock.now().plus(SUSPECT_FOR).ms(), Ordering::Release);
-        Some(step)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::clock::ManualTime;
-
-    #[test]
-    fn a_step_makes_the_clock_suspect_for_ten_minutes() {
-        let time = ManualTime::at(Timestamp::from_secs(1_000_000));
-        let clock = Clock::from_source(time.clone());
-        let watch = ClockWatch::default();
-        time.advance(Duration::from_hours(1));
-        assert_eq!(watch.look(&clock), None);
-        time.set_wall(Timestamp::from_secs(900_000));
-        assert_eq!(watch.look(&clock), Some(-103_600_000));
-        assert!(watch.is_suspect(clock.now()));
-        time.advance(SUSPECT_FOR);
-        assert!(!watch.is_suspect(clock.now()));
-    }
-
-    #[test]
-    fn time_that_passes_while_it_looks_is_no_step() {
-        let time = ManualTime::at(Timestamp::from_secs(1_000_000));
-        let clock = Clock::from_source(time.clone());
-        let watch = ClockWatch::default();
-        std::thread::scope(|scope| {
-            let passing = scope.spawn(|| {
-                (0..100_000).for_each(|_| time.advance(Duration::from_mins(1)));
-            });
-            while !passing.is_finished() {
-                assert_eq!(watch.look(&clock), None);
-            }
-        });
-        assert_eq!(clock.now(), clock.wall());
     }
 }
