@@ -5,14 +5,20 @@
 use std::convert::identity;
 
 use data_encoding::HEXLOWER;
+use serde_json::json;
 
-use crate::api::audited::change_and;
+use crate::api::audited::carry_out;
+use crate::api::claimed::{self, Wanted};
 use crate::api::prelude::*;
 use crate::api::schema::{Sha256, TrueOrFalse};
 use crate::api::tokens::tenant_of;
 use crate::backup::erasures;
+use crate::model::effect::EffectKind;
+use crate::store::claimed_effects::ClaimedEffect;
 use crate::store::subjects::{self, KeyId, SubjectKey};
 
+/// Why an erasure is refused while another one of the same subject is claimed.
+const BUSY: &str = "This subject is being erased at this moment.";
 /// `Retry-After` if the list of erasures could not be written.
 const RETRY_AFTER_SECS: u64 = 10;
 
@@ -130,22 +136,43 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, subject) = named(api, call)?;
     let now = api.clock.wall();
-    let of = |live_only, before, most| {
-        api.store.read(|tx| subjects::of(tx, (&tenant, &subject), live_only, before, most))
-    };
-    if of(false, i64::MAX, 1)?.is_empty() {
+    let any = |tx: &ReadTx<'_>| subjects::of(tx, (&tenant, &subject), false, i64::MAX, 1);
+    if api.store.read(any)?.is_empty() {
         return Err(Problem::not_found("subject"));
     }
+    let name = format!("{tenant} {}", HEXLOWER.encode(&subject));
+    let reserved = claimed::reserve(api, EffectKind::SubjectErase, &name, BUSY)?;
+    let wanted = Wanted { reserved, terms: json!({}), busy: BUSY };
+    let claim = claimed::claim(api, call, wanted, |_tx| Ok(()))?;
+    let erased = erase_all(api, call, (&tenant, subject), &claim.effect, now);
+    if erased.is_err() {
+        claimed::end(api, claim);
+    }
+    erased
+}
+
+/// Notes and destroys all keys of a subject, in batches: what is noted stays erased in a restored database.
+fn erase_all(
+    api: &Api,
+    call: &Call,
+    (tenant, subject): (&str, [u8; 32]),
+    effect: &ClaimedEffect,
+    now: Timestamp,
+) -> Result<Audited<Value>, Problem> {
+    let of = |before, most| {
+        api.store.read(|tx| subjects::of(tx, (tenant, &subject), true, before, most))
+    };
     // From the newest key down. Keys that are made after this point belong to newer data and stay.
-    let (mut before, mut erased) = (i64::MAX, 0);
+    let mut before = i64::MAX;
+    let mut erased = 0;
     loop {
-        let live = of(true, before, ERASED_AT_ONCE)?;
+        let live = of(before, ERASED_AT_ONCE)?;
         // A batch that is not full is the last one.
         let is_full = u32::try_from(live.len()) == Ok(ERASED_AT_ONCE);
         let rest = live.last().filter(|_| is_full).map(|key| key.seq);
         let noted = note_erasures(api, &live, now)?;
-        let part = (erased, rest.is_some());
-        let done = destroy(api, call, (&tenant, subject, part), noted, now)?;
+        let part = Part { effect: effect.clone(), earlier: erased, is_last: rest.is_none() };
+        let done = destroy(api, call, (tenant, subject), part, noted, now)?;
         let mut total = erased;
         let answered = done.map(|(body, count)| {
             total = count;
@@ -157,16 +184,26 @@ fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
 }
 
-/// Destroys one batch of a subject's keys. Returns the answer, and the total with the `earlier` batches.
+/// One batch of an erasure.
+struct Part {
+    effect: ClaimedEffect,
+    /// Keys that earlier batches have destroyed.
+    earlier: u64,
+    is_last: bool,
+}
+
+/// Destroys one batch of a subject's keys. Returns the answer, and the total with the earlier batches. The last one
+/// finishes the claimed erasure.
 fn destroy(
     api: &Api,
     call: &Call,
-    (tenant, subject, (earlier, is_part)): (&str, [u8; 32], (u64, bool)),
+    (tenant, subject): (&str, [u8; 32]),
+    Part { effect, earlier, is_last }: Part,
     noted: Vec<KeyId>,
     now: Timestamp,
 ) -> Result<Audited<(Value, u64)>, Problem> {
     let tenant = tenant.to_owned();
-    change_and(api, call, move |tx| {
+    carry_out(api, call, Some(effect), move |tx| {
         let mut erased = 0_u64;
         for key_id in &noted {
             if subjects::erase(tx, key_id, now)? {
@@ -179,7 +216,7 @@ fn destroy(
             .and("tenant", tenant.as_str())
             .and("keys_erased", erased)
             .answer(Erasure { subject: name.into(), keys_erased: all, erased_at: now })
-            .part(is_part);
+            .part(!is_last);
         Ok((change, all))
     })
 }

@@ -8,6 +8,7 @@ pub mod audit;
 pub mod credential;
 pub mod delivery;
 pub mod disk;
+pub mod effect;
 pub mod escalation;
 pub mod event;
 pub mod external_call;

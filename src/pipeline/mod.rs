@@ -18,6 +18,7 @@
 //! and empties the write-ahead log). So requests are still accepted while deliveries end.
 
 pub mod advice;
+pub mod claims;
 pub mod confirmations;
 pub mod connectivity;
 pub mod consume;
@@ -60,6 +61,7 @@ use crate::http::client::{self, Call};
 use crate::keys::subject::Pseudonyms;
 use crate::keys::{ConfirmTokens, Keyring};
 use crate::model::failure::AttemptReport;
+use crate::pipeline::claims::Claims;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::connectivity::{Doubts, Line};
 use crate::pipeline::consume::Consume;
@@ -110,6 +112,8 @@ pub struct Parts {
     pub key: Arc<Keyring>,
     /// Rotates the master key.
     pub rotation: Rotation,
+    /// Effects outside the file, claimed before they are done.
+    pub claims: Claims,
     /// Makes the pseudonyms of subjects.
     pub names: Pseudonyms,
     /// Makes the tokens of confirm URLs.
@@ -152,6 +156,8 @@ pub struct Pipeline {
     pub confirmations: Confirmations,
     /// Records refused calls.
     pub refusals: Refusals,
+    /// Effects outside the file, claimed before they are done.
+    pub claims: Claims,
     /// Rotates credentials, and runs tests of subscriptions.
     pub rotation: CredentialRotation,
     /// Counters and histograms.
@@ -309,6 +315,7 @@ impl Pipeline {
         let (upkeep_stop, ended) = (Stop::new(), Arc::new(Mutex::new(Ended::default())));
         let (relay, lease_manager) = (parts.relay(&common)?, LeaseManager::new(consume.clone()));
         let (receive, publish) = (parts.receive(&common), parts.publish(&common));
+        let claims = parts.claims.clone();
         let (writer_stop, writer_stopped) = bounded(0);
         let (writer_loop, after_commit) = (parts.writer_loop, Arc::clone(&listener));
         let set_ended = Arc::clone(&ended);
@@ -325,6 +332,7 @@ impl Pipeline {
             consume,
             confirmations,
             refusals: upkeep.refusals.clone(),
+            claims,
             rotation,
             counts: common.counts,
             clock_watch: common.clock_watch,
@@ -541,7 +549,9 @@ impl Parts {
         let refusals = Refusals::new(store.clone(), clock.clone())?;
         let clock_watch = Arc::clone(&common.clock_watch);
         let seen = (store.clone(), clock.clone(), self.settings.clone());
-        let master_key = MasterKeySchedule::new(seen.clone(), self.rotation.clone());
+        let claims = self.claims.clone();
+        let master_key =
+            MasterKeySchedule::new(seen.clone(), self.rotation.clone(), claims.clone());
         let site = SiteWatch::new(seen, Arc::clone(&clock_watch), Arc::clone(&self.disk));
         Ok(Upkeep::new(
             (store, clock, self.settings.clone()),
@@ -550,6 +560,7 @@ impl Parts {
             refusals,
             outcomes,
             (site, rotation, master_key, self.confirmations(common)),
+            claims,
         ))
     }
 
@@ -563,7 +574,9 @@ impl Parts {
         };
         let tests = [start(THREADS)?, start(ROTATIONS)?];
         let parts = (self.store.clone(), self.clock.clone(), Arc::clone(&self.draw));
-        Ok(CredentialRotation::new(parts, Arc::clone(&self.key), self.settings.clone(), tests))
+        let key = Arc::clone(&self.key);
+        let settings = self.settings.clone();
+        Ok(CredentialRotation::new(parts, key, settings, tests, self.claims.clone()))
     }
 
     fn sql_rows(&self, common: &Common) -> SqlRows {

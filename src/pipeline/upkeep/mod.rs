@@ -12,7 +12,9 @@ use crossbeam_channel::Receiver;
 
 use crate::alerts::chore::AlertChore;
 use crate::base::stop::Stop;
+use crate::model::effect::EffectKind;
 use crate::model::failure::AttemptReport;
+use crate::pipeline::claims::Claims;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::prelude::*;
@@ -31,7 +33,7 @@ use crate::store::{
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 21] = [
+const CHORES: [(&str, Chore); 22] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         upkeep.disk.note(upkeep.clock.monotonic());
@@ -65,6 +67,7 @@ const CHORES: [(&str, Chore); 21] = [
     ("end escalations about dead letters where none is left", Upkeep::end_without_dead),
     ("tell alert channels of escalations", |upkeep| upkeep.alerts.run()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
+    ("resume or end effects that were left", Upkeep::take_left_effects),
     ("rotate credentials", |upkeep| upkeep.rotation.look(upkeep.is_clock_suspect())),
     ("rotate the master key", |upkeep| {
         let is_suspect = upkeep.is_clock_suspect();
@@ -103,6 +106,7 @@ pub struct Upkeep {
     guard_expiry: GuardExpiry,
     rotation: CredentialRotation,
     master_key: MasterKeySchedule,
+    claims: Claims,
     confirmations: Confirmations,
     alerts: AlertChore,
     postponing: Postponing,
@@ -127,6 +131,7 @@ impl Upkeep {
             MasterKeySchedule,
             Confirmations,
         ),
+        claims: Claims,
     ) -> Self {
         let files = (store.clone(), clock.clone());
         let guard_expiry = GuardExpiry::new(files, Arc::clone(&clock_watch), settings.clone());
@@ -146,6 +151,7 @@ impl Upkeep {
             guard_expiry,
             rotation,
             master_key,
+            claims,
             confirmations,
             alerts,
             postponing,
@@ -179,6 +185,19 @@ impl Upkeep {
 
     fn is_clock_suspect(&self) -> bool {
         self.clock_watch.is_suspect(self.clock.now())
+    }
+
+    /// Resumes or ends effects that were claimed and left. Those of the archive have a thread of their own, and what was
+    /// lost with a master key stays until a person has been told.
+    fn take_left_effects(&mut self) -> Result<()> {
+        for claim in self.claims.left(&EffectKind::OF_UPKEEP)? {
+            match claim.kind() {
+                EffectKind::MasterKeyRotate => self.master_key.take(claim),
+                EffectKind::CredentialRotate => self.rotation.end_cut_short(claim)?,
+                _ => self.claims.end_cut_short(claim)?,
+            }
+        }
+        Ok(())
     }
 
     fn settle_again(&self) {
