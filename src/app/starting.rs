@@ -33,7 +33,6 @@ use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::name::DEFAULT_TENANT;
 use crate::model::token::{self, Role, Scope};
-use crate::pipeline::claims::Claims;
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::threads::Bell;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
@@ -72,8 +71,6 @@ impl Appliance {
         let (settings, stop, bell) = (Live::new(settings), Stop::new(), Bell::default());
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
         let disk = disk_watch(gauge, &settings, &store);
-        let claims =
-            Claims::new(store.clone(), clock.clone(), Arc::clone(&draw), Arc::clone(&ring));
         let (backups, schedule) = backups(&settings.get(), (&store, &clock), &stop);
         let flow = Pipeline::start(PipelineParts {
             store: store.clone(),
@@ -82,7 +79,6 @@ impl Appliance {
             draw: Arc::clone(&draw),
             key: Arc::clone(&ring),
             rotation: rotation.clone(),
-            claims,
             names,
             confirm_tokens,
             sender,
@@ -368,7 +364,7 @@ fn workers(
         settings: settings.clone(),
         clock_watch: Arc::clone(&flow.clock_watch),
         disk: Arc::clone(disk),
-        claims: flow.claims.clone(),
+        claims: flow.rotation.claims().clone(),
         faults: faults.clone(),
     };
     let mover = Mover::start(parts, &flow.spawner)?;
@@ -390,7 +386,7 @@ fn stages(
         confirmations: flow.confirmations.clone(),
         refusals: flow.refusals.clone(),
         tests: flow.rotation.tests().clone(),
-        claims: flow.claims.clone(),
+        claims: flow.rotation.claims().clone(),
         credential_rotation: flow.rotation.clone(),
         disk,
         suspects,

@@ -141,19 +141,25 @@ impl Claims {
     /// Ends an effect that was not done: its claim goes, and the key of its request is free again.
     pub fn end(&self, claim: Claim) -> Result<()> {
         let now = self.clock.now();
-        let effect = claim.effect.clone();
-        self.store
-            .writer()
-            .write(Queue::Upkeep, move |tx| claimed_effects::finish(tx, &effect, None, now))
-        // The claim is dropped here, after the row is gone.
+        let Claim { effect, reserved } = claim;
+        let end = move |tx: &WriteTx<'_>| claimed_effects::finish(tx, &effect, None, now);
+        self.store.writer().write(Queue::Upkeep, end)?;
+        // Only after the row is gone may another thread claim the same.
+        drop(reserved);
+        Ok(())
     }
 
     /// Ends an effect that an earlier process was cut off from, and audits that it failed.
     pub fn end_cut_short(&self, claim: Claim) -> Result<()> {
-        let (effect, now, at) = (claim.effect.clone(), self.clock.now(), self.clock.wall());
+        let now = self.clock.now();
+        let at = self.clock.wall();
+        let Claim { effect, reserved } = claim;
         let kind = effect.new.kind;
         tracing::warn!(%kind, subject = effect.new.subject, "an effect was cut short by the end of the process");
-        self.store.writer().write(Queue::Upkeep, move |tx| end_cut_short(tx, &effect, now, at))
+        let end = move |tx: &WriteTx<'_>| end_cut_short(tx, &effect, now, at);
+        self.store.writer().write(Queue::Upkeep, end)?;
+        drop(reserved);
+        Ok(())
     }
 }
 

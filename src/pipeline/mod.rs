@@ -112,8 +112,6 @@ pub struct Parts {
     pub key: Arc<Keyring>,
     /// Rotates the master key.
     pub rotation: Rotation,
-    /// Effects outside the file, claimed before they are done.
-    pub claims: Claims,
     /// Makes the pseudonyms of subjects.
     pub names: Pseudonyms,
     /// Makes the tokens of confirm URLs.
@@ -156,8 +154,6 @@ pub struct Pipeline {
     pub confirmations: Confirmations,
     /// Records refused calls.
     pub refusals: Refusals,
-    /// Effects outside the file, claimed before they are done.
-    pub claims: Claims,
     /// Rotates credentials, and runs tests of subscriptions.
     pub rotation: CredentialRotation,
     /// Counters and histograms.
@@ -315,7 +311,6 @@ impl Pipeline {
         let (upkeep_stop, ended) = (Stop::new(), Arc::new(Mutex::new(Ended::default())));
         let (relay, lease_manager) = (parts.relay(&common)?, LeaseManager::new(consume.clone()));
         let (receive, publish) = (parts.receive(&common), parts.publish(&common));
-        let claims = parts.claims.clone();
         let (writer_stop, writer_stopped) = bounded(0);
         let (writer_loop, after_commit) = (parts.writer_loop, Arc::clone(&listener));
         let set_ended = Arc::clone(&ended);
@@ -332,7 +327,6 @@ impl Pipeline {
             consume,
             confirmations,
             refusals: upkeep.refusals.clone(),
-            claims,
             rotation,
             counts: common.counts,
             clock_watch: common.clock_watch,
@@ -549,9 +543,8 @@ impl Parts {
         let refusals = Refusals::new(store.clone(), clock.clone())?;
         let clock_watch = Arc::clone(&common.clock_watch);
         let seen = (store.clone(), clock.clone(), self.settings.clone());
-        let claims = self.claims.clone();
-        let master_key =
-            MasterKeySchedule::new(seen.clone(), self.rotation.clone(), claims.clone());
+        let claims = rotation.claims().clone();
+        let master_key = MasterKeySchedule::new(seen.clone(), self.rotation.clone(), claims);
         let site = SiteWatch::new(seen, Arc::clone(&clock_watch), Arc::clone(&self.disk));
         Ok(Upkeep::new(
             (store, clock, self.settings.clone()),
@@ -560,7 +553,6 @@ impl Parts {
             refusals,
             outcomes,
             (site, rotation, master_key, self.confirmations(common)),
-            claims,
         ))
     }
 
@@ -574,9 +566,10 @@ impl Parts {
         };
         let tests = [start(THREADS)?, start(ROTATIONS)?];
         let parts = (self.store.clone(), self.clock.clone(), Arc::clone(&self.draw));
+        let (store, clock, draw) = parts.clone();
+        let claims = Claims::new(store, clock, draw, Arc::clone(&self.key));
         let key = Arc::clone(&self.key);
-        let settings = self.settings.clone();
-        Ok(CredentialRotation::new(parts, key, settings, tests, self.claims.clone()))
+        Ok(CredentialRotation::new(parts, key, self.settings.clone(), tests, claims))
     }
 
     fn sql_rows(&self, common: &Common) -> SqlRows {

@@ -570,7 +570,9 @@ fn months_and_keys_are_forgotten_after_a_year() {
     rig.says("SELECT count(*) FROM seen_keys", "3");
     rig.advance(secs(40 * DAY));
     is_deleted(&rig);
-    let audited = rig.get("/v1/audit-events?action=archive.delete")["items"][0].clone();
+    let audited = || rig.get("/v1/audit-events?action=archive.delete")["items"][0].clone();
+    until("it is audited", || !audited().is_null());
+    let audited = audited();
     assert_eq!(
         (&audited["resource"]["id"], &audited["actor"]["type"]),
         (&json!("2026-01"), &json!("system"))

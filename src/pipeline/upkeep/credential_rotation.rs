@@ -144,6 +144,11 @@ impl CredentialRotation {
         Ok(())
     }
 
+    /// Effects outside the file, claimed before they are done.
+    pub const fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
     /// What sends the verifying requests.
     pub fn tests(&self) -> &SubscriptionTests {
         &self.tests
@@ -215,7 +220,8 @@ impl CredentialRotation {
         let made = self.command(&old.tenant, name).and_then(|command| command.run(&self.clock));
         let made = made.and_then(|secret| material(&old, &secret));
         let own = self.clone();
-        let effect = claim.effect.clone();
+        // The rest of the claim keeps others away until its row is gone.
+        let effect = claim.effect;
         let now = self.clock.wall();
         let finished_at = self.clock.now();
         self.store.writer().write(Queue::Upkeep, move |tx| {
@@ -228,7 +234,6 @@ impl CredentialRotation {
                 Err(why) => rotations::fail(tx, &old, why, now).map(|()| None),
             }
         })
-        // The claim is dropped here, after its row is gone.
     }
 
     /// Claims a rotation by the clock, and counts its command. One that is refused has failed.
@@ -262,7 +267,7 @@ impl CredentialRotation {
     /// Ends a rotation whose command an earlier process ran: what the command made is not known here. The old credential
     /// stays, and a person is told.
     pub fn end_cut_short(&self, claim: Claim) -> Result<()> {
-        let effect = claim.effect.clone();
+        let effect = claim.effect;
         let now = self.clock.wall();
         let finished_at = self.clock.now();
         self.store.writer().write(Queue::Upkeep, move |tx| {

@@ -14,7 +14,6 @@ use crate::alerts::chore::AlertChore;
 use crate::base::stop::Stop;
 use crate::model::effect::EffectKind;
 use crate::model::failure::AttemptReport;
-use crate::pipeline::claims::Claims;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::prelude::*;
@@ -106,7 +105,6 @@ pub struct Upkeep {
     guard_expiry: GuardExpiry,
     rotation: CredentialRotation,
     master_key: MasterKeySchedule,
-    claims: Claims,
     confirmations: Confirmations,
     alerts: AlertChore,
     postponing: Postponing,
@@ -131,7 +129,6 @@ impl Upkeep {
             MasterKeySchedule,
             Confirmations,
         ),
-        claims: Claims,
     ) -> Self {
         let files = (store.clone(), clock.clone());
         let guard_expiry = GuardExpiry::new(files, Arc::clone(&clock_watch), settings.clone());
@@ -151,7 +148,6 @@ impl Upkeep {
             guard_expiry,
             rotation,
             master_key,
-            claims,
             confirmations,
             alerts,
             postponing,
@@ -190,11 +186,11 @@ impl Upkeep {
     /// Resumes or ends effects that were claimed and left. Those of the archive have a thread of their own, and what was
     /// lost with a master key stays until a person has been told.
     fn take_left_effects(&mut self) -> Result<()> {
-        for claim in self.claims.left(&EffectKind::OF_UPKEEP)? {
+        for claim in self.rotation.claims().left(&EffectKind::OF_UPKEEP)? {
             match claim.kind() {
                 EffectKind::MasterKeyRotate => self.master_key.take(claim),
                 EffectKind::CredentialRotate => self.rotation.end_cut_short(claim)?,
-                _ => self.claims.end_cut_short(claim)?,
+                _ => self.rotation.claims().end_cut_short(claim)?,
             }
         }
         Ok(())
