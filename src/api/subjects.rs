@@ -144,35 +144,44 @@ fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let reserved = claimed::reserve(api, EffectKind::SubjectErase, &name, BUSY)?;
     let wanted = Wanted { reserved, terms: json!({}), busy: BUSY };
     let claim = claimed::claim(api, call, wanted, |_tx| Ok(()))?;
-    let erased = erase_all(api, call, (&tenant, subject), &claim.effect, now);
+    let of = Erased { tenant, subject, at: now };
+    let erased = erase_all(api, call, &of, &claim.effect);
     if erased.is_err() {
         claimed::end(api, claim);
     }
     erased
 }
 
+/// A subject that is erased.
+#[derive(Clone)]
+struct Erased {
+    tenant: String,
+    subject: [u8; 32],
+    at: Timestamp,
+}
+
 /// Notes and destroys all keys of a subject, in batches: what is noted stays erased in a restored database.
 fn erase_all(
     api: &Api,
     call: &Call,
-    (tenant, subject): (&str, [u8; 32]),
+    of: &Erased,
     effect: &ClaimedEffect,
-    now: Timestamp,
 ) -> Result<Audited<Value>, Problem> {
-    let of = |before, most| {
-        api.store.read(|tx| subjects::of(tx, (tenant, &subject), true, before, most))
+    let live = |before| {
+        let named = (of.tenant.as_str(), &of.subject);
+        api.store.read(|tx| subjects::of(tx, named, true, before, ERASED_AT_ONCE))
     };
     // From the newest key down. Keys that are made after this point belong to newer data and stay.
     let mut before = i64::MAX;
     let mut erased = 0;
     loop {
-        let live = of(before, ERASED_AT_ONCE)?;
+        let live = live(before)?;
         // A batch that is not full is the last one.
         let is_full = u32::try_from(live.len()) == Ok(ERASED_AT_ONCE);
         let rest = live.last().filter(|_| is_full).map(|key| key.seq);
-        let noted = note_erasures(api, &live, now)?;
-        let part = Part { effect: effect.clone(), earlier: erased, is_last: rest.is_none() };
-        let done = destroy(api, call, (tenant, subject), part, noted, now)?;
+        let noted = note_erasures(api, &live, of.at)?;
+        let part = Part { noted, earlier: erased, is_last: rest.is_none() };
+        let done = destroy(api, call, of.clone(), effect.clone(), part)?;
         let mut total = erased;
         let answered = done.map(|(body, count)| {
             total = count;
@@ -186,8 +195,9 @@ fn erase_all(
 
 /// One batch of an erasure.
 struct Part {
-    effect: ClaimedEffect,
-    /// Keys that earlier batches have destroyed.
+    /// Keys that are noted as erased.
+    noted: Vec<KeyId>,
+    /// How many keys earlier batches have destroyed.
     earlier: u64,
     is_last: bool,
 }
@@ -197,26 +207,24 @@ struct Part {
 fn destroy(
     api: &Api,
     call: &Call,
-    (tenant, subject): (&str, [u8; 32]),
-    Part { effect, earlier, is_last }: Part,
-    noted: Vec<KeyId>,
-    now: Timestamp,
+    of: Erased,
+    effect: ClaimedEffect,
+    part: Part,
 ) -> Result<Audited<(Value, u64)>, Problem> {
-    let tenant = tenant.to_owned();
     carry_out(api, call, Some(effect), move |tx| {
         let mut erased = 0_u64;
-        for key_id in &noted {
-            if subjects::erase(tx, key_id, now)? {
+        for key_id in &part.noted {
+            if subjects::erase(tx, key_id, of.at)? {
                 erased = erased.saturating_add(1);
             }
         }
-        let name = HEXLOWER.encode(&subject);
-        let all = earlier.saturating_add(erased);
+        let name = HEXLOWER.encode(&of.subject);
+        let all = part.earlier.saturating_add(erased);
         let change = Change::changed("subject", &name, &(), &())
-            .and("tenant", tenant.as_str())
+            .and("tenant", of.tenant.as_str())
             .and("keys_erased", erased)
-            .answer(Erasure { subject: name.into(), keys_erased: all, erased_at: now })
-            .part(!is_last);
+            .answer(Erasure { subject: name.into(), keys_erased: all, erased_at: of.at })
+            .part(!part.is_last);
         Ok((change, all))
     })
 }

@@ -23,7 +23,7 @@ use crate::keys::subject::Pseudonyms;
 use crate::keys::{ConfirmTokens, Keyring};
 use crate::model::audit::{Actor, ActorType};
 use crate::model::effect::EffectKind;
-use crate::pipeline::claims;
+use crate::pipeline::claims::{self, At, Sealing};
 use crate::pipeline::upkeep::master_key_rotation::{
     self as rotation, Rotated, Rotation, RotationError,
 };
@@ -200,8 +200,10 @@ pub fn load(
         secrets => secrets?,
     };
     if let Some(effect) = claimed {
+        let sealing = Sealing { keyring: &ring, draw: &**draw };
+        let at = At { wall: now, now };
         let Rotated { from, to, secrets } =
-            writer.direct(|tx| rotation::finish(tx, (&ring, &**draw), &effect, (now, now)))?;
+            writer.direct(|tx| rotation::finish(tx, sealing, &effect, at))?;
         tracing::info!(
             from,
             to,
@@ -233,7 +235,7 @@ fn rotation_claimed(
     if effect.term("to") == current {
         return Ok(Some(effect));
     }
-    writer.direct(|tx| claims::end_cut_short(tx, &effect, now, now))?;
+    writer.direct(|tx| claims::end_cut_short(tx, &effect, At { wall: now, now }))?;
     Ok(None)
 }
 
@@ -351,8 +353,8 @@ pub fn rotate_offline(
     }
     let seq = Some(effect.seq);
     rotation::reseal(&ring, &draw, seq, |mut job| writer.direct(|tx| job(tx)))?;
-    let times = (clock.wall(), clock.now());
-    Ok(writer.direct(|tx| rotation::finish(tx, (&ring, &*draw), &effect, times))?)
+    let sealing = Sealing { keyring: &ring, draw: &*draw };
+    Ok(writer.direct(|tx| rotation::finish(tx, sealing, &effect, At::of(clock)))?)
 }
 
 /// The user who runs this program, for the audit events of commands that change the database directly.

@@ -135,7 +135,8 @@ impl Claims {
         body: &[u8],
     ) -> Result<()> {
         let answer = Answer { status, body };
-        finish(tx, (&self.keyring, &*self.draw), effect, answer, self.clock.now())
+        let sealing = Sealing { keyring: &self.keyring, draw: &*self.draw };
+        finish(tx, sealing, effect, answer, self.clock.now())
     }
 
     /// Ends an effect that was not done: its claim goes, and the key of its request is free again.
@@ -151,12 +152,11 @@ impl Claims {
 
     /// Ends an effect that an earlier process was cut off from, and audits that it failed.
     pub fn end_cut_short(&self, claim: Claim) -> Result<()> {
-        let now = self.clock.now();
-        let at = self.clock.wall();
+        let at = At::of(&self.clock);
         let Claim { effect, reserved } = claim;
         let kind = effect.new.kind;
         tracing::warn!(%kind, subject = effect.new.subject, "an effect was cut short by the end of the process");
-        let end = move |tx: &WriteTx<'_>| end_cut_short(tx, &effect, now, at);
+        let end = move |tx: &WriteTx<'_>| end_cut_short(tx, &effect, at);
         self.store.writer().write(Queue::Upkeep, end)?;
         drop(reserved);
         Ok(())
@@ -164,15 +164,10 @@ impl Claims {
 }
 
 /// Ends an effect that was cut short, in a transaction.
-pub fn end_cut_short(
-    tx: &WriteTx<'_>,
-    effect: &ClaimedEffect,
-    now: Timestamp,
-    at: Timestamp,
-) -> Result<()> {
-    claimed_effects::finish(tx, effect, None, now)?;
+pub fn end_cut_short(tx: &WriteTx<'_>, effect: &ClaimedEffect, at: At) -> Result<()> {
+    claimed_effects::finish(tx, effect, None, at.now)?;
     let NewEffect { tenant, subject, asked_by, .. } = &effect.new;
-    let mut event = asked_by.event(at, tenant);
+    let mut event = asked_by.event(at.wall, tenant);
     event.outcome = Outcome::Failure;
     let resource_type = event.resource_type.clone();
     let event = event.of(&resource_type, subject, Changes::none().and("problem", CUT_SHORT));
@@ -188,13 +183,35 @@ pub struct Answer<'a> {
     pub body: &'a [u8],
 }
 
-/// What seals an answer: the master keys, and randomness.
-type Sealing<'a> = (&'a Keyring, &'a dyn Draw);
+/// The master keys and the randomness that seal.
+#[derive(Clone, Copy)]
+pub struct Sealing<'a> {
+    /// The keys.
+    pub keyring: &'a Keyring,
+    /// Randomness.
+    pub draw: &'a dyn Draw,
+}
+
+/// The time of a step, on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    /// Wall time, for records.
+    pub wall: Timestamp,
+    /// Schedule time, for keys that expire.
+    pub now: Timestamp,
+}
+
+impl At {
+    /// The time now.
+    pub fn of(clock: &Clock) -> Self {
+        Self { wall: clock.wall(), now: clock.now() }
+    }
+}
 
 /// Finishes an effect in a transaction, and keeps the answer to its request.
 pub fn finish(
     tx: &WriteTx<'_>,
-    (keyring, draw): Sealing<'_>,
+    Sealing { keyring, draw }: Sealing<'_>,
     effect: &ClaimedEffect,
     Answer { status, body }: Answer<'_>,
     now: Timestamp,

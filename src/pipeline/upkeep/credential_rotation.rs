@@ -21,7 +21,7 @@ use crate::model::credential::{self, MAX_SECRET_BYTES, Purpose, RotationPlan, St
 use crate::model::effect::{AskedBy, EffectKind};
 use crate::model::name::DEFAULT_TENANT;
 use crate::model::outcome::AttemptClass;
-use crate::pipeline::claims::{self, Claim, Claims};
+use crate::pipeline::claims::{self, At, Claim, Claims};
 use crate::pipeline::prelude::*;
 use crate::pipeline::probe::{SubscriptionTests, Turn};
 use crate::signatures::signing_key::SigningKey;
@@ -268,17 +268,16 @@ impl CredentialRotation {
     /// stays, and a person is told.
     pub fn end_cut_short(&self, claim: Claim) -> Result<()> {
         let effect = claim.effect;
-        let now = self.clock.wall();
-        let finished_at = self.clock.now();
+        let at = At::of(&self.clock);
         self.store.writer().write(Queue::Upkeep, move |tx| {
             let NewEffect { tenant, subject, .. } = &effect.new;
-            claims::end_cut_short(tx, &effect, finished_at, now)?;
+            claims::end_cut_short(tx, &effect, at)?;
             let Some(old) = credentials::by_id(tx, tenant, subject)? else { return Ok(()) };
             let name = effect.term("command");
             let why = format!(
                 "the service ended while the command {name} ran, so that what it made is not stored: rotate it again"
             );
-            rotations::fail(tx, &old, &why, now)
+            rotations::fail(tx, &old, &why, at.wall)
         })
     }
 

@@ -22,7 +22,7 @@ use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::effect::{AskedBy, EffectKind};
 use crate::model::escalation::Class;
 use crate::model::name::DEFAULT_TENANT;
-use crate::pipeline::claims::{self, Answer};
+use crate::pipeline::claims::{self, Answer, At, Sealing};
 use crate::pipeline::prelude::*;
 use crate::store::claimed_effects::{self, ClaimedEffect, NewEffect};
 use crate::store::credentials::{self, Credential, context};
@@ -166,20 +166,20 @@ pub fn begun_by(at: Timestamp, actor: Actor) -> NewAuditEvent {
 /// the request.
 pub fn finish(
     tx: &WriteTx<'_>,
-    rotation: (&Keyring, &dyn Draw),
+    sealing: Sealing<'_>,
     effect: &ClaimedEffect,
-    (at, now): (Timestamp, Timestamp),
+    at: At,
 ) -> Result<Rotated> {
-    let (keyring, draw) = rotation;
-    name_current(tx, keyring, draw, at)?;
+    let Sealing { keyring, draw } = sealing;
+    name_current(tx, keyring, draw, at.wall)?;
     let secrets = sealed_by(tx, effect)?;
     let from = effect.term("from").to_owned();
     let done = Rotated { from, to: keyring.current().key_id(), secrets };
-    let mut event = effect.new.asked_by.event(at, &effect.new.tenant);
+    let mut event = effect.new.asked_by.event(at.wall, &effect.new.tenant);
     event.origin.status = event.origin.method.map(|_| 200);
     audit_events::append(tx, &event.of(SUBJECT, &done.to, changes_of(&done)))?;
     let body = serde_json::to_vec(&done).unwrap_or_default();
-    claims::finish(tx, rotation, effect, Answer { status: 200, body: &body }, now)?;
+    claims::finish(tx, sealing, effect, Answer { status: 200, body: &body }, at.now)?;
     Ok(done)
 }
 

@@ -9,7 +9,7 @@ use crate::base::id;
 use crate::model::audit::Actor;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::name::DEFAULT_TENANT;
-use crate::pipeline::claims::{Claim, Claims};
+use crate::pipeline::claims::{At, Claim, Claims, Sealing};
 use crate::pipeline::prelude::*;
 use crate::pipeline::upkeep::master_key_rotation::{
     self as rotation, Rotation, RotationError, SUBJECT,
@@ -135,10 +135,11 @@ impl MasterKeySchedule {
     fn finish(&self, claim: &Claim) -> Result<()> {
         let keyring = Arc::clone(self.rotation.keyring());
         let draw = Arc::clone(self.rotation.draw());
-        let times = (self.clock.wall(), self.clock.now());
+        let at = At::of(&self.clock);
         let effect = claim.effect.clone();
         self.store.writer().write(Queue::Upkeep, move |tx| {
-            rotation::finish(tx, (&keyring, &*draw), &effect, times).map(drop)
+            let sealing = Sealing { keyring: &keyring, draw: &*draw };
+            rotation::finish(tx, sealing, &effect, at).map(drop)
         })
     }
 }
