@@ -1301,6 +1301,9 @@ CREATE TABLE external_calls (
   made_hash        BLOB,
   created_at       INTEGER NOT NULL,
   updated_at       INTEGER NOT NULL,
+  -- The method and the URL of the latest call, for its attempt if the service ends during it.
+  sent_method      TEXT,
+  sent_url         TEXT,
   PRIMARY KEY (subscription_seq, entity),
   CONSTRAINT external_call_state_is_known CHECK (state IN ('PROCESSING', 'OK', 'FAILED', 'FAILED_END'))
 ) STRICT, WITHOUT ROWID;

@@ -1,5 +1,9 @@
 -- From version 14 to 15: effects outside the file are claimed before they are done.
 
+-- The method and the URL of the latest call, for its attempt if the service ends during it.
+ALTER TABLE external_calls ADD COLUMN sent_method TEXT;
+ALTER TABLE external_calls ADD COLUMN sent_url TEXT;
+
 -- Effects outside this file, such as a command or a key file, that were claimed and are not finished. The row is
 -- committed before the effect, with the Idempotency-Key of its request, and deleted by the transaction that stores what
 -- came of it. A row that no thread works on was left by a killed process: it is resumed or ended (ARCHITECTURE.md).
