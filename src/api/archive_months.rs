@@ -209,7 +209,7 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         return Err(Problem::conflict("A legal hold needs an event of this month."));
     }
     // No walk begins until it is dropped.
-    let _no_walk = archiving.without_walk()?.ok_or_else(|| Problem::conflict(BUSY))?;
+    let _no_walk = archiving.without_walk().ok_or_else(|| Problem::conflict(BUSY))?;
     let files = archiving.archive.files().map_err(|error| Problem::internal(error.to_string()))?;
     let file = files.into_iter().find(|file| file.month == month).or_not_found("month")?;
     let bytes = file.bytes;

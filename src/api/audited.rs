@@ -22,6 +22,7 @@ use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent, Origin, Outcome};
 use crate::model::event;
 use crate::model::name::DEFAULT_TENANT;
+use crate::pipeline::claims::Answer;
 use crate::store::claimed_effects::ClaimedEffect;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::WriteTx;
@@ -214,7 +215,7 @@ where
             key.keep(tx, status, body.to_string().as_bytes())?;
         }
         if let Some(effect) = claimed.as_ref().filter(|_| !is_part) {
-            claims.finish(tx, effect, status, body.to_string().as_bytes())?;
+            claims.finish(tx, effect, Answer { status, body: body.to_string().as_bytes() })?;
         }
         let mut event = event.clone().of(resource_type, &resource_id, changes);
         event.origin.status = Some(status);

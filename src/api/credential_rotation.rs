@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 use crate::api::audited::carry_out;
 use crate::api::claimed::{self, Wanted};
 use crate::api::credentials::{CredentialAnswer, ID, SecretText, shown, unusable};
+use crate::api::idempotency;
 use crate::api::kind::Kind as ProblemKind;
 use crate::api::prelude::*;
 use crate::model::credential::{Kind, Purpose, RotationPlan, State};
@@ -233,9 +234,16 @@ fn run(
             (store(api, call, old, Made { material, order, shown, claim: None })?, Some(secret))
         }
     };
-    let made = if old.purpose() == Purpose::Sign { made } else { verified(api, made) };
     let secret = secret.as_ref().map(|secret| secret.as_str());
-    Ok(made.map(|made| value(RotationAnswer { made: shown(&made), secret })))
+    let answer = |made: Credential| value(RotationAnswer { made: shown(&made), secret });
+    if old.purpose() == Purpose::Sign {
+        return Ok(made.map(answer));
+    }
+    Ok(verified(api, made).map(|made| {
+        let answer = answer(made);
+        idempotency::complete(api, call, &answer);
+        answer
+    }))
 }
 
 /// Rotates to the output of a command: every refusal comes before it runs.

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use ring::digest;
+use serde_json::Value;
 
 use crate::api::call::Call;
 use crate::api::context::Api;
@@ -21,6 +22,7 @@ use crate::keys::Keyring;
 use crate::store::error::Result as StoreResult;
 use crate::store::idempotency_keys::{self, Idempotency, Seen};
 use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::writer::Queue;
 
 /// The longest key that is stored as it is; of a longer one its hash is.
 const MAX_STORED_CHARS: usize = 128;
@@ -141,6 +143,12 @@ impl ChangeKey {
         idempotency_keys::keep(tx, &self.tenant, (key, request_hash), (status, &sealed), self.now)
     }
 
+    /// Replaces the stored answer.
+    fn complete(&self, tx: &WriteTx<'_>, body: &[u8]) -> StoreResult<()> {
+        let sealed = self.keyring.current().seal(&self.context(), body, &*self.draw);
+        idempotency_keys::complete(tx, &self.tenant, &self.of.key, &sealed)
+    }
+
     fn context(&self) -> String {
         idempotency_keys::context(&self.tenant, &self.of.key)
     }
@@ -164,6 +172,17 @@ impl Api {
             Some(Seen::Running) => Err(Problem::conflict(RUNNING)),
             Some(_) => Err(Problem::idempotency_mismatch()),
         }
+    }
+}
+
+/// Replaces the stored answer to a change by the one that is sent: a later step has completed it. Until then, a repeated
+/// request gets the answer of the change.
+pub(super) fn complete(api: &Api, call: &Call, body: &Value) {
+    let Some(key) = ChangeKey::new(api, call) else { return };
+    let text = body.to_string();
+    let complete = move |tx: &WriteTx<'_>| key.complete(tx, text.as_bytes());
+    if let Err(error) = api.store.writer().write(Queue::Accept, complete) {
+        tracing::warn!(%error, "the stored answer to a change could not be completed");
     }
 }
 

@@ -118,17 +118,14 @@ impl Archiving {
         self.bell.ring();
     }
 
-    /// Keeps walks from beginning. `None`: one is under way, or was asked for.
-    pub fn without_walk(&self) -> Result<Option<NoWalk>> {
-        {
-            let status = self.status.lock();
-            if status.since.is_some() {
-                return Ok(None);
-            }
-            self.removals.fetch_add(1, Ordering::AcqRel);
+    /// Keeps walks from beginning, also one that was asked for. `None`: one is under way.
+    pub fn without_walk(&self) -> Option<NoWalk> {
+        let status = self.status.lock();
+        if status.since.is_some() {
+            return None;
         }
-        let guard = NoWalk(Arc::clone(&self.removals));
-        Ok(self.status_with_asked()?.since.is_none().then_some(guard))
+        self.removals.fetch_add(1, Ordering::AcqRel);
+        Some(NoWalk(Arc::clone(&self.removals)))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::effect::{AskedBy, EffectKind};
 use crate::model::name::DEFAULT_TENANT;
-use crate::pipeline::claims::Claim;
+use crate::pipeline::claims::{Answer, Claim};
 use crate::store::claimed_effects::NewEffect;
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx};
@@ -17,7 +17,7 @@ use crate::store::writer::Queue;
 use crate::store::{Store, audit_events, legal_holds};
 
 /// The answer to a request that deletes a month: 204, without a body.
-const DELETED: (u16, &[u8]) = (204, b"null");
+const DELETED: Answer<'static> = Answer { status: 204, body: b"null" };
 
 /// Deletes a month because of a setting; `false` if a legal hold needs it.
 /// Fails with `Changed` if the legal holds change meanwhile.
@@ -81,15 +81,14 @@ fn note(parts: &Parts, claim: &Claim) -> Result<()> {
     let claims = parts.claims.clone();
     let at = parts.clock.wall();
     parts.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
-        let (status, body) = DELETED;
-        claims.finish(tx, &effect, status, body)?;
+        claims.finish(tx, &effect, DELETED)?;
         audit_events::append(tx, &event(&effect.new, at)).map(drop)
     })
 }
 
 fn event(new: &NewEffect, at: Timestamp) -> NewAuditEvent {
     let mut event = new.asked_by.event(at, &new.tenant);
-    event.origin.status = event.origin.method.map(|_| DELETED.0);
+    event.origin.status = event.origin.method.map(|_| DELETED.status);
     let no_terms = serde_json::Map::new();
     let terms = new.terms.as_object().unwrap_or(&no_terms);
     let with =

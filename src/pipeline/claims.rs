@@ -131,10 +131,8 @@ impl Claims {
         &self,
         tx: &WriteTx<'_>,
         effect: &ClaimedEffect,
-        status: u16,
-        body: &[u8],
+        answer: Answer<'_>,
     ) -> Result<()> {
-        let answer = Answer { status, body };
         let sealing = Sealing { keyring: &self.keyring, draw: &*self.draw };
         finish(tx, sealing, effect, answer, self.clock.now())
     }

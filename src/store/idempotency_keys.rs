@@ -84,6 +84,10 @@ changes! {
     pub fn release(tenant: &str, key: &str) =
         "DELETE FROM idempotency_keys WHERE tenant = ?1 AND key = ?2 AND status IS NULL";
 
+    /// Replaces the stored answer to a change, because a later step of the same request has completed it.
+    pub fn complete(tenant: &str, key: &str, body: &[u8]) = "
+    UPDATE idempotency_keys SET body = ?3 WHERE tenant = ?1 AND key = ?2 AND status IS NOT NULL";
+
     /// Counts the answer that a change under way will have, at its least.
     fn reserve(tenant: &str, key: &str, change_bytes: i64) = "
     UPDATE idempotency_keys SET change_bytes = ?3 WHERE tenant = ?1 AND key = ?2 AND status IS NULL";

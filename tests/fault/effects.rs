@@ -264,6 +264,34 @@ fn a_run_of_the_archive_that_is_killed_anywhere_goes_on_after_the_start() {
     process.finish_and_check(home.path());
 }
 
+#[test]
+fn a_backup_that_is_killed_anywhere_is_there_whole_or_not_at_all_and_is_made_when_asked_again() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    let mut process = Process::start(home.path());
+    process.subscribe(&receiver.url());
+    at_each_write(1, |at| {
+        let key = format!("{KEY}-{at}");
+        process.stop_in_place();
+        process = start(home.path(), at);
+        arm(home.path());
+        let answered = keyed(&process, "/v1/backups", &key, &Value::Null);
+        disarm(home.path());
+        let is_killed = answered.is_err();
+        if is_killed {
+            process.wait_killed();
+            process = Process::start(home.path());
+        }
+        let made = repeat(&process, "/v1/backups", &key, &Value::Null).is(201).json();
+        let path = text(&made, "path");
+        let name = Path::new(&path).file_name().unwrap().to_str().unwrap();
+        process.call("POST", &format!("/v1/backups/{name}/verify"), &Value::Null).is(200);
+        nothing_is_half_done(home.path());
+        is_killed
+    });
+    process.finish_and_check(home.path());
+}
+
 /// Runs the program over a data directory; with `at`, it is killed at the n-th write.
 fn abandon(data: &Path, at: Option<u64>) -> std::process::Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
