@@ -65,8 +65,10 @@ fn arm(home: &Path) {
     fs::write(armed(home), b"").unwrap();
 }
 
-fn disarm(home: &Path) {
-    drop(fs::remove_file(armed(home)));
+/// Disarms the library; tells whether the process was killed, maybe after it had answered.
+fn disarmed(home: &Path, process: &Process) -> bool {
+    fs::remove_file(armed(home)).unwrap();
+    process.try_call("GET", "/livez", &Value::Null).is_err()
 }
 
 /// A request with an `Idempotency-Key`.
@@ -119,8 +121,7 @@ fn a_rotation_of_the_master_key_that_is_killed_anywhere_is_one_rotation() {
         process = start(home.path(), at);
         arm(home.path());
         let answered = keyed(&process, "/v1/keys/rotate", &key, &Value::Null);
-        disarm(home.path());
-        let is_killed = answered.is_err();
+        let is_killed = disarmed(home.path(), &process) || answered.is_err();
         if is_killed {
             process.wait_killed();
             process = Process::start(home.path());
@@ -178,8 +179,7 @@ fn a_rotation_by_a_command_that_is_killed_anywhere_runs_it_at_most_once_for_each
         process = start(home.path(), at);
         arm(home.path());
         let answered = keyed(&process, &path, &key, &wanted);
-        disarm(home.path());
-        let is_killed = answered.is_err();
+        let is_killed = disarmed(home.path(), &process) || answered.is_err();
         if is_killed {
             process.wait_killed();
             process = Process::start(home.path());
@@ -249,8 +249,9 @@ fn a_run_of_the_archive_that_is_killed_anywhere_goes_on_after_the_start() {
                     && hot() == "0"
                     && one(home.path(), "SELECT kind FROM claimed_effects").is_empty())
         });
-        disarm(home.path());
+        is_killed |= disarmed(home.path(), &process);
         if is_killed {
+            process.wait_killed();
             process = Process::start(home.path());
         }
         // What was answered is not asked for again.
@@ -276,8 +277,7 @@ fn a_backup_that_is_killed_anywhere_is_there_whole_or_not_at_all_and_is_made_whe
         process = start(home.path(), at);
         arm(home.path());
         let answered = keyed(&process, "/v1/backups", &key, &Value::Null);
-        disarm(home.path());
-        let is_killed = answered.is_err();
+        let is_killed = disarmed(home.path(), &process) || answered.is_err();
         if is_killed {
             process.wait_killed();
             process = Process::start(home.path());
