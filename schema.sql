@@ -893,7 +893,7 @@ CREATE TABLE idempotency_keys (
   body         BLOB,
   created_at   INTEGER NOT NULL,
   expires_at   INTEGER NOT NULL,
-  -- Of a change: the space that its sealed answer takes, at least 1,024; NULL: it is a publish.
+  -- Of a change: the space that its sealed answer takes, at least 1,024, also while it is carried out; NULL: it is a publish.
   change_bytes INTEGER,
   PRIMARY KEY (tenant, key),
   CONSTRAINT idempotency_key_is_1_to_128 CHECK (length(key) BETWEEN 1 AND 128),
@@ -903,6 +903,34 @@ CREATE TABLE idempotency_keys (
 CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires_at);
 -- What the answers to changes take is summed before each, for the tenant and for all.
 CREATE INDEX idempotency_keys_of_changes ON idempotency_keys (tenant, change_bytes) WHERE change_bytes IS NOT NULL;
+
+-- Effects outside this file, such as a command or a key file, that were claimed and are not finished. The row is
+-- committed before the effect, with the Idempotency-Key of its request, and deleted by the transaction that stores what
+-- came of it. A row that no thread works on was left by a killed process: it is resumed or ended (ARCHITECTURE.md).
+CREATE TABLE claimed_effects (
+  seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+  -- What is done, such as 'credential.rotate', and to what, such as the id of a credential.
+  kind         TEXT NOT NULL,
+  subject      TEXT NOT NULL,
+  tenant       TEXT NOT NULL,
+  -- JSON: what later steps need; never a secret.
+  terms        TEXT NOT NULL,
+  -- JSON: who asked for it, for the audit event of its end.
+  asked_by     TEXT NOT NULL,
+  -- The Idempotency-Key of its request and the hash of that request; NULL: it had none.
+  request_key  TEXT,
+  request_hash BLOB,
+  -- Rows that it has changed so far.
+  done         INTEGER NOT NULL DEFAULT 0,
+  claimed_at   INTEGER NOT NULL,
+  CONSTRAINT claimed_effect_kind_is_known CHECK (kind IN ('archive.delete', 'archive.run', 'backup.make',
+    'credential.rotate', 'master_key.abandon', 'master_key.rotate', 'subject.erase', 'subscription.test')),
+  CONSTRAINT claimed_effect_terms_is_json CHECK (json_valid(terms)),
+  CONSTRAINT claimed_effect_asked_by_is_json CHECK (json_valid(asked_by)),
+  CONSTRAINT claimed_effect_key_has_a_hash CHECK ((request_key IS NULL) = (request_hash IS NULL))
+) STRICT;
+
+CREATE UNIQUE INDEX claimed_effects_of ON claimed_effects (kind, subject);
 
 -- Events that have left the database for the archive, so that one that is sent again is still known for a year.
 CREATE TABLE seen_keys (
@@ -1281,6 +1309,9 @@ CREATE TABLE external_calls (
   made_hash        BLOB,
   created_at       INTEGER NOT NULL,
   updated_at       INTEGER NOT NULL,
+  -- The method and the URL of the latest call, for its attempt if the service ends during it.
+  sent_method      TEXT,
+  sent_url         TEXT,
   PRIMARY KEY (subscription_seq, entity),
   CONSTRAINT external_call_state_is_known CHECK (state IN ('PROCESSING', 'OK', 'FAILED', 'FAILED_END'))
 ) STRICT, WITHOUT ROWID;

@@ -3,14 +3,19 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use serde_json::json;
+
+use crate::api::claimed::{self, Wanted};
 use crate::api::kind::Kind as ProblemKind;
 use crate::api::lists;
 use crate::api::prelude::*;
-use crate::archive::mover::{Removal, Status};
+use crate::archive::mover::{Status, WAITING};
 use crate::archive::tables::walk::{self, Before, Count};
-use crate::archive::{ArchiveFile, Kind, Month, expiry};
+use crate::archive::{ArchiveFile, Kind, Month, removal};
 use crate::base::clock;
+use crate::model::effect::{AskedBy, EffectKind};
 use crate::model::token::Right::Box;
+use crate::store::claimed_effects::{self, NewEffect};
 use crate::store::legal_holds;
 
 /// How old an event may be at least or at most that is asked to be moved.
@@ -18,6 +23,7 @@ const AGES: RangeInclusive<Duration> =
     Duration::from_hours(24)..=Duration::from_hours(24 * 366 * 100);
 
 const BUSY: &str = "Events are being moved at this moment.";
+const DELETING: &str = "It is being deleted at this moment.";
 
 const MONTH: Param = Param::path::<MonthText>("month", "The month.", "2026-11");
 
@@ -33,7 +39,10 @@ pub(super) const RESOURCE: Resource = Resource {
             .returns(&[Returns::json::<ArchiveAnswer>(200, "The archive.")]),
         post("/v1/archive/runs", Box, Act("archive.run", run))
             .doc("runArchive", "Move what finished long ago into the archive", &[])
-            .about("Answers before it is done: `run` of `GET /v1/archive` says how far it is.")
+            .about(
+                "Answers before it is done: `run` of `GET /v1/archive` says how far it is. A run that a restart cuts short \
+                 goes on after it.",
+            )
             .returns(&[Returns::json::<RunAnswer>(200, "What is moved; with `dry_run`, what would be.")])
             .body::<Run>(r#"{"older_than":"60days","dry_run":true}"#)
             .problems(&[ProblemKind::Conflict]),
@@ -129,7 +138,7 @@ fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
         path: path.display().to_string(),
         bytes,
     };
-    let Status { since, ended_at, events, bytes, error, hot } = archiving.status();
+    let Status { since, ended_at, events, bytes, error, hot } = archiving.status_with_asked()?;
     let settings = api.settings.get();
     let span = |span: Duration| humantime::format_duration(span).to_string().replace(' ', "");
     Ok(ok(&ArchiveAnswer {
@@ -167,14 +176,26 @@ fn run(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let answer = RunAnswer { before, events: Some(events), bytes: Some(bytes) };
         return Ok(Audited::dry_run(value(answer)));
     }
-    if !api.flow.archiving.ask(before, now) {
-        return Err(Problem::conflict("Another run waits already for the one under way."));
-    }
-    change(api, call, move |_tx| {
+    // The answer is stored with the claim: the run itself comes later, also after a restart.
+    let new = NewEffect {
+        kind: EffectKind::ArchiveRun,
+        subject: WAITING.to_owned(),
+        tenant: call.tenant.clone(),
+        terms: json!({ "before_ms": before.ms() }),
+        asked_by: AskedBy::of(&call.event(now)),
+        key: None,
+        claimed_at: api.clock.now(),
+    };
+    let done = change(api, call, move |tx| {
+        if claimed_effects::claim(tx, &new)?.is_none() {
+            let detail = "Another run waits already for the one under way.";
+            return Err(Problem::conflict(detail).into());
+        }
         let answer = RunAnswer { before, events: None, bytes: None };
-        let changes = Change::changed("archive", &before.to_string(), &(), &answer);
-        Ok(changes)
-    })
+        Ok(Change::changed("archive", &before.to_string(), &(), &answer))
+    })?;
+    api.flow.archiving.ring();
+    Ok(done)
 }
 
 /// `DELETE /v1/archive/{month}`
@@ -183,27 +204,30 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let archiving = &api.flow.archiving;
     let holds = api.store.read(legal_holds::all)?;
     if archiving.archive.path(&month).exists()
-        && expiry::is_held(&archiving.archive, &api.store, &month)?
+        && removal::is_held(&archiving.archive, &api.store, &month)?
     {
         return Err(Problem::conflict("A legal hold needs an event of this month."));
     }
-    if archiving.status().since.is_some() {
-        return Err(Problem::conflict(BUSY));
-    }
+    // No walk begins until it is dropped.
+    let _no_walk = archiving.without_walk().ok_or_else(|| Problem::conflict(BUSY))?;
     let files = archiving.archive.files().map_err(|error| Problem::internal(error.to_string()))?;
     let file = files.into_iter().find(|file| file.month == month).or_not_found("month")?;
-    let (bytes, of) = (file.bytes, month.to_string());
-    // Who did it is stored before it is done.
-    let done = change(api, call, move |tx| {
+    let bytes = file.bytes;
+    let of = month.to_string();
+    let reserved = claimed::reserve(api, EffectKind::ArchiveDelete, &of, DELETING)?;
+    let wanted = Wanted { reserved, terms: json!({ "bytes": bytes }), busy: DELETING };
+    let claim = claimed::claim(api, call, wanted, move |tx| {
         // One may have been made meanwhile.
         if legal_holds::all(tx)? != holds {
             return Err(Problem::conflict("Legal holds have changed meanwhile: try again.").into());
         }
-        Ok(Change::gone("archive", &of, &()).and("bytes", bytes))
+        Ok(())
     })?;
-    match archiving.remove(&month) {
-        Ok(Removal::Busy) => Err(Problem::conflict(BUSY)),
-        Ok(Removal::Done | Removal::Missing) => Ok(done),
-        Err(error) => Err(Problem::conflict(format!("The file could not be deleted: {error}."))),
+    if let Err(error) = archiving.archive.remove(&month) {
+        claimed::end(api, claim);
+        return Err(Problem::conflict(format!("The file could not be deleted: {error}.")));
     }
+    claimed::finish(api, call, &claim, move |_tx| {
+        Ok(Change::gone("archive", &of, &()).and("bytes", bytes))
+    })
 }

@@ -22,6 +22,8 @@ use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent, Origin, Outcome};
 use crate::model::event;
 use crate::model::name::DEFAULT_TENANT;
+use crate::pipeline::claims::Answer;
+use crate::store::claimed_effects::ClaimedEffect;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
@@ -172,6 +174,20 @@ where
 pub(super) fn change_and<T, R>(
     api: &Api,
     call: &Call,
+    run: R,
+) -> Result<Audited<(Value, T)>, Problem>
+where
+    T: Send + 'static,
+    R: FnMut(&WriteTx<'_>) -> Verdict<(Change, T)> + Send + 'static,
+{
+    carry_out(api, call, None, run)
+}
+
+/// As [`change_and`]. With `claimed`, the change finishes that effect, whose claim has the key of the request.
+pub(super) fn carry_out<T, R>(
+    api: &Api,
+    call: &Call,
+    claimed: Option<ClaimedEffect>,
     mut run: R,
 ) -> Result<Audited<(Value, T)>, Problem>
 where
@@ -179,8 +195,11 @@ where
     R: FnMut(&WriteTx<'_>) -> Verdict<(Change, T)> + Send + 'static,
 {
     let event = call.event(api.clock.wall());
-    let (settings, tenant, action) = (api.settings.get(), call.tenant.clone(), call.action);
-    let key = ChangeKey::new(api, call);
+    let settings = api.settings.get();
+    let tenant = call.tenant.clone();
+    let action = call.action;
+    let key = ChangeKey::new(api, call).filter(|_| claimed.is_none());
+    let claims = api.flow.claims.clone();
     api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
         if let Some(Err(problem)) = key.as_ref().map(|key| key.check(tx)).transpose()? {
             return Ok(Err(problem));
@@ -195,6 +214,9 @@ where
         if let Some(key) = key.as_ref().filter(|_| !is_part) {
             key.keep(tx, status, body.to_string().as_bytes())?;
         }
+        if let Some(effect) = claimed.as_ref().filter(|_| !is_part) {
+            claims.finish(tx, effect, Answer { status, body: body.to_string().as_bytes() })?;
+        }
         let mut event = event.clone().of(resource_type, &resource_id, changes);
         event.origin.status = Some(status);
         audit_events::append(tx, &event)?;
@@ -206,7 +228,7 @@ where
 
 impl Call {
     /// The audit event of this call, without the fields that only its result decides.
-    fn event(&self, at: Timestamp) -> NewAuditEvent {
+    pub(super) fn event(&self, at: Timestamp) -> NewAuditEvent {
         let event = NewAuditEvent::local(at, &self.tenant, self.who.clone(), self.action);
         NewAuditEvent { origin: origin(&self.request.head), ..event }
     }

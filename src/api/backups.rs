@@ -3,12 +3,16 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use serde_json::json;
+
+use crate::api::claimed::{self, Wanted};
 use crate::api::prelude::*;
 use crate::backup::manifest::{ENDING, Manifest, Reason};
 use crate::backup::online;
 use crate::backup::retention::BackupFile;
 use crate::backup::schedule::Running;
 use crate::http::message::FileBody;
+use crate::model::effect::EffectKind;
 use crate::model::token::Right::Box;
 
 /// The most backups that are listed.
@@ -112,6 +116,9 @@ fn make(api: &Api, call: Call, reply: Reply) {
     apart(api, call, reply, run);
 }
 
+/// Why a backup is refused while another one is claimed.
+const BUSY: &str = "A backup is being made or verified at this moment.";
+
 /// `POST /v1/backups/{name}/verify`
 fn verify(api: &Api, call: Call, reply: Reply) {
     apart(api, call, reply, |api, call, running| {
@@ -159,7 +166,7 @@ fn apart(
     run: fn(&Api, &Call, Running) -> Result<Audited<Value>, Problem>,
 ) {
     let Some(running) = api.flow.backups.begin() else {
-        let problem = Problem::conflict("A backup is being made or verified at this moment.");
+        let problem = Problem::conflict(BUSY);
         return reply.send(api.acted(&call, Err(problem)));
     };
     let own = api.clone();
@@ -175,13 +182,21 @@ fn apart(
 fn run(api: &Api, call: &Call, running: Running) -> Result<Audited<Value>, Problem> {
     let start = api.clock.monotonic();
     let backups = &api.flow.backups;
+    let reserved = claimed::reserve(api, EffectKind::BackupMake, "backup", BUSY)?;
+    let wanted = Wanted { reserved, terms: json!({}), busy: BUSY };
+    let claim = claimed::claim(api, call, wanted, |_tx| Ok(()))?;
     let taken = backups.take(Reason::Asked, &backups.stop);
     drop(running);
-    let (path, manifest) =
-        taken.map_err(|error| Problem::conflict(format!("The backup was not made: {error}.")))?;
+    let (path, manifest) = match taken {
+        Ok(taken) => taken,
+        Err(error) => {
+            claimed::end(api, claim);
+            return Err(Problem::conflict(format!("The backup was not made: {error}.")));
+        }
+    };
     let seconds = api.clock.monotonic().saturating_sub(start).as_secs_f64();
     let (path, file) = (path.display().to_string(), manifest.file);
     let (created_at, bytes) = (manifest.created_at, manifest.bytes);
     let made = MadeBackup { path, created_at, bytes, seconds };
-    change(api, call, move |_tx| Ok(Change::made("backup", &file, &made)))
+    claimed::finish(api, call, &claim, move |_tx| Ok(Change::made("backup", &file, &made)))
 }

@@ -23,7 +23,7 @@ use crate::model::json;
 use crate::model::json_fields::Object;
 use crate::model::sealed::{self, Sealed};
 use crate::model::token::Scope;
-use crate::pipeline::publish::Idempotency;
+use crate::store::idempotency_keys::Idempotency;
 use crate::store::page::{Found, Newest, Span};
 
 /// Rows of a page if `limit` is absent.

@@ -25,6 +25,7 @@ use crate::http::message::Response;
 use crate::http::server::StatsHandle;
 use crate::http::service::Reply;
 use crate::keys::Keyring;
+use crate::pipeline::claims::Claims;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::consume::Consume;
 use crate::pipeline::in_flight::InFlight;
@@ -56,6 +57,8 @@ pub struct Stages {
     pub refusals: Refusals,
     /// Tests of subscriptions.
     pub tests: SubscriptionTests,
+    /// Effects outside the file, claimed before they are done.
+    pub claims: Claims,
     /// Rotation of credentials.
     pub credential_rotation: CredentialRotation,
     /// Rotation of the master key.

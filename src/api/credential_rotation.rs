@@ -4,16 +4,23 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use serde_json::json;
 use zeroize::Zeroizing;
 
-use crate::api::audited::change_and;
+use crate::api::audited::carry_out;
+use crate::api::claimed::{self, Wanted};
 use crate::api::credentials::{CredentialAnswer, ID, SecretText, shown, unusable};
+use crate::api::idempotency;
 use crate::api::kind::Kind as ProblemKind;
 use crate::api::prelude::*;
 use crate::model::credential::{Kind, Purpose, RotationPlan, State};
+use crate::model::effect::EffectKind;
 use crate::model::subscription::Target;
 use crate::pipeline::probe::{FULL, Turn};
-use crate::pipeline::upkeep::credential_rotation::{OVERLAP, check_plan, material};
+use crate::pipeline::upkeep::credential_rotation::{
+    Material, OVERLAP, check_plan, material, refused,
+};
+use crate::store::claimed_effects::ClaimedEffect;
 use crate::store::credentials::{self, Credential, Owner, context};
 use crate::store::{credential_rotations as rotations, providers, subscriptions};
 
@@ -21,6 +28,9 @@ use crate::store::{credential_rotations as rotations, providers, subscriptions};
 const OVERLAPS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(24 * 30);
 /// How often a credential may be rotated by itself.
 const EVERY: RangeInclusive<Duration> = Duration::from_hours(1)..=Duration::from_hours(24 * 3660);
+
+/// Why a rotation is refused while another one is under way.
+const BUSY: &str = "It is being rotated at this moment.";
 
 /// Rotating credentials.
 pub(super) const RESOURCE: Resource = Resource {
@@ -142,12 +152,11 @@ fn rotate_named(api: &Api, call: Call, reply: Reply) {
 fn submit(api: &Api, call: Call, reply: Reply, wanted: Result<(String, Rotation), Problem>) {
     let claimed = wanted.and_then(|(id, wanted)| {
         let old = active(api, &call, &id)?;
-        let claim = api.flow.credential_rotation.claim(&id);
-        let claim =
-            claim.ok_or_else(|| Problem::conflict("It is being rotated at this moment."))?;
-        Ok((old, wanted, claim))
+        let busy = api.flow.credential_rotation.occupy(&id);
+        let busy = busy.ok_or_else(|| Problem::conflict(BUSY))?;
+        Ok((old, wanted, busy))
     });
-    let (old, wanted, claim) = match claimed {
+    let (old, wanted, busy) = match claimed {
         Ok(claimed) => claimed,
         Err(problem) => return reply.send(api.acted(&call, Err(problem))),
     };
@@ -157,7 +166,7 @@ fn submit(api: &Api, call: Call, reply: Reply, wanted: Result<(String, Rotation)
             Turn::Now => run(&own, &call, &old, wanted),
             Turn::Full => Err(Problem::unavailable(FULL, 5)),
         };
-        drop(claim);
+        drop(busy);
         reply.send(own.acted(&call, done));
     };
     api.flow.tests.submit(&tenant, Box::new(job));
@@ -189,6 +198,12 @@ fn active(api: &Api, call: &Call, id: &str) -> Result<Credential, Problem> {
     Ok(found)
 }
 
+/// What a rotation is asked for, checked.
+struct Order {
+    overlap: Duration,
+    reason: Option<String>,
+}
+
 fn run(
     api: &Api,
     call: &Call,
@@ -198,35 +213,107 @@ fn run(
     let rotation = &api.flow.credential_rotation;
     let Rotation { secret, command, overlap, reason } = wanted;
     let overlap = span(overlap.as_deref(), "overlap", &OVERLAPS)?.unwrap_or(OVERLAP);
+    let order = Order { overlap, reason: bare(reason) };
     let command = bare(command).or_else(|| old.rotation.command.clone());
-    let (secret, is_made_here) = match (bare(secret), command) {
-        (Some(secret), _) => (Zeroizing::new(secret), false),
-        (None, Some(command)) => {
-            (rotation.command_output(&call.tenant, &command).map_err(unusable)?, false)
+    let (made, secret) = match (bare(secret), command) {
+        (Some(secret), _) => {
+            let material = checked(api, call, old, &secret)?;
+            (store(api, call, old, Made { material, order, shown: None, claim: None })?, None)
         }
+        (None, Some(command)) => (by_command(api, call, old, &command, order)?, None),
         (None, None) => {
             let made =
                 rotation.generate(old).filter(|_| matches!(old.owner, Owner::Subscription(_)));
-            let made = made.ok_or_else(|| {
+            let secret = made.ok_or_else(|| {
                 let detail =
                     "Say what takes its place: give a secret, or name a command of the settings.";
                 Problem::unprocessable(detail)
             })?;
-            (made, true)
+            let material = checked(api, call, old, &secret)?;
+            let shown = Some(secret.clone());
+            (store(api, call, old, Made { material, order, shown, claim: None })?, Some(secret))
         }
     };
+    let secret = secret.as_ref().map(|secret| secret.as_str());
+    let answer = |made: Credential| value(RotationAnswer { made: shown(&made), secret });
+    if old.purpose() == Purpose::Sign {
+        return Ok(made.map(answer));
+    }
+    Ok(verified(api, made).map(|made| {
+        let answer = answer(made);
+        idempotency::complete(api, call, &answer);
+        answer
+    }))
+}
+
+/// Rotates to the output of a command: every refusal comes before it runs.
+fn by_command(
+    api: &Api,
+    call: &Call,
+    old: &Credential,
+    name: &str,
+    order: Order,
+) -> Result<Audited<Credential>, Problem> {
+    let command = api.flow.credential_rotation.command(&call.tenant, name).map_err(unusable)?;
+    let reserved = claimed::reserve(api, EffectKind::CredentialRotate, &old.id, BUSY)?;
+    let wanted = Wanted { reserved, terms: json!({ "command": name }), busy: BUSY };
+    let before = old.clone();
+    let claim = claimed::claim(api, call, wanted, move |tx| match refused(tx, &before)? {
+        Some(why) => Err(Problem::conflict(why).into()),
+        None => Ok(()),
+    })?;
+    let output = command.run(&api.clock).map_err(unusable);
+    let material = output.and_then(|secret| checked(api, call, old, &secret));
+    let effect = Some(claim.effect.clone());
+    let done = material.and_then(|material| {
+        store(api, call, old, Made { material, order, shown: None, claim: effect })
+    });
+    if done.is_err() {
+        claimed::end(api, claim);
+    }
+    done
+}
+
+/// Checks a new secret for a credential.
+fn checked(api: &Api, call: &Call, old: &Credential, secret: &str) -> Result<Material, Problem> {
     if let Owner::Provider(_) = old.owner {
         let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, &old.owner_name))?;
         let provider = found.or_not_found("provider")?;
-        let checked = provider.new.scheme.check_secret(&secret);
+        let checked = provider.new.scheme.check_secret(secret);
         checked.map_err(|error| unusable(error.to_string()))?;
     }
-    let material = material(old, &secret).map_err(unusable)?;
-    let (now, own, before) = (api.clock.wall(), rotation.clone(), old.clone());
-    let secret = is_made_here.then_some(secret);
-    let once = secret.clone();
-    let made = change_and(api, call, move |tx| {
-        let begun = own.begin(tx, &before, &material, (now, overlap))?;
+    material(old, secret).map_err(unusable)
+}
+
+/// A new version that is about to be stored.
+struct Made {
+    material: Material,
+    order: Order,
+    /// The secret, if it was made here and is shown.
+    shown: Option<Zeroizing<String>>,
+    /// The claim of the rotation, if a command made the secret.
+    claim: Option<ClaimedEffect>,
+}
+
+/// Stores the new version, with its audit event and the answer to the request.
+fn store(
+    api: &Api,
+    call: &Call,
+    old: &Credential,
+    made: Made,
+) -> Result<Audited<Credential>, Problem> {
+    let Made { material, order: Order { overlap, reason }, shown: once, claim } = made;
+    let own = api.flow.credential_rotation.clone();
+    let now = api.clock.wall();
+    let before = old.clone();
+    let is_claimed = claim.is_some();
+    let made = carry_out(api, call, claim, move |tx| {
+        let times = (now, overlap);
+        let begun = if is_claimed {
+            own.begin_claimed(tx, &before, &material, times)?
+        } else {
+            own.begin(tx, &before, &material, times)?
+        };
         let row = begun.map_err(Problem::conflict)?;
         let change = Change::made("credential", &row.id, &shown(&row))
             .and("rotated", before.id.as_str())
@@ -237,10 +324,7 @@ fn run(
             });
         Ok((change, row))
     })?;
-    let made = made.map(|(_, row)| row);
-    let made = if old.purpose() == Purpose::Sign { made } else { verified(api, made) };
-    let secret = secret.as_ref().map(|secret| secret.as_str());
-    Ok(made.map(|made| value(RotationAnswer { made: shown(&made), secret })))
+    Ok(made.map(|(_, row)| row))
 }
 
 /// The new version after it was verified. If the process ends before, or the test fails for now, upkeep goes on.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
+use crate::api::claimed::check_not_rotating;
 use crate::api::kind::Kind as ProblemKind;
 use crate::api::prelude::*;
 use crate::api::sealing::to_seal;
@@ -355,15 +356,19 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let owner = Owner::Subscription(seq);
         let mut new = sealed.of(&tenant, owner, now);
         let purpose = new.settings.kind().purpose();
+        let in_force = credentials::in_force(tx, owner)?;
+        let replaced = in_force.into_iter().filter(|one| one.purpose() == purpose);
+        let replaced: Vec<Credential> = replaced.collect();
+        for one in &replaced {
+            check_not_rotating(tx, &one.id)?;
+        }
         let mut revoked = Vec::new();
-        for one in credentials::in_force(tx, owner)? {
-            if one.purpose() == purpose {
-                credentials::revoke(tx, owner, &one.id)?;
-                if one.state == State::Active && one.kind() == new.settings.kind() {
-                    new.rotation = one.rotation;
-                }
-                revoked.push(one.id);
+        for one in replaced {
+            credentials::revoke(tx, owner, &one.id)?;
+            if one.state == State::Active && one.kind() == new.settings.kind() {
+                new.rotation = one.rotation;
             }
+            revoked.push(one.id);
         }
         credentials::insert(tx, &new)?;
         // The target may accept the new one.
@@ -423,6 +428,7 @@ fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         if !detail.is_empty() {
             return Err(Problem::conflict(detail).into());
         }
+        check_not_rotating(tx, &id)?;
         credentials::revoke(tx, before.owner, &id)?;
         let after = credentials::by_id(tx, &tenant, &id)?.or_not_found("credential")?;
         Ok(Change::changed("credential", &id, &shown(&before), &shown(&after)))

@@ -407,9 +407,7 @@ fn response(outcome: Outcome, count: usize) -> Response {
         }
         Outcome::Replayed { status, body } => idempotency::replay(status, body),
         Outcome::OtherRequest => Problem::idempotency_mismatch().into(),
-        Outcome::Running => {
-            Problem::conflict("The same request is still being carried out.").into()
-        }
+        Outcome::Running => Problem::conflict(idempotency::RUNNING).into(),
         Outcome::Refused { event, why } => refused(event, &format_args!("is not accepted: {why}")),
         Outcome::Misfit { event, why } => {
             refused(event, &format_args!("does not fit its event type: {why}"))

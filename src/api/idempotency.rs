@@ -1,12 +1,14 @@
 //! The header `Idempotency-Key`: a request that makes or does something is carried out once under its key, and a repeated
 //! one gets the same answer. The key of a change is stored in the transaction of the change ([`super::audited`]); that of
-//! published events with the events (`pipeline::publish`).
+//! an effect outside the file with its claim ([`super::claimed`]); that of published events with the events
+//! (`pipeline::publish`).
 //!
 //! The answer to a change may show a secret, such as a new token, so it is kept sealed.
 
 use std::sync::Arc;
 
 use ring::digest;
+use serde_json::Value;
 
 use crate::api::call::Call;
 use crate::api::context::Api;
@@ -17,15 +19,18 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw};
 use crate::http::message::{Head, Response};
 use crate::keys::Keyring;
-use crate::pipeline::publish::Idempotency;
 use crate::store::error::Result as StoreResult;
-use crate::store::idempotency_keys::{self, Seen};
+use crate::store::idempotency_keys::{self, Idempotency, Seen};
 use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::writer::Queue;
 
 /// The longest key that is stored as it is; of a longer one its hash is.
 const MAX_STORED_CHARS: usize = 128;
 /// `Retry-After` while too many answers are kept.
 const FULL_RETRY_AFTER_SECS: u64 = 3600;
+
+/// Why a repeated request is answered 409: the first one has claimed its effect, and has no answer yet.
+pub(super) const RUNNING: &str = "The same request is still being carried out.";
 
 pub(super) const HEADER: Param = Param::header::<RequestKey>(
     "Idempotency-Key",
@@ -115,6 +120,7 @@ impl ChangeKey {
     pub(super) fn check(&self, tx: &WriteTx<'_>) -> StoreResult<Result<(), Problem>> {
         Ok(match self.seen(tx)? {
             Some(Seen::OtherRequest) => Err(Problem::idempotency_mismatch()),
+            Some(Seen::Running) => Err(Problem::conflict(RUNNING)),
             Some(_) => Err(Problem::conflict("The same request was carried out before.")),
             None if !idempotency_keys::has_room(tx, &self.tenant)? => {
                 let detail = "Too many answers to requests with an Idempotency-Key are kept, for 24 hours each. \
@@ -125,6 +131,11 @@ impl ChangeKey {
         })
     }
 
+    /// The key and the request that it stands for.
+    pub(super) fn request(&self) -> Idempotency {
+        self.of.clone()
+    }
+
     /// Stores the answer with the change.
     pub(super) fn keep(&self, tx: &WriteTx<'_>, status: u16, body: &[u8]) -> StoreResult<()> {
         let Idempotency { key, request_hash } = &self.of;
@@ -132,14 +143,20 @@ impl ChangeKey {
         idempotency_keys::keep(tx, &self.tenant, (key, request_hash), (status, &sealed), self.now)
     }
 
+    /// Replaces the stored answer.
+    fn complete(&self, tx: &WriteTx<'_>, body: &[u8]) -> StoreResult<()> {
+        let sealed = self.keyring.current().seal(&self.context(), body, &*self.draw);
+        idempotency_keys::complete(tx, &self.tenant, &self.of.key, &sealed)
+    }
+
     fn context(&self) -> String {
-        format!("idempotency_keys|{}|{}|body", self.tenant, self.of.key)
+        idempotency_keys::context(&self.tenant, &self.of.key)
     }
 }
 
 impl Api {
     /// The stored answer to the same change, if there is one.
-    /// Fails with 422 if the key was used for another request.
+    /// Fails with 422 if the key was used for another request, and with 409 while the same one is carried out.
     pub(super) fn replayed(&self, call: &Call) -> Result<Option<Response>, Problem> {
         let Some(key) = ChangeKey::new(self, call) else { return Ok(None) };
         match self.store.read(|tx| key.seen(tx))? {
@@ -152,8 +169,20 @@ impl Api {
                 })?;
                 Ok(Some(replay(status, opened.expose().to_vec())))
             }
+            Some(Seen::Running) => Err(Problem::conflict(RUNNING)),
             Some(_) => Err(Problem::idempotency_mismatch()),
         }
+    }
+}
+
+/// Replaces the stored answer to a change by the one that is sent: a later step has completed it. Until then, a repeated
+/// request gets the answer of the change.
+pub(super) fn complete(api: &Api, call: &Call, body: &Value) {
+    let Some(key) = ChangeKey::new(api, call) else { return };
+    let text = body.to_string();
+    let complete = move |tx: &WriteTx<'_>| key.complete(tx, text.as_bytes());
+    if let Err(error) = api.store.writer().write(Queue::Accept, complete) {
+        tracing::warn!(%error, "the stored answer to a change could not be completed");
     }
 }
 

@@ -13,6 +13,7 @@ pub mod auth;
 mod background_probes;
 mod backups;
 mod call;
+mod claimed;
 mod clock;
 mod confirmations;
 mod consumers;

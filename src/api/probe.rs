@@ -1,19 +1,27 @@
 //! `POST /v1/subscriptions/{id}/test`: one request to a subscription, with what each step came to.
 //! `GET /v1/subscription-tests/{id}`: the steps so far of a test in the background.
 
+use serde_json::json;
+
+use crate::api::audited::carry_out;
 use crate::api::background_probes::BackgroundTest;
 use crate::api::call::answer;
+use crate::api::claimed::{self, Wanted};
 use crate::api::prelude::*;
 use crate::api::subscriptions;
 use crate::base::id;
 use crate::http::trace::{Step, StepName, Trace};
 use crate::model::delivery::OutgoingRequest;
+use crate::model::effect::EffectKind;
 use crate::model::hold::HoldReason;
 use crate::model::outcome::{AttemptClass, Outcome};
 use crate::model::subscription::{Subscription, Target};
+use crate::pipeline::claims::Claim;
 use crate::pipeline::probe::{FULL, Report, Turn};
 use crate::store::{deliveries, settlement};
 
+/// Why a test is refused while the same one is claimed.
+const BUSY: &str = "The same test is under way at this moment.";
 /// How much memory a test takes for each byte of the body: as it is stored, and with its seals opened.
 const BODY_FACTOR: usize = 2;
 
@@ -234,9 +242,19 @@ fn run(
     trace: &Trace,
 ) -> Result<Audited<Value>, Problem> {
     let _share = api.share(outgoing.payload.len().saturating_mul(BODY_FACTOR))?;
+    let claim = claim_test(api, call, subscription)?;
     let (event_id, event_type) = (outgoing.event_id.clone(), outgoing.event_type.clone());
     let webhook_id = outgoing.webhook_id.clone();
-    let Report { url, steps, outcome, class, advice } = api.flow.tests.run(outgoing, trace)?;
+    let report = match api.flow.tests.run(outgoing, trace) {
+        Ok(report) => report,
+        Err(error) => {
+            if let Some(claim) = claim {
+                claimed::end(api, claim);
+            }
+            return Err(error.into());
+        }
+    };
+    let Report { url, steps, outcome, class, advice } = report;
     let ok = class.is_success();
     let reason = outcome.failed_reason(class);
     let mut answer = TestAnswer {
@@ -258,12 +276,25 @@ fn run(
         ended_holds: Vec::new(),
     };
     let (seq, id, now) = (subscription.seq, subscription.new.id.clone(), api.clock.wall());
-    change(api, call, move |tx| {
+    let effect = claim.as_ref().map(|claim| claim.effect.clone());
+    let done = carry_out(api, call, effect, move |tx| {
         let has_ended = ok && settlement::end_auth_hold(tx, seq, now)?;
         answer.ended_holds = has_ended.then_some(HoldReason::Auth).into_iter().collect();
         let tested = Change::changed("subscription", &id, &(), &())
             .and("event_id", &*answer.event_id)
             .and("class", class.as_str());
-        Ok(tested.answer(&answer))
-    })
+        Ok((tested.answer(&answer), ()))
+    })?;
+    Ok(done.map(|(body, ())| body))
+}
+
+/// Claims a test with an `Idempotency-Key`, so that a repeated request sends nothing. Without one nothing is refused
+/// after the request was sent.
+fn claim_test(api: &Api, call: &Call, of: &Subscription) -> Result<Option<Claim>, Problem> {
+    let Some(key) = &call.key else { return Ok(None) };
+    // Tests of one subscription under different keys may run at once.
+    let subject = format!("{} {}", of.new.id, key.key);
+    let reserved = claimed::reserve(api, EffectKind::SubscriptionTest, &subject, BUSY)?;
+    let wanted = Wanted { reserved, terms: json!({}), busy: BUSY };
+    claimed::claim(api, call, wanted, |_tx| Ok(())).map(Some)
 }

@@ -2,6 +2,7 @@
 //!
 //! A caller that has a secret can ask whether it is in force; no caller can read one.
 
+use crate::api::claimed::check_not_rotating;
 use crate::api::prelude::*;
 use crate::api::providers::{MAX_SECRETS, SecretText};
 use crate::api::sealing::to_seal;
@@ -160,9 +161,13 @@ fn store(
             return Err(Problem::conflict(detail).into());
         }
         if let Owner::Subscription(seq) = owner {
+            let before = in_force(tx, owner)?;
+            for before in &before {
+                check_not_rotating(tx, &before.id)?;
+            }
             // The target may accept the new one.
             settlement::end_holds_by_change(tx, seq, now)?;
-            for before in in_force(tx, owner)? {
+            for before in before {
                 credentials::revoke(tx, owner, &before.id)?;
             }
         }
@@ -189,6 +194,7 @@ fn withdraw(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             )
             .into());
         }
+        check_not_rotating(tx, &id)?;
         credentials::revoke(tx, owner, &id)?;
         let gone = Change::gone("provider", &provider.new.id, &());
         Ok(gone.and("withdrawn", id.as_str()))

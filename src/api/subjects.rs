@@ -5,14 +5,20 @@
 use std::convert::identity;
 
 use data_encoding::HEXLOWER;
+use serde_json::json;
 
-use crate::api::audited::change_and;
+use crate::api::audited::carry_out;
+use crate::api::claimed::{self, Wanted};
 use crate::api::prelude::*;
 use crate::api::schema::{Sha256, TrueOrFalse};
 use crate::api::tokens::tenant_of;
 use crate::backup::erasures;
+use crate::model::effect::EffectKind;
+use crate::store::claimed_effects::ClaimedEffect;
 use crate::store::subjects::{self, KeyId, SubjectKey};
 
+/// Why an erasure is refused while another one of the same subject is claimed.
+const BUSY: &str = "This subject is being erased at this moment.";
 /// `Retry-After` if the list of erasures could not be written.
 const RETRY_AFTER_SECS: u64 = 10;
 
@@ -130,22 +136,52 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, subject) = named(api, call)?;
     let now = api.clock.wall();
-    let of = |live_only, before, most| {
-        api.store.read(|tx| subjects::of(tx, (&tenant, &subject), live_only, before, most))
-    };
-    if of(false, i64::MAX, 1)?.is_empty() {
+    let any = |tx: &ReadTx<'_>| subjects::of(tx, (&tenant, &subject), false, i64::MAX, 1);
+    if api.store.read(any)?.is_empty() {
         return Err(Problem::not_found("subject"));
     }
+    let name = format!("{tenant} {}", HEXLOWER.encode(&subject));
+    let reserved = claimed::reserve(api, EffectKind::SubjectErase, &name, BUSY)?;
+    let wanted = Wanted { reserved, terms: json!({}), busy: BUSY };
+    let claim = claimed::claim(api, call, wanted, |_tx| Ok(()))?;
+    let of = Erased { tenant, subject, at: now };
+    let erased = erase_all(api, call, &of, &claim.effect);
+    if erased.is_err() {
+        claimed::end(api, claim);
+    }
+    erased
+}
+
+/// A subject that is erased.
+#[derive(Clone)]
+struct Erased {
+    tenant: String,
+    subject: [u8; 32],
+    at: Timestamp,
+}
+
+/// Notes and destroys all keys of a subject, in batches: what is noted stays erased in a restored database.
+fn erase_all(
+    api: &Api,
+    call: &Call,
+    of: &Erased,
+    effect: &ClaimedEffect,
+) -> Result<Audited<Value>, Problem> {
+    let live = |before| {
+        let named = (of.tenant.as_str(), &of.subject);
+        api.store.read(|tx| subjects::of(tx, named, true, before, ERASED_AT_ONCE))
+    };
     // From the newest key down. Keys that are made after this point belong to newer data and stay.
-    let (mut before, mut erased) = (i64::MAX, 0);
+    let mut before = i64::MAX;
+    let mut erased = 0;
     loop {
-        let live = of(true, before, ERASED_AT_ONCE)?;
+        let live = live(before)?;
         // A batch that is not full is the last one.
         let is_full = u32::try_from(live.len()) == Ok(ERASED_AT_ONCE);
         let rest = live.last().filter(|_| is_full).map(|key| key.seq);
-        let noted = note_erasures(api, &live, now)?;
-        let part = (erased, rest.is_some());
-        let done = destroy(api, call, (&tenant, subject, part), noted, now)?;
+        let noted = note_erasures(api, &live, of.at)?;
+        let part = Part { noted, earlier: erased, is_last: rest.is_none() };
+        let done = destroy(api, call, of.clone(), effect.clone(), part)?;
         let mut total = erased;
         let answered = done.map(|(body, count)| {
             total = count;
@@ -157,29 +193,38 @@ fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
 }
 
-/// Destroys one batch of a subject's keys. Returns the answer, and the total with the `earlier` batches.
+/// One batch of an erasure.
+struct Part {
+    /// Keys that are noted as erased.
+    noted: Vec<KeyId>,
+    /// How many keys earlier batches have destroyed.
+    earlier: u64,
+    is_last: bool,
+}
+
+/// Destroys one batch of a subject's keys. Returns the answer, and the total with the earlier batches. The last one
+/// finishes the claimed erasure.
 fn destroy(
     api: &Api,
     call: &Call,
-    (tenant, subject, (earlier, is_part)): (&str, [u8; 32], (u64, bool)),
-    noted: Vec<KeyId>,
-    now: Timestamp,
+    of: Erased,
+    effect: ClaimedEffect,
+    part: Part,
 ) -> Result<Audited<(Value, u64)>, Problem> {
-    let tenant = tenant.to_owned();
-    change_and(api, call, move |tx| {
+    carry_out(api, call, Some(effect), move |tx| {
         let mut erased = 0_u64;
-        for key_id in &noted {
-            if subjects::erase(tx, key_id, now)? {
+        for key_id in &part.noted {
+            if subjects::erase(tx, key_id, of.at)? {
                 erased = erased.saturating_add(1);
             }
         }
-        let name = HEXLOWER.encode(&subject);
-        let all = earlier.saturating_add(erased);
+        let name = HEXLOWER.encode(&of.subject);
+        let all = part.earlier.saturating_add(erased);
         let change = Change::changed("subject", &name, &(), &())
-            .and("tenant", tenant.as_str())
+            .and("tenant", of.tenant.as_str())
             .and("keys_erased", erased)
-            .answer(Erasure { subject: name.into(), keys_erased: all, erased_at: now })
-            .part(is_part);
+            .answer(Erasure { subject: name.into(), keys_erased: all, erased_at: of.at })
+            .part(!part.is_last);
         Ok((change, all))
     })
 }

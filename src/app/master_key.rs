@@ -22,7 +22,12 @@ use crate::keys::file::{self, KeyFileError};
 use crate::keys::subject::Pseudonyms;
 use crate::keys::{ConfirmTokens, Keyring};
 use crate::model::audit::{Actor, ActorType};
-use crate::pipeline::upkeep::master_key_rotation::{self as rotation, Rotated, Rotation};
+use crate::model::effect::EffectKind;
+use crate::pipeline::claims::{self, At, Sealing};
+use crate::pipeline::upkeep::master_key_rotation::{
+    self as rotation, Rotated, Rotation, RotationError,
+};
+use crate::store::claimed_effects::{self, ClaimedEffect};
 use crate::store::error::Error as StoreError;
 use crate::store::tx::WriteTx;
 use crate::store::writer::WriterLoop;
@@ -143,6 +148,12 @@ pub fn unlock(
     if writer.read(|tx| meta::sealed(tx, meta::AUDIT_KEY))?.is_none() {
         writer.direct(|tx| seal_fresh(tx, &ring, meta::AUDIT_KEY, None, &**draw))?;
     }
+    if !writer.read(|tx| claimed_effects::of_kind(tx, EffectKind::MasterKeyAbandon))?.is_empty() {
+        tracing::warn!(
+            "secrets were lost with a master key, and the list of them was not printed: oncebox keys abandon prints it \
+             while the service is stopped"
+        );
+    }
     let hasher = Arc::new(TokenHasher::new(&pepper));
     let rotation =
         Rotation::new(Arc::clone(&ring), Arc::clone(draw), source.file(), faults.clone());
@@ -174,7 +185,9 @@ pub fn load(
     }
     // An old database's pepper is derived from the old key, so it is stored before that key goes.
     pepper(writer, &ring, &named, draw)?;
-    let secrets = match rotation::reseal(&ring, draw, |mut job| writer.direct(|tx| job(tx))) {
+    let claimed = rotation_claimed(writer, &current, now)?;
+    let seq = claimed.as_ref().map(|effect| effect.seq);
+    let secrets = match rotation::reseal(&ring, draw, seq, |mut job| writer.direct(|tx| job(tx))) {
         // A damaged value must not keep the service from starting: every key that the others need is on the ring.
         Err(StoreError::Unreadable { column, value }) => {
             tracing::error!(
@@ -186,7 +199,18 @@ pub fn load(
         }
         secrets => secrets?,
     };
-    if secrets > 0 || named != current {
+    if let Some(effect) = claimed {
+        let sealing = Sealing { keyring: &ring, draw: &**draw };
+        let at = At { wall: now, now };
+        let Rotated { from, to, secrets } =
+            writer.direct(|tx| rotation::finish(tx, sealing, &effect, at))?;
+        tracing::info!(
+            from,
+            to,
+            secrets,
+            "a rotation of the master key that was cut short is finished"
+        );
+    } else if secrets > 0 || named != current {
         tracing::info!(from = named, to = current, secrets, "the master key was rotated");
         let done = Rotated { from: named, to: current, secrets };
         let event = rotation::audit_event(now, Actor::system(), &done);
@@ -196,6 +220,23 @@ pub fn load(
         })?;
     }
     Ok(ring)
+}
+
+/// The rotation that an earlier process claimed and did not finish. If its new key is not in the key's place, nothing was
+/// done yet, and the claim is ended.
+fn rotation_claimed(
+    writer: &mut WriterLoop,
+    current: &str,
+    now: Timestamp,
+) -> Result<Option<ClaimedEffect>, Error> {
+    let kind = EffectKind::MasterKeyRotate;
+    let claimed = writer.read(|tx| claimed_effects::find(tx, kind, rotation::SUBJECT))?;
+    let Some(effect) = claimed else { return Ok(None) };
+    if effect.term("to") == current {
+        return Ok(Some(effect));
+    }
+    writer.direct(|tx| claims::end_cut_short(tx, &effect, At { wall: now, now }))?;
+    Ok(None)
 }
 
 /// Adds every older key that the database names to the ring. Returns the ids of those that cannot be found.
@@ -253,7 +294,7 @@ fn pepper(
 }
 
 /// Makes a key that is kept sealed in `meta`: a random one, or one that is derived from an older master key.
-fn seal_fresh(
+pub(super) fn seal_fresh(
     tx: &WriteTx<'_>,
     ring: &Keyring,
     name: &str,
@@ -300,14 +341,20 @@ pub fn rotate_offline(
     let ring = load(&mut writer, settings, key, &draw, clock.wall())?;
     let rotation =
         Rotation::new(Arc::clone(&ring), Arc::clone(&draw), source.file(), Faults::none());
-    let done = rotation.run(|mut job| writer.direct(|tx| job(tx)))?;
+    let next = rotation.prepare()?;
     let now = clock.wall();
-    let event = rotation::audit_event(now, local_user(), &done);
-    writer.direct(|tx| {
-        rotation::name_current(tx, &ring, &*draw, now)?;
-        audit_events::append(tx, &event)
-    })?;
-    Ok(done)
+    let new = rotation::claim_of(&next, &rotation::begun_by(now, local_user()), now);
+    let effect = writer.direct(|tx| claimed_effects::claim(tx, &new))?;
+    // Loading the keys has finished or ended every other one.
+    let effect = effect.ok_or(StoreError::Changed("the rotation of the master key"))?;
+    if let Err(error) = rotation.put(next) {
+        writer.direct(|tx| claimed_effects::finish(tx, &effect, None, now))?;
+        return Err(RotationError::from(error).into());
+    }
+    let seq = Some(effect.seq);
+    rotation::reseal(&ring, &draw, seq, |mut job| writer.direct(|tx| job(tx)))?;
+    let sealing = Sealing { keyring: &ring, draw: &*draw };
+    Ok(writer.direct(|tx| rotation::finish(tx, sealing, &effect, At::of(clock)))?)
 }
 
 /// The user who runs this program, for the audit events of commands that change the database directly.

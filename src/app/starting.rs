@@ -16,8 +16,8 @@ use crate::app::injected::{self, Injected, ReplaceableClient};
 use crate::app::master_key::{self, Keys};
 use crate::app::sockets::{self, Sockets};
 use crate::app::{Appliance, installation, log_audit_head};
-use crate::archive::expiry::Parts;
 use crate::archive::mover::Mover;
+use crate::archive::parts::Parts;
 use crate::backup::schedule::{Backups, Schedule};
 use crate::backup::upgrade::{self as schema_upgrade, Upgraded};
 use crate::backup::{erasures, restore};
@@ -364,6 +364,7 @@ fn workers(
         clock: clock.clone(),
         settings: settings.clone(),
         disk: Arc::clone(disk),
+        claims: flow.rotation.claims().clone(),
         faults: faults.clone(),
     };
     let mover = Mover::start(parts, &flow.spawner)?;
@@ -385,6 +386,7 @@ fn stages(
         confirmations: flow.confirmations.clone(),
         refusals: flow.refusals.clone(),
         tests: flow.rotation.tests().clone(),
+        claims: flow.rotation.claims().clone(),
         credential_rotation: flow.rotation.clone(),
         disk,
         suspects,

@@ -11,7 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::archive::expiry::{Parts, oldest_first};
+use crate::archive::expiry::oldest_first;
+use crate::archive::parts::Parts;
 use crate::archive::tables::month_file::{self, MonthFile};
 use crate::archive::{AUDIT_DIRECTORY, Archive, Month};
 use crate::base::clock::{SureNow, Timestamp};

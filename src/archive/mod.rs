@@ -11,6 +11,8 @@
 pub mod audit;
 pub mod expiry;
 pub mod mover;
+pub mod parts;
+pub mod removal;
 pub mod tables;
 
 use std::collections::BTreeMap;

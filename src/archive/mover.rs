@@ -1,24 +1,28 @@
 //! The thread `archive`: moves what finished long enough ago into the files of the months.
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use crate::archive::audit::AuditMover;
-use crate::archive::expiry::{self, Expiry, Parts};
+use crate::archive::expiry::{self, Expiry};
+use crate::archive::parts::{self, Parts};
 use crate::archive::tables::month_file::{self, MonthFile};
 use crate::archive::tables::moves;
 use crate::archive::tables::space::{self, Hot};
 use crate::archive::tables::walk::{self, Before};
-use crate::archive::{AUDIT_DIRECTORY, Archive, Batch, DIRECTORY, Kind, Month};
+use crate::archive::{AUDIT_DIRECTORY, Archive, Batch, DIRECTORY, Kind, Month, removal};
 use crate::base::clock::{SureNow, Timestamp};
 use crate::base::stop::Stop;
 use crate::model::duty::Duty;
+use crate::model::effect::EffectKind;
 use crate::pipeline::threads::{Bell, Spawner, join};
+use crate::store::Store;
+use crate::store::claimed_effects::{self, ClaimedEffect};
 use crate::store::error::{Error, Result};
 use crate::store::schema;
 use crate::store::writer::Queue;
@@ -55,26 +59,32 @@ impl Status {
     }
 }
 
-/// What came of deleting a month.
-#[derive(Clone, Debug)]
-pub enum Removal {
-    /// The file is gone.
-    Done,
-    /// There is none.
-    Missing,
-    /// Events are being moved.
-    Busy,
+/// The subject of the claim of a walk that somebody has asked for and that has not begun.
+pub const WAITING: &str = "waiting";
+/// The subject of the claim of the walk under way.
+const RUNNING: &str = "running";
+
+/// No walk begins while this exists.
+#[derive(Debug)]
+pub struct NoWalk(Arc<AtomicU32>);
+
+impl Drop for NoWalk {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
-/// Asks for walks, and tells how they went. Cheap to clone.
+/// Knows what the thread does, and wakes it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Archiving {
     /// The files.
     pub archive: Archive,
     /// The files with audit events.
     pub audit: Archive,
+    store: Store,
     status: Arc<Mutex<Status>>,
-    asked: Arc<Mutex<Option<Timestamp>>>,
+    /// How many months are being deleted by people.
+    removals: Arc<AtomicU32>,
     /// Whether an event has come back.
     has_back: Arc<AtomicBool>,
     bell: Bell,
@@ -92,29 +102,29 @@ impl Archiving {
         self.status.lock().clone()
     }
 
-    /// Asks for a walk that moves what finished before `by`, after the one under way; `false`: one waits already.
-    pub fn ask(&self, by: Timestamp, now: Timestamp) -> bool {
-        let mut status = self.status.lock();
-        let mut asked = self.asked.lock();
-        if asked.is_some() {
-            return false;
+    /// The same. A walk that somebody has asked for counts as begun.
+    pub fn status_with_asked(&self) -> Result<Status> {
+        let asked = self.store.read(|tx| claimed_effects::of_kind(tx, EffectKind::ArchiveRun))?;
+        let status = self.status.lock().clone();
+        match (status.since, asked.first()) {
+            (None, Some(effect)) => Ok(Status::begun(effect.new.claimed_at, &status)),
+            _ => Ok(status),
         }
-        *asked = Some(by);
-        if status.since.is_none() {
-            *status = Status::begun(now, &status);
-        }
-        self.bell.ring();
-        true
     }
 
-    /// Deletes the file of a month.
-    pub fn remove(&self, month: &Month) -> io::Result<Removal> {
-        // No run begins meanwhile.
+    /// Wakes the thread: somebody has claimed a walk.
+    pub fn ring(&self) {
+        self.bell.ring();
+    }
+
+    /// Keeps walks from beginning, also one that was asked for. `None`: one is under way.
+    pub fn without_walk(&self) -> Option<NoWalk> {
         let status = self.status.lock();
         if status.since.is_some() {
-            return Ok(Removal::Busy);
+            return None;
         }
-        Ok(self.archive.remove(month)?.map_or(Removal::Missing, |_gone| Removal::Done))
+        self.removals.fetch_add(1, Ordering::AcqRel);
+        Some(NoWalk(Arc::clone(&self.removals)))
     }
 }
 
@@ -136,8 +146,9 @@ impl Mover {
         let archiving = Archiving {
             archive: Archive::of(data, DIRECTORY),
             audit: Archive::of(data, AUDIT_DIRECTORY),
+            store: parts.store.clone(),
             status: Arc::default(),
-            asked: Arc::default(),
+            removals: Arc::default(),
             has_back: Arc::default(),
             bell: Bell::default(),
         };
@@ -166,6 +177,13 @@ impl Mover {
         self.archiving.bell.ring();
         join(self.thread);
     }
+}
+
+/// A walk that begins.
+struct Walk {
+    before: Before,
+    /// The claim of the person who asked for it; `None`: it is the hourly one.
+    claimed: Option<ClaimedEffect>,
 }
 
 struct Moving {
@@ -200,23 +218,14 @@ impl Moving {
             {
                 tracing::error!(%error, "a month still has what the database has as well; the next run mends it");
             }
-            if let Some(before) = self.next_walk() {
-                let done = self.walk(&before).and_then(|()| self.give_back());
-                let closed = self.close();
-                let done = done.and_then(|()| self.parts.done(Duty::ArchiveEvents));
-                let expired = expiry::delete_old(&self.parts, &self.archiving.archive);
-                if let Err(error) = done.and(closed).and(expired) {
-                    tracing::error!(%error, "finished events could not be archived; they stay, and it is tried again");
-                    self.archiving.status.lock().error = Some(error.to_string());
-                }
-                let hot = self.parts.store.read(space::hot).ok();
-                let mut status = self.archiving.status.lock();
-                let now = self.parts.clock.wall();
-                status.hot = hot;
-                if self.archiving.asked.lock().is_some() {
-                    *status = Status::begun(now, &status);
-                } else {
-                    (status.since, status.ended_at) = (None, Some(now));
+            if let Err(error) = removal::resume(&self.parts, &self.archiving.archive) {
+                tracing::error!(%error, "a month could not be deleted; it is tried again");
+            }
+            match self.next_walk() {
+                Ok(Some(walk)) => self.carry_out(&walk),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::error!(%error, "it is not known whether events are to be archived; it is tried again");
                 }
             }
             if let Some(now) = self.may_look(self.audit_due) {
@@ -233,20 +242,77 @@ impl Moving {
         }
     }
 
-    /// What finished before which time is moved now; `None`: nothing is due.
-    fn next_walk(&mut self) -> Option<Before> {
-        let Parts { clock, settings, .. } = &*self.parts;
-        if let Some(by) = self.archiving.asked.lock().take() {
-            return Some(Before::all(by));
+    /// Carries out a walk, and finishes its claim. A claimed walk that is cut short by a stop or by a full disk is resumed.
+    fn carry_out(&mut self, walk: &Walk) {
+        let done = self.walk(&walk.before).and_then(|()| self.give_back());
+        let closed = self.close();
+        let done = done.and_then(|()| self.parts.done(Duty::ArchiveEvents));
+        let expired = expiry::delete_old(&self.parts, &self.archiving.archive);
+        let is_cut_short = self.stop.asked() || self.parts.disk.is_low();
+        let finished = match walk.claimed.clone().filter(|_| !is_cut_short) {
+            Some(effect) => self.finish(effect),
+            None => Ok(()),
+        };
+        if let Err(error) = done.and(closed).and(expired).and(finished) {
+            tracing::error!(%error, "finished events could not be archived; they stay, and it is tried again");
+            self.archiving.status.lock().error = Some(error.to_string());
         }
-        let now = self.may_look(self.due)?;
-        self.due = clock.now().plus(Duty::ArchiveEvents.every());
+        let hot = self.parts.store.read(space::hot).ok();
         let mut status = self.archiving.status.lock();
-        if status.since.is_some() {
-            return None;
+        status.hot = hot;
+        status.since = None;
+        status.ended_at = Some(self.parts.clock.wall());
+    }
+
+    fn finish(&self, effect: ClaimedEffect) -> Result<()> {
+        let now = self.parts.clock.now();
+        let writer = self.parts.store.writer();
+        // The answer was sent when the walk was claimed.
+        writer.write(Queue::Upkeep, move |tx| claimed_effects::finish(tx, &effect, None, now))
+    }
+
+    /// The walk that begins now: one that somebody has asked for, or the hourly one. `None`: nothing is due.
+    fn next_walk(&mut self) -> Result<Option<Walk>> {
+        let claimed = self.next_claimed()?;
+        let now = self.may_look(self.due);
+        if claimed.is_none() && now.is_none() {
+            return Ok(None);
         }
-        *status = Status::begun(clock.wall(), &status);
-        Some(Before::set(&settings.get().archive, now.at()))
+        let clock = &self.parts.clock;
+        {
+            let mut status = self.archiving.status.lock();
+            if self.archiving.removals.load(Ordering::Acquire) > 0 {
+                return Ok(None);
+            }
+            *status = Status::begun(clock.wall(), &status);
+        }
+        let Some(effect) = claimed else {
+            self.due = clock.now().plus(Duty::ArchiveEvents.every());
+            let now = now.map_or_else(|| clock.now(), SureNow::at);
+            let before = Before::set(&self.parts.settings.get().archive, now);
+            return Ok(Some(Walk { before, claimed: None }));
+        };
+        let before = effect.new.terms.get("before_ms").and_then(Value::as_i64).unwrap_or(0);
+        let before = Before::all(Timestamp::from_ms(before));
+        Ok(Some(Walk { before, claimed: Some(effect) }))
+    }
+
+    /// The walk that was claimed and is to be carried out. From then on another one can be claimed.
+    fn next_claimed(&self) -> Result<Option<ClaimedEffect>> {
+        let kind = EffectKind::ArchiveRun;
+        let claimed = self.parts.store.read(|tx| claimed_effects::of_kind(tx, kind))?;
+        // A move needs room before it gives any.
+        if self.parts.disk.is_low() {
+            return Ok(None);
+        }
+        if let Some(running) = claimed.iter().find(|effect| effect.new.subject == RUNNING) {
+            return Ok(Some(running.clone()));
+        }
+        let Some(waiting) = claimed.into_iter().next() else { return Ok(None) };
+        let seq = waiting.seq;
+        let writer = self.parts.store.writer();
+        writer.write(Queue::Upkeep, move |tx| claimed_effects::rename(tx, seq, RUNNING))?;
+        Ok(Some(waiting))
     }
 
     /// The time, if a walk is `due`. While the clock may be wrong, the age of a row is not known; a move needs room before it
@@ -272,7 +338,7 @@ impl Moving {
                     self.move_batch(&batch)?;
                     let took = self.parts.clock.monotonic().saturating_sub(began);
                     // Reading and copying take a processor from deliveries too.
-                    expiry::pause(&self.stop, took);
+                    parts::pause(&self.stop, took);
                 }
             }
         }

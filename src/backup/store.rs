@@ -82,6 +82,9 @@ const SKIP_NUMBERS: &str = "UPDATE sqlite_sequence SET seq = seq + ?2 WHERE name
 const STOP_JOBS: &str =
     "UPDATE jobs SET state = 'cancelled', finished_at = ?1 WHERE state = 'running'";
 
+// An effect that was under way during the backup was finished after it. What was lost with a master key is still told.
+const FORGET_CLAIMS: &str = "DELETE FROM claimed_effects WHERE kind <> 'master_key.abandon'";
+
 // A session or link that was ended after the backup must not be valid again.
 const END_SESSIONS: &str = "UPDATE sessions SET ended_at = ?1 WHERE ended_at IS NULL";
 
@@ -332,6 +335,8 @@ pub fn prepare_restored(
         tx.execute(STOP_JOBS, [restored.at])?;
         tx.execute(END_SESSIONS, [restored.at])?;
         tx.execute("DELETE FROM login_links", [])?;
+        tx.execute(FORGET_CLAIMS, [])?;
+        tx.execute("DELETE FROM idempotency_keys WHERE status IS NULL", [])?;
         Ok(epoch)
     })?;
     let (mut after, mut count) = (DeliverySeq(0), 0_u64);

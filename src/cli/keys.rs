@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::app::data_directory::{DATABASE, DirectoryError, TOKEN_FILE};
-use crate::app::offline::{self, TokenTerms};
 use crate::app::{Error, abandoning, installation, master_key};
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
@@ -16,11 +15,9 @@ use crate::cli::prelude::*;
 use crate::cli::verb::offline;
 use crate::config::Settings;
 use crate::keys::file;
-use crate::model::name::DEFAULT_TENANT;
-use crate::model::token::{Role, Scope};
 use crate::pipeline::upkeep::master_key_rotation::Rotated;
 use crate::store::{self, credentials, meta, subjects};
-use crate::sys::files::{self, is_missing};
+use crate::sys::files::is_missing;
 
 const TABLE: &str = "
 keys  The master key, which encrypts every stored secret
@@ -112,23 +109,23 @@ fn abandon(call: &Call<'_>) -> Done {
         Error::NothingLost(_) => Failure::new(exit::CONFLICT, error),
         other => Failure::failed(other),
     })?;
-    let token = settings.directory().join(TOKEN_FILE);
-    if done.tokens.is_some() {
-        let name = "first admin token under the new key".to_owned();
-        let (tenant, role) = (DEFAULT_TENANT.to_owned(), Role::Admin);
-        let terms = TokenTerms { tenant, name, role, scope: Scope::default(), expires_at: None };
-        let made =
-            offline::create_token(&settings, terms, &clock, &draw).map_err(Failure::failed)?;
-        let written = files::write_private(&token, format!("{}\n", made.1).as_bytes());
-        written.map_err(|error| Failure::failed(format!("{}: {error}", token.display())))?;
-    }
-    let shown = done.shown();
-    if call.connect.json() {
-        return out::json(&shown);
-    }
-    out::line(format_args!("key {} is in force. Set anew:", text(&shown, "key")))?;
-    for lost in list(&shown, "set_anew") {
-        let (of, name, tenant) = (text(lost, "of"), text(lost, "name"), text(lost, "tenant"));
+    // Only after everything was printed it is noted as told: a command that is killed before prints it again.
+    let printed = if call.connect.json() {
+        out::json(&done)
+    } else {
+        print_lost(&done, &settings.directory().join(TOKEN_FILE))
+    };
+    printed?;
+    abandoning::told(&settings, &clock).map_err(Failure::failed)
+}
+
+/// Prints what was lost, and what to do about it.
+fn print_lost(lost: &Value, token: &Path) -> Done {
+    out::line(format_args!("key {} is in force. Set anew:", text(lost, "key")))?;
+    for lost in list(lost, "set_anew") {
+        let of = text(lost, "of");
+        let name = text(lost, "name");
+        let tenant = text(lost, "tenant");
         let next = match of.as_str() {
             "provider" => format!("oncebox provider change {name} --secret-file FILE"),
             "alert" => format!("oncebox alert channel change {name} --url-file FILE"),
@@ -138,14 +135,14 @@ fn abandon(call: &Call<'_>) -> Done {
         };
         out::line(format_args!("  {of} {name} of {tenant} ({}): {next}", text(lost, "kind")))?;
     }
-    if let Some(revoked) = done.tokens {
+    if let Some(revoked) = lost.get("tokens_revoked").and_then(Value::as_u64) {
         out::line("  exports of audit events are signed with a new key, made at the next start")?;
         let token = token.display();
         out::line(format_args!(
             "  {revoked} tokens: oncebox token create …; a new admin token is in {token}"
         ))?;
     }
-    out::line(format_args!("{} keys of subjects count as erased", done.lost.subjects))
+    out::line(format_args!("{} keys of subjects count as erased", text(lost, "subjects")))
 }
 
 fn list_keys(call: &Call<'_>) -> Done {

@@ -9,7 +9,9 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::base::schema::Text;
 use crate::base::words::words;
+use crate::model::delivery::Attempt;
 use crate::model::lane::CallKey;
+use crate::model::outcome::AttemptClass;
 
 words! {
     /// The state of the latest call about an entity. Stored in `external_calls.state`.
@@ -42,6 +44,52 @@ pub struct NewCall {
     pub entity_key: String,
     /// The SHA-256 of its body, without the envelope of a format.
     pub body_hash: Vec<u8>,
+    /// The method and the URL of its request; empty until that is built.
+    pub sent: SentTo,
+}
+
+/// The method and the URL of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SentTo {
+    /// The method.
+    pub method: String,
+    /// The URL.
+    pub url: String,
+}
+
+/// A call that the end of the service cut short: no answer came, and its attempt is not stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CutCall {
+    /// Its delivery.
+    pub delivery: DeliverySeq,
+    /// How many attempts of the delivery are stored.
+    pub attempt_count: u32,
+    /// When it began (wall time).
+    pub began_at: Timestamp,
+    /// The method of its request.
+    pub method: Option<String>,
+    /// The URL of its request.
+    pub url: Option<String>,
+}
+
+/// Why a call that was cut short failed.
+const CUT_SHORT: &str =
+    "the service ended during this call: no answer is known, and the target may have accepted it";
+
+impl CutCall {
+    /// The attempt, as the history of the delivery has it. It does not count towards the attempts that are made.
+    pub fn attempt(self, at: Timestamp) -> Attempt {
+        Attempt {
+            n: self.attempt_count.saturating_add(1),
+            started_at: self.began_at,
+            finished_at: at,
+            url: self.url.unwrap_or_default(),
+            class: AttemptClass::Transient,
+            failed_reason: Some(CUT_SHORT.to_owned()),
+            method: self.method,
+            ..Attempt::default()
+        }
+    }
 }
 
 /// The newest call about an entity that was made.
@@ -110,6 +158,7 @@ mod tests {
             entity: 1,
             entity_key: "invoice/1".into(),
             body_hash: vec![1],
+            sent: SentTo::default(),
         };
         let made = MadeCall {
             delivery: DeliverySeq(5),

@@ -9,6 +9,7 @@ pub mod credential;
 pub mod delivery;
 pub mod disk;
 pub mod duty;
+pub mod effect;
 pub mod escalation;
 pub mod event;
 pub mod external_call;

@@ -18,7 +18,7 @@ use crate::http::trace::Trace;
 use crate::keys::ConfirmTokens;
 use crate::model::delivery::{Attempt, Jitter, OutgoingOrder, OutgoingRequest, is_custom_data};
 use crate::model::event::EventOrder;
-use crate::model::external_call::NewCall;
+use crate::model::external_call::{NewCall, SentTo};
 use crate::model::failure::{AttemptOrder, AttemptReport, Rules};
 use crate::model::format::Format;
 use crate::model::health_probe::ProbeRequest;
@@ -452,7 +452,8 @@ impl Deliver {
         }
         if let Some(call) = call {
             let body_hash = own.unwrap_or(request.body_sha256).to_vec();
-            if !self.begins(assignment, NewCall { body_hash, ..call.clone() }) {
+            let sent = SentTo { method: request.method.to_owned(), url: request.url.clone() };
+            if !self.begins(assignment, NewCall { body_hash, sent, ..call.clone() }) {
                 return None;
             }
         }
@@ -697,6 +698,7 @@ fn external_call(outgoing: &OutgoingRequest, destination: &Destination) -> Optio
         entity,
         entity_key,
         body_hash: Vec::new(),
+        sent: SentTo::default(),
     })
 }
 

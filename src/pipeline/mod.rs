@@ -18,6 +18,7 @@
 //! and empties the write-ahead log). So requests are still accepted while deliveries end.
 
 pub mod advice;
+pub mod claims;
 pub mod confirmations;
 pub mod connectivity;
 pub mod consume;
@@ -60,6 +61,7 @@ use crate::http::client::{self, Call};
 use crate::keys::subject::Pseudonyms;
 use crate::keys::{ConfirmTokens, Keyring};
 use crate::model::failure::AttemptReport;
+use crate::pipeline::claims::Claims;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::connectivity::{Doubts, Line};
 use crate::pipeline::consume::Consume;
@@ -535,7 +537,8 @@ impl Parts {
         let (store, clock) = (self.store.clone(), self.clock.clone());
         let refusals = Refusals::new(store.clone(), clock.clone())?;
         let seen = (store.clone(), clock.clone(), self.settings.clone());
-        let master_key = MasterKeySchedule::new(seen.clone(), self.rotation.clone());
+        let claims = rotation.claims().clone();
+        let master_key = MasterKeySchedule::new(seen.clone(), self.rotation.clone(), claims);
         let site = SiteWatch::new(seen, Arc::clone(&self.disk));
         Ok(Upkeep::new(
             (store, clock, self.settings.clone()),
@@ -556,7 +559,10 @@ impl Parts {
         };
         let tests = [start(THREADS)?, start(ROTATIONS)?];
         let parts = (self.store.clone(), self.clock.clone(), Arc::clone(&self.draw));
-        Ok(CredentialRotation::new(parts, Arc::clone(&self.key), self.settings.clone(), tests))
+        let (store, clock, draw) = parts.clone();
+        let claims = Claims::new(store, clock, draw, Arc::clone(&self.key));
+        let key = Arc::clone(&self.key);
+        Ok(CredentialRotation::new(parts, key, self.settings.clone(), tests, claims))
     }
 
     fn sql_rows(&self, common: &Common) -> SqlRows {

@@ -13,7 +13,7 @@ use crate::pipeline::relay::SqlRows;
 use crate::pipeline::source_marks::SourceMarks;
 use crate::privacy::policy::Refused;
 use crate::privacy::{NotAdmitted, Privacy};
-use crate::store::idempotency_keys::{self, Seen};
+use crate::store::idempotency_keys::{self, Idempotency, Seen};
 use crate::store::matching::Matches;
 use crate::store::outbox::{self, Inserted};
 use crate::store::outbox_relay::MISFIT;
@@ -104,15 +104,6 @@ impl Outcome {
 
 /// Makes the status and body that are stored with an `Idempotency-Key`.
 pub type Encode = fn(&[Published]) -> (u16, Vec<u8>);
-
-/// A request's `Idempotency-Key` and what it was used for.
-#[derive(Clone, Debug)]
-pub struct Idempotency {
-    /// The key.
-    pub key: String,
-    /// SHA-256 over method, path and body.
-    pub request_hash: Vec<u8>,
-}
 
 /// The publisher.
 #[derive(Clone)]

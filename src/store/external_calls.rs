@@ -1,7 +1,7 @@
 //! Table `external_calls`: the latest call about each entity, and the newest one that was made. Table `deliveries`: those
 //! about the same entity, and which of them is newer.
 
-use crate::model::external_call::{CallState, ExternalCall, MadeCall, NewCall};
+use crate::model::external_call::{CallState, CutCall, ExternalCall, MadeCall, NewCall};
 use crate::store::page::Newest;
 use crate::store::prelude::*;
 use crate::store::sql::queries;
@@ -18,6 +18,15 @@ pub(super) const MADE: &str = "
                AND c.entity = ?2)
      WHERE is_open
         OR made_seq IS NOT NULL";
+
+pub(super) const CUT_SHORT: &str = "
+    SELECT c.delivery_seq, d.attempt_count, c.updated_at, c.sent_method, c.sent_url
+      FROM external_calls AS c
+      JOIN deliveries AS d ON d.seq = c.delivery_seq
+     WHERE c.subscription_seq = ?1
+       AND c.entity = ?2
+       AND c.state = 'PROCESSING'
+       AND NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.delivery_seq = d.seq AND a.started_at = c.updated_at)";
 
 // ?5: nobody knows whether the target has accepted it. Without INDEXED BY, SQLite reads all calls of the subscription.
 pub(super) const END: &str = "
@@ -112,6 +121,12 @@ pub(super) fn advance(tx: &WriteTx<'_>, call: &NewCall, order_at: Timestamp) -> 
     tx.execute(ADVANCE, (subscription, entity, delivery, order_at, body_hash)).map(drop)
 }
 
+/// The call about the entity of a new one that the end of the service cut short, if its attempt is not stored yet.
+pub(super) fn cut_short(tx: &ReadTx<'_>, call: &NewCall) -> Result<Option<CutCall>> {
+    let read = in_order!(CutCall { delivery, attempt_count, began_at, method, url });
+    tx.first(CUT_SHORT, (call.subscription, call.entity), read)
+}
+
 /// Notes that a call is about to be made. `made` is the newest one that was.
 pub(super) fn begin(
     tx: &WriteTx<'_>,
@@ -119,17 +134,19 @@ pub(super) fn begin(
     made: Option<&MadeCall>,
     at: Timestamp,
 ) -> Result<()> {
-    let NewCall { subscription, entity, entity_key, delivery, body_hash, .. } = call;
+    let NewCall { subscription, entity, entity_key, delivery, body_hash, sent, .. } = call;
     let by = made.map(|made| made.delivery);
     let (order_at, hash) = (made.map(|m| m.order_at), made.and_then(|m| m.body_hash.as_ref()));
     insert!(tx, "external_calls" {
         subscription_seq: subscription, entity, entity_key, delivery_seq: delivery, body_hash, state: "PROCESSING",
-        made_seq: by, made_order_at: order_at, made_hash: hash, created_at: at, updated_at: at
+        made_seq: by, made_order_at: order_at, made_hash: hash, created_at: at, updated_at: at,
+        sent_method: sent.method, sent_url: sent.url
     } "ON CONFLICT DO UPDATE
        SET entity_key = excluded.entity_key, failed_count = iif(state = 'OK', 0, failed_count),
            delivery_seq = excluded.delivery_seq, body_hash = excluded.body_hash, state = 'PROCESSING',
            made_seq = excluded.made_seq, made_order_at = excluded.made_order_at,
-           made_hash = excluded.made_hash, updated_at = excluded.updated_at")
+           made_hash = excluded.made_hash, updated_at = excluded.updated_at,
+           sent_method = excluded.sent_method, sent_url = excluded.sent_url")
     .map(drop)
 }
 

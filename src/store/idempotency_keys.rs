@@ -38,6 +38,15 @@ pub(super) const EXPIRE: &str = "
      WHERE (tenant, key) IN (SELECT tenant, key FROM idempotency_keys
                               WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
 
+/// A request's `Idempotency-Key` and what it was used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idempotency {
+    /// The key.
+    pub key: String,
+    /// SHA-256 over method, path and body.
+    pub request_hash: Vec<u8>,
+}
+
 /// Whether a key was used before, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
@@ -71,6 +80,18 @@ changes! {
         tenant: &str, key: &str, status: u16, body: &[u8], change_bytes: Option<i64>
     ) of "the idempotency key" = FINISH;
 
+    /// Frees the key of a request that was not carried out, so that a repeated one is.
+    pub fn release(tenant: &str, key: &str) =
+        "DELETE FROM idempotency_keys WHERE tenant = ?1 AND key = ?2 AND status IS NULL";
+
+    /// Replaces the stored answer to a change, because a later step of the same request has completed it.
+    pub fn complete(tenant: &str, key: &str, body: &[u8]) = "
+    UPDATE idempotency_keys SET body = ?3 WHERE tenant = ?1 AND key = ?2 AND status IS NOT NULL";
+
+    /// Counts the answer that a change under way will have, at its least.
+    fn reserve(tenant: &str, key: &str, change_bytes: i64) = "
+    UPDATE idempotency_keys SET change_bytes = ?3 WHERE tenant = ?1 AND key = ?2 AND status IS NULL";
+
     /// Deletes at most `limit` expired keys; returns how many.
     pub fn expire(now: SureNow, limit: u32) -> usize = EXPIRE;
 }
@@ -89,6 +110,28 @@ pub fn begin(
         return Ok(Seen::First);
     }
     Ok(seen(tx, tenant, key, request_hash, now)?.unwrap_or(Seen::Running))
+}
+
+/// Claims the key of a change whose answer is stored by a later transaction. The caller has seen that it is free.
+/// Fails with `Changed` if it is not.
+pub fn begin_change(
+    tx: &WriteTx<'_>,
+    tenant: &str,
+    request: &Idempotency,
+    now: Timestamp,
+) -> Result<()> {
+    match begin(tx, tenant, &request.key, &request.request_hash, now)? {
+        Seen::First => {
+            let least = i64::try_from(LEAST_BYTES).unwrap_or(i64::MAX);
+            reserve(tx, tenant, &request.key, least)
+        }
+        _ => Err(Error::Changed("the idempotency key")),
+    }
+}
+
+/// The context under which the answer to a change is sealed.
+pub fn context(tenant: &str, key: &str) -> String {
+    format!("idempotency_keys|{tenant}|{key}|body")
 }
 
 /// What a key was used for, if it was used and has not expired.

@@ -6,6 +6,7 @@
 pub mod attempts;
 pub mod audit_events;
 pub mod chores;
+pub mod claimed_effects;
 pub(crate) mod column;
 pub mod confirmations;
 pub mod consuming;

@@ -7,7 +7,7 @@ use crate::model::subscription::Subscription;
 use crate::store::deliveries::{self, DeliveryState};
 use crate::store::prelude::*;
 use crate::store::tx::Settled;
-use crate::store::{external_calls, settlement, subscriptions};
+use crate::store::{attempts, external_calls, settlement, subscriptions};
 
 /// Skips a pending delivery if a newer one about the same entity waits; tells whether it did.
 pub fn skip_if_newer(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<bool> {
@@ -19,7 +19,7 @@ pub fn skip_if_newer(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) ->
 
 /// Notes that a call is about to be made, or skips its delivery; tells whether the call may be made. If the delivery was
 /// cancelled, reopened or put behind others since it was read, or its subscription held by a person, the dispatcher looks
-/// again.
+/// again. The attempt of a call that the end of the service cut short is stored first.
 pub fn begin_call(
     tx: &WriteTx<'_>,
     call: &NewCall,
@@ -34,6 +34,12 @@ pub fn begin_call(
         let (delivery, subscription) = (*delivery, *subscription);
         tx.settled(Settled { delivery, subscription, next_due: Some(now) });
         return Ok(false);
+    }
+    if let Some(cut) = external_calls::cut_short(tx, call)? {
+        let delivery = cut.delivery;
+        let attempt = cut.attempt(at);
+        attempts::insert(tx, delivery, attempt.n, &attempt)?;
+        deliveries::count_late(tx, delivery, attempt.method.is_some())?;
     }
     let made = external_calls::made(tx, call)?;
     let order_at = external_calls::order_at(tx, *delivery)?;

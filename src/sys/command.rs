@@ -20,6 +20,7 @@ use rustix::process::{
 };
 
 use crate::base::clock::Clock;
+use crate::sys::user;
 
 /// Between asking a program to end and killing it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -117,7 +118,7 @@ impl Program {
         }
         command.args(arguments).envs(environment).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
+        let mut child = user::spawn(&mut command)?;
         let group = Pid::from_child(&child);
         let began = clock.monotonic();
         let (stdin, stdout, stderr) =

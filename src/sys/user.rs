@@ -4,7 +4,9 @@
 //! root open a file that the user could not open.
 
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Child, Command};
 use std::{fs, io};
 
 use rustix::io::Errno;
@@ -42,6 +44,22 @@ pub fn in_directory<T>(directory: &Path, work: impl FnOnce() -> io::Result<T>) -
     let done = Rights::over(directory).and_then(Rights::take).and_then(|()| work());
     before.take()?;
     done
+}
+
+/// Starts a program with the rights of this thread. If root started this process and the thread works as another user,
+/// the program gets that user and group alone, as real, effective and saved ids, and no supplementary group: it cannot
+/// become root again.
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    let rights = Rights { user: geteuid(), group: getegid() };
+    if !getuid().is_root() || rights.user.is_root() {
+        return command.spawn();
+    }
+    command.uid(rights.user.as_raw()).gid(rights.group.as_raw());
+    // Only root may set all ids; the new process does so before it becomes the program.
+    Rights::ROOTS.take()?;
+    let spawned = command.spawn();
+    rights.take()?;
+    spawned
 }
 
 /// A user and a group that this thread works as.

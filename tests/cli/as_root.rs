@@ -187,6 +187,37 @@ fn a_backup_that_root_makes_in_a_directory_of_the_service_belongs_to_the_service
     used.check();
 }
 
+/// A command that could take root's rights back would undo that the service works with its user's.
+#[test]
+fn a_command_of_a_service_that_root_started_has_the_ids_of_the_services_user_alone() {
+    let Some((mut used, _)) = used() else { return };
+    let settings = fs::read_to_string(used.dir().join("oncebox.toml")).unwrap();
+    let status = used.dir().join("status");
+    let script = format!("cat /proc/self/status > {}; printf second", status.display());
+    let commands = format!("[credentials.commands]\nvault = [\"/bin/sh\", \"-c\", \"{script}\"]\n");
+    used.rig.file("oncebox.toml", &format!("{settings}\n{commands}"));
+    used.give();
+    used.rig.start();
+    let target = Target::answering(204);
+    used.rig.ok(&["subscription", "create", "erp", "--event-type", "*", "--url", &target.url]);
+    let secret = used.rig.file("secret", "first");
+    let secret = secret.to_str().unwrap();
+    used.rig.ok(&["credential", "set", "erp", "--kind", "bearer", "--secret-file", secret]);
+    let all = used.rig.items(&["credential", "list", "--subscription", "erp", "--state", "active"]);
+    let bearer = all.iter().find(|one| one["kind"] == "bearer").unwrap();
+    let id = bearer["id"].as_str().unwrap();
+    used.rig.ok(&["credential", "rotate", id, "--command", "vault"]);
+    let status = fs::read_to_string(&status).unwrap();
+    let ids = |name: &str| -> Vec<u32> {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().skip(1).map(|id| id.parse().unwrap()).collect()
+    };
+    // Real, effective, saved, and of files.
+    assert_eq!((ids("Uid:"), ids("Gid:")), (vec![SERVICE; 4], vec![SERVICE; 4]));
+    let groups = ids("Groups:");
+    assert!(groups.iter().all(|group| *group == SERVICE), "{groups:?}");
+}
+
 /// Replaces a file by another, as the service's user could.
 fn plant(used: &Site, name: &str, target: &Path) {
     let path = used.dir().join(name);

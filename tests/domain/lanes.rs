@@ -8,7 +8,7 @@ use oncebox::base::id::{DeliverySeq, SubscriptionSeq, SystemDraw, uuid7};
 use oncebox::model::delivery::{Attempt, Jitter};
 use oncebox::model::event::EventOrder;
 use oncebox::model::event::NewEvent;
-use oncebox::model::external_call::NewCall;
+use oncebox::model::external_call::{NewCall, SentTo};
 use oncebox::model::failure::{AttemptOrder, AttemptReport, Rules};
 use oncebox::model::lane::CallKey;
 use oncebox::model::outcome::AttemptClass;
@@ -229,6 +229,7 @@ fn an_external_call_is_not_made_once_its_subscription_is_paused() {
         entity: 1,
         entity_key: "invoice/1".to_owned(),
         body_hash: vec![1],
+        sent: SentTo::default(),
     };
     let mut is_made = |is_paused: bool| {
         let found = world.store.read(|tx| subscriptions::by_seq(tx, seq)).unwrap().unwrap();

@@ -81,6 +81,17 @@ fn interrupt(answer: u16, state: &str, call: &str) {
     assert!(states[1].starts_with(state), "{states:?}");
     let calls = "SELECT state, delivery_seq, made_seq FROM external_calls";
     assert_eq!(file::lines(&conn, calls), [call]);
+    // The history has the call that the kill cut, with where it went.
+    let attempts = "SELECT n, class, counted, method, url, coalesce(http_status, 0), coalesce(failed_reason, '')
+                      FROM attempts WHERE delivery_seq = 2 ORDER BY n";
+    let attempts = file::lines(&conn, attempts);
+    let cut = format!("1 transient 0 POST {} 0 the service ended during this call", receiver.url());
+    assert!(attempts.len() == 2 && attempts[0].starts_with(&cut), "{attempts:?}");
+    assert!(
+        attempts[1].starts_with("2 ") && attempts[1].contains(&answer.to_string()),
+        "{attempts:?}"
+    );
+    assert_eq!(file::lines(&conn, "SELECT attempt_count FROM deliveries WHERE seq = 2"), ["2"]);
 }
 
 /// Kills the process, lets the receiver read what was on the line (a request that is read after the next start would

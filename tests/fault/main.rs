@@ -18,6 +18,7 @@ mod confirmations;
 mod crash_loop;
 mod credentials;
 mod disk;
+mod effects;
 mod external_calls;
 mod families;
 mod gaps;

@@ -570,7 +570,9 @@ fn months_and_keys_are_forgotten_after_a_year() {
     rig.says("SELECT count(*) FROM seen_keys", "3");
     rig.advance(secs(40 * DAY));
     is_deleted(&rig);
-    let audited = rig.get("/v1/audit-events?action=archive.delete")["items"][0].clone();
+    let audited = || rig.get("/v1/audit-events?action=archive.delete")["items"][0].clone();
+    until("it is audited", || !audited().is_null());
+    let audited = audited();
     assert_eq!(
         (&audited["resource"]["id"], &audited["actor"]["type"]),
         (&json!("2026-01"), &json!("system"))
@@ -1017,7 +1019,8 @@ fn months_are_upgraded_with_the_database() {
                DROP VIEW external_call; DROP TABLE legal_holds; DROP TABLE seen_sources;
                ALTER TABLE outbox DROP COLUMN expunged_at; ALTER TABLE webhook_events DROP COLUMN expunged_at;
                DROP TABLE seen_keys; DROP TRIGGER search_values_end; DROP TRIGGER search_values_change;
-               DROP TABLE search_values; ALTER TABLE jobs DROP COLUMN reached;
+               DROP TABLE search_values; DROP TABLE claimed_effects; ALTER TABLE external_calls DROP COLUMN sent_method;
+               ALTER TABLE external_calls DROP COLUMN sent_url; ALTER TABLE jobs DROP COLUMN reached;
                ALTER TABLE event_types DROP COLUMN search_paths; DROP TABLE past_holds; DROP TABLE history; ALTER TABLE boots DROP COLUMN seen_at;
                CREATE TABLE seen_keys (hash BLOB PRIMARY KEY, id TEXT, status TEXT, month TEXT, seen_at INTEGER);
                PRAGMA user_version = 9");

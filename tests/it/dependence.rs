@@ -192,6 +192,21 @@ fn a_call_for_an_older_state_is_never_made_after_one_for_a_newer_state() {
     assert_eq!((state.as_str(), by.as_str(), made.as_str()), ("OK", "dlv_2", "dlv_2"));
 }
 
+/// docs/order.md: a call that was answered with an error counts as not made.
+#[test]
+fn an_older_state_may_follow_a_newer_one_that_was_answered_500() {
+    let (rig, receiver) = (Rig::new(), Receiver::scripted([Reply::status(500)]));
+    rig.subscribe_with("erp", &receiver, &json!({ "order": { "external_calls": "entity" } }));
+    invoice(&rig, "1", "a2");
+    until("a2 has failed", || call_about(&rig, "invoice.changed/1").0 == "FAILED");
+    let at = "2026-01-31T11:00:00Z";
+    publish(&rig, &json!({ "aggregate_id": "1", "payload": "a1", "occurred_at": at }));
+    until("a1 is accepted", || is_in(&rig, 2, "completed"));
+    rig.advance(secs(6));
+    until("a2 is accepted", || is_in(&rig, 1, "completed"));
+    assert_eq!(receiver.bodies(), ["a2", "a1", "a2"]);
+}
+
 #[test]
 fn a_call_without_an_answer_may_have_been_made() {
     let (rig, receiver) = (Rig::new(), Receiver::scripted([Reply::CutRead]));

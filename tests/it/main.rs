@@ -39,6 +39,7 @@ mod delivering;
 mod dependence;
 mod describing;
 mod drop_folder;
+mod effects;
 mod embedding;
 mod erasing_events;
 mod event_types;

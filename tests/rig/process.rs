@@ -123,6 +123,18 @@ impl Process {
         self.child.try_wait().unwrap().is_some()
     }
 
+    /// Waits until it has ended by itself: something else has killed it.
+    pub(crate) fn wait_killed(&mut self) {
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, where another one takes its place.
+    pub(crate) fn stop_in_place(&mut self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        self.child.wait().unwrap();
+    }
+
     /// kill -9.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();

@@ -12,7 +12,7 @@ use oncebox::base::clock::trust::{Judgement, KnownTime};
 use oncebox::base::clock::{Clock, ManualTime, Timestamp};
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
 use oncebox::model::delivery::{Attempt, Jitter, OutgoingRequest, retry_after};
-use oncebox::model::external_call::NewCall;
+use oncebox::model::external_call::{NewCall, SentTo};
 use oncebox::model::failure::{AttemptOrder, AttemptReport};
 use oncebox::model::hold::{Gate, Hold, HoldReason, gate};
 use oncebox::model::lane::CallKey;
@@ -1277,7 +1277,16 @@ fn external_call(sub: &Sub, outgoing: &OutgoingRequest) -> Option<NewCall> {
     let OutgoingRequest { delivery, subscription, run_no, .. } = *outgoing;
     let entity = if kind == CallKey::Event { delivery.0 } else { outgoing.order.entity? };
     let (entity_key, body_hash) = (entity.to_string(), outgoing.payload.clone());
-    Some(NewCall { delivery, subscription, run_no, kind, entity, entity_key, body_hash })
+    Some(NewCall {
+        delivery,
+        subscription,
+        run_no,
+        kind,
+        entity,
+        entity_key,
+        body_hash,
+        sent: SentTo::default(),
+    })
 }
 
 /// As `scheduler::pace`.

@@ -23,7 +23,7 @@ const MAX_FILE_LINES: usize = 800;
 
 /// The rooms from the ground up. A room may import rooms of the layers before its own, and itself. A part of a room
 /// can have a layer of its own.
-const LAYERS: [&[&str]; 23] = [
+const LAYERS: [&[&str]; 25] = [
     &["base"],
     &["sys"],
     &["model"],
@@ -39,6 +39,8 @@ const LAYERS: [&[&str]; 23] = [
     &["alerts", "event_types", "privacy"],
     &["targets"],
     &["pipeline"],
+    &["archive/parts"],
+    &["archive/removal"],
     &["archive/expiry"],
     &["archive/audit"],
     &["archive/mover", "health_probes", "sources"],

@@ -1,25 +1,31 @@
 //! Rotating credentials: new material comes in as `next`, is verified by a request that carries it alone, and takes the
 //! place of the active one, or is revoked.
 //!
-//! Where a rotation stands is in the rows of `credentials`. Not here: the routes, and the statements
-//! (`store::credential_rotations`).
+//! Where a rotation stands is in the rows of `credentials`. A command of the settings runs only after its rotation was
+//! claimed (`pipeline::claims`): it may end the secret before, so that a rotation that is refused runs none. Not here:
+//! the routes, and the statements (`store::credential_rotations`).
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use serde_json::json;
 use zeroize::Zeroizing;
 
 use crate::base::id;
 use crate::config::{Settings, own_variables};
 use crate::http::identity::Identity;
 use crate::keys::Keyring;
+use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::credential::{self, MAX_SECRET_BYTES, Purpose, RotationPlan, State};
+use crate::model::effect::{AskedBy, EffectKind};
 use crate::model::name::DEFAULT_TENANT;
 use crate::model::outcome::AttemptClass;
+use crate::pipeline::claims::{self, At, Claim, Claims};
 use crate::pipeline::prelude::*;
 use crate::pipeline::probe::{SubscriptionTests, Turn};
 use crate::signatures::signing_key::SigningKey;
+use crate::store::claimed_effects::{self, NewEffect};
 use crate::store::credential_rotations::{self as rotations, Named};
 use crate::store::credentials::{self, Credential, NewCredential, Owner, context};
 use crate::store::tx::ReadTx;
@@ -29,6 +35,8 @@ use crate::sys::command::{How, Program};
 pub const OVERLAP: Duration = Duration::from_hours(24);
 /// How long at most old and new are valid side by side, where the new one was made by the clock: people need the time.
 const OVERLAP_BY_CLOCK: Duration = Duration::from_hours(24 * 7);
+/// Why a credential that was replaced meanwhile is not rotated.
+const NOT_ACTIVE: &str = "It is not active any more.";
 /// Why a secret that was made by the clock is revoked without a request.
 const NOBODY_SAW_IT: &str =
     "nobody asked for it, so its receiver cannot know it (oncebox credential reveal)";
@@ -57,18 +65,19 @@ pub struct CredentialRotation {
     /// Those by the clock have threads of their own, so that they delay no person.
     by_clock: SubscriptionTests,
     looks: Arc<AtomicU32>,
+    claims: Claims,
     /// Credentials that are being rotated or verified at this moment.
     busy: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// A credential that nobody else rotates or verifies until this is dropped.
 #[derive(Debug)]
-pub struct Claim {
+pub struct Busy {
     busy: Arc<Mutex<BTreeSet<String>>>,
     id: String,
 }
 
-impl Drop for Claim {
+impl Drop for Busy {
     fn drop(&mut self) {
         self.busy.lock().remove(&self.id);
     }
@@ -90,6 +99,7 @@ impl CredentialRotation {
         key: Arc<Keyring>,
         settings: Live,
         [tests, by_clock]: [SubscriptionTests; 2],
+        claims: Claims,
     ) -> Self {
         Self {
             store,
@@ -100,6 +110,7 @@ impl CredentialRotation {
             tests,
             by_clock,
             looks: Arc::default(),
+            claims,
             busy: Arc::default(),
         }
     }
@@ -132,22 +143,27 @@ impl CredentialRotation {
         Ok(())
     }
 
+    /// Effects outside the file, claimed before they are done.
+    pub const fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
     /// What sends the verifying requests.
     pub fn tests(&self) -> &SubscriptionTests {
         &self.tests
     }
 
-    /// Claims a credential; `None` while somebody else has it.
-    pub fn claim(&self, id: &str) -> Option<Claim> {
-        let claimed = self.busy.lock().insert(id.to_owned());
-        claimed.then(|| Claim { busy: Arc::clone(&self.busy), id: id.to_owned() })
+    /// Keeps others from rotating or verifying a credential; `None` while somebody else does.
+    pub fn occupy(&self, id: &str) -> Option<Busy> {
+        let is_free = self.busy.lock().insert(id.to_owned());
+        is_free.then(|| Busy { busy: Arc::clone(&self.busy), id: id.to_owned() })
     }
 
     fn submit(&self, (tenant, id): Named, run: fn(&Self, &str, &str) -> Result<()>) {
-        let Some(claim) = self.claim(&id) else { return };
+        let Some(busy) = self.occupy(&id) else { return };
         let (own, whose) = (self.clone(), tenant.clone());
         let job = move |turn| {
-            let _claim = claim;
+            let _busy = busy;
             if turn == Turn::Now
                 && let Err(error) = run(&own, &whose, &id)
             {
@@ -165,46 +181,108 @@ impl CredentialRotation {
     fn rotate_by_plan(&self, tenant: &str, id: &str) -> Result<()> {
         let found = self.store.read(|tx| credentials::by_id(tx, tenant, id))?;
         let Some(old) = found.filter(|found| found.state == State::Active) else { return Ok(()) };
-        let RotationPlan { every, command } = old.rotation.clone();
-        if let (Owner::Subscription(seq), Some(_)) = (old.owner, &command) {
-            let (day, most) = self.commands_of_day(self.clock.wall());
-            let count = move |tx: &WriteTx<'_>| rotations::count_command(tx, seq, day, most);
-            self.store.writer().write(Queue::Upkeep, count)?;
-        }
-        let made = match &command {
-            Some(name) => self.command_output(tenant, name),
-            None => self.generate(&old).ok_or_else(|| "no command gives the new one".to_owned()),
+        let next = match old.rotation.command.clone() {
+            Some(name) => self.rotate_by_command(old, &name)?,
+            None => self.rotate_here(old)?,
         };
-        let is_made_here = command.is_none();
-        let made = made.and_then(|secret| material(&old, &secret)).map(|made| Material {
-            // Of a key pair the receiver needs what everybody may see.
-            is_unseen: is_made_here && made.settings.public_key().is_none(),
-            ..made
-        });
-        let most = every.map_or(OVERLAP_BY_CLOCK, |every| OVERLAP_BY_CLOCK.min(every / 2));
-        let overlap = if is_made_here { most } else { OVERLAP };
-        let (now, own) = (self.clock.wall(), self.clone());
-        let begun = self.store.writer().write(Queue::Upkeep, move |tx| match &made {
-            Ok(material) => match own.begin(tx, &old, material, (now, overlap))? {
-                Ok(row) if is_made_here => rotations::tell(tx, &row, now).map(|()| Some(row)),
-                Ok(row) => Ok(Some(row)),
-                Err(why) => rotations::fail(tx, &old, &why, now).map(|()| None),
-            },
-            Err(why) => rotations::fail(tx, &old, why, now).map(|()| None),
-        })?;
-        match begun {
+        match next {
             Some(next) if !next.unseen => self.verify(tenant, &next.id),
             _ => Ok(()),
         }
     }
 
-    /// What a rotation command of the settings writes to its output. The error says what went wrong, without output.
-    /// It runs on the machine, so that only the first tenant may use one.
-    pub fn command_output(
-        &self,
-        tenant: &str,
-        name: &str,
-    ) -> std::result::Result<Zeroizing<String>, String> {
+    /// Rotates a credential to a secret that is made here.
+    fn rotate_here(&self, old: Credential) -> Result<Option<Credential>> {
+        let made = self.generate(&old).ok_or_else(|| "no command gives the new one".to_owned());
+        let made = made.and_then(|secret| material(&old, &secret)).map(|made| Material {
+            // Of a key pair the receiver needs what everybody may see.
+            is_unseen: made.settings.public_key().is_none(),
+            ..made
+        });
+        let half = old.rotation.every.map(|every| every / 2);
+        let overlap = half.map_or(OVERLAP_BY_CLOCK, |half| OVERLAP_BY_CLOCK.min(half));
+        let own = self.clone();
+        let now = self.clock.wall();
+        self.store.writer().write(Queue::Upkeep, move |tx| match &made {
+            Ok(material) => match own.begin(tx, &old, material, (now, overlap))? {
+                Ok(row) => rotations::tell(tx, &row, now).map(|()| Some(row)),
+                Err(why) => rotations::fail(tx, &old, &why, now).map(|()| None),
+            },
+            Err(why) => rotations::fail(tx, &old, why, now).map(|()| None),
+        })
+    }
+
+    /// Rotates a credential to a secret that a command of the settings makes: claims the rotation, runs the command, and
+    /// stores what came of it.
+    fn rotate_by_command(&self, old: Credential, name: &str) -> Result<Option<Credential>> {
+        let Some(claim) = self.claim_command(&old, name)? else { return Ok(None) };
+        let made = self.command(&old.tenant, name).and_then(|command| command.run(&self.clock));
+        let made = made.and_then(|secret| material(&old, &secret));
+        let own = self.clone();
+        // The rest of the claim keeps others away until its row is gone.
+        let effect = claim.effect;
+        let now = self.clock.wall();
+        let finished_at = self.clock.now();
+        self.store.writer().write(Queue::Upkeep, move |tx| {
+            claimed_effects::finish(tx, &effect, None, finished_at)?;
+            match &made {
+                Ok(material) => match own.begin_claimed(tx, &old, material, (now, OVERLAP))? {
+                    Ok(row) => Ok(Some(row)),
+                    Err(why) => rotations::fail(tx, &old, &why, now).map(|()| None),
+                },
+                Err(why) => rotations::fail(tx, &old, why, now).map(|()| None),
+            }
+        })
+    }
+
+    /// Claims a rotation by the clock, and counts its command. One that is refused has failed.
+    fn claim_command(&self, old: &Credential, name: &str) -> Result<Option<Claim>> {
+        let now = self.clock.wall();
+        let (day, most) = self.commands_of_day(now);
+        let by = NewAuditEvent::local(now, &old.tenant, Actor::system(), "credential.rotate");
+        let new = NewEffect {
+            kind: EffectKind::CredentialRotate,
+            subject: old.id.clone(),
+            tenant: old.tenant.clone(),
+            terms: json!({ "command": name }),
+            asked_by: AskedBy::of(&by),
+            key: None,
+            claimed_at: self.clock.now(),
+        };
+        let of = old.clone();
+        let claimed = self.claims.claim(new, move |tx| {
+            if let Owner::Subscription(seq) = of.owner {
+                rotations::count_command(tx, seq, day, most)?;
+            }
+            let refused = refused(tx, &of)?;
+            if let Some(why) = &refused {
+                rotations::fail(tx, &of, why, now)?;
+            }
+            Ok(refused.map_or(Ok(()), Err))
+        })?;
+        Ok(claimed.and_then(std::result::Result::ok))
+    }
+
+    /// Ends a rotation whose command an earlier process ran: what the command made is not known here. The old credential
+    /// stays, and a person is told.
+    pub fn end_cut_short(&self, claim: Claim) -> Result<()> {
+        let effect = claim.effect;
+        let at = At::of(&self.clock);
+        self.store.writer().write(Queue::Upkeep, move |tx| {
+            let NewEffect { tenant, subject, .. } = &effect.new;
+            claims::end_cut_short(tx, &effect, at)?;
+            let Some(old) = credentials::by_id(tx, tenant, subject)? else { return Ok(()) };
+            let name = effect.term("command");
+            let why = format!(
+                "the service ended while the command {name} ran, so that what it made is not stored: rotate it again"
+            );
+            rotations::fail(tx, &old, &why, at.wall)
+        })
+    }
+
+    /// A rotation command of the settings, ready to run. It runs on the machine, so that only the first tenant may use
+    /// one. The error says what is wrong.
+    pub fn command(&self, tenant: &str, name: &str) -> std::result::Result<SecretCommand, String> {
         if tenant != DEFAULT_TENANT {
             return Err(
                 "a command runs on the machine: only the tenant default may name one".to_owned()
@@ -224,47 +302,47 @@ impl CredentialRotation {
             // One byte more shows that it wrote too much: a secret that is cut would be a wrong one.
             output_most: MAX_SECRET_BYTES + 1,
         };
-        let ended = program
-            .run(&self.clock)
-            .map_err(|error| format!("the command {name} does not start: {error}"))?;
-        let stdout = Zeroizing::new(ended.stdout);
-        if ended.how != How::Exited(0) {
-            return Err(format!("the command {name} failed: {}", ended.how));
-        }
-        if stdout.len() > MAX_SECRET_BYTES {
-            return Err(format!(
-                "the command {name} wrote more than {MAX_SECRET_BYTES} bytes; it must write the secret alone"
-            ));
-        }
-        let text = std::str::from_utf8(&stdout)
-            .map_err(|_why| format!("the command {name} wrote something that is no text"))?;
-        Ok(Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()))
+        Ok(SecretCommand { name: name.to_owned(), program })
     }
 
     /// Stores new material beside the active credential. A provider's is in force at once.
-    /// Fails with what stands in the way: a rotation that is not over, or another version in force.
+    /// Fails with what stands in the way: see [`refused`].
     pub fn begin(
         &self,
         tx: &WriteTx<'_>,
         old: &Credential,
         material: &Material,
-        (now, overlap): (Timestamp, Duration),
+        times: (Timestamp, Duration),
+    ) -> Result<std::result::Result<Credential, String>> {
+        match refused(tx, old)? {
+            Some(why) => Ok(Err(why)),
+            None => self.store(tx, old, material, times).map(Ok),
+        }
+    }
+
+    /// As [`CredentialRotation::begin`], for a rotation that was claimed. The claim has kept everything else away but the
+    /// end of the subscription or provider.
+    pub fn begin_claimed(
+        &self,
+        tx: &WriteTx<'_>,
+        old: &Credential,
+        material: &Material,
+        times: (Timestamp, Duration),
     ) -> Result<std::result::Result<Credential, String>> {
         let in_force = credentials::in_force(tx, old.owner)?;
-        let is_next =
-            |one: &&Credential| one.state == State::Next && one.purpose() == old.purpose();
-        if let Some(next) = in_force.iter().find(is_next) {
-            return Ok(Err(format!(
-                "The rotation to {} is not over: revoke that one to stop it.",
-                next.id
-            )));
+        if !is_active(&in_force, old) {
+            return Ok(Err(NOT_ACTIVE.to_owned()));
         }
-        if !in_force.iter().any(|one| one.id == old.id && one.state == State::Active) {
-            return Ok(Err("It is not active any more.".to_owned()));
-        }
-        if in_force.len() >= MAX_IN_FORCE {
-            return Ok(Err("Too many versions are in force: revoke one first.".to_owned()));
-        }
+        self.store(tx, old, material, times).map(Ok)
+    }
+
+    fn store(
+        &self,
+        tx: &WriteTx<'_>,
+        old: &Credential,
+        material: &Material,
+        (now, overlap): (Timestamp, Duration),
+    ) -> Result<Credential> {
         let (id, key) = (id::uuid7(now, &*self.draw), self.key.current());
         let is_provider = matches!(old.owner, Owner::Provider(_));
         let until = now.plus(overlap);
@@ -291,7 +369,7 @@ impl CredentialRotation {
             rotations::take_over(tx, &stored, Some(until), now)?;
             rotations::rotated(tx, &stored, now)?;
         }
-        Ok(Ok(stored))
+        Ok(stored)
     }
 
     /// Sends a ping with a `next` credential alone, and stores what follows.
@@ -336,6 +414,58 @@ impl CredentialRotation {
     pub fn generate(&self, old: &Credential) -> Option<Zeroizing<String>> {
         SigningKey::generate(old.kind(), &*self.draw).map(|key| key.to_text())
     }
+}
+
+/// A command of the settings that makes a new secret.
+#[derive(Debug)]
+pub struct SecretCommand {
+    name: String,
+    program: Program,
+}
+
+impl SecretCommand {
+    /// Runs it; returns its output. The error says what went wrong, without output. The caller has claimed the rotation.
+    pub fn run(self, clock: &Clock) -> std::result::Result<Zeroizing<String>, String> {
+        let Self { name, program } = self;
+        let ended = program
+            .run(clock)
+            .map_err(|error| format!("the command {name} does not start: {error}"))?;
+        let stdout = Zeroizing::new(ended.stdout);
+        if ended.how != How::Exited(0) {
+            return Err(format!("the command {name} failed: {}", ended.how));
+        }
+        if stdout.len() > MAX_SECRET_BYTES {
+            return Err(format!(
+                "the command {name} wrote more than {MAX_SECRET_BYTES} bytes; it must write the secret alone"
+            ));
+        }
+        let text = std::str::from_utf8(&stdout)
+            .map_err(|_why| format!("the command {name} wrote something that is no text"))?;
+        Ok(Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()))
+    }
+}
+
+/// Why a credential cannot be rotated now: a rotation of it is not over, it is not active, or too many versions are in
+/// force. `None`: it can.
+pub fn refused(tx: &ReadTx<'_>, old: &Credential) -> Result<Option<String>> {
+    let in_force = credentials::in_force(tx, old.owner)?;
+    let is_next = |one: &&Credential| one.state == State::Next && one.purpose() == old.purpose();
+    if let Some(next) = in_force.iter().find(is_next) {
+        let id = &next.id;
+        return Ok(Some(format!("The rotation to {id} is not over: revoke that one to stop it.")));
+    }
+    if !is_active(&in_force, old) {
+        return Ok(Some(NOT_ACTIVE.to_owned()));
+    }
+    if in_force.len() >= MAX_IN_FORCE {
+        return Ok(Some("Too many versions are in force: revoke one first.".to_owned()));
+    }
+    let claimed = claimed_effects::find(tx, EffectKind::CredentialRotate, &old.id)?;
+    Ok(claimed.map(|_| "It is being rotated at this moment.".to_owned()))
+}
+
+fn is_active(in_force: &[Credential], old: &Credential) -> bool {
+    in_force.iter().any(|one| one.id == old.id && one.state == State::Active)
 }
 
 /// Checks new material for a credential. The error says what is wrong and what to do.

@@ -1,15 +1,15 @@
 //! Rotates the master key: everything sealed is sealed again under a new key, while the service runs.
 //!
-//! The order makes a crash at any point harmless. The old key is saved under its own id, then the new key takes its
-//! place. The rows follow in bounded transactions, and last the database names the new key. Each sealed value names its
-//! key: a start loads every key that is named and continues the rotation. The old key's file stays: older backups need
-//! it.
+//! The order makes a crash at any point harmless. The rotation is claimed with the ids of both keys. The old key is saved
+//! under its own id, then the new key takes its place. The rows follow in bounded transactions, and last the database
+//! names the new key and the claim goes. Each sealed value names its key: a start loads every key that is named and
+//! finishes the rotation, or ends it if the new key is not in its place. The old key's file stays: older backups need it.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::alerts::channel::Channel;
 use crate::alerts::store as alerts;
@@ -19,12 +19,15 @@ use crate::keys::Keyring;
 use crate::keys::file::{self, KeyFileError};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::effect::{AskedBy, EffectKind};
 use crate::model::escalation::Class;
 use crate::model::name::DEFAULT_TENANT;
+use crate::pipeline::claims::{self, Answer, At, Sealing};
 use crate::pipeline::prelude::*;
+use crate::store::claimed_effects::{self, ClaimedEffect, NewEffect};
 use crate::store::credentials::{self, Credential, context};
 use crate::store::subjects::{self, SubjectKey};
-use crate::store::{escalations, meta};
+use crate::store::{audit_events, escalations, meta};
 
 /// What an escalation about it is about.
 pub const SUBJECT: &str = "master_key";
@@ -56,13 +59,10 @@ pub struct Rotation {
     /// The file of the key, or what else provides it.
     place: std::result::Result<PathBuf, &'static str>,
     faults: Faults,
-    turn: Arc<Mutex<()>>,
-    /// A rotation has begun, and whoever began it does not go on with it.
-    is_left: Arc<AtomicBool>,
 }
 
 /// A rotation that was done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rotated {
     /// The id of the old key.
     pub from: String,
@@ -70,6 +70,21 @@ pub struct Rotated {
     pub to: String,
     /// Secrets that were sealed again.
     pub secrets: u64,
+}
+
+/// A new key that is not in its file yet.
+#[derive(Debug)]
+pub struct NextKey {
+    from: Arc<MasterKey>,
+    key: MasterKey,
+    path: PathBuf,
+}
+
+impl NextKey {
+    /// The terms of the claim: the ids of both keys.
+    pub fn terms(&self) -> Value {
+        json!({ "from": self.from.key_id(), "to": self.key.key_id() })
+    }
 }
 
 impl Rotation {
@@ -80,59 +95,37 @@ impl Rotation {
         place: std::result::Result<PathBuf, &'static str>,
         faults: Faults,
     ) -> Self {
-        Self { keyring, draw, place, faults, turn: Arc::default(), is_left: Arc::default() }
+        Self { keyring, draw, place, faults }
     }
 
-    /// Replaces the current key by a new one and seals everything again; `write` runs a job in a transaction of its
-    /// own. The caller runs the last transaction: [`name_current`]. After a failure the finished steps stay, and every
-    /// secret still opens.
-    pub fn run<W>(&self, write: W) -> std::result::Result<Rotated, RotationError>
-    where
-        W: FnMut(Job) -> Result<usize>,
-    {
-        let _turn = self.turn.lock();
-        let (from, to) = self.turn_key()?;
-        let secrets = reseal(&self.keyring, &self.draw, write).inspect_err(|_| self.leave())?;
-        Ok(Rotated { from, to, secrets })
+    /// Makes the next key, for a rotation that is about to be claimed: the claim names it. Nobody else claims a
+    /// rotation until then.
+    /// Fails if Oncebox does not write the key's file.
+    pub fn prepare(&self) -> std::result::Result<NextKey, RotationError> {
+        let path = self.place.clone().map_err(RotationError::Given)?;
+        let key = MasterKey::generate(&*self.draw);
+        Ok(NextKey { from: self.keyring.current(), key, path })
     }
 
-    /// Puts a new key into the place of the current one; returns the ids of both. Nothing is sealed again yet.
-    fn turn_key(&self) -> std::result::Result<(String, String), RotationError> {
-        let path = self.place.as_ref().map_err(|given| RotationError::Given(given))?;
-        let (old, new) = (self.keyring.current(), MasterKey::generate(&*self.draw));
-        self.planned_fault(path)?;
-        file::write(&file::retired(path, &old.key_id()), &old)?;
-        self.planned_fault(path)?;
-        file::write(path, &new)?;
-        let to = new.key_id();
-        self.keyring.turn_to(new);
-        Ok((old.key_id(), to))
-    }
-
-    /// Begins a rotation that upkeep goes on with, unless one is under way.
-    pub fn begin(&self) -> std::result::Result<(), RotationError> {
-        let Some(_turn) = self.turn.try_lock() else { return Ok(()) };
-        self.turn_key()?;
-        self.leave();
+    /// Puts the next key into the place of the current one. Nothing is sealed again yet. The caller has claimed the
+    /// rotation. After a failure the current key is in its place.
+    pub fn put(&self, next: NextKey) -> std::result::Result<(), KeyFileError> {
+        let NextKey { from, key, path } = next;
+        self.planned_fault(&path)?;
+        file::write(&file::retired(&path, &from.key_id()), &from)?;
+        self.planned_fault(&path)?;
+        if let Err(error) = file::write(&path, &key) {
+            // The name may have changed although the directory could not be synced: then the rotation goes on.
+            let is_there = file::read(&path).is_ok_and(|found| found.key_id() == key.key_id());
+            if !is_there {
+                return Err(error);
+            }
+        }
+        self.keyring.turn_to(key);
         Ok(())
     }
 
-    /// Whether a rotation has begun that upkeep has to go on with.
-    pub fn is_left(&self) -> bool {
-        self.is_left.load(Ordering::Acquire)
-    }
-
-    /// The rotation that was left has ended.
-    pub fn ended(&self) {
-        self.is_left.store(false, Ordering::Release);
-    }
-
-    /// Leaves a rotation that has begun to upkeep.
-    pub fn leave(&self) {
-        self.is_left.store(true, Ordering::Release);
-    }
-
-    fn planned_fault(&self, path: &std::path::Path) -> std::result::Result<(), KeyFileError> {
+    fn planned_fault(&self, path: &Path) -> std::result::Result<(), KeyFileError> {
         if self.faults.hit(Step::KeyFile) {
             let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
             return Err(KeyFileError::File { path: path.to_owned(), source });
@@ -151,37 +144,95 @@ impl Rotation {
     }
 }
 
+/// The claim of a rotation that no call asks for.
+pub fn claim_of(next: &NextKey, asked_by: &NewAuditEvent, now: Timestamp) -> NewEffect {
+    NewEffect {
+        kind: EffectKind::MasterKeyRotate,
+        subject: SUBJECT.to_owned(),
+        tenant: asked_by.tenant.clone(),
+        terms: next.terms(),
+        asked_by: AskedBy::of(asked_by),
+        key: None,
+        claimed_at: now,
+    }
+}
+
+/// The audit event of a rotation that begins.
+pub fn begun_by(at: Timestamp, actor: Actor) -> NewAuditEvent {
+    NewAuditEvent::local(at, DEFAULT_TENANT, actor, EffectKind::MasterKeyRotate.as_str())
+}
+
+/// Finishes a claimed rotation after everything is sealed again: names the current key, audits, and keeps the answer to
+/// the request.
+pub fn finish(
+    tx: &WriteTx<'_>,
+    sealing: Sealing<'_>,
+    effect: &ClaimedEffect,
+    at: At,
+) -> Result<Rotated> {
+    let Sealing { keyring, draw } = sealing;
+    name_current(tx, keyring, draw, at.wall)?;
+    let secrets = sealed_by(tx, effect)?;
+    let from = effect.term("from").to_owned();
+    let done = Rotated { from, to: keyring.current().key_id(), secrets };
+    let mut event = effect.new.asked_by.event(at.wall, &effect.new.tenant);
+    event.origin.status = event.origin.method.map(|_| 200);
+    audit_events::append(tx, &event.of(SUBJECT, &done.to, changes_of(&done)))?;
+    let body = serde_json::to_vec(&done).unwrap_or_default();
+    claims::finish(tx, sealing, effect, Answer { status: 200, body: &body }, at.now)?;
+    Ok(done)
+}
+
+/// How many secrets a claimed rotation has sealed again.
+pub fn sealed_by(tx: &WriteTx<'_>, effect: &ClaimedEffect) -> Result<u64> {
+    let found = claimed_effects::find(tx, effect.new.kind, &effect.new.subject)?;
+    Ok(found.map_or(effect.done, |found| found.done))
+}
+
+fn changes_of(Rotated { from, to, secrets }: &Rotated) -> Changes {
+    Changes::between(&json!({ "id": from }), &json!({ "id": to })).and("secrets", *secrets)
+}
+
 /// The audit event of a rotation.
 pub fn audit_event(at: Timestamp, actor: Actor, done: &Rotated) -> NewAuditEvent {
-    let Rotated { from, to, secrets } = done;
-    let changes = Changes::between(&json!({ "id": from }), &json!({ "id": to }));
-    let changes = changes.and("secrets", *secrets);
-    NewAuditEvent::local(at, DEFAULT_TENANT, actor, "master_key.rotate").of(
-        "master_key",
-        to,
-        changes,
-    )
+    begun_by(at, actor).of(SUBJECT, &done.to, changes_of(done))
 }
 
 /// A write that can be run again.
 pub type Job = Box<dyn FnMut(&WriteTx<'_>) -> Result<usize> + Send>;
 
-/// Seals again everything that is not sealed under the current key, in bounded transactions; returns how many.
+/// Seals again everything that is not sealed under the current key, in bounded transactions; returns how many. A claimed
+/// rotation counts them.
 /// Fails when the file cannot be written, or holds a secret that none of the keys opens.
 pub fn reseal(
     keyring: &Arc<Keyring>,
     draw: &Arc<dyn Draw>,
+    claimed: Option<i64>,
     mut write: impl FnMut(Job) -> Result<usize>,
 ) -> Result<u64> {
     let mut done = 0_u64;
     loop {
         let (keyring, draw) = (Arc::clone(keyring), Arc::clone(draw));
-        let moved = write(Box::new(move |tx| reseal_some(tx, &keyring, &*draw, None)))?;
+        let moved = write(Box::new(move |tx| reseal_step(tx, &keyring, &*draw, claimed)))?;
         if moved == 0 {
             return Ok(done);
         }
         done = done.saturating_add(u64::try_from(moved).unwrap_or(0));
     }
+}
+
+/// Seals a few again, and counts them for the claimed rotation; returns how many rows changed.
+pub fn reseal_step(
+    tx: &WriteTx<'_>,
+    keyring: &Keyring,
+    draw: &dyn Draw,
+    claimed: Option<i64>,
+) -> Result<usize> {
+    let moved = reseal_some(tx, keyring, draw, None)?;
+    if let Some(seq) = claimed.filter(|_| moved > 0) {
+        claimed_effects::add_done(tx, seq, i64::try_from(moved).unwrap_or(0))?;
+    }
+    Ok(moved)
 }
 
 /// What was given up because no key opens it.

@@ -1,18 +1,21 @@
 //! The chore that rotates the master key by the clock, and goes on with a rotation that was left.
 //!
-//! A turn seals a bounded number of secrets again, so that the other chores go on meanwhile. Where the rotation stands is
-//! in the rows: after an end of the process, the start finishes it.
+//! A turn seals a bounded number of secrets again, so that the other chores go on meanwhile. The claimed row and the
+//! sealed values say how far the rotation is: after an end of the process, the start finishes it.
+
+use std::convert::Infallible;
 
 use crate::base::clock::SureNow;
 use crate::base::id;
 use crate::model::audit::Actor;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::name::DEFAULT_TENANT;
+use crate::pipeline::claims::{At, Claim, Claims, Sealing};
 use crate::pipeline::prelude::*;
 use crate::pipeline::upkeep::master_key_rotation::{
-    self as rotation, Rotated, Rotation, RotationError, SUBJECT,
+    self as rotation, Rotation, RotationError, SUBJECT,
 };
-use crate::store::{audit_events, escalations, meta};
+use crate::store::{escalations, meta};
 
 /// Transactions of one turn.
 const STEPS: usize = 10;
@@ -26,16 +29,27 @@ pub struct MasterKeySchedule {
     clock: Clock,
     settings: Live,
     rotation: Rotation,
-    /// Secrets that the rotation under way has sealed again.
-    sealed: u64,
+    claims: Claims,
+    /// The rotation under way.
+    under_way: Option<Claim>,
     /// No try is made before; by the monotonic clock.
     again_at: Duration,
 }
 
 impl MasterKeySchedule {
     /// Nothing is under way.
-    pub fn new((store, clock, settings): (Store, Clock, Live), rotation: Rotation) -> Self {
-        Self { store, clock, settings, rotation, sealed: 0, again_at: Duration::ZERO }
+    pub fn new(
+        (store, clock, settings): (Store, Clock, Live),
+        rotation: Rotation,
+        claims: Claims,
+    ) -> Self {
+        let again_at = Duration::ZERO;
+        Self { store, clock, settings, rotation, claims, under_way: None, again_at }
+    }
+
+    /// Takes over a rotation that was claimed and left: it goes on with the next look.
+    pub fn take(&mut self, claim: Claim) {
+        self.under_way = Some(claim);
     }
 
     /// Begins a rotation that is due, or takes the next steps of the one under way. While the clock may be wrong, none
@@ -44,10 +58,10 @@ impl MasterKeySchedule {
         if self.clock.monotonic() < self.again_at {
             return Ok(());
         }
-        let done = match self.clock.sure_now() {
-            _ if self.rotation.is_left() => self.go_on(),
-            Some(now) => self.begin(now),
-            None => Ok(()),
+        let done = match (self.under_way.take(), self.clock.sure_now()) {
+            (Some(claim), _) => self.go_on(claim),
+            (None, Some(now)) => self.begin(now),
+            (None, None) => Ok(()),
         };
         let Err(error) = done else { return Ok(()) };
         let is_given = matches!(error, RotationError::Given(_));
@@ -63,12 +77,12 @@ impl MasterKeySchedule {
         })
     }
 
-    fn begin(&self, now: SureNow) -> std::result::Result<(), RotationError> {
+    fn begin(&mut self, now: SureNow) -> std::result::Result<(), RotationError> {
         let Some(every) = self.settings.get().keys.rotate_every else { return Ok(()) };
         let now = now.at();
         match self.store.read(meta::master_key_since)?.filter(|since| *since <= now) {
             Some(since) if now.since(since) < every => Ok(()),
-            Some(_) => self.rotation.begin(),
+            Some(_) => self.claim_and_put(now),
             // A file of an older version does not say it, or the clock was ahead: the time runs from now on.
             None => {
                 let note = move |tx: &WriteTx<'_>| meta::set_master_key_since(tx, now);
@@ -77,35 +91,56 @@ impl MasterKeySchedule {
         }
     }
 
-    fn go_on(&mut self) -> std::result::Result<(), RotationError> {
-        for _ in 0..STEPS {
-            let (keyring, draw) = (self.rotation.keyring().clone(), self.rotation.draw().clone());
-            let step = move |tx: &WriteTx<'_>| rotation::reseal_some(tx, &keyring, &*draw, None);
-            let moved = self.store.writer().write(Queue::Upkeep, step)?;
-            if moved == 0 {
-                return self.end();
-            }
-            self.sealed = self.sealed.saturating_add(u64::try_from(moved).unwrap_or(0));
+    /// Claims a rotation and puts the new key into its place, unless one is under way.
+    fn claim_and_put(&mut self, at: Timestamp) -> std::result::Result<(), RotationError> {
+        let next = self.rotation.prepare()?;
+        let asked_by = rotation::begun_by(at, Actor::system());
+        let new = rotation::claim_of(&next, &asked_by, self.clock.now());
+        let claimed = self.claims.claim(new, |_tx| Ok(Ok::<(), Infallible>(())))?;
+        let Some(Ok(claim)) = claimed else { return Ok(()) };
+        if let Err(error) = self.rotation.put(next) {
+            self.claims.end(claim)?;
+            return Err(error.into());
         }
+        self.under_way = Some(claim);
         Ok(())
     }
 
-    fn end(&mut self) -> std::result::Result<(), RotationError> {
-        let (keyring, draw) = (self.rotation.keyring().clone(), self.rotation.draw().clone());
-        let (now, secrets) = (self.clock.wall(), self.sealed);
-        self.store.writer().write(Queue::Upkeep, move |tx| {
-            let from = meta::master_key_id(tx)?.unwrap_or_default();
-            let done = Rotated { from, to: keyring.current().key_id(), secrets };
-            rotation::name_current(tx, &keyring, &*draw, now)?;
-            // A person's rotation may have named it meanwhile.
-            if done.from == done.to {
-                return Ok(());
+    /// Takes the next steps of a rotation. After an error it goes on with a later look.
+    fn go_on(&mut self, claim: Claim) -> std::result::Result<(), RotationError> {
+        if self.rotation.keyring().current().key_id() != claim.effect.term("to") {
+            // The key's file could not be written, and neither could the end of the claim.
+            return Ok(self.claims.end_cut_short(claim)?);
+        }
+        let ended = self.steps(&claim);
+        if !matches!(ended, Ok(true)) {
+            self.under_way = Some(claim);
+        }
+        Ok(ended.map(drop)?)
+    }
+
+    /// Seals a bounded number of secrets again; returns whether the rotation is finished.
+    fn steps(&self, claim: &Claim) -> Result<bool> {
+        let seq = Some(claim.effect.seq);
+        for _ in 0..STEPS {
+            let keyring = Arc::clone(self.rotation.keyring());
+            let draw = Arc::clone(self.rotation.draw());
+            let step = move |tx: &WriteTx<'_>| rotation::reseal_step(tx, &keyring, &*draw, seq);
+            if self.store.writer().write(Queue::Upkeep, step)? == 0 {
+                return self.finish(claim).map(|()| true);
             }
-            let event = rotation::audit_event(now, Actor::system(), &done);
-            audit_events::append(tx, &event).map(drop)
-        })?;
-        self.sealed = 0;
-        self.rotation.ended();
-        Ok(())
+        }
+        Ok(false)
+    }
+
+    fn finish(&self, claim: &Claim) -> Result<()> {
+        let keyring = Arc::clone(self.rotation.keyring());
+        let draw = Arc::clone(self.rotation.draw());
+        let at = At::of(&self.clock);
+        let effect = claim.effect.clone();
+        self.store.writer().write(Queue::Upkeep, move |tx| {
+            let sealing = Sealing { keyring: &keyring, draw: &*draw };
+            rotation::finish(tx, sealing, &effect, at).map(drop)
+        })
     }
 }

@@ -13,6 +13,7 @@ use crossbeam_channel::Receiver;
 
 use crate::alerts::chore::AlertChore;
 use crate::base::stop::Stop;
+use crate::model::effect::EffectKind;
 use crate::model::failure::AttemptReport;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::deliver::Deliver;
@@ -33,7 +34,7 @@ use crate::store::{
 
 /// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
 /// next run itself.
-const CHORES: [(&str, Chore); 21] = [
+const CHORES: [(&str, Chore); 22] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
         upkeep.disk.note(upkeep.clock.monotonic());
@@ -67,6 +68,7 @@ const CHORES: [(&str, Chore); 21] = [
     ("end escalations about dead letters where none is left", Upkeep::end_without_dead),
     ("tell alert channels of escalations", |upkeep| upkeep.alerts.run()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
+    ("resume or end effects that were left", Upkeep::take_left_effects),
     ("rotate credentials", |upkeep| upkeep.rotation.look()),
     ("rotate the master key", |upkeep| upkeep.master_key.look()),
     ("store when credentials were used", |upkeep| upkeep.deliver.destinations.store_uses(false)),
@@ -176,6 +178,19 @@ impl Upkeep {
         if let Err(error) = self.deliver.destinations.store_uses(true) {
             tracing::warn!(%error, "when credentials were last used could not be stored");
         }
+    }
+
+    /// Resumes or ends effects that were claimed and left. Those of the archive have a thread of their own, and what was
+    /// lost with a master key stays until a person has been told.
+    fn take_left_effects(&mut self) -> Result<()> {
+        for claim in self.rotation.claims().left(&EffectKind::OF_UPKEEP)? {
+            match claim.kind() {
+                EffectKind::MasterKeyRotate => self.master_key.take(claim),
+                EffectKind::CredentialRotate => self.rotation.end_cut_short(claim)?,
+                _ => self.rotation.claims().end_cut_short(claim)?,
+            }
+        }
+        Ok(())
     }
 
     fn settle_again(&self) {
