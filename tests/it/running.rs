@@ -198,6 +198,36 @@ fn the_log_is_left_to_another_program_where_the_settings_say_so() {
 }
 
 #[test]
+fn a_log_that_a_reader_kept_from_being_copied_is_copied_soon_after_the_reader_ends() {
+    const MIB: u64 = 1 << 20;
+    let rig = Rig::new();
+    let log = rig.data().join("oncebox.db-wal");
+    let log_bytes = || fs::metadata(&log).unwrap().len();
+    let payload = "x".repeat(256 << 10);
+    let grow_to = |bytes: u64, most_events: usize| {
+        for _ in 0..most_events {
+            if log_bytes() >= bytes {
+                break;
+            }
+            rig.publish(&json!({ "event_type": "a", "payload": payload }));
+        }
+    };
+    let reader = rig.file();
+    reader.execute_batch("BEGIN").unwrap();
+    let before: i64 =
+        reader.query_row("SELECT count(*) FROM outbox", [], |row| row.get(0)).unwrap();
+    assert_eq!(before, 0);
+    // Copying it is tried at 16 MiB, and the reader needs what was there before.
+    grow_to(18 * MIB, 200);
+    let blocked = log_bytes();
+    assert!(blocked >= 18 * MIB, "the reader keeps the log from being begun anew: {blocked}");
+    reader.execute_batch("COMMIT").unwrap();
+    grow_to(blocked + 8 * MIB, 60);
+    let after = log_bytes();
+    assert!(after < blocked + 8 * MIB, "{blocked} bytes have become {after}");
+}
+
+#[test]
 fn everything_is_as_it_was_after_a_restart() {
     let mut rig = Rig::new();
     let receiver = Receiver::scripted([Reply::status(400), Reply::status(500)]);
