@@ -751,7 +751,7 @@ fn report(rig: &Rig) -> AttemptReport {
         rules: Rules::default(),
         jitter: oncebox::model::delivery::Jitter::default(),
         is_probe: false,
-        is_offline: false,
+        is_inconclusive: false,
         is_away: false,
         order: AttemptOrder::default(),
         now: Timestamp::from_ms(rig.now().ms()),
