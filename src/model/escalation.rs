@@ -1,6 +1,9 @@
 //! An escalation: a failure that a person must see.
 //!
-//! A failure that occurs again increases the count of its open escalation. Not here: who is told of it (`alerts`).
+//! A failure that occurs again increases the count of its open escalation, or reopens the one that ended within the last
+//! hour: a target that fails and works in turns is one escalation. Not here: who is told of it (`alerts`).
+
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,6 +11,9 @@ use serde::Serialize;
 use crate::base::clock::Timestamp;
 use crate::base::schema::{NameText, Uuid};
 use crate::base::words::words;
+
+/// After this time without its failure an escalation is over for good. Until then the failure reopens it.
+pub const CALM_AFTER: Duration = Duration::from_hours(1);
 
 words! {
     /// What happened. Stored in `escalations.class`.
@@ -275,4 +281,6 @@ pub struct Escalation {
     pub acknowledged_by: Option<String>,
     /// When it was over; null while it is open.
     pub resolved_at: Option<Timestamp>,
+    /// When it was last reopened; null if its failure has not come back within an hour.
+    pub reopened_at: Option<Timestamp>,
 }

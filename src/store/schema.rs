@@ -73,6 +73,7 @@ impl Steps {
             include_str!("step_12.sql"),
             include_str!("step_13.sql"),
             include_str!("step_14.sql"),
+            include_str!("step_15.sql"),
         ],
     };
 
