@@ -12,7 +12,8 @@ use crate::base::clock::Timestamp;
 use crate::base::schema::{NameText, Uuid};
 use crate::base::words::words;
 
-/// After this time without its failure an escalation is over for good. Until then the failure reopens it.
+/// After this time without its failure an escalation is over for good. Until then the failure reopens it, if it is about a
+/// state that comes and goes.
 pub const CALM_AFTER: Duration = Duration::from_hours(1);
 
 words! {
@@ -234,6 +235,11 @@ impl Class {
     /// How bad it is. Critical: nothing goes through there until a person acts.
     pub const fn severity(self) -> Severity {
         self.facts().0
+    }
+
+    /// Whether it is about a state that may come back by itself. The others are about single things, each of which is new.
+    pub const fn comes_and_goes(self) -> bool {
+        !self.ends_when_seen()
     }
 
     /// Whether acknowledging resolves it. Escalations of the other classes are resolved when their cause is gone.

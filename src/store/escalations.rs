@@ -75,17 +75,19 @@ queries! {
      LIMIT ?1";
 }
 
-/// Raises an escalation: a new row, or one more of the open one, or the latest one again if it ended less than
-/// [`CALM_AFTER`] ago. Tells whether it was not open before; then it is audited as Oncebox's own doing.
+/// Raises an escalation: a new row, or one more of the open one, or the latest one again if it comes and goes and
+/// ended less than [`CALM_AFTER`] ago. Tells whether it was not open before; then it is audited as Oncebox's own doing.
 pub fn raise(tx: &WriteTx<'_>, new: &NewEscalation, now: Timestamp) -> Result<bool> {
     let NewEscalation { id, tenant, class, subject, detail } = new;
+    let may_be_reopened = class.comes_and_goes();
     let class = class.as_str();
     if tx.execute(RAISE_AGAIN, (tenant, class, subject, detail, now))? == 1 {
         return Ok(false);
     }
     let calm_since = now.minus(CALM_AFTER);
     let key = (tenant, class, subject, detail, now, calm_since);
-    let reopened: Option<String> = tx.first(REOPEN, key, |row| Ok(row.get(0)?))?;
+    let reopened: Option<String> =
+        if may_be_reopened { tx.first(REOPEN, key, |row| Ok(row.get(0)?))? } else { None };
     let id = reopened.as_ref().unwrap_or(id);
     if reopened.is_none() {
         insert!(tx, "escalations" { id, tenant, class, subject, detail, first_at: now, last_at: now })?;

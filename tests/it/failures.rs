@@ -822,6 +822,7 @@ fn every_test_that_the_page_names_is_there() {
     let page = include_str!("../../docs/failures.md");
     let tests = [
         include_str!("failures.rs"),
+        include_str!("fairness.rs"),
         include_str!("health_probes.rs"),
         include_str!("offline.rs"),
         include_str!("past_holds.rs"),
