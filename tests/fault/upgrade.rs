@@ -1,6 +1,8 @@
 //! A file of each older schema version is upgraded, and what waits in it is delivered.
 
 use oncebox::backup::upgrade;
+use oncebox::base::faults::Faults;
+use oncebox::model::audit::Actor;
 use oncebox::store::audit_events::Trail;
 use oncebox::store::schema::Steps;
 
@@ -99,6 +101,26 @@ fn an_erp_may_have_tables_with_the_names_of_our_views() {
     process.stop();
 }
 
+#[test]
+fn an_erp_table_with_a_name_of_a_later_schema_is_named_before_the_upgrade_begins() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    place(11, &data);
+    let path = data.join("oncebox.db");
+    Connection::open(&path).unwrap().run("CREATE TABLE Search_Values (no INTEGER)");
+    let files = || fs::read_dir(&data).unwrap().count();
+    let before = (files(), fs::read(&path).unwrap());
+    let clock = Clock::machine();
+    let by = (clock.wall(), Actor::system());
+    let rehearsed = upgrade::rehearse(&path, Steps::RELEASED, &clock, &mut |_| true).unwrap_err();
+    let refused =
+        upgrade::run(&path, Steps::RELEASED, &by, &Faults::none(), &mut |_| true).unwrap_err();
+    for error in [rehearsed.to_string(), refused.to_string()] {
+        shows(&error, &["named search_values", "Nothing was changed", "Rename your table"]);
+    }
+    assert!((files(), fs::read(&path).unwrap()) == before, "not even a backup was made");
+}
+
 fn upgraded_and_delivered(from: i64) {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");
@@ -113,7 +135,7 @@ fn upgraded_and_delivered(from: i64) {
     );
     let process = Process::start(home.path());
     let database = file::open(&data.join("oncebox.db"));
-    assert_eq!(file::lines(&database, "PRAGMA user_version"), ["14"]);
+    assert_eq!(file::lines(&database, "PRAGMA user_version"), ["15"]);
     let held = process.call("GET", "/v1/subscriptions/erp", &Value::Null).json();
     assert_eq!(held["holds"][0]["reason"], "paused");
     let receiver = Receiver::new();

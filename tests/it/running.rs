@@ -248,6 +248,28 @@ fn everything_is_as_it_was_after_a_restart() {
 }
 
 #[test]
+fn an_erp_table_with_a_name_of_ours_is_named_before_anything_is_changed() {
+    for name in ["jobs", "outbox", "Search_Values"] {
+        let mut rig = Rig::new();
+        rig.stop();
+        let database = rig.data().join("oncebox.db");
+        fs::remove_file(&database).unwrap();
+        let _log = fs::remove_file(rig.data().join("oncebox.db-wal"));
+        rig.write(&format!(
+            "PRAGMA auto_vacuum = INCREMENTAL; CREATE TABLE {name} (no INTEGER); INSERT INTO {name} VALUES (4711);"
+        ));
+        let before = fs::read(&database).unwrap();
+        let refused = rig.appliance_again().unwrap_err().to_string();
+        shows(&refused, &["Nothing was changed", "Rename your table"]);
+        shows(&refused, &[&format!("named {}", name.to_lowercase())]);
+        assert!(fs::read(&database).unwrap() == before, "{name}");
+        rig.write(&format!("ALTER TABLE {name} RENAME TO my_{name}"));
+        rig.start_again();
+        assert_eq!(rig.one(&format!("SELECT no FROM my_{name}")), "4711");
+    }
+}
+
+#[test]
 fn an_erp_table_in_the_same_file_is_left_alone() {
     let mut rig = Rig::new();
     rig.stop();
