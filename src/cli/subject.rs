@@ -36,7 +36,7 @@ fn erase(_call: &Call<'_>, _remote: &Remote, erased: &Value) -> Done {
     out::line(format_args!("erased: {count} {keys} destroyed"))?;
     let holds: Vec<&str> = list(erased, "legal_holds").iter().filter_map(Value::as_str).collect();
     if !holds.is_empty() {
-        out::note(&format!(
+        out::note(format!(
             "Legal holds are in force ({}): the events that they are about stay, without what was sealed for the subject.",
             holds.join(", ")
         ));

@@ -352,13 +352,11 @@ impl Deliver {
         let latency = self.clock.monotonic().saturating_sub(started);
         let class = destination.classes.classify(&outcome);
         let target = &destination.subscription.new.target;
-        // What was cut short says nothing about the line either.
         let is_cut = is_short(assignment, destination) && is_cut(latency, &outcome);
-        let is_inconclusive = if is_cut {
-            Some(true)
-        } else {
-            self.is_offline(&destination.subscription, started, &outcome)
-        };
+        let outcome = if is_cut { outcome.map_reason(cut_short) } else { outcome };
+        // What was cut short says nothing about the line either.
+        let is_offline = || self.is_offline(&destination.subscription, started, &outcome);
+        let is_inconclusive = if is_cut { Some(true) } else { is_offline() };
         let kept = request
             .map(|it| it.kept(&outcome, destination, opened.stored.is_some()))
             .unwrap_or_default();
@@ -373,9 +371,7 @@ impl Deliver {
             counted: false,
             http_status: outcome.status(),
             latency_ms: u32::try_from(latency.as_millis()).unwrap_or(u32::MAX),
-            failed_reason: outcome
-                .failed_reason(class)
-                .map(|reason| if is_cut { format!("{reason} ({CUT_SHORT})") } else { reason }),
+            failed_reason: outcome.failed_reason(class),
             excerpt: excerpt_of(outcome),
             ..kept
         };
@@ -676,6 +672,11 @@ struct Attempted {
 /// Whether an attempt has less time than its subscription gives it.
 fn is_short(assignment: Assignment, destination: &Destination) -> bool {
     assignment.is_short && destination.timeout > FIRST_TRY
+}
+
+/// Why an attempt failed that was cut short.
+fn cut_short(reason: String) -> String {
+    format!("{reason} ({CUT_SHORT})")
 }
 
 /// Whether a short attempt ended because of its time limit.

@@ -19,6 +19,8 @@ pub(super) struct CopyTries {
     at: Option<u64>,
     /// Bytes by which the log grows before the next try.
     wait: u64,
+    /// Whether somebody asked for the log to be emptied, whatever its length, and no try has done it yet.
+    must_empty: bool,
 }
 
 /// What is known of the log when a try is considered.
@@ -30,8 +32,6 @@ pub(super) struct LogState {
     pub(super) uncopied: u64,
     /// Whether there was no job for a heartbeat interval.
     pub(super) is_idle: bool,
-    /// Whether somebody asked for the log to be emptied, whatever its length.
-    pub(super) is_asked: bool,
 }
 
 impl CopyTries {
@@ -39,12 +39,12 @@ impl CopyTries {
     pub(super) fn is_due(&mut self, log: LogState, checkpoint_at: u64) -> bool {
         if self.at.is_some_and(|at| log.frames < at) {
             // The log was begun anew: every reader of the old one has ended.
-            *self = Self::default();
+            *self = Self { must_empty: self.must_empty, ..Self::default() };
         }
         match self.at {
-            None => log.is_asked || log.uncopied >= checkpoint_at,
+            None => self.must_empty || log.uncopied >= checkpoint_at,
             Some(at) => {
-                let has_work = log.is_asked || log.uncopied > 0;
+                let has_work = self.must_empty || log.uncopied > 0;
                 let grown = log.frames.saturating_sub(at).saturating_mul(FRAME);
                 has_work && (log.is_idle || grown >= self.wait)
             }
@@ -54,6 +54,21 @@ impl CopyTries {
     /// Whether a try was made in this log: the next look tells whether the log was begun anew or grows on.
     pub(super) const fn is_waiting(&self) -> bool {
         self.at.is_some()
+    }
+
+    /// The next try is due at once, and empties the log.
+    pub(super) fn ask_to_empty(&mut self) {
+        *self = Self { must_empty: true, ..Self::default() };
+    }
+
+    /// The log is empty.
+    pub(super) const fn emptied(&mut self) {
+        self.must_empty = false;
+    }
+
+    /// Whether the next try empties the log.
+    pub(super) const fn must_empty(&self) -> bool {
+        self.must_empty
     }
 
     /// Notes a try at this length of the log.
@@ -72,7 +87,7 @@ mod tests {
     const CHECKPOINT_AT: u64 = 16 * MIB;
 
     fn log(bytes: u64, uncopied: u64) -> LogState {
-        LogState { frames: bytes / FRAME, uncopied, is_idle: false, is_asked: false }
+        LogState { frames: bytes / FRAME, uncopied, is_idle: false }
     }
 
     /// The lengths of the log, in KiB, at which copying is tried while a reader lets none end.
@@ -111,7 +126,9 @@ mod tests {
     fn nothing_is_tried_without_a_need() {
         let mut tries = CopyTries::default();
         assert!(!tries.is_due(LogState { is_idle: true, ..log(MIB, MIB) }, CHECKPOINT_AT));
-        assert!(tries.is_due(LogState { is_asked: true, ..log(MIB, MIB) }, CHECKPOINT_AT));
+        tries.ask_to_empty();
+        assert!(tries.is_due(log(MIB, MIB), CHECKPOINT_AT));
+        tries.emptied();
         tries.tried(log(MIB, 0).frames, CHECKPOINT_AT);
         // All of it is in the file: the next commit begins it anew.
         assert!(!tries.is_due(LogState { is_idle: true, ..log(MIB, 0) }, CHECKPOINT_AT));

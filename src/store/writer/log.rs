@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use crate::store::prelude::*;
 use crate::store::schema;
 use crate::store::subjects::{self, KeyId};
-use crate::store::writer::copy_tries::{CopyTries, FRAME, LogState, PAGE};
+use crate::store::writer::copy_tries::{FRAME, LogState, PAGE};
 use crate::store::writer::room::LowDisk;
 use crate::store::writer::{MAX_BATCH_JOBS, WriterLoop};
 use crate::sys::locks::{self, LogIndex};
@@ -153,22 +153,21 @@ impl WriterLoop {
         let checkpoint_at = self.room.checkpoint_at.load(Ordering::Relaxed);
         self.limit_log_size(checkpoint_at);
         if self.room.to_empty.swap(false, Ordering::Relaxed) {
-            self.must_truncate = true;
-            self.tries = CopyTries::default();
+            self.tries.ask_to_empty();
         }
-        self.must_truncate &= self.log_bytes() > 0;
-        let state = LogState {
-            frames: log.frames,
-            uncopied: log.uncopied(),
-            is_idle: idle,
-            is_asked: self.must_truncate,
-        };
+        if self.tries.must_empty() && self.log_bytes() == 0 {
+            self.tries.emptied();
+        }
+        let state = LogState { frames: log.frames, uncopied: log.uncopied(), is_idle: idle };
         if self.tries.is_due(state, checkpoint_at) && self.checkpoints && self.fits() {
             self.tries.tried(log.frames, checkpoint_at);
-            match if self.must_truncate { self.empty() } else { self.checkpoint("PASSIVE") } {
+            let empties = self.tries.must_empty();
+            match if empties { self.empty() } else { self.checkpoint("PASSIVE") } {
                 Ok(after) => {
                     log = after;
-                    self.must_truncate &= log.busy;
+                    if !log.busy {
+                        self.tries.emptied();
+                    }
                     self.note_reader(log, checkpoint_at);
                 }
                 Err(error) => tracing::warn!(%error, "the write-ahead log could not be copied yet"),

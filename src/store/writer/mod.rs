@@ -166,7 +166,6 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> Result<(Writer, WriterLo
         unlooked: 0,
         is_low: false,
         tries: CopyTries::default(),
-        must_truncate: false,
         limited_to: 0,
         faults,
         cache: WriterCache { fresh: Arc::clone(&fresh), ..WriterCache::default() },
@@ -297,8 +296,6 @@ pub struct WriterLoop {
     is_low: bool,
     /// When copying the log is tried.
     tries: CopyTries,
-    /// Whether somebody asked for the log to be emptied, and no try has done it yet.
-    must_truncate: bool,
     /// The checkpoint size for which `journal_size_limit` was last set.
     limited_to: u64,
     /// Whether the writer does checkpoints; if not, another program does.
