@@ -571,7 +571,7 @@ fn healthy_behind_a_hundred(beside: Beside, timeout: Duration) -> (Duration, usi
                 match out {
                     Command::Fetch { subscription, .. } => {
                         let is_busy = matches!(beside, Beside::ABusyTenant);
-                        let count = if subscription != other { 1 } else { i64::from(is_busy) * 64 };
+                        let count = if subscription == other { i64::from(is_busy) * 64 } else { 1 };
                         let rows = (0..count).map(|row| DeliverySeq(subscription.0 * 1000 + row));
                         let rows = rows.map(|delivery| (delivery, Places::default())).collect();
                         let (more, next_due) = (false, None);
