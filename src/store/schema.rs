@@ -85,16 +85,12 @@ impl Steps {
     }
 
     /// The steps that a file of version `have` needs, each with the version it leads to.
-    /// Fails with `NoStep` if that version cannot be upgraded, and with `NameTaken` if no oncebox made the file.
+    /// Fails with `NoStep` if that version cannot be upgraded.
     pub fn after(
         self,
         path: &Path,
         have: i64,
     ) -> Result<impl Iterator<Item = (i64, &'static str)>> {
-        if have == 0 && self.oldest > 0 {
-            // Every oncebox has written its version. An `outbox` of another program looks like an older file.
-            return Err(Error::NameTaken { path: path.to_owned(), name: "outbox".to_owned() });
-        }
         if have < self.oldest {
             return Err(Error::NoStep { path: path.to_owned(), have });
         }
@@ -190,6 +186,10 @@ fn make(conn: &mut Connection) -> Result<()> {
 
 /// Fails with `NameTaken` if a step from version `have` needs a name that another program uses in the file.
 pub(crate) fn check_names(path: &Path, steps: Steps, have: i64) -> Result<()> {
+    if have == 0 && steps.oldest > 0 {
+        // Every released oncebox has written its version. An `outbox` of another program looks like an older file.
+        return Err(Error::NameTaken { path: path.to_owned(), name: "outbox".to_owned() });
+    }
     let conn = pool::open_reader(path)?;
     schema_names::check(path, &conn, steps.after(path, have)?.map(|(_, sql)| sql))
 }

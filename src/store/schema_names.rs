@@ -102,7 +102,7 @@ mod tests {
         conn.execute_batch(SCHEMA).unwrap();
         let mut statement = conn
             .prepare(
-                "SELECT name, type FROM sqlite_master WHERE type <> 'trigger' AND sql IS NOT NULL",
+                "SELECT name, type FROM sqlite_master WHERE type <> 'trigger' AND name NOT LIKE 'sqlite%'",
             )
             .unwrap();
         let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
