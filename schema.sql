@@ -1107,7 +1107,8 @@ CREATE TABLE source_files (
 
 CREATE INDEX source_files_age ON source_files (read_at);
 
--- Failures that a person must see. If one is already open, its count is raised instead of adding a row.
+-- Failures that a person must see. If one is already open, or ended within the last hour and nobody has acknowledged it, its
+-- count is raised instead of adding a row.
 CREATE TABLE escalations (
   seq             INTEGER PRIMARY KEY AUTOINCREMENT,
   id              TEXT NOT NULL UNIQUE,
@@ -1122,12 +1123,16 @@ CREATE TABLE escalations (
   acknowledged_at INTEGER,
   acknowledged_by TEXT,
   resolved_at     INTEGER,
+  -- When it was last raised again within an hour after its end; NULL: never.
+  reopened_at     INTEGER,
   CONSTRAINT escalation_is_acknowledged_by_somebody
     CHECK ((acknowledged_at IS NULL) = (acknowledged_by IS NULL))
 ) STRICT;
 
 CREATE UNIQUE INDEX escalations_open ON escalations (tenant, class, subject) WHERE resolved_at IS NULL;
 CREATE INDEX escalations_listed ON escalations (tenant, seq);
+-- The latest one of a cause may be reopened.
+CREATE INDEX escalations_latest ON escalations (tenant, class, subject, seq);
 CREATE INDEX escalations_open_listed ON escalations (tenant, seq) WHERE resolved_at IS NULL;
 
 -- Data subjects, each with its own keys for sealing personal data. Erasing a subject destroys its keys, so that

@@ -201,7 +201,7 @@ fn success(delivery: DeliverySeq) -> AttemptReport {
         rules: Rules::default(),
         jitter: Jitter::default(),
         is_probe: false,
-        is_offline: false,
+        is_inconclusive: false,
         is_away: false,
         order: AttemptOrder::default(),
         now: at,

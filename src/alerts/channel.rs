@@ -90,6 +90,7 @@ impl Terms {
             quiet: quiet.map(|text| QuietHours::parse(text)).transpose()?,
             rate,
             left: usize::MAX,
+            reserve: 0,
             digest: span("digest", &self.digest)?,
             repeat_after: Some(repeat_after).filter(|span| !span.is_zero()),
         })
@@ -98,7 +99,7 @@ impl Terms {
     /// Without quiet hours, digest and repetition.
     pub fn untimed(&self) -> Timing {
         let (rate, digest) = (self.rate_per_hour, Duration::ZERO);
-        Timing { quiet: None, rate, left: usize::MAX, digest, repeat_after: None }
+        Timing { quiet: None, rate, left: usize::MAX, reserve: 0, digest, repeat_after: None }
     }
 
     /// The classes that are told.
@@ -116,6 +117,8 @@ pub struct Timing {
     rate: u32,
     /// The most messages that may be sent now, whatever they tell.
     pub left: usize,
+    /// Those of them that are kept for critical escalations.
+    pub reserve: usize,
     digest: Duration,
     /// When one is told again; `None`: never.
     pub repeat_after: Option<Duration>,
@@ -253,13 +256,43 @@ impl Timing {
         let rest = open.split_off(single);
         let mut messages: Vec<Vec<Due>> = open.into_iter().map(|one| vec![one]).collect();
         messages.extend([rest, over].into_iter().filter(|some| !some.is_empty()));
-        let most = if self.digest.is_zero() { self.left } else { self.left.min(1) };
-        let beyond = messages.split_off(most.min(messages.len()));
-        if let Some(last) = messages.last_mut() {
-            last.extend(beyond.into_iter().flatten());
+        self.within_what_is_left(messages)
+    }
+
+    /// Messages that may be sent now; the last of them lists the rest. What is reserved goes to critical escalations that are
+    /// not over. The very last message lists whatever is due.
+    fn within_what_is_left(&self, messages: Vec<Vec<Due>>) -> Vec<Vec<Due>> {
+        let per_look = if self.digest.is_zero() { usize::MAX } else { 1 };
+        let free = self.left.saturating_sub(self.reserve);
+        if free > 0 {
+            return merged(messages, free.min(per_look));
+        }
+        let is_urgent = |one: &Due| one.severity() == Severity::Critical && !one.is_over();
+        let (urgent, rest): (Vec<Due>, Vec<Due>) =
+            messages.into_iter().flatten().partition(is_urgent);
+        let urgent = urgent.into_iter().map(|one| vec![one]).collect();
+        let mut messages = merged(urgent, self.left.min(per_look));
+        if messages.len() >= self.left
+            && let Some(last) = messages.last_mut()
+        {
+            last.extend(rest);
         }
         messages
     }
+}
+
+/// At most so many messages: the last one has what is beyond.
+fn merged(mut messages: Vec<Vec<Due>>, most: usize) -> Vec<Vec<Due>> {
+    let beyond = messages.split_off(most.min(messages.len()));
+    if let Some(last) = messages.last_mut() {
+        last.extend(beyond.into_iter().flatten());
+    }
+    messages
+}
+
+/// How many of a tenant's e-mails of a day are kept for critical escalations: a quarter, at least one.
+pub const fn reserved(mails_max: u32) -> u32 {
+    if mails_max < 8 { 1 } else { mails_max / 4 }
 }
 
 /// A channel as stored.
@@ -327,6 +360,7 @@ mod tests {
             acknowledged_at: None,
             acknowledged_by: None,
             resolved_at: None,
+            reopened_at: None,
         };
         Due { escalation, told: Told::Raised, since }
     }
@@ -424,6 +458,34 @@ mod tests {
         assert_eq!(chosen.iter().map(Vec::len).collect::<Vec<_>>(), [2]);
         timing.left = 0;
         assert!(timing.choose(many.to_vec(), Counted::default(), now).is_empty());
+    }
+
+    #[test]
+    fn what_is_reserved_is_for_critical_ones_and_the_last_message_has_all() {
+        let now = at("2026-01-31T12:00:00Z");
+        let warning = due(Class::BackupOld, now);
+        let critical = due(Class::DiskLow, now);
+        let over = Due { told: Told::Resolved, ..due(Class::SiteOffline, now) };
+        let warnings = [warning.clone(), warning.clone(), warning.clone()];
+        let mixed = [warning, over, critical.clone(), critical];
+        // Left, reserved, what is due, and how many things each message tells.
+        for (left, reserve, due, wanted) in [
+            (10, 2, &warnings[..], &[1, 1, 1][..]),
+            (4, 2, &warnings, &[1, 2]),
+            (3, 2, &warnings, &[3]),
+            (2, 2, &warnings, &[]),
+            (1, 2, &warnings, &[]),
+            (3, 3, &mixed, &[1, 1]),
+            (2, 2, &mixed, &[1, 3]),
+            (1, 2, &mixed, &[4]),
+            (0, 2, &mixed, &[]),
+        ] {
+            let timing = Timing { left, reserve, ..Terms::default().timing().unwrap() };
+            let chosen = timing.choose(due.to_vec(), Counted::default(), now);
+            let sizes: Vec<usize> = chosen.iter().map(Vec::len).collect();
+            assert_eq!(sizes, wanted, "{left} left, {reserve} of them reserved");
+        }
+        assert_eq!([1, 2, 4, 7, 8, 200].map(reserved), [1, 1, 1, 1, 2, 50]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! It asks the database alone. So it also tells what was raised while the service was down or a channel was quiet, and a
 //! kill leaves nothing half done: messages and what was told are one transaction.
 
-use crate::alerts::channel::{Channel, Due, Kind};
+use crate::alerts::channel::{Channel, Due, Kind, reserved};
 use crate::alerts::store;
 use crate::base::clock::{Clock, Timestamp};
 use crate::config::Live;
@@ -75,6 +75,7 @@ fn messages(
     if channel.kind == Kind::Email {
         let left = mails_max.saturating_sub(tenants::mails(tx, &channel.tenant, now)?);
         timing.left = usize::try_from(left).unwrap_or(usize::MAX);
+        timing.reserve = usize::try_from(reserved(mails_max)).unwrap_or(usize::MAX);
     }
     let due = store::due(tx, channel, all, (timing.repeat_after, now))?;
     Ok(timing.choose(due, channel.counted, now))

@@ -29,6 +29,16 @@ pub struct Message {
     pub alerts: Vec<Alert>,
 }
 
+impl Message {
+    /// Whether it tells of a critical escalation that is not over.
+    pub fn is_urgent(&self) -> bool {
+        let is_urgent = |alert: &Alert| {
+            alert.severity == Severity::Critical && alert.state != Told::Resolved.as_str()
+        };
+        self.alerts.iter().any(is_urgent)
+    }
+}
+
 /// What is told of one escalation.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Alert {
@@ -81,6 +91,7 @@ fn headline(due: &Due, affected: Affected) -> String {
     };
     let (severity, what, _) = new.class.facts();
     let state = match told {
+        Told::Raised if due.escalation.reopened_at.is_some() => "again: ",
         Told::Raised => "",
         Told::Repeated => "still open: ",
         Told::Resolved => "resolved: ",
@@ -95,10 +106,15 @@ fn text_of(due: &Due, max_chars: usize) -> String {
     let end = escalation.resolved_at.map(|at| format!("\nOver since: {at}")).unwrap_or_default();
     let advice =
         if *told == Told::Resolved { String::new() } else { format!("\nWhat to do: {advice}") };
+    let again = match (escalation.reopened_at, *told) {
+        (None, _) => String::new(),
+        (Some(_), Told::Resolved) => "\nIt came and went, and has not come back for an hour.".to_owned(),
+        (Some(_), _) => "\nIt comes and goes. It is told again after an hour, or when it has stayed away for an hour.".to_owned(),
+    };
     let tenant = Some(&escalation.new.tenant).filter(|tenant| *tenant != DEFAULT_TENANT);
     let tenant = tenant.map(|tenant| format!("\nTenant: {tenant}")).unwrap_or_default();
     format!(
-        "{detail}{tenant}\nSince: {}, last: {}, times: {}{end}{advice}\nLook: {}",
+        "{detail}{tenant}\nSince: {}, last: {}, times: {}{again}{end}{advice}\nLook: {}",
         escalation.first_at,
         escalation.last_at,
         escalation.count,

@@ -6,7 +6,7 @@ use crate::alerts::channel::{Channel, Counted, Due, Kind, Told};
 use crate::alerts::message::{self, Affected, MAX_COUNTED};
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{self, SubscriptionSeq};
-use crate::model::escalation::{Class, Severity};
+use crate::model::escalation::{CALM_AFTER, Class, Severity};
 use crate::model::event::{ALERT_TYPE, NewEvent, OWN_SOURCE};
 use crate::store::column::{Json, words};
 use crate::store::error::Result;
@@ -73,13 +73,17 @@ const NEW: &str = "
        AND NOT EXISTS (SELECT 1 FROM alerts WHERE channel_seq = ?1 AND escalation_seq = e.seq)
      ORDER BY e.class NOT IN (SELECT value FROM json_each(?6)), e.seq LIMIT ?5";
 
-// One that was told later than can be was told before the clock was set back.
+// One that was told later than can be was told before the clock was set back. The end of one that was reopened is told when
+// it cannot be reopened any more (?7). If it is open, it is told again, so long after it was told last.
 const TOLD: &str = "
     SELECT e.seq, a.told_at FROM alerts AS a
       JOIN escalations AS e ON e.seq = a.escalation_seq
      WHERE a.channel_seq = ?1
-       AND (e.resolved_at IS NOT NULL
-            OR (e.acknowledged_at IS NULL AND ?4 IS NOT NULL AND (a.told_at <= ?3 - ?4 OR a.told_at > ?3 + ?4)))
+       AND ((e.resolved_at IS NOT NULL
+             AND (e.reopened_at IS NULL OR e.resolved_at <= ?3 - ?7 OR e.resolved_at > ?3))
+            OR (e.resolved_at IS NULL AND e.acknowledged_at IS NULL
+                AND ((?4 IS NOT NULL AND (a.told_at <= ?3 - ?4 OR a.told_at > ?3 + ?4))
+                     OR (a.told_at < e.reopened_at AND a.told_at <= ?3 - ?7))))
        AND NOT EXISTS (SELECT 1 FROM json_each(?2) WHERE value = e.tenant || '/' || e.subject)
      ORDER BY e.class NOT IN (SELECT value FROM json_each(?6)), e.seq LIMIT ?5";
 
@@ -204,13 +208,15 @@ pub fn due(
     for seq in tx.list(NEW, key)? {
         let Some(escalation) = escalations::by_seq(tx, seq)? else { continue };
         // It may be older than the channel, or than its terms.
-        let since = escalation.first_at.max(channel.updated_at);
+        let since = escalation.reopened_at.unwrap_or(escalation.first_at).max(channel.updated_at);
         due.push(Due { escalation, told: Told::Raised, since });
     }
-    let key = (channel.seq, &left_out, now, repeat_after.map(millis), MAX_DUE, &critical);
+    let calm_after = millis(CALM_AFTER);
+    let repeat = repeat_after.map(millis);
+    let key = (channel.seq, &left_out, now, repeat, MAX_DUE, &critical, calm_after);
     for (seq, told_at) in tx.rows(TOLD, key, tuple::<(i64, Timestamp)>)? {
         let Some(escalation) = escalations::by_seq(tx, seq)? else { continue };
-        let repeat_at = told_at.plus(repeat_after.unwrap_or_default()).min(now);
+        let repeat_at = told_at.plus(repeat_after.unwrap_or(CALM_AFTER)).min(now);
         let told = if escalation.resolved_at.is_some() { Told::Resolved } else { Told::Repeated };
         let since = escalation.resolved_at.unwrap_or(repeat_at);
         due.push(Due { escalation, told, since });
@@ -241,7 +247,9 @@ pub fn tell(
 ) -> Result<()> {
     for message in messages {
         let Some(head) = message.first() else { continue };
-        let id = id::uuid7_of(at, &[&channel.id, &head.escalation.new.id, head.told.as_str()]);
+        let count = head.escalation.count.to_string();
+        let parts = [&channel.id, &head.escalation.new.id, head.told.as_str(), &count];
+        let id = id::uuid7_of(at, &parts);
         let affected = message.iter().take(message::MAX_LISTED).map(|due| affected(tx, due));
         let affected = affected.collect::<Result<Vec<_>>>()?;
         send(tx, channel, &id, message::payload(channel, message, &affected), (at, now))?;

@@ -54,7 +54,7 @@ pub(super) enum By<'a> {
     Number(i64),
 }
 
-fn names(archive: &Archive) -> Result<Vec<Month>, Problem> {
+pub(super) fn names(archive: &Archive) -> Result<Vec<Month>, Problem> {
     archive.months().map_err(|error| Problem::internal(error.to_string()))
 }
 

@@ -13,7 +13,7 @@ use crate::api::prelude::*;
 use crate::api::subscriptions::{self as subscriptions_api, ID as SUBSCRIPTION_ID};
 use crate::base::id::{self, DeliverySeq};
 use crate::jobs::{
-    Became, Cursor, Filter, Item, Job, Kind, MAX_RATE, Matched, NewJob, State, tables,
+    Became, Cursor, Filter, Item, Job, Kind, MAX_RATE, Matched, NewJob, State, expunging, tables,
 };
 use crate::model::json_fields;
 use crate::store::error::Error;
@@ -380,8 +380,14 @@ impl JobRequest {
             && let Ok((mut matched, first)) = counted
         {
             // Samples are of the database alone.
-            for of_month in archived::each(api)? {
-                let (more, _) = of_month.store.read(count)?;
+            let archive = &api.flow.archiving.archive;
+            for month in archived::names(archive)? {
+                let is_over = || clock.monotonic() >= end;
+                let more = expunging::matched_in_month(&api.store, archive, &new, &month, is_over);
+                let more = more.unwrap_or_else(|error| {
+                    tracing::error!(%error, %month, "a month of the archive cannot be read");
+                    Matched { count: 0, is_more: true }
+                });
                 matched.count = matched.count.saturating_add(more.count);
                 matched.is_more |= more.is_more;
             }

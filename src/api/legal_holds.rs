@@ -2,16 +2,21 @@
 //! hold of one tenant keeps files that have events of all.
 
 use std::convert::identity;
+use std::time::Duration;
 
+use crate::api::archived;
 use crate::api::call::page_found;
 use crate::api::prelude::*;
 use crate::api::schema::TypeName;
 use crate::base::id;
 use crate::model::name::Name;
 use crate::model::token::Right::Box;
-use crate::store::legal_holds::{self, LegalHold, MAX_OF_TENANT, Terms};
+use crate::store::legal_holds::{self, Cover, LegalHold, MAX_OF_TENANT, Terms};
 use crate::store::page::Found;
 use crate::store::tenants;
+
+/// How long the events that a new hold keeps are counted.
+const MAX_COUNT_SPAN: Duration = Duration::from_millis(500);
 
 const NAME: Param = Param::path::<NameText>("name", "The hold's name.", "audit-2026");
 const TENANT: Param =
@@ -29,8 +34,11 @@ pub(super) const RESOURCE: Resource = Resource {
             .returns(&[Returns::page::<LegalHold>("A page of legal holds.")]),
         post("/v1/legal-holds", Box, Act("legal_hold.create", create))
             .doc("createLegalHold", "Keep events", &[])
-            .about("Events that match all given conditions are kept, also those that come later.")
-            .returns(&[Returns::json::<LegalHold>(201, "The hold.")])
+            .about(
+                "Events that match all given conditions are kept, also those that come later. A hold that could keep \
+                 nothing is refused with 422. The answer says how many events it keeps now.",
+            )
+            .returns(&[Returns::json::<Created>(201, "The hold, and what it keeps now.")])
             .body::<LegalHoldCreation>(
                 r#"{"name":"audit-2026","reason":"Tax audit","event_type":"invoice.paid","since":"2026-01-01T00:00:00Z"}"#,
             ),
@@ -62,6 +70,58 @@ struct LegalHoldCreation {
     until: Option<Timestamp>,
 }
 
+/// A new hold.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "LegalHoldCreated")]
+struct Created {
+    #[serde(flatten)]
+    hold: LegalHold,
+    /// What it keeps now, in the database and in the archive.
+    covers: Cover,
+}
+
+/// Refuses a hold that no event can match.
+fn check(terms: &Terms) -> Result<(), Problem> {
+    let Terms { event_type, aggregate_type, aggregate_id, since, until, .. } = terms;
+    let texts = [
+        ("event_type", event_type),
+        ("aggregate_type", aggregate_type),
+        ("aggregate_id", aggregate_id),
+    ];
+    for (field, text) in texts {
+        let Some(text) = text else { continue };
+        let is_pattern = text == "*" || (field == "event_type" && text.contains('*'));
+        let why = if text.is_empty() {
+            "is empty"
+        } else if is_pattern {
+            "is a pattern"
+        } else {
+            continue;
+        };
+        return Err(Problem::unprocessable(format!(
+            "{field} {why}, so the hold would keep nothing. It is compared as it is; leave it out for any."
+        )));
+    }
+    match (since, until) {
+        (Some(since), Some(until)) if since >= until => Err(Problem::unprocessable(format!(
+            "until ({until}) is not after since ({since}), so the hold would keep nothing."
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Counts what a hold keeps in the database and in each month of the archive.
+fn cover(api: &Api, tenant: &str, terms: &Terms) -> Result<Cover, Problem> {
+    let end = api.clock.monotonic().saturating_add(MAX_COUNT_SPAN);
+    let is_over = || api.clock.monotonic() >= end;
+    let mut found = api.store.read(|tx| legal_holds::cover(tx, tenant, terms, &is_over))?;
+    for of_month in archived::each(api)? {
+        let more = of_month.store.read(|tx| legal_holds::cover(tx, tenant, terms, &is_over))?;
+        found = found.and(more);
+    }
+    Ok(found)
+}
+
 fn tenant_of(call: &Call) -> String {
     call.query.text("tenant").unwrap_or_else(|| DEFAULT_TENANT.to_owned())
 }
@@ -80,7 +140,11 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let LegalHoldCreation { name, tenant, aggregate_type, aggregate_id, since, until, .. } = given;
     let (reason, event_type) = (given.reason.0, bare(given.event_type));
     let terms = Terms { reason, event_type, aggregate_type, aggregate_id, since, until };
+    check(&terms)?;
     let tenant = tenant.map_or_else(|| DEFAULT_TENANT.to_owned(), |name| name.as_str().to_owned());
+    let covers = cover(api, &tenant, &terms)?;
+    // A batch of an expunge in the file of a month reads the holds and ends before this one is in force, or obeys it.
+    let _no_batch = api.flow.archiving.archive.write_alone();
     let now = api.clock.wall();
     let hold_id = id::uuid7_of(now, &["legal_hold", &tenant, name.as_str()]);
     change(api, call, move |tx| {
@@ -96,7 +160,8 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             return Err(Problem::unprocessable(detail).into());
         }
         let made = legal_holds::by_name(tx, &tenant, name.as_str())?.or_not_found("legal hold")?;
-        Ok(Change::made("legal_hold", name.as_str(), &made))
+        let created = Created { hold: made, covers };
+        Ok(Change::made("legal_hold", name.as_str(), &created.hold).answer(created))
     })
 }
 

@@ -15,12 +15,16 @@ use crate::api::tokens::tenant_of;
 use crate::backup::erasures;
 use crate::model::effect::EffectKind;
 use crate::store::claimed_effects::ClaimedEffect;
+use crate::store::legal_holds;
 use crate::store::subjects::{self, KeyId, SubjectKey};
 
 /// Why an erasure is refused while another one of the same subject is claimed.
 const BUSY: &str = "This subject is being erased at this moment.";
 /// `Retry-After` if the list of erasures could not be written.
 const RETRY_AFTER_SECS: u64 = 10;
+
+/// As many legal holds as a tenant may have.
+const MAX_HOLDS: u32 = 100;
 
 /// The most keys that one transaction destroys; each transaction has its own audit event.
 const ERASED_AT_ONCE: u32 = 1000;
@@ -59,7 +63,8 @@ pub(super) const RESOURCE: Resource = Resource {
             .about(
                 "Destroys its keys, so that nobody can open its sealed data any more. Waiting \
                  deliveries are sent with `null` instead. A restore of an older backup destroys the \
-                 keys again. Erasing a subject twice changes nothing.",
+                 keys again. Erasing a subject twice changes nothing. A legal hold keeps events, and not what was \
+                 sealed in them: the answer names the holds.",
             )
             .returns(&[Returns::json::<Erasure>(200, "It is erased.")])
             .body::<SubjectName>(r#"{"subject":"customer-4711"}"#)
@@ -96,6 +101,9 @@ struct Erasure {
     /// Keys that were destroyed by this call.
     keys_erased: u64,
     erased_at: Timestamp,
+    /// Legal holds of the tenant in force. The events that they are about stay stored, with everything that was not sealed;
+    /// what was sealed for the subject cannot be read in them either.
+    legal_holds: Vec<Is<NameText>>,
 }
 
 /// The tenant and the hashed name of the subject that a body names.
@@ -218,12 +226,19 @@ fn destroy(
                 erased = erased.saturating_add(1);
             }
         }
+        let holds = legal_holds::page(tx, &of.tenant, 0, MAX_HOLDS)?;
+        let holds = holds.into_iter().map(|hold| hold.name.into()).collect();
         let name = HEXLOWER.encode(&of.subject);
         let all = part.earlier.saturating_add(erased);
         let change = Change::changed("subject", &name, &(), &())
             .and("tenant", of.tenant.as_str())
             .and("keys_erased", erased)
-            .answer(Erasure { subject: name.into(), keys_erased: all, erased_at: of.at })
+            .answer(Erasure {
+                subject: name.into(),
+                keys_erased: all,
+                erased_at: of.at,
+                legal_holds: holds,
+            })
             .part(!part.is_last);
         Ok((change, all))
     })

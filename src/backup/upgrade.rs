@@ -57,8 +57,8 @@ pub fn run(
     let Some(from) = schema_version(database)?.filter(|have| *have < steps.version()) else {
         return Ok(None);
     };
-    // Fails before the backup if no step leads from this version.
-    drop(steps.after(database, from)?);
+    // Fails before the backup if no step leads from this version, or if a table of an ERP is in the way.
+    schema::check_names(database, steps, from)?;
     let backup = match made_before(database)? {
         Some(there) => there,
         None => back_up(database, by.0, faults, go_on)?,
@@ -106,6 +106,9 @@ pub fn rehearse(
     clock: &Clock,
     go_on: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Rehearsal> {
+    if let Some(from) = schema_version(database)? {
+        schema::check_names(database, steps, from)?;
+    }
     disk::room_for(directory_of(database), store::size(database)?)?;
     let copy = Partial::begin(&with_ending(database, ".rehearsal"))?;
     store::copy(database, copy.path(), go_on)?;

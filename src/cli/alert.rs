@@ -59,7 +59,7 @@ const CHANNELS: Noun =
 const ESCALATION_TABLE: &str = "
 escalation  Failures that a person must see
   columns: ID 0 id; CLASS 1 class; SUBJECT 1 subject; LAST (UTC) 1 last_at; COUNT 2 count; ACKNOWLEDGED BY 3 acknowledged_by; DETAIL 2 detail
-  fields: class; subject; detail; first = @first_at; last = @last_at; count; acknowledged = @acknowledged_at; by = acknowledged_by; resolved = @resolved_at
+  fields: class; subject; detail; first = @first_at; last = @last_at; count; acknowledged = @acknowledged_at; by = acknowledged_by; resolved = @resolved_at; reopened = @reopened_at
   list = listEscalations  Open escalations, newest first
     all --resolved  Also list resolved ones
   show = getEscalation  One escalation: what happened, since when, how often

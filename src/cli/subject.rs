@@ -34,6 +34,13 @@ fn erase(_call: &Call<'_>, _remote: &Remote, erased: &Value) -> Done {
     let count = text(erased, "keys_erased");
     let keys = if count == "1" { "key" } else { "keys" };
     out::line(format_args!("erased: {count} {keys} destroyed"))?;
+    let holds: Vec<&str> = list(erased, "legal_holds").iter().filter_map(Value::as_str).collect();
+    if !holds.is_empty() {
+        out::note(format!(
+            "Legal holds are in force ({}): the events that they are about stay, without what was sealed for the subject.",
+            holds.join(", ")
+        ));
+    }
     out::note(
         "Older backups hold the keys until they are deleted; a restore destroys them again. \
          Keep oncebox.db.erasures with your backups.",

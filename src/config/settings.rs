@@ -319,7 +319,7 @@ settings! {
         allowed_domains: Vec<String> = Vec::new(), Domains, Reload,
             "Domains to which e-mail channels may send, without their subdomains. Empty: any.";
         emails_per_day_max: u32 = 200, MANY, Reload,
-            "E-mails of each tenant in a day (UTC). What is over it waits for the next day.";
+            "E-mails of each tenant in a day (UTC). A quarter of them, at least one, is kept for critical escalations. What is over it waits for the next day.";
     }
     smtp: Smtp, "The mail server for alerts." {
         host: Option<String> = None, Maybe(Text), Reload,

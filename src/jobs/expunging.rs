@@ -6,7 +6,7 @@
 use crate::archive::tables::month_file::MonthFile;
 use crate::archive::{Archive, Month};
 use crate::base::clock::Timestamp;
-use crate::jobs::{Batch, Cursor, Job, NewJob, Progress, tables};
+use crate::jobs::{Batch, Cursor, Job, Matched, NewJob, Progress, tables};
 use crate::store::error::{Error, Result};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
@@ -37,6 +37,28 @@ pub(super) fn batch(store: &Store, archive: &Archive, job: &Job, now: Timestamp)
     let job = job.clone();
     let run = move |tx: &WriteTx<'_>| tables::advance(tx, &job, &batch, done, now).map(drop);
     store.writer().write(Queue::Upkeep, run)
+}
+
+/// How many events of a month a job would remove what they have from. The legal holds of the database are obeyed, which a
+/// file of a month does not have.
+pub fn matched_in_month(
+    store: &Store,
+    archive: &Archive,
+    job: &NewJob,
+    month: &Month,
+    is_over: impl Fn() -> bool,
+) -> Result<Matched> {
+    let holds = store.read(legal_holds::all)?;
+    let matched = if holds.is_empty() {
+        archive.read(month, store)?.read(|tx| tables::matched(tx, job, 0, is_over))
+    } else {
+        let _alone = archive.write_alone();
+        MonthFile::open(&archive.path(month))?.try_out(|tx| {
+            legal_holds::lend(tx, &holds)?;
+            tables::matched(tx, job, 0, is_over)
+        })
+    };
+    matched.map(|(matched, _)| matched)
 }
 
 fn in_month(

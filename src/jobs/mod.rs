@@ -4,7 +4,7 @@
 //! of them in one transaction, which also moves the cursor. So a killed process repeats nothing and loses nothing. The
 //! oldest items go first; dead letters of one lane are handled in the lane's order. [`tables`] has the SQL.
 
-mod expunging;
+pub mod expunging;
 pub mod runner;
 pub mod tables;
 

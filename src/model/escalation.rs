@@ -1,6 +1,9 @@
 //! An escalation: a failure that a person must see.
 //!
-//! A failure that occurs again increases the count of its open escalation. Not here: who is told of it (`alerts`).
+//! A failure that occurs again increases the count of its open escalation, or reopens the one that ended within the last
+//! hour: a target that fails and works in turns is one escalation. Not here: who is told of it (`alerts`).
+
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,6 +11,10 @@ use serde::Serialize;
 use crate::base::clock::Timestamp;
 use crate::base::schema::{NameText, Uuid};
 use crate::base::words::words;
+
+/// After this time without its failure an escalation is over for good. Until then the failure reopens it, if it is about a
+/// state that comes and goes.
+pub const CALM_AFTER: Duration = Duration::from_hours(1);
 
 words! {
     /// What happened. Stored in `escalations.class`.
@@ -230,6 +237,11 @@ impl Class {
         self.facts().0
     }
 
+    /// Whether it is about a state that may come back by itself. The others are about single things, each of which is new.
+    pub const fn comes_and_goes(self) -> bool {
+        !self.ends_when_seen()
+    }
+
     /// Whether acknowledging resolves it. Escalations of the other classes are resolved when their cause is gone.
     pub const fn ends_when_seen(self) -> bool {
         matches!(
@@ -275,4 +287,6 @@ pub struct Escalation {
     pub acknowledged_by: Option<String>,
     /// When it was over; null while it is open.
     pub resolved_at: Option<Timestamp>,
+    /// When it was last reopened; null if its failure has not come back within an hour.
+    pub reopened_at: Option<Timestamp>,
 }

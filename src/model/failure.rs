@@ -54,8 +54,8 @@ pub struct AttemptReport {
     pub jitter: Jitter,
     /// Whether it is a probe: sent despite a hold, to test whether the target works again.
     pub is_probe: bool,
-    /// Whether the site was offline.
-    pub is_offline: bool,
+    /// Whether it says nothing about the target: the site was offline, or a new target's first try was cut short.
+    pub is_inconclusive: bool,
     /// Whether the whole target was away, so that no other delivery could pass.
     pub is_away: bool,
     /// Its part in an order.
@@ -225,7 +225,7 @@ pub struct Settlement {
 /// use oncebox::model::outcome::AttemptClass;
 /// let attempt = AttemptResult {
 ///     class: AttemptClass::Validation, reason: "the target answered 422", http_status: Some(422),
-///     retry_after: None, is_probe: false, is_offline: false, is_away: false, jitter: Default::default(),
+///     retry_after: None, is_probe: false, is_inconclusive: false, is_away: false, jitter: Default::default(),
 ///     now: Timestamp::from_secs(0),
 /// };
 /// let verdict = judge(&attempt, &Rules::default(), &Facts::default());
@@ -255,7 +255,7 @@ pub fn judge(attempt: &AttemptResult<'_>, rules: &Rules, facts: &Facts) -> Verdi
         AttemptClass::Transient => transient(attempt, rules, facts),
     };
     let failing_for = facts.failing_since.map_or(Duration::ZERO, |since| attempt.now.since(since));
-    if failing_for >= DISABLED_AFTER && !attempt.is_offline {
+    if failing_for >= DISABLED_AFTER && !attempt.is_inconclusive {
         let why = format!("it has failed for five days; the last: {}", attempt.reason);
         verdict.hold = Some(NewHold::Disabled(why));
     }
@@ -275,8 +275,8 @@ pub struct AttemptResult<'a> {
     pub retry_after: Option<Duration>,
     /// Whether it was a probe.
     pub is_probe: bool,
-    /// Whether the site was offline.
-    pub is_offline: bool,
+    /// Whether it says nothing about the target.
+    pub is_inconclusive: bool,
     /// Whether the whole target was away.
     pub is_away: bool,
     /// How much waits are lengthened.
@@ -368,8 +368,9 @@ fn probe(attempt: &AttemptResult<'_>, reason: HoldReason, failed: u32, wait: Dur
 /// A failure that a retry may repair.
 fn transient(attempt: &AttemptResult<'_>, rules: &Rules, facts: &Facts) -> Verdict {
     let failures = facts.counted_failures.saturating_add(1);
-    if attempt.is_offline {
-        // The hold of the site ends when the network works again. Until then nothing is counted.
+    if attempt.is_inconclusive {
+        // The hold of the site ends when the network works again. Until then nothing is counted. A first try that was cut
+        // short is followed by an attempt with all of its time.
         let wait = attempt.wait(rules.schedule.wait_after(1));
         return Verdict::uncounted(attempt.class, Next::Retry(wait), None);
     }
@@ -460,7 +461,7 @@ impl AttemptReport {
             http_status: self.attempt.http_status,
             retry_after: self.retry_after,
             is_probe: self.is_probe,
-            is_offline: self.is_offline,
+            is_inconclusive: self.is_inconclusive,
             is_away: self.is_away,
             jitter: self.jitter,
             now: self.now,
@@ -499,7 +500,7 @@ mod tests {
             http_status: Some(status),
             retry_after: None,
             is_probe: false,
-            is_offline: false,
+            is_inconclusive: false,
             is_away: false,
             jitter: Jitter::default(),
             now: Timestamp::from_secs(1000),
@@ -660,7 +661,7 @@ mod tests {
     #[test]
     fn while_the_site_is_offline_nothing_counts() {
         let mut offline = attempt(500, AttemptClass::Transient);
-        offline.is_offline = true;
+        offline.is_inconclusive = true;
         let facts = Facts {
             counted_failures: 21,
             failing_since: Some(at(1000 - 6 * 86400)),

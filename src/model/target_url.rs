@@ -41,7 +41,7 @@ const SECRET_ENDINGS: [&str; 6] = ["token", "key", "secret", "sig", "signature",
 /// ```
 /// use oncebox::model::target_url::TargetUrl;
 /// let target = TargetUrl::parse("https://ERP.example/orders/{aggregate_id}?type={event_type}")?;
-/// assert_eq!((target.host(), target.port(), target.is_https()), ("erp.example", 443, true));
+/// assert_eq!((target.host(), target.is_https()), ("erp.example", true));
 /// let url = target.fill(|name| match name {
 ///     "aggregate_id" => Some("A/7 ü"),
 ///     "event_type" => Some("order.paid"),
@@ -161,11 +161,6 @@ impl TargetUrl {
     /// The host in lower case: a name, or an address without brackets.
     pub fn host(&self) -> &str {
         &self.host
-    }
-
-    /// The port; 443 or 80 if the URL has none.
-    pub fn port(&self) -> u16 {
-        self.port
     }
 
     /// Whether the connection is encrypted.
@@ -466,7 +461,7 @@ mod tests {
         ];
         for (text, kept, host, port) in table {
             let target = TargetUrl::parse(text).unwrap();
-            assert_eq!((target.as_str(), target.host(), target.port()), (kept, host, port));
+            assert_eq!((target.as_str(), target.host(), target.port), (kept, host, port));
             assert_eq!(TargetUrl::parse(kept).unwrap(), target);
         }
     }

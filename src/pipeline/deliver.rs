@@ -33,7 +33,7 @@ use crate::pipeline::destinations::{Destination, Destinations};
 use crate::pipeline::in_flight::InFlight;
 use crate::pipeline::prelude::*;
 use crate::pipeline::rendering::{Request, made, masked, render};
-use crate::pipeline::scheduler::decisions::{Assignment, Input};
+use crate::pipeline::scheduler::decisions::{Assignment, FIRST_TRY, Input};
 use crate::pipeline::scheduler::{Assignments, Mailbox};
 use crate::pipeline::suspects::Suspects;
 use crate::privacy::policy::ResponseScrub;
@@ -69,6 +69,9 @@ const MAX_KEY_CHARS: usize = 255;
 const PRODUCE: &str = "PRODUCE";
 /// Why a delivery of a pull subscription is not sent.
 const PULLED: &str = "its consumers fetch its events";
+/// Why an attempt of a new target ended early.
+const CUT_SHORT: &str = "a first try of one second, because many new targets are called; it is not counted, and the next \
+                         attempt has all of its time";
 /// Why a delivery is given up that was in hand at two unclean ends.
 const DIED: &str = "the service ended twice in a row while this was being sent, without being asked to (for want \
                     of memory, perhaps; its log says more), so it is not sent again by itself";
@@ -151,16 +154,20 @@ impl Deliver {
                 self.reschedule(assignment, CLAIMED_AGAIN, false);
                 None
             };
-            let (limit, class) = attempt.unzip();
-            let latency = self.clock.monotonic().saturating_sub(started);
+            let mut latency = self.clock.monotonic().saturating_sub(started);
+            if attempt.as_ref().is_some_and(|attempt| attempt.is_cut) {
+                latency = latency.max(FIRST_TRY);
+            }
+            let limit = attempt.as_ref().map(|attempt| attempt.limit);
+            let class = attempt.map(|attempt| attempt.class);
             let subscription = assignment.subscription;
             let finished = Input::Finished { subscription, latency, limit, class };
             self.mailbox.leave_quietly(|messages| messages.inputs.push(finished));
         }
     }
 
-    /// One attempt, from the row to the settlement that is handed in; its time limit and class, if there was one.
-    fn attempt_once(&self, assignment: Assignment) -> Option<(Duration, AttemptClass)> {
+    /// One attempt, from the row to the settlement that is handed in; `None` if there was none.
+    fn attempt_once(&self, assignment: Assignment) -> Option<Attempted> {
         let delivery = assignment.delivery;
         let item = self.suspects.is_on().then(|| format!("delivery/{delivery}"));
         let item = item.as_deref();
@@ -234,7 +241,7 @@ impl Deliver {
         assignment: Assignment,
         mut outgoing: OutgoingRequest,
         is_convicted: bool,
-    ) -> Option<(Duration, AttemptClass)> {
+    ) -> Option<Attempted> {
         let delivery = outgoing.delivery;
         match self.destinations.of(outgoing.subscription) {
             // Held since it was handed out: the person who held it relies on no further attempt.
@@ -249,9 +256,7 @@ impl Deliver {
                         let why_not = is_convicted.then_some(DIED);
                         let why_not = why_not.or_else(|| (!opened.is_whole).then_some(NOT_OPENED));
                         let request = (&opened, why_not, call.as_ref());
-                        let class =
-                            self.attempt(&mut outgoing, &destination, request, assignment)?;
-                        return Some((destination.timeout, class));
+                        return self.attempt(&mut outgoing, &destination, request, assignment);
                     }
                     Err(error) => {
                         tracing::error!(%error, %delivery, "a sealed field cannot be opened");
@@ -328,7 +333,7 @@ impl Deliver {
         destination: &Destination,
         request: (&Opened, Option<&str>, Option<&NewCall>),
         assignment: Assignment,
-    ) -> Option<AttemptClass> {
+    ) -> Option<Attempted> {
         let (opened, _, call) = request;
         let started_at = self.clock.wall();
         let started = self.clock.monotonic();
@@ -348,7 +353,11 @@ impl Deliver {
         let latency = self.clock.monotonic().saturating_sub(started);
         let class = destination.classes.classify(&outcome);
         let target = &destination.subscription.new.target;
-        let is_offline = self.is_offline(&destination.subscription, started, &outcome);
+        let is_cut = is_short(assignment, destination) && is_cut(latency, &outcome);
+        let outcome = if is_cut { outcome.map_reason(cut_short) } else { outcome };
+        // What was cut short says nothing about the line either.
+        let is_offline = || self.is_offline(&destination.subscription, started, &outcome);
+        let is_inconclusive = if is_cut { Some(true) } else { is_offline() };
         let kept = request
             .map(|it| it.kept(&outcome, destination, opened.stored.is_some()))
             .unwrap_or_default();
@@ -378,7 +387,7 @@ impl Deliver {
             rules: rules_for(outgoing, destination),
             jitter: Jitter::new(&*self.draw),
             is_probe: assignment.is_probe,
-            is_offline: is_offline.unwrap_or(false),
+            is_inconclusive: is_inconclusive.unwrap_or(false),
             is_away,
             order: AttemptOrder {
                 is_latest_only: is_latest_only(outgoing, destination),
@@ -388,14 +397,16 @@ impl Deliver {
             },
             now: self.clock.now(),
         };
-        if is_offline.is_some() {
+        if is_inconclusive.is_some() {
             self.settle(report);
         } else {
             let deliver = self.clone();
-            let settle = move |is_offline| deliver.settle(AttemptReport { is_offline, ..report });
+            let settle = move |is_inconclusive| {
+                deliver.settle(AttemptReport { is_inconclusive, ..report });
+            };
             self.line.doubt(started, Box::new(settle));
         }
-        Some(class)
+        Some(Attempted { limit: destination.timeout, class, is_cut })
     }
 
     /// Whether a request that began at a time (monotonic) failed because the site is offline; `None`: the line has to be
@@ -442,10 +453,13 @@ impl Deliver {
         let has_envelope = destination.subscription.new.format != Format::Raw;
         let own = call.filter(|_| has_envelope).map(|_| sha256(&outgoing.payload));
         let is_new = outgoing.rendering.is_none();
-        let request = match self.build(outgoing, destination, at.0) {
+        let mut request = match self.build(outgoing, destination, at.0) {
             Ok(request) => request,
             Err(reason) => return Some((None, Outcome::Unbuildable { reason })),
         };
+        if is_short(assignment, destination) {
+            request.timeout = FIRST_TRY;
+        }
         let (of, stored) = ((&*outgoing, destination), opened.stored.as_deref());
         if is_new && !self.is_fixed(&request, of, stored, assignment) {
             return None;
@@ -644,6 +658,35 @@ impl Deliver {
                 drop(unsettled.send(Arc::unwrap_or_clone(again)));
             },
         );
+    }
+}
+
+/// An attempt that has ended, as the dispatcher is told of it.
+#[derive(Clone, Copy, Debug)]
+struct Attempted {
+    /// The subscription's time limit.
+    limit: Duration,
+    class: AttemptClass,
+    /// Whether it was a first try that was cut short.
+    is_cut: bool,
+}
+
+/// Whether an attempt has less time than its subscription gives it.
+fn is_short(assignment: Assignment, destination: &Destination) -> bool {
+    assignment.is_short && destination.timeout > FIRST_TRY
+}
+
+/// Why an attempt failed that was cut short.
+fn cut_short(reason: String) -> String {
+    format!("{reason} ({CUT_SHORT})")
+}
+
+/// Whether a short attempt ended because of its time limit.
+fn is_cut(latency: Duration, outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Unreachable { cause: Cause::Timeout, .. } => true,
+        Outcome::Unreachable { .. } | Outcome::NoToken { .. } => latency >= FIRST_TRY,
+        _ => false,
     }
 }
 

@@ -98,6 +98,17 @@ pub enum Error {
         /// The file's schema version.
         have: i64,
     },
+    /// The file has a table, a view or an index of somebody else under a name that the schema needs.
+    #[error(
+        "{path} has something of another program named {name}, a name that oncebox needs. Nothing was changed. Rename your \
+         table (ALTER TABLE {name} RENAME TO my_{name}), or the view or index, and start again"
+    )]
+    NameTaken {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
     /// SQLite did not accept a pragma that durability depends on.
     #[error("{path}: PRAGMA {pragma} is {have}, but must be {want}")]
     Pragma {

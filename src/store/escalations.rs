@@ -3,7 +3,7 @@
 
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
-use crate::model::escalation::{Class, Escalation, NewEscalation};
+use crate::model::escalation::{CALM_AFTER, Class, Escalation, NewEscalation};
 use crate::store::column::Count;
 use crate::store::page::Newest;
 use crate::store::prelude::*;
@@ -13,6 +13,16 @@ const RAISE_AGAIN: &str = "
     UPDATE escalations SET last_at = ?5, count = count + 1, detail = ?4
      WHERE tenant = ?1 AND class = ?2 AND subject = ?3 AND resolved_at IS NULL";
 
+// The latest one of its cause, if it ended a short time ago and nobody has acknowledged it. One that ended later than can be
+// ended before the clock was set back.
+const REOPEN: &str = "
+    UPDATE escalations
+       SET resolved_at = NULL, reopened_at = ?5, last_at = ?5, count = count + 1, detail = ?4
+     WHERE seq = (SELECT seq FROM escalations
+                   WHERE tenant = ?1 AND class = ?2 AND subject = ?3 ORDER BY seq DESC LIMIT 1)
+       AND resolved_at > ?6 AND acknowledged_at IS NULL
+    RETURNING id";
+
 const OPEN_COUNT: &str = "
     SELECT count FROM escalations
      WHERE tenant = ?1 AND class = ?2 AND subject = ?3 AND resolved_at IS NULL";
@@ -20,7 +30,7 @@ const OPEN_COUNT: &str = "
 const RESOLVE: &str = "
     UPDATE escalations SET resolved_at = ?4
      WHERE tenant = ?1 AND class = ?2 AND subject = ?3 AND resolved_at IS NULL
-    RETURNING id, detail";
+    RETURNING id, detail, reopened_at";
 
 const ACKNOWLEDGE: &str = "
     UPDATE escalations
@@ -31,10 +41,10 @@ columns! {
     /// Reads an escalation.
     fn read() -> Escalation = "escalations" [
         seq, id, tenant, class, subject, detail, first_at, last_at, count as Count(count), acknowledged_at,
-        acknowledged_by, resolved_at
+        acknowledged_by, resolved_at, reopened_at
     ] {
         seq, new: NewEscalation { id, tenant, class, subject, detail }, first_at, last_at, count, acknowledged_at,
-        acknowledged_by, resolved_at
+        acknowledged_by, resolved_at, reopened_at
     }
     /// An escalation by its number.
     pub(crate) fn by_seq(seq: i64) -> Option = "WHERE seq = ?1";
@@ -65,19 +75,28 @@ queries! {
      LIMIT ?1";
 }
 
-/// Raises an escalation: a new row, or one more of the open one. Tells whether it is new. The first is
-/// audited as Oncebox's own doing.
+/// Raises an escalation: a new row, or one more of the open one, or the latest one again if it comes and goes and
+/// ended less than [`CALM_AFTER`] ago. Tells whether it was not open before; then it is audited as Oncebox's own doing.
 pub fn raise(tx: &WriteTx<'_>, new: &NewEscalation, now: Timestamp) -> Result<bool> {
     let NewEscalation { id, tenant, class, subject, detail } = new;
+    let may_be_reopened = class.comes_and_goes();
     let class = class.as_str();
     if tx.execute(RAISE_AGAIN, (tenant, class, subject, detail, now))? == 1 {
         return Ok(false);
     }
-    insert!(tx, "escalations" { id, tenant, class, subject, detail, first_at: now, last_at: now })?;
+    let calm_since = now.minus(CALM_AFTER);
+    let key = (tenant, class, subject, detail, now, calm_since);
+    let reopened: Option<String> =
+        if may_be_reopened { tx.first(REOPEN, key, |row| Ok(row.get(0)?))? } else { None };
+    let id = reopened.as_ref().unwrap_or(id);
+    if reopened.is_none() {
+        insert!(tx, "escalations" { id, tenant, class, subject, detail, first_at: now, last_at: now })?;
+    }
     let changes = Changes::none().and("class", class).and("subject", subject.as_str());
     let event = NewAuditEvent::local(now, tenant, Actor::system(), "escalation.raise");
     audit_events::append(tx, &event.of("escalation", id, changes.and("detail", detail.as_str())))?;
-    operational::raised(tx, new, now)?;
+    let new = NewEscalation { id: id.clone(), ..new.clone() };
+    operational::raised(tx, &new, reopened.map(|_| now), now)?;
     Ok(true)
 }
 
@@ -96,13 +115,11 @@ pub fn resolve(
     now: Timestamp,
 ) -> Result<()> {
     let key = (tenant, class.as_str(), subject, now);
-    let found: Option<(String, String)> = tx.first(RESOLVE, key, tuple)?;
-    match found {
-        Some((id, detail)) => {
-            operational::resolved(tx, (tenant, class, subject), (&id, &detail), now)
-        }
-        None => Ok(()),
-    }
+    let found: Option<(String, String, Option<Timestamp>)> = tx.first(RESOLVE, key, tuple)?;
+    let Some((id, detail, reopened_at)) = found else { return Ok(()) };
+    let (tenant, subject) = (tenant.to_owned(), subject.to_owned());
+    let over = NewEscalation { id, tenant, class, subject, detail };
+    operational::resolved(tx, &over, reopened_at, now)
 }
 
 /// Ends at most `limit` escalations about dead letters of subscriptions that have none left.

@@ -8,8 +8,12 @@ use serde::Serialize;
 use crate::base::schema::{NameText, Text};
 use crate::model::name::Name;
 use crate::store::column::Count;
+use crate::store::page::number_at;
 use crate::store::prelude::*;
+use crate::store::{outbox_lists, webhook_events};
 
+/// Numbers of events that one query compares.
+const COMPARED_AT_ONCE: i64 = 20_000;
 /// The most of one tenant: each costs a comparison for each event.
 pub const MAX_OF_TENANT: u64 = 100;
 
@@ -111,6 +115,22 @@ const HOLDS: &str = concat!(
     ")"
 );
 
+macro_rules! covered {
+    ($events:tt) => {
+        concat!(
+            "WITH h (tenant, event_type, aggregate_type, aggregate_id, since, until, deleted_at) AS (
+                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, NULL))
+             SELECT count(*) FROM h JOIN ",
+            $events,
+            " AS e WHERE e.seq >= ?7 AND e.seq < ?8 AND ",
+            is_held_by!($events)
+        )
+    };
+}
+
+const COVERED: &str = covered!("outbox");
+const COVERED_WEBHOOK: &str = covered!("webhook_events");
+
 changes! {
     /// Ends a hold.
     /// Fails with `Changed` when there is no such hold.
@@ -157,4 +177,61 @@ pub fn is_in(month: &ReadTx<'_>, hold: &LegalHold) -> Result<bool> {
     let Terms { event_type, aggregate_type, aggregate_id, since, until, .. } = &hold.terms;
     let params = (&hold.tenant, event_type, aggregate_type, aggregate_id, since, until);
     month.value(HOLDS, params)
+}
+
+/// How much a hold keeps in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "LegalHoldCover")]
+pub struct Cover {
+    /// Events that are stored now.
+    pub events: u64,
+    /// Webhook events that are stored now.
+    pub webhook_events: u64,
+    /// Whether there may be more: counting all of them would take too long.
+    pub more: bool,
+}
+
+impl Cover {
+    /// The sum of two files.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            events: self.events.saturating_add(other.events),
+            webhook_events: self.webhook_events.saturating_add(other.webhook_events),
+            more: self.more || other.more,
+        }
+    }
+}
+
+/// Counts the events of a file that a hold is about, until `is_over`.
+pub fn cover(
+    tx: &ReadTx<'_>,
+    tenant: &str,
+    terms: &Terms,
+    is_over: &impl Fn() -> bool,
+) -> Result<Cover> {
+    let mut found = Cover::default();
+    for (sql, received_from, count) in [
+        (COVERED, outbox_lists::RECEIVED_FROM, &mut found.events),
+        (COVERED_WEBHOOK, webhook_events::RECEIVED_FROM, &mut found.webhook_events),
+    ] {
+        let mut at = terms.since.map_or(Ok(0), |since| number_at(tx, received_from, since))?;
+        let below = terms.until.map_or(Ok(i64::MAX), |at| number_at(tx, received_from, at))?;
+        // After a restore numbers jump far ahead, so the next slice begins at the next row.
+        while let Some(first) = tx.first(received_from, [at], |row| Ok(row.get::<_, i64>(0)?))? {
+            if first >= below {
+                break;
+            }
+            if is_over() {
+                found.more = true;
+                break;
+            }
+            let Terms { event_type, aggregate_type, aggregate_id, since, until, .. } = terms;
+            at = first.saturating_add(COMPARED_AT_ONCE).min(below);
+            let of = (tenant, event_type, aggregate_type, aggregate_id, since, until, first, at);
+            let Count(more) = tx.value(sql, of)?;
+            *count += more;
+        }
+    }
+    Ok(found)
 }

@@ -51,6 +51,7 @@ pub mod quarantine;
 pub mod renderings;
 pub mod runs;
 pub mod schema;
+mod schema_names;
 pub(crate) mod schema_shape;
 pub mod search;
 pub mod search_values;

@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::base::id;
-use crate::model::escalation::{Class, NewEscalation};
+use crate::model::escalation::NewEscalation;
 use crate::model::event::{NewEvent, OWN_SOURCE};
 use crate::model::failure::{Next, Settlement};
 use crate::model::hold::HoldReason;
@@ -330,38 +330,44 @@ pub fn credential(
     emit(tx, kind, &cause, body)
 }
 
-/// Tells of a new escalation about a source or the site.
-pub(super) fn raised(tx: &WriteTx<'_>, new: &NewEscalation, at: Timestamp) -> Result<()> {
-    let NewEscalation { id, tenant, class, subject, detail } = new;
-    let kind = Kind::of_escalation(*class);
-    tell_escalation(tx, kind, (tenant, *class, subject), (id, detail), at)
-}
-
-/// Tells that an escalation about a source or the site is over.
-pub(super) fn resolved(
+/// Tells of an escalation about a source or the site that is new, or was reopened at a time.
+pub(super) fn raised(
     tx: &WriteTx<'_>,
-    about: (&str, Class, &str),
-    (id, detail): (&str, &str),
+    new: &NewEscalation,
+    reopened_at: Option<Timestamp>,
     at: Timestamp,
 ) -> Result<()> {
-    tell_escalation(tx, Kind::of_end(about.1), about, (id, detail), at)
+    tell_escalation(tx, Kind::of_escalation(new.class), new, reopened_at, at)
+}
+
+/// Tells that an escalation about a source or the site is over. It may have been reopened before.
+pub(super) fn resolved(
+    tx: &WriteTx<'_>,
+    over: &NewEscalation,
+    reopened_at: Option<Timestamp>,
+    at: Timestamp,
+) -> Result<()> {
+    tell_escalation(tx, Kind::of_end(over.class), over, reopened_at, at)
 }
 
 fn tell_escalation(
     tx: &WriteTx<'_>,
     kind: Option<Kind>,
-    (tenant, class, subject): (&str, Class, &str),
-    (id, detail): (&str, &str),
+    about: &NewEscalation,
+    reopened_at: Option<Timestamp>,
     at: Timestamp,
 ) -> Result<()> {
+    let NewEscalation { id, tenant, class, subject, detail } = about;
     let Some(kind) = kind else { return Ok(()) };
     let body = OfEscalation {
-        subject: subject.to_owned(),
+        subject: subject.clone(),
         condition: class.as_str(),
-        escalation_id: id.to_owned(),
-        detail: detail.to_owned(),
+        escalation_id: id.clone(),
+        detail: detail.clone(),
         at,
     };
-    let aggregate = ("escalation", id);
-    emit(tx, kind, &Cause { tenant, key: id, aggregate, at, now: at, trace: None }, &body)
+    let aggregate = ("escalation", id.as_str());
+    // Each time that it is reopened is told.
+    let key = reopened_at.map_or_else(|| id.clone(), |since| format!("{id}/{}", since.ms()));
+    emit(tx, kind, &Cause { tenant, key: &key, aggregate, at, now: at, trace: None }, &body)
 }

@@ -21,7 +21,7 @@ use crate::store::prelude::*;
 use crate::store::schema_shape::SCHEMA;
 use crate::store::tx::WriterCache;
 use crate::store::work_done::WorkDone;
-use crate::store::{audit_events, pool, schema_shape};
+use crate::store::{audit_events, pool, schema_names, schema_shape};
 
 /// The schema version this program writes.
 pub const VERSION: i64 = Steps::RELEASED.version();
@@ -106,6 +106,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let schema_version = version(path, &conn)?;
     if schema_version.is_none() {
+        schema_names::check(path, &conn, std::iter::once(SCHEMA))?;
         // These have an effect only before the first table is created.
         conn.execute_batch("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL;")?;
     }
@@ -181,6 +182,16 @@ fn make(conn: &mut Connection) -> Result<()> {
     transaction.execute_batch(SCHEMA)?;
     sign(&transaction)?;
     transaction.commit().map_err(Error::at_commit)
+}
+
+/// Fails with `NameTaken` if a step from version `have` needs a name that another program uses in the file.
+pub(crate) fn check_names(path: &Path, steps: Steps, have: i64) -> Result<()> {
+    if have == 0 && steps.oldest > 0 {
+        // Every released oncebox has written its version. An `outbox` of another program looks like an older file.
+        return Err(Error::NameTaken { path: path.to_owned(), name: "outbox".to_owned() });
+    }
+    let conn = pool::open_reader(path)?;
+    schema_names::check(path, &conn, steps.after(path, have)?.map(|(_, sql)| sql))
 }
 
 /// Upgrades an older file, all steps in one transaction; returns the version it had.

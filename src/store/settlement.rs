@@ -60,14 +60,14 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
         if let Some(data) = &report.order.custom_data {
             deliveries::set_custom_data(tx, *delivery, data)?;
         }
-        follow(tx, &settlement, &before, (report.is_offline, report.order.is_latest_only))?
+        follow(tx, &settlement, &before, (report.is_inconclusive, report.order.is_latest_only))?
     } else {
         let is_fixed = before.run_no == *run_no && attempt.method.is_some();
         deliveries::count_late(tx, *delivery, is_fixed)?;
         // If the delivery was reopened during this attempt, the dispatcher learns its due time only now.
         before.due_at
     };
-    if !report.is_offline {
+    if !report.is_inconclusive {
         let extends_streak = facts.extends_streak(verdict.class, report.now);
         note_attempt(tx, *subscription, (verdict.class, extends_streak), attempt.finished_at)?;
     }
@@ -150,7 +150,7 @@ fn follow(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
     before: &DeliveryState,
-    (is_offline, is_latest_only): (bool, bool),
+    (is_inconclusive, is_latest_only): (bool, bool),
 ) -> Result<Option<Timestamp>> {
     let Settlement { attempt, next, now, .. } = settlement;
     let mut next_due = None;
@@ -185,7 +185,7 @@ fn follow(
         before.elect_head(tx, *now)?;
     }
     // What is only accepted has neither succeeded nor failed.
-    if !is_offline && !matches!(next, Next::Confirm(_)) {
+    if !is_inconclusive && !matches!(next, Next::Confirm(_)) {
         let so_far = (before.attempt_count, before.counted_failures);
         note_failure(tx, settlement, before.origin, so_far)?;
     }

@@ -1,4 +1,5 @@
--- From version 14 to 15: periodic duties have their due times in the file, and effects outside the file are claimed.
+-- From version 14 to 15: periodic duties have their due times in the file, effects outside the file are claimed, and an
+-- escalation whose failure comes back within an hour is reopened.
 
 CREATE TABLE chores (
   name    TEXT NOT NULL PRIMARY KEY,
@@ -37,3 +38,7 @@ CREATE TABLE claimed_effects (
 ) STRICT;
 
 CREATE UNIQUE INDEX claimed_effects_of ON claimed_effects (kind, subject);
+
+ALTER TABLE escalations ADD COLUMN reopened_at INTEGER;
+
+CREATE INDEX escalations_latest ON escalations (tenant, class, subject, seq);

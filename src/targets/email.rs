@@ -15,6 +15,7 @@ use lettre::transport::smtp::{Error, SmtpTransport};
 use lettre::{Message as Mail, Transport};
 use zeroize::Zeroizing;
 
+use crate::alerts::channel::reserved;
 use crate::alerts::message::Message;
 use crate::base::clock::Timestamp;
 use crate::config::{CREDENTIALS, Live, Settings, Smtp, SmtpTls, environment};
@@ -51,19 +52,32 @@ impl Sends for Email {
     fn send(&self, parcel: &Parcel<'_>) -> Outcome {
         let Parcel { outgoing, at, call: Call { url, .. }, .. } = *parcel;
         let settings = self.settings.get();
+        let message: Message = match serde_json::from_slice(&outgoing.payload) {
+            Ok(message) => message,
+            Err(error) => {
+                let reason = format!("the payload is not an alert: {error}");
+                return Outcome::Unbuildable { reason };
+            }
+        };
         let max = settings.alerts.emails_per_day_max;
+        let reserve = if message.is_urgent() { 0 } else { reserved(max) };
         match self.store.read(|tx| tenants::mails(tx, &outgoing.tenant, at)) {
-            Ok(sent) if sent < max => {}
+            Ok(sent) if sent < max.saturating_sub(reserve) => {}
             Ok(_) => {
+                let kept = if reserve > 0 {
+                    format!("; {reserve} of them are kept for critical alerts")
+                } else {
+                    String::new()
+                };
                 let reason = format!(
-                    "the {max} e-mails of the tenant's day (UTC) are sent (alerts.emails_per_day_max in the settings)"
+                    "the {max} e-mails of the tenant's day (UTC) are sent (alerts.emails_per_day_max in the settings){kept}"
                 );
                 return Outcome::Blocked { reason };
             }
             Err(error) => return Outcome::Blocked { reason: error.to_string() },
         }
         let to = url.strip_prefix("mailto:").unwrap_or(url);
-        let outcome = send(&settings, to, outgoing, at);
+        let outcome = send(&settings, to, outgoing, (&message, at));
         if let Outcome::Accepted { .. } = outcome {
             let tenant = outgoing.tenant.clone();
             let count = move |tx: &WriteTx<'_>| tenants::count_mail(tx, &tenant, at);
@@ -76,8 +90,13 @@ impl Sends for Email {
 }
 
 /// Sends a message to the addresses, which are separated by commas.
-fn send(settings: &Settings, to: &str, outgoing: &OutgoingRequest, at: Timestamp) -> Outcome {
-    let mail = match mail(&settings.smtp, to, outgoing, at) {
+fn send(
+    settings: &Settings,
+    to: &str,
+    outgoing: &OutgoingRequest,
+    message: (&Message, Timestamp),
+) -> Outcome {
+    let mail = match mail(&settings.smtp, to, outgoing, message) {
         Ok(mail) => mail,
         Err(reason) => return Outcome::Unbuildable { reason },
     };
@@ -224,9 +243,12 @@ fn password(smtp: &Smtp) -> Result<Zeroizing<String>, String> {
     Ok(Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-fn mail(smtp: &Smtp, to: &str, outgoing: &OutgoingRequest, at: Timestamp) -> Result<Mail, String> {
-    let message: Message = serde_json::from_slice(&outgoing.payload)
-        .map_err(|error| format!("the payload is not an alert: {error}"))?;
+fn mail(
+    smtp: &Smtp,
+    to: &str,
+    outgoing: &OutgoingRequest,
+    (message, at): (&Message, Timestamp),
+) -> Result<Mail, String> {
     let host = smtp.host.as_deref().unwrap_or("localhost");
     let from = smtp.from.clone().unwrap_or_else(|| format!("oncebox@{host}"));
     let from: Mailbox = from.parse().map_err(|error| format!("smtp.from is {from:?}: {error}"))?;
@@ -240,7 +262,10 @@ fn mail(smtp: &Smtp, to: &str, outgoing: &OutgoingRequest, at: Timestamp) -> Res
         let wrong = |error| format!("{address:?}: {error}");
         builder = builder.to(address.parse().map_err(wrong)?);
     }
-    builder.header(ContentType::TEXT_PLAIN).body(message.text).map_err(|error| error.to_string())
+    builder
+        .header(ContentType::TEXT_PLAIN)
+        .body(message.text.clone())
+        .map_err(|error| error.to_string())
 }
 
 fn said(response: &Response) -> String {

@@ -171,7 +171,7 @@ impl World {
             rules: Rules { park_after, breaker_after: 0, ..Rules::default() },
             jitter: Jitter::default(),
             is_probe: false,
-            is_offline: false,
+            is_inconclusive: false,
             is_away: false,
             order: AttemptOrder::default(),
             now,

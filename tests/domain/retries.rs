@@ -56,7 +56,7 @@ proptest! {
             http_status: Some(404),
             retry_after: asked,
             is_probe: false,
-            is_offline: false,
+            is_inconclusive: false,
             is_away: false,
             jitter: Jitter::new(&Fixed(drawn)),
             now: Timestamp::from_secs(0),

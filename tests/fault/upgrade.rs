@@ -1,6 +1,8 @@
 //! A file of each older schema version is upgraded, and what waits in it is delivered.
 
 use oncebox::backup::upgrade;
+use oncebox::base::faults::Faults;
+use oncebox::model::audit::Actor;
 use oncebox::store::audit_events::Trail;
 use oncebox::store::schema::Steps;
 
@@ -97,6 +99,30 @@ fn an_erp_may_have_tables_with_the_names_of_our_views() {
     assert_eq!(file::lines(&database, "SELECT msg_id FROM message"), ["7"]);
     assert_eq!(file::lines(&database, "SELECT count(*) FROM integration_outbox"), ["3"]);
     process.stop();
+}
+
+#[test]
+fn an_erp_table_with_a_name_of_a_later_schema_is_named_before_the_upgrade_begins() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    place(11, &data);
+    let path = data.join("oncebox.db");
+    Connection::open(&path).unwrap().run("CREATE TABLE Search_Values (no INTEGER)");
+    let before = fs::read(&path).unwrap();
+    let clock = Clock::machine();
+    let by = (clock.wall(), Actor::system());
+    let rehearsed = upgrade::rehearse(&path, Steps::RELEASED, &clock, &mut |_| true).unwrap_err();
+    let refused =
+        upgrade::run(&path, Steps::RELEASED, &by, &Faults::none(), &mut |_| true).unwrap_err();
+    for error in [rehearsed.to_string(), refused.to_string()] {
+        shows(&error, &["named search_values", "Nothing was changed", "Rename your table"]);
+    }
+    assert!(fs::read(&path).unwrap() == before);
+    // A reader leaves the log and its index beside a file.
+    let names = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name());
+    let is_made = |name: &str| name.starts_with("before-upgrade") || name.contains("rehearsal");
+    let made: Vec<_> = names.filter(|name| is_made(&name.to_string_lossy())).collect();
+    assert!(made.is_empty(), "not even a backup was made: {made:?}");
 }
 
 fn upgraded_and_delivered(from: i64) {

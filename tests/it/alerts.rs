@@ -502,6 +502,111 @@ fn a_tenant_sends_so_many_mails_a_day_and_the_rest_waits() {
     until("it is told", || server.mails().len() == 2);
 }
 
+#[test]
+fn warnings_leave_a_quarter_of_the_mails_of_a_day_to_critical_alerts() {
+    let home = tempfile::tempdir().unwrap();
+    let server = MailServer::start(Encryption::None, &home.path().join("ca.pem"));
+    let mut rig = mail_rig(&server, oncebox::config::SmtpTls::None, home.path());
+    rig.restart_with(|settings| settings.alerts.emails_per_day_max = 4);
+    let _upkeep = watch_upkeep(&rig);
+    rig.patch("/v1/alert-channels/ops", &json!({ "severity": "warning" })).is(200);
+    let counted = |count: usize| {
+        let wanted = count.to_string();
+        until("it is counted", || rig.one("SELECT sum(mail_count) FROM tenants") == wanted);
+        assert_eq!(server.mails().len(), count);
+    };
+    for n in 1..=3 {
+        raise(&rig, "source.silent", &format!("source:{n}"));
+        counted(n);
+    }
+    raise(&rig, "source.silent", "source:4");
+    // A test is no critical alert either.
+    rig.post("/v1/alert-channels/ops/test", &Value::Null).is(200);
+    until("it was tried", || rig.one("SELECT count(*) FROM attempts") == "4");
+    let reason = rig.one("SELECT failed_reason FROM attempts WHERE failed_reason <> ''");
+    assert!(reason.contains("1 of them are kept for critical alerts"), "{reason}");
+    let_upkeep_look(&rig);
+    assert_eq!(rig.one("SELECT count(*) FROM alerts WHERE channel_seq = 1"), "3");
+    raise(&rig, "source.failing", "source:erp");
+    counted(4);
+    // It is the last one of the day, so it lists what waited.
+    assert_eq!(rig.one("SELECT count(*) FROM alerts WHERE channel_seq = 1"), "5");
+    let last = server.mails().remove(3).data;
+    assert!(last.contains("[warning] source 4"), "{last}");
+}
+
+#[test]
+fn what_comes_and_goes_is_told_once_with_its_count_and_once_more_when_it_stays_away() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    let _watch = watch_upkeep(&rig);
+    channel(&rig, "webhook", &receiver, &json!({}));
+    let open = "SELECT count(*) FROM escalations WHERE subject = 'site' AND resolved_at IS NULL";
+    let comes = |again: usize| {
+        rig.disk_free(1_000_000);
+        until("it is raised", || rig.one(open) == "1");
+        if again <= 2 {
+            until("it is told", || told(&receiver).last().unwrap().starts_with("raised"));
+        }
+        let_upkeep_look(&rig);
+        rig.advance(secs(50));
+    };
+    let goes = || {
+        rig.disk_free(5_000_000_000);
+        until("it is over", || rig.one(open) == "0");
+        let_upkeep_look(&rig);
+        rig.advance(secs(50));
+    };
+    rig.disk_free(1_000_000);
+    until_told(&receiver, &["raised disk.low site"]);
+    goes();
+    until_told(&receiver, &["raised disk.low site", "resolved disk.low site"]);
+    for again in 2..=4 {
+        comes(again);
+        goes();
+    }
+    let so_far = ["raised disk.low site", "resolved disk.low site", "raised disk.low site"];
+    assert_eq!(told(&receiver), so_far);
+    let body = receiver.json(2);
+    assert_eq!(body["alerts"][0]["count"], 2);
+    let title = body["title"].as_str().unwrap();
+    assert!(title.starts_with("[critical] again: "), "{title}");
+    rig.advance(HOUR);
+    until("its end is told", || receiver.count() == 4);
+    assert_eq!(told(&receiver)[3], "resolved disk.low site");
+    assert_eq!(receiver.json(3)["alerts"][0]["count"], 4);
+    // After an hour it is another one.
+    rig.disk_free(1_000_000);
+    until("the next one is told", || receiver.count() == 5);
+    assert_eq!(receiver.json(4)["alerts"][0]["count"], 1);
+}
+
+#[test]
+fn what_came_back_and_stays_is_told_after_an_hour() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    let _watch = watch_upkeep(&rig);
+    channel(&rig, "webhook", &receiver, &json!({ "repeat_after": "0s" }));
+    let open = "SELECT count(*) FROM escalations WHERE subject = 'site' AND resolved_at IS NULL";
+    rig.disk_free(1_000_000);
+    until("it is told", || receiver.count() == 1);
+    rig.disk_free(5_000_000_000);
+    until("its end is told", || receiver.count() == 2);
+    rig.disk_free(1_000_000);
+    until("it is told again", || receiver.count() == 3);
+    rig.disk_free(5_000_000_000);
+    until("it is over", || rig.one(open) == "0");
+    rig.advance(secs(60));
+    rig.disk_free(1_000_000);
+    until("it is raised", || rig.one(open) == "1");
+    let_upkeep_look(&rig);
+    assert_eq!(receiver.count(), 3);
+    rig.advance(HOUR);
+    until("it is told", || receiver.count() == 4);
+    assert_eq!(told(&receiver)[3], "repeated disk.low site");
+    rig.advance(2 * HOUR);
+    let_upkeep_look(&rig);
+    assert_eq!(receiver.count(), 4, "it did not come back since");
+}
+
 /// Greets as it is told, and tells how the first attempt of a mail went.
 fn greeted_by(greet: fn(&mut TcpStream) -> std::io::Result<()>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1003,6 +1003,51 @@ fn what_a_legal_hold_is_about_is_not_expunged() {
     assert_eq!(expunge(), 0);
 }
 
+/// Issue: "Legal holds that hold nothing are accepted".
+#[test]
+fn a_legal_hold_that_can_keep_nothing_is_refused_and_another_one_says_what_it_keeps() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    publish(&rig, 0, 2);
+    rig.advance(secs(31 * DAY));
+    rig.becomes(HOT, "0");
+    publish(&rig, 2, 5);
+    let hold = |more: &Value| {
+        let body = merged(json!({ "name": "audit", "reason": "A law case" }), more);
+        rig.post("/v1/legal-holds", &body)
+    };
+    let (early, late) = ("2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z");
+    for (terms, why) in [
+        (json!({ "since": late, "until": early }), "until"),
+        (json!({ "since": early, "until": early }), "until"),
+        (json!({ "event_type": "*" }), "event_type is a pattern"),
+        (json!({ "event_type": "invoice.*" }), "event_type is a pattern"),
+        (json!({ "aggregate_type": "*" }), "aggregate_type is a pattern"),
+        (json!({ "aggregate_id": "" }), "aggregate_id is empty"),
+    ] {
+        let detail = text(&hold(&terms).is(422).json(), "detail");
+        shows(&detail, &[why, "keep nothing"]);
+    }
+    hold(&json!({ "event_type": "" })).is(422).tells("event_type");
+    hold(&json!({ "event_type": "invoice paid" })).is(422).tells("event_type");
+    let made = hold(&json!({})).is(201).json();
+    let covers = |events: usize| json!({ "events": events, "webhook_events": 0, "more": false });
+    assert_eq!(made["covers"], covers(5), "in the database and in the month");
+    // A dry run says the same as the job does.
+    let dry_run = || {
+        let body = json!({ "filter": {}, "reason": "Not needed", "dry_run": true });
+        rig.post("/v1/events/expunge", &body).is(200).json()["count"].clone()
+    };
+    assert_eq!(dry_run(), 0);
+    rig.call("DELETE", "/v1/legal-holds/audit", b"").is(204);
+    assert_eq!(dry_run(), 5);
+    let of_later = json!({ "name": "later", "since": early });
+    assert_eq!(hold(&of_later).is(201).json()["covers"], covers(3));
+    assert_eq!(dry_run(), 2);
+    assert_eq!(expunged(&rig, "/v1/events/expunge", &json!({}))["done"], 2);
+}
+
 /// A month that an older binary made gets the schema of the database at the start.
 #[test]
 fn months_are_upgraded_with_the_database() {
@@ -1022,6 +1067,7 @@ fn months_are_upgraded_with_the_database() {
                DROP TABLE search_values; DROP TABLE claimed_effects; ALTER TABLE external_calls DROP COLUMN sent_method;
                ALTER TABLE external_calls DROP COLUMN sent_url; ALTER TABLE jobs DROP COLUMN reached;
                ALTER TABLE event_types DROP COLUMN search_paths; DROP TABLE past_holds; DROP TABLE history; ALTER TABLE boots DROP COLUMN seen_at;
+               DROP INDEX escalations_latest; ALTER TABLE escalations DROP COLUMN reopened_at;
                CREATE TABLE seen_keys (hash BLOB PRIMARY KEY, id TEXT, status TEXT, month TEXT, seen_at INTEGER);
                PRAGMA user_version = 9");
     drop(older);

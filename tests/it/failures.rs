@@ -751,7 +751,7 @@ fn report(rig: &Rig) -> AttemptReport {
         rules: Rules::default(),
         jitter: oncebox::model::delivery::Jitter::default(),
         is_probe: false,
-        is_offline: false,
+        is_inconclusive: false,
         is_away: false,
         order: AttemptOrder::default(),
         now: Timestamp::from_ms(rig.now().ms()),
@@ -822,6 +822,7 @@ fn every_test_that_the_page_names_is_there() {
     let page = include_str!("../../docs/failures.md");
     let tests = [
         include_str!("failures.rs"),
+        include_str!("fairness.rs"),
         include_str!("health_probes.rs"),
         include_str!("offline.rs"),
         include_str!("past_holds.rs"),

@@ -198,6 +198,36 @@ fn the_log_is_left_to_another_program_where_the_settings_say_so() {
 }
 
 #[test]
+fn a_log_that_a_reader_kept_from_being_copied_is_copied_soon_after_the_reader_ends() {
+    const MIB: u64 = 1 << 20;
+    let rig = Rig::new();
+    let log = rig.data().join("oncebox.db-wal");
+    let log_bytes = || fs::metadata(&log).unwrap().len();
+    let payload = "x".repeat(256 << 10);
+    let grow_to = |bytes: u64, most_events: usize| {
+        for _ in 0..most_events {
+            if log_bytes() >= bytes {
+                break;
+            }
+            rig.publish(&json!({ "event_type": "a", "payload": payload }));
+        }
+    };
+    let reader = rig.file();
+    reader.execute_batch("BEGIN").unwrap();
+    let before: i64 =
+        reader.query_row("SELECT count(*) FROM outbox", [], |row| row.get(0)).unwrap();
+    assert_eq!(before, 0);
+    // Copying it is tried at 16 MiB, and the reader needs what was there before.
+    grow_to(18 * MIB, 200);
+    let blocked = log_bytes();
+    assert!(blocked >= 18 * MIB, "the reader keeps the log from being begun anew: {blocked}");
+    reader.execute_batch("COMMIT").unwrap();
+    grow_to(blocked + 8 * MIB, 60);
+    let after = log_bytes();
+    assert!(after < blocked + 8 * MIB, "{blocked} bytes have become {after}");
+}
+
+#[test]
 fn everything_is_as_it_was_after_a_restart() {
     let mut rig = Rig::new();
     let receiver = Receiver::scripted([Reply::status(400), Reply::status(500)]);
@@ -215,6 +245,28 @@ fn everything_is_as_it_was_after_a_restart() {
     assert!(
         receiver.seen().last().unwrap().field("webhook-signature").is_some() && !secret.is_empty()
     );
+}
+
+#[test]
+fn an_erp_table_with_a_name_of_ours_is_named_before_anything_is_changed() {
+    for name in ["jobs", "outbox", "Search_Values"] {
+        let mut rig = Rig::new();
+        rig.stop();
+        let database = rig.data().join("oncebox.db");
+        fs::remove_file(&database).unwrap();
+        let _log = fs::remove_file(rig.data().join("oncebox.db-wal"));
+        rig.write(&format!(
+            "PRAGMA auto_vacuum = INCREMENTAL; CREATE TABLE {name} (no INTEGER); INSERT INTO {name} VALUES (4711);"
+        ));
+        let before = fs::read(&database).unwrap();
+        let refused = rig.appliance_again().unwrap_err().to_string();
+        shows(&refused, &["Nothing was changed", "Rename your table"]);
+        shows(&refused, &[&format!("named {}", name.to_lowercase())]);
+        assert!(fs::read(&database).unwrap() == before, "{name}");
+        rig.write(&format!("ALTER TABLE {name} RENAME TO my_{name}"));
+        rig.start_again();
+        assert_eq!(rig.one(&format!("SELECT no FROM my_{name}")), "4711");
+    }
 }
 
 #[test]

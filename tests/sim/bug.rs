@@ -27,6 +27,8 @@ pub(crate) enum Bug {
     ProbeGateOpen,
     /// What fails while the site has no line counts.
     OfflineCounts,
+    /// A first try that was cut short counts.
+    CutCounts,
     /// What has succeeded is not remembered: a probe's success does not end its hold.
     HoldNotEnded,
     /// Holds that were put while the clock was ahead stay when it is set back.
@@ -57,13 +59,14 @@ pub(crate) enum Bug {
 
 impl Bug {
     /// Each with a seed that finds it; when worlds change, another one does.
-    pub(crate) const ALL: [(Self, u32); 19] = [
+    pub(crate) const ALL: [(Self, u32); 20] = [
         (Self::SettledBeforeCommit, 1),
         (Self::RetryAfterIgnored, 0),
         (Self::HoldNotTold, 0),
         (Self::ClampWithOldTime, 1164),
         (Self::ProbeGateOpen, 0),
         (Self::OfflineCounts, 3),
+        (Self::CutCounts, 0),
         (Self::HoldNotEnded, 0),
         (Self::HoldsNotClamped, 1978),
         (Self::BlockNotSeen, 53),

@@ -20,7 +20,9 @@ use oncebox::model::lease::LeaseOutcome;
 use oncebox::model::outcome::{AttemptClass, Cause, ClassTable, Outcome};
 use oncebox::model::rate::Rate;
 use oncebox::model::subscription::Subscription;
-use oncebox::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
+use oncebox::pipeline::scheduler::decisions::{
+    self, Assignment, Command, Input, Limits, Machine, Pace,
+};
 use oncebox::pipeline::upkeep::clock_watch;
 use oncebox::store::deliveries::{self, Sized};
 use oncebox::store::error::Error;
@@ -45,6 +47,10 @@ const CAP: u32 = 8;
 const CONFIRM_GRACE: Ms = MINUTE;
 /// How long the dispatcher sleeps at most.
 const MAX_SLEEP: Ms = 250;
+/// As `decisions::FIRST_TRY`.
+#[expect(clippy::as_conversions, reason = "`try_from` is not const, and a second is short")]
+#[expect(clippy::cast_possible_truncation, reason = "a second is short")]
+const FIRST_TRY: Ms = decisions::FIRST_TRY.as_millis() as Ms;
 
 /// Something that happens.
 #[derive(Debug)]
@@ -610,7 +616,7 @@ impl<'d> World<'d> {
     }
 
     fn start(&mut self, assignment: Assignment) {
-        let Assignment { delivery, subscription, is_probe } = assignment;
+        let Assignment { delivery, subscription, is_probe, .. } = assignment;
         *self.process.started.entry(subscription).or_default() += 1;
         let own = self.process.started[&subscription];
         let all: u32 = self.process.started.values().sum();
@@ -672,7 +678,7 @@ impl<'d> World<'d> {
                 rate: new.policy.rate.map(|rate| Rate::parse(&rate).unwrap()),
                 gate: self.seen(gate(&holds)),
                 has_funnels: new.order.funnel_point.is_some() || new.order.external_calls.is_some(),
-                host: None,
+                can_be_cut: new.order.external_calls.is_none(),
             };
             if self.process.known.get(&subscription) != Some(&limits) {
                 let tenant = self.file.subs[&subscription.0].tenant.to_owned();
@@ -1099,8 +1105,11 @@ impl<'d> World<'d> {
         let flight = self.count;
         let reason = "no answer in time".to_owned();
         let mut outcome = Outcome::Unreachable { cause: Cause::Timeout, reason };
-        let (began_offline, timeout) =
-            (self.plan.is_offline(now), self.file.subs[&row.sub].timeout);
+        let began_offline = self.plan.is_offline(now);
+        let mut timeout = self.file.subs[&row.sub].timeout;
+        if outgoing.assignment.is_short && timeout > FIRST_TRY {
+            timeout = FIRST_TRY;
+        }
         let mut wait = timeout;
         if began_offline {
             let reason = "no route to host".to_owned();
@@ -1159,7 +1168,10 @@ impl<'d> World<'d> {
         };
         self.note(|| format!("flight {id}: {outcome:?}"));
         let flight = self.flights.get_mut(&id).unwrap();
-        let timeout = self.plan.subs[usize::try_from(subscription.0 - 1).unwrap()].timeout;
+        let mut timeout = self.plan.subs[usize::try_from(subscription.0 - 1).unwrap()].timeout;
+        if flight.outgoing.assignment.is_short && timeout > FIRST_TRY {
+            timeout = FIRST_TRY;
+        }
         // An answer does not come over a line that is down.
         let is_lost = self.plan.is_offline(now) || self.plan.is_offline(now + wait);
         if now + wait < flight.started + timeout && !is_lost {
@@ -1193,15 +1205,19 @@ impl<'d> World<'d> {
         let Some(flight) = self.flights.remove(&id) else { return };
         let Flight { outgoing, started, outcome, boot, began_offline } = flight;
         let Outgoing { assignment, row, call, .. } = *outgoing;
-        let Assignment { delivery, subscription, is_probe } = assignment;
+        let Assignment { delivery, subscription, is_probe, is_short } = assignment;
+        let is_short = is_short && self.file.subs[&subscription.0].timeout > FIRST_TRY;
+        let is_cut = is_short && is_cut(self.now - started, &outcome);
         let is_offline = began_offline && self.plan.is_offline(self.now);
-        self.watch.answered(delivery.0, boot, &outcome, is_offline, self.now);
+        self.watch.answered(delivery.0, boot, &outcome, is_offline || is_cut, self.now);
         let sub = &self.file.subs[&subscription.0];
         let timeout = Duration::from_millis(sub.timeout.unsigned_abs());
         let mut rules = sub.rules.clone();
         let own = |most| rules.schedule.clone().with_max_attempts(most).ok();
         rules.schedule = row.max_attempts.and_then(own).unwrap_or(rules.schedule);
-        let is_offline = self.note_line(started, &outcome) && !self.has(Bug::OfflineCounts);
+        let is_offline = !is_cut && self.note_line(started, &outcome);
+        let is_inconclusive =
+            (is_cut && !self.has(Bug::CutCounts)) || (is_offline && !self.has(Bug::OfflineCounts));
         let class = ClassTable::default().classify(&outcome);
         let (now, at) = (self.clock.now(), self.clock.wall());
         let attempt = Attempt {
@@ -1232,7 +1248,7 @@ impl<'d> World<'d> {
             rules,
             jitter: Jitter::new(&self.jitter),
             is_probe,
-            is_offline,
+            is_inconclusive,
             is_away: false,
             order: AttemptOrder { is_call: call.is_some(), ..AttemptOrder::default() },
             now,
@@ -1269,6 +1285,11 @@ fn drop_rings(done: &[Done], effects: &mut Effects) {
     };
     let own: Vec<SubscriptionSeq> = done.iter().flat_map(ended).collect();
     effects.rang.retain(|sub| own.is_empty() || own.contains(sub));
+}
+
+/// As `deliver::is_cut`.
+fn is_cut(latency: Ms, outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Unreachable { .. }) && latency >= FIRST_TRY
 }
 
 /// As `deliver::external_call`.

@@ -156,6 +156,14 @@ impl MonthFile {
         if is_busy { Err(Error::Busy) } else { Ok(()) }
     }
 
+    /// Runs what would change the file, and rolls it back.
+    pub fn try_out<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
+        let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let done = run(&WriteTx::new(&transaction, &self.cache))?;
+        transaction.rollback()?;
+        Ok(done)
+    }
+
     /// Changes the file in one transaction.
     pub fn change<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
         let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;

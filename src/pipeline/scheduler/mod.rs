@@ -6,7 +6,6 @@
 pub mod decisions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
 
@@ -237,7 +236,7 @@ impl Dispatcher {
                 rate: new.policy.rate.as_deref().and_then(|rate| Rate::parse(rate).ok()),
                 gate: gate(&holds),
                 has_funnels: new.order.funnel_point.is_some() || new.order.external_calls.is_some(),
-                host: host(&new),
+                can_be_cut: can_be_cut(&new),
             };
             is_offline |= holds.iter().any(|hold| hold.reason == HoldReason::Offline);
             if self.known.get(&subscription) != Some(&limits) {
@@ -311,12 +310,10 @@ impl Saturated {
     }
 }
 
-/// A number that stands for a subscription's tenant and host.
-fn host(new: &NewSubscription) -> Option<u64> {
-    let Target::Http(url) = &new.target else { return None };
-    let mut hasher = DefaultHasher::new();
-    (&new.tenant, url.host(), url.port()).hash(&mut hasher);
-    Some(hasher.finish())
+/// Whether a first request of the subscription may be cut short. A command or a mail server would not notice. An external
+/// call is not sent twice without need.
+fn can_be_cut(new: &NewSubscription) -> bool {
+    matches!(new.target, Target::Http(_)) && new.order.external_calls.is_none()
 }
 
 /// The pace of an endpoint that this run has not called yet, by its subscription's row. The row does not tell whether a
@@ -445,9 +442,14 @@ mod tests {
     #[test]
     fn what_was_given_is_taken_in_order_even_after_the_dispatcher_has_gone() {
         let (hand_out, assignments) = assignments(2);
-        let given = [1, 2, 3]
-            .map(|n| (DeliverySeq(n), SubscriptionSeq(1)))
-            .map(|(delivery, subscription)| Assignment { delivery, subscription, is_probe: false });
+        let given = [1, 2, 3].map(|n| (DeliverySeq(n), SubscriptionSeq(1))).map(
+            |(delivery, subscription)| Assignment {
+                delivery,
+                subscription,
+                is_probe: false,
+                is_short: false,
+            },
+        );
         for assignment in given {
             hand_out.give(assignment);
         }

@@ -9,14 +9,11 @@ use rusqlite::config::DbConfig;
 use crate::store::prelude::*;
 use crate::store::schema;
 use crate::store::subjects::{self, KeyId};
+use crate::store::writer::copy_tries::{FRAME, LogState, PAGE};
 use crate::store::writer::room::LowDisk;
 use crate::store::writer::{MAX_BATCH_JOBS, WriterLoop};
 use crate::sys::locks::{self, LogIndex};
 
-/// Size of a page in the file, in bytes.
-const PAGE: u64 = 4096;
-/// Size of a page in the log, in bytes.
-const FRAME: u64 = PAGE + 24;
 /// If the log is this many times longer than its checkpoint size, a reader is blocking the copy.
 const LONG_LOG_FACTOR: u64 = 4;
 
@@ -139,12 +136,13 @@ impl WriterLoop {
     pub(super) fn may_be_long(&self) -> bool {
         let most = self.room.checkpoint_at.load(Ordering::Relaxed) / 2;
         self.is_low
+            || self.tries.is_waiting()
             || self.room.bytes.load(Ordering::Relaxed) >= most
             || self.room.to_empty.load(Ordering::Relaxed)
     }
 
-    /// Copies the log into the file if it is long, and empties it if that was requested. `idle`: there was no job for a
-    /// heartbeat interval.
+    /// Copies the log into the file if it is long, and empties it if that was requested. What a reader keeps from ending is
+    /// tried again soon. `idle`: there was no job for a heartbeat interval.
     pub(super) fn maintain_log(&mut self, idle: bool) {
         self.unlooked = 0;
         let Ok(mut log) = self.checkpoint("NOOP") else { return };
@@ -154,17 +152,22 @@ impl WriterLoop {
         }
         let checkpoint_at = self.room.checkpoint_at.load(Ordering::Relaxed);
         self.limit_log_size(checkpoint_at);
-        let to_empty = self.room.to_empty.swap(false, Ordering::Relaxed) && self.log_bytes() > 0;
-        if log.frames < self.tried_at {
-            self.tried_at = 0;
+        if self.room.to_empty.swap(false, Ordering::Relaxed) {
+            self.tries.ask_to_empty();
         }
-        let grown = log.frames.saturating_sub(self.tried_at).saturating_mul(FRAME) >= checkpoint_at;
-        let is_due = to_empty || (log.uncopied() >= checkpoint_at && (idle || grown));
-        if is_due && self.checkpoints && self.fits() {
-            self.tried_at = log.frames;
-            match if to_empty { self.empty() } else { self.checkpoint("PASSIVE") } {
+        if self.tries.must_empty() && self.log_bytes() == 0 {
+            self.tries.emptied();
+        }
+        let state = LogState { frames: log.frames, uncopied: log.uncopied(), is_idle: idle };
+        if self.tries.is_due(state, checkpoint_at) && self.checkpoints && self.fits() {
+            self.tries.tried(log.frames, checkpoint_at);
+            let empties = self.tries.must_empty();
+            match if empties { self.empty() } else { self.checkpoint("PASSIVE") } {
                 Ok(after) => {
                     log = after;
+                    if !log.busy {
+                        self.tries.emptied();
+                    }
                     self.note_reader(log, checkpoint_at);
                 }
                 Err(error) => tracing::warn!(%error, "the write-ahead log could not be copied yet"),

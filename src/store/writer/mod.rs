@@ -6,6 +6,7 @@
 //!
 //! `pipeline` starts the thread that calls [`WriterLoop::run`].
 
+mod copy_tries;
 mod log;
 mod room;
 
@@ -30,6 +31,7 @@ use crate::sys::disk::{self, Gauge};
 use crate::sys::locks::LogIndex;
 use crate::telemetry::tally::{BEAT, Heartbeat};
 
+use copy_tries::CopyTries;
 pub use room::LogRoom;
 
 /// Jobs that may wait in the accept queue, approximately. If it is full, handlers answer 503.
@@ -163,7 +165,7 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> Result<(Writer, WriterLo
         index: None,
         unlooked: 0,
         is_low: false,
-        tried_at: 0,
+        tries: CopyTries::default(),
         limited_to: 0,
         faults,
         cache: WriterCache { fresh: Arc::clone(&fresh), ..WriterCache::default() },
@@ -292,8 +294,8 @@ pub struct WriterLoop {
     /// Jobs since the log was looked at, and whether the disk was low at the latest of them.
     unlooked: usize,
     is_low: bool,
-    /// Frames in the log when copying it was last tried.
-    tried_at: u64,
+    /// When copying the log is tried.
+    tries: CopyTries,
     /// The checkpoint size for which `journal_size_limit` was last set.
     limited_to: u64,
     /// Whether the writer does checkpoints; if not, another program does.

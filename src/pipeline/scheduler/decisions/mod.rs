@@ -40,6 +40,12 @@ const RAMP_STEP: Duration = Duration::from_secs(1);
 const BRAKED_AT: usize = REJECTING_AFTER as usize;
 /// A tenant may call another new endpoint while it has fewer than this many times the deliverers that are left for them.
 const NEW_TIMES: usize = 3;
+/// Time limit of a new endpoint's first request, where many new ones of its tenant are called. An endpoint that answers
+/// within it is reached in seconds, behind however many that hang.
+pub const FIRST_TRY: Duration = Duration::from_secs(1);
+/// The part of the deliverers that may wait for a tenant's new or hanging endpoints before first requests are cut short. For
+/// all tenants together it is half.
+const UNCUT_PART: usize = 8;
 /// Latencies remembered per subscription.
 const LATENCIES_KEPT: usize = 20;
 
@@ -68,8 +74,8 @@ pub struct Limits {
     pub gate: Gate,
     /// Whether its deliveries may be in funnels.
     pub has_funnels: bool,
-    /// A number that stands for its tenant and host, if it has a host.
-    pub host: Option<u64>,
+    /// Whether its first request may be cut short: it has an HTTP target, and may be sent twice.
+    pub can_be_cut: bool,
 }
 
 /// An input of the machine.
@@ -167,6 +173,8 @@ pub struct Assignment {
     pub subscription: SubscriptionSeq,
     /// Whether it is sent despite a hold, to learn whether the target works again.
     pub is_probe: bool,
+    /// Whether its time limit is [`FIRST_TRY`]. Without an answer until then it is sent again, and nothing is counted.
+    pub is_short: bool,
 }
 
 /// The dispatcher's state.
@@ -185,8 +193,6 @@ pub struct Machine {
     /// Requests in flight, in total and by tenant.
     load: Load,
     tenants: BTreeMap<String, Load>,
-    /// Hosts to which a first request is under way.
-    first_at: HashSet<u64>,
     /// Deliveries that were started and are not settled.
     started: HashSet<DeliverySeq>,
     /// Limits requests after the site was offline, until all deliverers may be used again.
@@ -208,7 +214,6 @@ impl Machine {
             deliverers,
             load: Load::default(),
             tenants: BTreeMap::new(),
-            first_at: HashSet::new(),
             started: HashSet::new(),
             ramp: None,
             latest: None,
@@ -256,7 +261,6 @@ impl Machine {
                         window.bucket.give_back(rate);
                     }
                 });
-                self.first_has_ended(subscription);
                 self.enqueue(subscription);
             }
             Input::Settled(Settled { delivery, subscription, next_due }) => {
@@ -431,24 +435,6 @@ impl Machine {
         }
     }
 
-    /// The first request to an endpoint has ended. If it hung, the other new endpoints of the host are taken to hang too.
-    fn first_has_ended(&mut self, subscription: SubscriptionSeq) {
-        let Some(window) = self.windows.get_mut(&subscription) else { return };
-        let Some(host) = window.first_at.take() else { return };
-        self.first_at.remove(&host);
-        if window.pace == Pace::Hangs {
-            // Those under way find out by themselves.
-            let is_new = |window: &Window| {
-                window.limits.host == Some(host)
-                    && window.pace == Pace::Unknown
-                    && window.in_flight == 0
-            };
-            for other in self.windows.values_mut().filter(|other| is_new(other)) {
-                other.pace = Pace::Hangs;
-            }
-        }
-    }
-
     fn wake_at(&mut self, subscription: SubscriptionSeq, at: Option<Timestamp>) {
         let (Some(at), Some(window)) = (at, self.windows.get_mut(&subscription)) else { return };
         if window.next_due.is_some_and(|due| due <= at) {
@@ -575,28 +561,28 @@ impl Machine {
         now: Timestamp,
         subscription: SubscriptionSeq,
         is_shared: bool,
-    ) -> Option<DeliverySeq> {
+    ) -> Option<Startable> {
         let window = self.windows.get(&subscription)?;
         // Half of the deliverers are kept for first requests, so that no subscription takes all of them.
         let plenty = self.load.is_plenty(window.pace, self.deliverers);
         let own = self.tenants.get(&window.tenant).copied().unwrap_or_default();
         // A tenant may use half of everything while another tenant has something due.
-        let tenant = Some(own).filter(|_| is_shared);
-        // When half of the deliverers may hang, one new endpoint of each host and tenant is called at a time; and a tenant
-        // leaves deliverers to others.
+        let tenant_most = if is_shared { self.deliverers.div_ceil(2) } else { self.deliverers };
+        // A tenant leaves deliverers for new endpoints of others.
         let left = (self.deliverers - self.deliverers / 4).saturating_sub(self.load.unproven);
-        let is_scarce = self.load.unproven >= self.deliverers / 2;
-        let is_called = |host| is_scarce && self.first_at.contains(&host);
         let is_kept = window.pace == Pace::Unknown
-            && (window.limits.host.is_some_and(is_called)
-                || (self.tenants.len() > 1 && own.unproven >= left.saturating_mul(NEW_TIMES)));
+            && self.tenants.len() > 1
+            && own.unproven >= left.saturating_mul(NEW_TIMES);
         let is_free = window.limits.gate.is_open(now)
             && window.limits.rate.is_none_or(|rate| window.bucket.next_at(rate) <= now)
             && !is_kept
             && window.has_room(plenty)
             && self.load.has_room(window.pace, self.deliverers)
-            && tenant.is_none_or(|load| load.has_room(window.pace, self.deliverers.div_ceil(2)));
-        window.ready.front().copied().filter(|_| is_free)
+            && (!is_shared || own.has_room(window.pace, tenant_most));
+        let delivery = window.ready.front().copied().filter(|_| is_free)?;
+        let is_scarce = own.unproven >= (tenant_most / UNCUT_PART).max(1)
+            || self.load.unproven >= self.deliverers / 2;
+        Some(Startable { delivery, is_short: is_scarce && window.may_be_cut() })
     }
 
     /// Starts deliveries, one per subscription and turn, so that no subscription starves another.
@@ -609,17 +595,17 @@ impl Machine {
         let mut passed_by = 0;
         while self.load.busy < most && passed_by < self.rotation.len() {
             let Some(subscription) = self.rotation.pop_front() else { break };
-            if let Some(delivery) = self.startable(now, subscription, is_shared) {
-                let (mut is_probe, mut first_at) = (false, None);
+            let startable = self.startable(now, subscription, is_shared);
+            if let Some(Startable { delivery, is_short }) = startable {
+                let mut is_probe = false;
                 self.change_load(subscription, |window| {
-                    window.start_one(now);
-                    first_at = window.first_at;
+                    window.start_one(now, is_short);
                     is_probe = window.limits.gate.is_probe();
                 });
                 passed_by = 0;
-                self.first_at.extend(first_at);
                 self.started.insert(delivery);
-                out.push(Command::Start(Assignment { delivery, subscription, is_probe }));
+                let started = Assignment { delivery, subscription, is_probe, is_short };
+                out.push(Command::Start(started));
             } else {
                 passed_by += 1;
                 let next =
@@ -650,6 +636,14 @@ impl Machine {
         }
         self.deliverers
     }
+}
+
+/// A delivery that may start now.
+#[derive(Clone, Copy, Debug)]
+struct Startable {
+    delivery: DeliverySeq,
+    /// Whether it is cut short.
+    is_short: bool,
 }
 
 /// How many requests may be in flight, until when.
@@ -780,8 +774,8 @@ struct Window {
     in_hand: usize,
     /// Started, not settled.
     unsettled: usize,
-    /// The host of its first request, while that is under way.
-    first_at: Option<u64>,
+    /// Whether the request that started last is cut short.
+    is_short: bool,
     /// Refusals in a row.
     refused: usize,
     /// Whether no request has succeeded since one was refused, or since the start. Then no more are sent than it takes to
@@ -813,13 +807,18 @@ impl Window {
         !is_braked && (self.in_flight == 0 || (is_known && plenty && has_more))
     }
 
+    /// Whether its next request may be cut short. A probe may not: its outcome decides about the hold.
+    fn may_be_cut(&self) -> bool {
+        self.pace == Pace::Unknown && self.limits.can_be_cut && !self.limits.gate.is_probe()
+    }
+
     /// Moves its first ready delivery in flight.
-    fn start_one(&mut self, now: Timestamp) {
+    fn start_one(&mut self, now: Timestamp, is_short: bool) {
         self.ready.pop_front();
         self.began_alone = self.in_flight == 0;
         self.in_flight += 1;
         self.unsettled += 1;
-        self.first_at = self.limits.host.filter(|_| self.pace == Pace::Unknown);
+        self.is_short = is_short;
         if let Some(rate) = self.limits.rate {
             self.bucket.take(rate, now);
         }
@@ -887,7 +886,8 @@ impl Window {
             self.is_braked = is_refusal || (self.is_braked && !class.is_success());
         }
         if let Some(limit) = limit {
-            let hangs = latency >= HANGS_FROM.min(limit / 2);
+            let is_cut = self.is_short && limit > FIRST_TRY && latency >= FIRST_TRY;
+            let hangs = is_cut || latency >= HANGS_FROM.min(limit / 2);
             self.pace = if hangs { Pace::Hangs } else { Pace::Prompt };
         }
         if self.latencies.len() == LATENCIES_KEPT {

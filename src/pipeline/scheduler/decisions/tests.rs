@@ -13,7 +13,8 @@ fn at(secs: i64) -> Timestamp {
 fn changed(subscription: SubscriptionSeq, cap: u32, hard: bool, callable: bool) -> Input {
     let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
     let gate = if callable { Gate::Open } else { Gate::Closed };
-    let limits = Limits { cap, is_hard: hard, rate: None, gate, has_funnels: true, host: None };
+    let limits =
+        Limits { cap, is_hard: hard, rate: None, gate, has_funnels: true, can_be_cut: false };
     Input::SubscriptionChanged { subscription, limits, tenant, pace }
 }
 
@@ -193,8 +194,14 @@ fn rows_whose_places_are_all_taken_are_not_asked_for_again_before_a_release() {
         let mut machine = machine(4, 4);
         let other = SubscriptionSeq(2);
         let gate = Gate::Open;
-        let limits =
-            Limits { cap: 4, is_hard: true, rate: None, gate, has_funnels: false, host: None };
+        let limits = Limits {
+            cap: 4,
+            is_hard: true,
+            rate: None,
+            gate,
+            has_funnels: false,
+            can_be_cut: false,
+        };
         let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
         let changed = Input::SubscriptionChanged { subscription: other, limits, tenant, pace };
         machine.step(at(0), changed);
@@ -414,7 +421,8 @@ fn a_probe_is_one_delivery_and_the_next_waits_for_its_outcome() {
     let out = machine.step(at(5), Input::Tick);
     assert_eq!(out, [Command::Fetch { subscription: SUB, limit: 1, taken: Vec::new() }]);
     let out = machine.step(at(5), fetched(1..9));
-    let probe = Assignment { delivery: DeliverySeq(1), subscription: SUB, is_probe: true };
+    let (delivery, is_short) = (DeliverySeq(1), false);
+    let probe = Assignment { delivery, subscription: SUB, is_probe: true, is_short };
     assert_eq!(out, [Command::Start(probe)]);
     assert_eq!(machine.step(at(6), Input::Woken(SUB)), []);
     assert_eq!(machine.step(at(6), finished(Duration::from_millis(1))), []);
@@ -452,8 +460,14 @@ fn a_probe_that_works_opens_the_gate() {
 fn a_rate_spreads_what_is_due() {
     let mut machine = machine(64, 8);
     let rate = Rate::parse("60/min").ok();
-    let limits =
-        Limits { cap: 8, is_hard: false, rate, gate: Gate::Open, has_funnels: false, host: None };
+    let limits = Limits {
+        cap: 8,
+        is_hard: false,
+        rate,
+        gate: Gate::Open,
+        has_funnels: false,
+        can_be_cut: false,
+    };
     let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
     machine.step(at(10), Input::SubscriptionChanged { subscription: SUB, limits, tenant, pace });
     assert_eq!(starts(&machine.step(at(10), fetched(1..9))), [1]);
@@ -518,29 +532,119 @@ fn a_clock_that_is_set_back_delays_nothing() {
     assert_eq!(machine.in_hand(), 0);
 }
 
-#[test]
-fn once_half_may_hang_one_new_endpoint_of_a_host_is_called_and_speaks_for_those_that_wait() {
-    for (latency, pace) in [(30, Pace::Hangs), (0, Pace::Unknown)] {
-        let mut machine = Machine::new(8);
-        let hosts = [1, 1, 1, 1, 1, 1, 2].map(Some);
-        let mut first = Vec::new();
-        for (n, host) in (1..).zip(hosts) {
-            let limits = Limits { cap: 8, host, ..Limits::default() };
-            let (subscription, tenant) = (sub(n), "a".to_owned());
-            let pace = Pace::Unknown;
-            machine.step(at(0), Input::SubscriptionChanged { subscription, limits, tenant, pace });
-            let rows = vec![(DeliverySeq(subscription.0), Places::default())];
-            let fetched = Input::Fetched { subscription, rows, more: false, next_due: None };
-            first.extend(starts(&machine.step(at(0), fetched)));
+/// How a tenant with new endpoints shares the deliverers.
+#[derive(Clone, Copy, Debug)]
+enum Beside {
+    /// It is alone.
+    Nobody,
+    /// There is another tenant, which has nothing due.
+    AnIdleTenant,
+    /// Another tenant always has more due than it may send.
+    ABusyTenant,
+}
+
+/// Plays a hundred new endpoints that hang and then a new one that answers, all of one tenant, due at once. Returns when the
+/// last one is called, and how many requests were cut short.
+fn healthy_behind_a_hundred(beside: Beside, timeout: Duration) -> (Duration, usize) {
+    const HANGING: usize = 100;
+    let healthy = sub(HANGING + 1);
+    let other = sub(HANGING + 2);
+    let mut machine = Machine::new(64);
+    let mut ends: BTreeMap<(Timestamp, DeliverySeq), Assignment> = BTreeMap::new();
+    let mut cut = 0;
+    let mut inputs = VecDeque::new();
+    for n in 1..=HANGING + 2 {
+        let subscription = sub(n);
+        let is_other = subscription == other;
+        let limits = Limits { cap: 8, can_be_cut: true, ..Limits::default() };
+        let tenant = if is_other { "b" } else { "a" }.to_owned();
+        let pace = if is_other { Pace::Prompt } else { Pace::Unknown };
+        if is_other && matches!(beside, Beside::Nobody) {
+            continue;
         }
-        assert_eq!(first, [1, 2, 3, 4, 7]);
-        let (latency, limit) = (Duration::from_secs(latency), Some(Duration::from_secs(30)));
-        let finished = Input::Finished { subscription: SUB, latency, limit, class: None };
-        let wanted = if pace == Pace::Hangs { vec![5, 6] } else { vec![5] };
-        assert_eq!(starts(&machine.step(at(30), finished)), wanted);
-        assert_eq!(machine.windows[&sub(6)].pace, pace);
-        assert_eq!(machine.windows[&sub(2)].pace, Pace::Unknown, "it is under way");
-        assert_eq!(machine.windows[&sub(7)].pace, Pace::Unknown, "of another host");
+        inputs.push_back(Input::SubscriptionChanged { subscription, limits, tenant, pace });
+    }
+    let mut now = at(0);
+    loop {
+        while let Some(input) = inputs.pop_front() {
+            for out in machine.step(now, input) {
+                match out {
+                    Command::Fetch { subscription, .. } => {
+                        let is_busy = matches!(beside, Beside::ABusyTenant);
+                        let count = if subscription == other { i64::from(is_busy) * 64 } else { 1 };
+                        let rows = (0..count).map(|row| DeliverySeq(subscription.0 * 1000 + row));
+                        let rows = rows.map(|delivery| (delivery, Places::default())).collect();
+                        let (more, next_due) = (false, None);
+                        inputs.push_back(Input::Fetched { subscription, rows, more, next_due });
+                    }
+                    Command::Start(started) if started.subscription == healthy => {
+                        return (now.since(at(0)), cut);
+                    }
+                    Command::Start(started) => {
+                        cut += usize::from(started.is_short);
+                        // The requests of the other tenant last, so that it always has something due.
+                        let takes = if started.is_short { FIRST_TRY } else { timeout };
+                        ends.insert((now.plus(takes), started.delivery), started);
+                    }
+                    Command::Drained => {}
+                }
+            }
+        }
+        let ((end, delivery), Assignment { subscription, is_short, .. }) =
+            ends.pop_first().expect("the healthy one is never called");
+        now = end;
+        let latency = if is_short { FIRST_TRY } else { timeout };
+        let (limit, class) = (Some(timeout), Some(AttemptClass::Transient));
+        inputs.push_back(Input::Finished { subscription, latency, limit, class });
+        let next_due = Some(now.plus(Duration::from_secs(5)));
+        inputs.push_back(Input::Settled(Settled { delivery, subscription, next_due }));
+    }
+}
+
+#[test]
+fn a_new_endpoint_that_answers_is_called_within_seconds_behind_a_hundred_that_hang() {
+    for beside in [Beside::Nobody, Beside::AnIdleTenant, Beside::ABusyTenant] {
+        for timeout in [30, 60].map(Duration::from_secs) {
+            let (called, cut) = healthy_behind_a_hundred(beside, timeout);
+            assert!(called <= Duration::from_secs(4), "{beside:?} {timeout:?}: {called:?}");
+            assert!(cut < 100, "the first ones have all of their time: {cut}");
+        }
+    }
+}
+
+/// Starts new endpoints of one tenant, one delivery each; tells which of them are cut short.
+fn cut_short(limits: &[Limits]) -> (Machine, Vec<bool>) {
+    let mut machine = Machine::new(16);
+    let mut found = Vec::new();
+    for (n, limits) in (1..).zip(limits) {
+        let (subscription, tenant) = (sub(n), "a".to_owned());
+        let (limits, pace) = (*limits, Pace::Unknown);
+        machine.step(at(0), Input::SubscriptionChanged { subscription, limits, tenant, pace });
+        let rows = vec![(DeliverySeq(subscription.0), Places::default())];
+        let fetched = Input::Fetched { subscription, rows, more: false, next_due: None };
+        for out in machine.step(at(0), fetched) {
+            if let Command::Start(started) = out {
+                found.push(started.is_short);
+            }
+        }
+    }
+    (machine, found)
+}
+
+#[test]
+fn only_first_requests_that_may_be_sent_twice_are_cut_short() {
+    let new = Limits { cap: 8, can_be_cut: true, ..Limits::default() };
+    let call = Limits { can_be_cut: false, ..new };
+    let probe = Limits { gate: Gate::Probe(at(0)), ..new };
+    let (mut machine, found) = cut_short(&[new, new, new, call, probe, new]);
+    assert_eq!(found, [false, false, true, false, false, true]);
+    for (n, latency, wanted) in
+        [(1, 1_500, Pace::Prompt), (3, 999, Pace::Prompt), (6, 1_000, Pace::Hangs)]
+    {
+        let (subscription, latency) = (sub(n), Duration::from_millis(latency));
+        let (limit, class) = (Some(Duration::from_secs(30)), None);
+        machine.step(at(1), Input::Finished { subscription, latency, limit, class });
+        assert_eq!(machine.windows[&subscription].pace, wanted, "{n}");
     }
 }
 
