@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::identity;
+use std::sync::Arc;
 
 use crate::api::audited::Verdict;
 use crate::api::call::page_found;
@@ -27,6 +28,7 @@ use crate::model::subscription::{
 };
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
+use crate::store::routes::Route;
 use crate::store::subscriptions::Wanted;
 use crate::store::writer::Queue;
 use crate::store::{deliveries, lanes, past_holds, settlement, subscriptions};
@@ -259,6 +261,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         template: given.template,
     };
     terms::check(api, &new)?;
+    let new = Arc::new(new);
     if let Some(event) = given.tried {
         return trials::show(api, call, &new, &event);
     }
@@ -271,7 +274,12 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 }
 
 /// Stores a subscription and its secret, unless its name is taken or its group refuses it.
-fn insert(tx: &WriteTx<'_>, new: &NewSubscription, sealed: &ToSeal, now: Timestamp) -> Verdict {
+fn insert(
+    tx: &WriteTx<'_>,
+    new: &Arc<NewSubscription>,
+    sealed: &ToSeal,
+    now: Timestamp,
+) -> Verdict {
     check_group(tx, new)?;
     let stored = subscriptions::insert(tx, new, now)?;
     let subscription = match stored {
@@ -315,7 +323,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     if found.new.is_of_alerts() {
         return Err(of_channel(&found));
     }
-    let mut wanted = found.new;
+    let mut wanted = NewSubscription::clone(&found.new);
     let mut alteration: SubscriptionChange = call.json()?;
     let tried = alteration.tried.take();
     let filter = alteration.filter.take().map(conditions);
@@ -348,7 +356,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let now = api.clock.wall();
     let changed = act(api, call, move |tx, before| {
         let mut row = before.clone();
-        apply(&mut row.new);
+        apply(Arc::make_mut(&mut row.new));
         check_group(tx, &row.new)?;
         let gives_up = row.new.ordering == Ordering::None && before.new.ordering != Ordering::None;
         if gives_up && deliveries::has_unfinished(tx, before.seq)? {
@@ -380,7 +388,7 @@ fn unblock(api: &Api, subscription: SubscriptionSeq) -> StoreResult<()> {
     loop {
         let clock = api.clock.clone();
         let run = move |tx: &WriteTx<'_>| {
-            let found = subscriptions::by_seq(tx, subscription)?;
+            let found = subscriptions::routes(tx)?.get(subscription);
             if found.is_none_or(|found| found.new.order.head_of_line == HeadOfLine::Block) {
                 return Ok(0);
             }
@@ -395,14 +403,13 @@ fn unblock(api: &Api, subscription: SubscriptionSeq) -> StoreResult<()> {
 /// Refuses a subscription whose group has one of the other kind: what is in flight and what a consumer has leased cannot
 /// see each other.
 fn check_group(tx: &WriteTx<'_>, new: &NewSubscription) -> Verdict<()> {
-    let is_mixed = |found: &Subscription| {
+    let is_mixed = |found: &&Arc<Route>| {
         new.order.group.is_some()
             && found.new.order.group == new.order.group
-            && found.new.tenant == new.tenant
             && found.new.target.kind() != new.target.kind()
     };
-    let routes = subscriptions::routes(tx)?;
-    let Some(found) = routes.iter().find(|found| is_mixed(found)) else { return Ok(()) };
+    let routes = subscriptions::routes(tx)?.of(&new.tenant);
+    let Some(found) = routes.iter().find(is_mixed) else { return Ok(()) };
     let (name, kind) = (found.new.name.as_str(), found.new.target.kind());
     let detail = format!(
         "The order cannot be used: {name} of this group has the target {kind:?}. The subscriptions of a group have \
@@ -413,7 +420,7 @@ fn check_group(tx: &WriteTx<'_>, new: &NewSubscription) -> Verdict<()> {
 
 /// A filter as it is kept; null is none.
 fn conditions(filter: Option<Vec<Object<Condition>>>) -> Filter {
-    Filter::Ready(filter.unwrap_or_default().into_iter().map(|Object(one)| one).collect())
+    Filter::of(filter.unwrap_or_default().into_iter().map(|Object(one)| one).collect())
 }
 
 fn replace<T: Clone>(have: &mut T, with: Option<&T>) {

@@ -104,6 +104,18 @@ fn usable<'de, D: Deserializer<'de>>(from: D) -> Result<Path, D::Error> {
 /// Bytes that conditions may take ready to use; a filter that takes more is kept as its text.
 const MAX_READY_BYTES: usize = 32 * 1024;
 
+/// Whether conditions of this JSON take too much memory when they are ready to use.
+fn is_dense(text: &str) -> bool {
+    let held = |byte| match byte {
+        b'{' => 300,
+        b'[' => 128,
+        b',' => 32,
+        b'"' => 16,
+        _ => 1_usize,
+    };
+    text.bytes().map(held).sum::<usize>() > MAX_READY_BYTES
+}
+
 /// The conditions of a filter as they are kept in memory. A value takes up to 44 times its text, so those with many values
 /// are read each time they are tested.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,15 +130,15 @@ impl Filter {
     /// Reads a filter's JSON.
     pub fn read(text: &str) -> serde_json::Result<Self> {
         let conditions = serde_json::from_str(text)?;
-        let held = |byte| match byte {
-            b'{' => 300,
-            b'[' => 128,
-            b',' => 32,
-            b'"' => 16,
-            _ => 1_usize,
-        };
-        let is_dense = text.bytes().map(held).sum::<usize>() > MAX_READY_BYTES;
-        Ok(if is_dense { Self::Text(text.into()) } else { Self::Ready(conditions) })
+        Ok(if is_dense(text) { Self::Text(text.into()) } else { Self::Ready(conditions) })
+    }
+
+    /// A filter of these conditions.
+    pub fn of(conditions: Vec<Condition>) -> Self {
+        match serde_json::to_string(&conditions) {
+            Ok(text) if is_dense(&text) => Self::Text(text.into()),
+            _ => Self::Ready(conditions),
+        }
     }
 
     /// Whether it has no conditions.

@@ -9,8 +9,8 @@ use serde::Serialize;
 use crate::base::schema::Text;
 use crate::model::name::Name;
 use crate::privacy::policy::Pii;
-use crate::store::past_holds;
 use crate::store::prelude::*;
+use crate::store::{past_holds, subscriptions};
 
 /// The longest title, in characters.
 pub const MAX_TITLE_CHARS: usize = 200;
@@ -118,7 +118,8 @@ pub fn set_suspended(
     if changed == 1 {
         tx.tokens_changed();
         tx.providers_changed();
-        tx.subscriptions_changed();
+        let own = subscriptions::all_of(tx, name)?;
+        own.into_keys().for_each(|subscription| tx.subscription_changed(subscription));
     }
     Ok(changed == 1)
 }

@@ -82,6 +82,7 @@ mod retry_schedule;
 mod rig;
 mod roles;
 mod rotation;
+mod routes;
 mod running;
 mod searching;
 mod secrecy;
