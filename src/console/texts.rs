@@ -121,6 +121,10 @@ texts! {
     error_running: "This is being done already",
     error_running_help: "The same form was sent a moment ago. Look at the page again in a few seconds.",
     error_form: "A field cannot be used",
+    error_form_size: "The form is too large",
+    error_form_size_help: "It has too many fields, or too much text in them. Nothing was changed.",
+    error_busy: "The service is busy",
+    error_busy_help: "Too many large requests are in progress, and nothing was changed. Send it again shortly.",
     field_missing: "this field is required.",
 
     // Entering.

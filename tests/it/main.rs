@@ -30,6 +30,7 @@ mod console_rig;
 mod console_secrecy;
 mod console_secrets;
 mod console_settings;
+mod console_sizes;
 mod console_tenants;
 mod consuming;
 mod credentials;
