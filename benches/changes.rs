@@ -47,8 +47,12 @@ enum Changes {
 
 /// A filter of 15 KB with many values; `n` makes it another one.
 fn filter(n: usize) -> Value {
-    let values: Vec<String> = (0..700).map(|value| format!("{n:0>6}-{value:0>10}")).collect();
-    json!([{ "path": "$.customer", "op": "in", "value": values }])
+    let condition = |part: usize| {
+        let values: Vec<String> =
+            (0..100).map(|value| format!("{n:0>6}-{part}-{value:0>8}")).collect();
+        json!({ "path": "$.customer", "op": "in", "value": values })
+    };
+    (0..7).map(condition).collect()
 }
 
 /// The `n`-th change: two of three are of terms, one is a pause or its end.
