@@ -150,7 +150,7 @@ impl Task {
 
     fn run(self, reply: Reply) {
         let t = self.inner.texts;
-        let is_ours = self.given.get("csrf") == Some(csrf(&self.head).as_str());
+        let is_ours = self.given.get("csrf") == Some(csrf(&self.head, &self.session).as_str());
         let number = form_number(&self.given).map(|number| format!("{} {number}", self.session.id));
         let refused =
             |error: PageError| layout::error(&self.inner, &self.head, Some(&self.session), &error);
@@ -587,9 +587,11 @@ struct Back {
 }
 
 impl ResponseHandle for Back {
-    fn deliver(self: Box<Self>, response: Response) {
+    fn deliver(self: Box<Self>, mut response: Response) {
+        let done = response.done.take();
         let page = self.task.after(&self.number, response);
-        self.reply.send(page);
+        // The log names actor, action and resource, as for a call of the API.
+        self.reply.send(Response { done, ..page });
     }
 
     fn is_left(&self) -> bool {

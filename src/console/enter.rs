@@ -59,9 +59,9 @@ fn own_form(inner: &Shared, request: &Request) -> Result<Form, PageError> {
 
 /// The form that a page of this session sends.
 /// Fails if it comes from elsewhere, or cannot be read.
-fn session_form(inner: &Shared, request: &Request) -> Result<Form, PageError> {
+fn session_form(inner: &Shared, request: &Request, session: &Session) -> Result<Form, PageError> {
     let given = own_form(inner, request)?;
-    if given.get("csrf") != Some(csrf(&request.head).as_str()) {
+    if given.get("csrf") != Some(csrf(&request.head, session).as_str()) {
         return Err(PageError::foreign_form(inner.texts));
     }
     Ok(given)
@@ -80,7 +80,7 @@ fn enter(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Respons
 pub(super) fn keep(inner: &Shared, request: &Request, path: &str) -> Response {
     let (head, error) = (&request.head, PageError::logged_out(inner.texts));
     // A form for another tenant is not kept: the new session begins with the person's own.
-    if !path.starts_with("act/") || !is_own(head) || chosen_tenant(head).is_some() {
+    if !path.starts_with("act/") || !is_own(head) || chosen_tenant(inner, head).is_some() {
         return layout::error(inner, head, None, &error);
     }
     let mut given = Form::default();
@@ -126,7 +126,7 @@ pub(super) fn first_admin(inner: &Shared, request: &Request) -> Response {
 pub(super) fn choose_tenant(inner: &Shared, request: &Request, session: &Session) -> Response {
     let head = &request.head;
     let refused = |error| layout::error(inner, head, Some(session), &error);
-    let given = match session_form(inner, request) {
+    let given = match session_form(inner, request, session) {
         Ok(given) => given,
         Err(error) => return refused(error),
     };
@@ -138,7 +138,7 @@ pub(super) fn choose_tenant(inner: &Shared, request: &Request, session: &Session
     let is_own = name == session.person.tenant;
     let lasts =
         if is_own { Duration::ZERO } else { inner.api.settings.get().console.session_lifetime };
-    let choice = tenant_choice(head, name);
+    let choice = tenant_choice(inner, head, name);
     let cookie = set_cookie(TENANT_COOKIE, &choice, millis(lasts) / 1000, is_tls(inner, head));
     Response::new(303)
         .header("location", "/console/")
@@ -149,7 +149,7 @@ pub(super) fn choose_tenant(inner: &Shared, request: &Request, session: &Session
 /// Ends the session.
 pub(super) fn leave(inner: &Shared, request: &Request, session: &Session) -> Response {
     let head = &request.head;
-    if let Err(error) = session_form(inner, request) {
+    if let Err(error) = session_form(inner, request, session) {
         return layout::error(inner, head, Some(session), &error);
     }
     if let Err(problem) = inner.api.log_out(head, session) {

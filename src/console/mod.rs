@@ -157,7 +157,7 @@ impl Inner {
         let is_use = head.headers.get(POLL).is_none();
         let found = self.shared.api.session(secret, is_use);
         let session = found.map_err(|problem| PageError::of(problem.into()))?;
-        Ok(session.map(|session| session.showing(chosen_tenant(head))))
+        Ok(session.map(|session| session.showing(chosen_tenant(&self.shared, head))))
     }
 }
 

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::base::schema::{AnyValue, Ascii, values};
 use crate::base::words::words;
@@ -118,27 +119,39 @@ fn is_dense(text: &str) -> bool {
 
 /// The conditions of a filter as they are kept in memory. A value takes up to 44 times its text, so those with many values
 /// are read each time they are tested.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Filter {
     /// Ready to use.
     Ready(Vec<Condition>),
     /// As JSON.
-    Text(Box<str>),
+    Text(Box<RawValue>),
+}
+
+impl PartialEq for Filter {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Ready(own), Self::Ready(other)) => own == other,
+            (Self::Text(own), Self::Text(other)) => own.get() == other.get(),
+            _ => false,
+        }
+    }
 }
 
 impl Filter {
     /// Reads a filter's JSON.
     pub fn read(text: &str) -> serde_json::Result<Self> {
         let conditions = serde_json::from_str(text)?;
-        Ok(if is_dense(text) { Self::Text(text.into()) } else { Self::Ready(conditions) })
+        if is_dense(text) {
+            return RawValue::from_string(text.to_owned()).map(Self::Text);
+        }
+        Ok(Self::Ready(conditions))
     }
 
     /// A filter of these conditions.
     pub fn of(conditions: Vec<Condition>) -> Self {
-        match serde_json::to_string(&conditions) {
-            Ok(text) if is_dense(&text) => Self::Text(text.into()),
-            _ => Self::Ready(conditions),
-        }
+        let text = serde_json::to_string(&conditions).ok().filter(|text| is_dense(text));
+        let text = text.and_then(|text| RawValue::from_string(text).ok());
+        text.map_or(Self::Ready(conditions), Self::Text)
     }
 
     /// Whether it has no conditions.
@@ -151,7 +164,7 @@ impl Filter {
         match self {
             Self::Ready(conditions) => Cow::Borrowed(conditions),
             // It was read before.
-            Self::Text(text) => Cow::Owned(serde_json::from_str(text).unwrap_or_default()),
+            Self::Text(text) => Cow::Owned(serde_json::from_str(text.get()).unwrap_or_default()),
         }
     }
 }
@@ -164,7 +177,10 @@ impl Default for Filter {
 
 impl Serialize for Filter {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.conditions().serialize(to)
+        match self {
+            Self::Ready(conditions) => conditions.serialize(to),
+            Self::Text(text) => text.serialize(to),
+        }
     }
 }
 
