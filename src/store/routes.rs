@@ -37,6 +37,8 @@ pub(crate) struct RouteFacts {
     pub(crate) reads_payload: bool,
     /// The operational events that are named, a bit for each.
     named: u32,
+    /// Bytes of the terms as they are stored.
+    pub(crate) bytes: u64,
 }
 
 impl RouteFacts {
@@ -48,6 +50,7 @@ impl RouteFacts {
             has_funnel: new.order.funnel_point.is_some(),
             reads_payload: new.reads_payload(),
             named,
+            bytes: stored_bytes(new),
         }
     }
 
@@ -57,6 +60,7 @@ impl RouteFacts {
             has_funnel: self.has_funnel || other.has_funnel,
             reads_payload: self.reads_payload || other.reads_payload,
             named: self.named | other.named,
+            bytes: self.bytes.saturating_add(other.bytes),
         }
     }
 
@@ -64,6 +68,23 @@ impl RouteFacts {
     pub(crate) fn names(self, kind: Kind) -> bool {
         self.named & bit(kind) != 0
     }
+}
+
+/// Bytes of the columns that have terms of a subscription: see `store::limits`.
+fn stored_bytes(new: &NewSubscription) -> u64 {
+    let filter = (!new.filter.is_empty()).then_some(&new.filter);
+    let texts = [
+        serde_json::to_string(&new.event_types),
+        serde_json::to_string(&new.headers),
+        serde_json::to_string(&new.policy),
+        serde_json::to_string(&new.event_headers),
+        serde_json::to_string(&new.order),
+        filter.map_or(Ok(String::new()), serde_json::to_string),
+        new.template.as_ref().map_or(Ok(String::new()), serde_json::to_string),
+    ];
+    let bytes =
+        texts.iter().flatten().map(String::len).fold(new.target.url().len(), usize::saturating_add);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// The bit of an operational event.

@@ -183,6 +183,8 @@ pub(crate) struct AttemptSummary {
 pub(crate) struct WriterCache {
     /// The terms of live subscriptions. Other threads match events against them.
     pub(crate) routes: RouteCache,
+    /// The bytes of the terms of providers, sources and event types, of all tenants.
+    pub(crate) other_terms: Cell<Option<u64>>,
     /// The fence of the latest restore.
     pub(crate) fence: Cell<Option<Fence>>,
     /// The subscriptions that have a hold.
@@ -198,6 +200,7 @@ impl WriterCache {
     pub(crate) fn roll_back(&self) {
         self.held.replace(None);
         self.has_seen.set(None);
+        self.other_terms.set(None);
         self.routes.roll_back_all();
         self.fence.set(None);
     }
@@ -290,6 +293,11 @@ impl<'c> WriteTx<'c> {
         &self.cache.fresh
     }
 
+    /// The cached bytes of terms that are no subscription's. `limits` fills it.
+    pub(super) fn other_terms(&self) -> &Cell<Option<u64>> {
+        &self.cache.other_terms
+    }
+
     /// The cached fence. `meta` fills it.
     pub(super) fn cached_fence(&self) -> &Cell<Option<Fence>> {
         &self.cache.fence
@@ -332,6 +340,7 @@ impl<'c> WriteTx<'c> {
 
     pub(crate) fn providers_changed(&self) {
         self.effects.borrow_mut().providers_changed = true;
+        self.cache.other_terms.set(None);
     }
 
     /// Called once by a job whose changes need not be seen at once.
@@ -345,10 +354,12 @@ impl<'c> WriteTx<'c> {
 
     pub(crate) fn event_types_changed(&self) {
         self.effects.borrow_mut().event_types_changed = true;
+        self.cache.other_terms.set(None);
     }
 
     pub(crate) fn sources_changed(&self) {
         self.effects.borrow_mut().sources_changed = true;
+        self.cache.other_terms.set(None);
     }
 
     pub(crate) fn subjects_erased(&self) {
