@@ -19,7 +19,7 @@
 
 mod rig;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -91,42 +91,51 @@ fn publishes(server: &Server, token: &str, span: Duration) -> Vec<u32> {
     spans
 }
 
+/// Changes subscriptions until it is over; returns how many times.
+fn keep_changing(
+    (server, token): (&Server, &str),
+    how: Changes,
+    client: usize,
+    is_over: &AtomicBool,
+) -> u32 {
+    let begun = Instant::now();
+    let mut done = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        change(server, token, client * 1000 + done as usize);
+        done += 1;
+        if matches!(how, Changes::Paced) {
+            let due = Duration::from_secs(1) * done / CHANGES;
+            rest(due.saturating_sub(begun.elapsed()));
+        }
+    }
+    done
+}
+
 fn measure(
     report: &mut Report,
     (server, changer, publisher): (&Server, &str, &str),
     how: Changes,
     span: Duration,
 ) {
-    let (is_over, changed) = (AtomicBool::new(false), AtomicU32::new(0));
+    let is_over = AtomicBool::new(false);
     let clients = match how {
         Changes::None => 0,
         Changes::Paced => 1,
         Changes::Fast => 4,
     };
-    let spans = thread::scope(|scope| {
-        for client in 0..clients {
-            let (is_over, changed) = (&is_over, &changed);
-            scope.spawn(move || {
-                let begun = Instant::now();
-                for n in 0_u32.. {
-                    if is_over.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    change(server, changer, client * 1000 + n as usize);
-                    changed.fetch_add(1, Ordering::Relaxed);
-                    if matches!(how, Changes::Paced) {
-                        let due = Duration::from_secs(1) * (n + 1) / CHANGES;
-                        rest(due.saturating_sub(begun.elapsed()));
-                    }
-                }
-            });
-        }
+    let (spans, done) = thread::scope(|scope| {
+        let start = |client| {
+            let is_over = &is_over;
+            scope.spawn(move || keep_changing((server, changer), how, client, is_over))
+        };
+        let threads: Vec<_> = (0..clients).map(start).collect();
         let spans = publishes(server, publisher, span);
         is_over.store(true, Ordering::Relaxed);
-        spans
+        let done: u32 = threads.into_iter().map(|one| one.join().unwrap()).sum();
+        (spans, done)
     });
-    let per_second = f64::from(changed.load(Ordering::Relaxed)) / span.as_secs_f64();
-    let what = format!("publish with {per_second:.0} changes a second ({how:?})");
+    let rate = f64::from(done) / span.as_secs_f64();
+    let what = format!("publish with {rate:.0} changes a second ({how:?})");
     let ms = |share| quantile(&spans, share) / 1e3;
     report.line(format!("{what}: p50"), ms(0.5), "ms");
     report.at_most(format!("{what}: p99"), ms(0.99), "ms", MAX_MS);

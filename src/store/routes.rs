@@ -43,13 +43,13 @@ pub(crate) struct RouteFacts {
 
 impl RouteFacts {
     fn of(new: &NewSubscription) -> Self {
-        let names = |kind: &Kind| new.event_types.names(kind.as_str());
-        let named = Kind::ALL.into_iter().filter(names).map(bit).fold(0, |all, one| all | one);
+        let is_named = |kind: &Kind| new.event_types.names(kind.as_str());
+        let bits = Kind::ALL.into_iter().filter(is_named).map(bit);
         Self {
             asks_for_order: new.asks_for_order(),
             has_funnel: new.order.funnel_point.is_some(),
             reads_payload: new.reads_payload(),
-            named,
+            named: bits.fold(0, |all, one| all | one),
             bytes: stored_bytes(new),
         }
     }

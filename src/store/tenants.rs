@@ -118,8 +118,9 @@ pub fn set_suspended(
     if changed == 1 {
         tx.tokens_changed();
         tx.providers_changed();
-        let own = subscriptions::all_of(tx, name)?;
-        own.into_keys().for_each(|subscription| tx.subscription_changed(subscription));
+        for subscription in subscriptions::all_of(tx, name)?.into_keys() {
+            tx.subscription_changed(subscription);
+        }
     }
     Ok(changed == 1)
 }

@@ -55,7 +55,7 @@ fn the_number_of_a_form_is_a_uuid() {
     let form = form(&page, "/console/act/pause-subscription").unwrap();
     for number in ["", "1", "x", &"1".repeat(36), &"a".repeat(100_000)] {
         let answer = admin.submit(&form, &[("form", number)]);
-        assert_eq!(answer.status, 403, "{:.40}", number);
+        assert_eq!(answer.status, 403, "{number:.40}");
     }
     assert_eq!(rig.get("/v1/subscriptions/erp")["state"], "ACTIVE");
     admin.submit(&form, &[]).is(303);

@@ -517,8 +517,8 @@ impl<'d> World<'d> {
         let mut drained = self.feed(inputs);
         let changed = std::mem::take(&mut self.process.subscriptions_changed);
         if !changed.is_empty() {
-            let changes = self.changes(&changed);
-            drained |= self.feed(changes);
+            let inputs = self.changes(&changed);
+            drained |= self.feed(inputs);
         }
         let rang = std::mem::take(&mut self.process.rang);
         drained |= self.feed(rang.into_iter().map(Input::Woken).collect());
