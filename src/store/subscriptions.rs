@@ -175,7 +175,7 @@ pub fn by_seq(tx: &ReadTx<'_>, seq: SubscriptionSeq) -> Result<Option<Subscripti
     row.map(|row| subscription(tx, row, Terms::OfRow)).transpose()
 }
 
-/// As [`find`], with the terms of [`latest`].
+/// As [`find()`], with the terms of [`latest`].
 pub fn find_latest(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Subscription>> {
     let row = tx.first(FIND, (tenant, name), live_row)?;
     row.map(|row| subscription(tx, row, Terms::Latest)).transpose()
