@@ -1,5 +1,7 @@
 //! `/v1/alert-channels`: where people are told of escalations.
 
+use std::sync::Arc;
+
 use serde::Deserializer;
 use serde::de::Error as _;
 use serde_json::Map;
@@ -287,6 +289,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     check(&terms, &call.tenant)?;
     let now = api.clock.wall();
     let new = subscription(api, call, (subscription_name, destination.target.clone()), now)?;
+    let new = Arc::new(new);
     let channel = Channel {
         seq: 0,
         id: id::uuid7(now, &*api.draw),
@@ -348,7 +351,7 @@ fn subscription(
 
 /// What seals a channel's URL. Only the writer may use it: a rotation of the master key must not miss what it seals.
 fn sealer(api: &Api) -> impl Fn(&str, &str) -> store::SealedUrl + Send + 'static {
-    let (key, draw) = (std::sync::Arc::clone(&api.key), std::sync::Arc::clone(&api.draw));
+    let (key, draw) = (Arc::clone(&api.key), Arc::clone(&api.draw));
     move |channel_id, url| {
         let key = key.current();
         (key.seal(&store::context(channel_id), url.as_bytes(), &*draw), key.key_id())
@@ -391,7 +394,7 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         if let Some(Destination { target, secret }) = &destination {
             sealed = secret.as_ref().map(|url| seal(&channel.id, url));
             if let Some(mut subscription) = subscriptions::by_seq(tx, channel.subscription)? {
-                subscription.new.target = target.clone();
+                Arc::make_mut(&mut subscription.new).target = target.clone();
                 crate::store::settlement::end_holds_by_change(tx, subscription.seq, now)?;
                 subscriptions::update(tx, &subscription, now)?;
             }

@@ -17,7 +17,7 @@ use crate::api::idempotency::ChangeKey;
 use crate::api::problem::Problem;
 use crate::api::schema::value;
 use crate::base::clock::Timestamp;
-use crate::http::message::{Head, Response};
+use crate::http::message::{FileBody, Head, Response};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent, Origin, Outcome};
 use crate::model::event;
@@ -107,26 +107,36 @@ pub(super) struct Audited<T> {
     status: u16,
     /// Actor, action and resource, for the log. `None`: nothing was changed.
     done: Option<Box<[String; 3]>>,
+    /// The file that is the answer, where a read of it is audited.
+    file: Option<FileBody>,
 }
 
 impl<T> Audited<T> {
     /// Converts the value.
     pub(super) fn map<U>(self, with: impl FnOnce(T) -> U) -> Audited<U> {
-        Audited { value: with(self.value), status: self.status, done: self.done }
+        Audited { value: with(self.value), status: self.status, done: self.done, file: self.file }
+    }
+
+    /// Answers with a file.
+    pub(super) fn with_file(self, file: FileBody) -> Self {
+        Self { file: Some(file), ..self }
     }
 }
 
 impl Audited<Value> {
     /// The answer of a dry run: nothing was changed, so there is no audit event.
     pub(super) fn dry_run(value: Value) -> Self {
-        Self { value, status: 200, done: None }
+        Self { value, status: 200, done: None, file: None }
     }
 
     /// The answer, with the status of the audit event.
     pub(super) fn into_response(self) -> Response {
-        let response =
-            if self.status == 204 { Response::new(204) } else { answer(self.status, &self.value) };
-        Response { done: self.done, ..response }
+        let response = match (self.status, &self.file) {
+            (_, Some(_)) => Response::with_body(200, "application/octet-stream", Vec::new()),
+            (204, None) => Response::new(204),
+            (status, None) => answer(status, &self.value),
+        };
+        Response { done: self.done, file: self.file, ..response }
     }
 }
 
@@ -222,7 +232,7 @@ where
         audit_events::append(tx, &event)?;
         let resource = format!("{resource_type}/{resource_id}");
         let done = Some(Box::new([event.actor.display, event.action, resource]));
-        Ok(Ok(Audited { value: (body, more), status, done }))
+        Ok(Ok(Audited { value: (body, more), status, done, file: None }))
     })?
 }
 

@@ -34,7 +34,7 @@ pub(super) const RESOURCE: Resource = Resource {
                  backups never remove it. Answers 409 while another one is being made, and if it cannot be made.",
             )
             .returns(&[Returns::json::<MadeBackup>(201, "The backup was made.")]),
-        get("/v1/backups/{name}", Box, Now(download))
+        get("/v1/backups/{name}", Box, Act("backup.download", download))
             .doc("downloadBackup", "Download a backup", &[NAME])
             .about(
                 "The file as it is. A restore also needs its manifest, the file of the same name with `.manifest.json`. The copies of \
@@ -135,7 +135,9 @@ fn verify(api: &Api, call: Call, reply: Reply) {
 }
 
 /// `GET /v1/backups/{name}`
-fn download(api: &Api, call: &Call) -> Result<Response, Problem> {
+///
+/// A backup has everything in it, so reading one is audited as a change is.
+fn download(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let BackupFile { mut path, manifest } = find(api, call)?;
     if call.param(0) != manifest.file {
         path = Manifest::path_of(&path);
@@ -144,8 +146,11 @@ fn download(api: &Api, call: &Call) -> Result<Response, Problem> {
     let (bytes, file) =
         opened.map_err(|error| Problem::conflict(format!("It cannot be read: {error}.")))?;
     tracing::info!(who = call.who.display, file = call.param(0), "a backup is downloaded");
-    let file = Some(FileBody { file: Arc::new(file), bytes });
-    Ok(Response { file, ..Response::with_body(200, "application/octet-stream", Vec::new()) })
+    let name = call.param(0).to_owned();
+    let noted = change(api, call, move |_tx| {
+        Ok(Change::changed("backup", &name, &(), &()).and("bytes", bytes))
+    })?;
+    Ok(noted.with_file(FileBody { file: Arc::new(file), bytes }))
 }
 
 /// The backup that the path names, by its file or its manifest.

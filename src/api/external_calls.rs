@@ -47,7 +47,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let newest = page.newest(&call.tenant);
     let found = lists::read(api, call, |tx| {
         let mut calls = Vec::new();
-        for of in subscriptions::live(tx)?.iter().filter(|of| of.new.tenant == call.tenant) {
+        for of in subscriptions::live_of(tx, &call.tenant)? {
             if name.is_none_or(|name| name == of.new.name.as_str() || name == of.new.id) {
                 let found = external_calls::page(tx, newest, of.seq, in_doubt == Some(true))?;
                 calls.extend(found.into_iter().map(|call| (of.new.name.to_string(), call)));

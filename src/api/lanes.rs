@@ -258,7 +258,7 @@ impl LaneAnswer {
     ) -> StoreResult<Option<Self>> {
         let Some(first) = delivery_lists::by_seq(tx, tenant, front)? else { return Ok(None) };
         let subscription = subscriptions::find(tx, tenant, &first.subscription)?;
-        let terms = subscription.map(|found| (found.new.ordering, found.new.order.group));
+        let terms = subscription.map(|found| (found.new.ordering, found.new.order.group.clone()));
         let (ordering, group) = terms.unwrap_or_default();
         let not_behind = u32::from(!is_blocked);
         let open = lane_lists::count(tx, lane, MAX_COUNTED + not_behind + 1)?;

@@ -252,6 +252,11 @@ impl Api {
         self.prepared((route, params), request, caller)
     }
 
+    /// A mark of a text that only this service can make.
+    pub fn mark(&self, text: &str) -> String {
+        data_encoding::HEXLOWER.encode(&self.hasher.hash(text))
+    }
+
     /// Notes that an admin of the box looks at the data of a tenant; a cookie of the console says so from then on.
     /// Fails with 403 when the person is none or the tenant is suspended, 404 when there is no such tenant.
     pub fn show_tenant(&self, head: &Head, session: &Session, tenant: &str) -> Result<(), Problem> {

@@ -131,7 +131,7 @@ fn replace(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let SecretGiven { secret, dry_run } = call.json()?;
     let parsed = SigningKey::parse(&secret).map_err(|error| providers::unusable(&error))?;
     let given = SecretGiven { secret: parsed.to_text().as_str().to_owned(), dry_run };
-    let whose = ("subscription", subscription.new.id);
+    let whose = ("subscription", subscription.new.id.clone());
     store(api, call, (given, parsed.settings()), (Owner::Subscription(subscription.seq), whose))
 }
 

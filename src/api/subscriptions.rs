@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::identity;
+use std::sync::Arc;
 
 use crate::api::audited::Verdict;
 use crate::api::call::page_found;
@@ -27,6 +28,7 @@ use crate::model::subscription::{
 };
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
+use crate::store::routes::Route;
 use crate::store::subscriptions::Wanted;
 use crate::store::writer::Queue;
 use crate::store::{deliveries, lanes, past_holds, settlement, subscriptions};
@@ -264,6 +266,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     }
     let text = secret.to_text();
     let sealed = to_seal(api, now, Settings::Signing {}, &text);
+    let new = PreparedTerms::of(&Arc::new(new));
     change(api, call, move |tx| {
         let made = insert(tx, &new, &sealed, now)?;
         Ok(made.shown(|made| NewSubscriptionAnswer { made, secret: text.as_str().to_owned() }))
@@ -271,7 +274,8 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 }
 
 /// Stores a subscription and its secret, unless its name is taken or its group refuses it.
-fn insert(tx: &WriteTx<'_>, new: &NewSubscription, sealed: &ToSeal, now: Timestamp) -> Verdict {
+fn insert(tx: &WriteTx<'_>, prepared: &PreparedTerms, sealed: &ToSeal, now: Timestamp) -> Verdict {
+    let new = &prepared.of;
     check_group(tx, new)?;
     let stored = subscriptions::insert(tx, new, now)?;
     let subscription = match stored {
@@ -286,7 +290,38 @@ fn insert(tx: &WriteTx<'_>, new: &NewSubscription, sealed: &ToSeal, now: Timesta
         return Err(Problem::conflict(detail).into());
     };
     let secrets = ids(std::slice::from_ref(sealed));
-    Ok(Change::made("subscription", &new.id, &subscription).and("credentials", secrets))
+    let made = shown(&subscription, std::slice::from_ref(prepared));
+    Ok(Change::made("subscription", &new.id, &made).and("credentials", secrets))
+}
+
+/// Terms, with their JSON as an answer and an audit event have it: it is made before the transaction, in which nothing
+/// is parsed that a tenant wrote.
+#[derive(Clone, Debug)]
+struct PreparedTerms {
+    of: Arc<NewSubscription>,
+    /// The same without the filter, the only term whose JSON has to be parsed.
+    light: Arc<NewSubscription>,
+    filter: Value,
+}
+
+impl PreparedTerms {
+    fn of(of: &Arc<NewSubscription>) -> Self {
+        let light = NewSubscription { filter: Filter::default(), ..NewSubscription::clone(of) };
+        Self { of: Arc::clone(of), light: Arc::new(light), filter: value(&of.filter) }
+    }
+}
+
+/// A subscription as JSON. If its terms are not among those that were prepared, another change came first.
+fn shown(found: &Subscription, prepared: &[PreparedTerms]) -> Value {
+    let Some(known) = prepared.iter().find(|one| Arc::ptr_eq(&one.of, &found.new)) else {
+        return value(found);
+    };
+    let light = Subscription { new: Arc::clone(&known.light), ..found.clone() };
+    let mut json = value(&light);
+    if let Some(filter) = json.get_mut("filter") {
+        filter.clone_from(&known.filter);
+    }
+    json
 }
 
 /// `GET /v1/subscriptions`
@@ -311,11 +346,11 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `PATCH /v1/subscriptions/{id}`
 pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let found = find(api, call)?;
+    let found = latest(api, call)?;
     if found.new.is_of_alerts() {
         return Err(of_channel(&found));
     }
-    let mut wanted = found.new;
+    let mut wanted = NewSubscription::clone(&found.new);
     let mut alteration: SubscriptionChange = call.json()?;
     let tried = alteration.tried.take();
     let filter = alteration.filter.take().map(conditions);
@@ -346,9 +381,16 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         return trials::show(api, call, &wanted, &event);
     }
     let now = api.clock.wall();
-    let changed = act(api, call, move |tx, before| {
+    let is_blocking = wanted.order.head_of_line == HeadOfLine::Block;
+    let (was, wanted) = (Arc::clone(&found.new), Arc::new(wanted));
+    let prepared = vec![PreparedTerms::of(&was), PreparedTerms::of(&wanted)];
+    let changed = act(api, call, prepared, move |tx, before| {
         let mut row = before.clone();
-        apply(&mut row.new);
+        if Arc::ptr_eq(&before.new, &was) {
+            row.new = Arc::clone(&wanted);
+        } else {
+            apply(Arc::make_mut(&mut row.new));
+        }
         check_group(tx, &row.new)?;
         let gives_up = row.new.ordering == Ordering::None && before.new.ordering != Ordering::None;
         if gives_up && deliveries::has_unfinished(tx, before.seq)? {
@@ -368,7 +410,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         subscriptions::update(tx, &row, now)?;
         Ok(())
     })?;
-    if wanted.order.head_of_line != HeadOfLine::Block {
+    if !is_blocking {
         unblock(api, found.seq)?;
     }
     Ok(changed)
@@ -380,7 +422,7 @@ fn unblock(api: &Api, subscription: SubscriptionSeq) -> StoreResult<()> {
     loop {
         let clock = api.clock.clone();
         let run = move |tx: &WriteTx<'_>| {
-            let found = subscriptions::by_seq(tx, subscription)?;
+            let found = subscriptions::routes(tx)?.get(subscription);
             if found.is_none_or(|found| found.new.order.head_of_line == HeadOfLine::Block) {
                 return Ok(0);
             }
@@ -395,14 +437,13 @@ fn unblock(api: &Api, subscription: SubscriptionSeq) -> StoreResult<()> {
 /// Refuses a subscription whose group has one of the other kind: what is in flight and what a consumer has leased cannot
 /// see each other.
 fn check_group(tx: &WriteTx<'_>, new: &NewSubscription) -> Verdict<()> {
-    let is_mixed = |found: &Subscription| {
+    let is_mixed = |found: &&Arc<Route>| {
         new.order.group.is_some()
             && found.new.order.group == new.order.group
-            && found.new.tenant == new.tenant
             && found.new.target.kind() != new.target.kind()
     };
-    let routes = subscriptions::routes(tx)?;
-    let Some(found) = routes.iter().find(|found| is_mixed(found)) else { return Ok(()) };
+    let routes = subscriptions::routes(tx)?.of(&new.tenant);
+    let Some(found) = routes.iter().find(is_mixed) else { return Ok(()) };
     let (name, kind) = (found.new.name.as_str(), found.new.target.kind());
     let detail = format!(
         "The order cannot be used: {name} of this group has the target {kind:?}. The subscriptions of a group have \
@@ -413,7 +454,7 @@ fn check_group(tx: &WriteTx<'_>, new: &NewSubscription) -> Verdict<()> {
 
 /// A filter as it is kept; null is none.
 fn conditions(filter: Option<Vec<Object<Condition>>>) -> Filter {
-    Filter::Ready(filter.unwrap_or_default().into_iter().map(|Object(one)| one).collect())
+    Filter::of(filter.unwrap_or_default().into_iter().map(|Object(one)| one).collect())
 }
 
 fn replace<T: Clone>(have: &mut T, with: Option<&T>) {
@@ -426,19 +467,22 @@ fn replace<T: Clone>(have: &mut T, with: Option<&T>) {
 pub(super) fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.clock.wall();
     let detail = format!("paused by {}", call.who.display);
-    act(api, call, move |tx, before| Ok(settlement::pause(tx, before, &detail, now)?))
+    let prepared = vec![PreparedTerms::of(&latest(api, call)?.new)];
+    act(api, call, prepared, move |tx, before| Ok(settlement::pause(tx, before, &detail, now)?))
 }
 
 /// `POST /v1/subscriptions/{id}/resume`: ends a pause, and brings back one that was disabled.
 pub(super) fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.clock.wall();
-    act(api, call, move |tx, before| Ok(settlement::resume(tx, before, now)?))
+    let prepared = vec![PreparedTerms::of(&latest(api, call)?.new)];
+    act(api, call, prepared, move |tx, before| Ok(settlement::resume(tx, before, now)?))
 }
 
-/// Does something to one subscription that stays.
+/// Does something to one subscription that stays. `prepared`: the terms that it is expected to have before and after.
 fn act(
     api: &Api,
     call: &Call,
+    prepared: Vec<PreparedTerms>,
     mut run: impl FnMut(&WriteTx<'_>, &Subscription) -> Verdict<()> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
@@ -447,7 +491,8 @@ fn act(
         let before = subscriptions::find(tx, &tenant, &name)?.ok_or_else(missing)?;
         run(tx, &before)?;
         let after = subscriptions::by_seq(tx, before.seq)?.ok_or_else(missing)?;
-        Ok(Change::changed("subscription", &before.new.id, &before, &after))
+        let (was, is) = (shown(&before, &prepared), shown(&after, &prepared));
+        Ok(Change::changed("subscription", &before.new.id, &was, &is))
     })
 }
 
@@ -455,6 +500,7 @@ fn act(
 pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let now = api.clock.wall();
+    let prepared = [PreparedTerms::of(&latest(api, call)?.new)];
     change(api, call, move |tx| {
         let before = subscriptions::find(tx, &tenant, &name)?
             .ok_or_else(|| Problem::not_found("subscription"))?;
@@ -470,7 +516,8 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         }
         settlement::resolve_escalations(tx, &before, now)?;
         let revoked = subscriptions::delete(tx, before.seq, now)?;
-        Ok(Change::gone("subscription", &before.new.id, &before).and("revoked", revoked))
+        let was = shown(&before, &prepared);
+        Ok(Change::gone("subscription", &before.new.id, &was).and("revoked", revoked))
     })
 }
 
@@ -488,6 +535,12 @@ fn list_past_holds(api: &Api, call: &Call) -> Result<Response, Problem> {
     let site = subscriptions::site(&of);
     let found = api.store.read(|tx| past_holds::page(tx, of.seq, site, below, page.limit))?;
     Ok(page_of(&found, page, |hold| hold.seq, value))
+}
+
+/// The subscription that the path names, with the terms that the writer has: nothing is parsed.
+fn latest(api: &Api, call: &Call) -> Result<Subscription, Problem> {
+    let found = api.store.read(|tx| subscriptions::find_latest(tx, &call.tenant, call.param(0)))?;
+    found.ok_or_else(|| Problem::not_found("subscription"))
 }
 
 /// The subscription that the path names.

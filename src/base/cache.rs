@@ -46,6 +46,15 @@ impl<K: Eq + Hash, V> Cache<K, V> {
         entries.clear();
     }
 
+    /// Forgets the value of one key. A value of any key that is being read meanwhile is not cached.
+    pub fn forget_one(&self, key: &K) {
+        let mut entries = self.entries.write();
+        entries.generation = entries.generation.wrapping_add(1);
+        if let Some((key, value)) = entries.values.remove_entry(key) {
+            entries.weight = entries.weight.saturating_sub((self.weigh)(&key, &value));
+        }
+    }
+
     /// The cached value of a key, if there is one. Takes a borrowed key, so that a lookup copies nothing.
     pub fn cached<Q>(&self, key: &Q) -> Option<Arc<V>>
     where
@@ -124,6 +133,24 @@ mod tests {
             "a read that began before the change may see the old value"
         );
         assert_eq!(get(&cache, 1, || Ok(Some("new"))), Ok(Some("new")));
+    }
+
+    #[test]
+    fn one_value_is_forgotten_and_others_stay() {
+        let cache = Cache::of_bytes(8, |_, value: &&str| value.len());
+        for key in [1, 2] {
+            assert_eq!(get(&cache, key, || Ok(Some("four"))), Ok(Some("four")));
+        }
+        cache.forget_one(&1);
+        cache.forget_one(&7);
+        assert_eq!(get(&cache, 2, || Err(())), Ok(Some("four")));
+        assert_eq!(get(&cache, 1, || Ok(Some("more"))), Ok(Some("more")));
+        assert_eq!(get(&cache, 2, || Err(())), Ok(Some("four")), "its weight was given back");
+        let stale = get(&cache, 3, || {
+            cache.forget_one(&3);
+            Ok(Some("old"))
+        });
+        assert_eq!((stale, get(&cache, 3, || Err(()))), (Ok(Some("old")), Err(())));
     }
 
     #[test]

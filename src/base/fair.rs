@@ -40,6 +40,31 @@ const fn may_take(used: usize, free: usize, times: usize) -> bool {
     used < free.saturating_mul(times)
 }
 
+/// How many times what is left a payer may have of room that payers fill for good, such as bytes of the file.
+const KEPT_TIMES: u64 = 3;
+
+/// Whether a payer may have `own` of the room, of which `free` is left after that.
+pub const fn may_keep(own: u64, free: u64) -> bool {
+    own <= free.saturating_mul(KEPT_TIMES)
+}
+
+/// The most that each payer can have if all together must fit into `room`: who wants less than an equal part leaves the
+/// rest to the others.
+pub fn equal_share(mut wanted: Vec<u64>, room: u64) -> u64 {
+    wanted.sort_unstable();
+    let (mut left, mut payers) = (room, wanted.len());
+    for own in wanted {
+        let each = u64::try_from(payers).ok().and_then(|payers| left.checked_div(payers));
+        let each = each.unwrap_or_default();
+        if own > each {
+            return each;
+        }
+        left = left.saturating_sub(own);
+        payers = payers.saturating_sub(1);
+    }
+    u64::MAX
+}
+
 /// Places that are shared. Holds nothing of a payer that has none.
 #[derive(Debug)]
 pub struct Fair {
@@ -215,6 +240,23 @@ mod tests {
             assert_eq!(["a", "b", "c"].map(|payer| taken(&mut fair, payer)), wanted);
             assert_eq!(fair.in_use(), wanted.iter().sum::<usize>());
         }
+    }
+
+    #[test]
+    fn who_fills_room_for_good_leaves_some_to_others() {
+        let mut left = 64;
+        for wanted in [48, 12, 3, 0] {
+            let most = (0..=left).rev().find(|own| may_keep(*own, left - own)).unwrap();
+            assert_eq!(most, wanted);
+            left -= most;
+        }
+    }
+
+    #[test]
+    fn an_equal_share_counts_who_wants_less() {
+        assert_eq!(equal_share(vec![10, 1, 10], 13), 6);
+        assert_eq!(equal_share(vec![10, 10], 20), u64::MAX);
+        assert_eq!((equal_share(vec![5], 4), equal_share(Vec::new(), 0)), (4, u64::MAX));
     }
 
     #[test]

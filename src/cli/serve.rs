@@ -184,8 +184,12 @@ fn greet(appliance: &Appliance, settings: &Settings) {
         if appliance.is_first_start() {
             tracing::info!("{}", health::UNSTATED);
         }
-        if let Some(first) = first {
-            tracing::info!("{first}");
+        // Others read the journal too, so the code is not in it.
+        if first.is_some() {
+            tracing::info!(
+                "there is no user yet: as root, `oncebox console link` prints a link for the first administrator of \
+                 {console}/console/"
+            );
         }
         return;
     }

@@ -254,7 +254,7 @@ settings! {
         terms_bytes_max: u32 = 8 << 20, Bytes(64 << 10, 1 << 30), Reload,
             "Text of its filters, templates, policies, schemas and the like, all together. After a start subscriptions beyond it are paused, the newest first.";
         all_terms_bytes_max: u32 = 64 << 20, Bytes(64 << 10, 1 << 30), Reload,
-            "The same of all tenants together. After a start subscriptions beyond it are paused, the newest first.";
+            "The same of all tenants together. A tenant may have three times what is left, so that one alone has three quarters. After a start subscriptions beyond equal shares are paused, the newest first.";
     }
     credentials: Credentials, "Rotation of credentials." {
         commands: BTreeMap<String, Vec<String>> = BTreeMap::new(), Commands, Reload,

@@ -6,10 +6,11 @@ use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Then};
 use crate::console::correction::Correction;
 use crate::console::fields::{self, Field, Kind};
-use crate::console::form::{Form, Said, Submission, is_local, is_own};
+use crate::console::form::{Form, LargeField, Said, Submission, form_number, is_own, local_page};
 use crate::console::input::{self, present, put, read, typed};
 use crate::console::layout;
 use crate::console::page::{Shared, View, csrf, mark};
+use crate::console::pages::is_page;
 use crate::console::prelude::*;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::service::{Reply, ResponseHandle};
@@ -33,11 +34,9 @@ pub(super) fn answer(
     name: &str,
     reply: Reply,
 ) {
-    let is_post = request.head.method == Method::Post;
-    let given = if is_post { Form::of_body(&request) } else { Form::of_query(&request.head) };
-    match Task::new(inner, request.head, session, name, given) {
-        Err(refused) => reply.send(refused),
-        Ok(task) if is_post => task.run(reply),
+    match begin(inner, request, session, name) {
+        Err((head, error)) => reply.send(layout::error(inner, &head, Some(session), &error)),
+        Ok(task) if task.head.method == Method::Post => task.run(reply),
         Ok(mut task) => {
             if task.action.is_filled() {
                 task.fill();
@@ -45,6 +44,63 @@ pub(super) fn answer(
             reply.send(task.form(200, None));
         }
     }
+}
+
+/// The task of a request: first whether the person may do it, then what the form has.
+/// Fails with the page that says why not.
+fn begin(
+    inner: &Shared,
+    request: Request,
+    session: &Session,
+    name: &str,
+) -> Result<Task, (Box<Head>, PageError)> {
+    let is_post = request.head.method == Method::Post;
+    let read = allowed(inner, session, name).and_then(|action| {
+        if is_post && !is_own(&request.head) {
+            return Err(PageError::foreign_form(inner.texts));
+        }
+        let given = if is_post {
+            Form::of_body(&request, large_field(action).as_ref(), &inner.api.budget)
+        } else {
+            Form::of_query(&request.head)
+        };
+        let given = given.map_err(|why| PageError::form_refused(inner.texts, why))?;
+        Ok((action, given))
+    });
+    // The form has taken from the body what it needs.
+    let Request { head, body: _ } = request;
+    match read {
+        Ok((action, given)) => Ok(Task::new(inner, head, session, action, given)),
+        Err(error) => Err((Box::new(head), error)),
+    }
+}
+
+/// The action of that name.
+/// Fails if there is none, or the person may not do it.
+fn allowed(inner: &Shared, session: &Session, name: &str) -> Result<&'static Action, PageError> {
+    let action = actions::find(name).ok_or_else(|| PageError::not_found(inner.texts))?;
+    if session.person.may(action.right) {
+        Ok(action)
+    } else {
+        Err(PageError::forbidden(inner.texts))
+    }
+}
+
+/// The field of an action that has a payload.
+fn large_field(action: &Action) -> Option<LargeField> {
+    let words = action.fields.split_whitespace();
+    let mut names = words.map(|word| word.trim_end_matches('!'));
+    let found = names.find(|name| matches!(*name, "payload" | "payload_base64"))?;
+    Some(match found {
+        "payload" => LargeField::Json(found.to_owned()),
+        _ => LargeField::Bytes(found.to_owned()),
+    })
+}
+
+/// Most bytes of the body that a person may send to the action of that name; `None`: nothing of it is read.
+pub(super) fn most_bytes(inner: &Shared, session: &Session, name: &str) -> Option<usize> {
+    let action = allowed(inner, session, name).ok()?;
+    Some(LargeField::most_of_body(large_field(action).as_ref()))
 }
 
 /// A form with what was typed in it before.
@@ -55,8 +111,10 @@ pub(super) fn form(
     name: &str,
     given: Form,
 ) -> Response {
-    let task = Task::new(inner, head, session, name, given);
-    task.map_or_else(|refused| refused, |task| task.form(200, None))
+    match allowed(inner, session, name) {
+        Ok(action) => Task::new(inner, head, session, action, given).form(200, None),
+        Err(error) => layout::error(inner, &head, Some(session), &error),
+    }
 }
 
 /// One submission of an action's form.
@@ -72,20 +130,14 @@ struct Task {
 }
 
 impl Task {
-    /// Fails with the page that says so, if there is no such action or the person may not do it.
+    /// A submission by a person who may do it.
     fn new(
         inner: &Shared,
         head: Head,
         session: &Session,
-        name: &str,
+        action: &'static Action,
         given: Form,
-    ) -> Result<Self, Response> {
-        let found = actions::find(name).ok_or_else(|| PageError::not_found(inner.texts));
-        let is_allowed = |action: &&Action| session.person.may(action.right);
-        let action = found.and_then(|action| {
-            Some(action).filter(is_allowed).ok_or_else(|| PageError::forbidden(inner.texts))
-        });
-        let action = action.map_err(|error| layout::error(inner, &head, Some(session), &error))?;
+    ) -> Self {
         let (inner, session, fields) = (inner.clone(), session.clone(), fields::of(action));
         let was = given.get("was").and_then(|was| serde_json::from_str(was).ok());
         let mut task = Self { inner, action, fields, head, session, given, was };
@@ -93,14 +145,13 @@ impl Task {
             // What the form did not show was not touched.
             task.fields.retain(|field| was.contains_key(&field.path));
         }
-        Ok(task)
+        task
     }
 
     fn run(self, reply: Reply) {
         let t = self.inner.texts;
-        let is_ours =
-            is_own(&self.head) && self.given.get("csrf") == Some(csrf(&self.head).as_str());
-        let number = self.given.get("form").map(|number| format!("{} {number}", self.session.id));
+        let is_ours = self.given.get("csrf") == Some(csrf(&self.head, &self.session).as_str());
+        let number = form_number(&self.given).map(|number| format!("{} {number}", self.session.id));
         let refused =
             |error: PageError| layout::error(&self.inner, &self.head, Some(&self.session), &error);
         let Some(number) = number.filter(|_| is_ours) else {
@@ -158,7 +209,7 @@ impl Task {
         let (path, query) = back.split_once('?').unwrap_or((back, ""));
         let query: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let query = query.iter().map(|(name, value)| (&**name, &**value));
-        let form = self.given.get("form").unwrap_or_default();
+        let form = form_number(&self.given).unwrap_or_default();
         let next = with_query(path, query.chain([("did", form)]));
         self.inner.submissions.done(number, &next, said.clone());
         if self.action.then != Then::Answer {
@@ -294,7 +345,8 @@ impl Task {
 
     /// The page to go back to.
     fn back(&self) -> &str {
-        self.given.get("back").filter(|back| is_local(back)).unwrap_or("/console/")
+        let back = self.given.get("back").and_then(|back| local_page(back, is_page));
+        back.unwrap_or("/console/")
     }
 
     /// The call of the API.
@@ -535,9 +587,11 @@ struct Back {
 }
 
 impl ResponseHandle for Back {
-    fn deliver(self: Box<Self>, response: Response) {
+    fn deliver(self: Box<Self>, mut response: Response) {
+        let done = response.done.take();
         let page = self.task.after(&self.number, response);
-        self.reply.send(page);
+        // The log names actor, action and resource, as for a call of the API.
+        self.reply.send(Response { done, ..page });
     }
 
     fn is_left(&self) -> bool {

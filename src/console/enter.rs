@@ -12,25 +12,26 @@ use crate::console::error::PageError;
 use crate::console::fields::SECRETS;
 use crate::console::first_admin;
 use crate::console::form::{
-    Form, clear_cookie, is_local, is_own, session_cookie, set_cookie, set_session,
+    Form, clear_cookie, done_number, is_own, local_page, session_cookie, set_cookie, set_session,
 };
 use crate::console::layout::{self, entrance};
 use crate::console::page::{Content, Shared, TENANT_COOKIE, chosen_tenant, csrf, tenant_choice};
+use crate::console::pages::is_page;
 use crate::http::message::{Head, Method, Request, Response};
 
 /// `/console/enter` and `/console/log-in`. A link is used by a button, not by opening it: programs that look at links
 /// in mails do not use it up.
 pub(super) fn answer(inner: &Shared, request: &Request) -> Response {
     let head = &request.head;
-    let given =
-        if head.method == Method::Post { Form::of_body(request) } else { Form::of_query(head) };
     if head.method != Method::Post {
+        let given = Form::of_query(head).unwrap_or_default();
         let link = given.get("link");
         return link.map_or_else(|| form(inner, head), |link| link_form(inner, link));
     }
-    if !is_own(head) {
-        return layout::error(inner, head, None, &PageError::foreign_form(inner.texts));
-    }
+    let given = match own_form(inner, request) {
+        Ok(given) => given,
+        Err(error) => return layout::error(inner, head, None, &error),
+    };
     let begun = if let Some(link) = given.get("link") {
         inner.api.enter(head, link)
     } else {
@@ -46,8 +47,28 @@ pub(super) fn answer(inner: &Shared, request: &Request) -> Response {
     }
 }
 
+/// The form that a page of ours sends.
+/// Fails if it comes from elsewhere, or cannot be read.
+fn own_form(inner: &Shared, request: &Request) -> Result<Form, PageError> {
+    if !is_own(&request.head) {
+        return Err(PageError::foreign_form(inner.texts));
+    }
+    let given = Form::of_body(request, None, &inner.api.budget);
+    given.map_err(|why| PageError::form_refused(inner.texts, why))
+}
+
+/// The form that a page of this session sends.
+/// Fails if it comes from elsewhere, or cannot be read.
+fn session_form(inner: &Shared, request: &Request, session: &Session) -> Result<Form, PageError> {
+    let given = own_form(inner, request)?;
+    if given.get("csrf") != Some(csrf(&request.head, session).as_str()) {
+        return Err(PageError::foreign_form(inner.texts));
+    }
+    Ok(given)
+}
+
 fn enter(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Response {
-    let to = given.get("to").filter(|to| is_local(to)).unwrap_or("/console/");
+    let to = given.get("to").and_then(|to| local_page(to, is_page)).unwrap_or("/console/");
     let lasts = new.ends_at.ms().saturating_sub(inner.api.clock.wall().ms()) / 1000;
     let page = again(inner, head, new, given).unwrap_or_else(|| {
         Response::new(303).header("location", to).header("cache-control", "no-store")
@@ -59,12 +80,14 @@ fn enter(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Respons
 pub(super) fn keep(inner: &Shared, request: &Request, path: &str) -> Response {
     let (head, error) = (&request.head, PageError::logged_out(inner.texts));
     // A form for another tenant is not kept: the new session begins with the person's own.
-    if !path.starts_with("act/") || !is_own(head) || chosen_tenant(head).is_some() {
+    if !path.starts_with("act/") || !is_own(head) || chosen_tenant(inner, head).is_some() {
         return layout::error(inner, head, None, &error);
     }
     let mut given = Form::default();
     given.fill("to", &head.path);
-    let mut kept = Form::of_body(request);
+    let Ok(mut kept) = own_form(inner, request) else {
+        return layout::error(inner, head, None, &error);
+    };
     kept.forget(&["csrf", "form", "shown", "again"]);
     kept.forget(&SECRETS);
     given.fill("keep", &kept.encoded());
@@ -74,7 +97,7 @@ pub(super) fn keep(inner: &Shared, request: &Request, path: &str) -> Response {
 /// The form that was kept, for the new session. It is shown, and not carried out.
 fn again(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Option<Response> {
     let action = given.get("to")?.strip_prefix("/console/act/")?;
-    let kept = Form::parse(given.raw("keep")?.as_bytes());
+    let kept = Form::parse(given.raw("keep")?.as_bytes()).ok()?;
     let session = inner.api.session(&new.secret, true).ok().flatten()?;
     let mut headers = Headers::default();
     for (name, value) in head.headers.iter().filter(|(name, _)| *name != "cookie") {
@@ -87,10 +110,11 @@ fn again(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Option<
 
 /// `POST /console/first-admin`: makes the first admin of the box, who is logged in at once.
 pub(super) fn first_admin(inner: &Shared, request: &Request) -> Response {
-    let (head, mut given) = (&request.head, Form::of_body(request));
-    if !is_own(head) {
-        return layout::error(inner, head, None, &PageError::foreign_form(inner.texts));
-    }
+    let head = &request.head;
+    let mut given = match own_form(inner, request) {
+        Ok(given) => given,
+        Err(error) => return layout::error(inner, head, None, &error),
+    };
     given.fill("to", "/console/");
     match first_admin::make(inner, head, &given) {
         Ok(session) => enter(inner, head, &session, &given),
@@ -100,11 +124,12 @@ pub(super) fn first_admin(inner: &Shared, request: &Request) -> Response {
 
 /// `POST /console/tenant`: shows another tenant. Leads to its overview: what a page shows is not there in another one.
 pub(super) fn choose_tenant(inner: &Shared, request: &Request, session: &Session) -> Response {
-    let (head, given) = (&request.head, Form::of_body(request));
+    let head = &request.head;
     let refused = |error| layout::error(inner, head, Some(session), &error);
-    if !is_own(head) || given.get("csrf") != Some(csrf(head).as_str()) {
-        return refused(PageError::foreign_form(inner.texts));
-    }
+    let given = match session_form(inner, request, session) {
+        Ok(given) => given,
+        Err(error) => return refused(error),
+    };
     let name = given.get("tenant").unwrap_or_default();
     if let Err(problem) = inner.api.show_tenant(head, session, name) {
         return refused(PageError::of(problem.into()));
@@ -113,7 +138,7 @@ pub(super) fn choose_tenant(inner: &Shared, request: &Request, session: &Session
     let is_own = name == session.person.tenant;
     let lasts =
         if is_own { Duration::ZERO } else { inner.api.settings.get().console.session_lifetime };
-    let choice = tenant_choice(head, name);
+    let choice = tenant_choice(inner, head, name);
     let cookie = set_cookie(TENANT_COOKIE, &choice, millis(lasts) / 1000, is_tls(inner, head));
     Response::new(303)
         .header("location", "/console/")
@@ -124,8 +149,8 @@ pub(super) fn choose_tenant(inner: &Shared, request: &Request, session: &Session
 /// Ends the session.
 pub(super) fn leave(inner: &Shared, request: &Request, session: &Session) -> Response {
     let head = &request.head;
-    if !is_own(head) || Form::of_body(request).get("csrf") != Some(csrf(head).as_str()) {
-        return layout::error(inner, head, Some(session), &PageError::foreign_form(inner.texts));
+    if let Err(error) = session_form(inner, request, session) {
+        return layout::error(inner, head, Some(session), &error);
     }
     if let Err(problem) = inner.api.log_out(head, session) {
         return layout::error(inner, head, Some(session), &PageError::of(problem.into()));
@@ -146,7 +171,8 @@ fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -
     let here = format!("{}{query}", head.path);
     let to = given.get("to").unwrap_or(&here);
     // What a person did may have ended the own session: a new password, for instance.
-    let did = Form::of_query(head).get("did").map(|number| format!(" {number}"));
+    let did = Form::of_query(head).unwrap_or_default();
+    let did = done_number(&did).map(|number| format!(" {number}"));
     let done = did.and_then(|number| inner.submissions.said(&number));
     let body = html! {
         @if let Some(done) = done { p.notice role="status" { (done.text) " " (t.log_in_again) } }

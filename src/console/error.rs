@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::console::form::FormRefusal;
 use crate::console::json::Fields as _;
 use crate::console::texts::Texts;
 use crate::http::message::Response;
@@ -73,6 +74,14 @@ impl PageError {
     pub(super) fn of(response: Response) -> Self {
         let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
         Self::new(response.status, (body.text("title"), body.text("detail")))
+    }
+
+    /// A form cannot be read.
+    pub(super) fn form_refused(t: &Texts, why: FormRefusal) -> Self {
+        match why {
+            FormRefusal::TooLarge => Self::new(413, (t.error_form_size, t.error_form_size_help)),
+            FormRefusal::NoMemory => Self::new(503, (t.error_busy, t.error_busy_help)),
+        }
     }
 
     /// There is no such page.

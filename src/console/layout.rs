@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::api::people::Session;
 use crate::console::error::PageError;
-use crate::console::form::{Form, with_query};
+use crate::console::form::{Form, done_number, with_query};
 use crate::console::json::Fields as _;
 use crate::console::page::{Content, Page, Shared, View};
 use crate::console::pages::PAGES;
@@ -63,7 +63,7 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
     let here = page.map(Page::section);
     let is_live = page.is_some_and(|page| page.is_live);
     // Only what this session did: an address alone says nothing.
-    let number = view.query.get("did").map(|number| format!("{} {number}", view.session.id));
+    let number = done_number(&view.query).map(|number| format!("{} {number}", view.session.id));
     let said = number.and_then(|number| view.inner().submissions.said(&number));
     let t = view.t;
     let body = html! {

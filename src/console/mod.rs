@@ -41,11 +41,9 @@ use crate::http::service::{Reply, Service};
 #[cfg(any(test, feature = "internals"))]
 use crate::model::token::Right;
 
-/// The largest form, in bytes: more than an event's payload, encoded.
-const MAX_FORM_BYTES: usize = 4 << 20;
 /// The header field of a page that only asks whether it is still fresh.
 const POLL: &str = "oncebox-poll";
-/// The largest form of somebody who is not logged in.
+/// The largest form that is no action's, or that its sender may not send: bytes.
 const MAX_LOGIN_BYTES: usize = 8 << 10;
 
 /// The API, and the console beside it.
@@ -132,7 +130,9 @@ impl Inner {
             return Err(PageError::not_found(self.shared.texts));
         };
         let page = *found.value;
-        let mut view = View::new(&self.shared, head, session, Form::of_query(head));
+        let query = Form::of_query(head);
+        let query = query.map_err(|why| PageError::form_refused(self.shared.texts, why))?;
+        let mut view = View::new(&self.shared, head, session, query);
         if !view.may(page.right) {
             return Err(PageError::forbidden(self.shared.texts));
         }
@@ -157,7 +157,7 @@ impl Inner {
         let is_use = head.headers.get(POLL).is_none();
         let found = self.shared.api.session(secret, is_use);
         let session = found.map_err(|problem| PageError::of(problem.into()))?;
-        Ok(session.map(|session| session.showing(chosen_tenant(head))))
+        Ok(session.map(|session| session.showing(chosen_tenant(&self.shared, head))))
     }
 }
 
@@ -169,8 +169,12 @@ impl Service for Console {
         if !matches!(head.method, Method::Get | Method::Head | Method::Post) {
             return Err(Response::new(405).header("allow", "GET, HEAD, POST"));
         }
-        let is_known = matches!(self.0.session(head), Ok(Some(_)));
-        Ok(if is_known { MAX_FORM_BYTES } else { MAX_LOGIN_BYTES })
+        let action = head.path.strip_prefix("/console/act/");
+        let most = action.and_then(|name| {
+            let session = self.0.session(head).ok().flatten()?;
+            act::most_bytes(&self.0.shared, &session, name)
+        });
+        Ok(most.unwrap_or(MAX_LOGIN_BYTES))
     }
 
     fn payer(&self, head: &Head) -> Payer {

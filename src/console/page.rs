@@ -271,7 +271,7 @@ impl<'a> View<'a> {
 
     /// The token that this session's forms carry.
     pub(super) fn csrf(&self) -> String {
-        csrf(self.head)
+        csrf(self.head, self.session)
     }
 
     /// A fresh number for a form, so that it is carried out once.
@@ -286,21 +286,24 @@ impl<'a> View<'a> {
 
 /// The token against forged forms. It depends on the tenant that is shown, so that a form acts on the tenant that its
 /// page showed.
-pub(super) fn csrf(head: &Head) -> String {
-    let tenant = chosen_tenant(head).unwrap_or_default();
+pub(super) fn csrf(head: &Head, session: &Session) -> String {
+    let tenant = &session.person.shown;
     signed(head, &format!("a form of the console: {tenant}"))
 }
 
 /// The tenant that this session chose, if it did. The cookie is void in another session, or with another name.
-pub(super) fn chosen_tenant(head: &Head) -> Option<&str> {
+pub(super) fn chosen_tenant<'h>(inner: &Shared, head: &'h Head) -> Option<&'h str> {
     let value = cookie(head, TENANT_COOKIE)?;
     let (name, _) = value.split_once('.')?;
-    (tenant_choice(head, name) == value).then_some(name)
+    (tenant_choice(inner, head, name) == value).then_some(name)
 }
 
-/// The cookie's value for a tenant.
-pub(super) fn tenant_choice(head: &Head, tenant: &str) -> String {
-    format!("{tenant}.{}", signed(head, &format!("the tenant of the console: {tenant}")))
+/// The cookie's value for a tenant. Only the service can make it, which audits each choice: a person who knows the cookie
+/// of the session cannot derive it.
+pub(super) fn tenant_choice(inner: &Shared, head: &Head, tenant: &str) -> String {
+    let secret = session_secret(head).unwrap_or_default();
+    let mark = inner.api.mark(&format!("the tenant of the console: {tenant}\n{secret}"));
+    format!("{tenant}.{mark}")
 }
 
 /// The mark of a text: only who has the session's cookie can compute it.

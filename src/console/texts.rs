@@ -121,6 +121,10 @@ texts! {
     error_running: "This is being done already",
     error_running_help: "The same form was sent a moment ago. Look at the page again in a few seconds.",
     error_form: "A field cannot be used",
+    error_form_size: "The form is too large",
+    error_form_size_help: "It has too many fields, or too much text in them. Nothing was changed.",
+    error_busy: "The service is busy",
+    error_busy_help: "Too many large requests are in progress, and nothing was changed. Send it again shortly.",
     field_missing: "this field is required.",
 
     // Entering.
@@ -131,7 +135,7 @@ texts! {
     first_admin: "Make the first administrator",
     first_admin_help: "Nobody can log in yet. The first administrator may do everything, and makes the other users.",
     first_code: "Code",
-    first_code_help: "The service printed it when it started: in its terminal, or in its journal (journalctl -u oncebox). A restart prints a new one.",
+    first_code_help: "The service printed it in the terminal in which it was started. A service of systemd prints none: there, use a link.",
     first_name_help: "1 to 63 characters of a-z, 0-9 and -.",
     password_help: "12 to 128 characters.",
     passwords_differ: "The two passwords differ.",

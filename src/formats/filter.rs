@@ -55,7 +55,7 @@ impl Payload {
 /// Whether all conditions hold. One that is kept as text is read, which takes steps too.
 pub fn is_met(filter: &Filter, payload: &Payload) -> bool {
     if let Filter::Text(text) = filter
-        && !payload.spend(text.len())
+        && !payload.spend(text.get().len())
     {
         return false;
     }

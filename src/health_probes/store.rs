@@ -74,7 +74,7 @@ pub(super) fn note(
     }
     let mut known = had.and(result.0, result.1, at);
     if known.detail.is_none() {
-        let is_ping = new.policy.probe.is_some_and(|probe| probe.path.is_none());
+        let is_ping = new.policy.probe.as_ref().is_some_and(|probe| probe.path.is_none());
         let proves = had.ended_at.is_none_or(|ended| last_success_at >= Some(ended));
         let ends = |reason| match reason {
             HoldReason::Breaker => proves && (is_ping || had.detail.is_some()),
@@ -89,7 +89,8 @@ pub(super) fn note(
         let id = id::uuid7_of(at, &[class.as_str(), &new.id]);
         let subject = format!("subscription:{}", new.name);
         let detail = format!("probes fail; the last: {}", result.1);
-        let raised = NewEscalation { id, tenant: new.tenant, class, subject, detail };
+        let tenant = new.tenant.clone();
+        let raised = NewEscalation { id, tenant, class, subject, detail };
         escalations::raise(tx, &raised, at)?;
     }
     insert!(tx, "health_probes" of known {

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::base::schema::{AnyValue, Ascii, values};
 use crate::base::words::words;
@@ -104,29 +105,53 @@ fn usable<'de, D: Deserializer<'de>>(from: D) -> Result<Path, D::Error> {
 /// Bytes that conditions may take ready to use; a filter that takes more is kept as its text.
 const MAX_READY_BYTES: usize = 32 * 1024;
 
+/// Whether conditions of this JSON take too much memory when they are ready to use.
+fn is_dense(text: &str) -> bool {
+    let held = |byte| match byte {
+        b'{' => 300,
+        b'[' => 128,
+        b',' => 32,
+        b'"' => 16,
+        _ => 1_usize,
+    };
+    text.bytes().map(held).sum::<usize>() > MAX_READY_BYTES
+}
+
 /// The conditions of a filter as they are kept in memory. A value takes up to 44 times its text, so those with many values
 /// are read each time they are tested.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Filter {
     /// Ready to use.
     Ready(Vec<Condition>),
     /// As JSON.
-    Text(Box<str>),
+    Text(Box<RawValue>),
+}
+
+impl PartialEq for Filter {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Ready(own), Self::Ready(other)) => own == other,
+            (Self::Text(own), Self::Text(other)) => own.get() == other.get(),
+            _ => false,
+        }
+    }
 }
 
 impl Filter {
     /// Reads a filter's JSON.
     pub fn read(text: &str) -> serde_json::Result<Self> {
         let conditions = serde_json::from_str(text)?;
-        let held = |byte| match byte {
-            b'{' => 300,
-            b'[' => 128,
-            b',' => 32,
-            b'"' => 16,
-            _ => 1_usize,
-        };
-        let is_dense = text.bytes().map(held).sum::<usize>() > MAX_READY_BYTES;
-        Ok(if is_dense { Self::Text(text.into()) } else { Self::Ready(conditions) })
+        if is_dense(text) {
+            return RawValue::from_string(text.to_owned()).map(Self::Text);
+        }
+        Ok(Self::Ready(conditions))
+    }
+
+    /// A filter of these conditions.
+    pub fn of(conditions: Vec<Condition>) -> Self {
+        let text = serde_json::to_string(&conditions).ok().filter(|text| is_dense(text));
+        let text = text.and_then(|text| RawValue::from_string(text).ok());
+        text.map_or(Self::Ready(conditions), Self::Text)
     }
 
     /// Whether it has no conditions.
@@ -139,7 +164,7 @@ impl Filter {
         match self {
             Self::Ready(conditions) => Cow::Borrowed(conditions),
             // It was read before.
-            Self::Text(text) => Cow::Owned(serde_json::from_str(text).unwrap_or_default()),
+            Self::Text(text) => Cow::Owned(serde_json::from_str(text.get()).unwrap_or_default()),
         }
     }
 }
@@ -152,7 +177,10 @@ impl Default for Filter {
 
 impl Serialize for Filter {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.conditions().serialize(to)
+        match self {
+            Self::Ready(conditions) => conditions.serialize(to),
+            Self::Text(text) => text.serialize(to),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
@@ -298,9 +299,10 @@ pub struct Subscription {
     /// Its number in the file.
     #[serde(skip)]
     pub seq: SubscriptionSeq,
-    /// What it was stored with, or last changed to.
-    #[serde(flatten)]
-    pub new: NewSubscription,
+    /// What it was stored with, or last changed to. Shared with all others that know it.
+    #[serde(flatten, serialize_with = "shared")]
+    #[schemars(with = "NewSubscription")]
+    pub new: Arc<NewSubscription>,
     pub state: State,
     /// Why it is not called for now.
     pub holds: Vec<Hold>,
@@ -320,6 +322,10 @@ pub struct Subscription {
     pub last_failure_at: Option<Timestamp>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+}
+
+fn shared<S: Serializer>(new: &Arc<NewSubscription>, to: S) -> Result<S::Ok, S::Error> {
+    NewSubscription::serialize(new, to)
 }
 
 /// What routing needs to know about an event.
@@ -342,8 +348,7 @@ pub struct Routed<'a> {
 impl Subscription {
     /// Whose lanes and funnels its deliveries are in.
     pub fn scope(&self) -> Scope<'_> {
-        let NewSubscription { tenant, ordering, order, .. } = &self.new;
-        Scope { subscription: self.seq, tenant, ordering: *ordering, terms: order }
+        self.new.scope(self.seq)
     }
 
     /// Whether it fails, or something holds it.
@@ -358,6 +363,12 @@ impl Subscription {
 }
 
 impl NewSubscription {
+    /// Whose lanes and funnels the deliveries of the subscription with this number are in.
+    pub fn scope(&self, subscription: SubscriptionSeq) -> Scope<'_> {
+        let Self { tenant, ordering, order, .. } = self;
+        Scope { subscription, tenant, ordering: *ordering, terms: order }
+    }
+
     /// Whether the order of its events matters: in lanes, or because an older state must not follow a newer one.
     pub fn asks_for_order(&self) -> bool {
         let OrderTerms { latest_only, external_calls, .. } = &self.order;

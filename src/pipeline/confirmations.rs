@@ -157,8 +157,7 @@ impl Confirmations {
         let Rules { schedule, park_after, .. } = self.rules(tx, held.subscription)?;
         let (now, wall) = (self.clock.now(), self.clock.wall());
         let (subscription, url) = (held.subscription, String::new());
-        let routes = subscriptions::routes(tx)?;
-        let own = routes.iter().find(|found| found.seq == subscription);
+        let own = subscriptions::routes(tx)?.get(subscription);
         let latest_only = own.is_some_and(|found| found.new.order.latest_only);
         let target = Consumer { subscription, url, schedule, park_after, latest_only, now, wall };
         confirmations::settle(tx, held, &target, outcome, &*self.draw)
@@ -167,8 +166,7 @@ impl Confirmations {
     /// A subscription's rules; those of the settings if its own can no longer be read.
     fn rules(&self, tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<Rules> {
         let defaults = &self.settings.get().delivery;
-        let routes = subscriptions::routes(tx)?;
-        let own = routes.iter().find(|found| found.seq == subscription);
+        let own = subscriptions::routes(tx)?.get(subscription);
         let own = own.and_then(|found| effective(&found.new, defaults).ok());
         let default = || Rules { schedule: defaults.schedule(), ..Rules::default() };
         Ok(own.map_or_else(default, |effective| effective.rules))

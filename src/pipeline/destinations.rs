@@ -1,5 +1,5 @@
 //! How each subscription is called: its row, its secret opened, its schedule worked out; kept in memory
-//! until a subscription changes.
+//! until that subscription changes.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -22,6 +22,7 @@ use crate::store::credential_uses::CredentialUses;
 use crate::store::credentials::{self, Credential};
 use crate::store::error::Result as StoreResult;
 use crate::store::subscriptions;
+use crate::store::tx::ChangedSubscriptions;
 use crate::targets::http::access::{Access, KeptById, carried};
 
 /// How long a target may have to confirm what it accepted.
@@ -106,9 +107,13 @@ impl Destinations {
         Self { store, key, uses, settings, open, kept: Mutex::default() }
     }
 
-    /// Forgets them; called after a commit that changed a subscription, and when the settings changed.
-    pub fn forget(&self) {
-        self.open.forget();
+    /// Forgets the destinations of changed subscriptions; called after a commit, and when the settings changed.
+    pub fn forget(&self, changed: &ChangedSubscriptions) {
+        if changed.all {
+            self.open.forget();
+        } else {
+            changed.these.iter().for_each(|subscription| self.open.forget_one(subscription));
+        }
     }
 
     /// Stores when credentials were last used, if a minute has passed since or `now` says so.
@@ -142,7 +147,7 @@ impl Destinations {
             .store
             .snapshot(|tx| {
                 Ok((
-                    subscriptions::by_seq(tx, seq)?,
+                    subscriptions::latest(tx, seq)?,
                     credentials::in_force_of_subscription(tx, seq)?,
                 ))
             })

@@ -92,7 +92,7 @@ use crate::privacy::Privacy;
 use crate::signatures::certificate_cache::{Certificates, Fetch};
 use crate::store::credential_uses::CredentialUses;
 use crate::store::error::{Error, Result};
-use crate::store::tx::{Effects, WriteTx};
+use crate::store::tx::{ChangedSubscriptions, Effects, WriteTx};
 use crate::store::writer::{AroundCommit, WriterLoop};
 use crate::store::{Store, runs, settlement};
 use crate::targets::Targets;
@@ -227,9 +227,7 @@ impl AroundCommit for CommitListener {
         if event_types_changed {
             self.event_types.forget();
         }
-        if subscriptions_changed {
-            self.destinations.forget();
-        }
+        self.destinations.forget(&subscriptions_changed);
         if providers_changed {
             self.providers.forget();
             self.privacy.forget();
@@ -243,15 +241,19 @@ impl AroundCommit for CommitListener {
         if tokens_changed {
             (self.on_tokens_changed)();
         }
-        self.consume.committed(&woken, subscriptions_changed);
-        if !woken.is_empty() || !gates.is_empty() || !settled.is_empty() || subscriptions_changed {
+        self.consume.committed(&woken, &subscriptions_changed);
+        let is_for_dispatcher = !woken.is_empty()
+            || !gates.is_empty()
+            || !settled.is_empty()
+            || !subscriptions_changed.is_empty();
+        if is_for_dispatcher {
             self.mailbox.leave(|messages| {
                 messages.woken.extend(woken);
                 // Gates before settlements: while the old gate stands, a probe's delivery must not be released.
                 let gate = |(subscription, gate)| Input::GateChanged { subscription, gate };
                 messages.inputs.extend(gates.into_iter().map(gate));
                 messages.inputs.extend(settled.into_iter().map(Input::Settled));
-                messages.subscriptions_changed |= subscriptions_changed;
+                messages.subscriptions_changed.append(subscriptions_changed);
             });
         }
     }
@@ -366,8 +368,8 @@ impl Pipeline {
 
     /// Makes the stages read the settings again after a change.
     pub fn settings_changed(&self) {
-        self.destinations.forget();
-        self.mailbox.leave(|messages| messages.subscriptions_changed = true);
+        self.destinations.forget(&ChangedSubscriptions::all());
+        self.mailbox.leave(|messages| messages.subscriptions_changed.all = true);
     }
 
     /// The dispatcher's heartbeat.

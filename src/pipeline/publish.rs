@@ -162,7 +162,7 @@ impl Publish {
         let of = tenant.clone();
         let requests =
             events.iter().map(|new| (&*new.id, outbox_routing::routed(new), &*new.payload));
-        let matches = Matches::ahead(self.store.writer().subscriptions(), &self.budget, requests);
+        let matches = Matches::ahead(self.store.writer().routes(), &self.budget, requests);
         self.store.writer().submit(
             Queue::Accept,
             move |tx| {

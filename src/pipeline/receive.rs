@@ -318,7 +318,7 @@ impl Receive {
         let Arrival { events, batch_id, once, replay, share } = arrival;
         let requests =
             events.iter().map(|new| (&*new.id, webhook_events::routed(new), &*new.payload));
-        let matches = Matches::ahead(self.store.writer().subscriptions(), &self.budget, requests);
+        let matches = Matches::ahead(self.store.writer().routes(), &self.budget, requests);
         self.store.writer().submit(
             Queue::Accept,
             move |tx| {

@@ -11,12 +11,13 @@ use crate::guard::Savepoint;
 use crate::model::delivery::{Attempt, Jitter, Schedule, State};
 use crate::model::event::Tried;
 use crate::model::failure::{Next, Settlement, Verdict};
+use crate::model::hold::HoldReason;
 use crate::model::lease::{LeaseOutcome, judge_lease};
 use crate::store::column::Millis;
 use crate::store::leases::{self, Held};
 use crate::store::prelude::*;
 use crate::store::settlement::{note_attempt, note_failure, refresh};
-use crate::store::{attempts, lanes, settlement, subscriptions, superseded};
+use crate::store::{attempts, holds, lanes, settlement, subscriptions, superseded};
 
 /// The failure code of a failure that a consumer reports.
 const CODE: &str = "consumer";
@@ -103,13 +104,14 @@ impl From<ReportResult> for Settled {
 /// Leases due deliveries to a consumer, oldest first; none if the subscription is held or deleted.
 pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
     let Take { subscription, most, bytes_most, lease, until, now } = take;
-    let routes = subscriptions::routes(tx)?;
-    let found = routes.iter().find(|route| route.seq == *subscription);
-    if found.is_none_or(|found| !found.holds.is_empty()) {
+    let Some(found) = subscriptions::routes(tx)?.get(*subscription) else { return Ok(Vec::new()) };
+    // Consumers fetch, so that a site without a line to the outside holds nothing of theirs.
+    let mut holds = holds::of(tx, *subscription)?.into_iter();
+    if holds.any(|hold| hold.reason != HoldReason::Offline) {
         return Ok(Vec::new());
     }
     let (mut bytes, mut leased) = (0_u64, Vec::new());
-    let is_latest_only = found.is_some_and(|found| found.new.order.latest_only);
+    let is_latest_only = found.new.order.latest_only;
     for candidate in leases::due_with_size(tx, *subscription, *now, *most)? {
         if is_latest_only && superseded::skip_if_newer(tx, candidate.delivery, *now)? {
             continue;

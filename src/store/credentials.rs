@@ -245,7 +245,7 @@ pub fn plan(tx: &WriteTx<'_>, id: &str, plan: &RotationPlan) -> Result<()> {
 fn owner_changed(tx: &WriteTx<'_>, owner: Owner) {
     match owner {
         Owner::Provider(_) => tx.providers_changed(),
-        Owner::Subscription(_) => tx.subscriptions_changed(),
+        Owner::Subscription(seq) => tx.subscription_changed(seq),
     }
 }
 

@@ -119,7 +119,7 @@ pub fn put_lasting(
     let detail = detail.to_owned();
     let hold = Hold { reason, since: now, until: None, probe_at: None, probe_no: 0, detail };
     put(tx, subscription, &hold)?;
-    tx.subscriptions_changed();
+    note_changed(tx, subscription);
     Ok(())
 }
 
@@ -139,7 +139,7 @@ pub fn release(
         tracing::info!(subscription = name, reason = reason.as_str(), "a hold ends");
         changed(tx, subscription)?;
         if reason.is_by_a_person() || subscription == SITE {
-            tx.subscriptions_changed();
+            note_changed(tx, subscription);
         }
     }
     Ok(released.is_some())
@@ -157,11 +157,25 @@ fn changed(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<()> {
     let holds = of(tx, subscription)?;
     // Whether the site's hold applies to a subscription depends on its target, which is not known here.
     if holds.iter().any(|hold| hold.reason == HoldReason::Offline) || subscription == SITE {
-        tx.subscriptions_changed();
+        note_changed(tx, subscription);
     } else {
         tx.gate_changed(subscription, gate(&holds));
     }
     Ok(())
+}
+
+/// A hold of the site holds many.
+fn note_changed(tx: &WriteTx<'_>, subscription: SubscriptionSeq) {
+    if subscription == SITE {
+        tx.all_subscriptions_changed();
+    } else {
+        tx.subscription_changed(subscription);
+    }
+}
+
+/// Whether a person relies on no further attempt, as [`Hold::reason`] says.
+pub fn is_by_a_person(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<bool> {
+    Ok(of(tx, subscription)?.iter().any(|hold| hold.reason.is_by_a_person()))
 }
 
 /// The hold of the whole site.

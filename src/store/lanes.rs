@@ -168,8 +168,8 @@ pub(super) fn hold(
 
 /// Rings every subscription with a funnel point: a delivery that held its funnel has gone on.
 pub(super) fn ring_funnels(tx: &WriteTx<'_>) -> Result<()> {
-    for route in subscriptions::routes(tx)?.iter() {
-        if route.new.order.funnel_point.is_some() {
+    for own in subscriptions::routes(tx)?.having(|facts| facts.has_funnel) {
+        for route in own.iter().filter(|route| route.new.order.funnel_point.is_some()) {
             tx.ring(route.seq);
         }
     }
@@ -182,8 +182,7 @@ pub(super) fn given_up(
     delivery: DeliverySeq,
     subscription: SubscriptionSeq,
 ) -> Result<()> {
-    let routes = subscriptions::routes(tx)?;
-    let found = routes.iter().find(|found| found.seq == subscription);
+    let found = subscriptions::routes(tx)?.get(subscription);
     let blocks = found.is_some_and(|found| found.new.order.head_of_line == HeadOfLine::Block);
     tx.execute(BLOCK, (delivery, blocks)).map(drop)
 }

@@ -1,12 +1,16 @@
 //! How much a tenant may have: rows of each kind, and bytes of the terms in them (`[tenants]` in the settings).
 //!
 //! Counted before and after each change of such a row, in its transaction. A tenant that is over a limit may change and
-//! delete, but not grow. The terms of all tenants together have a limit as well. At the start the subscriptions beyond a limit are paused, and an escalation says so.
+//! delete, but not grow. The terms of all tenants together have a limit as well, of which a tenant may have a fair share
+//! ([`crate::base::fair`]): whatever one tenant stores, something is left for the next. At the start the subscriptions
+//! beyond a limit are paused, and an escalation says so.
 
 use std::collections::BTreeMap;
 
+use crate::base::fair;
 use crate::config::Tenants;
 use crate::model::escalation::{Class, NewEscalation};
+use crate::store::column::Count;
 use crate::store::prelude::*;
 use crate::store::{escalations, settlement, subscriptions};
 
@@ -25,18 +29,13 @@ const TOKENS: &str = count!("tokens WHERE revoked_at");
 const USERS: &str = count!("users WHERE deleted_at");
 const EVENT_TYPES: &str = "SELECT count(*) FROM event_types WHERE tenant = ?1";
 
-/// Sums the bytes of the terms of a tenant (`"tenant = ?1"`), or of all.
+/// Sums the bytes of the terms of a tenant (`"tenant = ?1"`), or of all, without those of subscriptions: the writer knows
+/// them.
 macro_rules! terms {
     ($whose:literal) => {
         concat!(
             "SELECT coalesce(sum(bytes), 0)
-               FROM (SELECT octet_length(event_types) + octet_length(url) + octet_length(headers) + octet_length(policy)
-                            + octet_length(event_headers) + octet_length(order_terms)
-                            + coalesce(octet_length(filter), 0) + coalesce(octet_length(template), 0) AS bytes
-                       FROM subscriptions
-                      WHERE deleted_at IS NULL AND ", $whose, "
-                      UNION ALL
-                     SELECT octet_length(scheme) + octet_length(pii)
+               FROM (SELECT octet_length(scheme) + octet_length(pii) AS bytes
                        FROM providers
                       WHERE deleted_at IS NULL AND ", $whose, "
                       UNION ALL
@@ -54,20 +53,15 @@ macro_rules! terms {
 const TERMS: &str = terms!("tenant = ?1");
 const ALL_TERMS: &str = terms!("true");
 
-// Those that are beyond a limit in the order in which they were made, and not paused.
-const BEYOND: &str = "
-    SELECT seq, tenant
-      FROM (SELECT seq, tenant, state, row_number() OVER own AS number, sum(bytes) OVER own AS bytes,
-                   sum(bytes) OVER (ORDER BY seq) AS all_bytes
-              FROM (SELECT seq, tenant, state,
-                           octet_length(event_types) + octet_length(url) + octet_length(headers) + octet_length(policy)
-                           + octet_length(event_headers) + octet_length(order_terms)
-                           + coalesce(octet_length(filter), 0) + coalesce(octet_length(template), 0) AS bytes
-                      FROM subscriptions
-                     WHERE deleted_at IS NULL)
-            WINDOW own AS (PARTITION BY tenant ORDER BY seq))
-     WHERE (number > ?1 OR bytes > ?2 OR all_bytes > ?3)
-       AND state = 'ACTIVE'
+/// Live subscriptions, the oldest first, with the bytes of their terms.
+const SIZES: &str = "
+    SELECT seq, tenant, state = 'ACTIVE',
+           octet_length(event_types) + octet_length(url) + octet_length(headers) + octet_length(policy)
+           + octet_length(event_headers) + octet_length(order_terms)
+           + coalesce(octet_length(filter), 0) + coalesce(octet_length(template), 0)
+      FROM subscriptions
+     WHERE deleted_at IS NULL
+     ORDER BY seq
      LIMIT 100000";
 
 /// One limit.
@@ -108,24 +102,41 @@ limits! {
 #[derive(Debug)]
 pub struct Before(Vec<u64>);
 
+/// The limits of what an action may add to. Others, such as a pause, count nothing.
 fn counted(action: &str) -> impl Iterator<Item = &'static Limit> {
-    let noun = action.split('.').next().unwrap_or_default();
+    let (noun, verb) = action.split_once('.').unwrap_or_default();
+    let noun = if matches!(verb, "create" | "change" | "set") { noun } else { "-" };
     let is_one = LIMITS.iter().any(|limit| limit.action == noun);
     LIMITS.iter().filter(move |limit| limit.action == noun || (is_one && limit.action.is_empty()))
 }
 
-fn count(tx: &ReadTx<'_>, tenant: &str, limit: &Limit) -> Result<u64> {
-    tx.count(limit.count, [tenant])
+fn count(tx: &WriteTx<'_>, tenant: &str, limit: &Limit) -> Result<u64> {
+    let counted = tx.count(limit.count, [tenant])?;
+    if limit.count != TERMS {
+        return Ok(counted);
+    }
+    let own = subscriptions::routes(tx)?.of(tenant).facts().bytes;
+    Ok(counted.saturating_add(own))
+}
+
+/// The bytes of the terms of all tenants. Those without subscriptions are counted again only after one has changed.
+fn count_all(tx: &WriteTx<'_>) -> Result<u64> {
+    let other = match tx.other_terms().get() {
+        Some(known) => known,
+        None => tx.count(ALL_TERMS, [])?,
+    };
+    tx.other_terms().set(Some(other));
+    Ok(other.saturating_add(subscriptions::routes(tx)?.facts().bytes))
 }
 
 /// What a tenant has of what an action may add to.
-pub fn before(tx: &ReadTx<'_>, tenant: &str, action: &str) -> Result<Before> {
+pub fn before(tx: &WriteTx<'_>, tenant: &str, action: &str) -> Result<Before> {
     counted(action).map(|limit| count(tx, tenant, limit)).collect::<Result<_>>().map(Before)
 }
 
 /// Fails with `OverLimit` if the action has made a tenant grow beyond a limit.
 pub fn check(
-    tx: &ReadTx<'_>,
+    tx: &WriteTx<'_>,
     (tenant, action): (&str, &str),
     limits: &Tenants,
     Before(before): &Before,
@@ -137,21 +148,71 @@ pub fn check(
             return Err(Error::OverLimit { what, have, most, setting });
         }
         if limit.count == TERMS && have > *before {
-            check_all(tx, limits)?;
+            check_all(tx, have, limits)?;
         }
     }
     Ok(())
 }
 
-/// Fails with `OverLimit` if the terms of all tenants together are beyond their limit.
-fn check_all(tx: &ReadTx<'_>, limits: &Tenants) -> Result<()> {
-    let have = tx.count(ALL_TERMS, [])?;
+/// Fails with `OverLimit` if the terms of all tenants together are beyond their limit, or those of this tenant, which has
+/// `own` bytes, are beyond its share.
+fn check_all(tx: &WriteTx<'_>, own: u64, limits: &Tenants) -> Result<()> {
+    let all = count_all(tx)?;
     let (most, setting) = (limits.all_terms_bytes_max, "all_terms_bytes_max");
-    if have <= u64::from(most) {
+    let Some(free) = u64::from(most).checked_sub(all) else {
+        let what =
+            "bytes of filters, templates, policies and schemas with those of all other tenants";
+        return Err(Error::OverLimit { what, have: all, most, setting });
+    };
+    if fair::may_keep(own, free) {
         return Ok(());
     }
-    let what = "bytes of filters, templates, policies and schemas with those of all other tenants";
-    Err(Error::OverLimit { what, have, most, setting })
+    let what = "bytes of filters, templates, policies and schemas, more than this tenant's share of what is left";
+    Err(Error::OverLimit { what, have: own, most, setting })
+}
+
+/// A live subscription and the bytes of its terms.
+struct Size {
+    seq: SubscriptionSeq,
+    tenant: String,
+    is_active: bool,
+    bytes: u64,
+}
+
+/// The active subscriptions that are beyond a limit. Of each tenant the oldest stay. Where all together are too large,
+/// each tenant keeps an equal share, and what is left goes to the oldest.
+fn beyond(sizes: Vec<Size>, limits: &Tenants) -> Vec<(SubscriptionSeq, String)> {
+    let mut own = BTreeMap::<String, (u32, u64)>::new();
+    let mut fits_own = |size: &Size| {
+        let (number, bytes) = own.entry(size.tenant.clone()).or_default();
+        *number = number.saturating_add(1);
+        *bytes = bytes.saturating_add(size.bytes);
+        *number <= limits.subscriptions_max && *bytes <= u64::from(limits.terms_bytes_max)
+    };
+    let (within, mut beyond): (Vec<Size>, Vec<Size>) = sizes.into_iter().partition(&mut fits_own);
+    let mut wanted = BTreeMap::<&str, u64>::new();
+    for size in &within {
+        let wanted = wanted.entry(&size.tenant).or_default();
+        *wanted = wanted.saturating_add(size.bytes);
+    }
+    let mut room = u64::from(limits.all_terms_bytes_max);
+    let share = fair::equal_share(wanted.into_values().collect(), room);
+    let mut kept = BTreeMap::<String, u64>::new();
+    let mut fits_share = |size: &Size| {
+        let kept = kept.entry(size.tenant.clone()).or_default();
+        *kept = kept.saturating_add(size.bytes);
+        *kept <= share
+    };
+    let (shared, rest): (Vec<Size>, Vec<Size>) = within.into_iter().partition(&mut fits_share);
+    room = room.saturating_sub(shared.iter().map(|size| size.bytes).sum());
+    for size in rest {
+        match room.checked_sub(size.bytes) {
+            Some(left) => room = left,
+            None => beyond.push(size),
+        }
+    }
+    let active = beyond.into_iter().filter(|size| size.is_active);
+    active.map(|size| (size.seq, size.tenant)).collect()
 }
 
 /// Pauses the active subscriptions that are beyond their tenant's limits, and raises an escalation for each such tenant.
@@ -164,8 +225,11 @@ pub fn pause_beyond(
 ) -> Result<usize> {
     let (most, bytes) = (limits.subscriptions_max, limits.terms_bytes_max);
     let all_bytes = limits.all_terms_bytes_max;
-    let beyond: Vec<(SubscriptionSeq, String)> =
-        tx.rows(BEYOND, (most, bytes, all_bytes), tuple)?;
+    let sizes = tx.rows(SIZES, [], |row| {
+        let Count(bytes) = row.get(3)?;
+        Ok(Size { seq: row.get(0)?, tenant: row.get(1)?, is_active: row.get(2)?, bytes })
+    })?;
+    let beyond = beyond(sizes, limits);
     let why = "beyond tenants.subscriptions_max, terms_bytes_max or all_terms_bytes_max";
     let mut by_tenant = BTreeMap::<&str, usize>::new();
     for (seq, tenant) in &beyond {

@@ -1,7 +1,7 @@
 //! Which subscriptions match an event: found before its transaction where that can be, else in it.
 //!
-//! Filters may take milliseconds, for which the writer does not wait. What was found counts while the writer has the same
-//! subscriptions. Not here: the deliveries ([`crate::store::deliveries`]).
+//! Filters may take milliseconds, for which the writer does not wait. What was found of a subscription counts while the
+//! writer has the same terms of it: one that was changed meanwhile is matched again, alone. Not here: the deliveries ([`crate::store::deliveries`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,11 +12,9 @@ use crate::base::id::SubscriptionSeq;
 use crate::formats::filter::{self, Payload};
 use crate::model::json_path::Path;
 use crate::model::lane::{self, Places};
-use crate::model::subscription::{NewSubscription, Routed, Subscription};
+use crate::model::subscription::{NewSubscription, Routed};
 use crate::store::error::Result;
-
-/// All readable subscriptions, as the writer has them.
-pub type Subscriptions = Arc<Vec<Subscription>>;
+use crate::store::routes::{Route, SharedRoutes, TenantRoutes};
 
 /// A subscription that matches an event, and the places of the delivery.
 #[derive(Clone, Copy, Debug)]
@@ -31,17 +29,17 @@ pub(crate) struct MatchedSubscription {
 /// How much memory a filter takes for each byte of the largest payload.
 const READ_FACTOR: usize = 32;
 
-/// The subscriptions that match the events of a request.
+/// The subscriptions that match the events of a request, which are all of one tenant.
 #[derive(Debug)]
 pub struct Matches {
-    among: Subscriptions,
+    among: Arc<TenantRoutes>,
     by_event: BTreeMap<String, Vec<MatchedSubscription>>,
 }
 
 impl Matches {
     /// Finds them; events have an id each.
     pub fn find<'e>(
-        among: Subscriptions,
+        among: Arc<TenantRoutes>,
         events: impl Iterator<Item = (&'e str, Routed<'e>, &'e [u8])>,
     ) -> Result<Self> {
         let matches = events.map(|(id, event, payload)| {
@@ -54,12 +52,13 @@ impl Matches {
     /// Finds them before the transaction, so that the writer does not wait for filters. `None`: the writer finds them,
     /// because no payload is looked at, or memory is short.
     pub fn ahead<'e>(
-        among: Option<Subscriptions>,
+        routes: &SharedRoutes,
         budget: &Budget,
         events: impl Iterator<Item = (&'e str, Routed<'e>, &'e [u8])> + Clone,
     ) -> Option<Arc<Self>> {
-        let among = among?;
-        if !among.iter().any(|subscription| subscription.new.reads_payload()) {
+        let (_, first, _) = events.clone().next()?;
+        let among = routes.of(first.tenant)?;
+        if !among.facts().reads_payload {
             return None;
         }
         let largest = events.clone().map(|(_, _, payload)| payload.len()).max()?;
@@ -67,40 +66,68 @@ impl Matches {
         Self::find(among, events).ok().map(Arc::new)
     }
 
-    /// Those of an event, unless the writer has other subscriptions now.
-    pub(super) fn of(&self, among: &Subscriptions, id: &str) -> Option<&[MatchedSubscription]> {
-        let found = self.by_event.get(id).filter(|_| Arc::ptr_eq(&self.among, among));
-        found.map(Vec::as_slice)
+    /// Those of an event among the routes that the writer has now. Only routes that are new since are matched.
+    pub(super) fn now<'p>(
+        &self,
+        among: &Arc<TenantRoutes>,
+        id: &str,
+        event: Routed<'_>,
+        payload: impl Fn() -> Result<Cow<'p, [u8]>>,
+    ) -> Result<Vec<MatchedSubscription>> {
+        let Some(found) = self.by_event.get(id) else { return matching(among, event, payload) };
+        if Arc::ptr_eq(&self.among, among) {
+            return Ok(found.clone());
+        }
+        let (mut all, mut read) = (Vec::with_capacity(found.len()), None);
+        for route in among.iter() {
+            let is_same = self.among.get(route.seq).is_some_and(|had| Arc::ptr_eq(had, route));
+            if is_same {
+                all.extend(found.iter().find(|found| found.subscription == route.seq));
+            } else {
+                all.extend(matched(route, event, &mut read, &payload)?);
+            }
+        }
+        Ok(all)
     }
 }
 
-/// The subscriptions that match an event. Its payload is read where a filter asks for it, and once.
+/// The subscriptions of a tenant that match an event of it. Its payload is read where a filter asks for it, and once.
 pub(crate) fn matching<'p>(
-    among: &[Subscription],
+    among: &TenantRoutes,
     event: Routed<'_>,
     payload: impl Fn() -> Result<Cow<'p, [u8]>>,
 ) -> Result<Vec<MatchedSubscription>> {
     let (mut matching, mut read) = (Vec::new(), None);
-    for found in among {
-        if wants(&found.new, event, &mut read, &payload)? {
-            let (scope, order) = (found.scope(), &found.new.order);
-            if order.call_path.is_some() && read.is_none() {
-                read = Some(Payload::read(&payload()?));
-            }
-            let at_path = |path: &str| filter::first_text(&Path::parse(path).ok()?, read.as_ref()?);
-            let looks = order.call_path.is_some() || is_filtered(&found.new, event);
-            let entity = lane::entity(scope, (event.event_type, event.key), at_path);
-            let entity = entity.map(|entity| entity.number);
-            // Of the calls about one entity, one is in flight at a time.
-            let call = entity.filter(|_| order.external_calls.is_some());
-            let funnel = call.or_else(|| lane::funnel(scope, event.key));
-            let places = Places { lane: lane::lane(scope, event.key), funnel };
-            let is_unknown = looks && read.as_ref().is_some_and(Payload::is_spent);
-            let subscription = found.seq;
-            matching.push(MatchedSubscription { subscription, places, entity, is_unknown });
-        }
+    for route in among.iter() {
+        matching.extend(matched(route, event, &mut read, &payload)?);
     }
     Ok(matching)
+}
+
+/// A subscription, if it matches an event. `read` has the event's payload once a filter has asked for it.
+pub(crate) fn matched<'p>(
+    route: &Route,
+    event: Routed<'_>,
+    read: &mut Option<Payload>,
+    payload: impl Fn() -> Result<Cow<'p, [u8]>>,
+) -> Result<Option<MatchedSubscription>> {
+    if !wants(&route.new, event, read, &payload)? {
+        return Ok(None);
+    }
+    let (scope, order) = (route.new.scope(route.seq), &route.new.order);
+    if order.call_path.is_some() && read.is_none() {
+        *read = Some(Payload::read(&payload()?));
+    }
+    let at_path = |path: &str| filter::first_text(&Path::parse(path).ok()?, read.as_ref()?);
+    let looks = order.call_path.is_some() || is_filtered(&route.new, event);
+    let entity = lane::entity(scope, (event.event_type, event.key), at_path);
+    let entity = entity.map(|entity| entity.number);
+    // Of the calls about one entity, one is in flight at a time.
+    let call = entity.filter(|_| order.external_calls.is_some());
+    let funnel = call.or_else(|| lane::funnel(scope, event.key));
+    let places = Places { lane: lane::lane(scope, event.key), funnel };
+    let is_unknown = looks && read.as_ref().is_some_and(Payload::is_spent);
+    Ok(Some(MatchedSubscription { subscription: route.seq, places, entity, is_unknown }))
 }
 
 /// A named target passes a filter by, as it does patterns.

@@ -49,6 +49,7 @@ pub mod processed_events;
 pub mod providers;
 pub mod quarantine;
 pub mod renderings;
+pub mod routes;
 pub mod runs;
 pub mod schema;
 mod schema_names;
@@ -81,6 +82,7 @@ use rusqlite::TransactionBehavior;
 use crate::base::faults::Faults;
 use crate::store::error::{Error, Result};
 use crate::store::pool::{Opener, Pool};
+use crate::store::routes::{KnownTerms, SharedRoutes};
 use crate::store::tx::ReadTx;
 use crate::store::writer::{Writer, WriterLoop};
 
@@ -103,6 +105,8 @@ pub struct Store {
     /// Opens connections of them all.
     opener: Opener,
     writer: Writer,
+    /// The terms of subscriptions that this file's writer knows; `None`: it is another file.
+    routes: Option<Arc<SharedRoutes>>,
 }
 
 impl Store {
@@ -116,7 +120,8 @@ impl Store {
         let lists = Pool::open(path, LIST_READERS, &opener)?;
         let (writer, writer_loop) = writer::pair(conn, faults)?;
         let path = Arc::new(path.to_owned());
-        Ok((Self { path, readers, lookups, lists, opener, writer }, writer_loop))
+        let routes = Some(Arc::clone(writer.routes()));
+        Ok((Self { path, readers, lookups, lists, opener, writer, routes }, writer_loop))
     }
 
     /// Reads another file of the same schema, such as that of a month of the archive. Writes go where they went.
@@ -129,6 +134,7 @@ impl Store {
             lookups: readers.clone(),
             readers,
             lists,
+            routes: None,
             ..self.clone()
         })
     }
@@ -159,20 +165,20 @@ impl Store {
     /// Reads; each statement sees the latest commit.
     pub fn read<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
         let conn = self.readers.checkout()?;
-        read(&ReadTx::new(&conn))
+        read(&ReadTx::knowing(&conn, self.known()))
     }
 
     /// Looks something up by its key. Never waits for a list: the listener authenticates a caller here before
     /// it reads the body.
     pub fn look_up<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
         let conn = self.lookups.checkout()?;
-        read(&ReadTx::new(&conn))
+        read(&ReadTx::knowing(&conn, self.known()))
     }
 
     /// Reads in one snapshot: every statement sees the same commit.
     pub fn snapshot<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
         let mut conn = self.readers.checkout()?;
-        in_snapshot(&mut conn, read)
+        in_snapshot(&mut conn, self.known(), read)
     }
 
     /// Reads a list in one snapshot, on a connection for lists.
@@ -185,21 +191,31 @@ impl Store {
         let mut conn = self.lists.checkout()?;
         // The handler stays set until the next list on this connection replaces it.
         conn.progress_handler(STEPS_PER_CHECK, Some(is_over))?;
-        in_snapshot(&mut conn, read)
+        in_snapshot(&mut conn, self.known(), read)
     }
 
     /// Opens a reader that is not shared, for the dispatcher.
     pub fn own_reader(&self) -> Result<OwnReader> {
-        pool::open_reader(&self.path).map(OwnReader)
+        let conn = pool::open_reader(&self.path)?;
+        Ok(OwnReader { conn, routes: self.routes.clone() })
     }
+
+    fn known(&self) -> KnownTerms<'_> {
+        known(self.routes.as_ref())
+    }
+}
+
+fn known(routes: Option<&Arc<SharedRoutes>>) -> KnownTerms<'_> {
+    routes.map_or(KnownTerms::None, |routes| KnownTerms::Committed(routes))
 }
 
 fn in_snapshot<T>(
     conn: &mut rusqlite::Connection,
+    known: KnownTerms<'_>,
     read: impl FnOnce(&ReadTx<'_>) -> Result<T>,
 ) -> Result<T> {
     let transaction = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
-    let value = read(&ReadTx::new(&transaction))?;
+    let value = read(&ReadTx::knowing(&transaction, known))?;
     transaction.finish()?;
     Ok(value)
 }
@@ -212,16 +228,20 @@ pub fn sqlite_version() -> &'static str {
 /// Opens a reader on a file that another process may be serving. Creates, changes and upgrades nothing.
 /// Fails if the file does not exist or cannot be opened.
 pub fn read_only(path: &Path) -> Result<OwnReader> {
-    pool::open_reader(path).map(OwnReader)
+    let conn = pool::open_reader(path)?;
+    Ok(OwnReader { conn, routes: None })
 }
 
 /// A read connection that is not shared.
 #[derive(Debug)]
-pub struct OwnReader(rusqlite::Connection);
+pub struct OwnReader {
+    conn: rusqlite::Connection,
+    routes: Option<Arc<SharedRoutes>>,
+}
 
 impl OwnReader {
     /// Reads; each statement sees the latest commit.
     pub fn tx(&self) -> ReadTx<'_> {
-        ReadTx::new(&self.0)
+        ReadTx::knowing(&self.conn, known(self.routes.as_ref()))
     }
 }

@@ -3,6 +3,8 @@
 //! They are made only where a subscription names them: a pattern that begins with a star does not. What the delivery of
 //! an operational event comes to, and what it does to its subscription, makes no other.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::base::id;
@@ -19,6 +21,7 @@ use crate::model::subscription::{Routed, Subscription};
 use crate::store::column::to_json;
 use crate::store::deliveries::Origin;
 use crate::store::prelude::*;
+use crate::store::routes::Route;
 use crate::store::{outbox, subscriptions};
 
 const OF_EVENT: &str = "
@@ -75,7 +78,8 @@ pub fn emit(tx: &WriteTx<'_>, kind: Kind, cause: &Cause<'_>, body: &impl Seriali
 
 /// Whether a subscription of the tenant names the event. Where no tenant's does, this reads nothing.
 fn is_named(tx: &WriteTx<'_>, kind: Kind, tenant: &str) -> Result<bool> {
-    if !is_named_at_all(tx, kind)? {
+    let own = subscriptions::routes(tx)?.of(tenant);
+    if !own.facts().names(kind) {
         return Ok(false);
     }
     let event = Routed {
@@ -86,21 +90,12 @@ fn is_named(tx: &WriteTx<'_>, kind: Kind, tenant: &str) -> Result<bool> {
         target: None,
         key: Key::default(),
     };
-    Ok(subscriptions::routes(tx)?.iter().any(|route| route.new.wants(event)))
+    Ok(own.iter().any(|route| route.new.wants(event)))
 }
 
 /// Whether a subscription of any tenant names the event.
 fn is_named_at_all(tx: &WriteTx<'_>, kind: Kind) -> Result<bool> {
-    if let Some(named) = tx.named().borrow().as_ref() {
-        return Ok(named.contains(&kind));
-    }
-    let routes = subscriptions::routes(tx)?;
-    let is_named =
-        |kind: &Kind| routes.iter().any(|route| route.new.event_types.names(kind.as_str()));
-    let named: Vec<Kind> = Kind::ALL.into_iter().filter(is_named).collect();
-    let found = named.contains(&kind);
-    tx.named().replace(Some(named));
-    Ok(found)
+    Ok(subscriptions::routes(tx)?.facts().names(kind))
 }
 
 /// What a delivery carries.
@@ -133,13 +128,12 @@ fn attempted(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
     origin: Origin,
-) -> Result<Option<(Subscription, Carried)>> {
-    let routes = subscriptions::routes(tx)?;
-    let Some(route) = routes.iter().find(|route| route.seq == settlement.subscription) else {
+) -> Result<Option<(Arc<Route>, Carried)>> {
+    let Some(route) = subscriptions::routes(tx)?.get(settlement.subscription) else {
         return Ok(None);
     };
     let carried = carried(tx, origin)?.filter(|carried| carried.source != OWN_SOURCE);
-    Ok(carried.map(|carried| (route.clone(), carried)))
+    Ok(carried.map(|carried| (route, carried)))
 }
 
 /// Tells that a delivery is completed or given up. `attempts` includes the last one.
@@ -168,7 +162,7 @@ fn tell_delivery(
     tx: &WriteTx<'_>,
     kind: Kind,
     (settlement, attempts): (&Settlement, u32),
-    route: &Subscription,
+    route: &Route,
     carried: Carried,
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, next, now, .. } = settlement;

@@ -457,7 +457,7 @@ fn escalate(
     // The number of attempts makes the id unique if a person has the delivery sent again within the same millisecond.
     let attempts = deliveries::state(tx, delivery)?.attempt_count;
     let id = id::uuid7_of(at, &[class.as_str(), &format!("{delivery}.{attempts}")]);
-    let (tenant, detail) = (found.new.tenant, detail.to_owned());
+    let (tenant, detail) = (found.new.tenant.clone(), detail.to_owned());
     escalations::raise(tx, &NewEscalation { id, tenant, class, subject, detail }, at).map(drop)
 }
 

@@ -14,33 +14,62 @@ use crate::model::subscription::{NewSubscription, Routed, State, Subscription, T
 use crate::store::column::{Json, word};
 use crate::store::credentials::{self, Owner};
 use crate::store::holds;
-use crate::store::matching::{self, MatchedSubscription, Subscriptions};
+use crate::store::matching::{self, MatchedSubscription};
 use crate::store::page::{self, Found};
 use crate::store::prelude::*;
+use crate::store::routes::{KnownTerms, Route, RouteCache};
+use crate::store::tx::ChangedSubscriptions;
 use crate::sys::host;
 
+/// Finds by name or id.
+macro_rules! find {
+    () => {
+        "WHERE deleted_at IS NULL AND tenant = ?1 AND (name = ?2 OR id = ?2)"
+    };
+}
+
 columns! {
-    /// Reads a subscription without its holds.
-    fn unheld() -> Subscription = "subscriptions" [
-        seq, id, tenant, name, owner_id, source, event_types as Json(event_types), target_kind, url, method,
-        headers as Json(headers), policy as Json(policy), state, failure_count, failing_since, last_success_at,
-        last_failure_at, created_at, updated_at, ordering, streak_class, streak_count, format,
-        event_headers as Json(event_headers), filter, template, order_terms as Json(order), site_host
+    /// Reads the terms of a subscription. This is the expensive part: filters take a millisecond.
+    fn terms() -> NewSubscription = "subscriptions" [
+        id, tenant, name, owner_id, source, event_types as Json(event_types), target_kind, url, method,
+        headers as Json(headers), policy as Json(policy), ordering, format, event_headers as Json(event_headers), filter,
+        template, order_terms as Json(order)
     ] {
-        seq, site_host,
-        new: NewSubscription {
-            id, tenant, name, owner_id, source, event_types, target: target(target_kind, url)?, method, headers, policy,
-            ordering, order, format, event_headers, filter: Option::unwrap_or_default(filter),
-            template: Json::optional(template),
-        },
-        state, holds: Vec::new(), health: None, failure_count, streak: stored_streak(streak_class, streak_count), failing_since,
+        id, tenant, name, owner_id, source, event_types, target: target(target_kind, url)?, method, headers, policy,
+        ordering, order, format, event_headers, filter: Option::unwrap_or_default(filter),
+        template: Json::optional(template),
+    }
+    const TERMS = "WHERE seq = ?1";
+}
+
+/// A row without its terms.
+struct LiveRow {
+    seq: SubscriptionSeq,
+    tenant: String,
+    site_host: Option<String>,
+    state: State,
+    failure_count: u32,
+    streak: Streak,
+    failing_since: Option<Timestamp>,
+    last_success_at: Option<Timestamp>,
+    last_failure_at: Option<Timestamp>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+
+columns! {
+    fn live_row() -> LiveRow = "subscriptions" [
+        seq, tenant, site_host, state, failure_count, streak_class, streak_count, failing_since, last_success_at,
+        last_failure_at, created_at, updated_at
+    ] {
+        seq, tenant, site_host, state, failure_count, streak: stored_streak(streak_class, streak_count), failing_since,
         last_success_at, last_failure_at, created_at, updated_at
     }
-    const FIND = "WHERE deleted_at IS NULL AND tenant = ?1 AND (name = ?2 OR id = ?2)";
+    const FIND = find!();
     const BY_SEQ = "WHERE deleted_at IS NULL AND seq = ?1";
     const PAGE = "WHERE deleted_at IS NULL AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
-    // The limit is far above what routing, which scans all subscriptions, can serve (docs/data.md).
-    const LIVE = "WHERE deleted_at IS NULL ORDER BY seq LIMIT 100000";
+    // The limit is far above what routing, which knows all subscriptions, can serve (docs/data.md).
+    const LIVE = "WHERE deleted_at IS NULL AND (?1 IS NULL OR tenant = ?1) ORDER BY seq LIMIT 100000";
 }
 
 // Deleted ones too.
@@ -110,7 +139,7 @@ changes! {
 /// Stores a subscription; `None` when its name is taken.
 pub fn insert(
     tx: &WriteTx<'_>,
-    new: &NewSubscription,
+    new: &Arc<NewSubscription>,
     now: Timestamp,
 ) -> Result<Option<SubscriptionSeq>> {
     let inserted = insert!(tx, "subscriptions" of new {
@@ -119,18 +148,44 @@ pub fn insert(
         event_headers: Json(&new.event_headers), filter: stored_filter(new), template: new.template.as_ref().map(Json),
         created_at: now, updated_at: now, order_terms: Json(&new.order)
     } "ON CONFLICT DO NOTHING")?;
-    tx.subscriptions_changed();
-    Ok((inserted == 1).then(|| SubscriptionSeq(tx.conn().last_insert_rowid())))
+    if inserted == 0 {
+        return Ok(None);
+    }
+    let seq = SubscriptionSeq(tx.conn().last_insert_rowid());
+    put_route(tx, seq, Arc::clone(new));
+    Ok(Some(seq))
+}
+
+/// Notes the terms that a subscription has now.
+fn put_route(tx: &WriteTx<'_>, seq: SubscriptionSeq, new: Arc<NewSubscription>) {
+    let route = Arc::new(Route::new(seq, new));
+    tx.route_cache().put(seq, &route.new.tenant, Some(Arc::clone(&route)));
+    tx.subscription_changed(seq);
 }
 
 /// A subscription by its name or its UUID.
 pub fn find(tx: &ReadTx<'_>, tenant: &str, name_or_id: &str) -> Result<Option<Subscription>> {
-    tx.first(FIND, (tenant, name_or_id), |row| subscription(tx, row))
+    let row = tx.first(FIND, (tenant, name_or_id), live_row)?;
+    row.map(|row| subscription(tx, row, Terms::OfRow)).transpose()
 }
 
 /// A subscription by its number.
 pub fn by_seq(tx: &ReadTx<'_>, seq: SubscriptionSeq) -> Result<Option<Subscription>> {
-    tx.first(BY_SEQ, [seq], |row| subscription(tx, row))
+    let row = tx.first(BY_SEQ, [seq], live_row)?;
+    row.map(|row| subscription(tx, row, Terms::OfRow)).transpose()
+}
+
+/// As [`find()`], with the terms of [`latest`].
+pub fn find_latest(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Subscription>> {
+    let row = tx.first(FIND, (tenant, name), live_row)?;
+    row.map(|row| subscription(tx, row, Terms::Latest)).transpose()
+}
+
+/// A subscription by its number, with its terms as they were last committed: a snapshot that began before may see newer
+/// ones. Parses nothing.
+pub fn latest(tx: &ReadTx<'_>, seq: SubscriptionSeq) -> Result<Option<Subscription>> {
+    let row = tx.first(BY_SEQ, [seq], live_row)?;
+    row.map(|row| subscription(tx, row, Terms::Latest)).transpose()
 }
 
 /// Which subscriptions a list shows. `None` means any.
@@ -154,7 +209,7 @@ pub struct Wanted<'a> {
 pub fn page(tx: &ReadTx<'_>, tenant: &str, wanted: Wanted<'_>) -> Result<Found<Subscription>> {
     let Wanted { owner_id, event_type, state, troubled, mut after, limit } = wanted;
     let seq = |found: &Subscription| found.seq.0;
-    let row = |row: &Row<'_>| subscription(tx, row);
+    let row = |row: &Row<'_>| subscription(tx, live_row(row)?, Terms::OfRow);
     let is_wanted = |found: &Subscription| {
         owner_id.is_none_or(|owner| found.new.owner_id == owner)
             && event_type.is_none_or(|name| found.new.event_types.matches(name))
@@ -189,12 +244,41 @@ pub fn owners(
     Ok(found.into_iter().collect())
 }
 
-/// All readable subscriptions of all tenants.
+/// All readable subscriptions of all tenants, as [`latest`] reads them.
 pub fn live(tx: &ReadTx<'_>) -> Result<Vec<Subscription>> {
-    let found = tx.rows(LIVE, [], |row| Ok(subscription(tx, row)))?;
-    let mut live = Vec::with_capacity(found.len());
-    for subscription in found {
-        match subscription {
+    readable(tx, None, Terms::Latest)
+}
+
+/// All readable subscriptions of a tenant, as [`latest`] reads them.
+pub fn live_of(tx: &ReadTx<'_>, tenant: &str) -> Result<Vec<Subscription>> {
+    readable(tx, Some(tenant), Terms::Latest)
+}
+
+/// The readable ones of changed subscriptions, as [`latest`] reads them. Deleted ones are left out.
+pub fn changed(tx: &ReadTx<'_>, changed: &ChangedSubscriptions) -> Result<Vec<Subscription>> {
+    if changed.all {
+        return live(tx);
+    }
+    let mut rows = Vec::with_capacity(changed.these.len());
+    for seq in &changed.these {
+        rows.extend(tx.first(BY_SEQ, [seq], |row| Ok(live_row(row)))?);
+    }
+    only_readable(tx, rows, Terms::Latest)
+}
+
+fn readable(tx: &ReadTx<'_>, tenant: Option<&str>, terms: Terms) -> Result<Vec<Subscription>> {
+    let rows = tx.rows(LIVE, [tenant], |row| Ok(live_row(row)))?;
+    only_readable(tx, rows, terms)
+}
+
+fn only_readable(
+    tx: &ReadTx<'_>,
+    rows: Vec<Result<LiveRow>>,
+    terms: Terms,
+) -> Result<Vec<Subscription>> {
+    let mut live = Vec::with_capacity(rows.len());
+    for row in rows {
+        match row.and_then(|row| subscription(tx, row, terms)) {
             Ok(subscription) => live.push(subscription),
             // A damaged row must not stop the other subscriptions.
             Err(error @ Error::Unreadable { .. }) => {
@@ -206,14 +290,19 @@ pub fn live(tx: &ReadTx<'_>) -> Result<Vec<Subscription>> {
     Ok(live)
 }
 
-/// All readable subscriptions, from the writer's cache.
-pub(crate) fn routes(tx: &WriteTx<'_>) -> Result<Subscriptions> {
-    if let Some(kept) = tx.routes().lock().as_ref() {
-        return Ok(Arc::clone(kept));
+/// The routes of all readable subscriptions.
+pub(super) fn live_routes(tx: &ReadTx<'_>) -> Result<Vec<Arc<Route>>> {
+    let live = readable(tx, None, Terms::OfRow)?;
+    Ok(live.into_iter().map(|found| Arc::new(Route::new(found.seq, found.new))).collect())
+}
+
+/// The routes that the writer knows.
+pub(crate) fn routes<'t>(tx: &'t WriteTx<'_>) -> Result<&'t RouteCache> {
+    let cache = tx.route_cache();
+    if !cache.is_loaded() {
+        cache.load(live_routes(tx)?);
     }
-    let fresh = Arc::new(live(tx)?);
-    *tx.routes().lock() = Some(Arc::clone(&fresh));
-    Ok(fresh)
+    Ok(cache)
 }
 
 /// The subscriptions that match an event with this id: as it was found before the transaction, or found now.
@@ -223,16 +312,17 @@ pub(super) fn matching(
     event: Routed<'_>,
     payload: &[u8],
 ) -> Result<Vec<MatchedSubscription>> {
-    let among = routes(tx)?;
-    if let Some(found) = tx.matches().borrow().as_ref().and_then(|found| found.of(&among, id)) {
-        return Ok(found.to_vec());
+    let among = routes(tx)?.of(event.tenant);
+    let payload = || Ok(Cow::Borrowed(payload));
+    match tx.matches().borrow().as_ref() {
+        Some(found) => found.now(&among, id, event, payload),
+        None => matching::matching(&among, event, payload),
     }
-    matching::matching(&among, event, || Ok(Cow::Borrowed(payload)))
 }
 
 /// Whether any subscription is ordered.
 pub(crate) fn is_order_asked_for(tx: &WriteTx<'_>) -> Result<bool> {
-    Ok(routes(tx)?.iter().any(|subscription| subscription.new.asks_for_order()))
+    Ok(routes(tx)?.facts().asks_for_order)
 }
 
 /// Whether a subscription of a tenant, or of any, asks for order.
@@ -251,8 +341,9 @@ pub fn update(tx: &WriteTx<'_>, changed: &Subscription, now: Timestamp) -> Resul
         filter: stored_filter(new), template: new.template.as_ref().map(Json), updated_at: now,
         order_terms: Json(&new.order)
     } "WHERE seq = ? AND deleted_at IS NULL", [changed.seq])?;
-    tx.subscriptions_changed();
-    one_row(updated, "the subscription")
+    one_row(updated, "the subscription")?;
+    put_route(tx, changed.seq, Arc::clone(new));
+    Ok(())
 }
 
 /// Sets the state. The caller must put or release the matching hold.
@@ -264,7 +355,7 @@ pub fn set_state(
     now: Timestamp,
 ) -> Result<()> {
     let updated = tx.execute(SET_STATE, (seq, state.as_str(), now))?;
-    tx.subscriptions_changed();
+    tx.subscription_changed(seq);
     one_row(updated, "the subscription")
 }
 
@@ -273,15 +364,18 @@ pub fn set_state(
 /// Fails with `Changed` when it was deleted already.
 pub fn delete(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<Vec<String>> {
     let deleted = tx.execute(DELETE, (seq, now))?;
-    tx.subscriptions_changed();
+    tx.subscription_changed(seq);
     one_row(deleted, "the subscription")?;
+    if let Some(gone) = routes(tx)?.get(seq) {
+        tx.route_cache().put(seq, &gone.new.tenant, None);
+    }
     forget_health(tx, seq)?;
     credentials::revoke_all(tx, Owner::Subscription(seq))
 }
 
 /// The stored streak of failures of a subscription.
 pub(super) fn streak(tx: &ReadTx<'_>, seq: SubscriptionSeq) -> Result<Streak> {
-    Ok(by_seq(tx, seq)?.map(|found| found.streak).unwrap_or_default())
+    Ok(tx.first(BY_SEQ, [seq], live_row)?.map(|found| found.streak).unwrap_or_default())
 }
 
 /// Resets `failing_since` of a failing subscription to `now`; `holds::SITE` means all subscriptions.
@@ -327,7 +421,7 @@ fn needs_line(subscription: &Subscription) -> bool {
 /// Notes which host of a subscription has an address on a network of this machine; `None`: none.
 pub fn set_site_host(tx: &WriteTx<'_>, seq: SubscriptionSeq, host: Option<&str>) -> Result<()> {
     if tx.execute(SET_SITE_HOST, (seq, host))? > 0 {
-        tx.subscriptions_changed();
+        tx.subscription_changed(seq);
     }
     Ok(())
 }
@@ -338,9 +432,54 @@ changes! {
         "DELETE FROM health_probes WHERE subscription_seq = ?1";
 }
 
-fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
-    let mut found = unheld(row)?;
-    found.holds = holds::of(tx, found.seq)?;
+/// Which terms a reader wants.
+#[derive(Clone, Copy, Debug)]
+enum Terms {
+    /// Those of its row.
+    OfRow,
+    /// Those that were last committed.
+    Latest,
+}
+
+/// The terms of a subscription. The writer has them already, so that it parses none.
+fn terms_of(tx: &ReadTx<'_>, row: &LiveRow, wanted: Terms) -> Result<Arc<NewSubscription>> {
+    let known = match (tx.known(), wanted) {
+        (KnownTerms::Writing(routes), _) => routes.get(row.seq),
+        (KnownTerms::Committed(routes), Terms::Latest) => routes.get(&row.tenant, row.seq),
+        (KnownTerms::Committed(_) | KnownTerms::None, _) => None,
+    };
+    if let Some(route) = known {
+        return Ok(Arc::clone(&route.new));
+    }
+    match tx.known() {
+        KnownTerms::Writing(routes) => routes.shared.parsed_by_writer.add(),
+        KnownTerms::Committed(routes) => routes.parsed_by_readers.add(),
+        KnownTerms::None => {}
+    }
+    let found = tx.first(TERMS, [row.seq], terms)?;
+    found.map(Arc::new).ok_or(Error::Changed("the subscription"))
+}
+
+fn subscription(tx: &ReadTx<'_>, row: LiveRow, wanted: Terms) -> Result<Subscription> {
+    let new = terms_of(tx, &row, wanted)?;
+    let LiveRow { seq, tenant: _, site_host, state, failure_count, streak, .. } = row;
+    let LiveRow { failing_since, last_success_at, last_failure_at, created_at, updated_at, .. } =
+        row;
+    let mut found = Subscription {
+        seq,
+        site_host,
+        new,
+        state,
+        holds: holds::of(tx, seq)?,
+        health: None,
+        failure_count,
+        streak,
+        failing_since,
+        last_success_at,
+        last_failure_at,
+        created_at,
+        updated_at,
+    };
     if !needs_line(&found) {
         found.holds.retain(|hold| hold.reason != HoldReason::Offline);
     }

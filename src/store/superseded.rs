@@ -3,11 +3,10 @@
 
 use crate::model::delivery::State;
 use crate::model::external_call::NewCall;
-use crate::model::subscription::Subscription;
 use crate::store::deliveries::{self, DeliveryState};
 use crate::store::prelude::*;
 use crate::store::tx::Settled;
-use crate::store::{attempts, external_calls, settlement, subscriptions};
+use crate::store::{attempts, external_calls, holds, settlement};
 
 /// Skips a pending delivery if a newer one about the same entity waits; tells whether it did.
 pub fn skip_if_newer(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<bool> {
@@ -27,10 +26,8 @@ pub fn begin_call(
 ) -> Result<bool> {
     let NewCall { delivery, subscription, run_no, .. } = call;
     let before = deliveries::state(tx, *delivery)?;
-    let routes = subscriptions::routes(tx)?;
-    let is_held = |found: &Subscription| found.seq == *subscription && found.is_held_by_a_person();
     let may_go = before.state == State::Pending && before.is_head && before.run_no == *run_no;
-    if !may_go || routes.iter().any(is_held) {
+    if !may_go || holds::is_by_a_person(tx, *subscription)? {
         let (delivery, subscription) = (*delivery, *subscription);
         tx.settled(Settled { delivery, subscription, next_due: Some(now) });
         return Ok(false);

@@ -9,8 +9,8 @@ use serde::Serialize;
 use crate::base::schema::Text;
 use crate::model::name::Name;
 use crate::privacy::policy::Pii;
-use crate::store::past_holds;
 use crate::store::prelude::*;
+use crate::store::{past_holds, subscriptions};
 
 /// The longest title, in characters.
 pub const MAX_TITLE_CHARS: usize = 200;
@@ -118,7 +118,9 @@ pub fn set_suspended(
     if changed == 1 {
         tx.tokens_changed();
         tx.providers_changed();
-        tx.subscriptions_changed();
+        for subscription in subscriptions::all_of(tx, name)?.into_keys() {
+            tx.subscription_changed(subscription);
+        }
     }
     Ok(changed == 1)
 }

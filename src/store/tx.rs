@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Params, Row, Statement};
 
@@ -16,21 +15,31 @@ use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::failure::Streak;
 use crate::model::hold::Gate;
 use crate::model::in_doubt::Fence;
-use crate::model::operational;
 use crate::store::column::Count;
 use crate::store::error::{Error, Result};
 use crate::store::fresh::Fresh;
-use crate::store::matching::{Matches, Subscriptions};
+use crate::store::matching::Matches;
+use crate::store::routes::{KnownTerms, RouteCache};
 
 /// A read transaction. Outside `Store::snapshot` and `Store::list`, each statement sees the latest commit.
 #[derive(Debug)]
 pub struct ReadTx<'c> {
     conn: &'c Connection,
+    known: KnownTerms<'c>,
 }
 
 impl<'c> ReadTx<'c> {
     pub(crate) fn new(conn: &'c Connection) -> Self {
-        Self { conn }
+        Self { conn, known: KnownTerms::None }
+    }
+
+    /// A transaction that knows the terms of subscriptions.
+    pub(crate) fn knowing(conn: &'c Connection, known: KnownTerms<'c>) -> Self {
+        Self { conn, known }
+    }
+
+    pub(crate) fn known(&self) -> KnownTerms<'c> {
+        self.known
     }
 
     pub(crate) fn conn(&self) -> &'c Connection {
@@ -104,8 +113,8 @@ pub struct Effects {
     pub gates: Vec<(SubscriptionSeq, Gate)>,
     /// Deliveries whose attempt is settled.
     pub settled: Vec<Settled>,
-    /// Whether a subscription was created, changed, held or deleted.
-    pub subscriptions_changed: bool,
+    /// The subscriptions that were created, changed, held or deleted.
+    pub subscriptions_changed: ChangedSubscriptions,
     /// Whether a provider or its secret was created, changed or deleted.
     pub providers_changed: bool,
     /// Whether a token was created or revoked.
@@ -118,6 +127,33 @@ pub struct Effects {
     pub subjects_erased: bool,
     /// Jobs whose changes need not be seen at once: a test write, the time of a last use.
     pub unseen_jobs: usize,
+}
+
+/// Subscriptions whose state, holds, terms or credentials changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangedSubscriptions {
+    /// All of them may have changed: a hold of the site, the settings.
+    pub all: bool,
+    /// Their numbers.
+    pub these: BTreeSet<SubscriptionSeq>,
+}
+
+impl ChangedSubscriptions {
+    /// All subscriptions.
+    pub fn all() -> Self {
+        Self { all: true, these: BTreeSet::new() }
+    }
+
+    /// Whether none has changed.
+    pub fn is_empty(&self) -> bool {
+        !self.all && self.these.is_empty()
+    }
+
+    /// Adds others.
+    pub fn append(&mut self, mut others: Self) {
+        self.all |= others.all;
+        self.these.append(&mut others.these);
+    }
 }
 
 /// A delivery whose attempt is settled.
@@ -145,10 +181,10 @@ pub(crate) struct AttemptSummary {
 /// What the writer caches between transactions.
 #[derive(Debug, Default)]
 pub(crate) struct WriterCache {
-    /// The live subscriptions. Other threads match events against them.
-    pub(crate) routes: Arc<Mutex<Option<Subscriptions>>>,
-    /// The operational events that any of them names.
-    pub(crate) named: RefCell<Option<Vec<operational::Kind>>>,
+    /// The terms of live subscriptions. Other threads match events against them.
+    pub(crate) routes: RouteCache,
+    /// The bytes of the terms of providers, sources and event types, of all tenants.
+    pub(crate) other_terms: Cell<Option<u64>>,
     /// The fence of the latest restore.
     pub(crate) fence: Cell<Option<Fence>>,
     /// The subscriptions that have a hold.
@@ -160,17 +196,13 @@ pub(crate) struct WriterCache {
 }
 
 impl WriterCache {
-    /// Clears the cache.
-    pub(crate) fn clear(&self) {
+    /// A transaction was rolled back: forgets what it has put here.
+    pub(crate) fn roll_back(&self) {
         self.held.replace(None);
         self.has_seen.set(None);
-        self.forget_routes();
+        self.other_terms.set(None);
+        self.routes.roll_back_all();
         self.fence.set(None);
-    }
-
-    fn forget_routes(&self) {
-        *self.routes.lock() = None;
-        self.named.replace(None);
     }
 }
 
@@ -200,7 +232,7 @@ impl<'c> Deref for WriteTx<'c> {
 impl<'c> WriteTx<'c> {
     pub(crate) fn new(conn: &'c Connection, cache: &'c WriterCache) -> Self {
         Self {
-            read: ReadTx::new(conn),
+            read: ReadTx::knowing(conn, KnownTerms::Writing(&cache.routes)),
             cache,
             effects: RefCell::default(),
             attempts: RefCell::default(),
@@ -234,12 +266,14 @@ impl<'c> WriteTx<'c> {
     /// Runs `part` in a savepoint, which is rolled back if `part` fails. Its effects stay, but they
     /// only make the dispatcher look for due deliveries. The inner error is that of `part`.
     /// Fails if SQLite has rolled back the whole transaction.
-    pub(crate) fn in_savepoint<T>(&self, part: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
+    pub fn in_savepoint<T>(&self, part: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
         self.conn().execute_batch("SAVEPOINT part")?;
         let set_aside = self.set_aside.borrow().len();
+        let mark = self.cache.routes.mark();
         let done = part();
         if done.is_err() {
             self.set_aside.borrow_mut().truncate(set_aside);
+            self.cache.routes.roll_back(mark);
         }
         let end = if done.is_ok() { "RELEASE part" } else { "ROLLBACK TO part; RELEASE part" };
         match (done, self.conn().execute_batch(end)) {
@@ -249,18 +283,19 @@ impl<'c> WriteTx<'c> {
         }
     }
 
-    pub(crate) fn routes(&self) -> &Mutex<Option<Subscriptions>> {
+    /// The terms of live subscriptions. `subscriptions` loads them.
+    pub(super) fn route_cache(&self) -> &RouteCache {
         &self.cache.routes
-    }
-
-    /// The operational events that any subscription names. `operational` fills it.
-    pub(super) fn named(&self) -> &RefCell<Option<Vec<operational::Kind>>> {
-        &self.cache.named
     }
 
     /// The requests of new deliveries.
     pub(super) fn fresh(&self) -> &Fresh {
         &self.cache.fresh
+    }
+
+    /// The cached bytes of terms that are no subscription's. `limits` fills it.
+    pub(super) fn other_terms(&self) -> &Cell<Option<u64>> {
+        &self.cache.other_terms
     }
 
     /// The cached fence. `meta` fills it.
@@ -293,13 +328,19 @@ impl<'c> WriteTx<'c> {
         self.effects.borrow_mut().settled.push(settled);
     }
 
-    pub(crate) fn subscriptions_changed(&self) {
-        self.effects.borrow_mut().subscriptions_changed = true;
-        self.cache.forget_routes();
+    /// A subscription has changed; its terms are changed by `subscriptions` alone.
+    pub(crate) fn subscription_changed(&self, subscription: SubscriptionSeq) {
+        self.effects.borrow_mut().subscriptions_changed.these.insert(subscription);
+    }
+
+    /// All subscriptions may have changed.
+    pub(crate) fn all_subscriptions_changed(&self) {
+        self.effects.borrow_mut().subscriptions_changed.all = true;
     }
 
     pub(crate) fn providers_changed(&self) {
         self.effects.borrow_mut().providers_changed = true;
+        self.cache.other_terms.set(None);
     }
 
     /// Called once by a job whose changes need not be seen at once.
@@ -313,10 +354,12 @@ impl<'c> WriteTx<'c> {
 
     pub(crate) fn event_types_changed(&self) {
         self.effects.borrow_mut().event_types_changed = true;
+        self.cache.other_terms.set(None);
     }
 
     pub(crate) fn sources_changed(&self) {
         self.effects.borrow_mut().sources_changed = true;
+        self.cache.other_terms.set(None);
     }
 
     pub(crate) fn subjects_erased(&self) {

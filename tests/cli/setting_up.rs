@@ -1,6 +1,7 @@
 //! Providers, subscriptions and tokens, and the secrets that are shown once and never again.
 
 use std::io::{BufRead, BufReader};
+use std::process::Child;
 
 use crate::rig::prelude::*;
 
@@ -226,10 +227,11 @@ fn the_first_start_says_what_is_kept_in_the_clear_and_a_stated_policy_ends_the_w
 }
 
 #[test]
-fn a_start_without_a_user_prints_the_code_of_the_first_admin_to_the_terminal_or_the_journal() {
+fn a_start_without_a_user_prints_the_code_of_the_first_admin_to_a_terminal_and_not_to_the_journal()
+{
     let rig = Rig::stopped();
-    // The line, and what a browser that enters its code is answered.
-    let first = |is_journal: bool, name: &str| {
+    // What is said, up to the line about the first administrator.
+    let start = |is_journal: bool| {
         let mut serve = rig.command(&["serve", "--listen", "127.0.0.1:0"]);
         serve.env_remove("JOURNAL_STREAM");
         if is_journal {
@@ -240,24 +242,33 @@ fn a_start_without_a_user_prints_the_code_of_the_first_admin_to_the_terminal_or_
         let said: Box<dyn Read> = if is_journal { Box::new(err) } else { Box::new(out) };
         let mut lines = BufReader::new(said).lines().map(Result::unwrap);
         let line = lines.find(|line| line.contains("first administrator")).unwrap();
-        let (address, code) =
-            line.split_once("/console/ makes the first administrator with the code ").unwrap();
-        let address: SocketAddr = address.rsplit_once("http://").unwrap().1.parse().unwrap();
-        let code: String = code.chars().take(34).collect();
+        (child, line)
+    };
+    let end = |mut child: Child| {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    let (child, line) = start(true);
+    assert!(line.contains("oncebox console link"), "{line}");
+    assert!(!line.contains("with the code"), "{line}");
+    end(child);
+    // The code, as a browser enters it.
+    let (child, line) = start(false);
+    let (address, code) =
+        line.split_once("/console/ makes the first administrator with the code ").unwrap();
+    let address: SocketAddr = address.rsplit_once("http://").unwrap().1.parse().unwrap();
+    let code: String = code.chars().take(34).collect();
+    for (name, status) in [("not a name", 422), ("anna", 303)] {
         let form = format!("code={code}&name={name}&password={STRIPE}&again={STRIPE}");
         let answer =
             http::send(address, "POST", "/console/first-admin", &[], form.as_bytes()).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        answer.status
-    };
-    assert_eq!(first(true, "not a name"), 422);
-    assert_eq!(first(false, "anna"), 303);
+        assert_eq!(answer.status, status, "{name}");
+    }
+    end(child);
     let mut serve = rig.command(&["serve", "--listen", "127.0.0.1:0"]);
     let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let said: Vec<String> = lines.take(4).collect();
     assert!(!said.concat().contains("first administrator"), "{said:?}");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    end(child);
 }

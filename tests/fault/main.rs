@@ -44,5 +44,6 @@ mod takeover;
 mod trusted;
 mod upgrade;
 mod walk;
+mod walk_console;
 
 use rig::process;

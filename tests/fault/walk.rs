@@ -176,7 +176,7 @@ fn answered(address: SocketAddr, token: &str, route: &Walked, body: &str) -> u16
 }
 
 /// Another tenant's publish and `/livez` are answered; how long both took.
-fn others_go_on(process: &Process, key: &str) -> [Duration; 2] {
+pub(crate) fn others_go_on(process: &Process, key: &str) -> [Duration; 2] {
     let begun = Instant::now();
     process.call("GET", "/livez", &Value::Null).is(200);
     let lives = begun.elapsed();
@@ -185,7 +185,7 @@ fn others_go_on(process: &Process, key: &str) -> [Duration; 2] {
     [lives, begun.elapsed().saturating_sub(lives)]
 }
 
-fn resident_kib(process: &Process) -> u64 {
+pub(crate) fn resident_kib(process: &Process) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").trim().parse().unwrap()

@@ -75,6 +75,7 @@ const CASES: &[(&str, Before, &str, &str)] = &[
     ("event_type.delete", event_type, "/v1/event-types/a", ""),
     ("backup.make", nothing, "/v1/backups", ""),
     ("backup.verify", backup, "/v1/backups/@/verify", ""),
+    ("backup.download", backup, "/v1/backups/@", ""),
     ("archive.run", nothing, "/v1/archive/runs", r#"{"older_than":"60days"}"#),
     ("job.expunge_events", nothing, "/v1/events/expunge", r#"{"filter":{},"reason":"Old"}"#),
     (

@@ -55,6 +55,12 @@ impl<'a> Browser<'a> {
         self.cookie = others.chain([cookie]).collect::<Vec<_>>().join("; ");
     }
 
+    /// The value of one of its cookies.
+    pub(crate) fn cookie(&self, name: &str) -> &str {
+        let mut pairs = self.cookie.split("; ").filter_map(|pair| pair.split_once('='));
+        pairs.find(|(have, _)| *have == name).unwrap().1
+    }
+
     /// Nobody is logged in.
     pub(crate) fn nobody(rig: &'a Rig) -> Self {
         Self { rig, cookie: String::new() }

@@ -46,6 +46,21 @@ fn seen(browser: &Browser<'_>, cookie: &str) -> &'static str {
 }
 
 #[test]
+fn a_choice_that_the_person_derives_from_the_session_counts_for_nothing() {
+    let (rig, _) = rig();
+    let mut anna = Browser::enter(&rig, "anna");
+    let secret = anna.cookie("oncebox_session").to_owned();
+    let derived = http::github(&secret, b"the tenant of the console: acme");
+    let mark = derived.strip_prefix("sha256=").unwrap();
+    assert_eq!(seen(&anna, &format!("oncebox_tenant=acme.{mark}")), "default");
+    // A choice is made, and audited, by the service alone.
+    let chosen = choose(&mut anna, "acme");
+    assert!(!chosen.contains(mark) && seen(&anna, "") == "acme");
+    let shown = rig.lines("SELECT 1 FROM audit_events WHERE action = 'session.show_tenant'");
+    assert_eq!(shown.len(), 1);
+}
+
+#[test]
 fn an_admin_of_the_box_chooses_a_tenant_and_acts_in_it() {
     let (rig, acme) = rig();
     let mut anna = Browser::enter(&rig, "anna");

@@ -269,6 +269,28 @@ fn what_all_tenants_have_together_is_limited_and_the_newest_is_paused_at_the_sta
 }
 
 #[test]
+fn one_tenant_does_not_use_up_the_terms_of_all() {
+    let mut rig = Rig::with(|settings| settings.tenants.all_terms_bytes_max = 100_000);
+    let [acme, other] = ["acme", "other"].map(|name| rig.tenant(name));
+    let post = |token: &str, name: &str| {
+        let filter = json!([{ "path": "$.a", "op": "equals", "value": "x".repeat(5_000) }]);
+        let body = json!({ "name": name, "target": "pull", "filter": filter }).to_string();
+        rig.call_as(token, "POST", "/v1/subscriptions", body.as_bytes())
+    };
+    let filled =
+        |token: &str| (0..30).take_while(|n| post(token, &format!("s{n}")).status == 201).count();
+    assert_eq!(filled(&acme), 14);
+    let refused = post(&acme, "more").is(422).json();
+    assert!(text(&refused, "detail").contains("share of what is left"), "{refused}");
+    assert_eq!([filled(&other), filled(&rig.token)], [4, 1]);
+    // A lower limit takes from who has most.
+    rig.restart_with(|settings| settings.tenants.all_terms_bytes_max = 65_536);
+    let active = "SELECT group_concat(count) FROM (SELECT tenant || ' ' || count(*) AS count
+                    FROM subscriptions WHERE state = 'ACTIVE' GROUP BY tenant ORDER BY tenant)";
+    assert_eq!(rig.one(active), "acme 7,default 1,other 4");
+}
+
+#[test]
 fn a_tenant_beyond_a_lowered_limit_has_the_rest_paused_and_may_change_and_delete() {
     let mut rig = Rig::new();
     for name in ["a", "b", "c"] {

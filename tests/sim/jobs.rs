@@ -1,6 +1,7 @@
 //! What the process has its writer do, each as a job in a transaction: the store does it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use oncebox::base::clock::Timestamp;
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
@@ -205,7 +206,7 @@ fn act(tx: &WriteTx<'_>, deed: Deed, (now, at): (Timestamp, Timestamp)) -> Resul
         }
         Deed::Limit(n, most) => {
             let mut found = sub(n)?;
-            found.new.policy.in_flight_max = most;
+            Arc::make_mut(&mut found.new).policy.in_flight_max = most;
             subscriptions::update(tx, &found, now)
         }
         Deed::Retry(n) => settlement::retry(tx, seq(n), false, now),

@@ -26,7 +26,7 @@ use oncebox::pipeline::scheduler::decisions::{
 use oncebox::pipeline::upkeep::clock_watch;
 use oncebox::store::deliveries::{self, Sized};
 use oncebox::store::error::Error;
-use oncebox::store::tx::{Effects, Settled};
+use oncebox::store::tx::{ChangedSubscriptions, Effects, Settled};
 use oncebox::store::{confirmations, subscriptions};
 
 use crate::bug::Bug;
@@ -140,7 +140,7 @@ struct Process {
     known: BTreeMap<SubscriptionSeq, Limits>,
     inputs: Vec<Input>,
     rang: BTreeSet<SubscriptionSeq>,
-    subscriptions_changed: bool,
+    subscriptions_changed: ChangedSubscriptions,
     /// Whether the ends of waits are being moved, before believed time follows the clock.
     is_following_clock: bool,
     next_turn: Option<Ms>,
@@ -461,7 +461,7 @@ impl<'d> World<'d> {
             boot: self.process.boot + 1,
             started_at: self.now,
             told: self.file.commits,
-            subscriptions_changed: true,
+            subscriptions_changed: ChangedSubscriptions::all(),
             are_due_times_suspect: true,
             ..Process::default()
         };
@@ -537,9 +537,10 @@ impl<'d> World<'d> {
         let inputs = std::mem::take(&mut self.process.inputs);
         self.note_gates(&inputs);
         let mut drained = self.feed(inputs);
-        if std::mem::take(&mut self.process.subscriptions_changed) {
-            let changes = self.changes();
-            drained |= self.feed(changes);
+        let changed = std::mem::take(&mut self.process.subscriptions_changed);
+        if !changed.is_empty() {
+            let inputs = self.changes(&changed);
+            drained |= self.feed(inputs);
         }
         let rang = std::mem::take(&mut self.process.rang);
         drained |= self.feed(rang.into_iter().map(Input::Woken).collect());
@@ -571,7 +572,8 @@ impl<'d> World<'d> {
         let process = &mut self.process;
         let is_asked = !process.inputs.is_empty() || !process.rang.is_empty();
         let (count, since) = process.idle_turns;
-        if is_asked || process.subscriptions_changed || self.now - since > SECOND {
+        let is_changed = !process.subscriptions_changed.is_empty();
+        if is_asked || is_changed || self.now - since > SECOND {
             process.idle_turns = (0, self.now);
         } else {
             process.idle_turns = (count + 1, since);
@@ -667,15 +669,15 @@ impl<'d> World<'d> {
     }
 
     /// As `Dispatcher::changes`.
-    fn changes(&mut self) -> Vec<Input> {
+    fn changes(&mut self, changed: &ChangedSubscriptions) -> Vec<Input> {
         let mut inputs = Vec::new();
-        for found in self.file.read(subscriptions::live) {
+        for found in self.file.read(|tx| subscriptions::changed(tx, changed)) {
             let pace = pace(&found);
             let Subscription { seq: subscription, new, holds, .. } = found;
             let limits = Limits {
                 cap: new.policy.in_flight_max.unwrap_or(CAP),
                 is_hard: new.policy.in_flight_max.is_some(),
-                rate: new.policy.rate.map(|rate| Rate::parse(&rate).unwrap()),
+                rate: new.policy.rate.as_deref().map(|rate| Rate::parse(rate).unwrap()),
                 gate: self.seen(gate(&holds)),
                 has_funnels: new.order.funnel_point.is_some() || new.order.external_calls.is_some(),
                 can_be_cut: new.order.external_calls.is_none(),
@@ -857,9 +859,10 @@ impl<'d> World<'d> {
             self.follow_clock(step_ms);
         }
         let Effects { rang, gates, settled, subscriptions_changed, .. } = effects;
-        if subscriptions_changed {
-            self.process.destinations.clear();
-        }
+        let is_changed = |of: &SubscriptionSeq| {
+            subscriptions_changed.all || subscriptions_changed.these.contains(of)
+        };
+        self.process.destinations.retain(|of, _| !is_changed(of));
         self.process.told = commit;
         self.process.rang.extend(rang);
         let is_told = !self.has(Bug::HoldNotTold);
@@ -868,7 +871,9 @@ impl<'d> World<'d> {
             self.process.inputs.push(Input::GateChanged { subscription, gate });
         }
         self.process.inputs.extend(settled.into_iter().map(Input::Settled));
-        self.process.subscriptions_changed |= subscriptions_changed && is_told;
+        if is_told {
+            self.process.subscriptions_changed.append(subscriptions_changed);
+        }
         self.turn_soon();
         for n in acknowledged {
             self.acknowledged[n] = true;

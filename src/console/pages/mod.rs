@@ -13,8 +13,23 @@ mod sources;
 mod start;
 mod subscriptions;
 
+use crate::console::actions;
 use crate::console::page::Page;
 use crate::model::token::Right::{Admin, Box, Read};
+
+/// Whether a path is that of a page or of an action's form.
+pub(super) fn is_page(path: &str) -> bool {
+    let is_of = |page: &Page| {
+        page.path.split('/').count() == path.split('/').count()
+            && page
+                .path
+                .split('/')
+                .zip(path.split('/'))
+                .all(|(of, is)| of == is || (of.starts_with('{') && !is.is_empty()))
+    };
+    let action = path.strip_prefix("/console/act/");
+    action.map_or_else(|| PAGES.iter().any(is_of), |name| actions::find(name).is_some())
+}
 
 /// All pages. Those with an entry in the menu, or among the tabs of a section, stand in its order.
 pub(super) static PAGES: &[Page] = &[

@@ -128,8 +128,7 @@ pub fn one(tx: &ReadTx<'_>, job: &NewJob, origin: Origin) -> Result<Option<Item>
 /// The next events for which there is something to do, the oldest first. Both tables are merged by the time of receipt.
 pub(super) fn next(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -> Result<Batch> {
     let mut batch = Batch { items: Vec::new(), cursor: cursor.clone(), is_last: false };
-    let live = subscriptions::live(tx)?.into_iter().filter(|found| found.new.tenant == job.tenant);
-    let search = Search { tx, job, live: live.collect() };
+    let search = Search { tx, job, live: subscriptions::live_of(tx, &job.tenant)? };
     let named = search.named();
     if named.is_none() && job.filter.subscription.is_some() {
         return Ok(Batch { is_last: true, ..batch });
@@ -364,10 +363,10 @@ pub(super) fn create(
     let (sql, seq) = origin.choose(DELIVERIES_OF, DELIVERIES_OF_WEBHOOK);
     let nothing: Option<&str> = None;
     let existing = tx.rows(sql, (seq, nothing, nothing), event_delivery)?;
-    let among = subscriptions::routes(tx)?;
+    let route = subscriptions::routes(tx)?.get(subscription).ok_or(CHANGED)?;
     let created = with_stored(tx, origin, |event| {
-        let mut matching = matching::matching(&among, event.routed, || payload(tx, origin))?;
-        matching.retain(|found| found.subscription == subscription);
+        let matched = matching::matched(&route, event.routed, &mut None, || payload(tx, origin))?;
+        let matching: Vec<_> = matched.into_iter().collect();
         if matching.is_empty() || existing.iter().any(|found| found.subscription == subscription) {
             return Err(CHANGED);
         }

@@ -97,9 +97,9 @@ impl LeaseManager {
             self.parked.park(waiter);
         }
         to_check.extend(self.parked.became_due(self.consume.clock.now()));
-        if messages.subscriptions_changed {
-            to_check.extend(self.parked.subscriptions());
-        }
+        let changed = messages.subscriptions_changed;
+        let is_changed = |of: &SubscriptionSeq| changed.all || changed.these.contains(of);
+        to_check.extend(self.parked.subscriptions().into_iter().filter(is_changed));
         if let Some(until) = extended {
             self.expiry.note(until);
         }

@@ -25,6 +25,7 @@ use crate::privacy::{Opened, Privacy};
 use crate::store::consuming::{self, Consumer, Leased, ReportResult, Settled};
 use crate::store::deliveries;
 use crate::store::leases::Lease;
+use crate::store::tx::ChangedSubscriptions;
 
 /// Requests that may wait for events at once. Each occupies a connection, and most connections are for other requests.
 const MAX_WAITING: usize = 512;
@@ -122,7 +123,7 @@ struct LeaseMsg {
     /// Subscriptions that may have something new due.
     woken: BTreeSet<SubscriptionSeq>,
     /// Whether subscriptions were changed, held or released.
-    subscriptions_changed: bool,
+    subscriptions_changed: ChangedSubscriptions,
     /// Whether to answer all waiting requests, and let no more wait.
     stop: bool,
     /// Whether to end.
@@ -315,11 +316,11 @@ impl Consume {
     }
 
     /// Tells the manager what was committed, if any request waits.
-    pub(super) fn committed(&self, woken: &[SubscriptionSeq], subscriptions_changed: bool) {
-        if self.waiting() > 0 && (!woken.is_empty() || subscriptions_changed) {
+    pub(super) fn committed(&self, woken: &[SubscriptionSeq], changed: &ChangedSubscriptions) {
+        if self.waiting() > 0 && (!woken.is_empty() || !changed.is_empty()) {
             self.inbox.leave(|messages| {
                 messages.woken.extend(woken);
-                messages.subscriptions_changed |= subscriptions_changed;
+                messages.subscriptions_changed.append(changed.clone());
             });
         }
     }

@@ -19,6 +19,7 @@ use crate::pipeline::prelude::*;
 use crate::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
 use crate::pipeline::threads::Inbox;
 use crate::store::deliveries::DueMark;
+use crate::store::tx::ChangedSubscriptions;
 use crate::store::{OwnReader, deliveries, subscriptions};
 use crate::telemetry::tally::Heartbeat;
 
@@ -45,8 +46,8 @@ pub struct DispatcherMsg {
     pub inputs: Vec<Input>,
     /// Subscriptions that may have something new to send.
     pub woken: BTreeSet<SubscriptionSeq>,
-    /// Whether subscriptions have to be read again.
-    pub subscriptions_changed: bool,
+    /// Subscriptions that have to be read again.
+    pub subscriptions_changed: ChangedSubscriptions,
     /// Whether to stop.
     pub stop: bool,
 }
@@ -55,7 +56,7 @@ impl DispatcherMsg {
     fn append(&mut self, mut new: Self) {
         self.inputs.append(&mut new.inputs);
         self.woken.append(&mut new.woken);
-        self.subscriptions_changed |= new.subscriptions_changed;
+        self.subscriptions_changed.append(new.subscriptions_changed);
         self.stop |= new.stop;
     }
 }
@@ -69,6 +70,14 @@ pub struct Ended {
     pub busy: bool,
 }
 
+/// A subscription as the machine knows it.
+#[derive(Debug)]
+struct KnownSubscription {
+    limits: Limits,
+    /// Whether it is held because the site is offline.
+    is_offline: bool,
+}
+
 /// The dispatcher and what it needs.
 #[derive(Debug)]
 pub struct Dispatcher {
@@ -79,8 +88,8 @@ pub struct Dispatcher {
     deliverers: HandOut,
     machine: Machine,
     settings: Live,
-    /// Each subscription's limits as the machine knows them.
-    known: BTreeMap<SubscriptionSeq, Limits>,
+    /// The subscriptions as the machine knows them.
+    known: BTreeMap<SubscriptionSeq, KnownSubscription>,
     /// Subscriptions with more due deliveries of taken funnels than one look passes by.
     crowded: BTreeMap<SubscriptionSeq, Saturated>,
     /// Whether the site was offline when subscriptions were last read.
@@ -121,8 +130,10 @@ impl Dispatcher {
 
     /// Runs until it is told to stop and every delivery in hand is settled, or the grace is over.
     pub fn run(mut self) -> Ended {
-        let mut messages =
-            DispatcherMsg { subscriptions_changed: true, ..DispatcherMsg::default() };
+        let mut messages = DispatcherMsg {
+            subscriptions_changed: ChangedSubscriptions::all(),
+            ..DispatcherMsg::default()
+        };
         loop {
             let drained = self.turn(&mut messages).unwrap_or_else(|error| {
                 // The messages that need the failed read stay for the next turn.
@@ -142,15 +153,15 @@ impl Dispatcher {
     fn turn(&mut self, messages: &mut DispatcherMsg) -> Result<bool> {
         for input in &messages.inputs {
             if let Input::GateChanged { subscription, gate } = input
-                && let Some(limits) = self.known.get_mut(subscription)
+                && let Some(known) = self.known.get_mut(subscription)
             {
-                limits.gate = *gate;
+                known.limits.gate = *gate;
             }
         }
         let mut drained = self.feed(std::mem::take(&mut messages.inputs));
-        if messages.subscriptions_changed {
-            let changes = self.changes()?;
-            messages.subscriptions_changed = false;
+        if !messages.subscriptions_changed.is_empty() {
+            let changes = self.changes(&messages.subscriptions_changed)?;
+            messages.subscriptions_changed = ChangedSubscriptions::default();
             drained |= self.feed(changes);
         }
         let woken = std::mem::take(&mut messages.woken);
@@ -220,39 +231,54 @@ impl Dispatcher {
         Ok(Input::Fetched { subscription, rows, more, next_due })
     }
 
-    /// What has changed in the subscriptions since the last read.
-    fn changes(&mut self) -> Result<Vec<Input>> {
-        let default_cap = self.settings.get().delivery.cap;
-        let (mut fresh, mut inputs, mut is_offline) = (BTreeMap::new(), Vec::new(), false);
+    /// What has changed in these subscriptions since they were last read.
+    fn changes(&mut self, changed: &ChangedSubscriptions) -> Result<Vec<Input>> {
+        let found = subscriptions::changed(&self.reader.tx(), changed)?;
+        let mut inputs = Vec::new();
         // Deliveries that consumers pull are not sent: the machine never learns of their subscriptions.
-        let live = subscriptions::live(&self.reader.tx())?;
-        for subscription in live.into_iter().filter(|found| found.new.target != Target::Pull) {
-            let pace = pace(&subscription);
-            let Subscription { seq: subscription, new, holds, .. } = subscription;
-            let own_cap = new.policy.in_flight_max;
-            let limits = Limits {
-                cap: own_cap.unwrap_or(default_cap),
-                is_hard: own_cap.is_some(),
-                rate: new.policy.rate.as_deref().and_then(|rate| Rate::parse(rate).ok()),
-                gate: gate(&holds),
-                has_funnels: new.order.funnel_point.is_some() || new.order.external_calls.is_some(),
-                can_be_cut: can_be_cut(&new),
-            };
-            is_offline |= holds.iter().any(|hold| hold.reason == HoldReason::Offline);
-            if self.known.get(&subscription) != Some(&limits) {
-                let tenant = new.tenant;
-                inputs.push(Input::SubscriptionChanged { subscription, limits, tenant, pace });
-            }
-            fresh.insert(subscription, limits);
+        let sent: Vec<_> =
+            found.into_iter().filter(|found| found.new.target != Target::Pull).collect();
+        let live: BTreeSet<SubscriptionSeq> = sent.iter().map(|found| found.seq).collect();
+        let is_read = |seq: &SubscriptionSeq| changed.all || changed.these.contains(seq);
+        let gone = self.known.keys().filter(|seq| is_read(seq) && !live.contains(seq));
+        let gone: Vec<SubscriptionSeq> = gone.copied().collect();
+        for subscription in sent {
+            inputs.extend(self.learn(&subscription));
         }
-        let gone = self.known.keys().filter(|known| !fresh.contains_key(known));
-        inputs.extend(gone.copied().map(Input::SubscriptionGone));
-        self.crowded.retain(|known, _| fresh.contains_key(known));
-        self.known = fresh;
+        for seq in gone {
+            self.known.remove(&seq);
+            self.crowded.remove(&seq);
+            inputs.push(Input::SubscriptionGone(seq));
+        }
+        let is_offline = self.known.values().any(|known| known.is_offline);
         if std::mem::replace(&mut self.is_offline, is_offline) && !is_offline {
             inputs.insert(0, Input::LineIsBack);
         }
         Ok(inputs)
+    }
+
+    /// Notes a subscription as it is now; returns what the machine has to learn.
+    fn learn(&mut self, subscription: &Subscription) -> Option<Input> {
+        let default_cap = self.settings.get().delivery.cap;
+        let Subscription { seq, new, holds, .. } = subscription;
+        let own_cap = new.policy.in_flight_max;
+        let limits = Limits {
+            cap: own_cap.unwrap_or(default_cap),
+            is_hard: own_cap.is_some(),
+            rate: new.policy.rate.as_deref().and_then(|rate| Rate::parse(rate).ok()),
+            gate: gate(holds),
+            has_funnels: new.order.funnel_point.is_some() || new.order.external_calls.is_some(),
+            can_be_cut: can_be_cut(new),
+        };
+        let is_offline = holds.iter().any(|hold| hold.reason == HoldReason::Offline);
+        let known = KnownSubscription { limits, is_offline };
+        let before = self.known.insert(*seq, known).map(|before| before.limits);
+        (before != Some(limits)).then(|| Input::SubscriptionChanged {
+            subscription: *seq,
+            limits,
+            tenant: new.tenant.clone(),
+            pace: pace(subscription),
+        })
     }
 
     /// Whether a stop has waited long enough for outcomes that do not come or cannot be stored.

@@ -15,15 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, SendError, Sender, TryRecvError, bounded, unbounded};
-use parking_lot::Mutex;
 use rusqlite::Connection;
 use rusqlite::hooks::Action;
 
 use crate::base::faults::{Faults, Stall, Step};
 use crate::store::contention::WriteContention;
 use crate::store::fresh::Fresh;
-use crate::store::matching::Subscriptions;
 use crate::store::prelude::*;
+use crate::store::routes::SharedRoutes;
 use crate::store::subscriptions;
 use crate::store::tx::{Effects, WriterCache};
 use crate::store::work_done::WorkDone;
@@ -46,7 +45,7 @@ pub struct Writer {
     upkeep: Sender<BoxedJob>,
     done: Arc<WorkDone>,
     room: Arc<LogRoom>,
-    routes: Arc<Mutex<Option<Subscriptions>>>,
+    routes: Arc<SharedRoutes>,
     fresh: Arc<Fresh>,
 }
 
@@ -111,9 +110,9 @@ impl Writer {
         }
     }
 
-    /// The subscriptions that the writer knows.
-    pub fn subscriptions(&self) -> Option<Subscriptions> {
-        self.routes.lock().clone()
+    /// The terms of subscriptions, as they were last committed.
+    pub fn routes(&self) -> &Arc<SharedRoutes> {
+        &self.routes
     }
 
     /// The requests of new deliveries.
@@ -180,7 +179,7 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> Result<(Writer, WriterLo
         others: 0,
     };
     let (done, room) = (Arc::clone(&writer_loop.done), Arc::clone(&writer_loop.room));
-    let routes = Arc::clone(&writer_loop.cache.routes);
+    let routes = Arc::clone(&writer_loop.cache.routes.shared);
     Ok((Writer { settle, later, accept, upkeep, done, room, routes, fresh }, writer_loop))
 }
 
@@ -323,6 +322,7 @@ impl WriterLoop {
         // Opened here and not earlier: its file is never closed, and a start may be tried many times.
         self.index = LogIndex::open(&self.beside("-shm")).ok();
         self.maintain_log(false);
+        self.load_routes();
         loop {
             self.faults.stand(Stall::Writer);
             self.done.pulse.tick();
@@ -387,10 +387,32 @@ impl WriterLoop {
     pub fn direct<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
         let transaction = self.contention.begin(&self.conn, &self.done)?;
         let tx = WriteTx::new(&transaction, &self.cache);
-        let value = run(&tx)?;
+        let value = run(&tx);
         drop(tx);
-        transaction.commit().map_err(Error::at_commit)?;
-        Ok(value)
+        let done = value.and_then(|value| {
+            transaction.commit().map_err(Error::at_commit)?;
+            Ok(value)
+        });
+        match &done {
+            Ok(_) => self.cache.routes.commit(),
+            Err(_) => self.cache.roll_back(),
+        }
+        done
+    }
+
+    /// Parses the terms of all subscriptions, so that no transaction has to.
+    fn load_routes(&self) {
+        if self.cache.routes.is_loaded() {
+            return;
+        }
+        match subscriptions::live_routes(&ReadTx::new(&self.conn)) {
+            Ok(found) => {
+                self.cache.routes.load(found);
+                self.cache.routes.commit();
+            }
+            // The first transaction that needs them tries again.
+            Err(error) => tracing::warn!(%error, "the subscriptions cannot be read yet"),
+        }
     }
 
     /// If `idle`, waits for a job, the stop signal or the next heartbeat. Returns whether to stop.
@@ -528,10 +550,12 @@ impl WriterLoop {
     ) -> Result<Effects> {
         let low_disk = self.low_disk();
         self.is_low = low_disk.is_some();
+        self.load_routes();
         let transaction = self.contention.begin(&self.conn, &self.done)?;
         let others = self.done.foreign_commits.get();
         if std::mem::replace(&mut self.others, others) != others {
             self.cache.fresh.clear();
+            self.cache.routes.note_foreign_commit();
         }
         if matches!(new_jobs, NewJobs::Included) {
             self.drain(batch);
@@ -558,8 +582,9 @@ impl WriterLoop {
             }
         };
         self.contention.ended(self.done.now());
-        if committed.is_err() {
-            self.cache.clear();
+        match &committed {
+            Ok(()) => self.cache.routes.commit(),
+            Err(_) => self.cache.roll_back(),
         }
         committed.map(|()| effects)
     }

@@ -1,0 +1,115 @@
+//! What a change of one subscription costs: its own terms are parsed once, outside the writer, and nothing of others.
+
+use std::sync::Arc;
+
+use oncebox::model::pattern::Patterns;
+use oncebox::store::error::Error;
+use oncebox::store::subscriptions;
+use oncebox::store::writer::Queue;
+
+use crate::rig::prelude::*;
+
+/// How often terms were parsed: by the writer, and by other threads.
+fn parsed(rig: &Rig) -> [u64; 2] {
+    let routes = rig.appliance().store().writer().routes();
+    [routes.parsed_by_writer.get(), routes.parsed_by_readers.get()]
+}
+
+/// A filter of 15 KB that payloads with a number `a` below 100 meet.
+fn large_filter() -> Value {
+    let values: Vec<String> = (0..150).map(|n| format!("{n:0>98}")).collect();
+    json!([
+        { "path": "$.a", "op": "lt", "value": 100 },
+        { "path": "$.b", "op": "not_equals", "value": values },
+    ])
+}
+
+fn of_many() -> Rig {
+    let rig = Rig::new();
+    for n in 0..20 {
+        let types = if n == 19 { "never" } else { "*" };
+        rig.pull(&format!("s{n}"), &json!({ "filter": large_filter(), "event_types": [types] }));
+    }
+    rig
+}
+
+fn open(rig: &Rig, subscription: &str) -> u64 {
+    let sql = format!(
+        "SELECT count(*) FROM deliveries AS d JOIN subscriptions AS s ON s.seq = d.subscription_seq
+          WHERE s.name = '{subscription}'"
+    );
+    rig.one(&sql).parse().unwrap()
+}
+
+#[test]
+fn a_change_parses_what_it_brings_and_no_stored_terms() {
+    let rig = of_many();
+    rig.publish(&json!({ "event_type": "a", "payload": { "a": 1 } }));
+    for (method, path, body) in [
+        ("PATCH", "/v1/subscriptions/s3", json!({ "owner_id": "erp" })),
+        ("POST", "/v1/subscriptions/s3/pause", Value::Null),
+        ("POST", "/v1/subscriptions/s3/resume", Value::Null),
+        ("DELETE", "/v1/subscriptions/s19", Value::Null),
+        (
+            "PATCH",
+            "/v1/subscriptions/s4",
+            json!({ "filter": [{ "path": "$.a", "op": "gt", "value": 5 }] }),
+        ),
+    ] {
+        let before = parsed(&rig);
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let answer = rig.call(method, path, body.as_bytes());
+        assert!(answer.status < 300, "{method} {path}: {}", answer.status);
+        rig.publish(&json!({ "event_type": "a", "payload": { "a": 1 } }));
+        rig.settle();
+        let [by_writer, by_readers] = parsed(&rig);
+        assert_eq!(by_writer, before[0], "{method} {path}: the writer parsed terms");
+        assert_eq!(by_readers, before[1], "{method} {path}: stored terms were parsed");
+    }
+    assert_eq!([open(&rig, "s3"), open(&rig, "s4")], [6, 5]);
+}
+
+#[test]
+fn a_start_parses_each_subscription_once_before_the_first_transaction() {
+    let mut rig = of_many();
+    rig.restart();
+    rig.publish(&json!({ "event_type": "a", "payload": { "a": 1 } }));
+    rig.call("POST", "/v1/subscriptions/s3/pause", b"").is(200);
+    assert_eq!(parsed(&rig)[0], 0);
+    assert_eq!(open(&rig, "s3"), 1);
+}
+
+#[test]
+fn what_is_rolled_back_leaves_no_terms_behind() {
+    let rig = of_many();
+    let writer = rig.appliance().store().writer();
+    let change = |ends_with: Option<Error>, is_part: bool| {
+        let now = rig.now();
+        let done = writer.write(Queue::Accept, move |tx| {
+            let mut found = subscriptions::find(tx, "default", "s3")?.unwrap();
+            Arc::make_mut(&mut found.new).event_types = Patterns::parse(&["b"]).unwrap();
+            if is_part {
+                let undone = tx.in_savepoint(|| {
+                    subscriptions::update(tx, &found, now)?;
+                    Err::<(), _>(Error::Changed("the test"))
+                })?;
+                assert!(undone.is_err());
+                return Ok(());
+            }
+            subscriptions::update(tx, &found, now)?;
+            ends_with.clone().map_or(Ok(()), Err)
+        });
+        drop(done);
+    };
+    change(Some(Error::Changed("the test")), false);
+    rig.publish(&json!({ "event_type": "a", "payload": { "a": 1 } }));
+    assert_eq!(open(&rig, "s3"), 1, "a transaction was rolled back");
+    change(None, true);
+    rig.publish(&json!({ "event_type": "a", "payload": { "a": 1 } }));
+    assert_eq!(open(&rig, "s3"), 2, "a savepoint was rolled back");
+    change(None, false);
+    rig.publish(&json!({ "event_type": "a", "payload": { "a": 1 } }));
+    rig.publish(&json!({ "event_type": "b", "payload": { "a": 1 } }));
+    assert_eq!(open(&rig, "s3"), 3);
+    assert_eq!(parsed(&rig)[0], 0);
+}
