@@ -16,6 +16,10 @@ pub(super) const RESOURCE: Resource = Resource {
     routes: &[
         get("/v1/clock", Box, Now(show))
             .doc("getClock", "Show whether the clock is believed, and the periodic duties", &[])
+            .about(
+                "A clock is suspect after it was set by more than a minute, and at a start far from the last time that the \
+                 database knows.",
+            )
             .returns(&[Returns::json::<ClockReport>(200, "The clock and the duties.")]),
         post("/v1/clock/confirm", Box, Act("clock.confirm", confirm))
             .doc("confirmClock", "Say that the clock is right", &[])

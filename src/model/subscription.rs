@@ -301,7 +301,6 @@ pub struct Subscription {
     pub seq: SubscriptionSeq,
     /// What it was stored with, or last changed to. Shared with all others that know it.
     #[serde(flatten, serialize_with = "shared")]
-    #[schemars(with = "NewSubscription")]
     pub new: Arc<NewSubscription>,
     pub state: State,
     /// Why it is not called for now.

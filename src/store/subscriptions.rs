@@ -67,7 +67,9 @@ columns! {
     }
     const FIND = find!();
     const BY_SEQ = "WHERE deleted_at IS NULL AND seq = ?1";
-    const PAGE = "WHERE deleted_at IS NULL AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+    // With the long texts of the terms, which are read by `terms`, so that a page ends by their bytes.
+    const PAGE with ", filter, template, headers, policy, event_headers, event_types, order_terms" =
+        "WHERE deleted_at IS NULL AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
     // The limit is far above what routing, which knows all subscriptions, can serve (docs/data.md).
     const LIVE = "WHERE deleted_at IS NULL AND (?1 IS NULL OR tenant = ?1) ORDER BY seq LIMIT 100000";
 }

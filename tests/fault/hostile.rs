@@ -349,13 +349,15 @@ fn recorded(home: &Path, kind: &Kind) {
     for line in lines {
         // On a busy machine the time may be over before any answer is read.
         let is_late = kind.timeout_ms.is_some() && line.contains("no answer in time");
+        // Many new endpoints are called: the first try may be a short one.
+        let is_late = is_late || line.contains("a first try of one second");
         assert!(is_right(&line) || is_late, "{}: {line}", kind.name);
         let latency: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
         let most = kind.timeout_ms.unwrap_or(30_000) + SLACK_MS;
         assert!(latency < most, "{}: {line}", kind.name);
     }
     if kind.name == "hangs-allowed" {
-        let waited = format!("SELECT min(a.latency_ms) >= 10000 {of_kind}");
+        let waited = format!("SELECT min(a.latency_ms) >= 10000 {of_kind} AND a.class = 'success'");
         assert_eq!(file::lines(&conn, &waited), ["1"], "a slow answer is waited for");
     }
 }

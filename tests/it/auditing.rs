@@ -86,6 +86,7 @@ const CASES: &[(&str, Before, &str, &str)] = &[
     ),
     ("archive.delete", month, "/v1/archive/2026-01", ""),
     ("legal_hold.create", nothing, "/v1/legal-holds", r#"{"name":"audit","reason":"Tax audit"}"#),
+    ("clock.confirm", suspect_clock, "/v1/clock/confirm", ""),
     ("legal_hold.delete", legal_hold, "/v1/legal-holds/audit", ""),
     ("tenant.create", nothing, "/v1/tenants", r#"{"name":"acme"}"#),
     ("tenant.change", tenant, "/v1/tenants/acme", r#"{"title":"Acme Ltd"}"#),
@@ -179,6 +180,13 @@ fn month(rig: &Rig, _: &Receiver) -> String {
     });
     // So are the audit events of January, which are counted later.
     rig.becomes("SELECT count(*) FROM audit_events WHERE at < 1769904000000", "0");
+    String::new()
+}
+
+fn suspect_clock(rig: &Rig, _: &Receiver) -> String {
+    rig.time.set_synchronised(false);
+    rig.time.set_wall(rig.now().plus(secs(3600)));
+    until("the clock is suspect", || rig.get("/v1/clock")["doubt"] == "set");
     String::new()
 }
 

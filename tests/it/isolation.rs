@@ -234,6 +234,7 @@ fn case(of: &Side, route: &Route) -> Option<Case> {
         "/v1/keys",
         "/v1/in-doubt/end",
         "/v1/archive",
+        "/v1/clock",
         "/v1/legal-holds",
         "/v1/backups",
         "/v1/settings",

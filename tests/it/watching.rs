@@ -146,7 +146,7 @@ fn a_box_that_is_well_is_ready_and_says_what_it_looked_at() {
     let checks = checks(&long);
     let names: Vec<&str> = checks.keys().map(String::as_str).collect();
     let all = words(
-        "archive backup clock database dead_letters disk due escalations in_doubt log \
+        "archive backup clock database dead_letters disk due duties escalations in_doubt log \
         quarantined starts subscriptions writer",
     );
     assert_eq!(names, all);

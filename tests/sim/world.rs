@@ -803,11 +803,12 @@ impl<'d> World<'d> {
         self.clock.follow(step_ms);
         self.process.is_following_clock = false;
         self.known = Some(clock_watch::known(&self.clock));
-        self.process.are_due_times_suspect = true;
         self.process.upkeep.push(Job::RestartFailing);
+        self.clamp_due_times();
         self.watch.clock(self.now, self.schedule_now());
         self.turn_within(MAX_SLEEP);
         self.upkeep_within(SECOND);
+        self.wake_writer();
     }
 
     /// What was asked is done.
@@ -987,8 +988,7 @@ impl<'d> World<'d> {
             }
         }
         if std::mem::take(&mut self.process.are_due_times_suspect) {
-            let now = self.clock.now();
-            self.process.upkeep.extend(self.file.subs.keys().map(|sub| Job::Clamp(*sub, now)));
+            self.clamp_due_times();
         }
         let now = self.clock.now();
         self.process.upkeep.push(Job::EndHolds(now));
@@ -1001,6 +1001,11 @@ impl<'d> World<'d> {
         }
         self.upkeep_for_holds();
         self.wake_writer();
+    }
+
+    fn clamp_due_times(&mut self) {
+        let now = self.clock.now();
+        self.process.upkeep.extend(self.file.subs.keys().map(|sub| Job::Clamp(*sub, now)));
     }
 
     // The line: the same order as `line::Line`.
