@@ -41,8 +41,8 @@ pub(crate) enum Job {
     RestartFailing,
     /// The clock was set, and is believed: the ends of waits move by so many ms.
     MoveWaits(i64),
-    /// For one subscription. The time is that at which it was handed in.
-    Clamp(i64, Timestamp),
+    /// For one subscription.
+    Clamp(i64),
     /// An external call is about to be made.
     Begin(Box<Outgoing>, NewCall, Timestamp),
     /// A confirmation, and whether an attempt was in flight when it came.
@@ -117,16 +117,17 @@ impl Job {
                 for waits in MovedWaits::all() {
                     waits.move_some(tx, *step_ms, MANY)?;
                 }
-                known_time::move_holds(tx, *step_ms)?;
+                if world.1 != Some(Bug::HoldsNotMoved) {
+                    known_time::move_holds(tx, *step_ms)?;
+                }
             }
             Self::RestartFailing => subscriptions::restart_failing(tx, holds::SITE, at)?,
             Self::EndHolds(now) => settlement::end_over(tx, (*now, at), MANY)?,
-            Self::Clamp(sub, handed_in) => {
-                // What is settled in the same transaction may be younger than the job.
-                let now = if world.1 == Some(Bug::ClampWithOldTime) { *handed_in } else { now };
+            Self::Clamp(sub) => {
+                // By the time of the transaction: what is settled in it may be younger than the job.
                 deliveries::clamp_due_times(tx, SubscriptionSeq(*sub), now, MANY)?;
                 confirmations::clamp(tx, now, MANY)?;
-                if world.1 != Some(Bug::HoldsNotClamped) {
+                if world.1 != Some(Bug::HoldsNotMoved) {
                     holds::clamp(tx, now)?;
                 }
             }

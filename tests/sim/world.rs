@@ -1004,8 +1004,7 @@ impl<'d> World<'d> {
     }
 
     fn clamp_due_times(&mut self) {
-        let now = self.clock.now();
-        self.process.upkeep.extend(self.file.subs.keys().map(|sub| Job::Clamp(*sub, now)));
+        self.process.upkeep.extend(self.file.subs.keys().map(|sub| Job::Clamp(*sub)));
     }
 
     // The line: the same order as `line::Line`.

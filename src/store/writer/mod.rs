@@ -323,6 +323,8 @@ impl WriterLoop {
         self.index = LogIndex::open(&self.beside("-shm")).ok();
         self.maintain_log(false);
         self.load_routes();
+        // Commits of other programs are noticed from the first transaction on.
+        self.cache.routes.note_foreign_commit();
         loop {
             self.faults.stand(Stall::Writer);
             self.done.pulse.tick();
