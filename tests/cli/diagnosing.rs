@@ -260,3 +260,15 @@ fn the_service_s_user_finds_a_key_that_only_root_may_read_and_nothing_fails() {
     assert!(ran.code == 0, "{ran:?}");
     assert!(ran.out.contains("master.key is closed to this user, as it should be"), "{ran:?}");
 }
+
+#[test]
+fn the_clock_and_the_periodic_duties_are_shown_and_a_clock_that_is_believed_needs_no_confirmation()
+{
+    let rig = Rig::new();
+    let page = rig.ok(&["clock", "show"]);
+    shows(&page, &["the clock shows", "the service goes by", "believed", "yes", "delete-months"]);
+    assert_eq!(rig.json(&["clock", "show"])["doubt"], Value::Null);
+    let refused = rig.run(&["clock", "confirm"]);
+    assert_eq!(refused.code, 5, "{refused:?}");
+    shows(&refused.err, &["The clock is believed already."]);
+}
