@@ -20,6 +20,16 @@ pub struct ClockWatch {
     clock: Clock,
     /// When the file learned the time, by the monotonic clock.
     stored_at: Duration,
+    /// The ends of waits that are being moved.
+    moving: Option<Moving>,
+}
+
+/// A move of the ends of waits. One that failed in between goes on where it ended, so that no row moves twice.
+#[derive(Debug)]
+struct Moving {
+    step_ms: i64,
+    /// The rows that are left, each kind from where it continues.
+    left: Vec<MovedWaits>,
 }
 
 /// What a look at the clock found.
@@ -62,8 +72,7 @@ fn warn(clock: &Clock, suspicion: Suspicion) {
 impl ClockWatch {
     /// A watch that has not looked yet.
     pub const fn new(store: Store, clock: Clock) -> Self {
-        let stored_at = Duration::ZERO;
-        Self { store, clock, stored_at }
+        Self { store, clock, stored_at: Duration::ZERO, moving: None }
     }
 
     /// Judges the clock. Where it is believed again, moves the ends of waits first, then believed time.
@@ -85,7 +94,13 @@ impl ClockWatch {
         }
     }
 
-    fn follow(&mut self, step_ms: i64) -> Result<ClockLook> {
+    fn follow(&mut self, found_step_ms: i64) -> Result<ClockLook> {
+        let is_same = |moving: &Moving| {
+            let difference = moving.step_ms.abs_diff(found_step_ms);
+            Duration::from_millis(difference) < STEP
+        };
+        self.moving = self.moving.take().filter(is_same);
+        let step_ms = self.moving.as_ref().map_or(found_step_ms, |moving| moving.step_ms);
         let has_stepped = Duration::from_millis(step_ms.unsigned_abs()) >= STEP;
         if has_stepped {
             self.move_waits(step_ms)?;
@@ -105,19 +120,19 @@ impl ClockWatch {
 
     /// Moves the ends of what waits by the step, so that each wait keeps its length. A crash in between makes some waits longer,
     /// by their own length at most: the next start limits them to it.
-    fn move_waits(&self, step_ms: i64) -> Result<()> {
-        for mut waits in MovedWaits::all() {
-            loop {
-                let from = waits.clone();
-                let run = move |tx: &WriteTx<'_>| from.move_some(tx, step_ms, MAX_ROWS);
-                match self.store.writer().write(Queue::Upkeep, run)? {
-                    Some(next) => waits = next,
-                    None => break,
-                }
-            }
+    fn move_waits(&mut self, step_ms: i64) -> Result<()> {
+        let writer = self.store.writer();
+        let moving =
+            self.moving.get_or_insert_with(|| Moving { step_ms, left: MovedWaits::all().to_vec() });
+        while let Some(from) = moving.left.last().cloned() {
+            let run = move |tx: &WriteTx<'_>| from.move_some(tx, step_ms, MAX_ROWS);
+            let next = writer.write(Queue::Upkeep, run)?;
+            moving.left.pop();
+            moving.left.extend(next);
         }
-        let run = move |tx: &WriteTx<'_>| known_time::move_holds(tx, step_ms);
-        self.store.writer().write(Queue::Upkeep, run)
+        writer.write(Queue::Upkeep, move |tx| known_time::move_holds(tx, step_ms))?;
+        self.moving = None;
+        Ok(())
     }
 
     /// Tells the file the time.
