@@ -6,7 +6,7 @@ use crate::api::prelude::*;
 use crate::base::clock::trust::{ClockDoubt, Suspicion};
 use crate::model::duty::{Chore, Duty};
 use crate::model::token::Right::Box;
-use crate::store::chores;
+use crate::store::{chores, known_time};
 
 /// The clock.
 pub(super) const RESOURCE: Resource = Resource {
@@ -93,7 +93,8 @@ fn confirm(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let shown = api.clock.shown();
     let before = json!({ "doubt": suspicion.doubt, "believed": api.clock.now() });
     let after = json!({ "doubt": Value::Null, "believed": shown });
-    let audited = change(api, call, move |_tx| {
+    let audited = change(api, call, move |tx| {
+        known_time::confirm(tx, shown)?;
         let change = Change::changed("clock", "site", &before, &after);
         Ok(change.answer(ClockConfirmation { shown }))
     })?;

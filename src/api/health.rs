@@ -84,8 +84,9 @@ fn run_checks(api: &Api, written: Result<(), String>) -> Vec<Check> {
         checks.push(health::escalations(count, unseen));
     }
     let settings = api.settings.get();
-    let newest = files::newest(&settings.backup_directory(), manifest::ENDING);
-    let age = newest.map(|at| api.clock.wall().since(at));
+    let now = api.clock.wall();
+    let newest = files::newest_until(&settings.backup_directory(), manifest::ENDING, now);
+    let age = newest.map(|at| now.since(at));
     checks.push(health::backup(settings.backup.every, age));
     checks.push(health::archive(archive_state(api)));
     checks

@@ -44,7 +44,7 @@ use crate::sources::{self, Shared, SourceStatuses};
 use crate::store::schema::{self, Steps};
 use crate::store::tokens::{self, NewToken};
 use crate::store::writer::WriterLoop;
-use crate::store::{Store, audit_events, known_time, limits, meta, runs};
+use crate::store::{Store, audit_events, chores, known_time, limits, meta, runs};
 use crate::sys::disk::Gauge;
 use crate::sys::systemd::Passed;
 
@@ -157,6 +157,9 @@ fn prepare(
     let database = upgrade(data, clock, faults)?;
     let (store, mut writer_loop) = open(&database, settings, faults)?;
     clock_watch::begin(clock, writer_loop.read(known_time::known)?);
+    if !clock.is_suspect() {
+        writer_loop.direct(|tx| chores::expect(tx, clock.now()))?;
+    }
     note_database(&mut writer_loop, settings, clock, draw)?;
     pause_beyond_limits(&mut writer_loop, settings, clock, draw)?;
     // A restored database must not bring back erased data. An erasure may be recorded beside the database only, if it was

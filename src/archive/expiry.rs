@@ -27,8 +27,8 @@ const NOTICE: Duration = Duration::from_mins(10);
 /// What is deleted next.
 #[derive(Debug, Default)]
 pub struct Expiry {
-    /// The month that is deleted when the disk is still full at that time.
-    noticed: Option<(Month, Timestamp)>,
+    /// The month that is deleted when the disk is still full at that time, by the monotonic clock.
+    noticed: Option<(Month, Duration)>,
 }
 
 impl Expiry {
@@ -36,9 +36,10 @@ impl Expiry {
     pub fn make_room(&mut self, parts: &Parts, archive: &Archive) -> Result<()> {
         let is_asked = parts.settings.get().archive.delete_when_full && parts.disk.is_low();
         let now = parts.clock.now();
+        let passed = parts.clock.monotonic();
         match self.noticed.take() {
             Some((month, _)) if !is_asked => tell(&parts.store, None, &month, now),
-            Some((month, due)) if now < due => {
+            Some((month, due)) if passed < due => {
                 self.noticed = Some((month, due));
                 Ok(())
             }
@@ -52,7 +53,7 @@ impl Expiry {
                     // One that cannot be read stays.
                     if matches!(removal::is_held(archive, &parts.store, &month), Ok(false)) {
                         tell(&parts.store, Some(Class::ArchiveDeletes), &month, now)?;
-                        self.noticed = Some((month, now.plus(NOTICE)));
+                        self.noticed = Some((month, passed.saturating_add(NOTICE)));
                         break;
                     }
                 }

@@ -154,7 +154,7 @@ impl Mover {
         };
         upgrade(&archiving.archive, &parts)?;
         upgrade(&archiving.audit, &parts)?;
-        let due = parts.clock.now();
+        let due = parts.clock.monotonic();
         let parts = Arc::new(parts);
         let audit = AuditMover::new(Arc::clone(&parts), archiving.audit.clone(), stop.clone());
         let moving = Moving {
@@ -190,10 +190,10 @@ struct Moving {
     parts: Arc<Parts>,
     archiving: Archiving,
     stop: Stop,
-    /// When the next walk begins.
-    due: Timestamp,
-    /// When audit events are looked at next.
-    audit_due: Timestamp,
+    /// When the next walk begins, by the monotonic clock.
+    due: Duration,
+    /// When audit events are looked at next, likewise.
+    audit_due: Duration,
     audit: AuditMover,
     expiry: Expiry,
     /// The file that was written last, and how many batches its log has.
@@ -229,7 +229,8 @@ impl Moving {
                 }
             }
             if let Some(now) = self.may_look(self.audit_due) {
-                self.audit_due = self.parts.clock.now().plus(Duty::ArchiveAudit.every());
+                self.audit_due =
+                    self.parts.clock.monotonic().saturating_add(Duty::ArchiveAudit.every());
                 let done = self.audit.run(now).and_then(|()| self.parts.done(Duty::ArchiveAudit));
                 if let Err(error) = done {
                     tracing::error!(%error, "audit events could not be moved; they stay, and it is tried again");
@@ -287,7 +288,7 @@ impl Moving {
             *status = Status::begun(clock.wall(), &status);
         }
         let Some(effect) = claimed else {
-            self.due = clock.now().plus(Duty::ArchiveEvents.every());
+            self.due = clock.monotonic().saturating_add(Duty::ArchiveEvents.every());
             let now = now.map_or_else(|| clock.now(), SureNow::at);
             let before = Before::set(&self.parts.settings.get().archive, now);
             return Ok(Some(Walk { before, claimed: None }));
@@ -317,8 +318,8 @@ impl Moving {
 
     /// The time, if a walk is `due`. While the clock may be wrong, the age of a row is not known; a move needs room before it
     /// gives any.
-    fn may_look(&self, due: Timestamp) -> Option<SureNow> {
-        let is_due = self.parts.clock.now() >= due && !self.parts.disk.is_low();
+    fn may_look(&self, due: Duration) -> Option<SureNow> {
+        let is_due = self.parts.clock.monotonic() >= due && !self.parts.disk.is_low();
         self.parts.clock.sure_now().filter(|_| is_due)
     }
 

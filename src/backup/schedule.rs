@@ -98,9 +98,9 @@ impl Schedule {
     /// a backup.
     pub fn run(&self, stop: &Stop) {
         let clock = &self.backups.clock;
-        let mut next = clock.now().plus(self.left());
+        let mut next = clock.monotonic().saturating_add(self.left());
         while !stop.wait(CHECK_EVERY) {
-            if clock.now() < next {
+            if clock.monotonic() < next {
                 continue;
             }
             let Some(running) = self.backups.begin() else { continue };
@@ -110,17 +110,20 @@ impl Schedule {
                 return;
             }
             let wait = if taken.is_ok() { self.every } else { self.every.min(RETRY_AFTER) };
-            next = clock.now().plus(wait);
+            next = clock.monotonic().saturating_add(wait);
             self.report(taken.map(|(_, manifest)| manifest));
         }
     }
 
-    /// The time until the next backup is due. A backup dated in the future, by a clock that was wrong, counts as made
-    /// now.
+    /// The time until the next backup is due. One dated in the future, by a clock that was wrong, does not count: nobody
+    /// knows when it was made.
     fn left(&self) -> Duration {
-        let ours = |backup: &retention::BackupFile| backup.manifest.reason == Reason::Scheduled;
-        self.backups.list().into_iter().find(ours).map_or(Duration::ZERO, |newest| {
-            self.every.saturating_sub(self.backups.clock.wall().since(newest.manifest.created_at))
+        let now = self.backups.clock.wall();
+        let counts = |backup: &retention::BackupFile| {
+            backup.manifest.reason == Reason::Scheduled && backup.manifest.created_at <= now
+        };
+        self.backups.list().into_iter().find(counts).map_or(Duration::ZERO, |newest| {
+            self.every.saturating_sub(now.since(newest.manifest.created_at))
         })
     }
 

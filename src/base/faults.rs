@@ -93,6 +93,16 @@ struct StallState {
     stalled: Option<Stall>,
     /// The step of which every pass fails now.
     failing: Option<Step>,
+    /// How many passes have failed.
+    failed: u32,
+}
+
+impl StallState {
+    fn fails(&mut self, step: Step) -> bool {
+        let fails = self.failing == Some(step);
+        self.failed = self.failed.saturating_add(u32::from(fails));
+        fails
+    }
 }
 
 #[derive(Debug)]
@@ -127,7 +137,7 @@ impl Faults {
 
     /// Whether this pass of a step fails.
     pub fn hit(&self, step: Step) -> bool {
-        if self.stalls.as_ref().is_some_and(|stalls| stalls.state.lock().failing == Some(step)) {
+        if self.stalls.as_ref().is_some_and(|stalls| stalls.state.lock().fails(step)) {
             return true;
         }
         match &self.plan {
@@ -144,6 +154,12 @@ impl Faults {
         if let Some(stalls) = &self.stalls {
             stalls.state.lock().failing = step;
         }
+    }
+
+    /// How many passes have failed because of [`Faults::fail`].
+    #[cfg(any(test, feature = "internals"))]
+    pub fn failed(&self) -> u32 {
+        self.stalls.as_ref().map_or(0, |stalls| stalls.state.lock().failed)
     }
 
     /// Whether the planned failure has happened.

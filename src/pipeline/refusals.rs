@@ -28,14 +28,14 @@ impl Refusals {
     /// Notes a refused call. The listener calls this too, so it never waits: if the writer's queue is full, the row is
     /// lost and the log says so.
     pub fn note(&self, refused: NewAuditEvent) {
-        let now = self.clock.now();
+        let now = self.clock.monotonic();
         let row = self.ledger.lock().note(refused, now);
         self.write(row);
     }
 
     /// Writes the counts whose minute is over; every count if `all`.
     pub fn flush(&self, all: bool) {
-        let now = self.clock.now();
+        let now = self.clock.monotonic();
         let rows = self.ledger.lock().due(now, all);
         self.write(rows);
     }

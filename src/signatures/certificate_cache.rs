@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::base::clock::{Clock, Timestamp};
+use crate::base::clock::Clock;
 
 /// How long a certificate is used before it is fetched again.
 const PROVEN_AGE: Duration = Duration::from_hours(24);
@@ -32,19 +32,19 @@ const MAX_PAUSES: usize = 256;
 /// Larger than any chain of certificates.
 const MAX_BYTES: usize = 32 * 1024;
 
-/// The result of a fetch, and when it was made.
+/// The result of a fetch, and when it was made, by the monotonic clock.
 #[derive(Clone)]
 struct Fetched {
-    at: Timestamp,
+    at: Duration,
     /// `None`: it failed.
     body: Option<Arc<Vec<u8>>>,
 }
 
-/// How many fetches in a row were of no use, and until when nothing is fetched.
+/// How many fetches in a row were of no use, and until when nothing is fetched, by the monotonic clock.
 #[derive(Clone, Copy)]
 struct Pause {
     failures: u32,
-    until: Timestamp,
+    until: Duration,
 }
 
 #[derive(Default)]
@@ -123,7 +123,7 @@ impl Certificates {
             }
             fetched => fetched,
         };
-        let (mut state, at) = (self.state.lock(), self.clock.now());
+        let (mut state, at) = (self.state.lock(), self.clock.monotonic());
         make_room(&mut state.tried, MAX_TRIED, url, |tried| tried.at);
         state.tried.insert(url.to_owned(), Fetched { at, body: fetched.as_ref().ok().cloned() });
         // Renewing a proven certificate needs no pause: strangers cannot make proven ones.
@@ -131,7 +131,7 @@ impl Certificates {
             let failures = state.pauses.get(provider).map_or(0, |pause| pause.failures);
             let span = PAUSE.saturating_mul(2_u32.saturating_pow(failures)).min(MAX_PAUSE);
             make_room(&mut state.pauses, MAX_PAUSES, provider, |pause| pause.until);
-            let pause = Pause { failures: failures.saturating_add(1), until: at.plus(span) };
+            let pause = Pause { failures: failures.saturating_add(1), until: at.saturating_add(span) };
             state.pauses.insert(provider.to_owned(), pause);
         }
         fetched.map(|body| Certificate { body, is_proven: false })
@@ -139,7 +139,7 @@ impl Certificates {
 
     /// Marks a certificate as proven: it has verified a request to this provider.
     pub fn proved(&self, provider: &str, url: &str, found: &Certificate) {
-        let (mut state, now) = (self.state.lock(), self.clock.now());
+        let (mut state, now) = (self.state.lock(), self.clock.monotonic());
         let at = state.tried.remove(url).map_or(now, |tried| tried.at);
         state.pauses.remove(provider);
         make_room(&mut state.proven, MAX_PROVEN, url, |proven| proven.at);
@@ -148,9 +148,9 @@ impl Certificates {
 
     /// Calls a URL that confirms a subscription; after a failure it is not called again for a minute.
     pub fn confirm(&self, url: &str) -> Result<(), Missing> {
-        let now = self.clock.now();
+        let now = self.clock.monotonic();
         let failed =
-            self.state.lock().tried.get(url).is_some_and(|tried| now.since(tried.at) < TRIED_AGE);
+            self.state.lock().tried.get(url).is_some_and(|tried| now.saturating_sub(tried.at) < TRIED_AGE);
         if failed {
             return Err(Missing::FailedBefore(without_query(url).to_owned()));
         }
@@ -179,8 +179,8 @@ impl Certificates {
 
     /// The cached certificate of a URL; `None` if it may be fetched.
     fn known(&self, provider: &str, url: &str) -> Result<Option<Certificate>, Missing> {
-        let (state, now) = (self.state.lock(), self.clock.now());
-        let fresh = |fetched: &&Fetched, span| now.since(fetched.at) < span;
+        let (state, now) = (self.state.lock(), self.clock.monotonic());
+        let fresh = |fetched: &&Fetched, span| now.saturating_sub(fetched.at) < span;
         let proven = state.proven.get(url);
         if let Some(Fetched { body: Some(body), .. }) = proven.filter(|it| fresh(it, PROVEN_AGE)) {
             return Ok(Some(Certificate { body: Arc::clone(body), is_proven: true }));
@@ -206,7 +206,7 @@ fn without_query(url: &str) -> &str {
 }
 
 /// Makes room for a key by removing the oldest entry.
-fn make_room<V>(map: &mut HashMap<String, V>, most: usize, key: &str, at: fn(&V) -> Timestamp) {
+fn make_room<V>(map: &mut HashMap<String, V>, most: usize, key: &str, at: fn(&V) -> Duration) {
     if map.len() >= most && !map.contains_key(key) {
         let oldest = map.iter().min_by_key(|(_, value)| at(value)).map(|(key, _)| key.clone());
         oldest.and_then(|oldest| map.remove(&oldest));
@@ -218,7 +218,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::base::clock::ManualTime;
+    use crate::base::clock::{ManualTime, Timestamp};
 
     /// A cache whose fetches answer by the URL's ending, and are counted.
     fn counting(fetches: &Arc<AtomicUsize>) -> (Certificates, Arc<ManualTime>) {

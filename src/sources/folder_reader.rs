@@ -48,10 +48,11 @@ pub(super) struct FolderReader {
     listed: VecDeque<String>,
     /// Number of files that wait in the folder; `None` while it cannot be listed.
     waiting: Option<u64>,
-    /// For files that must not change for a while: size, modification time, and since when these are unchanged.
-    still: BTreeMap<String, (u64, Option<Timestamp>, Timestamp)>,
-    /// When old files in `done` were last deleted.
-    cleared_at: Option<Timestamp>,
+    /// For files that must not change for a while: size, modification time, and since when these are unchanged, by the
+    /// monotonic clock.
+    still: BTreeMap<String, (u64, Option<Timestamp>, Duration)>,
+    /// When old files in `done` were last deleted, by the monotonic clock.
+    cleared_at: Option<Duration>,
     /// Why a file cannot be imported. The other files are still imported.
     error: Option<SourceError>,
 }
@@ -124,8 +125,8 @@ impl FolderReader {
         for place in [DONE, REJECTED] {
             folder.make(place)?;
         }
-        let now = shared.clock.now();
-        if self.cleared_at.is_none_or(|at| now.since(at) >= CLEARED_EVERY) {
+        let now = shared.clock.monotonic();
+        if self.cleared_at.is_none_or(|at| now.saturating_sub(at) >= CLEARED_EVERY) {
             let more = folder.clear()?;
             self.cleared_at = (!more).then_some(now);
         }
@@ -183,12 +184,13 @@ impl FolderReader {
 
     /// Whether the file has not changed for as long as the settings ask for.
     fn is_stable(&mut self, folder: &Folder<'_>, name: &str, path: &Path) -> bool {
-        let now = folder.shared.clock.now();
+        // A clock that is set must not make a file that is being written look as if it stood still.
+        let now = folder.shared.clock.monotonic();
         let Ok(meta) = path.symlink_metadata() else { return false };
         let is = (meta.len(), meta.modified().ok().map(Timestamp::from));
         match self.still.get(name) {
             Some((size, at, since)) if (*size, *at) == is => {
-                now.since(*since) >= folder.settings.stable()
+                now.saturating_sub(*since) >= folder.settings.stable()
             }
             _ => {
                 self.still.insert(name.to_owned(), (is.0, is.1, now));

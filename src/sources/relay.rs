@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::clock::Timestamp;
 use crate::base::stop::Stop;
 use crate::model::escalation::Class;
 use crate::pipeline::source_marks::Mark;
@@ -51,10 +50,10 @@ pub(super) struct Relay {
     stop: Stop,
     watch: Watch,
     readers: Option<Readers>,
-    /// Since when the source cannot be read.
-    since: Option<Timestamp>,
-    /// The last escalated error, and when it was escalated.
-    raised: Option<(String, Timestamp)>,
+    /// Since when the source cannot be read, by the monotonic clock.
+    since: Option<Duration>,
+    /// The last escalated error, and when it was escalated, by the monotonic clock.
+    raised: Option<(String, Duration)>,
     /// Whether its silence was escalated.
     silence_raised: bool,
     /// Reads left at the short interval.
@@ -225,16 +224,16 @@ impl Relay {
 
     /// Stores and escalates why the source cannot be read, once the error has lasted long enough.
     fn note(&mut self, source: &Source, error: &SourceError) {
-        let now = self.shared.clock.now();
+        let now = self.shared.clock.monotonic();
         if error.kind == Obstacle::Ours {
             return;
         }
-        let lasts = now.since(*self.since.get_or_insert(now));
+        let lasts = now.saturating_sub(*self.since.get_or_insert(now));
         let passing = error.kind == Obstacle::Passing;
         let noted = source.last_error.as_deref() == Some(&error.why);
         let raised = self.raised.as_ref();
         let fresh =
-            raised.is_none_or(|(why, at)| *why != error.why || now.since(*at) >= RAISED_AGAIN);
+            raised.is_none_or(|(why, at)| *why != error.why || now.saturating_sub(*at) >= RAISED_AGAIN);
         let raise = fresh && (!passing || lasts >= PASSING_RAISED);
         if (passing && lasts < PASSING_NOTED) || (noted && !raise) {
             return;

@@ -11,10 +11,34 @@ const DONE: &str = "
 
 const DONE_AT: &str = "SELECT done_at FROM chores WHERE name = ?1";
 
+// A duty that was never done is due from then on.
+const EXPECT: &str = "
+    INSERT INTO chores (name, due_at, done_at) VALUES (?1, ?2, 0) ON CONFLICT (name) DO NOTHING";
+
+changes! {
+    /// Makes duties due now that a clock which was ahead has made due later than their interval.
+    fn limit_one(name: &str, latest: Timestamp, now: Timestamp) =
+        "UPDATE chores SET due_at = ?3 WHERE name = ?1 AND due_at > ?2";
+}
+
+/// Limits due times after believed time went back, so that it is known how late a duty is.
+pub fn limit(tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
+    Duty::ALL
+        .iter()
+        .try_for_each(|duty| limit_one(tx, duty.as_str(), now.plus(duty.every()), now))
+}
+
+/// Makes duties due that this file has never seen, so that one that is never done is late some day.
+pub fn expect(tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
+    tx.mark_unseen();
+    Duty::ALL.iter().try_for_each(|duty| tx.execute(EXPECT, (duty.as_str(), now)).map(drop))
+}
+
 /// A duty with its times.
 pub fn get(tx: &ReadTx<'_>, duty: Duty) -> Result<Chore> {
     let due_at = tx.find(DUE, [duty.as_str()])?;
-    let done_at = tx.find(DONE_AT, [duty.as_str()])?;
+    let done_at: Option<Timestamp> = tx.find(DONE_AT, [duty.as_str()])?;
+    let done_at = done_at.filter(|at| at.ms() > 0);
     Ok(Chore { duty, due_at, done_at })
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::store::known_time::TimeStep;
 use crate::store::prelude::*;
 
 /// How long an answer is kept.
@@ -15,11 +16,14 @@ const BEGIN: &str = "
         ON CONFLICT (tenant, key) DO UPDATE
        SET request_hash = excluded.request_hash, status = NULL, body = NULL, change_bytes = NULL,
            created_at = excluded.created_at, expires_at = excluded.expires_at
-     WHERE idempotency_keys.expires_at <= excluded.created_at";
+     WHERE idempotency_keys.expires_at <= excluded.created_at
+       AND excluded.created_at >= coalesce((SELECT value FROM meta WHERE key = 'idempotency_keys_kept_until'), 0)";
 
 pub(super) const FIND: &str = "
     SELECT request_hash, status, body FROM idempotency_keys
-     WHERE tenant = ?1 AND key = ?2 AND expires_at > ?3";
+     WHERE tenant = ?1 AND key = ?2
+       AND (expires_at > ?3
+            OR ?3 < (SELECT value FROM meta WHERE key = 'idempotency_keys_kept_until'))";
 
 // Of 128 MiB, which are 131,072 rows at most, a tenant may have a seventh of what is free: alone it gets 16 MiB.
 pub(super) const HAS_ROOM: &str = "
@@ -30,13 +34,28 @@ pub(super) const FINISH: &str = "
     UPDATE idempotency_keys SET status = ?3, body = ?4, change_bytes = ?5
      WHERE tenant = ?1 AND key = ?2 AND status IS NULL";
 
-pub(super) const ANY_EXPIRED: &str =
-    "SELECT EXISTS (SELECT 1 FROM idempotency_keys WHERE expires_at <= ?1)";
+pub(super) const ANY_EXPIRED: &str = "
+    SELECT EXISTS (SELECT 1 FROM idempotency_keys WHERE expires_at <= ?1)
+       AND ?1 >= coalesce((SELECT value FROM meta WHERE key = 'idempotency_keys_kept_until'), 0)";
 
 pub(super) const EXPIRE: &str = "
     DELETE FROM idempotency_keys
      WHERE (tenant, key) IN (SELECT tenant, key FROM idempotency_keys
                               WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
+
+// One that was stored by a clock that was ahead lives its own length from now on.
+pub(super) const CLAMP: &str = "
+    UPDATE idempotency_keys SET created_at = ?1, expires_at = ?1 + (expires_at - created_at)
+     WHERE (tenant, key) IN (SELECT tenant, key FROM idempotency_keys
+                              WHERE expires_at > ?2 AND created_at > ?1 LIMIT ?3)";
+
+const LAST_END: &str = "SELECT max(expires_at) FROM idempotency_keys";
+
+const KEPT_UNTIL: &str = "SELECT value FROM meta WHERE key = 'idempotency_keys_kept_until'";
+
+const KEEP_UNTIL: &str = "
+    INSERT INTO meta (key, value) VALUES ('idempotency_keys_kept_until', ?1)
+        ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
 /// A request's `Idempotency-Key` and what it was used for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +113,22 @@ changes! {
 
     /// Deletes at most `limit` expired keys; returns how many.
     pub fn expire(now: SureNow, limit: u32) -> usize = EXPIRE;
+}
+
+/// Lets no key expire early after believed time has moved. After a step forward all live as long as the last one had to
+/// go: they are many, so they are not changed one by one.
+pub fn follow(tx: &WriteTx<'_>, step: TimeStep) -> Result<()> {
+    let kept_until: Option<Timestamp> = tx.find(KEPT_UNTIL, [])?;
+    let last_end: Option<Timestamp> = tx.find::<Option<Timestamp>>(LAST_END, [])?.flatten();
+    let end = if step.ms() > 0 { kept_until.max(last_end) } else { kept_until };
+    let Some(end) = end.filter(|end| *end > step.from) else { return Ok(()) };
+    tx.mark_unseen();
+    tx.execute(KEEP_UNTIL, [TimeStep::of(end, step.ms()).to]).map(drop)
+}
+
+/// Limits at most `limit` ends that a clock has set which was ahead; returns how many.
+pub fn clamp(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
+    tx.execute(CLAMP, (now, now.plus(KEPT), limit))
 }
 
 /// Claims a key, or returns what it was used for. The insert comes first, so that of two simultaneous requests only

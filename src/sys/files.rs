@@ -152,12 +152,21 @@ pub fn read_own(directory: &Path, name: &str) -> io::Result<String> {
 
 /// When the newest file with that ending in a directory was last written; `None` if there is none.
 pub fn newest(directory: &Path, ending: &str) -> Option<Timestamp> {
-    let entries = fs::read_dir(directory).ok()?.flatten();
-    let times = entries
-        .filter(|entry| entry.file_name().to_string_lossy().ends_with(ending))
+    times_of(directory, ending).max()
+}
+
+/// Like [`newest`], of the files that were not written after `now`: a clock that was ahead has dated those, and nobody knows
+/// how old they are.
+pub fn newest_until(directory: &Path, ending: &str, now: Timestamp) -> Option<Timestamp> {
+    times_of(directory, ending).filter(|at| *at <= now).max()
+}
+
+fn times_of(directory: &Path, ending: &str) -> impl Iterator<Item = Timestamp> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(move |entry| entry.file_name().to_string_lossy().ends_with(ending))
         .filter_map(|entry| entry.metadata().ok()?.modified().ok())
-        .map(Timestamp::from);
-    times.max()
+        .map(Timestamp::from)
 }
 
 /// Identity and state of a file: another file, or the same file after a write, has another stamp.

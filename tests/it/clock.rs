@@ -1,6 +1,10 @@
 //! A clock that may be wrong: nothing is deleted, given up, expired, rotated or ended by it, whatever it shows. Once it is
 //! believed, all of that happens.
 
+use oncebox::backup::retention;
+use oncebox::base::faults::{Faults, Step};
+use oncebox::config::Settings;
+
 use crate::rig::prelude::*;
 
 const HOUR: u64 = 3600;
@@ -25,16 +29,21 @@ struct Box {
 
 impl Box {
     fn new() -> Self {
+        Self::with_faults(Faults::none())
+    }
+
+    fn with_faults(faults: Faults) -> Self {
         let home = tempfile::tempdir().unwrap();
         let script = home.path().join("vault.sh");
         fs::write(&script, "echo run >> \"$0.runs\"\necho token-$(wc -l < \"$0.runs\")\n").unwrap();
         let argv = vec!["/bin/sh".to_owned(), script.display().to_string()];
-        let rig = Rig::with(|settings| {
+        let change = |settings: &mut Settings| {
             settings.archive.after = secs(DAY);
             settings.archive.keep = secs(400 * DAY);
             settings.keys.rotate_every = Some(secs(500 * DAY));
             settings.credentials.commands = [("vault".to_owned(), argv)].into_iter().collect();
-        });
+        };
+        let rig = Rig::with_faults(change, faults);
         let (confirming, others) = (Receiver::new(), Receiver::new());
         let mut made = Self { rig, home, confirming, others };
         made.archive_an_event();
@@ -277,8 +286,96 @@ fn a_start_with_a_wrong_clock_ends_nothing() {
     held.all_ends();
 }
 
+/// The clock of a running box is set, and is believed only after a restart.
 #[test]
-fn what_waits_behindothers_waits_its_limit_after_the_clock_was_set_right() {
+fn waits_keep_their_length_where_a_start_believes_the_clock() {
+    let mut held = Box::new();
+    held.rig.time.set_synchronised(false);
+    let right = held.rig.now();
+    let mut before = held.kept();
+    // Leases end at a start by themselves.
+    before.remove("leases");
+    held.rig.time.set_wall(right.plus(secs(200 * DAY)));
+    held.is_suspect("set");
+    held.rig.stop();
+    held.rig.time.advance(secs(300));
+    held.rig.time.set_synchronised(true);
+    held.rig.start_again();
+    until("it is believed", || held.rig.get("/v1/clock")["doubt"].is_null());
+    assert!(held.rig.now() > right.plus(secs(199 * DAY)));
+    assert_eq!(held.answers().0, Some("true".to_owned()), "a key lives as long as was said");
+    let after = held.kept();
+    for wait in ["confirmations", "dead letters", "holds", "idempotency keys"] {
+        assert_eq!(after[wait], before[wait], "{wait}");
+    }
+    held.chores_run();
+    held.rig.says("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'", "0");
+    assert_eq!(held.answers().0, Some("true".to_owned()));
+    held.all_ends();
+}
+
+/// A person's word is kept, also if the service ends before it could follow.
+#[test]
+fn a_confirmed_clock_is_believed_after_a_restart() {
+    let faults = Faults::stalling();
+    let mut held = Box::with_faults(faults.clone());
+    held.rig.time.set_synchronised(false);
+    held.rig.time.set_wall(held.rig.now().plus(secs(200 * DAY)));
+    held.is_suspect("set");
+    held.rig.post("/v1/clock/confirm", &Value::Null).is(200);
+    held.rig.stop();
+    held.rig.start_again();
+    until("it is believed", || held.rig.get("/v1/clock")["doubt"].is_null());
+    assert_eq!(held.answers().0, Some("true".to_owned()));
+}
+
+/// The disk refuses while the file is to follow the clock: nothing has moved, and it is done later, once.
+#[test]
+fn a_clock_that_the_file_could_not_follow_is_followed_later() {
+    let faults = Faults::stalling();
+    let held = Box::with_faults(faults.clone());
+    let before = held.kept();
+    let ends = "SELECT max(coalesce(confirm_until, lease_until)) FROM deliveries WHERE state IN ('waiting', 'leased')";
+    let end: i64 = held.rig.one(ends).parse().unwrap();
+    let believed = held.rig.get("/v1/clock")["believed"].clone();
+    faults.fail(Some(Step::Commit));
+    held.rig.time.set_wall(held.rig.now().plus(secs(HOUR)));
+    until("a look has failed", || faults.failed() > 3);
+    assert_eq!(held.rig.get("/v1/clock")["believed"], believed);
+    assert_eq!(held.rig.one(ends), end.to_string());
+    faults.fail(None);
+    until("the file follows", || held.rig.get("/v1/clock")["believed"] != believed);
+    held.chores_run();
+    assert_eq!(held.rig.one(ends), (end + 3_600_000).to_string());
+    let after = held.kept();
+    for wait in ["confirmations", "leases", "dead letters", "holds", "idempotency keys"] {
+        assert_eq!(after[wait], before[wait], "{wait}");
+    }
+}
+
+/// A clock that was ahead, and believed, goes back: what is done each hour goes on.
+#[test]
+fn duties_and_backups_go_on_after_the_clock_went_back() {
+    let rig = Rig::with(|settings| settings.backup.every = Some(secs(HOUR)));
+    let backups = || retention::list(&rig.data().join("backups")).unwrap_or_default().len();
+    until("the first is made", || backups() == 1);
+    let right = rig.now();
+    rig.time.set_wall(right.plus(secs(200 * DAY)));
+    let is_at = |wanted: Timestamp| rig.get("/v1/clock")["believed"] == wanted.to_string();
+    until("it is believed", || is_at(right.plus(secs(200 * DAY))));
+    rig.advance(secs(HOUR));
+    until("the second is made", || backups() == 2);
+    let ahead = rig.now();
+    rig.time.set_wall(right.plus(secs(HOUR)));
+    until("it is believed", || is_at(right.plus(secs(HOUR))));
+    rig.advance(secs(HOUR + 60));
+    until("the third is made", || backups() == 3);
+    let done = format!("SELECT count(*) FROM chores WHERE done_at < {}", ahead.minus(secs(DAY)).ms());
+    rig.passing("each duty is done again", secs(2 * DAY), || rig.one(&done) == "6");
+}
+
+#[test]
+fn what_waits_behind_others_waits_its_limit_after_the_clock_was_set_right() {
     let held = Box::new();
     let dead = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter'";
     // A time service sets the clock an hour ahead.

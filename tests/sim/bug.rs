@@ -29,8 +29,8 @@ pub(crate) enum Bug {
     CutCounts,
     /// What has succeeded is not remembered: a probe's success does not end its hold.
     HoldNotEnded,
-    /// The ends of holds stay when believed time moves.
-    HoldsNotMoved,
+    /// The ends of waits stay when believed time moves.
+    WaitsNotMoved,
     /// A dead letter that blocks its lane is not seen.
     BlockNotSeen,
     /// The dispatcher does not learn of funnels.
@@ -63,7 +63,7 @@ impl Bug {
         (Self::OfflineCounts, 3),
         (Self::CutCounts, 0),
         (Self::HoldNotEnded, 0),
-        (Self::HoldsNotMoved, 117),
+        (Self::WaitsNotMoved, 117),
         (Self::BlockNotSeen, 53),
         (Self::FunnelNotTold, 1),
         (Self::WaitingDoesNotHold, 1250),

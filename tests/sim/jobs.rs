@@ -15,7 +15,8 @@ use oncebox::pipeline::scheduler::decisions::Assignment;
 use oncebox::store::consuming::Consumer;
 use oncebox::store::error::{Error, Result};
 use oncebox::store::in_doubt::{Filter, in_doubt};
-use oncebox::store::known_time::{self, MovedWaits};
+use oncebox::base::clock::trust::KnownTime;
+use oncebox::store::known_time::{self, TimeStep};
 use oncebox::store::leases::{self, Held};
 use oncebox::store::outbox::{self, Inserted};
 use oncebox::store::tx::WriteTx;
@@ -38,9 +39,8 @@ pub(crate) enum Job {
     /// Whether the site is offline now.
     Line(bool),
     EndHolds(Timestamp),
-    RestartFailing,
-    /// The clock was set, and is believed: the ends of waits move by so many ms.
-    MoveWaits(i64),
+    /// The clock was set, and is believed.
+    FollowClock(TimeStep),
     /// For one subscription.
     Clamp(i64),
     /// An external call is about to be made.
@@ -113,21 +113,16 @@ impl Job {
             Self::Wish(n, Wish::Publish(spec), now) => return publish(tx, *n, spec, *now),
             Self::Wish(_, Wish::Act(deed), now) => return act(tx, *deed, (*now, at)),
             Self::Line(is_down) => line(tx, *is_down, (now, at))?,
-            Self::MoveWaits(step_ms) => {
-                for waits in MovedWaits::all() {
-                    waits.move_some(tx, *step_ms, MANY)?;
-                }
-                if world.1 != Some(Bug::HoldsNotMoved) {
-                    known_time::move_holds(tx, *step_ms)?;
-                }
+            Self::FollowClock(step) if world.1 == Some(Bug::WaitsNotMoved) => {
+                known_time::store(tx, KnownTime { believed: step.to, doubted: None })?;
             }
-            Self::RestartFailing => subscriptions::restart_failing(tx, holds::SITE, at)?,
+            Self::FollowClock(step) => known_time::follow(tx, *step)?,
             Self::EndHolds(now) => settlement::end_over(tx, (*now, at), MANY)?,
             Self::Clamp(sub) => {
                 // By the time of the transaction: what is settled in it may be younger than the job.
                 deliveries::clamp_due_times(tx, SubscriptionSeq(*sub), now, MANY)?;
                 confirmations::clamp(tx, now, MANY)?;
-                if world.1 != Some(Bug::HoldsNotMoved) {
+                if world.1 != Some(Bug::WaitsNotMoved) {
                     holds::clamp(tx, now)?;
                 }
             }

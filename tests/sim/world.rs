@@ -26,6 +26,7 @@ use oncebox::pipeline::scheduler::decisions::{
 use oncebox::pipeline::upkeep::clock_watch;
 use oncebox::store::deliveries::{self, Sized};
 use oncebox::store::error::Error;
+use oncebox::store::known_time::TimeStep;
 use oncebox::store::tx::{ChangedSubscriptions, Effects, Settled};
 use oncebox::store::{confirmations, subscriptions};
 
@@ -776,7 +777,7 @@ impl<'d> World<'d> {
                 self.granted(*n, wish, done);
             }
             (Job::Line(is_down), _) => self.process.line.is_down &= is_down,
-            (Job::MoveWaits(step_ms), _) => told.clock_step = Some(*step_ms),
+            (Job::FollowClock(step), _) => told.clock_step = Some(step.ms()),
             (Job::Begin(outgoing, ..), Done::Begun(may_go)) => {
                 let row = self.file.row(outgoing.row.seq).unwrap();
                 let is_held = self.file.holds[&row.sub].iter().any(|it| it.reason.is_by_a_person());
@@ -803,7 +804,6 @@ impl<'d> World<'d> {
         self.clock.follow(step_ms);
         self.process.is_following_clock = false;
         self.known = Some(clock_watch::known(&self.clock));
-        self.process.upkeep.push(Job::RestartFailing);
         self.clamp_due_times();
         self.watch.clock(self.now, self.schedule_now());
         self.turn_within(MAX_SLEEP);
@@ -898,8 +898,8 @@ impl<'d> World<'d> {
                 Job::Wish(n, ..) => self.at(self.now + SECOND, Event::Ask(n)),
                 // The next attempt that fails says it again.
                 Job::Line(true) => self.process.line.is_down = false,
-                Job::EndHolds(_) | Job::RestartFailing => {}
-                Job::MoveWaits(_) => {
+                Job::EndHolds(_) => {}
+                Job::FollowClock(_) => {
                     self.process.is_following_clock = false;
                     self.upkeep_within(SECOND);
                 }
@@ -983,7 +983,8 @@ impl<'d> World<'d> {
             Judgement::Unchanged | Judgement::Suspect(_) => {}
             Judgement::Believe { step_ms } => {
                 if !std::mem::replace(&mut self.process.is_following_clock, true) {
-                    self.process.upkeep.push(Job::MoveWaits(step_ms));
+                    let step = TimeStep::of(self.clock.now(), step_ms);
+                    self.process.upkeep.push(Job::FollowClock(step));
                 }
             }
         }

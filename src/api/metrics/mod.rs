@@ -125,8 +125,10 @@ fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
     page.one("oncebox_dead_letters", dead_letters);
     page.one("oncebox_events_quarantined", quarantined);
     page.one("oncebox_deliveries_in_doubt", in_doubt);
-    let newest = files::newest(&api.settings.get().backup_directory(), manifest::ENDING);
-    page.one("oncebox_backup_age_seconds", newest.map(|at| api.clock.wall().since(at)));
+    let now = api.clock.wall();
+    let backups = api.settings.get().backup_directory();
+    let newest = files::newest_until(&backups, manifest::ENDING, now);
+    page.one("oncebox_backup_age_seconds", newest.map(|at| now.since(at)));
     let archive = archive_state(api);
     page.one("oncebox_archive_months", u64::try_from(archive.months).unwrap_or(u64::MAX));
     page.one("oncebox_archive_size_bytes", archive.bytes);

@@ -58,8 +58,10 @@ struct ClockState {
     /// Believed time minus monotonic time, in ms.
     offset_ms: AtomicI64,
     suspicion: SharedSuspicion,
-    /// Whether a person has confirmed the clock since it was last judged.
+    /// Whether a person has said that the clock is right, and it was not judged since.
     is_confirmed: AtomicBool,
+    /// [`Reading::offset_ms`] of the clock that the person saw: the word holds for no other.
+    confirmed_offset_ms: AtomicI64,
 }
 
 impl Clock {
@@ -79,6 +81,7 @@ impl Clock {
             offset_ms: AtomicI64::new(reading(&*source).offset_ms()),
             suspicion: SharedSuspicion::default(),
             is_confirmed: AtomicBool::new(false),
+            confirmed_offset_ms: AtomicI64::new(0),
         };
         Self { source, state: Arc::new(state) }
     }
@@ -138,17 +141,24 @@ impl Clock {
         let offset_ms = began.believed.ms().saturating_sub(millis(reading.monotonic));
         self.state.offset_ms.store(offset_ms, Ordering::Release);
         self.state.suspicion.set(began.suspicion);
+        let doubted = known.and_then(|known| known.doubted);
+        if began.suspicion.is_some() && doubted.is_some_and(|doubted| doubted.is_confirmed) {
+            self.confirm();
+        }
         began.suspicion
     }
 
     /// Judges the clock. A clock that is suspect from now on is suspect at once; the caller follows one that is believed
     /// with [`Clock::follow`], after it has moved the ends of waits that the file has.
     pub fn look(&self) -> Judgement {
-        let is_confirmed = self.state.is_confirmed.load(Ordering::Acquire);
-        let judgement =
-            trust::judge(reading(&*self.source), self.offset_ms(), self.suspicion(), is_confirmed);
+        let reading = reading(&*self.source);
+        let is_confirmed = self.is_confirmed_at(reading);
+        let judgement = trust::judge(reading, self.offset_ms(), self.suspicion(), is_confirmed);
         match judgement {
-            Judgement::Suspect(suspicion) => self.state.suspicion.set(Some(suspicion)),
+            Judgement::Suspect(suspicion) => {
+                self.state.suspicion.set(Some(suspicion));
+                self.forget_confirmation();
+            }
             Judgement::Unchanged if !self.is_suspect() => self.forget_confirmation(),
             Judgement::Unchanged | Judgement::Believe { .. } => {}
         }
@@ -162,9 +172,17 @@ impl Clock {
         self.forget_confirmation();
     }
 
-    /// Takes a person's word that the clock is right. The next look believes it.
+    /// Takes a person's word that the clock is right. The next look believes it, unless it was set meanwhile.
     pub fn confirm(&self) {
+        let offset_ms = reading(&*self.source).offset_ms();
+        self.state.confirmed_offset_ms.store(offset_ms, Ordering::Release);
         self.state.is_confirmed.store(true, Ordering::Release);
+    }
+
+    fn is_confirmed_at(&self, reading: Reading) -> bool {
+        let confirmed_ms = self.state.confirmed_offset_ms.load(Ordering::Acquire);
+        let difference = Duration::from_millis(confirmed_ms.abs_diff(reading.offset_ms()));
+        self.state.is_confirmed.load(Ordering::Acquire) && difference < STEP
     }
 
     fn forget_confirmation(&self) {
@@ -266,6 +284,28 @@ mod tests {
         clock.follow(3_600_000);
         time.set_wall(clock.now().plus(Duration::from_hours(1)));
         assert!(matches!(clock.look(), Judgement::Suspect(_)));
+        // It is set between the word and the look: the word was about another time.
+        clock.confirm();
+        time.set_wall(clock.now().plus(Duration::from_hours(5)));
+        assert!(matches!(clock.look(), Judgement::Suspect(_)));
+        time.set_wall(clock.now().plus(Duration::from_hours(1)));
+        assert!(matches!(clock.look(), Judgement::Suspect(_)));
+    }
+
+    #[test]
+    fn the_word_of_a_person_outlives_a_restart() {
+        let (time, clock) = manual(1_780_000_000);
+        time.set_synchronised(false);
+        let believed = clock.now();
+        time.set_wall(believed.plus(Duration::from_hours(240)));
+        let doubted = trust::DoubtedTime {
+            shown: clock.shown(),
+            agrees_since: clock.shown(),
+            is_confirmed: true,
+        };
+        let again = Clock::from_source(time);
+        assert!(again.begin(Some(KnownTime { believed, doubted: Some(doubted) })).is_some());
+        assert_eq!(again.look(), Judgement::Believe { step_ms: 240 * 3_600_000 });
     }
 
     #[test]

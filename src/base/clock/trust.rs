@@ -15,8 +15,8 @@ use crate::base::words::words;
 pub const EARLIEST: Timestamp = Timestamp::from_secs(1_767_225_600);
 /// A jump of this much is a step, not drift: time services correct smaller offsets gradually.
 pub const STEP: Duration = Duration::from_secs(2);
-/// Steps up to this size are believed at once. No limit of the service is so short that they matter, and tools of virtual
-/// machines make them often.
+/// Steps up to this size are believed at once: tools of virtual machines make them often. Waits keep their length all the
+/// same, because what the file has of them moves with each step.
 pub const SMALL_STEP: Duration = Duration::from_mins(1);
 /// How far before the last time of the file a start may be: the clock may have been corrected by a small step meanwhile.
 pub const NEAR_BEHIND: Duration = SMALL_STEP;
@@ -60,6 +60,18 @@ pub struct DoubtedTime {
     pub shown: Timestamp,
     /// What the clock showed when it was last set.
     pub agrees_since: Timestamp,
+    /// Whether a person has said since then that it is right.
+    pub is_confirmed: bool,
+}
+
+impl DoubtedTime {
+    /// Whether a clock that shows this at a start goes on from the one that was doubted. A clock ahead of the file that a
+    /// time service keeps right goes on however long the service was off.
+    fn goes_on_at(self, reading: Reading, believed: Timestamp) -> bool {
+        let is_later = reading.shown >= self.shown.minus(NEAR_BEHIND);
+        let is_kept_right = reading.is_synchronised && self.shown > believed;
+        is_later && (is_kept_right || reading.shown <= self.shown.plus(NEAR_AHEAD))
+    }
 }
 
 words! {
@@ -108,33 +120,32 @@ pub struct Beginning {
 }
 
 /// Decides what a start believes. A file without a time knows only [`EARLIEST`].
+///
+/// A clock that was suspect when the last run ended stays suspect, whatever vouches for it by now: the first look believes
+/// it, and then the ends of waits move with believed time, as in a running service. Until then believed time goes on by
+/// what that clock has counted.
 pub fn begin(reading: Reading, known: Option<KnownTime>) -> Beginning {
     let shown = reading.shown;
-    let sure = Beginning { believed: shown, suspicion: None };
-    if reading.is_synchronised {
-        return sure;
-    }
     let believed = known.map_or(EARLIEST, |known| known.believed);
-    let is_behind = shown < believed.minus(NEAR_BEHIND);
-    let is_ahead = known.is_some() && shown > believed.plus(NEAR_AHEAD);
     let doubt = match known {
-        _ if shown < EARLIEST => ClockDoubt::TooEarly,
-        Some(_) if is_behind => ClockDoubt::BehindFile,
-        Some(_) if is_ahead => ClockDoubt::AheadOfFile,
-        _ => return sure,
+        _ if shown < EARLIEST => Some(ClockDoubt::TooEarly),
+        Some(_) if shown < believed.minus(NEAR_BEHIND) => Some(ClockDoubt::BehindFile),
+        Some(_) if shown > believed.plus(NEAR_AHEAD) => Some(ClockDoubt::AheadOfFile),
+        _ => None,
     };
-    let mut suspicion = Suspicion::of(doubt, reading);
-    if let Some(before) = known.and_then(|known| known.doubted) {
-        let goes_on =
-            before.shown.minus(NEAR_BEHIND) <= shown && shown <= before.shown.plus(NEAR_AHEAD);
-        if goes_on {
-            suspicion.agrees_since = before.agrees_since;
+    let doubted = known.and_then(|known| known.doubted);
+    if let Some(before) = doubted.filter(|before| before.goes_on_at(reading, believed)) {
+        let mut suspicion = Suspicion::of(doubt.unwrap_or(ClockDoubt::Set), reading);
+        suspicion.agrees_since = before.agrees_since;
+        let passed = shown.since(before.shown);
+        return Beginning { believed: believed.plus(passed), suspicion: Some(suspicion) };
+    }
+    match doubt.filter(|_| !reading.is_synchronised) {
+        None => Beginning { believed: shown, suspicion: None },
+        Some(doubt) => {
+            Beginning { believed, suspicion: Some(Suspicion::of(doubt, reading)) }
         }
     }
-    if has_agreed(suspicion, shown) {
-        return sure;
-    }
-    Beginning { believed, suspicion: Some(suspicion) }
 }
 
 /// What follows from a look at the clock.
@@ -235,20 +246,65 @@ mod tests {
         assert_eq!(begin(reading(KNOWN), None), Beginning { believed: KNOWN, suspicion: None });
     }
 
+    /// The first look after a start.
+    fn first_look(reading: Reading, began: Beginning) -> Judgement {
+        let offset_ms = began.believed.ms() - millis(reading.monotonic);
+        judge(reading, offset_ms, began.suspicion, false)
+    }
+
+    #[test]
+    fn a_clock_that_was_suspect_is_believed_by_a_look_so_that_waits_move() {
+        let ahead = KNOWN.plus(DAY * 200);
+        let doubted = Some(doubted_since(ahead, ahead.plus(DAY / 3)));
+        // Synchronised while the service was off for an hour, or for a month; and a day of agreement is over.
+        let kept_right = |shown: Timestamp| Reading { is_synchronised: true, ..reading(shown) };
+        let starts = [
+            (kept_right(ahead.plus(DAY / 3 + DAY / 24)), DAY / 24),
+            (kept_right(ahead.plus(DAY * 30)), DAY * 30 - DAY / 3),
+            (reading(ahead.plus(DAY * 2)), DAY * 2 - DAY / 3),
+        ];
+        for (start, passed) in starts {
+            let began = begun(start, doubted);
+            assert_eq!(began.believed, KNOWN.plus(passed), "what the clock has counted goes on");
+            let step_ms = start.shown.ms() - began.believed.ms();
+            assert_eq!(first_look(start, began), Judgement::Believe { step_ms });
+        }
+        // An hour, which is near the last time of the file as well.
+        let hour = KNOWN.plus(DAY / 24);
+        let began = begun(reading(hour), Some(doubted_since(hour, hour)));
+        assert_eq!(began.believed, KNOWN);
+        assert_eq!(began.suspicion.map(|suspicion| suspicion.doubt), Some(ClockDoubt::Set));
+        assert_eq!(first_look(reading(hour), began), Judgement::Unchanged);
+    }
+
+    #[test]
+    fn a_clock_that_was_put_right_while_the_service_was_off_is_believed() {
+        let doubted = Some(doubted_since(KNOWN.plus(DAY * 200), KNOWN.plus(DAY * 200)));
+        let right = KNOWN.plus(DAY);
+        assert_eq!(begun(reading(right), doubted), Beginning { believed: right, suspicion: None });
+        let early = Timestamp::from_secs(31_536_000);
+        let synchronised = Reading { is_synchronised: true, ..reading(KNOWN.plus(DAY * 30)) };
+        let began = begun(synchronised, Some(doubted_since(early, early)));
+        assert_eq!(began, Beginning { believed: KNOWN.plus(DAY * 30), suspicion: None });
+    }
+
+    fn doubted_since(agrees_since: Timestamp, shown: Timestamp) -> DoubtedTime {
+        DoubtedTime { shown, agrees_since, is_confirmed: false }
+    }
+
     #[test]
     fn a_day_of_agreement_is_counted_across_restarts() {
         let ahead = KNOWN.plus(DAY * 200);
         let after = |span: Duration| {
-            let doubted = DoubtedTime { shown: ahead.plus(DAY / 3), agrees_since: ahead };
+            let doubted = doubted_since(ahead, ahead.plus(DAY / 3));
             begun(reading(ahead.plus(span)), Some(doubted))
         };
         let suspicion = after(DAY / 2).suspicion.unwrap();
         assert_eq!(suspicion.agrees_since, ahead);
-        assert_eq!(after(DAY).suspicion, None);
         // It is set once more: the day begins again.
         let set_again = after(Duration::ZERO).suspicion.unwrap();
         assert_eq!(set_again.agrees_since, ahead, "a minute and more back is another clock");
-        let doubted = DoubtedTime { shown: ahead.plus(DAY / 3), agrees_since: ahead };
+        let doubted = doubted_since(ahead, ahead.plus(DAY / 3));
         let other = begun(reading(ahead.plus(DAY * 90)), Some(doubted)).suspicion.unwrap();
         assert_eq!(other.agrees_since, ahead.plus(DAY * 90));
     }
@@ -261,7 +317,7 @@ mod tests {
             let began = begun(reading(boot), doubted);
             let suspicion = began.suspicion.unwrap();
             let shown = boot.plus(DAY / 3);
-            doubted = Some(DoubtedTime { shown, agrees_since: suspicion.agrees_since });
+            doubted = Some(doubted_since(suspicion.agrees_since, shown));
             assert_eq!(began.believed, KNOWN);
         }
     }

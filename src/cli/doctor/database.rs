@@ -183,8 +183,9 @@ fn others(path: &Path) -> Finding {
 
 fn backup(here: &Installation) -> Finding {
     let settings = &here.settings;
-    let newest = files::newest(&settings.backup_directory(), manifest::ENDING);
-    let age = newest.map(|at| here.clock.wall().since(at));
+    let now = here.clock.wall();
+    let newest = files::newest_until(&settings.backup_directory(), manifest::ENDING, now);
+    let age = newest.map(|at| now.since(at));
     if settings.backup.every.is_none() && age.is_none() {
         return warn("backup", "there is none, and none is made by the clock: set backup.every");
     }

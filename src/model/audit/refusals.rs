@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::base::clock::Timestamp;
 use crate::model::audit::{NewAuditEvent, Outcome};
 
 /// How long further refusals of the same kind are counted instead of written.
@@ -23,7 +22,7 @@ pub struct Ledger {
 
 #[derive(Debug)]
 struct Window {
-    since: Timestamp,
+    since: Duration,
     /// How many refusals were counted and not written.
     counted: u32,
     /// The last of them.
@@ -32,7 +31,7 @@ struct Window {
 
 impl Ledger {
     /// Counts a refusal; returns it if its row is to be written now.
-    pub fn note(&mut self, refused: NewAuditEvent, now: Timestamp) -> Option<NewAuditEvent> {
+    pub fn note(&mut self, refused: NewAuditEvent, now: Duration) -> Option<NewAuditEvent> {
         let address = refused.origin.address.clone().unwrap_or_default();
         let own = Some((address, refused.action.clone(), refused.outcome));
         let kind =
@@ -47,8 +46,8 @@ impl Ledger {
     }
 
     /// The rows for counted refusals whose minute is over; with `all`, for all of them.
-    pub fn due(&mut self, now: Timestamp, all: bool) -> Vec<NewAuditEvent> {
-        let is_over = |window: &Window| all || now.since(window.since) >= WINDOW;
+    pub fn due(&mut self, now: Duration, all: bool) -> Vec<NewAuditEvent> {
+        let is_over = |window: &Window| all || now.saturating_sub(window.since) >= WINDOW;
         let over: Vec<Kind> = self
             .open
             .iter()
@@ -74,6 +73,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::clock::Timestamp;
     use crate::model::audit::{Actor, Origin};
 
     fn refused(address: &str) -> NewAuditEvent {
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_flood_is_one_row_a_minute_with_a_count() {
         let mut ledger = Ledger::default();
-        let at = Timestamp::from_secs;
+        let at = Duration::from_secs;
         let mut rows = Vec::new();
         for second in 0..600 {
             for _ in 0..10 {
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn further_addresses_are_counted_together() {
         let mut ledger = Ledger::default();
-        let at = Timestamp::from_secs;
+        let at = Duration::from_secs;
         let rows = (0..5000).filter_map(|n| ledger.note(refused(&format!("192.0.2.{n}")), at(1)));
         assert_eq!(rows.count(), MAX_ROWS + 1);
         let due = ledger.due(at(61), false);
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_kind_without_refusals_for_a_minute_is_forgotten() {
         let mut ledger = Ledger::default();
-        let at = Timestamp::from_secs;
+        let at = Duration::from_secs;
         assert!(ledger.note(refused("a"), at(0)).is_some());
         assert!(ledger.note(refused("a"), at(59)).is_none());
         assert_eq!(ledger.due(at(60), false).len(), 1);

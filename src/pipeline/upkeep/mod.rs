@@ -223,9 +223,9 @@ impl Upkeep {
     }
 
     fn check_clock(&mut self) -> Result<()> {
-        if self.clock_watch.look()? == ClockLook::Moved {
+        if let ClockLook::Moved(step_ms) = self.clock_watch.look()? {
             self.are_due_times_suspect = true;
-            self.postponing.restart();
+            self.postponing.follow(step_ms);
         }
         Ok(())
     }
@@ -314,6 +314,13 @@ impl Upkeep {
         loop {
             let clock = self.clock.clone();
             let run = move |tx: &WriteTx<'_>| confirmations::clamp(tx, clock.now(), MAX_ROWS);
+            if self.store.writer().write(Queue::Upkeep, run)? == 0 {
+                break;
+            }
+        }
+        loop {
+            let clock = self.clock.clone();
+            let run = move |tx: &WriteTx<'_>| idempotency_keys::clamp(tx, clock.now(), MAX_ROWS);
             if self.store.writer().write(Queue::Upkeep, run)? == 0 {
                 break;
             }

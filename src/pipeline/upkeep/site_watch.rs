@@ -62,8 +62,9 @@ impl SiteWatch {
     fn backup(&self) -> Result<Check> {
         let settings = self.settings.get();
         let every = settings.backup.every;
-        let newest = files::newest(&settings.backup_directory(), manifest::ENDING);
-        let mut check = health::backup(every, newest.map(|at| self.clock.wall().since(at)));
+        let now = self.clock.wall();
+        let newest = files::newest_until(&settings.backup_directory(), manifest::ENDING, now);
+        let mut check = health::backup(every, newest.map(|at| now.since(at)));
         match self.store.read(meta::backup_failure)?.filter(|_| every.is_some()) {
             Some((_, why)) => {
                 check.level = Level::Warn;
