@@ -131,7 +131,8 @@ impl Certificates {
             let failures = state.pauses.get(provider).map_or(0, |pause| pause.failures);
             let span = PAUSE.saturating_mul(2_u32.saturating_pow(failures)).min(MAX_PAUSE);
             make_room(&mut state.pauses, MAX_PAUSES, provider, |pause| pause.until);
-            let pause = Pause { failures: failures.saturating_add(1), until: at.saturating_add(span) };
+            let pause =
+                Pause { failures: failures.saturating_add(1), until: at.saturating_add(span) };
             state.pauses.insert(provider.to_owned(), pause);
         }
         fetched.map(|body| Certificate { body, is_proven: false })
@@ -149,8 +150,12 @@ impl Certificates {
     /// Calls a URL that confirms a subscription; after a failure it is not called again for a minute.
     pub fn confirm(&self, url: &str) -> Result<(), Missing> {
         let now = self.clock.monotonic();
-        let failed =
-            self.state.lock().tried.get(url).is_some_and(|tried| now.saturating_sub(tried.at) < TRIED_AGE);
+        let failed = self
+            .state
+            .lock()
+            .tried
+            .get(url)
+            .is_some_and(|tried| now.saturating_sub(tried.at) < TRIED_AGE);
         if failed {
             return Err(Missing::FailedBefore(without_query(url).to_owned()));
         }

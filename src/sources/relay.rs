@@ -232,8 +232,8 @@ impl Relay {
         let passing = error.kind == Obstacle::Passing;
         let noted = source.last_error.as_deref() == Some(&error.why);
         let raised = self.raised.as_ref();
-        let fresh =
-            raised.is_none_or(|(why, at)| *why != error.why || now.saturating_sub(*at) >= RAISED_AGAIN);
+        let fresh = raised
+            .is_none_or(|(why, at)| *why != error.why || now.saturating_sub(*at) >= RAISED_AGAIN);
         let raise = fresh && (!passing || lasts >= PASSING_RAISED);
         if (passing && lasts < PASSING_NOTED) || (noted && !raise) {
             return;

@@ -23,9 +23,7 @@ changes! {
 
 /// Limits due times after believed time went back, so that it is known how late a duty is.
 pub fn limit(tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
-    Duty::ALL
-        .iter()
-        .try_for_each(|duty| limit_one(tx, duty.as_str(), now.plus(duty.every()), now))
+    Duty::ALL.iter().try_for_each(|duty| limit_one(tx, duty.as_str(), now.plus(duty.every()), now))
 }
 
 /// Makes duties due that this file has never seen, so that one that is never done is late some day.

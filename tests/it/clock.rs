@@ -317,8 +317,7 @@ fn waits_keep_their_length_where_a_start_believes_the_clock() {
 /// A person's word is kept, also if the service ends before it could follow.
 #[test]
 fn a_confirmed_clock_is_believed_after_a_restart() {
-    let faults = Faults::stalling();
-    let mut held = Box::with_faults(faults.clone());
+    let mut held = Box::new();
     held.rig.time.set_synchronised(false);
     held.rig.time.set_wall(held.rig.now().plus(secs(200 * DAY)));
     held.is_suspect("set");
@@ -370,7 +369,8 @@ fn duties_and_backups_go_on_after_the_clock_went_back() {
     until("it is believed", || is_at(right.plus(secs(HOUR))));
     rig.advance(secs(HOUR + 60));
     until("the third is made", || backups() == 3);
-    let done = format!("SELECT count(*) FROM chores WHERE done_at < {}", ahead.minus(secs(DAY)).ms());
+    let done =
+        format!("SELECT count(*) FROM chores WHERE done_at < {}", ahead.minus(secs(DAY)).ms());
     rig.passing("each duty is done again", secs(2 * DAY), || rig.one(&done) == "6");
 }
 

@@ -142,9 +142,7 @@ pub fn begin(reading: Reading, known: Option<KnownTime>) -> Beginning {
     }
     match doubt.filter(|_| !reading.is_synchronised) {
         None => Beginning { believed: shown, suspicion: None },
-        Some(doubt) => {
-            Beginning { believed, suspicion: Some(Suspicion::of(doubt, reading)) }
-        }
+        Some(doubt) => Beginning { believed, suspicion: Some(Suspicion::of(doubt, reading)) },
     }
 }
 
@@ -260,8 +258,8 @@ mod tests {
         let kept_right = |shown: Timestamp| Reading { is_synchronised: true, ..reading(shown) };
         let starts = [
             (kept_right(ahead.plus(DAY / 3 + DAY / 24)), DAY / 24),
-            (kept_right(ahead.plus(DAY * 30)), DAY * 30 - DAY / 3),
-            (reading(ahead.plus(DAY * 2)), DAY * 2 - DAY / 3),
+            (kept_right(ahead.plus(DAY / 3 + DAY * 30)), DAY * 30),
+            (reading(ahead.plus(DAY / 3 + DAY * 2)), DAY * 2),
         ];
         for (start, passed) in starts {
             let began = begun(start, doubted);
