@@ -198,11 +198,17 @@ pub(crate) struct WriterCache {
 impl WriterCache {
     /// A transaction was rolled back: forgets what it has put here.
     pub(crate) fn roll_back(&self) {
+        self.roll_back_to(0);
+        self.routes.doubt();
+    }
+
+    /// A part of a transaction was rolled back: forgets what it has put here. `mark`: the steps of the routes before it.
+    fn roll_back_to(&self, mark: usize) {
         self.held.replace(None);
         self.has_seen.set(None);
         self.other_terms.set(None);
-        self.routes.roll_back_all();
         self.fence.set(None);
+        self.routes.roll_back(mark);
     }
 }
 
@@ -273,7 +279,7 @@ impl<'c> WriteTx<'c> {
         let done = part();
         if done.is_err() {
             self.set_aside.borrow_mut().truncate(set_aside);
-            self.cache.routes.roll_back(mark);
+            self.cache.roll_back_to(mark);
         }
         let end = if done.is_ok() { "RELEASE part" } else { "ROLLBACK TO part; RELEASE part" };
         match (done, self.conn().execute_batch(end)) {

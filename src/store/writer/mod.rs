@@ -402,18 +402,32 @@ impl WriterLoop {
         done
     }
 
-    /// Parses the terms of all subscriptions, so that no transaction has to.
+    /// Parses the terms of all subscriptions at the start, so that no transaction has to. Later, after a transaction was
+    /// rolled back, only those that another program has changed.
     fn load_routes(&self) {
-        if self.cache.routes.is_loaded() {
+        let routes = &self.cache.routes;
+        let tx = ReadTx::new(&self.conn);
+        let parsed = if !routes.is_loaded() {
+            subscriptions::live_routes(&tx).map(|found| {
+                let parsed = found.len();
+                routes.load(found);
+                parsed
+            })
+        } else if routes.must_compare() {
+            subscriptions::compare_routes(&tx, routes)
+        } else {
             return;
-        }
-        match subscriptions::live_routes(&ReadTx::new(&self.conn)) {
-            Ok(found) => {
-                self.cache.routes.load(found);
-                self.cache.routes.commit();
+        };
+        match parsed {
+            Ok(parsed) => {
+                routes.shared.parsed_at_loads.add_many(u64::try_from(parsed).unwrap_or(u64::MAX));
+                routes.commit();
             }
-            // The first transaction that needs them tries again.
-            Err(error) => tracing::warn!(%error, "the subscriptions cannot be read yet"),
+            // The next transaction tries again.
+            Err(error) => {
+                routes.roll_back(0);
+                tracing::warn!(%error, "the subscriptions cannot be read yet");
+            }
         }
     }
 
