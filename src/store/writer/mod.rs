@@ -174,7 +174,6 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> Result<(Writer, WriterLo
         upkeep: upkeep_jobs,
         done: Arc::default(),
         checkpoints: true,
-        must_empty_log: false,
         contention,
         others: 0,
     };
@@ -299,8 +298,6 @@ pub struct WriterLoop {
     limited_to: u64,
     /// Whether the writer does checkpoints; if not, another program does.
     checkpoints: bool,
-    /// Whether the write-ahead log may still contain a destroyed key.
-    must_empty_log: bool,
     /// The sharing of the write lock with other programs.
     contention: WriteContention,
     /// Their commits before the latest transaction.
@@ -334,7 +331,6 @@ impl WriterLoop {
             self.drain(&mut batch);
             last = batch.len();
             if batch.is_empty() {
-                self.empty_log_if_required();
                 self.maintain_log(true);
                 if stopping {
                     break;
@@ -499,9 +495,11 @@ impl WriterLoop {
                 if effects.unseen_jobs < batch.len() {
                     self.done.changes.add();
                 }
-                self.must_empty_log |= effects.subjects_erased;
+                let has_erased = effects.subjects_erased;
                 observer.committed(effects);
-                self.empty_log_if_required();
+                if has_erased {
+                    self.empty_log_of_keys();
+                }
                 self.contention.lock_acquired();
                 for job in batch.drain(..) {
                     job.done(Ok(()));
