@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
@@ -198,6 +199,8 @@ impl RouteTable {
 #[derive(Debug, Default)]
 pub struct SharedRoutes {
     tenants: RwLock<HashMap<String, Arc<TenantRoutes>>>,
+    /// Whether any subscription asks for order.
+    asks_for_order: AtomicBool,
     /// How often the writer's thread parsed them outside transactions: at the start, and those that another program changed.
     pub parsed_at_loads: Counter,
     /// How often the writer parsed the terms of a subscription in a transaction.
@@ -210,6 +213,11 @@ impl SharedRoutes {
     /// The routes of a tenant; `None` if it has none, or if none is known yet.
     pub fn of(&self, tenant: &str) -> Option<Arc<TenantRoutes>> {
         self.tenants.read().get(tenant).cloned()
+    }
+
+    /// Whether any subscription of any tenant asks for order.
+    pub fn asks_for_order(&self) -> bool {
+        self.asks_for_order.load(Ordering::Acquire)
     }
 
     /// The route of a subscription of a tenant.
@@ -400,6 +408,7 @@ impl RouteCache {
         }
         let table = self.table.borrow();
         let Some(table) = table.as_ref() else { return };
+        self.shared.asks_for_order.store(table.facts.asks_for_order, Ordering::Release);
         let mut tenants = self.shared.tenants.write();
         if steps.iter().any(|step| matches!(step, Undo::Loaded)) {
             tenants.clone_from(&table.by_tenant);

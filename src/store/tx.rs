@@ -105,7 +105,6 @@ impl<'c> ReadTx<'c> {
 
 /// What other threads must learn after the commit.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is for a different listener")]
 pub struct Effects {
     /// Subscriptions that have something new to send.
     pub rang: Vec<SubscriptionSeq>,
@@ -115,12 +114,12 @@ pub struct Effects {
     pub settled: Vec<Settled>,
     /// The subscriptions that were created, changed, held or deleted.
     pub subscriptions_changed: ChangedSubscriptions,
-    /// Whether a provider or its secret was created, changed or deleted.
-    pub providers_changed: bool,
+    /// The tenants of which a provider or its secret was created, changed or deleted, or that changed themselves.
+    pub providers_changed: BTreeSet<String>,
     /// Whether a token was created or revoked.
     pub tokens_changed: bool,
-    /// Whether an event type was registered, changed or deleted.
-    pub event_types_changed: bool,
+    /// The event types that were registered, changed or deleted, by tenant and name.
+    pub event_types_changed: BTreeSet<(String, String)>,
     /// Whether a source was created, changed or deleted.
     pub sources_changed: bool,
     /// Whether a subject was erased.
@@ -344,8 +343,9 @@ impl<'c> WriteTx<'c> {
         self.effects.borrow_mut().subscriptions_changed.all = true;
     }
 
-    pub(crate) fn providers_changed(&self) {
-        self.effects.borrow_mut().providers_changed = true;
+    /// Providers of a tenant have changed.
+    pub(crate) fn providers_changed(&self, tenant: &str) {
+        self.effects.borrow_mut().providers_changed.insert(tenant.to_owned());
         self.cache.other_terms.set(None);
     }
 
@@ -358,8 +358,9 @@ impl<'c> WriteTx<'c> {
         self.effects.borrow_mut().tokens_changed = true;
     }
 
-    pub(crate) fn event_types_changed(&self) {
-        self.effects.borrow_mut().event_types_changed = true;
+    pub(crate) fn event_type_changed(&self, tenant: &str, name: &str) {
+        let key = (tenant.to_owned(), name.to_owned());
+        self.effects.borrow_mut().event_types_changed.insert(key);
         self.cache.other_terms.set(None);
     }
 
