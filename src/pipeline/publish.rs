@@ -281,7 +281,7 @@ fn store_once(
             let outcome = store_all(tx, events, clock)?;
             if let Outcome::Stored(stored) = &outcome {
                 let (status, body) = encode(stored);
-                idempotency_keys::finish(tx, tenant, key, status, &body, None)?;
+                idempotency_keys::finish(tx, tenant, key, status, &body)?;
             }
             Ok(outcome)
         }

@@ -18,6 +18,7 @@ use crate::model::in_doubt::Fence;
 use crate::store::column::Count;
 use crate::store::error::{Error, Result};
 use crate::store::fresh::Fresh;
+use crate::store::kept_answers::KeptAnswers;
 use crate::store::matching::Matches;
 use crate::store::routes::{KnownTerms, RouteCache};
 
@@ -184,6 +185,8 @@ pub(crate) struct WriterCache {
     pub(crate) routes: RouteCache,
     /// The bytes of the terms of providers, sources and event types, of all tenants.
     pub(crate) other_terms: Cell<Option<u64>>,
+    /// What the kept answers to changes take.
+    pub(crate) kept_answers: KeptAnswers,
     /// The fence of the latest restore.
     pub(crate) fence: Cell<Option<Fence>>,
     /// The subscriptions that have a hold.
@@ -198,6 +201,7 @@ impl WriterCache {
     /// A transaction was rolled back: forgets what it has put here.
     pub(crate) fn roll_back(&self) {
         self.roll_back_to(0);
+        self.kept_answers.deleted();
         self.routes.doubt();
     }
 
@@ -275,10 +279,12 @@ impl<'c> WriteTx<'c> {
         self.conn().execute_batch("SAVEPOINT part")?;
         let set_aside = self.set_aside.borrow().len();
         let mark = self.cache.routes.mark();
+        let answers = self.cache.kept_answers.mark();
         let done = part();
         if done.is_err() {
             self.set_aside.borrow_mut().truncate(set_aside);
             self.cache.roll_back_to(mark);
+            self.cache.kept_answers.roll_back(answers);
         }
         let end = if done.is_ok() { "RELEASE part" } else { "ROLLBACK TO part; RELEASE part" };
         match (done, self.conn().execute_batch(end)) {
@@ -301,6 +307,11 @@ impl<'c> WriteTx<'c> {
     /// The cached bytes of terms that are no subscription's. `limits` fills it.
     pub(super) fn other_terms(&self) -> &Cell<Option<u64>> {
         &self.cache.other_terms
+    }
+
+    /// What the kept answers to changes take. `idempotency_keys` fills it.
+    pub(super) fn kept_answers(&self) -> &KeptAnswers {
+        &self.cache.kept_answers
     }
 
     /// The cached fence. `meta` fills it.
