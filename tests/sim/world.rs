@@ -1029,6 +1029,7 @@ impl<'d> World<'d> {
         let (now, line) = (self.now, &mut self.process.line);
         match outcome {
             Outcome::Blocked { .. }
+            | Outcome::Postponed { .. }
             | Outcome::Unbuildable { .. }
             | Outcome::NoToken { .. }
             | Outcome::Unacknowledged { .. }
